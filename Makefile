@@ -1,0 +1,52 @@
+# Everything here works on a machine that has only python3 and make.
+
+PYTHON ?= python3
+VENV ?= .venv
+RUN := $(VENV)/bin/python
+# Twice quiet: what pip warns about is how this machine finds packages; errors are still shown.
+PIP := $(RUN) -m pip --disable-pip-version-check -qq
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint bench test-gpu clean
+
+help:
+	@echo "make demo      set up $(VENV) and run examples/demo.py"
+	@echo "make test      lint, type check, import contract and all tests"
+	@echo "make lint      the first three of these"
+	@echo "make bench     what a call costs (benchmarks/call_overhead.py)"
+	@echo "make test-gpu  the tests that need a GPU"
+	@echo "make clean     remove $(VENV), caches and build products"
+	@echo "PYTHON=... chooses the interpreter ($(PYTHON))"
+
+setup: $(READY)
+
+# setuptools goes first and isolation is off, so that pip builds with what is in the environment
+# instead of collecting a second one.
+$(READY): pyproject.toml constraints.txt
+	@echo "setting up $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) install "setuptools>=77"
+	@$(PIP) install --no-build-isolation -c constraints.txt -e ".[dev]"
+	@touch $@
+
+demo: $(READY)
+	$(RUN) examples/demo.py
+
+lint: $(READY)
+	$(RUN) -m ruff check .
+	$(RUN) -m mypy
+	$(RUN) -m pytest -q tests/test_imports.py
+
+test: lint
+	$(RUN) -m pytest
+
+bench: $(READY)
+	$(RUN) benchmarks/call_overhead.py
+
+test-gpu: $(READY)
+	$(RUN) -m pytest tests/gpu
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,293 @@
+"""The only door to private torch and Triton APIs; version differences end here."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch._functorch.utils import enable_single_level_autograd_function
+from torch.autograd.function import _SingleLevelFunction
+
+OpOverload = torch._ops.OpOverload
+OpOverloadPacket = torch._ops.OpOverloadPacket
+DispatchKeySet = torch._C.DispatchKeySet
+
+grad_enabled = torch.is_grad_enabled
+any_requires_grad = torch._C._any_requires_grad
+any_aliases = torch._C._any_output_is_alias_to_input_or_output
+below_autograd = torch._C._AutoDispatchBelowAutograd
+after_autograd = torch._C._after_autograd_keyset
+after_inplace_or_view = torch._C._after_ADInplaceOrView_keyset
+forward_ad = torch.autograd.forward_ad
+increment_version = torch.autograd.graph.increment_version
+functorch_active = torch._C._are_functorch_transforms_active
+python_impls = torch.library._impls
+single_level_autograd = enable_single_level_autograd_function
+
+# torch.autograd.Function.apply asks about functorch on every call and refuses to run inside
+# one of its transforms without a setup_context; a kernel at the Autograd key already is at
+# one level, which is what the single-level class is for.
+AutogradFunction = _SingleLevelFunction
+
+
+def define(name: str, schema: str, tags: tuple[Any, ...]) -> tuple[torch.library.Library, Any]:
+    """Define `ns::op` with a schema; the library that owns it, and its overload."""
+    namespace, op = name.split("::")
+    library = torch.library.Library(namespace, "FRAGMENT")
+    library.define(op + schema, tags=tags)
+    overload = getattr(getattr(torch.ops, namespace), op).default
+    return library, overload
+
+
+def destroy(library: torch.library.Library) -> None:
+    library._destroy()
+
+
+def disable_overload(overload: Any, raise_dead: Callable[..., Any]) -> None:
+    """Make calls of an overload raise: its C++ handle dangles once the definition is gone."""
+    overload._op = _Dead(raise_dead, hash(overload._op))
+
+
+class _Dead:
+    """Stands in for an overload's C++ function; keeps its hash, which OpOverload's own is."""
+
+    def __init__(self, raise_dead: Callable[..., Any], hashed: int) -> None:
+        self._raise_dead = raise_dead
+        self._hashed = hashed
+
+    def __call__(self, *_args: Any, **_kwargs: Any) -> Any:
+        return self._raise_dead()
+
+    def __hash__(self) -> int:
+        return self._hashed
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+def overload_of(op: Any) -> Any | None:
+    """The default overload behind an overload, a packet or a "ns::op" string, if there is one."""
+    if isinstance(op, OpOverload):
+        return op
+    if isinstance(op, OpOverloadPacket):
+        return getattr(op, "default", None)
+    return None
+
+
+def qualified_name(overload: Any) -> str:
+    return str(overload._schema.name)
+
+
+def schema_text(overload: Any) -> str:
+    return str(overload._schema)
+
+
+def parse_schema(text: str) -> Any:
+    return torch._C.parse_schema(text)
+
+
+def parsed_arguments(schema: Any) -> list[tuple[str, str, bool, bool, bool]]:
+    """(name, printed type, has default, keyword-only, mutated) per argument."""
+    return [
+        (
+            a.name,
+            str(a.real_type),
+            a.has_default_value(),
+            a.kwarg_only,
+            a.alias_info is not None and a.alias_info.is_write,
+        )
+        for a in schema.arguments
+    ]
+
+
+def parsed_defaults(schema: Any) -> dict[str, Any]:
+    return {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
+
+
+def parsed_returns(schema: Any) -> list[tuple[str, bool]]:
+    """(printed type, is an alias) per return."""
+    return [(str(r.real_type), r.alias_info is not None) for r in schema.returns]
+
+
+def schema_type_of(annotation: Any) -> str | None:
+    """What torch's own schema inference says of an annotation opforge has no entry for.
+
+    Covers types that torch learns later and opaque types that users register.
+    """
+
+    def prototype(x: Any) -> None:
+        del x
+
+    prototype.__annotations__ = {"x": annotation, "return": None}
+    prototype.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter("x", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=annotation)],
+        return_annotation=None,
+    )
+    try:
+        schema = torch.library.infer_schema(prototype, mutates_args=())
+    except (ValueError, TypeError):
+        return None
+    return schema[1 : schema.index(" x")]
+
+
+def register_fake(
+    library: torch.library.Library, name: str, fake: Callable[..., Any], source: str
+) -> None:
+    """As `torch.library.register_fake`, but errors name the user's source line."""
+    entry = torch._library.simple_registry.singleton.find(name)
+    handle = entry.fake_impl.register(fake, source, lib=library, allow_override=False)
+    library._registration_handles.append(handle)
+
+
+def register_functional_rule(
+    library: torch.library.Library, op: str, rule: Callable[..., Any]
+) -> None:
+    """What FunctionalTensorMode, which AOTAutograd traces under, does with an op."""
+    from torch._subclasses.functional_tensor import FunctionalTensorMode
+
+    library._register_torch_dispatch_rule(op, FunctionalTensorMode, rule)
+
+
+def has_kernel(name: str, key: str) -> bool:
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(name, key))
+
+
+def backend_of(keyset: Any) -> str | None:
+    """The one plain backend key in a keyset, or None where anything else takes part.
+
+    `DispatchKeySet(CPU)` -> "CPU"; with Python, Meta, Conjugate, functorch or two backends: None.
+    """
+    top = keyset.highestPriorityTypeId()
+    backend = str(top).removeprefix("DispatchKey.")
+    if backend == "Meta" or keyset.raw_repr() != DispatchKeySet(top).raw_repr():
+        return None
+    return backend
+
+
+def is_fake_refusal(error: BaseException) -> bool:
+    """Whether FakeTensor itself said no: a data pointer, numpy, or a data-dependent value."""
+    from torch._subclasses import fake_tensor
+
+    kinds = (
+        fake_tensor.DataDependentOutputException,
+        fake_tensor.DynamicOutputShapeException,
+    )
+    if isinstance(error, kinds):
+        return True
+    # symbolic_shapes takes half a second to import; where it was not, it raised nothing.
+    if type(error).__name__ in ("GuardOnDataDependentSymNode", "PendingUnbackedSymbolNotFound"):
+        return True
+    return isinstance(error, (RuntimeError, TypeError, NotImplementedError)) and any(
+        phrase in str(error) for phrase in _REFUSALS
+    )
+
+
+_REFUSALS = (
+    "Cannot access data pointer of Tensor",
+    "Cannot access the data pointer of Tensor",
+    ".numpy() is not supported for tensor subclasses",
+    ".tolist() is not supported for tensor subclasses",
+    "can't convert meta device type tensor to numpy",
+    "cannot be called on meta tensors",
+    "Cannot copy out of meta tensor",
+    "The tensor has a non-zero number of elements, but its data is not allocated yet",
+    "data pointer of a FakeTensor",
+    "data_ptr() on a FakeTensor",
+)
+
+
+class FakeTrial:
+    """A body's run on fake tensors, of which nothing but its outputs may stay."""
+
+    def __init__(self, tensors: list[torch.Tensor]) -> None:
+        self._tensors = tensors
+        self._modes = list(
+            {id(m): m for t in tensors if (m := getattr(t, "fake_mode", None))}.values()
+        )
+        envs = [m.shape_env for m in self._modes if m.shape_env is not None]
+        self._pending = [(env, len(env.pending_fresh_unbacked_symbols)) for env in envs]
+
+    @contextlib.contextmanager
+    def strict(self) -> Iterator[None]:
+        """Make reading a data pointer an error: outside torch.compile torch only warns."""
+        before = [m._allow_unsafe_data_ptr_access for m in self._modes]
+        for tensor in self._tensors:
+            if hasattr(tensor, "fake_mode"):
+                torch._C._set_throw_on_mutable_data_ptr(tensor)
+        for mode in self._modes:
+            mode._allow_unsafe_data_ptr_access = False
+        try:
+            yield
+        finally:
+            for mode, allowed in zip(self._modes, before, strict=True):
+                mode._allow_unsafe_data_ptr_access = allowed
+
+    def forget_symbols(self, outputs: Any) -> None:
+        """Drop the unbacked symbols that the body made and its outputs do not have.
+
+        The tracer looks for every new one in the outputs. A body that reads a value and uses it
+        up, or that was refused after reading one, leaves some behind.
+        """
+        for env, known in self._pending:
+            fresh = env.pending_fresh_unbacked_symbols[known:]
+            if not fresh:
+                continue
+            from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+            flat = torch.utils._pytree.tree_leaves(outputs)
+            used = free_unbacked_symbols([v for v in flat if isinstance(v, _SYMBOLIC)])
+            env.pending_fresh_unbacked_symbols[known:] = [s for s in fresh if s in used]
+
+
+_SYMBOLIC = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def pytree_knows(cls: type[Any]) -> bool:
+    return cls in torch.utils._pytree.SUPPORTED_NODES
+
+
+def register_pytree(cls: type[Any], **functions: Any) -> None:
+    torch.utils._pytree.register_pytree_node(cls, **functions)
+
+
+def attribute_key(name: str) -> Any:
+    return torch.utils._pytree.GetAttrKey(name)
+
+
+def vmap_dispatch(rule: Callable[..., Any], op: Callable[..., Any], args: Any) -> Any:
+    """Run a vmap rule for an op at the current functorch level."""
+    from torch._functorch.autograd_function import custom_function_call_vmap_helper
+    from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
+
+    interpreter: Any = retrieve_current_functorch_interpreter()
+    return custom_function_call_vmap_helper(interpreter, rule, op, *args)
+
+
+def autocast_key(device_type: str) -> str:
+    return "Autocast" + torch._C._dispatch_key_for_device(device_type)
+
+
+def without_key(key: str) -> Any:
+    """A context in which a dispatch key is skipped."""
+    return torch._C._ExcludeDispatchKeyGuard(DispatchKeySet(getattr(torch._C.DispatchKey, key)))
+
+
+def python_kernel(overload: Any, key: str, kernel: Callable[..., Any]) -> None:
+    """Give the Python dispatcher, which tracing uses, the same kernel as the C++ one."""
+    dispatch_key = getattr(torch._C.DispatchKey, key)
+    overload.py_kernels.pop(dispatch_key, None)
+    overload.py_impl(dispatch_key)(kernel)
+
+
+def pt2_tag() -> Any:
+    return torch.Tag.pt2_compliant_tag
+
+
+def register_sharding(overload: Any, rule: Callable[..., Any]) -> None:
+    # Imported only here: DTensor takes a third of a second to import.
+    from torch.distributed.tensor.experimental import register_sharding as torch_register
+
+    torch_register(overload)(rule)

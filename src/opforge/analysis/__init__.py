@@ -1,0 +1,1 @@
+"""From a function to what its annotations say."""

@@ -1,0 +1,311 @@
+"""What works on this machine and what does not, each with the command that fixes it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+OLDEST_TORCH = (2, 11)
+OLDEST_TRITON = (3, 6)
+
+INTERPRET = "TRITON_INTERPRET=1 python your_script.py"
+# As Triton reads a boolean from the environment.
+TRUE = frozenset({"1", "true", "on"})
+
+INSTALL_COMPILER = (
+    "xcode-select --install"
+    if sys.platform == "darwin"
+    else "apt-get install g++  (or your system's equivalent)"
+)
+INSTALL_HEADERS = (
+    f"apt-get install python{sys.version_info.major}.{sys.version_info.minor}-dev"
+    "  (or your system's equivalent)"
+)
+INSTALL_TRITON = "pip install 'triton>=3.6'"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report; `fix` is empty where nothing needs fixing."""
+
+    name: str
+    status: Literal["ok", "missing", "limited"]
+    detail: str
+    fix: str = ""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A package, program or device that was looked for: what it is, or why it is not there."""
+
+    present: bool
+    detail: str
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The facts, gathered once, so that judging them can be tested on any machine."""
+
+    python: str
+    torch: str
+    triton: Tool
+    numpy: Tool
+    c_compiler: Tool
+    cxx_compiler: Tool
+    headers: Tool
+    ptxas: Tool
+    gpu: Tool
+    gpu_unused: bool  # a GPU's driver is installed, and this build of torch is for CPUs
+    interpret: str | None
+
+
+def examine() -> list[Finding]:
+    """Examine this machine.
+
+    >>> [f.name for f in examine() if f.status == "missing"]  # doctest: +SKIP
+    ['GPU', 'Triton kernels on GPU']
+    """
+    return judge(look())
+
+
+def look() -> Machine:
+    triton = _package("triton")
+    return Machine(
+        python=platform.python_version(),
+        torch=str(torch.__version__),
+        triton=triton,
+        numpy=_package("numpy"),
+        c_compiler=_compiler("CC", ("cc", "gcc", "clang")),
+        cxx_compiler=_compiler("CXX", ("g++", "clang++", "c++")),
+        headers=_headers(),
+        ptxas=_ptxas(triton),
+        gpu=_gpu(),
+        gpu_unused=_torch_is_for_cpus() and shutil.which("nvidia-smi") is not None,
+        interpret=os.environ.get("TRITON_INTERPRET"),
+    )
+
+
+def judge(machine: Machine) -> list[Finding]:
+    return [
+        Finding("Python", "ok", machine.python),
+        _torch(machine),
+        _triton(machine),
+        _found("C compiler", machine.c_compiler, INSTALL_COMPILER),
+        _found("C++ compiler", machine.cxx_compiler, INSTALL_COMPILER),
+        _found("Python headers", machine.headers, INSTALL_HEADERS),
+        _found("GPU", machine.gpu, _gpu_fix(machine)),
+        _interpret_variable(machine),
+        Finding("eager", "ok", "operators run on any tensor their body can handle"),
+        Finding("autograd", "ok", "operators with a backward are differentiable"),
+        _inductor(machine),
+        Finding("torch.export", "ok", "strict and non-strict"),
+        _kernels_on_gpu(machine),
+        _interpreter(machine),
+        _native(machine),
+    ]
+
+
+def interpreting(machine: Machine) -> bool:
+    return (machine.interpret or "").lower() in TRUE
+
+
+def _torch(machine: Machine) -> Finding:
+    if _version(machine.torch) < OLDEST_TORCH:
+        oldest = _dotted(OLDEST_TORCH)
+        detail = f"{machine.torch} is older than {oldest}"
+        return Finding("torch", "limited", detail, f"pip install 'torch>={oldest}'")
+    return Finding("torch", "ok", machine.torch)
+
+
+def _triton(machine: Machine) -> Finding:
+    if not machine.triton.present:
+        return Finding("Triton", "missing", machine.triton.detail, INSTALL_TRITON)
+    if _version(machine.triton.detail) < OLDEST_TRITON:
+        detail = f"{machine.triton.detail} is older than {_dotted(OLDEST_TRITON)}"
+        return Finding("Triton", "limited", detail, INSTALL_TRITON)
+    return Finding("Triton", "ok", machine.triton.detail)
+
+
+def _interpret_variable(machine: Machine) -> Finding:
+    name = "TRITON_INTERPRET"
+    if machine.interpret is None:
+        return Finding(name, "ok", "not set: kernels are compiled for the GPU")
+    if not interpreting(machine):
+        return Finding(name, "ok", f"{machine.interpret!r} is off: kernels are compiled")
+    if machine.gpu.present:
+        detail = "kernels run in the interpreter although a GPU is here"
+        return Finding(name, "limited", detail, "unset TRITON_INTERPRET")
+    return Finding(name, "ok", "kernels run in the interpreter, on the CPU")
+
+
+def _inductor(machine: Machine) -> Finding:
+    name = "torch.compile"
+    needs = [
+        ("a C++ compiler", machine.cxx_compiler, INSTALL_COMPILER),
+        ("Python headers", machine.headers, INSTALL_HEADERS),
+    ]
+    if machine.gpu.present:
+        needs += [
+            ("Triton", machine.triton, INSTALL_TRITON),
+            ("a C compiler", machine.c_compiler, INSTALL_COMPILER),
+        ]
+    lacking, fix = _lacking(needs)
+    if lacking:
+        detail = f"Inductor lacks {lacking}; backend='aot_eager' works"
+        return Finding(name, "limited", detail, fix)
+    return Finding(name, "ok", "with Inductor")
+
+
+def _kernels_on_gpu(machine: Machine) -> Finding:
+    name = "Triton kernels on GPU"
+    lacking, fix = _lacking(
+        [
+            ("a GPU", machine.gpu, _gpu_fix(machine)),
+            ("Triton", machine.triton, INSTALL_TRITON),
+            # Triton compiles a small launcher for each kernel signature, against Python.h.
+            ("a C compiler", machine.c_compiler, INSTALL_COMPILER),
+            ("Python headers", machine.headers, INSTALL_HEADERS),
+        ]
+    )
+    if lacking:
+        return Finding(name, "missing", f"lacks {lacking}", fix)
+    if interpreting(machine):
+        detail = "TRITON_INTERPRET sends kernels to the interpreter"
+        return Finding(name, "limited", detail, "unset TRITON_INTERPRET")
+    return Finding(name, "ok", machine.gpu.detail)
+
+
+def _interpreter(machine: Machine) -> Finding:
+    name = "Triton interpreter"
+    lacking, fix = _lacking(
+        [
+            ("Triton", machine.triton, INSTALL_TRITON),
+            ("NumPy", machine.numpy, "pip install numpy"),
+        ]
+    )
+    if lacking:
+        return Finding(name, "missing", f"lacks {lacking}", fix)
+    return Finding(name, "ok", "in use" if interpreting(machine) else f"try {INTERPRET}")
+
+
+def _native(machine: Machine) -> Finding:
+    # Only the tools are looked at: kernels are compiled for a named target, no GPU is needed.
+    name = "native build tools"
+    lacking, fix = _lacking(
+        [
+            ("Triton", machine.triton, INSTALL_TRITON),
+            ("ptxas", machine.ptxas, INSTALL_TRITON),
+            ("a C compiler", machine.c_compiler, INSTALL_COMPILER),
+        ]
+    )
+    if lacking:
+        return Finding(name, "missing", f"lacks {lacking}", fix)
+    return Finding(name, "ok", "a C compiler, and the ptxas in Triton's wheel")
+
+
+def _found(name: str, tool: Tool, fix: str) -> Finding:
+    if tool.present:
+        return Finding(name, "ok", tool.detail)
+    return Finding(name, "missing", tool.detail, fix)
+
+
+def _lacking(needs: list[tuple[str, Tool, str]]) -> tuple[str, str]:
+    """What is not there, and the commands that bring it, each once."""
+    absent = [(name, fix) for name, tool, fix in needs if not tool.present]
+    return " and ".join(name for name, _ in absent), "; ".join(dict.fromkeys(f for _, f in absent))
+
+
+def _gpu_fix(machine: Machine) -> str:
+    if machine.gpu_unused:
+        release = _dotted(_version(machine.torch))
+        return f"pip install --force-reinstall 'torch=={release}.*'  (a build with CUDA)"
+    return f"{INTERPRET}  (runs kernels on the CPU)"
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text)[:2])
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+def _package(name: str) -> Tool:
+    """Imports it: a package can be installed and still not load."""
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        return Tool(present=False, detail="not installed" if error.name == name else str(error))
+    except ImportError as error:
+        return Tool(present=False, detail=f"installed, but does not import: {error}")
+    return Tool(present=True, detail=str(module.__version__))
+
+
+def _compiler(variable: str, candidates: tuple[str, ...]) -> Tool:
+    """Runs it: on a Mac without its command line tools `cc` exists and only asks for them."""
+    given = shlex.split(os.environ.get(variable, ""))
+    names = (given[0],) if given else candidates
+    path = next(filter(None, map(shutil.which, names)), None)
+    if path is None:
+        asked = f"{variable}={given[0]}: not found" if given else f"none of {', '.join(names)}"
+        return Tool(present=False, detail=asked)
+    try:
+        # The path is the user's own compiler, found as every build tool finds it.
+        ran = subprocess.run(  # noqa: S603
+            [path, "--version"], capture_output=True, text=True, timeout=30, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return Tool(present=False, detail=f"{path} does not run: {error}")
+    return Tool(present=True, detail=ran.stdout.partition("\n")[0] or path)
+
+
+def _headers() -> Tool:
+    header = Path(sysconfig.get_path("include")) / "Python.h"
+    if header.is_file():
+        return Tool(present=True, detail=str(header))
+    return Tool(present=False, detail=f"no {header}")
+
+
+def _ptxas(triton: Tool) -> Tool:
+    if not triton.present:
+        return Tool(present=False, detail="it comes with Triton")
+    spec = importlib.util.find_spec("triton.backends.nvidia")
+    folders = [] if spec is None else spec.submodule_search_locations or []
+    path = next((p for f in folders if (p := Path(f) / "bin" / "ptxas").is_file()), None)
+    if path is None:
+        return Tool(present=False, detail="not in this Triton's wheel")
+    return Tool(present=True, detail=str(path))
+
+
+def _gpu() -> Tool:
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        available = torch.cuda.is_available()
+    if available:
+        name = torch.cuda.get_device_name()
+        major, minor = torch.cuda.get_device_capability()
+        return Tool(present=True, detail=f"{name}, capability {major}.{minor}")
+    if given:
+        # torch explains a driver that is too old or broken in a warning.
+        return Tool(present=False, detail=str(given[0].message))
+    if _torch_is_for_cpus():
+        return Tool(present=False, detail="this build of torch is for CPUs")
+    return Tool(present=False, detail="torch finds none")
+
+
+def _torch_is_for_cpus() -> bool:
+    return torch.version.cuda is None and torch.version.hip is None

@@ -1,0 +1,204 @@
+"""Every exception opforge raises: one class per mistake, each also a builtin kind."""
+
+from __future__ import annotations
+
+
+class OpforgeError(Exception):
+    """Base of all opforge errors.
+
+    The message is rendered from its parts, so that the stage that finds a mistake needs to know
+    only the mistake; `locate` adds the op and the user's `file:line` in one place.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        parameter: str | None = None,
+        found: str | None = None,
+        fix: str | None = None,
+        op: str | None = None,
+        location: str | None = None,
+    ) -> None:
+        super().__init__()
+        self.what = what
+        self.parameter = parameter
+        self.found = found
+        self.fix = fix
+        self.op = op
+        self.location = location
+        self._render()
+
+    def locate(self, op: str | None, location: str | None) -> OpforgeError:
+        """Add the op and its `file:line` where they are not known yet."""
+        self.op = self.op or op
+        self.location = self.location or location
+        self._render()
+        return self
+
+    def _render(self) -> None:
+        # Kept in args, because Dynamo shows an error's repr, which is made from them.
+        self.args = (self._text(),)
+
+    def _text(self) -> str:
+        where = self.op or ""
+        if self.location:
+            where = f"{where} ({self.location})" if where else self.location
+        if self.parameter:
+            named = f"parameter {self.parameter!r}"
+            where = f"{where}, {named}" if where else named
+        lines = [f"{where}: {self.what}" if where else self.what]
+        if self.found:
+            lines.append(f"  found: {self.found}")
+        if self.fix:
+            lines.append(f"  fix: {self.fix}")
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.__dict__.copy())
+
+
+def _rebuild(cls: type[OpforgeError], state: dict[str, str | None]) -> OpforgeError:
+    error = cls(state.get("what") or "")
+    error.__dict__.update(state)
+    return error
+
+
+class BadName(OpforgeError, ValueError):
+    """An operator name that torch cannot take."""
+
+
+class DuplicateOp(OpforgeError, RuntimeError):
+    """A name that another definition holds."""
+
+
+class NotAnOp(OpforgeError, TypeError):
+    """Something that is no opforge operator was given where one is needed."""
+
+
+class UnregisteredOp(OpforgeError, RuntimeError):
+    """A handle of an operator that has been unregistered or replaced was called."""
+
+
+class NotAFunction(OpforgeError, TypeError):
+    """The decorator was applied to something that is no plain Python function."""
+
+
+class MissingAnnotation(OpforgeError, TypeError):
+    """Parameters or the return value have no annotation."""
+
+
+class UnresolvedAnnotation(OpforgeError, TypeError):
+    """A stringified annotation names something that is not in scope."""
+
+
+class UnsupportedParameterKind(OpforgeError, TypeError):
+    """`*args` or `**kwargs`."""
+
+
+class UnsupportedAnnotation(OpforgeError, TypeError):
+    """An annotation that has no place in an operator's schema."""
+
+
+class UnsupportedReturn(OpforgeError, TypeError):
+    """A return annotation that an operator cannot return."""
+
+
+class MutableDataclass(OpforgeError, TypeError):
+    """A dataclass parameter that is not frozen."""
+
+
+class MixedLiteral(OpforgeError, TypeError):
+    """A `Literal` whose values are of several kinds."""
+
+
+class UnsupportedUnion(OpforgeError, TypeError):
+    """A union other than with `None`."""
+
+
+class NameCollision(OpforgeError, ValueError):
+    """Two parameters lower to one schema name."""
+
+
+class BadDefault(OpforgeError, TypeError):
+    """A default that does not fit its annotation, or that no schema can carry."""
+
+
+class UnknownArgument(OpforgeError, ValueError):
+    """A name in `mutates_args`, `fake=[...]` or the like that is no parameter."""
+
+
+class BadOption(OpforgeError, ValueError):
+    """A decorator option with a value that cannot be used."""
+
+
+class BadSchema(OpforgeError, ValueError):
+    """A schema that torch cannot parse, or that does not match the function."""
+
+
+class FakeSignature(OpforgeError, TypeError):
+    """A fake that cannot be called like the op."""
+
+
+class FakeUnknown(OpforgeError, RuntimeError):
+    """No fake was given, and none could be derived."""
+
+
+class FakeMismatch(OpforgeError, RuntimeError):
+    """Real outputs differ from what the fake said."""
+
+
+class AliasedOutput(OpforgeError, RuntimeError):
+    """An output shares memory with an input or with another output."""
+
+
+class WrongReturn(OpforgeError, TypeError):
+    """The body returned something other than its annotation says."""
+
+
+class WrongArgument(OpforgeError, TypeError):
+    """A call passed a value that cannot be taken apart as the parameter's type."""
+
+
+class BadChoice(OpforgeError, ValueError):
+    """A value outside a `Literal` or an `Enum`."""
+
+
+class MissingBackward(OpforgeError, RuntimeError):
+    """Autograd went backward through an op that has no backward."""
+
+
+class ForwardMode(OpforgeError, NotImplementedError):
+    """Forward-mode autograd reached an op, which has no rule for it."""
+
+
+class MutatedLeaf(OpforgeError, RuntimeError):
+    """An op mutates a leaf tensor that requires grad while autograd records."""
+
+
+class GradientCount(OpforgeError, ValueError):
+    """`backward` returned the wrong number of gradients."""
+
+
+class GradientField(OpforgeError, ValueError):
+    """`backward` returned a gradient for a field that does not exist."""
+
+
+class GradientMisplaced(OpforgeError, ValueError):
+    """`backward` returned a gradient for something that is not differentiable."""
+
+
+class GradientType(OpforgeError, TypeError):
+    """`backward` returned something that is no gradient."""
+
+
+class GradientShape(OpforgeError, ValueError):
+    """`backward` returned a gradient of the wrong shape."""
+
+
+class TargetNotFound(OpforgeError, ValueError):
+    """A `module:op` or `file.py:op` that leads nowhere."""
+
+
+class OpforgeWarning(UserWarning):
+    """A fallback or a decision that the user should know about; given once per op."""

@@ -1,0 +1,72 @@
+"""What opforge decided about an op, as text for a person."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .model import MISSING, Leaf, Lowered, Node, OpInfo, Parameter
+
+_PATHS = {
+    "direct": "direct: calls go to the OpOverload itself",
+    "lowered": "lowered: calls go to the OpOverload itself, whose schema is wider than the types",
+    "flattened": "flattened: a generated callable takes arguments apart and calls the OpOverload",
+}
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """An op's info with what `OpInfo` has no field for."""
+
+    info: OpInfo
+    lowered: Lowered
+    fake: str
+    backward: str = ""
+    vmap: str = ""
+    autocast: str = ""
+
+
+def render(explanation: Explanation) -> str:
+    info, lowered = explanation.info, explanation.lowered
+    rows = [
+        ("schema", info.schema),
+        ("path", _PATHS[info.path]),
+        ("mode", f"{info.mode}: {info.reason}"),
+        ("fake", explanation.fake),
+        ("backward", explanation.backward or "none: going backward through the op raises"),
+        ("vmap", explanation.vmap or "none: torch's own fallback"),
+    ]
+    if explanation.autocast:
+        rows.append(("autocast", explanation.autocast))
+    if lowered.mutated:
+        rows.append(("mutates", ", ".join(a.path for a in lowered.mutated)))
+    if info.kernels:
+        rows.append(("kernels", ", ".join(k.name for k in info.kernels)))
+    if info.compute_sensitive or info.subgraph_boundary:
+        flags = [n for n in ("compute_sensitive", "subgraph_boundary") if getattr(info, n)]
+        rows.append(("flags", ", ".join(flags)))
+    rows += [("note", note) for note in info.notes]
+    lines = [f"{info.name}  ({info.location})"]
+    lines += [f"  {title:<9} {text}" for title, text in rows]
+    lines.append("  parameters")
+    lines += [f"    {line}" for p in lowered.signature.parameters for line in _parameter(p)]
+    return "\n".join(lines)
+
+
+def _parameter(parameter: Parameter) -> list[str]:
+    default = "" if parameter.default is MISSING else f" = {parameter.default!r}"
+    kind = "" if parameter.kind == "positional-or-keyword" else f" ({parameter.kind})"
+    first, *rest = _node(parameter.node)
+    return [f"{first}{default}{kind}", *(f"  {line}" for line in rest)]
+
+
+def _node(node: Node) -> list[str]:
+    if isinstance(node, Leaf):
+        text = f"{node.path} -> {node.schema_type()} {node.name}"
+        if node.codec is not None:
+            text += f", one of {', '.join(repr(v) for v in node.codec.values)}"
+        return [text]
+    optional = f", with bool {node.present_path.replace('.', '__')}" if node.optional else ""
+    lines = [f"{node.path}: {node.cls.__name__}, taken apart{optional}"]
+    for item in node.fields:
+        lines += [f"  {line}" for line in _node(item.node)]
+    return lines

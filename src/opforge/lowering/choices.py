@@ -1,0 +1,61 @@
+"""Literal and Enum values on their way through the schema.
+
+Mode.FAST -> "fast" (encode, before the dispatcher) -> Mode.FAST (the table, in the kernel)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import BadChoice
+from ..model import Codec
+
+
+class Choices(dict[Any, Any]):
+    """What the schema carries -> what the body sees; a value outside is refused by name."""
+
+    def __init__(self, codec: Codec, path: str, op: str, location: str) -> None:
+        super().__init__((codec.encode(value), value) for value in codec.values)
+        self.codec = codec
+        self.refuse = _refusal(codec, path, op, location)
+        self.encode = _encoder(codec, self.refuse)
+
+    def __missing__(self, raw: Any) -> Any:
+        # An Enum may know more values than its members' own, through `_missing_`.
+        if self.codec.cls is not None and self.codec.by == "value":
+            try:
+                return self.codec.cls(raw)
+            except ValueError:
+                raise self.refuse(raw) from None
+        raise self.refuse(raw)
+
+
+def _encoder(codec: Codec, refuse: Callable[[Any], BadChoice]) -> Callable[[Any], Any]:
+    # A plain function with plain steps: torch.compile traces through it.
+    cls, by_name = codec.cls, codec.by == "name"
+
+    def encode(raw: Any) -> Any:
+        if not by_name:
+            return raw
+        assert cls is not None
+        try:
+            return cls(raw).name
+        except ValueError:
+            raise refuse(raw) from None
+
+    return encode
+
+
+def _refusal(codec: Codec, path: str, op: str, location: str) -> Callable[[Any], BadChoice]:
+    def refuse(raw: Any) -> BadChoice:
+        kind = "Literal" if codec.cls is None else codec.cls.__qualname__
+        return BadChoice(
+            f"{raw!r} is not a value of {kind}",
+            parameter=path,
+            fix=f"pass one of {', '.join(repr(v) for v in codec.values)}",
+            op=op,
+            location=location,
+        )
+
+    return refuse

@@ -1,0 +1,287 @@
+"""Writes the straight-line Python that takes arguments apart and puts them together again.
+
+For `attn(q: Tensor, cfg: Cfg, mode: Literal['a', 'b'] = 'a') -> Tensor`:
+
+    def attn(q, cfg, mode=_of_default_mode):               flatten: what the user calls
+        if type(cfg) is not _of_Cfg:
+            _of_wrong_type('cfg', cfg, _of_Cfg)
+        return _of_overload(q, cfg.scale, cfg.causal, mode)
+
+    def call(q, cfg__scale, cfg__causal, mode='a'):        rebuild: what the dispatcher calls
+        _of_cfg = _of_new(_of_Cfg)
+        _of_fields = _of_cfg.__dict__
+        _of_fields['scale'] = cfg__scale
+        ...
+        return _of_fn(q, _of_cfg, _of_values_mode[mode])
+
+Every name that is not the user's starts with `_of_`; parameters may not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..model import MISSING, FlatArgument, Leaf, Lowered, Node, Record, lowered_name
+
+PREFIX = "_of_"
+
+
+class Source:
+    """Lines of one generated function, and the objects they refer to by name."""
+
+    def __init__(self, namespace: dict[str, Any], codecs: Mapping[str, Any]) -> None:
+        self.lines: list[str] = []
+        self.namespace = namespace
+        self.codecs = codecs
+        self.depth = 0
+
+    def add(self, line: str) -> None:
+        self.lines.append("    " * self.depth + line)
+
+    def name(self, stem: str, value: Any) -> str:
+        """A global for `value`; the same object under the same stem keeps its name."""
+        stem = PREFIX + stem
+        name, count = stem, 1
+        while name in self.namespace and self.namespace[name] is not value:
+            count += 1
+            name = f"{stem}_{count}"
+        self.namespace[name] = value
+        return name
+
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+
+def parameter_list(source: Source, lowered: Lowered) -> str:
+    """`q, /, cfg, *, mode=_default_mode`: the user's own signature."""
+    parts: list[str] = []
+    parameters = lowered.signature.parameters
+    for index, parameter in enumerate(parameters):
+        if parameter.keyword_only and not (index and parameters[index - 1].keyword_only):
+            parts.append("*")
+        default = ""
+        if parameter.default is not MISSING:
+            default = f"={source.name(f'default_{parameter.name}', parameter.default)}"
+        parts.append(parameter.name + default)
+        following = parameters[index + 1] if index + 1 < len(parameters) else None
+        if parameter.positional_only and not (following and following.positional_only):
+            parts.append("/")
+    return ", ".join(parts)
+
+
+def argument_list(source: Source, arguments: tuple[FlatArgument, ...]) -> str:
+    """`q, cfg__scale, *, mode=_schema_mode`: as the dispatcher calls a kernel.
+
+    It leaves trailing arguments out that equal their default, so kernels repeat the defaults.
+    """
+    parts: list[str] = []
+    for index, argument in enumerate(arguments):
+        if argument.keyword_only and not (index and arguments[index - 1].keyword_only):
+            parts.append("*")
+        default = ""
+        if argument.default is not MISSING:
+            default = f"={source.name(f'schema_{argument.name}', argument.default)}"
+        parts.append(argument.name + default)
+    return ", ".join(parts)
+
+
+def pass_on(arguments: tuple[FlatArgument, ...]) -> str:
+    """`q, cfg__scale, mode=mode`: one kernel's arguments handed to another."""
+    return ", ".join(f"{a.name}={a.name}" if a.keyword_only else a.name for a in arguments)
+
+
+def emit_flatten(source: Source, node: Node, expression: str) -> list[str]:
+    """Statements that check and read a value; returns one expression per flat argument."""
+    if isinstance(node, Leaf):
+        return [_flatten_leaf(source, node, expression)]
+    local = _as_local(source, node, expression)
+    if not node.optional:
+        return _flatten_record(source, node, local)
+    names = _flat_names(node)[1:]
+    source.add(f"if {local} is None:")
+    source.add(f"    {' = '.join(names)} = None" if names else "    pass")
+    source.add("else:")
+    source.depth += 1
+    for name, value in zip(names, _flatten_record(source, node, local), strict=True):
+        if name != value:
+            source.add(f"{name} = {value}")
+    source.depth -= 1
+    return [f"{local} is not None", *names]
+
+
+def emit_rebuild(source: Source, node: Node, names: list[str]) -> str:
+    """Statements that put a value together from flat names (consumed); returns its expression."""
+    if isinstance(node, Leaf):
+        return _rebuild_leaf(source, node, names.pop(0))
+    if not node.optional:
+        return _rebuild_record(source, node, names)
+    local = PREFIX + lowered_name(node.path)
+    source.add(f"if {names.pop(0)}:")
+    source.depth += 1
+    value = _rebuild_record(source, node, names)
+    if value != local:
+        source.add(f"{local} = {value}")
+    source.depth -= 1
+    source.add("else:")
+    source.add(f"    {local} = None")
+    return local
+
+
+def emit_arguments(source: Source, lowered: Lowered) -> str:
+    """Rebuild every parameter; returns the argument text for a call of the user's function."""
+    names = [a.name for a in lowered.arguments]
+    parts = []
+    for parameter in lowered.signature.parameters:
+        value = emit_rebuild(source, parameter.node, names)
+        parts.append(f"{parameter.name}={value}" if parameter.keyword_only else value)
+    return ", ".join(parts)
+
+
+def emit_wrapper(source: Source, lowered: Lowered, function_name: str, overload: Any) -> None:
+    """The flattened callable: the user's signature in, the overload called, the result rebuilt."""
+    source.add(f"def {function_name}({parameter_list(source, lowered)}):")
+    source.depth += 1
+    values: list[str] = []
+    for parameter in lowered.signature.parameters:
+        values += emit_flatten(source, parameter.node, parameter.name)
+    keyed = [
+        f"{a.name}={value}" if a.keyword_only else value
+        for a, value in zip(lowered.arguments, values, strict=True)
+    ]
+    call = f"{source.name('overload', overload)}({', '.join(keyed)})"
+    emit_result(source, lowered, call)
+    source.depth -= 1
+
+
+def emit_flat_result(source: Source, lowered: Lowered) -> str:
+    """Statements that lay the body's result flat; returns the expression the dispatcher takes."""
+    returns, out = lowered.signature.returns, f"{PREFIX}out"
+    if returns is None:
+        return "None"
+    if isinstance(returns, Leaf):
+        return f"list({out})" if returns.container else out
+    values = emit_flatten(source, returns, out)
+    if returns.kind == "tuple" and values == [f"{out}[{i}]" for i in range(len(values))]:
+        return f"{out}[0]" if len(values) == 1 else out
+    return values[0] if len(values) == 1 else f"({', '.join(values)})"
+
+
+def emit_result(source: Source, lowered: Lowered, call: str) -> None:
+    """Statements that return what the user gets, from an expression for the flat result."""
+    returns = lowered.signature.returns
+    if isinstance(returns, Record):
+        names = [f"{leaf.name}" for leaf in lowered.returns]
+        if len(names) == 1:
+            source.add(f"{names[0]} = {call}")
+        elif names:
+            source.add(f"{', '.join(names)} = {call}")
+        else:
+            source.add(call)
+        source.add(f"return {emit_rebuild(source, returns, names)}")
+    elif isinstance(returns, Leaf) and returns.container == "tuple":
+        source.add(f"return tuple({call})")
+    else:
+        source.add(f"return {call}")
+
+
+def _flatten_leaf(source: Source, leaf: Leaf, expression: str) -> str:
+    if leaf.codec is None or leaf.codec.passes_through:
+        return f"list({expression})" if _must_list(leaf) else expression
+    local = _as_local(source, leaf, expression)
+    if not leaf.container:
+        return _encode(source, leaf, local, optional=leaf.optional)
+    listed = (
+        f"[{_encode(source, leaf, 'item', optional=leaf.element_optional)} for item in {local}]"
+    )
+    return f"None if {local} is None else {listed}" if leaf.optional else listed
+
+
+def _must_list(leaf: Leaf) -> bool:
+    # A body may return a tuple where its annotation says list; the dispatcher wants a list.
+    return leaf.path.startswith("return") and bool(leaf.container)
+
+
+def _encode(source: Source, leaf: Leaf, local: str, *, optional: bool) -> str:
+    codec = leaf.codec
+    assert codec is not None
+    assert codec.cls is not None
+    cls = source.name(codec.cls.__name__, codec.cls)
+    encoder = source.name(f"encode_{leaf.name}", source.codecs[leaf.path].encode)
+    read = f"{local}.{codec.by} if isinstance({local}, {cls}) else {encoder}({local})"
+    return f"(None if {local} is None else {read})" if optional else f"({read})"
+
+
+def _flatten_record(source: Source, node: Record, local: str) -> list[str]:
+    if node.kind == "tuple":
+        count = len(node.fields)
+        source.add(f"if not isinstance({local}, (tuple, list)) or len({local}) != {count}:")
+        source.add(f"    {PREFIX}wrong_length({node.path!r}, {local}, {count})")
+    else:
+        cls = source.name(node.cls.__name__, node.cls)
+        source.add(f"if type({local}) is not {cls}:")
+        source.add(f"    {PREFIX}wrong_type({node.path!r}, {local}, {cls})")
+    values: list[str] = []
+    for item in node.fields:
+        read = f"{local}[{item.name}]" if node.kind == "tuple" else f"{local}.{item.name}"
+        values += emit_flatten(source, item.node, read)
+    return values
+
+
+def _rebuild_leaf(source: Source, leaf: Leaf, name: str) -> str:
+    built = name
+    if leaf.codec is not None:
+        table = source.name(f"values_{leaf.name}", source.codecs[leaf.path])
+        built = f"{table}[{name}]"
+        if leaf.container:
+            item = f"{table}[item]"
+            item = f"None if item is None else {item}" if leaf.element_optional else item
+            built = f"[{item} for item in {name}]"
+    if leaf.container == "tuple":
+        built = f"tuple({built})"
+    return f"(None if {name} is None else {built})" if leaf.optional and built != name else built
+
+
+def _rebuild_record(source: Source, node: Record, names: list[str]) -> str:
+    values = [emit_rebuild(source, item.node, names) for item in node.fields]
+    listed = f"({', '.join(values)}{',' if len(values) == 1 else ''})"
+    if node.kind == "tuple":
+        return listed
+    cls = source.name(node.cls.__name__, node.cls)
+    if node.kind == "namedtuple":
+        # tuple.__new__ skips a __new__ that a class may define over its fields.
+        return f"{PREFIX}new_tuple({cls}, {listed})"
+    local = PREFIX + lowered_name(node.path)
+    source.add(f"{local} = {PREFIX}new({cls})")
+    in_dict = _lives_in_dict(node.cls)
+    if in_dict and values:
+        # Half the time of object.__setattr__ per field (0.6 against 1.3 us for five).
+        source.add(f"{PREFIX}fields = {local}.__dict__")
+    for item, value in zip(node.fields, values, strict=True):
+        if in_dict:
+            source.add(f"{PREFIX}fields[{item.name!r}] = {value}")
+        else:
+            source.add(f"{PREFIX}set({local}, {item.name!r}, {value})")
+    return local
+
+
+def _lives_in_dict(cls: type[Any]) -> bool:
+    return not any(vars(base).get("__slots__") for base in cls.__mro__)
+
+
+def _as_local(source: Source, node: Node, expression: str) -> str:
+    """A name for an expression that is read more than once."""
+    if expression.isidentifier():
+        return expression
+    local = PREFIX + lowered_name(node.path)
+    source.add(f"{local} = {expression}")
+    return local
+
+
+def _flat_names(node: Node) -> list[str]:
+    if isinstance(node, Leaf):
+        return [node.name]
+    names = [node.present_path.replace(".", "__")] if node.optional else []
+    for item in node.fields:
+        names += _flat_names(item.node)
+    return names

@@ -1,0 +1,174 @@
+r"""Defaults: what a value looks like in a schema, and when a schema cannot say it.
+
+1e-5 on a float     -> "1e-05"
+"it's" on a str     -> "\"it's\""
+inf on a float      -> None: valid, but the schema language has no word for it
+"x" on an int       -> BadDefault
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..errors import BadDefault
+from ..model import MISSING, Leaf, Node, Record
+
+_INT64 = range(-(2**63), 2**63)
+_WORDS = {"Layout": "strided", "MemoryFormat": "contiguous_format"}
+_TORCH_KINDS = {
+    "ScalarType": "dtype",
+    "Device": "device",
+    "Layout": "layout",
+    "MemoryFormat": "memory_format",
+}
+
+
+def flatten_default(node: Node, value: Any, parameter: str) -> list[Any]:
+    """A parameter's or field's default as one encoded value per flat argument of its node."""
+    if isinstance(node, Leaf):
+        return [_encode(node, value, parameter)]
+    if value is MISSING:
+        flags = [MISSING] if node.optional else []
+        return flags + [
+            v for f in node.fields for v in flatten_default(f.node, f.default, parameter)
+        ]
+    if value is None:
+        if not node.optional:
+            raise _misfit(parameter, value, f"{node.cls.__name__}", f"{node.cls.__name__} | None")
+        return [False, *_nothing(node)]
+    flat: list[Any] = [True] if node.optional else []
+    for item, part in zip(node.fields, _parts(node, value, parameter), strict=True):
+        flat += flatten_default(item.node, part, parameter)
+    return flat
+
+
+def schema_text(leaf: Leaf, value: Any) -> str | None:
+    """An encoded default in schema language, or None where it has no word for the value."""
+    if value is None:
+        return "None"
+    if leaf.container:
+        # `int[]? a=[1]`, `str[] a=[]` and `Tensor?[] a=[]` do not parse.
+        if (
+            leaf.optional
+            or leaf.element_optional
+            or leaf.base not in ("SymInt", "int", "float", "bool")
+        ):
+            return None
+        words = [_word(leaf.base, v) for v in value]
+        return None if None in words else f"[{', '.join(w for w in words if w)}]"
+    return _word(leaf.base, value)
+
+
+def _word(base: str, value: Any) -> str | None:
+    if base == "str":
+        return _quoted(value)
+    if base == "Device":
+        return f'"{value}"'
+    if base == "ScalarType":
+        return str(value).removeprefix("torch.")
+    if base in _WORDS:
+        return _WORDS[base] if str(value) == f"torch.{_WORDS[base]}" else None
+    if isinstance(value, bool) and base in ("bool", "Scalar"):
+        return str(value)
+    if isinstance(value, complex):
+        return None
+    if base in ("SymInt", "int"):
+        return str(int(value))
+    if isinstance(value, float):
+        # -0.0 equals 0.0, and the dispatcher drops arguments that equal their default.
+        sayable = math.isfinite(value) and (value != 0 or math.copysign(1, value) > 0)
+        return repr(value) if sayable else None
+    return str(value)
+
+
+def _quoted(text: str) -> str | None:
+    if any(ord(c) < 32 and c not in "\n\t" for c in text):
+        return None
+    escaped = (
+        text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
+    )
+    return f'"{escaped}"'
+
+
+def _encode(leaf: Leaf, value: Any, parameter: str) -> Any:
+    if value is MISSING:
+        return MISSING
+    wanted = leaf.base + ("[]" if leaf.container else "")
+    if value is None:
+        if leaf.optional:
+            return None
+        raise _misfit(parameter, value, wanted, "X | None")
+    if not leaf.container:
+        return _encode_one(leaf, value, parameter)
+    if not isinstance(value, (list, tuple)):
+        raise _misfit(parameter, value, wanted, "a list")
+    return [
+        None if v is None and leaf.element_optional else _encode_one(leaf, v, parameter)
+        for v in value
+    ]
+
+
+def _encode_one(leaf: Leaf, value: Any, parameter: str) -> Any:
+    if leaf.codec is not None:
+        if leaf.codec.cls is None:
+            if value in leaf.codec.values and type(value) in {type(v) for v in leaf.codec.values}:
+                return value
+        elif isinstance(value, leaf.codec.cls) or value in [m.value for m in leaf.codec.values]:
+            return leaf.codec.encode(value)
+        allowed = ", ".join(repr(v) for v in leaf.codec.values)
+        raise _misfit(parameter, value, f"one of {allowed}", allowed)
+    if not _fits(leaf.base, value):
+        raise _misfit(parameter, value, leaf.base, _example(leaf.base))
+    return float(value) if leaf.base == "float" else value
+
+
+def _fits(base: str, value: Any) -> bool:
+    if base in ("SymInt", "int"):
+        return isinstance(value, int) and value in _INT64
+    if base == "float":
+        return isinstance(value, (int, float))
+    if base == "bool":
+        return isinstance(value, bool)
+    if base == "str":
+        return isinstance(value, str)
+    if base == "Scalar":
+        return isinstance(value, (int, float, complex))
+    if base == "Device" and isinstance(value, str):
+        return True
+    return base in _TORCH_KINDS and type(value).__name__ == _TORCH_KINDS[base]
+
+
+def _parts(node: Record, value: Any, parameter: str) -> list[Any]:
+    if node.kind == "tuple":
+        if not isinstance(value, (tuple, list)) or len(value) != len(node.fields):
+            raise _misfit(parameter, value, f"a tuple of {len(node.fields)}", "such a tuple")
+        return list(value)
+    if type(value) is not node.cls:
+        raise _misfit(parameter, value, node.cls.__name__, f"an instance of {node.cls.__name__}")
+    return [getattr(value, item.name) for item in node.fields]
+
+
+def _nothing(node: Record) -> list[Any]:
+    flat: list[Any] = []
+    for item in node.fields:
+        if isinstance(item.node, Leaf):
+            flat.append(None)
+        else:
+            flat += [None] * int(item.node.optional) + _nothing(item.node)
+    return flat
+
+
+def _example(base: str) -> str:
+    if base == "Tensor":
+        return "Optional[Tensor] = None, and make the tensor in the body"
+    return f"a default of type {_TORCH_KINDS.get(base, base).replace('SymInt', 'int')}"
+
+
+def _misfit(parameter: str, value: Any, wanted: str, fix: str) -> BadDefault:
+    return BadDefault(
+        f"default {value!r} is not representable as {wanted}",
+        parameter=parameter,
+        found=type(value).__name__,
+        fix=f"use {fix}",
+    )

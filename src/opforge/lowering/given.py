@@ -1,0 +1,67 @@
+"""A schema the user wrote, as the same flat signature that lowering would have made."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..errors import BadSchema
+from ..model import MISSING, Field, FlatArgument, Leaf, Lowered, Node, Parameter, Record, Signature
+
+
+def lower_given(
+    schema: str,
+    kinds: Mapping[str, str],
+    arguments: Sequence[tuple[str, str, bool, bool, bool]],
+    defaults: Mapping[str, Any],
+    returns: Sequence[str],
+) -> Lowered:
+    """`kinds`: parameter name -> kind; `arguments` and `returns` as torch parsed them."""
+    names = [a[0] for a in arguments]
+    if names != list(kinds):
+        raise BadSchema(
+            "the schema's arguments are not the function's parameters",
+            found=f"schema: {', '.join(names)}; function: {', '.join(kinds)}",
+            fix="name the schema's arguments as the parameters, in their order",
+        )
+    flat, parameters = [], []
+    for name, printed, has_default, keyword_only, mutated in arguments:
+        leaf = _leaf(name, printed)
+        default = defaults[name] if has_default else MISSING
+        parameters.append(Parameter(name, kinds[name], leaf, default))
+        flat.append(
+            FlatArgument(
+                name,
+                name,
+                leaf.schema_type(),
+                leaf,
+                default,
+                keyword_only=keyword_only,
+                mutated=mutated,
+            )
+        )
+    leaves = [
+        _leaf("return" if len(returns) == 1 else f"return.{i}", r) for i, r in enumerate(returns)
+    ]
+    node: Node | None = leaves[0] if len(leaves) == 1 else None
+    if len(leaves) > 1:
+        node = Record(
+            "return", "tuple", tuple, tuple(Field(str(i), leaf) for i, leaf in enumerate(leaves))
+        )
+    return Lowered(Signature(tuple(parameters), node), tuple(flat), tuple(leaves), schema, "direct")
+
+
+def _leaf(path: str, printed: str) -> Leaf:
+    """`Optional[List[Tensor]]`, as torch prints types -> Leaf."""
+    optional, inner = _peel("Optional", printed)
+    listed, inner = _peel("List", inner)
+    element_optional = False
+    if listed:
+        element_optional, inner = _peel("Optional", inner)
+    return Leaf(path, inner, optional, "list" if listed else "", element_optional)
+
+
+def _peel(wrapper: str, printed: str) -> tuple[bool, str]:
+    match = re.fullmatch(rf"{wrapper}\[(.*)\]", printed)
+    return (True, match[1]) if match else (False, printed)

@@ -1,0 +1,259 @@
+"""Parameter tree -> flat signature and schema.
+
+original   (q: Tensor, cfg: AttnCfg, mode: Literal['a', 'b'] = 'a') -> Tensor
+lowered    (Tensor q, float cfg__scale, bool cfg__causal, str mode="a") -> Tensor
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from ..errors import BadOption, NameCollision, UnknownArgument
+from ..model import (
+    MISSING,
+    FlatArgument,
+    Leaf,
+    Lowered,
+    Node,
+    Parameter,
+    Record,
+    Signature,
+    leaves_of,
+    lowered_name,
+)
+from .codegen import PREFIX
+from .defaults import flatten_default, schema_text
+
+
+def lower(signature: Signature, mutates_args: str | Iterable[str] = ()) -> Lowered:
+    """Lay a signature flat: its schema arguments, their defaults, and the call path."""
+    bare = [a for p in signature.parameters for a in _flatten_parameter(p)]
+    _refuse_collisions(bare)
+    mutated = mutated_names(signature, bare, mutates_args) if mutates_args else set()
+    arguments, notes, wrapper = _place_defaults(signature, bare, mutated)
+    returns = tuple(leaves_of(signature.returns)) if signature.returns else ()
+    if wrapper:
+        path = "flattened"
+    else:
+        path = "lowered" if any(_changes(p) for p in signature.parameters) else "direct"
+    schema = f"({_arguments_text(arguments)}) -> {_returns_text(returns)}"
+    return Lowered(signature, tuple(arguments), returns, schema, path, tuple(notes))
+
+
+def mutated_names(
+    signature: Signature, arguments: Iterable[FlatArgument], mutates_args: str | Iterable[str]
+) -> set[str]:
+    """The flat tensor arguments that `mutates_args` names, in any of its spellings."""
+    tensors = [a for a in arguments if a.is_tensor]
+    if mutates_args == "unknown":
+        return {a.name for a in tensors}
+    if isinstance(mutates_args, str):
+        raise BadOption(
+            f"mutates_args={mutates_args!r} is a string",
+            fix=f"mutates_args=[{mutates_args!r}], or 'unknown' for all tensors",
+        )
+    found: set[str] = set()
+    for name in mutates_args:
+        found |= {
+            a.name for a in _select(signature, list(arguments), tensors, name, "mutates_args")
+        }
+    return found
+
+
+def select_tensor(lowered: Lowered, name: str, option: str) -> FlatArgument:
+    """The one tensor argument that a name such as `x`, `cfg__x` or `cfg.x` stands for."""
+    arguments = list(lowered.arguments)
+    tensors = [a for a in arguments if a.is_tensor]
+    chosen = _select(lowered.signature, arguments, tensors, name, option)
+    if len(chosen) != 1:
+        raise BadOption(
+            f"{option} names {name!r}, which holds {len(chosen)} tensors",
+            parameter=name,
+            fix=f"name one of them: {', '.join(a.path for a in chosen)}",
+        )
+    return chosen[0]
+
+
+def _select(
+    signature: Signature,
+    arguments: list[FlatArgument],
+    tensors: list[FlatArgument],
+    name: str,
+    option: str,
+) -> list[FlatArgument]:
+    path = name.replace("__", ".") if name not in {a.path for a in arguments} else name
+    exact = [a for a in arguments if name in (a.name, a.path)]
+    below = [a for a in arguments if a.path.startswith((f"{name}.", f"{path}."))]
+    if not exact and not below:
+        valid = _valid_names(signature, tensors)
+        close = difflib.get_close_matches(name, valid, 1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise UnknownArgument(
+            f"{option} names {name!r}, which is no parameter",
+            parameter=name,
+            fix=f"{hint}valid names: {', '.join(valid) or 'none, the op takes no tensors'}",
+        )
+    chosen = [a for a in (exact or below) if a.is_tensor]
+    if not chosen:
+        raise BadOption(
+            f"{option} names {name!r}, which holds no tensor",
+            parameter=name,
+            found=", ".join(f"{a.path}: {a.type}" for a in exact or below),
+            fix=f"valid names: {', '.join(_valid_names(signature, tensors))}",
+        )
+    return chosen
+
+
+def _valid_names(signature: Signature, tensors: list[FlatArgument]) -> list[str]:
+    records = [p.name for p in signature.parameters if isinstance(p.node, Record)]
+    holders = [n for n in records if any(a.path.startswith(f"{n}.") for a in tensors)]
+    return [*dict.fromkeys(holders + [a.path for a in tensors])]
+
+
+def _flatten_parameter(parameter: Parameter) -> list[FlatArgument]:
+    defaults = flatten_default(parameter.node, parameter.default, parameter.name)
+    slots = _slots(parameter.node, absent=False)
+    return [
+        FlatArgument(lowered_name(path), path, kind, leaf, default)
+        for (path, kind, leaf), default in zip(slots, defaults, strict=True)
+    ]
+
+
+def _slots(node: Node, *, absent: bool) -> list[tuple[str, str, Leaf | None]]:
+    """(path, schema type, leaf) per flat argument; `absent`: an optional record stands above."""
+    if isinstance(node, Leaf):
+        return [(node.path, node.schema_type(optional=absent), node)]
+    slots: list[tuple[str, str, Leaf | None]] = []
+    if node.optional:
+        slots.append((node.present_path, "bool?" if absent else "bool", None))
+    for item in node.fields:
+        slots += _slots(item.node, absent=absent or node.optional)
+    return slots
+
+
+def _refuse_collisions(arguments: list[FlatArgument]) -> None:
+    for argument in arguments:
+        if argument.name.startswith(PREFIX):
+            raise NameCollision(
+                f"names that start with {PREFIX!r} are kept for generated code",
+                parameter=argument.path,
+                fix="rename it",
+            )
+    seen: dict[str, FlatArgument] = {}
+    for argument in arguments:
+        twin = seen.setdefault(argument.name, argument)
+        if twin is not argument:
+            raise NameCollision(
+                f"{twin.path!r} and {argument.path!r} both lower to {argument.name!r}",
+                parameter=argument.path,
+                fix="rename one of them",
+            )
+
+
+def _place_defaults(
+    signature: Signature, arguments: list[FlatArgument], mutated: set[str]
+) -> tuple[list[FlatArgument], list[str], bool]:
+    """Write defaults into the schema where it can hold them.
+
+    Two things stand in the way: a value it has no word for, and a required argument further
+    on. The first makes the op flattened, so that the callable supplies the default. The second
+    does the same, unless the required one is keyword-only: `(float s=1.0, *, Tensor w)`.
+    """
+    notes: list[str] = []
+    texts = [_default_text(a) for a in arguments]
+    unsayable = [a.path for a, text in zip(arguments, texts, strict=True) if text is None]
+    wrapper = bool(unsayable) or _taken_apart(signature)
+    if unsayable:
+        notes.append(
+            f"default of {', '.join(unsayable)} is supplied by the callable: no schema can"
+        )
+    star = len(arguments) if wrapper else _star(signature, arguments, texts)
+    placed: list[FlatArgument] = []
+    required_after = False
+    for index in reversed(range(len(arguments))):
+        argument, text = arguments[index], texts[index]
+        keep = bool(text) and not (wrapper and required_after)
+        if text and not keep:
+            notes.append(
+                f"default of {argument.path} is supplied by the callable: in the schema it would "
+                "stand before a required argument"
+            )
+        required_after = required_after or not keep
+        placed.append(
+            FlatArgument(
+                argument.name,
+                argument.path,
+                argument.type,
+                argument.leaf,
+                argument.default if keep else MISSING,
+                text if keep and text else "",
+                keyword_only=index >= star,
+                mutated=argument.name in mutated,
+            )
+        )
+    return placed[::-1], notes, wrapper
+
+
+def _star(signature: Signature, arguments: list[FlatArgument], texts: list[str | None]) -> int:
+    """Where `*` must stand: at the first required keyword-only argument behind a default."""
+    seen_default = False
+    for index, (parameter, text) in enumerate(zip(signature.parameters, texts, strict=True)):
+        if text:
+            seen_default = True
+        elif seen_default and parameter.keyword_only:
+            return index
+    return len(arguments)
+
+
+def _default_text(argument: FlatArgument) -> str | None:
+    """The default in schema language; "" for none, None where the schema cannot say it."""
+    if argument.default is MISSING:
+        return ""
+    if argument.default is None:
+        return "None"
+    if argument.leaf is None:
+        return str(argument.default)
+    leaf = argument.leaf
+    if argument.type.endswith("?") and leaf.container:
+        return None
+    return schema_text(leaf, argument.default)
+
+
+def _taken_apart(signature: Signature) -> bool:
+    nodes = [p.node for p in signature.parameters]
+    if any(isinstance(n, Record) or (n.codec and not n.codec.passes_through) for n in nodes):
+        return True
+    returns = signature.returns
+    if isinstance(returns, Leaf) or returns is None:
+        return returns is not None and returns.container == "tuple"
+    plain = returns.kind == "tuple" and len(returns.fields) > 1
+    return not plain or any(
+        isinstance(f.node, Record) or f.node.container == "tuple" for f in returns.fields
+    )
+
+
+def _changes(parameter: Parameter) -> bool:
+    node = parameter.node
+    assert isinstance(node, Leaf)
+    return (
+        bool(node.codec) or node.container == "tuple" or parameter.kind != "positional-or-keyword"
+    )
+
+
+def _arguments_text(arguments: list[FlatArgument]) -> str:
+    parts: list[str] = []
+    for index, argument in enumerate(arguments):
+        if argument.keyword_only and not (index and arguments[index - 1].keyword_only):
+            parts.append("*")
+        kind = argument.type
+        if argument.mutated:
+            kind = f"Tensor(a{index}!){kind.removeprefix('Tensor')}"
+        default = f"={argument.default_text}" if argument.default_text else ""
+        parts.append(f"{kind} {argument.name}{default}")
+    return ", ".join(parts)
+
+
+def _returns_text(returns: tuple[Leaf, ...]) -> str:
+    words = [leaf.schema_type() for leaf in returns]
+    return words[0] if len(words) == 1 else f"({', '.join(words)})"

@@ -1,0 +1,63 @@
+"""Drop-in for MagiCompiler's `magi_register_custom_op`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from .errors import BadOption, OpforgeWarning
+from .op import Options, make_op
+
+_MODES = {None: "auto", "custom_op": "custom_op", "triton_op": "auto", "none": "none"}
+
+
+def magi_register_custom_op(  # noqa: PLR0917  # the parameters and their order are MagiCompiler's
+    name: str | None = None,
+    mutates_args: str | Iterable[str] = (),
+    infer_output_meta_fn: Callable[..., Any] | Sequence[str] | None = None,
+    setup_context_fn: Callable[..., Any] | None = None,
+    backward_fn: Callable[..., Any] | None = None,
+    is_compute_sensitive: bool = False,  # noqa: FBT001, FBT002  # as above
+    is_subgraph_boundary: bool = False,  # noqa: FBT001, FBT002  # as above
+    extra_triton_kernels: Sequence[Any] = (),
+    force_register_mode: str | None = None,
+    max_introspect_depth: int = 5,  # noqa: ARG001  # nothing is introspected yet
+) -> Any:
+    """Register a function as an operator, with MagiCompiler's parameters.
+
+        @magi_register_custom_op("mylib::scale")
+        def scale(x: torch.Tensor, factor: float) -> torch.Tensor:
+            return x * factor
+
+    Without `infer_output_meta_fn` the i-th output is taken to look like the i-th tensor input,
+    and the first real call verifies it.
+    """
+    if force_register_mode not in _MODES:
+        raise BadOption(
+            f"force_register_mode={force_register_mode!r} is unknown",
+            fix=f"one of {', '.join(repr(m) for m in _MODES)}",
+        )
+    if force_register_mode == "triton_op":
+        warnings.warn(
+            f"{name or 'op'}: force_register_mode='triton_op' registers the op opaque: opforge "
+            "does not look into Triton launches yet",
+            OpforgeWarning,
+            stacklevel=2,
+        )
+    options = Options(
+        name=None if callable(name) else name,
+        mutates_args=mutates_args,
+        fake=infer_output_meta_fn,
+        setup_context=setup_context_fn,
+        backward=backward_fn,
+        mode=_MODES[force_register_mode],
+        kernels=tuple(extra_triton_kernels),
+        compute_sensitive=is_compute_sensitive,
+        subgraph_boundary=is_subgraph_boundary,
+        assume_fake=infer_output_meta_fn is None,
+        fake_names_matter=False,
+    )
+    if callable(name):
+        return make_op(name, options)
+    return lambda fn: make_op(fn, options)

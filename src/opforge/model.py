@@ -1,0 +1,239 @@
+"""The frozen records that pass between the stages; nothing here computes more than a name."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+
+class Missing(enum.Enum):
+    """Stands for "no default", because `None` is one."""
+
+    MISSING = "missing"
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING = Missing.MISSING
+
+
+@dataclass(frozen=True)
+class Codec:
+    """Values that the schema carries as str, int or bool: a `Literal` or an `Enum`.
+
+    `by` is "value" where the schema carries the value itself and "name" where it carries the
+    member's name, because the values are neither all str nor all int.
+    """
+
+    values: tuple[Any, ...]
+    cls: type[enum.Enum] | None = None
+    by: str = "value"
+
+    @property
+    def passes_through(self) -> bool:
+        """Whether what the user passes is already what the schema takes."""
+        if self.cls is None:
+            return True
+        return self.by == "value" and all(isinstance(v, (int, str)) for v in self.values)
+
+    def encode(self, value: Any) -> Any:
+        """The schema's value for one of the user's: a member, or its raw value."""
+        if self.cls is None:
+            return value
+        member = value if isinstance(value, self.cls) else self.cls(value)
+        return member.name if self.by == "name" else plain(member.value)
+
+
+def plain(value: Any) -> Any:
+    """An int or str without its subclass: an IntEnum used as an Enum's value, say."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One schema argument.
+
+    `list[Tensor | None]` is base Tensor, container "list", element_optional.
+    """
+
+    path: str
+    base: str
+    optional: bool = False
+    container: str = ""
+    element_optional: bool = False
+    codec: Codec | None = None
+
+    @property
+    def name(self) -> str:
+        return lowered_name(self.path)
+
+    @property
+    def is_tensor(self) -> bool:
+        return self.base == "Tensor"
+
+    def schema_type(self, *, optional: bool = False, alias: str = "") -> str:
+        """`Tensor(a0!)?`, `SymInt[]`; `optional` says that an absent record stands above."""
+        text = self.base + alias
+        if self.container:
+            text += "?[]" if self.element_optional else "[]"
+        return text + "?" if self.optional or optional else text
+
+
+@dataclass(frozen=True)
+class Field:
+    """One part of a record."""
+
+    name: str
+    node: Node
+    default: Any = MISSING
+
+
+@dataclass(frozen=True)
+class Record:
+    """Something taken apart: a frozen dataclass, a NamedTuple or a tuple of fixed length."""
+
+    path: str
+    kind: str
+    cls: type[Any]
+    fields: tuple[Field, ...]
+    optional: bool = False
+
+    @property
+    def present_path(self) -> str:
+        return f"{self.path}.present"
+
+
+Node = Leaf | Record
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of the user's function; `kind` as `inspect` words it."""
+
+    name: str
+    kind: str
+    node: Node
+    default: Any = MISSING
+
+    @property
+    def keyword_only(self) -> bool:
+        return self.kind == "keyword-only"
+
+    @property
+    def positional_only(self) -> bool:
+        return self.kind == "positional-only"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A function as its annotations describe it. `returns` is None for `-> None`."""
+
+    parameters: tuple[Parameter, ...]
+    returns: Node | None
+
+
+@dataclass(frozen=True)
+class FlatArgument:
+    """One argument of the lowered signature, in schema order."""
+
+    name: str
+    path: str
+    type: str
+    leaf: Leaf | None
+    default: Any = MISSING
+    default_text: str = ""
+    keyword_only: bool = False
+    mutated: bool = False
+
+    @property
+    def is_tensor(self) -> bool:
+        return self.leaf is not None and self.leaf.is_tensor
+
+    @property
+    def is_tensor_list(self) -> bool:
+        return self.leaf is not None and self.leaf.is_tensor and bool(self.leaf.container)
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A signature laid flat: what the dispatcher sees, and how calls get there."""
+
+    signature: Signature
+    arguments: tuple[FlatArgument, ...]
+    returns: tuple[Leaf, ...]
+    schema: str
+    path: str
+    notes: tuple[str, ...] = ()
+
+    @property
+    def mutated(self) -> tuple[FlatArgument, ...]:
+        return tuple(a for a in self.arguments if a.mutated)
+
+    @property
+    def tensors(self) -> tuple[FlatArgument, ...]:
+        return tuple(a for a in self.arguments if a.is_tensor)
+
+
+@dataclass(frozen=True)
+class KernelRef:
+    """A Triton kernel that an op launches."""
+
+    name: str
+    kernel: Any
+    location: str
+    found_via: str
+
+
+@dataclass(frozen=True)
+class Unresolved:
+    """A reference that static reading could not follow."""
+
+    name: str
+    location: str
+    why: str
+
+
+@dataclass(frozen=True)
+class OpInfo:
+    """What opforge made of a function."""
+
+    name: str
+    mode: str
+    reason: str
+    schema: str
+    path: str
+    overload: Any
+    location: str
+    fake_source: str
+    kernels: tuple[KernelRef, ...] = ()
+    unresolved: tuple[Unresolved, ...] = ()
+    nested_ops: tuple[str, ...] = ()
+    compute_sensitive: bool = False
+    subgraph_boundary: bool = False
+    notes: tuple[str, ...] = field(default=())
+
+
+def lowered_name(path: str) -> str:
+    """`cfg.inner.scale` -> `cfg__inner__scale`."""
+    return path.replace(".", "__")
+
+
+def leaves_of(node: Node) -> Iterator[Leaf]:
+    """The leaves below a node, in schema order, presence flags left out."""
+    if isinstance(node, Leaf):
+        yield node
+        return
+    for item in node.fields:
+        yield from leaves_of(item.node)
+
+
+def flat_width(node: Node) -> int:
+    """How many schema arguments a node takes, presence flags counted."""
+    if isinstance(node, Leaf):
+        return 1
+    return int(node.optional) + sum(flat_width(item.node) for item in node.fields)

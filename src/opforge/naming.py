@@ -1,0 +1,91 @@
+"""Operator names: `ns::op`, given or made from the function."""
+
+from __future__ import annotations
+
+import keyword
+import pathlib
+import re
+import sys
+import types
+
+from .errors import BadName
+
+# Namespaces that torch itself defines ops in.
+RESERVED = frozenset(
+    {
+        "_",
+        "_c10d_functional",
+        "_quantized",
+        "aten",
+        "c10d",
+        "c10d_functional",
+        "cuda",
+        "debugprims",
+        "dtensor",
+        "functorch",
+        "higher_order",
+        "inductor",
+        "inductor_prims",
+        "mkl",
+        "mkldnn",
+        "onednn",
+        "opforge",
+        "prepacked",
+        "prim",
+        "prims",
+        "profiler",
+        "quantized",
+        "quantized_decomposed",
+        "rngprims",
+        "sparse",
+        "static_runtime",
+        "streams",
+        "symm_mem",
+        "torch",
+        "xnnpack",
+    }
+)
+
+
+def check_name(name: str) -> str:
+    """`name` itself, or BadName with the right form shown."""
+    namespace, separator, op = name.partition("::")
+    if not separator:
+        raise _bad(name, "it has no '::'", f"mylib::{_identifier(name)}")
+    if not _usable(namespace) or not _usable(op):
+        part = namespace if not _usable(namespace) else op
+        raise _bad(
+            name, f"{part!r} is not an identifier", f"{_identifier(namespace)}::{_identifier(op)}"
+        )
+    if namespace in RESERVED:
+        raise _bad(name, f"namespace {namespace!r} belongs to PyTorch", f"mylib::{op}")
+    return name
+
+
+def default_name(fn: types.FunctionType) -> str:
+    """Namespace from the module's file name, op from the function's."""
+    return check_name(f"{_namespace(fn)}::{_identifier(fn.__name__)}")
+
+
+def _namespace(fn: types.FunctionType) -> str:
+    module = sys.modules.get(fn.__module__)
+    file = getattr(module, "__file__", None) or fn.__globals__.get("__file__")
+    if not file:
+        # A notebook or an interactive session: its file names change with every cell.
+        return _identifier(fn.__module__.rpartition(".")[2].strip("_") or "main")
+    path = pathlib.Path(file)
+    return _identifier(path.parent.name if path.stem == "__init__" else path.stem)
+
+
+def _usable(part: str) -> bool:
+    return part.isascii() and part.isidentifier() and not keyword.iskeyword(part)
+
+
+def _identifier(text: str) -> str:
+    made = re.sub(r"\W", "_", text, flags=re.ASCII) or "op"
+    made = f"_{made}" if made[0].isdigit() else made
+    return f"{made}_" if keyword.iskeyword(made) else made
+
+
+def _bad(name: str, why: str, right: str) -> BadName:
+    return BadName(f"{name!r} is not an operator name: {why}", fix=f"use the form {right!r}")

@@ -1,0 +1,371 @@
+"""The decorator: orchestrates analysis, lowering and registration, and nothing else."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar, overload
+
+import torch
+
+from . import _compat
+from .analysis.annotations import user_scope
+from .analysis.signature import parameter_kinds, read_signature
+from .errors import BadOption, BadSchema, NotAFunction, OpforgeError
+from .explain import Explanation, render
+from .lowering.given import lower_given
+from .lowering.plan import lower, mutated_names
+from .model import KernelRef, Lowered, OpInfo
+from .naming import check_name, default_name
+from .registration.autocast import read_autocast
+from .registration.fake import FakeRule, check_fake_signature
+from .registration.register import Definition, Registration, register
+from .registration.sharding import register_sharding
+from .registration.vmap import check_vmap
+from .registry import Entry, definition_pass, registry
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Fake = Callable[..., Any] | Sequence[str] | None
+
+_MODES = ("auto", "custom_op", "none")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the decorator was told."""
+
+    name: str | None = None
+    mutates_args: str | Iterable[str] = ()
+    fake: Fake = None
+    backward: Callable[..., Any] | None = None
+    setup_context: Callable[..., Any] | None = None
+    vmap: Callable[..., Any] | str | None = None
+    autocast: torch.dtype | Mapping[str, torch.dtype] | None = None
+    sharding: Callable[..., Any] | None = None
+    schema: str | None = None
+    mode: str = "auto"
+    kernels: Sequence[Any] = ()
+    compute_sensitive: bool = False
+    subgraph_boundary: bool = False
+    tags: torch.Tag | Sequence[torch.Tag] = ()
+    # The drop-in for MagiCompiler assumes from the start, and its fakes may rename parameters.
+    assume_fake: bool = False
+    fake_names_matter: bool = True
+
+
+@overload
+def op(name: Callable[P, R], /) -> Callable[P, R]: ...
+@overload
+def op(
+    name: Callable[P, R],
+    /,
+    *,
+    mutates_args: str | Iterable[str] = ...,
+    fake: Fake = ...,
+    backward: Callable[..., Any] | None = ...,
+    setup_context: Callable[..., Any] | None = ...,
+    vmap: Callable[..., Any] | str | None = ...,
+    autocast: torch.dtype | Mapping[str, torch.dtype] | None = ...,
+    sharding: Callable[..., Any] | None = ...,
+    schema: str | None = ...,
+    mode: str = ...,
+    kernels: Sequence[Any] = ...,
+    compute_sensitive: bool = ...,
+    subgraph_boundary: bool = ...,
+    tags: torch.Tag | Sequence[torch.Tag] = ...,
+) -> Callable[P, R]: ...
+@overload
+def op(
+    name: str | None = None,
+    *,
+    mutates_args: str | Iterable[str] = ...,
+    fake: Fake = ...,
+    backward: Callable[..., Any] | None = ...,
+    setup_context: Callable[..., Any] | None = ...,
+    vmap: Callable[..., Any] | str | None = ...,
+    autocast: torch.dtype | Mapping[str, torch.dtype] | None = ...,
+    sharding: Callable[..., Any] | None = ...,
+    schema: str | None = ...,
+    mode: str = ...,
+    kernels: Sequence[Any] = ...,
+    compute_sensitive: bool = ...,
+    subgraph_boundary: bool = ...,
+    tags: torch.Tag | Sequence[torch.Tag] = ...,
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+def op(name: Any = None, **options: Any) -> Any:
+    """Turn a function into a PyTorch operator.
+
+        @opforge.op("mylib::scale", mutates_args=())
+        def scale(x: torch.Tensor, factor: float = 2.0) -> torch.Tensor:
+            return x * factor
+
+    Usable bare (`@opforge.op`), with options, or as a call: `opforge.op(fn, ...)`. `name` is
+    "ns::op"; without it the namespace is the module's file name and the op the function's.
+    """
+    unknown = [o for o in options if o not in _PUBLIC]
+    if unknown:
+        raise TypeError(f"opforge.op has no option {unknown[0]!r}; it has {', '.join(_PUBLIC)}")
+    if name is None or isinstance(name, str):
+        chosen = Options(name=name, **options)
+        return lambda fn: make_op(fn, chosen)
+    return make_op(name, Options(**options))
+
+
+_PUBLIC = tuple(
+    f for f in Options.__dataclass_fields__ if f not in ("name", "assume_fake", "fake_names_matter")
+)
+
+
+def make_op(fn: Any, options: Options) -> Any:
+    """The op for a function; errors name it and where it stands."""
+    name, location = options.name, None
+    try:
+        fn = _as_function(fn)
+        location = location_of(fn)
+        name = check_name(options.name) if options.name is not None else default_name(fn)
+        return _make(fn, name, location, options)
+    except OpforgeError as error:
+        raise error.locate(name, location) from error.__cause__
+
+
+def _make(fn: types.FunctionType, name: str, location: str, options: Options) -> Any:
+    if options.mode not in _MODES:
+        raise BadOption(
+            f"mode={options.mode!r} is unknown", fix=f"one of {', '.join(map(repr, _MODES))}"
+        )
+    if options.mode == "none":
+        _add_plain(fn, name, location, options)
+        return fn
+    definition = define(fn, name, location, options)
+    with registry.lock:
+        registry.make_room(name, fn, location)
+        registration = register(definition)
+        if options.sharding is not None:
+            register_sharding(registration.overload, options.sharding)
+        registry.add(_entry(registration, options))
+    return registration.handle
+
+
+def define(fn: types.FunctionType, name: str, location: str, options: Options) -> Definition:
+    """Everything about the op that can be known before torch hears of it."""
+    if options.setup_context is not None and options.backward is None:
+        raise BadOption("setup_context was given without a backward", fix="give backward=, too")
+    lowered, views = _lower(fn, options)
+    if options.backward is not None and lowered.mutated:
+        raise BadOption(
+            "an op that mutates its inputs cannot have a backward",
+            parameter=lowered.mutated[0].path,
+            fix="make a functional op (return new tensors) and give that one the backward",
+        )
+    if options.vmap is not None:
+        check_vmap(options.vmap)
+    given, listed = _read_fake(fn, options)
+    tags = (options.tags,) if isinstance(options.tags, torch.Tag) else tuple(options.tags)
+    return Definition(
+        name=name,
+        location=location,
+        fn=fn,
+        lowered=lowered,
+        fake=FakeRule(
+            name, location, lowered, given=given, listed=listed, assume=options.assume_fake
+        ),
+        backward=options.backward,
+        setup_context=options.setup_context,
+        vmap=options.vmap,
+        autocast=read_autocast(options.autocast),
+        tags=tags,
+        views=views,
+    )
+
+
+def location_of(fn: Any) -> str:
+    """`file:line` of a function."""
+    code = inspect.unwrap(fn).__code__
+    return f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def _as_function(fn: Any) -> types.FunctionType:
+    if isinstance(fn, types.FunctionType) and not inspect.iscoroutinefunction(fn):
+        if inspect.isgeneratorfunction(fn):
+            raise NotAFunction(f"{fn.__qualname__} is a generator", fix="return a list of tensors")
+        return fn
+    raise NotAFunction(
+        f"@opforge.op takes a plain Python function, got {type(fn).__name__}",
+        found=repr(fn),
+        fix="write def f(x: torch.Tensor) -> torch.Tensor: ... around it",
+    )
+
+
+def _lower(fn: types.FunctionType, options: Options) -> tuple[Lowered, bool]:
+    if options.schema is None:
+        return lower(read_signature(fn, user_scope()), options.mutates_args), False
+    try:
+        parsed = _compat.parse_schema(f"op{options.schema}")
+    except RuntimeError as error:
+        raise BadSchema(
+            "torch cannot parse schema=",
+            found=f"{options.schema}: {str(error).strip().splitlines()[0]}",
+            fix='the form is "(Tensor x, float eps=1e-5) -> Tensor"',
+        ) from error
+    returns = _compat.parsed_returns(parsed)
+    lowered = lower_given(
+        options.schema,
+        parameter_kinds(fn),
+        _compat.parsed_arguments(parsed),
+        _compat.parsed_defaults(parsed),
+        [r for r, _ in returns],
+    )
+    if options.mutates_args:
+        said = mutated_names(lowered.signature, lowered.arguments, options.mutates_args)
+        written = {a.name for a in lowered.mutated}
+        if said != written:
+            raise BadSchema(
+                "schema= and mutates_args disagree",
+                found=f"schema mutates {sorted(written) or 'nothing'}, mutates_args {sorted(said)}",
+                fix="make them agree, or leave mutates_args out",
+            )
+    return lowered, any(alias for _, alias in returns)
+
+
+def _read_fake(fn: Any, options: Options) -> tuple[Callable[..., Any] | None, Sequence[str] | None]:
+    fake = options.fake
+    if fake is None:
+        return None, None
+    if isinstance(fake, (list, tuple)):
+        return None, fake
+    if isinstance(fake, str):
+        raise BadOption(f"fake={fake!r} is a string", fix=f"fake=[{fake!r}]")
+    check_fake_signature(fn, fake, names_matter=options.fake_names_matter)  # type: ignore[arg-type]
+    return fake, None  # type: ignore[return-value]
+
+
+def _entry(registration: Registration, options: Options) -> Entry:
+    definition = registration.definition
+    kernels = _kernel_refs(options.kernels, definition.location)
+
+    def describe() -> OpInfo:
+        return OpInfo(
+            name=definition.name,
+            mode="custom_op",
+            reason="opaque to the compiler: registered with its body as one step",
+            schema=_compat.schema_text(registration.overload),
+            path=definition.lowered.path,
+            overload=registration.overload,
+            location=definition.location,
+            fake_source=definition.fake.source,
+            kernels=kernels,
+            compute_sensitive=options.compute_sensitive,
+            subgraph_boundary=options.subgraph_boundary,
+            notes=definition.lowered.notes,
+        )
+
+    def explain() -> str:
+        return render(_explanation(describe(), definition))
+
+    return Entry(
+        name=definition.name,
+        handle=registration.handle,
+        overload=registration.overload,
+        fn=definition.fn,
+        location=definition.location,
+        definition_pass=definition_pass(definition.fn),  # type: ignore[arg-type]
+        describe=describe,
+        explain=explain,
+        undo=registration.undo,
+    )
+
+
+def _add_plain(fn: types.FunctionType, name: str, location: str, options: Options) -> None:
+    def describe() -> OpInfo:
+        return OpInfo(
+            name=name,
+            mode="none",
+            reason="mode='none': the function itself, unknown to torch",
+            schema="",
+            path="direct",
+            overload=None,
+            location=location,
+            fake_source="undetermined",
+            kernels=_kernel_refs(options.kernels, location),
+            compute_sensitive=options.compute_sensitive,
+            subgraph_boundary=options.subgraph_boundary,
+        )
+
+    def nothing(_why: str) -> None:
+        return None
+
+    def explain() -> str:
+        return (
+            f"{name}  ({location})\n  mode      none: the function as it is; torch does not know it"
+        )
+
+    with registry.lock:
+        registry.add(Entry(name, fn, None, fn, location, None, describe, explain, nothing))
+
+
+def _kernel_refs(kernels: Sequence[Any], location: str) -> tuple[KernelRef, ...]:
+    return tuple(
+        KernelRef(getattr(k, "__name__", type(k).__name__), k, location, "kernels=")
+        for k in kernels
+    )
+
+
+def _explanation(info: OpInfo, definition: Definition) -> Explanation:
+    autocast = ", ".join(f"{d} to {t}" for d, t in definition.autocast.items())
+    return Explanation(
+        info=info,
+        lowered=definition.lowered,
+        fake=definition.fake.describe(),
+        backward="given" if definition.backward else "",
+        vmap=definition.vmap
+        if isinstance(definition.vmap, str)
+        else "given"
+        if definition.vmap
+        else "",
+        autocast=autocast,
+    )
+
+
+def info(op: Any) -> OpInfo:
+    """What opforge made of an op: its schema, call path, mode, and where its fake comes from."""
+    return registry.get(op).describe()
+
+
+def explain(op_or_fn: Any) -> str:
+    """The same for a person. An undecorated function is explained without registering it."""
+    entry = registry.find(op_or_fn)
+    if entry is not None:
+        return entry.explain()
+    if not isinstance(op_or_fn, types.FunctionType):
+        return registry.get(op_or_fn).explain()
+    name, location = None, location_of(op_or_fn)
+    try:
+        name = default_name(op_or_fn)
+        definition = define(op_or_fn, name, location, Options())
+    except OpforgeError as error:
+        raise error.locate(name, location) from error.__cause__
+    planned = OpInfo(
+        name=name,
+        mode="custom_op",
+        reason="not registered yet: this is what @opforge.op would do",
+        schema=name + definition.lowered.schema,
+        path=definition.lowered.path,
+        overload=None,
+        location=location,
+        fake_source="undetermined",
+        notes=definition.lowered.notes,
+    )
+    return render(_explanation(planned, definition))
+
+
+def is_op(value: Any) -> bool:
+    """Whether a value is an op that opforge made and that is still registered."""
+    return not isinstance(value, str) and registry.find(value) is not None
+
+
+def unregister(op: Any) -> None:
+    """Remove an op: its name is free again, and handles that are still held raise."""
+    registry.remove(registry.get(op), "unregistered")

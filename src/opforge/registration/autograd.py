@@ -1,0 +1,264 @@
+"""Autograd for an op with a backward: a lean `autograd.Function` per op.
+
+`torch.library.register_autograd` builds a metadata object and redispatches on every call; here
+the Function's forward calls the body directly when nothing stands in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from .. import _compat
+from ..errors import GradientShape, OpforgeError
+from ..lowering.gradients import flatten_gradients, fold_needs
+from ..model import FlatArgument, Leaf
+from .generated import Generated
+from .lists import Counts, expand, regroup
+
+
+class Recorder:
+    """Runs an op and remembers how to go backward.
+
+    `recorder(keyset, *flat)`; keyset None means that the body may be called directly, otherwise
+    the op is redispatched below autograd.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        location: str,
+        generated: Generated,
+        overload: Any,
+        *,
+        backward: Callable[..., Any],
+        setup_context: Callable[..., Any] | None,
+    ) -> None:
+        lowered = generated.lowered
+        self.name = name
+        self.location = location
+        self.generated = generated
+        self.signature = lowered.signature
+        self.arguments = lowered.arguments
+        self.backward = backward
+        self.setup_context = setup_context
+        self.kernel = generated.namespace["_of_kernel"]
+        self.redispatch = overload.redispatch
+        self.keyword_only = tuple(a.name for a in lowered.arguments if a.keyword_only)
+        self.positional = len(lowered.arguments) - len(self.keyword_only)
+        self.one_to_one = all(isinstance(p.node, Leaf) for p in lowered.signature.parameters)
+        self.identical = lowered.path == "direct"
+        self._applies: dict[str, Callable[..., Any]] = {}
+
+    def __call__(self, keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.keyword_only:
+            args = (*args, *(kwargs[name] for name in self.keyword_only))
+        if keyset is not None:
+            return at_one_level(self.apply("forward"), keyset, *args)
+        if self.identical:
+            return self.apply("forward_identical")(*args)
+        return self.apply("forward")(None, *args)
+
+    def apply(self, forward: str) -> Callable[..., Any]:
+        """`apply` of the Function with that forward; classes are made when first needed."""
+        known = self._applies.get(forward)
+        if known is None:
+            back = self.go_back_identical if forward == "forward_identical" else self.go_back
+            known = self._applies[forward] = make_function(self.name, getattr(self, forward), back)
+        return known
+
+    def forward_identical(self, ctx: Any, *args: Any) -> Any:
+        """The common case: schema and signature agree, and the body is called directly.
+
+        Autograd is off inside a Function's forward, so nothing needs to be excluded.
+        """
+        out = self.kernel(*args)
+        ctx.opforge_shapes = shapes_of(args)
+        if self.setup_context is not None:
+            self.setup_context(ctx, args, out)
+        return out
+
+    def go_back_identical(self, ctx: Any, *grads: Any) -> Any:
+        result = self.backward(ctx, *grads)
+        shapes = ctx.opforge_shapes
+        if type(result) is tuple and len(result) == len(shapes):
+            for grad, shape in zip(result, shapes, strict=True):
+                if grad is not None and (shape is None or getattr(grad, "shape", None) != shape):
+                    break
+            else:
+                return result
+        flat = self.flatten(result)
+        self.check_shapes(self.arguments, flat, shapes)
+        return tuple(flat)
+
+    def forward(self, ctx: Any, keyset: Any, *flat: Any) -> Any:
+        needs = ctx.needs_input_grad[1:]
+        ctx.needs_input_grad = needs if self.one_to_one else fold_needs(self.signature, needs)
+        ctx.opforge_shapes = shapes_of(flat)
+        return self.run(ctx, keyset, flat)
+
+    def run(self, ctx: Any, keyset: Any, flat: Sequence[Any]) -> Any:
+        args, kwargs = flat, {}
+        if self.keyword_only:
+            args = flat[: self.positional]
+            kwargs = dict(zip(self.keyword_only, flat[self.positional :], strict=True))
+        if keyset is None:
+            out = self.kernel(*args, **kwargs)
+        else:
+            with _compat.below_autograd():
+                out = self.redispatch(keyset & _compat.after_autograd, *args, **kwargs)
+        if self.setup_context is not None:
+            inputs = self.generated.structure("_of_inputs")(*args, **kwargs)
+            self.setup_context(ctx, inputs, self.generated.structure("_of_result")(out))
+        return out
+
+    def go_back(self, ctx: Any, *grads: Any) -> tuple[Any, ...]:
+        flat = self.flatten(self.backward(ctx, *grads))
+        self.check_shapes(self.arguments, flat, ctx.opforge_shapes)
+        return (None, *flat)
+
+    def flatten(self, result: Any) -> list[Any]:
+        try:
+            return flatten_gradients(self.signature, result)
+        except OpforgeError as error:
+            raise error.locate(self.name, self.location) from None
+
+    def check_shapes(
+        self, arguments: Sequence[FlatArgument], grads: Sequence[Any], shapes: Sequence[Any]
+    ) -> None:
+        for argument, grad, shape in zip(arguments, grads, shapes, strict=True):
+            if grad is None or shape is None or _fits(grad.shape, shape):
+                continue
+            raise GradientShape(
+                f"backward returned a gradient of shape {tuple(grad.shape)} for {argument.path}, "
+                f"whose shape is {tuple(shape)}",
+                parameter=argument.path,
+                fix="return a gradient of the input's shape",
+                op=self.name,
+                location=self.location,
+            )
+
+
+class _Call:
+    """Rides along as a Function's first argument: where the lists were."""
+
+    __slots__ = ("inputs", "keyset", "outputs")
+
+    def __init__(self, keyset: Any, inputs: Counts) -> None:
+        self.keyset = keyset
+        self.inputs = inputs
+        self.outputs: Counts = []
+
+
+class ListRecorder(Recorder):
+    """The same for ops that take or return tensor lists, which are laid flat for autograd."""
+
+    def __call__(self, keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        flat = (*args, *(kwargs[name] for name in self.keyword_only))
+        expanded, counts = expand(flat)
+        call = _Call(keyset, counts)
+        outputs = regroup(at_one_level(self.apply("forward"), call, *expanded), call.outputs)
+        return tuple(outputs) if len(outputs) > 1 else outputs[0]
+
+    def forward(self, ctx: Any, call: _Call, *expanded: Any) -> Any:
+        needs = regroup(ctx.needs_input_grad[1:], call.inputs)
+        folded = tuple(any(n) if isinstance(n, list) else n for n in needs)
+        ctx.needs_input_grad = fold_needs(self.signature, folded)
+        ctx.opforge_shapes = shapes_of(expanded)
+        ctx.opforge_call = call
+        out = self.run(ctx, call.keyset, tuple(regroup(expanded, call.inputs)))
+        several = len(self.generated.lowered.returns) > 1
+        flat_out, call.outputs = expand(out if several else (out,))
+        return tuple(flat_out)
+
+    def go_back(self, ctx: Any, *grads: Any) -> tuple[Any, ...]:
+        call = ctx.opforge_call
+        flat = self.flatten(self.backward(ctx, *regroup(grads, call.outputs)))
+        owners: list[FlatArgument] = []
+        expanded: list[Any] = []
+        for argument, grad, count in zip(self.arguments, flat, call.inputs, strict=True):
+            if count is None and not argument.is_tensor_list:
+                part = [grad]
+            elif count is None:
+                part = self.no_gradients(argument, grad)
+            else:
+                part = self.list_gradients(argument, grad, count)
+            expanded += part
+            owners += [argument] * len(part)
+        self.check_shapes(owners, expanded, ctx.opforge_shapes)
+        return (None, *expanded)
+
+    def no_gradients(self, argument: FlatArgument, grad: Any) -> list[Any]:
+        """For a list that held no tensor, which autograd saw as one argument."""
+        if grad is not None and any(g is not None for g in grad):
+            self.list_gradients(argument, grad, -1)
+        return [None]
+
+    def list_gradients(self, argument: FlatArgument, grad: Any, count: int) -> list[Any]:
+        if grad is None:
+            return [None] * count
+        if isinstance(grad, (list, tuple)) and len(grad) == count:
+            return list(grad)
+        listed = isinstance(grad, (list, tuple))
+        none = count < 0
+        raise GradientShape(
+            f"backward returned gradients for {argument.path}, which held no tensor"
+            if none
+            else f"backward must return a list of {count} gradients for {argument.path}",
+            parameter=argument.path,
+            found=f"{len(grad)} gradients" if listed else type(grad).__name__,
+            fix="return None" if none else f"return {count}, None where there is none",
+            op=self.name,
+            location=self.location,
+        )
+
+
+def make_recorder(
+    name: str,
+    location: str,
+    generated: Generated,
+    overload: Any,
+    *,
+    backward: Callable[..., Any],
+    setup_context: Callable[..., Any] | None,
+) -> Recorder:
+    lowered = generated.lowered
+    lists = any(a.is_tensor_list for a in lowered.arguments) or any(
+        leaf.container for leaf in lowered.returns
+    )
+    kind = ListRecorder if lists else Recorder
+    return kind(name, location, generated, overload, backward=backward, setup_context=setup_context)
+
+
+def make_function(
+    name: str, forward: Callable[..., Any], backward: Callable[..., Any]
+) -> Callable[..., Any]:
+    """`apply` of a Function of that name."""
+    members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    function: Any = type(name.replace("::", "_"), (_compat.AutogradFunction,), members)
+    apply: Callable[..., Any] = function.apply
+    return apply
+
+
+def at_one_level(apply: Callable[..., Any], *args: Any) -> Any:
+    """Apply a Function at the current functorch level, where one is active."""
+    if not _compat.functorch_active():
+        return apply(*args)
+    with _compat.single_level_autograd():
+        return apply(*args)
+
+
+def shapes_of(values: Sequence[Any]) -> list[Any]:
+    return [v.shape if isinstance(v, torch.Tensor) else None for v in values]
+
+
+def _fits(grad: Sequence[int], shape: Sequence[int]) -> bool:
+    """Whether it is the input's shape, or one that autograd sums down to it by itself."""
+    if grad == shape:
+        return True
+    if len(shape) > len(grad):
+        return False
+    tail = list(grad)[len(grad) - len(shape) :]
+    return all(s in (g, 1) for g, s in zip(tail, shape, strict=True))

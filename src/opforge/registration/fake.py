@@ -1,0 +1,267 @@
+"""Fakes: what outputs look like before there are any.
+
+Where the answer comes from is `FakeRule.source`:
+    given         the user's callable
+    listed        the user's list of parameters that outputs look like
+    body          the body itself, run on fake tensors
+    assumed       the i-th output looks like the i-th tensor input, because FakeTensor refused
+                  the body; the first real call verifies it
+    undetermined  nobody has asked yet
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from .. import _compat
+from ..errors import BadOption, FakeMismatch, FakeSignature, FakeUnknown
+from ..lowering.plan import select_tensor
+from ..model import Leaf, Lowered
+from .lists import tensors_in
+
+Tensor = torch.Tensor
+
+
+class FakeRule:
+    """The fake of one op, and what is known of it."""
+
+    def __init__(
+        self,
+        name: str,
+        location: str,
+        lowered: Lowered,
+        *,
+        given: Callable[..., Any] | None = None,
+        listed: Sequence[str] | None = None,
+        assume: bool = False,
+    ) -> None:
+        self.name = name
+        self.location = location
+        self.lowered = lowered
+        self.given = given
+        self.listed = _listed_arguments(lowered, listed) if listed is not None else None
+        # The given fake or the body, over flat arguments; set when the op is registered.
+        self.call: Callable[..., Any] = _not_registered
+        self.refusal = ""
+        self.source = "undetermined"
+        # Non-empty while a real call has yet to confirm what the fake says. A list, because
+        # generated kernels test it on every call and see it change.
+        self.pending: list[str] = []
+        if given is not None:
+            self.source = "given"
+        elif self.listed is not None:
+            self._rests_on("listed")
+        elif assume:
+            self._rests_on("assumed")
+            self._refuse_unassumable()
+
+    @property
+    def verifiable(self) -> bool:
+        return self.given is None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.given is not None:
+            return self.call(*args, **kwargs)
+        if self.source not in ("listed", "assumed"):
+            tensors = [t for value in (*args, *kwargs.values()) for t in tensors_in(value)]
+            trial = _compat.FakeTrial(tensors)
+            try:
+                with trial.strict():
+                    result = self.call(*args, **kwargs)
+            except Exception as error:
+                if not _compat.is_fake_refusal(error):
+                    raise
+                trial.forget_symbols(())
+                self.refusal = f"{type(error).__name__}: {_first_line(error)}"
+            else:
+                trial.forget_symbols(result)
+                self.source = "body"
+                return result
+            self._refuse_unassumable()
+            self._rests_on("assumed")
+        likes = self._likes(*args, **kwargs)
+        outputs = [None if t is None else torch.empty_like(t) for t in likes]
+        if not self.lowered.returns:
+            return None
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def verify(self, outputs: tuple[Any, ...], *args: Any, **kwargs: Any) -> None:
+        """Compare real outputs with what `listed` or `assumed` said; once is enough."""
+        for index, (real, like) in enumerate(
+            zip(outputs, self._likes(*args, **kwargs), strict=True)
+        ):
+            difference = _difference(real, like)
+            if difference:
+                raise FakeMismatch(
+                    f"output {index} is not what the fake says ({self._why()}): {difference}",
+                    fix="give fake=: a function with the op's signature that returns tensors of "
+                    "the right shape, dtype and device",
+                    op=self.name,
+                    location=self.location,
+                )
+        self.pending.clear()
+
+    def describe(self) -> str:
+        """One line for `explain`."""
+        if self.source == "given":
+            return "given"
+        if self.listed is not None:
+            return f"listed: outputs look like {', '.join(self.listed)}"
+        if self.source == "assumed":
+            state = "not yet verified by a real call" if self.pending else "verified by a real call"
+            return f"assumed: {self._why()}; {state}"
+        return {"body": "body: the body ran on fake tensors"}.get(
+            self.source, "undetermined: the body will be tried on fake tensors when first traced"
+        )
+
+    def _why(self) -> str:
+        if self.listed is not None:
+            return f"outputs listed as like {', '.join(self.listed)}"
+        why = "output i looks like tensor input i"
+        return (
+            f"{why}, because FakeTensor refused the body: {self.refusal}" if self.refusal else why
+        )
+
+    def _rests_on(self, source: str) -> None:
+        self.source = source
+        self.pending[:] = [source]
+
+    def _likes(self, *args: Any, **kwargs: Any) -> list[Any]:
+        names = [a.name for a in self.lowered.arguments]
+        given = {a.name: a.default for a in self.lowered.arguments}
+        given.update(zip(names, args, strict=False))
+        given.update(kwargs)
+        wanted = len(self.lowered.returns)
+        if self.listed is not None:
+            absent = [n for n in self.listed if given[n] is None]
+            if absent:
+                raise FakeUnknown(
+                    f"an output was listed to look like {absent[0]}, which is None in this call",
+                    parameter=absent[0],
+                    fix="give fake as a function with the op's signature",
+                    op=self.name,
+                    location=self.location,
+                )
+            return [given[name] for name in self.listed]
+        tensors: list[Any] = []
+        for argument in self.lowered.tensors:
+            value = given[argument.name]
+            tensors += value if isinstance(value, (list, tuple)) else [value]
+        tensors = [t for t in tensors if t is not None]
+        if len(tensors) < wanted:
+            raise FakeUnknown(
+                f"{wanted} outputs but only {len(tensors)} tensor inputs to take their shape from",
+                found=self.refusal,
+                fix="give fake=: a function with the op's signature",
+                op=self.name,
+                location=self.location,
+            )
+        return tensors[:wanted]
+
+    def _refuse_unassumable(self) -> None:
+        odd = [leaf for leaf in self.lowered.returns if not _assumable(leaf)]
+        short = len(self.lowered.returns) > len(self.lowered.tensors) and not self._has_lists()
+        if odd or short:
+            kinds = ", ".join(leaf.schema_type() for leaf in self.lowered.returns)
+            raise FakeUnknown(
+                f"cannot tell what the outputs ({kinds}) look like",
+                found=self.refusal or "no fake was given",
+                fix="give fake=: a function with the op's signature that returns such outputs",
+                op=self.name,
+                location=self.location,
+            )
+
+    def _has_lists(self) -> bool:
+        return any(a.is_tensor_list for a in self.lowered.tensors)
+
+
+def check_fake_signature(
+    fn: Callable[..., Any], fake: Callable[..., Any], *, names_matter: bool
+) -> None:
+    """A fake must take the op's arguments, under their names and in their order."""
+    if not callable(fake):
+        raise BadOption(
+            f"fake={fake!r} is neither a callable nor a list of parameter names",
+            fix="fake=lambda x: torch.empty_like(x), or fake=['x']",
+        )
+    wanted = list(inspect.signature(fn).parameters.values())
+    found = inspect.signature(fake)
+    try:
+        bound = found.bind(
+            *[p.name for p in wanted if p.kind is not p.KEYWORD_ONLY],
+            **{p.name: p.name for p in wanted if p.kind is p.KEYWORD_ONLY},
+        )
+        reason = ""
+    except TypeError as error:
+        reason = str(error)
+    if not reason and names_matter:
+        kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        for name, value in bound.arguments.items():
+            if found.parameters[name].kind not in kinds and name != value:
+                reason = f"{name!r} stands where the op has {value!r}"
+                break
+    if reason:
+        raise FakeSignature(
+            f"the fake's signature does not match the op's: {reason}",
+            found=f"fake{found}",
+            fix=f"fake({', '.join(p.name for p in wanted)})",
+        )
+
+
+def _listed_arguments(lowered: Lowered, listed: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(listed, str) or not all(isinstance(n, str) for n in listed):
+        raise BadOption(f"fake={listed!r} must list parameter names", fix=f"fake=[{listed!r}]")
+    arguments = [select_tensor(lowered, name, "fake") for name in listed]
+    for argument in arguments:
+        if argument.is_tensor_list:
+            raise BadOption(
+                f"fake names {argument.path!r}, which is a list of tensors",
+                parameter=argument.path,
+                fix="give fake as a function",
+            )
+    if len(arguments) != len(lowered.returns) or not all(map(_assumable, lowered.returns)):
+        kinds = ", ".join(leaf.schema_type() for leaf in lowered.returns) or "nothing"
+        raise BadOption(
+            f"fake lists {len(arguments)} parameters, but the op returns {kinds}",
+            fix="list one parameter per returned tensor, or give fake as a function",
+        )
+    return tuple(a.name for a in arguments)
+
+
+def _assumable(leaf: Leaf) -> bool:
+    return leaf.is_tensor and not leaf.container
+
+
+def _difference(real: Any, like: Any) -> str:
+    if not isinstance(real, Tensor) or not isinstance(like, Tensor):
+        same = real is None and like is None
+        return "" if same else f"got {type(real).__name__}, expected {type(like).__name__}"
+    expected = torch.empty_like(like, device="meta")
+    pairs = (
+        ("shape", tuple(real.shape), tuple(expected.shape)),
+        ("dtype", real.dtype, expected.dtype),
+        ("device", real.device, like.device),
+    )
+    for what, got, wanted in pairs:
+        if got != wanted:
+            return f"{what} {got}, expected {wanted}"
+    if real.numel() and _strides(real) != _strides(expected):
+        return f"strides {tuple(real.stride())}, expected {tuple(expected.stride())}"
+    return ""
+
+
+def _strides(tensor: Tensor) -> list[int]:
+    # The stride of a dimension of size one is never used.
+    return [st for size, st in zip(tensor.shape, tensor.stride(), strict=True) if size != 1]
+
+
+def _not_registered(*_args: Any, **_kwargs: Any) -> Any:
+    raise AssertionError("a fake was called before its op was registered")
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [""])[0]

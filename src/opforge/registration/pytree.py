@@ -1,0 +1,70 @@
+"""Dataclass parameters as pytree nodes, so that export, vmap and friends look inside them."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+from .. import _compat
+from ..model import Leaf, Node, Record
+
+# What a tracer takes as an input; anything else (an Enum, a dtype) is part of the structure.
+_INPUTS = {"Tensor", "SymInt", "int", "float", "bool", "str", "Scalar"}
+
+
+def register_records(node: Node) -> None:
+    """Register every dataclass below a node, unless somebody already did."""
+    if isinstance(node, Leaf):
+        return
+    for item in node.fields:
+        register_records(item.node)
+    if node.kind == "dataclass" and not _compat.pytree_knows(node.cls):
+        _register(node)
+
+
+def _register(record: Record) -> None:
+    cls = record.cls
+    children = tuple(f.name for f in record.fields if _is_child(f.node))
+    constants = tuple(f.name for f in record.fields if f.name not in children)
+
+    def flatten(value: Any) -> tuple[list[Any], Any]:
+        return [getattr(value, n) for n in children], tuple(getattr(value, n) for n in constants)
+
+    def unflatten(parts: Any, context: Any) -> Any:
+        value = object.__new__(cls)
+        for name, part in zip((*children, *constants), (*parts, *context), strict=True):
+            object.__setattr__(value, name, part)
+        return value
+
+    def flatten_with_keys(value: Any) -> tuple[list[Any], Any]:
+        parts, context = flatten(value)
+        keys = [_compat.attribute_key(n) for n in children]
+        return list(zip(keys, parts, strict=True)), context
+
+    functions: dict[str, Any] = {}
+    if all(_enum_of(f.node) for f in record.fields if f.name in constants):
+        enums = [_enum_of(f.node) for f in record.fields if f.name in constants]
+        functions["serialized_type_name"] = f"{cls.__module__}.{cls.__qualname__}"
+        functions["to_dumpable_context"] = lambda context: [
+            None if m is None else m.name for m in context
+        ]
+        functions["from_dumpable_context"] = lambda names: tuple(
+            None if n is None else e[n] for e, n in zip(enums, names, strict=True) if e is not None
+        )
+    _compat.register_pytree(
+        cls,
+        flatten_fn=flatten,
+        unflatten_fn=unflatten,
+        flatten_with_keys_fn=flatten_with_keys,
+        **functions,
+    )
+
+
+def _is_child(node: Node) -> bool:
+    if isinstance(node, Record):
+        return True
+    return node.base in _INPUTS and (node.codec is None or node.codec.cls is None)
+
+
+def _enum_of(node: Node) -> type[enum.Enum] | None:
+    return node.codec.cls if isinstance(node, Leaf) and node.codec and not node.container else None

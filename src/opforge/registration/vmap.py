@@ -1,0 +1,147 @@
+"""vmap rules: the user's, or one call per slice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .. import _compat
+from ..errors import BadOption
+from ..model import Leaf, Lowered, Node
+from .generated import Generated
+
+
+def make_vmap_kernel(
+    generated: Generated, overload: Any, rule: Callable[..., Any] | str
+) -> Callable[..., Any]:
+    """A kernel for the FuncTorchBatched key; flat rules see every argument by position."""
+    arguments = generated.lowered.arguments
+    names = [a.name for a in arguments]
+    keyword_only = [a.name for a in arguments if a.keyword_only]
+    call = _by_position(overload, keyword_only)
+    flat_rule = sequential(call) if rule == "sequential" else _structured(generated, rule)
+
+    def kernel(_keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        if keyword_only:
+            given = {**dict(zip(names, args, strict=False)), **kwargs}
+            args = tuple(given.get(a.name, a.default) for a in arguments)
+        return _compat.vmap_dispatch(flat_rule, call, args)
+
+    return kernel
+
+
+def _by_position(overload: Any, keyword_only: list[str]) -> Callable[..., Any]:
+    if not keyword_only:
+        return overload  # type: ignore[no-any-return]
+
+    def call(*flat: Any) -> Any:
+        at = len(flat) - len(keyword_only)
+        return overload(*flat[:at], **dict(zip(keyword_only, flat[at:], strict=True)))
+
+    return call
+
+
+def check_vmap(rule: Any) -> None:
+    if rule != "sequential" and not callable(rule):
+        raise BadOption(
+            f"vmap={rule!r} is neither a rule nor 'sequential'",
+            fix="vmap='sequential', or a function (info, in_dims, *args) -> (output, out_dims)",
+        )
+
+
+def sequential(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Call the op once per slice and stack what it returns."""
+
+    def rule(info: Any, in_dims: Any, *args: Any) -> Any:
+        results = [
+            call(*[_slice(a, d, i) for a, d in zip(args, in_dims, strict=True)])
+            for i in range(info.batch_size)
+        ]
+        if all(r is None for r in results):
+            return None, None
+        if not isinstance(results[0], (tuple, list)):
+            return _stack(results), 0
+        stacked = [_stack(list(column)) for column in zip(*results, strict=True)]
+        return type(results[0])(stacked), type(results[0])([0] * len(stacked))
+
+    return rule
+
+
+def _slice(value: Any, dim: Any, index: int) -> Any:
+    if isinstance(value, (list, tuple)):
+        dims = dim if isinstance(dim, (list, tuple)) else [dim] * len(value)
+        return [_slice(v, d, index) for v, d in zip(value, dims, strict=True)]
+    return value if dim is None else value.select(dim, index)
+
+
+def _stack(values: list[Any]) -> Any:
+    if isinstance(values[0], torch.Tensor):
+        return torch.stack(values)
+    if isinstance(values[0], (list, tuple)):
+        return [torch.stack(list(column)) for column in zip(*values, strict=True)]
+    raise TypeError(f"vmap='sequential' cannot stack outputs of type {type(values[0]).__name__}")
+
+
+def _structured(generated: Generated, rule: Any) -> Callable[..., Any]:
+    """A rule over original arguments, as one over flat arguments."""
+    lowered = generated.lowered
+    if lowered.path == "direct":
+        return rule  # type: ignore[no-any-return]
+    parameters = lowered.signature.parameters
+    keyword_only = [a.name for a in lowered.arguments if a.keyword_only]
+
+    def flat_rule(info: Any, in_dims: Any, *flat: Any) -> Any:
+        at = len(flat) - len(keyword_only)
+        keywords = dict(zip(keyword_only, flat[at:], strict=True))
+        values = generated.structure("_of_inputs")(*flat[:at], **keywords)
+        dims = [*in_dims, *[None] * (len(lowered.arguments) - len(in_dims))]
+        structured = tuple(rebuild_plain(p.node, dims) for p in parameters)
+        positional = [v for v, p in zip(values, parameters, strict=True) if not p.keyword_only]
+        keyword = {p.name: v for v, p in zip(values, parameters, strict=True) if p.keyword_only}
+        output, out_dims = rule(info, structured, *positional, **keyword)
+        return generated.structure("_of_flat")(output), _flat_dims(lowered, out_dims)
+
+    return flat_rule
+
+
+def rebuild_plain(node: Node, flat: list[Any]) -> Any:
+    """Values such as batch dimensions in the shape of the parameter (consumes `flat`)."""
+    if isinstance(node, Leaf):
+        return flat.pop(0)
+    if node.optional:
+        flat.pop(0)
+    parts = [rebuild_plain(item.node, flat) for item in node.fields]
+    if node.kind == "tuple":
+        return tuple(parts)
+    if node.kind == "namedtuple":
+        return tuple.__new__(node.cls, parts)
+    record = object.__new__(node.cls)
+    for item, part in zip(node.fields, parts, strict=True):
+        object.__setattr__(record, item.name, part)
+    return record
+
+
+def _flat_dims(lowered: Lowered, out_dims: Any) -> Any:
+    returns = lowered.signature.returns
+    if (
+        returns is None
+        or isinstance(returns, Leaf)
+        or out_dims is None
+        or isinstance(out_dims, int)
+    ):
+        count = len(lowered.returns)
+        return out_dims if count <= 1 else (out_dims,) * count
+    flat = _flatten_plain(returns, out_dims)
+    return flat[0] if len(flat) == 1 else tuple(flat)
+
+
+def _flatten_plain(node: Node, value: Any) -> list[Any]:
+    if isinstance(node, Leaf) or value is None or isinstance(value, int):
+        return [value] * (1 if isinstance(node, Leaf) else sum(1 for _ in node.fields))
+    flat: list[Any] = []
+    for index, item in enumerate(node.fields):
+        part = value[index] if isinstance(value, tuple) else getattr(value, item.name)
+        flat += _flatten_plain(item.node, part)
+    return flat

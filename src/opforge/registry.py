@@ -1,0 +1,118 @@
+"""The one owner of what opforge has registered, and of the way to undo it."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from . import _compat
+from .errors import DuplicateOp, NotAnOp
+from .model import OpInfo
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One op: its handle (what the user calls), and how to describe and remove it."""
+
+    name: str
+    handle: Any
+    overload: Any
+    fn: Callable[..., Any]
+    location: str
+    definition_pass: types.CodeType | None
+    describe: Callable[[], OpInfo]
+    explain: Callable[[], str]
+    undo: Callable[[str], None]
+
+
+class Registry:
+    """All ops, by name; functions in mode "none" by identity."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self._by_name: dict[str, Entry] = {}
+        self._plain: dict[int, Entry] = {}
+
+    def __iter__(self) -> Iterator[Entry]:
+        with self.lock:
+            return iter([*self._by_name.values(), *self._plain.values()])
+
+    def make_room(self, name: str, fn: Callable[..., Any], location: str) -> None:
+        """Remove an op that `fn` defines anew; refuse when `name` belongs to something else."""
+        old = self._by_name.get(name)
+        if old is None:
+            return
+        if not _redefines(old, fn):
+            raise DuplicateOp(
+                f"{name} is defined twice",
+                found=f"first at {old.location}, again at {location}",
+                fix="rename one of them, or opforge.unregister the first",
+                op=name,
+                location=location,
+            )
+        self.remove(old, "replaced by a new definition")
+
+    def add(self, entry: Entry) -> None:
+        if entry.overload is None:
+            self._plain[id(entry.handle)] = entry
+        else:
+            self._by_name[entry.name] = entry
+
+    def remove(self, entry: Entry, why: str) -> None:
+        with self.lock:
+            entry.undo(why)
+            self._by_name.pop(entry.name, None) if entry.overload is not None else self._plain.pop(
+                id(entry.handle), None
+            )
+
+    def find(self, op: Any) -> Entry | None:
+        """The entry of a handle, an overload, a packet or a "ns::op" name."""
+        if isinstance(op, str):
+            return self._by_name.get(op)
+        plain = self._plain.get(id(op))
+        if plain is not None:
+            return plain
+        overload = _compat.overload_of(op) or getattr(op, "_magi_torch_registered_op", None)
+        if overload is None:
+            return None
+        entry = self._by_name.get(_compat.qualified_name(overload))
+        return entry if entry is not None and entry.overload is overload else None
+
+    def get(self, op: Any) -> Entry:
+        entry = self.find(op)
+        if entry is None:
+            raise NotAnOp(
+                f"{op!r} is not an opforge op",
+                found=type(op).__name__,
+                fix="decorate it with @opforge.op; if it was, it has been unregistered or replaced",
+            )
+        return entry
+
+
+def definition_pass(fn: types.FunctionType) -> types.CodeType | None:
+    """The module-level code that is running now and defines `fn`, if there is one.
+
+    Importing, reloading and running a notebook cell each compile the code anew, so the code
+    object tells two passes apart, and two definitions within one pass share it.
+    """
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_code.co_name == "<module>" and frame.f_globals is fn.__globals__:
+            return frame.f_code
+        frame = frame.f_back
+    return None
+
+
+def _redefines(old: Entry, fn: Any) -> bool:
+    same = (old.fn.__module__, old.fn.__qualname__) == (fn.__module__, fn.__qualname__)
+    if not same or "<locals>" in fn.__qualname__:
+        return False
+    now = definition_pass(fn)
+    return now is not None and now is not old.definition_pass
+
+
+registry = Registry()

@@ -1,0 +1,160 @@
+"""From what a user types (`module:op`, `path/to/file.py:op`) to the operators it names."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib
+import importlib.util
+import pkgutil
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import opforge
+
+from .errors import TargetNotFound
+
+
+def resolve(target: str) -> list[Any]:
+    """The operator that `target` names, or every operator of the module or file it names.
+
+    >>> resolve("mylib.ops:silu")  # doctest: +SKIP
+    [<OpOverload(op='mylib.silu', overload='default')>]
+    """
+    place, name = _split(target)
+    module = _load_file(Path(place)) if _is_path(place) else _load_module(place)
+    return [_named(module, place, name)] if name else _all(module, place)
+
+
+def _split(target: str) -> tuple[str, str]:
+    place, colon, name = target.rpartition(":")
+    if not colon:
+        place, name = target, ""
+    if not place or (colon and not name):
+        raise TargetNotFound(
+            f"{target!r} is no target",
+            fix="write module:op, path/to/file.py:op, or only the module or file",
+        )
+    return place, name
+
+
+def _is_path(place: str) -> bool:
+    return place.endswith(".py") or "/" in place or "\\" in place
+
+
+def _named(module: ModuleType, place: str, name: str) -> Any:
+    ops = _ops(module)
+    if name in ops:
+        return ops[name]
+    if name in vars(module):
+        raise TargetNotFound(
+            f"{name!r} in {place} is no operator",
+            found=f"a {type(vars(module)[name]).__name__}",
+            fix=f"decorate it with @opforge.op, or choose from: {_listed(ops)}",
+        )
+    raise TargetNotFound(
+        f"{place} has no {name!r}",
+        found=f"the operators {_listed(ops)}",
+        fix=_did_you_mean(name, ops) or "choose one of these",
+    )
+
+
+def _all(module: ModuleType, place: str) -> list[Any]:
+    ops = _ops(module)
+    if not ops:
+        raise TargetNotFound(
+            f"{place} has no operators",
+            fix="decorate a function with @opforge.op, or name the module that does",
+        )
+    # An operator bound to two names is still one.
+    return list({id(op): op for op in ops.values()}.values())
+
+
+def _ops(module: ModuleType) -> dict[str, Any]:
+    return {name: value for name, value in vars(module).items() if opforge.is_op(value)}
+
+
+def _load_module(name: str) -> ModuleType:
+    # A console script does not look into the current folder, and people expect that it does.
+    with _importable_from(Path.cwd()):
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            # What the module itself fails to import is its own affair, traceback and all.
+            if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+                raise
+            raise TargetNotFound(
+                f"there is no module {name!r}",
+                found=f"no {error.name!r} on the import path",
+                fix=_did_you_mean(error.name, _siblings(error.name))
+                or "give the path of its file, or install it",
+            ) from None
+
+
+def _siblings(name: str) -> list[str]:
+    """What could be imported in place of `name`."""
+    parent, _, _ = name.rpartition(".")
+    folders = getattr(sys.modules[parent], "__path__", []) if parent else None
+    prefix = f"{parent}." if parent else ""
+    return [found.name for found in pkgutil.iter_modules(folders, prefix)]
+
+
+def _load_file(path: Path) -> ModuleType:
+    path = path.absolute()
+    if not path.is_file():
+        near = sorted(p.name for p in path.parent.glob("*.py"))
+        raise TargetNotFound(
+            f"there is no file {path}",
+            found=f"{path} is a folder" if path.is_dir() else None,
+            fix=_did_you_mean(path.name, near) or "give the path of a Python file",
+        )
+    name = path.stem
+    if name in sys.modules:
+        return _already_loaded(sys.modules[name], path)
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise TargetNotFound(f"{path} is no Python file", fix="give the path of a .py file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        with _importable_from(path.parent):
+            spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _already_loaded(module: ModuleType, path: Path) -> ModuleType:
+    origin = getattr(module, "__file__", None)
+    if origin is not None and Path(origin).resolve() == path.resolve():
+        return module
+    raise TargetNotFound(
+        f"{path} cannot be loaded: another module has the name {path.stem!r}",
+        found=origin or "a module built into Python",
+        fix="rename the file, or name it as package.module:op",
+    )
+
+
+@contextlib.contextmanager
+def _importable_from(folder: Path) -> Iterator[None]:
+    entry = str(folder)
+    sys.path.insert(0, entry)
+    try:
+        yield
+    finally:
+        # The module may have changed the list itself.
+        with contextlib.suppress(ValueError):
+            sys.path.remove(entry)
+
+
+def _did_you_mean(name: str, candidates: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(candidates))
+    return f"did you mean {' or '.join(close)}?" if close else ""
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "(none)"

@@ -1,0 +1,167 @@
+"""The doctor's judgement on made-up machines, and that it can look at this one."""
+
+import dataclasses
+import os
+import re
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+from opforge import doctor
+from opforge.doctor import Machine, Tool, examine, judge, look
+
+ABSENT = Tool(present=False, detail="not here")
+HEALTHY = Machine(
+    python="3.11.7",
+    torch="2.13.0",
+    triton=Tool(present=True, detail="3.7.1"),
+    numpy=Tool(present=True, detail="2.4.6"),
+    c_compiler=Tool(present=True, detail="cc 12"),
+    cxx_compiler=Tool(present=True, detail="g++ 12"),
+    headers=Tool(present=True, detail="Python.h"),
+    ptxas=Tool(present=True, detail="ptxas"),
+    gpu=Tool(present=True, detail="H200"),
+    gpu_unused=False,
+    interpret=None,
+)
+
+
+def same_path():
+    """The environment for a child that finds opforge where this process does."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+def findings(**changes):
+    machine = dataclasses.replace(HEALTHY, **changes)
+    return {finding.name: finding for finding in judge(machine)}
+
+
+def not_ok(**changes):
+    return {name for name, finding in findings(**changes).items() if finding.status != "ok"}
+
+
+def test_a_healthy_machine_has_nothing_to_fix():
+    assert not_ok() == set()
+    assert all(finding.fix == "" for finding in findings().values())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"torch": "2.9.1"},
+        {"triton": ABSENT},
+        {"triton": Tool(present=True, detail="3.5.0")},
+        {"numpy": ABSENT},
+        {"c_compiler": ABSENT},
+        {"cxx_compiler": ABSENT},
+        {"headers": ABSENT},
+        {"ptxas": ABSENT},
+        {"gpu": ABSENT},
+        {"interpret": "1"},
+    ],
+    ids=str,
+)
+def test_whatever_is_wrong_comes_with_a_fix(changes):
+    wrong = [finding for finding in findings(**changes).values() if finding.status != "ok"]
+    assert wrong
+    assert all(finding.fix for finding in wrong)
+
+
+def test_without_a_gpu_only_what_needs_one_is_missing():
+    assert not_ok(gpu=ABSENT) == {"GPU", "Triton kernels on GPU"}
+
+
+def test_without_a_cxx_compiler_compile_is_limited_to_backends_that_need_none():
+    compiled = findings(cxx_compiler=ABSENT)["torch.compile"]
+    assert compiled.status == "limited"
+    assert "aot_eager" in compiled.detail
+    assert "g++" in compiled.fix or "xcode-select" in compiled.fix
+
+
+def test_without_a_gpu_compile_needs_neither_triton_nor_a_c_compiler():
+    assert findings(gpu=ABSENT, triton=ABSENT, c_compiler=ABSENT)["torch.compile"].status == "ok"
+
+
+def test_two_needs_met_by_one_command_name_it_once():
+    build = findings(triton=ABSENT, ptxas=ABSENT)["native build tools"]
+    assert build.fix.count("pip install") == 1
+
+
+def test_the_interpreter_on_a_gpu_machine_is_reported_as_a_limit():
+    limited = findings(interpret="1")
+    assert limited["TRITON_INTERPRET"].fix == "unset TRITON_INTERPRET"
+    assert limited["Triton kernels on GPU"].status == "limited"
+
+
+@pytest.mark.parametrize(("value", "on"), [("1", True), ("True", True), ("0", False), ("", False)])
+def test_the_interpret_variable_is_read_as_triton_reads_it(value, on):
+    assert doctor.interpreting(dataclasses.replace(HEALTHY, interpret=value)) is on
+
+
+def test_a_cpu_build_of_torch_on_a_gpu_machine_is_told_to_reinstall():
+    assert "torch==2.13.*" in findings(gpu=ABSENT, gpu_unused=True)["GPU"].fix
+
+
+def test_version_2_9_is_older_than_2_11():
+    assert findings(torch="2.9.1+cu128")["torch"].status == "limited"
+
+
+def test_a_compiler_that_does_not_run_counts_as_absent(tmp_path, monkeypatch):
+    broken = tmp_path / "cc"
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("CC", str(broken))
+    compiler = look().c_compiler
+    assert not compiler.present
+    assert str(broken) in compiler.detail
+
+
+def test_a_compiler_that_is_named_but_absent_is_named_in_the_report(monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler -O2")
+    assert look().cxx_compiler == Tool(present=False, detail="CXX=no-such-compiler: not found")
+
+
+def test_a_package_that_is_installed_but_broken_says_so(tmp_path, monkeypatch):
+    (tmp_path / "broken_package.py").write_text("raise ImportError('libfoo.so: no such file')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    found = doctor._package("broken_package")
+    assert not found.present
+    assert "libfoo.so" in found.detail
+
+
+def test_a_warning_of_torch_about_the_driver_becomes_the_detail(monkeypatch):
+    def is_available():
+        warnings.warn("the NVIDIA driver is too old", stacklevel=1)
+        return False
+
+    monkeypatch.setattr(torch.cuda, "is_available", is_available)
+    assert look().gpu == Tool(present=False, detail="the NVIDIA driver is too old")
+
+
+def test_this_machine_can_be_examined():
+    found = {finding.name: finding for finding in examine()}
+    assert found["torch"].detail == torch.__version__
+    assert found["eager"].status == "ok"
+    assert (found["GPU"].status == "ok") is torch.cuda.is_available()
+
+
+def test_examining_imports_neither_inductor_nor_dynamo():
+    code = (
+        "import sys; from opforge.doctor import examine; examine();"
+        "print([m for m in ('torch._inductor', 'torch._dynamo') if m in sys.modules])"
+    )
+    command = [sys.executable, "-c", code]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, env=same_path())
+    assert ran.stdout.strip() == "[]"
+
+
+def test_the_oldest_versions_agree_with_pyproject():
+    text = (Path(__file__).parent.parent / "pyproject.toml").read_text()
+    oldest = dict(re.findall(r'"(torch|triton)>=([\d.]+)', text))
+    assert oldest["torch"] == doctor._dotted(doctor.OLDEST_TORCH)
+    assert oldest["triton"] == doctor._dotted(doctor.OLDEST_TRITON)
+    assert oldest["triton"] in doctor.INSTALL_TRITON

@@ -1,0 +1,146 @@
+"""From `module:op` and `file.py:op` to operators, and what is said when they lead nowhere."""
+
+import itertools
+import sys
+
+import pytest
+
+import opforge
+from opforge.errors import TargetNotFound
+from opforge.targets import resolve
+
+numbers = itertools.count()
+
+SOURCE = """
+import opforge
+import torch
+
+@opforge.op("{space}::double", mode="custom_op")
+def double(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+@opforge.op("{space}::triple", mode="custom_op")
+def triple(x: torch.Tensor) -> torch.Tensor:
+    return x * 3
+
+twice = double
+
+def helper(x):
+    return x
+"""
+
+
+@pytest.fixture
+def stem(tmp_path, monkeypatch):
+    """A fresh module name with two operators, in a file in the current folder."""
+    name = f"targets_sample_{next(numbers)}"
+    (tmp_path / f"{name}.py").write_text(SOURCE.format(space=name))
+    monkeypatch.chdir(tmp_path)
+    yield name
+    sys.modules.pop(name, None)
+
+
+def test_a_module_and_a_name_give_that_operator(stem):
+    (op,) = resolve(f"{stem}:double")
+    assert op is sys.modules[stem].double
+
+
+def test_a_file_and_a_name_give_that_operator(stem, tmp_path):
+    (op,) = resolve(f"{tmp_path / stem}.py:triple")
+    assert op is sys.modules[stem].triple
+
+
+@pytest.mark.parametrize("ending", ["", ".py"])
+def test_a_bare_module_or_file_gives_all_its_operators_once(stem, ending):
+    module_ops = resolve(stem + ending)
+    module = sys.modules[stem]
+    assert [id(op) for op in module_ops] == [id(module.double), id(module.triple)]
+    assert all(opforge.is_op(op) for op in module_ops)
+
+
+def test_a_file_can_import_its_neighbours(stem, tmp_path):
+    path = tmp_path / "neighbourly.py"
+    path.write_text(f"from {stem} import double\n")
+    try:
+        assert resolve(f"{path}:double") == resolve(f"{stem}:double")
+    finally:
+        sys.modules.pop("neighbourly", None)
+
+
+def test_a_file_is_loaded_once(stem):
+    assert resolve(f"{stem}.py:double")[0] is resolve(f"{stem}.py:double")[0]
+
+
+def test_the_import_path_is_as_it_was_afterwards(stem):
+    before = list(sys.path)
+    resolve(f"{stem}.py")
+    assert sys.path == before
+
+
+def test_a_misspelt_operator_is_met_with_a_close_name(stem):
+    with pytest.raises(TargetNotFound, match=r"did you mean double\?") as caught:
+        resolve(f"{stem}:duble")
+    assert caught.value.found == "the operators double, triple, twice"
+
+
+def test_a_function_that_is_no_operator_is_called_so(stem):
+    with pytest.raises(TargetNotFound, match=r"'helper' in .* is no operator") as caught:
+        resolve(f"{stem}:helper")
+    assert caught.value.found == "a function"
+    assert "@opforge.op" in caught.value.fix
+
+
+def test_a_module_without_operators_is_called_so():
+    with pytest.raises(TargetNotFound, match="json has no operators"):
+        resolve("json")
+
+
+def test_a_misspelt_module_is_met_with_a_close_name(stem):
+    with pytest.raises(TargetNotFound, match=f"did you mean .*{stem}"):
+        resolve(f"{stem}x:double")
+
+
+def test_a_misspelt_submodule_is_met_with_a_close_name():
+    with pytest.raises(TargetNotFound, match=r"did you mean json\.decoder"):
+        resolve("json.decodr")
+
+
+def test_a_misspelt_file_is_met_with_a_close_name(stem):
+    with pytest.raises(TargetNotFound, match=rf"did you mean {stem}\.py"):
+        resolve(f"{stem}x.py")
+
+
+def test_a_folder_is_no_target(tmp_path):
+    with pytest.raises(TargetNotFound, match="is a folder"):
+        resolve(str(tmp_path))
+
+
+@pytest.mark.parametrize("target", ["", ":", "json:", ":double"])
+def test_half_a_target_is_met_with_how_to_write_one(target):
+    with pytest.raises(TargetNotFound, match="is no target") as caught:
+        resolve(target)
+    assert "module:op" in caught.value.fix
+
+
+def test_a_file_named_like_a_loaded_module_does_not_replace_it(tmp_path):
+    path = tmp_path / "json.py"
+    path.write_text("")
+    with pytest.raises(TargetNotFound, match="another module has the name 'json'") as caught:
+        resolve(str(path))
+    assert caught.value.found == sys.modules["json"].__file__
+
+
+def test_an_import_that_fails_inside_the_module_is_not_blamed_on_the_target(tmp_path, monkeypatch):
+    (tmp_path / "targets_incomplete.py").write_text("import no_such_dependency\n")
+    monkeypatch.chdir(tmp_path)
+    for target in ("targets_incomplete", "targets_incomplete.py"):
+        with pytest.raises(ModuleNotFoundError, match="no_such_dependency"):
+            resolve(target)
+
+
+def test_a_file_that_fails_to_load_leaves_no_module_behind(tmp_path):
+    path = tmp_path / "targets_failing.py"
+    path.write_text("1 / 0\n")
+    with pytest.raises(ZeroDivisionError):
+        resolve(str(path))
+    assert "targets_failing" not in sys.modules
