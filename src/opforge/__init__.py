@@ -1,5 +1,6 @@
 """opforge: write an op once; it runs in eager, autograd, torch.compile and torch.export."""
 
+from . import magi
 from .errors import OpforgeError, OpforgeWarning
 from .model import OpInfo
 from .op import explain, info, is_op, op, unregister
@@ -14,6 +15,7 @@ __all__ = [
     "explain",
     "info",
     "is_op",
+    "magi",
     "op",
     "unregister",
 ]

@@ -47,8 +47,9 @@ def destroy(library: torch.library.Library) -> None:
 
 
 def disable_overload(overload: Any, raise_dead: Callable[..., Any]) -> None:
-    """Make calls of an overload raise: its C++ handle dangles once the definition is gone."""
-    overload._op = _Dead(raise_dead, hash(overload._op))
+    """Make calls of an overload and its packet raise: their C++ handle dangles afterwards."""
+    for handle in (overload, overload.overloadpacket):
+        handle._op = _Dead(raise_dead, hash(handle._op))
 
 
 class _Dead:

@@ -223,6 +223,11 @@ def lowered_name(path: str) -> str:
     return path.replace(".", "__")
 
 
+def fits_int64(value: int) -> bool:
+    # Not `in range(...)`: that walks the whole range for a subclass of int.
+    return -(2**63) <= value < 2**63
+
+
 def leaves_of(node: Node) -> Iterator[Leaf]:
     """The leaves below a node, in schema order, presence flags left out."""
     if isinstance(node, Leaf):

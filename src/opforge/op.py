@@ -201,7 +201,7 @@ def _as_function(fn: Any) -> types.FunctionType:
 
 def _lower(fn: types.FunctionType, options: Options) -> tuple[Lowered, bool]:
     if options.schema is None:
-        return lower(read_signature(fn, user_scope()), options.mutates_args), False
+        return lower(read_signature(fn, user_scope(fn)), options.mutates_args), False
     try:
         parsed = _compat.parse_schema(f"op{options.schema}")
     except RuntimeError as error:

@@ -13,6 +13,10 @@ from ..errors import MissingAnnotation, UnresolvedAnnotation
 
 Scope = Mapping[str, Any]
 
+# What evaluating text that is no annotation raises: an unknown name, `int +`, `torch.Tensr`,
+# `Tensor[int]`.
+_NOT_AN_ANNOTATION = (NameError, SyntaxError, AttributeError, TypeError)
+
 
 def resolve_hints(
     fn: Callable[..., Any], signature: inspect.Signature, scope: Scope
@@ -34,8 +38,8 @@ def resolve_hints(
     visible = {**scope, **_closure(fn)}
     try:
         return typing.get_type_hints(fn, localns=visible, include_extras=True)
-    except NameError as error:
-        raise unresolved(error, _who_says(signature, error)) from error
+    except _NOT_AN_ANNOTATION as error:
+        raise unresolved(error, _who_says(signature, fn, visible)) from error
 
 
 _class_hints: weakref.WeakKeyDictionary[type[Any], dict[str, Any]] = weakref.WeakKeyDictionary()
@@ -49,7 +53,7 @@ def resolve_class_hints(cls: type[Any], scope: Scope, parameter: str) -> dict[st
     try:
         # Without the scope first: then the answer is the same for every op, and is kept.
         known = _class_hints[cls] = typing.get_type_hints(cls, include_extras=True)
-    except NameError:
+    except _NOT_AN_ANNOTATION:
         return _resolve_in_scope(cls, scope, parameter)
     return known
 
@@ -57,15 +61,15 @@ def resolve_class_hints(cls: type[Any], scope: Scope, parameter: str) -> dict[st
 def _resolve_in_scope(cls: type[Any], scope: Scope, parameter: str) -> dict[str, Any]:
     try:
         return typing.get_type_hints(cls, localns=dict(scope), include_extras=True)
-    except NameError as error:
+    except _NOT_AN_ANNOTATION as error:
         raise unresolved(error, parameter) from error
 
 
-def unresolved(error: NameError, parameter: str | None) -> UnresolvedAnnotation:
+def unresolved(error: Exception, parameter: str | None) -> UnresolvedAnnotation:
     return UnresolvedAnnotation(
         f"annotation not resolved: {error}",
         parameter=parameter,
-        fix="import or define that name where the function is decorated "
+        fix="use a type that is imported or defined where the function is decorated "
         "(not only under `if TYPE_CHECKING:`)",
     )
 
@@ -105,16 +109,18 @@ def spell(annotation: Any) -> str:
     return str(annotation).replace("typing.", "")
 
 
-def user_scope() -> dict[str, Any]:
-    """Local names visible to the code that is decorating.
+def user_scope(fn: types.FunctionType) -> dict[str, Any]:
+    """Local names that `fn`'s annotations may use: those of the functions and classes around it.
 
-    That is the nearest frame outside opforge, and the frames of the same module that called it:
-    they are the enclosing functions when a function is decorated where it is defined.
+    A function is decorated where it is defined, so these are running: the nearest frame outside
+    opforge, and the frames of the same module that called it. A module's own function has none.
     """
+    if "." not in fn.__qualname__:
+        return {}
     frame = inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "opforge":
         frame = frame.f_back
-    home = frame.f_globals if frame else None
+    home = fn.__globals__
     scope: dict[str, Any] = {}
     while frame is not None and frame.f_globals is home:
         if frame.f_locals is not home:
@@ -143,9 +149,16 @@ def _is_set(cell: types.CellType) -> bool:
     return True
 
 
-def _who_says(signature: inspect.Signature, error: NameError) -> str | None:
-    name = getattr(error, "name", None)
-    for parameter in signature.parameters.values():
-        if name and isinstance(parameter.annotation, str) and name in parameter.annotation:
-            return parameter.name
+def _who_says(
+    signature: inspect.Signature, fn: Callable[..., Any], visible: dict[str, Any]
+) -> str | None:
+    """The first parameter whose annotation does not resolve by itself."""
+    hints = {n: p.annotation for n, p in signature.parameters.items()}
+    hints["return"] = signature.return_annotation
+    for name, annotation in hints.items():
+        alone = types.SimpleNamespace(__annotations__={name: annotation})
+        try:
+            typing.get_type_hints(alone, fn.__globals__, visible)
+        except _NOT_AN_ANNOTATION:
+            return name
     return None

@@ -25,7 +25,7 @@ from ..errors import (
     UnsupportedReturn,
     UnsupportedUnion,
 )
-from ..model import MISSING, Codec, Field, Leaf, Node, Parameter, Record, Signature
+from ..model import MISSING, Codec, Field, Leaf, Node, Parameter, Record, Signature, fits_int64
 from .annotations import (
     Scope,
     is_union,
@@ -58,7 +58,6 @@ _KINDS: dict[Any, str] = {
     inspect.Parameter.POSITIONAL_OR_KEYWORD: "positional-or-keyword",
     inspect.Parameter.KEYWORD_ONLY: "keyword-only",
 }
-_INT64 = range(-(2**63), 2**63)
 
 
 def read_signature(fn: Callable[..., Any], scope: Scope) -> Signature:
@@ -139,7 +138,7 @@ class _Reader:
         )
 
     def _record(self, path: str, annotation: Any) -> Record | None:
-        if typing.get_origin(annotation) is tuple:
+        if typing.get_origin(annotation) is tuple and annotation is not typing.Tuple:  # noqa: UP006
             parts = [a for a in typing.get_args(annotation) if a != ()]
             items = [Field(str(i), self.node(f"{path}.{i}", a)) for i, a in enumerate(parts)]
             return Record(path, "tuple", tuple, tuple(items))
@@ -289,7 +288,7 @@ def _enum(path: str, cls: type[enum.Enum]) -> Leaf:
     values = [m.value for m in members]
     if all(isinstance(v, str) for v in values):
         return Leaf(path, "str", codec=Codec(members, cls))
-    if all(isinstance(v, int) and not isinstance(v, bool) and v in _INT64 for v in values):
+    if all(isinstance(v, int) and not isinstance(v, bool) and fits_int64(v) for v in values):
         return Leaf(path, "int", codec=Codec(members, cls))
     return Leaf(path, "str", codec=Codec(members, cls, by="name"))
 
@@ -319,7 +318,7 @@ def _unsupported(path: str, annotation: Any) -> Exception:
         fix = "use a frozen dataclass with a field per key"
     elif isinstance(origin, type) and issubclass(origin, (set, frozenset, collections.abc.Set)):
         fix = "use a list, or a Literal or Enum per element"
-    elif origin in (list, tuple, *_LISTS):
+    elif origin in (list, tuple, *_LISTS) or annotation in (typing.List, typing.Tuple):  # noqa: UP006
         fix = "say what it holds: list[int], tuple[int, float], tuple[int, ...]"
     else:
         fix = (

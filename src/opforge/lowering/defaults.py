@@ -9,12 +9,12 @@ inf on a float      -> None: valid, but the schema language has no word for it
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 from ..errors import BadDefault
-from ..model import MISSING, Leaf, Node, Record
+from ..model import MISSING, Leaf, Node, Record, fits_int64
 
-_INT64 = range(-(2**63), 2**63)
 _WORDS = {"Layout": "strided", "MemoryFormat": "contiguous_format"}
 _TORCH_KINDS = {
     "ScalarType": "dtype",
@@ -76,9 +76,11 @@ def _word(base: str, value: Any) -> str | None:
     if base in ("SymInt", "int"):
         return str(int(value))
     if isinstance(value, float):
-        # -0.0 equals 0.0, and the dispatcher drops arguments that equal their default.
-        sayable = math.isfinite(value) and (value != 0 or math.copysign(1, value) > 0)
-        return repr(value) if sayable else None
+        # -0.0 equals 0.0, and the dispatcher drops arguments that equal their default; torch's
+        # parser refuses numbers below the smallest normal one.
+        plain_zero = value == 0 and math.copysign(1, value) > 0
+        normal = math.isfinite(value) and abs(value) >= sys.float_info.min
+        return repr(value) if normal or plain_zero else None
     return str(value)
 
 
@@ -125,7 +127,7 @@ def _encode_one(leaf: Leaf, value: Any, parameter: str) -> Any:
 
 def _fits(base: str, value: Any) -> bool:
     if base in ("SymInt", "int"):
-        return isinstance(value, int) and value in _INT64
+        return isinstance(value, int) and fits_int64(value)
     if base == "float":
         return isinstance(value, (int, float))
     if base == "bool":
