@@ -152,6 +152,22 @@ def register_functional_rule(
     library._register_torch_dispatch_rule(op, FunctionalTensorMode, rule)
 
 
+def around_functorch(
+    library: torch.library.Library,
+    name: str,
+    make: Callable[[Callable[..., Any]], Callable[..., Any]],
+) -> None:
+    """Put a kernel around the one that hands an op from one functorch level to the next."""
+    key = "FuncTorchDynamicLayerBackMode"
+    original = torch._C._dispatch_get_computed_kernel_for_dispatch_key(name, key)
+    library.impl(name.partition("::")[2], make(original.call_boxed), key, with_keyset=True)
+
+
+def forward_ad_open() -> bool:
+    """Whether any forward-mode level is open."""
+    return forward_ad._current_level >= 0
+
+
 def has_kernel(name: str, key: str) -> bool:
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(name, key))
 

@@ -162,6 +162,13 @@ def define(fn: types.FunctionType, name: str, location: str, options: Options) -
         )
     if options.vmap is not None:
         check_vmap(options.vmap)
+    autocast = read_autocast(options.autocast)
+    if autocast and lowered.mutated:
+        raise BadOption(
+            "autocast would cast what the op mutates, and the change would be lost in the copy",
+            parameter=lowered.mutated[0].path,
+            fix="leave autocast out, and cast in the body",
+        )
     given, listed = _read_fake(fn, options)
     tags = (options.tags,) if isinstance(options.tags, torch.Tag) else tuple(options.tags)
     return Definition(
@@ -175,7 +182,7 @@ def define(fn: types.FunctionType, name: str, location: str, options: Options) -
         backward=options.backward,
         setup_context=options.setup_context,
         vmap=options.vmap,
-        autocast=read_autocast(options.autocast),
+        autocast=autocast,
         tags=tags,
         views=views,
     )

@@ -99,6 +99,8 @@ class _Reader:
         self.inside: list[type[Any]] = []
 
     def node(self, path: str, annotation: Any) -> Node:
+        if _hashable(annotation) and annotation in _BASES:
+            return Leaf(path, _BASES[annotation])
         annotation, optional = _unwrap(annotation)
         node = self._leaf(path, annotation) or self._record(path, annotation)
         if node is not None:
@@ -201,13 +203,10 @@ class _Reader:
 
 
 def _read_return(annotation: Any, scope: Scope) -> Node | None:
-    inner, optional = _unwrap(annotation)
-    if inner is None or inner is type(None):
+    if annotation is None or annotation is type(None):
         return None
     node = _Reader(scope).node("return", annotation)
     _check_return(node, annotation)
-    if optional and isinstance(node, Record):
-        raise _bad_return(annotation, "an optional record")
     return node
 
 

@@ -23,7 +23,9 @@ def flatten_gradients(signature: Signature, result: Any) -> list[Any]:
     if len(grads) != len(parameters):
         raise GradientCount(
             f"backward returned {len(grads)} gradients for {len(parameters)} parameters",
-            found=f"{len(grads)} gradients",
+            found="a list, which counts as one gradient; return a tuple"
+            if isinstance(result, list)
+            else f"{len(grads)} gradients",
             fix=f"return one per parameter, None where there is none: "
             f"({', '.join('grad_' + p.name for p in parameters)})",
         )

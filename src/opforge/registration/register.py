@@ -18,7 +18,7 @@ from .dispatch import PlainKeysets
 from .fake import FakeRule
 from .generated import Generated, kernel_writer, wrapper_writer, write_autograd, write_inplace
 from .pytree import register_records
-from .unrecorded import TracedUnrecorded, Unrecorded, make_refuse_tangents, make_unrecord
+from .unrecorded import Unrecorded, make_refuse_tangents, make_unrecord
 from .vmap import make_vmap_kernel
 
 
@@ -100,7 +100,6 @@ def _install(definition: Definition, generated: Generated, library: Any, overloa
         _of_Tensor=torch.Tensor,
         _of_unrecord=make_unrecord(name, location),
         _of_refuse_tangents=make_refuse_tangents(name, location),
-        _of_unrecorded=Unrecorded(name, location, lowered, kernel),
         _of_aliased=_aliased(definition),
         _of_wrong_return=_wrong_return(definition),
         _of_check_return=_check_return(definition),
@@ -131,9 +130,12 @@ def _install(definition: Definition, generated: Generated, library: Any, overloa
         library.impl(
             op, generated.later("_of_inplace", write_inplace), "ADInplaceOrView", with_keyset=True
         )
-    if definition.backward is None and lowered.tensors and lowered.returns and not lowered.mutated:
-        rule = TracedUnrecorded(name, location)
-        _compat.register_functional_rule(library, op, rule)
+    if definition.backward is None and lowered.tensors:
+        unrecorded = Unrecorded(name, location, lowered)
+        names["_of_unrecorded"] = unrecorded.eager(kernel)
+        library.impl(op, torch.library.fallthrough_kernel, "Autograd")
+        _compat.register_functional_rule(library, op, unrecorded.traced)
+        _compat.around_functorch(library, name, unrecorded.transformed)
     _install_fake(definition, generated, library)
     if definition.vmap is not None:
         batched = make_vmap_kernel(generated, overload, definition.vmap)

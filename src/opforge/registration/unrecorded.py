@@ -1,10 +1,18 @@
-"""Ops without a backward: the forward runs, nothing is recorded, going backward raises."""
+"""Ops without a backward: the forward runs, nothing is recorded, going backward raises.
+
+Their Autograd key is a fallthrough, so a call whose inputs require no grad pays for a test of
+`requires_grad` and nothing else. A call whose inputs do is met where it arrives:
+
+    eager          the kernel itself              `Unrecorded.eager`
+    torch.compile  a rule for FunctionalTensorMode `Unrecorded.traced`
+    torch.func     a kernel at functorch's key     `Unrecorded.transformed`
+"""
 
 from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -13,46 +21,99 @@ from torch.autograd import forward_ad
 from .. import _compat
 from ..errors import ForwardMode, MissingBackward, MutatedLeaf, OpforgeWarning
 from ..model import Lowered
-from .autograd import make_function, shapes_of
+from .autograd import at_one_level, make_function, shapes_of
 from .lists import Counts, expand, regroup, tensors_in
 
 
 class _Call:
     """Rides along as the Function's first argument."""
 
-    __slots__ = ("args", "kwargs", "mutated", "outputs")
+    __slots__ = ("mutated", "outputs", "raise_when_run", "run")
 
-    def __init__(self, args: Any, kwargs: Any, mutated: list[torch.Tensor]) -> None:
-        self.args = args
-        self.kwargs = kwargs
+    def __init__(
+        self, run: Callable[[], Any], mutated: list[torch.Tensor], *, raise_when_run: bool
+    ) -> None:
+        self.run = run
         self.mutated = mutated
+        self.raise_when_run = raise_when_run
         self.outputs: Counts = []
 
 
 class Unrecorded:
-    """Calls the kernel of an op without a backward when an input requires grad.
+    """Runs an op without a backward when an input requires grad.
 
     Outputs, and inputs that the op mutates, get a history that raises.
     """
 
-    def __init__(
-        self, name: str, location: str, lowered: Lowered, kernel: Callable[..., Any]
-    ) -> None:
+    def __init__(self, name: str, location: str, lowered: Lowered) -> None:
         self.name = name
         self.location = location
         self.lowered = lowered
-        self.kernel = kernel
+        self.names = [a.name for a in lowered.arguments]
         self.apply: Callable[..., Any] | None = None
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def eager(self, kernel: Callable[..., Any]) -> Callable[..., Any]:
+        """What the kernel calls instead of the body; it calls the kernel again, grad being off."""
+
+        def unrecorded(*args: Any, **kwargs: Any) -> Any:
+            def run() -> Any:
+                with _compat.below_autograd():
+                    return kernel(*args, **kwargs)
+
+            return self.record(run, args, kwargs)
+
+        return unrecorded
+
+    def traced(self, mode: Any, op: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """The rule for FunctionalTensorMode, which sees the tensors that autograd follows."""
+
+        def run() -> Any:
+            with _compat.below_autograd():
+                return mode.__torch_dispatch__(op, types, args, kwargs)
+
+        if not self.needs_grad(args, kwargs):
+            return mode.__torch_dispatch__(op, types, args, kwargs)
+        return self.record(run, args, kwargs, raise_when_run=True)
+
+    def transformed(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """The kernel at functorch's key, around the one that torch has there."""
+        refuse_tangents = make_refuse_tangents(self.name, self.location)
+
+        def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+            def run() -> Any:
+                # The level below has a history of its own.
+                with torch.enable_grad():
+                    return original(keyset, *args, **kwargs)
+
+            if _compat.forward_ad_open():
+                refuse_tangents(*args, *kwargs.values())
+            if not self.needs_grad(args, kwargs):
+                return original(keyset, *args, **kwargs)
+            return self.record(run, args, kwargs)
+
+        return kernel
+
+    def needs_grad(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+        if not _compat.grad_enabled():
+            return False
+        values = (*args, *kwargs.values())
+        return any(t.requires_grad for value in values for t in tensors_in(value))
+
+    def record(
+        self,
+        run: Callable[[], Any],
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        *,
+        raise_when_run: bool = False,
+    ) -> Any:
         if self.apply is None:
             # Made when first needed: building a class takes a tenth of a decoration.
             self.apply = make_function(f"{self.name}_without_backward", self.forward, self.go_back)
-        names = [a.name for a in self.lowered.arguments]
-        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        given = {**dict(zip(self.names, args, strict=False)), **kwargs}
         tensors = [t for value in given.values() for t in tensors_in(value)]
-        call = _Call(args, kwargs, self.mutated_tensors(given))
-        results = self.apply(call, *tensors)
+        call = _Call(run, self.mutated_tensors(given), raise_when_run=raise_when_run)
+        results = at_one_level(self.apply, call, *tensors)
         if not self.lowered.returns:
             return None
         outputs = regroup(results, call.outputs)
@@ -73,55 +134,22 @@ class Unrecorded:
                 mutated.append(tensor)
         return mutated
 
-    def forward(self, ctx: Any, call: _Call, *_tensors: Any) -> Any:
-        with _compat.below_autograd():
-            out = self.kernel(*call.args, **call.kwargs)
+    def forward(self, ctx: Any, call: _Call, *tensors: Any) -> Any:
+        ctx.opforge_shapes = shapes_of(tensors)
+        ctx.opforge_raise_when_run = call.raise_when_run
+        out = call.run()
         outputs = out if len(self.lowered.returns) > 1 else (out,)
         expanded, call.outputs = expand(outputs if self.lowered.returns else ())
         ctx.mark_dirty(*call.mutated)
         return (*expanded, *call.mutated)
 
-    def go_back(self, _ctx: Any, *_grads: Any) -> Any:
-        raise missing_backward(f"{self.name} ({self.location})")
-
-
-class TracedUnrecorded:
-    """The same while torch.compile traces: the compiled forward runs, its backward raises.
-
-    A rule for FunctionalTensorMode, which sees the tensors that autograd follows in a trace. The
-    gradients become calls of an op that raises when it is run, so that tracing gets past them.
-    """
-
-    def __init__(self, name: str, location: str) -> None:
-        self.where = f"{name} ({location})"
-        self.name = name
-        self.apply: Callable[..., Any] | None = None
-
-    def __call__(self, mode: Any, op: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        def run() -> Any:
-            return mode.__torch_dispatch__(op, types, args, kwargs)
-
-        tensors = [t for value in (*args, *kwargs.values()) for t in tensors_in(value)]
-        if not _compat.grad_enabled() or not any(t.requires_grad for t in tensors):
-            return run()
-        if self.apply is None:
-            self.apply = make_function(f"{self.name}_without_backward", self.forward, self.go_back)
-        counts: list[Counts] = []
-        outputs = regroup(self.apply(run, counts, *tensors), counts[0])
-        return tuple(outputs) if len(outputs) > 1 else outputs[0]
-
-    def forward(self, ctx: Any, run: Callable[[], Any], counts: list[Counts], *tensors: Any) -> Any:
-        ctx.opforge_shapes = shapes_of(tensors)
-        with _compat.below_autograd():
-            out = run()
-        expanded, outputs = expand(out if isinstance(out, tuple) else (out,))
-        counts.append(outputs)
-        return tuple(expanded)
-
     def go_back(self, ctx: Any, *grads: Any) -> Any:
-        grad = next(g for g in grads if g is not None)
+        where = f"{self.name} ({self.location})"
+        if not ctx.opforge_raise_when_run:
+            raise missing_backward(where)
+        given = [g for g in grads if g is not None]
         raises = _raising_op()
-        return (None, None, *(raises(grad, shape, self.where) for shape in ctx.opforge_shapes))
+        return (None, *(raises(given, shape, where) for shape in ctx.opforge_shapes))
 
 
 def missing_backward(where: str) -> MissingBackward:
@@ -134,15 +162,21 @@ def missing_backward(where: str) -> MissingBackward:
 
 @functools.cache
 def _raising_op() -> Any:
-    """`opforge::missing_backward`: a gradient to trace, an error to run."""
-    schema = "(Tensor grad, SymInt[] size, str where) -> Tensor"
+    """`opforge::missing_backward`: a gradient to trace, an error to run.
+
+    A compiled backward computes the gradients of unused outputs too, as zeros; zeros in give
+    zeros out whatever the op's derivative is, and only they do.
+    """
+    schema = "(Tensor[] grads, SymInt[] size, str where) -> Tensor"
     library, overload = _compat.define("opforge::missing_backward", schema, (_compat.pt2_tag(),))
 
-    def run(_grad: Any, _size: Any, where: str) -> Any:
-        raise missing_backward(where)
+    def run(grads: list[Any], size: Any, where: str) -> Any:
+        if any(bool(grad.any()) for grad in grads):
+            raise missing_backward(where)
+        return grads[0].new_zeros(size)
 
-    def fake(grad: Any, size: Any, _where: str) -> Any:
-        return grad.new_empty(size)
+    def fake(grads: list[Any], size: Any, _where: str) -> Any:
+        return grads[0].new_empty(size)
 
     library.impl("missing_backward", run, "CompositeExplicitAutograd")
     _compat.register_fake(library, "opforge::missing_backward", fake, "opforge")

@@ -1,0 +1,180 @@
+"""Autocast: which inputs are cast, to what, and on which device."""
+
+import dataclasses
+
+import pytest
+import torch
+
+import opforge
+from opforge.errors import BadOption
+
+Tensor = torch.Tensor
+LOW = [torch.bfloat16, torch.float16]
+
+
+@dataclasses.dataclass(frozen=True)
+class Weights:
+    weight: Tensor
+    scale: float = 1.0
+
+
+def dtype_op(op_name, **options):
+    """An op that returns its input and so shows what dtype arrived in the body."""
+
+    @opforge.op(op_name(), **options)
+    def op(x: Tensor) -> Tensor:
+        return x.clone()
+
+    return op
+
+
+def cpu_autocast(dtype=torch.bfloat16, **options):
+    return torch.autocast("cpu", dtype=dtype, **options)
+
+
+@pytest.mark.parametrize("dtype", LOW)
+def test_inputs_are_cast_to_the_ops_own_dtype(op_name, dtype):
+    op = dtype_op(op_name, autocast=dtype)
+    with cpu_autocast():
+        assert op(torch.ones(2)).dtype == dtype
+
+
+def test_nothing_is_cast_without_autocast(op_name):
+    op = dtype_op(op_name, autocast=torch.bfloat16)
+    assert op(torch.ones(2)).dtype == torch.float32
+    with cpu_autocast(enabled=False):
+        assert op(torch.ones(2)).dtype == torch.float32
+
+
+def test_nothing_is_cast_under_the_autocast_of_another_device(op_name):
+    op = dtype_op(op_name, autocast={"cuda": torch.bfloat16})
+    with cpu_autocast():
+        assert op(torch.ones(2)).dtype == torch.float32
+
+
+def test_an_op_without_the_option_is_left_alone(op_name):
+    op = dtype_op(op_name)
+    with cpu_autocast():
+        assert op(torch.ones(2)).dtype == torch.float32
+
+
+def test_a_dict_picks_per_device_type(op_name):
+    op = dtype_op(op_name, autocast={"cuda": torch.float16, "cpu": torch.bfloat16})
+    with cpu_autocast():
+        assert op(torch.ones(2)).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.bool, torch.complex64])
+def test_what_autocast_never_casts_is_not_cast(op_name, dtype):
+    op = dtype_op(op_name, autocast=torch.bfloat16)
+    with cpu_autocast():
+        assert op(torch.ones(2).to(dtype)).dtype == dtype
+
+
+def test_half_precision_inputs_are_cast_to_one_dtype(op_name):
+    op = dtype_op(op_name, autocast=torch.bfloat16)
+    with cpu_autocast():
+        assert op(torch.ones(2, dtype=torch.float16)).dtype == torch.bfloat16
+
+
+def test_autocast_is_off_inside_the_body(op_name):
+    @opforge.op(op_name(), autocast=torch.bfloat16)
+    def op(x: Tensor) -> Tensor:
+        y = torch.ones(2, 2)
+        return (y @ y) + 0 * x.float().sum()
+
+    with cpu_autocast():
+        assert op(torch.ones(2)).dtype == torch.float32
+
+
+def test_lists_optionals_fields_and_keywords_are_cast(op_name):
+    seen = []
+
+    @opforge.op(op_name(), autocast=torch.bfloat16)
+    def op(
+        items: list[Tensor], cfg: Weights, absent: Tensor | None, sizes: list[int], *, bias: Tensor
+    ) -> Tensor:
+        seen.extend([*(t.dtype for t in items), cfg.weight.dtype, bias.dtype, sizes])
+        return bias + 1
+
+    one = torch.ones(2)
+    with cpu_autocast():
+        op([one, one.int()], Weights(one, 2.0), None, [3, 4], bias=one)
+    assert seen == [torch.bfloat16, torch.int32, torch.bfloat16, torch.bfloat16, [3, 4]]
+
+
+def test_a_gradient_comes_back_in_the_inputs_dtype(op_name):
+    def setup_context(ctx, inputs, output):
+        ctx.dtype = inputs[0].dtype
+
+    def backward(ctx, grad):
+        assert ctx.dtype == torch.bfloat16
+        return grad * 2
+
+    op = dtype_op(op_name, autocast=torch.bfloat16, backward=backward, setup_context=setup_context)
+    x = torch.ones(2, requires_grad=True)
+    with cpu_autocast():
+        y = op(x)
+    assert y.dtype == torch.bfloat16
+    y.float().sum().backward()
+    assert x.grad.dtype == torch.float32
+    assert x.grad.tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_autocast_works_when_compiled(op_name, backend):
+    op = dtype_op(op_name, autocast=torch.bfloat16)
+
+    def function(x):
+        with cpu_autocast():
+            return op(x)
+
+    compiled = torch.compile(function, backend=backend, fullgraph=True)
+    assert compiled(torch.ones(2)).dtype == torch.bfloat16
+
+
+def test_autocast_around_a_compiled_function_works(op_name):
+    op = dtype_op(op_name, autocast=torch.bfloat16)
+    compiled = torch.compile(lambda x: op(x) + 0, backend="aot_eager", fullgraph=True)
+    with cpu_autocast():
+        assert compiled(torch.ones(2)).dtype == torch.bfloat16
+    assert compiled(torch.ones(2)).dtype == torch.float32
+
+
+def test_autocast_works_under_vmap_and_grad(op_name):
+    op = dtype_op(op_name, autocast=torch.bfloat16, backward=lambda ctx, g: g, vmap="sequential")
+    with cpu_autocast():
+        assert torch.func.vmap(op)(torch.ones(3, 2)).dtype == torch.bfloat16
+        assert torch.func.grad(lambda x: op(x).float().sum())(torch.ones(2)).tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    [
+        (torch.int32, "torch.int32 is no floating-point dtype"),
+        ("float16", "'float16' is no floating-point dtype"),
+        ({"cpu": torch.int8}, "torch.int8 is no floating-point dtype"),
+        ({"toaster": torch.float16}, "no autocast for device 'toaster'"),
+        ({3: torch.float16}, "no autocast for device 3"),
+    ],
+    ids=str,
+)
+def test_a_wrong_option_is_refused(op_name, option, reason):
+    name = op_name()
+    with pytest.raises(BadOption) as caught:
+        dtype_op(lambda: name, autocast=option)
+    text = str(caught.value)
+    assert reason in text
+    assert name in text
+
+
+def test_a_refused_option_leaves_the_name_free(op_name):
+    name = op_name()
+    with pytest.raises(BadOption):
+        dtype_op(lambda: name, autocast=torch.int32)
+    assert dtype_op(lambda: name)(torch.ones(1)).item() == 1.0
+
+
+def test_explain_says_what_is_cast_where(op_name):
+    op = dtype_op(op_name, autocast={"cpu": torch.bfloat16})
+    assert "cpu to torch.bfloat16" in opforge.explain(op)

@@ -1,0 +1,451 @@
+"""What `backward` may return: one gradient per original parameter, in any of its shapes."""
+
+import dataclasses
+import types
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch.autograd import gradcheck
+
+import opforge
+from opforge.errors import (
+    BadOption,
+    GradientCount,
+    GradientField,
+    GradientMisplaced,
+    GradientShape,
+    GradientType,
+)
+
+Tensor = torch.Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Weights:
+    weight: Tensor
+    bias: Tensor | None = None
+    scale: float = 1.0
+    count: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Nested:
+    inner: Weights
+    extra: Tensor
+
+
+class Pair(NamedTuple):
+    left: Tensor
+    right: Tensor
+
+
+def doubles(*shape):
+    generator = torch.Generator().manual_seed(7)
+    return torch.randn(*shape, dtype=torch.float64, generator=generator).requires_grad_()
+
+
+def leaf(*shape):
+    return torch.ones(*shape).requires_grad_()
+
+
+def affine_setup(ctx, inputs, output):
+    x, weights = inputs
+    ctx.save_for_backward(x, weights.weight)
+    ctx.scale = weights.scale
+
+
+def affine_with(op_name, backward):
+    """x * cfg.weight * cfg.scale, with the given backward."""
+
+    @opforge.op(op_name(), backward=backward, setup_context=affine_setup)
+    def affine(x: Tensor, cfg: Weights) -> Tensor:
+        return x * cfg.weight * cfg.scale
+
+    return affine
+
+
+def affine_gradients(ctx, grad):
+    x, weight = ctx.saved_tensors
+    return grad * weight * ctx.scale, grad * x * ctx.scale
+
+
+def test_gradients_of_a_record_compile(op_name):
+    def backward(ctx, grad):
+        grad_x, grad_weight = affine_gradients(ctx, grad)
+        return grad_x, {"weight": grad_weight}
+
+    affine = affine_with(op_name, backward)
+    compiled = torch.compile(affine, backend="aot_eager", fullgraph=True)
+    x, weight = torch.full((3,), 2.0, requires_grad=True), torch.full((3,), 5.0, requires_grad=True)
+    compiled(x, Weights(weight, scale=10.0)).sum().backward()
+    assert x.grad.tolist() == [50.0] * 3
+    assert weight.grad.tolist() == [20.0] * 3
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        lambda grad: {"weight": grad},
+        lambda grad: {"weight": grad, "bias": None, "scale": None},
+        lambda grad: types.SimpleNamespace(weight=grad),
+        lambda grad: Weights(grad, None, None, None),
+        lambda grad: Weights(grad, scale=3.0, count=9),
+    ],
+    ids=[
+        "dict of some fields",
+        "dict with None",
+        "object with attributes",
+        "instance of None",
+        "instance",
+    ],
+)
+def test_a_record_takes_its_gradient_as(op_name, shape):
+    def backward(ctx, grad):
+        grad_x, grad_weight = affine_gradients(ctx, grad)
+        return grad_x, shape(grad_weight)
+
+    affine = affine_with(op_name, backward)
+    assert gradcheck(lambda x, w: affine(x, Weights(w, scale=2.0)), (doubles(3), doubles(3)))
+
+
+def test_none_for_a_record_means_no_gradient_for_any_of_its_tensors(op_name):
+    affine = affine_with(op_name, lambda ctx, grad: (grad, None))
+    x, weight = leaf(2), leaf(2)
+    affine(x, Weights(weight)).sum().backward()
+    assert x.grad.tolist() == [1.0, 1.0]
+    assert weight.grad is None
+
+
+def test_a_nested_record_takes_nested_gradients(op_name):
+    def setup_context(ctx, inputs, output):
+        x, cfg = inputs
+        ctx.save_for_backward(x, cfg.inner.weight, cfg.extra)
+
+    def backward(ctx, grad):
+        x, weight, extra = ctx.saved_tensors
+        return grad * weight * extra, {
+            "inner": {"weight": grad * x * extra},
+            "extra": grad * x * weight,
+        }
+
+    @opforge.op(op_name(), backward=backward, setup_context=setup_context)
+    def op(x: Tensor, cfg: Nested) -> Tensor:
+        return x * cfg.inner.weight * cfg.extra
+
+    assert gradcheck(
+        lambda x, w, e: op(x, Nested(Weights(w), e)), (doubles(2), doubles(2), doubles(2))
+    )
+
+
+def test_an_optional_record_takes_a_gradient_when_present_and_none_when_absent(op_name):
+    def setup_context(ctx, inputs, output):
+        x, cfg = inputs
+        ctx.has = cfg is not None
+        ctx.save_for_backward(x, *([cfg.weight] if cfg else []))
+
+    def backward(ctx, grad):
+        if not ctx.has:
+            return grad, None
+        x, weight = ctx.saved_tensors
+        return grad * weight, {"weight": grad * x}
+
+    @opforge.op(op_name(), backward=backward, setup_context=setup_context)
+    def op(x: Tensor, cfg: Weights | None = None) -> Tensor:
+        return x * cfg.weight if cfg is not None else x + 0
+
+    assert gradcheck(lambda x, w: op(x, Weights(w)), (doubles(2), doubles(2)))
+    assert gradcheck(op, (doubles(2),))
+
+
+@pytest.mark.parametrize(
+    "make", [tuple, list, lambda grads: Pair(*grads)], ids=["tuple", "list", "NamedTuple"]
+)
+def test_a_named_tuple_takes_its_gradient_as(op_name, make):
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs[0])
+
+    def backward(ctx, grad):
+        left, right = ctx.saved_tensors
+        return (make([grad * right, grad * left]),)
+
+    @opforge.op(op_name(), backward=backward, setup_context=setup_context)
+    def op(pair: Pair) -> Tensor:
+        return pair.left * pair.right
+
+    assert gradcheck(lambda a, b: op(Pair(a, b)), (doubles(2), doubles(2)))
+
+
+def test_a_named_tuple_takes_its_gradient_as_a_dict(op_name):
+    @opforge.op(op_name(), backward=lambda ctx, g: {"right": g * 3})
+    def op(pair: Pair) -> Tensor:
+        return pair.left + pair.right * 3
+
+    left, right = leaf(2), leaf(2)
+    op(Pair(left, right)).sum().backward()
+    assert left.grad is None
+    assert right.grad.tolist() == [3.0, 3.0]
+
+
+def test_a_fixed_tuple_takes_a_tuple_of_gradients(op_name):
+    @opforge.op(op_name(), backward=lambda ctx, g: (g, (None, g * 2)))
+    def op(x: Tensor, pair: tuple[int, Tensor]) -> Tensor:
+        return x + pair[1] * 2
+
+    x, y = leaf(2), leaf(2)
+    op(x, (3, y)).sum().backward()
+    assert y.grad.tolist() == [2.0, 2.0]
+
+
+def test_a_parameter_that_is_a_keyword_takes_its_gradient_in_its_place(op_name):
+    @opforge.op(op_name(), backward=lambda ctx, g: (g, None, g * 5))
+    def op(x: Tensor, scale: float = 1.0, *, bias: Tensor) -> Tensor:
+        return x + 5 * bias
+
+    x, bias = leaf(2), leaf(2)
+    op(x, bias=bias).sum().backward()
+    assert (x.grad.tolist(), bias.grad.tolist()) == ([1.0, 1.0], [5.0, 5.0])
+
+
+def test_a_gradient_that_autograd_can_sum_to_the_inputs_shape_is_taken(op_name):
+    @opforge.op(op_name(), backward=lambda ctx, g: (g, g))
+    def op(x: Tensor, y: Tensor) -> Tensor:
+        return x + y
+
+    x, y = leaf(3, 2), leaf(2)
+    op(x, y).sum().backward()
+    assert y.grad.tolist() == [3.0, 3.0]
+
+
+def test_a_gradient_for_an_int_parameter_is_refused_by_name(op_name):
+    name = op_name()
+
+    @opforge.op(name, backward=lambda ctx, g: (g, g))
+    def op(x: Tensor, count: int) -> Tensor:
+        return x * count
+
+    with pytest.raises(GradientMisplaced) as caught:
+        op(leaf(2), 3).sum().backward()
+    text = str(caught.value)
+    assert name in text
+    assert "parameter 'count'" in text
+    assert "not differentiable" in text
+    assert "fix: return None there" in text
+    assert isinstance(caught.value, ValueError)
+
+
+def test_a_gradient_for_an_int_field_is_refused_by_name(op_name):
+    affine = affine_with(op_name, lambda ctx, g: (g, {"weight": g, "count": g}))
+    with pytest.raises(GradientMisplaced, match=r"parameter 'cfg\.count'.*not differentiable"):
+        affine(leaf(2), Weights(leaf(2))).sum().backward()
+
+
+def test_a_number_in_a_dict_for_a_float_field_is_refused_by_name(op_name):
+    affine = affine_with(op_name, lambda ctx, g: (g, {"scale": 1.0}))
+    with pytest.raises(GradientMisplaced, match=r"parameter 'cfg\.scale'"):
+        affine(leaf(2), Weights(leaf(2))).sum().backward()
+
+
+@pytest.mark.parametrize(("grads", "count"), [((1,), 1), ((1, 2, 3), 3)])
+def test_a_wrong_number_of_gradients_is_refused(op_name, grads, count):
+    name = op_name()
+
+    @opforge.op(name, backward=lambda ctx, g: tuple(g for _ in grads))
+    def op(x: Tensor, y: Tensor) -> Tensor:
+        return x + y
+
+    with pytest.raises(GradientCount) as caught:
+        op(leaf(2), leaf(2)).sum().backward()
+    text = str(caught.value)
+    assert name in text
+    assert f"backward returned {count} gradients for 2 parameters" in text
+    assert "(grad_x, grad_y)" in text
+    assert isinstance(caught.value, ValueError)
+
+
+def test_a_bare_gradient_for_two_parameters_is_a_wrong_count(op_name):
+    @opforge.op(op_name(), backward=lambda ctx, g: g)
+    def op(x: Tensor, y: Tensor) -> Tensor:
+        return x + y
+
+    with pytest.raises(GradientCount, match="1 gradients for 2 parameters"):
+        op(leaf(2), leaf(2)).sum().backward()
+
+
+def test_a_wrong_number_of_gradients_for_a_tuple_is_refused_by_name(op_name):
+    @opforge.op(op_name(), backward=lambda ctx, g: (g, (g, g, g)))
+    def op(x: Tensor, pair: tuple[Tensor, Tensor]) -> Tensor:
+        return x + pair[0] + pair[1]
+
+    with pytest.raises(GradientCount, match=r"parameter 'pair'.*3 gradients for pair, which has 2"):
+        op(leaf(2), (leaf(2), leaf(2))).sum().backward()
+
+
+def test_a_gradient_of_the_wrong_shape_is_refused_by_name(op_name):
+    name = op_name()
+
+    @opforge.op(name, backward=lambda ctx, g: (g, torch.ones(7)))
+    def op(x: Tensor, other: Tensor) -> Tensor:
+        return x + other
+
+    with pytest.raises(GradientShape) as caught:
+        op(leaf(2), leaf(2)).sum().backward()
+    text = str(caught.value)
+    assert name in text
+    assert "parameter 'other'" in text
+    assert "gradient of shape (7,) for other, whose shape is (2,)" in text
+
+
+def test_a_gradient_of_the_wrong_shape_for_a_field_is_refused_by_name(op_name):
+    affine = affine_with(op_name, lambda ctx, g: (g, {"weight": torch.ones(5)}))
+    with pytest.raises(GradientShape, match=r"parameter 'cfg\.weight'.*shape \(5,\)"):
+        affine(leaf(2), Weights(leaf(2))).sum().backward()
+
+
+def test_a_misspelt_field_is_refused_with_the_right_one(op_name):
+    name = op_name()
+    affine = affine_with(lambda: name, lambda ctx, g: (g, {"wieght": g}))
+    with pytest.raises(GradientField) as caught:
+        affine(leaf(2), Weights(leaf(2))).sum().backward()
+    text = str(caught.value)
+    assert name in text
+    assert "parameter 'cfg'" in text
+    assert "'wieght', which is no field of Weights" in text
+    assert "did you mean 'weight'?" in text
+
+
+def test_an_object_without_any_field_is_no_gradient_of_a_record(op_name):
+    affine = affine_with(op_name, lambda ctx, g: (g, object()))
+    with pytest.raises(GradientType, match=r"parameter 'cfg'.*returned a object for cfg"):
+        affine(leaf(2), Weights(leaf(2))).sum().backward()
+
+
+def test_one_record_and_a_tuple_of_two_gradients_is_no_silent_guess(op_name):
+    @opforge.op(op_name(), backward=lambda ctx, g: (g, g))
+    def op(cfg: Weights) -> Tensor:
+        return cfg.weight * 2
+
+    with pytest.raises(GradientType, match=r"parameter 'cfg'.*returned a tuple for cfg"):
+        op(Weights(leaf(2))).sum().backward()
+
+
+def test_a_bare_tensor_is_no_gradient_of_a_record(op_name):
+    affine = affine_with(op_name, lambda ctx, g: (g, g))
+    with pytest.raises(GradientType, match=r"parameter 'cfg'.*returned a Tensor for cfg"):
+        affine(leaf(2), Weights(leaf(2))).sum().backward()
+
+
+def test_a_number_is_no_gradient_of_a_tensor(op_name):
+    @opforge.op(op_name(), backward=lambda ctx, g: 1.0)
+    def op(x: Tensor) -> Tensor:
+        return x + 1
+
+    with pytest.raises(GradientType, match=r"parameter 'x'.*returned a float as the gradient of x"):
+        op(leaf(2)).sum().backward()
+
+
+def test_the_users_own_exception_in_backward_is_not_touched(op_name):
+    def backward(ctx, grad):
+        raise KeyError("mine")
+
+    @opforge.op(op_name(), backward=backward)
+    def op(x: Tensor) -> Tensor:
+        return x + 1
+
+    with pytest.raises(KeyError, match="mine"):
+        op(leaf(2)).sum().backward()
+
+
+def test_a_mistake_is_refused_under_torch_func_grad_too(op_name):
+    @opforge.op(op_name(), backward=lambda ctx, g: (g, g))
+    def op(x: Tensor, count: int) -> Tensor:
+        return (x * count).sum()
+
+    with pytest.raises(GradientMisplaced, match="parameter 'count'"):
+        torch.func.grad(op)(torch.ones(2), 3)
+
+
+def test_a_mistake_is_refused_by_name_while_compiling(op_name):
+    name = op_name()
+
+    @opforge.op(name, backward=lambda ctx, g: (g, g))
+    def op(x: Tensor, count: int) -> Tensor:
+        return x * count
+
+    with pytest.raises(Exception, match="parameter 'count'") as caught:
+        torch.compile(op, backend="aot_eager", fullgraph=True)(leaf(2), 3).sum().backward()
+    assert name in str(caught.value)
+
+
+def test_setup_context_without_backward_is_refused(op_name):
+    with pytest.raises(BadOption, match="setup_context was given without a backward"):
+
+        @opforge.op(op_name(), setup_context=lambda ctx, inputs, output: None)
+        def op(x: Tensor) -> Tensor:
+            return x + 1
+
+
+def needs_of(op_name, *arguments):
+    seen = []
+
+    def backward(ctx, grad):
+        seen.append(ctx.needs_input_grad)
+        return grad, None, None, None, None
+
+    @opforge.op(op_name(), backward=backward)
+    def op(x: Tensor, count: int, cfg: Weights | None, pair: Pair, items: list[Tensor]) -> Tensor:
+        return x + 1
+
+    op(*arguments).sum().backward()
+    return seen[0]
+
+
+def test_needs_input_grad_has_one_entry_per_original_parameter(op_name):
+    plain = torch.ones(2)
+    needs = needs_of(op_name, leaf(2), 3, Weights(leaf(2)), Pair(plain, plain), [plain])
+    assert needs == (True, False, True, False, False)
+
+
+def test_needs_input_grad_of_a_record_is_true_when_any_of_its_tensors_needs_one(op_name):
+    plain = torch.ones(2)
+    needs = needs_of(
+        op_name, leaf(2), 3, Weights(plain, leaf(2)), Pair(plain, leaf(2)), [plain, leaf(1)]
+    )
+    assert needs == (True, False, True, True, True)
+
+
+def test_needs_input_grad_of_an_absent_record_and_an_empty_list_is_false(op_name):
+    plain = torch.ones(2)
+    needs = needs_of(op_name, leaf(2), 3, None, Pair(plain, plain), [])
+    assert needs == (True, False, False, False, False)
+
+
+def test_needs_input_grad_is_seen_by_setup_context(op_name):
+    seen = []
+
+    def setup_context(ctx, inputs, output):
+        seen.append(ctx.needs_input_grad)
+
+    @opforge.op(op_name(), backward=lambda ctx, g: (g, None), setup_context=setup_context)
+    def op(x: Tensor, cfg: Weights) -> Tensor:
+        return x + 1
+
+    op(torch.ones(2), Weights(leaf(2)))
+    assert seen == [(False, True)]
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_needs_input_grad_has_one_entry_per_parameter_in_a_compiled_backward(op_name, backend):
+    seen = []
+
+    def backward(ctx, grad):
+        seen.append(ctx.needs_input_grad)
+        return grad, None
+
+    @opforge.op(op_name(), backward=backward)
+    def op(x: Tensor, cfg: Weights) -> Tensor:
+        return x + 1
+
+    compiled = torch.compile(lambda x, w: op(x, Weights(w)), backend=backend, fullgraph=True)
+    compiled(leaf(2), torch.ones(2)).sum().backward()
+    assert set(seen) == {(True, False)}

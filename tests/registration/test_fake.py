@@ -1,0 +1,559 @@
+"""Fakes: where they come from, what leads to an assumption, and how it is verified."""
+
+import dataclasses
+import pathlib
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+import opforge
+from opforge.errors import (
+    FakeMismatch,
+    FakeUnknown,
+    WrongReturn,
+)
+
+Tensor = torch.Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Cfg:
+    weight: Tensor
+    other: Tensor
+    scale: float = 1.0
+
+
+class Out(NamedTuple):
+    value: Tensor
+    index: Tensor
+
+
+def on_fakes(op, *args, **kwargs):
+    """Call an op on fakes of its arguments."""
+    with FakeTensorMode() as mode:
+
+        def fake(value):
+            if isinstance(value, Tensor):
+                return mode.from_tensor(value)
+            if isinstance(value, Cfg):
+                return Cfg(fake(value.weight), fake(value.other), value.scale)
+            return [fake(v) for v in value] if isinstance(value, list) else value
+
+        return op(*map(fake, args), **{k: fake(v) for k, v in kwargs.items()})
+
+
+def source(op):
+    return opforge.info(op).fake_source
+
+
+def numpy_body(x):
+    return torch.from_numpy(x.numpy() + 1)
+
+
+def test_nobody_has_asked_yet(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor:
+        return x + 1
+
+    assert source(op) == "undetermined"
+    op(torch.ones(2))
+    assert source(op) == "undetermined"
+    assert "undetermined" in opforge.explain(op)
+
+
+def test_the_body_is_the_fake_where_it_traces(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor, n: int) -> tuple[Tensor, Tensor]:
+        return x.new_empty(n, dtype=torch.int64), x.t()[:1].clone()
+
+    first, second = on_fakes(op, torch.ones(2, 3), 7)
+    assert isinstance(first, FakeTensor)
+    assert (first.shape, first.dtype) == ((7,), torch.int64)
+    assert second.shape == (1, 2)
+    assert source(op) == "body"
+    assert "body: the body ran on fake tensors" in opforge.explain(op)
+
+
+def test_a_given_callable_is_the_fake(op_name):
+    seen = []
+
+    def fake(x: Tensor, cfg: Cfg, *, flip: bool = False) -> Tensor:
+        seen.append((type(cfg), cfg.scale, flip))
+        return cfg.weight.new_empty(5)
+
+    @opforge.op(op_name(), fake=fake)
+    def op(x: Tensor, cfg: Cfg, *, flip: bool = False) -> Tensor:
+        raise AssertionError("the body must not run on fakes")
+
+    cfg = Cfg(torch.ones(2, dtype=torch.float64), torch.ones(1), 3.0)
+    out = on_fakes(op, torch.ones(2), cfg, flip=True)
+    assert (out.shape, out.dtype) == ((5,), torch.float64)
+    assert seen == [(Cfg, 3.0, True)]
+    assert source(op) == "given"
+
+
+def test_a_given_fake_is_not_second_guessed(op_name):
+    @opforge.op(op_name(), fake=lambda x: x.new_empty(9))
+    def op(x: Tensor) -> Tensor:
+        return x + 1
+
+    assert op(torch.ones(2)).shape == (2,)
+
+
+def test_a_given_fake_may_return_a_record(op_name):
+    @opforge.op(
+        op_name(), fake=lambda x: Out(torch.empty_like(x), x.new_empty(3, dtype=torch.int64))
+    )
+    def op(x: Tensor) -> Out:
+        return Out(*x.sort())
+
+    out = on_fakes(op, torch.ones(3))
+    assert type(out) is Out
+    assert out.index.dtype == torch.int64
+
+
+def test_a_given_fake_may_ask_for_an_unbacked_size(op_name):
+    def fake(x):
+        return x.new_empty(torch.library.get_ctx().new_dynamic_size(), dtype=torch.int64)
+
+    @opforge.op(op_name(), fake=fake)
+    def positions(x: Tensor) -> Tensor:
+        return x.nonzero().flatten()
+
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        compiled = torch.compile(lambda x: positions(x) * 2, backend="aot_eager", fullgraph=True)
+        assert compiled(torch.tensor([0.0, 1.0, 1.0])).tolist() == [2, 4]
+
+
+def test_a_listed_parameter_says_what_outputs_look_like(op_name):
+    @opforge.op(op_name(), fake=["y", "x"])
+    def op(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return numpy_body(y), numpy_body(x)
+
+    x, y = torch.ones(2), torch.ones(3, dtype=torch.float64)
+    first, second = on_fakes(op, x, y)
+    assert (first.shape, first.dtype) == (y.shape, y.dtype)
+    assert second.shape == x.shape
+    assert source(op) == "listed"
+    assert "listed: outputs look like y, x" in opforge.explain(op)
+
+
+@pytest.mark.parametrize("listed", ["cfg.other", "cfg__other"])
+def test_a_field_may_be_listed_as(op_name, listed):
+    @opforge.op(op_name(), fake=[listed])
+    def op(x: Tensor, cfg: Cfg) -> Tensor:
+        return numpy_body(cfg.other)
+
+    assert on_fakes(op, torch.ones(2), Cfg(torch.ones(3), torch.ones(4))).shape == (4,)
+
+
+def test_what_is_listed_is_verified_by_the_first_real_call(op_name):
+    name = op_name()
+
+    @opforge.op(name, fake=["x"])
+    def op(x: Tensor) -> Tensor:
+        return torch.ones(7)
+
+    with pytest.raises(
+        FakeMismatch, match=r"listed as like x.*shape \(7,\), expected \(2,\)"
+    ) as caught:
+        op(torch.ones(2))
+    assert name in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda x: x.new_full((2,), x.data_ptr() % 2),
+        lambda x: torch.from_numpy(x.numpy() * 2),
+        lambda x: x * x.sum().item(),
+        lambda x: x * x.tolist()[0],
+        lambda x: x + 1 if x.sum() > 0 else x + 2,
+        lambda x: x.nonzero().flatten().float() * 0 + x,
+        lambda x: x * float(x[0]),
+        lambda x: x * int(x[0]),
+        lambda x: x.new_full((2,), x.untyped_storage().data_ptr() % 2),
+    ],
+    ids=[
+        "data pointer",
+        "numpy",
+        "item",
+        "tolist",
+        "branch on a value",
+        "nonzero",
+        "float()",
+        "int()",
+        "storage pointer",
+    ],
+)
+def test_a_refusal_of_fake_tensor_leads_to_the_assumption(op_name, body):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor:
+        return body(x)
+
+    out = on_fakes(op, torch.ones(2))
+    assert out.shape == (2,)
+    assert source(op) == "assumed"
+    assert op(torch.ones(2)).shape == (2,)
+
+
+@pytest.mark.parametrize("capture", [False, True])
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda x: x * x.sum().item(),
+        lambda x: x + 1 if x.sum().item() > 0 else x + 2,
+        lambda x: torch.from_numpy(x.numpy() * 2),
+        lambda x: torch.from_numpy(x.numpy() * int(x.sum().item())),
+    ],
+    ids=["item", "branch on an item", "numpy", "item, then numpy"],
+)
+def test_a_refused_body_compiles_without_a_graph_break(op_name, body, capture):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor:
+        return body(x)
+
+    with torch._dynamo.config.patch(capture_scalar_outputs=capture):
+        compiled = torch.compile(lambda x: op(x) * 2, backend="aot_eager", fullgraph=True)
+        torch.testing.assert_close(compiled(torch.ones(2)), body(torch.ones(2)) * 2)
+
+
+def test_a_refused_body_exports(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor:
+        return numpy_body(x)
+
+    class Module(torch.nn.Module):
+        def forward(self, x):
+            return op(x)
+
+    exported = torch.export.export(Module(), (torch.ones(2),))
+    assert exported.module()(torch.ones(2)).tolist() == [2.0, 2.0]
+    assert source(op) == "assumed"
+
+
+def test_the_assumption_and_its_reason_are_said_in_explain(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor:
+        return numpy_body(x)
+
+    on_fakes(op, torch.ones(2))
+    text = opforge.explain(op)
+    assert (
+        "assumed: output i looks like tensor input i, because FakeTensor refused the body" in text
+    )
+    assert "numpy" in text
+    assert "not yet verified by a real call" in text
+    op(torch.ones(2))
+    assert "; verified by a real call" in opforge.explain(op)
+
+
+def test_each_output_is_assumed_to_look_like_its_own_input(op_name):
+    @opforge.op(op_name())
+    def op(
+        x: Tensor, items: list[Tensor], y: Tensor | None, z: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        return numpy_body(x), numpy_body(items[0]), numpy_body(z)
+
+    x, item, z = torch.ones(1), torch.ones(2), torch.ones(3)
+    outs = on_fakes(op, x, [item], None, z)
+    assert [o.shape[0] for o in outs] == [1, 2, 3]
+    op(x, [item], None, z)
+
+
+def test_an_output_without_an_input_to_look_like_is_an_error_with_the_reason(op_name):
+    name = op_name()
+
+    @opforge.op(name)
+    def op(x: Tensor) -> tuple[Tensor, Tensor]:
+        return numpy_body(x), numpy_body(x)
+
+    with pytest.raises(FakeUnknown) as caught:
+        on_fakes(op, torch.ones(2))
+    text = str(caught.value)
+    assert name in text
+    assert "cannot tell what the outputs (Tensor, Tensor) look like" in text
+    assert "numpy" in text
+    assert "fix: give fake=" in text
+    assert source(op) == "undetermined"
+
+
+def test_a_list_output_is_never_assumed(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> list[Tensor]:
+        return [numpy_body(x)]
+
+    with pytest.raises(FakeUnknown, match=r"Tensor\[\]"):
+        on_fakes(op, torch.ones(2))
+
+
+def test_too_few_tensors_in_a_list_is_an_error(op_name):
+    @opforge.op(op_name())
+    def op(items: list[Tensor]) -> tuple[Tensor, Tensor]:
+        return numpy_body(items[0]), numpy_body(items[0])
+
+    with pytest.raises(FakeUnknown, match="2 outputs but only 1 tensor inputs"):
+        on_fakes(op, [torch.ones(2)])
+
+
+class Mine(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Mine("mine"),
+        ValueError("mine"),
+        RuntimeError("mine"),
+        TypeError("mine"),
+        NotImplementedError("mine"),
+        AttributeError("mine"),
+        AssertionError("mine"),
+        KeyError("mine"),
+    ],
+    ids=lambda e: type(e).__name__,
+)
+def test_the_users_own_exception_propagates(op_name, error):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor:
+        raise error
+
+    with pytest.raises(type(error), match="mine") as caught:
+        on_fakes(op, torch.ones(2))
+    assert caught.value is error
+    assert source(op) == "undetermined"
+
+
+def test_a_shape_mistake_in_the_body_is_the_users_and_propagates(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor, y: Tensor) -> Tensor:
+        return x @ y
+
+    with pytest.raises(RuntimeError, match=r"reduction dim|cannot be multiplied"):
+        on_fakes(op, torch.ones(2, 3), torch.ones(2, 3))
+    assert source(op) == "undetermined"
+
+
+def test_an_exception_of_a_given_fake_propagates(op_name):
+    def fake(x):
+        raise Mine("in the fake")
+
+    @opforge.op(op_name(), fake=fake)
+    def op(x: Tensor) -> Tensor:
+        return x + 1
+
+    with pytest.raises(Mine, match="in the fake"):
+        on_fakes(op, torch.ones(2))
+
+
+def test_a_given_fake_that_is_refused_is_not_replaced_by_an_assumption(op_name):
+    @opforge.op(op_name(), fake=numpy_body_fake)
+    def op(x: Tensor) -> Tensor:
+        return x + 1
+
+    with pytest.raises(RuntimeError, match="numpy"):
+        on_fakes(op, torch.ones(2))
+    assert source(op) == "given"
+
+
+def numpy_body_fake(x):
+    return numpy_body(x)
+
+
+def mismatching(op_name, body):
+    name = op_name()
+
+    @opforge.op(name)
+    def op(x: Tensor) -> Tensor:
+        x.numpy()
+        return body(x)
+
+    on_fakes(op, torch.ones(2, 3))
+    assert source(op) == "assumed"
+    return name, op
+
+
+@pytest.mark.parametrize(
+    ("body", "difference"),
+    [
+        (lambda x: torch.ones(3, 3), "shape (3, 3), expected (2, 3)"),
+        (lambda x: torch.ones(6), "shape (6,), expected (2, 3)"),
+        (lambda x: x.double(), "dtype torch.float64, expected torch.float32"),
+        (lambda x: torch.empty(2, 3, device="meta"), "device meta, expected cpu"),
+        (lambda x: torch.ones(3, 2).t(), "strides (1, 2), expected (3, 1)"),
+    ],
+    ids=["shape", "rank", "dtype", "device", "strides"],
+)
+def test_the_first_real_call_finds_a_wrong(op_name, body, difference):
+    name, op = mismatching(op_name, body)
+    with pytest.raises(FakeMismatch) as caught:
+        op(torch.ones(2, 3))
+    text = str(caught.value)
+    assert name in text
+    assert pathlib.Path(__file__).name in text
+    assert "output 0 is not what the fake says" in text
+    assert difference in text
+    assert "fix: give fake=" in text
+
+
+def test_a_wrong_number_of_outputs_is_found(op_name):
+    name = op_name()
+
+    @opforge.op(name)
+    def op(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return numpy_body(x), numpy_body(y), numpy_body(x)
+
+    with pytest.raises(WrongReturn) as caught:
+        op(torch.ones(2), torch.ones(2))
+    text = str(caught.value)
+    assert name in text
+    assert "the body returned a tuple of 3, its annotation says a tuple of 2" in text
+
+
+def test_a_tensor_where_none_was_assumed_is_found(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor | None:
+        x.numpy()
+        return None
+
+    on_fakes(op, torch.ones(2))
+    with pytest.raises(FakeMismatch, match="got NoneType, expected Tensor"):
+        op(torch.ones(2))
+
+
+def test_a_wrong_assumption_is_found_every_time(op_name):
+    _, op = mismatching(op_name, lambda x: torch.ones(6))
+    for _ in range(3):
+        with pytest.raises(FakeMismatch):
+            op(torch.ones(2, 3))
+
+
+def test_a_real_call_before_the_assumption_does_not_count(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor:
+        x.numpy()
+        return torch.ones(6)
+
+    op(torch.ones(2, 3))
+    on_fakes(op, torch.ones(2, 3))
+    with pytest.raises(FakeMismatch):
+        op(torch.ones(2, 3))
+
+
+def test_the_second_output_is_verified_too(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return numpy_body(x), torch.ones(9)
+
+    on_fakes(op, torch.ones(2), torch.ones(3))
+    with pytest.raises(FakeMismatch, match=r"output 1 .*shape \(9,\), expected \(3,\)"):
+        op(torch.ones(2), torch.ones(3))
+
+
+def test_a_compiled_call_verifies_as_well(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor:
+        x.numpy()
+        return torch.ones(6)
+
+    with pytest.raises(FakeMismatch, match=r"shape \(6,\), expected \(2, 3\)"):
+        torch.compile(op, backend="aot_eager", fullgraph=True)(torch.ones(2, 3))
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_an_op_with_a_backward_verifies_as_well(op_name, grad):
+    @opforge.op(op_name(), backward=lambda ctx, g: g)
+    def op(x: Tensor) -> Tensor:
+        x.detach().numpy()
+        return torch.ones(6)
+
+    on_fakes(op, torch.ones(2, 3))
+    with pytest.raises(FakeMismatch):
+        op(torch.ones(2, 3, requires_grad=grad))
+
+
+def test_an_op_without_a_backward_verifies_when_an_input_requires_grad(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor:
+        x.detach().numpy()
+        return torch.ones(6)
+
+    on_fakes(op, torch.ones(2, 3))
+    with pytest.raises(FakeMismatch):
+        op(torch.ones(2, 3, requires_grad=True))
+
+
+def test_strides_of_a_permuted_input_are_part_of_the_assumption(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor:
+        x.numpy()
+        return torch.ones(x.shape)
+
+    permuted = torch.ones(3, 2).t()
+    assert on_fakes(op, permuted).stride() == (1, 2)
+    with pytest.raises(FakeMismatch, match=r"strides \(3, 1\), expected \(1, 2\)"):
+        op(permuted)
+
+
+def test_strides_that_do_not_matter_are_not_compared(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor:
+        x.numpy()
+        return torch.ones(1, 3).as_strided((1, 3), (99, 1))
+
+    on_fakes(op, torch.ones(1, 3))
+    assert op(torch.ones(1, 3)).shape == (1, 3)
+
+
+def test_a_listed_parameter_that_is_absent_is_a_clear_error(op_name):
+    name = op_name()
+
+    @opforge.op(name, fake=["y"])
+    def op(x: Tensor, y: Tensor | None = None) -> Tensor:
+        return numpy_body(x)
+
+    with pytest.raises((FakeUnknown, FakeMismatch)) as caught:
+        on_fakes(op, torch.ones(2))
+    assert name in str(caught.value)
+
+
+def test_the_body_is_tried_again_for_each_trace_while_it_works(op_name):
+    """A body may trace for one input and be refused for another."""
+
+    @opforge.op(op_name())
+    def op(x: Tensor, native: bool) -> Tensor:
+        return x + 1 if native else numpy_body(x)
+
+    on_fakes(op, torch.ones(2), True)
+    assert source(op) == "body"
+    on_fakes(op, torch.ones(2), False)
+    assert source(op) == "assumed"
+    assert on_fakes(op, torch.ones(2), True).shape == (2,)
+
+
+def test_symbolic_sizes_flow_through_the_body(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor:
+        return x.new_empty(x.shape[0] * 2)
+
+    sizes = []
+
+    def backend(graph, inputs):
+        sizes.extend(n.meta["example_value"].shape[0] for n in graph.graph.nodes if "op" in n.name)
+        return graph.forward
+
+    torch.compile(op, backend=backend, dynamic=True, fullgraph=True)(torch.ones(5))
+    assert any(isinstance(s, torch.SymInt) for s in sizes)
+
+
+def test_meta_tensors_use_the_fake(op_name):
+    @opforge.op(op_name(), fake=lambda x: x.new_empty(4))
+    def op(x: Tensor) -> Tensor:
+        raise AssertionError("the body must not run on meta tensors")
+
+    out = op(torch.empty(2, device="meta"))
+    assert out.device.type == "meta"
+    assert out.shape == (4,)

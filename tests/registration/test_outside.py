@@ -1,0 +1,285 @@
+"""Kernels and rules that others add to an op through torch.library."""
+
+import dataclasses
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import opforge
+
+Tensor = torch.Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Weights:
+    weight: Tensor
+    scale: float = 1.0
+
+
+def setup_context(ctx, inputs, output):
+    ctx.save_for_backward(inputs[0])
+
+
+def backward(ctx, grad):
+    return grad * 10
+
+
+def record_backward(ctx, grad):
+    return grad * 10, None
+
+
+WITH = {"backward": backward, "setup_context": setup_context}
+KINDS = pytest.mark.parametrize("options", [{}, WITH], ids=["without backward", "with backward"])
+CALLS = pytest.mark.parametrize("calls", [0, 1, 50], ids=lambda n: f"after {n} calls")
+SPELLINGS = pytest.mark.parametrize("by_name", [False, True], ids=["by op", "by name"])
+
+
+def add_one(op_name, options):
+    name = op_name()
+
+    @opforge.op(name, **options)
+    def add_one(x: Tensor) -> Tensor:
+        return x + 1
+
+    return name, add_one
+
+
+def register(kernel, op, name, by_name):
+    torch.library.register_kernel(name if by_name else op, "cpu", kernel)
+
+
+def outside(x):
+    return x + 100
+
+
+@KINDS
+@CALLS
+@SPELLINGS
+def test_a_cpu_kernel_from_outside_is_the_one_that_runs(op_name, options, calls, by_name):
+    name, op = add_one(op_name, options)
+    for _ in range(calls):
+        assert op(torch.zeros(1)).item() == 1.0
+    register(outside, op, name, by_name)
+    for _ in range(3):
+        assert op(torch.zeros(1)).item() == 100.0
+
+
+@KINDS
+@CALLS
+def test_a_cpu_kernel_from_outside_runs_when_an_input_requires_grad(op_name, options, calls):
+    _, op = add_one(op_name, options)
+    for _ in range(calls):
+        op(torch.zeros(1, requires_grad=True))
+    torch.library.register_kernel(op, "cpu", outside)
+    for _ in range(3):
+        assert op(torch.zeros(1, requires_grad=True)).item() == 100.0
+        assert op(torch.zeros(1)).item() == 100.0
+
+
+@CALLS
+def test_the_backward_stays_with_a_cpu_kernel_from_outside(op_name, calls):
+    _, op = add_one(op_name, WITH)
+    for _ in range(calls):
+        op(torch.zeros(1, requires_grad=True))
+    torch.library.register_kernel(op, "cpu", outside)
+    x = torch.zeros(1, requires_grad=True)
+    op(x).sum().backward()
+    assert x.grad.item() == 10.0
+
+
+def test_a_cpu_kernel_from_outside_answers_for_its_own_autograd(op_name):
+    """As any kernel of Library.impl: what its PyTorch calls record is recorded."""
+    _, op = add_one(op_name, {})
+    torch.library.register_kernel(op, "cpu", lambda x: x * 3)
+    x = torch.ones(2, requires_grad=True)
+    op(x).sum().backward()
+    assert x.grad.tolist() == [3.0, 3.0]
+
+
+@KINDS
+def test_a_kernel_on_another_op_changes_nothing_here(op_name, options):
+    _, op = add_one(op_name, options)
+    _, other = add_one(op_name, options)
+    op(torch.zeros(1))
+    torch.library.register_kernel(other, "cpu", outside)
+    assert op(torch.zeros(1)).item() == 1.0
+    assert other(torch.zeros(1)).item() == 100.0
+
+
+@KINDS
+def test_a_kernel_that_a_library_takes_back_stops_running(op_name, options):
+    name, op = add_one(op_name, options)
+    op(torch.zeros(1))
+    library = torch.library.Library(name.partition("::")[0], "FRAGMENT")
+    library.impl(name.partition("::")[2], outside, "CPU")
+    assert op(torch.zeros(1)).item() == 100.0
+    library._destroy()
+    assert op(torch.zeros(1)).item() == 1.0
+    assert op(torch.zeros(1)).item() == 1.0
+
+
+@KINDS
+def test_one_kernel_after_another_from_outside(op_name, options):
+    """As many taken back as added: a count of kernels would not notice."""
+    name, op = add_one(op_name, options)
+    namespace, short = name.split("::")
+    for added in (100, 200, 300):
+        library = torch.library.Library(namespace, "FRAGMENT")
+        library.impl(short, lambda x, added=added: x + added, "CPU")
+        assert op(torch.zeros(1)).item() == added
+        assert op(torch.zeros(1)).item() == added
+        library._destroy()
+
+
+@KINDS
+def test_a_swap_of_kernels_between_ops_is_noticed(op_name, options):
+    name, op = add_one(op_name, options)
+    other_name, _ = add_one(op_name, options)
+    elsewhere = torch.library.Library(other_name.split("::")[0], "FRAGMENT")
+    elsewhere.impl(other_name.split("::")[1], outside, "CPU")
+    assert op(torch.zeros(1)).item() == 1.0
+    elsewhere._destroy()
+    here = torch.library.Library(name.split("::")[0], "FRAGMENT")
+    here.impl(name.split("::")[1], outside, "CPU")
+    assert op(torch.zeros(1)).item() == 100.0
+    here._destroy()
+
+
+def test_the_other_devices_keep_the_body(op_name):
+    _, op = add_one(op_name, {})
+    torch.library.register_kernel(op, "cuda", outside)
+    assert op(torch.zeros(1)).item() == 1.0
+
+
+@CALLS
+def test_a_mutating_op_takes_a_cpu_kernel_from_outside(op_name, calls):
+    @opforge.op(op_name(), mutates_args=["x"])
+    def op(x: Tensor) -> None:
+        x.add_(1)
+
+    x = torch.zeros(1)
+    for _ in range(calls):
+        op(x)
+
+    def fill(x):
+        x.numpy()[:] = 7
+
+    torch.library.register_kernel(op, "cpu", fill)
+    before = x._version
+    op(x)
+    assert x.item() == 7.0
+    assert x._version > before
+
+
+@pytest.mark.parametrize("calls", [0, 50])
+@pytest.mark.parametrize(
+    "options", [{}, {"backward": record_backward}], ids=["plain", "with backward"]
+)
+def test_a_flattened_op_takes_a_kernel_over_its_flat_arguments(op_name, options, calls):
+    @opforge.op(op_name(), **options)
+    def op(x: Tensor, cfg: Weights) -> Tensor:
+        return x * cfg.weight * cfg.scale
+
+    one = torch.ones(1)
+    for _ in range(calls):
+        op(one, Weights(one, 2.0))
+    torch.library.register_kernel(
+        opforge.info(op).overload, "cpu", lambda x, weight, scale: x + 100 * scale
+    )
+    assert op(one, Weights(one, 2.0)).item() == 201.0
+    assert op(one.clone().requires_grad_(), Weights(one, 2.0)).item() == 201.0
+
+
+@KINDS
+def test_a_kernel_from_outside_runs_when_compiled(op_name, options):
+    _, op = add_one(op_name, options)
+    compiled = torch.compile(lambda x: op(x) * 2, backend="aot_eager", fullgraph=True)
+    assert compiled(torch.zeros(1)).item() == 2.0
+    torch.library.register_kernel(op, "cpu", outside)
+    assert compiled(torch.zeros(1)).item() == 200.0
+
+
+@KINDS
+@pytest.mark.parametrize("calls", [0, 1])
+@SPELLINGS
+def test_a_vmap_rule_from_outside_is_used(op_name, options, calls, by_name):
+    name, op = add_one(op_name, options)
+    for _ in range(calls):
+        op(torch.zeros(1))
+    seen = []
+
+    def rule(info, in_dims, x):
+        seen.append((info.batch_size, in_dims))
+        return op(x), in_dims[0]
+
+    torch.library.register_vmap(name if by_name else op, rule)
+    assert torch.func.vmap(op)(torch.zeros(3, 2)).tolist() == [[1.0, 1.0]] * 3
+    assert seen == [(3, (0,))]
+
+
+def test_a_vmap_rule_from_outside_serves_vmap_of_grad(op_name):
+    _, op = add_one(op_name, WITH)
+    torch.library.register_vmap(op, lambda info, in_dims, x: (op(x), in_dims[0]))
+    grads = torch.func.vmap(torch.func.grad(lambda x: op(x).sum()))(torch.zeros(3, 2))
+    assert grads.tolist() == [[10.0, 10.0]] * 3
+
+
+def test_a_vmap_rule_from_outside_serves_a_flattened_op(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor, cfg: Weights) -> Tensor:
+        return x * cfg.weight * cfg.scale
+
+    overload = opforge.info(op).overload
+
+    def rule(info, in_dims, x, weight, scale):
+        return overload(x, weight, scale), 0
+
+    torch.library.register_vmap(overload, rule)
+    out = torch.func.vmap(lambda x: op(x, Weights(torch.ones(2), 3.0)))(torch.ones(4, 2))
+    assert out.tolist() == [[3.0, 3.0]] * 4
+
+
+@KINDS
+@pytest.mark.parametrize("calls", [0, 1])
+@SPELLINGS
+def test_an_autocast_rule_from_outside_is_used(op_name, options, calls, by_name):
+    name, op = add_one(op_name, options)
+    for _ in range(calls):
+        op(torch.zeros(1))
+    torch.library.register_autocast(name if by_name else op, "cpu", torch.bfloat16)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert op(torch.zeros(1)).dtype == torch.bfloat16
+    assert op(torch.zeros(1)).dtype == torch.float32
+
+
+def test_a_torch_dispatch_rule_from_outside_is_used(op_name):
+    _, op = add_one(op_name, {})
+
+    class Mode(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            return func(*args, **(kwargs or {}))
+
+    torch.library.register_torch_dispatch(
+        op, Mode, lambda mode, func, types, args, kwargs: args[0] + 50
+    )
+    with Mode():
+        assert op(torch.zeros(1)).item() == 50.0
+
+
+def test_the_packet_and_the_overload_are_reached_through_torch_ops(op_name):
+    name, op = add_one(op_name, {})
+    namespace, short = name.split("::")
+    packet = getattr(getattr(torch.ops, namespace), short)
+    assert packet.default is op
+    assert packet(torch.zeros(1)).item() == 1.0
+
+
+def test_an_op_removed_with_a_kernel_from_outside_can_be_made_anew(op_name):
+    name, op = add_one(op_name, {})
+    library = torch.library.Library(name.split("::")[0], "FRAGMENT")
+    library.impl(name.split("::")[1], outside, "CPU")
+    opforge.unregister(op)
+    library._destroy()
+    _, again = add_one(lambda: name, {})
+    assert again(torch.zeros(1)).item() == 1.0

@@ -1,0 +1,300 @@
+"""Lists of tensors and optional tensors, in and out, under autograd."""
+
+import dataclasses
+
+import pytest
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+
+import opforge
+from opforge.errors import GradientShape
+
+Tensor = torch.Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    value: Tensor
+    squared: Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Bundle:
+    items: list[Tensor]
+
+
+def doubles(*shape):
+    generator = torch.Generator().manual_seed(7)
+    return torch.randn(*shape, dtype=torch.float64, generator=generator).requires_grad_()
+
+
+def leaf(*shape):
+    return torch.ones(*shape).requires_grad_()
+
+
+def test_a_list_of_tensors_takes_a_list_of_gradients(op_name):
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs[0])
+
+    def backward(ctx, grad):
+        return ([grad * 2 * t for t in ctx.saved_tensors], None)
+
+    @opforge.op(op_name(), backward=backward, setup_context=setup_context)
+    def op(items: list[Tensor], scale: float = 1.0) -> Tensor:
+        return sum(t * t for t in items)
+
+    assert gradcheck(lambda a, b, c: op([a, b, c]), (doubles(2), doubles(2), doubles(2)))
+    assert gradgradcheck(lambda a, b: op([a, b]), (doubles(2), doubles(2)))
+
+
+def test_a_list_of_tensors_under_torch_func_grad(op_name):
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs[0])
+
+    @opforge.op(
+        op_name(),
+        backward=lambda ctx, grad: ([grad * 2 * t for t in ctx.saved_tensors],),
+        setup_context=setup_context,
+    )
+    def op(items: list[Tensor]) -> Tensor:
+        return sum((t * t).sum() for t in items)
+
+    grads = torch.func.grad(op)([torch.ones(2), torch.full((2,), 3.0)])
+    assert [g.tolist() for g in grads] == [[2.0, 2.0], [6.0, 6.0]]
+
+
+def test_a_list_of_tensors_compiles_with_its_backward(op_name):
+    @opforge.op(op_name(), backward=lambda ctx, grad: ([grad, grad * 2],))
+    def op(items: list[Tensor]) -> Tensor:
+        return items[0] + 2 * items[1]
+
+    x, y = leaf(2), leaf(2)
+    torch.compile(lambda x, y: op([x, y]), backend="aot_eager", fullgraph=True)(
+        x, y
+    ).sum().backward()
+    assert (x.grad.tolist(), y.grad.tolist()) == ([1.0, 1.0], [2.0, 2.0])
+
+
+def test_none_in_a_list_of_gradients_means_no_gradient(op_name):
+    @opforge.op(op_name(), backward=lambda ctx, grad: ([grad, None],))
+    def op(items: list[Tensor]) -> Tensor:
+        return items[0] + items[1]
+
+    x, y = leaf(2), leaf(2)
+    op([x, y]).sum().backward()
+    assert x.grad.tolist() == [1.0, 1.0]
+    assert y.grad is None
+
+
+def test_a_wrong_number_of_gradients_for_a_list_is_refused_by_name(op_name):
+    name = op_name()
+
+    @opforge.op(name, backward=lambda ctx, grad: ([grad],))
+    def op(items: list[Tensor]) -> Tensor:
+        return items[0] + items[1]
+
+    with pytest.raises(GradientShape) as caught:
+        op([leaf(2), leaf(2)]).sum().backward()
+    assert name in str(caught.value)
+    assert "must return a list of 2 gradients for items" in str(caught.value)
+
+
+def test_a_wrong_shape_in_a_list_of_gradients_is_refused_by_name(op_name):
+    @opforge.op(op_name(), backward=lambda ctx, grad: ([grad, torch.ones(9)],))
+    def op(items: list[Tensor]) -> Tensor:
+        return items[0] + items[1]
+
+    with pytest.raises(GradientShape, match=r"parameter 'items'.*shape \(9,\)"):
+        op([leaf(2), leaf(2)]).sum().backward()
+
+
+def test_a_tuple_of_tensors_of_any_length_takes_gradients(op_name):
+    @opforge.op(op_name(), backward=lambda ctx, grad: ((grad, grad * 2),))
+    def op(items: tuple[Tensor, ...]) -> Tensor:
+        return items[0] + 2 * items[1]
+
+    x, y = leaf(2), leaf(2)
+    op((x, y)).sum().backward()
+    assert y.grad.tolist() == [2.0, 2.0]
+
+
+def test_a_list_of_optional_tensors_takes_gradients(op_name):
+    @opforge.op(op_name(), backward=lambda ctx, grad: ([None, grad * 2],))
+    def op(items: list[Tensor | None]) -> Tensor:
+        return 2 * items[1]
+
+    y = leaf(2)
+    op([None, y]).sum().backward()
+    assert y.grad.tolist() == [2.0, 2.0]
+
+
+def test_a_list_of_only_none_still_works_beside_a_tensor(op_name):
+    @opforge.op(op_name(), backward=lambda ctx, grad: (grad, [None, None]))
+    def op(x: Tensor, items: list[Tensor | None]) -> Tensor:
+        return x * 1.0 + len(items)
+
+    x = leaf(2)
+    op(x, [None, None]).sum().backward()
+    assert x.grad.tolist() == [1.0, 1.0]
+
+
+def test_an_empty_list_of_gradients_fits_an_empty_list(op_name):
+    @opforge.op(op_name(), backward=lambda ctx, grad: (grad, []))
+    def op(x: Tensor, items: list[Tensor]) -> Tensor:
+        return x * 1.0 + len(items)
+
+    x = leaf(2)
+    op(x, []).sum().backward()
+    assert x.grad.tolist() == [1.0, 1.0]
+
+
+def test_an_optional_list_takes_gradients_or_none(op_name):
+    @opforge.op(
+        op_name(),
+        backward=lambda ctx, grad: (grad, [grad * 2] if ctx.given else None),
+        setup_context=lambda ctx, inputs, output: setattr(ctx, "given", inputs[1] is not None),
+    )
+    def op(x: Tensor, items: list[Tensor] | None = None) -> Tensor:
+        return x * 1.0 if items is None else x + 2 * items[0]
+
+    x, y = leaf(2), leaf(2)
+    op(x, [y]).sum().backward()
+    op(x).sum().backward()
+    assert (x.grad.tolist(), y.grad.tolist()) == ([2.0, 2.0], [2.0, 2.0])
+
+
+def test_a_list_inside_a_record_takes_gradients(op_name):
+    @opforge.op(op_name(), backward=lambda ctx, grad: (grad, {"items": [grad, grad * 2]}))
+    def op(x: Tensor, cfg: Bundle) -> Tensor:
+        return x + cfg.items[0] + 2 * cfg.items[1]
+
+    x, y, z = leaf(2), leaf(2), leaf(2)
+    op(x, Bundle([y, z])).sum().backward()
+    assert (y.grad.tolist(), z.grad.tolist()) == ([1.0, 1.0], [2.0, 2.0])
+
+
+def test_one_tensor_twice_in_a_list_gets_the_sum(op_name):
+    @opforge.op(op_name(), backward=lambda ctx, grad: ([grad, grad * 2],))
+    def op(items: list[Tensor]) -> Tensor:
+        return items[0] + 2 * items[1]
+
+    x = leaf(2)
+    op([x, x]).sum().backward()
+    assert x.grad.tolist() == [3.0, 3.0]
+
+
+def test_setup_context_sees_lists_as_lists(op_name):
+    seen = []
+
+    def setup_context(ctx, inputs, output):
+        seen.append((inputs, output))
+
+    @opforge.op(op_name(), backward=lambda ctx, g, gs: ([g], None), setup_context=setup_context)
+    def op(items: list[Tensor], sizes: list[int]) -> tuple[Tensor, list[Tensor]]:
+        return items[0] + 1, [items[0] + 2]
+
+    x = leaf(2)
+    op([x], [3, 4])
+    (items, sizes), (value, rest) = seen[0]
+    assert isinstance(items, list)
+    assert items[0] is x
+    assert sizes == [3, 4]
+    assert isinstance(rest, list)
+    assert isinstance(value, Tensor)
+
+
+def test_a_returned_list_brings_a_list_of_gradients(op_name):
+    seen = []
+
+    def backward(ctx, grads, last):
+        seen.append((type(grads), len(grads)))
+        return grads[0] + grads[1] * 2 + last * 3
+
+    @opforge.op(op_name(), backward=backward)
+    def op(x: Tensor) -> tuple[list[Tensor], Tensor]:
+        return [x + 0, x * 2], x * 3
+
+    x = leaf(2)
+    items, last = op(x)
+    assert isinstance(items, list)
+    (items[0] + items[1] + last).sum().backward()
+    assert seen == [(list, 2)]
+    assert x.grad.tolist() == [6.0, 6.0]
+
+
+def test_a_returned_list_is_checked_by_gradcheck(op_name):
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    def backward(ctx, grads):
+        (x,) = ctx.saved_tensors
+        return grads[0] * 2 * x + grads[1] * 3 * x * x
+
+    @opforge.op(op_name(), backward=backward, setup_context=setup_context)
+    def op(x: Tensor) -> list[Tensor]:
+        return [x * x, x * x * x]
+
+    assert gradcheck(op, (doubles(3),))
+    assert gradgradcheck(op, (doubles(3),))
+
+
+def test_a_returned_empty_list_is_harmless(op_name):
+    @opforge.op(op_name(), backward=lambda ctx, g, grads: g)
+    def op(x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        return x + 1, []
+
+    x = leaf(2)
+    value, items = op(x)
+    assert items == []
+    value.sum().backward()
+    assert x.grad.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("give", [True, False])
+def test_an_optional_output_may_be_there_or_not(op_name, give):
+    seen = []
+
+    def backward(ctx, first, second):
+        seen.append(second)
+        return first, None
+
+    @opforge.op(op_name(), backward=backward)
+    def op(x: Tensor, give: bool) -> tuple[Tensor, Tensor | None]:
+        return x + 1, (x * 2 if give else None)
+
+    x = leaf(2)
+    first, second = op(x, give)
+    assert (second is not None) == give
+    first.sum().backward()
+    assert x.grad.tolist() == [1.0, 1.0]
+    assert (seen[0] is not None) == give
+
+
+def test_a_lone_optional_output_may_be_none(op_name):
+    @opforge.op(op_name(), backward=lambda ctx, g: (g, None))
+    def op(x: Tensor, give: bool) -> Tensor | None:
+        return x + 1 if give else None
+
+    x = leaf(2)
+    assert op(x, False) is None
+    op(x, True).sum().backward()
+    assert x.grad.tolist() == [1.0, 1.0]
+
+
+def test_a_record_of_outputs_brings_one_gradient_per_tensor(op_name):
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    def backward(ctx, grad_value, grad_squared):
+        (x,) = ctx.saved_tensors
+        return grad_value + grad_squared * 2 * x
+
+    @opforge.op(op_name(), backward=backward, setup_context=setup_context)
+    def op(x: Tensor) -> Result:
+        return Result(x + 1, x * x)
+
+    def both(x):
+        result = op(x)
+        return result.value, result.squared
+
+    assert gradcheck(both, (doubles(3),))

@@ -1,0 +1,321 @@
+"""Ops without a backward: the forward runs, and no gradient ever leaks out of the body."""
+
+import dataclasses
+import pathlib
+import warnings
+
+import pytest
+import torch
+from torch.autograd import forward_ad
+
+import opforge
+from opforge.errors import ForwardMode, MissingBackward, OpforgeWarning
+
+Tensor = torch.Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Weights:
+    weight: Tensor
+    bias: Tensor | None = None
+    scale: float = 1.0
+    count: int = 1
+
+
+def leaf(*shape):
+    return torch.ones(*shape).requires_grad_()
+
+
+def half_op(op_name):
+    """The trap: a kernel that autograd cannot see, and an addition that it could."""
+    name = op_name()
+
+    def kernel(x):
+        return torch.from_numpy(x.detach().numpy() * 3)
+
+    @opforge.op(name, fake=lambda x: x.new_empty(x.shape))
+    def half(x: Tensor) -> Tensor:
+        out = kernel(x)
+        return out + x
+
+    return name, half
+
+
+def test_the_forward_runs_without_a_backward(op_name):
+    _, half = half_op(op_name)
+    assert half(leaf(2)).tolist() == [4.0, 4.0]
+
+
+def test_going_backward_without_a_backward_raises_naming_the_op_and_the_way_out(op_name):
+    name, half = half_op(op_name)
+    x = leaf(2)
+    with pytest.raises(MissingBackward) as caught:
+        half(x).sum().backward()
+    assert x.grad is None
+    text = str(caught.value)
+    assert name in text
+    assert "has no backward" in text
+    assert "@opforge.op(..., backward=fn, setup_context=fn)" in text
+    assert pathlib.Path(__file__).name in text
+
+
+def refusal(function):
+    """What going backward said: the error, or the warnings where torch only warns."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            function()
+        except RuntimeError as error:  # Dynamo wraps what it meets in RuntimeErrors, too
+            return str(error)
+    return "\n".join(str(w.message) for w in caught)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_no_gradient_leaks_from_the_body_when_compiled(op_name, backend):
+    name, half = half_op(op_name)
+    x = leaf(2)
+    compiled = torch.compile(lambda x: half(x) * 2, backend=backend, fullgraph=True)
+    said = refusal(lambda: compiled(x).sum().backward())
+    assert x.grad is None or not x.grad.any()
+    assert name in said
+
+
+def test_the_forward_runs_without_a_backward_when_compiled(op_name):
+    """Without a word: nobody went backward yet. Warnings are errors here."""
+    _, half = half_op(op_name)
+    compiled = torch.compile(lambda x: half(x) * 2, backend="aot_eager", fullgraph=True)
+    assert compiled(leaf(2)).tolist() == [8.0, 8.0]
+
+
+def test_a_compiled_function_says_so_every_time_it_goes_backward(op_name):
+    name, half = half_op(op_name)
+    compiled = torch.compile(lambda x: half(x) * 2, backend="aot_eager", fullgraph=True)
+    refusal(lambda: compiled(leaf(2)).sum().backward())
+    assert name in refusal(lambda: compiled(leaf(2)).sum().backward())
+
+
+def test_no_gradient_leaks_from_the_body_under_torch_func_grad(op_name):
+    name, half = half_op(op_name)
+    grads = []
+    said = refusal(lambda: grads.append(torch.func.grad(lambda x: half(x).sum())(torch.ones(2))))
+    assert name in said
+    assert not any(grad.any() for grad in grads)
+
+
+def test_a_function_that_detaches_the_result_has_its_other_gradients(op_name):
+    _, half = half_op(op_name)
+
+    def function(x, y):
+        return (half(x).detach() * y).sum()
+
+    x, y = leaf(2), leaf(2)
+    torch.compile(function, backend="aot_eager", fullgraph=True)(x, y).backward()
+    assert x.grad is None
+    assert y.grad.tolist() == [4.0, 4.0]
+    assert torch.func.grad(function, argnums=1)(torch.ones(2), torch.ones(2)).tolist() == [4.0, 4.0]
+
+
+def test_no_gradient_leaks_when_only_a_record_field_requires_grad(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor, cfg: Weights) -> Tensor:
+        return x + cfg.weight
+
+    weight = leaf(2)
+    out = op(torch.ones(2), Weights(weight))
+    with pytest.raises(MissingBackward):
+        out.sum().backward()
+    assert weight.grad is None
+
+
+def test_no_gradient_leaks_when_only_a_list_element_requires_grad(op_name):
+    @opforge.op(op_name())
+    def op(items: list[Tensor], others: list[Tensor | None]) -> Tensor:
+        return items[0] + items[1] + (others[1] if others else 0)
+
+    x = leaf(2)
+    for arguments in (([torch.ones(2), x], []), ([torch.ones(2)] * 2, [None, x])):
+        out = op(*arguments)
+        assert out.requires_grad
+        with pytest.raises(MissingBackward):
+            out.sum().backward()
+    assert x.grad is None
+
+
+def test_without_a_backward_several_outputs_raise_too(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        return x + 1, [x + 2, x + 3]
+
+    first, rest = op(leaf(2))
+    assert isinstance(rest, list)
+    for output in (first, *rest):
+        with pytest.raises(MissingBackward):
+            output.sum().backward(retain_graph=True)
+
+
+def test_without_a_backward_an_integer_output_needs_no_gradient(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor:
+        return x.argsort()
+
+    assert not op(leaf(3)).requires_grad
+
+
+def test_a_bystander_still_gets_its_gradient(op_name):
+    _, half = half_op(op_name)
+    x, y = torch.ones(2), leaf(2)
+    (half(x) * y).sum().backward()
+    assert y.grad.tolist() == [4.0, 4.0]
+
+
+def test_a_detached_result_goes_backward_without_complaint(op_name):
+    _, half = half_op(op_name)
+    x = leaf(2)
+    (half(x).detach() * x).sum().backward()
+    assert x.grad.tolist() == [4.0, 4.0]
+
+
+def test_the_body_sees_no_graph(op_name):
+    """Neither with a backward nor without one does the body's own arithmetic get recorded."""
+    seen = []
+
+    def body(x: Tensor) -> Tensor:
+        y = x * 2
+        seen.append((y.requires_grad, y.grad_fn))
+        return y
+
+    opforge.op(op_name())(body)(leaf(2))
+    opforge.op(op_name(), backward=lambda ctx, g: g)(body)(leaf(2))
+    assert seen == [(False, None), (False, None)]
+
+
+def test_a_captured_tensor_that_requires_grad_gets_none_and_the_user_is_told_once(op_name):
+    name, weight = op_name(), leaf(2)
+
+    @opforge.op(name)
+    def op(x: Tensor) -> Tensor:
+        return x * weight
+
+    with pytest.warns(OpforgeWarning, match=f"{name} .*no gradient reaches it"):
+        out = op(torch.ones(2))
+    assert not out.requires_grad
+    assert not op(torch.ones(2)).requires_grad
+
+
+def test_a_captured_tensor_gets_no_gradient_in_an_op_with_a_backward(op_name):
+    weight = leaf(2)
+
+    @opforge.op(op_name(), backward=lambda ctx, g: g * 5)
+    def op(x: Tensor) -> Tensor:
+        return x * weight
+
+    x = leaf(2)
+    op(x).sum().backward()
+    assert weight.grad is None
+    assert x.grad.tolist() == [5.0, 5.0]
+
+
+def test_a_captured_tensor_in_an_op_with_a_backward_is_told_of_when_nothing_else_needs_grad(
+    op_name,
+):
+    weight = leaf(2)
+
+    @opforge.op(op_name(), backward=lambda ctx, g: g * 5)
+    def op(x: Tensor) -> Tensor:
+        return x * weight
+
+    with pytest.warns(OpforgeWarning, match="no gradient reaches it"):
+        out = op(torch.ones(2))
+    assert not out.requires_grad
+
+
+def test_a_captured_tensor_in_several_outputs_gets_no_gradient(op_name):
+    weight = leaf(2)
+
+    @opforge.op(op_name())
+    def op(x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        return x + 1, [x * weight, x + 2]
+
+    with pytest.warns(OpforgeWarning):
+        first, rest = op(torch.ones(2))
+    assert not any(t.requires_grad for t in (first, *rest))
+
+
+def test_no_grad_and_inference_mode_record_nothing(op_name):
+    _, half = half_op(op_name)
+    with torch.no_grad():
+        assert not half(leaf(2)).requires_grad
+    with torch.inference_mode():
+        assert not half(leaf(2)).requires_grad
+        x = torch.ones(2)
+        assert half(x).is_inference()
+    assert half(x).tolist() == [4.0, 4.0]
+
+
+def test_forward_mode_is_refused_by_name(op_name):
+    name, half = half_op(op_name)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(torch.ones(2), torch.ones(2))
+        with pytest.raises(ForwardMode, match=name):
+            half(dual)
+
+
+def test_a_default_tensor_that_requires_grad_is_no_way_in(op_name):
+    """The optional input that is absent does not count as one that requires grad."""
+
+    @opforge.op(op_name())
+    def op(x: Tensor, y: Tensor | None = None) -> Tensor:
+        return x + 1 if y is None else x + y
+
+    assert not op(torch.ones(2)).requires_grad
+    assert op(torch.ones(2), leaf(2)).requires_grad
+
+
+def test_no_torch_warning_comes_with_the_error(op_name):
+    """PyTorch's fallback would say that no autograd kernel was registered, which misleads."""
+    _, half = half_op(op_name)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with pytest.raises(MissingBackward):
+            half(leaf(2)).sum().backward()
+    assert [str(w.message) for w in caught] == []
+
+
+def test_an_op_without_a_backward_inside_one_that_has_it_is_no_hindrance(op_name):
+    _, half = half_op(op_name)
+
+    @opforge.op(op_name(), backward=lambda ctx, g: g * 4)
+    def outer(x: Tensor) -> Tensor:
+        return half(x)
+
+    x = leaf(2)
+    outer(x).sum().backward()
+    torch.compile(outer, backend="aot_eager", fullgraph=True)(x).sum().backward()
+    assert x.grad.tolist() == [8.0, 8.0]
+
+
+def test_an_op_without_a_backward_inside_another_is_named_by_the_outer_one(op_name):
+    _, half = half_op(op_name)
+    name = op_name()
+
+    @opforge.op(name)
+    def outer(x: Tensor) -> Tensor:
+        return half(x)
+
+    with pytest.raises(MissingBackward, match=name):
+        outer(leaf(2)).sum().backward()
+
+
+def test_scalars_come_out_beside_tensors_that_require_grad(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> tuple[Tensor, int]:
+        return x * 2, x.shape[0]
+
+    @opforge.op(op_name())
+    def size(x: Tensor) -> int:
+        return x.shape[0]
+
+    value, count = op(leaf(3))
+    assert value.requires_grad
+    assert count == 3
+    assert size(leaf(3)) == 3

@@ -1,0 +1,127 @@
+"""What importing opforge and decorating load: never Inductor, Dynamo or Triton."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import opforge
+
+PREAMBLE = """
+import json, sys
+import torch
+before = set(sys.modules)
+import opforge
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal, NamedTuple, Optional
+from torch import Tensor
+"""
+
+REPORT = """
+heavy = ("torch._inductor", "torch._dynamo", "triton")
+loaded = sorted(set(sys.modules) - before)
+loaded = [m for m in loaded if m.startswith(heavy)]
+print(json.dumps({"loaded": loaded, "opforge": opforge.__file__}))
+"""
+
+
+def loaded_by(code):
+    """The heavy modules that a fresh process has loaded after `code`."""
+    source = str(pathlib.Path(opforge.__file__).parent.parent)
+    path = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
+    result = subprocess.run(
+        [sys.executable, "-c", PREAMBLE + code + REPORT],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout.splitlines()[-1])
+    assert pathlib.Path(report["opforge"]) == pathlib.Path(opforge.__file__)
+    return report["loaded"]
+
+
+DECORATE = """
+@dataclass(frozen=True)
+class Cfg:
+    weight: Tensor
+    scale: float = 1.0
+    bias: Optional[Tensor] = None
+
+class Kind(Enum):
+    A = "a"
+    B = (1, 2)
+
+class Pair(NamedTuple):
+    left: Tensor
+    right: Tensor
+
+@opforge.op("cost::direct")
+def direct(x: Tensor, n: int = 2) -> Tensor:
+    return x * n
+
+@opforge.op("cost::lowered", fake=["x"])
+def lowered(x: Tensor, how: Literal["a", "b"] = "a", *, n: int = 2) -> Tensor:
+    return x * n
+
+@opforge.op("cost::flattened", fake=lambda x, cfg, kind=Kind.A, pair=None: torch.empty_like(x))
+def flattened(x: Tensor, cfg: Cfg, kind: Kind = Kind.A, pair: Optional[Pair] = None) -> Pair:
+    return Pair(x * cfg.scale, x + 1)
+
+@opforge.op("cost::mutates", mutates_args=["x"])
+def mutates(x: Tensor) -> None:
+    x.add_(1)
+
+@opforge.op(
+    "cost::everything",
+    backward=lambda ctx, g: g,
+    setup_context=lambda ctx, inputs, output: None,
+    vmap="sequential",
+    autocast=torch.bfloat16,
+    tags=torch.Tag.pt2_compliant_tag,
+)
+def everything(x: Tensor) -> Tensor:
+    return x + 1
+
+@opforge.op("cost::schema", schema="(Tensor x) -> Tensor")
+def schema(x):
+    return x + 1
+"""
+
+CALL = """
+x = torch.ones(2)
+direct(x); lowered(x, "b"); flattened(x, Cfg(x)); mutates(x); everything(x); schema(x)
+y = torch.ones(2, requires_grad=True)
+everything(y).sum().backward()
+direct(y)
+"""
+
+
+def test_importing_loads_nothing_heavy():
+    assert loaded_by("") == []
+
+
+def test_decorating_loads_nothing_heavy():
+    assert loaded_by(DECORATE) == []
+
+
+def test_calling_in_eager_and_describing_load_nothing_heavy():
+    describe = "for op in (direct, lowered, flattened): opforge.info(op), opforge.explain(op)\n"
+    assert loaded_by(DECORATE + CALL + describe) == []
+
+
+def test_the_drop_in_is_there_after_the_import_and_loads_nothing_heavy():
+    decorate = """
+@opforge.magi.magi_register_custom_op("cost::magi")
+def magi(x: Tensor) -> Tensor:
+    return x + 1
+magi(torch.ones(1))
+"""
+    assert loaded_by(decorate) == []
+
+
+def test_the_check_itself_would_notice():
+    assert "triton" in loaded_by("import triton\n")

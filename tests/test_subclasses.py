@@ -1,0 +1,390 @@
+"""Tensors that are more than tensors: subclasses, modes, fakes, lazy views, functorch levels."""
+
+import dataclasses
+from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
+
+import opforge
+
+Tensor = torch.Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Weights:
+    weight: Tensor
+    scale: float = 1.0
+
+
+class Wrapped(Tensor):
+    """Holds a tensor, and notes every operator that reaches it."""
+
+    seen: ClassVar[list] = []
+
+    @staticmethod
+    def __new__(cls, inner):
+        return Tensor._make_wrapper_subclass(
+            cls,
+            inner.shape,
+            dtype=inner.dtype,
+            device=inner.device,
+            requires_grad=inner.requires_grad,
+        )
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        cls.seen.append(func)
+        unwrap = lambda t: t.inner if isinstance(t, cls) else t  # noqa: E731
+        out = func(*tree_map(unwrap, args), **tree_map(unwrap, kwargs or {}))
+        return tree_map(lambda t: cls(t) if isinstance(t, Tensor) else t, out)
+
+
+class Watching(TorchDispatchMode):
+    """Notes every operator."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.seen.append(func)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.fixture(autouse=True)
+def nothing_seen():
+    Wrapped.seen.clear()
+
+
+def backward(ctx, grad):
+    return grad * 3
+
+
+KINDS = pytest.mark.parametrize(
+    "options", [{}, {"backward": backward}], ids=["plain", "with backward"]
+)
+
+
+def body_types(op_name, **options):
+    """An op, and the list of types that its body has seen."""
+    types = []
+
+    @opforge.op(op_name(), **options)
+    def op(x: Tensor) -> Tensor:
+        types.append(type(x))
+        return x * 2 + 1
+
+    return op, types
+
+
+@KINDS
+def test_a_subclass_sees_the_op_and_the_body_sees_plain_tensors(op_name, options):
+    op, types = body_types(op_name, **options)
+    out = op(Wrapped(torch.ones(2)))
+    assert type(out) is Wrapped
+    assert out.inner.tolist() == [3.0, 3.0]
+    assert Wrapped.seen == [op]
+    assert types == [Tensor]
+
+
+@KINDS
+def test_a_subclass_sees_the_op_after_plain_calls(op_name, options):
+    op, types = body_types(op_name, **options)
+    for _ in range(20):
+        op(torch.ones(2))
+    op(Wrapped(torch.ones(2)))
+    assert Wrapped.seen == [op]
+    assert set(types) == {Tensor}
+
+
+def test_a_subclass_that_requires_grad_gets_a_gradient(op_name):
+    op, _ = body_types(op_name, backward=backward)
+    x = Wrapped(torch.ones(2)).requires_grad_()
+    out = op(x)
+    assert out.requires_grad
+    (grad,) = torch.autograd.grad(out.sum(), x)
+    assert type(grad) is Wrapped
+    assert grad.inner.tolist() == [3.0, 3.0]
+
+
+def test_a_subclass_in_a_record_and_in_a_list_reaches_its_dispatch(op_name):
+    @opforge.op(op_name())
+    def op(items: list[Tensor], cfg: Weights) -> Tensor:
+        return items[0] * cfg.weight * cfg.scale
+
+    plain, wrapped = torch.ones(2), Wrapped(torch.ones(2))
+    overload = opforge.info(op).overload
+    assert type(op([wrapped], Weights(plain, 2.0))) is Wrapped
+    assert type(op([plain], Weights(wrapped, 2.0))) is Wrapped
+    assert Wrapped.seen == [overload, overload]
+
+
+def test_a_mutated_subclass_reaches_its_dispatch(op_name):
+    @opforge.op(op_name(), mutates_args=["x"])
+    def op(x: Tensor) -> None:
+        x.add_(1)
+
+    wrapped = Wrapped(torch.zeros(2))
+    op(wrapped)
+    assert Wrapped.seen == [op]
+    assert wrapped.inner.tolist() == [1.0, 1.0]
+
+
+@KINDS
+def test_a_traceable_subclass_compiles(op_name, options):
+    op, _ = body_types(op_name, **options)
+    x = TwoTensor(torch.ones(2), torch.zeros(2))
+    out = torch.compile(op, backend="aot_eager", fullgraph=True)(x)
+    assert type(out) is TwoTensor
+    assert (out.a.tolist(), out.b.tolist()) == ([3.0, 3.0], [1.0, 1.0])
+
+
+def test_a_subclass_without_dispatch_reaches_the_body(op_name):
+    """As a plain torch op: a Parameter and any subclass by __torch_function__ alone go through."""
+    op, _ = body_types(op_name, backward=backward)
+    parameter = torch.nn.Parameter(torch.ones(2))
+    op(parameter).sum().backward()
+    assert parameter.grad.tolist() == [3.0, 3.0]
+
+
+@KINDS
+def test_a_mode_sees_the_op_once_and_not_its_body(op_name, options):
+    op, _ = body_types(op_name, **options)
+    x = torch.ones(2)
+    with Watching() as mode:
+        op(x)
+    assert mode.seen == [op]
+
+
+@KINDS
+def test_a_mode_sees_the_op_once_when_an_input_requires_grad(op_name, options):
+    op, _ = body_types(op_name, **options)
+    x = torch.ones(2, requires_grad=True)
+    with Watching() as mode:
+        op(x)
+    assert mode.seen.count(op) == 1
+    assert torch.ops.aten.mul.Tensor not in mode.seen
+    assert torch.ops.aten.add.Tensor not in mode.seen
+
+
+@KINDS
+def test_a_mode_sees_the_op_after_many_calls_outside(op_name, options):
+    op, _ = body_types(op_name, **options)
+    x = torch.ones(2)
+    for _ in range(20):
+        op(x)
+    with Watching() as mode:
+        op(x)
+        op(x)
+    assert mode.seen == [op, op]
+
+
+def test_a_mode_sees_a_mutating_op_once(op_name):
+    @opforge.op(op_name(), mutates_args=["x"])
+    def op(x: Tensor) -> None:
+        x.add_(1)
+
+    x = torch.zeros(2)
+    with Watching() as mode:
+        op(x)
+    assert mode.seen == [op]
+    assert x._version > 0
+
+
+def test_a_function_mode_sees_the_op(op_name):
+    op, _ = body_types(op_name)
+    seen = []
+
+    class Functions(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    x = torch.ones(2)
+    with Functions():
+        op(x)
+    assert seen.count(op) <= 1
+    assert torch.mul not in seen
+
+
+@KINDS
+def test_fake_tensors_give_fake_tensors(op_name, options):
+    op, _ = body_types(op_name, **options)
+    with FakeTensorMode() as mode:
+        out = op(torch.empty(2, 3))
+        assert isinstance(out, FakeTensor)
+        assert out.shape == (2, 3)
+        assert out.fake_mode is mode
+
+
+@KINDS
+def test_fake_tensors_on_another_device_keep_it(op_name, options):
+    op, _ = body_types(op_name, **options)
+    with FakeTensorMode():
+        assert op(torch.empty(2, device="cuda")).device.type == "cuda"
+
+
+@KINDS
+def test_fake_tensors_after_real_calls(op_name, options):
+    op, _ = body_types(op_name, **options)
+    for _ in range(5):
+        op(torch.ones(2))
+    with FakeTensorMode():
+        assert isinstance(op(torch.empty(2)), FakeTensor)
+    assert op(torch.ones(2)).tolist() == [3.0, 3.0]
+
+
+def test_fake_tensors_that_require_grad_get_a_graph(op_name):
+    op, _ = body_types(op_name, backward=backward)
+    with FakeTensorMode():
+        x = torch.empty(2, requires_grad=True)
+        op(x).sum().backward()
+        assert isinstance(x.grad, FakeTensor)
+
+
+@KINDS
+def test_meta_tensors_give_meta_tensors(op_name, options):
+    op, _ = body_types(op_name, **options)
+    out = op(torch.empty(2, 3, device="meta"))
+    assert out.device.type == "meta"
+    assert out.shape == (2, 3)
+
+
+def test_meta_tensors_do_not_run_a_body_with_a_given_fake(op_name):
+    @opforge.op(op_name(), fake=lambda x: x.new_empty(x.shape), backward=backward)
+    def op(x: Tensor) -> Tensor:
+        raise AssertionError("the body must not run")
+
+    assert op(torch.empty(2, device="meta")).device.type == "meta"
+    assert op(torch.empty(2, device="meta", requires_grad=True)).requires_grad
+
+
+def lazy_conj():
+    return torch.tensor([1 + 2j, 3 + 4j]).conj()
+
+
+def lazy_neg():
+    return torch.tensor([1 + 2j, 3 + 4j]).conj().imag
+
+
+@pytest.mark.parametrize("make", [lazy_conj, lazy_neg], ids=["conj", "neg"])
+@pytest.mark.parametrize("grad", [False, True], ids=["no grad", "requires grad"])
+@pytest.mark.parametrize("calls", [0, 20], ids=["at once", "after many calls"])
+@KINDS
+def test_a_lazy_view_reaches_the_body_resolved(op_name, options, make, grad, calls):
+    """A kernel that reads memory by pointer would otherwise miss the conjugation or the sign."""
+    seen = []
+
+    @opforge.op(op_name(), **options)
+    def op(x: Tensor) -> Tensor:
+        seen.append((x.is_conj(), x.is_neg(), x.detach().clone()))
+        return x * 2
+
+    x = make()
+    for _ in range(calls):
+        op(x.clone().resolve_conj().resolve_neg())
+    expected = x.resolve_conj().resolve_neg() * 2
+    out = op(x.detach().requires_grad_() if grad else x)
+    is_conj, is_neg, value = seen[-1]
+    assert (is_conj, is_neg) == (False, False)
+    torch.testing.assert_close(value * 2, expected)
+    torch.testing.assert_close(out.detach(), expected)
+
+
+def test_a_lazy_view_in_a_record_reaches_the_body_resolved(op_name):
+    seen = []
+
+    @opforge.op(op_name())
+    def op(x: Tensor, cfg: Weights) -> Tensor:
+        seen.append(cfg.weight.is_conj())
+        return x * cfg.weight
+
+    op(torch.ones(2), Weights(lazy_conj()))
+    assert seen == [False]
+
+
+def test_a_lazy_view_in_a_list_reaches_the_body_resolved(op_name):
+    seen = []
+
+    @opforge.op(op_name())
+    def op(items: list[Tensor]) -> Tensor:
+        seen.extend(t.is_conj() for t in items)
+        return items[0] + items[1]
+
+    op([torch.ones(2), lazy_conj()])
+    assert seen == [False, False]
+
+
+@KINDS
+def test_a_sparse_tensor_reaches_the_body(op_name, options):
+    @opforge.op(op_name(), **options)
+    def op(x: Tensor) -> Tensor:
+        return x.to_dense() * 2
+
+    sparse = torch.eye(2).to_sparse()
+    assert op(sparse).tolist() == [[2.0, 0.0], [0.0, 2.0]]
+
+
+@KINDS
+def test_a_quantity_of_zero_elements_works(op_name, options):
+    op, _ = body_types(op_name, **options)
+    assert op(torch.empty(0, 3)).shape == (0, 3)
+
+
+def test_functorch_levels_nest(op_name):
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(inputs[0])
+
+    @opforge.op(
+        op_name(),
+        backward=lambda ctx, g: g * 2 * ctx.saved_tensors[0],
+        setup_context=setup_context,
+        vmap="sequential",
+    )
+    def square(x: Tensor) -> Tensor:
+        return x * x
+
+    grad, vmap = torch.func.grad, torch.func.vmap
+    x = torch.arange(6.0).reshape(2, 3)
+    torch.testing.assert_close(vmap(vmap(square))(x), x * x)
+    torch.testing.assert_close(vmap(vmap(grad(square)))(x), 2 * x)
+    torch.testing.assert_close(vmap(grad(lambda r: vmap(square)(r).sum()))(x), 2 * x)
+    torch.testing.assert_close(vmap(vmap(grad(grad(square))))(x), torch.full_like(x, 2))
+    torch.testing.assert_close(
+        grad(lambda x: vmap(vmap(grad(square)))(x).sum())(x), torch.full_like(x, 2)
+    )
+
+
+@KINDS
+def test_the_body_sees_no_functorch_wrapper(op_name, options):
+    """Inside grad the innermost level unwraps; a kernel must get memory it can read."""
+    op, types = body_types(op_name, **options)
+    with torch.no_grad():
+        torch.func.functionalize(op)(torch.ones(2))
+    assert types == [Tensor]
+
+
+def test_ops_run_in_threads_with_and_without_modes(op_name):
+    """What one thread learnt about plain calls must not hide another thread's mode."""
+    op, _ = body_types(op_name, backward=backward)
+
+    def plain(_):
+        return op(torch.ones(2)).tolist() == [3.0, 3.0]
+
+    def watched(_):
+        with Watching() as mode:
+            op(torch.ones(2))
+        return mode.seen.count(op) == 1
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(plain, range(50)))
+        assert all(pool.map(lambda i: (plain if i % 2 else watched)(i), range(100)))
