@@ -174,7 +174,7 @@ def test_a_traceback_shows_the_generated_line(op_name):
     text = "".join(traceback.format_exception(caught.value))
     assert 'raise KeyError("mine")' in text
     assert "scale.factor, scale.shift, scale.mode, scale.flip" in text
-    assert "_of_fn(x, _of_scale)" in text
+    assert "_of_fn(x, _of_at_scale)" in text
 
 
 def test_the_flattening_code_is_straight_line(op_name):

@@ -61,7 +61,7 @@ class OpforgeError(Exception):
 def _rebuild(cls: type[OpforgeError], state: dict[str, str | None]) -> OpforgeError:
     error = cls(state.get("what") or "")
     error.__dict__.update(state)
-    return error
+    return error.locate(None, None)
 
 
 class BadName(OpforgeError, ValueError):

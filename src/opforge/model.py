@@ -37,7 +37,10 @@ class Codec:
         """Whether what the user passes is already what the schema takes."""
         if self.cls is None:
             return True
-        return self.by == "value" and all(isinstance(v, (int, str)) for v in self.values)
+        if self.by == "name" or not all(isinstance(v, (int, str)) for v in self.values):
+            return False
+        # A mixin's `__new__` can make a member another int or text than its value.
+        return all(plain(v) == plain(v.value) for v in self.values)
 
     def encode(self, value: Any) -> Any:
         """The schema's value for one of the user's: a member, or its raw value."""

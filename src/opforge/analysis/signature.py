@@ -25,7 +25,18 @@ from ..errors import (
     UnsupportedReturn,
     UnsupportedUnion,
 )
-from ..model import MISSING, Codec, Field, Leaf, Node, Parameter, Record, Signature, fits_int64
+from ..model import (
+    MISSING,
+    Codec,
+    Field,
+    Leaf,
+    Node,
+    Parameter,
+    Record,
+    Signature,
+    fits_int64,
+    leaves_of,
+)
 from .annotations import (
     Scope,
     is_union,
@@ -77,8 +88,10 @@ def read_signature(fn: Callable[..., Any], scope: Scope) -> Signature:
         Parameter(
             name,
             _KINDS[parameter.kind],
-            reader.node(name, hints[name]),
-            MISSING if parameter.default is parameter.empty else parameter.default,
+            node := reader.node(name, hints[name]),
+            _as_device(
+                node, MISSING if parameter.default is parameter.empty else parameter.default
+            ),
         )
         for name, parameter in signature.parameters.items()
     )
@@ -103,9 +116,13 @@ class _Reader:
             return Leaf(path, _BASES[annotation])
         annotation, optional = _unwrap(annotation)
         node = self._leaf(path, annotation) or self._record(path, annotation)
-        if node is not None:
-            return dataclasses.replace(node, optional=True) if optional else node
-        raise _unsupported(path, annotation)
+        if node is None:
+            raise _unsupported(path, annotation)
+        if not optional:
+            return node
+        for leaf in leaves_of(node):
+            _refuse_absent_list(leaf, annotation)
+        return dataclasses.replace(node, optional=True)
 
     def _leaf(self, path: str, annotation: Any) -> Leaf | None:
         if _hashable(annotation) and annotation in _BASES:
@@ -132,12 +149,15 @@ class _Reader:
                 fix="pass one list per field, or a tuple of fixed length such as "
                 f"tuple[{spell(inner)}, {spell(inner)}]",
             )
-        return dataclasses.replace(
+        listed = dataclasses.replace(
             leaf,
             container=container,
             element_optional=element_optional or leaf.optional,
             optional=False,
         )
+        if listed.element_optional:
+            _refuse_absent_list(listed, annotation)
+        return listed
 
     def _record(self, path: str, annotation: Any) -> Record | None:
         if typing.get_origin(annotation) is tuple and annotation is not typing.Tuple:  # noqa: UP006
@@ -162,10 +182,14 @@ class _Reader:
                 fix=f"add frozen=True: @dataclass(frozen=True) class {cls.__qualname__}",
             )
         hints = self._enter(path, cls)
-        items = []
-        for item in dataclasses.fields(cls):
-            node = self.node(f"{path}.{item.name}", hints[item.name])
-            items.append(Field(item.name, node, _field_default(item)))
+        items = [
+            Field(
+                f.name,
+                node := self.node(f"{path}.{f.name}", hints[f.name]),
+                _as_device(node, _field_default(f)),
+            )
+            for f in dataclasses.fields(cls)
+        ]
         self.inside.pop()
         return tuple(items)
 
@@ -282,7 +306,9 @@ def _enum(path: str, cls: type[enum.Enum]) -> Leaf:
     members = tuple(cls)
     if not members:
         raise UnsupportedAnnotation(
-            f"{cls.__qualname__} is an Enum without members", parameter=path
+            f"{cls.__qualname__} is an Enum without members",
+            parameter=path,
+            fix="give it members, or use str or int",
         )
     values = [m.value for m in members]
     if all(isinstance(v, str) for v in values):
@@ -290,6 +316,22 @@ def _enum(path: str, cls: type[enum.Enum]) -> Leaf:
     if all(isinstance(v, int) and not isinstance(v, bool) and fits_int64(v) for v in values):
         return Leaf(path, "int", codec=Codec(members, cls))
     return Leaf(path, "str", codec=Codec(members, cls, by="name"))
+
+
+def _refuse_absent_list(leaf: Leaf, annotation: Any) -> None:
+    if leaf.container and leaf.base in ("ScalarType", "Layout", "MemoryFormat"):
+        raise UnsupportedAnnotation(
+            f"{spell(annotation)}: torch turns a list of these into ints where None is possible",
+            parameter=leaf.path,
+            found=leaf.schema_type(),
+            fix="leave None out and use an empty list, or name each as a parameter of its own",
+        )
+
+
+def _as_device(node: Node, default: Any) -> Any:
+    """A device default may be a name; the body sees a device."""
+    device = isinstance(node, Leaf) and node.base == "Device" and not node.container
+    return torch.device(default) if device and isinstance(default, str) else default
 
 
 def _field_default(item: dataclasses.Field[Any]) -> Any:

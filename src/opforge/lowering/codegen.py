@@ -3,18 +3,19 @@
 For `attn(q: Tensor, cfg: Cfg, mode: Literal['a', 'b'] = 'a') -> Tensor`:
 
     def attn(q, cfg, mode=_of_default_mode):               flatten: what the user calls
-        if type(cfg) is not _of_Cfg:
-            _of_wrong_type('cfg', cfg, _of_Cfg)
-        return _of_overload(q, cfg.scale, cfg.causal, mode)
+        if _of_type(cfg) is not _of_class_Cfg:
+            _of_wrong_type('cfg', cfg, _of_class_Cfg)
+        return (_of_overload if _of_tracing() else _of_call)(q, cfg.scale, cfg.causal, mode)
 
     def call(q, cfg__scale, cfg__causal, mode='a'):        rebuild: what the dispatcher calls
-        _of_cfg = _of_new(_of_Cfg)
-        _of_fields = _of_cfg.__dict__
+        _of_at_cfg = _of_new(_of_class_Cfg)
+        _of_fields = _of_at_cfg.__dict__
         _of_fields['scale'] = cfg__scale
         ...
-        return _of_fn(q, _of_cfg, _of_values_mode[mode])
+        return _of_fn(q, _of_at_cfg, _of_values_mode[mode])
 
-Every name that is not the user's starts with `_of_`; parameters may not.
+Every name that is not the user's starts with `_of_`, builtins included: parameters may not, and
+may well be called `type` or `len`.
 """
 
 from __future__ import annotations
@@ -30,10 +31,17 @@ PREFIX = "_of_"
 class Source:
     """Lines of one generated function, and the objects they refer to by name."""
 
-    def __init__(self, namespace: dict[str, Any], codecs: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        namespace: dict[str, Any],
+        codecs: Mapping[str, Any],
+        shared: frozenset[str] = frozenset(),
+    ) -> None:
         self.lines: list[str] = []
         self.namespace = namespace
         self.codecs = codecs
+        # Flat names whose default is a list, which a body may change.
+        self.shared = shared
         self.depth = 0
 
     def add(self, line: str) -> None:
@@ -116,7 +124,7 @@ def emit_rebuild(source: Source, node: Node, names: list[str]) -> str:
         return _rebuild_leaf(source, node, names.pop(0))
     if not node.optional:
         return _rebuild_record(source, node, names)
-    local = PREFIX + lowered_name(node.path)
+    local = _local(node)
     source.add(f"if {names.pop(0)}:")
     source.depth += 1
     value = _rebuild_record(source, node, names)
@@ -138,9 +146,9 @@ def emit_arguments(source: Source, lowered: Lowered) -> str:
     return ", ".join(parts)
 
 
-def emit_wrapper(source: Source, lowered: Lowered, function_name: str, overload: Any) -> None:
+def emit_wrapper(source: Source, lowered: Lowered, name: str) -> None:
     """The flattened callable: the user's signature in, the overload called, the result rebuilt."""
-    source.add(f"def {function_name}({parameter_list(source, lowered)}):")
+    source.add(f"def {name}({parameter_list(source, lowered)}):")
     source.depth += 1
     values: list[str] = []
     for parameter in lowered.signature.parameters:
@@ -149,8 +157,9 @@ def emit_wrapper(source: Source, lowered: Lowered, function_name: str, overload:
         f"{a.name}={value}" if a.keyword_only else value
         for a, value in zip(lowered.arguments, values, strict=True)
     ]
-    call = f"{source.name('overload', overload)}({', '.join(keyed)})"
-    emit_result(source, lowered, call)
+    # Dynamo knows overloads, and answers the question while it traces.
+    chosen = f"({PREFIX}overload if {PREFIX}tracing() else {PREFIX}call)"
+    emit_result(source, lowered, f"{chosen}({', '.join(keyed)})")
     source.depth -= 1
 
 
@@ -160,7 +169,7 @@ def emit_flat_result(source: Source, lowered: Lowered) -> str:
     if returns is None:
         return "None"
     if isinstance(returns, Leaf):
-        return f"list({out})" if returns.container else out
+        return f"{PREFIX}as_list('return', {out})" if returns.container else out
     values = emit_flatten(source, returns, out)
     if returns.kind == "tuple" and values == [f"{out}[{i}]" for i in range(len(values))]:
         return f"{out}[0]" if len(values) == 1 else out
@@ -180,25 +189,24 @@ def emit_result(source: Source, lowered: Lowered, call: str) -> None:
             source.add(call)
         source.add(f"return {emit_rebuild(source, returns, names)}")
     elif isinstance(returns, Leaf) and returns.container == "tuple":
-        source.add(f"return tuple({call})")
+        source.add(f"return {PREFIX}tuple({call})")
     else:
         source.add(f"return {call}")
 
 
 def _flatten_leaf(source: Source, leaf: Leaf, expression: str) -> str:
     if leaf.codec is None or leaf.codec.passes_through:
-        return f"list({expression})" if _must_list(leaf) else expression
+        return f"{PREFIX}as_list({leaf.path!r}, {expression})" if _must_list(leaf) else expression
     local = _as_local(source, leaf, expression)
     if not leaf.container:
         return _encode(source, leaf, local, optional=leaf.optional)
-    listed = (
-        f"[{_encode(source, leaf, 'item', optional=leaf.element_optional)} for item in {local}]"
-    )
+    encoded = _encode(source, leaf, f"{PREFIX}item", optional=leaf.element_optional)
+    listed = f"[{encoded} for {PREFIX}item in {local}]"
     return f"None if {local} is None else {listed}" if leaf.optional else listed
 
 
 def _must_list(leaf: Leaf) -> bool:
-    # A body may return a tuple where its annotation says list; the dispatcher wants a list.
+    # A body may return a tuple where its annotation says list, or something else altogether.
     return leaf.path.startswith("return") and bool(leaf.container)
 
 
@@ -206,20 +214,23 @@ def _encode(source: Source, leaf: Leaf, local: str, *, optional: bool) -> str:
     codec = leaf.codec
     assert codec is not None
     assert codec.cls is not None
-    cls = source.name(codec.cls.__name__, codec.cls)
+    cls = source.name(f"class_{codec.cls.__name__}", codec.cls)
     encoder = source.name(f"encode_{leaf.name}", source.codecs[leaf.path].encode)
-    read = f"{local}.{codec.by} if isinstance({local}, {cls}) else {encoder}({local})"
+    read = f"{local}.{codec.by} if {PREFIX}isinstance({local}, {cls}) else {encoder}({local})"
     return f"(None if {local} is None else {read})" if optional else f"({read})"
 
 
 def _flatten_record(source: Source, node: Record, local: str) -> list[str]:
     if node.kind == "tuple":
         count = len(node.fields)
-        source.add(f"if not isinstance({local}, (tuple, list)) or len({local}) != {count}:")
+        sized = (
+            f"{PREFIX}isinstance({local}, {PREFIX}sequences) and {PREFIX}len({local}) == {count}"
+        )
+        source.add(f"if not ({sized}):")
         source.add(f"    {PREFIX}wrong_length({node.path!r}, {local}, {count})")
     else:
-        cls = source.name(node.cls.__name__, node.cls)
-        source.add(f"if type({local}) is not {cls}:")
+        cls = source.name(f"class_{node.cls.__name__}", node.cls)
+        source.add(f"if {PREFIX}type({local}) is not {cls}:")
         source.add(f"    {PREFIX}wrong_type({node.path!r}, {local}, {cls})")
     values: list[str] = []
     for item in node.fields:
@@ -234,11 +245,14 @@ def _rebuild_leaf(source: Source, leaf: Leaf, name: str) -> str:
         table = source.name(f"values_{leaf.name}", source.codecs[leaf.path])
         built = f"{table}[{name}]"
         if leaf.container:
-            item = f"{table}[item]"
-            item = f"None if item is None else {item}" if leaf.element_optional else item
-            built = f"[{item} for item in {name}]"
+            item = f"{table}[{PREFIX}item]"
+            if leaf.element_optional:
+                item = f"None if {PREFIX}item is None else {item}"
+            built = f"[{item} for {PREFIX}item in {name}]"
     if leaf.container == "tuple":
-        built = f"tuple({built})"
+        built = f"{PREFIX}tuple({built})"
+    elif built in source.shared:
+        built = f"{PREFIX}list({built})"
     return f"(None if {name} is None else {built})" if leaf.optional and built != name else built
 
 
@@ -247,11 +261,11 @@ def _rebuild_record(source: Source, node: Record, names: list[str]) -> str:
     listed = f"({', '.join(values)}{',' if len(values) == 1 else ''})"
     if node.kind == "tuple":
         return listed
-    cls = source.name(node.cls.__name__, node.cls)
+    cls = source.name(f"class_{node.cls.__name__}", node.cls)
     if node.kind == "namedtuple":
         # tuple.__new__ skips a __new__ that a class may define over its fields.
         return f"{PREFIX}new_tuple({cls}, {listed})"
-    local = PREFIX + lowered_name(node.path)
+    local = _local(node)
     source.add(f"{local} = {PREFIX}new({cls})")
     in_dict = _lives_in_dict(node.cls)
     if in_dict and values:
@@ -269,11 +283,16 @@ def _lives_in_dict(cls: type[Any]) -> bool:
     return not any(vars(base).get("__slots__") for base in cls.__mro__)
 
 
+def _local(node: Node) -> str:
+    # `at_` keeps it apart from the helpers: a parameter may be called `new` or `fields`.
+    return f"{PREFIX}at_{lowered_name(node.path)}"
+
+
 def _as_local(source: Source, node: Node, expression: str) -> str:
     """A name for an expression that is read more than once."""
     if expression.isidentifier():
         return expression
-    local = PREFIX + lowered_name(node.path)
+    local = _local(node)
     source.add(f"{local} = {expression}")
     return local
 

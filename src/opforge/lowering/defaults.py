@@ -122,6 +122,8 @@ def _encode_one(leaf: Leaf, value: Any, parameter: str) -> Any:
         raise _misfit(parameter, value, f"one of {allowed}", allowed)
     if not _fits(leaf.base, value):
         raise _misfit(parameter, value, leaf.base, _example(leaf.base))
+    if leaf.base in ("SymInt", "int"):
+        return int(value)
     return float(value) if leaf.base == "float" else value
 
 
@@ -136,8 +138,6 @@ def _fits(base: str, value: Any) -> bool:
         return isinstance(value, str)
     if base == "Scalar":
         return isinstance(value, (int, float, complex))
-    if base == "Device" and isinstance(value, str):
-        return True
     return base in _TORCH_KINDS and type(value).__name__ == _TORCH_KINDS[base]
 
 

@@ -11,12 +11,13 @@ import torch
 
 from .. import _compat
 from ..errors import AliasedOutput, BadSchema, DuplicateOp, UnregisteredOp, WrongReturn
+from ..lowering.codegen import emit_wrapper
 from ..model import Leaf, Lowered
 from .autocast import make_autocast_kernel
 from .autograd import make_recorder
 from .dispatch import PlainKeysets
 from .fake import FakeRule
-from .generated import Generated, kernel_writer, wrapper_writer, write_autograd, write_inplace
+from .generated import Generated, kernel_writer, write_autograd, write_inplace
 from .pytree import register_records
 from .unrecorded import Unrecorded, make_refuse_tangents, make_unrecord
 from .vmap import make_vmap_kernel
@@ -62,6 +63,7 @@ class Registration:
             )
 
         _compat.disable_overload(self.overload, raise_dead)
+        self.generated.namespace["_of_call"] = _compat.raw_call(self.overload)
         _compat.destroy(self.library)
         self.generated.forget()
 
@@ -183,8 +185,14 @@ def _handle(definition: Definition, generated: Generated, overload: Any) -> Any:
     if definition.lowered.path != "flattened":
         return overload
     fn = definition.fn
-    name = fn.__name__ if fn.__name__.isidentifier() else "call"
-    wrapper = generated.now(name, wrapper_writer(name, overload))
+    generated.namespace.update(
+        _of_overload=overload,
+        _of_call=_compat.raw_call(overload),
+        _of_tracing=torch.compiler.is_dynamo_compiling,
+    )
+    # The name that tracebacks and profilers show; a lambda has none that can be written.
+    name = fn.__name__ if fn.__name__.isidentifier() else "_of_wrapper"
+    wrapper = generated.now(name, functools.partial(emit_wrapper, name=name))
     functools.update_wrapper(wrapper, fn)
     wrapper.__dict__["_magi_torch_registered_op"] = overload
     return wrapper
@@ -268,7 +276,7 @@ def _check_outputs(definition: Definition, names: dict[str, Any]) -> Callable[[A
             for item in items:
                 if isinstance(item, torch.Tensor):
                     recorded = recorded or item.requires_grad
-                elif leaf.is_tensor and not _may_be_none(leaf, item):
+                if not _is_what_it_says(leaf, item):
                     raise WrongReturn(
                         f"the body returned {type(item).__name__} for {leaf.path}, "
                         f"its annotation says {leaf.schema_type()}",
@@ -281,5 +289,19 @@ def _check_outputs(definition: Definition, names: dict[str, Any]) -> Callable[[A
     return check_outputs
 
 
-def _may_be_none(leaf: Leaf, item: Any) -> bool:
-    return item is None and (leaf.optional or leaf.element_optional)
+def _is_what_it_says(leaf: Leaf, item: Any) -> bool:
+    if item is None:
+        return leaf.optional or leaf.element_optional
+    if isinstance(item, bool):
+        return leaf.base in ("bool", "Scalar")
+    return isinstance(item, _RETURNED.get(leaf.base, object))
+
+
+_RETURNED: dict[str, Any] = {
+    "Tensor": torch.Tensor,
+    "SymInt": (int, torch.SymInt),
+    "int": int,
+    "float": (int, float, torch.SymFloat, torch.SymInt),
+    "bool": (bool, torch.SymBool),
+    "Scalar": (int, float, complex, torch.SymInt, torch.SymFloat, torch.SymBool),
+}

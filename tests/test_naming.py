@@ -1,0 +1,774 @@
+"""Names of ops: given, made from the function, refused, taken, replaced and freed."""
+
+import importlib
+import itertools
+import linecache
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import types
+
+import pytest
+import torch
+
+import opforge
+from opforge.errors import (
+    BadName,
+    BadOption,
+    DuplicateOp,
+    MissingAnnotation,
+    NotAFunction,
+    NotAnOp,
+    UnregisteredOp,
+    UnsupportedAnnotation,
+)
+
+numbers = itertools.count()
+HERE = pathlib.Path(__file__).name
+
+
+def plain(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+
+
+def line_of(fn):
+    return f"{fn.__code__.co_filename}:{fn.__code__.co_firstlineno}"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An importable folder whose modules and ops are gone after the test."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        module = sys.modules[name]
+        if str(getattr(module, "__file__", "")).startswith(str(tmp_path)):
+            for value in vars(module).values():
+                if opforge.is_op(value):
+                    opforge.unregister(value)
+            del sys.modules[name]
+
+
+@pytest.fixture
+def module_name():
+    return f"naming_sample_{next(numbers)}"
+
+
+def write(folder, name, body, head="import opforge\nimport torch\n"):
+    (folder / f"{name}.py").write_text(head + body)
+    importlib.invalidate_caches()
+
+
+ONE = """
+@opforge.op("{space}::f")
+def f(x: torch.Tensor) -> torch.Tensor:
+    return x + {add}
+"""
+
+
+def test_a_bare_decorator_names_the_op_after_file_and_function(folder, module_name):
+    write(
+        folder, module_name, "@opforge.op\ndef f(x: torch.Tensor) -> torch.Tensor:\n    return -x\n"
+    )
+    module = importlib.import_module(module_name)
+    assert opforge.info(module.f).name == f"{module_name}::f"
+    assert getattr(torch.ops, module_name).f.default is module.f
+
+
+def test_empty_parentheses_do_as_the_bare_decorator(folder, module_name):
+    write(
+        folder,
+        module_name,
+        "@opforge.op()\ndef f(x: torch.Tensor) -> torch.Tensor:\n    return -x\n",
+    )
+    assert opforge.info(importlib.import_module(module_name).f).name == f"{module_name}::f"
+
+
+def test_a_name_and_options_name_the_op(op_name):
+    name = op_name()
+
+    @opforge.op(name, mutates_args=["x"])
+    def f(x: torch.Tensor) -> None:
+        x.add_(1)
+
+    assert opforge.info(f).name == name
+    assert opforge.info(f).schema == f"{name}(Tensor(a0!) x) -> ()"
+
+
+def test_a_call_with_the_function_takes_options_too():
+    def f(x: torch.Tensor) -> None:
+        x.add_(1)
+
+    op = opforge.op(f, mutates_args=["x"])
+    try:
+        assert opforge.info(op).name == "test_naming::f"
+        assert "Tensor(a0!) x" in opforge.info(op).schema
+    finally:
+        opforge.unregister(op)
+
+
+def test_a_file_name_is_made_an_identifier(folder):
+    path = folder / "3d-ops.v2.py"
+    path.write_text(
+        "import opforge\nimport torch\n"
+        "@opforge.op\ndef f(x: torch.Tensor) -> torch.Tensor:\n    return -x\n"
+    )
+    spec = importlib.util.spec_from_file_location("odd_file_name", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["odd_file_name"] = module
+    spec.loader.exec_module(module)
+    assert opforge.info(module.f).name == "_3d_ops_v2::f"
+
+
+def test_a_package_gives_its_own_name_and_not_init(folder, module_name):
+    (folder / module_name).mkdir()
+    write(
+        folder / module_name,
+        "__init__",
+        "@opforge.op\ndef f(x: torch.Tensor) -> torch.Tensor:\n    return -x\n",
+    )
+    assert opforge.info(importlib.import_module(module_name).f).name == f"{module_name}::f"
+
+
+def test_a_module_inside_a_package_gives_its_file_name(folder, module_name):
+    (folder / module_name).mkdir()
+    (folder / module_name / "__init__.py").write_text("")
+    inner = f"inner_{module_name}"
+    write(
+        folder / module_name,
+        inner,
+        "@opforge.op\ndef f(x: torch.Tensor) -> torch.Tensor:\n    return -x\n",
+    )
+    module = importlib.import_module(f"{module_name}.{inner}")
+    assert opforge.info(module.f).name == f"{inner}::f"
+
+
+def test_an_interactive_session_is_namespace_main(monkeypatch):
+    session = types.ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", session)
+    exec("import opforge, torch", vars(session))
+    run_cell(
+        session, "@opforge.op\ndef in_a_session(x: torch.Tensor) -> torch.Tensor:\n    return -x\n"
+    )
+    try:
+        assert opforge.info(session.in_a_session).name == "main::in_a_session"
+    finally:
+        opforge.unregister(session.in_a_session)
+
+
+def test_a_lambda_is_refused_for_its_annotations_and_not_for_its_name():
+    with pytest.raises(MissingAnnotation) as caught:
+        opforge.op(lambda x: x)
+    assert str(caught.value).startswith("test_naming::_lambda_ (")
+
+
+@pytest.mark.parametrize(
+    ("name", "why", "right"),
+    [
+        ("scale", "it has no '::'", "'mylib::scale'"),
+        ("my lib", "it has no '::'", "'mylib::my_lib'"),
+        ("mylib.scale", "it has no '::'", "'mylib::mylib_scale'"),
+        ("my-lib::scale", "'my-lib' is not an identifier", "'my_lib::scale'"),
+        ("mylib::2d", "'2d' is not an identifier", "'mylib::_2d'"),
+        ("mylib::a.b", "'a.b' is not an identifier", "'mylib::a_b'"),
+        ("mylib::a::b", "'a::b' is not an identifier", "'mylib::a__b'"),
+        ("mylib::", "'' is not an identifier", "'mylib::op'"),
+        ("::scale", "'' is not an identifier", "::scale'"),
+        ("mylib::class", "'class' is not an identifier", "'mylib::class_'"),
+        ("mylib::straße", "'straße' is not an identifier", "'mylib::stra_e'"),
+        ("aten::scale", "namespace 'aten' belongs to PyTorch", "'mylib::scale'"),
+        ("prim::scale", "namespace 'prim' belongs to PyTorch", "'mylib::scale'"),
+        ("prims::scale", "namespace 'prims' belongs to PyTorch", "'mylib::scale'"),
+    ],
+)
+def test_a_bad_name_is_refused_with_the_right_form(name, why, right):
+    with pytest.raises(BadName) as caught:
+        opforge.op(name)(plain)
+    text = str(caught.value)
+    assert f"{name!r} is not an operator name: {why}" in text
+    assert "use the form" in text
+    assert right in text
+    assert line_of(plain) in text
+
+
+def test_a_bad_name_is_a_value_error():
+    with pytest.raises(ValueError, match="is not an operator name"):
+        opforge.op("nope")(plain)
+
+
+@pytest.mark.parametrize("space", ["c10d", "inductor", "mkldnn", "onednn", "quantized", "rngprims"])
+def test_the_other_namespaces_that_torch_fills_are_refused_too(space):
+    with pytest.raises(BadName, match=f"namespace '{space}' belongs to PyTorch"):
+        opforge.op(f"{space}::scale")(plain)
+
+
+def test_a_file_named_like_a_reserved_namespace_is_refused_without_a_name(folder):
+    path = folder / "aten.py"
+    path.write_text("def f(x): return x\n")
+    spec = importlib.util.spec_from_file_location("file_called_aten", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["file_called_aten"] = module
+    spec.loader.exec_module(module)
+    with pytest.raises(BadName, match="namespace 'aten' belongs to PyTorch"):
+        opforge.op(module.f)
+
+
+def test_an_unknown_option_is_named_with_the_known_ones():
+    with pytest.raises(TypeError, match="no option 'mutate_args'; it has mutates_args, fake"):
+        opforge.op("mylib::scale", mutate_args=["x"])
+
+
+def test_an_unknown_mode_is_refused_with_the_known_ones(op_name):
+    with pytest.raises(
+        BadOption, match=r"mode='fast' is unknown(.|\n)*'auto', 'custom_op', 'none'"
+    ):
+        opforge.op(op_name(), mode="fast")(plain)
+
+
+class Callable:
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+async def coroutine(x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+@pytest.mark.parametrize("thing", [Callable(), Callable, coroutine, 3, torch.add])
+def test_what_is_no_plain_function_is_refused(thing, op_name):
+    with pytest.raises(NotAFunction, match="takes a plain Python function, got"):
+        opforge.op(op_name())(thing)
+
+
+def test_a_generator_is_refused(op_name):
+    def rows(x: torch.Tensor) -> list[torch.Tensor]:
+        yield from x
+
+    with pytest.raises(NotAFunction, match=r"rows is a generator(.|\n)*return a list of tensors"):
+        opforge.op(op_name())(rows)
+
+
+def test_a_taken_name_is_refused_with_the_place_of_both(op_name):
+    name = op_name()
+    opforge.op(name)(plain)
+
+    def other(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    with pytest.raises(DuplicateOp) as caught:
+        opforge.op(name)(other)
+    text = str(caught.value)
+    assert f"{name} is defined twice" in text
+    assert f"first at {line_of(plain)}, again at {line_of(other)}" in text
+    assert "opforge.unregister" in text
+    assert isinstance(caught.value, RuntimeError)
+
+
+def test_the_first_op_lives_on_after_a_refused_second(op_name):
+    name = op_name()
+    first = opforge.op(name)(plain)
+    with pytest.raises(DuplicateOp):
+        opforge.op(name)(lambda_like)
+    assert torch.equal(first(torch.ones(2)), torch.ones(2))
+    assert opforge.info(name).overload is first
+
+
+def lambda_like(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def test_the_same_function_twice_under_one_name_is_refused(op_name):
+    name = op_name()
+    opforge.op(name)(plain)
+    with pytest.raises(DuplicateOp, match=f"{name} is defined twice"):
+        opforge.op(name)(plain)
+
+
+def test_one_function_under_two_names_is_two_ops(op_name):
+    one, two = opforge.op(op_name())(plain), opforge.op(op_name())(plain)
+    assert one is not two
+    assert torch.equal(one(torch.ones(2)), two(torch.ones(2)))
+
+
+def test_a_name_that_torch_knows_from_elsewhere_is_refused(op_name):
+    name = op_name()
+
+    @torch.library.custom_op(name, mutates_args=())
+    def theirs(x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    with pytest.raises(
+        DuplicateOp, match=f"{name} is already registered, and not by opforge"
+    ) as caught:
+        opforge.op(name)(plain)
+    assert "registered at" in caught.value.found
+    assert HERE in caught.value.location
+    assert torch.equal(theirs(torch.ones(2)), torch.ones(2))
+
+
+def test_a_function_defined_in_a_function_twice_is_refused(op_name):
+    name = op_name()
+
+    def define():
+        @opforge.op(name)
+        def f(x: torch.Tensor) -> torch.Tensor:
+            return x.clone()
+
+        return f
+
+    define()
+    with pytest.raises(DuplicateOp, match="is defined twice"):
+        define()
+
+
+def test_a_local_function_of_a_reloaded_module_is_refused(folder, module_name):
+    write(
+        folder,
+        module_name,
+        f"""
+def make():
+    @opforge.op("{module_name}::f")
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+    return f
+f = make()
+""",
+    )
+    module = importlib.import_module(module_name)
+    with pytest.raises(DuplicateOp, match=f"{module_name}::f is defined twice"):
+        importlib.reload(module)
+
+
+def test_unregister_frees_the_name(op_name):
+    name = op_name()
+    opforge.unregister(opforge.op(name)(plain))
+    again = opforge.op(name)(lambda_like)
+    assert torch.equal(again(torch.ones(2)), torch.full((2,), 2.0))
+
+
+def test_unregister_takes_a_name_a_packet_and_a_flattened_callable(op_name):
+    def pair(x: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:
+        return x.new_zeros(size)
+
+    flattened = opforge.op(op_name())(pair)
+    opforge.unregister(flattened)
+    assert not opforge.is_op(flattened)
+    name = op_name()
+    opforge.op(name)(plain)
+    opforge.unregister(name)
+    opforge.op(name)(plain)
+    opforge.unregister(getattr(torch.ops.opforge_tests, name.partition("::")[2]))
+    assert opforge.registry.registry.find(name) is None
+
+
+def test_unregistering_twice_is_refused(op_name):
+    op = opforge.op(op_name())(plain)
+    opforge.unregister(op)
+    with pytest.raises(NotAnOp, match="it has been unregistered or replaced"):
+        opforge.unregister(op)
+
+
+@pytest.mark.parametrize("thing", [plain, torch.add, torch.ops.aten.add, "no::op", 3, None])
+def test_unregistering_what_is_no_op_is_refused(thing):
+    with pytest.raises(NotAnOp, match="is not an opforge op"):
+        opforge.unregister(thing)
+
+
+def test_torch_does_not_see_an_unregistered_op(op_name):
+    name = op_name()
+    opforge.unregister(opforge.op(name)(plain))
+    with pytest.raises(AttributeError, match=name.partition("::")[2]):
+        getattr(torch.ops.opforge_tests, name.partition("::")[2])
+
+
+def test_generated_source_is_forgotten_with_its_op(op_name):
+    def pair(x: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:
+        return x.new_zeros(size)
+
+    name = op_name()
+    op = opforge.op(name)(pair)
+    op(torch.ones(2), (1, 2))
+    assert any(name in file for file in linecache.cache)
+    opforge.unregister(op)
+    assert not any(name in file for file in linecache.cache)
+
+
+@pytest.mark.parametrize("direct", [True, False], ids=["direct", "flattened"])
+def test_calling_a_stale_handle_raises(direct, op_name):
+    def pair(x: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:
+        return x.new_zeros(size)
+
+    name = op_name()
+    op = opforge.op(name)(plain if direct else pair)
+    args = (torch.ones(2),) if direct else (torch.ones(2), (1, 2))
+    op(*args)
+    opforge.unregister(op)
+    with pytest.raises(UnregisteredOp) as caught:
+        op(*args)
+    text = str(caught.value)
+    assert text.startswith(f"{name} (")
+    assert line_of(plain if direct else pair) in text
+    assert "was unregistered" in text
+    assert "use the new handle" in text
+
+
+def test_a_stale_handle_raises_while_its_name_is_in_use_again(op_name):
+    name = op_name()
+    stale = opforge.op(name)(plain)
+    opforge.unregister(stale)
+    opforge.op(name)(lambda_like)
+    with pytest.raises(UnregisteredOp):
+        stale(torch.ones(2))
+    assert not opforge.is_op(stale)
+
+
+def test_a_stale_handle_raises_with_inputs_of_every_kind(op_name):
+    stale = opforge.op(op_name())(plain)
+    opforge.unregister(stale)
+    for inputs in (
+        (),
+        (torch.ones(2, requires_grad=True),),
+        (torch.ones(2, device="meta"),),
+        ("text",),
+    ):
+        with pytest.raises(UnregisteredOp):
+            stale(*inputs)
+    with pytest.raises(UnregisteredOp):
+        torch.vmap(stale)(torch.ones(2, 2))
+
+
+def test_a_stale_handle_can_be_printed_hashed_and_compared(op_name):
+    name = op_name()
+    stale = opforge.op(name)(plain)
+    before = hash(stale)
+    opforge.unregister(stale)
+    assert name.partition("::")[2] in repr(stale)
+    assert hash(stale) == before
+    assert stale == stale  # noqa: PLR0124  # the comparison is what is tested
+
+
+STALE = """
+import torch, opforge
+
+@opforge.op("stale_sample::f")
+def f(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+
+held = {held}
+x = torch.ones(2)
+held(x)
+opforge.unregister(f)
+try:
+    held(x)
+except opforge.errors.UnregisteredOp as error:
+    print("raised", error.op)
+"""
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        "f",
+        "torch.ops.stale_sample.f.default",
+        "torch.ops.stale_sample.f",
+    ],
+    ids=["handle", "overload", "packet"],
+)
+def test_whatever_still_leads_to_a_removed_op_raises_and_does_not_crash(held):
+    run = subprocess.run(
+        [sys.executable, "-c", STALE.format(held=held)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(),
+    )
+    assert (run.returncode, run.stdout.strip()) == (0, "raised stale_sample::f"), run.stderr[-2000:]
+
+
+def test_a_compiled_function_that_holds_a_removed_op_raises(op_name):
+    name = op_name()
+    op = opforge.op(name)(plain)
+    compiled = torch.compile(lambda x: op(x) + 1, backend="eager", fullgraph=True)
+    compiled(torch.ones(2))
+    opforge.unregister(op)
+    # torch's own generated code looks the op up by name before it would call the handle.
+    with pytest.raises((UnregisteredOp, AttributeError), match=name.partition("::")[2]):
+        compiled(torch.ones(2))
+
+
+def environment():
+    package = pathlib.Path(opforge.__file__).parent.parent
+    return {**os.environ, "PYTHONPATH": str(package)}
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"mutates_args": ["y"]}, ValueError),
+        ({"fake": ["y"]}, ValueError),
+        ({"fake": lambda a, b: a}, TypeError),
+        ({"setup_context": lambda ctx, inputs, output: None}, ValueError),
+        ({"vmap": "parallel"}, ValueError),
+        ({"autocast": "half"}, Exception),
+        ({"schema": "(Tensor x) -> "}, ValueError),
+        ({"mode": "fast"}, ValueError),
+        ({"tags": ("no tag",)}, Exception),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_refused_option_leaves_the_name_free(options, error, op_name):
+    name = op_name()
+    with pytest.raises(error):
+        opforge.op(name, **options)(plain)
+    assert_free(name)
+
+
+def test_a_refused_annotation_leaves_the_name_free(op_name):
+    def f(x: torch.Tensor, table: dict) -> torch.Tensor:
+        return x
+
+    name = op_name()
+    with pytest.raises(UnsupportedAnnotation):
+        opforge.op(name)(f)
+    assert_free(name)
+
+
+def test_a_name_that_is_no_schema_word_leaves_the_name_free(op_name):
+    def f(x: torch.Tensor, inf: float) -> torch.Tensor:
+        return x.clone()
+
+    name = op_name()
+    try:
+        opforge.op(name)(f)
+    except opforge.OpforgeError:
+        assert_free(name)
+
+
+def test_a_failure_in_the_middle_of_registering_leaves_the_name_free(op_name, monkeypatch):
+    def refuse(*args):
+        raise RuntimeError("not today")
+
+    name = op_name()
+    with monkeypatch.context() as patch:
+        patch.setattr(opforge._compat, "register_fake", refuse)
+        with pytest.raises(RuntimeError, match="not today"):
+            opforge.op(name)(plain)
+    assert_free(name)
+
+
+def test_a_failing_sharding_rule_leaves_the_name_free(op_name, monkeypatch):
+    def refuse(*args):
+        raise RuntimeError("no sharding today")
+
+    name = op_name()
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules["opforge.op"], "register_sharding", refuse)
+        with pytest.raises(RuntimeError, match="no sharding today"):
+            opforge.op(name, sharding=lambda x: None)(plain)
+    assert_free(name)
+
+
+def assert_free(name):
+    op = opforge.op(name)(plain)
+    assert torch.equal(op(torch.ones(2)), torch.ones(2))
+
+
+def test_a_reloaded_module_replaces_its_ops(folder, module_name):
+    write(folder, module_name, ONE.format(space=module_name, add=1))
+    module = importlib.import_module(module_name)
+    old = module.f
+    write(folder, module_name, ONE.format(space=module_name, add=2))
+    importlib.reload(module)
+    assert torch.equal(module.f(torch.zeros(2)), torch.full((2,), 2.0))
+    assert opforge.info(f"{module_name}::f").overload is module.f
+    with pytest.raises(UnregisteredOp, match="was replaced by a new definition"):
+        old(torch.zeros(2))
+
+
+def test_a_reload_of_an_unchanged_module_replaces_its_ops(folder, module_name):
+    write(folder, module_name, ONE.format(space=module_name, add=1))
+    module = importlib.import_module(module_name)
+    for _ in range(3):
+        importlib.reload(module)
+    assert torch.equal(module.f(torch.zeros(2)), torch.ones(2))
+
+
+def test_a_module_reloaded_from_its_bytecode_replaces_its_ops(folder, module_name, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    write(folder, module_name, ONE.format(space=module_name, add=1))
+    module = importlib.import_module(module_name)
+    importlib.reload(module)
+    assert torch.equal(module.f(torch.zeros(2)), torch.ones(2))
+
+
+def test_a_module_imported_again_after_it_was_dropped_replaces_its_ops(folder, module_name):
+    write(folder, module_name, ONE.format(space=module_name, add=1))
+    importlib.import_module(module_name)
+    del sys.modules[module_name]
+    write(folder, module_name, ONE.format(space=module_name, add=2))
+    assert torch.equal(
+        importlib.import_module(module_name).f(torch.zeros(2)), torch.full((2,), 2.0)
+    )
+
+
+def test_a_module_whose_import_failed_half_way_can_be_imported_again(folder, module_name):
+    write(folder, module_name, ONE.format(space=module_name, add=1) + "\n1 / 0\n")
+    with pytest.raises(ZeroDivisionError):
+        importlib.import_module(module_name)
+    write(folder, module_name, ONE.format(space=module_name, add=2))
+    assert torch.equal(
+        importlib.import_module(module_name).f(torch.zeros(2)), torch.full((2,), 2.0)
+    )
+
+
+def test_a_reload_that_is_refused_leaves_the_old_op(folder, module_name):
+    write(folder, module_name, ONE.format(space=module_name, add=1))
+    module = importlib.import_module(module_name)
+    old = module.f
+    write(folder, module_name, ONE.format(space=module_name, add=2).replace(" -> torch.Tensor", ""))
+    with pytest.raises(MissingAnnotation):
+        importlib.reload(module)
+    assert torch.equal(old(torch.zeros(2)), torch.ones(2))
+
+
+def test_a_reload_may_make_a_direct_op_flattened(folder, module_name):
+    write(folder, module_name, ONE.format(space=module_name, add=1))
+    module = importlib.import_module(module_name)
+    text = ONE.format(space=module_name, add=2)
+    write(
+        folder, module_name, text.replace("x: torch.Tensor", "x: torch.Tensor, y: tuple[int, int]")
+    )
+    importlib.reload(module)
+    assert opforge.info(module.f).path == "flattened"
+    assert torch.equal(module.f(torch.zeros(2), (1, 1)), torch.full((2,), 2.0))
+
+
+def test_a_method_like_qualname_is_replaced_on_reload_too(folder, module_name):
+    body = f"""
+class Ops:
+    @staticmethod
+    @opforge.op("{module_name}::f")
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+"""
+    write(folder, module_name, body)
+    module = importlib.import_module(module_name)
+    importlib.reload(module)
+    assert torch.equal(module.Ops.f(torch.zeros(2)), torch.ones(2))
+    opforge.unregister(module.Ops.f)
+
+
+def test_two_definitions_in_one_import_are_refused(folder, module_name):
+    twice = ONE.format(space=module_name, add=1) + ONE.format(space=module_name, add=2)
+    write(folder, module_name, twice)
+    with pytest.raises(DuplicateOp) as caught:
+        importlib.import_module(module_name)
+    path = folder / f"{module_name}.py"
+    assert re.search(rf"first at {path}:4, again at {path}:8", str(caught.value))
+    opforge.unregister(f"{module_name}::f")
+
+
+def test_two_definitions_in_one_reload_are_refused(folder, module_name):
+    once = ONE.format(space=module_name, add=1)
+    write(folder, module_name, once)
+    module = importlib.import_module(module_name)
+    write(folder, module_name, once + once)
+    with pytest.raises(DuplicateOp, match="is defined twice"):
+        importlib.reload(module)
+
+
+def test_another_module_may_not_replace_an_op(folder, module_name):
+    write(folder, module_name, ONE.format(space=module_name, add=1))
+    write(folder, f"{module_name}_twin", ONE.format(space=module_name, add=2))
+    importlib.import_module(module_name)
+    with pytest.raises(DuplicateOp) as caught:
+        importlib.import_module(f"{module_name}_twin")
+    assert f"{module_name}.py:4" in str(caught.value)
+    assert f"{module_name}_twin.py:4" in str(caught.value)
+
+
+def test_another_function_of_a_reloaded_module_may_not_take_the_name(folder, module_name):
+    write(folder, module_name, ONE.format(space=module_name, add=1))
+    module = importlib.import_module(module_name)
+    old = module.f
+    renamed = ONE.format(space=module_name, add=2).replace("def f(", "def g(")
+    write(folder, module_name, renamed)
+    with pytest.raises(DuplicateOp, match=f"{module_name}::f is defined twice"):
+        importlib.reload(module)
+    opforge.unregister(old)
+
+
+def run_cell(session, text):
+    """Run text as a notebook does: compiled anew, in one namespace that lives on."""
+    exec(compile(text, f"<cell {next(numbers)}>", "exec"), vars(session))
+
+
+@pytest.fixture
+def session(op_name):
+    made = types.ModuleType("__main__")
+    made.name = op_name()
+    exec("import opforge, torch", vars(made))
+    return made
+
+
+CELL = """
+@opforge.op(name)
+def f(x: torch.Tensor) -> torch.Tensor:
+    return x + {add}
+"""
+
+
+def test_a_notebook_cell_run_again_replaces_its_op(session):
+    run_cell(session, CELL.format(add=1))
+    old = session.f
+    run_cell(session, CELL.format(add=2))
+    assert torch.equal(session.f(torch.zeros(2)), torch.full((2,), 2.0))
+    with pytest.raises(UnregisteredOp, match="was replaced by a new definition"):
+        old(torch.zeros(2))
+
+
+def test_a_notebook_cell_run_again_with_options_replaces_its_op(session):
+    run_cell(session, CELL.format(add=1))
+    run_cell(session, CELL.format(add=2).replace("(name)", '(name, fake=["x"])'))
+    assert opforge.info(session.f).fake_source == "listed"
+
+
+def test_two_definitions_in_one_notebook_cell_are_refused(session):
+    with pytest.raises(DuplicateOp, match="is defined twice"):
+        run_cell(session, CELL.format(add=1) + CELL.format(add=2))
+
+
+def test_a_function_called_from_a_cell_does_not_replace_what_it_defined(session):
+    run_cell(
+        session,
+        """
+def make():
+    @opforge.op(name)
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+make()
+""",
+    )
+    with pytest.raises(DuplicateOp, match="is defined twice"):
+        run_cell(session, "make()")
+
+
+def test_a_replaced_dataclass_op_takes_the_new_class(session):
+    cell = """
+import dataclasses
+@dataclasses.dataclass(frozen=True)
+class Config:
+    scale: float
+
+@opforge.op(name)
+def f(x: torch.Tensor, config: Config) -> torch.Tensor:
+    assert type(config) is Config
+    return x * config.scale
+"""
+    for _ in range(2):
+        run_cell(session, cell)
+        assert torch.equal(session.f(torch.ones(2), session.Config(3.0)), torch.full((2,), 3.0))

@@ -1,0 +1,1111 @@
+"""The round trip: for every type a parameter may have, the body sees what the user passed.
+
+By position, by keyword and as a default; in eager and inside torch.compile.
+"""
+
+# The old spellings are among what is tested.
+# ruff: noqa: PYI061, UP045
+
+import dataclasses
+import enum
+import inspect
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, NamedTuple, NewType, Optional
+
+import pytest
+import torch
+from torch import Tensor
+
+import opforge
+from opforge.errors import (
+    BadChoice,
+    BadDefault,
+    FakeSignature,
+    NameCollision,
+    UnknownArgument,
+    WrongArgument,
+)
+from sameness import same
+
+X = torch.arange(3.0)
+T, U = torch.tensor([1.0, 2.0]), torch.tensor([3])
+UserId = NewType("UserId", int)
+
+
+class Color(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Count(enum.Enum):
+    ONE = 1
+    TWO = 2
+
+
+class Rate(enum.Enum):
+    SLOW = 0.5
+    FAST = 2.0
+
+
+class Shape(enum.Enum):
+    SQUARE = (1, 1)
+    WIDE = (2, 1)
+
+
+class Mixed(enum.Enum):
+    ONE = 1
+    TWO = "two"
+    NONE = None
+
+
+class Listed(enum.Enum):
+    SHORT = [1]  # noqa: RUF012  # a member, and no default
+    LONG = [1, 2]  # noqa: RUF012
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 10
+
+
+class StrMixin(str, enum.Enum):
+    A = "a"
+    B = "b"
+
+
+class Upper(str, enum.Enum):
+    """A member whose text is not its value."""
+
+    YES = "yes"
+
+    def __new__(cls, value):
+        member = str.__new__(cls, value.upper())
+        member._value_ = value
+        return member
+
+
+class Doubled(enum.IntEnum):
+    """A member whose number is not its value."""
+
+    ONE = 1
+    TWO = 2
+
+    def __new__(cls, value):
+        member = int.__new__(cls, 2 * value)
+        member._value_ = value
+        return member
+
+
+@dataclass(frozen=True)
+class Flat:
+    scale: float
+    rows: int = 3
+    name: str = "it's"
+
+
+@dataclass(frozen=True)
+class Inner:
+    flat: Flat
+    level: Level = Level.LOW
+
+
+@dataclass(frozen=True)
+class Deep:
+    inner: Inner
+    maybe: Optional[Flat] = None
+    pair: tuple[int, float] = (1, 2.0)
+
+
+@dataclass(frozen=True)
+class WithTensors:
+    weight: Tensor
+    bias: Tensor | None
+    more: list[Tensor]
+    eps: float = 1e-5
+
+
+@dataclass(frozen=True)
+class Child(Flat):
+    extra: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeywordOnly:
+    early: float = math.inf
+    late: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slotted:
+    scale: float
+    color: Color = Color.RED
+
+
+@dataclass(frozen=True, slots=True)
+class SlottedChild(Slotted):
+    more: int = 2
+
+
+@dataclass(frozen=True)
+class Everything:
+    dtype: torch.dtype
+    device: torch.device
+    mode: Literal["a", "b"] | None
+    colors: list[Color]
+    shape: Shape
+    sizes: tuple[int, ...]
+    number: torch.types.Number
+    point: "Point"
+
+
+@dataclass(frozen=True)
+class Private:
+    _hidden: int
+    __mangled: float = 0.5
+    class_: str = "c"
+
+
+@dataclass(frozen=True)
+class Dtypes:
+    several: list[torch.dtype]
+    one: torch.dtype
+
+
+@dataclass(frozen=True)
+class Empty:
+    pass
+
+
+@dataclass(frozen=True)
+class Derived:
+    n: int
+    square: int = field(init=False)
+
+    def __post_init__(self):
+        object.__setattr__(self, "square", self.n**2)
+
+
+class Point(NamedTuple):
+    x: int
+    y: float = 0.5
+
+
+class Tensors(NamedTuple):
+    left: Tensor
+    right: Tensor | None
+
+
+def row(annotation, *values, id):  # noqa: A002  # pytest's own word
+    return pytest.param(annotation, values, id=id)
+
+
+WITHOUT_TENSORS = [
+    row(int, 0, -3, 2**40, id="int"),
+    row(float, 1.5, 0.0, math.inf, -math.inf, math.nan, 5e-324, id="float"),
+    row(bool, True, False, id="bool"),
+    row(str, "", "plain", "it's", 'say "hi"', "back\\slash\n", "größe", id="str"),
+    row(torch.SymInt, 4, id="SymInt"),
+    row(torch.types.Number, 1, 1.5, True, False, id="Number"),
+    row(torch.dtype, torch.float16, torch.int64, torch.bool, id="dtype"),
+    row(torch.device, torch.device("cpu"), torch.device("meta"), id="device"),
+    row(torch.layout, torch.strided, torch.sparse_coo, id="layout"),
+    row(
+        torch.memory_format,
+        torch.contiguous_format,
+        torch.channels_last,
+        torch.preserve_format,
+        id="memory_format",
+    ),
+    row(Optional[int], 1, None, id="Optional[int]"),
+    row(Optional[float], 0.5, None, id="Optional[float]"),
+    row(bool | None, False, None, id="bool | None"),
+    row(Optional[str], "", None, id="Optional[str]"),
+    row(Optional[torch.types.Number], True, 2, None, id="Optional[Number]"),
+    row(Optional[torch.dtype], torch.int8, None, id="Optional[dtype]"),
+    row(Optional[torch.device], torch.device("cpu"), None, id="Optional[device]"),
+    row(Optional[torch.layout], torch.strided, None, id="Optional[layout]"),
+    row(Optional[torch.memory_format], torch.channels_last, None, id="Optional[memory_format]"),
+    row(list[int], [], [1, -2], id="list[int]"),
+    row(list[float], [0.5, 0.0], [math.inf], id="list[float]"),
+    row(list[bool], [True, False], id="list[bool]"),
+    row(list[str], [], ["a", "it's"], id="list[str]"),
+    row(list[torch.types.Number], [1, 2.5, True], id="list[Number]"),
+    row(list[torch.dtype], [torch.int8], id="list[dtype]"),
+    row(list[torch.device], [torch.device("cpu")], id="list[device]"),
+    row(list[torch.layout], [torch.strided], id="list[layout]"),
+    row(list[torch.memory_format], [torch.channels_last], id="list[memory_format]"),
+    row(Sequence[int], [1, 2], id="Sequence[int]"),
+    row(Optional[list[int]], [1], [], None, id="Optional[list[int]]"),
+    row(Optional[Sequence[float]], [0.5], None, id="Optional[Sequence[float]]"),
+    row(list[Optional[int]], [1, None], id="list[Optional[int]]"),
+    row(tuple[int, ...], (), (1, 2), id="tuple[int, ...]"),
+    row(tuple[str, ...], ("a",), id="tuple[str, ...]"),
+    row(Optional[tuple[int, ...]], (1,), None, id="Optional[tuple[int, ...]]"),
+    row(tuple[int, float], (1, 0.5), id="tuple[int, float]"),
+    row(tuple[int], (1,), id="tuple[int]"),
+    row(tuple[()], (), id="tuple[()]"),
+    row(Optional[tuple[int, str]], (1, "a"), None, id="Optional[tuple[int, str]]"),
+    row(tuple[tuple[int, int], Color], ((1, 2), Color.RED), id="tuple of a tuple and an enum"),
+    row(Point, Point(1), Point(2, math.nan), id="NamedTuple"),
+    row(Optional[Point], Point(1, 0.0), None, id="Optional[NamedTuple]"),
+    row(Literal["a", "b"], "a", "b", id="Literal of str"),
+    row(Literal["a", None], "a", None, id="Literal of str and None"),
+    row(Literal[1, 2], 1, 2, id="Literal of int"),
+    row(Optional[Literal[1, 2]], 2, None, id="Literal of int and None"),
+    row(Literal[True, False], True, False, id="Literal of bool"),
+    row(Literal[True, None], True, None, id="Literal of bool and None"),
+    row(list[Literal["a", "b"]], ["b", "a"], id="list of a Literal"),
+    row(Color, Color.RED, Color.BLUE, id="Enum of str"),
+    row(Count, Count.ONE, Count.TWO, id="Enum of int"),
+    row(Rate, Rate.SLOW, Rate.FAST, id="Enum of float"),
+    row(Shape, Shape.SQUARE, Shape.WIDE, id="Enum of tuple"),
+    row(Mixed, Mixed.ONE, Mixed.TWO, Mixed.NONE, id="Enum of anything"),
+    row(Listed, Listed.SHORT, Listed.LONG, id="Enum of list"),
+    row(Level, Level.LOW, Level.HIGH, id="IntEnum"),
+    row(StrMixin, StrMixin.A, StrMixin.B, id="Enum of a str subclass"),
+    row(Upper, Upper.YES, id="Enum of a str subclass with text of its own"),
+    row(Doubled, Doubled.ONE, Doubled.TWO, id="IntEnum with numbers of its own"),
+    row(Optional[Color], Color.RED, None, id="Optional[Enum]"),
+    row(Optional[Level], Level.HIGH, None, id="Optional[IntEnum]"),
+    row(Optional[Mixed], Mixed.NONE, None, id="Optional[Enum of anything]"),
+    row(list[Color], [Color.RED, Color.BLUE], [], id="list[Enum]"),
+    row(list[Optional[Color]], [Color.RED, None], id="list[Optional[Enum]]"),
+    row(tuple[Level, ...], (Level.LOW,), id="tuple[IntEnum, ...]"),
+    row(Flat, Flat(2.0), Flat(math.nan, -1, 'say "hi"'), id="dataclass"),
+    row(Deep, Deep(Inner(Flat(1.0))), Deep(Inner(Flat(0.5), Level.HIGH), Flat(1.0)), id="nested"),
+    row(Child, Child(1.0, 2, "n", False), id="inherited"),
+    row(KeywordOnly, KeywordOnly(late=1), KeywordOnly(early=0.5, late=2), id="kw_only"),
+    row(Slotted, Slotted(1.0), Slotted(2.0, Color.BLUE), id="slots"),
+    row(SlottedChild, SlottedChild(1.0, Color.BLUE, 3), id="inherited slots"),
+    row(Derived, Derived(3), id="init=False"),
+    row(Private, Private(1), id="private fields"),
+    row(Empty, Empty(), id="dataclass without fields"),
+    row(Optional[Flat], Flat(1.0), None, id="Optional[dataclass]"),
+    row(Optional[Deep], Deep(Inner(Flat(1.0)), Flat(2.0)), None, id="Optional[nested]"),
+    row(Dtypes, Dtypes([torch.int8], torch.bool), id="dataclass of dtypes"),
+    row(Optional[Empty], Empty(), None, id="Optional[dataclass without fields]"),
+    row(
+        Everything,
+        Everything(
+            torch.float16,
+            torch.device("cpu"),
+            None,
+            [Color.BLUE],
+            Shape.WIDE,
+            (1, 2),
+            True,
+            Point(3, 0.25),
+        ),
+        id="dataclass of everything",
+    ),
+    row(tuple[Flat, Optional[Point]], (Flat(1.0), None), id="tuple of records"),
+    row(Annotated[int, "rows"], 3, id="Annotated"),
+    row(UserId, UserId(7), id="NewType"),
+]
+WITH_TENSORS = [
+    row(Tensor, T, id="Tensor"),
+    row(Optional[Tensor], T, None, id="Optional[Tensor]"),
+    row(list[Tensor], [T, U], [], id="list[Tensor]"),
+    row(Sequence[Tensor], [T], id="Sequence[Tensor]"),
+    row(Optional[list[Tensor]], [T], None, id="Optional[list[Tensor]]"),
+    row(list[Optional[Tensor]], [T, None, U], id="list[Optional[Tensor]]"),
+    row(tuple[Tensor, ...], (T, U), (), id="tuple[Tensor, ...]"),
+    row(tuple[Tensor, Tensor], (T, U), id="tuple[Tensor, Tensor]"),
+    row(Optional[tuple[Tensor, Tensor]], (T, U), None, id="Optional[tuple[Tensor, Tensor]]"),
+    row(Tensors, Tensors(T, None), Tensors(T, U), id="NamedTuple of Tensors"),
+    row(
+        WithTensors,
+        WithTensors(T, None, [U, T]),
+        WithTensors(T, U, [], 0.5),
+        id="dataclass of Tensors",
+    ),
+    row(Optional[WithTensors], WithTensors(T, U, [T]), None, id="Optional[dataclass of Tensors]"),
+]
+if sys.version_info >= (3, 11):
+
+    class Text(enum.StrEnum):
+        A = "a"
+        B = "b"
+
+    WITHOUT_TENSORS += [
+        row(Text, Text.A, Text.B, id="StrEnum"),
+        row(Optional[Text], Text.B, None, id="Optional[StrEnum]"),
+    ]
+
+EVERY_TYPE = pytest.mark.parametrize(("annotation", "values"), WITHOUT_TENSORS + WITH_TENSORS)
+
+
+class Echo:
+    """An op that keeps what its body saw in `seen`."""
+
+    def __init__(self, name, annotation, default=inspect.Parameter.empty):
+        self.seen = []
+
+        def echo(x, value):
+            self.seen.append(value)
+            return x.clone()
+
+        echo.__annotations__ = {"x": Tensor, "value": annotation, "return": Tensor}
+        if default is not inspect.Parameter.empty:
+            echo.__defaults__ = (default,)
+        self.op = opforge.op(name, fake=["x"])(echo)
+
+    def saw(self, value):
+        """Whether the last call saw exactly this."""
+        assert self.seen, "the body did not run"
+        return same(self.seen[-1], value)
+
+
+@pytest.fixture
+def echo(op_name):
+    return lambda *args: Echo(op_name(), *args)
+
+
+@pytest.fixture
+def compiled():
+    """torch.compile of a function, with nothing left over from other tests."""
+    torch.compiler.reset()
+    return lambda fn: torch.compile(fn, fullgraph=True, dynamic=True, backend="aot_eager")
+
+
+@EVERY_TYPE
+def test_by_position_the_body_sees_what_was_passed(annotation, values, echo):
+    made = echo(annotation)
+    for value in values:
+        made.op(X, value)
+        assert made.saw(value), made.seen[-1]
+
+
+@EVERY_TYPE
+def test_by_keyword_the_body_sees_what_was_passed(annotation, values, echo):
+    made = echo(annotation)
+    for value in values:
+        made.op(value=value, x=X)
+        assert made.saw(value), made.seen[-1]
+
+
+@pytest.mark.parametrize(("annotation", "values"), WITHOUT_TENSORS)
+def test_as_a_default_the_body_sees_what_stands_in_the_signature(annotation, values, echo):
+    for value in values:
+        made = echo(annotation, value)
+        made.op(X)
+        assert made.saw(value), made.seen[-1]
+
+
+@pytest.mark.parametrize(("annotation", "values"), WITHOUT_TENSORS)
+def test_a_default_does_not_change_what_is_passed(annotation, values, echo):
+    for default in values:
+        made = echo(annotation, default)
+        for value in values:
+            made.op(X, value)
+            assert made.saw(value), (default, made.seen[-1])
+
+
+@EVERY_TYPE
+def test_in_a_compiled_function_the_body_sees_what_was_passed(annotation, values, echo, compiled):
+    placed, named = echo(annotation), echo(annotation)
+    run = compiled(lambda x, one, other: placed.op(x, one) + named.op(value=other, x=x))
+    assert torch.equal(run(X, values[0], values[-1]), 2 * X)
+    assert placed.saw(values[0]), placed.seen[-1]
+    assert named.saw(values[-1]), named.seen[-1]
+
+
+def test_in_a_compiled_function_the_body_sees_the_default(echo, compiled):
+    # All types in one graph, because compiling is what takes the time.
+    defaults = [(case.values[0], case.values[1][-1]) for case in WITHOUT_TENSORS]
+    made = [echo(annotation, value) for annotation, value in defaults]
+    compiled(lambda x: sum(one.op(x) for one in made))(X)
+    for one, (annotation, value) in zip(made, defaults, strict=True):
+        assert one.saw(value), (annotation, one.seen[-1])
+
+
+def test_in_a_compiled_function_other_values_give_other_results(echo, compiled):
+    made = echo(Deep)
+    run = compiled(lambda x, deep: made.op(x, deep) + 1)
+    for deep in (
+        Deep(Inner(Flat(1.0))),
+        Deep(Inner(Flat(2.0, 4))),
+        Deep(Inner(Flat(2.0, 5, "other"), Level.HIGH)),
+        Deep(Inner(Flat(2.0)), Flat(3.0), (7, 0.5)),
+        Deep(Inner(Flat(1.0))),
+    ):
+        run(X, deep)
+        assert made.saw(deep), made.seen[-1]
+
+
+ZEROS = [
+    row(float, 0.0, -0.0, id="float"),
+    row(Optional[float], 0.0, -0.0, id="Optional[float]"),
+    row(torch.types.Number, 0.0, -0.0, id="Number"),
+    row(list[float], [0.0], [-0.0], id="list[float]"),
+    row(tuple[float, ...], (0.0,), (-0.0,), id="tuple[float, ...]"),
+    row(tuple[float, int], (0.0, 1), (-0.0, 1), id="tuple[float, int]"),
+    row(Point, Point(1, 0.0), Point(1, -0.0), id="NamedTuple"),
+]
+
+
+@pytest.mark.parametrize(("annotation", "values"), ZEROS)
+def test_zero_keeps_its_sign(annotation, values, echo):
+    # In eager only: torch.compile itself takes -0.0 for 0.0, in every op.
+    for made in (echo(annotation), echo(annotation, values[1])):
+        for value in values:
+            made.op(X, value)
+            assert made.saw(value), made.seen[-1]
+
+
+@pytest.mark.parametrize(("annotation", "values"), ZEROS)
+def test_an_argument_that_equals_its_default_arrives_as_the_default(annotation, values, echo):
+    """The dispatcher drops it; -0.0 for a default of 0.0 is the one case where that shows."""
+    zero, negative = values
+    made = echo(annotation, zero)
+    made.op(X, negative)
+    assert made.saw(zero), made.seen[-1]
+
+
+@pytest.mark.parametrize(("annotation", "values"), ZEROS)
+def test_a_zero_default_keeps_its_sign(annotation, values, echo):
+    for value in values:
+        made = echo(annotation, value)
+        made.op(X)
+        assert made.saw(value), made.seen[-1]
+
+
+def test_an_absent_optional_tensor_is_a_default(echo, compiled):
+    made = echo(Optional[Tensor], None)
+    compiled(lambda x: made.op(x) + 1)(X)
+    assert made.saw(None)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "raw", "member"),
+    [
+        (Color, "red", Color.RED),
+        (Count, 2, Count.TWO),
+        (Rate, 0.5, Rate.SLOW),
+        (Shape, (2, 1), Shape.WIDE),
+        (Mixed, "two", Mixed.TWO),
+        (Level, 10, Level.HIGH),
+        (StrMixin, "b", StrMixin.B),
+        (Upper, "yes", Upper.YES),
+        (Doubled, 2, Doubled.TWO),
+        (Optional[Color], "blue", Color.BLUE),
+        (list[Color], ["blue", Color.RED], [Color.BLUE, Color.RED]),
+        (list[Rate], [0.5, Rate.FAST], [Rate.SLOW, Rate.FAST]),
+    ],
+    ids=str,
+)
+def test_an_enum_s_raw_value_is_taken_for_the_member(annotation, raw, member, echo, compiled):
+    made = echo(annotation)
+    made.op(X, raw)
+    assert made.saw(member)
+    made.op(X, value=raw)
+    assert made.saw(member)
+    compiled(lambda x: made.op(x, raw))(X)
+    assert made.saw(member)
+
+
+def test_a_raw_value_in_a_field_is_taken_for_the_member(echo):
+    made = echo(Slotted)
+    made.op(X, Slotted(1.0, "blue"))
+    assert made.saw(Slotted(1.0, Color.BLUE))
+
+
+def test_a_raw_value_as_a_default_is_taken_for_the_member(echo):
+    made = echo(Color, "blue")
+    made.op(X)
+    assert made.saw(Color.BLUE)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "said"),
+    [
+        (Color, "green", "'green' is not a value of Color"),
+        (Level, 3, "3 is not a value of Level"),
+        (Shape, (9, 9), "(9, 9) is not a value of Shape"),
+        (Literal["a", "b"], "c", "'c' is not a value of Literal"),
+        (Literal[1, 2], 3, "3 is not a value of Literal"),
+        (Literal[True], False, "False is not a value of Literal"),
+        (list[Color], ["red", "green"], "'green' is not a value of Color"),
+        (Upper, "YES", "'YES' is not a value of Upper"),
+    ],
+    ids=str,
+)
+def test_a_value_outside_its_choices_is_refused_with_the_choices(annotation, value, said, echo):
+    made = echo(annotation)
+    with pytest.raises(BadChoice) as caught:
+        made.op(X, value)
+    text = str(caught.value)
+    assert text.startswith(f"{opforge.info(made.op).name} ({opforge.info(made.op).location})")
+    assert "parameter 'value': " in text
+    assert said in text
+    assert "pass one of" in text
+    assert isinstance(caught.value, ValueError)
+    assert made.seen == []
+
+
+def test_rebuilding_does_not_run_init_or_post_init_again(op_name):
+    calls = []
+
+    @dataclass(frozen=True)
+    class Config:
+        n: int
+        stamp: float = field(init=False)
+
+        def __post_init__(self):
+            calls.append(self.n)
+            object.__setattr__(self, "stamp", float(len(calls)))
+
+    seen = []
+
+    @opforge.op(op_name(), fake=["x"])
+    def f(x: Tensor, config: Config) -> Tensor:
+        seen.append(config)
+        return x.clone()
+
+    config = Config(5)
+    f(X, config)
+    f(X, config)
+    assert calls == [5]
+    assert [s.stamp for s in seen] == [1.0, 1.0]
+    assert seen[0] is not config
+    assert seen[0] == config
+
+
+def test_a_derived_field_keeps_a_value_that_init_would_not_give(op_name):
+    seen = []
+
+    @opforge.op(op_name(), fake=["x"])
+    def f(x: Tensor, config: Derived) -> Tensor:
+        seen.append(config)
+        return x.clone()
+
+    config = Derived(3)
+    object.__setattr__(config, "square", 10)
+    f(X, config)
+    assert (seen[0].n, seen[0].square) == (3, 10)
+
+
+def test_a_custom_init_is_not_run_again(op_name):
+    @dataclass(frozen=True, init=False)
+    class Config:
+        total: int
+
+        def __init__(self, *parts):
+            object.__setattr__(self, "total", sum(parts))
+
+    seen = []
+
+    @opforge.op(op_name(), fake=["x"])
+    def f(x: Tensor, config: Config) -> Tensor:
+        seen.append(config)
+        return x.clone()
+
+    f(X, Config(1, 2, 3))
+    assert seen[0].total == 6
+
+
+def test_a_custom_new_of_a_named_tuple_is_not_run_again(op_name):
+    class Base(NamedTuple):
+        a: int
+
+    class Counted(Base):
+        __slots__ = ()
+        made = 0
+
+        def __new__(cls, a):
+            Counted.made += 1
+            return super().__new__(cls, a + 1)
+
+    seen = []
+
+    @opforge.op(op_name(), fake=["x"])
+    def f(x: Tensor, p: Counted) -> Tensor:
+        seen.append(p)
+        return x.clone()
+
+    value = Counted(1)
+    f(X, value)
+    assert same(seen[0], value)
+    assert Counted.made == 1
+
+
+def test_a_rebuilt_dataclass_is_as_frozen_and_hashable_as_the_original(op_name):
+    seen = []
+
+    @opforge.op(op_name(), fake=["x"])
+    def f(x: Tensor, flat: Flat, slotted: Slotted) -> Tensor:
+        seen.extend([flat, slotted])
+        return x.clone()
+
+    f(X, Flat(1.0), Slotted(2.0))
+    assert [hash(s) for s in seen] == [hash(Flat(1.0)), hash(Slotted(2.0))]
+    for value in seen:
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            value.scale = 3.0
+
+
+def test_a_base_with_slots_under_a_dataclass_with_a_dict_is_rebuilt(op_name):
+    @dataclass(frozen=True)
+    class Both(Slotted):
+        more: int = 1
+
+    seen = []
+
+    @opforge.op(op_name(), fake=["x"])
+    def f(x: Tensor, config: Both) -> Tensor:
+        seen.append(config)
+        return x.clone()
+
+    f(X, Both(1.0, Color.BLUE, 7))
+    assert same(seen[0], Both(1.0, Color.BLUE, 7))
+
+
+def test_an_instance_of_a_subclass_is_refused_because_its_fields_would_be_lost(echo):
+    made = echo(Flat)
+    with pytest.raises(WrongArgument) as caught:
+        made.op(X, Child(1.0))
+    text = str(caught.value)
+    assert "parameter 'value': expected Flat, got Child, a subclass" in text
+    assert "annotate the parameter with Child" in text
+
+
+@pytest.mark.parametrize("value", [None, 3, {"scale": 1.0}, (1.0, 3, "n"), Point(1)], ids=str)
+def test_something_other_than_the_dataclass_is_refused(value, echo):
+    made = echo(Flat)
+    with pytest.raises(WrongArgument) as caught:
+        made.op(X, value)
+    text = str(caught.value)
+    assert text.startswith(f"{opforge.info(made.op).name} ({opforge.info(made.op).location})")
+    assert f"parameter 'value': expected Flat, got {type(value).__name__}" in text
+    assert "pass Flat(...)" in text
+    assert isinstance(caught.value, TypeError)
+
+
+def test_a_wrong_field_is_named_by_its_path(echo):
+    made = echo(Deep)
+    with pytest.raises(
+        WrongArgument, match=r"parameter 'value\.inner\.flat': expected Flat, got int"
+    ):
+        made.op(X, Deep(Inner(3)))
+
+
+@pytest.mark.parametrize(
+    ("value", "found"), [((1,), "a tuple of 1"), ((1, 2, 3), "a tuple of 3"), (5, "int")], ids=str
+)
+def test_a_tuple_of_another_length_is_refused(value, found, echo):
+    made = echo(tuple[int, float])
+    with pytest.raises(WrongArgument, match=f"'value': expected a tuple of 2, got {found}"):
+        made.op(X, value)
+
+
+def test_a_list_is_taken_for_a_tuple(echo):
+    made = echo(tuple[int, float])
+    made.op(X, [1, 0.5])
+    assert made.saw((1, 0.5))
+    made = echo(tuple[int, ...])
+    made.op(X, [1, 2])
+    assert made.saw((1, 2))
+
+
+def test_a_tuple_is_taken_for_a_list(echo):
+    made = echo(list[int])
+    made.op(X, (1, 2))
+    assert made.saw([1, 2])
+
+
+def test_a_device_by_its_name_is_a_device_in_the_body(echo):
+    made = echo(torch.device)
+    made.op(X, "cpu")
+    assert made.saw(torch.device("cpu"))
+
+
+def test_a_device_by_its_name_as_a_default_is_a_device_in_the_body(echo):
+    made = echo(torch.device, "cpu")
+    made.op(X)
+    assert made.saw(torch.device("cpu"))
+    made.op(X, torch.device("cpu"))
+    assert made.saw(torch.device("cpu"))
+
+
+def test_an_int_is_no_bool_because_the_default_is_one(echo):
+    made = echo(int, True)
+    made.op(X, 1)
+    assert made.saw(1)
+
+
+def test_a_list_default_is_not_changed_by_a_body_that_changes_its_argument(op_name):
+    seen = []
+
+    @opforge.op(op_name(), fake=["x"])
+    def f(x: Tensor, sizes: list[int] = [1, 2]) -> Tensor:  # noqa: B006  # what is tested
+        seen.append(list(sizes))
+        sizes.append(3)
+        return x.clone()
+
+    f(X, [1, 2])
+    f(X, [1, 2])
+    assert seen == [[1, 2], [1, 2]]
+
+
+def test_keyword_only_parameters_are_called_by_keyword(op_name, compiled):
+    seen = []
+
+    @opforge.op(op_name(), fake=["x"])
+    def f(x: Tensor, *, a: int, b: float = 0.5, c: Color = Color.RED) -> Tensor:
+        seen.append((a, b, c))
+        return x.clone()
+
+    f(X, a=1)
+    f(X, c=Color.BLUE, a=2, b=1.5)
+    compiled(lambda x: f(x, a=3, c=Color.BLUE))(X)
+    assert seen[0] == (1, 0.5, Color.RED)
+    assert seen[1] == (2, 1.5, Color.BLUE)
+    assert seen[-1] == (3, 0.5, Color.BLUE)
+    with pytest.raises(TypeError):
+        f(X, 1)
+
+
+def test_keyword_only_parameters_of_a_lowered_op_are_called_by_keyword(op_name, compiled):
+    seen = []
+
+    @opforge.op(op_name(), fake=["x"])
+    def f(x: Tensor, s: float = 1.0, *, w: Tensor, e: float = 2.0) -> Tensor:
+        seen.append((s, w, e))
+        return x.clone()
+
+    assert opforge.info(f).path == "lowered"
+    f(X, w=T)
+    assert same(seen[-1], (1.0, T, 2.0))
+    f(X, 3.0, w=T, e=4.0)
+    assert same(seen[-1], (3.0, T, 4.0))
+    compiled(lambda x, w: f(x, w=w, e=5.0))(X, T)
+    assert same(seen[-1], (1.0, T, 5.0))
+
+
+def test_positional_only_parameters_are_called_by_position(op_name, compiled):
+    seen = []
+
+    @opforge.op(op_name(), fake=["x"])
+    def f(x: Tensor, n: int, /, point: Point = Point(1)) -> Tensor:  # noqa: B008  # immutable
+        seen.append((n, point))
+        return x.clone()
+
+    f(X, 4)
+    assert same(seen[-1], (4, Point(1)))
+    f(X, 4, point=Point(2))
+    assert same(seen[-1], (4, Point(2)))
+    compiled(lambda x: f(x, 5, Point(3)))(X)
+    assert same(seen[-1], (5, Point(3)))
+    with pytest.raises(TypeError, match="positional-only"):
+        f(X, n=4)
+
+
+def test_positional_only_parameters_of_a_lowered_op_are_called_by_position(op_name):
+    seen = []
+
+    @opforge.op(op_name(), fake=["x"])
+    def f(x: Tensor, n: int = 3, /) -> Tensor:
+        seen.append(n)
+        return x.clone()
+
+    f(X)
+    f(X, 4)
+    assert seen == [3, 4]
+
+
+def test_a_default_that_stands_before_a_required_leaf_survives(op_name, compiled):
+    seen = []
+
+    @opforge.op(op_name(), fake=["x"])
+    def f(x: Tensor, config: KeywordOnly, n: int = 7, *, last: str) -> Tensor:
+        seen.append((config, n, last))
+        return x.clone()
+
+    f(X, KeywordOnly(late=1), last="z")
+    assert same(seen[-1], (KeywordOnly(late=1), 7, "z"))
+    compiled(lambda x: f(x, KeywordOnly(late=2), last="y"))(X)
+    assert same(seen[-1], (KeywordOnly(late=2), 7, "y"))
+
+
+@pytest.mark.parametrize("arguments", [(), (X,), (X, Flat(1.0), 2)], ids=["none", "few", "many"])
+def test_a_call_with_too_few_or_too_many_arguments_is_a_type_error(arguments, echo):
+    made = echo(Flat)
+    with pytest.raises(TypeError, match="argument"):
+        made.op(*arguments)
+
+
+def test_an_unknown_keyword_is_a_type_error(echo):
+    made = echo(Flat)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'vlaue'"):
+        made.op(X, vlaue=Flat(1.0))
+
+
+def test_a_call_without_tensors_works(op_name, compiled):
+    @opforge.op(op_name())
+    def f(size: tuple[int, int], fill: float = 2.0) -> Tensor:
+        return torch.full(size, fill)
+
+    assert torch.equal(f((1, 2)), torch.full((1, 2), 2.0))
+    assert torch.equal(compiled(lambda: f((2, 1), fill=3.0))(), torch.full((2, 1), 3.0))
+
+
+def test_a_call_without_any_parameter_works(op_name):
+    @opforge.op(op_name())
+    def f() -> Tensor:
+        return torch.ones(2)
+
+    assert torch.equal(f(), torch.ones(2))
+
+
+BUILTINS = ["type", "len", "list", "tuple", "isinstance", "any", "dict", "object"]
+
+
+@pytest.mark.parametrize("word", BUILTINS)
+def test_a_parameter_may_be_called_like_a_builtin(word, op_name):
+    source = f"""
+def f(x: Tensor, {word}: float, flat: Flat, pair: tuple[int, int], sizes: tuple[int, ...],
+      colors: list[Color], xs: list[Optional[Tensor]]) -> tuple[Tensor, ...]:
+    return (x * {word} * flat.scale + sum(pair) + sum(sizes) + (colors[0] is Color.RED),)
+"""
+    f = run_source(source)["f"]
+    op = opforge.op(op_name())(f)
+    for x in (X, X.clone().requires_grad_()):
+        (got,) = op(x, 2.0, Flat(3.0), (1, 2), (3, 4), [Color.RED], [None, X])
+        assert torch.equal(got, X * 6 + 11)
+
+
+@pytest.mark.parametrize("word", BUILTINS)
+def test_a_function_may_be_called_like_a_builtin(word, op_name):
+    source = f"""
+def {word}(x: Tensor, flat: Flat, pair: tuple[int, int], sizes: tuple[int, ...],
+           colors: list[Color], xs: list[Optional[Tensor]]) -> tuple[Tensor, ...]:
+    return (x * flat.scale + pair[0] + sizes[0],)
+"""
+    op = opforge.op(op_name())(run_source(source)[word])
+    for x in (X, X.clone().requires_grad_()):
+        (got,) = op(x, Flat(3.0), (1, 2), (3, 4), [Color.RED], [None, X])
+        assert torch.equal(got, X * 3 + 4)
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "fn",
+        "new",
+        "new_tuple",
+        "set",
+        "out",
+        "fields",
+        "overload",
+        "kernel",
+        "aliases",
+        "Flat",
+        "Tensor",
+        "item",
+        "flat_out",
+        "pending",
+        "verify",
+        "awake",
+        "redispatch",
+        "keyset",
+        "record",
+        "direct",
+        "impls",
+        "call",
+        "tracing",
+    ],
+)
+@pytest.mark.parametrize("optional", [False, True], ids=["required", "optional"])
+def test_a_record_may_be_called_like_something_in_generated_code(word, optional, op_name):
+    kind = "Optional[{}]" if optional else "{}"
+    source = f"""
+def f(x: Tensor_, {word}: {kind.format("Flat_")}, other: {kind.format("Slotted")}) -> Tensor_:
+    assert type({word}) is Flat_ and type(other) is Slotted
+    return x * {word}.scale * other.scale
+"""
+    f = run_source(source)["f"]
+
+    def setup_context(ctx, inputs, output):
+        ctx.scale = inputs[1].scale * inputs[2].scale
+
+    def backward(ctx, grad):
+        return grad * ctx.scale, None, None
+
+    for options in ({}, {"backward": backward, "setup_context": setup_context}):
+        op = opforge.op(op_name(), **options)(f)
+        assert torch.equal(op(X, Flat(2.0), Slotted(3.0)), X * 6)
+        assert torch.equal(op(x=X, **{word: Flat(2.0)}, other=Slotted(3.0)), X * 6)
+        if options:
+            leaf = X.clone().requires_grad_()
+            op(leaf, Flat(2.0), Slotted(3.0)).sum().backward()
+            assert torch.equal(leaf.grad, torch.full_like(X, 6.0))
+
+
+def run_source(source):
+    """A module's names after running text; `Flat_` and `Tensor_` can be named beside parameters."""
+    space = {
+        "Color": Color,
+        "Flat": Flat,
+        "Flat_": Flat,
+        "Optional": Optional,
+        "Slotted": Slotted,
+        "Tensor": Tensor,
+        "Tensor_": Tensor,
+        "__name__": __name__,
+    }
+    exec(source, space)
+    return space
+
+
+def test_the_flattened_callable_looks_like_the_function(op_name):
+    def f(x: Tensor, flat: Flat, *, n: int = 3) -> Tensor:
+        """What it does."""
+        return x.clone()
+
+    op = opforge.op(op_name())(f)
+    assert op.__doc__ == "What it does."
+    assert op.__wrapped__ is f
+    assert op.__name__ == "f"
+    assert op.__qualname__ == f.__qualname__
+    assert op.__module__ == __name__
+    assert inspect.signature(op) == inspect.signature(f)
+
+
+@pytest.mark.parametrize("annotation", [int, Literal["a"], Level, tuple[int, ...]], ids=str)
+def test_what_passes_through_is_called_on_the_overload_itself(annotation, echo):
+    made = echo(annotation)
+    assert isinstance(made.op, torch._ops.OpOverload)
+    assert opforge.info(made.op).overload is made.op
+
+
+@pytest.mark.parametrize("annotation", [Flat, Point, Color, Shape, tuple[int, int]], ids=str)
+def test_what_must_be_taken_apart_is_called_on_a_function(annotation, echo):
+    made = echo(annotation)
+    assert inspect.isfunction(made.op)
+    assert opforge.info(made.op).path == "flattened"
+    assert made.op._magi_torch_registered_op is opforge.info(made.op).overload
+
+
+def test_a_tensor_in_a_record_is_the_very_tensor(op_name):
+    seen: list[Any] = []
+
+    @opforge.op(op_name(), mutates_args=["tensors"])
+    def f(tensors: Tensors) -> None:
+        seen.append(tensors.left.data_ptr())
+        tensors.left.add_(1)
+
+    value = torch.zeros(2)
+    f(Tensors(value, None))
+    assert torch.equal(value, torch.ones(2))
+    assert seen == [value.data_ptr()]
+
+
+def test_symbolic_ints_in_a_record_stay_symbolic_in_a_compiled_function(op_name, compiled):
+    seen = []
+
+    @opforge.op(op_name(), fake=["x"])
+    def f(x: Tensor, pair: tuple[int, int], flat: Flat) -> Tensor:
+        seen.append((pair, flat.rows))
+        return x.clone()
+
+    run = compiled(lambda x: f(x, (x.shape[0], x.shape[0] + 1), Flat(1.0, x.shape[0] * 2)))
+    for n in (3, 5, 8):
+        run(torch.ones(n))
+        assert seen[-1] == ((n, n + 1), 2 * n)
+    assert len(torch._dynamo.eval_frame._debug_get_cache_entry_list(run.__wrapped__.__code__)) == 1
+
+
+def refusal(fn, error, name, **options):
+    """What the decorator says, which names the op and where the function stands."""
+    with pytest.raises(error) as caught:
+        opforge.op(name, **options)(fn)
+    code = fn.__code__
+    text = str(caught.value)
+    assert text.startswith(f"{name} ({code.co_filename}:{code.co_firstlineno})")
+    assert "fix:" in text
+    return text
+
+
+def test_a_lowered_name_that_collides_is_refused_with_both(op_name):
+    def f(x: Tensor, flat__rows: int, flat: Flat) -> Tensor: ...
+
+    text = refusal(f, NameCollision, op_name())
+    assert "'flat__rows' and 'flat.rows' both lower to 'flat__rows'" in text
+
+
+def test_a_default_that_is_not_representable_is_refused_by_name(op_name):
+    def f(x: Tensor, n: int = "three") -> Tensor: ...
+
+    text = refusal(f, BadDefault, op_name())
+    assert "parameter 'n': default 'three' is not representable as" in text
+    assert "found: str" in text
+
+
+def test_a_tensor_as_a_default_is_refused(op_name):
+    def f(x: Tensor, y: Tensor = torch.ones(2)) -> Tensor: ...  # noqa: B008  # what is tested
+
+    assert "Optional[Tensor] = None" in refusal(f, BadDefault, op_name())
+
+
+def test_a_field_s_default_that_is_not_representable_is_refused(op_name):
+    @dataclass(frozen=True)
+    class Config:
+        n: int = "three"
+
+    def f(x: Tensor, config: Config) -> Tensor: ...
+
+    assert "default 'three' is not representable as" in refusal(f, BadDefault, op_name())
+
+
+def test_none_as_the_default_of_what_is_not_optional_is_refused(op_name):
+    def f(x: Tensor, flat: Flat = None) -> Tensor: ...  # what is tested
+
+    assert "use Flat | None" in refusal(f, BadDefault, op_name())
+
+
+def test_an_unknown_name_in_mutates_args_is_refused_with_the_valid_ones(op_name):
+    def f(x: Tensor, tensors: Tensors) -> None: ...
+
+    text = refusal(f, UnknownArgument, op_name(), mutates_args=["tensors.letf"])
+    assert "mutates_args names 'tensors.letf', which is no parameter" in text
+    assert "did you mean 'tensors.left'?" in text
+    assert "valid names: tensors, x, tensors.left, tensors.right" in text
+
+
+@pytest.mark.parametrize(
+    ("mutates_args", "schema"),
+    [
+        (["tensors"], "(Tensor x, Tensor(a1!) tensors__left, Tensor(a2!)? tensors__right) -> ()"),
+        (["tensors.left"], "(Tensor x, Tensor(a1!) tensors__left, Tensor? tensors__right) -> ()"),
+        (["tensors__right"], "(Tensor x, Tensor tensors__left, Tensor(a2!)? tensors__right) -> ()"),
+        (("x",), "(Tensor(a0!) x, Tensor tensors__left, Tensor? tensors__right) -> ()"),
+    ],
+    ids=str,
+)
+def test_mutates_args_takes_every_spelling(mutates_args, schema, op_name):
+    def f(x: Tensor, tensors: Tensors) -> None: ...
+
+    op = opforge.op(op_name(), mutates_args=mutates_args)(f)
+    assert opforge.info(op).schema.endswith(schema)
+
+
+@pytest.mark.parametrize(
+    ("fake", "said"),
+    [
+        (lambda x: x, "too many positional arguments"),
+        (lambda x, flat, more: x, "missing a required argument: 'more'"),
+        (lambda x, config: x, "'config' stands where the op has 'flat'"),
+        (lambda flat, x: x, "'flat' stands where the op has 'x'"),
+    ],
+    ids=["few", "many", "renamed", "swapped"],
+)
+def test_a_fake_whose_signature_does_not_match_is_refused(fake, said, op_name):
+    def f(x: Tensor, flat: Flat) -> Tensor: ...
+
+    text = refusal(f, FakeSignature, op_name(), fake=fake)
+    assert "the fake's signature does not match the op's" in text
+    assert said in text
+    assert "fix: fake(x, flat)" in text

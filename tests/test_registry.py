@@ -1,0 +1,459 @@
+"""What opforge knows of its ops: info, explain, threads, copies and pickles."""
+
+# The old spellings are among what is tested.
+# ruff: noqa: UP045
+
+import copy
+import inspect
+import linecache
+import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Optional
+
+import pytest
+import torch
+from torch import Tensor
+
+import opforge
+from opforge.errors import DuplicateOp, MissingAnnotation, NotAnOp, UnsupportedAnnotation
+
+X = torch.arange(3.0)
+
+
+@dataclass(frozen=True)
+class Config:
+    scale: float
+    weight: Optional[Tensor] = None
+
+
+class Point(NamedTuple):
+    x: int
+    y: int
+
+
+@opforge.op("opforge_registry::scaled")
+def scaled(x: Tensor, config: Config, mode: Literal["a", "b"] = "a") -> Tensor:
+    """Scale x."""
+    return x * config.scale
+
+
+@opforge.op("opforge_registry::doubled")
+def doubled(x: Tensor) -> Tensor:
+    return x * 2
+
+
+def undecorated(x: Tensor, config: Config, n: int = 3) -> Tensor:
+    return x * config.scale * n
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(3), requires_grad=False)
+        self.direct = doubled
+        self.flattened = scaled
+        self.kept = {"ops": [doubled, scaled]}
+
+    def forward(self, x):
+        return self.direct(self.flattened(x, Config(3.0)) * self.weight)
+
+
+def place_of(fn):
+    return f"{fn.__code__.co_filename}:{fn.__code__.co_firstlineno}"
+
+
+def test_info_says_what_was_made_of_a_flattened_op():
+    info = opforge.info(scaled)
+    assert info.name == "opforge_registry::scaled"
+    assert info.mode == "custom_op"
+    assert info.reason
+    assert info.schema == (
+        "opforge_registry::scaled(Tensor x, float config__scale, Tensor? config__weight=None, "
+        'str mode="a") -> Tensor'
+    )
+    assert info.path == "flattened"
+    assert info.overload is torch.ops.opforge_registry.scaled.default
+    assert info.location == place_of(scaled.__wrapped__)
+    assert (info.kernels, info.unresolved, info.nested_ops) == ((), (), ())
+    assert (info.compute_sensitive, info.subgraph_boundary) == (False, False)
+
+
+def test_info_says_what_was_made_of_a_direct_op():
+    info = opforge.info(doubled)
+    assert (info.name, info.path) == ("opforge_registry::doubled", "direct")
+    assert info.overload is doubled
+
+
+def test_info_takes_a_handle_an_overload_a_packet_and_a_name():
+    overload = opforge.info(scaled).overload
+    for spelling in (scaled, overload, overload.overloadpacket, "opforge_registry::scaled"):
+        assert opforge.info(spelling).name == "opforge_registry::scaled"
+
+
+def test_info_of_an_op_with_flags_and_kernels_has_them(op_name):
+    def kernel():
+        pass
+
+    @opforge.op(op_name(), compute_sensitive=True, subgraph_boundary=True, kernels=[kernel])
+    def f(x: Tensor) -> Tensor:
+        return x.clone()
+
+    info = opforge.info(f)
+    assert (info.compute_sensitive, info.subgraph_boundary) == (True, True)
+    (found,) = info.kernels
+    assert (found.name, found.kernel, found.found_via) == ("kernel", kernel, "kernels=")
+    assert found.location
+
+
+def test_info_is_frozen():
+    with pytest.raises(AttributeError):
+        opforge.info(doubled).name = "other"
+
+
+def test_info_follows_the_fake(op_name):
+    @opforge.op(op_name())
+    def f(x: Tensor) -> Tensor:
+        return x.clone()
+
+    assert opforge.info(f).fake_source == "undetermined"
+    f(torch.ones(2, device="meta"))
+    f(X)
+    with torch._subclasses.FakeTensorMode():
+        f(torch.ones(2))
+    assert opforge.info(f).fake_source == "body"
+
+
+@pytest.mark.parametrize("thing", [undecorated, torch.add, torch.ops.aten.add.Tensor, "no::op", 3])
+def test_info_of_what_is_no_op_is_refused(thing):
+    with pytest.raises(NotAnOp) as caught:
+        opforge.info(thing)
+    assert f"{thing!r} is not an opforge op" in str(caught.value)
+    assert "decorate it with @opforge.op" in str(caught.value)
+    assert isinstance(caught.value, TypeError)
+
+
+def test_is_op_knows_ops_from_other_things(op_name):
+    assert opforge.is_op(doubled)
+    assert opforge.is_op(scaled)
+    assert opforge.is_op(torch.ops.opforge_registry.doubled)
+    assert opforge.is_op(torch.ops.opforge_registry.scaled.default)
+    for thing in (
+        undecorated,
+        torch.add,
+        torch.ops.aten.add,
+        "opforge_registry::doubled",
+        None,
+        3,
+        Config,
+    ):
+        assert not opforge.is_op(thing)
+    gone = opforge.op(op_name())(undecorated)
+    opforge.unregister(gone)
+    assert not opforge.is_op(gone)
+
+
+def test_mode_none_gives_back_the_function_itself(op_name):
+    def f(x, *anything):
+        return x
+
+    name = op_name()
+    op = opforge.op(name, mode="none")(f)
+    try:
+        assert op is f
+        assert opforge.is_op(op)
+        info = opforge.info(op)
+        assert (info.name, info.mode, info.overload) == (name, "none", None)
+        assert info.location == place_of(f)
+        text = opforge.explain(op)
+        assert text.startswith(f"{name}  ({place_of(f)})")
+        assert "none" in text
+    finally:
+        opforge.unregister(op)
+    assert not opforge.is_op(f)
+
+
+def test_explain_says_the_same_for_a_person():
+    text = opforge.explain(scaled)
+    info = opforge.info(scaled)
+    assert text.startswith(f"opforge_registry::scaled  ({info.location})\n")
+    for part in (
+        info.schema,
+        "flattened: a generated callable takes arguments apart",
+        "custom_op",
+        "config: Config, taken apart",
+        "config.scale -> float config__scale",
+        "config.weight -> Tensor? config__weight",
+        "mode -> str mode, one of 'a', 'b' = 'a'",
+    ):
+        assert part in text
+
+
+def test_explain_of_a_direct_op_says_so():
+    text = opforge.explain(doubled)
+    assert "direct: calls go to the OpOverload itself" in text
+    assert "x -> Tensor x" in text
+
+
+def test_explain_says_which_default_the_callable_supplies(op_name):
+    @opforge.op(op_name())
+    def f(x: Tensor, s: float = float("inf"), *, n: int) -> Tensor:
+        return x * s * n
+
+    text = opforge.explain(f)
+    assert "default of s is supplied by the callable: no schema can" in text
+    assert "n -> SymInt n (keyword-only)" in text
+
+
+def test_explain_says_what_is_mutated_and_flagged(op_name):
+    @opforge.op(op_name(), mutates_args=["config"], compute_sensitive=True)
+    def f(x: Tensor, config: Config) -> None:
+        if config.weight is not None:
+            config.weight.add_(x)
+
+    text = opforge.explain(f)
+    assert "mutates   config.weight" in text
+    assert "flags     compute_sensitive" in text
+
+
+def test_explain_of_an_optional_record_shows_its_flag(op_name):
+    @opforge.op(op_name())
+    def f(x: Tensor, point: Optional[Point] = None) -> Tensor:
+        return x.clone()
+
+    text = opforge.explain(f)
+    assert "point: Point, taken apart, with bool point__present = None" in text
+    assert "point.x -> SymInt" in text
+
+
+def test_explain_of_an_undecorated_function_registers_nothing():
+    text = opforge.explain(undecorated)
+    assert text.startswith(f"test_registry::undecorated  ({place_of(undecorated)})")
+    assert "not registered yet: this is what @opforge.op would do" in text
+    assert "config__scale" in text
+    assert not opforge.is_op(undecorated)
+    with pytest.raises(NotAnOp):
+        opforge.info("test_registry::undecorated")
+    assert not hasattr(torch.ops.test_registry, "undecorated")
+
+
+def test_explain_of_a_function_that_cannot_be_an_op_says_why():
+    def f(x, table: dict) -> Tensor:
+        return x
+
+    with pytest.raises(MissingAnnotation, match="no annotation on x") as caught:
+        opforge.explain(f)
+    assert place_of(f) in str(caught.value)
+
+    def g(x: Tensor, table: dict) -> Tensor:
+        return x
+
+    with pytest.raises(UnsupportedAnnotation, match="test_registry::g"):
+        opforge.explain(g)
+
+
+@pytest.mark.parametrize("thing", [3, torch.ops.aten.add, "no::op"])
+def test_explain_of_what_is_neither_op_nor_function_is_refused(thing):
+    with pytest.raises(NotAnOp, match="is not an opforge op"):
+        opforge.explain(thing)
+
+
+def test_the_registry_lists_every_op(op_name):
+    op = opforge.op(op_name())(undecorated)
+    assert op in [entry.handle for entry in opforge.registry.registry]
+    opforge.unregister(op)
+    assert op not in [entry.handle for entry in opforge.registry.registry]
+
+
+def test_a_module_that_holds_ops_can_be_copied():
+    model = Model()
+    twin = copy.deepcopy(model)
+    assert twin.direct is doubled
+    assert twin.flattened is scaled
+    assert twin.kept["ops"] == [doubled, scaled]
+    assert twin.weight is not model.weight
+    assert torch.equal(twin(X), model(X))
+    assert torch.equal(twin(X), X * 6)
+
+
+def test_ops_themselves_can_be_copied():
+    for op in (doubled, scaled):
+        assert copy.deepcopy(op) is op
+
+
+def test_a_flattened_callable_can_be_pickled():
+    loaded = pickle.loads(pickle.dumps(scaled))
+    assert loaded is scaled
+    assert torch.equal(loaded(X, Config(2.0)), X * 2)
+
+
+def test_a_module_that_holds_a_flattened_callable_can_be_pickled():
+    model = Model()
+    model.direct, model.kept = torch.nn.Identity(), None
+    loaded = pickle.loads(pickle.dumps(model))
+    assert torch.equal(loaded(X), X * 3)
+
+
+def test_torch_cannot_pickle_an_overload():
+    # As documented: keep the module and the name, or pickle the flattened callable. The test is
+    # here to be noticed when torch learns it.
+    with pytest.raises((TypeError, RuntimeError, pickle.PicklingError)):
+        pickle.dumps(doubled)
+
+
+def test_errors_can_be_pickled():
+    with pytest.raises(NotAnOp) as caught:
+        opforge.info(undecorated)
+    loaded = pickle.loads(pickle.dumps(caught.value))
+    assert type(loaded) is NotAnOp
+    assert str(loaded) == str(caught.value)
+
+
+def test_generated_code_is_where_a_debugger_looks(op_name):
+    name = op_name()
+
+    @opforge.op(name)
+    def f(x: Tensor, config: Config) -> Tensor:
+        raise RuntimeError("in the body")
+
+    filename = f.__code__.co_filename
+    assert name in filename
+    assert (
+        linecache.getline(filename, 1)
+        == f"# generated by opforge for {name} ({opforge.info(f).location})\n"
+    )
+    assert "config.scale" in inspect.getsource(f.__code__)
+    with pytest.raises(RuntimeError, match="in the body") as caught:
+        f(X, Config(1.0))
+    frames = [entry for entry in caught.traceback if name in str(entry.path)]
+    assert all(linecache.getline(str(e.path), e.lineno + 1).strip() for e in frames)
+    assert frames
+
+
+def test_linecache_keeps_generated_code_when_it_is_checked(op_name):
+    name = op_name()
+    op = opforge.op(name)(undecorated)
+    linecache.checkcache()
+    assert linecache.getline(op.__code__.co_filename, 1).startswith("# generated by opforge")
+
+
+THREADS = 8
+
+
+def in_threads(work, count=THREADS):
+    """The results of `work(0)`, `work(1)`, ... all started at once."""
+    gate = threading.Barrier(count)
+
+    def start(index):
+        gate.wait()
+        return work(index)
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(start, range(count)))
+
+
+def test_threads_can_decorate_and_call_at_once(op_name):
+    names = [[op_name() for _ in range(12)] for _ in range(THREADS)]
+
+    def work(index):
+        results = []
+        for step, name in enumerate(names[index]):
+
+            def f(x: Tensor, config: Config, n: int = index) -> Tensor:
+                return x * config.scale + n
+
+            def g(x: Tensor) -> Tensor:
+                return x + index
+
+            op = opforge.op(name)(f if step % 2 else g)
+            got = op(X, Config(2.0)) if step % 2 else op(X)
+            results.append(torch.equal(got, (X * 2 if step % 2 else X) + index))
+            if step % 3 == 0:
+                opforge.unregister(op)
+        return results
+
+    assert all(all(results) for results in in_threads(work))
+    left = {n for group in names for step, n in enumerate(group) if step % 3}
+    assert left <= {entry.name for entry in opforge.registry.registry}
+
+
+def test_threads_that_make_the_first_call_at_once_all_get_their_result(op_name):
+    for _ in range(10):
+
+        def f(x: Tensor, config: Config, point: Point, s: float = 1.5) -> Tensor:
+            return x * config.scale * s + point.x
+
+        op = opforge.op(op_name())(f)
+        results = in_threads(lambda i, op=op: op(X + i, Config(2.0), Point(i, 0)))
+        for index, got in enumerate(results):
+            assert torch.equal(got, (X + index) * 3 + index)
+
+
+def test_threads_that_make_the_first_call_with_grad_at_once_all_get_their_result(op_name):
+    for _ in range(5):
+
+        def f(x: Tensor, config: Config) -> Tensor:
+            return x * config.scale
+
+        op = opforge.op(
+            op_name(),
+            setup_context=lambda ctx, inputs, output: setattr(ctx, "scale", inputs[1].scale),
+            backward=lambda ctx, grad: (grad * ctx.scale, None),
+        )(f)
+
+        def work(index, op=op):
+            leaf = X.clone().requires_grad_()
+            op(leaf, Config(float(index))).sum().backward()
+            return leaf.grad
+
+        for index, grad in enumerate(in_threads(work)):
+            assert torch.equal(grad, torch.full_like(X, index))
+
+
+def test_of_threads_that_want_one_name_one_gets_it(op_name):
+    name = op_name()
+
+    def work(index):
+        def f(x: Tensor) -> Tensor:
+            return x + index
+
+        try:
+            return opforge.op(name)(f)
+        except DuplicateOp:
+            return None
+
+    won = [(index, op) for index, op in enumerate(in_threads(work)) if op is not None]
+    ((index, op),) = won
+    assert torch.equal(op(X), X + index)
+
+
+def test_a_thread_may_unregister_while_others_look(op_name):
+    names = [op_name() for _ in range(40)]
+    ops = [opforge.op(name)(undecorated) for name in names]
+
+    def work(index):
+        if index == 0:
+            for op in ops:
+                opforge.unregister(op)
+            return True
+        return all(isinstance(opforge.is_op(op), bool) for op in ops) and bool(
+            list(opforge.registry.registry)
+        )
+
+    assert all(in_threads(work))
+    assert not any(opforge.is_op(op) for op in ops)
+
+
+def test_one_mode_none_function_under_two_names_is_not_forgotten_silently(op_name):
+    def f(x: Tensor) -> Tensor:
+        return x
+
+    first, second = op_name(), op_name()
+    opforge.op(first, mode="none")(f)
+    opforge.op(second, mode="none")(f)
+    try:
+        assert opforge.info(f).name == second
+    finally:
+        opforge.unregister(f)
+    assert not opforge.is_op(f)

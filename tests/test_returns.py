@@ -1,0 +1,475 @@
+"""What an op may return, that the caller gets it back, and what is said of wrong returns."""
+
+# The old spellings are among what is tested.
+# ruff: noqa: UP045
+
+from dataclasses import dataclass
+from typing import NamedTuple, Optional
+
+import pytest
+import torch
+from torch import Tensor
+
+import opforge
+from opforge.errors import AliasedOutput, UnsupportedReturn, WrongReturn
+from sameness import same
+
+X = torch.arange(4.0)
+
+
+class Pair(NamedTuple):
+    value: Tensor
+    index: Tensor
+
+
+class Deep(NamedTuple):
+    pair: Pair
+    rest: tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Stats:
+    mean: Tensor
+    count: int
+    pair: Pair
+
+
+@dataclass(frozen=True)
+class Outer:
+    stats: Stats
+    extra: Tensor
+
+
+@dataclass(frozen=True)
+class Normalised:
+    total: Tensor
+    scaled: bool = False
+
+    def __post_init__(self):
+        made.append(self)
+
+
+made: list[Normalised] = []
+
+
+@pytest.fixture
+def returning(op_name):
+    """A callable that makes an op with a return annotation from a body."""
+
+    def make(annotation, body, **options):
+        def f(x):
+            return body(x)
+
+        f.__annotations__ = {"x": Tensor, "return": annotation}
+        return opforge.op(op_name(), **options)(f)
+
+    return make
+
+
+@pytest.fixture
+def compiled():
+    torch.compiler.reset()
+    return lambda fn: torch.compile(fn, fullgraph=True, dynamic=True, backend="aot_eager")
+
+
+def stats(x):
+    return Stats(x.mean(), 7, Pair(x + 1, x + 2))
+
+
+RETURNS = [
+    pytest.param(Tensor, lambda x: x * 2, "direct", "Tensor", id="Tensor"),
+    pytest.param(Optional[Tensor], lambda x: x * 2, "direct", "Tensor?", id="Optional, there"),
+    pytest.param(Optional[Tensor], lambda x: None, "direct", "Tensor?", id="Optional, absent"),
+    pytest.param(list[Tensor], lambda x: [x + 1, x + 2], "direct", "Tensor[]", id="list"),
+    pytest.param(list[Tensor], lambda x: [], "direct", "Tensor[]", id="empty list"),
+    pytest.param(
+        tuple[Tensor, Tensor], lambda x: (x + 1, x + 2), "direct", "(Tensor, Tensor)", id="tuple"
+    ),
+    pytest.param(tuple[Tensor], lambda x: (x + 1,), "flattened", "Tensor", id="tuple of one"),
+    pytest.param(
+        tuple[Tensor, ...],
+        lambda x: (x + 1, x + 2),
+        "flattened",
+        "Tensor[]",
+        id="tuple of any length",
+    ),
+    pytest.param(
+        tuple[Tensor, list[Tensor]],
+        lambda x: (x + 1, [x + 2, x + 3]),
+        "direct",
+        "(Tensor, Tensor[])",
+        id="tuple with a list",
+    ),
+    pytest.param(
+        tuple[Tensor, tuple[Tensor, ...]],
+        lambda x: (x + 1, (x + 2, x + 3)),
+        "flattened",
+        "(Tensor, Tensor[])",
+        id="tuple with a tuple of any length",
+    ),
+    pytest.param(
+        tuple[Optional[Tensor], Tensor],
+        lambda x: (None, x + 1),
+        "direct",
+        "(Tensor?, Tensor)",
+        id="tuple with an absent tensor",
+    ),
+    pytest.param(
+        tuple[Tensor, tuple[Tensor, Tensor]],
+        lambda x: (x + 1, (x + 2, x + 3)),
+        "flattened",
+        "(Tensor, Tensor, Tensor)",
+        id="nested tuple",
+    ),
+    pytest.param(
+        Pair, lambda x: Pair(x + 1, x + 2), "flattened", "(Tensor, Tensor)", id="NamedTuple"
+    ),
+    pytest.param(
+        Deep,
+        lambda x: Deep(Pair(x + 1, x + 2), (x + 3, x + 4)),
+        "flattened",
+        "(Tensor, Tensor, Tensor, Tensor)",
+        id="nested NamedTuple",
+    ),
+    pytest.param(Stats, stats, "flattened", "(Tensor, SymInt, Tensor, Tensor)", id="dataclass"),
+    pytest.param(
+        Outer,
+        lambda x: Outer(stats(x), x + 3),
+        "flattened",
+        "(Tensor, SymInt, Tensor, Tensor, Tensor)",
+        id="nested dataclass",
+    ),
+    pytest.param(
+        tuple[Tensor, int, float, bool],
+        lambda x: (x + 1, 3, 0.5, True),
+        "direct",
+        "(Tensor, SymInt, float, bool)",
+        id="tensor and scalars",
+    ),
+]
+
+
+@pytest.mark.parametrize(("annotation", "body", "path", "schema"), RETURNS)
+def test_the_caller_gets_what_the_body_returned(annotation, body, path, schema, returning):
+    op = returning(annotation, body)
+    info = opforge.info(op)
+    assert (info.path, info.schema.partition(" -> ")[2]) == (path, schema)
+    assert same(op(X), body(X)), op(X)
+
+
+WITHOUT_SCHEMA = [pytest.param(*case.values[:2], id=case.id) for case in RETURNS]
+
+
+@pytest.mark.parametrize(("annotation", "body"), WITHOUT_SCHEMA)
+def test_a_compiled_caller_gets_it_too(annotation, body, returning, compiled):
+    op = returning(annotation, body)
+    got, more = compiled(lambda x: (op(x), x + 1))(X)
+    assert same(got, body(X))
+    assert torch.equal(more, X + 1)
+
+
+@pytest.mark.parametrize(("annotation", "body"), WITHOUT_SCHEMA)
+def test_a_caller_whose_input_requires_grad_gets_it_too(annotation, body, returning):
+    leaf = X.clone().requires_grad_()
+    assert same(detached(returning(annotation, body)(leaf)), body(X))
+
+
+def detached(value):
+    if isinstance(value, Tensor):
+        return value.detach()
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(detached, value))
+    if isinstance(value, (tuple, list)):
+        return type(value)(map(detached, value))
+    if isinstance(value, Stats):
+        return Stats(detached(value.mean), value.count, detached(value.pair))
+    return (
+        Outer(detached(value.stats), detached(value.extra)) if isinstance(value, Outer) else value
+    )
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "schema"),
+    [
+        (int, 3, "SymInt"),
+        (float, 0.5, "float"),
+        (bool, True, "bool"),
+        (torch.types.Number, 2.5, "Scalar"),
+    ],
+    ids=["int", "float", "bool", "Number"],
+)
+def test_a_scalar_comes_back_as_it_is(annotation, value, schema, returning):
+    op = returning(annotation, lambda x: value)
+    assert opforge.info(op).schema.endswith(f"-> {schema}")
+    assert same(op(X), value)
+    assert same(op(X.clone().requires_grad_()), value)
+
+
+def test_none_comes_back_as_none(op_name, compiled):
+    @opforge.op(op_name(), mutates_args=["x"])
+    def f(x: Tensor) -> None:
+        x.add_(1)
+
+    assert opforge.info(f).schema.endswith("-> ()")
+    x = torch.zeros(2)
+    assert f(x) is None
+    assert torch.equal(x, torch.ones(2))
+
+    def twice(x):
+        y = x.clone()
+        f(y)
+        f(y)
+        return y
+
+    assert torch.equal(compiled(twice)(x), torch.full((2,), 3.0))
+    assert torch.equal(x, torch.ones(2))
+
+
+def test_an_optional_tensor_may_come_and_go_from_call_to_call(op_name):
+    @opforge.op(op_name())
+    def f(x: Tensor, there: bool) -> Tensor | None:
+        return x + 1 if there else None
+
+    assert f(X, False) is None
+    assert torch.equal(f(X, True), X + 1)
+    assert f(X, False) is None
+
+
+def test_a_returned_dataclass_is_rebuilt_without_running_init_again(returning):
+    made.clear()
+    op = returning(Normalised, lambda x: Normalised(x.sum(), True))
+    got = op(X)
+    assert len(made) == 1
+    assert got is not made[0]
+    assert same(got, made[0])
+
+
+def test_a_tuple_where_a_list_is_promised_is_a_list_for_the_caller(returning):
+    op = returning(list[Tensor], lambda x: (x + 1, x + 2))
+    assert same(op(X), [X + 1, X + 2])
+
+
+def test_a_list_where_a_tuple_is_promised_is_a_tuple_for_the_caller(returning):
+    assert same(returning(tuple[Tensor, ...], lambda x: [x + 1])(X), (X + 1,))
+    assert same(returning(tuple[Tensor, Tensor], lambda x: [x + 1, x + 2])(X), (X + 1, X + 2))
+
+
+def test_a_parameter_subclass_is_a_tensor(returning):
+    op = returning(Tensor, lambda x: torch.nn.Parameter(x.clone(), requires_grad=False))
+    assert torch.equal(op(X), X)
+
+
+def wrong(op, *args):
+    """The text of a WrongReturn, which names the op and where it stands."""
+    with pytest.raises(WrongReturn) as caught:
+        op(*args)
+    info = opforge.info(op)
+    text = str(caught.value)
+    assert text.startswith(f"{info.name} ({info.location}): the body returned")
+    assert "fix:" in text
+    assert isinstance(caught.value, TypeError)
+    return text
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [(None, "NoneType"), (3, "int"), ([X], "list"), ((X, X), "tuple"), ("t", "str")],
+    ids=["None", "int", "list", "tuple", "str"],
+)
+def test_something_other_than_a_tensor_is_refused(value, found, returning):
+    text = wrong(returning(Tensor, lambda x: value), X)
+    assert f"the body returned {found}, its annotation says Tensor" in text
+
+
+def test_something_other_than_an_optional_tensor_is_refused(returning):
+    assert "returned int" in wrong(returning(Optional[Tensor], lambda x: 3), X)
+
+
+def test_a_value_where_none_is_promised_is_refused(returning):
+    text = wrong(returning(None, lambda x: x + 1), X)
+    assert "the body returned a value, its annotation says None" in text
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_a_tuple_of_another_length_is_refused(count, returning):
+    op = returning(tuple[Tensor, Tensor], lambda x: tuple(x + i for i in range(count)))
+    text = wrong(op, X)
+    assert f"the body returned a tuple of {count}, its annotation says a tuple of 2" in text
+    assert "return 2 values" in text
+
+
+def test_one_tensor_where_a_tuple_is_promised_is_refused(returning):
+    op = returning(tuple[Tensor, Tensor], lambda x: torch.ones(2, 2))
+    assert "the body returned Tensor, its annotation says a tuple of 2" in wrong(op, X)
+
+
+def test_something_other_than_a_tensor_in_a_tuple_is_refused_by_its_place(returning):
+    op = returning(tuple[Tensor, Tensor], lambda x: (x + 1, None))
+    text = wrong(op, X)
+    assert "the body returned NoneType for return.1, its annotation says Tensor" in text
+
+
+@pytest.mark.parametrize("value", [None, 3, torch.ones(2, 2)], ids=["None", "int", "Tensor"])
+@pytest.mark.parametrize("annotation", [list[Tensor], tuple[Tensor, ...]], ids=str)
+def test_something_other_than_a_list_where_one_is_promised_is_refused(annotation, value, returning):
+    text = wrong(returning(annotation, lambda x: value), X)
+    assert f"returned {type(value).__name__}" in text.replace("returned a ", "returned ")
+
+
+def test_something_other_than_a_tensor_in_a_list_is_refused(returning):
+    text = wrong(returning(list[Tensor], lambda x: [x + 1, 3]), X)
+    assert "the body returned int for return" in text
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "found"),
+    [
+        (Pair, (X + 1, X + 2), "tuple"),
+        (Pair, X + 1, "Tensor"),
+        (Stats, None, "NoneType"),
+        (Stats, Pair(X + 1, X + 2), "Pair"),
+    ],
+    ids=["tuple", "Tensor", "None", "another class"],
+)
+def test_something_other_than_the_promised_class_is_refused(annotation, value, found, returning):
+    text = wrong(returning(annotation, lambda x: value), X)
+    assert f"the body returned a {found}, its annotation says {annotation.__name__}" in text
+    assert f"return {annotation.__name__}(...)" in text
+
+
+def test_a_wrong_class_inside_a_record_is_refused(returning):
+    text = wrong(returning(Stats, lambda x: Stats(x.mean(), 1, (x + 1, x + 2))), X)
+    assert "its annotation says Pair" in text
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [(int, 1.5), (int, "3"), (int, None), (float, "x"), (bool, 3), (int, torch.ones(3))],
+    ids=["float for int", "str for int", "None for int", "str for float", "int for bool", "Tensor"],
+)
+def test_something_other_than_the_promised_scalar_is_refused(annotation, value, returning):
+    text = wrong(returning(annotation, lambda x: value), X)
+    assert type(value).__name__ in text
+
+
+def test_a_wrong_return_is_refused_when_an_input_requires_grad_too(returning):
+    op = returning(Tensor, lambda x: None)
+    assert "its annotation says Tensor" in wrong(op, X.clone().requires_grad_())
+
+
+def test_a_wrong_return_of_an_op_with_a_backward_is_refused_too(returning):
+    op = returning(Tensor, lambda x: 3, backward=lambda ctx, grad: grad)
+    assert "its annotation says Tensor" in wrong(op, X)
+    assert "its annotation says Tensor" in wrong(op, X.clone().requires_grad_())
+
+
+def aliased(op, *args):
+    with pytest.raises(AliasedOutput) as caught:
+        op(*args)
+    info = opforge.info(op)
+    text = str(caught.value)
+    assert text.startswith(f"{info.name} ({info.location})")
+    assert "an output shares memory with an input or with another output" in text
+    assert "return a copy (x.clone())" in text
+    assert "mutates_args" in text
+    assert isinstance(caught.value, RuntimeError)
+    return text
+
+
+@pytest.mark.parametrize(
+    "body",
+    [lambda x: x, lambda x: x.view(2, 2), lambda x: x[1:], lambda x: x.detach(), lambda x: x.T],
+    ids=["itself", "view", "slice", "detach", "transpose"],
+)
+@pytest.mark.filterwarnings("ignore:The use of `x.T` on tensors of dimension")
+def test_an_output_that_is_an_input_is_refused_by_name(body, returning):
+    op = returning(Tensor, body)
+    assert "parameter 'x'" in aliased(op, X)
+    aliased(op, X.clone().requires_grad_())
+
+
+def test_the_second_of_two_inputs_is_named_when_it_is_returned(op_name):
+    @opforge.op(op_name())
+    def f(x: Tensor, y: Tensor) -> Tensor:
+        return y
+
+    assert "parameter 'y'" in aliased(f, X, X + 1)
+
+
+def test_a_second_output_that_is_an_input_is_refused_by_name(op_name):
+    @opforge.op(op_name())
+    def f(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return x + 1, y
+
+    assert "parameter 'y'" in aliased(f, X, X + 1)
+
+
+def test_a_tensor_of_a_record_that_is_returned_is_named_by_its_path(op_name):
+    @opforge.op(op_name())
+    def f(x: Tensor, pair: Pair) -> Tensor:
+        return pair.index
+
+    assert "parameter 'pair.index'" in aliased(f, X, Pair(X + 1, X + 2))
+
+
+def test_a_tensor_of_a_list_that_is_returned_is_refused(op_name):
+    @opforge.op(op_name())
+    def f(xs: list[Tensor]) -> Tensor:
+        return xs[1]
+
+    assert "parameter 'xs'" in aliased(f, [X, X + 1])
+
+
+def test_two_outputs_that_share_memory_are_refused(returning):
+    def same_twice(x):
+        out = x + 1
+        return out, out
+
+    def two_views(x):
+        out = x + 1
+        return out[:2], out[2:]
+
+    aliased(returning(tuple[Tensor, Tensor], same_twice), X)
+    aliased(returning(list[Tensor], two_views), X)
+    aliased(returning(Pair, lambda x: Pair(*same_twice(x))), X)
+
+
+def test_a_mutated_input_that_is_returned_is_refused(op_name):
+    @opforge.op(op_name(), mutates_args=["x"])
+    def f(x: Tensor) -> Tensor:
+        return x.add_(1)
+
+    aliased(f, X.clone())
+
+
+def test_an_aliased_output_is_refused_when_traced(returning, compiled):
+    op = returning(Tensor, lambda x: x.view(2, 2))
+    with pytest.raises(Exception, match="an output shares memory with an input"):
+        compiled(lambda x: op(x) + 1)(X)
+
+
+def test_an_aliased_output_of_an_op_with_a_backward_is_refused(returning):
+    op = returning(Tensor, lambda x: x, backward=lambda ctx, grad: grad)
+    aliased(op, X)
+    aliased(op, X.clone().requires_grad_())
+
+
+def test_outputs_may_share_memory_with_what_is_no_input(op_name):
+    kept = torch.ones(2)
+
+    @opforge.op(op_name())
+    def f(x: Tensor) -> Tensor:
+        return kept
+
+    assert torch.equal(f(X), kept)
+
+
+def test_an_empty_output_is_no_alias(returning):
+    assert returning(Tensor, lambda x: x.new_empty(0))(torch.empty(0)).numel() == 0
+
+
+def test_a_return_that_no_operator_has_is_refused_at_decoration(returning):
+    with pytest.raises(
+        UnsupportedReturn, match=r"an operator cannot return str(.|\n)*fix: return Tensor"
+    ):
+        returning(str, lambda x: "text")
