@@ -169,12 +169,6 @@ class Private:
 
 
 @dataclass(frozen=True)
-class Dtypes:
-    several: list[torch.dtype]
-    one: torch.dtype
-
-
-@dataclass(frozen=True)
 class Empty:
     pass
 
@@ -233,10 +227,7 @@ WITHOUT_TENSORS = [
     row(list[bool], [True, False], id="list[bool]"),
     row(list[str], [], ["a", "it's"], id="list[str]"),
     row(list[torch.types.Number], [1, 2.5, True], id="list[Number]"),
-    row(list[torch.dtype], [torch.int8], id="list[dtype]"),
     row(list[torch.device], [torch.device("cpu")], id="list[device]"),
-    row(list[torch.layout], [torch.strided], id="list[layout]"),
-    row(list[torch.memory_format], [torch.channels_last], id="list[memory_format]"),
     row(Sequence[int], [1, 2], id="Sequence[int]"),
     row(Optional[list[int]], [1], [], None, id="Optional[list[int]]"),
     row(Optional[Sequence[float]], [0.5], None, id="Optional[Sequence[float]]"),
@@ -285,7 +276,6 @@ WITHOUT_TENSORS = [
     row(Empty, Empty(), id="dataclass without fields"),
     row(Optional[Flat], Flat(1.0), None, id="Optional[dataclass]"),
     row(Optional[Deep], Deep(Inner(Flat(1.0)), Flat(2.0)), None, id="Optional[nested]"),
-    row(Dtypes, Dtypes([torch.int8], torch.bool), id="dataclass of dtypes"),
     row(Optional[Empty], Empty(), None, id="Optional[dataclass without fields]"),
     row(
         Everything,

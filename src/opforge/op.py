@@ -144,9 +144,17 @@ def _make(fn: types.FunctionType, name: str, location: str, options: Options) ->
         registry.make_room(name, fn, location)
         registration = register(definition)
         if options.sharding is not None:
-            register_sharding(registration.overload, options.sharding)
+            _register_sharding(registration, options.sharding)
         registry.add(_entry(registration, options))
     return registration.handle
+
+
+def _register_sharding(registration: Registration, rule: Callable[..., Any]) -> None:
+    try:
+        register_sharding(registration.overload, rule)
+    except BaseException:
+        registration.undo("refused")
+        raise
 
 
 def define(fn: types.FunctionType, name: str, location: str, options: Options) -> Definition:

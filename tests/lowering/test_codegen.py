@@ -75,9 +75,8 @@ class Op:
         self.flat = None
         self.result = "result"
         self.namespace = {
-            "_of_new": object.__new__,
+            "_of_object": object,
             "_of_new_tuple": tuple.__new__,
-            "_of_set": object.__setattr__,
             "_of_wrong_type": self.wrong_type,
             "_of_wrong_length": self.wrong_length,
             "_of_overload": None,

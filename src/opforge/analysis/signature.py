@@ -35,7 +35,6 @@ from ..model import (
     Record,
     Signature,
     fits_int64,
-    leaves_of,
 )
 from .annotations import (
     Scope,
@@ -62,6 +61,8 @@ _BASES: dict[Any, str] = {
     torch.layout: "Layout",
     torch.memory_format: "MemoryFormat",
 }
+# Enumerations of torch's own, which a schema carries only one by one.
+_SINGLE = {"ScalarType", "Layout", "MemoryFormat"}
 _RETURN_BASES = {"Tensor", "SymInt", "float", "bool", "Scalar"}
 _LISTS = (list, collections.abc.Sequence)
 _KINDS: dict[Any, str] = {
@@ -118,11 +119,7 @@ class _Reader:
         node = self._leaf(path, annotation) or self._record(path, annotation)
         if node is None:
             raise _unsupported(path, annotation)
-        if not optional:
-            return node
-        for leaf in leaves_of(node):
-            _refuse_absent_list(leaf, annotation)
-        return dataclasses.replace(node, optional=True)
+        return dataclasses.replace(node, optional=True) if optional else node
 
     def _leaf(self, path: str, annotation: Any) -> Leaf | None:
         if _hashable(annotation) and annotation in _BASES:
@@ -149,15 +146,20 @@ class _Reader:
                 fix="pass one list per field, or a tuple of fixed length such as "
                 f"tuple[{spell(inner)}, {spell(inner)}]",
             )
-        listed = dataclasses.replace(
+        if leaf.base in _SINGLE:
+            raise UnsupportedAnnotation(
+                f"{spell(annotation)}: torch turns the elements of such a list into ints",
+                parameter=path,
+                found=f"elements of type {spell(inner)}",
+                fix=f"use a tuple of fixed length, tuple[{spell(inner)}, {spell(inner)}], or their "
+                "names, list[str]",
+            )
+        return dataclasses.replace(
             leaf,
             container=container,
             element_optional=element_optional or leaf.optional,
             optional=False,
         )
-        if listed.element_optional:
-            _refuse_absent_list(listed, annotation)
-        return listed
 
     def _record(self, path: str, annotation: Any) -> Record | None:
         if typing.get_origin(annotation) is tuple and annotation is not typing.Tuple:  # noqa: UP006
@@ -316,16 +318,6 @@ def _enum(path: str, cls: type[enum.Enum]) -> Leaf:
     if all(isinstance(v, int) and not isinstance(v, bool) and fits_int64(v) for v in values):
         return Leaf(path, "int", codec=Codec(members, cls))
     return Leaf(path, "str", codec=Codec(members, cls, by="name"))
-
-
-def _refuse_absent_list(leaf: Leaf, annotation: Any) -> None:
-    if leaf.container and leaf.base in ("ScalarType", "Layout", "MemoryFormat"):
-        raise UnsupportedAnnotation(
-            f"{spell(annotation)}: torch turns a list of these into ints where None is possible",
-            parameter=leaf.path,
-            found=leaf.schema_type(),
-            fix="leave None out and use an empty list, or name each as a parameter of its own",
-        )
 
 
 def _as_device(node: Node, default: Any) -> Any:

@@ -38,9 +38,8 @@ class Generated:
         self.name = name
         self.lowered = lowered
         self.namespace: dict[str, Any] = {
-            "_of_new": object.__new__,
+            "_of_object": object,
             "_of_new_tuple": tuple.__new__,
-            "_of_set": object.__setattr__,
             "_of_grad_enabled": _compat.grad_enabled,
             "_of_any_requires_grad": _compat.any_requires_grad,
             "_of_aliases": _compat.any_aliases,
