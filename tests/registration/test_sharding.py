@@ -1,5 +1,6 @@
 """A sharding rule makes an op run on DTensors; a wrong one leaves nothing behind."""
 
+import os
 import subprocess
 import sys
 
@@ -41,7 +42,12 @@ print("sharded")
 
 def test_an_op_with_a_sharding_rule_runs_on_dtensors():
     run = subprocess.run(
-        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", SCRIPT],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert "sharded" in run.stdout, run.stderr
 
