@@ -14,7 +14,7 @@ import torch
 from .. import _compat
 from ..errors import GradientShape, OpforgeError
 from ..lowering.gradients import flatten_gradients, fold_needs
-from ..model import FlatArgument, Leaf
+from ..model import FlatArgument, Leaf, Lowered
 from .generated import Generated
 from .lists import Counts, expand, regroup
 
@@ -215,21 +215,10 @@ class ListRecorder(Recorder):
         )
 
 
-def make_recorder(
-    name: str,
-    location: str,
-    generated: Generated,
-    overload: Any,
-    *,
-    backward: Callable[..., Any],
-    setup_context: Callable[..., Any] | None,
-) -> Recorder:
-    lowered = generated.lowered
-    lists = any(a.is_tensor_list for a in lowered.arguments) or any(
-        leaf.container for leaf in lowered.returns
-    )
-    kind = ListRecorder if lists else Recorder
-    return kind(name, location, generated, overload, backward=backward, setup_context=setup_context)
+def recorder_for(lowered: Lowered) -> type[Recorder]:
+    takes_lists = any(a.is_tensor_list for a in lowered.arguments)
+    returns_lists = any(leaf.container for leaf in lowered.returns)
+    return ListRecorder if takes_lists or returns_lists else Recorder
 
 
 def make_function(

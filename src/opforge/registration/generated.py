@@ -194,7 +194,7 @@ def kernel_writer(*, guarded: bool, verified: bool, views: bool) -> Writer:
         call = f"_of_fn({emit_arguments(source, lowered)})"
         if lowered.signature.returns is None:
             source.add(f"if {call} is not None:")
-            source.add("    _of_wrong_return()")
+            source.add("    _of_not_none()")
             source.add("return None")
         else:
             source.add(f"_of_out = {call}")
@@ -268,7 +268,7 @@ def _emit_checks(source: Source, lowered: Lowered, *, verified: bool, views: boo
         # The common case by itself: one tensor, each test an attribute read.
         _emit_flat_out(source, lowered)
         source.add("if _of_type(_of_out) is not _of_Tensor:")
-        source.add("    _of_check_return(_of_out)")
+        source.add("    _of_check_one(_of_out)")
         _emit_alias_check(source, lowered, views=views)
         present = "_of_out is not None and " if returns[0].optional else ""
         source.add(f"if {present}_of_out.requires_grad:")
@@ -276,7 +276,7 @@ def _emit_checks(source: Source, lowered: Lowered, *, verified: bool, views: boo
     else:
         _emit_flat_out(source, lowered)
         _emit_alias_check(source, lowered, views=views)
-        source.add("_of_out = _of_check_outputs(_of_out)")
+        source.add("_of_out = _of_check_several(_of_out)")
     if verified and tensors:
         source.add("if _of_pending:")
         source.add(f"    _of_verify({_outputs(lowered)}, {pass_on(lowered.arguments)})")

@@ -10,16 +10,17 @@ from typing import Any
 import torch
 
 from .. import _compat
-from ..errors import AliasedOutput, BadSchema, DuplicateOp, UnregisteredOp, WrongReturn
+from ..errors import BadSchema, DuplicateOp, UnregisteredOp
 from ..lowering.codegen import emit_wrapper
-from ..model import Leaf, Lowered
+from ..model import Lowered
 from .autocast import make_autocast_kernel
-from .autograd import make_recorder
+from .autograd import recorder_for
 from .dispatch import PlainKeysets
 from .fake import FakeRule
 from .generated import Generated, kernel_writer, write_autograd, write_inplace
+from .outputs import OutputChecks
 from .pytree import register_records
-from .unrecorded import Unrecorded, make_refuse_tangents, make_unrecord
+from .unrecorded import Unrecorded, make_refuse_tangents
 from .vmap import make_vmap_kernel
 
 
@@ -91,54 +92,17 @@ def register(definition: Definition) -> Registration:
 
 
 def _install(definition: Definition, generated: Generated, library: Any, overload: Any) -> None:
-    name, location, lowered = definition.name, definition.location, definition.lowered
-    op = name.partition("::")[2]
-    names = generated.namespace
-    guarded, verified = definition.backward is None, definition.fake.verifiable
-    write_kernel = kernel_writer(guarded=guarded, verified=verified, views=definition.views)
-    kernel = generated.later("_of_kernel", write_kernel)
-    names.update(
-        _of_fn=definition.fn,
-        _of_Tensor=torch.Tensor,
-        _of_unrecord=make_unrecord(name, location),
-        _of_refuse_tangents=make_refuse_tangents(name, location),
-        _of_aliased=_aliased(definition),
-        _of_wrong_return=_wrong_return(definition),
-        _of_check_return=_check_return(definition),
-        _of_check_outputs=_check_outputs(definition, names),
-        _of_pending=definition.fake.pending,
-        _of_verify=definition.fake.verify,
-        _of_redispatch=overload.redispatch,
-        _of_listed=f"{name.replace('::', '/')}/CompositeExplicitAutograd",
-        _of_after_autograd=_compat.after_autograd,
-        _of_after_inplace=_compat.after_inplace_or_view,
-    )
-    library.impl(op, kernel, "CompositeExplicitAutograd")
+    op = definition.name.partition("::")[2]
+    _install_kernel(definition, generated, library, overload)
     if definition.backward is not None:
-        names["_of_plain"] = PlainKeysets(name, _compat.after_autograd)
-        names["_of_record"] = make_recorder(
-            name,
-            location,
-            generated,
-            overload,
-            backward=definition.backward,
-            setup_context=definition.setup_context,
-        )
-        library.impl(
-            op, generated.later("_of_autograd", write_autograd), "Autograd", with_keyset=True
-        )
-    if lowered.mutated:
-        names["_of_plain"] = PlainKeysets(name, _compat.after_inplace_or_view)
-        library.impl(
-            op, generated.later("_of_inplace", write_inplace), "ADInplaceOrView", with_keyset=True
-        )
-    if definition.backward is None and lowered.tensors:
-        unrecorded = Unrecorded(name, location, lowered)
-        names["_of_unrecorded"] = unrecorded.eager(kernel)
-        library.impl(op, torch.library.fallthrough_kernel, "Autograd")
-        _compat.register_functional_rule(library, op, unrecorded.traced)
-        _compat.around_functorch(library, name, unrecorded.transformed)
-    _install_fake(definition, generated, library)
+        _install_backward(definition, generated, library, overload)
+    elif definition.lowered.tensors:
+        _install_no_backward(definition, generated, library)
+    if definition.lowered.mutated:
+        below = _compat.after_inplace_or_view
+        generated.namespace["_of_plain"] = PlainKeysets(definition.name, below)
+        inplace = generated.later("_of_inplace", write_inplace)
+        library.impl(op, inplace, "ADInplaceOrView", with_keyset=True)
     if definition.vmap is not None:
         batched = make_vmap_kernel(generated, overload, definition.vmap)
         library.impl(op, batched, "FuncTorchBatched", with_keyset=True)
@@ -149,32 +113,90 @@ def _install(definition: Definition, generated: Generated, library: Any, overloa
         library.impl(op, cast, key)
 
 
-def _install_fake(definition: Definition, generated: Generated, library: Any) -> None:
-    fake = definition.fake
-    if definition.fake.given is not None:
-        fake.call = functools.partial(_late, generated, definition.fake.given)
+def _install_kernel(
+    definition: Definition, generated: Generated, library: Any, overload: Any
+) -> None:
+    """The body, behind its checks, and the fake."""
+    name, location, fake = definition.name, definition.location, definition.fake
+    checks = OutputChecks(name, location, definition.lowered)
+    generated.namespace.update(
+        _of_fn=definition.fn,
+        _of_Tensor=torch.Tensor,
+        _of_not_none=checks.not_none,
+        _of_check_one=checks.one,
+        _of_check_several=checks.several,
+        _of_unrecord=checks.unrecord,
+        _of_aliased=checks.aliased,
+        _of_refuse_tangents=make_refuse_tangents(name, location),
+        _of_pending=fake.pending,
+        _of_verify=fake.verify,
+        _of_redispatch=overload.redispatch,
+        _of_listed=f"{name.replace('::', '/')}/CompositeExplicitAutograd",
+        _of_after_autograd=_compat.after_autograd,
+        _of_after_inplace=_compat.after_inplace_or_view,
+    )
+    write_kernel = kernel_writer(
+        guarded=definition.backward is None, verified=fake.verifiable, views=definition.views
+    )
+    kernel = generated.later("_of_kernel", write_kernel)
+    library.impl(name.partition("::")[2], kernel, "CompositeExplicitAutograd")
+    if fake.given is not None:
+        fake.call = functools.partial(_on_original_arguments, generated, fake.given)
     else:
-        fake.call = _body_on_fakes(definition, generated)
-    _compat.register_fake(library, definition.name, fake, definition.location)
+        fake.call = _body_on_fakes(definition, generated, checks)
+    _compat.register_fake(library, name, fake, location)
 
 
-def _late(generated: Generated, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _install_backward(
+    definition: Definition, generated: Generated, library: Any, overload: Any
+) -> None:
+    assert definition.backward is not None
+    generated.namespace.update(
+        _of_plain=PlainKeysets(definition.name, _compat.after_autograd),
+        _of_record=recorder_for(definition.lowered)(
+            definition.name,
+            definition.location,
+            generated,
+            overload,
+            backward=definition.backward,
+            setup_context=definition.setup_context,
+        ),
+    )
+    kernel = generated.later("_of_autograd", write_autograd)
+    library.impl(definition.name.partition("::")[2], kernel, "Autograd", with_keyset=True)
+
+
+def _install_no_backward(definition: Definition, generated: Generated, library: Any) -> None:
+    op = definition.name.partition("::")[2]
+    unrecorded = Unrecorded(definition.name, definition.location, definition.lowered)
+    names = generated.namespace
+    names["_of_unrecorded"] = unrecorded.eager(names["_of_kernel"])
+    library.impl(op, torch.library.fallthrough_kernel, "Autograd")
+    _compat.register_functional_rule(library, op, unrecorded.traced)
+    _compat.around_functorch(library, definition.name, unrecorded.transformed)
+
+
+def _on_original_arguments(
+    generated: Generated, fn: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
     return generated.bind(fn)(*args, **kwargs)
 
 
-def _body_on_fakes(definition: Definition, generated: Generated) -> Callable[..., Any]:
-    aliased = _aliased(definition)
-    single = len(definition.lowered.returns) == 1
-    names = [a.name for a in definition.lowered.arguments]
+def _body_on_fakes(
+    definition: Definition, generated: Generated, checks: OutputChecks
+) -> Callable[..., Any]:
+    lowered = definition.lowered
+    single = len(lowered.returns) == 1
+    names = [a.name for a in lowered.arguments]
 
     def on_fakes(*args: Any, **kwargs: Any) -> Any:
         out = generated.bind(definition.fn)(*args, **kwargs)
         outputs = (out,) if single else out
         if outputs and not definition.views:
             given = {**dict(zip(names, args, strict=False)), **kwargs}
-            inputs = tuple(given.get(a.name) for a in definition.lowered.tensors)
+            inputs = tuple(given.get(a.name) for a in lowered.tensors)
             if _compat.any_aliases(inputs, {}, outputs):
-                aliased(inputs, outputs)
+                checks.aliased(inputs, outputs)
         return out
 
     return on_fakes
@@ -212,96 +234,3 @@ def _not_defined(name: str, schema: str, error: RuntimeError) -> Exception:
         found=f"{schema}: {lines[0]}",
         fix="rename parameters that are words of the schema language, or correct schema=",
     )
-
-
-def _aliased(definition: Definition) -> Callable[[Any, Any], None]:
-    def aliased(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> None:
-        names = [a.path for a in definition.lowered.tensors]
-        among_outputs = _compat.any_aliases((), {}, outputs)
-        guilty = [
-            name
-            for name, value in zip(names, inputs, strict=True)
-            if not among_outputs and _compat.any_aliases((value,), {}, outputs)
-        ]
-        raise AliasedOutput(
-            "an output shares memory with an input or with another output",
-            parameter=guilty[0] if guilty else None,
-            fix="return a copy (x.clone()); to change an input in place, name it in mutates_args "
-            "and do not return it",
-            op=definition.name,
-            location=definition.location,
-        )
-
-    return aliased
-
-
-def _wrong_return(definition: Definition) -> Callable[[], None]:
-    def wrong_return() -> None:
-        raise WrongReturn(
-            "the body returned a value, its annotation says None",
-            fix="annotate what it returns, or return nothing",
-            op=definition.name,
-            location=definition.location,
-        )
-
-    return wrong_return
-
-
-def _check_return(definition: Definition) -> Callable[[Any], None]:
-    leaf = definition.lowered.returns[0] if definition.lowered.returns else None
-
-    def check_return(value: Any) -> None:
-        if isinstance(value, torch.Tensor) or (
-            value is None and leaf is not None and leaf.optional
-        ):
-            return
-        raise WrongReturn(
-            f"the body returned {type(value).__name__}, its annotation says Tensor",
-            fix="return a tensor, or annotate Optional[Tensor]",
-            op=definition.name,
-            location=definition.location,
-        )
-
-    return check_return
-
-
-def _check_outputs(definition: Definition, names: dict[str, Any]) -> Callable[[Any], Any]:
-    returns = definition.lowered.returns
-
-    def check_outputs(out: Any) -> Any:
-        outputs = out if len(returns) != 1 else (out,)
-        recorded = False
-        for leaf, value in zip(returns, outputs, strict=True):
-            items = value if leaf.container else (value,)
-            for item in items:
-                if isinstance(item, torch.Tensor):
-                    recorded = recorded or item.requires_grad
-                if not _is_what_it_says(leaf, item):
-                    raise WrongReturn(
-                        f"the body returned {type(item).__name__} for {leaf.path}, "
-                        f"its annotation says {leaf.schema_type()}",
-                        fix="return what the annotation says",
-                        op=definition.name,
-                        location=definition.location,
-                    )
-        return names["_of_unrecord"](out) if recorded else out
-
-    return check_outputs
-
-
-def _is_what_it_says(leaf: Leaf, item: Any) -> bool:
-    if item is None:
-        return leaf.optional or leaf.element_optional
-    if isinstance(item, bool):
-        return leaf.base in ("bool", "Scalar")
-    return isinstance(item, _RETURNED.get(leaf.base, object))
-
-
-_RETURNED: dict[str, Any] = {
-    "Tensor": torch.Tensor,
-    "SymInt": (int, torch.SymInt),
-    "int": int,
-    "float": (int, float, torch.SymFloat, torch.SymInt),
-    "bool": (bool, torch.SymBool),
-    "Scalar": (int, float, complex, torch.SymInt, torch.SymFloat, torch.SymBool),
-}

@@ -11,7 +11,6 @@ Their Autograd key is a fallthrough, so a call whose inputs require no grad pays
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,7 +18,7 @@ import torch
 from torch.autograd import forward_ad
 
 from .. import _compat
-from ..errors import ForwardMode, MissingBackward, MutatedLeaf, OpforgeWarning
+from ..errors import ForwardMode, MissingBackward, MutatedLeaf
 from ..model import Lowered
 from .autograd import at_one_level, make_function, shapes_of
 from .lists import Counts, expand, regroup, tensors_in
@@ -202,24 +201,3 @@ def make_refuse_tangents(name: str, location: str) -> Callable[..., None]:
                 )
 
     return refuse_tangents
-
-
-def make_unrecord(name: str, location: str) -> Callable[[Any], Any]:
-    """Detach an output that autograd recorded because the body reads a captured tensor."""
-    warned: list[bool] = []
-
-    def unrecord(value: Any) -> Any:
-        if not warned:
-            warned.append(True)
-            warnings.warn(
-                f"{name} ({location}): the body reads a tensor that requires grad and is no "
-                "parameter; no gradient reaches it. Pass it as a parameter and give a backward.",
-                OpforgeWarning,
-                stacklevel=3,
-            )
-        if isinstance(value, (list, tuple)):
-            return type(value)(unrecord(v) for v in value)
-        recorded = isinstance(value, torch.Tensor) and value.requires_grad
-        return value.detach() if recorded else value
-
-    return unrecord
