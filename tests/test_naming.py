@@ -238,10 +238,26 @@ async def coroutine(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
-@pytest.mark.parametrize("thing", [Callable(), Callable, coroutine, 3, torch.add])
+@pytest.mark.parametrize("thing", [Callable(), Callable, 3, torch.add])
 def test_what_is_no_plain_function_is_refused(thing, op_name):
     with pytest.raises(NotAFunction, match="takes a plain Python function, got"):
         opforge.op(op_name())(thing)
+
+
+def test_an_async_function_is_refused(op_name):
+    with pytest.raises(NotAFunction, match="coroutine is async"):
+        opforge.op(op_name())(coroutine)
+
+
+def test_a_call_takes_the_name_as_an_option(op_name):
+    name = op_name()
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    assert opforge.info(opforge.op(f, name=name)).name == name
+    with pytest.raises(TypeError, match="was given two names"):
+        opforge.op(name, name=name)
 
 
 def test_a_generator_is_refused(op_name):

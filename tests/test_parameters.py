@@ -1099,3 +1099,16 @@ def test_a_fake_whose_signature_does_not_match_is_refused(fake, said, op_name):
     assert "the fake's signature does not match the op's" in text
     assert said in text
     assert "fix: fake(x, flat)" in text
+
+
+@pytest.mark.parametrize("options", [{}, {"backward": lambda ctx, grad: grad}])
+def test_none_for_a_tensor_is_refused_by_name(options, op_name):
+    name = op_name()
+
+    @opforge.op(name, **options)
+    def op(x: Tensor) -> Tensor:
+        return x + 1
+
+    with pytest.raises(WrongArgument, match="parameter 'x': expected a Tensor, got None") as caught:
+        op(None)
+    assert name in str(caught.value)

@@ -457,3 +457,11 @@ def test_one_mode_none_function_under_two_names_is_not_forgotten_silently(op_nam
     finally:
         opforge.unregister(f)
     assert not opforge.is_op(f)
+
+
+def test_whatever_is_asked_is_op_answers():
+    class Eager:
+        def __getattr__(self, name):
+            raise RuntimeError(name)
+
+    assert not any(opforge.is_op(thing) for thing in (torch.ops, Eager(), Eager, None, 3, torch))

@@ -144,3 +144,16 @@ def test_a_file_that_fails_to_load_leaves_no_module_behind(tmp_path):
     with pytest.raises(ZeroDivisionError):
         resolve(str(path))
     assert "targets_failing" not in sys.modules
+
+
+def test_an_operators_name_is_told_apart_from_a_module():
+    with pytest.raises(TargetNotFound, match="does not say where it is defined") as caught:
+        resolve("mylib::silu")
+    assert "file.py:silu" in str(caught.value)
+
+
+def test_a_file_that_is_no_python_is_said_to_be_none(tmp_path):
+    page = tmp_path / "README.md"
+    page.write_text("# readme")
+    with pytest.raises(TargetNotFound, match="is no Python file"):
+        resolve(f"{page}:silu")

@@ -190,6 +190,14 @@ def backend_of(keyset: Any) -> str | None:
     return backend
 
 
+def is_fake_leak(error: BaseException) -> bool:
+    """Whether a fake tensor of another trace turned up: a body keeps tensors between calls."""
+    return isinstance(error, AssertionError) and any(
+        phrase in str(error)
+        for phrase in ("Mixing fake modes", "Please convert all Tensors to FakeTensors first")
+    )
+
+
 def is_fake_refusal(error: BaseException) -> bool:
     """Whether FakeTensor itself said no: a data pointer, numpy, or a data-dependent value."""
     from torch._subclasses import fake_tensor
@@ -236,17 +244,20 @@ class FakeTrial:
     @contextlib.contextmanager
     def strict(self) -> Iterator[None]:
         """Make reading a data pointer an error: outside torch.compile torch only warns."""
-        before = [m._allow_unsafe_data_ptr_access for m in self._modes]
+        before = [(m._allow_unsafe_data_ptr_access, m.allow_non_fake_inputs) for m in self._modes]
         for tensor in self._tensors:
             if hasattr(tensor, "fake_mode"):
                 torch._C._set_throw_on_mutable_data_ptr(tensor)
         for mode in self._modes:
             mode._allow_unsafe_data_ptr_access = False
+            # A body may read a tensor of its module.
+            mode.allow_non_fake_inputs = True
         try:
             yield
         finally:
-            for mode, allowed in zip(self._modes, before, strict=True):
-                mode._allow_unsafe_data_ptr_access = allowed
+            for mode, (pointers, real) in zip(self._modes, before, strict=True):
+                mode._allow_unsafe_data_ptr_access = pointers
+                mode.allow_non_fake_inputs = real
 
     def forget_symbols(self, outputs: Any) -> None:
         """Drop the unbacked symbols that the body made and its outputs do not have.

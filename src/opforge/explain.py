@@ -33,7 +33,7 @@ def render(explanation: Explanation) -> str:
         ("mode", f"{info.mode}: {info.reason}"),
         ("fake", explanation.fake),
         ("backward", explanation.backward or "none: going backward through the op raises"),
-        ("vmap", explanation.vmap or "none: torch's own fallback"),
+        ("vmap", explanation.vmap or _without_vmap(lowered)),
     ]
     if explanation.autocast:
         rows.append(("autocast", explanation.autocast))
@@ -50,6 +50,15 @@ def render(explanation: Explanation) -> str:
     lines.append("  parameters")
     lines += [f"    {line}" for p in lowered.signature.parameters for line in _parameter(p)]
     return "\n".join(lines)
+
+
+def _without_vmap(lowered: Lowered) -> str:
+    lists = any(a.is_tensor_list for a in lowered.arguments) or any(
+        leaf.container for leaf in lowered.returns
+    )
+    if lists or lowered.mutated:
+        return "none, and torch has no fallback for lists or mutation; vmap='sequential' gives one"
+    return "none: torch's own fallback calls the op per slice"
 
 
 def _parameter(parameter: Parameter) -> list[str]:

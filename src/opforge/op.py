@@ -17,9 +17,10 @@ from .errors import BadOption, BadSchema, NotAFunction, OpforgeError
 from .explain import Explanation, render
 from .lowering.given import lower_given
 from .lowering.plan import lower, mutated_names
-from .model import KernelRef, Lowered, OpInfo
+from .model import MISSING, KernelRef, Lowered, OpInfo
 from .naming import check_name, default_name
 from .registration.autocast import read_autocast
+from .registration.autograd import check_callbacks
 from .registration.fake import FakeRule, check_fake_signature
 from .registration.register import Definition, Registration, register
 from .registration.sharding import register_sharding
@@ -57,12 +58,13 @@ class Options:
 
 
 @overload
-def op(name: Callable[P, R], /) -> Callable[P, R]: ...
+def op(target: Callable[P, R], /) -> Callable[P, R]: ...
 @overload
 def op(
-    name: Callable[P, R],
+    target: Callable[P, R],
     /,
     *,
+    name: str | None = ...,
     mutates_args: str | Iterable[str] = ...,
     fake: Fake = ...,
     backward: Callable[..., Any] | None = ...,
@@ -79,8 +81,10 @@ def op(
 ) -> Callable[P, R]: ...
 @overload
 def op(
-    name: str | None = None,
+    target: str | None = None,
+    /,
     *,
+    name: str | None = ...,
     mutates_args: str | Iterable[str] = ...,
     fake: Fake = ...,
     backward: Callable[..., Any] | None = ...,
@@ -95,23 +99,25 @@ def op(
     subgraph_boundary: bool = ...,
     tags: torch.Tag | Sequence[torch.Tag] = ...,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
-def op(name: Any = None, **options: Any) -> Any:
+def op(target: Any = None, /, *, name: str | None = None, **options: Any) -> Any:
     """Turn a function into a PyTorch operator.
 
         @opforge.op("mylib::scale", mutates_args=())
         def scale(x: torch.Tensor, factor: float = 2.0) -> torch.Tensor:
             return x * factor
 
-    Usable bare (`@opforge.op`), with options, or as a call: `opforge.op(fn, ...)`. `name` is
-    "ns::op"; without it the namespace is the module's file name and the op the function's.
+    Usable bare (`@opforge.op`), with options, or as a call: `opforge.op(fn, name="ns::op")`.
+    Without a name the namespace is the module's file name and the op the function's.
     """
     unknown = [o for o in options if o not in _PUBLIC]
     if unknown:
         raise TypeError(f"opforge.op has no option {unknown[0]!r}; it has {', '.join(_PUBLIC)}")
-    if name is None or isinstance(name, str):
-        chosen = Options(name=name, **options)
-        return lambda fn: make_op(fn, chosen)
-    return make_op(name, Options(**options))
+    if target is not None and not isinstance(target, str):
+        return make_op(target, Options(name=name, **options))
+    if target is not None and name is not None:
+        raise TypeError(f"opforge.op was given two names, {target!r} and {name!r}")
+    chosen = Options(name=target or name, **options)
+    return lambda fn: make_op(fn, chosen)
 
 
 _PUBLIC = tuple(
@@ -140,12 +146,13 @@ def _make(fn: types.FunctionType, name: str, location: str, options: Options) ->
         _add_plain(fn, name, location, options)
         return fn
     definition = define(fn, name, location, options)
+    kernels = _kernel_refs(options.kernels, location)
     with registry.lock:
         registry.make_room(name, fn, location)
         registration = register(definition)
         if options.sharding is not None:
             _register_sharding(registration, options.sharding)
-        registry.add(_entry(registration, options))
+        registry.add(_entry(registration, options, kernels))
     return registration.handle
 
 
@@ -159,15 +166,8 @@ def _register_sharding(registration: Registration, rule: Callable[..., Any]) -> 
 
 def define(fn: types.FunctionType, name: str, location: str, options: Options) -> Definition:
     """Everything about the op that can be known before torch hears of it."""
-    if options.setup_context is not None and options.backward is None:
-        raise BadOption("setup_context was given without a backward", fix="give backward=, too")
     lowered, views = _lower(fn, options)
-    if options.backward is not None and lowered.mutated:
-        raise BadOption(
-            "an op that mutates its inputs cannot have a backward",
-            parameter=lowered.mutated[0].path,
-            fix="make a functional op (return new tensors) and give that one the backward",
-        )
+    check_callbacks(lowered, options.backward, options.setup_context)
     if options.vmap is not None:
         check_vmap(options.vmap)
     autocast = read_autocast(options.autocast)
@@ -178,7 +178,7 @@ def define(fn: types.FunctionType, name: str, location: str, options: Options) -
             fix="leave autocast out, and cast in the body",
         )
     given, listed = _read_fake(fn, options)
-    tags = (options.tags,) if isinstance(options.tags, torch.Tag) else tuple(options.tags)
+    tags = _read_tags(options.tags)
     return Definition(
         name=name,
         location=location,
@@ -203,9 +203,13 @@ def location_of(fn: Any) -> str:
 
 
 def _as_function(fn: Any) -> types.FunctionType:
-    if isinstance(fn, types.FunctionType) and not inspect.iscoroutinefunction(fn):
+    if isinstance(fn, types.FunctionType):
         if inspect.isgeneratorfunction(fn):
             raise NotAFunction(f"{fn.__qualname__} is a generator", fix="return a list of tensors")
+        if inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):
+            raise NotAFunction(
+                f"{fn.__qualname__} is async", fix="an operator runs to its end: def"
+            )
         return fn
     raise NotAFunction(
         f"@opforge.op takes a plain Python function, got {type(fn).__name__}",
@@ -217,6 +221,11 @@ def _as_function(fn: Any) -> types.FunctionType:
 def _lower(fn: types.FunctionType, options: Options) -> tuple[Lowered, bool]:
     if options.schema is None:
         return lower(read_signature(fn, user_scope(fn)), options.mutates_args), False
+    if not options.schema.lstrip().startswith("("):
+        raise BadSchema(
+            f"schema={options.schema!r} must start with its arguments",
+            fix='the form is "(Tensor x, float eps=1e-5) -> Tensor"; the name is given apart',
+        )
     try:
         parsed = _compat.parse_schema(f"op{options.schema}")
     except RuntimeError as error:
@@ -233,6 +242,7 @@ def _lower(fn: types.FunctionType, options: Options) -> tuple[Lowered, bool]:
         _compat.parsed_defaults(parsed),
         [r for r, _ in returns],
     )
+    _compare_defaults(fn, lowered)
     if options.mutates_args:
         said = mutated_names(lowered.signature, lowered.arguments, options.mutates_args)
         written = {a.name for a in lowered.mutated}
@@ -243,6 +253,29 @@ def _lower(fn: types.FunctionType, options: Options) -> tuple[Lowered, bool]:
                 fix="make them agree, or leave mutates_args out",
             )
     return lowered, any(alias for _, alias in returns)
+
+
+def _compare_defaults(fn: types.FunctionType, lowered: Lowered) -> None:
+    """A call that leaves an argument out gets the schema's default, not the function's."""
+    for name, parameter in inspect.signature(fn).parameters.items():
+        written = next(p.default for p in lowered.signature.parameters if p.name == name)
+        own = MISSING if parameter.default is parameter.empty else parameter.default
+        if own is not MISSING and (written is MISSING or written != own):
+            raise BadSchema(
+                "schema= and the function disagree on a default",
+                parameter=name,
+                found=f"schema: {written!r}; function: {own!r}",
+                fix="make them agree",
+            )
+
+
+def _read_tags(tags: Any) -> tuple[torch.Tag, ...]:
+    listed = (tags,) if isinstance(tags, torch.Tag) else tags
+    if isinstance(listed, (list, tuple)) and all(isinstance(t, torch.Tag) for t in listed):
+        return tuple(listed)
+    raise BadOption(
+        f"tags={tags!r} are no torch tags", fix="tags=[torch.Tag.needs_fixed_stride_order]"
+    )
 
 
 def _read_fake(fn: Any, options: Options) -> tuple[Callable[..., Any] | None, Sequence[str] | None]:
@@ -257,9 +290,8 @@ def _read_fake(fn: Any, options: Options) -> tuple[Callable[..., Any] | None, Se
     return fake, None  # type: ignore[return-value]
 
 
-def _entry(registration: Registration, options: Options) -> Entry:
+def _entry(registration: Registration, options: Options, kernels: tuple[KernelRef, ...]) -> Entry:
     definition = registration.definition
-    kernels = _kernel_refs(options.kernels, definition.location)
 
     def describe() -> OpInfo:
         return OpInfo(
@@ -322,6 +354,8 @@ def _add_plain(fn: types.FunctionType, name: str, location: str, options: Option
 
 
 def _kernel_refs(kernels: Sequence[Any], location: str) -> tuple[KernelRef, ...]:
+    if not isinstance(kernels, (list, tuple)):
+        raise BadOption(f"kernels={kernels!r} is no list", fix="kernels=[my_kernel]")
     return tuple(
         KernelRef(getattr(k, "__name__", type(k).__name__), k, location, "kernels=")
         for k in kernels

@@ -76,7 +76,9 @@ class Registry:
         plain = self._plain.get(id(op))
         if plain is not None:
             return plain
-        overload = _compat.overload_of(op) or getattr(op, "_magi_torch_registered_op", None)
+        overload = _compat.overload_of(op)
+        if overload is None and isinstance(op, types.FunctionType):
+            overload = vars(op).get("_magi_torch_registered_op")
         if overload is None:
             return None
         entry = self._by_name.get(_compat.qualified_name(overload))

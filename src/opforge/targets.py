@@ -30,6 +30,12 @@ def resolve(target: str) -> list[Any]:
 
 
 def _split(target: str) -> tuple[str, str]:
+    if "::" in target:
+        raise TargetNotFound(
+            f"{target!r} is an operator's name, which does not say where it is defined",
+            fix=f"write module:{target.partition('::')[2]} or path/to/file.py:"
+            f"{target.partition('::')[2]}",
+        )
     place, colon, name = target.rpartition(":")
     if not colon:
         place, name = target, ""
@@ -42,7 +48,7 @@ def _split(target: str) -> tuple[str, str]:
 
 
 def _is_path(place: str) -> bool:
-    return place.endswith(".py") or "/" in place or "\\" in place
+    return place.endswith(".py") or "/" in place or "\\" in place or Path(place).is_file()
 
 
 def _named(module: ModuleType, place: str, name: str) -> Any:
@@ -104,6 +110,8 @@ def _siblings(name: str) -> list[str]:
 
 def _load_file(path: Path) -> ModuleType:
     path = path.absolute()
+    if path.is_file() and path.suffix != ".py":
+        raise TargetNotFound(f"{path} is no Python file", fix="give the path of a .py file")
     if not path.is_file():
         near = sorted(p.name for p in path.parent.glob("*.py"))
         raise TargetNotFound(

@@ -533,3 +533,54 @@ def test_backward_in_another_thread_works(cube):
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         pool.submit(y.backward).result()
     assert x.grad.tolist() == [3.0, 3.0]
+
+
+def test_a_saved_output_has_its_history_at_every_level(op_name):
+    @opforge.op(
+        op_name(),
+        backward=lambda ctx, grad: grad * ctx.saved_tensors[0],
+        setup_context=lambda ctx, inputs, output: ctx.save_for_backward(output),
+    )
+    def exp(x: Tensor) -> Tensor:
+        return x.exp()
+
+    one = torch.tensor(1.0)
+    torch.testing.assert_close(torch.func.grad(torch.func.grad(exp))(one), one.exp())
+    x = torch.ones(2)
+    ours = torch.func.jacrev(torch.func.jacrev(exp))(x)
+    torch.testing.assert_close(ours, torch.func.jacrev(torch.func.jacrev(torch.exp))(x))
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"backward": 1}, "backward=1 is not callable"),
+        ({"backward": lambda ctx: None}, "cannot be called as backward(ctx, grad)"),
+        (
+            {"backward": lambda ctx, grad: grad, "setup_context": 2},
+            "setup_context=2 is not callable",
+        ),
+        (
+            {"backward": lambda ctx, grad: grad, "setup_context": lambda ctx, inputs: None},
+            "cannot be called as setup_context(ctx, inputs, output)",
+        ),
+        (
+            {"backward": lambda ctx, grad: grad, "setup_context": lambda ctx, output, inputs: None},
+            "in another order than it is called with",
+        ),
+        ({"tags": "x"}, "are no torch tags"),
+        ({"mutates_args": True}, "is no list of parameter names"),
+        ({"kernels": 3}, "is no list"),
+    ],
+)
+def test_an_option_that_would_fail_later_is_refused_at_decoration(options, text, op_name):
+    name = op_name()
+
+    def op(x: Tensor) -> Tensor:
+        return x + 1
+
+    with pytest.raises(opforge.OpforgeError) as caught:
+        opforge.op(name, **options)(op)
+    assert text in str(caught.value)
+    assert name in str(caught.value)
+    opforge.op(name)(op)

@@ -557,3 +557,43 @@ def test_meta_tensors_use_the_fake(op_name):
     out = op(torch.empty(2, device="meta"))
     assert out.device.type == "meta"
     assert out.shape == (4,)
+
+
+def test_an_assumption_is_verified_for_every_kind_of_input(op_name):
+    """float64 in gives float32 out, and compiled code would read garbage."""
+
+    @opforge.op(op_name())
+    def single(x: Tensor) -> Tensor:
+        return torch.from_numpy(x.numpy().astype("float32") * 2)
+
+    compiled = torch.compile(lambda x: single(x) + 1, backend="aot_eager", fullgraph=True)
+    compiled(torch.ones(2))
+    with pytest.raises(FakeMismatch, match=r"dtype torch\.float32, expected torch\.float64"):
+        compiled(torch.ones(2, dtype=torch.float64))
+    compiled(torch.ones(2))
+
+
+def test_a_body_may_read_a_tensor_of_its_module_while_tracing(op_name):
+    table = torch.arange(3.0)
+
+    @opforge.op(op_name())
+    def shifted(x: Tensor) -> Tensor:
+        return x + table
+
+    x = torch.ones(2, 3)
+    compiled = torch.compile(shifted, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x), x + table)
+    assert source(shifted) == "body"
+
+
+def test_a_body_that_keeps_a_tensor_of_a_trace_is_told_to_have_a_fake(op_name):
+    name, kept = op_name(), {}
+
+    @opforge.op(name)
+    def rope(x: Tensor) -> Tensor:
+        return x * kept.setdefault("table", torch.arange(3.0))
+
+    with pytest.raises(FakeUnknown, match="keeps tensors between calls") as caught:
+        torch.compile(rope, backend="aot_eager", fullgraph=True)(torch.ones(2, 3))
+    assert name in str(caught.value)
+    assert "give fake=" in str(caught.value)

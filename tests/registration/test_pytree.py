@@ -102,3 +102,24 @@ def use_in_op(op_name, cls):
         return x * cfg.tensor * cfg.scale
 
     return op
+
+
+@dataclasses.dataclass(frozen=True)
+class Stats:
+    total: Tensor
+    top: Tensor
+
+
+def test_a_returned_dataclass_leaves_a_module_through_export(op_name):
+    @opforge.op(op_name())
+    def stats(x: Tensor) -> Stats:
+        return Stats(x.sum(), x.amax())
+
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return stats(x)
+
+    x = torch.randn(3)
+    got = torch.export.export(Model(), (x,), strict=False).module()(x)
+    assert type(got) is Stats
+    torch.testing.assert_close((got.total, got.top), (x.sum(), x.amax()))

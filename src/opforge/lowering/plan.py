@@ -54,6 +54,11 @@ def mutated_names(
             fix=f"mutates_args=[{mutates_args!r}], or 'unknown' for all tensors",
         )
     found: set[str] = set()
+    if not isinstance(mutates_args, Iterable):
+        raise BadOption(
+            f"mutates_args={mutates_args!r} is no list of parameter names",
+            fix="mutates_args=['x'], or 'unknown' for all tensors",
+        )
     for name in mutates_args:
         found |= {
             a.name for a in _select(signature, list(arguments), tensors, name, "mutates_args")

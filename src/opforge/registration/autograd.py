@@ -6,13 +6,15 @@ the Function's forward calls the body directly when nothing stands in between.
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from .. import _compat
-from ..errors import GradientShape, OpforgeError
+from ..errors import BadOption, GradientShape, OpforgeError
 from ..lowering.gradients import flatten_gradients, fold_needs
 from ..model import FlatArgument, Leaf, Lowered
 from .generated import Generated
@@ -107,7 +109,7 @@ class Recorder:
         if keyset is None:
             out = self.kernel(*args, **kwargs)
         else:
-            with _compat.below_autograd():
+            with _compat.below_autograd(), _history_below():
                 out = self.redispatch(keyset & _compat.after_autograd, *args, **kwargs)
         if self.setup_context is not None:
             inputs = self.generated.structure("_of_inputs")(*args, **kwargs)
@@ -215,6 +217,51 @@ class ListRecorder(Recorder):
         )
 
 
+def check_callbacks(
+    lowered: Lowered, backward: Callable[..., Any] | None, setup_context: Callable[..., Any] | None
+) -> None:
+    """Refuse at decoration what would fail when autograd first calls it."""
+    if setup_context is not None and backward is None:
+        raise BadOption("setup_context was given without a backward", fix="give backward=, too")
+    if backward is None:
+        return
+    if lowered.mutated:
+        raise BadOption(
+            "an op that mutates its inputs cannot have a backward",
+            parameter=lowered.mutated[0].path,
+            fix="make a functional op (return new tensors) and give that one the backward",
+        )
+    grads = [f"grad_{i}" for i in range(len(lowered.returns))]
+    _check_call("backward", backward, ["ctx", *(grads if len(grads) > 1 else ["grad"])])
+    if setup_context is not None:
+        names = ["ctx", "inputs", "output"]
+        found = _check_call("setup_context", setup_context, names)
+        if {"inputs", "output"} <= set(found) and found[1:3] != names[1:]:
+            raise BadOption(
+                f"setup_context takes {', '.join(found)} in another order than it is called with",
+                fix="def setup_context(ctx, inputs, output)",
+            )
+
+
+def _check_call(option: str, fn: Any, arguments: list[str]) -> list[str]:
+    """The names of a callback's parameters; BadOption where it cannot be called like that."""
+    form = f"{option}({', '.join(arguments)})"
+    if not callable(fn):
+        raise BadOption(f"{option}={fn!r} is not callable", fix=f"give a function {form}")
+    try:
+        signature = inspect.signature(fn)
+    except ValueError:
+        # A builtin has none to compare; its first call will tell.
+        return []
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        raise BadOption(
+            f"{option} cannot be called as {form}: {error}", found=f"{option}{signature}"
+        ) from None
+    return list(signature.parameters)
+
+
 def recorder_for(lowered: Lowered) -> type[Recorder]:
     takes_lists = any(a.is_tensor_list for a in lowered.arguments)
     returns_lists = any(leaf.container for leaf in lowered.returns)
@@ -237,6 +284,11 @@ def at_one_level(apply: Callable[..., Any], *args: Any) -> Any:
         return apply(*args)
     with _compat.single_level_autograd():
         return apply(*args)
+
+
+def _history_below() -> Any:
+    """Under functorch the level below records too, though a Function's forward turns grad off."""
+    return torch.enable_grad() if _compat.functorch_active() else contextlib.nullcontext()
 
 
 def shapes_of(values: Sequence[Any]) -> list[Any]:

@@ -24,6 +24,8 @@ from ..model import Leaf, Lowered
 from .lists import tensors_in
 
 Tensor = torch.Tensor
+Kinds = tuple[tuple[torch.dtype, str, int], ...]
+ANY: Kinds = ((torch.bool, "any", -1),)
 
 
 class FakeRule:
@@ -48,9 +50,11 @@ class FakeRule:
         self.call: Callable[..., Any] = _not_registered
         self.refusal = ""
         self.source = "undetermined"
-        # Non-empty while a real call has yet to confirm what the fake says. A list, because
-        # generated kernels test it on every call and see it change.
-        self.pending: list[str] = []
+        # Kinds of inputs (dtype, device and rank of each) for which a real call has yet to confirm
+        # what the fake said; ANY where it has not been asked yet. One object for good, because
+        # generated kernels test on every call whether it is empty.
+        self.pending: set[Kinds] = set()
+        self.verified: set[Kinds] = set()
         if given is not None:
             self.source = "given"
         elif self.listed is not None:
@@ -73,6 +77,8 @@ class FakeRule:
                 with trial.strict():
                     result = self.call(*args, **kwargs)
             except Exception as error:
+                if _compat.is_fake_leak(error):
+                    raise self._leak(error) from error
                 if not _compat.is_fake_refusal(error):
                     raise
                 trial.forget_symbols(())
@@ -82,7 +88,10 @@ class FakeRule:
                 self.source = "body"
                 return result
             self._refuse_unassumable()
-            self._rests_on("assumed")
+            self.source = "assumed"
+        kinds = self._kinds(*args, **kwargs)
+        if kinds not in self.verified:
+            self.pending.add(kinds)
         likes = self._likes(*args, **kwargs)
         outputs = [None if t is None else torch.empty_like(t) for t in likes]
         if not self.lowered.returns:
@@ -90,7 +99,10 @@ class FakeRule:
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def verify(self, outputs: tuple[Any, ...], *args: Any, **kwargs: Any) -> None:
-        """Compare real outputs with what `listed` or `assumed` said; once is enough."""
+        """Compare real outputs with what `listed` or `assumed` said, once per kind of inputs."""
+        kinds = self._kinds(*args, **kwargs)
+        if kinds in self.verified:
+            return
         for index, (real, like) in enumerate(
             zip(outputs, self._likes(*args, **kwargs), strict=True)
         ):
@@ -103,7 +115,8 @@ class FakeRule:
                     op=self.name,
                     location=self.location,
                 )
-        self.pending.clear()
+        self.verified.add(kinds)
+        self.pending -= {kinds, ANY}
 
     def describe(self) -> str:
         """One line for `explain`."""
@@ -128,13 +141,22 @@ class FakeRule:
 
     def _rests_on(self, source: str) -> None:
         self.source = source
-        self.pending[:] = [source]
+        self.pending.add(ANY)
 
-    def _likes(self, *args: Any, **kwargs: Any) -> list[Any]:
+    def _given(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         names = [a.name for a in self.lowered.arguments]
         given = {a.name: a.default for a in self.lowered.arguments}
         given.update(zip(names, args, strict=False))
         given.update(kwargs)
+        return given
+
+    def _kinds(self, *args: Any, **kwargs: Any) -> Kinds:
+        given = self._given(*args, **kwargs)
+        values = [given[a.name] for a in self.lowered.tensors]
+        return tuple((t.dtype, t.device.type, t.dim()) for v in values for t in tensors_in(v))
+
+    def _likes(self, *args: Any, **kwargs: Any) -> list[Any]:
+        given = self._given(*args, **kwargs)
         wanted = len(self.lowered.returns)
         if self.listed is not None:
             absent = [n for n in self.listed if given[n] is None]
@@ -161,6 +183,20 @@ class FakeRule:
                 location=self.location,
             )
         return tensors[:wanted]
+
+    def explain_leak(self, error: BaseException) -> None:
+        """For a real call that fails because the body kept a tensor of a trace."""
+        if _compat.is_fake_leak(error):
+            raise self._leak(error) from error
+
+    def _leak(self, error: BaseException) -> FakeUnknown:
+        return FakeUnknown(
+            "the body keeps tensors between calls, and was run on fake tensors, which it kept",
+            found=_first_line(error),
+            fix="give fake=: a function with the op's signature; tracing then runs that instead",
+            op=self.name,
+            location=self.location,
+        )
 
     def _refuse_unassumable(self) -> None:
         odd = [leaf for leaf in self.lowered.returns if not _assumable(leaf)]

@@ -50,6 +50,9 @@ class Generated:
             "_of_wrong_type": _wrong_type(name, location),
             "_of_wrong_length": _wrong_length(name, location),
             "_of_as_list": _as_list(name, location),
+            "_of_no_tensor": _no_tensor(name, location, lowered),
+            "_of_AttributeError": AttributeError,
+            "_of_AssertionError": AssertionError,
             "_of_any_listed": _any_listed,
             "_of_sequences": (tuple, list),
             "_of_type": type,
@@ -188,16 +191,21 @@ def kernel_writer(*, guarded: bool, verified: bool, views: bool) -> Writer:
         source.depth += 1
         if guarded:
             _emit_tangent_check(source, lowered)
-        if guarded and (condition := needs_grad(lowered)):
-            source.add(f"if {condition}:")
+        if guarded and lowered.tensors:
+            _emit_needs_grad(source, lowered)
+            source.add("if _of_needs and _of_grad_enabled():")
             source.add(f"    return _of_unrecorded({pass_on(lowered.arguments)})")
         call = f"_of_fn({emit_arguments(source, lowered)})"
+        source.add("try:")
+        source.add(f"    _of_out = {call}")
+        source.add("except _of_AssertionError as _of_error:")
+        source.add("    _of_explain_leak(_of_error)")
+        source.add("    raise")
         if lowered.signature.returns is None:
-            source.add(f"if {call} is not None:")
+            source.add("if _of_out is not None:")
             source.add("    _of_not_none()")
             source.add("return None")
         else:
-            source.add(f"_of_out = {call}")
             _emit_checks(source, lowered, verified=verified, views=views)
         source.depth -= 1
 
@@ -215,8 +223,9 @@ def write_autograd(source: Source, lowered: Lowered) -> None:
     source.depth += 1
     _emit_tangent_check(source, lowered)
     source.add(f"_of_direct = {_PLAIN}")
-    if condition := needs_grad(lowered):
-        source.add(f"if {condition}:")
+    if lowered.tensors:
+        _emit_needs_grad(source, lowered)
+        source.add("if _of_needs and _of_grad_enabled():")
         source.add(f"    return _of_record(None if _of_direct else _of_keyset, {arguments})")
     source.add("if _of_direct:")
     source.add(f"    return _of_kernel({arguments})")
@@ -237,22 +246,27 @@ def write_inplace(source: Source, lowered: Lowered) -> None:
     source.depth -= 1
 
 
-def needs_grad(lowered: Lowered) -> str:
-    """`(x.requires_grad or y.requires_grad) and _of_grad_enabled()`; "" without a tensor."""
+def _emit_needs_grad(source: Source, lowered: Lowered) -> None:
+    """`_of_needs = x.requires_grad or y.requires_grad`.
+
+    torch hands on a None for a tensor, which is best noticed here; a try costs nothing.
+    """
     tests = []
     for argument in lowered.tensors:
         name, leaf = argument.name, argument.leaf
         assert leaf is not None
         if not leaf.container:
             test = f"{name}.requires_grad"
-            tests.append(
-                f"({name} is not None and {test})" if argument.type.endswith("?") else test
-            )
+            optional = argument.type.endswith("?")
+            tests.append(f"({name} is not None and {test})" if optional else test)
         elif leaf.element_optional or argument.type.endswith("?"):
             tests.append(f"_of_any_listed({name})")
         else:
             tests.append(f"_of_any_requires_grad({name})")
-    return f"({' or '.join(tests)}) and _of_grad_enabled()" if tests else ""
+    source.add("try:")
+    source.add(f"    _of_needs = {' or '.join(tests)}")
+    source.add("except _of_AttributeError:")
+    source.add(f"    raise _of_no_tensor({', '.join(a.name for a in lowered.tensors)}) from None")
 
 
 def _emit_tangent_check(source: Source, lowered: Lowered) -> None:
@@ -345,6 +359,24 @@ def _as_list(name: str, location: str) -> Callable[[str, Any], list[Any]]:
         )
 
     return as_list
+
+
+def _no_tensor(name: str, location: str, lowered: Lowered) -> Callable[..., WrongArgument]:
+    def no_tensor(*values: Any) -> WrongArgument:
+        missing = [
+            a.path
+            for a, value in zip(lowered.tensors, values, strict=True)
+            if value is None and not a.type.endswith("?")
+        ]
+        return WrongArgument(
+            "expected a Tensor, got None",
+            parameter=missing[0] if missing else None,
+            fix="pass a tensor, or annotate Optional[Tensor]",
+            op=name,
+            location=location,
+        )
+
+    return no_tensor
 
 
 def _wrong_type(name: str, location: str) -> Callable[[str, Any, type[Any]], None]:

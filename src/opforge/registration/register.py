@@ -58,7 +58,7 @@ class Registration:
         def raise_dead() -> None:
             raise UnregisteredOp(
                 f"this handle is of an op that was {why}",
-                fix="use the new handle",
+                fix="use the new handle, or register the op again",
                 op=name,
                 location=location,
             )
@@ -88,6 +88,8 @@ def register(definition: Definition) -> Registration:
         raise
     for parameter in lowered.signature.parameters:
         register_records(parameter.node)
+    if lowered.signature.returns is not None:
+        register_records(lowered.signature.returns)
     return Registration(definition, library, overload, generated, handle)
 
 
@@ -130,6 +132,7 @@ def _install_kernel(
         _of_refuse_tangents=make_refuse_tangents(name, location),
         _of_pending=fake.pending,
         _of_verify=fake.verify,
+        _of_explain_leak=fake.explain_leak,
         _of_redispatch=overload.redispatch,
         _of_listed=f"{name.replace('::', '/')}/CompositeExplicitAutograd",
         _of_after_autograd=_compat.after_autograd,

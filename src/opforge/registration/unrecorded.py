@@ -144,17 +144,20 @@ class Unrecorded:
 
     def go_back(self, ctx: Any, *grads: Any) -> Any:
         where = f"{self.name} ({self.location})"
+        mutates = bool(self.lowered.mutated)
         if not ctx.opforge_raise_when_run:
-            raise missing_backward(where)
+            raise missing_backward(where, mutates=mutates)
         given = [g for g in grads if g is not None]
         raises = _raising_op()
-        return (None, *(raises(given, shape, where) for shape in ctx.opforge_shapes))
+        return (None, *(raises(given, s, where, mutates) for s in ctx.opforge_shapes))
 
 
-def missing_backward(where: str) -> MissingBackward:
+def missing_backward(where: str, *, mutates: bool) -> MissingBackward:
+    give = "give one: @opforge.op(..., backward=fn, setup_context=fn); or detach its inputs"
+    avoid = "an op that mutates cannot have one: call it under torch.no_grad(), on detached tensors"
     return MissingBackward(
         "autograd went backward through this op, which has no backward",
-        fix="give one: @opforge.op(..., backward=fn, setup_context=fn); or detach its inputs",
+        fix=avoid if mutates else give,
         op=where,
     )
 
@@ -166,15 +169,15 @@ def _raising_op() -> Any:
     A compiled backward computes the gradients of unused outputs too, as zeros; zeros in give
     zeros out whatever the op's derivative is, and only they do.
     """
-    schema = "(Tensor[] grads, SymInt[] size, str where) -> Tensor"
+    schema = "(Tensor[] grads, SymInt[] size, str where, bool mutates) -> Tensor"
     library, overload = _compat.define("opforge::missing_backward", schema, (_compat.pt2_tag(),))
 
-    def run(grads: list[Any], size: Any, where: str) -> Any:
+    def run(grads: list[Any], size: Any, where: str, mutates: Any) -> Any:
         if any(bool(grad.any()) for grad in grads):
-            raise missing_backward(where)
+            raise missing_backward(where, mutates=mutates)
         return grads[0].new_zeros(size)
 
-    def fake(grads: list[Any], size: Any, _where: str) -> Any:
+    def fake(grads: list[Any], size: Any, _where: str, _mutates: Any) -> Any:
         return grads[0].new_empty(size)
 
     library.impl("missing_backward", run, "CompositeExplicitAutograd")

@@ -1,0 +1,56 @@
+"""schema=: the user's own schema, which must not contradict the function."""
+
+import pytest
+import torch
+from torch import Tensor
+
+import opforge
+from opforge.errors import BadSchema
+
+
+def test_a_given_schema_is_taken_as_it_is(op_name):
+    @opforge.op(op_name(), schema="(Tensor x, *, float scale=2.5) -> Tensor")
+    def scaled(x, *, scale=2.5):
+        return x * scale
+
+    x = torch.ones(2)
+    assert scaled(x).tolist() == [2.5, 2.5]
+    assert scaled(x, scale=3.0).tolist() == [3.0, 3.0]
+    assert opforge.info(scaled).path == "direct"
+    torch.library.opcheck(scaled, (x,), {"scale": 3.0})
+
+
+def test_a_given_schema_may_declare_a_mutation(op_name):
+    @opforge.op(op_name(), schema="(Tensor(a!) x) -> ()")
+    def bump(x):
+        x.add_(1)
+
+    x = torch.zeros(2)
+    version = x._version
+    bump(x)
+    assert x.tolist() == [1, 1]
+    assert x._version > version
+
+
+@pytest.mark.parametrize(
+    ("schema", "mutates_args", "text"),
+    [
+        ("(Tensor y, float s=2.5) -> Tensor", (), "arguments are not the function's parameters"),
+        ("(Tensor x, float s=3.0) -> Tensor", (), "disagree on a default"),
+        ("(Tensor x, float s) -> Tensor", (), "disagree on a default"),
+        ("(Tensor x, int s=2) -> Tensor", (), "disagree on a default"),
+        ("mylib::f(Tensor x, float s=2.5) -> Tensor", (), "must start with its arguments"),
+        ("(Tensr x, float s=2.5) -> Tensor", (), "torch cannot parse schema="),
+        ("(Tensor x, float s=2.5) -> Tensor", ["x"], "schema= and mutates_args disagree"),
+    ],
+)
+def test_a_schema_that_contradicts_the_function_is_refused(schema, mutates_args, text, op_name):
+    name = op_name()
+
+    def f(x: Tensor, s: float = 2.5) -> Tensor:
+        return x * s
+
+    with pytest.raises(BadSchema) as caught:
+        opforge.op(name, schema=schema, mutates_args=mutates_args)(f)
+    assert text in str(caught.value)
+    assert name in str(caught.value)
