@@ -17,7 +17,7 @@ from .autocast import make_autocast_kernel
 from .autograd import recorder_for
 from .dispatch import PlainKeysets
 from .fake import FakeRule
-from .generated import Generated, kernel_writer, write_autograd, write_inplace
+from .generated import Generated, autograd_writer, kernel_writer, write_inplace
 from .outputs import OutputChecks
 from .pytree import register_records
 from .unrecorded import Unrecorded, make_refuse_tangents
@@ -165,7 +165,8 @@ def _install_backward(
             setup_context=definition.setup_context,
         ),
     )
-    kernel = generated.later("_of_autograd", write_autograd)
+    write = autograd_writer(verified=definition.fake.verifiable, views=definition.views)
+    kernel = generated.later("_of_autograd", write)
     library.impl(definition.name.partition("::")[2], kernel, "Autograd", with_keyset=True)
 
 
