@@ -65,9 +65,10 @@ class Registry:
     def remove(self, entry: Entry, why: str) -> None:
         with self.lock:
             entry.undo(why)
-            self._by_name.pop(entry.name, None) if entry.overload is not None else self._plain.pop(
-                id(entry.handle), None
-            )
+            if entry.overload is None:
+                self._plain.pop(id(entry.handle), None)
+            else:
+                self._by_name.pop(entry.name, None)
 
     def find(self, op: Any) -> Entry | None:
         """The entry of a handle, an overload, a packet or a "ns::op" name."""

@@ -17,7 +17,8 @@ from .autocast import make_autocast_kernel
 from .autograd import recorder_for
 from .dispatch import PlainKeysets
 from .fake import FakeRule
-from .generated import Generated, autograd_writer, kernel_writer, write_inplace
+from .generated import Generated
+from .kernels import autograd_writer, kernel_writer, write_inplace
 from .outputs import OutputChecks
 from .pytree import register_records
 from .unrecorded import Unrecorded, make_refuse_tangents
