@@ -338,3 +338,28 @@ def test_explain_says_which_rule_there_is(op_name):
         op = opforge.op(op_name(), vmap=rule)(body)
         line = next(t for t in opforge.explain(op).splitlines() if t.split()[:1] == ["vmap"])
         assert word in line
+
+
+class Ends(NamedTuple):
+    low: Tensor
+    high: Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Nested:
+    ends: Ends
+    mean: Tensor
+
+
+def test_one_dimension_for_a_nested_record_counts_for_all_its_tensors(op_name):
+    def rule(info, in_dims, x):
+        low, high = x.amin(1), x.amax(1)
+        return Nested(Ends(low, high), x.mean(1)), 0
+
+    @opforge.op(op_name(), vmap=rule)
+    def spread(x: Tensor) -> Nested:
+        return Nested(Ends(x.amin(), x.amax()), x.mean())
+
+    x = rows(3, 2)
+    got = vmap(lambda t: (*spread(t).ends, spread(t).mean))(x)
+    torch.testing.assert_close(got, (x.amin(1), x.amax(1), x.mean(1)))

@@ -9,7 +9,7 @@ import torch
 
 from .. import _compat
 from ..errors import BadOption
-from ..model import Leaf, Lowered, Node
+from ..model import Leaf, Lowered, Node, leaves_of
 from .generated import Generated
 
 
@@ -139,7 +139,7 @@ def _flat_dims(lowered: Lowered, out_dims: Any) -> Any:
 
 def _flatten_plain(node: Node, value: Any) -> list[Any]:
     if isinstance(node, Leaf) or value is None or isinstance(value, int):
-        return [value] * (1 if isinstance(node, Leaf) else sum(1 for _ in node.fields))
+        return [value for _ in leaves_of(node)]
     flat: list[Any] = []
     for index, item in enumerate(node.fields):
         part = value[index] if isinstance(value, tuple) else getattr(value, item.name)
