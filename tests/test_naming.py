@@ -788,3 +788,8 @@ def f(x: torch.Tensor, config: Config) -> torch.Tensor:
     for _ in range(2):
         run_cell(session, cell)
         assert torch.equal(session.f(torch.ones(2), session.Config(3.0)), torch.full((2,), 3.0))
+
+
+def test_an_empty_name_is_refused():
+    with pytest.raises(BadName, match="has no '::'"):
+        opforge.op("")(plain)

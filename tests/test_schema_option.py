@@ -54,3 +54,34 @@ def test_a_schema_that_contradicts_the_function_is_refused(schema, mutates_args,
         opforge.op(name, schema=schema, mutates_args=mutates_args)(f)
     assert text in str(caught.value)
     assert name in str(caught.value)
+
+
+def test_a_dtype_default_of_a_given_schema_is_a_dtype_in_the_body(op_name):
+    seen = []
+
+    @opforge.op(op_name(), schema="(Tensor x, ScalarType d=float32, ScalarType? e=None) -> Tensor")
+    def cast(x, d=torch.float32, e=None):
+        seen.append((d, e))
+        return x.to(d, copy=True)
+
+    x = torch.ones(2, dtype=torch.float64)
+    cast(x)
+    cast(x, torch.float16, torch.int8)
+    assert seen == [(torch.float32, None), (torch.float16, torch.int8)]
+
+
+@pytest.mark.parametrize("default", [torch.float16, None])
+def test_a_dtype_default_that_is_not_the_functions_is_refused(default, op_name):
+    def cast(x, d=default):
+        return x.to(d, copy=True)
+
+    with pytest.raises(BadSchema, match="disagree on a default"):
+        opforge.op(op_name(), schema="(Tensor x, ScalarType d=float32) -> Tensor")(cast)
+
+
+def test_a_dtype_default_that_the_function_lacks_is_refused(op_name):
+    def cast(x, d):
+        return x.to(d, copy=True)
+
+    with pytest.raises(BadSchema, match="disagree on a default"):
+        opforge.op(op_name(), schema="(Tensor x, ScalarType d=float32) -> Tensor")(cast)

@@ -12,12 +12,13 @@ import torch
 
 from . import _compat
 from .analysis.annotations import user_scope
+from .analysis.schema import read_schema
 from .analysis.signature import parameter_kinds, read_signature
 from .errors import BadOption, BadSchema, NotAFunction, OpforgeError
 from .explain import Explanation, render
 from .lowering.given import lower_given
 from .lowering.plan import lower, mutated_names
-from .model import MISSING, KernelRef, Lowered, OpInfo
+from .model import KernelRef, Lowered, OpInfo
 from .naming import check_name, default_name
 from .registration.autocast import read_autocast
 from .registration.autograd import check_callbacks
@@ -116,7 +117,7 @@ def op(target: Any = None, /, *, name: str | None = None, **options: Any) -> Any
         return make_op(target, Options(name=name, **options))
     if target is not None and name is not None:
         raise TypeError(f"opforge.op was given two names, {target!r} and {name!r}")
-    chosen = Options(name=target or name, **options)
+    chosen = Options(name=name if target is None else target, **options)
     return lambda fn: make_op(fn, chosen)
 
 
@@ -221,28 +222,10 @@ def _as_function(fn: Any) -> types.FunctionType:
 def _lower(fn: types.FunctionType, options: Options) -> tuple[Lowered, bool]:
     if options.schema is None:
         return lower(read_signature(fn, user_scope(fn)), options.mutates_args), False
-    if not options.schema.lstrip().startswith("("):
-        raise BadSchema(
-            f"schema={options.schema!r} must start with its arguments",
-            fix='the form is "(Tensor x, float eps=1e-5) -> Tensor"; the name is given apart',
-        )
-    try:
-        parsed = _compat.parse_schema(f"op{options.schema}")
-    except RuntimeError as error:
-        raise BadSchema(
-            "torch cannot parse schema=",
-            found=f"{options.schema}: {str(error).strip().splitlines()[0]}",
-            fix='the form is "(Tensor x, float eps=1e-5) -> Tensor"',
-        ) from error
-    returns = _compat.parsed_returns(parsed)
+    given = read_schema(fn, options.schema)
     lowered = lower_given(
-        options.schema,
-        parameter_kinds(fn),
-        _compat.parsed_arguments(parsed),
-        _compat.parsed_defaults(parsed),
-        [r for r, _ in returns],
+        options.schema, parameter_kinds(fn), given.arguments, given.defaults, given.returns
     )
-    _compare_defaults(fn, lowered)
     if options.mutates_args:
         said = mutated_names(lowered.signature, lowered.arguments, options.mutates_args)
         written = {a.name for a in lowered.mutated}
@@ -252,21 +235,7 @@ def _lower(fn: types.FunctionType, options: Options) -> tuple[Lowered, bool]:
                 found=f"schema mutates {sorted(written) or 'nothing'}, mutates_args {sorted(said)}",
                 fix="make them agree, or leave mutates_args out",
             )
-    return lowered, any(alias for _, alias in returns)
-
-
-def _compare_defaults(fn: types.FunctionType, lowered: Lowered) -> None:
-    """A call that leaves an argument out gets the schema's default, not the function's."""
-    for name, parameter in inspect.signature(fn).parameters.items():
-        written = next(p.default for p in lowered.signature.parameters if p.name == name)
-        own = MISSING if parameter.default is parameter.empty else parameter.default
-        if own is not MISSING and (written is MISSING or written != own):
-            raise BadSchema(
-                "schema= and the function disagree on a default",
-                parameter=name,
-                found=f"schema: {written!r}; function: {own!r}",
-                fix="make them agree",
-            )
+    return lowered, given.has_views
 
 
 def _read_tags(tags: Any) -> tuple[torch.Tag, ...]:
