@@ -84,7 +84,7 @@ def test_a_room_imports_only_what_the_contract_allows(name):
 
 @every_module
 def test_private_torch_and_triton_apis_are_used_only_in_compat(name):
-    if name != "_compat.py":
+    if room_of(name) != "_compat":
         used = [f"{name}: imports {d}" for d in imported(name) if is_private(d)]
         used += [f"{name}:{line}: {d}" for line, d in attributes(name) if is_private(d)]
         assert used == []

@@ -184,7 +184,11 @@ class Lowered:
 
 @dataclass(frozen=True)
 class KernelRef:
-    """A Triton kernel that an op launches."""
+    """A Triton kernel that an op launches.
+
+    `kernel` is what is launched, an Autotuner say; `location` is where its function is defined;
+    `found_via` says how the body reaches it: "table['silu'][grid] in launch (ops.py:12)".
+    """
 
     name: str
     kernel: Any
@@ -201,6 +205,47 @@ class Unresolved:
     why: str
 
 
+class NestedOp(str):
+    """An operator that a body calls: its "ns::op" name, and where the call stands.
+
+    `op` is the operator found there, or None while nothing of that name is registered.
+    """
+
+    __slots__ = ("location", "op")
+    location: str
+    op: Any
+
+    def __new__(cls, name: str, location: str, op: Any = None) -> NestedOp:  # noqa: PYI034  # Self is 3.11's
+        self = super().__new__(cls, name)
+        self.location = location
+        self.op = op
+        return self
+
+    @property
+    def name(self) -> str:
+        return str(self)
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """What a static reading of a function found; iterating gives the kernels.
+
+    `unbound` are names that functions read and that nothing binds yet; what they will be bound
+    to may launch kernels.
+    """
+
+    kernels: tuple[KernelRef, ...] = ()
+    unresolved: tuple[Unresolved, ...] = ()
+    nested_ops: tuple[NestedOp, ...] = ()
+    unbound: tuple[Unresolved, ...] = ()
+
+    def __iter__(self) -> Iterator[KernelRef]:
+        return iter(self.kernels)
+
+    def __len__(self) -> int:
+        return len(self.kernels)
+
+
 @dataclass(frozen=True)
 class OpInfo:
     """What opforge made of a function."""
@@ -215,7 +260,7 @@ class OpInfo:
     fake_source: str
     kernels: tuple[KernelRef, ...] = ()
     unresolved: tuple[Unresolved, ...] = ()
-    nested_ops: tuple[str, ...] = ()
+    nested_ops: tuple[NestedOp, ...] = ()
     compute_sensitive: bool = False
     subgraph_boundary: bool = False
     notes: tuple[str, ...] = field(default=())

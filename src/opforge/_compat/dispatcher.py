@@ -1,4 +1,4 @@
-"""The only door to private torch and Triton APIs; version differences end here."""
+"""Private torch APIs: the dispatcher, fakes, autograd, pytrees."""
 
 from __future__ import annotations
 
