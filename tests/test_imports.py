@@ -18,7 +18,8 @@ CONTRACT = {
     "_compat": {"torch", "triton"},
     "analysis": {"model", "errors", "_compat", "torch"},
     "lowering": {"model", "errors"},
-    "capture": {"_compat", "torch"},
+    "target": {"_compat", "errors"},
+    "capture": {"_compat", "errors", "target", "torch"},
     "registration": {"model", "errors", "lowering", "capture", "_compat", "torch"},
     "naming": {"errors"},
     "registry": {"model", "errors", "_compat"},
@@ -27,7 +28,8 @@ CONTRACT = {
     "doctor": {"torch"},
     "targets": {"errors", "opforge"},
 }
-CONTRACT["op"] = {"naming", "explain", "registry", "registration", "analysis"}
+CONTRACT["reading"] = {"model", "errors", "_compat", "analysis", "registration", "registry"}
+CONTRACT["op"] = {"naming", "explain", "reading", "registry", "registration", "analysis"}
 CONTRACT["op"] |= CONTRACT["registration"]
 
 every_module = pytest.mark.parametrize("name", MODULES)

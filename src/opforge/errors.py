@@ -200,5 +200,29 @@ class TargetNotFound(OpforgeError, ValueError):
     """A `module:op` or `file.py:op` that leads nowhere."""
 
 
+class BadTarget(OpforgeError, ValueError):
+    """Something that is no GPU architecture was given as the target to trace for."""
+
+
+class NotAKernel(BadOption, RuntimeError):
+    """`kernels=` names something that Triton cannot launch."""
+
+
+class ModeRefused(OpforgeError, ValueError):
+    """What the body does and the mode that was asked for cannot be had together."""
+
+
+class CannotCapture(OpforgeError, RuntimeError):
+    """A launch that cannot become part of a compiler's graph."""
+
+
+class UndeclaredWrite(OpforgeError, RuntimeError):
+    """A body writes to an input that `mutates_args` does not name."""
+
+
+class NeedsGpu(OpforgeError, RuntimeError):
+    """An op that launches Triton kernels was given CPU tensors."""
+
+
 class OpforgeWarning(UserWarning):
     """A fallback or a decision that the user should know about; given once per op."""

@@ -247,6 +247,22 @@ class Discovery:
 
 
 @dataclass(frozen=True)
+class Decision:
+    """How an op is registered, and why.
+
+    `asked` is the mode that the user gave; `cell` is what the body has, as the table of modes words
+    it; `change` what would change the mode; `warning` what the user should hear of once.
+    """
+
+    mode: str
+    reason: str
+    asked: str = "auto"
+    cell: str = ""
+    change: str = ""
+    warning: str = ""
+
+
+@dataclass(frozen=True)
 class OpInfo:
     """What opforge made of a function."""
 
@@ -264,6 +280,7 @@ class OpInfo:
     compute_sensitive: bool = False
     subgraph_boundary: bool = False
     notes: tuple[str, ...] = field(default=())
+    backward_kernels: tuple[KernelRef, ...] = ()
 
 
 def lowered_name(path: str) -> str:

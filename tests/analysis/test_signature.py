@@ -922,7 +922,7 @@ def test_a_return_annotation_of_no_known_type_is_called_a_return(annotation, op_
 
 
 def test_a_wrapped_function_is_read_through_its_wrapper():
-    import functools  # noqa: PLC0415
+    import functools
 
     def fn(x: Tensor, n: int = 2) -> Tensor:
         return x

@@ -276,6 +276,65 @@ class FakeTrial:
             env.pending_fresh_unbacked_symbols[known:] = [s for s in fresh if s in used]
 
 
+def write_count(tensor: torch.Tensor) -> int:
+    """How often a functional tensor's storage was written while it was traced; -1 for others."""
+    inner = getattr(tensor, "elem", None)
+    if inner is None or not torch._is_functional_tensor(inner):
+        return -1
+    return int(torch._functionalize_mutation_counter(inner))
+
+
+def storage_of(tensor: torch.Tensor) -> int:
+    """The identity of a tensor's storage, of the traced one behind a functional tensor."""
+    inner = getattr(tensor, "elem", tensor)
+    return int(inner.untyped_storage()._cdata)
+
+
+def concrete(value: Any) -> Any:
+    """A symbolic number's value, guarded on; anything else as it is."""
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        from torch.fx.experimental.symbolic_shapes import guard_scalar
+
+        return guard_scalar(value)
+    return value
+
+
+def functionalizing() -> bool:
+    """Whether a FunctionalTensorMode is active, as it is while AOTAutograd traces."""
+    key = torch._C._TorchDispatchModeKey.FUNCTIONAL
+    return torch._C._get_dispatch_mode(key) is not None
+
+
+def faking() -> bool:
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
+
+
+def keeps_triton_ops() -> bool:
+    """Whether torch.export is at work, which leaves ops with kernels as they are."""
+    from torch._functorch import config
+
+    return not config.decompose_custom_triton_ops
+
+
+def only_known_types(types: Any) -> bool:
+    """Whether all tensors of a call are plain, fake or functional, and none another subclass."""
+    from torch._subclasses import FakeTensor
+    from torch._subclasses.functional_tensor import FunctionalTensor
+
+    known = (torch.Tensor, FunctionalTensor)
+    return all(t in known or issubclass(t, FakeTensor) for t in types)
+
+
+# `.value` is set to False while a body runs in eager: `wrap_triton` then hands the kernel back, and
+# a launch does not go through torch's node for it, which takes about 1 ms.
+wrap_triton_state = torch._library.triton.wrap_triton_enabled
+wrap_triton_enabled = torch._library.triton.is_wrap_triton_enabled
+
+
+def wrap_triton_disabled() -> contextlib.AbstractContextManager[None]:
+    return torch._library.triton.set_wrap_triton_enabled(False)
+
+
 _SYMBOLIC = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -300,8 +359,12 @@ def vmap_dispatch(rule: Callable[..., Any], op: Callable[..., Any], args: Any) -
     return custom_function_call_vmap_helper(interpreter, rule, op, *args)
 
 
+def backend_key(device_type: str) -> str:
+    return str(torch._C._dispatch_key_for_device(device_type))
+
+
 def autocast_key(device_type: str) -> str:
-    return "Autocast" + torch._C._dispatch_key_for_device(device_type)
+    return "Autocast" + backend_key(device_type)
 
 
 def without_key(key: str) -> Any:

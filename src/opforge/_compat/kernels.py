@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import sys
+import types
 from typing import Any
+
+import torch
 
 
 def triton_loaded() -> bool:
@@ -11,34 +15,111 @@ def triton_loaded() -> bool:
     return "triton" in sys.modules
 
 
+def load_triton() -> None:
+    import triton  # noqa: F401  # for its side effect on sys.modules
+
+
 def is_kernel(value: Any) -> bool:
     """Whether a value is a kernel of Triton's own: jitted, autotuned, heuristics, or Gluon."""
-    return isinstance(value, kernel_types())
+    return issubclass(type(value), kernel_types())
 
 
 def kernel_types() -> tuple[type[Any], ...]:
     """JITFunction (Gluon's is one), Autotuner, Heuristics, and the interpreter's function."""
     if not triton_loaded():
         return ()
+    interpreter = sys.modules.get("triton.runtime.interpreter")
+    interpreted = getattr(interpreter, "InterpretedFunction", None)
+    return _compiled_types() if interpreted is None else (*_compiled_types(), interpreted)
+
+
+@functools.cache
+def _compiled_types() -> tuple[type[Any], ...]:
     from triton.runtime.autotuner import Autotuner, Heuristics
-    from triton.runtime.interpreter import InterpretedFunction
     from triton.runtime.jit import JITFunction
 
-    return (JITFunction, Autotuner, Heuristics, InterpretedFunction)
+    return (JITFunction, Autotuner, Heuristics)
+
+
+def launched_kernel(value: Any) -> Any:
+    """The kernel that `value[grid]` launches, or None: itself, or the first below wrappers.
+
+    torch's `wrap_triton(k)` holds it as `kernel`, other people's wrappers as `fn`. Attributes
+    are read from the instance alone: a property could run code.
+    """
+    for _ in range(16):
+        if is_kernel(value):
+            return value
+        if issubclass(type(value), (type, types.FunctionType, types.ModuleType)):
+            return None
+        held = instance_dict(value)
+        value = held.get("kernel") if is_traced_wrapper(value) else held.get("fn")
+        if value is None:
+            return None
+    return None
+
+
+def is_traced_wrapper(value: Any) -> bool:
+    """Whether a value is what `torch.library.wrap_triton` makes of a kernel."""
+    module = sys.modules.get("torch._higher_order_ops.triton_kernel_wrap")
+    wrapper = getattr(module, "TraceableTritonKernelWrapper", None)
+    return wrapper is not None and type(value) is wrapper
+
+
+def grid_bound_kernel(fn: types.FunctionType) -> Any:
+    """The kernel of a function that `k[grid]` made, or None."""
+    if fn.__code__.co_name != "<lambda>" or fn.__module__ != "triton.runtime.jit":
+        return None
+    for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=False):
+        if name == "self":
+            return launched_kernel(cell.cell_contents)
+    return None
+
+
+def is_wrap_triton(value: Any) -> bool:
+    """Whether a function is `torch.library.wrap_triton`, under any of its names."""
+    return any(value is fn for fn in _wrap_functions())
+
+
+@functools.cache
+def _wrap_functions() -> tuple[Any, ...]:
+    import torch._library.triton as home
+
+    places = (torch.library, torch._library, home)
+    names = ("wrap_triton", "capture_triton")
+    return tuple(getattr(place, name) for place in places for name in names if hasattr(place, name))
+
+
+def instance_dict(value: Any) -> dict[str, Any]:
+    """What an instance holds by itself, read past any `__getattribute__` of its class."""
+    try:
+        held = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
+    return held if type(held) is dict else {}
+
+
+def chain(kernel: Any) -> list[Any]:
+    """A kernel and what it is made of: Autotuner, Heuristics, JITFunction."""
+    found = [kernel]
+    while not _is_base(kernel) and hasattr(kernel, "fn"):
+        kernel = kernel.fn
+        found.append(kernel)
+    return found
 
 
 def innermost(kernel: Any) -> Any:
     """The jitted (or interpreted) function below autotuners and heuristics."""
-    while hasattr(kernel, "fn") and not _is_base(kernel):
-        kernel = kernel.fn
-    return kernel
+    return chain(kernel)[-1]
 
 
 def is_interpreted(kernel: Any) -> bool:
     """Whether a kernel was made under TRITON_INTERPRET=1."""
-    from triton.runtime.interpreter import InterpretedFunction
+    return _is_base(kernel := innermost(kernel)) and not isinstance(kernel, _compiled_types())
 
-    return isinstance(innermost(kernel), InterpretedFunction)
+
+def is_heuristics(kernel: Any) -> bool:
+    return isinstance(kernel, _compiled_types()[2])
 
 
 def is_gluon(kernel: Any) -> bool:
@@ -59,7 +140,6 @@ def kernel_location(kernel: Any) -> str:
 
 
 def _is_base(kernel: Any) -> bool:
-    from triton.runtime.interpreter import InterpretedFunction
-    from triton.runtime.jit import JITFunction
-
-    return isinstance(kernel, (JITFunction, InterpretedFunction))
+    # Autotuners and heuristics stand above another kernel; the other kinds hold the function.
+    jitted, *above = _compiled_types()
+    return isinstance(kernel, jitted) or (is_kernel(kernel) and not isinstance(kernel, (*above,)))

@@ -1,0 +1,327 @@
+"""What `find_kernels` makes of installed packages: kernels found, calls lost, and the time taken.
+
+    python benchmarks/discovery.py liger_kernel torchao --list
+
+Every function and method of a package is read once, cold: the first reading parses. A function
+counts as a host function where it reaches a kernel, or where its text has a launch. A rough oracle
+that only knows `name[grid](...)` and calls of plain names says where to look for mistakes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import gc
+import importlib
+import inspect
+import io
+import pkgutil
+import statistics
+import sys
+import textwrap
+import time
+import types
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import triton
+from rich.console import Console
+from rich.table import Table
+from triton.backends.compiler import GPUTarget
+from triton.runtime import (  # noqa: TID251  # the oracle asks Triton, not opforge
+    Autotuner,
+    Heuristics,
+    JITFunction,
+)
+from triton.runtime.driver import driver  # noqa: TID251  # packages ask it for the GPU on import
+
+import opforge
+
+
+class StandInUtils:
+    def get_device_properties(self, device: int) -> dict[str, int]:
+        return {
+            "max_shared_mem": 232448,
+            "max_num_regs": 65536,
+            "multiprocessor_count": 132,
+            "warpSize": 32,
+            "sm_clock_rate": 1,
+            "mem_clock_rate": 1,
+            "mem_bus_width": 1,
+        }
+
+
+class StandInDriver:
+    """Answers as the driver of an H100 would, so that packages import without a GPU."""
+
+    utils = StandInUtils()
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", 90, 32)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_device_interface(self) -> Any:
+        return torch.cuda
+
+    def get_active_torch_device(self) -> torch.device:
+        return torch.device("cuda", 0)
+
+    def get_device_capability(self, device: int = 0) -> tuple[int, int]:
+        return (9, 0)
+
+    def get_benchmarker(self) -> Any:
+        return lambda *args, **kwargs: [0.0]
+
+    def get_empty_cache_for_benchmark(self) -> None:
+        return None
+
+
+def stand_in_for_cuda() -> None:
+    """Let packages that ask torch for the GPU while they are imported find an H100."""
+    properties = types.SimpleNamespace(
+        name="NVIDIA H100",
+        major=9,
+        minor=0,
+        total_memory=80 << 30,
+        multi_processor_count=132,
+        warp_size=32,
+        shared_memory_per_block_optin=232448,
+    )
+    torch.cuda.is_available = lambda: True
+    torch.cuda.device_count = lambda: 1
+    torch.cuda.current_device = lambda: 0
+    torch.cuda.get_device_name = lambda *args: properties.name
+    torch.cuda.get_device_capability = lambda *args: (9, 0)
+    torch.cuda.get_device_properties = lambda *args: properties
+
+
+@dataclass
+class Reading:
+    name: str
+    found: opforge.Discovery
+    seconds: float
+    direct: dict[int, Any] = field(default_factory=dict)
+    reached: dict[int, Any] = field(default_factory=dict)
+
+    @property
+    def is_host(self) -> bool:
+        return bool(self.found.kernels or self.direct)
+
+    @property
+    def missed(self) -> list[str]:
+        have = {id(k.kernel) for k in self.found}
+        return sorted(name_of(k) for i, k in self.reached.items() if i not in have)
+
+    @property
+    def unasked(self) -> list[str]:
+        return sorted(k.name for k in self.found if id(k.kernel) not in self.reached)
+
+
+@dataclass
+class Package:
+    name: str
+    readings: list[Reading] = field(default_factory=list)
+    failed_imports: dict[str, str] = field(default_factory=dict)
+    raised: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def hosts(self) -> list[Reading]:
+        return [r for r in self.readings if r.is_host]
+
+
+def name_of(kernel: Any) -> str:
+    while not hasattr(kernel, "__name__"):
+        kernel = kernel.fn
+    return str(kernel.__name__)
+
+
+def modules_of(package: Package) -> Iterator[types.ModuleType]:
+    names = [package.name]
+    while names:
+        name = names.pop(0)
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                module = importlib.import_module(name)
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever a package does on import
+            package.failed_imports[name] = f"{type(error).__name__}: {error}".splitlines()[0]
+            continue
+        yield module
+        path = getattr(module, "__path__", None)
+        names += [f"{name}.{m.name}" for m in pkgutil.iter_modules(path)] if path else []
+
+
+def functions_of(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
+    """A module's own functions and the methods of its classes, as they are stored."""
+    for name, value in list(vars(module).items()):
+        if isinstance(value, types.FunctionType) and is_from(value, module):
+            yield f"{module.__name__}.{name}", value
+        elif isinstance(value, type) and value.__module__ == module.__name__:
+            for inner, stored in list(vars(value).items()):
+                fn = stored.__func__ if isinstance(stored, (staticmethod, classmethod)) else stored
+                if isinstance(fn, types.FunctionType) and is_from(fn, module):
+                    yield f"{module.__name__}.{name}.{inner}", fn
+
+
+def is_from(fn: types.FunctionType, module: types.ModuleType) -> bool:
+    inner = inspect.unwrap(fn)
+    code = inner.__code__ if isinstance(inner, types.FunctionType) else fn.__code__
+    return code.co_filename == getattr(module, "__file__", None)
+
+
+def launches(fn: Any, depth: int = 5, seen: set[int] | None = None) -> dict[int, Any]:  # noqa: C901
+    """The oracle: global kernels launched by name, here or in functions called by name."""
+    seen = set() if seen is None else seen
+    fn = inspect.unwrap(fn)
+    if id(fn) in seen or not isinstance(fn, types.FunctionType) or depth < 0:
+        return {}
+    seen.add(id(fn))
+    found: dict[int, Any] = {}
+    for node in ast.walk(tree_of(fn)):
+        if not isinstance(node, ast.Call):
+            continue
+        if isinstance(node.func, ast.Subscript):
+            value = named(fn, node.func.value)
+            while value is not None and not is_kernel(value):
+                value = vars(value).get("fn") if hasattr(value, "__dict__") else None
+            if value is not None:
+                found[id(value)] = value
+            continue
+        value = named(fn, node.func)
+        if isinstance(value, types.MethodType) and value.__name__ == "apply":
+            cls = value.__self__
+            for part in ("forward", "backward"):
+                found |= launches(getattr(cls, part), depth - 1, seen)
+        elif isinstance(value, types.FunctionType):
+            package = value.__module__.partition(".")[0]
+            if package not in {"torch", "triton", "numpy"} | sys.stdlib_module_names:
+                found |= launches(value, depth - 1, seen)
+    return found
+
+
+def is_kernel(value: Any) -> bool:
+    return isinstance(value, (JITFunction, Autotuner, Heuristics))
+
+
+def tree_of(fn: types.FunctionType) -> ast.AST:
+    try:
+        return ast.parse(textwrap.dedent(inspect.getsource(fn)))
+    except (OSError, SyntaxError, TypeError):
+        return ast.Module([], [])
+
+
+def named(fn: types.FunctionType, node: ast.expr) -> Any:
+    if isinstance(node, ast.Name):
+        local = node.id in fn.__code__.co_varnames
+        return None if local else fn.__globals__.get(node.id)
+    if isinstance(node, ast.Attribute):
+        owner = named(fn, node.value)
+        if isinstance(owner, (types.ModuleType, type)):
+            return getattr(owner, node.attr, None)
+    return None
+
+
+def read(package: Package) -> None:
+    seen: set[int] = set()
+    listed = [pair for module in modules_of(package) for pair in functions_of(module)]
+    # Importing has left millions of objects; going through them is not the reader's time.
+    gc.collect()
+    gc.freeze()
+    for name, fn in listed:
+        if id(fn) in seen:
+            continue
+        seen.add(id(fn))
+        start = time.perf_counter()
+        try:
+            found = opforge.find_kernels(fn)
+        except Exception as error:  # noqa: BLE001  # to be counted
+            package.raised[name] = repr(error)
+            continue
+        seconds = time.perf_counter() - start
+        package.readings.append(Reading(name, found, seconds))
+    fns = dict(listed)
+    for reading in package.readings:
+        reading.direct = launches(fns[reading.name], 0)
+        reading.reached = launches(fns[reading.name])
+
+
+def percentile(times: list[float], share: float) -> float:
+    return sorted(times)[min(len(times) - 1, int(len(times) * share))]
+
+
+def summary(packages: list[Package]) -> Table:
+    table = Table(
+        "package", "functions", "hosts", "kernels", "unresolved", "raised", "oracle agrees"
+    )
+    for column in ("median", "p99", "max", "slowest", "p99 of all"):
+        table.add_column(column)
+    for package in packages:
+        hosts = package.hosts
+        times = [r.seconds * 1e3 for r in hosts] or [0.0]
+        slowest = max(hosts, key=lambda r: r.seconds, default=None)
+        agreed = [r for r in hosts if not r.missed and not r.unasked]
+        kernels = {id(k.kernel) for r in hosts for k in r.found}
+        lost = {(u.location, u.name) for r in hosts for u in r.found.unresolved}
+        everything = [r.seconds * 1e3 for r in package.readings] or [0.0]
+        table.add_row(
+            package.name,
+            str(len(package.readings)),
+            str(len(hosts)),
+            str(len(kernels)),
+            str(len(lost)),
+            str(len(package.raised)),
+            f"{len(agreed)} ({len(agreed) / max(1, len(hosts)):.1%})",
+            f"{statistics.median(times):.2f} ms",
+            f"{percentile(times, 0.99):.1f} ms",
+            f"{max(times):.1f} ms",
+            slowest.name if slowest else "",
+            f"{percentile(everything, 0.99):.1f} ms",
+        )
+    return table
+
+
+def show(reading: Reading) -> None:
+    print(f"{reading.name}  {reading.seconds * 1e3:.2f} ms")
+    for kernel in reading.found:
+        print(f"    {kernel.name}: {kernel.found_via}")
+    for lost in reading.found.unresolved:
+        print(f"    ? {lost.name} ({lost.location}): {lost.why}")
+    for op in reading.found.nested_ops:
+        print(f"    op {op} ({op.location})")
+    if reading.missed:
+        print(f"    the oracle also has {', '.join(reading.missed)}")
+    if reading.unasked:
+        print(f"    the oracle has not {', '.join(reading.unasked)}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("packages", nargs="+")
+    parser.add_argument("--list", action="store_true", help="print what each host function gave")
+    parser.add_argument("--differ", action="store_true", help="only where the oracle disagrees")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    driver.set_active(StandInDriver())
+    stand_in_for_cuda()
+    packages = [Package(name) for name in options.packages]
+    for package in packages:
+        read(package)
+        for name, why in package.failed_imports.items():
+            print(f"not imported: {name}: {why}", file=sys.stderr)
+        for name, why in package.raised.items():
+            print(f"raised: {name}: {why}", file=sys.stderr)
+        for reading in package.hosts:
+            differs = bool(reading.missed or reading.unasked or reading.found.unresolved)
+            if options.list or (options.differ and differs):
+                show(reading)
+    Console(width=220).print(summary(packages))
+
+
+if __name__ == "__main__":
+    print(f"triton {triton.__version__}, torch {torch.__version__}", file=sys.stderr)
+    main()

@@ -1,0 +1,225 @@
+"""Answers Triton and torch.cuda for a GPU that is not there.
+
+Triton has one active driver per process, and `torch.cuda` one set of functions. Both are replaced
+by stand-ins that look at the calling thread: one that traces for a target gets the target's
+answers, every other thread gets what it always got.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import ctypes
+import pathlib
+import threading
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """What host code asks of a GPU; the numbers are those of a common board of each kind."""
+
+    arch: int
+    name: str = "NVIDIA GPU"
+    multi_processor_count: int = 128
+    shared_memory_per_block_optin: int = 101376
+    shared_memory_per_multiprocessor: int = 102400
+    total_memory: int = 24 << 30
+    l2_cache_size: int = 48 << 20
+    warp_size: int = 32
+    max_threads_per_multi_processor: int = 1536
+    max_threads_per_block: int = 1024
+    regs_per_multiprocessor: int = 65536
+    shared_memory_per_block: int = 49152
+    clock_rate: int = 1_700_000
+    memory_clock_rate: int = 2_000_000
+    memory_bus_width: int = 384
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        return divmod(self.arch, 10)
+
+    def properties(self) -> types.SimpleNamespace:
+        """As `torch.cuda.get_device_properties` gives them."""
+        names = [f for f in self.__dataclass_fields__ if f != "arch"]
+        major, minor = self.capability
+        found = {n: getattr(self, n) for n in names}
+        return types.SimpleNamespace(
+            **found, major=major, minor=minor, L2_cache_size=found["l2_cache_size"]
+        )
+
+
+_now: contextvars.ContextVar[Gpu | None] = contextvars.ContextVar("opforge_target", default=None)
+_lock = threading.RLock()
+_users = 0
+_before: dict[Any, Any] = {}
+
+
+def current() -> Gpu | None:
+    """The GPU that the calling thread traces for, if one was set."""
+    return _now.get()
+
+
+@contextlib.contextmanager
+def standing_in(gpu: Gpu) -> Iterator[None]:
+    """Answer for `gpu` in this thread."""
+    token = _now.set(gpu)
+    _enter()
+    try:
+        yield
+    finally:
+        _leave()
+        _now.reset(token)
+
+
+def has_driver() -> bool:
+    """Whether Triton finds a GPU of its own, or somebody set a driver."""
+    config = _config()
+    if config._active is not None and not isinstance(config._active, _StandIn):
+        return True
+    try:
+        return config.default is not None
+    except RuntimeError:
+        return False
+
+
+class _StandIn:
+    """A Triton driver: the target's where a thread has one, the machine's otherwise."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+
+    def get_current_target(self) -> Any:
+        gpu = _now.get()
+        if gpu is None:
+            return self._machine().get_current_target()
+        from triton.backends.compiler import GPUTarget
+
+        return GPUTarget("cuda", gpu.arch, gpu.warp_size)
+
+    def get_current_device(self) -> int:
+        return 0 if _now.get() else int(self._machine().get_current_device())
+
+    def get_device_interface(self) -> Any:
+        return torch.cuda if _now.get() else self._machine().get_device_interface()
+
+    def get_active_torch_device(self) -> Any:
+        if _now.get():
+            return torch.device("cuda", 0)
+        return self._machine().get_active_torch_device()
+
+    @property
+    def utils(self) -> Any:
+        return _Utils() if _now.get() else self._machine().utils
+
+    def __getattr__(self, name: str) -> Any:
+        gpu = _now.get()
+        if gpu is not None:
+            raise NoGpu(f"{name} needs a GPU; this thread traces for sm_{gpu.arch} without one")
+        return getattr(self._machine(), name)
+
+    def _machine(self) -> Any:
+        return self._real if self._real is not None else _config().default
+
+
+class _Utils:
+    def get_device_properties(self, _device: Any) -> dict[str, int]:
+        gpu = _now.get()
+        assert gpu is not None
+        return {
+            "max_shared_mem": gpu.shared_memory_per_block_optin,
+            "max_num_regs": gpu.regs_per_multiprocessor,
+            "multiprocessor_count": gpu.multi_processor_count,
+            "warpSize": gpu.warp_size,
+            "sm_clock_rate": gpu.clock_rate,
+            "mem_clock_rate": gpu.memory_clock_rate,
+            "mem_bus_width": gpu.memory_bus_width,
+        }
+
+    def __getattr__(self, name: str) -> Any:
+        raise NoGpu(f"the driver's {name} needs a GPU")
+
+
+class NoGpu(RuntimeError):
+    """Something was asked that only a GPU can answer."""
+
+
+def _config() -> Any:
+    from triton.runtime import driver
+
+    return driver
+
+
+def _enter() -> None:
+    global _users  # noqa: PLW0603  # one count per process, as Triton's driver is
+    with _lock:
+        _users += 1
+        if _users > 1:
+            return
+        config = _config()
+        _before["driver"] = config._active
+        config.set_active(_StandIn(config._active))
+        for name, answer in _ANSWERS.items():
+            original = getattr(torch.cuda, name)
+            _before[name] = original
+            setattr(torch.cuda, name, _in_targets(original, answer))
+        ensure_device_guard()
+
+
+def _leave() -> None:
+    global _users  # noqa: PLW0603  # as above
+    with _lock:
+        _users -= 1
+        if _users:
+            return
+        config = _config()
+        if isinstance(config._active, _StandIn):
+            config._active = _before.pop("driver")
+        for name in _ANSWERS:
+            setattr(torch.cuda, name, _before.pop(name))
+
+
+def _in_targets(original: Callable[..., Any], answer: Callable[..., Any]) -> Callable[..., Any]:
+    def ask(*args: Any, **kwargs: Any) -> Any:
+        gpu = _now.get()
+        return original(*args, **kwargs) if gpu is None else answer(gpu)
+
+    return ask
+
+
+_ANSWERS: dict[str, Callable[[Gpu], Any]] = {
+    "current_device": lambda _: 0,
+    "device_count": lambda _: 1,
+    "get_device_capability": lambda gpu: gpu.capability,
+    "get_device_name": lambda gpu: gpu.name,
+    "get_device_properties": lambda gpu: gpu.properties(),
+    "set_device": lambda _: None,
+    "synchronize": lambda _: None,
+    # What `torch.cuda.device(...)` calls on its way in and out.
+    "_exchange_device": lambda _: 0,
+    "_maybe_exchange_device": lambda _: 0,
+}
+
+
+def ensure_device_guard() -> None:
+    """Let fake CUDA tensors be indexed on a build of torch without CUDA.
+
+    Indexing, `.contiguous()` and `copy_` take a C++ device guard, of which such a build has none
+    for CUDA. The guard for meta tensors does nothing, which is right for fake ones.
+    """
+    if torch.version.cuda is not None or torch.version.hip is not None:
+        return
+    library = ctypes.CDLL(str(pathlib.Path(torch.__file__).parent / "lib" / "libc10.so"))
+    symbol = "_ZN3c104impl26device_guard_impl_registryE"
+    guards = (ctypes.c_void_p * (_META + 1)).in_dll(library, symbol)
+    if guards[_CUDA] is None:
+        guards[_CUDA] = guards[_META]
+
+
+# c10::DeviceType
+_CUDA, _META = 1, 14

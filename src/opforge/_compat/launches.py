@@ -1,0 +1,367 @@
+"""Where Triton launches a kernel, and how torch takes a launch into a graph.
+
+`kernel[grid](...)` and `kernel.run(...)` both end in the `run` of the kernel's class. While a
+thread is under a router its launches go there; everywhere else `run` does what it always did,
+behind one attribute read.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import torch
+
+from . import driver, kernels
+from .dispatcher import concrete
+
+
+class Router(Protocol):
+    """Decides what becomes of a launch."""
+
+    def launch(
+        self, kernel: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any: ...
+
+    def compiled(self, kernel: Any) -> None: ...
+
+    def written(
+        self, kernel: Any, names: list[str], tensors: list[str], failure: BaseException | None
+    ) -> list[str]: ...
+
+
+class _State(threading.local):
+    router: Router | None = None
+    failure: BaseException | None = None
+
+
+_state = _State()
+_lock = threading.Lock()
+_MARK = "_opforge_routed"
+
+
+def current() -> Router | None:
+    return _state.router
+
+
+def route_to(router: Router | None) -> Router | None:
+    """Send this thread's launches to a router; returns the one before."""
+    before = _state.router
+    _state.router = router
+    if router is not None:
+        install()
+    return before
+
+
+def install() -> None:
+    """Put the switch in front of every `run` there is; classes may have come since last time."""
+    if not kernels.triton_loaded():
+        return
+    from triton.compiler.compiler import CompiledKernel
+    from triton.runtime.jit import KernelInterface
+
+    with _lock:
+        for cls in _subclasses(KernelInterface):
+            if "run" in vars(cls):
+                _replace(cls, "run", _routed_run)
+        _replace(CompiledKernel, "__getitem__", _routed_compiled)
+        wrap = sys.modules.get(_WRAP)
+        if wrap is not None:
+            _replace(torch.utils._triton, "has_triton_tensor_descriptor_host_tma", _for_target)
+            _replace(wrap.TraceableTritonKernelWrapper, "__getitem__", _renumbered)
+            _replace(wrap.TraceableTritonKernelWrapper, "__call__", _routed_wrapped)
+            _replace(wrap.TraceableTritonKernelWrapper, "run", _routed_wrapped_run)
+            _replace(wrap, "get_mutated_tensors", _routed_analysis)
+            if not any(isinstance(f, _FailureFilter) for f in wrap.log.filters):
+                wrap.log.addFilter(_FailureFilter())
+
+
+_WRAP = "torch._higher_order_ops.triton_kernel_wrap"
+
+
+def _subclasses(cls: type[Any]) -> Iterator[type[Any]]:
+    for child in cls.__subclasses__():
+        yield child
+        yield from _subclasses(child)
+
+
+def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+    original = vars(owner)[name]
+    if not hasattr(original, _MARK):
+        replaced = make(original)
+        setattr(replaced, _MARK, True)
+        setattr(owner, name, replaced)
+
+
+def _routed_run(original: Any) -> Any:
+    @functools.wraps(original)
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        router = _state.router
+        if router is None:
+            return original(self, *args, **kwargs)
+        return router.launch(self, functools.partial(original, self), args, kwargs)
+
+    return run
+
+
+def _routed_compiled(original: Any) -> Any:
+    @functools.wraps(original)
+    def getitem(self: Any, grid: Any) -> Any:
+        if _state.router is not None:
+            _state.router.compiled(self)
+        return original(self, grid)
+
+    return getitem
+
+
+def _renumbered(original: Any) -> Any:
+    @functools.wraps(original)
+    def getitem(self: Any, *args: Any) -> Any:
+        """torch._dynamo.reset() empties the table of kernels, in which this one has a number."""
+        self.kernel_idx = sys.modules[_WRAP].kernel_side_table.add_kernel(self.kernel)
+        return original(self, *args)
+
+    return getitem
+
+
+def _routed_wrapped(original: Any) -> Any:
+    @functools.wraps(original)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        router = _state.router
+        if router is None:
+            return original(self, *args, **kwargs)
+        run = functools.partial(original, self)
+        return router.launch(self.kernel, run, args, {**kwargs, "grid": self.grid})
+
+    return call
+
+
+def _routed_wrapped_run(original: Any) -> Any:
+    @functools.wraps(original)
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        router = _state.router
+        if router is None:
+            return original(self, *args, **kwargs)
+        return router.launch(self.kernel, functools.partial(original, self), args, kwargs)
+
+    return run
+
+
+def _routed_analysis(original: Any) -> Any:
+    @functools.wraps(original)
+    def get_mutated_tensors(
+        kernel_idx: int, constant_args_idx: int, kwargs: dict[str, Any], *rest: Any
+    ) -> list[str]:
+        router = _state.router
+        if router is None:
+            return list(original(kernel_idx, constant_args_idx, kwargs, *rest))
+        _state.failure = None
+        names = list(original(kernel_idx, constant_args_idx, kwargs, *rest))
+        failure, _state.failure = _state.failure, None
+        kernel = sys.modules[_WRAP].kernel_side_table.get_kernel(kernel_idx)
+        tensors = [n for n, v in kwargs.items() if isinstance(v, torch.Tensor)]
+        return router.written(kernel, names, tensors, failure)
+
+    return get_mutated_tensors
+
+
+def _for_target(original: Any) -> Any:
+    @functools.wraps(original)
+    def has_descriptors() -> bool:
+        """Torch asks the machine's GPU; its analysis then takes a descriptor for a pointer."""
+        gpu = driver.current()
+        return gpu.arch >= _DESCRIPTORS_SINCE if gpu is not None else bool(original())
+
+    return has_descriptors
+
+
+_DESCRIPTORS_SINCE = 90
+
+
+class _FailureFilter(logging.Filter):
+    """torch logs a failed analysis and goes on; under a router its reason is kept instead."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if _state.router is None or not record.exc_info or record.exc_info[1] is None:
+            return True
+        _state.failure = record.exc_info[1]
+        return False
+
+
+class Unsupported(Exception):  # it carries torch's reason to who knows the kernel
+    """torch has no node for a launch."""
+
+
+@functools.cache
+def _tracing_types() -> tuple[Any, Any]:
+    """Torch's own tracing of launches, taught to say no in a way that can be told apart."""
+    import torch._higher_order_ops.triton_kernel_wrap as wrap
+
+    class Tracer(wrap.TracingTritonHOPifier):
+        def raise_unsupported(self, msg: str) -> Any:
+            raise Unsupported(msg)
+
+        def maybe_unpack_heuristic_result(self, result: Any) -> Any:
+            return concrete(result)
+
+        def call_HOP(  # noqa: N802  # torch's name
+            self, variable: Any, grids: Any, combined_args: dict[str, Any], _tx: Any
+        ) -> Any:
+            values, descriptors = _unpack_descriptors(combined_args)
+            graphable, constants = self.store_non_graphable_args(values)
+            return wrap.triton_kernel_wrapper_mutation(
+                kernel_idx=variable.kernel_idx,
+                constant_args_idx=constants,
+                grid=grids,
+                tma_descriptor_metadata=descriptors,
+                kwargs=graphable,
+            )
+
+    tracer = Tracer()
+
+    class Launch(wrap.TraceableTritonKernelWrapper):
+        def __init__(self, kernel: Any, kernel_idx: Any, grid: Any, **_source: Any) -> None:
+            self.kernel, self.grid, self.kernel_source = None, None, None
+            tracer.init_variable(self, kernel, kernel_idx, grid)
+
+    return tracer, Launch
+
+
+def into_graph(kernel: Any, grid: Any, arguments: dict[str, Any]) -> None:
+    """Make a launch a node of the graph that is being traced.
+
+    What stands in kernel order is passed by position: pruning and heuristics inside an autotuner
+    are given positional arguments by name, and keywords as they are.
+    """
+    tracer, launch = _tracing_types()
+    install()
+    args, kwargs = [], dict(arguments)
+    for name in kernels.innermost(kernel).arg_names:
+        if name not in kwargs:
+            break
+        args.append(kwargs.pop(name))
+    tracer.call_triton_kernel(launch(kernel, None, grid), args, kwargs, None)
+
+
+def descriptor_type() -> tuple[type[Any], ...]:
+    module = sys.modules.get("triton.tools.tensor_descriptor")
+    return (module.TensorDescriptor,) if module is not None else ()
+
+
+def _unpack_descriptors(values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Tensors instead of the descriptors made from them, and the block shapes by name."""
+    import torch._higher_order_ops.triton_kernel_wrap as wrap
+
+    plain, found = dict(values), {}
+    for name, value in values.items():
+        if isinstance(value, descriptor_type()):
+            plain[name] = _described_tensor(value)
+            found[name] = wrap.create_tma_stable_metadata(list(value.block_shape))
+    return plain, found
+
+
+def _described_tensor(descriptor: Any) -> Any:
+    """The tensor whose own shape and strides are the descriptor's."""
+    base, shape, strides = descriptor.base, descriptor.shape, descriptor.strides
+    if list(base.shape) == list(shape) and list(base.stride()) == list(strides):
+        return base
+    return base.as_strided(list(shape), list(strides))
+
+
+def unsupported(kernel: Any) -> str:
+    """Why torch cannot take any launch of a kernel into a graph; empty where it can."""
+    if kernels.is_gluon(kernel):
+        return "it is a Gluon kernel, and Inductor knows no Gluon"
+    autotuners = [k for k in kernels.chain(kernel) if hasattr(k, "configs")]
+    if len(autotuners) > 1:
+        return "it has several @triton.autotune, and Inductor takes one"
+    for tuner in autotuners:
+        hooks = [h for h in ("pre_hook", "post_hook") if getattr(tuner, f"user_defined_{h}", False)]
+        if any(c.pre_hook is not None for c in tuner.configs):
+            hooks.append("pre_hook of a triton.Config")
+        if hooks:
+            return f"its autotuner has a {hooks[0]}, and compiled code runs no Python at a launch"
+        if getattr(tuner, "use_cuda_graph", False):
+            return "its autotuner has use_cuda_graph=True, which Inductor does not take"
+        if getattr(tuner, "num_warmups", None) not in (None, 25) or getattr(
+            tuner, "num_reps", None
+        ) not in (None, 100):
+            return "its autotuner sets warmup= or rep=, which Inductor does not take"
+    return ""
+
+
+def launch_options() -> list[str]:
+    """Keywords of a launch that are no parameters of the kernel: num_warps, maxnreg, ..."""
+    from triton.compiler.compiler import make_backend
+    from triton.runtime import driver
+
+    backend = make_backend(driver.active.get_current_target())
+    return list(vars(backend.parse_options({})))
+
+
+def unwrap_constexpr(value: Any) -> Any:
+    import triton.language as tl
+
+    return value.value if isinstance(value, tl.constexpr) else value
+
+
+def mock_tensor(dtype: torch.dtype) -> Any:
+    """What `warmup` takes for a tensor of that type."""
+    from triton.runtime.jit import MockTensor
+
+    return MockTensor(dtype)
+
+
+def compiled_name(kernel: Any) -> str:
+    return str(getattr(kernel, "name", type(kernel).__name__))
+
+
+def parameters(kernel: Any) -> dict[str, Any]:
+    """Parameters of the jitted function with their defaults, `inspect.Parameter.empty` for none."""
+    signature = inspect.signature(kernels.innermost(kernel).fn)
+    return {p.name: p.default for p in signature.parameters.values()}
+
+
+def constexpr_parameters(kernel: Any) -> set[str]:
+    base = kernels.innermost(kernel)
+    return {p.name for p in getattr(base, "params", ()) if p.is_constexpr}
+
+
+def is_no_gpu(error: BaseException) -> bool:
+    """Whether Triton refused a launch because there is no GPU, or tensors are not on it."""
+    if isinstance(error, driver.NoGpu):
+        return True
+    if isinstance(error, RuntimeError):
+        return "active drivers" in str(error)
+    return isinstance(error, ValueError) and "cannot be accessed from Triton" in str(error)
+
+
+def set_cache_kernels(name: str, found: list[Any]) -> None:
+    """Tell Inductor's cache key what an op launches."""
+    from torch._library.triton import triton_ops_to_kernels
+
+    triton_ops_to_kernels[name] = found
+
+
+def cache_kernels(name: str) -> list[Any]:
+    from torch._library.triton import triton_ops_to_kernels
+
+    return triton_ops_to_kernels.get(name, [])
+
+
+def is_triton_op(name: str) -> bool:
+    """Whether an op was made by `torch.library.triton_op`, which lists its kernels."""
+    from torch._library.triton import triton_ops_to_kernels
+
+    return name in triton_ops_to_kernels
+
+
+def forget_cache_kernels(name: str) -> None:
+    from torch._library.triton import triton_ops_to_kernels
+
+    triton_ops_to_kernels.pop(name, None)

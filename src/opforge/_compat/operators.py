@@ -1,0 +1,72 @@
+"""Which values are operators, and which operators exist; looking never raises or registers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._library.custom_ops import CustomOpDef
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket, _OpNamespace
+
+# The namespaces that torch itself fills, some only after a part of it is imported.
+BUILT_IN = frozenset(
+    """
+    _c10d_functional _c10d_functional_autograd _dtensor _inductor_debug _inductor_test _native
+    _prim _quantized _test _torch_testing ao aten aten_ bucketing c10d c10d_functional cuda
+    debug_mode_ops debugprims device_mesh export fsdp higher_order inductor inductor_prims metal
+    mkl mkldnn mkldnn_prepacked mkldnn_prims nvprims onednn onnx prepacked prim prims profiler
+    quantization quantized quantized_decomposed rngprims rpc semi_structured sparse
+    static_runtime streams symm_mem tensorexpr torch_attn vulkan xnnpack
+    """.split()  # noqa: SIM905  # one a line would fill a page
+)
+
+
+def is_root(value: Any) -> bool:
+    """Whether a value is `torch.ops`."""
+    return value is torch.ops
+
+
+def namespace_name(value: Any) -> str | None:
+    """The "ns" of `torch.ops.ns`."""
+    return str(value.name) if issubclass(type(value), _OpNamespace) else None
+
+
+def is_space(value: Any) -> bool:
+    """Whether a value is `torch.ops` or a namespace in it."""
+    return is_root(value) or namespace_name(value) is not None
+
+
+def operator_name(value: Any) -> str | None:
+    """The "ns::op" of an overload, a packet, a `CustomOpDef`, or what calls an operator."""
+    if issubclass(type(value), OpOverload):
+        return str(value._schema.name)
+    if issubclass(type(value), OpOverloadPacket):
+        return str(value._qualified_op_name)
+    if issubclass(type(value), CustomOpDef):
+        return str(value._qualname)
+    if issubclass(type(value), HigherOrderOperator):
+        return f"higher_order::{value.name()}"
+    return None
+
+
+def body_of(value: Any) -> Any:
+    """The Python function that a `CustomOpDef` was made of, or None."""
+    return value._init_fn if issubclass(type(value), CustomOpDef) else None
+
+
+def definition(name: str) -> Any:
+    """The `CustomOpDef` of an op made by `torch.library`, or None."""
+    return torch._library.custom_ops.OPDEFS.get(name)
+
+
+def find(name: str) -> Any:
+    """The packet registered as "ns::op", or None while there is none.
+
+    Asked first, because `torch.ops.ns.op` makes a namespace and raises where nothing is there.
+    """
+    try:
+        found, _ = torch._C._jit_get_operation(name)
+    except RuntimeError:
+        return None
+    space, _, op = name.partition("::")
+    return None if found is None else getattr(getattr(torch.ops, space), op, None)

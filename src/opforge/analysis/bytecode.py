@@ -1,0 +1,117 @@
+"""Names that a code object reads from outside or stores as attributes, told from its bytes.
+
+`dis` takes longer than parsing the function; `bytes.find` takes none.
+"""
+
+from __future__ import annotations
+
+import dis
+import sys
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_LOAD_GLOBAL = dis.opmap["LOAD_GLOBAL"]
+_STORE_ATTR = dis.opmap["STORE_ATTR"]
+_LOAD_DEREF = dis.opmap["LOAD_DEREF"]
+_IMPORT_NAME = dis.opmap["IMPORT_NAME"]
+_EXTENDED = dis.opmap["EXTENDED_ARG"]
+# Since Python 3.11 the lowest bit of LOAD_GLOBAL says whether a null is pushed too.
+_GLOBAL_SHIFT = 1 if sys.version_info >= (3, 11) else 0
+
+
+def stores_attribute(code: types.CodeType, name: str) -> bool:
+    """Whether a function has `something.name = ...` in it."""
+    if name not in code.co_names:
+        return False
+    return any(code.co_names[a] == name for _, a in _arguments(code, _STORE_ATTR))
+
+
+@dataclass(frozen=True)
+class Mentions:
+    """What a function and the ones in it name: all names, globals read, modules imported."""
+
+    code: types.CodeType
+    names: frozenset[str]
+    globals_read: tuple[str, ...]
+    imports: tuple[str, ...]
+
+
+# Keyed by identity, as code objects of different files can be equal; the value keeps its code.
+_mentions: dict[int, Mentions] = {}
+
+
+def mentions(code: types.CodeType) -> Mentions:
+    """What a function names, worked out once per process."""
+    known = _mentions.get(id(code))
+    if known is None:
+        names: set[str] = set()
+        read: dict[str, None] = {}
+        imports: list[str] = []
+        for inner in _with_nested(code):
+            names.update(inner.co_names)
+            imports += [inner.co_names[a] for _, a in _arguments(inner, _IMPORT_NAME)]
+            for _, argument in _arguments(inner, _LOAD_GLOBAL):
+                read[inner.co_names[argument >> _GLOBAL_SHIFT]] = None
+        known = Mentions(code, frozenset(names), tuple(read), tuple(imports))
+        _mentions[id(code)] = known
+    return known
+
+
+def line_reading(code: types.CodeType, name: str) -> int:
+    """The first line that reads a global or closure name."""
+    for inner in _with_nested(code):
+        for offset, argument in _arguments(inner, _LOAD_GLOBAL):
+            if inner.co_names[argument >> _GLOBAL_SHIFT] == name:
+                return _line(inner, offset)
+    return _first_read(code, name)
+
+
+def _with_nested(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for const in code.co_consts:
+        if isinstance(const, types.CodeType):
+            yield from _with_nested(const)
+
+
+def _arguments(code: types.CodeType, opcode: int) -> Iterator[tuple[int, int]]:
+    """(offset, argument) of every instruction of a kind."""
+    raw = code.co_code  # with inline caches as zeros, which is no opcode asked for
+    opcodes = raw[::2]
+    at = opcodes.find(opcode)
+    while at >= 0:
+        argument = raw[2 * at + 1]
+        before, shift = at - 1, 8
+        while before >= 0 and opcodes[before] == _EXTENDED:
+            argument |= raw[2 * before + 1] << shift
+            before, shift = before - 1, shift + 8
+        yield 2 * at, argument
+        at = opcodes.find(opcode, at + 1)
+
+
+def _line(code: types.CodeType, offset: int) -> int:
+    for start, end, line in code.co_lines():
+        if start <= offset < end and line is not None:
+            return line
+    return code.co_firstlineno
+
+
+def _first_read(code: types.CodeType, name: str) -> int:
+    for inner in _with_nested(code):
+        cells = (*inner.co_cellvars, *inner.co_freevars)
+        if name not in cells:
+            continue
+        for offset, argument in _arguments(inner, _LOAD_DEREF):
+            if _cell_name(inner, argument) == name:
+                return _line(inner, offset)
+    return code.co_firstlineno
+
+
+def _cell_name(code: types.CodeType, argument: int) -> str:
+    if sys.version_info >= (3, 11):
+        locals_and_cells = [*code.co_varnames]
+        locals_and_cells += [c for c in code.co_cellvars if c not in code.co_varnames]
+        locals_and_cells += code.co_freevars
+    else:
+        locals_and_cells = [*code.co_cellvars, *code.co_freevars]
+    return locals_and_cells[argument] if argument < len(locals_and_cells) else ""

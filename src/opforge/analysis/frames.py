@@ -1,0 +1,171 @@
+"""A function being read with certain arguments, and what a call in it does."""
+
+from __future__ import annotations
+
+import ast
+import types
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+from .scopes import Scope
+from .values import (
+    UNKNOWN,
+    UNKNOWN_ARGUMENTS,
+    Arguments,
+    Bound,
+    Instance,
+    Known,
+    Launch,
+    Local,
+    Partial,
+    Sequence,
+    Table,
+    Unknown,
+    Value,
+    Values,
+    key_of,
+    union,
+)
+
+
+@dataclass(eq=False)
+class Frame:
+    """One scope with what its parameters may be.
+
+    `fn` is the function read, for a nested scope that of the frame around it.
+    """
+
+    scope: Scope
+    fn: types.FunctionType
+    offset: int
+    depth: int
+    parameters: dict[str, Values]
+    parent: Frame | None = None
+    names: dict[str, Values] = field(default_factory=dict)
+    interest: dict[str, bool] = field(default_factory=dict)
+    outcomes: dict[int, Outcome] = field(default_factory=dict)
+    nested: dict[int, Frame] = field(default_factory=dict)
+    result: Values | None = None
+    # What reading an attribute or an item runs: a property, a `__getitem__`.
+    implied: list[Effect] = field(default_factory=list)
+    implied_at: list[ast.AST] = field(default_factory=list)
+
+    def location(self, node: ast.AST) -> str:
+        line = getattr(node, "lineno", 1) + self.offset
+        return f"{self.fn.__code__.co_filename}:{line}"
+
+    @property
+    def name(self) -> str:
+        here = self.fn.__qualname__
+        return here if self.parent is None else f"{here}.<{self.scope.name.strip('<>')}>"
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A call launches a kernel."""
+
+    kernel: Any
+
+
+@dataclass(frozen=True)
+class Entered:
+    """A call runs a function that can be read."""
+
+    frame: Frame
+    cost: int = 1
+
+
+@dataclass(frozen=True)
+class Called:
+    """A call of an operator."""
+
+    name: str
+    op: Any
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A call that cannot be followed."""
+
+    why: str
+
+
+Effect = Launched | Entered | Called | Lost
+
+
+@dataclass
+class Outcome:
+    """What a call does, and what it returns: values, and the results of the frames it enters."""
+
+    effects: list[Effect] = field(default_factory=list)
+    values: list[Value] = field(default_factory=list)
+    frames: list[Frame] = field(default_factory=list)
+    # Calls of functions that launch nothing; only what they return may be asked for.
+    idle: list[tuple[Frame, types.FunctionType, Arguments]] = field(default_factory=list)
+
+
+def bind(
+    arguments: ast.arguments,
+    given: Arguments,
+    default_of: Callable[[str], Values],
+    missing: Callable[[str], Values],
+) -> dict[str, Values]:
+    """Parameter name -> candidates, as Python binds a call.
+
+    `default_of` gives a parameter's default, `missing` what a parameter is that gets nothing.
+    """
+    positional = [a.arg for a in (*arguments.posonlyargs, *arguments.args)]
+    bound: dict[str, Values] = dict(zip(positional, given.positional, strict=False))
+    spare = given.positional[len(positional) :]
+    keywords = dict(given.keywords)
+    for name in (*positional, *(a.arg for a in arguments.kwonlyargs)):
+        if name in bound:
+            continue
+        if name in keywords:
+            bound[name] = keywords.pop(name)
+            continue
+        loose = given.double if name not in positional else union(given.star, given.double)
+        default = default_of(name)
+        bound[name] = union(default, loose) if loose else default or missing(name)
+    if arguments.vararg is not None:
+        bound[arguments.vararg.arg] = (Sequence(spare, given.star),)
+    if arguments.kwarg is not None:
+        items: dict[Hashable, Values] = {k: v for k, v in keywords.items() if k not in bound}
+        bound[arguments.kwarg.arg] = (Table(items, given.double),)
+    return bound
+
+
+def parameter_unknown(name: str) -> Values:
+    return (Unknown(f"parameter '{name}' is given by the caller"),)
+
+
+def context_key(bound: dict[str, Values]) -> Hashable:
+    return tuple((name, key_of(values)) for name, values in bound.items())
+
+
+def generalized(bound: dict[str, Values]) -> dict[str, Values]:
+    """The same with numbers, texts and the insides of objects forgotten.
+
+    They differ from call to call without end.
+    """
+    return {name: union(*((_general(v),) for v in values)) for name, values in bound.items()}
+
+
+def _general(value: Value) -> Value:
+    if isinstance(value, Known) and type(value.obj) in _CONSTANTS:
+        return UNKNOWN
+    if isinstance(value, Instance) and not any(
+        isinstance(v, (Launch, Local, Bound, Partial, Known)) and not _is_constant(v)
+        for group in value.arguments.every()
+        for v in group
+    ):
+        return Instance(value.cls, UNKNOWN_ARGUMENTS)
+    return value
+
+
+_CONSTANTS = (str, int, float, bool, bytes, type(None))
+
+
+def _is_constant(value: Value) -> bool:
+    return isinstance(value, Known) and type(value.obj) in _CONSTANTS

@@ -1,0 +1,132 @@
+"""What a body has -> how its op is registered: `triton_op`, `custom_op` or `none`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..errors import ModeRefused
+from ..model import Decision, KernelRef, NestedOp
+
+MODES = ("auto", "triton_op", "custom_op", "none")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What was found in a body.
+
+    `barred` are kernels that no graph can hold, each with why; `lost` is what the function itself
+    could not keep, were it returned as it is ("its backward").
+    """
+
+    kernels: tuple[KernelRef, ...] = ()
+    transparent: tuple[NestedOp, ...] = ()
+    opaque: tuple[NestedOp, ...] = ()
+    interpreted: bool = False
+    barred: tuple[tuple[KernelRef, str], ...] = ()
+    lost: str = ""
+
+    @property
+    def cell(self) -> str:
+        parts = [
+            text
+            for found, text in (
+                (self.kernels, "kernels"),
+                (self.transparent, "transparent ops"),
+                (self.opaque, "opaque ops"),
+            )
+            if found
+        ]
+        return " and ".join(parts) or "neither kernels nor operators"
+
+
+def decide(facts: Facts, asked: str) -> Decision:
+    """The mode for what was found and what was asked; ModeRefused where they exclude each other."""
+    return replace(_decide(facts, asked), asked=asked)
+
+
+def _decide(facts: Facts, asked: str) -> Decision:
+    if asked == "none":
+        return _decision(facts, "none", "mode='none': the function itself, unknown to torch")
+    if asked == "custom_op":
+        return _decision(facts, "custom_op", "mode='custom_op': opaque to the compiler, as asked")
+    if facts.interpreted:
+        why = "Triton's interpreter is on (TRITON_INTERPRET=1), and no graph holds its kernels"
+        return _decision(facts, "custom_op", why, "run without TRITON_INTERPRET=1")
+    if facts.barred:
+        return _barred(facts, asked)
+    if facts.opaque and (facts.kernels or asked == "triton_op"):
+        raise _barrier(facts, asked)
+    if facts.kernels:
+        why = f"the compiler sees through it: it launches {_names(facts.kernels)}"
+        return _decision(facts, "triton_op", why, "mode='custom_op' makes it one opaque step")
+    if asked == "triton_op":
+        return _without_kernels(facts)
+    if facts.transparent:
+        return _transparent_only(facts)
+    if facts.opaque:
+        why = f"it calls opaque operators ({', '.join(facts.opaque)}) and launches no kernel"
+        return _decision(facts, "custom_op", why)
+    why = "opaque to the compiler, because no kernel was found in its body"
+    change = "kernels=[...] names kernels that reading the body does not find"
+    return _decision(facts, "custom_op", why, change)
+
+
+def _barred(facts: Facts, asked: str) -> Decision:
+    ref, why = facts.barred[0]
+    reason = f"kernel {ref.name} ({ref.location}) cannot be seen through: {why}"
+    gluon = "Gluon" in why and asked == "auto"
+    warning = "" if gluon else f"registered opaque (custom_op): {reason}"
+    change = "another kernel" if gluon else "mode='custom_op' says the same without a warning"
+    return _decision(facts, "custom_op", reason, change, warning)
+
+
+def _without_kernels(facts: Facts) -> Decision:
+    if facts.transparent:
+        why = f"mode='triton_op': seen through to {', '.join(facts.transparent)}"
+        return _decision(facts, "triton_op", why)
+    raise ModeRefused(
+        "mode='triton_op', but its body launches no Triton kernel that could be found",
+        found="neither kernels nor operators whose bodies have some",
+        fix="name the kernels with kernels=[...], raise max_depth=, or leave mode out",
+    )
+
+
+def _transparent_only(facts: Facts) -> Decision:
+    through = ", ".join(facts.transparent)
+    if not facts.lost:
+        why = f"the function itself, so that the compiler inlines it and sees {through}"
+        return _decision(facts, "none", why, "a name or mode='triton_op' registers it")
+    kept = f"mode 'none' would lose {facts.lost}"
+    if facts.opaque:
+        why = f"{kept}; opaque, because it also calls {', '.join(facts.opaque)}"
+        return _decision(facts, "custom_op", why, f"without {', '.join(facts.opaque)}: triton_op")
+    return _decision(facts, "triton_op", f"{kept}; the compiler sees through it to {through}")
+
+
+def _barrier(facts: Facts, asked: str) -> ModeRefused:
+    barrier = facts.opaque[0]
+    asked_for = "mode='triton_op', and it" if asked == "triton_op" else "it"
+    kernels = ""
+    if facts.kernels:
+        ref = facts.kernels[0]
+        kernels = f" launches kernel {ref.name} ({ref.found_via}) and"
+    registered = "an operator that the compiler cannot see into"
+    if barrier.op is None:
+        registered = "an operator that is not registered"
+    return ModeRefused(
+        f"{asked_for}{kernels} calls {barrier} at {barrier.location}, {registered}",
+        found=facts.cell,
+        fix=f"mode='custom_op' makes all of it one opaque step; or make {barrier} transparent "
+        "(@opforge.op on what launches its kernels, or torch.library.triton_op), before this "
+        "op is defined; or call it outside of this op",
+    )
+
+
+def _decision(
+    facts: Facts, mode: str, reason: str, change: str = "", warning: str = ""
+) -> Decision:
+    return Decision(mode, reason, cell=facts.cell, change=change, warning=warning)
+
+
+def _names(kernels: tuple[KernelRef, ...]) -> str:
+    return ", ".join(k.name for k in kernels)

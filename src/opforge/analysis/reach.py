@@ -1,0 +1,291 @@
+"""Whether a function can have anything to do with a kernel, told without parsing it.
+
+Most helpers compute sizes. What a code object mentions by name is known from its bytes; where
+nothing it mentions leads to a kernel, an operator or code that cannot be read, the function is
+not worth parsing.
+"""
+
+from __future__ import annotations
+
+import ast
+import enum
+import functools
+import linecache
+import sys
+import types
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from .. import _compat
+from ..model import MISSING
+from .attributes import is_module_instance
+from .bytecode import mentions
+from .containers import opened, table_values
+from .objects import (
+    builtin_named,
+    is_c_function,
+    is_installed,
+    is_instance,
+    is_leaf,
+    is_leaf_module,
+    is_registered_op,
+    is_set,
+    is_subclass,
+    wrapped,
+)
+from .values import Bound, Known, Launch, Local, Operator, Partial, Table, Unknown, Value
+
+# Names that let code reach anything at all.
+_OPEN_DOORS = frozenset(
+    {"eval", "exec", "globals", "vars", "locals", "__import__", "import_module", "ops"}
+)
+_PLAIN = (str, int, float, bool, complex, bytes, type(None), torch.dtype, torch.device, enum.Enum)
+_MOST_MEMBERS = 64
+
+
+class Reach:
+    """Remembers, for one reading, what leads nowhere."""
+
+    def __init__(self) -> None:
+        self.leads: dict[int, bool] = {}
+        self.kept: list[dict[int, Any]] = []
+
+    def leads_on(self, obj: Any) -> bool:
+        """Whether calling a function or making a class's object could launch something."""
+        known = self.leads.get(id(obj))
+        if known is not None:
+            return known
+        stack, seen = [obj], {}
+        while stack:
+            one = stack.pop()
+            if id(one) in seen:
+                continue
+            seen[id(one)] = one
+            below = self._below(one)
+            if below is None:
+                self.leads[id(obj)] = True
+                return True
+            stack.extend(below)
+        # Everything on the way was followed to its end. The objects are kept, so that no other
+        # takes one's id.
+        self.leads.update(dict.fromkeys(seen, False))
+        self.kept.append(seen)
+        return False
+
+    def _below(self, obj: Any) -> Iterable[Any] | None:
+        """What an object leads to, or None where it matters by itself."""
+        if is_instance(obj, _PLAIN):
+            return ()
+        if is_instance(obj, types.FunctionType):
+            return self._below_function(obj)
+        if is_registered_op(obj) or _compat.kernels.launched_kernel(obj) is not None:
+            return None
+        if is_instance(obj, types.ModuleType):
+            # Its attributes were asked for by name.
+            return None if _compat.operators.is_space(obj) else ()
+        if is_instance(obj, type):
+            return _below_class(obj)
+        if is_c_function(obj):
+            return () if is_leaf(obj) else None
+        if is_instance(obj, (types.MethodType, functools.partial)):
+            return _parts(obj)
+        container = opened(Known(obj))
+        if container is not None:
+            return _members(container)
+        inner = wrapped(obj)
+        if inner is not None:
+            return (inner,)
+        return () if is_leaf(obj) and not is_instance(obj, torch.nn.Module) else None
+
+    def _below_function(self, fn: types.FunctionType) -> list[Any] | None:
+        if self.leads.get(id(fn)) is False:
+            return []
+        if is_registered_op(fn):
+            return None
+        if is_leaf(fn):
+            return _below_leaf(fn)
+        return _names_lead_to(fn)
+
+
+def _names_lead_to(fn: types.FunctionType) -> list[Any] | None:
+    said = mentions(fn.__code__)
+    modules: list[Any] = [sys.modules.get(n) for n in said.imports if _may_be_imported(n)]
+    if None in modules or said.names & _OPEN_DOORS or _launches_by_look(fn):
+        return None
+    if "modules" in said.names and "sys" in said.names:
+        return None
+    found: list[Any] = []
+    for cell in fn.__closure__ or ():
+        if not is_set(cell):
+            return None
+        found.append(cell.cell_contents)
+    for name in said.globals_read:
+        if name in fn.__globals__:
+            found.append(fn.__globals__[name])
+        elif builtin_named(name) is MISSING:
+            return None
+    modules += [v for v in found if is_instance(v, types.ModuleType) and not is_leaf(v)]
+    if modules and "getattr" in said.names:
+        return None
+    for module in modules:
+        found += _named_in(module, said.names)
+    return found
+
+
+def _may_be_imported(name: str) -> bool:
+    return not is_leaf_module(name) and (not name or is_installed(name.partition(".")[0]))
+
+
+def _named_in(module: Any, names: frozenset[str]) -> list[Any]:
+    """The parts of a module that a function may mean, submodules' parts included."""
+    found = []
+    held = _compat.kernels.instance_dict(module)
+    for name in names:
+        value = held.get(name)
+        if is_instance(value, types.ModuleType) and not is_leaf(value) and value is not module:
+            found += [v for n, v in vars(value).items() if n in names]
+        if value is not None:
+            found.append(value)
+    return found
+
+
+def _below_class(cls: type[Any]) -> list[Any] | None:
+    if is_leaf(cls) or is_subclass(cls, enum.Enum) or is_subclass(cls, BaseException):
+        return []
+    found: list[Any] = []
+    for base in type.__getattribute__(cls, "__mro__"):
+        if is_leaf(base):
+            continue
+        for stored in type.__getattribute__(base, "__dict__").values():
+            if is_instance(stored, (staticmethod, classmethod)):
+                found.append(stored.__func__)
+            elif is_instance(stored, property):
+                found.append(stored.fget)
+            elif is_instance(stored, types.FunctionType) or _compat.kernels.is_kernel(stored):
+                found.append(stored)
+    # A dataclass's methods are made up, and have no text.
+    return [f for f in found if not is_instance(f, types.FunctionType) or _lines(f)]
+
+
+def _below_leaf(fn: types.FunctionType) -> list[Any] | None:
+    if _compat.kernels.grid_bound_kernel(fn) is not None:
+        return None
+    found = [] if wrapped(fn) is None else [wrapped(fn)]
+    if "registry" in fn.__dict__:
+        return None
+    for cell in fn.__closure__ or ():
+        try:
+            held = cell.cell_contents
+        except ValueError:
+            continue
+        if is_instance(held, types.FunctionType):
+            found.append(held)
+    return found
+
+
+def _parts(obj: Any) -> list[Any]:
+    if is_instance(obj, types.MethodType):
+        return [obj.__func__, obj.__self__]
+    return [obj.func, *obj.args, *obj.keywords.values()]
+
+
+def _members(container: Any) -> list[Any]:
+    groups = container.items.values() if isinstance(container, Table) else container.items
+    return [value.obj for group in list(groups)[:_MOST_MEMBERS] for value in group]
+
+
+def carries(value: Value) -> bool:
+    """Whether a function that is given this may launch something through it."""
+    if isinstance(value, Unknown):
+        return False
+    known: bool | None = value.__dict__.get("carrying")
+    if known is None:
+        # Values are of one reading, and asked for often.
+        known = value.__dict__["carrying"] = _carries(value)
+    return known
+
+
+def _carries(value: Value) -> bool:
+    if isinstance(value, Known):
+        obj = value.obj
+        if is_instance(obj, types.FunctionType):
+            return is_callback(value)
+        if is_instance(obj, (types.ModuleType, type)) or is_c_function(obj):
+            return not is_leaf(obj) or _compat.operators.is_space(obj)
+        if is_instance(obj, (types.MethodType, functools.partial)) or is_registered_op(obj):
+            return True
+        if _compat.kernels.launched_kernel(obj) is not None or wrapped(obj) is not None:
+            return True
+    container = opened(value)
+    if container is not None:
+        return any(map(carries, table_values(container)))
+    return not isinstance(value, Known) or not is_leaf(value.obj) or is_module_instance(value.obj)
+
+
+def is_callback(value: Value) -> bool:
+    """Whether a value is a function, as far as a callee that takes one is concerned."""
+    if isinstance(value, (Launch, Operator)):
+        return True
+    if isinstance(value, Local):
+        return not isinstance(value.scope.node, ast.ClassDef)
+    if isinstance(value, (Bound, Partial)):
+        return is_callback(value.fn)
+    if not isinstance(value, Known):
+        return False
+    obj = value.obj
+    if is_instance(obj, types.FunctionType):
+        return not is_plain_leaf(obj) or is_registered_op(obj)
+    if is_instance(obj, types.MethodType):
+        return not is_leaf(obj.__func__) or obj.__name__ == "apply"
+    if is_instance(obj, functools.partial):
+        return is_callback(Known(obj.func))
+    if is_module_instance(obj):
+        return not is_leaf(type(obj))
+    return is_registered_op(obj) or _compat.kernels.is_traced_wrapper(obj)
+
+
+def is_plain_leaf(fn: types.FunctionType) -> bool:
+    """Whether a function is a leaf's and wraps nothing of anybody else's."""
+    if not is_leaf(fn) or _compat.kernels.grid_bound_kernel(fn) is not None:
+        return False
+    below = wrapped(fn)
+    if is_instance(below, types.FunctionType) and below is not fn:
+        return is_plain_leaf(below)
+    return below is None and not callables_held(fn)
+
+
+def callables_held(fn: types.FunctionType) -> list[Any]:
+    """Functions in a leaf function's closure that are not a leaf's."""
+    found = []
+    for cell in fn.__closure__ or ():
+        try:
+            held = cell.cell_contents
+        except ValueError:
+            continue
+        if is_instance(held, types.FunctionType) and not is_leaf(held):
+            found.append(held)
+    return found
+
+
+_looks: dict[int, tuple[types.CodeType, bool]] = {}
+
+
+def _launches_by_look(fn: types.FunctionType) -> bool:
+    """Whether a function's text has `](`, something taken and called, or no text is there."""
+    known = _looks.get(id(fn.__code__))
+    if known is None:
+        text = text_of(fn)
+        known = _looks[id(fn.__code__)] = (fn.__code__, not text or "](" in text)
+    return known[1]
+
+
+def text_of(fn: types.FunctionType) -> str:
+    code = fn.__code__
+    last = max((line for _, _, line in code.co_lines() if line), default=code.co_firstlineno)
+    return "".join(_lines(fn)[code.co_firstlineno - 1 : last])
+
+
+def _lines(fn: types.FunctionType) -> list[str]:
+    return linecache.getlines(fn.__code__.co_filename, fn.__globals__)

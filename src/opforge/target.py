@@ -1,0 +1,56 @@
+"""Tracing for a GPU that need not be there: `with opforge.target("sm_90"): ...`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from . import _compat
+from .errors import BadTarget
+
+_Gpu = _compat.driver.Gpu
+
+# A common board of each architecture; host code asks for its size, kernels for nothing of it.
+_KNOWN = {
+    gpu.arch: gpu
+    for gpu in (
+        _Gpu(75, "Tesla T4", 40, 65536, 65536, 15 << 30, 4 << 20, 32, 1024),
+        _Gpu(80, "NVIDIA A100", 108, 166912, 167936, 80 << 30, 40 << 20, 32, 2048),
+        _Gpu(86, "NVIDIA A10", 72, 101376, 102400, 24 << 30, 6 << 20),
+        _Gpu(89, "NVIDIA L40S", 142, 101376, 102400, 48 << 30, 96 << 20),
+        _Gpu(90, "NVIDIA H100", 132, 232448, 233472, 80 << 30, 50 << 20, 32, 2048),
+        _Gpu(100, "NVIDIA B200", 148, 232448, 233472, 180 << 30, 126 << 20, 32, 2048),
+        _Gpu(103, "NVIDIA B300", 148, 232448, 233472, 270 << 30, 126 << 20, 32, 2048),
+        _Gpu(120, "NVIDIA RTX PRO 6000", 188, 101376, 102400, 96 << 30, 128 << 20),
+    )
+}
+DEFAULT = _KNOWN[90]
+
+
+@contextlib.contextmanager
+def target(arch: str) -> Iterator[None]:
+    """Trace for a GPU architecture, whether or not the machine has such a GPU.
+
+        with opforge.target("sm_90"):
+            torch.export.export(model, (x,)).run_decompositions()
+
+    Inside, this thread's questions to Triton's driver and to `torch.cuda` (current device,
+    capability, properties) are answered for that architecture. Launching needs a real GPU.
+    """
+    gpu = parse(arch)
+    with _compat.driver.standing_in(gpu):
+        yield
+
+
+def parse(arch: str) -> _compat.driver.Gpu:
+    """`"sm_90"`, `"sm_90a"` -> the GPU that answers for it."""
+    digits = arch.removeprefix("sm_").removesuffix("a") if isinstance(arch, str) else ""
+    if not isinstance(arch, str) or not arch.startswith("sm_") or not digits.isdigit():
+        raise BadTarget(
+            f"target {arch!r} is no GPU architecture",
+            fix=f"one of {', '.join(f'sm_{a}' for a in _KNOWN)}",
+        )
+    number = int(digits)
+    if number < min(_KNOWN):
+        raise BadTarget(f"Triton compiles for sm_{min(_KNOWN)} and later, not for {arch}")
+    return _KNOWN.get(number, _Gpu(number))
