@@ -1,7 +1,8 @@
 """What a call costs: opforge against custom_op, define+impl and a bare autograd.Function.
 
 All variants run interleaved in one process and the fastest round of each counts, so that the
-ratios hold on a noisy machine. `--json` prints the figures for a script.
+ratios hold on a noisy machine. `--json` prints the figures for a script. `--gpu` compares an op
+that launches a Triton kernel with `torch.library.triton_op`.
 """
 
 from __future__ import annotations
@@ -82,8 +83,10 @@ def by_hand(
     return x + weight
 
 
-def fastest(variants: dict[str, Callable[[], Any]]) -> dict[str, float]:
-    """Microseconds per call of each variant, from its fastest round."""
+def fastest(
+    variants: dict[str, Callable[[], Any]], after: Callable[[], Any] = lambda: None
+) -> dict[str, float]:
+    """Microseconds per call of each variant, from its fastest round; `after` ends a round."""
     best = dict.fromkeys(variants, float("inf"))
     for call in variants.values():
         for _ in range(CALLS):
@@ -94,6 +97,7 @@ def fastest(variants: dict[str, Callable[[], Any]]) -> dict[str, float]:
                 start = time.perf_counter()
                 for _ in range(CALLS):
                     call()
+                after()
                 best[name] = min(best[name], (time.perf_counter() - start) / CALLS * 1e6)
     return best
 
@@ -214,6 +218,44 @@ def decorating() -> list[Row]:
     return [Row("decorating, median", f"{median:.2f} ms", "<= 1 ms", median <= 1, detail)]
 
 
+def triton_launch() -> list[Row]:
+    """Allocation and one launch, which is what the function itself costs."""
+    import gpu_kernel  # noqa: PLC0415  # it imports Triton, which the other rows do without
+
+    kernel = gpu_kernel.double
+
+    def raw(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        kernel[(1,)](x, out, x.numel(), BLOCK=1024)
+        return out
+
+    def wrapped(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        torch.library.wrap_triton(kernel)[(1,)](x, out, x.numel(), BLOCK=1024)
+        return out
+
+    peer = torch.library.triton_op("bench::triton_op", wrapped, mutates_args=())
+    custom = torch.library.custom_op("bench::opaque", raw, mutates_args=())
+    op = opforge.op("bench::launch")(raw)
+    assert opforge.info(op).mode == "triton_op"
+    x = torch.randn(1000, device="cuda")
+
+    def drained(call: Callable[[Tensor], Tensor]) -> Callable[[], Any]:
+        return lambda: call(x)
+
+    us = fastest(
+        {
+            "raw": drained(raw),
+            "custom_op": drained(custom),
+            "triton_op": drained(peer),
+            "opforge": drained(op),
+        },
+        after=torch.cuda.synchronize,
+    )
+    title = "Triton, eager: (op - raw) / (triton_op - raw)"
+    return [compare(title, us, "raw", "triton_op", 0.35)]
+
+
 def importing() -> list[Row]:
     script = "import time, torch; t = time.time(); import opforge; print(time.time() - t)"
     runs = [
@@ -229,11 +271,13 @@ def importing() -> list[Row]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
-    as_json = parser.parse_args().json
+    parser.add_argument("--gpu", action="store_true", help="only what needs a GPU")
+    given = parser.parse_args()
+    parts = (without_backward, with_backward, dataclass_argument, decorating, importing)
     rows: list[Row] = []
-    for part in (without_backward, with_backward, dataclass_argument, decorating, importing):
+    for part in (triton_launch,) if given.gpu else parts:
         rows += part()
-    if as_json:
+    if given.json:
         print(json.dumps([dataclasses.asdict(row) for row in rows], indent=2))
     else:
         table = Table(title=f"call overhead, torch {torch.__version__}")

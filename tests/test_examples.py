@@ -1,6 +1,8 @@
 """Every example op, against a reference and through torch's own opcheck."""
 
 import importlib
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -19,13 +21,42 @@ def example():
     sys.path.remove(str(EXAMPLES))
 
 
-def test_silu_is_torch_silu_forward_and_backward(example):
-    silu = example("silu").silu
-    x = torch.randn(3, 5, dtype=torch.double, requires_grad=True)
-    torch.testing.assert_close(silu(x), torch.nn.functional.silu(x))
-    assert torch.autograd.gradcheck(silu, (x,))
-    assert torch.autograd.gradgradcheck(silu, (x,))
-    torch.library.opcheck(silu, (x,))
+def interpreted(script):
+    """What a script prints when Triton's interpreter runs its kernels on the CPU."""
+    paths = os.pathsep.join([str(EXAMPLES), *sys.path])
+    env = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": paths}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+SILU = """
+import torch
+from silu import silu, silu_backward
+x = torch.randn(3, 5, dtype=torch.double, requires_grad=True)
+torch.testing.assert_close(silu(x), torch.nn.functional.silu(x))
+assert torch.autograd.gradcheck(silu, (x,))
+torch.library.opcheck(silu, (x,))
+torch.library.opcheck(silu_backward, (torch.randn(3, 5), torch.randn(3, 5)))
+(grad,) = torch.autograd.grad(silu(x).sum(), x, create_graph=True)
+try:
+    grad.sum().backward()
+except RuntimeError as error:
+    print(error)
+"""
+
+
+def test_silu_is_torch_silu_forward_and_backward_and_says_that_there_is_no_second():
+    assert "examples::silu_backward" in interpreted(SILU)
+
+
+def test_silu_is_seen_through_by_the_compiler_and_so_is_its_backward(example):
+    module = example("silu")
+    assert opforge.info(module.silu).mode == "triton_op"
+    assert opforge.info(module.silu_backward).mode == "triton_op"
+    assert [k.kernel for k in opforge.info(module.silu).kernels] == [module.silu_kernel]
 
 
 def test_rms_norm_is_torch_rms_norm_forward_and_backward(example):
@@ -63,8 +94,15 @@ def test_momentum_step_changes_both_tensors_of_its_state(example):
     torch.library.opcheck(opforge.info(step.momentum_step).overload, args)
 
 
-def test_the_demo_runs_and_prints_the_explanation(example, capsys):
-    example("demo").main()
+def test_the_demo_shows_the_decision_and_what_the_compiler_sees(example, capsys):
+    example("demo").see()
     printed = capsys.readouterr().out
-    assert "examples::silu" in printed
+    assert "mode      triton_op: the compiler sees through it: it launches silu_kernel" in printed
+    assert "torch.export   examples.silu.default, aten.mul.Tensor" in printed
+    assert "triton_kernel_wrapper_functional, aten.mul.Tensor" in printed
+
+
+def test_the_demo_runs_without_a_gpu():
+    printed = interpreted("import demo; demo.main()")
     assert "one full graph" in printed
+    assert "opcheck" in printed

@@ -3,14 +3,14 @@
 import dataclasses
 import enum
 import inspect
-import warnings
 
 import pytest
 import torch
+import triton
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import opforge
-from opforge.errors import FakeMismatch, FakeUnknown, OpforgeError, OpforgeWarning
+from opforge.errors import FakeMismatch, FakeUnknown, OpforgeError
 from opforge.magi import magi_register_custom_op
 
 Tensor = torch.Tensor
@@ -85,10 +85,12 @@ def test_it_has_magi_compilers_parameters_in_their_order():
     ]
 
 
-def test_every_parameter_is_taken(op_name):
-    def kernel():
-        pass
+@triton.jit
+def kernel():
+    pass
 
+
+def test_every_parameter_is_taken(op_name):
     def setup_context(ctx, inputs, output):
         ctx.scale = inputs[1].scale
 
@@ -423,9 +425,18 @@ def test_a_record_gradient_may_be_a_dict(op_name):
     assert weight.grad.tolist() == [3.0, 3.0]
 
 
+def test_forcing_triton_op_on_a_body_without_kernels_is_a_value_error(op_name):
+    with pytest.raises(ValueError, match="its body launches no Triton kernel"):
+        magi_register_custom_op(op_name(), force_register_mode="triton_op")(double)
+
+
 def test_forcing_triton_op_is_taken(op_name):
-    """It may warn for as long as opforge does not look into Triton launches."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", OpforgeWarning)
-        op = magi_register_custom_op(op_name(), force_register_mode="triton_op")(double)
-    assert op(torch.ones(1)).item() == 2.0
+    register = magi_register_custom_op(
+        op_name(), force_register_mode="triton_op", extra_triton_kernels=[kernel]
+    )
+    assert opforge.info(register(double)).mode == "triton_op"
+
+
+def test_something_that_is_no_kernel_is_a_runtime_error(op_name):
+    with pytest.raises(RuntimeError, match="which is no Triton kernel"):
+        magi_register_custom_op(op_name(), extra_triton_kernels=[print])(double)

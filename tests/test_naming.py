@@ -224,7 +224,7 @@ def test_an_unknown_option_is_named_with_the_known_ones():
 
 def test_an_unknown_mode_is_refused_with_the_known_ones(op_name):
     with pytest.raises(
-        BadOption, match=r"mode='fast' is unknown(.|\n)*'auto', 'custom_op', 'none'"
+        BadOption, match=r"mode='fast' is unknown(.|\n)*'auto', 'triton_op', 'custom_op', 'none'"
     ):
         opforge.op(op_name(), mode="fast")(plain)
 

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple, Optional
 
 import pytest
 import torch
+import triton
 from torch import Tensor
 
 import opforge
@@ -92,10 +93,12 @@ def test_info_takes_a_handle_an_overload_a_packet_and_a_name():
         assert opforge.info(spelling).name == "opforge_registry::scaled"
 
 
-def test_info_of_an_op_with_flags_and_kernels_has_them(op_name):
-    def kernel():
-        pass
+@triton.jit
+def kernel():
+    pass
 
+
+def test_info_of_an_op_with_flags_and_kernels_has_them(op_name):
     @opforge.op(op_name(), compute_sensitive=True, subgraph_boundary=True, kernels=[kernel])
     def f(x: Tensor) -> Tensor:
         return x.clone()
@@ -104,7 +107,7 @@ def test_info_of_an_op_with_flags_and_kernels_has_them(op_name):
     assert (info.compute_sensitive, info.subgraph_boundary) == (True, True)
     (found,) = info.kernels
     assert (found.name, found.kernel, found.found_via) == ("kernel", kernel, "kernels=")
-    assert found.location
+    assert found.location == f"{__file__}:{kernel.fn.__code__.co_firstlineno}"
 
 
 def test_info_is_frozen():
@@ -230,7 +233,7 @@ def test_explain_of_an_optional_record_shows_its_flag(op_name):
 def test_explain_of_an_undecorated_function_registers_nothing():
     text = opforge.explain(undecorated)
     assert text.startswith(f"test_registry::undecorated  ({place_of(undecorated)})")
-    assert "not registered yet: this is what @opforge.op would do" in text
+    assert "not registered yet: what @opforge.op would do" in text
     assert "config__scale" in text
     assert not opforge.is_op(undecorated)
     with pytest.raises(NotAnOp):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .model import MISSING, Leaf, Lowered, Node, OpInfo, Parameter
+from .model import MISSING, Decision, KernelRef, Leaf, Lowered, Node, OpInfo, Parameter
 
 _PATHS = {
     "direct": "direct: calls go to the OpOverload itself",
@@ -19,6 +19,7 @@ class Explanation:
 
     info: OpInfo
     lowered: Lowered
+    decision: Decision
     fake: str
     backward: str = ""
     vmap: str = ""
@@ -30,7 +31,7 @@ def render(explanation: Explanation) -> str:
     rows = [
         ("schema", info.schema),
         ("path", _PATHS[info.path]),
-        ("mode", f"{info.mode}: {info.reason}"),
+        *_mode(info, explanation.decision),
         ("fake", explanation.fake),
         ("backward", explanation.backward or "none: going backward through the op raises"),
         ("vmap", explanation.vmap or _without_vmap(lowered)),
@@ -39,17 +40,45 @@ def render(explanation: Explanation) -> str:
         rows.append(("autocast", explanation.autocast))
     if lowered.mutated:
         rows.append(("mutates", ", ".join(a.path for a in lowered.mutated)))
-    if info.kernels:
-        rows.append(("kernels", ", ".join(k.name for k in info.kernels)))
+    rows += _found(info)
     if info.compute_sensitive or info.subgraph_boundary:
         flags = [n for n in ("compute_sensitive", "subgraph_boundary") if getattr(info, n)]
         rows.append(("flags", ", ".join(flags)))
     rows += [("note", note) for note in info.notes]
-    lines = [f"{info.name}  ({info.location})"]
-    lines += [f"  {title:<9} {text}" for title, text in rows]
+    lines = _lines(info, rows)
     lines.append("  parameters")
     lines += [f"    {line}" for p in lowered.signature.parameters for line in _parameter(p)]
     return "\n".join(lines)
+
+
+def render_plain(info: OpInfo, decision: Decision) -> str:
+    """For a function that stays what it is."""
+    return "\n".join(_lines(info, [*_mode(info, decision), *_found(info)]))
+
+
+def _lines(info: OpInfo, rows: list[tuple[str, str]]) -> list[str]:
+    return [f"{info.name}  ({info.location})", *(f"  {title:<9} {text}" for title, text in rows)]
+
+
+def _mode(info: OpInfo, decision: Decision) -> list[tuple[str, str]]:
+    rows = [("mode", f"{info.mode}: {info.reason}")]
+    if decision.cell:
+        rows.append(("body has", decision.cell))
+    if decision.change:
+        rows.append(("change", decision.change))
+    return rows
+
+
+def _found(info: OpInfo) -> list[tuple[str, str]]:
+    rows = [("kernel", _kernel(ref)) for ref in info.kernels]
+    rows += [("kernel", f"{_kernel(ref)}, in the backward") for ref in info.backward_kernels]
+    rows += [("calls", f"{op} at {op.location}") for op in info.nested_ops]
+    rows += [("unread", f"{u.name} at {u.location}: {u.why}") for u in info.unresolved]
+    return rows
+
+
+def _kernel(ref: KernelRef) -> str:
+    return f"{ref.name} ({ref.location}), found via {ref.found_via}"
 
 
 def _without_vmap(lowered: Lowered) -> str:

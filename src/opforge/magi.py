@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from .errors import BadOption, OpforgeWarning
+from .errors import BadOption
 from .op import Options, make_op
 
-_MODES = {None: "auto", "custom_op": "custom_op", "triton_op": "auto", "none": "none"}
+_MODES = {None: "auto", "custom_op": "custom_op", "triton_op": "triton_op", "none": "none"}
 
 
 def magi_register_custom_op(  # noqa: PLR0917  # the parameters and their order are MagiCompiler's
@@ -22,7 +21,7 @@ def magi_register_custom_op(  # noqa: PLR0917  # the parameters and their order 
     is_subgraph_boundary: bool = False,  # noqa: FBT001, FBT002  # as above
     extra_triton_kernels: Sequence[Any] = (),
     force_register_mode: str | None = None,
-    max_introspect_depth: int = 5,  # noqa: ARG001  # nothing is introspected yet
+    max_introspect_depth: int = 5,
 ) -> Any:
     """Register a function as an operator, with MagiCompiler's parameters.
 
@@ -38,13 +37,6 @@ def magi_register_custom_op(  # noqa: PLR0917  # the parameters and their order 
             f"force_register_mode={force_register_mode!r} is unknown",
             fix=f"one of {', '.join(repr(m) for m in _MODES)}",
         )
-    if force_register_mode == "triton_op":
-        warnings.warn(
-            f"{name or 'op'}: force_register_mode='triton_op' registers the op opaque: opforge "
-            "does not look into Triton launches yet",
-            OpforgeWarning,
-            stacklevel=2,
-        )
     options = Options(
         name=None if callable(name) else name,
         mutates_args=mutates_args,
@@ -53,6 +45,7 @@ def magi_register_custom_op(  # noqa: PLR0917  # the parameters and their order 
         backward=backward_fn,
         mode=_MODES[force_register_mode],
         kernels=tuple(extra_triton_kernels),
+        max_depth=max_introspect_depth,
         compute_sensitive=is_compute_sensitive,
         subgraph_boundary=is_subgraph_boundary,
         assume_fake=infer_output_meta_fn is None,

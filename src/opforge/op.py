@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,19 +13,22 @@ import torch
 
 from . import _compat
 from .analysis.annotations import user_scope
+from .analysis.mode import MODES
 from .analysis.schema import read_schema
 from .analysis.signature import parameter_kinds, read_signature
 from .errors import BadOption, BadSchema, NotAFunction, OpforgeError
-from .explain import Explanation, render
+from .explain import Explanation, render, render_plain
 from .lowering.given import lower_given
 from .lowering.plan import lower, mutated_names
-from .model import KernelRef, Lowered, OpInfo
+from .model import Lowered, OpInfo
 from .naming import check_name, default_name
+from .reading import Reader, given_kernels
 from .registration.autocast import read_autocast
 from .registration.autograd import check_callbacks
 from .registration.fake import FakeRule, check_fake_signature
 from .registration.register import Definition, Registration, register
 from .registration.sharding import register_sharding
+from .registration.transparent import Reading, Transparency
 from .registration.vmap import check_vmap
 from .registry import Entry, definition_pass, registry
 
@@ -32,7 +36,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Fake = Callable[..., Any] | Sequence[str] | None
 
-_MODES = ("auto", "custom_op", "none")
+log = logging.getLogger("opforge")
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ class Options:
     schema: str | None = None
     mode: str = "auto"
     kernels: Sequence[Any] = ()
+    max_depth: int = 5
     compute_sensitive: bool = False
     subgraph_boundary: bool = False
     tags: torch.Tag | Sequence[torch.Tag] = ()
@@ -76,6 +81,7 @@ def op(
     schema: str | None = ...,
     mode: str = ...,
     kernels: Sequence[Any] = ...,
+    max_depth: int = ...,
     compute_sensitive: bool = ...,
     subgraph_boundary: bool = ...,
     tags: torch.Tag | Sequence[torch.Tag] = ...,
@@ -96,6 +102,7 @@ def op(
     schema: str | None = ...,
     mode: str = ...,
     kernels: Sequence[Any] = ...,
+    max_depth: int = ...,
     compute_sensitive: bool = ...,
     subgraph_boundary: bool = ...,
     tags: torch.Tag | Sequence[torch.Tag] = ...,
@@ -139,21 +146,24 @@ def make_op(fn: Any, options: Options) -> Any:
 
 
 def _make(fn: types.FunctionType, name: str, location: str, options: Options) -> Any:
-    if options.mode not in _MODES:
+    if options.mode not in MODES:
         raise BadOption(
-            f"mode={options.mode!r} is unknown", fix=f"one of {', '.join(map(repr, _MODES))}"
+            f"mode={options.mode!r} is unknown", fix=f"one of {', '.join(map(repr, MODES))}"
         )
-    if options.mode == "none":
-        _add_plain(fn, name, location, options)
+    reader = _reader(fn, name, options)
+    reading, waits = reader.first()
+    if reading.decision.mode == "none" and not waits:
+        _add_plain(fn, name, location, options, reading)
         return fn
-    definition = define(fn, name, location, options)
-    kernels = _kernel_refs(options.kernels, location)
+    definition = define(fn, name, location, options, reader, reading)
     with registry.lock:
         registry.make_room(name, fn, location)
         registration = register(definition)
         if options.sharding is not None:
             _register_sharding(registration, options.sharding)
-        registry.add(_entry(registration, options, kernels))
+        registry.add(_entry(registration, options))
+    if not waits:
+        definition.transparency.settle()
     return registration.handle
 
 
@@ -165,7 +175,44 @@ def _register_sharding(registration: Registration, rule: Callable[..., Any]) -> 
         raise
 
 
-def define(fn: types.FunctionType, name: str, location: str, options: Options) -> Definition:
+def _reader(fn: types.FunctionType, name: str, options: Options) -> Reader:
+    depth = options.max_depth
+    if not isinstance(depth, int) or isinstance(depth, bool) or depth < 0:
+        raise BadOption(f"max_depth={depth!r} is no number of calls to follow", fix="max_depth=5")
+    lost = [
+        text
+        for given, text in (
+            (options.backward, "its backward"),
+            (options.vmap, "its vmap rule"),
+            (options.mutates_args, "its mutates_args"),
+            (options.name, "its name"),
+            (options.autocast, "its autocast rule"),
+            (options.sharding, "its sharding rule"),
+            (options.schema, "its schema"),
+            (options.tags, "its tags"),
+        )
+        if given
+    ]
+    callbacks = (options.backward, options.setup_context)
+    return Reader(
+        name=name,
+        fn=fn,
+        callbacks=tuple(fn for fn in callbacks if fn is not None),
+        given=given_kernels(options.kernels),
+        mode=options.mode,
+        max_depth=depth,
+        lost=" and ".join(lost),
+    )
+
+
+def define(  # noqa: PLR0917  # one record out of all that is known
+    fn: types.FunctionType,
+    name: str,
+    location: str,
+    options: Options,
+    reader: Reader,
+    reading: Reading,
+) -> Definition:
     """Everything about the op that can be known before torch hears of it."""
     lowered, views = _lower(fn, options)
     check_callbacks(lowered, options.backward, options.setup_context)
@@ -187,6 +234,15 @@ def define(fn: types.FunctionType, name: str, location: str, options: Options) -
         lowered=lowered,
         fake=FakeRule(
             name, location, lowered, given=given, listed=listed, assume=options.assume_fake
+        ),
+        transparency=Transparency(
+            name,
+            location,
+            lowered,
+            reader.again,
+            first=reading,
+            sources=(fn, *reader.callbacks),
+            all_mutated=options.mutates_args == "unknown",
         ),
         backward=options.backward,
         setup_context=options.setup_context,
@@ -259,23 +315,28 @@ def _read_fake(fn: Any, options: Options) -> tuple[Callable[..., Any] | None, Se
     return fake, None  # type: ignore[return-value]
 
 
-def _entry(registration: Registration, options: Options, kernels: tuple[KernelRef, ...]) -> Entry:
+def _entry(registration: Registration, options: Options) -> Entry:
     definition = registration.definition
+    transparency = definition.transparency
 
     def describe() -> OpInfo:
+        reading = transparency.reading
         return OpInfo(
             name=definition.name,
-            mode="custom_op",
-            reason="opaque to the compiler: registered with its body as one step",
+            mode=reading.decision.mode,
+            reason=reading.decision.reason,
             schema=_compat.schema_text(registration.overload),
             path=definition.lowered.path,
             overload=registration.overload,
             location=definition.location,
             fake_source=definition.fake.source,
-            kernels=kernels,
+            kernels=transparency.kernels,
+            unresolved=reading.body.unresolved,
+            nested_ops=reading.body.nested_ops,
             compute_sensitive=options.compute_sensitive,
             subgraph_boundary=options.subgraph_boundary,
-            notes=definition.lowered.notes,
+            notes=(*definition.lowered.notes, *transparency.notes),
+            backward_kernels=reading.backward.kernels,
         )
 
     def explain() -> str:
@@ -294,18 +355,24 @@ def _entry(registration: Registration, options: Options, kernels: tuple[KernelRe
     )
 
 
-def _add_plain(fn: types.FunctionType, name: str, location: str, options: Options) -> None:
+def _add_plain(
+    fn: types.FunctionType, name: str, location: str, options: Options, reading: Reading
+) -> None:
+    log.info("%s (%s): mode none: %s", name, location, reading.decision.reason)
+
     def describe() -> OpInfo:
         return OpInfo(
             name=name,
             mode="none",
-            reason="mode='none': the function itself, unknown to torch",
+            reason=reading.decision.reason,
             schema="",
             path="direct",
             overload=None,
             location=location,
             fake_source="undetermined",
-            kernels=_kernel_refs(options.kernels, location),
+            kernels=reading.body.kernels,
+            unresolved=reading.body.unresolved,
+            nested_ops=reading.body.nested_ops,
             compute_sensitive=options.compute_sensitive,
             subgraph_boundary=options.subgraph_boundary,
         )
@@ -314,21 +381,10 @@ def _add_plain(fn: types.FunctionType, name: str, location: str, options: Option
         return None
 
     def explain() -> str:
-        return (
-            f"{name}  ({location})\n  mode      none: the function as it is; torch does not know it"
-        )
+        return render_plain(describe(), reading.decision)
 
     with registry.lock:
         registry.add(Entry(name, fn, None, fn, location, None, describe, explain, nothing))
-
-
-def _kernel_refs(kernels: Sequence[Any], location: str) -> tuple[KernelRef, ...]:
-    if not isinstance(kernels, (list, tuple)):
-        raise BadOption(f"kernels={kernels!r} is no list", fix="kernels=[my_kernel]")
-    return tuple(
-        KernelRef(getattr(k, "__name__", type(k).__name__), k, location, "kernels=")
-        for k in kernels
-    )
 
 
 def _explanation(info: OpInfo, definition: Definition) -> Explanation:
@@ -336,6 +392,7 @@ def _explanation(info: OpInfo, definition: Definition) -> Explanation:
     return Explanation(
         info=info,
         lowered=definition.lowered,
+        decision=definition.transparency.decision,
         fake=definition.fake.describe(),
         backward="given" if definition.backward else "",
         vmap=definition.vmap
@@ -362,19 +419,25 @@ def explain(op_or_fn: Any) -> str:
     name, location = None, location_of(op_or_fn)
     try:
         name = default_name(op_or_fn)
-        definition = define(op_or_fn, name, location, Options())
+        reader = _reader(op_or_fn, name, Options())
+        reading, _ = reader.first()
+        definition = define(op_or_fn, name, location, Options(), reader, reading)
     except OpforgeError as error:
         raise error.locate(name, location) from error.__cause__
     planned = OpInfo(
         name=name,
-        mode="custom_op",
-        reason="not registered yet: this is what @opforge.op would do",
+        mode=reading.decision.mode,
+        reason=f"{reading.decision.reason} (not registered yet: what @opforge.op would do)",
         schema=name + definition.lowered.schema,
         path=definition.lowered.path,
         overload=None,
         location=location,
         fake_source="undetermined",
+        kernels=reading.body.kernels,
+        unresolved=reading.body.unresolved,
+        nested_ops=reading.body.nested_ops,
         notes=definition.lowered.notes,
+        backward_kernels=reading.backward.kernels,
     )
     return render(_explanation(planned, definition))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import linecache
 import threading
 import types
@@ -12,9 +13,11 @@ from typing import Any
 from .. import _compat
 from ..lowering.choices import Choices
 from ..lowering.codegen import Source
-from ..model import Lowered, leaves_of
+from ..model import MISSING, Lowered, leaves_of
 from .kernels import Writer, write_bind, write_structure
 from .refusals import make_as_list, make_no_tensor, make_wrong_length, make_wrong_type
+
+_EMPTY = inspect.Parameter.empty
 
 
 class Generated:
@@ -42,7 +45,9 @@ class Generated:
             "_of_as_list": make_as_list(name, location),
             "_of_no_tensor": make_no_tensor(name, location, lowered),
             "_of_AttributeError": AttributeError,
-            "_of_AssertionError": AssertionError,
+            "_of_Exception": Exception,
+            "_of_wrap_state": _compat.wrap_triton_state,
+            "_of_wrap_enabled": _compat.wrap_triton_enabled,
             "_of_any_listed": _any_listed,
             "_of_sequences": (tuple, list),
             "_of_type": type,
@@ -58,6 +63,9 @@ class Generated:
         self._writers: dict[str, Writer] = {}
         self._files: list[str] = []
         self._lock = threading.RLock()
+        self._complete: dict[Callable[..., Any], bool] = {}
+        # Called before a kernel runs for the first time.
+        self.before_first_call: Callable[[], None] = _nothing
 
     def later(self, name: str, writer: Writer) -> types.FunctionType:
         """A function whose source is written when it is first called."""
@@ -89,12 +97,29 @@ class Generated:
 
     def bind(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """`fn`, which takes the original arguments, as a function of the flat ones."""
-        if self.lowered.path == "direct":
+        if self.lowered.path == "direct" and self._has_defaults(fn):
             return fn
         if "_of_bind" not in self.namespace:
             self.now("_of_bind", write_bind)
         bound: Callable[..., Any] = self.namespace["_of_bind"](fn)
         return bound
+
+    def _has_defaults(self, fn: Callable[..., Any]) -> bool:
+        """Whether a function has the schema's defaults, which the dispatcher leaves out of calls.
+
+        Those of `schema=` may stand nowhere else.
+        """
+        known = self._complete.get(fn)
+        if known is None:
+            try:
+                found = inspect.signature(fn).parameters
+            except ValueError:
+                # A builtin has none to compare.
+                return True
+            wanted = [a.name for a in self.lowered.arguments if a.default is not MISSING]
+            known = all(n not in found or found[n].default is not _EMPTY for n in wanted)
+            self._complete[fn] = known
+        return known
 
     def forget(self) -> None:
         for filename in self._files:
@@ -103,6 +128,8 @@ class Generated:
     def _awake(self, name: str) -> types.FunctionType:
         with self._lock:
             stub: types.FunctionType = self.namespace[name]
+            if name in self._writers:
+                self.before_first_call()
             writer = self._writers.pop(name, None)
             if writer is not None:
                 real = self.now(name, writer)
@@ -150,6 +177,10 @@ def _choices(lowered: Lowered, name: str, location: str) -> dict[str, Choices]:
     return {
         leaf.path: Choices(leaf.codec, leaf.path, name, location) for leaf in leaves if leaf.codec
     }
+
+
+def _nothing() -> None:
+    return None
 
 
 def _any_listed(values: Any) -> bool:

@@ -59,12 +59,15 @@ def write_structure(source: Source, lowered: Lowered) -> None:
     source.depth -= 1
 
 
-def kernel_writer(*, guarded: bool, verified: bool, views: bool) -> Writer:
+def kernel_writer(
+    *, guarded: bool, verified: bool, views: bool, launches: Callable[[], bool]
+) -> Writer:
     """`_of_kernel`: the body as the dispatcher calls it, with what `custom_op` guarantees.
 
     `guarded`: no Autograd kernel stands above it, so it keeps autograd from recording itself.
     `verified`: the fake rests on an assumption, which the first real call checks.
     `views`: the user's schema declares aliases, so outputs may alias inputs.
+    `launches`: asked when the text is written, whether the body may launch kernels.
     """
 
     def write(source: Source, lowered: Lowered) -> None:
@@ -76,13 +79,13 @@ def kernel_writer(*, guarded: bool, verified: bool, views: bool) -> Writer:
             _emit_needs_grad(source, lowered)
             source.add("if _of_needs and _of_grad_enabled():")
             source.add(f"    return _of_unrecorded({pass_on(lowered.arguments)})")
-        _emit_body(source, lowered, verified=verified, views=views)
+        _emit_body(source, lowered, verified=verified, views=views, launches=launches())
         source.depth -= 1
 
     return write
 
 
-def autograd_writer(*, verified: bool, views: bool) -> Writer:
+def autograd_writer(*, verified: bool, views: bool, launches: Callable[[], bool]) -> Writer:
     """`_of_autograd`, at the Autograd key: record, or go straight to the body.
 
     Redispatching costs 5 us; it is needed only when something stands between autograd and a
@@ -101,7 +104,7 @@ def autograd_writer(*, verified: bool, views: bool) -> Writer:
             source.add(f"    return _of_record(None if _of_direct else _of_keyset, {arguments})")
         source.add("if not _of_direct:")
         source.add(f"    return _of_redispatch(_of_keyset & _of_after_autograd, {arguments})")
-        _emit_body(source, lowered, verified=verified, views=views)
+        _emit_body(source, lowered, verified=verified, views=views, launches=launches())
         source.depth -= 1
 
     return write
@@ -150,14 +153,24 @@ def _emit_tangent_check(source: Source, lowered: Lowered) -> None:
         source.add(f"    _of_refuse_tangents({', '.join(a.name for a in lowered.tensors)})")
 
 
-def _emit_body(source: Source, lowered: Lowered, *, verified: bool, views: bool) -> None:
+def _emit_body(
+    source: Source, lowered: Lowered, *, verified: bool, views: bool, launches: bool
+) -> None:
     """Call the user's function and return what it gave, checked and laid flat."""
     call = f"_of_fn({emit_arguments(source, lowered)})"
+    tensors = "".join(f", {a.name}" for a in lowered.tensors)
+    if launches:
+        # What `set_wrap_triton_enabled(False)` does, without the price of a context manager.
+        source.add("_of_wrapped = _of_wrap_enabled()")
+        source.add("_of_wrap_state.value = False")
     source.add("try:")
     source.add(f"    _of_out = {call}")
-    source.add("except _of_AssertionError as _of_error:")
-    source.add("    _of_explain_leak(_of_error)")
+    source.add("except _of_Exception as _of_error:")
+    source.add(f"    _of_explain_failure(_of_error{tensors})")
     source.add("    raise")
+    if launches:
+        source.add("finally:")
+        source.add("    _of_wrap_state.value = _of_wrapped")
     if lowered.signature.returns is None:
         source.add("if _of_out is not None:")
         source.add("    _of_not_none()")

@@ -21,6 +21,7 @@ from .generated import Generated
 from .kernels import autograd_writer, kernel_writer, write_inplace
 from .outputs import OutputChecks
 from .pytree import register_records
+from .transparent import Transparency
 from .unrecorded import Unrecorded, make_refuse_tangents
 from .vmap import make_vmap_kernel
 
@@ -34,6 +35,7 @@ class Definition:
     fn: Callable[..., Any]
     lowered: Lowered
     fake: FakeRule
+    transparency: Transparency
     backward: Callable[..., Any] | None = None
     setup_context: Callable[..., Any] | None = None
     vmap: Callable[..., Any] | str | None = None
@@ -68,6 +70,7 @@ class Registration:
         self.generated.namespace["_of_call"] = _compat.raw_call(self.overload)
         _compat.destroy(self.library)
         self.generated.forget()
+        self.definition.transparency.forget()
 
 
 def register(definition: Definition) -> Registration:
@@ -101,6 +104,8 @@ def _install(definition: Definition, generated: Generated, library: Any, overloa
         _install_backward(definition, generated, library, overload)
     elif definition.lowered.tensors:
         _install_no_backward(definition, generated, library)
+    if definition.backward is not None or not definition.lowered.tensors:
+        _install_transparency(definition, library)
     if definition.lowered.mutated:
         below = _compat.after_inplace_or_view
         generated.namespace["_of_plain"] = PlainKeysets(definition.name, below)
@@ -133,21 +138,27 @@ def _install_kernel(
         _of_refuse_tangents=make_refuse_tangents(name, location),
         _of_pending=fake.pending,
         _of_verify=fake.verify,
-        _of_explain_leak=fake.explain_leak,
+        _of_explain_failure=functools.partial(_explain_failure, definition),
         _of_redispatch=overload.redispatch,
         _of_listed=f"{name.replace('::', '/')}/CompositeExplicitAutograd",
         _of_after_autograd=_compat.after_autograd,
         _of_after_inplace=_compat.after_inplace_or_view,
     )
+    transparency = definition.transparency
+    transparency.body = functools.partial(_on_original_arguments, generated, definition.fn)
+    fake.settle = generated.before_first_call = transparency.settle
     write_kernel = kernel_writer(
-        guarded=definition.backward is None, verified=fake.verifiable, views=definition.views
+        guarded=definition.backward is None,
+        verified=fake.verifiable,
+        views=definition.views,
+        launches=lambda: transparency.reading.may_launch,
     )
     kernel = generated.later("_of_kernel", write_kernel)
     library.impl(name.partition("::")[2], kernel, "CompositeExplicitAutograd")
     if fake.given is not None:
         fake.call = functools.partial(_on_original_arguments, generated, fake.given)
     else:
-        fake.call = _body_on_fakes(definition, generated, checks)
+        fake.call = _body_on_fakes(definition, checks)
     _compat.register_fake(library, name, fake, location)
 
 
@@ -162,23 +173,52 @@ def _install_backward(
             definition.location,
             generated,
             overload,
-            backward=definition.backward,
-            setup_context=definition.setup_context,
+            backward=_traceable(definition, definition.backward),
+            setup_context=_traceable(definition, definition.setup_context),
         ),
     )
-    write = autograd_writer(verified=definition.fake.verifiable, views=definition.views)
+    write = autograd_writer(
+        verified=definition.fake.verifiable,
+        views=definition.views,
+        launches=lambda: definition.transparency.reading.may_launch,
+    )
     kernel = generated.later("_of_autograd", write)
     library.impl(definition.name.partition("::")[2], kernel, "Autograd", with_keyset=True)
 
 
 def _install_no_backward(definition: Definition, generated: Generated, library: Any) -> None:
     op = definition.name.partition("::")[2]
-    unrecorded = Unrecorded(definition.name, definition.location, definition.lowered)
+    unrecorded = Unrecorded(
+        definition.name, definition.location, definition.lowered, definition.transparency
+    )
     names = generated.namespace
     names["_of_unrecorded"] = unrecorded.eager(names["_of_kernel"])
     library.impl(op, torch.library.fallthrough_kernel, "Autograd")
     _compat.register_functional_rule(library, op, unrecorded.traced)
     _compat.around_functorch(library, definition.name, unrecorded.transformed)
+
+
+def _install_transparency(definition: Definition, library: Any) -> None:
+    """Let AOTAutograd see through the op, if that is or may become its mode."""
+    reading = definition.transparency.first
+    if reading.may_be_transparent:
+        op = definition.name.partition("::")[2]
+        try:
+            _compat.register_functional_rule(library, op, definition.transparency.traced)
+        except (AttributeError, ImportError, RuntimeError, TypeError) as error:
+            definition.transparency.fall_back(f"{type(error).__name__}: {error}")
+
+
+def _traceable(definition: Definition, callback: Any) -> Any:
+    if callback is not None and definition.transparency.first.backward_may_launch:
+        return definition.transparency.with_capture(callback)
+    return callback
+
+
+def _explain_failure(definition: Definition, error: Exception, *tensors: Any) -> None:
+    """Raise a better error for a body that failed, where the reason is known."""
+    definition.fake.explain_leak(error)
+    definition.transparency.explain_failure(error, *tensors)
 
 
 def _on_original_arguments(
@@ -187,15 +227,13 @@ def _on_original_arguments(
     return generated.bind(fn)(*args, **kwargs)
 
 
-def _body_on_fakes(
-    definition: Definition, generated: Generated, checks: OutputChecks
-) -> Callable[..., Any]:
+def _body_on_fakes(definition: Definition, checks: OutputChecks) -> Callable[..., Any]:
     lowered = definition.lowered
     single = len(lowered.returns) == 1
     names = [a.name for a in lowered.arguments]
 
     def on_fakes(*args: Any, **kwargs: Any) -> Any:
-        out = generated.bind(definition.fn)(*args, **kwargs)
+        out = definition.transparency.on_fakes(*args, **kwargs)
         outputs = (out,) if single else out
         if outputs and not definition.views:
             given = {**dict(zip(names, args, strict=False)), **kwargs}

@@ -22,6 +22,7 @@ from ..errors import ForwardMode, MissingBackward, MutatedLeaf
 from ..model import Lowered
 from .autograd import at_one_level, make_function, shapes_of
 from .lists import Counts, expand, regroup, tensors_in
+from .transparent import Transparency
 
 
 class _Call:
@@ -44,10 +45,13 @@ class Unrecorded:
     Outputs, and inputs that the op mutates, get a history that raises.
     """
 
-    def __init__(self, name: str, location: str, lowered: Lowered) -> None:
+    def __init__(
+        self, name: str, location: str, lowered: Lowered, transparency: Transparency
+    ) -> None:
         self.name = name
         self.location = location
         self.lowered = lowered
+        self.transparency = transparency
         self.names = [a.name for a in lowered.arguments]
         self.apply: Callable[..., Any] | None = None
 
@@ -65,13 +69,16 @@ class Unrecorded:
 
     def traced(self, mode: Any, op: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """The rule for FunctionalTensorMode, which sees the tensors that autograd follows."""
+        below = self.transparency.traced
 
         def run() -> Any:
             with _compat.below_autograd():
-                return mode.__torch_dispatch__(op, types, args, kwargs)
+                return below(mode, op, types, args, kwargs)
 
+        if self.transparency.seen_through() and not _compat.only_known_types(types):
+            return NotImplemented
         if not self.needs_grad(args, kwargs):
-            return mode.__torch_dispatch__(op, types, args, kwargs)
+            return below(mode, op, types, args, kwargs)
         return self.record(run, args, kwargs, raise_when_run=True)
 
     def transformed(self, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,0 +1,146 @@
+"""What compiled code depends on, as text for Inductor's cache key.
+
+The graph that is compiled is cached under what Dynamo saw, which is the op's name, and under the
+source of the kernels that the op lists. What the name stands for may change all the same: the
+host function, its helpers and constants, the configs of autotuners, heuristics.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import types
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from .. import _compat
+
+_kernels = _compat.kernels
+
+# Code of these is part of torch's and Triton's own keys, or of none.
+_FOREIGN = {*sys.stdlib_module_names, "torch", "triton", "numpy", "opforge"}
+_PLAIN = (int, float, complex, str, bytes, bool, type(None))
+
+
+def cache_entries(name: str, launched: Sequence[Any], sources: Sequence[Any]) -> list[Any]:
+    """What to list for an op: its kernels, and something that stands for the rest."""
+    jitted = [k for k in launched if not _kernels.is_interpreted(k)]
+    if not jitted:
+        return []
+    entries = [k if _torch_reads(k) else _kernels.innermost(k) for k in jitted]
+    return [*entries, Dependence(name, jitted, sources)]
+
+
+def _torch_reads(kernel: Any) -> bool:
+    # torch takes the source of a jitted function, or of one directly below an autotuner.
+    chain = _kernels.chain(kernel)
+    return len(chain) == 1 or (len(chain) == 2 and not _kernels.is_heuristics(kernel))
+
+
+class Dependence:
+    """Looks to torch like a jitted function, whose `src` it puts into the key."""
+
+    def __init__(self, name: str, launched: Sequence[Any], sources: Sequence[Any]) -> None:
+        self.__name__ = name
+        self.fn = _nothing
+        self._launched = launched
+        self._sources = sources
+
+    @property
+    def src(self) -> str:
+        lines: list[str] = []
+        functions = list(self._sources)
+        for kernel in self._launched:
+            for part in _kernels.chain(kernel):
+                lines += [str(config) for config in getattr(part, "configs", ())]
+                if _kernels.is_heuristics(part):
+                    lines += list(part.values)
+                    functions += part.values.values()
+            lines.append(_kernels.innermost(kernel).cache_key)
+        lines += [_text(fn) for fn in _reached(functions)]
+        return "\n".join(f"# {line}" for line in lines)
+
+
+def _nothing() -> None:
+    return None
+
+
+def _reached(functions: Sequence[Any]) -> Iterator[types.FunctionType]:
+    """The functions, and those of other people's modules that they name, each once."""
+    waiting, seen = list(reversed(functions)), set()
+    while waiting:
+        fn = inspect.unwrap(waiting.pop())
+        if not isinstance(fn, types.FunctionType) or id(fn) in seen:
+            continue
+        seen.add(id(fn))
+        yield fn
+        for value in _named(fn).values():
+            waiting += [f for f in (value, *_methods(value, fn)) if _is_ours(f)]
+
+
+def _named(fn: types.FunctionType) -> dict[str, Any]:
+    """What a function's names stand for: globals, closure, and attributes of modules."""
+    names = sorted({n for code in _codes(fn.__code__) for n in code.co_names})
+    found = {n: fn.__globals__[n] for n in names if n in fn.__globals__}
+    for module in [v for v in found.values() if isinstance(v, types.ModuleType)]:
+        if module.__name__.partition(".")[0] not in _FOREIGN:
+            found.update({f"{module.__name__}.{n}": vars(module).get(n) for n in names})
+    cells = zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True)
+    return {**found, **{name: _held(cell) for name, cell in cells}}
+
+
+def _held(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
+
+
+def _methods(value: Any, fn: types.FunctionType) -> list[Any]:
+    """Methods of a class, or of an object's, that a function names."""
+    cls = value if isinstance(value, type) else type(value)
+    if (cls.__module__ or "").partition(".")[0] in _FOREIGN:
+        return []
+    names = {n for code in _codes(fn.__code__) for n in (*code.co_names, "__call__", "forward")}
+    found = [vars(base).get(n) for base in cls.__mro__ for n in sorted(names)]
+    return [getattr(method, "__func__", method) for method in found if method is not None]
+
+
+def _is_ours(value: Any) -> bool:
+    value = inspect.unwrap(value) if callable(value) else value
+    if not isinstance(value, types.FunctionType):
+        return False
+    return (value.__module__ or "").partition(".")[0] not in _FOREIGN
+
+
+def _text(fn: types.FunctionType) -> str:
+    """What a function does, the same in every process: `f 9700... [128] {'BLOCK': 128}`."""
+    named = _named(fn).items()
+    constants = {n: text for n, v in named if (text := _constant(v)) != type(v).__name__}
+    defaults = [_constant(v) for v in fn.__defaults__ or ()]
+    keywords = {n: _constant(v) for n, v in (fn.__kwdefaults__ or {}).items()}
+    return f"{_code(fn.__code__)} {defaults} {keywords} {constants!r}"
+
+
+def _code(code: types.CodeType) -> str:
+    constants = [_constant(c) for c in code.co_consts]
+    return f"{code.co_name} {code.co_code.hex()} {constants} {code.co_names}"
+
+
+def _constant(value: Any) -> str:
+    if isinstance(value, types.CodeType):
+        return _code(value)
+    if isinstance(value, frozenset):
+        return repr(sorted(map(repr, value)))
+    if isinstance(value, (tuple, list)):
+        return repr([_constant(v) for v in value])
+    if isinstance(value, dict):
+        return repr([(_constant(k), _constant(v)) for k, v in value.items()])
+    return repr(value) if isinstance(value, _PLAIN) else type(value).__name__
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _codes(constant)

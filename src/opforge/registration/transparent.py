@@ -1,0 +1,316 @@
+"""Lets the compiler see through an op: its body is run where AOTAutograd would record the op."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .. import _compat
+from ..capture import Capture, capture
+from ..errors import NeedsGpu, OpforgeError, OpforgeWarning, UndeclaredWrite
+from ..model import Decision, Discovery, FlatArgument, KernelRef, Lowered
+from .dependence import cache_entries
+from .lists import tensors_in
+
+_kernels = _compat.kernels
+_launches = _compat.launches
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What reading the body, and the backward, came to.
+
+    `nested` are kernels that nested transparent ops launch; the graph will hold them, too.
+    """
+
+    decision: Decision
+    body: Discovery
+    backward: Discovery
+    nested: tuple[Any, ...] = ()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether names are unbound that may yet be bound to something with kernels."""
+        return bool(self.body.unbound or self.backward.unbound)
+
+    @property
+    def may_be_transparent(self) -> bool:
+        return bool(self.body.unbound) or self.decision.mode == "triton_op"
+
+    @property
+    def may_launch(self) -> bool:
+        return any((self.body.kernels, self.body.unresolved, self.body.unbound, self.nested))
+
+    @property
+    def backward_may_launch(self) -> bool:
+        found = self.backward
+        return any((found.kernels, found.unresolved, found.unbound, found.nested_ops))
+
+
+class Transparency:
+    """One op's kernels, its mode, and its body under a trace."""
+
+    def __init__(
+        self,
+        name: str,
+        location: str,
+        lowered: Lowered,
+        read: Callable[[], Reading],
+        *,
+        first: Reading,
+        sources: Sequence[Callable[..., Any]] = (),
+        all_mutated: bool = False,
+    ) -> None:
+        self.name = name
+        self.location = location
+        self.lowered = lowered
+        self.sources = sources
+        # With mutates_args="unknown" every tensor is declared, and nothing can be too much.
+        self.all_mutated = all_mutated
+        # The body over flat arguments; set when the op is registered.
+        self.body: Callable[..., Any] = _not_registered
+        self.notes: tuple[str, ...] = ()
+        self._read = read
+        self.first = first
+        self._reading = first
+        self._read_before = False
+        self._being_read = False
+        self._seen: list[KernelRef] = []
+        self._nested: list[Any] = []
+        self._known: set[int] = set()
+        self._warned: set[str] = set()
+        self._lock = threading.RLock()
+
+    @property
+    def reading(self) -> Reading:
+        """Read once, and again as long as names are unbound."""
+        with self._lock:
+            if self._being_read:
+                # Two ops that call each other ask each other for their modes.
+                return self._reading
+            if not self._read_before or self._reading.is_open:
+                if self._reading.is_open:
+                    self._reading = self._read_located()
+                self._read_before = True
+                found = (*self._reading.body, *self._reading.backward)
+                self._known.update(id(r.kernel) for r in found)
+                self._known.update(map(id, self._reading.nested))
+                self.publish()
+                if self._reading.decision.warning:
+                    self.warn(self._reading.decision.warning)
+            return self._reading
+
+    @property
+    def decision(self) -> Decision:
+        return self.reading.decision
+
+    @property
+    def kernels(self) -> tuple[KernelRef, ...]:
+        return (*self.reading.body, *self._seen)
+
+    def settle(self) -> None:
+        """Decide the mode, if that had to wait; refuse what cannot be registered."""
+        self.reading  # noqa: B018  # reading decides
+
+    def publish(self) -> None:
+        """Make Inductor's cache key depend on all that is launched."""
+        refs = (*self._reading.body, *self._reading.backward, *self._seen)
+        kernels = [r.kernel for r in refs] + [*self._reading.nested, *self._nested]
+        if kernels:
+            entries = cache_entries(self.name, kernels, self.sources)
+            _launches.set_cache_kernels(self.name, entries)
+
+    def forget(self) -> None:
+        _launches.forget_cache_kernels(self.name)
+
+    def launches(self, kernel: Any, *, inside: str) -> None:
+        with self._lock:
+            # Autotuners may share a function, and each has configs of its own.
+            if id(kernel) in self._known:
+                return
+            self._known.add(id(kernel))
+            if inside:
+                self._nested.append(kernel)
+            else:
+                self._add_missed(kernel)
+            self.publish()
+
+    def assumes(self, kernel: Any, why: str) -> None:
+        self.warn(
+            f"what kernel {_describe(kernel)} writes could not be analysed ({why}); it is taken "
+            "to write every tensor it is given, which costs a copy of each"
+        )
+
+    def on_fakes(self, *args: Any, **kwargs: Any) -> Any:
+        """The body on fake tensors; launches do nothing."""
+        self.settle()
+        with self._captured(into_graph=False):
+            return self.body(*args, **kwargs)
+
+    def traced(self, mode: Any, op: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """The rule for FunctionalTensorMode: the op itself, or its body."""
+        tensors = self._tensors(args, kwargs)
+        inputs = [tensor for _, tensor in tensors]
+        if not self.seen_through() or self._runs_elsewhere(inputs):
+            return mode.__torch_dispatch__(op, types, args, kwargs)
+        if not _compat.only_known_types(types):
+            return NotImplemented
+        before = [_compat.write_count(t) for t in inputs]
+        with mode, _compat.below_autograd(), self._captured(inputs=inputs) as run:
+            out = self.body(*args, **kwargs)
+        written = [_compat.write_count(t) - n for t, n in zip(inputs, before, strict=True)]
+        self._compare_writes([a for a, _ in tensors], written, run)
+        return out
+
+    def seen_through(self) -> bool:
+        return self.decision.mode == "triton_op" and not _compat.keeps_triton_ops()
+
+    def fall_back(self, why: str) -> None:
+        """Register opaque after all."""
+        reason = f"it could not be registered transparently: {why}"
+        with self._lock:
+            decision = replace(self._reading.decision, mode="custom_op", reason=reason)
+            self.first = self._reading = replace(self._reading, decision=decision)
+        self.warn(f"registered opaque (custom_op): {reason}")
+
+    def with_capture(self, backward: Callable[..., Any]) -> Callable[..., Any]:
+        """A backward, or setup_context, whose launches are taken along when it is traced."""
+
+        @functools.wraps(backward)
+        def captured(*args: Any, **kwargs: Any) -> Any:
+            if _compat.functionalizing() or _compat.faking():
+                with self._captured(into_graph=_compat.functionalizing()):
+                    return backward(*args, **kwargs)
+            try:
+                with _compat.wrap_triton_disabled():
+                    return backward(*args, **kwargs)
+            except Exception as error:
+                self.explain_failure(error, *args[1:])
+                raise
+
+        return captured
+
+    def explain_failure(self, error: Exception, *values: Any) -> None:
+        """For a launch in eager that Triton refused because of where the tensors are."""
+        if isinstance(error, OpforgeError) or not _launches.is_no_gpu(error):
+            return
+        tensors = [t for value in values for t in tensors_in(value)]
+        where = sorted({str(t.device) for t in tensors})
+        if tensors and "cpu" not in where:
+            return
+        what = "the op launches Triton kernels, which cannot use CPU tensors"
+        fix = (
+            "pass CUDA tensors; or start Python with TRITON_INTERPRET=1, which runs kernels on the "
+            f"CPU; or register a CPU kernel: torch.library.register_kernel({self.name!r}, 'cpu')"
+        )
+        if not tensors:
+            what = "the op launches Triton kernels, and there is no GPU"
+        if any(_kernels.is_interpreted(ref.kernel) for ref in self.kernels):
+            what = "an autotuner times its configs, for which Triton's interpreter asks the GPU"
+            fix = "leave it one config where TRITON_INTERPRET=1 is set, or run on a GPU"
+        raise NeedsGpu(
+            what,
+            found=f"tensors on {', '.join(where)}" if tensors else None,
+            fix=fix,
+            op=self.name,
+            location=self.location,
+        ) from error
+
+    def warn(self, text: str) -> None:
+        """Once per op and text."""
+        with self._lock:
+            if text in self._warned:
+                return
+            self._warned.add(text)
+        warnings.warn(f"{self.name} ({self.location}): {text}", OpforgeWarning, stacklevel=2)
+
+    def _read_located(self) -> Reading:
+        self._being_read = True
+        try:
+            return self._read()
+        except OpforgeError as error:
+            raise error.locate(self.name, self.location) from error.__cause__
+        finally:
+            self._being_read = False
+
+    def _add_missed(self, kernel: Any) -> None:
+        name, where = _kernels.kernel_name(kernel), _kernels.kernel_location(kernel)
+        self._seen.append(KernelRef(name, kernel, where, "seen while tracing"))
+        if _kernels.is_interpreted(kernel):
+            return
+        mode = self.decision.mode
+        launched = f"kernel {_describe(kernel)} was launched while tracing, and reading the body "
+        if mode == "triton_op":
+            self.warn(
+                launched + "did not find it; code that was compiled and cached before does not "
+                f"depend on its source. Name it: kernels=[{name}]"
+            )
+        elif self.decision.asked == "auto" and self.decision.cell.startswith("neither"):
+            self.warn(
+                launched + "did not find it, so the op is opaque to the compiler. Name it: "
+                f"kernels=[{name}] makes it transparent, mode='custom_op' keeps it opaque"
+            )
+
+    @contextlib.contextmanager
+    def _captured(
+        self, *, into_graph: bool = True, inputs: Sequence[Any] = ()
+    ) -> Iterator[Capture]:
+        if self.reading.may_launch:
+            # The body may import it, and then launch.
+            _kernels.load_triton()
+        with capture(self, into_graph=into_graph, inputs=inputs) as run:
+            yield run
+
+    def _runs_elsewhere(self, tensors: Sequence[Any]) -> bool:
+        """Whether a kernel was registered for these tensors' device, which is not this body."""
+        devices = {t.device.type for t in tensors}
+        return any(_compat.has_kernel(self.name, _compat.backend_key(d)) for d in devices)
+
+    def _tensors(self, args: Any, kwargs: Any) -> list[tuple[FlatArgument, Any]]:
+        names = [a.name for a in self.lowered.arguments]
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        return [(a, t) for a in self.lowered.tensors for t in tensors_in(given.get(a.name))]
+
+    def _compare_writes(
+        self, arguments: list[FlatArgument], written: list[int], run: Capture
+    ) -> None:
+        storages = [_compat.storage_of(t) for t in run.inputs]
+        declared = {s for s, a in zip(storages, arguments, strict=True) if a.mutated}
+        for index, argument in enumerate(arguments):
+            known = written[index] - run.assumed[index]
+            if known > 0 and storages[index] not in declared:
+                writer = run.writers.get(index)
+                by = (
+                    f"kernel {_describe(writer)}" if writer is not None else "an in-place operation"
+                )
+                raise UndeclaredWrite(
+                    f"{by} writes to {argument.path!r}, which mutates_args does not name",
+                    parameter=argument.path,
+                    fix=f"mutates_args=({argument.path!r},), or write to a copy",
+                    op=self.name,
+                    location=self.location,
+                )
+        if not self.all_mutated:
+            self._note_unwritten(arguments, written)
+
+    def _note_unwritten(self, arguments: list[FlatArgument], written: list[int]) -> None:
+        unwritten = {
+            a.path for a, count in zip(arguments, written, strict=True) if a.mutated and not count
+        }
+        self.notes = tuple(
+            f"mutates_args names {path!r}, to which the last trace wrote nothing"
+            for path in sorted(unwritten)
+        )
+
+
+def _describe(kernel: Any) -> str:
+    return f"{_kernels.kernel_name(kernel)} ({_kernels.kernel_location(kernel)})"
+
+
+def _not_registered(*_args: Any, **_kwargs: Any) -> Any:
+    raise AssertionError("a body was traced before its op was registered")

@@ -1,0 +1,37 @@
+"""Every launch pattern of the corpus, for real: in eager, and compiled into one graph."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+import opforge
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "analysis"))
+from launch_patterns import PATTERNS
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use"),
+]
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler():
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda p: p.name)
+def test_it_is_transparent_and_right_in_eager_and_compiled(pattern, op_name):
+    @opforge.op(op_name(), max_depth=6)
+    def host(x: Tensor) -> Tensor:
+        return pattern.fn(x)
+
+    assert opforge.info(host).mode == "triton_op"
+    assert {id(k.kernel) for k in opforge.info(host).kernels} == set(map(id, pattern.kernels))
+    x = torch.randn(1000, device="cuda")
+    torch.testing.assert_close(host(x), x * pattern.factor)
+    compiled = torch.compile(lambda t: host(t) + 1, fullgraph=True)
+    torch.testing.assert_close(compiled(x), x * pattern.factor + 1)

@@ -1,0 +1,304 @@
+"""What a traced body writes, against what `mutates_args` says."""
+
+import dataclasses
+import re
+import warnings
+
+import pytest
+import torch
+import torch._higher_order_ops.triton_kernel_wrap as wrap
+import triton
+import triton.language as tl
+
+import opforge
+from launching import (
+    blocks,
+    compiled_graph_of,
+    double,
+    double_in_place,
+    graph_of,
+    impure,
+    kernel_names,
+    launches,
+)
+from opforge.errors import OpforgeWarning, UndeclaredWrite
+
+Tensor = torch.Tensor
+x = torch.ones(8, 128)
+
+
+def place_of(kernel):
+    code = kernel.fn.__code__
+    return f"kernel {kernel.fn.__name__} ({code.co_filename}:{code.co_firstlineno})"
+
+
+@pytest.fixture
+def refusal(op_name):
+    """The text with which an undeclared write is refused."""
+
+    def refuse(body, *args, **options):
+        name = op_name()
+        op = opforge.op(body, name=name, **options)
+        with pytest.raises(UndeclaredWrite) as caught:
+            graph_of(op, *(args or (x,)))
+        assert isinstance(caught.value, RuntimeError)
+        assert f"{name} ({__file__}:{body.__code__.co_firstlineno})" in str(caught.value)
+        return str(caught.value)
+
+    return refuse
+
+
+def in_place(x: Tensor) -> Tensor:
+    double_in_place[(8,)](x, x.numel(), BLOCK=128)
+    return torch.empty_like(x)
+
+
+def in_place_on_a_view(x: Tensor) -> Tensor:
+    double_in_place[(8,)](x.view(-1)[5:], 100, BLOCK=128)
+    return torch.empty_like(x)
+
+
+def written_as_an_output(x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    double[(8,)](out, x, x.numel(), BLOCK=128)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("body", "kernel"),
+    [
+        (in_place, double_in_place),
+        (in_place_on_a_view, double_in_place),
+        (written_as_an_output, double),
+    ],
+    ids=lambda v: getattr(v, "__name__", ""),
+)
+def test_a_kernel_that_writes_an_input_is_refused_by_name(refusal, body, kernel):
+    text = refusal(body)
+    assert f"{place_of(kernel)} writes to 'x', which mutates_args does not name" in text
+    assert "parameter 'x'" in text
+    assert "fix: mutates_args=('x',), or write to a copy" in text
+
+
+def test_an_operation_in_place_is_refused_too(refusal):
+    def body(x: Tensor) -> Tensor:
+        x.add_(1)
+        out = torch.empty_like(x)
+        double[(8,)](x, out, x.numel(), BLOCK=128)
+        return out
+
+    text = refusal(body)
+    assert "an in-place operation writes to 'x', which mutates_args does not name" in text
+    assert "mutates_args=('x',)" in text
+
+
+def test_the_input_that_is_written_is_the_one_named(refusal):
+    def body(x: Tensor, y: Tensor, z: Tensor | None) -> Tensor:
+        double_in_place[(8,)](y, y.numel(), BLOCK=128)
+        return x + 1
+
+    assert "writes to 'y'" in refusal(body, x, x, None)
+
+
+@dataclasses.dataclass(frozen=True)
+class State:
+    step: Tensor
+    total: Tensor
+    scale: float = 1.0
+
+
+def test_a_field_is_named_by_its_path(op_name):
+    @opforge.op(op_name(), mutates_args=("state.step",))
+    def op(x: Tensor, state: State) -> Tensor:
+        double_in_place[(8,)](state.step, x.numel(), BLOCK=128)
+        double_in_place[(8,)](state.total, x.numel(), BLOCK=128)
+        return x + 1
+
+    with pytest.raises(UndeclaredWrite, match=r"writes to 'state\.total'") as caught:
+        graph_of(lambda x, y, z: op(x, State(y, z)), x, x, x)
+    assert "mutates_args=('state.total',)" in str(caught.value)
+
+
+def test_a_tensor_of_a_list_is_named_by_the_list(op_name):
+    @opforge.op(op_name())
+    def op(xs: list[Tensor]) -> Tensor:
+        double_in_place[(8,)](xs[1], 100, BLOCK=128)
+        return xs[0] + 1
+
+    with pytest.raises(UndeclaredWrite, match="writes to 'xs'"):
+        graph_of(lambda x, y: op([x, y]), x, x)
+
+
+def test_a_write_inside_of_a_nested_op_is_one_of_the_outer_op(op_name, refusal):
+    @opforge.op(op_name(), mutates_args=("x",))
+    def inner(x: Tensor) -> None:
+        double_in_place[(8,)](x, x.numel(), BLOCK=128)
+
+    def body(x: Tensor) -> Tensor:
+        inner(x)
+        return x + 1
+
+    assert "writes to 'x'" in refusal(body, mode="triton_op")
+
+
+def test_an_undeclared_write_is_shown_by_torch_compile(op_name):
+    name = op_name()
+    op = opforge.op(in_place, name=name)
+    with pytest.raises(Exception, match="which mutates_args does not name") as caught:
+        compiled_graph_of(op, x)
+    assert name in str(caught.value)
+
+
+@pytest.mark.parametrize("declared", [("x",), ["x"], "unknown"], ids=str)
+def test_a_declared_write_is_fine(op_name, declared):
+    op = opforge.op(in_place, name=op_name(), mutates_args=declared)
+    [launch] = launches(graph_of(op, x))
+    assert launch.cloned == ["x_ptr"]
+    assert not any("wrote nothing" in note for note in opforge.info(op).notes)
+
+
+def test_a_write_to_a_copy_is_fine(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor:
+        out = x.clone()
+        double_in_place[(8,)](out, x.numel(), BLOCK=128)
+        return out
+
+    [launch] = launches(graph_of(op, x))
+    assert launch.cloned == ["x_ptr"]
+
+
+def test_an_input_given_twice_may_be_written_through_the_declared_one(op_name):
+    @opforge.op(op_name(), mutates_args=("x",))
+    def op(x: Tensor, y: Tensor) -> None:
+        double_in_place[(8,)](x, x.numel(), BLOCK=128)
+
+    assert kernel_names(graph_of(lambda x: op(x, x), x)) == ["double_in_place"]
+
+
+def test_a_declaration_that_nothing_writes_is_noted(op_name):
+    @opforge.op(op_name(), mutates_args=("x", "y"))
+    def op(x: Tensor, y: Tensor) -> None:
+        double_in_place[(8,)](x, x.numel(), BLOCK=128)
+
+    assert opforge.info(op).notes == ()
+    graph_of(op, x, x)
+    assert opforge.info(op).notes == (
+        "mutates_args names 'y', to which the last trace wrote nothing",
+    )
+    assert re.search(r"note +mutates_args names 'y'", opforge.explain(op))
+
+
+def test_unknown_mutation_notes_nothing(op_name):
+    @opforge.op(op_name(), mutates_args="unknown")
+    def op(x: Tensor, y: Tensor) -> None:
+        double_in_place[(8,)](x, x.numel(), BLOCK=128)
+
+    graph_of(op, x, x)
+    assert not any("wrote nothing" in note for note in opforge.info(op).notes)
+
+
+def launch_impure(x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    impure[blocks(x.numel())](x, out, x.numel(), BLOCK=128)
+    return out
+
+
+def launch_double(x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    double[blocks(x.numel())](x, out, x.numel(), BLOCK=128)
+    return out
+
+
+@triton.jit
+def reads_only(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.load(x_ptr + offs, mask=offs < n)
+
+
+def launch_reads_only(x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    reads_only[blocks(x.numel())](x, out, x.numel(), BLOCK=128)
+    return out
+
+
+class Analysis:
+    """torch's analysis of kernels: can be made to fail, and to tell what it logged."""
+
+    def __init__(self, monkeypatch, caplog):
+        self.monkeypatch = monkeypatch
+        self.caplog = caplog
+        monkeypatch.setattr(wrap.log, "propagate", True)
+
+    def fail(self):
+        def generate_ttir(*_args):
+            raise RuntimeError("no analysis today\nand more of it")
+
+        self.monkeypatch.setattr(wrap, "generate_ttir", generate_ttir)
+
+    def logged(self):
+        return [r.getMessage() for r in self.caplog.records if r.name == wrap.log.name]
+
+
+@pytest.fixture
+def analysis(monkeypatch, caplog):
+    return Analysis(monkeypatch, caplog)
+
+
+@pytest.mark.parametrize(
+    ("body", "kernel", "why"),
+    [
+        (launch_impure, impure, "RuntimeError: ttir analysis hit an op we do not know"),
+        (launch_double, double, "RuntimeError: no analysis today)"),
+        (launch_reads_only, reads_only, "it shows no write at all"),
+    ],
+    ids=["inline assembly", "analysis raises", "no write"],
+)
+def test_a_kernel_that_cannot_be_analysed_is_taken_to_write_all(
+    op_name, analysis, body, kernel, why
+):
+    if kernel is double:
+        analysis.fail()
+    name = op_name()
+    op = opforge.op(body, name=name)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        graphs = [graph_of(op, x) for _ in range(2)]
+    for graph in graphs:
+        [launch] = launches(graph)
+        assert launch.cloned == ["x_ptr", "out_ptr"]
+    [warning] = [str(w.message) for w in caught if issubclass(w.category, OpforgeWarning)]
+    assert warning.startswith(f"{name} ({__file__}:{body.__code__.co_firstlineno}): ")
+    assert f"what {place_of(kernel)} writes could not be analysed" in warning
+    assert why in warning
+    assert "taken to write every tensor it is given" in warning
+    assert analysis.logged() == []
+
+
+def test_a_known_write_is_refused_also_beside_an_assumed_one(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor, y: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        impure[blocks(x.numel())](x, out, x.numel(), BLOCK=128)
+        double_in_place[(8,)](y, y.numel(), BLOCK=128)
+        return out
+
+    with (
+        pytest.warns(OpforgeWarning, match="kernel impure"),
+        pytest.raises(UndeclaredWrite, match=r"kernel double_in_place .* writes to 'y'"),
+    ):
+        graph_of(op, x, x)
+
+
+def test_torchs_own_log_line_is_kept_outside_of_opforge(analysis, op_name):
+    graph_of(opforge.op(launch_double, name=op_name()), x)
+    analysis.fail()
+
+    def plain(x):
+        out = torch.empty_like(x)
+        torch.library.wrap_triton(double)[(8,)](x, out, x.numel(), BLOCK=128)
+        return out
+
+    graph_of(plain, x)
+    [line] = analysis.logged()
+    assert "assuming every input is mutated" in line
