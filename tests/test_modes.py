@@ -445,7 +445,8 @@ for strict in (True, False):
     check(exported.module()(x))
     assert op in [n.target for n in exported.graph.nodes]
     check(exported.run_decompositions(decompose_custom_triton_ops=True).module()(x))
-torch.testing.assert_close(asked(x), 2 * x)
+if torch.__version__ >= "2.12":  # before that wrap_triton refuses what the interpreter runs
+    torch.testing.assert_close(asked(x), 2 * x)
 print("done")
 """
 
