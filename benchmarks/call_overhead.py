@@ -12,9 +12,11 @@ import contextlib
 import dataclasses
 import gc
 import json
+import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -257,13 +259,16 @@ def triton_launch() -> list[Row]:
 
 
 def importing() -> list[Row]:
+    """As the second process pays for it: with bytecode, which pip makes when it installs."""
     script = "import time, torch; t = time.time(); import opforge; print(time.time() - t)"
-    runs = [
-        float(
-            subprocess.run([sys.executable, "-c", script], check=True, capture_output=True).stdout
-        )
-        for _ in range(5)
-    ]
+    with tempfile.TemporaryDirectory() as folder:
+        env = {**os.environ, "PYTHONPYCACHEPREFIX": folder}
+        env.pop("PYTHONDONTWRITEBYTECODE", None)
+        command = [sys.executable, "-c", script]
+        runs = [
+            float(subprocess.run(command, check=True, capture_output=True, env=env).stdout)
+            for _ in range(6)
+        ]
     ms = min(runs) * 1e3
     return [Row("import opforge, after torch", f"{ms:.0f} ms", "<= 100 ms", ms <= 100, "")]
 

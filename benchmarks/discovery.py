@@ -229,9 +229,9 @@ def named(fn: types.FunctionType, node: ast.expr) -> Any:
 def read(package: Package) -> None:
     seen: set[int] = set()
     listed = [pair for module in modules_of(package) for pair in functions_of(module)]
-    # Importing has left millions of objects; going through them is not the reader's time.
-    gc.collect()
-    gc.freeze()
+    # As timeit does: importing has left millions of objects, and going through them at some
+    # unlucky function is not that function's time.
+    gc.disable()
     for name, fn in listed:
         if id(fn) in seen:
             continue

@@ -28,6 +28,7 @@ CONTRACT = {
     "doctor": {"torch"},
     "targets": {"errors", "opforge"},
 }
+CONTRACT["compiler"] = {"_compat", "errors", "registry", "torch"}
 CONTRACT["reading"] = {"model", "errors", "_compat", "analysis", "registration", "registry"}
 CONTRACT["op"] = {"naming", "explain", "reading", "registry", "registration", "analysis"}
 CONTRACT["op"] |= CONTRACT["registration"]

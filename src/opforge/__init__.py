@@ -1,10 +1,11 @@
 """opforge: write an op once; it runs in eager, autograd, torch.compile and torch.export."""
 
 from . import magi
-from .analysis.kernels import find_kernels
+from .compiler import checkpoint_policy, piecewise
 from .errors import OpforgeError, OpforgeWarning
 from .model import Discovery, OpInfo
 from .op import explain, info, is_op, op, unregister
+from .reading import find_kernels
 from .target import target
 
 __version__ = "0.1.0"
@@ -15,12 +16,14 @@ __all__ = [
     "OpforgeError",
     "OpforgeWarning",
     "__version__",
+    "checkpoint_policy",
     "explain",
     "find_kernels",
     "info",
     "is_op",
     "magi",
     "op",
+    "piecewise",
     "target",
     "unregister",
 ]

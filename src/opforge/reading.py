@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from . import _compat
-from .analysis.kernels import find_kernels
 from .analysis.mode import Facts, decide
 from .errors import BadOption, ModeRefused, NotAKernel
 from .model import Decision, Discovery, KernelRef, NestedOp
@@ -15,6 +14,21 @@ from .registration.transparent import Reading
 from .registry import registry
 
 _kernels = _compat.kernels
+
+
+def find_kernels(fn: Any, max_depth: int = 5) -> Discovery:
+    """The Triton kernels and the operators that a function launches, without running it.
+
+        [k.name for k in opforge.find_kernels(silu)]  # ['silu_kernel']
+
+    Functions that it calls are read too, `max_depth` calls deep. Where a name may stand for
+    several kernels, all of them are found. `unresolved` has the calls that could not be
+    followed, `nested_ops` the operators, `unbound` the names that nothing binds yet.
+    """
+    # Imported here: it is half of opforge, and a program may import ops that it never uses.
+    from .analysis.kernels import find_kernels as find  # noqa: PLC0415
+
+    return find(fn, max_depth)
 
 
 @dataclass(frozen=True)

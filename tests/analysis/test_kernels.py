@@ -10,6 +10,7 @@ pytest.importorskip("triton")
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 import functools
+import importlib
 import types
 
 import launch_patterns
@@ -394,6 +395,37 @@ def test_a_module_that_is_not_imported_yet_is_lost():
 
     (why,) = lost(host)
     assert why == "what it holds is known only when it runs"
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package of two modules; only the one asked for is imported."""
+    folder = tmp_path / "opforge_package"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "kernels.py").write_text(
+        "import triton\n@triton.jit\ndef kernel(x):\n    pass\ndef go(x):\n    kernel[(1,)](x)\n"
+    )
+    (folder / "host.py").write_text(
+        "def helper(x):\n    from .kernels import go\n    go(x)\n\n"
+        "def host(x):\n    helper(x)\n\n"
+        "def by_name(x):\n    import importlib\n"
+        "    importlib.import_module('opforge_package.kernels').go(x)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("opforge_package.host")
+    for name in [m for m in sys.modules if m.startswith("opforge_package")]:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("name", ["host", "by_name"])
+def test_an_import_in_a_helper_is_followed_once_it_is_loaded(package, name):
+    host = getattr(package, name)
+    (before,) = opforge.find_kernels(host).unresolved
+    assert "is not imported yet" in before.why
+    assert "opforge_package.kernels" not in sys.modules
+    loaded = importlib.import_module("opforge_package.kernels")
+    assert kernels_of(host) == [loaded.kernel]
 
 
 def test_a_method_of_a_parameter_is_not_worth_a_word():

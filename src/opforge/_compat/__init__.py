@@ -1,6 +1,6 @@
 """The only door to private torch and Triton APIs; version differences end here."""
 
-from . import driver, kernels, launches, operators
+from . import driver, graphs, kernels, launches, operators
 from .dispatcher import (
     AutogradFunction,
     DispatchKeySet,
@@ -87,6 +87,7 @@ __all__ = [
     "functionalizing",
     "functorch_active",
     "grad_enabled",
+    "graphs",
     "has_kernel",
     "increment_version",
     "is_fake_leak",

@@ -324,7 +324,9 @@ def _binds(stored: Any) -> bool:
     if is_instance(stored, types.FunctionType):
         return True
     # `lru_cache` on a method, and other people's descriptors around one.
-    return "__get__" in dir(type(stored)) and callable(stored) and not is_instance(stored, type)
+    if is_instance(stored, type):
+        return False
+    return all(class_attribute(type(stored), n) is not MISSING for n in ("__get__", "__call__"))
 
 
 def _decorated_as(node: ast.AST, name: str) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 _LOAD_GLOBAL = dis.opmap["LOAD_GLOBAL"]
 _STORE_ATTR = dis.opmap["STORE_ATTR"]
 _LOAD_DEREF = dis.opmap["LOAD_DEREF"]
+_LOAD_CONST = dis.opmap["LOAD_CONST"]
 _IMPORT_NAME = dis.opmap["IMPORT_NAME"]
 _EXTENDED = dis.opmap["EXTENDED_ARG"]
 # Since Python 3.11 the lowest bit of LOAD_GLOBAL says whether a null is pushed too.
@@ -29,12 +30,15 @@ def stores_attribute(code: types.CodeType, name: str) -> bool:
 
 @dataclass(frozen=True)
 class Mentions:
-    """What a function and the ones in it name: all names, globals read, modules imported."""
+    """What a function and the ones in it name: all names, globals read, modules imported.
+
+    An import is a name and a level: how many dots it starts with, -1 where that is not known.
+    """
 
     code: types.CodeType
     names: frozenset[str]
     globals_read: tuple[str, ...]
-    imports: tuple[str, ...]
+    imports: tuple[tuple[str, int], ...]
 
 
 # Keyed by identity, as code objects of different files can be equal; the value keeps its code.
@@ -47,10 +51,11 @@ def mentions(code: types.CodeType) -> Mentions:
     if known is None:
         names: set[str] = set()
         read: dict[str, None] = {}
-        imports: list[str] = []
+        imports: list[tuple[str, int]] = []
         for inner in _with_nested(code):
             names.update(inner.co_names)
-            imports += [inner.co_names[a] for _, a in _arguments(inner, _IMPORT_NAME)]
+            for offset, argument in _arguments(inner, _IMPORT_NAME):
+                imports.append((inner.co_names[argument], _import_level(inner, offset)))
             for _, argument in _arguments(inner, _LOAD_GLOBAL):
                 read[inner.co_names[argument >> _GLOBAL_SHIFT]] = None
         known = Mentions(code, frozenset(names), tuple(read), tuple(imports))
@@ -87,6 +92,15 @@ def _arguments(code: types.CodeType, opcode: int) -> Iterator[tuple[int, int]]:
             before, shift = before - 1, shift + 8
         yield 2 * at, argument
         at = opcodes.find(opcode, at + 1)
+
+
+def _import_level(code: types.CodeType, offset: int) -> int:
+    """The level of an import: the constant loaded before the names to import."""
+    raw = code.co_code
+    at = offset - 4
+    plain = at >= 0 and raw[at] == _LOAD_CONST and (at < 2 or raw[at - 2] != _EXTENDED)
+    level = code.co_consts[raw[at + 1]] if plain and raw[at + 2] == _LOAD_CONST else -1
+    return level if isinstance(level, int) else -1
 
 
 def _line(code: types.CodeType, offset: int) -> int:

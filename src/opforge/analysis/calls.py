@@ -23,6 +23,7 @@ from .frames import (
     context_key,
     generalized,
     parameter_unknown,
+    without_numbers,
 )
 from .leaves import Leaves
 from .objects import (
@@ -68,7 +69,7 @@ from .values import (
 # How often one function is read with other arguments before numbers and texts among them are
 # forgotten, and how many frames one reading may take.
 _CONTEXTS = 4
-_FRAMES = 150
+_FRAMES = 400
 _SHORT = 300
 _MOST_INSIDE = 64
 
@@ -292,10 +293,23 @@ class Reader(Leaves):
     def leads_nowhere(self, fn: types.FunctionType, arguments: Arguments) -> bool:
         """Whether neither what a function mentions nor what it is given can launch anything."""
         groups = list(arguments.every())
-        if any(carries(value) for group in groups for value in group) or self.reach.leads_on(fn):
+        if any(self.may_launch(value) for group in groups for value in group):
+            return False
+        if self.reach.leads_on(fn):
             return False
         unknown = any(isinstance(v, Unknown) and v.why for group in groups for v in group)
         return not unknown or not _calls_a_parameter(fn)
+
+    def may_launch(self, value: Value) -> bool:
+        """Whether a function that is given a value may launch something through it."""
+        if not carries(value):
+            return False
+        if isinstance(value, Known):
+            return self.reach.leads_on(value.obj)
+        if isinstance(value, Instance) and isinstance(value.cls, Known):
+            inside = any(self.may_launch(v) for group in value.arguments.every() for v in group)
+            return inside or self.reach.leads_on(value.cls.obj)
+        return True
 
     def frame_of(
         self, caller: Frame, fn: types.FunctionType, arguments: Arguments, cost: int
@@ -306,6 +320,8 @@ class Reader(Leaves):
             return None
         depth = caller.depth + cost
         bound = bind(source.node.args, arguments, _defaults(fn), parameter_unknown)
+        scope = scope_of(source.node)
+        bound = without_numbers(bound, scope)
         if caller is self.root:
             _give_self(fn, bound)
         if self.contexts.get(id(fn), 0) > _CONTEXTS:
@@ -317,7 +333,6 @@ class Reader(Leaves):
                 self.exhausted = True
                 return None
             self.contexts[id(fn)] = self.contexts.get(id(fn), 0) + 1
-            scope = scope_of(source.node)
             known = self.frames[key] = Frame(scope, fn, source.offset, depth, bound)
         known.depth = min(known.depth, depth)
         return known

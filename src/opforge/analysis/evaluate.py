@@ -20,6 +20,7 @@ from .objects import (
     is_installed,
     is_instance,
     is_leaf_module,
+    relative_name,
 )
 from .scopes import Binding, scope_of
 from .values import (
@@ -44,7 +45,7 @@ from .values import (
 _DEEPEST = 60
 # How many expressions one reading evaluates: some hundred functions' worth. A program that takes
 # more is reported, not read for seconds.
-_FUEL = 6_000
+_FUEL = 20_000
 
 
 class Evaluator(Attributes, abc.ABC):
@@ -173,9 +174,7 @@ class Evaluator(Attributes, abc.ABC):
             return _loaded(alias.name if alias.asname else alias.name.partition(".")[0])
         home = node.module or ""
         if node.level:
-            package = frame.fn.__globals__.get("__package__") or ""
-            above = package.split(".")[: len(package.split(".")) + 1 - node.level]
-            home = ".".join([*above, *([home] if home else [])])
+            home = relative_name(frame.fn, home, node.level) or home
         module = sys.modules.get(home)
         if module is None:
             return _loaded(home)

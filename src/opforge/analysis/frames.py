@@ -10,6 +10,7 @@ from typing import Any
 
 from .scopes import Scope
 from .values import (
+    ANY,
     UNKNOWN,
     UNKNOWN_ARGUMENTS,
     Arguments,
@@ -142,6 +143,24 @@ def parameter_unknown(name: str) -> Values:
 
 def context_key(bound: dict[str, Values]) -> Hashable:
     return tuple((name, key_of(values)) for name, values in bound.items())
+
+
+def without_numbers(bound: dict[str, Values], scope: Scope) -> dict[str, Values]:
+    """The same with numbers forgotten that select nothing: block sizes, flags."""
+    return {
+        name: values if name in scope.keys else _without_numbers(values)
+        for name, values in bound.items()
+    }
+
+
+def _without_numbers(values: Values) -> Values:
+    if not any(map(_is_number, values)):
+        return values
+    return union(tuple(v for v in values if not _is_number(v)), ANY)
+
+
+def _is_number(value: Value) -> bool:
+    return isinstance(value, Known) and type(value.obj) in {int, float, bool}
 
 
 def generalized(bound: dict[str, Values]) -> dict[str, Values]:

@@ -281,6 +281,13 @@ def _plain_function(stored: Any) -> Any:
     return stored
 
 
+def relative_name(fn: types.FunctionType, name: str, level: int) -> str | None:
+    """`.kernels` as the module of a function means it, or None where the level is not known."""
+    package = fn.__globals__.get("__package__") or ""
+    above = package.split(".")[: len(package.split(".")) + 1 - level]
+    return ".".join([*above, *([name] if name else [])]) if level > 0 else None
+
+
 def is_set(cell: types.CellType) -> bool:
     try:
         cell.cell_contents  # noqa: B018  # reading is the test

@@ -25,6 +25,7 @@ from .bytecode import mentions
 from .containers import opened, table_values
 from .objects import (
     builtin_named,
+    class_attribute,
     is_c_function,
     is_installed,
     is_instance,
@@ -33,6 +34,7 @@ from .objects import (
     is_registered_op,
     is_set,
     is_subclass,
+    relative_name,
     wrapped,
 )
 from .values import Bound, Known, Launch, Local, Operator, Partial, Table, Unknown, Value
@@ -66,6 +68,7 @@ class Reach:
             below = self._below(one)
             if below is None:
                 self.leads[id(obj)] = True
+                self.kept.append({id(obj): obj})
                 return True
             stack.extend(below)
         # Everything on the way was followed to its end. The objects are kept, so that no other
@@ -74,7 +77,7 @@ class Reach:
         self.kept.append(seen)
         return False
 
-    def _below(self, obj: Any) -> Iterable[Any] | None:
+    def _below(self, obj: Any) -> Iterable[Any] | None:  # noqa: C901  # a case for each kind
         """What an object leads to, or None where it matters by itself."""
         if is_instance(obj, _PLAIN):
             return ()
@@ -97,7 +100,9 @@ class Reach:
         inner = wrapped(obj)
         if inner is not None:
             return (inner,)
-        return () if is_leaf(obj) and not is_instance(obj, torch.nn.Module) else None
+        if is_leaf(obj) and not is_instance(obj, torch.nn.Module):
+            return ()
+        return _below_object(obj)
 
     def _below_function(self, fn: types.FunctionType) -> list[Any] | None:
         if self.leads.get(id(fn)) is False:
@@ -111,7 +116,7 @@ class Reach:
 
 def _names_lead_to(fn: types.FunctionType) -> list[Any] | None:
     said = mentions(fn.__code__)
-    modules: list[Any] = [sys.modules.get(n) for n in said.imports if _may_be_imported(n)]
+    modules = _imported(fn, said.imports)
     if None in modules or said.names & _OPEN_DOORS or _launches_by_look(fn):
         return None
     if "modules" in said.names and "sys" in said.names:
@@ -134,8 +139,18 @@ def _names_lead_to(fn: types.FunctionType) -> list[Any] | None:
     return found
 
 
+def _imported(fn: types.FunctionType, imports: Iterable[tuple[str, int]]) -> list[Any]:
+    """The modules that a function imports, leaves left out; None for one not loaded yet."""
+    found = []
+    for name, level in imports:
+        absolute = name if level == 0 else relative_name(fn, name, level)
+        if absolute is None or _may_be_imported(absolute):
+            found.append(sys.modules.get(absolute or ""))
+    return found
+
+
 def _may_be_imported(name: str) -> bool:
-    return not is_leaf_module(name) and (not name or is_installed(name.partition(".")[0]))
+    return not is_leaf_module(name) and is_installed(name.partition(".")[0])
 
 
 def _named_in(module: Any, names: frozenset[str]) -> list[Any]:
@@ -163,10 +178,22 @@ def _below_class(cls: type[Any]) -> list[Any] | None:
                 found.append(stored.__func__)
             elif is_instance(stored, property):
                 found.append(stored.fget)
-            elif is_instance(stored, types.FunctionType) or _compat.kernels.is_kernel(stored):
+            else:
                 found.append(stored)
     # A dataclass's methods are made up, and have no text.
     return [f for f in found if not is_instance(f, types.FunctionType) or _lines(f)]
+
+
+def _below_object(obj: Any) -> list[Any] | None:
+    """What an object of somebody's own class leads to: its class, and what it holds."""
+    cls = type(obj)
+    for name in ("__getattr__", "__slots__"):
+        stored = class_attribute(cls, name)
+        ours = is_instance(stored, types.FunctionType) and is_leaf(stored)
+        if stored is not MISSING and not ours:
+            return None
+    held = list(_compat.kernels.instance_dict(obj).values())
+    return None if len(held) > _MOST_MEMBERS else [cls, *held]
 
 
 def _below_leaf(fn: types.FunctionType) -> list[Any] | None:

@@ -53,6 +53,8 @@ class Scope:
     attribute_stores: dict[tuple[str, str], list[ast.expr]] = field(default_factory=dict)
     elsewhere: set[str] = field(default_factory=set)
     names: set[str] = field(default_factory=set)
+    # Names inside the brackets of subscripts.
+    keys: set[str] = field(default_factory=set)
     is_generator: bool = False
     parameters: tuple[str, ...] = ()
 
@@ -321,6 +323,8 @@ class _Collector:
                 mentioned = {n.id for n in ast.walk(node.value) if isinstance(n, ast.Name)}
                 names |= mentioned
                 self.add(node.target.id, Binding("value", node.value, (), frozenset(mentioned)))
+        elif isinstance(node, ast.Subscript):
+            self.scope.keys.update(n.id for n in ast.walk(node.slice) if isinstance(n, ast.Name))
         elif isinstance(node, (ast.Yield, ast.YieldFrom)):
             self.scope.is_generator = True
             if node.value is not None:
