@@ -169,7 +169,7 @@ def _make(fn: types.FunctionType, name: str, location: str, options: Options) ->
 
 def _register_sharding(registration: Registration, rule: Callable[..., Any]) -> None:
     try:
-        register_sharding(registration.overload, rule)
+        register_sharding(registration.overload, rule, registration.definition.lowered)
     except BaseException:
         registration.undo("refused")
         raise
