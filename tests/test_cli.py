@@ -112,3 +112,15 @@ def test_a_real_process_prints_nothing_but_the_json():
     ran = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
     assert json.loads(ran.stdout)
     assert ran.stderr == ""
+
+
+def test_python_dash_m_runs_the_command():
+    paths = os.pathsep.join(sys.path)
+    done = subprocess.run(
+        [sys.executable, "-m", "opforge", "--version"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": paths},
+    )
+    assert done.stdout.strip() == f"opforge, version {opforge.__version__}", done.stderr

@@ -589,3 +589,30 @@ def test_an_op_that_waits_for_names_is_never_mode_none(op_name, late_module):
 def test_errors_of_modes_are_opforge_errors():
     assert issubclass(ModeRefused, OpforgeError)
     assert issubclass(NotAKernel, OpforgeError)
+
+
+def test_an_op_that_calls_one_that_waits_for_its_names_waits_with_it(op_name):
+    @opforge.op(op_name())
+    def inner(x: Tensor) -> Tensor:
+        return bound_later(x)
+
+    @opforge.op(op_name())
+    def outer(x: Tensor) -> Tensor:
+        return inner(x) + 1
+
+    def bound_later(x):
+        out = torch.empty_like(x)
+        launching.double[launching.blocks(x.numel())](x, out, x.numel(), BLOCK=128)
+        return out
+
+    assert opforge.info(outer).mode == "triton_op"
+    assert opforge.info(inner).mode == "triton_op"
+
+
+def test_what_a_function_in_mode_none_does_not_use_is_said(op_name):
+    def function(x: Tensor) -> Tensor:
+        return x + 1
+
+    opforge.op(function, mode="none", backward=lambda ctx, grad: grad)
+    assert "its backward not used" in opforge.info(function).reason
+    opforge.unregister(function)

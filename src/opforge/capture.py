@@ -268,7 +268,13 @@ class Capture:
         """`kernel.warmup(...)` compiles and launches nothing; fakes have all it asks for."""
         name = _kernels.kernel_name(kernel)
         if _compat.driver.current() is not None or _kernels.is_interpreted(kernel):
-            return NotCompiled(self._cannot(f"{name}.warmup(...) compiled nothing: no GPU"))
+            return NotCompiled(
+                self._cannot(
+                    f"the body uses what {name}.warmup(...) gave, which needs a GPU to compile it",
+                    kernel,
+                    fix=f"launch the @triton.jit function itself, or {_OPAQUE}",
+                )
+            )
         before = _launches.route_to(None)
         try:
             return run(*map(_mock, args), warmup=True, **{k: _mock(v) for k, v in kwargs.items()})
@@ -299,6 +305,9 @@ class NotCompiled:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        raise self._error
+
+    def __getitem__(self, grid: Any) -> Any:
         raise self._error
 
 

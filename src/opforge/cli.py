@@ -32,7 +32,7 @@ class Commands(click.Group):
 
 
 @click.group(cls=Commands)
-@click.version_option(package_name="opforge")
+@click.version_option(opforge.__version__)
 def main() -> None:
     """Turn Python functions into PyTorch operators."""
 

@@ -352,6 +352,7 @@ def _entry(registration: Registration, options: Options) -> Entry:
         describe=describe,
         explain=explain,
         undo=registration.undo,
+        is_open=lambda: transparency.is_open,
     )
 
 

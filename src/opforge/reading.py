@@ -46,23 +46,26 @@ class Reader:
     def first(self) -> tuple[Reading, bool]:
         """The reading at decoration, and whether its mode must wait until names are bound."""
         found = self._found()
-        facts = self._facts(*found)
-        waits = bool(found[0].unbound)
+        pending = tuple(op for op in found[0].nested_ops if _is_pending(op))
+        facts = self._facts(*found, pending)
+        waits = bool(found[0].unbound or pending)
         try:
             decision = decide(facts, self.mode)
         except ModeRefused:
             if not waits or (facts.kernels and facts.opaque):
                 raise
             decision = Decision("custom_op", "not settled yet")
-        return self._reading(*found, decision, facts), waits
+        return replace(self._reading(*found, decision, facts), pending=pending), waits
 
     def again(self) -> Reading:
         """The reading at a call, a trace or `info`, when the handle is out."""
         found = self._found()
+        pending = tuple(op for op in found[0].nested_ops if _is_pending(op))
         facts = self._facts(*found)
         lost = facts.lost or "the handle that decorating it gave, before its names were bound"
         facts = replace(facts, lost=lost)
-        return self._reading(*found, decide(facts, self.mode), facts)
+        decision = decide(facts, self.mode)
+        return replace(self._reading(*found, decision, facts), pending=pending)
 
     def _found(self) -> tuple[Discovery, Discovery]:
         body = find_kernels(self.fn, self.max_depth)
@@ -76,13 +79,16 @@ class Reader:
         backward = [find_kernels(fn, self.max_depth) for fn in self.callbacks]
         return body, _joined(backward)
 
-    def _facts(self, body: Discovery, _backward: Discovery) -> Facts:
-        transparent = tuple(op for op in body.nested_ops if _is_transparent(op))
+    def _facts(
+        self, body: Discovery, _backward: Discovery, pending: tuple[NestedOp, ...] = ()
+    ) -> Facts:
+        called = [op for op in body.nested_ops if op not in pending]
+        transparent = tuple(op for op in called if _is_transparent(op))
         barred = [(r, _compat.launches.unsupported(r.kernel)) for r in body]
         return Facts(
             kernels=body.kernels,
             transparent=transparent,
-            opaque=tuple(op for op in body.nested_ops if op not in transparent),
+            opaque=tuple(op for op in called if op not in transparent),
             interpreted=any(_kernels.is_interpreted(r.kernel) for r in body),
             barred=tuple((r, why) for r, why in barred if why),
             lost=self.lost,
@@ -107,7 +113,8 @@ def given_kernels(kernels: Any) -> tuple[KernelRef, ...]:
     """`kernels=[...]` as records; something that is no kernel is refused."""
     if not isinstance(kernels, (list, tuple)):
         raise BadOption(f"kernels={kernels!r} is no list", fix="kernels=[my_kernel]")
-    return tuple(_given(value) for value in kernels)
+    given = [_given(value) for value in kernels]
+    return tuple({id(ref.kernel): ref for ref in given}.values())
 
 
 def _given(value: Any) -> KernelRef:
@@ -120,6 +127,12 @@ def _given(value: Any) -> KernelRef:
         )
     name, location = _kernels.kernel_name(kernel), _kernels.kernel_location(kernel)
     return KernelRef(name, kernel, location, "kernels=")
+
+
+def _is_pending(op: NestedOp) -> bool:
+    """Whether an opforge op waits for names to be bound before its mode is settled."""
+    entry = registry.find(op.op) if op.op is not None else registry.find(str(op))
+    return entry is not None and entry.is_open()
 
 
 def _is_transparent(op: NestedOp) -> bool:

@@ -27,6 +27,7 @@ class Entry:
     describe: Callable[[], OpInfo]
     explain: Callable[[], str]
     undo: Callable[[str], None]
+    is_open: Callable[[], bool] = bool
 
 
 class Registry:

@@ -92,11 +92,26 @@ def _wrap_functions() -> tuple[Any, ...]:
 
 def instance_dict(value: Any) -> dict[str, Any]:
     """What an instance holds by itself, read past any `__getattribute__` of its class."""
-    try:
-        held = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return {}
+    cls = type(value)
+    slot = _dict_slots.get(cls, _UNKNOWN)
+    if slot is _UNKNOWN:
+        slot = _dict_slots[cls] = _dict_slot(cls)
+    held = slot.__get__(value) if slot is not None else None
     return held if type(held) is dict else {}
+
+
+# A class's `__dict__` may be a property of its own, as proxies have it, which would run code.
+_dict_slots: dict[type[Any], Any] = {}
+_UNKNOWN = object()
+
+
+def _dict_slot(cls: type[Any]) -> Any:
+    for base in type.__getattribute__(cls, "__mro__"):
+        slot = type.__getattribute__(base, "__dict__").get("__dict__")
+        if slot is not None:
+            made_in_c = (types.GetSetDescriptorType, types.MemberDescriptorType)
+            return slot if type(slot) in made_in_c else None
+    return None
 
 
 def chain(kernel: Any) -> list[Any]:

@@ -46,7 +46,9 @@ def decide(facts: Facts, asked: str) -> Decision:
 
 def _decide(facts: Facts, asked: str) -> Decision:
     if asked == "none":
-        return _decision(facts, "none", "mode='none': the function itself, unknown to torch")
+        unused = f"; {facts.lost} not used" if facts.lost else ""
+        why = f"mode='none': the function itself, unknown to torch{unused}"
+        return _decision(facts, "none", why)
     if asked == "custom_op":
         return _decision(facts, "custom_op", "mode='custom_op': opaque to the compiler, as asked")
     if facts.interpreted:

@@ -7,6 +7,7 @@ host function, its helpers and constants, the configs of autotuners, heuristics.
 
 from __future__ import annotations
 
+import enum
 import inspect
 import sys
 import types
@@ -86,7 +87,41 @@ def _named(fn: types.FunctionType) -> dict[str, Any]:
         if module.__name__.partition(".")[0] not in _FOREIGN:
             found.update({f"{module.__name__}.{n}": vars(module).get(n) for n in names})
     cells = zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True)
-    return {**found, **{name: _held(cell) for name, cell in cells}}
+    found.update({name: _held(cell) for name, cell in cells})
+    for name, value in [*found.items(), *_defaults(fn)]:
+        if not isinstance(value, (*_PLAIN, types.ModuleType, types.FunctionType)):
+            found.update({f"{name}.{n}": v for n, v in _attributes(value, names)})
+    return found
+
+
+def _defaults(fn: types.FunctionType) -> list[tuple[str, Any]]:
+    values = (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values())
+    return [(f"default {i}", value) for i, value in enumerate(values)]
+
+
+def _attributes(value: Any, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """What a class or an object holds under names that a function reads."""
+    cls = value if isinstance(value, type) else type(value)
+    if _is_foreign(cls) and not isinstance(value, tuple):
+        return
+    own = _kernels.instance_dict(value)
+    fields = getattr(cls, "_fields", ())
+    for name in names:
+        if name in own:
+            yield name, own[name]
+        elif isinstance(value, tuple) and name in fields:
+            yield name, tuple.__getitem__(value, fields.index(name))
+        else:
+            stored = next((vars(b)[name] for b in cls.__mro__ if name in vars(b)), None)
+            yield name, getattr(stored, "value", stored) if _is_member(stored) else stored
+
+
+def _is_member(value: Any) -> bool:
+    return isinstance(value, enum.Enum)
+
+
+def _is_foreign(value: Any) -> bool:
+    return (getattr(value, "__module__", None) or "").partition(".")[0] in _FOREIGN
 
 
 def _held(cell: types.CellType) -> Any:
@@ -99,18 +134,18 @@ def _held(cell: types.CellType) -> Any:
 def _methods(value: Any, fn: types.FunctionType) -> list[Any]:
     """Methods of a class, or of an object's, that a function names."""
     cls = value if isinstance(value, type) else type(value)
-    if (cls.__module__ or "").partition(".")[0] in _FOREIGN:
+    if _is_foreign(cls):
         return []
     names = {n for code in _codes(fn.__code__) for n in (*code.co_names, "__call__", "forward")}
     found = [vars(base).get(n) for base in cls.__mro__ for n in sorted(names)]
-    return [getattr(method, "__func__", method) for method in found if method is not None]
+    return [getattr(m, "fget", None) or getattr(m, "__func__", m) for m in found if m is not None]
 
 
 def _is_ours(value: Any) -> bool:
     value = inspect.unwrap(value) if callable(value) else value
     if not isinstance(value, types.FunctionType):
         return False
-    return (value.__module__ or "").partition(".")[0] not in _FOREIGN
+    return not _is_foreign(value)
 
 
 def _text(fn: types.FunctionType) -> str:

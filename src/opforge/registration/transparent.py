@@ -13,7 +13,7 @@ from typing import Any
 from .. import _compat
 from ..capture import Capture, capture
 from ..errors import NeedsGpu, OpforgeError, OpforgeWarning, UndeclaredWrite
-from ..model import Decision, Discovery, FlatArgument, KernelRef, Lowered
+from ..model import Decision, Discovery, FlatArgument, KernelRef, Lowered, NestedOp
 from .dependence import cache_entries
 from .lists import tensors_in
 
@@ -26,21 +26,24 @@ class Reading:
     """What reading the body, and the backward, came to.
 
     `nested` are kernels that nested transparent ops launch; the graph will hold them, too.
+    `pending` are nested ops whose own mode is not settled.
     """
 
     decision: Decision
     body: Discovery
     backward: Discovery
     nested: tuple[Any, ...] = ()
+    pending: tuple[NestedOp, ...] = ()
 
     @property
     def is_open(self) -> bool:
         """Whether names are unbound that may yet be bound to something with kernels."""
-        return bool(self.body.unbound or self.backward.unbound)
+        return bool(self.body.unbound or self.backward.unbound or self.pending)
 
     @property
     def may_be_transparent(self) -> bool:
-        return bool(self.body.unbound) or self.decision.mode == "triton_op"
+        waits = bool(self.body.unbound or self.pending)
+        return waits or self.decision.mode == "triton_op"
 
     @property
     def may_launch(self) -> bool:
@@ -113,6 +116,11 @@ class Transparency:
     def kernels(self) -> tuple[KernelRef, ...]:
         return (*self.reading.body, *self._seen)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the mode may still change, because something is not bound yet."""
+        return self._reading.is_open
+
     def settle(self) -> None:
         """Decide the mode, if that had to wait; refuse what cannot be registered."""
         self.reading  # noqa: B018  # reading decides
@@ -136,7 +144,7 @@ class Transparency:
             self._known.add(id(kernel))
             if inside:
                 self._nested.append(kernel)
-            else:
+            elif not self._finds_now(kernel):
                 self._add_missed(kernel)
             self.publish()
 
@@ -190,12 +198,12 @@ class Transparency:
                 with _compat.wrap_triton_disabled():
                     return backward(*args, **kwargs)
             except Exception as error:
-                self.explain_failure(error, *args[1:])
+                self.explain_failure(error, *args[1:], who="the op's backward")
                 raise
 
         return captured
 
-    def explain_failure(self, error: Exception, *values: Any) -> None:
+    def explain_failure(self, error: Exception, *values: Any, who: str = "the op") -> None:
         """For a launch in eager that Triton refused because of where the tensors are."""
         if isinstance(error, OpforgeError) or not _launches.is_no_gpu(error):
             return
@@ -203,13 +211,18 @@ class Transparency:
         where = sorted({str(t.device) for t in tensors})
         if tensors and "cpu" not in where:
             return
-        what = "the op launches Triton kernels, which cannot use CPU tensors"
+        what = f"{who} launches Triton kernels, which cannot use CPU tensors"
+        own = (
+            f"register a CPU kernel: torch.library.register_kernel({self.name!r}, 'cpu')"
+            if who == "the op"
+            else "give it a branch for CPU tensors"
+        )
         fix = (
             "pass CUDA tensors; or start Python with TRITON_INTERPRET=1, which runs kernels on the "
-            f"CPU; or register a CPU kernel: torch.library.register_kernel({self.name!r}, 'cpu')"
+            f"CPU; or {own}"
         )
         if not tensors:
-            what = "the op launches Triton kernels, and there is no GPU"
+            what = f"{who} launches Triton kernels, and there is no GPU"
         if any(_kernels.is_interpreted(ref.kernel) for ref in self.kernels):
             what = "an autotuner times its configs, for which Triton's interpreter asks the GPU"
             fix = "leave it one config where TRITON_INTERPRET=1 is set, or run on a GPU"
@@ -237,6 +250,16 @@ class Transparency:
             raise error.locate(self.name, self.location) from error.__cause__
         finally:
             self._being_read = False
+
+    def _finds_now(self, kernel: Any) -> bool:
+        """Whether reading the body again finds a kernel: a name was bound anew since."""
+        if self._being_read:
+            return False
+        reading = self._read_located()
+        if id(kernel) not in {id(ref.kernel) for ref in reading.body}:
+            return False
+        self._reading = replace(reading, decision=self._reading.decision)
+        return True
 
     def _add_missed(self, kernel: Any) -> None:
         name, where = _kernels.kernel_name(kernel), _kernels.kernel_location(kernel)
@@ -284,6 +307,7 @@ class Transparency:
         for index, argument in enumerate(arguments):
             known = written[index] - run.assumed[index]
             if known > 0 and storages[index] not in declared:
+                declared_names = {a.path for a in arguments if a.mutated} | {argument.path}
                 writer = run.writers.get(index)
                 by = (
                     f"kernel {_describe(writer)}" if writer is not None else "an in-place operation"
@@ -291,7 +315,7 @@ class Transparency:
                 raise UndeclaredWrite(
                     f"{by} writes to {argument.path!r}, which mutates_args does not name",
                     parameter=argument.path,
-                    fix=f"mutates_args=({argument.path!r},), or write to a copy",
+                    fix=f"mutates_args={sorted(declared_names)}, or write to a copy",
                     op=self.name,
                     location=self.location,
                 )
