@@ -42,6 +42,7 @@ class _State(threading.local):
 
 _state = _State()
 _lock = threading.Lock()
+_analysis_lock = threading.Lock()
 _MARK = "_opforge_routed"
 
 
@@ -161,7 +162,9 @@ def _routed_analysis(original: Any) -> Any:
         if router is None:
             return list(original(kernel_idx, constant_args_idx, kwargs, *rest))
         _state.failure = None
-        names = list(original(kernel_idx, constant_args_idx, kwargs, *rest))
+        # torch keeps what it analyses in one table per process.
+        with _analysis_lock:
+            names = list(original(kernel_idx, constant_args_idx, kwargs, *rest))
         failure, _state.failure = _state.failure, None
         kernel = sys.modules[_WRAP].kernel_side_table.get_kernel(kernel_idx)
         tensors = [n for n, v in kwargs.items() if isinstance(v, torch.Tensor)]
