@@ -2,6 +2,7 @@
 
 from . import magi
 from .compiler import checkpoint_policy, piecewise
+from .check import CheckReport, check
 from .errors import OpforgeError, OpforgeWarning
 from .model import Discovery, OpInfo
 from .op import explain, info, is_op, op, unregister
@@ -11,12 +12,14 @@ from .target import target
 __version__ = "0.1.0"
 
 __all__ = [
+    "CheckReport",
     "Discovery",
     "OpInfo",
     "OpforgeError",
     "OpforgeWarning",
     "__version__",
     "checkpoint_policy",
+    "check",
     "explain",
     "find_kernels",
     "info",

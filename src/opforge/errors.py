@@ -224,5 +224,13 @@ class NeedsGpu(OpforgeError, RuntimeError):
     """An op that launches Triton kernels was given CPU tensors."""
 
 
+class AmbiguousOption(OpforgeError, TypeError):
+    """An option of `opforge.check` that is also a parameter of the op."""
+
+
+class UnknownRow(OpforgeError, ValueError):
+    """A name that is no row of a check."""
+
+
 class OpforgeWarning(UserWarning):
     """A fallback or a decision that the user should know about; given once per op."""

@@ -353,6 +353,8 @@ def _entry(registration: Registration, options: Options) -> Entry:
         explain=explain,
         undo=registration.undo,
         is_open=lambda: transparency.is_open,
+        lowered=definition.lowered,
+        given=frozenset(n for n in _PUBLIC if getattr(options, n) != getattr(Options, n)),
     )
 
 

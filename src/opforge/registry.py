@@ -11,12 +11,15 @@ from typing import Any
 
 from . import _compat
 from .errors import DuplicateOp, NotAnOp
-from .model import OpInfo
+from .model import Lowered, OpInfo
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One op: its handle (what the user calls), and how to describe and remove it."""
+    """One op: its handle (what the user calls), and how to describe and remove it.
+
+    `given` are the options that the user gave; `lowered` is None for a function in mode "none".
+    """
 
     name: str
     handle: Any
@@ -28,6 +31,8 @@ class Entry:
     explain: Callable[[], str]
     undo: Callable[[str], None]
     is_open: Callable[[], bool] = bool
+    lowered: Lowered | None = None
+    given: frozenset[str] = frozenset()
 
 
 class Registry:

@@ -1,6 +1,6 @@
 """The only door to private torch and Triton APIs; version differences end here."""
 
-from . import driver, graphs, kernels, launches, operators
+from . import checking, driver, graphs, kernels, launches, operators
 from .dispatcher import (
     AutogradFunction,
     DispatchKeySet,
@@ -76,6 +76,7 @@ __all__ = [
     "backend_key",
     "backend_of",
     "below_autograd",
+    "checking",
     "concrete",
     "define",
     "destroy",

@@ -1,0 +1,134 @@
+"""Private torch APIs that checking an op needs: fakes, graphs, counters, packages."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from . import kernels
+
+
+def new_fake_mode() -> Any:
+    """Fakes that may have sizes which depend on data, as they have while compiling."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    return FakeTensorMode(shape_env=ShapeEnv())
+
+
+def as_fake(mode: Any, tensor: torch.Tensor, device: str | None = None) -> torch.Tensor:
+    """A fake with fixed sizes that looks like `tensor`, on another device if one is named."""
+    with mode:
+        fake: torch.Tensor = torch.empty_strided(
+            tensor.shape,
+            tensor.stride(),
+            dtype=tensor.dtype,
+            device=tensor.device if device is None else device,
+            requires_grad=tensor.requires_grad,
+        )
+    return fake
+
+
+def functional_graph(mode: Any, fn: Callable[..., Any], tensors: list[torch.Tensor]) -> Any:
+    """The graph that AOTAutograd would get of a function of fake tensors."""
+    from torch._subclasses.functional_tensor import dispatch_functionalize
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    with mode:
+        return make_fx(dispatch_functionalize(fn))(*tensors)
+
+
+def launched_in(graph_module: Any) -> list[str]:
+    """The names of the kernels that a graph launches."""
+    from torch._higher_order_ops import triton_kernel_wrap as home
+
+    wrappers = (home.triton_kernel_wrapper_functional, home.triton_kernel_wrapper_mutation)
+    table = home.kernel_side_table
+    nodes = [n for n in graph_module.graph.nodes if n.target in wrappers]
+    return [kernels.kernel_name(table.get_kernel(n.kwargs["kernel_idx"])) for n in nodes]
+
+
+def with_own_code(fn: types.FunctionType) -> Any:
+    """The function with a code object of its own: Dynamo keeps what it compiled by code object."""
+    made = types.FunctionType(
+        fn.__code__.replace(), fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__
+    )
+    made.__kwdefaults__ = fn.__kwdefaults__
+    return made
+
+
+class Graphs:
+    """How many graphs Dynamo has made since the count began."""
+
+    def __init__(self, counters: Any) -> None:
+        self._counters = counters
+        self._before = self._now()
+
+    def _now(self) -> int:
+        return int(self._counters["stats"]["unique_graphs"])
+
+    def made(self) -> int:
+        return self._now() - self._before
+
+
+@contextlib.contextmanager
+def counting_graphs() -> Iterator[Graphs]:
+    """Count graphs; Dynamo's counters are as they were afterwards."""
+    from torch._dynamo.utils import counters
+
+    before = copy.deepcopy(dict(counters))
+    try:
+        yield Graphs(counters)
+    finally:
+        counters.clear()
+        counters.update(before)
+
+
+@contextlib.contextmanager
+def no_recompiles() -> Iterator[None]:
+    """Make Dynamo raise where it would compile anew; its error names the guard that failed."""
+    from torch._dynamo import config
+
+    with config.patch(error_on_recompile=True):
+        yield
+
+
+def is_recompile(error: BaseException) -> bool:
+    from torch._dynamo.exc import RecompileError
+
+    return isinstance(error, RecompileError)
+
+
+def is_compiler_wrapper(error: BaseException) -> bool:
+    """Whether Dynamo, Inductor or AOTAutograd raised this around somebody else's error."""
+    names = {
+        "BackendCompilerFailed",
+        "InductorError",
+        "InternalTorchDynamoError",
+        "LoweringException",
+        "CppCompileError",
+        "SubgraphLoweringException",
+    }
+    return type(error).__name__ in names
+
+
+def drop_example_inputs(exported: Any) -> None:
+    """Fake example inputs would be saved, and could be loaded only by trusting the file."""
+    exported._example_inputs = None
+
+
+def compile_package(exported: Any, path: str) -> str:
+    from torch._inductor import aoti_compile_and_package
+
+    return str(aoti_compile_and_package(exported, package_path=path))
+
+
+def load_package(path: str) -> Any:
+    from torch._inductor import aoti_load_package
+
+    return aoti_load_package(path)

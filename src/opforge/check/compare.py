@@ -1,0 +1,111 @@
+"""Whether two results are the same: bit by bit, or within what their dtype can hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .values import leaves
+
+Tensor = torch.Tensor
+Tolerance = float | tuple[float, float] | None
+
+# Relative; a little wider than torch.testing's for float32, because sums are taken in another
+# order. The absolute part is the same share of the expected values' root mean square.
+_RELATIVE = {
+    torch.float64: 1e-7,
+    torch.float32: 1e-5,
+    torch.float16: 2e-3,
+    torch.bfloat16: 1.6e-2,
+    torch.complex128: 1e-7,
+    torch.complex64: 1e-5,
+}
+_COARSE = 0.125  # what is left are the 8-bit floats
+
+
+def relative_tolerance(dtype: torch.dtype) -> float:
+    return _RELATIVE.get(dtype, _COARSE)
+
+
+def difference(found: Any, expected: Any, path: str, tolerance: Tolerance = None) -> str:
+    """How two values differ beyond the tolerance, or nothing."""
+    left, right = leaves(found, path), leaves(expected, path)
+    if [p for p, _ in left] != [p for p, _ in right]:
+        return f"{path}: {_count(left)}, expected {_count(right)}"
+    for (where, a), (_, b) in zip(left, right, strict=True):
+        text = _leaf_difference(a, b, tolerance)
+        if text:
+            return f"{where}: {text}"
+    return ""
+
+
+def same_bits(a: Tensor, b: Tensor) -> bool:
+    """NaN equals NaN here, and 0.0 differs from -0.0."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if a.layout is not torch.strided:
+        return bool(torch.equal(a.to_dense(), b.to_dense()))
+    return bool(torch.equal(_bits(a), _bits(b)))
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    plain = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    return plain.view(torch.uint8)
+
+
+def _leaf_difference(a: Any, b: Any, tolerance: Tolerance) -> str:
+    if not isinstance(a, Tensor) or not isinstance(b, Tensor):
+        same = type(a) is type(b) if isinstance(a, Tensor) or isinstance(b, Tensor) else a == b
+        return "" if same else f"{_short(a)}, expected {_short(b)}"
+    for what in ("shape", "dtype", "device"):
+        one, other = getattr(a, what), getattr(b, what)
+        if one != other:
+            shown = (tuple(one), tuple(other)) if what == "shape" else (one, other)
+            return f"{what} {shown[0]}, expected {shown[1]}"
+    return _numeric_difference(a.detach(), b.detach(), tolerance)
+
+
+def _numeric_difference(a: Tensor, b: Tensor, tolerance: Tolerance) -> str:
+    if not a.numel() or a.is_meta or same_bits(a, b):
+        return ""
+    if not (a.is_floating_point() or a.is_complex()):
+        wrong = a != b
+        return _worst(a, b, wrong.to(torch.float64), f"{int(wrong.sum())} of {a.numel()} differ")
+    wide = torch.complex128 if a.is_complex() else torch.float64
+    left, right = a.to(wide), b.to(wide)
+    relative, absolute = _tolerances(a.dtype, right, tolerance)
+    error = (left - right).abs()
+    # What is infinite or not a number on both sides is equal.
+    error[(left == right) | (left.isnan() & right.isnan())] = 0
+    error = error.nan_to_num(nan=torch.inf)
+    excess = error - (absolute + relative * right.abs().nan_to_num(posinf=0))
+    if not bool((excess > 0).any()):
+        return ""
+    said = f"off by {float(error.max()):.3g} (allowed: {relative:.2g} relative, {absolute:.2g})"
+    return _worst(a, b, error, said)
+
+
+def _tolerances(dtype: torch.dtype, expected: Tensor, given: Tolerance) -> tuple[float, float]:
+    if isinstance(given, tuple):
+        return given
+    relative = relative_tolerance(dtype) if given is None else given
+    size = expected.abs()
+    size = size[size.isfinite()]
+    scale = float(size.square().mean().sqrt()) if size.numel() else 0.0
+    return relative, relative * scale
+
+
+def _worst(a: Tensor, b: Tensor, error: Tensor, said: str) -> str:
+    at = int(error.flatten().argmax())
+    index = [int(i) for i in torch.unravel_index(torch.tensor(at), a.shape)]
+    where = f" at {index}" if index else ""
+    return f"{said}: {a.flatten()[at].item()}{where}, expected {b.flatten()[at].item()}"
+
+
+def _count(found: list[tuple[str, Any]]) -> str:
+    return f"{len(found)} value{'' if len(found) == 1 else 's'}"
+
+
+def _short(value: Any) -> str:
+    return "a tensor" if isinstance(value, Tensor) else repr(value)[:80]

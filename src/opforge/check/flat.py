@@ -1,0 +1,52 @@
+"""A call as the dispatcher sees it: records taken apart, enum members as text."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from ..model import Leaf, Lowered, Node, Record, flat_width
+from ..registry import Entry
+from .values import Call
+
+
+def flat_arguments(entry: Entry, call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments for the op's overload.
+
+    rms_norm(x, NormConfig(w, 1e-6))  ->  (x, w, 1e-6, "float32"), {}
+    """
+    assert entry.lowered is not None
+    bound = inspect.signature(entry.fn).bind(*call.args, **call.kwargs)
+    bound.apply_defaults()
+    values: list[Any] = []
+    for parameter in entry.lowered.signature.parameters:
+        values += _flatten(parameter.node, bound.arguments[parameter.name])
+    return _split(entry.lowered, values)
+
+
+def _split(lowered: Lowered, values: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    pairs = list(zip(lowered.arguments, values, strict=True))
+    positional = tuple(v for a, v in pairs if not a.keyword_only)
+    return positional, {a.name: v for a, v in pairs if a.keyword_only}
+
+
+def _flatten(node: Node, value: Any) -> list[Any]:
+    if isinstance(node, Leaf):
+        return [_encode(node, value)]
+    present = [value is not None] if node.optional else []
+    if value is None:
+        return [*present, *[None] * (flat_width(node) - len(present))]
+    parts = [_flatten(item.node, _part(node, value, item.name)) for item in node.fields]
+    return [*present, *(v for part in parts for v in part)]
+
+
+def _part(record: Record, value: Any, name: str) -> Any:
+    return value[int(name)] if record.kind == "tuple" else getattr(value, name)
+
+
+def _encode(leaf: Leaf, value: Any) -> Any:
+    if value is None or leaf.codec is None:
+        return value
+    if leaf.container:
+        return [None if v is None else leaf.codec.encode(v) for v in value]
+    return leaf.codec.encode(value)

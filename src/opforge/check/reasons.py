@@ -1,0 +1,100 @@
+"""From an exception, however deep its wrappers, to one line and a fix."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from .. import _compat
+from ..errors import OpforgeError
+
+_OPAQUE = "make what breaks the trace an op of its own, or register this one opaque: custom_op"
+# What a message says, and what to do about it.
+_FIXES = (
+    (r"no attribute 'dynamic_shapes'|not registered.*pytree|unsupported input type|"
+     r"Unsupported input type|pytree\.register|is not a supported (input )?type",
+     "register the class of the argument: torch.export.register_dataclass(Cls)"),
+    (r"data-dependent|GuardOnDataDependent|Could not guard on|\.item\(\)|\.nonzero|_local_scalar",
+     "give fake=: a function of the op's signature that does not read tensors' contents"),
+    (r"specialized|Constraints violated|marked as dynamic|user has not specified|not all values of",
+     "let the body compute with x.shape[0] and not with a fixed number or a branch on it"),
+    (r"[Gg]raph break|Unsupported|torch\.compile does not support|marked as skipped|"
+     r"Dynamo (does not know|cannot|failed)|[Dd]ata-dependent branching", _OPAQUE),
+    (r"alias", "return a copy: .clone()"),
+    (r"out of memory", "check with smaller inputs"),
+    (r"operation not permitted when stream is capturing|capturing",
+     "keep synchronisation (.item(), .cpu(), print) and allocation outside of the body"),
+)  # fmt: skip
+# Lines that wrappers put before or around what matters.
+_NOISE = re.compile(
+    r"^(Traceback|During handling|The above exception|from user code|File |Set TORCH|"
+    r"You can suppress|Developer debug|import torch\._dynamo|Hint:|For more|To fix|"
+    r"backend=.* raised:|While executing|Original traceback|Exception raised|frame #|-{3,}|={3,}|"
+    r"Call using an FX-traced Module|opcheck\()"
+)
+_GOT = re.compile(r"got (\w+)\((['\"])(.*)\2\)", re.DOTALL)
+_LONGEST = 300
+
+
+def reason_of(error: BaseException) -> tuple[str, str]:
+    """The first useful line of an error, and a fix where one is known."""
+    chain = list(_chain(error))
+    for one in chain:
+        if isinstance(one, OpforgeError):
+            found = f" ({one.found})" if one.found else ""
+            named = f"parameter {one.parameter!r}: " if one.parameter else ""
+            return _cut(f"{named}{one.what}{found}"), one.fix or ""
+    line = _best_line(chain)
+    return line, _fix_for(line, chain)
+
+
+def first_line(error: BaseException) -> str:
+    return reason_of(error)[0]
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error and what it wraps, outermost first."""
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        one = waiting.pop(0)
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield one
+        hidden = None if one.__suppress_context__ else one.__context__
+        waiting += [getattr(one, "inner_exception", None), one.__cause__, hidden]
+
+
+def _best_line(chain: list[BaseException]) -> str:
+    # A compiler's wrapper repeats what it wraps in its own words; what it wraps says it best.
+    plain = [e for e in chain if not _compat.checking.is_compiler_wrapper(e)]
+    wrapped = _compat.checking.is_compiler_wrapper(chain[0])
+    error = (plain[0] if plain else chain[0]) if wrapped else chain[0]
+    text = str(error)
+    got = _GOT.search(text)
+    if got is not None:
+        kind, text = got[1], got[3].replace("\\n", "\n")
+    else:
+        kind = type(error).__name__
+    lines = [line.strip() for line in text.splitlines()]
+    useful = [line for line in lines if line and not _NOISE.match(line)]
+    line = useful[0] if useful else ""
+    explained = next((x for x in useful[1:] if x.startswith("Explanation:")), "")
+    if explained:
+        line = f"{line}: {explained.removeprefix('Explanation:').strip()}"
+    return _cut(f"{kind}: {line}" if line else kind)
+
+
+def _fix_for(line: str, chain: list[BaseException]) -> str:
+    texts = [line, *(f"{type(e).__name__}: {e}" for e in chain)]
+    for text in texts:
+        for pattern, fix in _FIXES:
+            if re.search(pattern, text):
+                return fix
+    return ""
+
+
+def _cut(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

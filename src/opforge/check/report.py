@@ -1,0 +1,110 @@
+"""What a check found, as records, as text and as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+PASS, FAIL, SKIPPED = "pass", "fail", "skipped"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One question and its answer.
+
+    `status` is "pass", "fail" or "skipped"; `reason` says why it failed or was skipped, or what
+    was seen; `fix` what to do about it; `notes` what the user should know all the same.
+    """
+
+    name: str
+    status: str
+    reason: str = ""
+    fix: str = ""
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """Every row of one check; `report["autograd"]` is one of them."""
+
+    op: str
+    location: str
+    inputs: tuple[str, ...]
+    machine: str
+    rows: tuple[Row, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.failures
+
+    @property
+    def failures(self) -> tuple[Row, ...]:
+        return tuple(row for row in self.rows if row.status == FAIL)
+
+    def __getitem__(self, name: str) -> Row:
+        for row in self.rows:
+            if row.name == name:
+                return row
+        raise KeyError(f"no row {name!r}; the rows are {', '.join(r.name for r in self.rows)}")
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def as_json(self) -> str:
+        """The report as JSON text: op, ok, and rows with name, status, reason and more."""
+        fields = {"ok": self.ok, **dataclasses.asdict(self)}
+        for row in fields["rows"]:
+            row["seconds"] = round(row["seconds"], 3)
+        return json.dumps(fields, indent=2)
+
+    def summary(self) -> str:
+        counts = {s: sum(row.status == s for row in self.rows) for s in (PASS, FAIL, SKIPPED)}
+        seconds = sum(row.seconds for row in self.rows)
+        return (
+            f"{counts[PASS]} passed, {counts[FAIL]} failed, {counts[SKIPPED]} skipped "
+            f"in {seconds:.1f} s"
+        )
+
+    def header(self) -> str:
+        lines = [f"{self.op}  ({self.location})", f"  on      {self.machine}"]
+        lines += [f"  {'input ' if i == 0 else '      '}  {t}" for i, t in enumerate(self.inputs)]
+        return "\n".join(lines)
+
+    def render_failures(self) -> str:
+        """Only what failed, for the message of a test."""
+        return "\n".join([self.header(), "", *_table(self.failures), "", self.summary()])
+
+    def __str__(self) -> str:
+        return "\n".join([self.header(), "", *_table(self.rows), "", self.summary()])
+
+
+_STATUS_WIDTH = len(SKIPPED)
+_TEXT_WIDTH = 76
+
+
+def _table(rows: tuple[Row, ...]) -> list[str]:
+    width = max((len(row.name) for row in rows), default=0)
+    lines: list[str] = []
+    for row in rows:
+        start = f"  {row.name:<{width}}  {row.status:<{_STATUS_WIDTH}}"
+        first, *rest = textwrap.wrap(row.reason, _TEXT_WIDTH) or [""]
+        lines.append(f"{start}  {first}".rstrip())
+        indent = " " * (len(start) + 2)
+        lines += [indent + line for line in rest]
+        lines += _under(indent, "fix", row.fix)
+        lines += [line for note in row.notes for line in _under(indent, "note", note)]
+    return lines
+
+
+def _under(indent: str, title: str, text: str) -> list[str]:
+    if not text:
+        return []
+    hang = " " * (len(title) + 2)
+    return [indent + line for line in textwrap.wrap(f"{title}: {text}", 76, subsequent_indent=hang)]

@@ -1,0 +1,203 @@
+"""Rows that run the op itself: eager, opcheck, fake, mutation, determinism, numerics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ...errors import UndeclaredWrite
+from ..compare import difference, same_bits
+from ..flat import flat_arguments
+from ..reasons import reason_of
+from ..subject import Subject, cuda_devices
+from ..values import leaves, tensors_in
+from ..verdict import Verdict, failed, passed, skipped
+
+Tensor = torch.Tensor
+
+
+def eager(subject: Subject) -> Verdict:
+    """Whether the op runs on these inputs at all."""
+    if subject.eager.error is not None:
+        return failed(*reason_of(subject.eager.error))
+    return passed()
+
+
+def opcheck(subject: Subject) -> Verdict:
+    """torch's own checks: schema, aliasing, fake, autograd registration, AOT dispatch."""
+    if not subject.registered:
+        return skipped("mode none: the function is no operator, so there is no schema to check")
+    call = subject.call.cloned()
+    if subject.has("backward"):
+        call = call.recording(subject.differentiable())
+    args, kwargs = flat_arguments(subject.entry, call)
+    results = torch.library.opcheck(subject.info.overload, args, kwargs, raise_exception=False)
+    wrong = {name: found for name, found in results.items() if isinstance(found, Exception)}
+    if not wrong:
+        return passed()
+    name, error = next(iter(wrong.items()))
+    # opcheck wraps what a test raised in a page of advice.
+    cause = error.__cause__ if error.__cause__ is not None else error
+    line, fix = reason_of(cause)
+    others = f" (also: {', '.join(list(wrong)[1:])})" if len(wrong) > 1 else ""
+    return failed(f"{name}: {line}{others}", fix or _OPCHECK_FIXES.get(name, ""))
+
+
+_OPCHECK_FIXES = {
+    "test_schema": "name what the body writes in mutates_args, and return copies of inputs",
+    "test_faketensor": "give fake=: a function of the op's signature that returns such outputs",
+    "test_autograd_registration": "give backward= to @opforge.op",
+    "test_aot_dispatch_dynamic": "let fake and body agree on every size",
+}
+
+
+def fake(subject: Subject) -> Verdict:
+    """Whether the fake says of the outputs what the real run gives."""
+    real = subject.eager.value
+    mode, fakes = subject.fakes(device=None)
+    with mode:
+        said = subject.invoke(fakes)
+    left, right = leaves(said, "output"), leaves(real, "output")
+    if [p for p, _ in left] != [p for p, _ in right]:
+        return failed(f"the fake gives {len(left)} outputs, the op {len(right)}", _fake_fix(subject))
+    for (path, one), (_, other) in zip(left, right, strict=True):
+        text = _fake_difference(one, other)
+        if text:
+            return failed(f"{path}: {text}", _fake_fix(subject))
+    source = "" if not subject.registered else f"from: {subject.entry.describe().fake_source}"
+    return passed(source)
+
+
+def _fake_fix(subject: Subject) -> str:
+    if not subject.registered:
+        return "the function must do the same on fake and on real tensors"
+    if subject.entry.describe().fake_source == "given":
+        return "correct fake=: it must return what the body returns"
+    return "give fake=: a function of the op's signature that returns such outputs"
+
+
+def _fake_difference(said: Any, real: Any) -> str:
+    if not isinstance(said, Tensor) or not isinstance(real, Tensor):
+        both = isinstance(said, Tensor) == isinstance(real, Tensor)
+        symbolic = isinstance(said, (torch.SymInt, torch.SymFloat, torch.SymBool))
+        same = symbolic or (both and said == real)
+        return "" if same else f"the fake says {_word(said)}, the op gives {_word(real)}"
+    pairs: list[tuple[str, Any, Any]] = [
+        ("dtype", said.dtype, real.dtype),
+        ("device", said.device, real.device),
+    ]
+    if said.dim() != real.dim() or not _sizes_agree(said.shape, real.shape):
+        pairs.append(("shape", tuple(said.shape), tuple(real.shape)))
+    elif real.numel() and real.layout is torch.strided:
+        # The stride of a dimension of size one is never used.
+        used = [d for d, n in enumerate(real.shape) if n != 1]
+        strides = [s for d in used if isinstance(s := said.stride(d), int)]
+        if len(strides) == len(used) and strides != [real.stride(d) for d in used]:
+            pairs.append(("strides", tuple(said.stride()), tuple(real.stride())))
+    for what, one, other in pairs:
+        if one != other:
+            return f"the fake says {what} {one}, the op gives {other}"
+    return ""
+
+
+def _sizes_agree(said: Any, real: Any) -> bool:
+    # A size that depends on data is no number yet.
+    return all(not isinstance(a, int) or a == b for a, b in zip(said, real, strict=True))
+
+
+def _word(value: Any) -> str:
+    return "a tensor" if isinstance(value, Tensor) else repr(value)
+
+
+def mutation(subject: Subject) -> Verdict:
+    """Whether the op writes what it declares."""
+    written = subject.written
+    if not subject.registered:
+        said = f"writes {', '.join(written)}; nothing is declared in mode none" if written else ""
+        return passed(said or "writes no input")
+    undeclared = [p for p in written if not subject.declared(p)]
+    if undeclared:
+        path = undeclared[0]
+        return failed(
+            f"the op writes to {path!r}, which mutates_args does not name",
+            f"mutates_args=({_parameter(path)!r},), or write to a copy",
+        )
+    paths = [p for p, _ in subject.call.tensors() if subject.declared(p)]
+    idle = [p for p in paths if p not in written]
+    notes = [f"mutates_args names {p!r}, which this call did not change" for p in idle]
+    return passed(f"writes {', '.join(written)}, as declared" if written else "", *notes)
+
+
+def mutation_by_trace(subject: Subject) -> Verdict:
+    """The same by Triton's analysis of the kernels, where they cannot run."""
+    try:
+        subject.trace()
+    except UndeclaredWrite as error:
+        return failed(*reason_of(error))
+    notes = [n for n in subject.entry.describe().notes if "mutates_args" in n]
+    return passed("by analysis of the kernels; nothing was run", *notes)
+
+
+def _parameter(path: str) -> str:
+    return path.partition("[")[0]
+
+
+def determinism(subject: Subject) -> Verdict:
+    """Whether two runs from one random state give the same bits."""
+    runs = []
+    for _ in range(2):
+        with torch.random.fork_rng(devices=cuda_devices()):
+            runs.append(subject.results(subject.run()))
+    pairs = zip(tensors_in(runs[0], "output"), tensors_in(runs[1], "output"), strict=True)
+    for (path, one), (_, other) in pairs:
+        if not same_bits(one, other):
+            text = difference(one, other, path, (0.0, 0.0)) or path
+            return failed(
+                f"two runs on the same inputs differ: {_as_output(text)}",
+                "atomics add in any order: reduce within a program, or accept it and test with "
+                "a tolerance",
+            )
+    return passed()
+
+
+def _as_output(text: str) -> str:
+    return text.replace("output[0]", "output", 1).replace("output[1]", "written input", 1)
+
+
+def numerics(subject: Subject) -> Verdict:
+    """Whether the outputs are the reference's."""
+    reference = subject.settings.reference
+    if reference is None:
+        return skipped("no reference", "pass reference=fn, a function of the op's parameters")
+    own = subject.call.cloned()
+    with torch.no_grad():
+        value = reference(*own.args, **own.kwargs)
+    expected = _expected(subject, value, own.tensors())
+    found = subject.results(subject.eager)
+    if isinstance(expected, str):
+        return failed(expected, "let it return what the op returns, and write what the op writes")
+    for path, a, b in zip(("output", "written input"), found, expected, strict=True):
+        text = difference(a, b, path, subject.settings.tolerance)
+        if text:
+            return failed(text, "if the difference is rounding, pass tolerance=")
+    return passed()
+
+
+def _expected(subject: Subject, value: Any, after: list[tuple[str, Tensor]]) -> Any:
+    """The reference's results in the form of the op's; or why they have none."""
+    returned, written = subject.results(subject.eager)
+    own = [t for p, t in after if subject.may_write(p)]
+    changed = any(
+        not same_bits(t, before)
+        for (_, t), (_, before) in zip(after, subject.call.tensors(), strict=True)
+    )
+    if returned is None and value is not None and not changed:
+        # A reference of an op that works in place may return what the op writes.
+        given = [t for _, t in tensors_in(value, "output")]
+        if len(given) != len(written):
+            return f"the reference returns {len(given)} tensors, and the op writes {len(written)}"
+        return None, given
+    if written and not changed and any(p in subject.written for p, _ in after):
+        return "the reference writes to no input, and the op does"
+    return value, own

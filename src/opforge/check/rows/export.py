@@ -1,0 +1,158 @@
+"""Rows that export the op: both ways, saved and loaded, and as an AOTInductor package."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ... import _compat
+from ...doctor import examine
+from ..reasons import first_line
+from ..subject import Batches, Outcome, Subject
+from ..values import Call
+from ..verdict import Verdict, failed, passed, skipped
+from .graph import ON_FAKES
+
+_checking = _compat.checking
+
+
+class _Module(torch.nn.Module):
+    """The op as a module, which is what torch.export takes."""
+
+    def __init__(self, handle: Any) -> None:
+        super().__init__()
+        self.handle = handle
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.handle(*args, **kwargs)
+
+
+def export(subject: Subject) -> Verdict:
+    """Non-strict export with a dynamic batch, run for another size."""
+    return _export_and_run(subject, strict=False)
+
+
+def export_strict(subject: Subject) -> Verdict:
+    return _export_and_run(subject, strict=True)
+
+
+def _export_and_run(subject: Subject, *, strict: bool) -> Verdict:
+    program = exported(subject, strict=strict)
+    text = _not_kept(subject, program) or _runs_differ(subject, program.module())
+    if text:
+        return failed(text, "see the row fake: export believes what the fake says")
+    return passed(*_said(subject))
+
+
+def export_on_fakes(subject: Subject) -> Verdict:
+    return _export_fakes(subject, strict=False)
+
+
+def export_strict_on_fakes(subject: Subject) -> Verdict:
+    return _export_fakes(subject, strict=True)
+
+
+def _export_fakes(subject: Subject, *, strict: bool) -> Verdict:
+    program = exported(subject, strict=strict)
+    text = _not_kept(subject, program)
+    if text:
+        return failed(text)
+    said, *notes = _said(subject)
+    return passed(f"{said}, with {ON_FAKES}", *notes)
+
+
+def save_and_load(subject: Subject) -> Verdict:
+    """Whether the exported program survives a file."""
+    try:
+        program = exported(subject, strict=False)
+    except Exception as error:  # noqa: BLE001  # it is the row export's to say
+        return skipped(f"there is no exported program (row export): {first_line(error)}")
+    if subject.needs_gpu:
+        _checking.drop_example_inputs(program)
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    loaded = torch.export.load(file)
+    size = f"{len(file.getvalue()) / 1024:.0f} KiB"
+    text = _not_kept(subject, loaded)
+    if not text and not subject.needs_gpu:
+        text = _runs_differ(subject, loaded.module())
+    return failed(f"loaded again: {text}") if text else passed(size)
+
+
+def package(subject: Subject) -> Verdict:
+    """Whether AOTInductor makes a package of the exported program that runs."""
+    compiler = next(f for f in examine() if f.name == "torch.compile")
+    if compiler.status != "ok":
+        return skipped(compiler.detail, compiler.fix)
+    try:
+        program = exported(subject, strict=False)
+    except Exception as error:  # noqa: BLE001  # it is the row export's to say
+        return skipped(f"there is no exported program (row export): {first_line(error)}")
+    with tempfile.TemporaryDirectory() as folder:
+        path = _checking.compile_package(program, str(Path(folder) / "op.pt2"))
+        size = f"{Path(path).stat().st_size / 1024:.0f} KiB"
+        text = _runs_differ(subject, _checking.load_package(path))
+    return failed(f"packaged: {text}") if text else passed(size)
+
+
+def exported(subject: Subject, *, strict: bool) -> Any:
+    """The exported program, with a dynamic batch where there is one; made once."""
+    key = "export strict" if strict else "export"
+    if key not in subject.cached:
+        subject.cached[key] = _export(subject, strict=strict)
+    return subject.cached[key]
+
+
+def _export(subject: Subject, *, strict: bool) -> Any:
+    batches = subject.batches
+    call = batches.first if isinstance(batches, Batches) else subject.call
+    if not subject.needs_gpu:
+        return _export_call(subject, call.cloned(), strict=strict)
+    with subject.targeting():
+        _, fakes = subject.fakes(call)
+        return _export_call(subject, fakes, strict=strict)
+
+
+def _export_call(subject: Subject, call: Call, *, strict: bool) -> Any:
+    shapes = torch.export.ShapesCollection()
+    batches = subject.batches
+    if isinstance(batches, Batches):
+        for path, tensor in call.tensors():
+            if path in batches.paths:
+                shapes[tensor] = {0: torch.export.Dim.DYNAMIC}
+    module = _Module(subject.entry.handle)
+    return torch.export.export(
+        module, call.args, dict(call.kwargs), dynamic_shapes=shapes, strict=strict
+    )
+
+
+def _not_kept(subject: Subject, program: Any) -> str:
+    if not subject.registered:
+        return ""
+    kept = any(node.target is subject.entry.overload for node in program.graph.nodes)
+    return "" if kept else "the op is not in the exported graph"
+
+
+def _runs_differ(subject: Subject, runner: Any) -> str:
+    batches = subject.batches
+    calls = [batches.first, batches.second] if isinstance(batches, Batches) else [subject.call]
+    for call in calls:
+        own = call.cloned()
+        with torch.no_grad():
+            found = Outcome(runner(*own.args, **own.kwargs), own)
+        text = subject.mismatch(found, subject.run(call))
+        if text:
+            return text
+    return ""
+
+
+def _said(subject: Subject) -> tuple[str, str]:
+    batches = subject.batches
+    if isinstance(batches, str):
+        return "with fixed sizes", f"no dynamic batch: {batches}"
+    return f"dynamic batch, {batches.sizes[0]} and {batches.sizes[1]}", ""

@@ -1,0 +1,200 @@
+"""Rows that compile the op: torch.compile static and dynamic, and what is in the graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ... import _compat
+from ...doctor import examine
+from ..compare import difference
+from ..reasons import reason_of
+from ..subject import Batches, Outcome, Subject
+from ..values import Call, tensors_in
+from ..verdict import Verdict, failed, passed, skipped
+
+Tensor = torch.Tensor
+_checking = _compat.checking
+
+
+def compile_static(subject: Subject) -> Verdict:
+    """One full graph, forward and backward, with eager's results."""
+    backend, note = backend_for(subject)
+    with _checking.counting_graphs() as graphs:
+        compiled = _compiled(subject, backend, dynamic=False)
+        found = _run(compiled, subject.call)
+        made = graphs.made()
+    text = subject.mismatch(found, subject.eager)
+    if text:
+        return failed(f"compiled, {text}", _WRONG_RESULT)
+    text = "" if subject.draws_random_numbers else _backward_mismatch(subject, backend)
+    if text:
+        return failed(f"compiled backward: {text}", "let backward= use its ctx and arguments only")
+    return passed(f"{backend}, {made} graph{'' if made == 1 else 's'}", note)
+
+
+_WRONG_RESULT = (
+    "a fake that differs from the body, or an undeclared write, misleads the compiler: see the "
+    "rows fake and mutation"
+)
+
+
+def compile_dynamic(subject: Subject) -> Verdict:
+    """A second batch size must not compile anew."""
+    batches = subject.batches
+    if isinstance(batches, str):
+        return skipped(batches)
+    backend, note = backend_for(subject)
+    compiled = _compiled(subject, backend, dynamic=True)
+    with _checking.counting_graphs() as graphs:
+        found = [_run(compiled, batches.first)]
+        again = _second_size(compiled, batches)
+        if isinstance(again, str):
+            return failed(again, _RECOMPILES)
+        found.append(again)
+        if graphs.made() > 1:
+            return failed(f"{graphs.made()} graphs for {_sizes(batches)}", _RECOMPILES)
+    for outcome, call in zip(found, (batches.first, batches.second), strict=True):
+        text = subject.mismatch(outcome, subject.run(call))
+        if text:
+            return failed(f"compiled, {text}", _WRONG_RESULT)
+    return passed(f"{backend}, one graph for {_sizes(batches)}", note)
+
+
+_RECOMPILES = "let the body branch on no size, and pass sizes on as they are, not as int(...)"
+
+
+def compile_static_on_fakes(subject: Subject) -> Verdict:
+    """The same with fake CUDA tensors, where the kernels cannot run."""
+    with subject.targeting(), _checking.counting_graphs() as graphs:
+        _, call = subject.fakes()
+        _compiled(subject, "aot_eager", dynamic=False)(*call.args, **call.kwargs)
+        made = graphs.made()
+    return passed(f"traced for {ON_FAKES}, {made} graph{'' if made == 1 else 's'}")
+
+
+def compile_dynamic_on_fakes(subject: Subject) -> Verdict:
+    batches = subject.batches
+    if isinstance(batches, str):
+        return skipped(batches)
+    with subject.targeting(), _checking.counting_graphs() as graphs:
+        compiled = _compiled(subject, "aot_eager", dynamic=True)
+        _, first = subject.fakes(batches.first)
+        _, second = subject.fakes(batches.second)
+        compiled(*first.args, **first.kwargs)
+        text = _recompile(compiled, second, batches)
+        if text or graphs.made() > 1:
+            return failed(text or f"{graphs.made()} graphs for {_sizes(batches)}", _RECOMPILES)
+    return passed(f"traced for {ON_FAKES}, one graph for {_sizes(batches)}")
+
+
+ON_FAKES = "fake CUDA tensors; nothing was run"
+
+
+def _sizes(batches: Batches) -> str:
+    return f"batch {batches.sizes[0]} and {batches.sizes[1]}"
+
+
+def _second_size(compiled: Any, batches: Batches) -> Outcome | str:
+    own = batches.second.cloned()
+    result: list[Any] = []
+
+    def keep(*args: Any, **kwargs: Any) -> None:
+        with torch.no_grad():
+            result.append(compiled(*args, **kwargs))
+
+    text = _recompile(keep, own, batches)
+    return text or Outcome(result[0], own)
+
+
+def _recompile(compiled: Any, call: Call, batches: Batches) -> str:
+    """Why a second size compiled anew, or nothing."""
+    try:
+        with _checking.no_recompiles():
+            compiled(*call.args, **call.kwargs)
+    except Exception as error:
+        if not _checking.is_recompile(error):
+            raise
+        guards = [line.strip(" -") for line in str(error).splitlines() if "- " in line]
+        why = f": {guards[0]}" if guards else ""
+        return f"batch {batches.sizes[1]} after {batches.sizes[0]} compiles anew{why}"
+    return ""
+
+
+def backend_for(subject: Subject) -> tuple[str, str]:
+    """Inductor where it works, and a note where it does not."""
+    asked = subject.settings.backend
+    if asked != "inductor":
+        return asked, f"with backend={asked!r}"
+    found = next(f for f in examine() if f.name == "torch.compile")
+    if found.status == "ok":
+        return asked, ""
+    return "aot_eager", f"with backend='aot_eager', because {found.detail} ({found.fix})"
+
+
+def _compiled(subject: Subject, backend: str, *, dynamic: bool) -> Any:
+    handle = subject.entry.handle
+
+    def call_op(*args: Any, **kwargs: Any) -> Any:
+        return handle(*args, **kwargs)
+
+    # With code of its own, so that neither another row's graphs nor the user's are in the way.
+    own = _checking.with_own_code(call_op)
+    return torch.compile(own, fullgraph=True, dynamic=dynamic, backend=backend)
+
+
+def _run(compiled: Any, call: Call) -> Outcome:
+    own = call.cloned()
+    with torch.no_grad():
+        return Outcome(compiled(*own.args, **own.kwargs), own)
+
+
+def _backward_mismatch(subject: Subject, backend: str) -> str:
+    paths = subject.differentiable()
+    if not paths or (subject.registered and not subject.has("backward")):
+        return ""
+    compiled = _compiled(subject, backend, dynamic=False)
+    sides: list[list[Tensor | None]] = []
+    for function in (compiled, subject.entry.handle):
+        call = subject.call.recording(paths)
+        value = function(*call.args, **call.kwargs)
+        outputs = [t for _, t in tensors_in(value, "output") if t.requires_grad]
+        if not outputs:
+            return ""
+        inputs = [t for p, t in call.tensors() if p in paths]
+        ones = [torch.ones_like(o) for o in outputs]
+        sides.append(list(torch.autograd.grad(outputs, inputs, ones, allow_unused=True)))
+    for path, found, expected in zip(paths, *sides, strict=True):
+        text = difference(found, expected, f"gradient of {path}")
+        if text:
+            return text
+    return ""
+
+
+def kernels_visible(subject: Subject) -> Verdict:
+    """Whether the graph that AOTAutograd gets holds the kernels."""
+    if not subject.launches:
+        return skipped("the op launches no Triton kernels")
+    if subject.interpreted:
+        return skipped(
+            "Triton's interpreter runs the kernels, which no graph can hold",
+            "run without TRITON_INTERPRET=1; no GPU is needed for this row",
+        )
+    if subject.info.mode == "custom_op":
+        if subject.has("mode"):
+            return skipped("mode='custom_op' was asked for: the op is one opaque step")
+        return failed(f"the op is opaque: {subject.info.reason}", "see opforge explain")
+    try:
+        seen = _checking.launched_in(subject.trace())
+    except Exception as error:  # noqa: BLE001  # whatever keeps the trace from the kernels
+        return failed(*reason_of(error))
+    if not seen:
+        found = ", ".join(ref.name for ref in subject.info.kernels)
+        return failed(
+            f"the graph has no launch; the op launches {found} elsewhere, or not on these inputs",
+            "check with inputs on which the kernels are launched",
+        )
+    unseen = sorted({ref.name for ref in subject.info.kernels} - set(seen))
+    note = f"not launched on these inputs: {', '.join(unseen)}" if unseen else ""
+    return passed(f"the graph launches {', '.join(seen)}", note)

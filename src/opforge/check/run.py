@@ -1,0 +1,241 @@
+"""Runs the rows of a check, each on its own, and puts the report together."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import random
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from ..errors import AmbiguousOption, BadOption, UnknownRow, WrongArgument
+from ..registry import Entry, registry
+from .compare import Tolerance
+from .reasons import first_line, reason_of
+from .report import CheckReport, Row
+from .rows import devices, eager, export, graph, transforms
+from .subject import GPU_FIX, Settings, Subject, cuda_devices, interpreting
+from .values import Call, describe
+from .verdict import Verdict, failed, skipped
+
+Judge = Callable[[Subject], Verdict]
+# Called when a row begins, with None, and when it has ended.
+Progress = Callable[[str, Row | None], None]
+
+
+@dataclass(frozen=True)
+class Check:
+    """A row to be filled: `judge` runs the op; `without_gpu` does what can be done on fakes."""
+
+    name: str
+    judge: Judge
+    without_gpu: Judge | None = None
+    needs_run: bool = True
+
+
+CHECKS = (
+    Check("eager", eager.eager),
+    Check("opcheck", eager.opcheck),
+    Check("fake", eager.fake),
+    Check("mutation", eager.mutation, eager.mutation_by_trace),
+    Check("determinism", eager.determinism),
+    Check("autograd", transforms.autograd),
+    Check("vmap", transforms.vmap),
+    Check("compile", graph.compile_static, graph.compile_static_on_fakes),
+    Check("compile dynamic", graph.compile_dynamic, graph.compile_dynamic_on_fakes),
+    Check("kernels visible", graph.kernels_visible, needs_run=False),
+    Check("export", export.export, export.export_on_fakes),
+    Check("export strict", export.export_strict, export.export_strict_on_fakes),
+    Check("save and load", export.save_and_load, export.save_and_load),
+    Check("package", export.package),
+    Check("native", devices.native, needs_run=False),
+    Check("cuda graph", devices.cuda_graph),
+    Check("dtensor", devices.dtensor),
+    Check("numerics", eager.numerics),
+)
+ROW_NAMES = tuple(c.name for c in CHECKS)
+
+
+def check(
+    op: Any,
+    /,
+    *args: Any,
+    reference: Callable[..., Any] | None = None,
+    tolerance: Tolerance = None,
+    only: str | Iterable[str] | None = None,
+    skip: str | Iterable[str] = (),
+    **kwargs: Any,
+) -> CheckReport:
+    """Check whether an op works everywhere, on these inputs, and say where not and why.
+
+        report = opforge.check(silu, torch.randn(8, 128), reference=torch.nn.functional.silu)
+        assert report.ok, report
+
+    `args` and `kwargs` are the op's; the tensors are copied first and never changed. Options:
+    `reference` is a function of the same parameters to compare outputs and gradients with;
+    `tolerance` a relative error, or (relative, absolute), in place of the dtypes'; `only` and
+    `skip` choose rows by name. Where the op has parameters of these names, use `check_call`.
+    """
+    entry = registry.get(op)
+    given = {"reference": reference, "tolerance": tolerance, "only": only, "skip": skip or None}
+    _refuse_ambiguous(entry, [n for n, v in given.items() if v is not None])
+    settings = Settings(reference=reference, tolerance=tolerance)
+    return check_call(op, args, kwargs, settings=settings, only=only, skip=skip)
+
+
+def check_call(
+    op: Any,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    settings: Settings | None = None,
+    only: str | Iterable[str] | None = None,
+    skip: str | Iterable[str] = (),
+    progress: Progress | None = None,
+) -> CheckReport:
+    """As `check`, with the op's arguments in a tuple and a dict.
+
+        check_call(op, (x,), {"skip": 3}, settings=Settings(tolerance=1e-3))
+    """
+    entry = registry.get(op)
+    settings = settings or Settings()
+    _check_settings(settings)
+    chosen = select(only, skip)
+    call = _bind(entry, tuple(args), dict(kwargs or {}))
+    subject = Subject(entry, call, settings)
+    rows = []
+    for one in chosen:
+        if progress is not None:
+            progress(one.name, None)
+        rows.append(_row(one, subject))
+        if progress is not None:
+            progress(one.name, rows[-1])
+    inputs = tuple(describe(p, t) for p, t in call.tensors())
+    return CheckReport(entry.name, entry.location, inputs, _machine(subject), tuple(rows))
+
+
+def select(only: str | Iterable[str] | None, skip: str | Iterable[str]) -> tuple[Check, ...]:
+    """The rows to run, in their order."""
+    wanted = set(ROW_NAMES if only is None else _names(only))
+    unwanted = set(_names(skip))
+    for name in sorted(wanted | unwanted):
+        if name not in ROW_NAMES:
+            raise UnknownRow(f"there is no row {name!r}", fix=f"one of {', '.join(ROW_NAMES)}")
+    return tuple(c for c in CHECKS if c.name in wanted - unwanted)
+
+
+def _names(given: str | Iterable[str]) -> list[str]:
+    return [given] if isinstance(given, str) else list(given)
+
+
+def _refuse_ambiguous(entry: Entry, options: list[str]) -> None:
+    parameters = inspect.signature(entry.fn).parameters
+    for name in options:
+        if name in parameters:
+            raise AmbiguousOption(
+                f"{name!r} is an option of opforge.check, and a parameter of the op",
+                parameter=name,
+                fix="from opforge.check import check_call; check_call(op, args, kwargs, ...) keeps "
+                "them apart",
+                op=entry.name,
+                location=entry.location,
+            )
+
+
+def _check_settings(settings: Settings) -> None:
+    if settings.reference is not None and not callable(settings.reference):
+        raise BadOption(
+            f"reference={settings.reference!r} is no function",
+            fix="pass a function of the op's parameters",
+        )
+    found = settings.tolerance
+    numbers = found if isinstance(found, tuple) else (0.0 if found is None else found, 0.0)
+    if len(numbers) != 2 or not all(isinstance(n, (int, float)) and n >= 0 for n in numbers):
+        raise BadOption(
+            f"tolerance={found!r} is no tolerance", fix="1e-3, or (relative, absolute): (1e-3, 1e-5)"
+        )
+
+
+def _bind(entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+    signature = inspect.signature(entry.fn)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise WrongArgument(
+            f"these are no arguments of the op: {error}",
+            found=f"{entry.fn.__name__}{signature}",
+            fix="pass to opforge.check, after the op, what you would pass to the op",
+            op=entry.name,
+            location=entry.location,
+        ) from None
+    names = tuple(list(signature.parameters)[: len(args)])
+    return Call(args, kwargs, names)
+
+
+def _row(one: Check, subject: Subject) -> Row:
+    started = time.perf_counter()
+    with _isolated() as heard:
+        try:
+            verdict = _judge(one, subject)
+        except Exception as error:  # noqa: BLE001  # a row that raises is a row that fails
+            verdict = failed(*reason_of(error))
+    notes = tuple(dict.fromkeys((*verdict.notes, *_notes_of(heard))))
+    verdict = replace(verdict, notes=notes)
+    seconds = time.perf_counter() - started
+    return Row(one.name, verdict.status, verdict.reason, verdict.fix, seconds, verdict.notes)
+
+
+def _judge(one: Check, subject: Subject) -> Verdict:
+    if not one.needs_run or subject.eager.error is None:
+        return one.judge(subject)
+    if subject.needs_gpu:
+        if one.without_gpu is not None:
+            return one.without_gpu(subject)
+        return skipped("needs a GPU: the op launches Triton kernels", GPU_FIX)
+    if one.name == "eager":
+        return one.judge(subject)
+    return skipped(f"the op does not run on these inputs: {first_line(subject.eager.error)}")
+
+
+@contextlib.contextmanager
+def _isolated() -> Iterator[list[warnings.WarningMessage]]:
+    """Random states are as before afterwards, and warnings are collected."""
+    python = random.getstate()
+    with (
+        torch.random.fork_rng(devices=cuda_devices()),
+        warnings.catch_warnings(record=True) as heard,
+    ):
+        warnings.simplefilter("always")
+        try:
+            yield heard
+        finally:
+            random.setstate(python)
+
+
+_UPSTREAM = (DeprecationWarning, FutureWarning, PendingDeprecationWarning, ResourceWarning)
+
+
+def _notes_of(heard: list[warnings.WarningMessage]) -> list[str]:
+    """What the op or torch warned of; what torch deprecates in itself is no news of the op."""
+    said = [w for w in heard if not issubclass(w.category, _UPSTREAM)]
+    return [_first(str(w.message)) for w in said]
+
+
+def _first(text: str) -> str:
+    line = next((x.strip() for x in text.splitlines() if x.strip()), "")
+    return line if len(line) <= 300 else f"{line[:297]}..."
+
+
+def _machine(subject: Subject) -> str:
+    where = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+    how = ""
+    if subject.launches and interpreting():
+        how = ", kernels in Triton's interpreter"
+    elif subject.needs_gpu:
+        how = ", graphs traced with fake CUDA tensors"
+    return f"{where}, torch {torch.__version__}{how}"

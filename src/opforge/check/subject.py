@@ -1,0 +1,273 @@
+"""What is checked: an op, a call of it, and what can be done with both on this machine."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from .. import _compat
+from ..errors import NeedsGpu
+from ..model import OpInfo
+from ..registry import Entry
+from ..target import target
+from .compare import Tolerance, difference, same_bits
+from .reasons import first_line
+from .values import Call, resized, tensors_in
+
+Tensor = torch.Tensor
+
+GPU_FIX = "run on a machine with a GPU, or start Python with TRITON_INTERPRET=1"
+# Any current architecture will do: kernels are traced for it, not compiled.
+_ARCH = "sm_90"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the user asked of the check, beside the op and its inputs."""
+
+    reference: Callable[..., Any] | None = None
+    tolerance: Tolerance = None
+    backend: str = "inductor"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One run of an op: what it returned, and its arguments as it left them."""
+
+    value: Any = None
+    call: Call | None = None
+    error: Exception | None = None
+
+
+@dataclass(frozen=True)
+class Batches:
+    """One call in two batch sizes; `paths` are the tensors whose first dimension is the batch."""
+
+    first: Call
+    second: Call
+    sizes: tuple[int, int]
+    paths: frozenset[str]
+
+
+@dataclass
+class Subject:
+    """An op with its inputs; results that several rows need are made once."""
+
+    entry: Entry
+    call: Call
+    settings: Settings = field(default_factory=Settings)
+
+    @functools.cached_property
+    def info(self) -> OpInfo:
+        return self.entry.describe()
+
+    @property
+    def name(self) -> str:
+        return self.entry.name
+
+    @property
+    def registered(self) -> bool:
+        """Whether there is an operator; in mode none there is only the function."""
+        return self.entry.overload is not None
+
+    def has(self, option: str) -> bool:
+        return option in self.entry.given
+
+    @property
+    def launches(self) -> bool:
+        return bool(self.info.kernels)
+
+    @property
+    def interpreted(self) -> bool:
+        return any(_compat.kernels.is_interpreted(ref.kernel) for ref in self.info.kernels)
+
+    @property
+    def on_gpu(self) -> bool:
+        return any(t.is_cuda for _, t in self.call.tensors())
+
+    def invoke(self, call: Call) -> Any:
+        return self.entry.handle(*call.args, **call.kwargs)
+
+    def run(self, call: Call | None = None) -> Outcome:
+        """Run on copies."""
+        own = (self.call if call is None else call).cloned()
+        try:
+            with torch.no_grad():
+                return Outcome(self.invoke(own), own)
+        except Exception as error:  # noqa: BLE001  # whatever the op raises is what is reported
+            return Outcome(error=error)
+
+    @functools.cached_property
+    def eager(self) -> Outcome:
+        return self.run()
+
+    @functools.cached_property
+    def needs_gpu(self) -> bool:
+        """Whether the op cannot run here for want of a GPU, and for no other reason."""
+        error = self.eager.error
+        if error is None or torch.cuda.is_available():
+            return False
+        phrases = ("Torch not compiled with CUDA", "no NVIDIA driver", "0 active drivers")
+        return isinstance(error, NeedsGpu) or any(p in str(error) for p in phrases)
+
+    @functools.cached_property
+    def draws_random_numbers(self) -> bool:
+        """Whether a run moves torch's generators; two compilers then give other numbers."""
+        before = _random_states()
+        with torch.random.fork_rng(devices=cuda_devices()):
+            self.run()
+            after = _random_states()
+        return any(not torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+    def declared(self, path: str) -> bool:
+        """Whether `mutates_args` names a tensor."""
+        if self.entry.lowered is None:
+            return True
+        dotted = path.replace("[", ".").replace("]", "")
+        names = [a.path for a in self.entry.lowered.mutated]
+        return any(dotted == n or dotted.startswith(f"{n}.") for n in names)
+
+    @property
+    def mutates(self) -> bool:
+        return self.entry.lowered is not None and bool(self.entry.lowered.mutated)
+
+    @functools.cached_property
+    def written(self) -> list[str]:
+        """Paths of the inputs that the real run changed."""
+        after = self.eager.call
+        assert after is not None
+        pairs = zip(self.call.tensors(), after.tensors(), strict=True)
+        return [path for (path, a), (_, b) in pairs if not same_bits(a, b)]
+
+    def differentiable(self) -> list[str]:
+        """The inputs to differentiate by: those that require grad, else all floating ones."""
+        floats = [(p, t) for p, t in self.call.tensors() if t.is_floating_point()]
+        wanted = [p for p, t in floats if t.requires_grad]
+        if wanted:
+            return wanted
+        kept = [p for p, _ in floats if not (self.registered and self.declared(p))]
+        return kept if self.registered else [p for p in kept if p not in self.written]
+
+    def results(self, outcome: Outcome) -> Any:
+        """What a run gave: its return value and the inputs it may write."""
+        assert outcome.call is not None
+        return outcome.value, [t for p, t in outcome.call.tensors() if self.may_write(p)]
+
+    def may_write(self, path: str) -> bool:
+        return self.declared(path) if self.registered else path in self.written
+
+    def mismatch(self, found: Outcome, expected: Outcome) -> str:
+        """How two runs differ; of an op that draws random numbers, only in looks."""
+        left, right = self.results(found), self.results(expected)
+        if self.draws_random_numbers:
+            left, right = (_looks(side) for side in (left, right))
+        for path, a, b in (("output", left[0], right[0]), ("a written input", left[1], right[1])):
+            text = difference(a, b, path)
+            if text:
+                return text
+        return ""
+
+    def fakes(self, call: Call | None = None, device: str | None = "cuda") -> tuple[Any, Call]:
+        """The call on fake tensors, and their mode."""
+        mode = _compat.checking.new_fake_mode()
+        made: dict[int, Tensor] = {}
+
+        def fake(_path: str, tensor: Tensor) -> Tensor:
+            if id(tensor) not in made:
+                made[id(tensor)] = _compat.checking.as_fake(mode, tensor.detach(), device)
+            return made[id(tensor)]
+
+        return mode, (self.call if call is None else call).map(fake)
+
+    @functools.cached_property
+    def batches(self) -> Batches | str:
+        """The call in two batch sizes, or why there are none."""
+        sized = [(p, t) for p, t in self.call.tensors() if t.dim() > 0]
+        if not sized:
+            return "no tensor input has a batch dimension"
+        why = ""
+        batch = sized[0][1].shape[0]
+        first = max(batch, 2)
+        seconds = (2 * first + 1, 2 * first, 4 * first)
+        for paths, second in itertools.product(_batched(sized), seconds):
+            calls = [_in_batches_of(self.call, paths, size) for size in (first, second)]
+            error = next((e for e in map(self._error_of, calls) if e is not None), None)
+            if error is None:
+                return Batches(calls[0], calls[1], (first, second), paths)
+            why = why or first_line(error)
+        return f"the op takes no other batch size than {batch}: {why}"
+
+    def _error_of(self, call: Call) -> Exception | None:
+        if not self.needs_gpu:
+            return self.run(call).error
+        try:
+            self.run_on_fakes(call)
+        except Exception as error:  # noqa: BLE001  # handed on as what the op says of this size
+            return error
+        return None
+
+    def run_on_fakes(self, call: Call) -> Any:
+        with target(_ARCH):
+            mode, fakes = self.fakes(call)
+            with mode:
+                return self.invoke(fakes)
+
+    def trace(self) -> Any:
+        """The graph that AOTAutograd would get, for a GPU that need not be there."""
+        with target(_ARCH):
+            mode, fakes = self.fakes()
+
+            def called(*tensors: Tensor) -> Any:
+                value = self.invoke(fakes.with_tensors(tensors))
+                return [t for _, t in tensors_in(value, "output")]
+
+            tensors = [t for _, t in fakes.tensors()]
+            return _compat.checking.functional_graph(mode, called, tensors)
+
+    def targeting(self) -> Any:
+        return target(_ARCH)
+
+    @functools.cached_property
+    def cached(self) -> dict[str, Any]:
+        """What one row made and another goes on with."""
+        return {}
+
+
+def cuda_devices() -> list[int]:
+    return list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+
+
+def interpreting() -> bool:
+    return os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "true", "on")
+
+
+def _random_states() -> list[Tensor]:
+    return [torch.get_rng_state(), *(torch.cuda.get_rng_state(d) for d in cuda_devices())]
+
+
+def _batched(sized: list[tuple[str, Tensor]]) -> Iterator[frozenset[str]]:
+    """Which tensors may have the batch in front, most likely first."""
+    name, leader = sized[0]
+    sharing = [(p, t) for p, t in sized if t.shape[0] == leader.shape[0]]
+    guesses = [
+        frozenset(p for p, _ in sharing),
+        frozenset(p for p, t in sharing if t.dim() == leader.dim()),
+        frozenset([name]),
+    ]
+    yield from dict.fromkeys(guesses)
+
+
+def _in_batches_of(call: Call, paths: frozenset[str], size: int) -> Call:
+    return call.map(lambda p, t: resized(t, size) if p in paths else t)
+
+
+def _looks(value: Any) -> Any:
+    returned, written = value
+    blank = Call((returned, written), {}, ("output", "written"))
+    return blank.map(lambda _p, t: torch.empty_like(t, device="meta")).args
