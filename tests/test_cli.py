@@ -74,10 +74,15 @@ def test_an_opforge_error_in_the_users_file_is_told_without_a_traceback(tmp_path
     assert "Traceback" not in result.stderr
 
 
-def test_any_other_error_in_the_users_file_keeps_its_traceback(tmp_path):
+def test_any_other_error_in_the_users_file_shows_its_own_traceback_and_not_opforges(tmp_path):
     path = tmp_path / "cli_failing.py"
-    path.write_text("1 / 0\n")
-    assert isinstance(run("explain", str(path)).exception, ZeroDivisionError)
+    path.write_text("def divide():\n    1 / 0\n\ndivide()\n")
+    result = run("explain", str(path))
+    assert result.exit_code == 1
+    assert result.stderr.count("Traceback") == 1
+    assert result.stderr.rstrip().endswith("ZeroDivisionError: division by zero")
+    frames = [line for line in result.stderr.splitlines() if line.startswith("  File")]
+    assert [str(path) in line for line in frames] == [True, True]
 
 
 def test_explain_without_a_target_is_a_usage_error():

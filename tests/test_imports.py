@@ -27,8 +27,11 @@ CONTRACT = {
     "magi": {"op", "model", "errors"},
     "doctor": {"torch"},
     "targets": {"errors", "opforge"},
+    "testing": {"check", "pytest"},
 }
 CONTRACT["compiler"] = {"_compat", "errors", "registry", "torch"}
+CONTRACT["check"] = {"model", "errors", "_compat", "analysis", "registry", "target", "targets"}
+CONTRACT["check"] |= {"doctor", "torch"}
 CONTRACT["reading"] = {"model", "errors", "_compat", "analysis", "registration", "registry"}
 CONTRACT["op"] = {"naming", "explain", "reading", "registry", "registration", "analysis"}
 CONTRACT["op"] |= CONTRACT["registration"]

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import opforge
-from opforge.errors import TargetNotFound
+from opforge.errors import TargetFailed, TargetNotFound
 from opforge.targets import resolve
 
 numbers = itertools.count()
@@ -134,14 +134,15 @@ def test_an_import_that_fails_inside_the_module_is_not_blamed_on_the_target(tmp_
     (tmp_path / "targets_incomplete.py").write_text("import no_such_dependency\n")
     monkeypatch.chdir(tmp_path)
     for target in ("targets_incomplete", "targets_incomplete.py"):
-        with pytest.raises(ModuleNotFoundError, match="no_such_dependency"):
+        with pytest.raises(TargetFailed, match="No module named 'no_such_dependency'") as caught:
             resolve(target)
+        assert isinstance(caught.value.__cause__, ModuleNotFoundError)
 
 
 def test_a_file_that_fails_to_load_leaves_no_module_behind(tmp_path):
     path = tmp_path / "targets_failing.py"
     path.write_text("1 / 0\n")
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(TargetFailed, match="ZeroDivisionError"):
         resolve(str(path))
     assert "targets_failing" not in sys.modules
 

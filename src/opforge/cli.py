@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 import opforge
 
+from .check import ROW_NAMES, CheckReport, Settings, check_call
+from .check.command import arguments_of, one_op, title
+from .check.report import Row
 from .doctor import Finding, examine
 from .errors import OpforgeError
-from .targets import resolve
+from .targets import resolve, resolve_function
 
 STYLES = {"ok": "green", "limited": "yellow", "missing": "red"}
+ROW_STYLES = {"pass": "green", "fail": "bold red", "skipped": "yellow", "running": "cyan"}
 
 
 class Commands(click.Group):
@@ -45,6 +52,94 @@ def explain(target: str) -> None:
     TARGET is module:op or path/to/file.py:op; without :op, every operator found there.
     """
     click.echo("\n\n".join(opforge.explain(op) for op in resolve(target)))
+
+
+@main.command()
+@click.argument("target")
+@click.option(
+    "--input", "texts", multiple=True, metavar="PATH=VALUE", help="An argument of the op."
+)
+@click.option("--inputs", "function", metavar="FILE.PY:FN", help="Returns (args, kwargs).")
+@click.option("--reference", metavar="FILE.PY:FN", help="What outputs and gradients should be.")
+@click.option("--tolerance", type=float, help="Relative, in place of what the dtypes allow.")
+@click.option("--only", multiple=True, metavar="ROW", help="Only these rows.")
+@click.option("--skip", multiple=True, metavar="ROW", help="All but these rows.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@click.pass_context
+def check(  # noqa: PLR0917  # one per option
+    ctx: click.Context,
+    target: str,
+    texts: tuple[str, ...],
+    function: str | None,
+    reference: str | None,
+    tolerance: float | None,
+    only: tuple[str, ...],
+    skip: tuple[str, ...],
+    *,
+    as_json: bool,
+) -> None:
+    """Say whether an operator works everywhere, and if not, where and why.
+
+    \b
+    opforge check norms.py:rms_norm --input "x=randn(8, 128, bf16)" --input "cfg.weight=ones(128)"
+
+    Values are randn, rand, zeros, ones, arange and randint with shapes, dtypes and devices;
+    numbers, 'text', True, False, None; lists and tuples. The exit status is 1 if a row fails.
+    """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
+    op = one_op(target)
+    args, kwargs = arguments_of(op, texts, function)
+    settings = Settings(
+        reference=None if reference is None else resolve_function(reference), tolerance=tolerance
+    )
+    chosen = [name for name in ROW_NAMES if (not only or name in only) and name not in skip]
+    if not as_json:
+        click.echo(title(op))
+    with _watching(chosen, show=not as_json) as progress:
+        report = check_call(
+            op, args, kwargs, settings=settings, only=only or None, skip=skip, progress=progress
+        )
+    click.echo(report.as_json() if as_json else _after_table(report))
+    ctx.exit(0 if report.ok else 1)
+
+
+@contextlib.contextmanager
+def _watching(names: list[str], *, show: bool) -> Iterator[Callable[[str, Row | None], None]]:
+    """A table that fills while the rows run; in a pipe it is printed once, at the end."""
+    console = Console()
+    rows: dict[str, Row] = {name: Row(name, "") for name in names}
+
+    def hear(name: str, row: Row | None) -> None:
+        rows[name] = Row(name, "running") if row is None else row
+        if live is not None:
+            live.update(_row_table(rows), refresh=True)
+
+    live = Live(_row_table(rows), console=console, auto_refresh=False) if show else None
+    with live if live is not None and console.is_terminal else contextlib.nullcontext():
+        yield hear
+    if show and not console.is_terminal:
+        console.print(_row_table(rows))
+
+
+def _row_table(rows: dict[str, Row]) -> Table:
+    table = Table("", "status", "", "time", box=SIMPLE_HEAD)
+    for row in rows.values():
+        style = ROW_STYLES.get(row.status, "dim")
+        seconds = f"{row.seconds:.1f} s" if row.seconds >= 0.05 else ""
+        reason = Text(row.reason, overflow="fold")
+        table.add_row(row.name, Text(row.status or "waiting", style=style), reason, seconds)
+    return table
+
+
+def _after_table(report: CheckReport) -> str:
+    """What does not fit into cells: fixes, notes, and the sum."""
+    lines = [report.circumstances(), ""]
+    fixes: dict[str, list[str]] = {}
+    for row in report.rows:
+        if row.fix:
+            fixes.setdefault(row.fix, []).append(row.name)
+    lines += [f"{', '.join(names)}: {fix}" for fix, names in fixes.items()]
+    lines += [f"{row.name}: note: {note}" for row in report.rows for note in row.notes]
+    return "\n".join([*lines, *([""] if len(lines) > 2 else []), report.summary()])
 
 
 @main.command()

@@ -228,6 +228,32 @@ class AmbiguousOption(OpforgeError, TypeError):
     """An option of `opforge.check` that is also a parameter of the op."""
 
 
+class BadInput(OpforgeError, ValueError):
+    """An `--input` that cannot be read; a caret shows where."""
+
+    def __init__(self, what: str, *, text: str = "", column: int = 0, fix: str = "") -> None:
+        self.text = text
+        self.column = column
+        super().__init__(what, fix=fix or None)
+
+    def _text(self) -> str:
+        first, *rest = super()._text().split("\n")
+        pointed = [f"    {self.text}", f"    {' ' * self.column}^"] if self.text else []
+        return "\n".join([first, *pointed, *rest])
+
+
+class UnknownInput(OpforgeError, ValueError):
+    """An `--input` for a parameter that the op does not have."""
+
+
+class MissingInput(OpforgeError, ValueError):
+    """A parameter without a default got no `--input`."""
+
+
+class TargetFailed(OpforgeError, ImportError):
+    """A module that was named as a target raised while it was loaded, or what was called of it."""
+
+
 class UnknownRow(OpforgeError, ValueError):
     """A name that is no row of a check."""
 

@@ -8,14 +8,15 @@ import importlib
 import importlib.util
 import pkgutil
 import sys
-from collections.abc import Iterable, Iterator
+import traceback
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, TracebackType
 from typing import Any
 
 import opforge
 
-from .errors import TargetNotFound
+from .errors import OpforgeError, TargetFailed, TargetNotFound
 
 
 def resolve(target: str) -> list[Any]:
@@ -25,8 +26,57 @@ def resolve(target: str) -> list[Any]:
     [<OpOverload(op='mylib.silu', overload='default')>]
     """
     place, name = _split(target)
-    module = _load_file(Path(place)) if _is_path(place) else _load_module(place)
+    module = _load(place)
     return [_named(module, place, name)] if name else _all(module, place)
+
+
+def resolve_function(target: str) -> Callable[..., Any]:
+    """The function that `module:fn` or `path/to/file.py:fn` names."""
+    place, name = _split(target)
+    if not name:
+        raise TargetNotFound(f"{target!r} names no function", fix=f"write {target}:fn")
+    module = _load(place)
+    found = vars(module).get(name)
+    if callable(found):
+        return found  # type: ignore[no-any-return]
+    functions = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
+    raise TargetNotFound(
+        f"{place} has no function {name!r}",
+        found=None if found is None else f"{name} is a {type(found).__name__}",
+        fix=_did_you_mean(name, functions) or f"choose from: {_listed(functions)}",
+    )
+
+
+@contextlib.contextmanager
+def users_own(what: str) -> Iterator[None]:
+    """Show an error of the user's code as it would look without opforge around it."""
+    try:
+        yield
+    except OpforgeError:
+        # These already say where and why.
+        raise
+    except Exception as error:
+        shown = "".join(traceback.format_exception(type(error), error, _own_frames(error)))
+        raise TargetFailed(f"{what} raised\n\n{shown.rstrip()}") from error
+
+
+def _own_frames(error: BaseException) -> TracebackType | None:
+    """The traceback without the frames above the user's: opforge's and the import machinery's."""
+    place = error.__traceback__
+    while place is not None and _is_ours(place.tb_frame.f_code.co_filename):
+        place = place.tb_next
+    return place
+
+
+def _is_ours(filename: str) -> bool:
+    if filename.startswith("<frozen importlib"):
+        return True
+    return Path(filename).is_relative_to(Path(__file__).parent) or filename == importlib.__file__
+
+
+def _load(place: str) -> ModuleType:
+    with users_own(place):
+        return _load_file(Path(place)) if _is_path(place) else _load_module(place)
 
 
 def _split(target: str) -> tuple[str, str]:

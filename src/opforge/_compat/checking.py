@@ -53,7 +53,7 @@ def launched_in(graph_module: Any) -> list[str]:
     return [kernels.kernel_name(table.get_kernel(n.kwargs["kernel_idx"])) for n in nodes]
 
 
-def with_own_code(fn: types.FunctionType) -> Any:
+def with_own_code(fn: Any) -> Any:
     """The function with a code object of its own: Dynamo keeps what it compiled by code object."""
     made = types.FunctionType(
         fn.__code__.replace(), fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__
@@ -117,9 +117,28 @@ def is_compiler_wrapper(error: BaseException) -> bool:
     return type(error).__name__ in names
 
 
-def drop_example_inputs(exported: Any) -> None:
-    """Fake example inputs would be saved, and could be loaded only by trusting the file."""
+@contextlib.contextmanager
+def without_example_inputs(exported: Any) -> Iterator[None]:
+    """Saved along, fakes and dataclasses among them could be loaded only by trusting the file."""
+    before = exported._example_inputs
     exported._example_inputs = None
+    try:
+        yield
+    finally:
+        exported._example_inputs = before
+
+
+@contextlib.contextmanager
+def quiet_vmap_fallback() -> Iterator[None]:
+    """The fallback speaks of its slowness on stderr, past Python's warnings."""
+    functorch: Any = torch._C._functorch
+    switch = functorch._set_vmap_fallback_warning_enabled
+    switch(False)
+    try:
+        yield
+    finally:
+        # There is no way to ask what it was; torch starts with True.
+        switch(True)
 
 
 def compile_package(exported: Any, path: str) -> str:

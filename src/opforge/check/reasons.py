@@ -8,23 +8,28 @@ from collections.abc import Iterator
 from .. import _compat
 from ..errors import OpforgeError
 
-_OPAQUE = "make what breaks the trace an op of its own, or register this one opaque: custom_op"
 # What a message says, and what to do about it.
-_FIXES = (
-    (r"no attribute 'dynamic_shapes'|not registered.*pytree|unsupported input type|"
-     r"Unsupported input type|pytree\.register|is not a supported (input )?type",
-     "register the class of the argument: torch.export.register_dataclass(Cls)"),
-    (r"data-dependent|GuardOnDataDependent|Could not guard on|\.item\(\)|\.nonzero|_local_scalar",
-     "give fake=: a function of the op's signature that does not read tensors' contents"),
-    (r"specialized|Constraints violated|marked as dynamic|user has not specified|not all values of",
-     "let the body compute with x.shape[0] and not with a fixed number or a branch on it"),
-    (r"[Gg]raph break|Unsupported|torch\.compile does not support|marked as skipped|"
-     r"Dynamo (does not know|cannot|failed)|[Dd]ata-dependent branching", _OPAQUE),
-    (r"alias", "return a copy: .clone()"),
-    (r"out of memory", "check with smaller inputs"),
-    (r"operation not permitted when stream is capturing|capturing",
-     "keep synchronisation (.item(), .cpu(), print) and allocation outside of the body"),
-)  # fmt: skip
+_FIXES = {
+    "register the class of the argument: torch.export.register_dataclass(Cls)": (
+        r"unsupported input type|Unsupported input type|pytree\.register|"
+        r"is not a supported (input )?type|not registered.*pytree"
+    ),
+    "give fake=: a function of the op's signature that does not read tensors' contents": (
+        r"data-dependent|GuardOnDataDependent|Could not guard on|\.item\(\)|\.nonzero|_local_scalar"
+    ),
+    "let the body compute with x.shape[0] and not with a fixed number or a branch on it": (
+        r"specialized|Constraints violated|marked as dynamic|not all values of"
+    ),
+    "make what breaks the trace an op of its own, or register this one opaque: custom_op": (
+        r"[Gg]raph break|Unsupported|torch\.compile does not support|marked as skipped|"
+        r"Dynamo (does not know|cannot|failed)|[Dd]ata-dependent branching"
+    ),
+    "return a copy: .clone()": r"alias",
+    "check with smaller inputs": r"out of memory",
+    "keep synchronisation (.item(), .cpu(), print) out of the body": (
+        r"not permitted when stream is capturing|capturing"
+    ),
+}
 # Lines that wrappers put before or around what matters.
 _NOISE = re.compile(
     r"^(Traceback|During handling|The above exception|from user code|File |Set TORCH|"
@@ -89,7 +94,7 @@ def _best_line(chain: list[BaseException]) -> str:
 def _fix_for(line: str, chain: list[BaseException]) -> str:
     texts = [line, *(f"{type(e).__name__}: {e}" for e in chain)]
     for text in texts:
-        for pattern, fix in _FIXES:
+        for fix, pattern in _FIXES.items():
             if re.search(pattern, text):
                 return fix
     return ""

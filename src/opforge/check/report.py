@@ -73,7 +73,11 @@ class CheckReport:
         )
 
     def header(self) -> str:
-        lines = [f"{self.op}  ({self.location})", f"  on      {self.machine}"]
+        return f"{self.op}  ({self.location})\n{self.circumstances()}"
+
+    def circumstances(self) -> str:
+        """The machine and the inputs."""
+        lines = [f"  on      {self.machine}"]
         lines += [f"  {'input ' if i == 0 else '      '}  {t}" for i, t in enumerate(self.inputs)]
         return "\n".join(lines)
 
@@ -92,13 +96,18 @@ _TEXT_WIDTH = 76
 def _table(rows: tuple[Row, ...]) -> list[str]:
     width = max((len(row.name) for row in rows), default=0)
     lines: list[str] = []
+    shown: set[str] = set()
     for row in rows:
         start = f"  {row.name:<{width}}  {row.status:<{_STATUS_WIDTH}}"
         first, *rest = textwrap.wrap(row.reason, _TEXT_WIDTH) or [""]
         lines.append(f"{start}  {first}".rstrip())
         indent = " " * (len(start) + 2)
         lines += [indent + line for line in rest]
-        lines += _under(indent, "fix", row.fix)
+        # Ten rows that lack a GPU need to say only once what helps.
+        if row.fix not in shown:
+            lines += _under(indent, "fix", row.fix)
+        if row.status == SKIPPED:
+            shown.add(row.fix)
         lines += [line for note in row.notes for line in _under(indent, "note", note)]
     return lines
 

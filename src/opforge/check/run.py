@@ -30,22 +30,27 @@ Progress = Callable[[str, Row | None], None]
 
 @dataclass(frozen=True)
 class Check:
-    """A row to be filled: `judge` runs the op; `without_gpu` does what can be done on fakes."""
+    """A row to be filled.
+
+    `unless` says why the row does not concern this op; `judge` runs the op; `without_gpu` does
+    what can be done on fakes.
+    """
 
     name: str
     judge: Judge
     without_gpu: Judge | None = None
+    unless: Callable[[Subject], Verdict | None] = lambda _subject: None
     needs_run: bool = True
 
 
 CHECKS = (
     Check("eager", eager.eager),
-    Check("opcheck", eager.opcheck),
+    Check("opcheck", eager.opcheck, unless=eager.no_schema),
     Check("fake", eager.fake),
     Check("mutation", eager.mutation, eager.mutation_by_trace),
     Check("determinism", eager.determinism),
-    Check("autograd", transforms.autograd),
-    Check("vmap", transforms.vmap),
+    Check("autograd", transforms.autograd, unless=transforms.no_backward),
+    Check("vmap", transforms.vmap, unless=transforms.no_vmap),
     Check("compile", graph.compile_static, graph.compile_static_on_fakes),
     Check("compile dynamic", graph.compile_dynamic, graph.compile_dynamic_on_fakes),
     Check("kernels visible", graph.kernels_visible, needs_run=False),
@@ -54,9 +59,9 @@ CHECKS = (
     Check("save and load", export.save_and_load, export.save_and_load),
     Check("package", export.package),
     Check("native", devices.native, needs_run=False),
-    Check("cuda graph", devices.cuda_graph),
-    Check("dtensor", devices.dtensor),
-    Check("numerics", eager.numerics),
+    Check("cuda graph", devices.cuda_graph, unless=devices.no_gpu),
+    Check("dtensor", devices.dtensor, unless=devices.no_sharding),
+    Check("numerics", eager.numerics, unless=eager.no_reference),
 )
 ROW_NAMES = tuple(c.name for c in CHECKS)
 
@@ -100,7 +105,7 @@ def check_call(
 ) -> CheckReport:
     """As `check`, with the op's arguments in a tuple and a dict.
 
-        check_call(op, (x,), {"skip": 3}, settings=Settings(tolerance=1e-3))
+    check_call(op, (x,), {"skip": 3}, settings=Settings(tolerance=1e-3))
     """
     entry = registry.get(op)
     settings = settings or Settings()
@@ -157,7 +162,8 @@ def _check_settings(settings: Settings) -> None:
     numbers = found if isinstance(found, tuple) else (0.0 if found is None else found, 0.0)
     if len(numbers) != 2 or not all(isinstance(n, (int, float)) and n >= 0 for n in numbers):
         raise BadOption(
-            f"tolerance={found!r} is no tolerance", fix="1e-3, or (relative, absolute): (1e-3, 1e-5)"
+            f"tolerance={found!r} is no tolerance",
+            fix="1e-3, or (relative, absolute): (1e-3, 1e-5)",
         )
 
 
@@ -191,6 +197,9 @@ def _row(one: Check, subject: Subject) -> Row:
 
 
 def _judge(one: Check, subject: Subject) -> Verdict:
+    beside = one.unless(subject)
+    if beside is not None:
+        return beside
     if not one.needs_run or subject.eager.error is None:
         return one.judge(subject)
     if subject.needs_gpu:

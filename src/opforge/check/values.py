@@ -118,7 +118,7 @@ def resized(tensor: Tensor, size: int) -> Tensor:
     """The tensor with `size` rows, its own over and over; dimensions keep their order in memory."""
     if tensor.shape[0] == 0:
         return tensor.new_zeros((size, *tensor.shape[1:]))
-    order = sorted(range(tensor.dim()), key=lambda d: tensor.stride(d), reverse=True)
+    order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
     rows = torch.arange(size, device=tensor.device) % tensor.shape[0]
     dense = tensor.detach().index_select(0, rows).permute(order).contiguous()
     return dense.permute([order.index(d) for d in range(tensor.dim())])

@@ -18,8 +18,6 @@ Tensor = torch.Tensor
 
 def cuda_graph(subject: Subject) -> Verdict:
     """Capture, replay on new contents, and compare."""
-    if not torch.cuda.is_available():
-        return skipped("needs a GPU")
     if not subject.on_gpu:
         return skipped("the inputs are on the CPU", "pass CUDA tensors")
     static = subject.call.cloned()
@@ -33,6 +31,10 @@ def cuda_graph(subject: Subject) -> Verdict:
     torch.cuda.synchronize()
     text = subject.mismatch(Outcome(value, static), subject.eager)
     return failed(f"replayed, {text}", _READS_ONCE) if text else passed()
+
+
+def no_gpu(_subject: Subject) -> Verdict | None:
+    return None if torch.cuda.is_available() else skipped("needs a GPU")
 
 
 _READS_ONCE = "let the body read no values on the host: a replay repeats only what the GPU does"
@@ -50,15 +52,17 @@ def _warm_up(subject: Subject) -> None:
 
 def dtensor(subject: Subject) -> Verdict:
     """Whether the op runs on DTensors as its sharding rule says."""
-    if not subject.has("sharding"):
-        return skipped("no sharding rule was given", "give sharding= to @opforge.op")
-    if not torch.distributed.is_available():
-        return skipped("this build of torch has no torch.distributed")
     if torch.distributed.is_initialized():
         return skipped("a process group is open, and this row needs one of its own")
     device = "cuda" if subject.on_gpu else "cpu"
     with _one_process(device) as mesh:
         return _on_mesh(subject, mesh)
+
+
+def no_sharding(subject: Subject) -> Verdict | None:
+    if not subject.has("sharding"):
+        return skipped("no sharding rule was given", "give sharding= to @opforge.op")
+    return None
 
 
 def _on_mesh(subject: Subject, mesh: Any) -> Verdict:
@@ -80,7 +84,7 @@ def _on_mesh(subject: Subject, mesh: Any) -> Verdict:
     call = subject.call.cloned().map(distributed)
     with torch.no_grad():
         value = subject.invoke(call)
-    outputs = [t for _, t in tensors_in(value, "output")]
+    outputs: list[Any] = [t for _, t in tensors_in(value, "output")]
     plain = next((i for i, t in enumerate(outputs) if not isinstance(t, DTensor)), None)
     if plain is not None:
         return failed(f"output {plain} is a plain tensor", "let the rule place every output")
@@ -98,7 +102,7 @@ def _one_process(device: str) -> Iterator[Any]:
     from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
 
     backend = "nccl" if device == "cuda" else "gloo"
-    store = torch.distributed.HashStore()
+    store = torch.distributed.HashStore()  # type: ignore[attr-defined]  # public, not listed
     torch.distributed.init_process_group(backend, store=store, rank=0, world_size=1)
     try:
         yield init_device_mesh(device, (1,))

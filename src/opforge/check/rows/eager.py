@@ -25,14 +25,14 @@ def eager(subject: Subject) -> Verdict:
 
 
 def opcheck(subject: Subject) -> Verdict:
-    """torch's own checks: schema, aliasing, fake, autograd registration, AOT dispatch."""
-    if not subject.registered:
-        return skipped("mode none: the function is no operator, so there is no schema to check")
+    """What torch checks itself: schema, aliasing, fake, autograd registration, AOT dispatch."""
     call = subject.call.cloned()
     if subject.has("backward"):
         call = call.recording(subject.differentiable())
     args, kwargs = flat_arguments(subject.entry, call)
-    results = torch.library.opcheck(subject.info.overload, args, kwargs, raise_exception=False)
+    results: dict[str, Any] = torch.library.opcheck(
+        subject.info.overload, args, kwargs, raise_exception=False
+    )
     wrong = {name: found for name, found in results.items() if isinstance(found, Exception)}
     if not wrong:
         return passed()
@@ -42,6 +42,12 @@ def opcheck(subject: Subject) -> Verdict:
     line, fix = reason_of(cause)
     others = f" (also: {', '.join(list(wrong)[1:])})" if len(wrong) > 1 else ""
     return failed(f"{name}: {line}{others}", fix or _OPCHECK_FIXES.get(name, ""))
+
+
+def no_schema(subject: Subject) -> Verdict | None:
+    if not subject.registered:
+        return skipped("mode none: the function is no operator, so there is no schema to check")
+    return None
 
 
 _OPCHECK_FIXES = {
@@ -60,7 +66,8 @@ def fake(subject: Subject) -> Verdict:
         said = subject.invoke(fakes)
     left, right = leaves(said, "output"), leaves(real, "output")
     if [p for p, _ in left] != [p for p, _ in right]:
-        return failed(f"the fake gives {len(left)} outputs, the op {len(right)}", _fake_fix(subject))
+        counts = f"the fake gives {len(left)} outputs, the op {len(right)}"
+        return failed(counts, _fake_fix(subject))
     for (path, one), (_, other) in zip(left, right, strict=True):
         text = _fake_difference(one, other)
         if text:
@@ -168,8 +175,7 @@ def _as_output(text: str) -> str:
 def numerics(subject: Subject) -> Verdict:
     """Whether the outputs are the reference's."""
     reference = subject.settings.reference
-    if reference is None:
-        return skipped("no reference", "pass reference=fn, a function of the op's parameters")
+    assert reference is not None
     own = subject.call.cloned()
     with torch.no_grad():
         value = reference(*own.args, **own.kwargs)
@@ -182,6 +188,12 @@ def numerics(subject: Subject) -> Verdict:
         if text:
             return failed(text, "if the difference is rounding, pass tolerance=")
     return passed()
+
+
+def no_reference(subject: Subject) -> Verdict | None:
+    if subject.settings.reference is None:
+        return skipped("no reference", "pass reference=fn, a function of the op's parameters")
+    return None
 
 
 def _expected(subject: Subject, value: Any, after: list[tuple[str, Tensor]]) -> Any:

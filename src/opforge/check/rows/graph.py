@@ -71,7 +71,7 @@ def compile_static_on_fakes(subject: Subject) -> Verdict:
         _, call = subject.fakes()
         _compiled(subject, "aot_eager", dynamic=False)(*call.args, **call.kwargs)
         made = graphs.made()
-    return passed(f"traced for {ON_FAKES}, {made} graph{'' if made == 1 else 's'}")
+    return passed(f"{made} graph{'' if made == 1 else 's'}, {ON_FAKES}")
 
 
 def compile_dynamic_on_fakes(subject: Subject) -> Verdict:
@@ -86,10 +86,10 @@ def compile_dynamic_on_fakes(subject: Subject) -> Verdict:
         text = _recompile(compiled, second, batches)
         if text or graphs.made() > 1:
             return failed(text or f"{graphs.made()} graphs for {_sizes(batches)}", _RECOMPILES)
-    return passed(f"traced for {ON_FAKES}, one graph for {_sizes(batches)}")
+    return passed(f"one graph for {_sizes(batches)}, {ON_FAKES}")
 
 
-ON_FAKES = "fake CUDA tensors; nothing was run"
+ON_FAKES = "traced with fake CUDA tensors; nothing was run"
 
 
 def _sizes(batches: Batches) -> str:

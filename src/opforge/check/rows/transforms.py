@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ... import _compat
 from ..compare import difference
 from ..reasons import first_line, reason_of
 from ..subject import Subject
@@ -27,8 +28,6 @@ _HALVED = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 def autograd(subject: Subject) -> Verdict:
     """Whether gradients are right: against the reference's, or numerically in double."""
-    if subject.registered and not subject.has("backward"):
-        return skipped("no backward was given", "give backward= to @opforge.op")
     paths = subject.differentiable()
     if not paths:
         return skipped("no floating-point input to differentiate by")
@@ -37,6 +36,12 @@ def autograd(subject: Subject) -> Verdict:
     if subject.settings.reference is not None:
         return _against_reference(subject, paths)
     return _numerically(subject, paths)
+
+
+def no_backward(subject: Subject) -> Verdict | None:
+    if subject.registered and not subject.has("backward"):
+        return skipped("no backward was given", "give backward= to @opforge.op")
+    return None
 
 
 def _against_reference(subject: Subject, paths: list[str]) -> Verdict:
@@ -111,7 +116,7 @@ def _in_double(subject: Subject, paths: list[str]) -> tuple[Function, list[Tenso
 
     def function(*inputs: Tensor) -> tuple[Tensor, ...]:
         given = dict(zip(paths, inputs, strict=True))
-        own = wide.cloned().map(lambda p, t: given.get(p, t))
+        own = wide.cloned().map(given.get)
         return tuple(_recorded(subject.invoke(own)))
 
     return function, [t.requires_grad_() for p, t in wide.tensors() if p in paths]
@@ -130,7 +135,7 @@ def _gradcheck(
 
 
 def _named(failure: Exception, paths: list[str]) -> str:
-    """gradcheck counts inputs; people name them."""
+    """The message of gradcheck counts inputs; people name them."""
     found = re.search(r"for output (\d+) with respect to input (\d+)", str(failure))
     if found is None:
         return reason_of(failure)[0]
@@ -149,9 +154,7 @@ def _noise(function: Function, inputs: list[Tensor]) -> float:
     """How far outputs are from smooth, by fifth differences along a short line."""
     with torch.no_grad():
         directions = [torch.sign(t) * 1e-5 + 1e-5 * t for t in inputs]
-        points = [
-            [t + k * d for t, d in zip(inputs, directions, strict=True)] for k in range(6)
-        ]
+        points = [[t + k * d for t, d in zip(inputs, directions, strict=True)] for k in range(6)]
     values = [
         torch.cat([o.detach().flatten().double() for o in function(*_recording(p))]) for p in points
     ]
@@ -201,13 +204,6 @@ def _by_direction(function: Function, inputs: list[Tensor], paths: list[str]) ->
 def vmap(subject: Subject) -> Verdict:
     """Whether vmap over a new dimension is the loop over it."""
     tensors = subject.call.tensors()
-    if not tensors:
-        return skipped("no tensor input to batch")
-    if subject.registered and not subject.has("vmap") and _without_fallback(subject):
-        return skipped(
-            "no vmap rule, and torch has no fallback for lists or mutation",
-            "vmap='sequential' gives one",
-        )
     if subject.draws_random_numbers:
         return skipped("the op draws random numbers, which vmap hands out differently")
     slices = [subject.call.cloned(), subject.call.cloned().map(_other_slice)]
@@ -224,7 +220,8 @@ def vmap(subject: Subject) -> Verdict:
         value = subject.invoke(subject.call.with_tensors(slice_))
         return tuple(t for _, t in tensors_in(value, "output"))
 
-    found = torch.vmap(called)(*batched)
+    with _compat.checking.quiet_vmap_fallback():
+        found = torch.vmap(called)(*batched)
     for index, outcome in enumerate(expected):
         outputs = [t for _, t in tensors_in(outcome.value, "output")]
         written = [t for p, t in outcome.call.tensors() if p in subject.written]  # type: ignore[union-attr]
@@ -234,6 +231,17 @@ def vmap(subject: Subject) -> Verdict:
         if text:
             return failed(f"slice {index} of vmap: {text}", "correct vmap=, or vmap='sequential'")
     return passed("" if subject.has("vmap") or not subject.registered else "torch's own fallback")
+
+
+def no_vmap(subject: Subject) -> Verdict | None:
+    if not subject.call.tensors():
+        return skipped("no tensor input to batch")
+    if subject.registered and not subject.has("vmap") and _without_fallback(subject):
+        return skipped(
+            "no vmap rule, and torch has no fallback for lists or mutation",
+            "vmap='sequential' gives one",
+        )
+    return None
 
 
 def _without_fallback(subject: Subject) -> bool:
