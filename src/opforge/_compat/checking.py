@@ -151,3 +151,17 @@ def load_package(path: str) -> Any:
     from torch._inductor import aoti_load_package
 
     return aoti_load_package(path)
+
+
+@contextlib.contextmanager
+def playing_rank(rank: int, ranks: int, device: str) -> Iterator[Any]:
+    """A mesh of `ranks` as one of them sees it; nothing is sent, and nobody else need be there."""
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=ranks)
+    try:
+        yield init_device_mesh(device, (ranks,))
+    finally:
+        dist.destroy_process_group()

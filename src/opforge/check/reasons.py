@@ -18,7 +18,8 @@ _FIXES = {
         r"data-dependent|GuardOnDataDependent|Could not guard on|\.item\(\)|\.nonzero|_local_scalar"
     ),
     "let the body compute with x.shape[0] and not with a fixed number or a branch on it": (
-        r"specialized|Constraints violated|marked as dynamic|not all values of"
+        r"specialized|Constraints violated|marked as dynamic|not all values of|Guard failed|"
+        r"Expected input at"
     ),
     "make what breaks the trace an op of its own, or register this one opaque: custom_op": (
         r"[Gg]raph break|Unsupported|torch\.compile does not support|marked as skipped|"
@@ -38,7 +39,7 @@ _NOISE = re.compile(
     r"Call using an FX-traced Module|opcheck\()"
 )
 _GOT = re.compile(r"got (\w+)\((['\"])(.*)\2\)", re.DOTALL)
-_LONGEST = 300
+_LONG, _LONGEST = 160, 300
 
 
 def reason_of(error: BaseException) -> tuple[str, str]:
@@ -85,6 +86,9 @@ def _best_line(chain: list[BaseException]) -> str:
     lines = [line.strip() for line in text.splitlines()]
     useful = [line for line in lines if line and not _NOISE.match(line)]
     line = useful[0] if useful else ""
+    if len(line) > _LONG:
+        # The first sentence says what; advice follows.
+        line = re.split(r"(?<=[.!]) ", line, maxsplit=1)[0]
     explained = next((x for x in useful[1:] if x.startswith("Explanation:")), "")
     if explained:
         line = f"{line}: {explained.removeprefix('Explanation:').strip()}"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from ... import _compat
 from ..compare import difference
-from ..subject import Outcome, Subject
+from ..subject import Batches, Outcome, Subject
 from ..values import tensors_in
 from ..verdict import Verdict, failed, passed, skipped
 
@@ -50,64 +50,96 @@ def _warm_up(subject: Subject) -> None:
     torch.cuda.current_stream().wait_stream(stream)
 
 
-def dtensor(subject: Subject) -> Verdict:
-    """Whether the op runs on DTensors as its sharding rule says."""
-    if torch.distributed.is_initialized():
-        return skipped("a process group is open, and this row needs one of its own")
-    device = "cuda" if subject.on_gpu else "cpu"
-    with _one_process(device) as mesh:
-        return _on_mesh(subject, mesh)
-
-
 def no_sharding(subject: Subject) -> Verdict | None:
     if not subject.has("sharding"):
         return skipped("no sharding rule was given", "give sharding= to @opforge.op")
     return None
 
 
-def _on_mesh(subject: Subject, mesh: Any) -> Verdict:
-    # Imported only here: DTensor takes a third of a second to import.
-    from torch.distributed.tensor import (  # noqa: PLC0415
-        DTensor,
-        Replicate,
-        Shard,
-        distribute_tensor,
-    )
+def dtensor(subject: Subject) -> Verdict:
+    """Whether shards, computed as the sharding rule says and put together, are the whole.
 
+    Two ranks are played one after the other, so no input may have to move between them; where the
+    rule gathers a batch that is split, only replicated inputs are compared.
+    """
+    if torch.distributed.is_initialized():
+        return skipped("a process group is open, and this row needs one of its own")
+    if subject.draws_random_numbers:
+        return skipped("the op draws random numbers, which differ by rank")
     batches = subject.batches
-    sharded = batches.paths if not isinstance(batches, str) else frozenset()
-
-    def distributed(path: str, tensor: Tensor) -> Tensor:
-        placement = Shard(0) if path in sharded else Replicate()
-        return distribute_tensor(tensor, mesh, [placement])
-
-    call = subject.call.cloned().map(distributed)
-    with torch.no_grad():
-        value = subject.invoke(call)
-    outputs: list[Any] = [t for _, t in tensors_in(value, "output")]
-    plain = next((i for i, t in enumerate(outputs) if not isinstance(t, DTensor)), None)
-    if plain is not None:
-        return failed(f"output {plain} is a plain tensor", "let the rule place every output")
-    found = [t.full_tensor() for t in outputs]
-    expected = [t for _, t in tensors_in(subject.eager.value, "output")]
-    text = "" if subject.draws_random_numbers else difference(found, expected, "output")
-    if text:
-        return failed(text, "correct sharding=")
-    placed = ", ".join(str(t.placements[0]) for t in outputs)
-    return passed(f"outputs placed {placed}" if placed else "", "on a mesh of one process")
+    split = batches.paths if isinstance(batches, Batches) else frozenset()
+    notes, placed = [], ""
+    for paths in dict.fromkeys((frozenset(), split)):
+        shards = [_on_rank(subject, rank, paths) for rank in range(_RANKS)]
+        if any(shard.moved for shard in shards):
+            notes.append("a batch that is split over ranks is gathered first")
+            continue
+        text = _put_together(subject, shards)
+        if text:
+            how = "split over two ranks" if paths else "replicated"
+            return failed(f"inputs {how}: {text}", "correct sharding=")
+        placed = ", ".join(str(p) for p in shards[0].placements)
+    return passed(f"outputs placed {placed}" if placed else "", *notes)
 
 
-@contextlib.contextmanager
-def _one_process(device: str) -> Iterator[Any]:
-    from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
+_RANKS = 2
 
-    backend = "nccl" if device == "cuda" else "gloo"
-    store = torch.distributed.HashStore()  # type: ignore[attr-defined]  # public, not listed
-    torch.distributed.init_process_group(backend, store=store, rank=0, world_size=1)
-    try:
-        yield init_device_mesh(device, (1,))
-    finally:
-        torch.distributed.destroy_process_group()
+
+@dataclass(frozen=True)
+class Shard:
+    """What one rank has after the call; `moved` if data would have gone between ranks."""
+
+    local: list[Tensor]
+    placements: list[Any]
+    moved: bool
+
+
+def _on_rank(subject: Subject, rank: int, split: frozenset[str]) -> Shard:
+    # Imported only here: DTensor takes a third of a second to import.
+    from torch.distributed import tensor as distributed  # noqa: PLC0415
+    from torch.distributed.tensor.debug import CommDebugMode  # noqa: PLC0415
+
+    device = "cuda" if subject.on_gpu else "cpu"
+    with _compat.checking.playing_rank(rank, _RANKS, device) as mesh:
+
+        def place(path: str, tensor: Tensor) -> Tensor:
+            placement = distributed.Shard(0) if path in split else distributed.Replicate()
+            return distributed.distribute_tensor(tensor, mesh, [placement], src_data_rank=None)
+
+        call = subject.call.cloned().map(place)
+        counted: Any = CommDebugMode()
+        with torch.no_grad(), counted:
+            value = subject.invoke(call)
+        results: list[Any] = _written_and_returned(subject, Outcome(value, call))
+        plain = [t for t in results if not isinstance(t, distributed.DTensor)]
+        if plain:
+            raise TypeError("an output is a plain tensor; the rule must place every output")
+        return Shard(
+            [t.to_local() for t in results],
+            [t.placements[0] for t in results],
+            counted.get_total_counts() > 0,
+        )
+
+
+def _written_and_returned(subject: Subject, outcome: Outcome) -> list[Tensor]:
+    return [t for _, t in tensors_in(subject.results(outcome), "output")]
+
+
+def _put_together(subject: Subject, shards: list[Shard]) -> str:
+    whole = _written_and_returned(subject, subject.eager)
+    for index, expected in enumerate(whole):
+        placement = shards[0].placements[index]
+        parts = [shard.local[index] for shard in shards]
+        if placement.is_shard():
+            found = torch.cat(parts, placement.dim)
+        elif placement.is_partial():
+            found = torch.stack(parts).sum(0)
+        else:
+            found = parts[0]
+        text = difference(found, expected, f"output {index}")
+        if text:
+            return f"placed {placement}, {text}"
+    return ""
 
 
 def native(_subject: Subject) -> Verdict:

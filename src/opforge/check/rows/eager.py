@@ -10,7 +10,7 @@ from ...errors import UndeclaredWrite
 from ..compare import difference, same_bits
 from ..flat import flat_arguments
 from ..reasons import reason_of
-from ..subject import Subject, cuda_devices
+from ..subject import GPU_FIX, Subject, cuda_devices
 from ..values import leaves, tensors_in
 from ..verdict import Verdict, failed, passed, skipped
 
@@ -138,6 +138,10 @@ def mutation(subject: Subject) -> Verdict:
 
 def mutation_by_trace(subject: Subject) -> Verdict:
     """The same by Triton's analysis of the kernels, where they cannot run."""
+    if subject.info.mode != "triton_op":
+        return skipped(
+            "needs a GPU: the op is opaque, so that only a run shows its writes", GPU_FIX
+        )
     try:
         subject.trace()
     except UndeclaredWrite as error:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from typing import Any
 
 import torch
 
 from ... import _compat
 from ...doctor import examine
+from ...errors import MissingBackward
 from ..compare import difference
 from ..reasons import reason_of
 from ..subject import Batches, Outcome, Subject
@@ -28,7 +31,11 @@ def compile_static(subject: Subject) -> Verdict:
     text = subject.mismatch(found, subject.eager)
     if text:
         return failed(f"compiled, {text}", _WRONG_RESULT)
-    text = "" if subject.draws_random_numbers else _backward_mismatch(subject, backend)
+    try:
+        text = "" if subject.draws_random_numbers else _backward_mismatch(subject, backend)
+    except MissingBackward as error:
+        # Of an op that a function in mode none calls.
+        text, note = "", note or f"forward only: {error.op} has no backward"
     if text:
         return failed(f"compiled backward: {text}", "let backward= use its ctx and arguments only")
     return passed(f"{backend}, {made} graph{'' if made == 1 else 's'}", note)
@@ -68,8 +75,11 @@ _RECOMPILES = "let the body branch on no size, and pass sizes on as they are, no
 def compile_static_on_fakes(subject: Subject) -> Verdict:
     """The same with fake CUDA tensors, where the kernels cannot run."""
     with subject.targeting(), _checking.counting_graphs() as graphs:
-        _, call = subject.fakes()
-        _compiled(subject, "aot_eager", dynamic=False)(*call.args, **call.kwargs)
+        mode, call = subject.fakes()
+        compiled = _compiled(subject, "aot_eager", dynamic=False)
+        # Tensors that the body makes itself are fake only where their mode is on.
+        with contextlib.nullcontext() if call.tensors() else mode:
+            compiled(*call.args, **call.kwargs)
         made = graphs.made()
     return passed(f"{made} graph{'' if made == 1 else 's'}, {ON_FAKES}")
 
@@ -116,17 +126,26 @@ def _recompile(compiled: Any, call: Call, batches: Batches) -> str:
     except Exception as error:
         if not _checking.is_recompile(error):
             raise
-        guards = [line.strip(" -") for line in str(error).splitlines() if "- " in line]
-        why = f": {guards[0]}" if guards else ""
+        why = _guard(str(error), call.names)
         return f"batch {batches.sizes[1]} after {batches.sizes[0]} compiles anew{why}"
     return ""
+
+
+def _guard(text: str, names: tuple[str, ...]) -> str:
+    """The guard that failed, in the op's own names: `- 0/0: args[0].size()[0] <= 9  # ...`."""
+    found = re.search(r"- \d+/\d+: (.*?)(?:\s+#|$)", text, re.MULTILINE)
+    if found is None:
+        return ""
+    named = re.sub(r"args\[(\d+)\]", lambda m: names[int(m[1])], found[1])
+    named = re.sub(r"kwargs\['(\w+)'\]", r"\1", named)
+    return f": {named}"
 
 
 def backend_for(subject: Subject) -> tuple[str, str]:
     """Inductor where it works, and a note where it does not."""
     asked = subject.settings.backend
     if asked != "inductor":
-        return asked, f"with backend={asked!r}"
+        return asked, ""
     found = next(f for f in examine() if f.name == "torch.compile")
     if found.status == "ok":
         return asked, ""
@@ -156,7 +175,7 @@ def _backward_mismatch(subject: Subject, backend: str) -> str:
         return ""
     compiled = _compiled(subject, backend, dynamic=False)
     sides: list[list[Tensor | None]] = []
-    for function in (compiled, subject.entry.handle):
+    for function in (subject.entry.handle, compiled):
         call = subject.call.recording(paths)
         value = function(*call.args, **call.kwargs)
         outputs = [t for _, t in tensors_in(value, "output") if t.requires_grad]
@@ -165,7 +184,7 @@ def _backward_mismatch(subject: Subject, backend: str) -> str:
         inputs = [t for p, t in call.tensors() if p in paths]
         ones = [torch.ones_like(o) for o in outputs]
         sides.append(list(torch.autograd.grad(outputs, inputs, ones, allow_unused=True)))
-    for path, found, expected in zip(paths, *sides, strict=True):
+    for path, expected, found in zip(paths, *sides, strict=True):
         text = difference(found, expected, f"gradient of {path}")
         if text:
             return text

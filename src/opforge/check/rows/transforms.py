@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ... import _compat
+from ...errors import MissingBackward
 from ..compare import difference
 from ..reasons import first_line, reason_of
 from ..subject import Subject
@@ -108,7 +109,26 @@ def _numerically(subject: Subject, paths: list[str]) -> Verdict:
         if coarse is None:
             return passed("gradcheck, coarsely: the op computes in less than double inside")
         failure = coarse
-    return failed(_named(failure, paths), "correct backward=")
+    return _gradient_verdict(failure, paths)
+
+
+def _gradient_verdict(failure: Exception, paths: list[str]) -> Verdict:
+    if isinstance(failure, MissingBackward):
+        # Of an op that a function in mode none calls; it is not the function's mistake.
+        return skipped(*reason_of(failure))
+    found = re.search(r"for output (\d+) with respect to input (\d+)", str(failure))
+    if found is None:
+        line, fix = reason_of(failure)
+        return failed(line, fix or "correct backward=")
+    # The message counts inputs; people name them.
+    numbers = re.findall(_NUMBERS, str(failure), re.DOTALL)
+    said = ", ".join(f"{k} {' '.join(v.split())}" for k, v in numbers if len(v) < 60)
+    said = f": {said}" if said else ""
+    text = f"the gradient of {paths[int(found[2])]} is wrong (output {found[1]}){said}"
+    return failed(text, "correct backward=")
+
+
+_NUMBERS = r"(numerical|analytical):\s*tensor\((.*?)(?:,\s*device|,\s*dtype|\))"
 
 
 def _in_double(subject: Subject, paths: list[str]) -> tuple[Function, list[Tensor]]:
@@ -132,18 +152,6 @@ def _gradcheck(
     except Exception as error:  # noqa: BLE001  # gradcheck's own, or what the backward raises
         return error
     return None
-
-
-def _named(failure: Exception, paths: list[str]) -> str:
-    """The message of gradcheck counts inputs; people name them."""
-    found = re.search(r"for output (\d+) with respect to input (\d+)", str(failure))
-    if found is None:
-        return reason_of(failure)[0]
-    numbers = re.findall(r"(numerical|analytical):\s*tensor\((.*?)(?:,\s*device|,\s*dtype|\))",
-                         str(failure), re.DOTALL)  # fmt: skip
-    said = ", ".join(f"{k} {' '.join(v.split())}" for k, v in numbers if len(v) < 60)
-    said = f": {said}" if said else ""
-    return f"the gradient of {paths[int(found[2])]} is wrong (output {found[1]}){said}"
 
 
 # Rounding to float32 inside leaves about 1e-8 of noise on outputs around one, double 1e-16.
@@ -184,7 +192,7 @@ def _by_direction(function: Function, inputs: list[Tensor], paths: list[str]) ->
         for sign in (1, -1):
             moved = _recording(inputs)
             moved[index] = (inputs[index] + sign * eps * direction).detach().requires_grad_()
-            ends.append(function(*moved))
+            ends.append([o.detach() for o in function(*moved)])
         numerical = sum(
             float(((a - b) * s).sum()) for a, b, s in zip(*ends, seeds, strict=True)
         ) / (2 * eps)
