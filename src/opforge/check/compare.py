@@ -78,7 +78,7 @@ def _numeric_difference(a: Tensor, b: Tensor, tolerance: Tolerance) -> str:
     error = (left - right).abs()
     # What is infinite or not a number on both sides is equal.
     error[(left == right) | (left.isnan() & right.isnan())] = 0
-    error = error.nan_to_num(nan=torch.inf)
+    error = error.nan_to_num(nan=torch.inf, posinf=torch.inf)
     excess = error - (absolute + relative * right.abs().nan_to_num(posinf=0))
     if not bool((excess > 0).any()):
         return ""

@@ -12,7 +12,7 @@ import torch
 from ..analysis.annotations import user_scope
 from ..analysis.signature import read_signature
 from ..errors import BadInput, MissingInput, UnknownInput
-from ..model import MISSING, Field, Leaf, Node, Parameter, Record, Signature
+from ..model import MISSING, Field, Leaf, Node, Parameter, Record, Signature, leaves_of
 from ..registry import Entry
 from .language import Given, parse_input
 
@@ -30,6 +30,8 @@ def arguments_from(
             raise BadInput(f"{one.path!r} is given twice", text=text, column=0)
         given[one.path] = one
     _refuse_unknown(signature, given)
+    nodes = {n.path: n for p in signature.parameters for n in _nodes(p.node)}
+    fitted = {path: _fitted(nodes[path], one) for path, one in given.items()}
     missing = [p for parameter in signature.parameters for p in _missing(parameter, given)]
     if missing:
         listed = "\n".join(f"    {line}" for line in describe_parameters(signature))
@@ -43,7 +45,7 @@ def arguments_from(
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     for parameter in signature.parameters:
-        value = _build(parameter.node, parameter.default, given)
+        value = _build(parameter.node, parameter.default, fitted)
         if parameter.keyword_only:
             kwargs[parameter.name] = value
         else:
@@ -93,7 +95,7 @@ def _choices(leaf: Leaf) -> list[Any]:
 
 
 def _refuse_unknown(signature: Signature, given: Mapping[str, Given]) -> None:
-    known = [path for p in signature.parameters for path in _paths(p.node)]
+    known = [node.path for p in signature.parameters for node in _nodes(p.node)]
     for path in given:
         if path in known:
             continue
@@ -110,10 +112,10 @@ def _refuse_unknown(signature: Signature, given: Mapping[str, Given]) -> None:
         raise BadInput(f"{one.path!r} is given whole and by its fields", text=one.text, column=0)
 
 
-def _paths(node: Node) -> list[str]:
+def _nodes(node: Node) -> list[Node]:
     if isinstance(node, Leaf):
-        return [node.path]
-    return [node.path, *(p for f in node.fields for p in _paths(f.node))]
+        return [node]
+    return [node, *(n for f in node.fields for n in _nodes(f.node))]
 
 
 def _missing(item: Parameter | Field, given: Mapping[str, Given]) -> list[str]:
@@ -128,9 +130,9 @@ def _missing(item: Parameter | Field, given: Mapping[str, Given]) -> list[str]:
     return [path for f in node.fields for path in _missing(f, given)]
 
 
-def _build(node: Node, default: Any, given: Mapping[str, Given]) -> Any:
+def _build(node: Node, default: Any, given: Mapping[str, Any]) -> Any:
     if node.path in given:
-        return _fitted(node, given[node.path])
+        return given[node.path]
     if isinstance(node, Leaf):
         return default
     touched = any(path.startswith(f"{node.path}.") for path in given)
@@ -163,7 +165,7 @@ def _fitted(node: Node, given: Given) -> Any:
 
 
 def _fields(record: Record) -> str:
-    return ", ".join(p for f in record.fields for p in _paths(f.node))
+    return ", ".join(n.path for f in record.fields for n in _nodes(f.node))
 
 
 def _element(leaf: Leaf, value: Any, given: Given) -> Any:
@@ -211,12 +213,8 @@ def _choice(leaf: Leaf, value: Any, given: Given) -> Any:
 
 
 def _example(signature: Signature, path: str) -> str:
-    nodes = [leaf for p in signature.parameters for leaf in _leaves(p.node)]
-    return _example_of(next(leaf for leaf in nodes if leaf.path == path))
-
-
-def _leaves(node: Node) -> list[Leaf]:
-    return [node] if isinstance(node, Leaf) else [x for f in node.fields for x in _leaves(f.node)]
+    leaves = [leaf for p in signature.parameters for leaf in leaves_of(p.node)]
+    return _example_of(next(leaf for leaf in leaves if leaf.path == path))
 
 
 def _example_of(leaf: Leaf) -> str:

@@ -156,7 +156,8 @@ class _Reader:
             made = made.to(arguments.device)
         except (RuntimeError, TypeError, ValueError, AssertionError, OverflowError) as error:
             said = str(error).strip().splitlines()
-            return self.refuse(f"{name}: {said[0] if said else error!r}", node)  # type: ignore[no-any-return]
+            why = said[0] if said else type(error).__name__
+            return self.refuse(f"{name}: {why}", node)  # type: ignore[no-any-return]
         return made.requires_grad_() if arguments.requires_grad else made
 
     def arguments(self, name: str, node: ast.Call) -> Arguments:

@@ -216,4 +216,5 @@ def _expected(subject: Subject, value: Any, after: list[tuple[str, Tensor]]) -> 
         return None, given
     if written and not changed and any(p in subject.written for p, _ in after):
         return "the reference writes to no input, and the op does"
-    return value, own
+    # What a function in place returns beside, as x.add_() does, is not asked for.
+    return None if returned is None else value, own

@@ -1,0 +1,64 @@
+"""Whether two results are the same, and what is said where they are not."""
+
+import pytest
+import torch
+
+from opforge.check.compare import difference, same_bits
+
+nan, inf = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "near", "far"),
+    [
+        (torch.float64, 1e-8, 1e-6),
+        (torch.float32, 1e-6, 1e-3),
+        (torch.float16, 1e-3, 1e-1),
+        (torch.bfloat16, 1e-2, 1e-1),
+    ],
+)
+def test_what_is_near_depends_on_the_dtype(dtype, near, far):
+    expected = torch.ones(4, dtype=dtype)
+    assert difference(expected * (1 + near), expected, "out") == ""
+    assert "off by" in difference(expected * (1 + far), expected, "out")
+
+
+def test_the_worst_element_is_shown_with_its_index():
+    found, expected = torch.zeros(2, 3), torch.zeros(2, 3)
+    found[1, 2] = 0.5
+    text = difference(found, expected, "out")
+    assert text == "out: off by 0.5 (allowed: 1e-05 relative, 0): 0.5 at [1, 2], expected 0.0"
+
+
+@pytest.mark.parametrize(
+    ("found", "expected", "text"),
+    [
+        (torch.ones(2), torch.ones(3), "out: shape (2,), expected (3,)"),
+        (torch.ones(2), torch.ones(2).half(), "dtype torch.float32, expected torch.float16"),
+        (torch.ones(2), None, "out: a tensor, expected None"),
+        ((1, 2), (1, 3), "out[1]: 2, expected 3"),
+        ([1], [1, 2], "out: 1 value, expected 2 values"),
+        (torch.tensor([1, 2]), torch.tensor([1, 3]), "1 of 2 differ: 2 at [1], expected 3"),
+        (torch.tensor([nan]), torch.tensor([1.0]), "off by inf"),
+        (torch.tensor([inf]), torch.tensor([-inf]), "off by inf"),
+    ],
+)
+def test_differences_are_told(found, expected, text):
+    assert text in difference(found, expected, "out")
+
+
+@pytest.mark.parametrize("value", [nan, inf, -inf, 0.0])
+def test_special_values_equal_themselves(value):
+    assert difference(torch.tensor([value, 1.0]), torch.tensor([value, 1.0 + 1e-7]), "out") == ""
+
+
+def test_a_given_tolerance_replaces_the_dtypes():
+    assert difference(torch.tensor(1.1), torch.tensor(1.0), "out", 0.2) == ""
+    assert difference(torch.tensor(1.1), torch.tensor(1.0), "out", (0.0, 0.05)) != ""
+
+
+def test_bits_tell_zeros_apart_and_not_nans():
+    assert same_bits(torch.tensor(nan), torch.tensor(nan))
+    assert not same_bits(torch.tensor(0.0), torch.tensor(-0.0))
+    assert not same_bits(torch.ones(1), torch.ones(2))
+    assert same_bits(torch.ones(2, dtype=torch.complex64), torch.ones(2, dtype=torch.complex64))

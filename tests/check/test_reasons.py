@@ -1,0 +1,71 @@
+"""One useful line of an error, and a fix where one is known."""
+
+import pytest
+import torch
+
+from opforge.check.reasons import reason_of
+from opforge.errors import BadOption, NeedsGpu
+
+
+def raised(error, cause=None):
+    error.__cause__ = cause
+    return error
+
+
+def test_the_first_line_is_taken():
+    line, fix = reason_of(raised(ValueError("no\nFile x\n" * 60)))
+    assert line == "ValueError: no"
+    assert fix == ""
+
+
+def test_an_error_of_opforge_is_found_below_others_with_its_fix():
+    inner = BadOption("it is bad", parameter="x", found="a frog", fix="kiss it")
+    outer = raised(RuntimeError("backend failed"), raised(TypeError("wrapped"), inner))
+    assert reason_of(outer) == ("parameter 'x': it is bad (a frog)", "kiss it")
+
+
+def test_a_compilers_wrapper_is_looked_through():
+    wrapper = type("BackendCompilerFailed", (RuntimeError,), {})
+    error = raised(wrapper("backend='inductor' raised:\nKeyError: 3"), KeyError("the real one"))
+    assert reason_of(error)[0] == "KeyError: 'the real one'"
+
+
+def test_lines_of_noise_are_passed_over():
+    text = (
+        "Traceback (most recent call last):\n  File 'a.py', line 3\nbackend='x' raised:\nfound it"
+    )
+    assert reason_of(raised(RuntimeError(text)))[0] == "RuntimeError: found it"
+
+
+def test_what_fake_tensors_raised_is_taken_out_of_dynamos_text():
+    text = "Dynamo failed to run FX node with fake tensors: call f(x): got ValueError('too odd')"
+    assert reason_of(raised(RuntimeError(text)))[0] == "ValueError: too odd"
+
+
+def test_a_graph_break_of_dynamo_is_one_line_with_its_explanation():
+    @torch.compile(fullgraph=True, backend="eager")
+    def breaks(x):
+        torch._dynamo.graph_break()
+        return x
+
+    with pytest.raises(torch._dynamo.exc.Unsupported) as caught:
+        breaks(torch.ones(1))
+    line, fix = reason_of(caught.value)
+    assert "graph_break" in line
+    assert "\n" not in line
+    assert "make what breaks the trace an op of its own" in fix
+
+
+def test_a_long_line_is_cut_at_its_first_sentence_and_at_last_anywhere():
+    assert reason_of(raised(ValueError("Short. " + "x" * 500)))[0] == "ValueError: Short."
+    assert len(reason_of(raised(ValueError("x" * 500)))[0]) == 300
+
+
+def test_an_error_without_text_is_named():
+    assert reason_of(raised(NotImplementedError()))[0] == "NotImplementedError"
+
+
+def test_a_cycle_of_causes_ends():
+    first, second = ValueError("a"), NeedsGpu("b")
+    first.__cause__, second.__cause__ = second, first
+    assert reason_of(first)[0] == "b"
