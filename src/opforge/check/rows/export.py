@@ -12,7 +12,7 @@ import torch
 from ... import _compat
 from ...doctor import examine
 from ..subject import Batches, Outcome, Subject
-from ..values import Call
+from ..values import Call, tensors_in
 from ..verdict import Verdict, failed, passed, skipped
 from .graph import ON_FAKES
 
@@ -20,19 +20,30 @@ _checking = _compat.checking
 
 
 class _Module(torch.nn.Module):
-    """The op as a module of positional inputs, of which the last go by name.
+    """The op as a module whose inputs are the arguments with tensors in them; others are fixed.
 
-    torch.export cannot give dynamic shapes to `**kwargs`.
+    torch.export takes no dtypes or devices as inputs, and no dynamic shapes for `**kwargs`.
     """
 
-    def __init__(self, handle: Any, names: tuple[str, ...]) -> None:
+    def __init__(self, handle: Any, call: Call) -> None:
         super().__init__()
         self.handle = handle
-        self.names = names
+        self.args = [None if _moves(v) else (v,) for v in call.args]
+        self.kwargs = {n: None if _moves(v) else (v,) for n, v in call.kwargs.items()}
 
-    def forward(self, *args: Any) -> Any:
-        count = len(args) - len(self.names)
-        return self.handle(*args[:count], **dict(zip(self.names, args[count:], strict=True)))
+    def forward(self, *inputs: Any) -> Any:
+        rest = list(inputs)
+        args = [rest.pop(0) if fixed is None else fixed[0] for fixed in self.args]
+        kwargs = {n: rest.pop(0) if f is None else f[0] for n, f in self.kwargs.items()}
+        return self.handle(*args, **kwargs)
+
+
+def _moves(value: Any) -> bool:
+    return bool(tensors_in(value, ""))
+
+
+def _inputs(call: Call) -> tuple[Any, ...]:
+    return tuple(v for v in (*call.args, *call.kwargs.values()) if _moves(v))
 
 
 def export(subject: Subject) -> Verdict:
@@ -128,12 +139,8 @@ def _export_call(subject: Subject, call: Call, *, strict: bool) -> Any:
         for path, tensor in call.tensors():
             if path in batches.paths:
                 shapes[tensor] = {0: torch.export.Dim.DYNAMIC}
-    module = _Module(subject.entry.handle, tuple(call.kwargs))
+    module = _Module(subject.entry.handle, call)
     return torch.export.export(module, _inputs(call), dynamic_shapes=shapes, strict=strict)
-
-
-def _inputs(call: Call) -> tuple[Any, ...]:
-    return (*call.args, *call.kwargs.values())
 
 
 def _not_kept(subject: Subject, program: Any) -> str:

@@ -1,0 +1,178 @@
+"""`opforge check`: what it prints, where, and with which exit status."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from opforge.cli import main
+
+SOURCE = """
+import dataclasses
+import opforge
+import torch
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    weight: torch.Tensor
+    eps: float = 1e-6
+
+@opforge.op("check_sample::scaled", mode="custom_op")
+def scaled(x: torch.Tensor, cfg: Config) -> torch.Tensor:
+    return x * cfg.weight + cfg.eps
+
+@opforge.op("check_sample::wrong", mode="custom_op", fake=lambda x: x.new_empty(1))
+def wrong(x: torch.Tensor) -> torch.Tensor:
+    return x + 1
+
+def inputs():
+    return (torch.ones(4, 3), Config(torch.ones(3))), {}
+
+def halves():
+    return torch.ones(4, 3)
+
+def fails():
+    return 1 / 0
+
+def reference(x, cfg):
+    return x * cfg.weight + cfg.eps
+
+def other(x, cfg):
+    return x + 0.05
+"""
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory):
+    path = tmp_path_factory.mktemp("check") / "check_sample.py"
+    path.write_text(SOURCE)
+    return path
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, ["check", *map(str, arguments)])
+
+
+INPUTS = ("--input", "x=randn(4, 3)", "--input", "cfg.weight=ones(3)")
+FAST = ("--only", "eager", "--only", "fake", "--only", "numerics")
+
+
+def test_a_table_with_every_row_its_fixes_and_a_sum_is_printed(sample):
+    result = run(f"{sample}:scaled", *INPUTS, *FAST)
+    assert result.exit_code == 0, result.output
+    title, *rest = result.stdout.splitlines()
+    assert title.startswith("check_sample::scaled  (")
+    assert [line.split()[:2] for line in rest if line.strip()][2:5] == [
+        ["eager", "pass"],
+        ["fake", "pass"],
+        ["numerics", "skipped"],
+    ]
+    assert "  input   x: float32 (4, 3) on cpu" in rest
+    assert "numerics: pass reference=fn, a function of the op's parameters" in rest
+    assert rest[-1].startswith("2 passed, 0 failed, 1 skipped in ")
+
+
+def test_a_failure_makes_the_exit_status_1(sample):
+    result = run(f"{sample}:wrong", "--input", "x=ones(4)", *FAST)
+    assert result.exit_code == 1
+    assert "fail" in result.stdout
+    assert "the fake says shape (1,)" in result.stdout
+    assert "fake: correct fake=: it must return what the body returns" in result.stdout
+
+
+def test_json_has_the_rows_and_nothing_else_is_printed(sample):
+    result = run(f"{sample}:wrong", "--input", "x=ones(4)", "--json", *FAST)
+    assert result.exit_code == 1
+    found = json.loads(result.stdout)
+    assert found["ok"] is False
+    rows = {row["name"]: row for row in found["rows"]}
+    assert list(rows) == ["eager", "fake", "numerics"]
+    assert rows["fake"]["status"] == "fail"
+    assert rows["fake"]["reason"].startswith("output: the fake says shape")
+    assert {"name", "status", "reason", "fix", "seconds", "notes"} == set(rows["eager"])
+
+
+def test_inputs_may_come_from_a_function(sample):
+    result = run(f"{sample}:scaled", "--inputs", f"{sample}:inputs", *FAST)
+    assert result.exit_code == 0, result.output
+
+
+def test_a_reference_is_named_like_an_op(sample):
+    options = ("--inputs", f"{sample}:inputs", *FAST)
+    result = run(f"{sample}:scaled", *options, "--reference", f"{sample}:reference")
+    assert result.exit_code == 0, result.output
+    result = run(f"{sample}:scaled", *options, "--reference", f"{sample}:other")
+    assert result.exit_code == 1
+    loose = ("--reference", f"{sample}:other", "--tolerance", "0.1")
+    assert run(f"{sample}:scaled", *options, *loose).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("--inputs", ":halves"), "must return (args, kwargs)"),
+        (("--inputs", ":inputz"), "did you mean inputs?"),
+        (("--inputs", ":inputs", "--input", "x=1"), "--input and --inputs were both given"),
+        (("--inputs", ":Config.eps"), "has no function 'Config.eps'"),
+        (("--input", "x=randn(4"), "'(' was never closed"),
+        (("--input", "x=ones(4)"), "no input for 'cfg.weight'"),
+        (("--input", "y=ones(4)"), "the op has no 'y'"),
+        ((*INPUTS, "--only", "exports"), "there is no row 'exports'"),
+    ],
+)
+def test_what_is_wrong_is_told_on_stderr_without_a_traceback(sample, arguments, text):
+    placed = [f"{sample}{a}" if a.startswith(":") else a for a in arguments]
+    result = run(f"{sample}:scaled", *placed)
+    assert result.exit_code == 1
+    assert text in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_caret_stands_under_what_does_not_parse(sample):
+    result = run(f"{sample}:scaled", "--input", "x=ones(4, spam)")
+    lines = result.stderr.splitlines()
+    assert lines[1:3] == ["    x=ones(4, spam)", "              ^"]
+
+
+def test_what_the_function_for_inputs_raises_is_shown_as_its_own(sample):
+    result = run(f"{sample}:scaled", "--inputs", f"{sample}:fails")
+    assert result.exit_code == 1
+    frames = [line for line in result.stderr.splitlines() if line.startswith("  File")]
+    assert len(frames) == 1
+    assert "check_sample.py" in frames[0]
+    assert "ZeroDivisionError: division by zero" in result.stderr
+
+
+def test_a_file_with_several_operators_wants_a_name(sample):
+    result = run(sample, *INPUTS)
+    assert result.exit_code == 1
+    assert "has 2 operators" in result.stderr
+    assert "scaled, wrong" in result.stderr
+
+
+def test_help_shows_an_example():
+    result = run("--help")
+    assert "--input" in result.stdout
+    assert 'opforge check norms.py:rms_norm --input "x=randn(8, 128, bf16)"' in result.stdout
+
+
+def test_a_real_process_exits_with_1_and_keeps_stdout_for_json(sample):
+    command = [sys.executable, "-c", "from opforge.cli import main; main()", "check"]
+    command += [f"{sample}:wrong", "--input", "x=ones(4)", "--json"]
+    command += ["--only", "eager", "--only", "fake", "--only", "native"]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert [r["name"] for r in json.loads(done.stdout)["rows"]] == ["eager", "fake", "native"]
+
+
+def test_in_a_terminal_the_table_is_redrawn_in_place(sample, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    result = CliRunner().invoke(main, ["check", f"{sample}:scaled", *INPUTS, *FAST], color=True)
+    assert result.exit_code == 0
+    assert "running" in result.stdout
+    assert "\x1b[" in result.stdout
