@@ -17,8 +17,8 @@ from rich.text import Text
 
 import opforge
 
-from .check import ROW_NAMES, CheckReport, Settings, check_call
-from .check.command import arguments_of, one_op, title
+from .check import CheckReport, Settings, check_call
+from .check.command import arguments_of, one_op, row_names, title
 from .check.report import Row
 from .doctor import Finding, examine
 from .errors import OpforgeError
@@ -91,7 +91,7 @@ def check(  # noqa: PLR0917  # one per option
     settings = Settings(
         reference=None if reference is None else resolve_function(reference), tolerance=tolerance
     )
-    chosen = [name for name in ROW_NAMES if (not only or name in only) and name not in skip]
+    chosen = row_names(only, skip)
     if not as_json:
         click.echo(title(op))
     with _watching(chosen, show=not as_json) as progress:

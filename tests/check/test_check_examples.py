@@ -49,8 +49,9 @@ def test_rms_norm_passes_every_row_that_a_cpu_has():
 def test_momentum_step_passes_with_what_it_writes():
     inputs = [f"{name}=randn(8)" for name in ("state.weight", "state.velocity", "grad")]
     options = [part for text in [*inputs, "lr=0.1"] for part in ("--input", text)]
-    rows = checked("momentum_step.py:momentum_step", *options, "--skip", "package")
-    assert passing(rows) == REAL - {"autograd", "vmap"}
+    skipping = ("--skip", "package", "--skip", "compile")
+    rows = checked("momentum_step.py:momentum_step", *options, *skipping)
+    assert passing(rows) == REAL - {"autograd", "vmap", "compile"}
     assert rows["mutation"]["reason"] == "writes state.weight, state.velocity, as declared"
 
 

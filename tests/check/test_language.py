@@ -74,7 +74,7 @@ def test_reading_leaves_torchs_random_state_alone():
 
 
 def test_a_device_is_taken_from_the_text_and_else_from_the_default():
-    assert value("ones(2, meta)").device.type == "meta"
+    assert value("ones(2, 'meta')").device.type == "meta"
     assert value("ones(2)", device="meta").device.type == "meta"
     assert value("ones(2, device='cpu')", device="meta").device.type == "cpu"
 

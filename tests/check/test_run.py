@@ -9,6 +9,7 @@ import pytest
 import torch
 from checking import row, statuses
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import opforge
 from opforge.check import ROW_NAMES, Settings, check_call
@@ -114,6 +115,15 @@ def test_a_reference_must_be_callable(op_name):
 def test_something_that_is_no_op_is_refused():
     with pytest.raises(NotAnOp):
         opforge.check(add_one, torch.ones(2))
+
+
+def test_tensors_without_contents_are_refused(op_name):
+    op = opforge.op(op_name())(add_one)
+    fake = FakeTensorMode().from_tensor(torch.ones(2))
+    for empty in (torch.ones(2, device="meta"), fake):
+        with pytest.raises(WrongArgument, match="needs tensors with contents") as caught:
+            opforge.check(op, empty)
+        assert caught.value.parameter == "x"
 
 
 def test_the_callers_tensors_are_never_changed(op_name):

@@ -34,6 +34,13 @@ def as_fake(mode: Any, tensor: torch.Tensor, device: str | None = None) -> torch
     return fake
 
 
+def has_contents(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has values: fake and meta tensors have none."""
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    return not (tensor.is_meta or isinstance(tensor, FakeTensor))
+
+
 def functional_graph(mode: Any, fn: Callable[..., Any], tensors: list[torch.Tensor]) -> Any:
     """The graph that AOTAutograd would get of a function of fake tensors."""
     from torch._subclasses.functional_tensor import dispatch_functionalize

@@ -11,6 +11,7 @@ from ..errors import BadOption, TargetNotFound
 from ..registry import Entry, registry
 from ..targets import resolve, resolve_function, users_own
 from .inputs import arguments_from
+from .run import select
 from .subject import interpreting
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -30,6 +31,10 @@ def one_op(target: str) -> Any:
 def title(op: Any) -> str:
     entry = registry.get(op)
     return f"{entry.name}  ({entry.location})"
+
+
+def row_names(only: Sequence[str], skip: Sequence[str]) -> list[str]:
+    return [check.name for check in select(only or None, skip)]
 
 
 def arguments_of(op: Any, texts: Sequence[str], function: str | None) -> Arguments:

@@ -42,7 +42,7 @@ DTYPES = {
     **WORDS,
     **{name: getattr(torch, name) for name in ("float8_e4m3fn", "float8_e5m2")},
 }
-DEVICES = ("cpu", "cuda", "meta")
+DEVICES = ("cpu", "cuda")
 NUMBERS = {"inf": math.inf, "nan": math.nan}
 MAKERS = ("randn", "rand", "zeros", "ones", "arange", "randint")
 ALLOWED = (
@@ -157,7 +157,10 @@ class _Reader:
         except (RuntimeError, TypeError, ValueError, AssertionError, OverflowError) as error:
             said = str(error).strip().splitlines()
             why = said[0] if said else type(error).__name__
-            return self.refuse(f"{name}: {why}", node)  # type: ignore[no-any-return]
+            fix = ""
+            if arguments.device.type == "cuda" and not torch.cuda.is_available():
+                fix = "leave the device out: without a GPU, graphs are traced for one all the same"
+            return self.refuse(f"{name}: {why}", node, fix)  # type: ignore[no-any-return]
         return made.requires_grad_() if arguments.requires_grad else made
 
     def arguments(self, name: str, node: ast.Call) -> Arguments:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from .. import _compat
 from ..errors import AmbiguousOption, BadOption, UnknownRow, WrongArgument
 from ..registry import Entry, registry
 from .compare import Tolerance
@@ -179,8 +180,18 @@ def _bind(entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
             op=entry.name,
             location=entry.location,
         ) from None
-    names = tuple(list(signature.parameters)[: len(args)])
-    return Call(args, kwargs, names)
+    call = Call(args, kwargs, tuple(list(signature.parameters)[: len(args)]))
+    for path, tensor in call.tensors():
+        if not _compat.checking.has_contents(tensor):
+            raise WrongArgument(
+                "a check needs tensors with contents",
+                parameter=path,
+                found=f"a {type(tensor).__name__} on {tensor.device}",
+                fix="pass real tensors; without a GPU, CPU tensors do: graphs are traced for one",
+                op=entry.name,
+                location=entry.location,
+            )
+    return call
 
 
 def _row(one: Check, subject: Subject) -> Row:
@@ -231,8 +242,9 @@ _UPSTREAM = (DeprecationWarning, FutureWarning, PendingDeprecationWarning, Resou
 
 def _notes_of(heard: list[warnings.WarningMessage]) -> list[str]:
     """What the op or torch warned of; what torch deprecates in itself is no news of the op."""
-    said = [w for w in heard if not issubclass(w.category, _UPSTREAM)]
-    return [_first(str(w.message)) for w in said]
+    said = [str(w.message) for w in heard if not issubclass(w.category, _UPSTREAM)]
+    # Of an error in a backward, AOTAutograd prints where the forward was; the row has the error.
+    return [_first(text) for text in said if not text.startswith("Error detected in")]
 
 
 def _first(text: str) -> str:

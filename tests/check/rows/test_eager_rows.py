@@ -173,3 +173,10 @@ def test_numerics_of_an_op_in_place_compares_what_is_written(op_name):
     assert row("numerics", increment, x(), reference=lambda x: x.add_(2)).status == "fail"
     found = row("numerics", increment, x(), reference=lambda x: None)
     assert found.reason == "the reference writes to no input, and the op does"
+
+
+def test_a_reference_may_compute_in_a_wider_dtype(op_name):
+    op = opforge.op(op_name())(add_one)
+    found = row("numerics", op, x().bfloat16(), reference=lambda x: x.float() + 1)
+    assert found.status == "pass"
+    assert found.notes == ("the reference gives torch.float32, the op torch.bfloat16",)

@@ -10,7 +10,10 @@ from torch._dynamo.utils import counters
 import opforge
 from launching import CONFIGS, blocks, double, double_in_place, no_gpu
 from opforge.check.rows import graph
+from opforge.check.subject import Subject
+from opforge.check.values import Call
 from opforge.doctor import Finding
+from opforge.registry import registry
 
 hooked = triton.autotune(CONFIGS, key=["n"], pre_hook=lambda args, **_: None)(double)
 
@@ -224,6 +227,36 @@ def test_without_a_gpu_an_undeclared_write_is_found_by_analysis(op_name):
     assert found.status == "fail"
     assert "kernel double_in_place" in found.reason
     assert found.fix == "mutates_args=('x',), or write to a copy"
+
+
+@no_gpu
+def test_without_a_gpu_the_backward_is_traced_as_well(op_name):
+    def launched(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        double[blocks(x.numel())](x, out, x.numel(), BLOCK=64)
+        return out
+
+    op = opforge.op(op_name(), backward=lambda ctx, grad: grad.reshape(7, 7))(launched)
+    found = row("compile", op, torch.ones(4, 8))
+    assert found.status == "fail"
+    assert found.reason == "RuntimeError: shape '[7, 7]' is invalid for input of size 32"
+    assert found.notes == ()
+
+    def for_gpus(x: Tensor) -> Tensor:
+        if not x.is_cuda:
+            raise ValueError("CUDA only")
+        return launched(x)
+
+    op = opforge.op(op_name(), backward=lambda ctx, grad: grad * 2)(for_gpus)
+    found = check_on_fakes(op)
+    assert found.status == "pass"
+    assert found.notes == ("the backward was not traced: on CPU tensors, ValueError: CUDA only",)
+
+
+def check_on_fakes(op):
+    """The row for an op that runs nowhere here, for another reason than a missing GPU."""
+    subject = Subject(registry.get(op), Call((torch.ones(4, 8),), {}, ("x",)))
+    return graph.compile_static_on_fakes(subject)
 
 
 @no_gpu

@@ -12,7 +12,7 @@ from ... import _compat
 from ...doctor import examine
 from ...errors import MissingBackward
 from ..compare import difference
-from ..reasons import reason_of
+from ..reasons import first_line, reason_of
 from ..subject import Batches, Outcome, Subject
 from ..values import Call, tensors_in
 from ..verdict import Verdict, failed, passed, skipped
@@ -81,7 +81,28 @@ def compile_static_on_fakes(subject: Subject) -> Verdict:
         with contextlib.nullcontext() if call.tensors() else mode:
             compiled(*call.args, **call.kwargs)
         made = graphs.made()
-    return passed(f"{made} graph{'' if made == 1 else 's'}, {ON_FAKES}")
+        note = _trace_backward(subject) if subject.has("backward") else ""
+    return passed(f"{made} graph{'' if made == 1 else 's'}, {ON_FAKES}", note)
+
+
+def _trace_backward(subject: Subject) -> str:
+    """Trace forward and backward together; or say why not."""
+    # On the CPU, because autograd's engine asks for the accelerator of CUDA tensors, fake or not.
+    paths = subject.differentiable()
+    mode, call = subject.fakes(device=None)
+    try:
+        with mode:
+            subject.invoke(call)
+    except Exception as error:  # noqa: BLE001  # a body for GPUs alone may refuse in any way
+        return f"the backward was not traced: on CPU tensors, {first_line(error)}"
+    call = call.map(lambda p, t: t.requires_grad_(p in paths))
+    value = _compiled(subject, "aot_eager", dynamic=False)(*call.args, **call.kwargs)
+    outputs = [t for _, t in tensors_in(value, "output") if t.requires_grad]
+    inputs = [t for p, t in call.tensors() if p in paths]
+    if outputs and inputs:
+        ones = [torch.ones_like(o) for o in outputs]
+        torch.autograd.grad(outputs, inputs, ones, allow_unused=True)
+    return ""
 
 
 def compile_dynamic_on_fakes(subject: Subject) -> Verdict:
