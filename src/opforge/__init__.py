@@ -1,8 +1,8 @@
 """opforge: write an op once; it runs in eager, autograd, torch.compile and torch.export."""
 
 from . import magi
-from .compiler import checkpoint_policy, piecewise
 from .check import CheckReport, check
+from .compiler import checkpoint_policy, piecewise
 from .errors import OpforgeError, OpforgeWarning
 from .model import Discovery, OpInfo
 from .op import explain, info, is_op, op, unregister
@@ -18,8 +18,8 @@ __all__ = [
     "OpforgeError",
     "OpforgeWarning",
     "__version__",
-    "checkpoint_policy",
     "check",
+    "checkpoint_policy",
     "explain",
     "find_kernels",
     "info",

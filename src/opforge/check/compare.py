@@ -24,8 +24,19 @@ _RELATIVE = {
 _COARSE = 0.125  # what is left are the 8-bit floats
 
 
+# A gradient is rounded at every step of the backward, and its steps are not the reference's.
+_GRADIENTS = 4
+
+
 def relative_tolerance(dtype: torch.dtype) -> float:
     return _RELATIVE.get(dtype, _COARSE)
+
+
+def gradient_difference(found: Any, expected: Any, path: str, tolerance: Tolerance = None) -> str:
+    """As `difference`, with a wider tolerance where none is given."""
+    if tolerance is None and isinstance(found, Tensor):
+        tolerance = _GRADIENTS * relative_tolerance(found.dtype)
+    return difference(found, expected, path, tolerance)
 
 
 def difference(found: Any, expected: Any, path: str, tolerance: Tolerance = None) -> str:

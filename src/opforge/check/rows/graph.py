@@ -11,7 +11,7 @@ import torch
 from ... import _compat
 from ...doctor import examine
 from ...errors import MissingBackward
-from ..compare import difference
+from ..compare import gradient_difference
 from ..reasons import first_line, reason_of
 from ..subject import Batches, Outcome, Subject
 from ..values import Call, tensors_in
@@ -206,7 +206,7 @@ def _backward_mismatch(subject: Subject, backend: str) -> str:
         ones = [torch.ones_like(o) for o in outputs]
         sides.append(list(torch.autograd.grad(outputs, inputs, ones, allow_unused=True)))
     for path, expected, found in zip(paths, *sides, strict=True):
-        text = difference(found, expected, f"gradient of {path}")
+        text = gradient_difference(found, expected, f"gradient of {path}")
         if text:
             return text
     return ""

@@ -10,7 +10,7 @@ import torch
 
 from ... import _compat
 from ...errors import MissingBackward
-from ..compare import difference
+from ..compare import difference, gradient_difference
 from ..reasons import first_line, reason_of
 from ..report import FAIL
 from ..subject import Subject
@@ -56,7 +56,8 @@ def _against_reference(subject: Subject, paths: list[str]) -> Verdict:
     if theirs is None:
         return skipped("the reference is not differentiable", "write it with torch's own functions")
     for path, found, expected in zip(paths, own, theirs, strict=True):
-        text = difference(found, expected, f"gradient of {path}", subject.settings.tolerance)
+        named = f"gradient of {path}"
+        text = gradient_difference(found, expected, named, subject.settings.tolerance)
         if text:
             return failed(text, "correct backward=")
     return passed("as the reference's")
@@ -70,10 +71,17 @@ def _gradients(
     outputs = _recorded(invoke(call))
     if not outputs:
         return None
-    generator = torch.Generator().manual_seed(0)
-    seeds = [torch.randn(o.shape, generator=generator).to(o) for o in outputs]
-    found = torch.autograd.grad(outputs, inputs, seeds, allow_unused=True)
+    found = torch.autograd.grad(outputs, inputs, _cotangents(outputs), allow_unused=True)
     return [torch.zeros_like(t) if g is None else g for t, g in zip(inputs, found, strict=True)]
+
+
+# Not 0, with which inputs are made: a norm has no gradient along its own input.
+_SEED = 2024
+
+
+def _cotangents(outputs: list[Tensor]) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(_SEED)
+    return [torch.randn(o.shape, generator=generator).to(o) for o in outputs]
 
 
 def _recorded(value: Any) -> list[Tensor]:
@@ -178,9 +186,9 @@ def _recording(tensors: list[Tensor]) -> list[Tensor]:
 
 def _by_direction(function: Function, inputs: list[Tensor], paths: list[str]) -> Verdict:
     """One random direction per input: what gradcheck's fast mode does, without its Jacobian."""
-    generator = torch.Generator().manual_seed(0)
-    outputs = function(*inputs)
-    seeds = [torch.randn(o.shape, generator=generator).to(o) for o in outputs]
+    outputs = list(function(*inputs))
+    seeds = _cotangents(outputs)
+    generator = torch.Generator().manual_seed(_SEED + 1)
     found = torch.autograd.grad(outputs, inputs, seeds, allow_unused=True)
     coarse = _noise(function, inputs) > _SINGLE_NOISE
     eps, tolerance = (3e-3, 2e-2) if coarse else (1e-6, 1e-4)
