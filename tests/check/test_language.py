@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opforge.check.language import ALLOWED, MAKERS, SHORT_DTYPES, parse_input
@@ -135,6 +135,7 @@ def test_a_bare_word_is_met_with_quotes():
         parse_input("cfg.rounding=input")
 
 
+@settings(deadline=None)  # the first call of a torch function takes its time
 @given(
     st.lists(st.integers(0, 4), max_size=4),
     st.sampled_from(sorted(SHORT_DTYPES)),
@@ -146,11 +147,13 @@ def test_every_shape_and_dtype_is_made(shape, dtype, maker):
     assert made.dtype == SHORT_DTYPES[dtype]
 
 
+@settings(deadline=None)  # the first call of a torch function takes its time
 @given(st.one_of(st.integers(), st.floats(allow_nan=False), st.text(), st.booleans(), st.none()))
 def test_plain_values_survive_their_repr(plain):
     assert value(" ".join(repr(plain).splitlines())) == plain
 
 
+@settings(deadline=None)  # the first call of a torch function takes its time
 @given(st.text())
 def test_any_text_is_read_or_refused_with_a_caret_inside_it(text):
     column = 0
