@@ -28,6 +28,7 @@ CONTRACT = {
     "doctor": {"torch"},
     "targets": {"errors", "opforge"},
     "testing": {"check", "pytest"},
+    "packaging": {"errors", "_compat", "registry", "torch"},
 }
 CONTRACT["compiler"] = {"_compat", "errors", "registry", "torch"}
 CONTRACT["check"] = {"model", "errors", "_compat", "analysis", "registry", "target", "targets"}

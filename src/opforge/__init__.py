@@ -7,6 +7,7 @@ from .errors import OpforgeError, OpforgeWarning
 from .model import Discovery, OpInfo
 from .op import explain, info, is_op, op, unregister
 from .reading import find_kernels
+from .packaging import Package, package
 from .target import target
 
 __version__ = "0.1.0"
@@ -17,6 +18,7 @@ __all__ = [
     "OpInfo",
     "OpforgeError",
     "OpforgeWarning",
+    "Package",
     "__version__",
     "check",
     "checkpoint_policy",
@@ -27,6 +29,7 @@ __all__ = [
     "magi",
     "op",
     "piecewise",
+    "package",
     "target",
     "unregister",
 ]

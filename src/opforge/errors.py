@@ -258,5 +258,53 @@ class UnknownRow(OpforgeError, ValueError):
     """A name that is no row of a check."""
 
 
+class NotPackageable(OpforgeError, TypeError):
+    """Something that is neither a module nor an operator was given to `package`."""
+
+
+class BadInputs(OpforgeError, TypeError):
+    """Arguments that a model cannot be called with."""
+
+
+class BadPackagePath(OpforgeError, ValueError):
+    """A path that no package can be written to."""
+
+
+class BadDynamic(OpforgeError, ValueError):
+    """`dynamic` names an argument or a dimension that is not there, or contradicts itself."""
+
+
+class ExportFailed(OpforgeError, RuntimeError):
+    """torch.export cannot trace a model."""
+
+
+class BareKernel(ExportFailed):
+    """A model launches a Triton kernel that belongs to no operator, and is exported non-strict."""
+
+
+class EagerFailed(OpforgeError, RuntimeError):
+    """A model fails in eager for arguments that its package should take."""
+
+
+class CompileFailed(OpforgeError, RuntimeError):
+    """AOTInductor cannot compile an exported program."""
+
+
+class OpNotImportable(OpforgeError, RuntimeError):
+    """An op that stays opaque in a package cannot be had in another process."""
+
+
+class PackageCrashed(OpforgeError, RuntimeError):
+    """The process that loads and runs a package died, or would die."""
+
+
+class PackageRefused(OpforgeError, RuntimeError):
+    """A package cannot be loaded, or fails when it is called."""
+
+
+class PackageMismatch(OpforgeError, ArithmeticError):
+    """A package computes something else than the model in eager."""
+
+
 class OpforgeWarning(UserWarning):
     """A fallback or a decision that the user should know about; given once per op."""

@@ -1,6 +1,6 @@
 """The only door to private torch and Triton APIs; version differences end here."""
 
-from . import checking, driver, graphs, kernels, launches, operators
+from . import aoti, checking, driver, graphs, kernels, launches, operators
 from .dispatcher import (
     AutogradFunction,
     DispatchKeySet,
@@ -70,6 +70,7 @@ __all__ = [
     "after_inplace_or_view",
     "any_aliases",
     "any_requires_grad",
+    "aoti",
     "around_functorch",
     "attribute_key",
     "autocast_key",

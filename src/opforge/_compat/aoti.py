@@ -1,0 +1,131 @@
+"""AOTInductor, trees of arguments, and what an exported program holds."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch._library.custom_ops import CustomOpDef
+
+from . import kernels, operators
+from .dispatcher import overload_of
+
+# A fresh process has no opforge to ask, so it is told by name how torch loads a package.
+LOADER = "torch._inductor:aoti_load_package"
+STATIC_LAUNCH = "static_launch_user_defined_triton_kernels"
+
+
+def compile_package(exported: Any, path: Path, configs: dict[str, Any]) -> str:
+    """Compile and write a package; says what became of the static launch of user's kernels."""
+    import torch._inductor
+    from torch._inductor import config
+
+    known = hasattr(config, STATIC_LAUNCH)
+    with config.patch({STATIC_LAUNCH: True} if known else {}):
+        torch._inductor.aoti_compile_and_package(
+            exported, package_path=str(path), inductor_configs=configs
+        )
+    return "set" if known else f"not set: torch {torch.__version__} does not have this config"
+
+
+def load_package(path: Path) -> Any:
+    import torch._inductor
+
+    return torch._inductor.aoti_load_package(str(path))
+
+
+def operators_called_by(path: Path) -> tuple[str, ...]:
+    """The "ns::op" names that a package calls through the dispatcher, in order."""
+    found: dict[str, None] = {}
+    with zipfile.ZipFile(path) as archive:
+        for entry in archive.namelist():
+            if entry.endswith(".json") and "/aotinductor/" in entry:
+                held = json.loads(archive.read(entry))
+                found.update(dict.fromkeys(_targets(held)))
+    return tuple(found)
+
+
+def _targets(held: Any) -> Iterator[str]:
+    for node in held.get("nodes", ()) if isinstance(held, dict) else ():
+        target = str(node["node"]["target"]).removeprefix("torch.ops.")
+        # Written as "ns::op" or "ns::op.overload", and by some versions as "ns.op.overload".
+        space, _, op = target.partition("::" if "::" in target else ".")
+        yield f"{space}::{op.partition('.')[0]}"
+
+
+def flatten(tree: Any) -> list[Any]:
+    return list(torch.utils._pytree.tree_leaves(tree))
+
+
+def map_leaves(function: Any, tree: Any) -> Any:
+    return torch.utils._pytree.tree_map(function, tree)
+
+
+def refill(tree: Any, leaves: list[Any]) -> Any:
+    """The same tree with other leaves."""
+    spec = torch.utils._pytree.tree_structure(tree)
+    return torch.utils._pytree.tree_unflatten(leaves, spec)
+
+
+def paths(tree: Any) -> list[tuple[str, ...]]:
+    """The way to each leaf, in the order of `flatten`."""
+    found, _ = torch.utils._pytree.tree_flatten_with_path(tree)
+    return [tuple(_step(key) for key in path) for path, _ in found]
+
+
+def _step(key: Any) -> str:
+    for attribute in ("key", "idx", "name"):
+        if hasattr(key, attribute):
+            return str(getattr(key, attribute))
+    return str(key)
+
+
+def operator_nodes(exported: Any) -> Iterator[tuple[str, Any]]:
+    """Every operator that an exported program calls, as "ns::op" with its node."""
+    for module in exported.graph_module.modules():
+        for node in module.graph.nodes if hasattr(module, "graph") else ():
+            name = operators.operator_name(node.target) if node.op == "call_function" else None
+            if name is not None:
+                yield name, node
+
+
+def bare_kernel(node: Any) -> Any:
+    """The kernel that a node launches by itself, or None."""
+    name = operators.operator_name(node.target) or ""
+    if not name.startswith("higher_order::triton_kernel_wrapper"):
+        return None
+    from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
+
+    return kernel_side_table.get_kernel(node.kwargs["kernel_idx"])
+
+
+def launch_in(traceback: TracebackType | None) -> Any:
+    """The kernel whose launch a traceback passes through, or None."""
+    found = None
+    while traceback is not None:
+        held = traceback.tb_frame.f_locals.get("self")
+        if traceback.tb_frame.f_code.co_name == "run" and kernels.is_kernel(held):
+            found = found or held
+        traceback = traceback.tb_next
+    return found
+
+
+def loaded_libraries() -> tuple[str, ...]:
+    """Shared libraries of operators that this process loaded."""
+    return tuple(sorted(map(str, torch.ops.loaded_libraries)))
+
+
+def overload_behind(op: Any) -> Any:
+    """The overload of any operator: also of what `torch.library.custom_op` makes."""
+    if isinstance(op, CustomOpDef):
+        return op._opoverload
+    return overload_of(op)
+
+
+def schema_arguments(overload: Any) -> list[Any]:
+    return list(overload._schema.arguments)

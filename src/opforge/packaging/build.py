@@ -1,0 +1,146 @@
+"""`opforge.package`: orchestrates export, compilation and verification, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import _compat
+from ..errors import CompileFailed, NeedsGpu
+from .cases import Case, eager_cases
+from .contents import PackagedKernel, kernels_of, needed_at_run_time, ops_of
+from .dynamic import Dynamic, read_dynamic
+from .export import Exported, export
+from .record import Package, Row
+from .sizes import Symbol, open_sizes
+from .subject import Subject, read_path, read_subject
+from .traces import Tracer
+from .verify import Tolerance, Verification, verify
+
+
+def package(
+    model: Any,
+    args: tuple[Any, ...],
+    path: str | os.PathLike[str],
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic: Dynamic | None = None,
+    strict: bool | None = None,
+    also: Sequence[tuple[Any, ...]] = (),
+    rtol: float | None = None,
+    atol: float | None = None,
+    inductor_configs: Mapping[str, Any] | None = None,
+) -> Package:
+    """Export a model or an op, compile it with AOTInductor, and verify it in a fresh process.
+
+        built = opforge.package(model, (x,), "model.pt2", dynamic={"x": {0: ("batch", 1, 1024)}})
+        print(built)
+        built.load()(x)
+
+    Nothing is left at `path` unless the package agrees with eager, for the given arguments, for
+    other sizes in the dynamic ranges, and for every tuple of arguments in `also`.
+    """
+    place = read_path(path)
+    subject = read_subject(model, args, kwargs)
+    dims = read_dynamic(dynamic, subject)
+    exported = export(subject, dims, strict=strict)
+    kernels = kernels_of(exported.program)
+    _refuse_without_gpu(subject, kernels)
+    symbols = open_sizes(exported.program, subject, dims)
+    cases = eager_cases(exported.program, subject, symbols, also)
+    with tempfile.TemporaryDirectory() as folder:
+        # Under its own name, which the archive carries inside; moved only once it is verified.
+        built = Path(folder) / place.name
+        seconds, static_launch = _compile(subject, exported, built, dict(inductor_configs or {}))
+        ops = ops_of(exported.program, built)
+        training = subject.module.training
+        needed = needed_at_run_time(ops)
+        verification = verify(built, cases, needed, Tolerance(rtol, atol), training=training)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(built, place)
+    return Package(
+        path=place,
+        title=subject.title,
+        strict=exported.strict,
+        reasons=(*map(str, exported.failures), *verification.notes),
+        report=_report(place, exported, seconds, static_launch, symbols, verification),
+        ops=ops,
+        kernels=kernels,
+        inputs=_inputs(cases[0], subject),
+        preload=verification.preload,
+        tracer=Tracer(subject, exported.program, cases[0], bool(symbols)),
+    )
+
+
+def _refuse_without_gpu(subject: Subject, kernels: Sequence[PackagedKernel]) -> None:
+    on_gpu = any(isinstance(v, torch.Tensor) and v.is_cuda for v in subject.leaves)
+    if kernels and not on_gpu and not torch.cuda.is_available():
+        names = ", ".join(f"{k.name} ({k.location})" for k in kernels)
+        raise NeedsGpu(
+            f"{subject.title} was exported, but compiling its Triton kernels needs a GPU",
+            found=f"no GPU that torch can use; kernels {names}",
+            fix="run this on a machine with the GPU that the package is for",
+        )
+
+
+def _compile(
+    subject: Subject, exported: Exported, path: Path, configs: dict[str, Any]
+) -> tuple[float, str]:
+    started = time.perf_counter()
+    try:
+        static_launch = _compat.aoti.compile_package(exported.program, path, configs)
+    except Exception as error:
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        raise CompileFailed(
+            f"{subject.title} was exported, but AOTInductor cannot compile it",
+            found="\n         ".join([f"{type(error).__name__}: {lines[0] if lines else ''}"])
+            + "".join(f"\n         {line}" for line in lines[1:8]),
+            fix="`opforge doctor` says what this machine lacks; the whole error is the cause below",
+        ) from error
+    return time.perf_counter() - started, static_launch
+
+
+def _report(  # noqa: PLR0917  # one table out of every stage
+    path: Path,
+    exported: Exported,
+    compile_seconds: float,
+    static_launch: str,
+    symbols: Sequence[Symbol],
+    verification: Verification,
+) -> tuple[Row, ...]:
+    way = "strict" if exported.strict else "non-strict"
+    size = path.stat().st_size
+    load = verification.load_seconds
+    without = ", which imported no opforge" if verification.without_opforge else ""
+    return (
+        Row("export", exported.seconds, f"{exported.seconds:.1f} s, {way}"),
+        Row("compile", compile_seconds, f"{compile_seconds:.1f} s"),
+        Row("static launch", static_launch, f"{static_launch} ({_compat.aoti.STATIC_LAUNCH})"),
+        Row("size", size, f"{size / 1e6:.2f} MB"),
+        Row("load", load, f"{load:.2f} s in a fresh process{without}"),
+        *(Row("dynamic", s.label, f"{s.label} from {s.range}") for s in symbols),
+        *(
+            Row("verified", case.max_error, f"{case.label}: max error {case.max_error:.3g}")
+            for case in verification.cases
+        ),
+    )
+
+
+def _inputs(case: Case, subject: Subject) -> tuple[str, ...]:
+    """The package's inputs in order, as "x: bfloat16[8, 128] cuda:0"."""
+    tensors = [p for p, v in zip(subject.paths, subject.leaves, strict=True) if _is_tensor(v)]
+    return tuple(
+        f"{path}: {str(t.dtype).removeprefix('torch.')}{list(t.shape)} {t.device}"
+        for path, t in zip(tensors, case.inputs, strict=True)
+    )
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)

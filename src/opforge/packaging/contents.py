@@ -1,0 +1,99 @@
+"""What is inside: operators, which of them the compiler saw through, and kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import _compat
+from ..registry import registry
+
+
+@dataclass(frozen=True)
+class PackagedOp:
+    """An operator that is none of torch's own.
+
+    `module` and `file` are what must be imported where a package calls it; they are empty for an
+    op that Python did not define. `local` says that it is defined inside a function.
+    """
+
+    name: str
+    seen_through: bool
+    why: str
+    location: str = ""
+    module: str = ""
+    file: str = ""
+    local: bool = False
+
+
+@dataclass(frozen=True)
+class PackagedKernel:
+    """A Triton kernel that is compiled into a package, and the op it came with, if any."""
+
+    name: str
+    location: str
+    op: str = ""
+
+
+def ops_of(program: Any, package: Path) -> tuple[PackagedOp, ...]:
+    """The operators of the exported program, and those that the package still calls."""
+    called = [name for name in _compat.aoti.operators_called_by(package) if _is_foreign(name)]
+    exported = [name for name, _ in _compat.aoti.operator_nodes(program) if _is_foreign(name)]
+    return tuple(
+        _describe(name, seen_through=name not in called)
+        for name in dict.fromkeys([*exported, *called])
+    )
+
+
+def kernels_of(program: Any) -> tuple[PackagedKernel, ...]:
+    """Kernels of transparent ops, and those that the model launches by itself."""
+    found: dict[PackagedKernel, None] = {}
+    for name, node in _compat.aoti.operator_nodes(program):
+        bare = _compat.aoti.bare_kernel(node)
+        if bare is not None:
+            found[_kernel(bare)] = None
+        entry = registry.find(name)
+        info = entry.describe() if entry is not None else None
+        if info is not None and info.mode == "triton_op":
+            found.update({PackagedKernel(k.name, k.location, name): None for k in info.kernels})
+    return tuple(found)
+
+
+def needed_at_run_time(ops: tuple[PackagedOp, ...]) -> tuple[PackagedOp, ...]:
+    return tuple(op for op in ops if not op.seen_through)
+
+
+def _kernel(kernel: Any) -> PackagedKernel:
+    names = _compat.kernels
+    return PackagedKernel(names.kernel_name(kernel), names.kernel_location(kernel))
+
+
+def _is_foreign(name: str) -> bool:
+    return name.partition("::")[0] not in _compat.operators.BUILT_IN
+
+
+def _describe(name: str, *, seen_through: bool) -> PackagedOp:
+    entry = registry.find(name)
+    if entry is not None:
+        info = entry.describe()
+        return _from_function(name, entry.fn, seen_through=seen_through, why=info.reason)
+    definition = _compat.operators.definition(name)
+    body = _compat.operators.body_of(definition)
+    if body is not None:
+        why = "made by torch.library"
+        return _from_function(name, body, seen_through=seen_through, why=why)
+    return PackagedOp(name, seen_through, "defined by neither opforge nor torch.library")
+
+
+def _from_function(name: str, fn: Any, *, seen_through: bool, why: str) -> PackagedOp:
+    code = fn.__code__
+    return PackagedOp(
+        name,
+        seen_through,
+        why,
+        location=f"{code.co_filename}:{code.co_firstlineno}",
+        module=fn.__module__,
+        file=code.co_filename,
+        local="<locals>" in fn.__qualname__,
+    )

@@ -1,0 +1,164 @@
+"""`dynamic={"x": {0: "batch"}}` -> what torch.export wants to know."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..errors import BadDynamic
+from .subject import Subject
+
+Dynamic = Mapping[str, Mapping[int, Any]]
+
+
+@dataclass(frozen=True)
+class DynamicDim:
+    """One dimension that may change: of which argument, and what it is called.
+
+    `least` is the smallest size that the user named, or None where none was.
+    """
+
+    path: str
+    index: int
+    label: str
+    dim: Any
+    least: int | None = None
+
+
+def read_dynamic(dynamic: Dynamic | None, subject: Subject) -> tuple[DynamicDim, ...]:
+    """Every dynamic dimension; dimensions of one name share one `torch.export.Dim`."""
+    leaves = dict(zip(subject.paths, subject.leaves, strict=True))
+    said = [
+        (path, _index(path, index, leaves[path]), _spelled(path, index, value))
+        for path, dims in (dynamic or {}).items()
+        for index, value in _dims_of(path, dims, subject).items()
+    ]
+    ranges: dict[str, tuple[Any, Any]] = {}
+    for path, index, value in said:
+        if isinstance(value, _Named):
+            _check_named(path, index, value, leaves[path])
+            _add_range(path, value, ranges)
+    named = {n: torch.export.Dim(n, min=low, max=high) for n, (low, high) in ranges.items()}
+    return tuple(_dimension(path, index, value, named, ranges) for path, index, value in said)
+
+
+def shapes_collection(dims: tuple[DynamicDim, ...], subject: Subject) -> Any:
+    """The same for torch.export, which looks the tensors up by identity."""
+    if not dims:
+        return None
+    collection = torch.export.ShapesCollection()
+    leaves = dict(zip(subject.paths, subject.leaves, strict=True))
+    for path in dict.fromkeys(dim.path for dim in dims):
+        collection[leaves[path]] = {d.index: d.dim for d in dims if d.path == path}
+    return collection
+
+
+def _dims_of(path: str, dims: Any, subject: Subject) -> Mapping[int, Any]:
+    leaves = dict(zip(subject.paths, subject.leaves, strict=True))
+    if path not in leaves:
+        close = difflib.get_close_matches(path, subject.paths)
+        below = [p for p in subject.paths if p.startswith(f"{path}.")]
+        raise BadDynamic(
+            f"dynamic names {path!r}, which is no tensor argument of {subject.title}",
+            found=f"the arguments {', '.join(subject.paths) or '(none)'}",
+            fix=f"did you mean {' or '.join(close or below)}?" if close or below else None,
+        )
+    if not isinstance(leaves[path], torch.Tensor):
+        raise BadDynamic(
+            "only dimensions of tensors can be dynamic",
+            parameter=path,
+            found=f"{leaves[path]!r}, which becomes a constant of the package",
+        )
+    if not isinstance(dims, Mapping):
+        raise BadDynamic(
+            "dynamic maps an argument to its dimensions",
+            parameter=path,
+            found=repr(dims),
+            fix=f"{{{path!r}: {{0: 'batch'}}}}",
+        )
+    return dims
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A dimension by name; a range of Nones was not given."""
+
+    name: str
+    least: int | None = None
+    most: int | None = None
+
+
+def _index(path: str, index: Any, tensor: torch.Tensor) -> int:
+    if not isinstance(index, int) or not -tensor.dim() <= index < tensor.dim():
+        raise BadDynamic(
+            f"there is no dimension {index!r}",
+            parameter=path,
+            found=f"a tensor of shape {tuple(tensor.shape)}",
+            fix=f"one of {', '.join(map(str, range(tensor.dim())))}" if tensor.dim() else None,
+        )
+    return index % tensor.dim()
+
+
+def _spelled(path: str, index: int, value: Any) -> Any:
+    if isinstance(value, str):
+        return _Named(value)
+    if isinstance(value, tuple) and len(value) == 3 and isinstance(value[0], str):
+        return _Named(*value)
+    if isinstance(value, (torch.export.Dim, type(torch.export.Dim.AUTO))):
+        return value
+    raise BadDynamic(
+        f"dimension {index} has no name",
+        parameter=path,
+        found=repr(value),
+        fix='"batch", ("batch", 1, 1024), or a torch.export.Dim',
+    )
+
+
+def _check_named(path: str, index: int, value: _Named, tensor: torch.Tensor) -> None:
+    size, name = tensor.shape[index], value.name
+    if not name.isidentifier():
+        raise BadDynamic(f"{name!r} is no name for a dimension", parameter=path, fix='"batch"')
+    too_small = value.least is not None and size < value.least
+    if too_small or (value.most is not None and size > value.most):
+        raise BadDynamic(
+            f"the given size {size} is not in the range of {name}",
+            parameter=path,
+            found=f"{name} from {value.least} to {value.most}",
+            fix="widen the range, or trace with another size",
+        )
+    if size < 2:
+        raise BadDynamic(
+            f"dimension {index} ({name}) has size {size}, which torch.export takes as a constant",
+            parameter=path,
+            fix="trace with a size of 2 or more; the package takes 1 all the same",
+        )
+
+
+def _add_range(path: str, value: _Named, ranges: dict[str, tuple[Any, Any]]) -> None:
+    given, before = (value.least, value.most), ranges.get(value.name, (None, None))
+    if (None, None) not in (given, before) and given != before:
+        raise BadDynamic(
+            f"{value.name} has two ranges",
+            parameter=path,
+            found=f"{before[0]} to {before[1]}, and {given[0]} to {given[1]}",
+            fix="give it one range, or two names",
+        )
+    ranges[value.name] = before if given == (None, None) else given
+
+
+def _dimension(
+    path: str,
+    index: int,
+    value: Any,
+    named: dict[str, Any],
+    ranges: dict[str, tuple[Any, Any]],
+) -> DynamicDim:
+    if isinstance(value, _Named):
+        return DynamicDim(path, index, value.name, named[value.name], ranges[value.name][0])
+    # A Dim's own default for `min` is 0, which nobody said; hints such as Dim.AUTO have no name.
+    label = getattr(value, "__name__", f"{path}[{index}]")
+    return DynamicDim(path, index, label, value, getattr(value, "min", None) or None)

@@ -1,0 +1,145 @@
+"""A script: loads a package in a process of its own, compares it with eager, and traces it.
+
+It imports torch and the standard library and not opforge, so that what it shows holds for a
+process that has no opforge. What to do stands in a JSON file, and so does what came of it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+
+def main(file: str) -> None:
+    spec = json.loads(Path(file).read_text())
+    sys.path[:] = spec["sys_path"]
+    result: dict[str, Any] = {"stage": "import"}
+    try:
+        work(spec, result)
+    except Exception as error:  # noqa: BLE001  # the parent raises it with what it knows
+        result["error"] = f"{type(error).__name__}: {error}"
+        result["traceback"] = traceback.format_exc()
+    Path(spec["result"]).write_text(json.dumps(result))
+
+
+def work(spec: dict[str, Any], result: dict[str, Any]) -> None:
+    import torch  # noqa: PLC0415  # after the path is set
+
+    for library in spec["libraries"]:
+        torch.ops.load_library(library)
+    for module in spec["modules"]:
+        import_module(module["module"], module["file"])
+    result["opforge"] = "opforge" in sys.modules
+
+    result["stage"] = "load"
+    home, _, name = spec["loader"].partition(":")
+    load = getattr(importlib.import_module(home), name)
+    started = time.perf_counter()
+    package = load(spec["package"])
+    result["load_seconds"] = time.perf_counter() - started
+
+    result["stage"] = "run"
+    cases = torch.load(spec["cases"], weights_only=True)
+    result["cases"] = []
+    for case in cases:
+        # Called flat, because records among the arguments are the caller's affair.
+        inputs = case["inputs"]
+        outputs = [t for t in package.loader.run(inputs) if isinstance(t, torch.Tensor)]
+        found = compare(spec, outputs + inputs, case["outputs"] + case["after"])
+        result["cases"].append({"label": case["label"], **found})
+    if spec["trace"]:
+        result["stage"] = "trace"
+        write_trace(lambda: package.loader.run(cases[0]["inputs"]), spec["trace"], spec["repeat"])
+
+
+def import_module(name: str, file: str) -> None:
+    """By name where that leads to the file, and else the file itself."""
+    if name != "__main__" and is_at(name, file):
+        importlib.import_module(name)
+        return
+    # A script is imported under another name, so that it does not run as one.
+    name = Path(file).stem if name == "__main__" else name
+    found = importlib.util.spec_from_file_location(name, file)
+    if found is None or found.loader is None:
+        raise ImportError(f"{file} is no Python file")
+    module = importlib.util.module_from_spec(found)
+    sys.modules[name] = module
+    sys.path.insert(0, str(Path(file).parent))
+    found.loader.exec_module(module)
+
+
+def is_at(name: str, file: str) -> bool:
+    try:
+        found = importlib.util.find_spec(name)
+    except ModuleNotFoundError:
+        return False
+    return (
+        found is not None
+        and found.origin is not None
+        and os.path.realpath(found.origin) == os.path.realpath(file)
+    )
+
+
+def compare(spec: dict[str, Any], found: list[Any], expected: list[Any]) -> dict[str, Any]:
+    """The largest difference; `wrong` says what does not hold."""
+    if len(found) != len(expected):
+        return {"error": None, "wrong": f"{len(found)} tensors in place of {len(expected)}"}
+    largest, wrong = 0.0, ""
+    for index, (a, b) in enumerate(zip(found, expected, strict=True)):
+        if (a.shape, a.dtype) != (b.shape, b.dtype):
+            wrong = wrong or (
+                f"tensor {index} is {a.dtype} {tuple(a.shape)} in place of {b.dtype} "
+                f"{tuple(b.shape)}"
+            )
+            continue
+        error, allowed = difference(a, b, spec)
+        largest = max(largest, error)
+        if allowed:
+            wrong = wrong or f"tensor {index} differs by {error:.3g}, {allowed}"
+    return {"error": largest, "wrong": wrong}
+
+
+def difference(a: Any, b: Any, spec: dict[str, Any]) -> tuple[float, str]:
+    """The largest difference, and where one is too large, what would have been allowed."""
+    import torch  # noqa: PLC0415  # as above
+
+    if b.numel() == 0:
+        return 0.0, ""
+    tolerance = spec["tolerances"].get(str(b.dtype), 0.0)
+    wide = torch.complex128 if b.dtype.is_complex else torch.float64
+    a, b = a.cpu().to(wide), b.cpu().to(wide)
+    # Equal infinities, and NaNs in both, differ by nothing.
+    same = (a == b) | (a.isnan() & b.isnan())
+    gap = torch.where(same, 0.0, (a - b).abs()).nan_to_num(nan=float("inf"))
+    size = b.abs().nan_to_num(nan=0.0, posinf=0.0)
+    if spec["rtol"] is None and spec["atol"] is None:
+        mean = size.square().mean().sqrt()
+        allowed, said = tolerance * (size + mean), f"allowed is {tolerance:g} of its size"
+    else:
+        rtol, atol = spec["rtol"] or 0.0, spec["atol"] or 0.0
+        allowed, said = atol + rtol * size, f"allowed are rtol={rtol:g} and atol={atol:g}"
+    return float(gap.max()), said if bool((gap > allowed).any()) else ""
+
+
+def write_trace(call: Any, file: str, repeat: int) -> None:
+    import torch  # noqa: PLC0415  # as above
+
+    for _ in range(3):
+        call()
+    with torch.profiler.profile() as profiler:
+        for _ in range(repeat):
+            call()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+    profiler.export_chrome_trace(file)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

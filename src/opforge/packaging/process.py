@@ -1,0 +1,117 @@
+"""Runs the fresh process, and survives what it dies of."""
+
+from __future__ import annotations
+
+import ctypes.util
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import PackageCrashed
+
+SCRIPT = Path(__file__).with_name("fresh.py")
+_LIBRARY = "libstdc++.so.6"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the process found; `preload` is the library that it needed in LD_PRELOAD, if any."""
+
+    result: dict[str, Any]
+    preload: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def run_fresh(spec: Mapping[str, Any], folder: Path, script: Path = SCRIPT) -> Outcome:
+    """Run the script on a spec; once more with the system's libstdc++ if a signal kills it."""
+    file, result = folder / "spec.json", folder / "result.json"
+    file.write_text(json.dumps({**spec, "result": str(result)}))
+    command = [sys.executable, str(script), str(file)]
+    first = _run(command, {})
+    if first.returncode >= 0:
+        return Outcome(_read(first, result, command))
+    preload = system_libstdcxx()
+    died = f"the process that loads the package died of {_signal_name(first.returncode)}"
+    if preload is None:
+        raise PackageCrashed(
+            died,
+            found=_last_lines(first.stderr),
+            fix=f"no {_LIBRARY} was found to preload; where g++ links libstdc++ statically, "
+            f"install the shared one and run: LD_PRELOAD={_LIBRARY} {shlex.join(command)}",
+        )
+    second = _run(command, {"LD_PRELOAD": _joined(preload)})
+    if second.returncode < 0:
+        raise PackageCrashed(
+            f"{died}, and with LD_PRELOAD={preload} of {_signal_name(second.returncode)}",
+            found=_last_lines(second.stderr or first.stderr),
+            fix=f"to see it happen: LD_PRELOAD={preload} {shlex.join(command)}",
+        )
+    note = (
+        f"{died}; it ran with LD_PRELOAD={preload}, as it must where g++ links libstdc++ "
+        "statically. Every process that loads this package needs the same"
+    )
+    return Outcome(_read(second, result, command), preload, (note,))
+
+
+def system_libstdcxx() -> str | None:
+    """The system's shared libstdc++, by path where ldconfig knows it."""
+    ldconfig = shutil.which("ldconfig") or shutil.which("ldconfig", path="/sbin:/usr/sbin")
+    if ldconfig is not None:
+        listed = subprocess.run(  # noqa: S603  # the system's own tool
+            [ldconfig, "-p"], capture_output=True, text=True, check=False
+        ).stdout
+        for line in listed.splitlines():
+            name, _, path = line.strip().partition(" => ")
+            # The first is for this machine's own word size.
+            if name.startswith(f"{_LIBRARY} ") and Path(path).exists():
+                return path
+    return ctypes.util.find_library("stdc++")
+
+
+def preloaded(library: str) -> bool:
+    """Whether this process was started with a library in LD_PRELOAD."""
+    given = os.environ.get("LD_PRELOAD", "").replace(":", " ").split()
+    return any(Path(each).name == Path(library).name for each in given)
+
+
+def _run(command: list[str], extra: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(  # noqa: S603  # this interpreter and opforge's own script
+        command, capture_output=True, text=True, check=False, env={**os.environ, **extra}
+    )
+
+
+def _joined(preload: str) -> str:
+    before = os.environ.get("LD_PRELOAD", "")
+    return f"{preload}:{before}" if before else preload
+
+
+def _read(
+    done: subprocess.CompletedProcess[str], result: Path, command: list[str]
+) -> dict[str, Any]:
+    if done.returncode == 0 and result.exists():
+        found: dict[str, Any] = json.loads(result.read_text())
+        return found
+    raise PackageCrashed(
+        f"the process that loads the package ended with status {done.returncode}",
+        found=_last_lines(done.stderr),
+        fix=f"to see it happen: {shlex.join(command)}",
+    )
+
+
+def _signal_name(returncode: int) -> str:
+    try:
+        return signal.Signals(-returncode).name
+    except ValueError:
+        return f"signal {-returncode}"
+
+
+def _last_lines(text: str) -> str:
+    return "\n         ".join(text.strip().splitlines()[-6:]) or "nothing on stderr"

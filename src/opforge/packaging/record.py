@@ -1,0 +1,114 @@
+"""The record of a package: what was built, how it was verified, and how to use it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .. import _compat
+from ..errors import PackageCrashed
+from .contents import PackagedKernel, PackagedOp, needed_at_run_time
+from .process import preloaded
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the report: a value for programs and the same for people."""
+
+    name: str
+    value: float | str
+    text: str
+
+
+@dataclass(frozen=True)
+class Package:
+    """An AOTInductor package that agrees with eager.
+
+    `strict` says which way it was exported, and `reasons` what failed or was missing on the way.
+    """
+
+    path: Path
+    title: str
+    strict: bool
+    reasons: tuple[str, ...]
+    report: tuple[Row, ...]
+    ops: tuple[PackagedOp, ...]
+    kernels: tuple[PackagedKernel, ...]
+    inputs: tuple[str, ...]
+    # A library that every process must preload to load this package here; mostly none.
+    preload: str = ""
+    tracer: Callable[[Package, Path, int], tuple[Path, Path]] | None = field(
+        default=None, repr=False, compare=False
+    )
+
+    @property
+    def needed(self) -> tuple[PackagedOp, ...]:
+        """Ops that a process must have before it can load the package."""
+        return needed_at_run_time(self.ops)
+
+    def load(self) -> Any:
+        """The package in this process, to be called like the model."""
+        if self.preload and not preloaded(self.preload):
+            raise PackageCrashed(
+                f"loading {self.path} would end this process, as it ended the one that verified it",
+                found="g++ links libstdc++ statically on this machine",
+                fix=f"start Python with LD_PRELOAD={self.preload}",
+            )
+        return _compat.aoti.load_package(self.path)
+
+    def profile(self, directory: Any, *, repeat: int = 10) -> tuple[Path, Path]:
+        """Write chrome traces of `torch.compile(model)` and of the package; returns both files."""
+        assert self.tracer is not None
+        return self.tracer(self, Path(directory), repeat)
+
+    def to_json(self) -> str:
+        """Everything that `str` shows, for programs."""
+        return json.dumps(
+            {
+                "path": str(self.path),
+                "title": self.title,
+                "strict": self.strict,
+                "reasons": self.reasons,
+                "report": [asdict(row) for row in self.report],
+                "ops": [asdict(op) for op in self.ops],
+                "kernels": [asdict(kernel) for kernel in self.kernels],
+                "needed_at_run_time": [op.name for op in self.needed],
+                "inputs": self.inputs,
+                "preload": self.preload,
+            },
+            indent=2,
+        )
+
+    def __str__(self) -> str:
+        lines = [f"{self.path}  ({self.title})"]
+        rows = [(row.name, row.text) for row in self.report]
+        rows += [("op", _op_text(op)) for op in self.ops]
+        rows += [("kernel", _kernel_text(kernel)) for kernel in self.kernels]
+        rows += [("needed", text) for text in _needed_texts(self.needed)]
+        rows += [("note", reason.replace("\n", "\n    ")) for reason in self.reasons]
+        width = max(len(name) for name, _ in rows)
+        return "\n".join([*lines, *(f"  {name:<{width}}  {text}" for name, text in rows)])
+
+
+def _op_text(op: PackagedOp) -> str:
+    where = f" ({op.location})" if op.location else ""
+    how = "seen through" if op.seen_through else "opaque"
+    return f"{op.name}{where}, {how}: {op.why}"
+
+
+def _kernel_text(kernel: PackagedKernel) -> str:
+    owner = f"of {kernel.op}" if kernel.op else "launched by the model itself"
+    return f"{kernel.name} ({kernel.location}), {owner}"
+
+
+def _needed_texts(needed: tuple[PackagedOp, ...]) -> list[str]:
+    if not needed:
+        return ["nothing but torch at run time"]
+    return [
+        f"{op.name} at run time: "
+        + (f"import {op.module} ({op.file})" if op.module else "load the library that defines it")
+        for op in needed
+    ]

@@ -1,0 +1,140 @@
+"""What is packaged: a module as it is, or an op inside a module of its own."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import _compat
+from ..errors import BadInputs, BadPackagePath, NotPackageable
+from ..registry import registry
+
+
+class OpModule(torch.nn.Module):
+    """Calls one op; torch.export takes modules only."""
+
+    def __init__(self, op: Any) -> None:
+        super().__init__()
+        self.op = op
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.op(*args, **kwargs)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A module with the arguments it is traced with; `paths` names their leaves, in flat order."""
+
+    title: str
+    module: torch.nn.Module
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    paths: tuple[str, ...]
+
+    @property
+    def leaves(self) -> list[Any]:
+        return _compat.aoti.flatten((self.args, dict(self.kwargs)))
+
+    def call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+        """The module's outputs in eager, flat."""
+        with torch.no_grad():
+            return _compat.aoti.flatten(self.module(*args, **kwargs))
+
+
+def read_subject(model: Any, args: Any, kwargs: Mapping[str, Any] | None) -> Subject:
+    """The module, its arguments, and what they are called."""
+    if not isinstance(args, (tuple, list)):
+        raise BadInputs(
+            "args are the positional arguments, as a tuple",
+            found=type(args).__name__,
+            fix="args=(x,)",
+        )
+    given = dict(kwargs or {})
+    if isinstance(model, torch.nn.Module):
+        signature = inspect.signature(model.forward)
+        bound = _bind(type(model).__name__, signature, args, given)
+        title, module, args = type(model).__name__, model, tuple(args)
+    else:
+        title, signature = _op_signature(model)
+        bound = _bind(title, signature, args, given)
+        # By position, so that a call and its keyword spelling make the same package.
+        module, args, given = OpModule(model), bound.args, bound.kwargs
+    names = _positional_names(signature, len(args))
+    paths = tuple(_name(path, names) for path in _compat.aoti.paths((args, given)))
+    return Subject(title, module, args, given, paths)
+
+
+def _op_signature(op: Any) -> tuple[str, inspect.Signature]:
+    entry = registry.find(op) if not isinstance(op, str) else None
+    if entry is not None:
+        return entry.name, inspect.signature(entry.fn)
+    overload = _compat.aoti.overload_behind(op)
+    if overload is None:
+        raise NotPackageable(
+            f"{getattr(op, '__qualname__', repr(op))} is neither a module nor an operator",
+            found=_kind_of(op),
+            fix="give a torch.nn.Module, an op made by @opforge.op, or torch.ops.ns.op.default",
+        )
+    parameters = [
+        inspect.Parameter(
+            a.name,
+            inspect.Parameter.KEYWORD_ONLY
+            if a.kwarg_only
+            else inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            default=a.default_value if a.has_default_value() else inspect.Parameter.empty,
+        )
+        for a in _compat.aoti.schema_arguments(overload)
+    ]
+    return _compat.qualified_name(overload), inspect.Signature(parameters)
+
+
+def _kind_of(value: Any) -> str:
+    if isinstance(value, type):
+        return f"the class {value.__name__}, not an instance of it"
+    return f"a {type(value).__name__}"
+
+
+def _bind(
+    title: str, signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> inspect.BoundArguments:
+    try:
+        return signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise BadInputs(
+            f"{title} cannot be called with these arguments: {error}",
+            found=f"{len(args)} positional, keywords {sorted(kwargs) or 'none'}",
+            fix=f"it takes {signature}",
+        ) from None
+
+
+def _positional_names(signature: inspect.Signature, count: int) -> list[str]:
+    names: list[str] = []
+    for parameter in signature.parameters.values():
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            names += [f"{parameter.name}.{i}" for i in range(count - len(names))]
+            break
+        names.append(parameter.name)
+    return names[:count]
+
+
+def _name(path: tuple[str, ...], names: Sequence[str]) -> str:
+    """`("0", "1", "weight")` -> "cfg.weight"; the first says whether it is a keyword's."""
+    kind, first, *rest = path
+    return ".".join([names[int(first)] if kind == "0" else first, *rest])
+
+
+def read_path(path: Any) -> Path:
+    """Where the package goes; AOTInductor wants the suffix."""
+    place = Path(path)
+    if place.suffix != ".pt2":
+        raise BadPackagePath(
+            f"a package's name ends in .pt2, got {str(path)!r}", fix=f"{place.with_suffix('.pt2')}"
+        )
+    if place.is_dir():
+        raise BadPackagePath(f"{place} is a folder", fix=f"{place / 'model.pt2'}")
+    return place
