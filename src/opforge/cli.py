@@ -22,7 +22,9 @@ from .check.command import arguments_of, one_op, row_names, title
 from .check.report import Row
 from .doctor import Finding, examine
 from .errors import OpforgeError
-from .targets import resolve, resolve_function
+from .packaging.cpp import cpp_needs, write_cpp
+from .packaging.inputs import from_function, read_dynamic_texts, read_model
+from .targets import locate, resolve, resolve_function
 
 STYLES = {"ok": "green", "limited": "yellow", "missing": "red"}
 ROW_STYLES = {"pass": "green", "fail": "bold red", "skipped": "yellow", "running": "cyan"}
@@ -155,6 +157,47 @@ def doctor(*, as_json: bool) -> None:
         for finding in findings:
             if finding.fix:
                 click.echo(f"{finding.name}: {finding.fix}")
+
+
+@main.command()
+@click.argument("target")
+@click.option("-o", "--output", required=True, help="Where the package goes, such as model.pt2.")
+@click.option("--inputs", required=True, help="file.py:function that returns (args, kwargs).")
+@click.option("--dynamic", multiple=True, help="x:0=batch or x:0=batch:1:1024; may be repeated.")
+@click.option("--strict/--no-strict", default=None, help="Export this way only; else both.")
+@click.option("--profile", metavar="DIR", help="Write chrome traces there.")
+@click.option("--cpp", metavar="DIR", help="Write a C++ program that runs the package there.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def package(
+    target: str,
+    output: str,
+    inputs: str,
+    dynamic: tuple[str, ...],
+    *,
+    strict: bool | None,
+    profile: str | None,
+    cpp: str | None,
+    as_json: bool,
+) -> None:
+    """Compile a model or an operator with AOTInductor, and verify the package.
+
+    TARGET is module:model or path/to/file.py:model; an operator, or a class or function that
+    makes the model, will do as well.
+    """
+    sizes = read_dynamic_texts(dynamic)
+    given = from_function(locate(inputs), inputs)
+    model = read_model(locate(target), target)
+    built = opforge.package(
+        model, given.args, output, kwargs=given.kwargs, dynamic=sizes, strict=strict
+    )
+    click.echo(built.to_json() if as_json else str(built))
+    # Beside the table or the JSON, which stays the only thing on stdout.
+    for file in built.profile(profile) if profile else ():
+        click.echo(f"wrote {file}", err=as_json)
+    for file in write_cpp(built, cpp) if cpp else ():
+        click.echo(f"wrote {file}", err=as_json)
+    if cpp:
+        click.echo(cpp_needs(built), err=as_json)
 
 
 def _table(findings: list[Finding]) -> Table:

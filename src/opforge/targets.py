@@ -79,6 +79,27 @@ def _load(place: str) -> ModuleType:
         return _load_file(Path(place)) if _is_path(place) else _load_module(place)
 
 
+def locate(target: str) -> Any:
+    """Whatever `target` names: a model, an op, a function.
+
+    >>> locate("mylib.models:model")  # doctest: +SKIP
+    Model(...)
+    """
+    place, name = _split(target)
+    if not name:
+        raise TargetNotFound(
+            f"{target!r} names a module, not something in it", fix=f"write {target}:name"
+        )
+    module = _load(place)
+    names = [n for n in vars(module) if not n.startswith("_")]
+    if name not in vars(module):
+        raise TargetNotFound(
+            f"{place} has no {name!r}",
+            fix=_did_you_mean(name, names) or f"choose from: {_listed(names)}",
+        )
+    return vars(module)[name]
+
+
 def _split(target: str) -> tuple[str, str]:
     if "::" in target:
         raise TargetNotFound(

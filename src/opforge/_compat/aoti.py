@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import warnings
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +28,7 @@ def compile_package(exported: Any, path: Path, configs: dict[str, Any]) -> str:
     from torch._inductor import config
 
     known = hasattr(config, STATIC_LAUNCH)
-    with config.patch({STATIC_LAUNCH: True} if known else {}):
+    with _quiet(), config.patch({STATIC_LAUNCH: True} if known else {}):
         torch._inductor.aoti_compile_and_package(
             exported, package_path=str(path), inductor_configs=configs
         )
@@ -36,7 +38,17 @@ def compile_package(exported: Any, path: Path, configs: dict[str, Any]) -> str:
 def load_package(path: Path) -> Any:
     import torch._inductor
 
-    return torch._inductor.aoti_load_package(str(path))
+    with _quiet():
+        return torch._inductor.aoti_load_package(str(path))
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without torch's warnings about its own deprecated calls."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield
 
 
 def operators_called_by(path: Path) -> tuple[str, ...]:

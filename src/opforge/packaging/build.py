@@ -15,7 +15,7 @@ import torch
 from .. import _compat
 from ..errors import CompileFailed, NeedsGpu
 from .cases import Case, eager_cases
-from .contents import PackagedKernel, kernels_of, needed_at_run_time, ops_of
+from .contents import PackagedInput, PackagedKernel, kernels_of, needed_at_run_time, ops_of
 from .dynamic import Dynamic, read_dynamic
 from .export import Exported, export
 from .record import Package, Row
@@ -133,14 +133,10 @@ def _report(  # noqa: PLR0917  # one table out of every stage
     )
 
 
-def _inputs(case: Case, subject: Subject) -> tuple[str, ...]:
-    """The package's inputs in order, as "x: bfloat16[8, 128] cuda:0"."""
-    tensors = [p for p, v in zip(subject.paths, subject.leaves, strict=True) if _is_tensor(v)]
+def _inputs(case: Case, subject: Subject) -> tuple[PackagedInput, ...]:
+    leaves = zip(subject.paths, subject.leaves, strict=True)
+    names = [path for path, value in leaves if isinstance(value, torch.Tensor)]
     return tuple(
-        f"{path}: {str(t.dtype).removeprefix('torch.')}{list(t.shape)} {t.device}"
-        for path, t in zip(tensors, case.inputs, strict=True)
+        PackagedInput(name, str(t.dtype).removeprefix("torch."), tuple(t.shape), str(t.device))
+        for name, t in zip(names, case.inputs, strict=True)
     )
-
-
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, torch.Tensor)

@@ -36,6 +36,16 @@ class PackagedKernel:
     op: str = ""
 
 
+@dataclass(frozen=True)
+class PackagedInput:
+    """A tensor that a package takes, as it was when the model was traced."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    device: str
+
+
 def ops_of(program: Any, package: Path) -> tuple[PackagedOp, ...]:
     """The operators of the exported program, and those that the package still calls."""
     called = [name for name in _compat.aoti.operators_called_by(package) if _is_foreign(name)]

@@ -14,7 +14,6 @@ from .dynamic import DynamicDim, shapes_collection
 from .failure import Failure, explain_failure
 from .subject import Subject
 
-
 _DECORATE = "put the launch into a function decorated with @opforge.op"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import _compat
 from ..errors import PackageCrashed
-from .contents import PackagedKernel, PackagedOp, needed_at_run_time
+from .contents import PackagedInput, PackagedKernel, PackagedOp, needed_at_run_time
 from .process import preloaded
 
 
@@ -37,7 +37,7 @@ class Package:
     report: tuple[Row, ...]
     ops: tuple[PackagedOp, ...]
     kernels: tuple[PackagedKernel, ...]
-    inputs: tuple[str, ...]
+    inputs: tuple[PackagedInput, ...]
     # A library that every process must preload to load this package here; mostly none.
     preload: str = ""
     tracer: Callable[[Package, Path, int], tuple[Path, Path]] | None = field(
@@ -76,7 +76,7 @@ class Package:
                 "ops": [asdict(op) for op in self.ops],
                 "kernels": [asdict(kernel) for kernel in self.kernels],
                 "needed_at_run_time": [op.name for op in self.needed],
-                "inputs": self.inputs,
+                "inputs": [asdict(value) for value in self.inputs],
                 "preload": self.preload,
             },
             indent=2,

@@ -1,0 +1,89 @@
+"""A C++ program that loads a package: records in, text out, written once."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from .contents import PackagedInput, PackagedOp
+from .record import Package
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+_SCALARS = {
+    "float64": "torch::kFloat64",
+    "float32": "torch::kFloat32",
+    "float16": "torch::kFloat16",
+    "bfloat16": "torch::kBFloat16",
+    "int64": "torch::kInt64",
+    "int32": "torch::kInt32",
+    "int16": "torch::kInt16",
+    "int8": "torch::kInt8",
+    "uint8": "torch::kUInt8",
+    "bool": "torch::kBool",
+    "complex64": "torch::kComplexFloat",
+    "complex128": "torch::kComplexDouble",
+    "float8_e4m3fn": "torch::kFloat8_e4m3fn",
+    "float8_e5m2": "torch::kFloat8_e5m2",
+    "uint16": "torch::kUInt16",
+    "uint32": "torch::kUInt32",
+    "uint64": "torch::kUInt64",
+}
+# The others are zero, which is a valid index into anything that is not empty.
+_DRAWN = ("float64", "float32", "float16", "bfloat16", "complex64", "complex128")
+
+
+def render_cpp(package: Package) -> dict[str, str]:
+    """The program's files, by name."""
+    path = package.path.absolute()
+    values: dict[str, Any] = {
+        "package": path.name,
+        "path": path.as_posix(),
+        "target": re.sub(r"\W", "_", f"run_{path.stem}"),
+        "needed": cpp_needs(package),
+        "inputs": "\n".join(f"      {_tensor(value)}" for value in package.inputs),
+    }
+    return {
+        name: Template((TEMPLATES / f"{name}.in").read_text()).substitute(values)
+        for name in ("CMakeLists.txt", "main.cpp")
+    }
+
+
+def write_cpp(package: Package, directory: Any) -> tuple[Path, ...]:
+    """Write the program; files that would not change are left alone."""
+    folder = Path(directory)
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, text in render_cpp(package).items():
+        file = folder / name
+        if not file.exists() or file.read_text() != text:
+            file.write_text(text)
+        written.append(file)
+    return tuple(written)
+
+
+def cpp_needs(package: Package) -> str:
+    """Which ops the program must have before it loads the package."""
+    if not package.needed:
+        return "It needs no operators but torch's own at run time."
+    return " ".join(_need(op) for op in package.needed)
+
+
+def _need(op: PackagedOp) -> str:
+    if op.module:
+        return (
+            f"It needs {op.name} at run time, which {op.file} defines in Python: without Python, "
+            "register it with TORCH_LIBRARY in C++."
+        )
+    return f"It needs {op.name} at run time: link or dlopen the library that defines it."
+
+
+def _tensor(value: PackagedInput) -> str:
+    maker = "randn" if value.dtype in _DRAWN else "zeros"
+    sizes = ", ".join(map(str, value.shape))
+    # "cuda:0" -> "cuda"; which of several GPUs is for whoever runs the program to say.
+    device = value.device.partition(":")[0]
+    options = f"torch::dtype({_SCALARS[value.dtype]}).device(torch::k{device.upper()})"
+    return f"torch::{maker}({{{sizes}}}, {options}),  // {value.name}"
