@@ -19,6 +19,7 @@ from .dispatcher import overload_of
 
 # A fresh process has no opforge to ask, so it is told by name how torch loads a package.
 LOADER = "torch._inductor:aoti_load_package"
+CONSTANT_FOLDING = "joint_graph_constant_folding"
 STATIC_LAUNCH = "static_launch_user_defined_triton_kernels"
 
 
@@ -60,6 +61,13 @@ def operators_called_by(path: Path) -> tuple[str, ...]:
                 held = json.loads(archive.read(entry))
                 found.update(dict.fromkeys(_targets(held)))
     return tuple(found)
+
+
+def source_of(path: Path) -> str:
+    """The C++ that AOTInductor wrote, which names the kernels that it launches."""
+    with zipfile.ZipFile(path) as archive:
+        files = [entry for entry in archive.namelist() if entry.endswith(".cpp")]
+        return "\n".join(archive.read(entry).decode() for entry in files)
 
 
 def _targets(held: Any) -> Iterator[str]:
@@ -104,6 +112,41 @@ def operator_nodes(exported: Any) -> Iterator[tuple[str, Any]]:
             name = operators.operator_name(node.target) if node.op == "call_function" else None
             if name is not None:
                 yield name, node
+
+
+def written_inputs(exported: Any) -> set[str]:
+    """Names of the placeholders that a program may write to, buffers and parameters among them.
+
+    torch.export leaves writes as they stand in the model, and its signature does not list them.
+    """
+    outer = exported.graph_module.graph
+    found: set[str] = set()
+    for name, node in operator_nodes(exported):
+        roots = {_root(value) for value in _written(name, node)}
+        if roots and node.graph is not outer:
+            # A branch or loop body has placeholders of its own; then anything may be meant.
+            return {n.name for n in outer.nodes if n.op == "placeholder"}
+        found.update(root.name for root in roots if root.op == "placeholder")
+    return found
+
+
+def _written(name: str, node: Any) -> list[Any]:
+    if name.startswith("higher_order::triton_kernel_wrapper"):
+        return [v for v in node.kwargs["kwargs"].values() if isinstance(v, torch.fx.Node)]
+    schema = getattr(node.target, "_schema", None)
+    values: list[Any] = []
+    for index, argument in enumerate(schema.arguments if schema is not None else ()):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            given = node.args[index] if index < len(node.args) else node.kwargs.get(argument.name)
+            values += given if isinstance(given, (list, tuple)) else [given]
+    return [v for v in values if isinstance(v, torch.fx.Node)]
+
+
+def _root(node: Any) -> Any:
+    # A view has what it shows as its first argument; so does much else, which does no harm.
+    while node.args and isinstance(node.args[0], torch.fx.Node):
+        node = node.args[0]
+    return node
 
 
 def bare_kernel(node: Any) -> Any:

@@ -14,8 +14,8 @@ import torch
 
 from .. import _compat
 from ..errors import CompileFailed, NeedsGpu
-from .cases import Case, eager_cases
-from .contents import PackagedInput, PackagedKernel, kernels_of, needed_at_run_time, ops_of
+from .cases import Case, eager_cases, mutated_state
+from .contents import PackagedInput, kernels_of, needed_at_run_time, ops_of
 from .dynamic import Dynamic, read_dynamic
 from .export import Exported, export
 from .record import Package, Row
@@ -51,15 +51,14 @@ def package(
     subject = read_subject(model, args, kwargs)
     dims = read_dynamic(dynamic, subject)
     exported = export(subject, dims, strict=strict)
-    kernels = kernels_of(exported.program)
-    _refuse_without_gpu(subject, kernels)
     symbols = open_sizes(exported.program, subject, dims)
-    cases = eager_cases(exported.program, subject, symbols, also)
+    cases = _cases(subject, exported.program, symbols, also)
+    configs, notes = _configs(subject, exported.program, inductor_configs)
     with tempfile.TemporaryDirectory() as folder:
         # Under its own name, which the archive carries inside; moved only once it is verified.
         built = Path(folder) / place.name
-        seconds, static_launch = _compile(subject, exported, built, dict(inductor_configs or {}))
-        ops = ops_of(exported.program, built)
+        seconds, static_launch = _compile(subject, exported, built, configs)
+        ops, kernels = ops_of(exported.program, built), kernels_of(exported.program, built)
         training = subject.module.training
         needed = needed_at_run_time(ops)
         verification = verify(built, cases, needed, Tolerance(rtol, atol), training=training)
@@ -69,7 +68,7 @@ def package(
         path=place,
         title=subject.title,
         strict=exported.strict,
-        reasons=(*map(str, exported.failures), *verification.notes),
+        reasons=(*map(str, exported.failures), *notes, *verification.notes),
         report=_report(place, exported, seconds, static_launch, symbols, verification),
         ops=ops,
         kernels=kernels,
@@ -79,15 +78,32 @@ def package(
     )
 
 
-def _refuse_without_gpu(subject: Subject, kernels: Sequence[PackagedKernel]) -> None:
-    on_gpu = any(isinstance(v, torch.Tensor) and v.is_cuda for v in subject.leaves)
-    if kernels and not on_gpu and not torch.cuda.is_available():
-        names = ", ".join(f"{k.name} ({k.location})" for k in kernels)
+def _cases(
+    subject: Subject, program: Any, symbols: Sequence[Symbol], also: Sequence[Any]
+) -> list[Case]:
+    try:
+        return eager_cases(program, subject, symbols, also)
+    except NeedsGpu as error:
         raise NeedsGpu(
-            f"{subject.title} was exported, but compiling its Triton kernels needs a GPU",
-            found=f"no GPU that torch can use; kernels {names}",
-            fix="run this on a machine with the GPU that the package is for",
-        )
+            f"{subject.title} was exported, but to compile and verify it needs a GPU",
+            found=error.what,
+            fix="run this on a machine with the GPU that the package is for, with tensors there",
+            op=error.op,
+            location=error.location,
+        ) from error
+
+
+def _configs(
+    subject: Subject, program: Any, given: Mapping[str, Any] | None
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Inductor's configs for this compilation, and why they are not the default."""
+    mutated, chosen = mutated_state(program, subject.module), dict(given or {})
+    folding = _compat.aoti.CONSTANT_FOLDING
+    if not mutated or folding in chosen:
+        return chosen, ()
+    # pytorch#165444: a buffer of one element is folded into the code, and its changes are lost.
+    note = f"{folding} is off, because a call changes {', '.join(mutated)}"
+    return {folding: False, **chosen}, (note,)
 
 
 def _compile(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,20 +36,11 @@ def eager_cases(
         label = ", ".join(f"{name}={size}" for name, size in sizes.items())
         calls.append((label, resized(program, subject, symbols, sizes)))
     calls += [(f"also[{i}]", _leaves_of(subject, i, args)) for i, args in enumerate(also)]
-    mutated = _mutated_state(program, subject.module)
+    mutated = mutated_state(program, subject.module)
     if mutated:
         calls.append((f"{calls[0][0]}, again", given))
-    with _restored(mutated):
+    with _restored(mutated.values()):
         return [_run(subject, label, leaves) for label, leaves in calls]
-
-
-def mutated_names(program: Any) -> list[str]:
-    """Buffers and parameters that a call changes."""
-    signature = program.graph_signature
-    found = [*signature.buffers_to_mutate.values()]
-    # Older torch knows of buffers only.
-    found += getattr(signature, "parameters_to_mutate", {}).values()
-    return found
 
 
 def _leaves_of(subject: Subject, index: int, args: Any) -> list[Any]:
@@ -89,26 +80,31 @@ def _tensors(values: Sequence[Any]) -> list[torch.Tensor]:
     return [v.detach() for v in values if isinstance(v, torch.Tensor)]
 
 
-def _mutated_state(program: Any, module: torch.nn.Module) -> list[torch.Tensor]:
+def mutated_state(program: Any, module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Buffers and parameters that a call may change."""
+    signature = program.graph_signature
+    names = {**signature.inputs_to_buffers, **signature.inputs_to_parameters}
+    written = _compat.aoti.written_inputs(program)
     state = dict(module.named_buffers(remove_duplicate=False))
     state.update(module.named_parameters(remove_duplicate=False))
-    return [state[name] for name in mutated_names(program) if name in state]
+    found = [target for name, target in names.items() if name in written]
+    return {name: state[name] for name in found if name in state}
 
 
 @contextlib.contextmanager
-def _restored(state: list[torch.Tensor]) -> Iterator[None]:
+def _restored(state: Iterable[torch.Tensor]) -> Iterator[None]:
     """Leave the user's model as it was."""
-    saved = [t.detach().clone() for t in state]
+    saved = [(t, t.detach().clone()) for t in state]
     try:
         yield
     finally:
         with torch.no_grad():
-            for tensor, before in zip(state, saved, strict=True):
+            for tensor, before in saved:
                 tensor.copy_(before)
 
 
 @contextlib.contextmanager
 def unchanged(program: Any, module: torch.nn.Module) -> Iterator[None]:
     """Calls inside leave no trace in the module's state."""
-    with _restored(_mutated_state(program, module)):
+    with _restored(mutated_state(program, module).values()):
         yield

@@ -56,8 +56,12 @@ def ops_of(program: Any, package: Path) -> tuple[PackagedOp, ...]:
     )
 
 
-def kernels_of(program: Any) -> tuple[PackagedKernel, ...]:
-    """Kernels of transparent ops, and those that the model launches by itself."""
+def kernels_of(program: Any, package: Path) -> tuple[PackagedKernel, ...]:
+    """Kernels of transparent ops, and those that the model launches by itself.
+
+    Only those that the package's source names: an op may launch nothing for the traced arguments.
+    """
+    source = _compat.aoti.source_of(package)
     found: dict[PackagedKernel, None] = {}
     for name, node in _compat.aoti.operator_nodes(program):
         bare = _compat.aoti.bare_kernel(node)
@@ -67,7 +71,7 @@ def kernels_of(program: Any) -> tuple[PackagedKernel, ...]:
         info = entry.describe() if entry is not None else None
         if info is not None and info.mode == "triton_op":
             found.update({PackagedKernel(k.name, k.location, name): None for k in info.kernels})
-    return tuple(found)
+    return tuple(kernel for kernel in found if kernel.name in source)
 
 
 def needed_at_run_time(ops: tuple[PackagedOp, ...]) -> tuple[PackagedOp, ...]:

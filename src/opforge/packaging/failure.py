@@ -75,7 +75,9 @@ def _what(error: BaseException) -> str:
         return str(error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     first = lines[0] if lines else "(no message)"
-    said = [line for line in lines[1:] if line.startswith(("Explanation:", "- You marked"))]
+    said = [
+        line for line in lines[1:] if line.startswith(("Explanation:", "- You marked", "- Not all"))
+    ]
     return " ".join([f"{type(error).__name__}: {_cut(first)}", *map(_cut, said[:1])])
 
 
@@ -88,6 +90,7 @@ def _cut(line: str) -> str:
 _REGISTER = "or register the class with torch.export.register_dataclass"
 # What torch's message has, and what to do about it; the first that fits is taken.
 _FIXES = {
+    "not all values of": "narrow the range in dynamic",
     "data-dependent": "the value is known only at run time: write the branch with torch.where or "
     "torch.cond, or tell torch.export what holds with torch._check",
     "constraints violated": "the code works for this size only: compute shapes from x.shape "
@@ -107,9 +110,10 @@ def _fix(error: BaseException, *, strict: bool) -> str:
     if isinstance(error, OpforgeError) and error.fix:
         return error.fix
     text = str(error)
+    suggested = text.partition("Suggested fixes:\n")[2].strip().partition("\n")[0]
     for sign, fix in _FIXES.items():
         if sign in text.lower():
-            return fix
+            return f"{fix}: torch suggests {suggested}" if "range" in fix else fix
     hints = [line.strip() for line in text.splitlines() if line.strip().startswith("Hint:")]
     if hints:
         return hints[0].removeprefix("Hint:").strip()
