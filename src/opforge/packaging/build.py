@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from .cases import Case, eager_cases, mutated_state
 from .contents import PackagedInput, kernels_of, needed_at_run_time, ops_of
 from .dynamic import Dynamic, read_dynamic
 from .export import Exported, export
+from .process import workplace
 from .record import Package, Row
 from .sizes import Symbol, open_sizes
 from .subject import Subject, read_path, read_subject
@@ -54,9 +54,9 @@ def package(
     symbols = open_sizes(exported.program, subject, dims)
     cases = _cases(subject, exported.program, symbols, also)
     configs, notes = _configs(subject, exported.program, inductor_configs)
-    with tempfile.TemporaryDirectory() as folder:
+    with workplace() as folder:
         # Under its own name, which the archive carries inside; moved only once it is verified.
-        built = Path(folder) / place.name
+        built = folder / place.name
         seconds, static_launch = _compile(subject, exported, built, configs)
         ops, kernels = ops_of(exported.program, built), kernels_of(exported.program, built)
         training = subject.module.training

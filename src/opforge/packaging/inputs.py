@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from .. import _compat
 from ..errors import BadDynamic, BadInputs, NotPackageable
 from ..registry import registry
 
@@ -37,6 +38,8 @@ def from_function(function: Any, target: str) -> Inputs:
 def read_model(found: Any, target: str) -> Any:
     """A model or an op; a class or a function without parameters is called for one."""
     if isinstance(found, torch.nn.Module) or registry.find(found) is not None:
+        return found
+    if _compat.aoti.overload_behind(found) is not None:
         return found
     made = found() if callable(found) else None
     if isinstance(made, torch.nn.Module):

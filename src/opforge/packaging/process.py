@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes.util
 import json
 import os
@@ -10,7 +11,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,21 @@ class Outcome:
     result: dict[str, Any]
     preload: str = ""
     notes: tuple[str, ...] = ()
+
+
+@contextlib.contextmanager
+def workplace() -> Iterator[Path]:
+    """A folder that is removed, except after a crash: the error names a command that needs it."""
+    folder = Path(tempfile.mkdtemp(prefix="opforge-package-"))
+    try:
+        yield folder
+    except PackageCrashed:
+        raise
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def run_fresh(spec: Mapping[str, Any], folder: Path, script: Path = SCRIPT) -> Outcome:

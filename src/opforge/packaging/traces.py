@@ -10,6 +10,7 @@ import torch
 
 from .cases import Case, unchanged
 from .fresh import write_trace
+from .process import workplace
 from .record import Package
 from .subject import Subject
 from .verify import Tolerance, in_fresh_process
@@ -36,7 +37,14 @@ class Tracer:
         with torch.no_grad(), unchanged(self.program, self.subject.module):
             write_trace(call, str(compiled), repeat)
         # In a process of its own, because a package that crashes takes its process down.
-        in_fresh_process(
-            package.path, [self.case], package.needed, Tolerance(), trace=packaged, repeat=repeat
-        )
+        with workplace() as folder:
+            in_fresh_process(
+                package.path,
+                [self.case],
+                package.needed,
+                Tolerance(),
+                folder,
+                trace=packaged,
+                repeat=repeat,
+            )
         return compiled, packaged

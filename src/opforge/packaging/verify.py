@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,7 +68,7 @@ def verify(
     training: bool = False,
 ) -> Verification:
     """Load and run the package on every case; raises where it is not what eager computes."""
-    outcome = in_fresh_process(package, cases, needed, tolerance)
+    outcome = in_fresh_process(package, cases, needed, tolerance, package.parent)
     found = outcome.result
     _raise_mismatch(package, found["cases"], training=training)
     return Verification(
@@ -86,38 +85,38 @@ def in_fresh_process(
     cases: Sequence[Case],
     needed: Sequence[PackagedOp],
     tolerance: Tolerance,
+    folder: Path,
     *,
     trace: Path | None = None,
     repeat: int = 10,
 ) -> Outcome:
-    """The package loaded and called in a process of its own."""
+    """The package loaded and called in a process of its own; `folder` takes what it is told."""
     _refuse_local(needed)
     modules = {(op.module, op.file): None for op in needed if op.module}
     # An op that Python did not define came with a library, and nothing tells with which.
     foreign = any(not op.module for op in needed)
-    with tempfile.TemporaryDirectory() as folder:
-        saved = Path(folder) / "cases.pt"
-        torch.save(
-            [
-                {"label": c.label, "inputs": c.inputs, "outputs": c.outputs, "after": c.after}
-                for c in cases
-            ],
-            saved,
-        )
-        spec: dict[str, Any] = {
-            "sys_path": sys.path,
-            "loader": _compat.aoti.LOADER,
-            "package": str(package),
-            "cases": str(saved),
-            "modules": [{"module": m, "file": f} for m, f in modules],
-            "libraries": _compat.aoti.loaded_libraries() if foreign else (),
-            "tolerances": TOLERANCES,
-            "rtol": tolerance.rtol,
-            "atol": tolerance.atol,
-            "trace": str(trace) if trace else "",
-            "repeat": repeat,
-        }
-        outcome = run_fresh(spec, Path(folder))
+    saved = folder / "cases.pt"
+    torch.save(
+        [
+            {"label": c.label, "inputs": c.inputs, "outputs": c.outputs, "after": c.after}
+            for c in cases
+        ],
+        saved,
+    )
+    spec: dict[str, Any] = {
+        "sys_path": sys.path,
+        "loader": _compat.aoti.LOADER,
+        "package": str(package.absolute()),
+        "cases": str(saved),
+        "modules": [{"module": m, "file": f} for m, f in modules],
+        "libraries": _compat.aoti.loaded_libraries() if foreign else (),
+        "tolerances": TOLERANCES,
+        "rtol": tolerance.rtol,
+        "atol": tolerance.atol,
+        "trace": str(trace.absolute()) if trace else "",
+        "repeat": repeat,
+    }
+    outcome = run_fresh(spec, folder)
     _raise_refusal(outcome.result, needed)
     return outcome
 

@@ -1,0 +1,98 @@
+"""The fresh process dies, and the caller lives."""
+
+import json
+import os
+import shlex
+
+import pytest
+
+from opforge.errors import PackageCrashed
+from opforge.packaging import process
+from opforge.packaging.process import run_fresh, system_libstdcxx, workplace
+
+PREAMBLE = """
+import json, os, pathlib, signal, sys
+spec = json.loads(pathlib.Path(sys.argv[1]).read_text())
+def fine():
+    pathlib.Path(spec["result"]).write_text(json.dumps({"preload": os.environ.get("LD_PRELOAD")}))
+def die():
+    sys.stderr.write("terminate called in std::regex\\n")
+    sys.stderr.flush()
+    os.kill(os.getpid(), signal.SIGSEGV)
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    def write(code):
+        path = tmp_path / "child.py"
+        path.write_text(PREAMBLE + code)
+        return path
+
+    return write
+
+
+def test_what_the_process_writes_is_read(script, tmp_path):
+    outcome = run_fresh({}, tmp_path, script("fine()"))
+    assert (outcome.preload, outcome.notes) == ("", ())
+
+
+def test_a_crash_is_tried_again_with_the_systems_libstdcxx_and_told(script, tmp_path):
+    outcome = run_fresh({}, tmp_path, script("fine() if 'LD_PRELOAD' in os.environ else die()"))
+    assert outcome.preload == system_libstdcxx()
+    assert outcome.result["preload"].split(":")[0] == outcome.preload
+    [note] = outcome.notes
+    assert note.startswith("the process that loads the package died of SIGSEGV; it ran with")
+    assert f"LD_PRELOAD={outcome.preload}" in note
+
+
+def test_a_second_crash_is_an_error_with_the_command(script, tmp_path):
+    path = script("die()")
+    with pytest.raises(PackageCrashed) as raised:
+        run_fresh({}, tmp_path, path)
+    text = str(raised.value)
+    assert "died of SIGSEGV, and with LD_PRELOAD=" in text
+    assert "found: terminate called in std::regex" in text
+    command = text.partition("to see it happen: ")[2]
+    assert command.startswith("LD_PRELOAD=")
+    # The command can be run as it stands: what it names is still there.
+    assert os.path.exists(shlex.split(command)[-1])
+
+
+def test_without_a_library_to_preload_the_error_says_what_to_install(script, tmp_path, monkeypatch):
+    monkeypatch.setattr(process, "system_libstdcxx", lambda: None)
+    with pytest.raises(PackageCrashed, match="install the shared one and run: LD_PRELOAD="):
+        run_fresh({}, tmp_path, script("die()"))
+
+
+def test_an_exit_status_is_no_crash_and_is_not_tried_again(script, tmp_path):
+    with pytest.raises(PackageCrashed) as raised:
+        run_fresh({}, tmp_path, script("sys.exit('no torch here')"))
+    assert "ended with status 1\n  found: no torch here" in str(raised.value)
+
+
+def test_the_system_has_a_libstdcxx():
+    assert os.path.basename(system_libstdcxx()).startswith("libstdc++.so")
+
+
+def test_the_folder_is_kept_after_a_crash_only():
+    with workplace() as fine:
+        pass
+    with pytest.raises(ValueError), workplace() as failed:  # noqa: PT011
+        raise ValueError
+    with pytest.raises(PackageCrashed), workplace() as crashed:
+        raise PackageCrashed("it died")
+    assert [fine.exists(), failed.exists(), crashed.exists()] == [False, False, True]
+    crashed.rmdir()
+
+
+def test_a_package_that_needs_a_preload_is_not_loaded_without_it(built_op, monkeypatch):
+    from dataclasses import replace
+
+    fragile = replace(built_op, preload="/lib/libstdc++.so.6")
+    monkeypatch.delenv("LD_PRELOAD", raising=False)
+    with pytest.raises(PackageCrashed, match=r"start Python with LD_PRELOAD=/lib/libstdc\+\+"):
+        fragile.load()
+    monkeypatch.setenv("LD_PRELOAD", "/usr/lib/other.so:/usr/lib/libstdc++.so.6")
+    assert fragile.load() is not None
+    assert json.loads(fragile.to_json())["preload"] == "/lib/libstdc++.so.6"

@@ -1,0 +1,119 @@
+"""Verification in the fresh process: what is compared, imported, and refused."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from opforge.errors import OpNotImportable, PackageMismatch
+from opforge.packaging import fresh
+from opforge.packaging.cases import Case
+from opforge.packaging.verify import TOLERANCES, Tolerance, in_fresh_process, verify
+
+SPEC = {"tolerances": TOLERANCES, "rtol": None, "atol": None}
+
+
+def difference(found, expected, **tolerance):
+    return fresh.difference(found, expected, {**SPEC, **tolerance})
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+def test_rounding_is_allowed_and_more_is_not(dtype):
+    expected = torch.randn(1000, dtype=dtype)
+    step = torch.finfo(dtype).eps
+    error, wrong = difference(expected * (1 + step), expected)
+    assert not wrong
+    assert 0 < error < 8 * step
+    assert difference(expected * 1.1, expected)[1]
+
+
+def test_small_results_are_compared_at_their_own_size():
+    expected = torch.full((8,), 1e-6)
+    assert difference(expected * 2, expected)[1] == "allowed is 0.0001 of its size"
+
+
+def test_whole_numbers_and_truth_must_be_equal():
+    assert difference(torch.tensor([1, 2]), torch.tensor([1, 3])) == (
+        1.0,
+        "allowed is 0 of its size",
+    )
+    assert difference(torch.tensor([True]), torch.tensor([True])) == (0.0, "")
+
+
+def test_infinities_and_nans_agree_only_with_themselves():
+    odd = torch.tensor([float("inf"), float("-inf"), float("nan"), 1.0])
+    assert difference(odd, odd.clone()) == (0.0, "")
+    assert difference(torch.tensor([float("nan")]), torch.tensor([1.0]))[1]
+    assert difference(torch.tensor([1.0]), torch.tensor([float("inf")]))[1]
+
+
+def test_given_tolerances_are_what_allclose_means_by_them():
+    a, b = torch.tensor([1.05]), torch.tensor([1.0])
+    assert difference(a, b, atol=0.1)[1] == ""
+    assert difference(a, b, rtol=0.1)[1] == ""
+    assert difference(a, b, rtol=0.01)[1] == "allowed are rtol=0.01 and atol=0"
+
+
+def test_another_shape_dtype_or_count_is_named():
+    one, two = torch.ones(1), torch.ones(2)
+    assert fresh.compare(SPEC, [one], [two])["wrong"] == (
+        "tensor 0 is torch.float32 (1,) in place of torch.float32 (2,)"
+    )
+    assert fresh.compare(SPEC, [one], [])["wrong"] == "1 tensors in place of 0"
+
+
+def case(grad, *, expected):
+    return Case("as told", [torch.zeros(6), grad], [], [expected, grad])
+
+
+def test_a_mutated_input_is_compared_and_the_case_is_named(built_op, tmp_path):
+    package = tmp_path / built_op.path.name
+    package.write_bytes(built_op.path.read_bytes())
+    grad = torch.ones(6)
+    found = verify(package, [case(grad, expected=-0.5 * grad)], built_op.needed, Tolerance())
+    assert found.cases[0].max_error == 0
+    with pytest.raises(PackageMismatch) as raised:
+        verify(package, [case(grad, expected=0.5 * grad)], built_op.needed, Tolerance())
+    assert "found: as told: tensor 0 differs by 1, allowed is 0.0001 of its size" in str(
+        raised.value
+    )
+
+
+def test_an_op_whose_module_cannot_be_imported_shows_the_modules_own_traceback(built_op, tmp_path):
+    broken = tmp_path / "broken_ops.py"
+    broken.write_text("1 / 0\n")
+    [op] = built_op.needed
+    lost = replace(op, module="broken_ops", file=str(broken))
+    with pytest.raises(OpNotImportable) as raised:
+        in_fresh_process(built_op.path, [], [lost], Tolerance(), tmp_path)
+    assert "ZeroDivisionError" in str(raised.value)
+    assert f'File "{broken}", line 1' in str(raised.value)
+
+
+def test_a_module_that_does_not_define_the_op_is_told(built_op, tmp_path):
+    empty = tmp_path / "empty_ops.py"
+    empty.write_text("")
+    [op] = built_op.needed
+    lost = replace(op, module="empty_ops", file=str(empty))
+    with pytest.raises(OpNotImportable) as raised:
+        in_fresh_process(built_op.path, [], [lost], Tolerance(), tmp_path)
+    assert "Could not find schema for packaged_ops::step" in str(raised.value)
+
+
+def test_an_op_inside_a_function_is_refused_with_its_place(built_op, tmp_path):
+    [op] = built_op.needed
+    with pytest.raises(OpNotImportable) as raised:
+        in_fresh_process(built_op.path, [], [replace(op, local=True)], Tolerance(), tmp_path)
+    assert str(raised.value).startswith(f"{op.location}: the package calls packaged_ops::step")
+    assert "define the op at the top level of a module" in str(raised.value)
+
+
+def test_a_script_is_imported_without_running_as_one(tmp_path):
+    script = tmp_path / "some_script.py"
+    script.write_text("name = __name__\nif __name__ == '__main__':\n    1 / 0\n")
+    import sys
+
+    before = list(sys.path)
+    fresh.import_module("__main__", str(script))
+    sys.path[:] = before
+    assert sys.modules.pop("some_script").name == "some_script"
