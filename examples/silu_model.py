@@ -46,33 +46,43 @@ class Model(nn.Module):
 
 
 def cell(activation, path, *, strict):
-    """What one of the four ways comes to, in a word, and all that there is to say about it."""
+    """What one of the four ways comes to: a package, or an error that says why not."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(0)
     model = Model(activation).to(device).eval()
     x = torch.randn(8, 256, dtype=torch.bfloat16, device=device)
     dynamic = {"x": {0: ("batch", 1, 1024)}}
     try:
-        built = opforge.package(model, (x,), path, dynamic=dynamic, strict=strict)
-    except NeedsGpu as error:
-        return "exported", str(error)
+        return opforge.package(model, (x,), path, dynamic=dynamic, strict=strict)
     except opforge.OpforgeError as error:
-        return type(error).__name__, str(error)
-    return "packaged", str(built)
+        return error
+
+
+def in_a_word(outcome):
+    if isinstance(outcome, opforge.Package):
+        return "packaged"
+    return "exported" if isinstance(outcome, NeedsGpu) else type(outcome).__name__
+
+
+def study(folder: Path):
+    """All four cells, by registered or not, and strict or not."""
+    outcomes = {}
+    for name, activation in (("registered", silu), ("bare launch", bare_silu)):
+        for strict in (True, False):
+            path = folder / f"{name.split()[0]}_{'strict' if strict else 'non_strict'}.pt2"
+            outcomes[name, strict] = cell(activation, path, strict=strict)
+            print(f"{name}, strict={strict}\n{outcomes[name, strict]}\n", flush=True)
+    return outcomes
 
 
 def main(folder: Path) -> None:
     if not torch.cuda.is_available():
         print("no GPU here: the models are exported; packaging their kernels needs a GPU\n")
-    words = {}
-    for name, activation in (("registered", silu), ("bare launch", bare_silu)):
-        for strict in (True, False):
-            path = folder / f"{name.split()[0]}_{'strict' if strict else 'non_strict'}.pt2"
-            words[name, strict], text = cell(activation, path, strict=strict)
-            print(f"{name}, strict={strict}\n{text}\n", flush=True)
+    outcomes = study(folder)
     print(f"{'':<14}{'strict=True':<16}strict=False")
     for name in ("registered", "bare launch"):
-        print(f"{name:<14}{words[name, True]:<16}{words[name, False]}")
+        strict, non_strict = (in_a_word(outcomes[name, way]) for way in (True, False))
+        print(f"{name:<14}{strict:<16}{non_strict}")
 
 
 if __name__ == "__main__":

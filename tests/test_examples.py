@@ -106,3 +106,14 @@ def test_the_demo_runs_without_a_gpu():
     printed = interpreted("import demo; demo.main()")
     assert "one full graph" in printed
     assert "opcheck" in printed
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="it packages there: tests/gpu")
+def test_the_study_exports_what_is_registered_and_explains_the_bare_launch(example, tmp_path):
+    study = example("silu_model")
+    outcomes = study.study(tmp_path)
+    assert study.in_a_word(outcomes["registered", True]) == "exported"
+    assert study.in_a_word(outcomes["registered", False]) == "exported"
+    assert study.in_a_word(outcomes["bare launch", False]) == "BareKernel"
+    line = study.silu_kernel.fn.__code__.co_firstlineno
+    assert f"silu_kernel ({study.__file__}:{line}) itself" in str(outcomes["bare launch", False])

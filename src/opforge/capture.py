@@ -46,6 +46,8 @@ class Owner(Protocol):
 class Capture:
     """One run of a body under a trace."""
 
+    leaves_wrapped = False
+
     def __init__(
         self,
         owner: Owner,

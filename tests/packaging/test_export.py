@@ -9,6 +9,8 @@ import torch
 import triton
 import triton.language as tl
 
+import opforge
+from opforge import _compat
 from opforge.errors import BareKernel, ExportFailed
 from opforge.packaging.dynamic import read_dynamic
 from opforge.packaging.export import export
@@ -132,6 +134,31 @@ def test_a_bare_launch_is_explained_and_its_kernel_is_named():
     first = bare_kernel.fn.__code__.co_firstlineno
     assert f"launches the Triton kernel bare_kernel ({__file__}:{first}) itself" in text
     assert "put the launch of bare_kernel into a function decorated with @opforge.op" in text
+
+
+def test_a_bare_launch_never_reaches_triton(monkeypatch):
+    """Because a fake tensor's pointer is 0, and a launch with it would end the GPU's context."""
+
+    def launched(*_args, **_kwargs):
+        raise AssertionError("launched")
+
+    monkeypatch.setattr(type(bare_kernel), "run", launched)
+    error, _, _ = refusal(Bare(), strict=False)
+    assert isinstance(error, BareKernel)
+    assert _compat.launches.current() is None
+
+
+class Wrapped(torch.nn.Module):
+    def forward(self, x):
+        out = torch.empty_like(x)
+        torch.library.wrap_triton(bare_kernel)[(1,)](x, out, x.numel(), BLOCK=1024)
+        return out
+
+
+def test_a_launch_that_torch_wraps_is_left_to_torch():
+    with opforge.target("sm_90"):
+        exported = attempt(Wrapped(), strict=False)
+    assert "triton_kernel_wrapper_mutation" in str(exported.program.graph)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="strict export takes it with a GPU")

@@ -1,8 +1,9 @@
 """The fresh process dies, and the caller lives."""
 
 import json
-import os
 import shlex
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -56,7 +57,7 @@ def test_a_second_crash_is_an_error_with_the_command(script, tmp_path):
     command = text.partition("to see it happen: ")[2]
     assert command.startswith("LD_PRELOAD=")
     # The command can be run as it stands: what it names is still there.
-    assert os.path.exists(shlex.split(command)[-1])
+    assert Path(shlex.split(command)[-1]).exists()
 
 
 def test_without_a_library_to_preload_the_error_says_what_to_install(script, tmp_path, monkeypatch):
@@ -72,7 +73,7 @@ def test_an_exit_status_is_no_crash_and_is_not_tried_again(script, tmp_path):
 
 
 def test_the_system_has_a_libstdcxx():
-    assert os.path.basename(system_libstdcxx()).startswith("libstdc++.so")
+    assert Path(system_libstdcxx()).name.startswith("libstdc++.so")
 
 
 def test_the_folder_is_kept_after_a_crash_only():
@@ -87,8 +88,6 @@ def test_the_folder_is_kept_after_a_crash_only():
 
 
 def test_a_package_that_needs_a_preload_is_not_loaded_without_it(built_op, monkeypatch):
-    from dataclasses import replace
-
     fragile = replace(built_op, preload="/lib/libstdc++.so.6")
     monkeypatch.delenv("LD_PRELOAD", raising=False)
     with pytest.raises(PackageCrashed, match=r"start Python with LD_PRELOAD=/lib/libstdc\+\+"):

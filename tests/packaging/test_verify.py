@@ -1,5 +1,6 @@
 """Verification in the fresh process: what is compared, imported, and refused."""
 
+import sys
 from dataclasses import replace
 
 import pytest
@@ -111,8 +112,6 @@ def test_an_op_inside_a_function_is_refused_with_its_place(built_op, tmp_path):
 def test_a_script_is_imported_without_running_as_one(tmp_path):
     script = tmp_path / "some_script.py"
     script.write_text("name = __name__\nif __name__ == '__main__':\n    1 / 0\n")
-    import sys
-
     before = list(sys.path)
     fresh.import_module("__main__", str(script))
     sys.path[:] = before

@@ -22,7 +22,9 @@ from .dispatcher import concrete
 
 
 class Router(Protocol):
-    """Decides what becomes of a launch."""
+    """Decides what becomes of a launch; `leaves_wrapped` leaves `wrap_triton`'s to torch."""
+
+    leaves_wrapped: bool
 
     def launch(
         self, kernel: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -52,10 +54,9 @@ def current() -> Router | None:
 
 def route_to(router: Router | None) -> Router | None:
     """Send this thread's launches to a router; returns the one before."""
-    before = _state.router
-    _state.router = router
     if router is not None:
         install()
+    before, _state.router = _state.router, router
     return before
 
 
@@ -73,7 +74,9 @@ def install() -> None:
         _replace(CompiledKernel, "__getitem__", _routed_compiled)
         wrap = sys.modules.get(_WRAP)
         if wrap is not None:
-            _replace(torch.utils._triton, "has_triton_tensor_descriptor_host_tma", _for_target)
+            from torch.utils import _triton
+
+            _replace(_triton, "has_triton_tensor_descriptor_host_tma", _for_target)
             _replace(wrap.TraceableTritonKernelWrapper, "__getitem__", _renumbered)
             _replace(wrap.TraceableTritonKernelWrapper, "__call__", _routed_wrapped)
             _replace(wrap.TraceableTritonKernelWrapper, "run", _routed_wrapped_run)
@@ -134,7 +137,7 @@ def _routed_wrapped(original: Any) -> Any:
     @functools.wraps(original)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         router = _state.router
-        if router is None:
+        if router is None or router.leaves_wrapped:
             return original(self, *args, **kwargs)
         run = functools.partial(original, self)
         return router.launch(self.kernel, run, args, {**kwargs, "grid": self.grid})
@@ -146,7 +149,7 @@ def _routed_wrapped_run(original: Any) -> Any:
     @functools.wraps(original)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         router = _state.router
-        if router is None:
+        if router is None or router.leaves_wrapped:
             return original(self, *args, **kwargs)
         return router.launch(self.kernel, functools.partial(original, self), args, kwargs)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import warnings
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 
 from ..errors import BareKernel, ExportFailed
+from .bare import bare_launches_refused
 from .dynamic import DynamicDim, shapes_collection
 from .failure import Failure, explain_failure
 from .subject import Subject
@@ -42,7 +44,9 @@ def export(subject: Subject, dims: tuple[DynamicDim, ...], *, strict: bool | Non
 
 
 def _export(subject: Subject, dims: tuple[DynamicDim, ...], *, strict: bool) -> Any:
-    with torch.no_grad(), warnings.catch_warnings():
+    # Strict export takes launches out of the bytecode, and never makes them.
+    guarded = contextlib.nullcontext() if strict else bare_launches_refused()
+    with torch.no_grad(), warnings.catch_warnings(), guarded:
         # torch deprecates its own calls here, which the user can do nothing about.
         warnings.simplefilter("ignore", FutureWarning)
         warnings.simplefilter("ignore", DeprecationWarning)

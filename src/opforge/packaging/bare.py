@@ -1,0 +1,48 @@
+"""Refuses a model's own launches while torch.export runs it on tensors without memory.
+
+torch hands a fake tensor's pointer out as 0, and Triton would launch with it: on a GPU that is an
+illegal memory access, after which the process can use the GPU no more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .. import _compat
+from ..errors import BareKernel
+
+
+class Refusal:
+    """Stands where Triton launches; ops put their own router there while their bodies run."""
+
+    leaves_wrapped = True
+
+    def launch(
+        self, kernel: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if kwargs.get("warmup"):
+            return run(*args, **kwargs)
+        raise BareKernel(f"a bare launch of {_compat.kernels.kernel_name(kernel)}")
+
+    def compiled(self, kernel: Any) -> None:
+        raise BareKernel(f"a bare launch of {_compat.launches.compiled_name(kernel)}")
+
+    def written(
+        self,
+        kernel: Any,  # noqa: ARG002  # the protocol's
+        names: list[str],
+        tensors: list[str],  # noqa: ARG002  # the protocol's
+        failure: BaseException | None,  # noqa: ARG002  # the protocol's
+    ) -> list[str]:
+        return names
+
+
+@contextlib.contextmanager
+def bare_launches_refused() -> Iterator[None]:
+    before = _compat.launches.route_to(Refusal())
+    try:
+        yield
+    finally:
+        _compat.launches.route_to(before)

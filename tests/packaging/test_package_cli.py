@@ -1,0 +1,96 @@
+"""`opforge package`: what it prints, writes, and refuses."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from opforge.cli import main
+
+SOURCE = """
+import opforge
+import torch
+
+@opforge.op("cli_packaged::plus", mode="custom_op")
+def plus(x: torch.Tensor) -> torch.Tensor:
+    return x + 1
+
+class Model(torch.nn.Module):
+    def forward(self, x, *, y):
+        return plus(x) * y
+
+class Untraceable(torch.nn.Module):
+    def forward(self, x, *, y):
+        return x if y.sum() > 0 else x + 1
+
+model, untraceable = Model(), Untraceable()
+
+def inputs():
+    return (torch.randn(4, 3),), {"y": torch.randn(3)}
+"""
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, ["package", *map(str, arguments)])
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    path = tmp_path_factory.mktemp("cli") / "cli_packaged.py"
+    path.write_text(SOURCE)
+    return path
+
+
+def test_a_model_in_a_file_is_packaged_with_a_program_that_runs_it(source, tmp_path):
+    result = run(
+        f"{source}:model",
+        *("-o", tmp_path / "out" / "model.pt2"),
+        *("--inputs", f"{source}:inputs"),
+        *("--dynamic", "x:0=batch:1:32"),
+        "--no-strict",
+        *("--cpp", tmp_path / "app"),
+        "--json",
+    )
+    assert result.exit_code == 0, result.output
+    printed = json.loads(result.stdout)
+    assert printed["path"] == str(tmp_path / "out" / "model.pt2")
+    assert printed["needed_at_run_time"] == ["cli_packaged::plus"]
+    assert (tmp_path / "out" / "model.pt2").exists()
+    assert f"wrote {tmp_path / 'app' / 'main.cpp'}" in result.stderr
+    assert f"It needs cli_packaged::plus at run time, which {source} defines" in result.stderr
+
+
+def test_a_model_that_cannot_be_exported_is_told_by_its_line(source, tmp_path):
+    result = run(f"{source}:untraceable", "-o", tmp_path / "m.pt2", "--inputs", f"{source}:inputs")
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert f"Error: {source}:15: Untraceable cannot be exported" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_file_that_fails_keeps_its_own_traceback(source, tmp_path):
+    path = tmp_path / "cli_packaged_failing.py"
+    path.write_text("1 / 0\n")
+    result = run(f"{path}:model", "-o", tmp_path / "m.pt2", "--inputs", f"{source}:inputs")
+    assert isinstance(result.exception, ZeroDivisionError)
+
+
+@pytest.mark.parametrize(
+    ("target", "dynamic", "text"),
+    [
+        ("{}:modle", "x:0=n", "did you mean model"),
+        ("{}", "x:0=n", "names a module, not something in it"),
+        ("{}:inputs", "x:0=n", "is neither a model nor an operator"),
+        ("{}:model", "x=n", "'x=n' names no dimension"),
+        ("{}:model", "z:0=n", "dynamic names 'z', which is no tensor argument"),
+    ],
+)
+def test_mistakes_are_told_on_stderr(target, dynamic, text, source, tmp_path):
+    result = run(
+        target.format(source),
+        *("-o", tmp_path / "m.pt2"),
+        *("--inputs", f"{source}:inputs"),
+        *("--dynamic", dynamic),
+    )
+    assert result.exit_code == 1
+    assert text in result.stderr
