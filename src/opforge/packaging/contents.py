@@ -71,7 +71,7 @@ def kernels_of(program: Any, package: Path) -> tuple[PackagedKernel, ...]:
         info = entry.describe() if entry is not None else None
         if info is not None and info.mode == "triton_op":
             found.update({PackagedKernel(k.name, k.location, name): None for k in info.kernels})
-    return tuple(kernel for kernel in found if kernel.name in source)
+    return tuple(kernel for kernel in found if not source or kernel.name in source)
 
 
 def needed_at_run_time(ops: tuple[PackagedOp, ...]) -> tuple[PackagedOp, ...]:

@@ -96,7 +96,9 @@ class Package:
 def _op_text(op: PackagedOp) -> str:
     where = f" ({op.location})" if op.location else ""
     how = "seen through" if op.seen_through else "opaque"
-    return f"{op.name}{where}, {how}: {op.why}"
+    # `explain` words the reason as a sentence of its own, which starts with the same.
+    why = op.why.removeprefix("opaque to the compiler, because ")
+    return f"{op.name}{where}, {how}: {why.removeprefix('the compiler sees through it: ')}"
 
 
 def _kernel_text(kernel: PackagedKernel) -> str:
