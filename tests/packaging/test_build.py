@@ -16,6 +16,9 @@ from opforge.errors import (
     PackageMismatch,
 )
 from opforge.packaging import build
+from opforge.packaging.cases import eager_cases
+from opforge.packaging.export import export
+from opforge.packaging.subject import read_subject
 
 
 def rows(package, name):
@@ -117,6 +120,18 @@ def test_traces_of_the_compiled_model_and_of_the_package_are_written(built_op, t
     ]
 
 
+class Sizes(torch.nn.Module):
+    def forward(self, x):
+        return x + 1, x.shape[0], None
+
+
+def test_whole_numbers_among_the_results_are_compared_as_the_tensors_they_become():
+    subject = read_subject(Sizes(), (torch.ones(3),), None)
+    program = export(subject, (), strict=False).program
+    [case] = eager_cases(program, subject, (), ())
+    assert [t.tolist() for t in case.outputs] == [[2.0, 2.0, 2.0], 3]
+
+
 class Plain(torch.nn.Module):
     def forward(self, x):
         return x + 1
@@ -140,7 +155,7 @@ def test_nothing_is_kept_when_the_package_computes_something_else(built_op, tmp_
     text = str(raised.value)
     assert text.startswith("wrong.pt2 computes something else than eager, so it was not kept")
     assert "as given: tensor 0 differs by " in text
-    assert "training mode" in text
+    assert "if it has dropout, which draws at random: model.eval() first" in text
     assert list(tmp_path.iterdir()) == []
 
 
@@ -182,3 +197,14 @@ def test_what_cannot_be_packaged_is_refused_before_anything_runs(model, args, pa
     with pytest.raises(error) as raised:
         opforge.package(model, args, path)
     assert text in str(raised.value)
+
+
+def test_a_package_that_is_seen_through_needs_no_opforge(tmp_path):
+    x = torch.randn(3, 4)
+    package = opforge.package(packaged_ops.double, (x,), tmp_path / "double.pt2", strict=True)
+    assert package.strict
+    assert [(op.name, op.seen_through) for op in package.ops] == [("packaged_ops::double", True)]
+    # For CPU tensors the body launches nothing, so there is no kernel inside.
+    assert (package.needed, package.kernels) == ((), ())
+    assert rows(package, "load")[0].text.endswith("which imported no opforge")
+    assert "nothing but torch at run time" in str(package)

@@ -62,7 +62,8 @@ def _run(subject: Subject, label: str, leaves: list[Any]) -> Case:
     inputs = _tensors(leaves)
     args, kwargs = _compat.aoti.refill((subject.args, dict(subject.kwargs)), own)
     try:
-        outputs = _tensors(subject.call(args, kwargs))
+        # A package returns a whole number, a size say, as a tensor.
+        outputs = [torch.tensor(v) if type(v) is int else v for v in subject.call(args, kwargs)]
     except OpforgeError:
         raise
     except Exception as error:
@@ -72,7 +73,7 @@ def _run(subject: Subject, label: str, leaves: list[Any]) -> Case:
             fix="narrow the range in dynamic, or correct the model",
         ) from error
     # Copied, because an output may be a buffer that the next call changes.
-    kept = [copy_of(t) for t in outputs]
+    kept = [copy_of(t) for t in _tensors(outputs)]
     return Case(label, [copy_of(t) for t in inputs], kept, _tensors(own))
 
 

@@ -166,7 +166,7 @@ def _raise_mismatch(package: Path, cases: Sequence[dict[str, Any]], *, training:
     told = [f"{c['label']}: {c['wrong'] or 'agrees'}" for c in cases]
     fix = "if the difference is acceptable, say so: rtol=..., atol=..."
     if training:
-        fix = f"the model is in training mode, where dropout draws at random: model.eval(); {fix}"
+        fix = f"if it has dropout, which draws at random: model.eval() first; {fix}"
     raise PackageMismatch(
         f"{package.name} computes something else than eager, so it was not kept",
         found=_indented("\n".join(told)),
