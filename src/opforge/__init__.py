@@ -6,8 +6,8 @@ from .compiler import checkpoint_policy, piecewise
 from .errors import OpforgeError, OpforgeWarning
 from .model import Discovery, OpInfo
 from .op import explain, info, is_op, op, unregister
-from .reading import find_kernels
 from .packaging import Package, package
+from .reading import find_kernels
 from .target import target
 
 __version__ = "0.1.0"
@@ -28,8 +28,8 @@ __all__ = [
     "is_op",
     "magi",
     "op",
-    "piecewise",
     "package",
+    "piecewise",
     "target",
     "unregister",
 ]
