@@ -23,7 +23,7 @@ from .check.report import Row
 from .doctor import Finding, examine
 from .errors import OpforgeError
 from .packaging.cpp import cpp_needs, write_cpp
-from .packaging.inputs import from_function, read_dynamic_texts, read_model
+from .packaging.inputs import Inputs, from_function, read_dynamic_texts, read_model
 from .targets import locate, resolve, resolve_function
 
 STYLES = {"ok": "green", "limited": "yellow", "missing": "red"}
@@ -162,7 +162,10 @@ def doctor(*, as_json: bool) -> None:
 @main.command()
 @click.argument("target")
 @click.option("-o", "--output", required=True, help="Where the package goes, such as model.pt2.")
-@click.option("--inputs", required=True, help="file.py:function that returns (args, kwargs).")
+@click.option("--inputs", help="file.py:function that returns (args, kwargs).")
+@click.option(
+    "--input", "texts", multiple=True, help='For an operator: "x=randn(8,128,bf16)"; once each.'
+)
 @click.option("--dynamic", multiple=True, help="x:0=batch or x:0=batch:1:1024; may be repeated.")
 @click.option("--strict/--no-strict", default=None, help="Export this way only; else both.")
 @click.option("--profile", metavar="DIR", help="Write chrome traces there.")
@@ -171,7 +174,8 @@ def doctor(*, as_json: bool) -> None:
 def package(
     target: str,
     output: str,
-    inputs: str,
+    inputs: str | None,
+    texts: tuple[str, ...],
     dynamic: tuple[str, ...],
     *,
     strict: bool | None,
@@ -185,8 +189,14 @@ def package(
     makes the model, will do as well.
     """
     sizes = read_dynamic_texts(dynamic)
-    given = from_function(locate(inputs), inputs)
     model = read_model(locate(target), target)
+    if inputs is None and not opforge.is_op(model):
+        raise click.UsageError("a model needs --inputs file.py:function, which returns its inputs")
+    given = (
+        Inputs(*arguments_of(model, texts, None))
+        if inputs is None
+        else from_function(locate(inputs), inputs)
+    )
     built = opforge.package(
         model, given.args, output, kwargs=given.kwargs, dynamic=sizes, strict=strict
     )
