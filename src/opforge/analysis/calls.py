@@ -319,8 +319,8 @@ class Reader(Leaves):
         if source is None:
             return None
         depth = caller.depth + cost
-        bound = bind(source.node.args, arguments, _defaults(fn), parameter_unknown)
         scope = scope_of(source.node)
+        bound = bind(scope, arguments, _defaults(fn), parameter_unknown)
         bound = without_numbers(bound, scope)
         if caller is self.root:
             _give_self(fn, bound)
@@ -358,7 +358,7 @@ class Reader(Leaves):
         home = local.frame
         bound: dict[str, Values] = {}
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            bound = bind(node.args, arguments, self.written_defaults(home, node), parameter_unknown)
+            bound = bind(local.scope, arguments, self.written_defaults(home, node), parameter_unknown)
         if self.contexts.get(id(node), 0) > _CONTEXTS:
             bound = generalized(bound)
         key: Hashable = (id(node), id(home), context_key(bound))

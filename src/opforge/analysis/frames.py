@@ -30,7 +30,7 @@ from .values import (
 )
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Frame:
     """One scope with what its parameters may be.
 
@@ -62,14 +62,14 @@ class Frame:
         return here if self.parent is None else f"{here}.<{self.scope.name.strip('<>')}>"
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, slots=True)
 class Launched:
     """A call launches a kernel."""
 
     kernel: Any
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, slots=True)
 class Entered:
     """A call runs a function that can be read."""
 
@@ -77,7 +77,7 @@ class Entered:
     cost: int = 1
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, slots=True)
 class Called:
     """A call of an operator."""
 
@@ -85,7 +85,7 @@ class Called:
     op: Any
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, slots=True)
 class Lost:
     """A call that cannot be followed."""
 
@@ -95,7 +95,7 @@ class Lost:
 Effect = Launched | Entered | Called | Lost
 
 
-@dataclass
+@dataclass(eq=False, slots=True)
 class Outcome:
     """What a call does, and what it returns: values, and the results of the frames it enters."""
 
@@ -107,7 +107,7 @@ class Outcome:
 
 
 def bind(
-    arguments: ast.arguments,
+    scope: Scope,
     given: Arguments,
     default_of: Callable[[str], Values],
     missing: Callable[[str], Values],
@@ -116,24 +116,22 @@ def bind(
 
     `default_of` gives a parameter's default, `missing` what a parameter is that gets nothing.
     """
-    positional = [a.arg for a in (*arguments.posonlyargs, *arguments.args)]
+    positional = scope.positional
     bound: dict[str, Values] = dict(zip(positional, given.positional, strict=False))
-    spare = given.positional[len(positional) :]
-    keywords = dict(given.keywords)
-    for name in (*positional, *(a.arg for a in arguments.kwonlyargs)):
-        if name in bound:
-            continue
+    keywords = given.keywords
+    taken = len(bound)
+    for name in positional[taken:] + scope.keyword_only if taken else scope.listed:
         if name in keywords:
-            bound[name] = keywords.pop(name)
+            bound[name] = keywords[name]
             continue
         loose = given.double if name not in positional else union(given.star, given.double)
         default = default_of(name)
         bound[name] = union(default, loose) if loose else default or missing(name)
-    if arguments.vararg is not None:
-        bound[arguments.vararg.arg] = (Sequence(spare, given.star),)
-    if arguments.kwarg is not None:
+    if scope.vararg is not None:
+        bound[scope.vararg] = (Sequence(given.positional[len(positional) :], given.star),)
+    if scope.kwarg is not None:
         items: dict[Hashable, Values] = {k: v for k, v in keywords.items() if k not in bound}
-        bound[arguments.kwarg.arg] = (Table(items, given.double),)
+        bound[scope.kwarg] = (Table(items, given.double),)
     return bound
 
 
@@ -142,25 +140,27 @@ def parameter_unknown(name: str) -> Values:
 
 
 def context_key(bound: dict[str, Values]) -> Hashable:
-    return tuple((name, key_of(values)) for name, values in bound.items())
+    """Tells calls of one function apart; its parameters are always bound in one order."""
+    return tuple([v[0].key if len(v) == 1 else key_of(v) for v in bound.values()])
 
 
 def without_numbers(bound: dict[str, Values], scope: Scope) -> dict[str, Values]:
     """The same with numbers forgotten that select nothing: block sizes, flags."""
-    return {
-        name: values if name in scope.keys else _without_numbers(values)
-        for name, values in bound.items()
-    }
-
-
-def _without_numbers(values: Values) -> Values:
-    if not any(map(_is_number, values)):
-        return values
-    return union(tuple(v for v in values if not _is_number(v)), ANY)
+    for name, values in bound.items():
+        if values is ANY or name in scope.keys:
+            continue
+        for value in values:
+            if _is_number(value):
+                bound[name] = union(tuple(v for v in values if not _is_number(v)), ANY)
+                break
+    return bound
 
 
 def _is_number(value: Value) -> bool:
-    return isinstance(value, Known) and type(value.obj) in {int, float, bool}
+    return type(value) is Known and type(value.obj) in _NUMBERS
+
+
+_NUMBERS = frozenset({int, float, bool})
 
 
 def generalized(bound: dict[str, Values]) -> dict[str, Values]:

@@ -57,6 +57,12 @@ class Scope:
     keys: set[str] = field(default_factory=set)
     is_generator: bool = False
     parameters: tuple[str, ...] = ()
+    # The parameters again, by the way they are given.
+    positional: tuple[str, ...] = ()
+    keyword_only: tuple[str, ...] = ()
+    listed: tuple[str, ...] = ()
+    vararg: str | None = None
+    kwarg: str | None = None
 
     @property
     def name(self) -> str:
@@ -91,7 +97,7 @@ class _Collector:
     def __init__(self, node: Node) -> None:
         self.scope = Scope(node)
         if isinstance(node, _FUNCTIONS):
-            self.scope.parameters = parameter_names(node.args)
+            self.parameters(node.args)
         if isinstance(node, ast.Lambda):
             self.scope.returns.append(node.body)
             self.scan(node.body)
@@ -103,6 +109,15 @@ class _Collector:
             # A `global` or `nonlocal` name is looked up outside; what is assigned here is lost
             # to the static reader only if nobody looks, so the bindings stay.
             self.scope.bindings.setdefault(name, [])
+
+    def parameters(self, arguments: ast.arguments) -> None:
+        scope = self.scope
+        scope.parameters = parameter_names(arguments)
+        scope.positional = tuple(a.arg for a in (*arguments.posonlyargs, *arguments.args))
+        scope.keyword_only = tuple(a.arg for a in arguments.kwonlyargs)
+        scope.listed = scope.positional + scope.keyword_only
+        scope.vararg = arguments.vararg.arg if arguments.vararg is not None else None
+        scope.kwarg = arguments.kwarg.arg if arguments.kwarg is not None else None
 
     def comprehend(self, node: Comprehension) -> None:
         for generator in node.generators:

@@ -6,10 +6,9 @@ a tuple of candidates, none of them excluded by what was read.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
     from .frames import Frame
@@ -21,24 +20,43 @@ MOST_CANDIDATES = 256
 _CONSTANTS = (str, int, float, bool, bytes, type(None))
 
 
-class Value:
-    """One thing that an expression may stand for."""
+T = TypeVar("T")
 
-    __slots__ = ()
-    key: Hashable
+
+class lazy(Generic[T]):  # noqa: N801  # used as `property` is
+    """`lazy` without its lock, which costs more than most keys."""
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self.compute = compute
+        self.name = compute.__name__
+
+    def __get__(self, owner: Any, cls: type[Any]) -> T:
+        found = owner.__dict__[self.name] = self.compute(owner)
+        return found
+
+
+class Value:
+    """One thing that an expression may stand for; nobody changes one that was made.
+
+    Those made often are no frozen dataclasses, which take three times as long to make.
+    """
+
+    @lazy
+    def key(self) -> Hashable:
+        raise NotImplementedError
 
 
 Values = tuple[Value, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Known(Value):
     """An object that exists: a global, a cell's content, a constant, an attribute of such."""
 
     obj: Any
 
-    @functools.cached_property
-    def key(self) -> Hashable:  # type: ignore[override]
+    @lazy
+    def key(self) -> Hashable:
         kind = type(self.obj)
         return ("constant", kind, self.obj) if kind in _CONSTANTS else id(self.obj)
 
@@ -54,9 +72,9 @@ class Unknown(Value):
     why: str = ""
     sticky: bool = False
 
-    @functools.cached_property
-    def key(self) -> Hashable:  # type: ignore[override]
-        return self
+    @lazy
+    def key(self) -> Hashable:
+        return ("unknown", self.why, self.sticky)
 
 
 UNKNOWN = Unknown()
@@ -64,99 +82,99 @@ NOTHING: Values = ()
 ANY: Values = (UNKNOWN,)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Launch(Value):
     """`k[grid]` or `k.run`: calling it launches."""
 
     kernel: Any
 
-    @functools.cached_property
-    def key(self) -> Hashable:  # type: ignore[override]
+    @lazy
+    def key(self) -> Hashable:
         return ("launch", id(self.kernel))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Bound(Value):
     """A function with its first argument given: a method."""
 
     fn: Value
     self: Value
 
-    @functools.cached_property
-    def key(self) -> Hashable:  # type: ignore[override]
+    @lazy
+    def key(self) -> Hashable:
         return ("bound", self.fn.key, self.self.key)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Partial(Value):
     """A callable with some arguments given."""
 
     fn: Value
     arguments: Arguments
 
-    @functools.cached_property
-    def key(self) -> Hashable:  # type: ignore[override]
+    @lazy
+    def key(self) -> Hashable:
         return ("partial", self.fn.key, self.arguments.key)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Local(Value):
     """A function, lambda or class that the code being read defines."""
 
     scope: Scope
     frame: Frame
 
-    @functools.cached_property
-    def key(self) -> Hashable:  # type: ignore[override]
+    @lazy
+    def key(self) -> Hashable:
         return ("local", id(self.scope), id(self.frame))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Instance(Value):
     """An object that the code being read makes, or `self` of a method read by itself."""
 
     cls: Known | Local
     arguments: Arguments
 
-    @functools.cached_property
-    def key(self) -> Hashable:  # type: ignore[override]
+    @lazy
+    def key(self) -> Hashable:
         return ("instance", self.cls.key, self.arguments.key)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Sequence(Value):
     """A list, tuple, set or iterator: items in order, then any number of `rest`."""
 
     items: tuple[Values, ...] = ()
     rest: Values = NOTHING
 
-    @functools.cached_property
-    def key(self) -> Hashable:  # type: ignore[override]
+    @lazy
+    def key(self) -> Hashable:
         return ("sequence", tuple(map(key_of, self.items)), key_of(self.rest))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Table(Value):
     """A dict: entries whose key is known, and values under other keys."""
 
     items: dict[Hashable, Values] = field(default_factory=dict)
     rest: Values = NOTHING
 
-    @functools.cached_property
-    def key(self) -> Hashable:  # type: ignore[override]
+    @lazy
+    def key(self) -> Hashable:
         entries = tuple((k, key_of(v)) for k, v in self.items.items())
         return ("table", entries, key_of(self.rest))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Method(Value):
     """A method of a container: `table.get`."""
 
     base: Value
     name: str
 
-    @functools.cached_property
-    def key(self) -> Hashable:  # type: ignore[override]
+    @lazy
+    def key(self) -> Hashable:
         return ("method", self.base.key, self.name)
 
 
@@ -166,9 +184,9 @@ class OpSpace(Value):
 
     name: str
 
-    @functools.cached_property
-    def key(self) -> Hashable:  # type: ignore[override]
-        return self
+    @lazy
+    def key(self) -> Hashable:
+        return ("space", self.name)
 
 
 @dataclass(frozen=True)
@@ -177,31 +195,31 @@ class Operator(Value):
 
     name: str
 
-    @functools.cached_property
-    def key(self) -> Hashable:  # type: ignore[override]
-        return self
+    @lazy
+    def key(self) -> Hashable:
+        return ("operator", self.name)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Super(Value):
     """`super()` in a method of `cls`."""
 
     cls: type[Any]
     self: Value
 
-    @functools.cached_property
-    def key(self) -> Hashable:  # type: ignore[override]
+    @lazy
+    def key(self) -> Hashable:
         return ("super", id(self.cls), self.self.key)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Context(Value):
     """The `ctx` that `forward` fills and `backward` reads."""
 
     writers: tuple[Frame, ...]
 
-    @functools.cached_property
-    def key(self) -> Hashable:  # type: ignore[override]
+    @lazy
+    def key(self) -> Hashable:
         return ("context", tuple(map(id, self.writers)))
 
 
@@ -209,12 +227,12 @@ class Context(Value):
 class Maker(Value):
     """`triton.autotune(...)`: what it makes of a kernel exists only when the function runs."""
 
-    @functools.cached_property
-    def key(self) -> Hashable:  # type: ignore[override]
-        return self
+    @lazy
+    def key(self) -> Hashable:
+        return ("maker",)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Arguments:
     """A call's arguments; `star` and `double` are what was unpacked, its length unknown."""
 
@@ -223,12 +241,12 @@ class Arguments:
     star: Values = NOTHING
     double: Values = NOTHING
 
-    @functools.cached_property
+    @lazy
     def size(self) -> int:
         """How many values there are, those inside others counted."""
         return sum(map(size_of, self.every()))
 
-    @functools.cached_property
+    @lazy
     def key(self) -> Hashable:
         named = tuple((k, key_of(v)) for k, v in sorted(self.keywords.items()))
         return (tuple(map(key_of, self.positional)), named, key_of(self.star), key_of(self.double))
@@ -282,13 +300,17 @@ def key_of(values: Values) -> Hashable:
 
 def union(*groups: Values) -> Values:
     """All candidates, each once, in order."""
-    full = [g for g in groups if g]
-    if not full:
-        return NOTHING
-    if len(full) == 1 or all(g is full[0] for g in full):
-        return full[0]
+    first = NOTHING
+    for group in groups:
+        if not group or group is first:
+            continue
+        if first:
+            break
+        first = group
+    else:
+        return first
     seen: dict[Hashable, Value] = {}
-    for group in full:
+    for group in groups:
         for value in group:
             seen.setdefault(value.key, value)
     found = tuple(seen.values())
