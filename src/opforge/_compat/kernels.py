@@ -47,6 +47,8 @@ def launched_kernel(value: Any) -> Any:
     torch's `wrap_triton(k)` holds it as `kernel`, other people's wrappers as `fn`. Attributes
     are read from the instance alone: a property could run code.
     """
+    if id(type(value)) in _BARE or type(value) is types.FunctionType:
+        return None
     for _ in range(16):
         if is_kernel(value):
             return value
@@ -93,16 +95,18 @@ def _wrap_functions() -> tuple[Any, ...]:
 def instance_dict(value: Any) -> dict[str, Any]:
     """What an instance holds by itself, read past any `__getattribute__` of its class."""
     cls = type(value)
-    slot = _dict_slots.get(cls, _UNKNOWN)
-    if slot is _UNKNOWN:
-        slot = _dict_slots[cls] = _dict_slot(cls)
-    held = slot.__get__(value) if slot is not None else None
+    if id(cls) in _BARE:
+        return {}
+    known = _dict_slots.get(id(cls))
+    if known is None:
+        known = _dict_slots[id(cls)] = (cls, _dict_slot(cls))
+    held = known[1].__get__(value) if known[1] is not None else None
     return held if type(held) is dict else {}
 
 
 # A class's `__dict__` may be a property of its own, as proxies have it, which would run code.
-_dict_slots: dict[type[Any], Any] = {}
-_UNKNOWN = object()
+# Classes are told by id, as hashing one may run its metaclass's code.
+_dict_slots: dict[int, tuple[type[Any], Any]] = {}
 
 
 def _dict_slot(cls: type[Any]) -> Any:
@@ -112,6 +116,18 @@ def _dict_slot(cls: type[Any]) -> Any:
             made_in_c = (types.GetSetDescriptorType, types.MemberDescriptorType)
             return slot if type(slot) in made_in_c else None
     return None
+
+
+# Common types whose instances hold no attributes by themselves.
+_BARE = frozenset(
+    map(
+        id,
+        (
+            str, int, float, bool, bytes, type(None), list, tuple, dict, set, frozenset, type,
+            types.BuiltinFunctionType, types.MethodType, torch.dtype, torch.device,
+        ),
+    )
+)  # fmt: skip
 
 
 def chain(kernel: Any) -> list[Any]:

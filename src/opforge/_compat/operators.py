@@ -21,6 +21,9 @@ BUILT_IN = frozenset(
 )
 
 
+_KINDS = (OpOverload, OpOverloadPacket, CustomOpDef, HigherOrderOperator)
+
+
 def is_root(value: Any) -> bool:
     """Whether a value is `torch.ops`."""
     return value is torch.ops
@@ -38,6 +41,9 @@ def is_space(value: Any) -> bool:
 
 def operator_name(value: Any) -> str | None:
     """The "ns::op" of an overload, a packet, a `CustomOpDef`, or what calls an operator."""
+    # Asked of every function that is called, and every value that may be.
+    if not issubclass(type(value), _KINDS):
+        return None
     if issubclass(type(value), OpOverload):
         return str(value._schema.name)
     if issubclass(type(value), OpOverloadPacket):

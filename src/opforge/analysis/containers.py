@@ -37,20 +37,33 @@ _SEQUENCES = (list, tuple, set, frozenset, collections.deque)
 
 def opened(value: Value) -> Sequence | Table | None:
     """An existing container as an abstract one, or None where the value is no container."""
-    if isinstance(value, (Sequence, Table)):
-        return value
+    kind = type(value)
+    if kind is Sequence or kind is Table:
+        return value  # type: ignore[return-value]
     if not isinstance(value, Known):
         return None
-    obj = value.obj
-    if is_instance(obj, types.MappingProxyType):
+    held: dict[str, Any] = value.__dict__
+    if "opened" not in held:
+        # Values are of one reading, during which nothing of the user's runs.
+        held["opened"] = _opened(value.obj)
+    found: Sequence | Table | None = held["opened"]
+    return found
+
+
+def _opened(obj: Any) -> Sequence | Table | None:
+    kind = type(obj)
+    if kind is types.FunctionType or kind is types.ModuleType or kind is type:
+        return None
+    if kind is types.MappingProxyType:
         return _table(obj.items())
-    if is_instance(obj, dict):
+    if issubclass(kind, dict):
         return _table(dict.items(obj))
-    if is_instance(obj, _SEQUENCES):
+    if issubclass(kind, _SEQUENCES):
         members = tuple(itertools.islice(type(obj).__iter__(obj), _MOST_MEMBERS))
         return Sequence(tuple((Known(m),) for m in members))
     held = _compat.kernels.instance_dict(obj)
-    if is_instance(obj, collections.UserDict) and isinstance(held.get("data"), dict):
+    # In this order, because UserDict is an abstract class, and asking those is slow.
+    if isinstance(held.get("data"), dict) and is_instance(obj, collections.UserDict):
         return _table(held["data"].items())
     modules = held.get("_modules")
     if is_instance(obj, torch.nn.Module) and isinstance(modules, dict):

@@ -30,7 +30,12 @@ class Interest:
         self.values: dict[int, tuple[Any, bool]] = {}
 
     def any_of(self, frame: Frame, names: Iterable[str]) -> bool:
-        return any(self.has(frame, name) for name in names)
+        known = frame.interest
+        for name in names:
+            found = known.get(name)
+            if found or (found is None and self.has(frame, name)):
+                return True
+        return False
 
     def has(self, frame: Frame, name: str) -> bool:
         """Whether a name, as a frame sees it, is of interest."""
@@ -55,14 +60,16 @@ class Interest:
         stored = scope.stored_names.get(name)
         if stored and self.any_of(frame, stored):
             return True
-        if any(map(carries, frame.parameters.get(name, ()))):
-            return True
+        given = frame.parameters.get(name)
+        if given is not None:
+            for value in given:
+                if carries(value):
+                    return True
         bindings = scope.bindings.get(name)
-        if bindings and any(
-            b.how in {"define", "import"} or self.any_of(frame, b.names) for b in bindings
-        ):
-            return True
-        local = bindings is not None or name in frame.parameters
+        for binding in bindings or ():
+            if binding.how in {"define", "import"} or self.any_of(frame, binding.names):
+                return True
+        local = bindings is not None or given is not None
         if local and name not in scope.elsewhere:
             return False
         if frame.parent is not None:

@@ -40,9 +40,7 @@ def is_leaf_file(filename: str) -> bool:
     Or an installed package's that has nothing to do with torch or Triton, as far as it is loaded.
     """
     package = _installed_package(filename)
-    if package is not None:
-        return _is_unrelated(package)
-    return _is_own_leaf(filename)
+    return _is_own_leaf(filename) if package is None else _is_unrelated(package)
 
 
 @functools.cache
@@ -147,13 +145,14 @@ def is_installed(top: str) -> bool:
 
 def is_leaf(obj: Any) -> bool:
     """Whether an object's own code is a leaf's: a function, class, module or instance."""
-    if is_instance(obj, types.FunctionType):
+    kind = type(obj)
+    if kind is types.FunctionType:
         return is_leaf_file(obj.__code__.co_filename)
-    if is_instance(obj, types.ModuleType):
+    if issubclass(kind, types.ModuleType):
         return is_leaf_module(obj.__name__)
-    if is_instance(obj, type):
+    if issubclass(kind, type):
         return is_leaf_module(_text(type.__getattribute__(obj, "__module__")))
-    if is_instance(obj, _C_FUNCTIONS):
+    if issubclass(kind, _C_FUNCTIONS):
         return _is_leaf_builtin(obj)
     return is_leaf(type(obj))
 
@@ -187,12 +186,18 @@ def _text(name: Any) -> str | None:
     return name if isinstance(name, str) else None
 
 
+# As `type` itself reads them, past any metaclass.
+_mro = type.__dict__["__mro__"].__get__
+_class_dict = type.__dict__["__dict__"].__get__
+
+
 def class_attribute(cls: type[Any], name: str, after: type[Any] | None = None) -> Any:
     """What a class has under a name, as it is stored, or MISSING; `after` skips as `super` does."""
-    mro = type.__getattribute__(cls, "__mro__")
-    start = mro.index(after) + 1 if after in mro else 0
-    for base in mro[start:]:
-        found = type.__getattribute__(base, "__dict__").get(name, MISSING)
+    mro = _mro(cls)
+    if after is not None and after in mro:
+        mro = mro[mro.index(after) + 1 :]
+    for base in mro:
+        found = _class_dict(base).get(name, MISSING)
         if found is not MISSING:
             return found
     return MISSING
@@ -235,6 +240,8 @@ def is_subclass(cls: Any, base: type[Any]) -> bool:
 def wrapped(obj: Any) -> Any:
     """The callable that a wrapper says it wraps, or None."""
     held = _compat.kernels.instance_dict(obj)
+    if not held:
+        return None
     for name in ("__wrapped__", "fn", "func"):
         inner = held.get(name)
         if inner is not None and inner is not obj:

@@ -59,30 +59,45 @@ class Reach:
         known = self.leads.get(id(obj))
         if known is not None:
             return known
-        stack, seen = [obj], {}
+        stack: list[tuple[Any, int]] = [(obj, 0)]
+        seen: dict[int, Any] = {}
+        above: dict[int, int] = {}
         while stack:
-            one = stack.pop()
+            one, parent = stack.pop()
             if id(one) in seen:
                 continue
             seen[id(one)] = one
-            below = self._below(one)
+            above[id(one)] = parent
+            known = self.leads.get(id(one))
+            if known is False:
+                continue
+            below = None if known else self._below(one)
             if below is None:
-                self.leads[id(obj)] = True
-                self.kept.append({id(obj): obj})
+                self._leads(id(one), seen, above)
                 return True
-            stack.extend(below)
+            stack.extend([(inner, id(one)) for inner in below])
         # Everything on the way was followed to its end. The objects are kept, so that no other
         # takes one's id.
         self.leads.update(dict.fromkeys(seen, False))
         self.kept.append(seen)
         return False
 
+    def _leads(self, last: int, seen: dict[int, Any], above: dict[int, int]) -> None:
+        """Keep that an object leads on, and so all those on the way to it."""
+        kept = {}
+        while last:
+            self.leads[last] = True
+            kept[last] = seen[last]
+            last = above[last]
+        self.kept.append(kept)
+
     def _below(self, obj: Any) -> Iterable[Any] | None:  # noqa: C901  # a case for each kind
         """What an object leads to, or None where it matters by itself."""
-        if is_instance(obj, _PLAIN):
-            return ()
-        if is_instance(obj, types.FunctionType):
+        kind = type(obj)
+        if kind is types.FunctionType:
             return self._below_function(obj)
+        if issubclass(kind, _PLAIN):
+            return ()
         if is_registered_op(obj) or _compat.kernels.launched_kernel(obj) is not None:
             return None
         if is_instance(obj, types.ModuleType):
@@ -105,8 +120,6 @@ class Reach:
         return _below_object(obj)
 
     def _below_function(self, fn: types.FunctionType) -> list[Any] | None:
-        if self.leads.get(id(fn)) is False:
-            return []
         if is_registered_op(fn):
             return None
         if is_leaf(fn):
