@@ -93,12 +93,12 @@ class Reader(Leaves):
 
     def is_of_interest(self, frame: Frame, node: ast.Call, names: set[str]) -> bool:
         """Whether a call may launch, call an operator, or be lost."""
+        if self.interest.any_of(frame, names):
+            return True
         func = node.func
-        if isinstance(func, ast.Subscript) or _looks_like_run(node):
-            return True
-        if isinstance(func, ast.Name) and func.id in frame.parameters:
-            return True
-        return self.interest.any_of(frame, names)
+        if type(func) is ast.Name:
+            return func.id in frame.parameters
+        return type(func) is ast.Subscript or _looks_like_run(node)
 
     def outcome(self, frame: Frame, node: ast.Call) -> Outcome:
         known = frame.outcomes.get(id(node))
@@ -108,13 +108,18 @@ class Reader(Leaves):
         callees = self.evaluate(frame, node.func)
         # What a kernel or an operator is given is of no interest; a tensor's method takes nothing
         # that could be called, save in what is written as a function or a name.
-        inert = all(isinstance(callee, (Launch, Operator)) for callee in callees)
-        arguments = NO_ARGUMENTS if inert else self.arguments(frame, node)
-        cost = 0 if _is_wrapper_step(frame, node.func) else 1
-        launch = _looks_like_run(node)
+        arguments = NO_ARGUMENTS
         for callee in callees:
-            actual = LAUNCH_OF_UNKNOWN if launch and callee is UNKNOWN else callee
-            self.call(frame, actual, arguments, outcome, cost)
+            if not isinstance(callee, (Launch, Operator)):
+                arguments = self.arguments(frame, node)
+                break
+        for callee in callees:
+            if isinstance(callee, Unknown):
+                lost = callee is UNKNOWN and _looks_like_run(node)
+                self.call_unknown(frame, LAUNCH_OF_UNKNOWN if lost else callee, arguments, outcome)
+            else:
+                cost = 0 if _is_wrapper_step(frame, node.func) else 1
+                self.call(frame, callee, arguments, outcome, cost)
         frame.outcomes[id(node)] = outcome
         return outcome
 
@@ -132,9 +137,10 @@ class Reader(Leaves):
         positional: list[Values] = []
         keywords: dict[str, Values] = {}
         star = double = NOTHING
+        evaluate = self.evaluate
         for argument in node.args:
-            if not isinstance(argument, ast.Starred):
-                value = self.evaluate(frame, argument)
+            if type(argument) is not ast.Starred:
+                value = evaluate(frame, argument)
                 if star:
                     star = union(star, value)
                 else:
@@ -148,7 +154,7 @@ class Reader(Leaves):
             else:
                 star = union(star, elements(found) or ANY)
         for keyword in node.keywords:
-            found = self.evaluate(frame, keyword.value)
+            found = evaluate(frame, keyword.value)
             if keyword.arg is not None:
                 keywords[keyword.arg] = found
                 continue
@@ -161,6 +167,8 @@ class Reader(Leaves):
         return Arguments(tuple(positional), keywords, star, double)
 
     def results(self, outcome: Outcome) -> Values:
+        if not outcome.frames and not outcome.idle:
+            return tuple(outcome.values) or ANY
         returned = [self.returned(frame) for frame in outcome.frames]
         for caller, fn, arguments in outcome.idle:
             # A short one may return a text, which may be a key of a table of kernels.
@@ -225,10 +233,15 @@ class Reader(Leaves):
         elif isinstance(callee, Maker):
             outcome.values.append(Unknown("the kernel is made when the function runs"))
         elif isinstance(callee, Unknown):
-            if callee.why:
-                outcome.effects.append(Lost(callee.why))
-            self.hand(frame, arguments, outcome)
-            outcome.values.extend(self.passed_through(arguments))
+            self.call_unknown(frame, callee, arguments, outcome)
+
+    def call_unknown(
+        self, frame: Frame, callee: Unknown, arguments: Arguments, outcome: Outcome
+    ) -> None:
+        if callee.why:
+            outcome.effects.append(Lost(callee.why))
+        self.hand(frame, arguments, outcome)
+        outcome.values.extend(self.passed_through(arguments))
 
     def call_known(
         self, frame: Frame, obj: Any, arguments: Arguments, outcome: Outcome, cost: int
@@ -292,13 +305,14 @@ class Reader(Leaves):
 
     def leads_nowhere(self, fn: types.FunctionType, arguments: Arguments) -> bool:
         """Whether neither what a function mentions nor what it is given can launch anything."""
-        groups = list(arguments.every())
-        if any(self.may_launch(value) for group in groups for value in group):
-            return False
-        if self.reach.leads_on(fn):
-            return False
-        unknown = any(isinstance(v, Unknown) and v.why for group in groups for v in group)
-        return not unknown or not _calls_a_parameter(fn)
+        unknown = False
+        for group in arguments.every():
+            for value in group if group is not ANY else NOTHING:
+                if isinstance(value, Unknown):
+                    unknown = unknown or bool(value.why)
+                elif self.may_launch(value):
+                    return False
+        return not self.reach.leads_on(fn) and not (unknown and _calls_a_parameter(fn))
 
     def may_launch(self, value: Value) -> bool:
         """Whether a function that is given a value may launch something through it."""
@@ -358,7 +372,9 @@ class Reader(Leaves):
         home = local.frame
         bound: dict[str, Values] = {}
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            bound = bind(local.scope, arguments, self.written_defaults(home, node), parameter_unknown)
+            bound = bind(
+                local.scope, arguments, self.written_defaults(home, node), parameter_unknown
+            )
         if self.contexts.get(id(node), 0) > _CONTEXTS:
             bound = generalized(bound)
         key: Hashable = (id(node), id(home), context_key(bound))
@@ -502,11 +518,18 @@ class Reader(Leaves):
                 outcome.effects.append(Entered(inner))
 
 
+# Keyed by identity; the value keeps its code object, so that the id stays its own.
+_calling: dict[int, tuple[types.CodeType, bool]] = {}
+
+
 def _calls_a_parameter(fn: types.FunctionType) -> bool:
     code = fn.__code__
-    text = text_of(fn)
-    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    return any(f"{name}(" in text for name in names)
+    known = _calling.get(id(code))
+    if known is None:
+        text = text_of(fn)
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        known = _calling[id(code)] = (code, any(f"{name}(" in text for name in names))
+    return known[1]
 
 
 def _function(stored: Any) -> types.FunctionType | None:
@@ -526,11 +549,17 @@ def _function(stored: Any) -> types.FunctionType | None:
 
 def _defaults(fn: types.FunctionType) -> Any:
     """A parameter's default, as the function holds it now."""
+    if not fn.__defaults__ and not fn.__kwdefaults__:
+        return _no_default
     code = fn.__code__
     positional = code.co_varnames[: code.co_argcount]
     held = dict(zip(reversed(positional), reversed(fn.__defaults__ or ()), strict=False))
     held.update(fn.__kwdefaults__ or {})
     return lambda name: (Known(held[name]),) if name in held else NOTHING
+
+
+def _no_default(name: str) -> Values:  # noqa: ARG001  # as the functions that `_defaults` makes
+    return NOTHING
 
 
 def _give_self(fn: types.FunctionType, bound: dict[str, Values]) -> None:
@@ -566,6 +595,7 @@ def _is_wrapper_step(frame: Frame, func: ast.expr) -> bool:
 
 def _looks_like_run(node: ast.Call) -> bool:
     """`something.run(..., grid=...)`."""
-    if not isinstance(node.func, ast.Attribute) or node.func.attr != "run":
+    func = node.func
+    if type(func) is not ast.Attribute or func.attr != "run":
         return False
     return any(keyword.arg == "grid" for keyword in node.keywords)

@@ -109,6 +109,7 @@ class Evaluator(Attributes, abc.ABC):
         """A name that a function takes from its closure, its module or the builtins."""
         fn = frame.fn
         free = fn.__code__.co_freevars
+        found: Any
         if name in free:
             try:
                 found = (fn.__closure__ or ())[free.index(name)].cell_contents
@@ -189,9 +190,11 @@ class Evaluator(Attributes, abc.ABC):
     def on_attribute(self, frame: Frame, node: ast.Attribute) -> Values:
         name = node.attr
         owners = self.evaluate(frame, node.value)
-        stored = self.stored_attribute(frame, node) if isinstance(node.value, ast.Name) else NOTHING
+        stored = self.stored_attribute(frame, node) if type(node.value) is ast.Name else NOTHING
         if owners is ANY:
             return stored or ANY
+        if not stored and len(owners) == 1 and owners[0] is UNKNOWN:
+            return ANY
         if name.startswith("__") and not name.endswith("__"):
             name = _mangled(frame, name)
         if len(owners) == 1 and not stored:

@@ -144,13 +144,15 @@ class Leaves(Evaluator, abc.ABC):
         """What a decorator makes of the one function it gets: as good as the function."""
         if len(arguments.positional) != 1 or arguments.star or arguments.positional[0] is ANY:
             return ANY
-        found = tuple(v for v in arguments.positional[0] if is_callback(v))
-        return union(found, ANY)
+        found = tuple([v for v in arguments.positional[0] if is_callback(v)])
+        return union(found, ANY) if found else ANY
 
     def hand(self, frame: Frame, arguments: Arguments, outcome: Outcome) -> None:
         """Functions handed to code that is not read are taken to be called by it."""
         for group in arguments.every():
             for value in group if group is not ANY else NOTHING:
+                if isinstance(value, Unknown):
+                    continue
                 container = opened(value) if isinstance(value, (Sequence, Table)) else None
                 inner = table_values(container) if container is not None else (value,)
                 for one in inner:

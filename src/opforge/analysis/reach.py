@@ -43,6 +43,8 @@ from .values import Bound, Known, Launch, Local, Operator, Partial, Table, Unkno
 _OPEN_DOORS = frozenset(
     {"eval", "exec", "globals", "vars", "locals", "__import__", "import_module", "ops"}
 )
+# By id, because comparing or hashing a class may run code of its metaclass.
+_CONSTANTS = frozenset(map(id, (str, int, float, bool, type(None))))
 _PLAIN = (str, int, float, bool, complex, bytes, type(None), torch.dtype, torch.device, enum.Enum)
 _MOST_MEMBERS = 64
 
@@ -250,9 +252,12 @@ def carries(value: Value) -> bool:
 def _carries(value: Value) -> bool:
     if isinstance(value, Known):
         obj = value.obj
-        if is_instance(obj, types.FunctionType):
+        kind = type(obj)
+        if id(kind) in _CONSTANTS:
+            return False
+        if kind is types.FunctionType:
             return is_callback(value)
-        if is_instance(obj, (types.ModuleType, type)) or is_c_function(obj):
+        if issubclass(kind, (types.ModuleType, type)) or is_c_function(obj):
             return not is_leaf(obj) or _compat.operators.is_space(obj)
         if is_instance(obj, (types.MethodType, functools.partial)) or is_registered_op(obj):
             return True
@@ -266,18 +271,19 @@ def _carries(value: Value) -> bool:
 
 def is_callback(value: Value) -> bool:
     """Whether a value is a function, as far as a callee that takes one is concerned."""
-    if isinstance(value, (Launch, Operator)):
-        return True
-    if isinstance(value, Local):
-        return not isinstance(value.scope.node, ast.ClassDef)
-    if isinstance(value, (Bound, Partial)):
-        return is_callback(value.fn)
     if not isinstance(value, Known):
-        return False
+        if isinstance(value, Local):
+            return not isinstance(value.scope.node, ast.ClassDef)
+        if isinstance(value, (Bound, Partial)):
+            return is_callback(value.fn)
+        return isinstance(value, (Launch, Operator))
     obj = value.obj
-    if is_instance(obj, types.FunctionType):
+    kind = type(obj)
+    if id(kind) in _CONSTANTS:
+        return False
+    if kind is types.FunctionType:
         return not is_plain_leaf(obj) or is_registered_op(obj)
-    if is_instance(obj, types.MethodType):
+    if kind is types.MethodType:
         return not is_leaf(obj.__func__) or obj.__name__ == "apply"
     if is_instance(obj, functools.partial):
         return is_callback(Known(obj.func))
