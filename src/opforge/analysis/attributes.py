@@ -122,9 +122,10 @@ class Attributes(abc.ABC):
 
     def known_attribute(self, frame: Frame, value: Known, name: str, node: ast.AST) -> Values:
         obj = value.obj
-        if is_instance(obj, types.ModuleType):
+        kind = type(obj)
+        if issubclass(kind, types.ModuleType):
             return _module_attribute(obj, name)
-        if is_instance(obj, type):
+        if issubclass(kind, type):
             stored = class_attribute(obj, name)
             return ANY if stored is MISSING else self.from_class(frame, stored, value, node)
         method = container_method(value, name)
@@ -159,6 +160,8 @@ class Attributes(abc.ABC):
     def from_class(self, frame: Frame, stored: Any, owner: Value, node: ast.AST) -> Values:
         """What a class's entry gives when it is read through the class or an instance."""
         through_class = isinstance(owner, Known) and is_instance(owner.obj, type)
+        if type(stored) is types.FunctionType:
+            return (Known(stored),) if through_class else (Bound(Known(stored), owner),)
         if is_instance(stored, staticmethod):
             return (Known(stored.__func__),)
         if is_instance(stored, classmethod):

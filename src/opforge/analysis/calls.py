@@ -38,7 +38,7 @@ from .objects import (
     owner_of,
     wrapped,
 )
-from .reach import Reach, carries, text_of
+from .reach import Reach, calls_a_parameter, carries
 from .scopes import scope_of
 from .source import read_source
 from .values import (
@@ -75,7 +75,7 @@ _MOST_INSIDE = 64
 
 LAUNCH_OF_UNKNOWN = Unknown("it looks like a launch of something known only when it runs")
 
-# The parts of an autograd function that `apply`, or the backward pass after it, runs.
+# What `apply`, or the backward pass after it, runs.
 _AUTOGRAD_PARTS = ("setup_context", "backward", "vjp", "jvp", "vmap")
 
 
@@ -134,13 +134,14 @@ class Reader(Leaves):
         return values
 
     def arguments(self, frame: Frame, node: ast.Call) -> Arguments:
+        if not node.args and not node.keywords:
+            return NO_ARGUMENTS
         positional: list[Values] = []
         keywords: dict[str, Values] = {}
         star = double = NOTHING
-        evaluate = self.evaluate
         for argument in node.args:
             if type(argument) is not ast.Starred:
-                value = evaluate(frame, argument)
+                value = self.evaluate(frame, argument)
                 if star:
                     star = union(star, value)
                 else:
@@ -154,7 +155,7 @@ class Reader(Leaves):
             else:
                 star = union(star, elements(found) or ANY)
         for keyword in node.keywords:
-            found = evaluate(frame, keyword.value)
+            found = self.evaluate(frame, keyword.value)
             if keyword.arg is not None:
                 keywords[keyword.arg] = found
                 continue
@@ -240,7 +241,8 @@ class Reader(Leaves):
     ) -> None:
         if callee.why:
             outcome.effects.append(Lost(callee.why))
-        self.hand(frame, arguments, outcome)
+        if arguments is not NO_ARGUMENTS:
+            self.hand(frame, arguments, outcome)
         outcome.values.extend(self.passed_through(arguments))
 
     def call_known(
@@ -312,7 +314,7 @@ class Reader(Leaves):
                     unknown = unknown or bool(value.why)
                 elif self.may_launch(value):
                     return False
-        return not self.reach.leads_on(fn) and not (unknown and _calls_a_parameter(fn))
+        return not self.reach.leads_on(fn) and not (unknown and calls_a_parameter(fn))
 
     def may_launch(self, value: Value) -> bool:
         """Whether a function that is given a value may launch something through it."""
@@ -518,20 +520,6 @@ class Reader(Leaves):
                 outcome.effects.append(Entered(inner))
 
 
-# Keyed by identity; the value keeps its code object, so that the id stays its own.
-_calling: dict[int, tuple[types.CodeType, bool]] = {}
-
-
-def _calls_a_parameter(fn: types.FunctionType) -> bool:
-    code = fn.__code__
-    known = _calling.get(id(code))
-    if known is None:
-        text = text_of(fn)
-        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        known = _calling[id(code)] = (code, any(f"{name}(" in text for name in names))
-    return known[1]
-
-
 def _function(stored: Any) -> types.FunctionType | None:
     """The function of a static method, below torch's own decorators."""
     for _ in range(8):
@@ -565,10 +553,9 @@ def _no_default(name: str) -> Values:  # noqa: ARG001  # as the functions that `
 def _give_self(fn: types.FunctionType, bound: dict[str, Values]) -> None:
     """A method read by itself has an instance of its class for `self`."""
     cls = owner_of(fn)
-    code = fn.__code__
-    if cls is None or not code.co_argcount:
+    if cls is None or not fn.__code__.co_argcount:
         return
-    first = code.co_varnames[0]
+    first = fn.__code__.co_varnames[0]
     stored = class_attribute(cls, fn.__name__)
     if is_instance(stored, staticmethod) or not all(isinstance(v, Unknown) for v in bound[first]):
         return
@@ -595,7 +582,6 @@ def _is_wrapper_step(frame: Frame, func: ast.expr) -> bool:
 
 def _looks_like_run(node: ast.Call) -> bool:
     """`something.run(..., grid=...)`."""
-    func = node.func
-    if type(func) is not ast.Attribute or func.attr != "run":
+    if type(node.func) is not ast.Attribute or node.func.attr != "run":
         return False
     return any(keyword.arg == "grid" for keyword in node.keywords)

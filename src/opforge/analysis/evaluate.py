@@ -74,6 +74,8 @@ class Evaluator(Attributes, abc.ABC):
         if handler is None or self.nesting > _DEEPEST or self.fuel <= 0:
             return ANY
         self.fuel -= 1
+        if kind is ast.Constant:
+            return (Known(node.value),)  # type: ignore[attr-defined]
         self.nesting += 1
         try:
             return handler(self, frame, node)
@@ -140,7 +142,7 @@ class Evaluator(Attributes, abc.ABC):
 
     def after_stores(self, frame: Frame, name: str, values: Values) -> Values:
         stores = frame.scope.item_stores.get(name)
-        if not stores or not any(opened(v) is not None for v in values):
+        if not stores or all(opened(v) is None for v in values):
             return values
         extra: list[tuple[Values | None, Values]] = []
         for key, value in stores:
@@ -199,7 +201,7 @@ class Evaluator(Attributes, abc.ABC):
             name = _mangled(frame, name)
         if len(owners) == 1 and not stored:
             return self.attribute(frame, owners[0], name, node)
-        return union(*(self.attribute(frame, value, name, node) for value in owners), stored)
+        return union(*[self.attribute(frame, value, name, node) for value in owners], stored)
 
     def stored_attribute(self, frame: Frame, node: ast.Attribute) -> Values:
         """`self.k = value` in the same function as `self.k`."""

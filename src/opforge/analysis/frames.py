@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import types
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
@@ -95,15 +96,17 @@ class Lost:
 Effect = Launched | Entered | Called | Lost
 
 
-@dataclass(eq=False, slots=True)
 class Outcome:
     """What a call does, and what it returns: values, and the results of the frames it enters."""
 
-    effects: list[Effect] = field(default_factory=list)
-    values: list[Value] = field(default_factory=list)
-    frames: list[Frame] = field(default_factory=list)
-    # Calls of functions that launch nothing; only what they return may be asked for.
-    idle: list[tuple[Frame, types.FunctionType, Arguments]] = field(default_factory=list)
+    __slots__ = ("effects", "frames", "idle", "values")
+
+    def __init__(self) -> None:
+        self.effects: list[Effect] = []
+        self.values: list[Value] = []
+        self.frames: list[Frame] = []
+        # Calls of functions that launch nothing; only what they return may be asked for.
+        self.idle: list[tuple[Frame, types.FunctionType, Arguments]] = []
 
 
 def bind(
@@ -135,6 +138,7 @@ def bind(
     return bound
 
 
+@functools.lru_cache(maxsize=4096)
 def parameter_unknown(name: str) -> Values:
     return (Unknown(f"parameter '{name}' is given by the caller"),)
 

@@ -315,19 +315,32 @@ def callables_held(fn: types.FunctionType) -> list[Any]:
     return found
 
 
+# Both keyed by identity; the value keeps its code object, so that the id stays its own.
 _looks: dict[int, tuple[types.CodeType, bool]] = {}
+_calling: dict[int, tuple[types.CodeType, bool]] = {}
 
 
 def _launches_by_look(fn: types.FunctionType) -> bool:
     """Whether a function's text has `](`, something taken and called, or no text is there."""
     known = _looks.get(id(fn.__code__))
     if known is None:
-        text = text_of(fn)
+        text = _text_of(fn)
         known = _looks[id(fn.__code__)] = (fn.__code__, not text or "](" in text)
     return known[1]
 
 
-def text_of(fn: types.FunctionType) -> str:
+def calls_a_parameter(fn: types.FunctionType) -> bool:
+    """Whether a function's text has one of its parameters and a bracket after it."""
+    code = fn.__code__
+    known = _calling.get(id(code))
+    if known is None:
+        text = _text_of(fn)
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        known = _calling[id(code)] = (code, any(f"{name}(" in text for name in names))
+    return known[1]
+
+
+def _text_of(fn: types.FunctionType) -> str:
     code = fn.__code__
     last = max((line for _, _, line in code.co_lines() if line), default=code.co_firstlineno)
     return "".join(_lines(fn)[code.co_firstlineno - 1 : last])
