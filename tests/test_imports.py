@@ -32,7 +32,7 @@ CONTRACT = {
 }
 CONTRACT["compiler"] = {"_compat", "errors", "registry", "torch"}
 CONTRACT["check"] = {"model", "errors", "_compat", "analysis", "registry", "target", "targets"}
-CONTRACT["check"] |= {"doctor", "torch"}
+CONTRACT["check"] |= {"doctor", "packaging", "torch"}
 CONTRACT["reading"] = {"model", "errors", "_compat", "analysis", "registration", "registry"}
 CONTRACT["op"] = {"naming", "explain", "reading", "registry", "registration", "analysis"}
 CONTRACT["op"] |= CONTRACT["registration"]

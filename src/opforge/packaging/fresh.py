@@ -133,7 +133,8 @@ def write_trace(call: Any, file: str, repeat: int) -> None:
 
     for _ in range(3):
         call()
-    with torch.profiler.profile() as profiler:
+    # torch 2.11 warns that it keeps the events of one cycle only, unless it is told to.
+    with torch.profiler.profile(acc_events=True) as profiler:
         for _ in range(repeat):
             # Named, because a package shows nothing of itself on a CPU.
             with torch.profiler.record_function("call"):

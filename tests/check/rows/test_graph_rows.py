@@ -226,7 +226,7 @@ def test_without_a_gpu_an_undeclared_write_is_found_by_analysis(op_name):
     found = row("mutation", overwrites, torch.ones(4, 8))
     assert found.status == "fail"
     assert "kernel double_in_place" in found.reason
-    assert found.fix == "mutates_args=('x',), or write to a copy"
+    assert found.fix == "mutates_args=['x'], or write to a copy"
 
 
 @no_gpu

@@ -11,6 +11,10 @@ import torch
 
 from ... import _compat
 from ...doctor import examine
+from ...errors import OpNotImportable, PackageMismatch
+from ...packaging.cases import Case
+from ...packaging.contents import needed_at_run_time, ops_of
+from ...packaging.verify import Tolerance, verify
 from ..subject import Batches, Outcome, Subject
 from ..values import Call, tensors_in
 from ..verdict import Verdict, failed, passed, skipped
@@ -108,10 +112,36 @@ def package(subject: Subject) -> Verdict:
     except Exception:  # noqa: BLE001  # it is the row export's to say
         return skipped("there is no exported program (row export)")
     with tempfile.TemporaryDirectory() as folder:
-        path = _checking.compile_package(program, str(Path(folder) / "op.pt2"))
-        size = f"{Path(path).stat().st_size / 1024:.0f} KiB"
-        text = _runs_differ(subject, _checking.load_package(path))
-    return failed(f"packaged: {text}") if text else passed(size)
+        built = Path(_checking.compile_package(program, str(Path(folder) / "op.pt2")))
+        size = f"{built.stat().st_size / 1024:.0f} KiB"
+        # In a process of its own: where g++ links libstdc++ statically, loading a package dies.
+        needed = needed_at_run_time(ops_of(program, built))
+        try:
+            verification = verify(built, _cases(subject), needed, Tolerance())
+        except OpNotImportable:
+            text = _runs_differ(subject, _checking.load_package(str(built)))
+            return failed(f"packaged: {text}") if text else passed(size)
+        except PackageMismatch as error:
+            return failed(f"packaged: {error.what}", error.fix or "")
+    return passed(size, *verification.notes)
+
+
+def _cases(subject: Subject) -> list[Case]:
+    """Calls in eager, tensors only, for the process that runs the package."""
+    batches = subject.batches
+    calls = [batches.first, batches.second] if isinstance(batches, Batches) else [subject.call]
+    made = []
+    for index, call in enumerate(calls):
+        own, given = call.cloned(), call.cloned()
+        with torch.no_grad():
+            out = _Module(subject.entry.handle, own)(*_inputs(own))
+        made.append(Case(f"call {index}", _flat(_inputs(given)), _flat(out), _flat(_inputs(own))))
+    return made
+
+
+def _flat(values: Any) -> list[torch.Tensor]:
+    leaves = _compat.aoti.flatten(values)
+    return [v.detach() for v in leaves if isinstance(v, torch.Tensor)]
 
 
 def exported(subject: Subject, *, strict: bool) -> Any:
