@@ -616,3 +616,25 @@ def test_what_a_function_in_mode_none_does_not_use_is_said(op_name):
     opforge.op(function, mode="none", backward=lambda ctx, grad: grad)
     assert "its backward not used" in opforge.info(function).reason
     opforge.unregister(function)
+
+
+def test_a_module_that_the_body_imports_is_honoured_once_it_is_loaded(
+    op_name, tmp_path, monkeypatch
+):
+    (tmp_path / "imported_in_a_body.py").write_text(
+        "import torch\nfrom launching import blocks, double\n"
+        "def helper(x):\n"
+        "    out = torch.empty_like(x)\n"
+        "    double[blocks(x.numel())](x, out, x.numel(), BLOCK=128)\n"
+        "    return out\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+    @opforge.op(op_name())
+    def lazy(x: Tensor) -> Tensor:
+        from imported_in_a_body import helper  # noqa: PLC0415  # what is tested
+
+        return helper(x)
+
+    importlib.import_module("imported_in_a_body")
+    assert opforge.info(lazy).mode == "triton_op"

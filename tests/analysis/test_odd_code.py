@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 
+import launch_patterns
 import pytest
 import torch
 
@@ -243,3 +244,43 @@ print(json.dumps([wrong, sorted(kinds), names[:2]]))
     assert wrong == []
     assert kinds == ["InterpretedFunction"]
     assert names == ["double_kernel", "heuristic_kernel"]
+
+
+class Computed:
+    def __get__(self, obj, cls):
+        raise AssertionError("run while reading")
+
+
+class WithComputed:
+    kernel = Computed()
+
+
+with_computed = WithComputed()
+
+
+def launches_what_a_descriptor_gives(x):
+    with_computed.kernel[(1,)](x)
+
+
+def test_what_a_descriptor_gives_is_unresolved():
+    (lost,) = opforge.find_kernels(launches_what_a_descriptor_gives).unresolved
+    assert "__get__ of Computed" in lost.why
+
+
+class Proxy:
+    @property
+    def __dict__(self):
+        raise AssertionError("run while reading")
+
+
+proxy = Proxy()
+
+
+def asks_a_proxy(x):
+    proxy.check(x)
+    return launch_patterns.direct(x)
+
+
+def test_a_dict_that_is_a_property_is_not_read():
+    found = opforge.find_kernels(asks_a_proxy)
+    assert [k.kernel for k in found] == [launch_patterns.double_kernel]

@@ -176,6 +176,9 @@ class Attributes(abc.ABC):
             given = known_arguments(stored.args, stored.keywords)
             method = Bound(Known(stored.func), owner)
             return (Partial(method, given),)
+        getter = class_attribute(type(stored), "__get__")
+        if is_instance(getter, types.FunctionType) and not is_leaf(getter):
+            return (Unknown(f"it is computed by __get__ of {type(stored).__qualname__}"),)
         if through_class or not _binds(stored):
             return (Known(stored),)
         return (Bound(Known(stored), owner),)

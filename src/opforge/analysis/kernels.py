@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import collections
+import sys
 import types
 from typing import Any
 
@@ -12,7 +13,17 @@ from ..model import MISSING, Discovery, KernelRef, NestedOp, Unresolved
 from .bytecode import line_reading, mentions
 from .calls import Reader
 from .frames import Called, Effect, Frame, Launched, Lost, Outcome
-from .objects import OP_MARK, builtin_named, describe, is_instance, is_set, wrapped
+from .objects import (
+    OP_MARK,
+    builtin_named,
+    describe,
+    is_installed,
+    is_instance,
+    is_leaf_module,
+    is_set,
+    relative_name,
+    wrapped,
+)
 from .scopes import Scope, scope_of
 from .values import Arguments, Known
 
@@ -145,6 +156,18 @@ class _Walk:
             location = f"{code.co_filename}:{line_reading(code, name)}"
             why = f"the {where} name is read in {fn.__qualname__} and not bound yet"
             self.unbound.setdefault(name, Unresolved(name, location, why))
+        for name, level in mentions(code).imports:
+            module = name if level == 0 else relative_name(fn, name, level)
+            if module and _is_to_come(module):
+                why = f"the module is imported in {fn.__qualname__} and not loaded yet"
+                self.unbound.setdefault(module, Unresolved(module, _place(fn), why))
+
+
+def _is_to_come(module: str) -> bool:
+    """Whether a module is not loaded, is somebody else's, and could be loaded."""
+    if module in sys.modules or is_leaf_module(module):
+        return False
+    return is_installed(module.partition(".")[0])
 
 
 def _body(fn: Any) -> Any:
