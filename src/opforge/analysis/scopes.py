@@ -279,7 +279,7 @@ class _Collector:
     def add(self, name: str, binding: Binding) -> None:
         self.scope.bindings.setdefault(name, []).append(binding)
 
-    def scan(self, root: ast.expr) -> set[str]:
+    def scan(self, root: ast.expr) -> set[str]:  # noqa: C901  # a case for each common kind
         """Calls, walruses, yields and comprehensions of an expression; the names it mentions."""
         names: set[str] = set()
         stack: list[ast.AST] = [root]
@@ -292,15 +292,22 @@ class _Collector:
                 stack.append(node.value)  # type: ignore[attr-defined]
                 if node.attr == "ops":  # type: ignore[attr-defined]
                     names.add(OPERATORS)
-            elif isinstance(node, ast.Call):
-                names |= self.on_call(node)
+            elif kind is ast.Call:
+                names |= self.on_call(node)  # type: ignore[arg-type]
+            elif kind is ast.BinOp:
+                stack.append(node.left)  # type: ignore[attr-defined]
+                stack.append(node.right)  # type: ignore[attr-defined]
+            elif kind is ast.Tuple or kind is ast.List:
+                stack.extend(node.elts)  # type: ignore[attr-defined]
+            elif kind is ast.Constant:
+                continue
             elif isinstance(node, ast.Lambda):
                 names.update(n.id for n in ast.walk(node.body) if isinstance(n, ast.Name))
                 names.add(LAMBDA)
                 stack.extend(d for d in (*node.args.defaults, *node.args.kw_defaults) if d)
             elif isinstance(node, _COMPREHENSIONS):
                 self.on_comprehension(node, names)
-            elif kind is not ast.Constant:
+            else:
                 self.on_other(node, names)
                 stack.extend(ast.iter_child_nodes(node))
         self.scope.names |= names
@@ -309,9 +316,15 @@ class _Collector:
     def on_call(self, node: ast.Call) -> set[str]:
         names: set[str] = set()
         self.scope.calls.append((node, names))
-        for part in (node.func, *node.args, *(k.value for k in node.keywords)):
-            names |= self.scan(part)
         func = node.func
+        for part in (func, *node.args, *[k.value for k in node.keywords]):
+            # Most arguments are names and constants.
+            kind = type(part)
+            if kind is ast.Name:
+                names.add(part.id)  # type: ignore[attr-defined]
+            elif kind is not ast.Constant:
+                names |= self.scan(part)
+        self.scope.names |= names
         is_method = isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name)
         if is_method and func.attr in _ADDS and node.args:  # type: ignore[attr-defined]
             container: str = func.value.id  # type: ignore[attr-defined]
@@ -339,7 +352,9 @@ class _Collector:
                 names |= mentioned
                 self.add(node.target.id, Binding("value", node.value, (), frozenset(mentioned)))
         elif isinstance(node, ast.Subscript):
-            self.scope.keys.update(n.id for n in ast.walk(node.slice) if isinstance(n, ast.Name))
+            if not isinstance(node.slice, ast.Constant):
+                keys = [n.id for n in ast.walk(node.slice) if isinstance(n, ast.Name)]
+                self.scope.keys.update(keys)
         elif isinstance(node, (ast.Yield, ast.YieldFrom)):
             self.scope.is_generator = True
             if node.value is not None:
