@@ -18,8 +18,8 @@ from typing import Any
 
 os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"
 
-import gpu_kernel
 import torch
+from gpu_kernel import raw, wrapped
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
@@ -27,19 +27,6 @@ from torch import Tensor
 import opforge
 
 ROUNDS, CALLS = 6, 2000
-kernel = gpu_kernel.double
-
-
-def raw(x: Tensor) -> Tensor:
-    out = torch.empty_like(x)
-    kernel[(1,)](x, out, x.numel(), BLOCK=1024)
-    return out
-
-
-def wrapped(x: Tensor) -> Tensor:
-    out = torch.empty_like(x)
-    torch.library.wrap_triton(kernel)[(1,)](x, out, x.numel(), BLOCK=1024)
-    return out
 
 
 def variants() -> dict[str, Callable[[Tensor], Tensor]]:

@@ -229,7 +229,8 @@ def test_a_wrapper_class_that_is_defined_after_a_trace_is_captured_too(op_name):
 
     class Later(Recorder):
         def run(self, *args, **kwargs):
-            raise AssertionError("launched while tracing")
+            self.calls.append(args)
+            return self.fn.run(*args, **kwargs)
 
     later = Later(double)
 
@@ -240,6 +241,44 @@ def test_a_wrapper_class_that_is_defined_after_a_trace_is_captured_too(op_name):
 
     graph = graph_of(opforge.op(body, name=op_name(), kernels=[double]), x)
     assert kernel_names(graph) == ["double"]
+    assert later.calls == []
+
+
+def wrapped_by(cls, name):
+    wrapper = cls(double)
+
+    @opforge.op(name, kernels=[double])
+    def op(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        wrapper[(8,)](x, out, x.numel(), BLOCK=128)
+        return out
+
+    return op
+
+
+def test_what_a_wrapper_refuses_is_refused_while_tracing_too(op_name):
+    class Strict(Recorder):
+        def run(self, *args, **kwargs):
+            raise ValueError("rows must be a multiple of 16")
+
+    with pytest.raises(ValueError, match="rows must be a multiple of 16"):
+        graph_of(wrapped_by(Strict, op_name()), x)
+
+
+@pytest.mark.parametrize("when", ["before the launch", "after the launch"])
+def test_a_wrapper_that_needs_a_real_launch_is_looked_through_with_one_warning(op_name, when):
+    class Keeping(Recorder):
+        def run(self, *args, **kwargs):
+            if when == "before the launch":
+                args[0].sum().item()
+            self.calls.append(self.fn.run(*args, **kwargs).metadata)
+
+    op = wrapped_by(Keeping, op_name())
+    graphs = []
+    (told,) = opforge_warnings(lambda: graphs.append(graph_of(op, x)))
+    assert "Keeping, which wraps kernel double" in told
+    assert "cannot run while tracing" in told
+    assert kernel_names(graphs[0]) == ["double"]
 
 
 def test_an_error_in_a_body_ends_the_capture(op_name, recorded):

@@ -42,6 +42,9 @@ class Owner(Protocol):
     def assumes(self, kernel: Any, why: str) -> None:
         """Hear that what a kernel writes is not known."""
 
+    def looks_through(self, wrapper: Any, kernel: Any, why: str) -> None:
+        """Hear that a wrapper's own code was passed over."""
+
 
 class Capture:
     """One run of a body under a trace."""
@@ -109,10 +112,14 @@ class Capture:
         enough = inner is not None and _suffices(*asked)
         try:
             result = run.func(_disposable(kernel), *args, warmup=False, **kwargs)  # type: ignore[attr-defined]
-        except Exception:
+        except Exception as error:
             made = self._launched[before:]
-            if not enough or len(made) > 1 or (made and not _same_launch(made[0], asked)):
+            # After the launch a wrapper keeps what a real one gives, which nothing has here.
+            expected = isinstance(error, AttributeError) if made else _cannot_trace(error)
+            same = not made or (len(made) == 1 and _same_launch(made[0], asked))
+            if not (enough and expected and same):
                 raise
+            self.owner.looks_through(kernel, inner, f"{type(error).__name__}: {_first_line(error)}")
             result = None
         if len(self._launched) == before and enough:
             return self._launch(inner, args, dict(kwargs))
@@ -333,6 +340,12 @@ def capture(
             yield own
         finally:
             _launches.route_to(before)
+
+
+def _cannot_trace(error: Exception) -> bool:
+    """Whether code failed because tensors are fake, or nothing was launched for real."""
+    kinds = (CannotCapture, _compat.driver.NoGpu)
+    return isinstance(error, kinds) or _compat.is_fake_refusal(error)
 
 
 def _disposable(wrapper: Any) -> Any:

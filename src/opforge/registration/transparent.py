@@ -85,7 +85,9 @@ class Transparency:
         self._being_read = False
         self._seen: list[KernelRef] = []
         self._nested: list[Any] = []
-        self._known: set[int] = set()
+        # By identity; the kernels are kept, so that no new one gets the id of one that is gone.
+        self._known: dict[int, Any] = {}
+        self._fallen = ""
         self._warned: set[str] = set()
         self._lock = threading.RLock()
 
@@ -101,8 +103,8 @@ class Transparency:
                     self._reading = self._read_located()
                 self._read_before = True
                 found = (*self._reading.body, *self._reading.backward)
-                self._known.update(id(r.kernel) for r in found)
-                self._known.update(map(id, self._reading.nested))
+                kernels = (*(r.kernel for r in found), *self._reading.nested)
+                self._known.update({id(k): k for k in kernels})
                 self.publish()
                 if self._reading.decision.warning:
                     self.warn(self._reading.decision.warning)
@@ -141,7 +143,7 @@ class Transparency:
             # Autotuners may share a function, and each has configs of its own.
             if id(kernel) in self._known:
                 return
-            self._known.add(id(kernel))
+            self._known[id(kernel)] = kernel
             if inside:
                 self._nested.append(kernel)
             elif not self._finds_now(kernel):
@@ -152,6 +154,12 @@ class Transparency:
         self.warn(
             f"what kernel {_describe(kernel)} writes could not be analysed ({why}); it is taken "
             "to write every tensor it is given, which costs a copy of each"
+        )
+
+    def looks_through(self, wrapper: Any, kernel: Any, why: str) -> None:
+        self.warn(
+            f"{type(wrapper).__qualname__}, which wraps kernel {_describe(kernel)}, cannot run "
+            f"while tracing ({why}); the kernel is launched with what the body gave the wrapper"
         )
 
     def on_fakes(self, *args: Any, **kwargs: Any) -> Any:
@@ -182,8 +190,8 @@ class Transparency:
         """Register opaque after all."""
         reason = f"it could not be registered transparently: {why}"
         with self._lock:
-            decision = replace(self._reading.decision, mode="custom_op", reason=reason)
-            self.first = self._reading = replace(self._reading, decision=decision)
+            self._fallen = reason
+            self.first = self._reading = self._as_fallen(self._reading)
         self.warn(f"registered opaque (custom_op): {reason}")
 
     def with_capture(self, backward: Callable[..., Any]) -> Callable[..., Any]:
@@ -245,11 +253,17 @@ class Transparency:
     def _read_located(self) -> Reading:
         self._being_read = True
         try:
-            return self._read()
+            return self._as_fallen(self._read())
         except OpforgeError as error:
             raise error.locate(self.name, self.location) from error.__cause__
         finally:
             self._being_read = False
+
+    def _as_fallen(self, reading: Reading) -> Reading:
+        if not self._fallen:
+            return reading
+        decision = replace(reading.decision, mode="custom_op", reason=self._fallen)
+        return replace(reading, decision=decision)
 
     def _finds_now(self, kernel: Any) -> bool:
         """Whether reading the body again finds a kernel: a name was bound anew since."""
