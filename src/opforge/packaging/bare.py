@@ -7,11 +7,12 @@ illegal memory access, after which the process can use the GPU no more.
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from .. import _compat
-from ..errors import BareKernel
+from ..errors import BareKernel, OpforgeWarning
 
 
 class Refusal:
@@ -31,11 +32,21 @@ class Refusal:
 
     def written(
         self,
-        kernel: Any,  # noqa: ARG002  # the protocol's
+        kernel: Any,
         names: list[str],
         tensors: list[str],  # noqa: ARG002  # the protocol's
-        failure: BaseException | None,  # noqa: ARG002  # the protocol's
+        failure: BaseException | None,
     ) -> list[str]:
+        """What torch found; its log line about a failure came here instead of to the user."""
+        if failure is not None:
+            known = _compat.kernels
+            warnings.warn(
+                f"what kernel {known.kernel_name(kernel)} ({known.kernel_location(kernel)}) "
+                f"writes could not be analysed ({type(failure).__name__}: {failure}); it is taken "
+                "to write every tensor it is given",
+                OpforgeWarning,
+                stacklevel=2,
+            )
         return names
 
 
