@@ -175,7 +175,8 @@ class Recorder(triton.KernelInterface):
 
     def run(self, *args, **kwargs):
         self.calls.append((args, kwargs))
-        return "launched"
+        tracing = opforge._compat.launches.current() is not None
+        return self.fn.run(*args, **kwargs) if tracing else "launched"
 
 
 recorder = Recorder(double)
@@ -263,6 +264,18 @@ def test_what_a_wrapper_refuses_is_refused_while_tracing_too(op_name):
 
     with pytest.raises(ValueError, match="rows must be a multiple of 16"):
         graph_of(wrapped_by(Strict, op_name()), x)
+
+
+def test_a_wrapper_that_launches_where_nobody_sees_it_is_looked_through_with_a_warning(op_name):
+    class Hidden(Recorder):
+        def run(self, *args, **kwargs):
+            return None
+
+    graphs = []
+    op = wrapped_by(Hidden, op_name())
+    (told,) = opforge_warnings(lambda: graphs.append(graph_of(op, x)))
+    assert "it launched nothing that could be seen" in told
+    assert kernel_names(graphs[0]) == ["double"]
 
 
 @pytest.mark.parametrize("when", ["before the launch", "after the launch"])

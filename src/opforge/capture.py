@@ -110,6 +110,7 @@ class Capture:
         before = len(self._launched)
         asked = (inner, args, kwargs)
         enough = inner is not None and _suffices(*asked)
+        told = False
         try:
             result = run.func(_disposable(kernel), *args, warmup=False, **kwargs)  # type: ignore[attr-defined]
         except Exception as error:
@@ -120,10 +121,16 @@ class Capture:
             if not (enough and expected and same):
                 raise
             self.owner.looks_through(kernel, inner, f"{type(error).__name__}: {_first_line(error)}")
-            result = None
-        if len(self._launched) == before and enough:
-            return self._launch(inner, args, dict(kwargs))
-        return result
+            result, told = None, True
+        if len(self._launched) > before or inner is None:
+            return result
+        if not enough:
+            raise self._cannot(
+                f"{type(kernel).__qualname__} launched nothing that could be seen", inner
+            )
+        if not told:
+            self.owner.looks_through(kernel, inner, "it launched nothing that could be seen")
+        return self._launch(inner, args, dict(kwargs))
 
     def compiled(self, kernel: Any) -> None:
         raise self._cannot(
