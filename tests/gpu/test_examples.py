@@ -1,0 +1,75 @@
+"""Every example op through the check on a GPU, with every row that applies to it."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import opforge
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use"),
+]
+
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+
+
+@pytest.fixture(scope="module")
+def example():
+    sys.path.insert(0, str(EXAMPLES))
+    yield importlib.import_module
+    sys.path.remove(str(EXAMPLES))
+
+
+def skipped(report):
+    return {row.name for row in report if row.status == "skipped"}
+
+
+def test_silu(example):
+    x = torch.randn(8, 128, device="cuda")
+    report = opforge.check(example("silu").silu, x, reference=F.silu)
+    assert report.ok, report
+    assert skipped(report) == {"native", "dtensor"}, report
+
+
+def test_the_gradient_of_silu(example):
+    def reference(grad, x):
+        return torch.ops.aten.silu_backward(grad, x)
+
+    grad, x = torch.randn(2, 8, 128, device="cuda")
+    report = opforge.check(example("silu").silu_backward, grad, x, reference=reference)
+    assert report.ok, report
+    assert skipped(report) == {"native", "dtensor", "autograd"}, report
+
+
+def test_rms_norm(example):
+    norm = example("rms_norm")
+
+    def reference(x, cfg):
+        return F.rms_norm(x, (128,), cfg.weight, cfg.eps)
+
+    cfg = norm.NormConfig(torch.randn(128, device="cuda"))
+    report = opforge.check(
+        norm.rms_norm, torch.randn(8, 128, device="cuda"), cfg, reference=reference
+    )
+    assert report.ok, report
+    assert skipped(report) == {"native", "dtensor", "kernels visible"}, report
+
+
+def test_momentum_step(example):
+    step = example("momentum_step")
+    state = step.State(*torch.randn(2, 64, device="cuda"))
+    report = opforge.check(step.momentum_step, state, torch.randn(64, device="cuda"), lr=0.1)
+    assert report.ok, report
+    assert skipped(report) <= {
+        "native",
+        "dtensor",
+        "kernels visible",
+        "autograd",
+        "vmap",
+        "numerics",
+    }, report
