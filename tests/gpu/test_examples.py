@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 
 import opforge
 
@@ -31,7 +31,7 @@ def skipped(report):
 
 def test_silu(example):
     x = torch.randn(8, 128, device="cuda")
-    report = opforge.check(example("silu").silu, x, reference=F.silu)
+    report = opforge.check(example("silu").silu, x, reference=functional.silu)
     assert report.ok, report
     assert skipped(report) == {"native", "dtensor"}, report
 
@@ -50,7 +50,7 @@ def test_rms_norm(example):
     norm = example("rms_norm")
 
     def reference(x, cfg):
-        return F.rms_norm(x, (128,), cfg.weight, cfg.eps)
+        return functional.rms_norm(x, (128,), cfg.weight, cfg.eps)
 
     cfg = norm.NormConfig(torch.randn(128, device="cuda"))
     report = opforge.check(

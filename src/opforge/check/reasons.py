@@ -10,6 +10,10 @@ from ..errors import OpforgeError
 
 # What a message says, and what to do about it.
 _FIXES = {
+    # Before the others: CUDA's text for it also says "Unsupported".
+    "keep synchronisation (.item(), .cpu(), print) out of the body": (
+        r"when stream is capturing|error during capture"
+    ),
     "register the class of the argument: torch.export.register_dataclass(Cls)": (
         r"unsupported input type|Unsupported input type|pytree\.register|"
         r"is not a supported (input )?type|not registered.*pytree"
@@ -27,9 +31,6 @@ _FIXES = {
     ),
     "return a copy: .clone()": r"alias",
     "check with smaller inputs": r"out of memory",
-    "keep synchronisation (.item(), .cpu(), print) out of the body": (
-        r"not permitted when stream is capturing|capturing"
-    ),
 }
 # Lines that wrappers put before or around what matters.
 _NOISE = re.compile(

@@ -23,14 +23,26 @@ def cuda_graph(subject: Subject) -> Verdict:
     static = subject.call.cloned()
     _warm_up(subject)
     graph = torch.cuda.CUDAGraph()
-    with torch.no_grad(), torch.cuda.graph(graph):
-        value = subject.invoke(static)
+    try:
+        with torch.no_grad(), torch.cuda.graph(graph):
+            value = subject.invoke(static)
+    except Exception as error:
+        _end_capture()
+        # What comes out is that the capture is void; what the body did to it lies beneath.
+        raise error.__context__ or error from None
     for (_, own), (_, given) in zip(static.tensors(), subject.call.tensors(), strict=True):
         own.detach().copy_(given.detach())
     graph.replay()
     torch.cuda.synchronize()
     text = subject.mismatch(Outcome(value, static), subject.eager)
     return failed(f"replayed, {text}", _READS_ONCE) if text else passed()
+
+
+def _end_capture() -> None:
+    """Leave the device as it was: a void capture keeps torch's random numbers in capture mode."""
+    scratch = torch.empty(1, device="cuda")
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        scratch.zero_()
 
 
 def no_gpu(_subject: Subject) -> Verdict | None:
