@@ -26,7 +26,7 @@ def cuda_graph(subject: Subject) -> Verdict:
     try:
         with torch.no_grad(), torch.cuda.graph(graph):
             value = subject.invoke(static)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  # raised again
         _end_capture()
         # What comes out is that the capture is void; what the body did to it lies beneath.
         raise error.__context__ or error from None
