@@ -111,7 +111,10 @@ def _numerically(subject: Subject, paths: list[str]) -> Verdict:
     fast = size > _EVERY_ENTRY
     failure = _gradcheck(function, inputs, eps=1e-6, tolerance=1e-4, fast=fast)
     if failure is None:
-        return passed("gradcheck in double")
+        # Fast gradcheck widens its tolerance by the sum of its projections, and so lets a gradient
+        # that is half too large pass six times in a hundred.
+        told = _by_direction(function, inputs, paths) if fast else None
+        return told if told and told.status == FAIL else passed("gradcheck in double")
     if _noise(function, inputs) > _SINGLE_NOISE:
         # The op rounds inside, so that steps of 1e-6 drown; larger ones do not.
         coarse = _gradcheck(function, inputs, eps=3e-3, tolerance=2e-2, fast=fast)
