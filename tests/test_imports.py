@@ -31,6 +31,8 @@ CONTRACT = {
     "packaging": {"errors", "_compat", "registry", "torch"},
 }
 CONTRACT["compiler"] = {"_compat", "errors", "registry", "torch"}
+CONTRACT["native"] = {"model", "errors", "_compat", "registry", "lowering", "target", "targets"}
+CONTRACT["native"] |= {"capture", "doctor", "torch"}
 CONTRACT["check"] = {"model", "errors", "_compat", "analysis", "registry", "target", "targets"}
 CONTRACT["check"] |= {"doctor", "packaging", "torch"}
 CONTRACT["reading"] = {"model", "errors", "_compat", "analysis", "registration", "registry"}

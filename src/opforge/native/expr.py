@@ -1,0 +1,224 @@
+"""Arithmetic on sizes, as a trace leaves it: evaluated in Python, written out as C.
+
+`cdiv(m * n, 128)` of a trace over `x: "m n"` is
+
+    Expr("//", Expr("+", Expr("*", Var("m"), Var("n")), 127), 128)
+
+Integers are 64 bits wide and divide as Python's do; truth is an integer 0 or 1.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Number = int | float
+
+
+@dataclass(frozen=True)
+class Var:
+    """A value that a call brings: a size, a stride, a scalar, or an answer of the device.
+
+    Named as a reader would: "m" for a named size, "x.shape[0]", "x.stride[1]", "alpha",
+    "device.multi_processor_count".
+    """
+
+    name: str
+    is_float: bool = False
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Expr:
+    """An operation; constants stand as plain numbers among its operands."""
+
+    op: str
+    args: tuple[Term, ...]
+
+    def __str__(self) -> str:
+        return text(self)
+
+
+Term = Expr | Var | int | float
+
+
+def make(op: str, *args: Term) -> Term:
+    """An operation, computed at once where it has only constants."""
+    if all(isinstance(a, (int, float)) for a in args):
+        return OPERATIONS[op](*args)
+    return Expr(op, args)
+
+
+def _quotient(a: Number, b: Number) -> float:
+    return a / b
+
+
+def _both(*values: Number) -> int:
+    return int(all(values))
+
+
+def _either(*values: Number) -> int:
+    return int(any(values))
+
+
+def _choose(condition: Number, yes: Number, no: Number) -> Number:
+    return yes if condition else no
+
+
+# Every operation there is, and what it means. n-ary: + * min max and or.
+OPERATIONS: dict[str, Callable[..., Number]] = {
+    "+": lambda *values: sum(values),
+    "*": lambda *values: functools.reduce(operator.mul, values),
+    "neg": operator.neg,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "/": _quotient,
+    "**": operator.pow,
+    "min": min,
+    "max": max,
+    "abs": abs,
+    "==": lambda a, b: int(a == b),
+    "!=": lambda a, b: int(a != b),
+    "<": lambda a, b: int(a < b),
+    "<=": lambda a, b: int(a <= b),
+    "and": _both,
+    "or": _either,
+    "not": lambda a: int(not a),
+    "&": operator.and_,
+    "|": operator.or_,
+    "^": operator.xor,
+    "<<": operator.lshift,
+    ">>": operator.rshift,
+    "float": float,
+    "int": math.trunc,
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "round": round,
+    "sqrt": math.sqrt,
+    "exp": math.exp,
+    "log": math.log,
+    "log2": math.log2,
+    "where": _choose,
+}
+COMPARISONS = frozenset({"==", "!=", "<", "<="})
+_TRUTHS = COMPARISONS | {"and", "or", "not"}
+_FLOATS = frozenset({"/", "float", "sqrt", "exp", "log", "log2"})
+
+
+def is_float(term: Term) -> bool:
+    """Whether a term is a C double, as against an int64_t."""
+    if isinstance(term, Var):
+        return term.is_float
+    if not isinstance(term, Expr):
+        return isinstance(term, float)
+    if term.op in _FLOATS:
+        return True
+    if term.op in _TRUTHS or term.op in {"int", "floor", "ceil", "round"}:
+        return False
+    operands = term.args[1:] if term.op == "where" else term.args
+    # A negative power of an integer is a fraction.
+    if term.op == "**" and isinstance(term.args[1], int) and term.args[1] < 0:
+        return True
+    return any(is_float(a) for a in operands)
+
+
+def evaluate(term: Term, values: Mapping[str, Number]) -> Number:
+    """What a term is for given values, by variable name."""
+    if isinstance(term, Var):
+        return values[term.name]
+    if not isinstance(term, Expr):
+        return term
+    return OPERATIONS[term.op](*(evaluate(a, values) for a in term.args))
+
+
+def variables(term: Term) -> Iterator[Var]:
+    """Every variable of a term, with repetitions."""
+    if isinstance(term, Var):
+        yield term
+    elif isinstance(term, Expr):
+        for arg in term.args:
+            yield from variables(arg)
+
+
+def constants(term: Term) -> Iterator[Number]:
+    if isinstance(term, Expr):
+        for arg in term.args:
+            yield from constants(arg)
+    elif isinstance(term, (int, float)):
+        yield term
+
+
+def negated(term: Term) -> Term:
+    """`a < b` -> `b <= a`; anything else gets a `not`."""
+    if isinstance(term, Expr):
+        a, b = (*term.args, None, None)[:2]
+        if term.op == "not":
+            return term.args[0]
+        if term.op in {"==", "!="}:
+            return Expr("!=" if term.op == "==" else "==", term.args)
+        # With floats, not (a < b) also holds for nan, which b <= a does not.
+        if term.op in {"<", "<="} and not is_float(term):
+            assert a is not None
+            assert b is not None
+            if not (is_float(a) or is_float(b)):
+                return Expr("<=" if term.op == "<" else "<", (b, a))
+    return make("not", term)
+
+
+def text(term: Term) -> str:
+    """As a reader of Python would write it: `(m * n + 127) // 128`."""
+    return _text(term, 0)
+
+
+# How tightly operators bind in Python; functions bind tightest.
+_BINDING = {
+    "or": 1, "and": 2, "not": 3, "==": 4, "!=": 4, "<": 4, "<=": 4, "|": 5, "^": 6, "&": 7,
+    "<<": 8, ">>": 8, "+": 9, "*": 10, "//": 10, "%": 10, "/": 10, "neg": 11, "**": 12,
+}  # fmt: skip
+
+
+def _text(term: Term, outer: int) -> str:
+    if not isinstance(term, Expr):
+        return str(term)
+    own = _BINDING.get(term.op)
+    if own is None:
+        return f"{term.op}({', '.join(text(a) for a in term.args)})"
+    if term.op in {"neg", "not"}:
+        sign = "-" if term.op == "neg" else "not "
+        written = sign + _text(term.args[0], own)
+    else:
+        first, *rest = term.args
+        # The right operand of // binds tighter: a // (b // c).
+        written = f" {term.op} ".join([_text(first, own), *(_text(a, own + 1) for a in rest)])
+    return f"({written})" if own < outer else written
+
+
+def to_json(term: Term) -> Any:
+    """`m * 2` -> `["*", "m", 2]`; a float variable is `["var", "alpha", "float"]`."""
+    if isinstance(term, Var):
+        return ["var", term.name, "float"] if term.is_float else term.name
+    if isinstance(term, Expr):
+        return [term.op, *(to_json(a) for a in term.args)]
+    if isinstance(term, float) and not math.isfinite(term):
+        return ["const", str(term)]
+    return term
+
+
+def from_json(value: Any) -> Term:
+    if isinstance(value, str):
+        return Var(value)
+    if not isinstance(value, list):
+        number: Number = value
+        return number
+    op, *args = value
+    if op == "var":
+        return Var(args[0], is_float=True)
+    if op == "const":
+        return float(args[0])
+    return Expr(op, tuple(from_json(a) for a in args))
