@@ -258,6 +258,58 @@ class UnknownRow(OpforgeError, ValueError):
     """A name that is no row of a check."""
 
 
+class Undeclared(OpforgeError, LookupError):
+    """An op that is to be built has no `native.declare`."""
+
+
+class UnknownParameter(OpforgeError, TypeError):
+    """`native.declare` names something that is no parameter of the op."""
+
+
+class MissingParameter(OpforgeError, TypeError):
+    """A parameter without a default that `native.declare` leaves out."""
+
+
+class UnknownDtype(OpforgeError, ValueError):
+    """An element type that Triton does not store, or no type at all."""
+
+
+class UnboundType(OpforgeError, ValueError):
+    """A type variable that `native.declare` is not given."""
+
+
+class BadDims(OpforgeError, ValueError):
+    """The text of a tensor's dims cannot be read, or contradicts the rest of the declaration."""
+
+
+class BadRanks(OpforgeError, ValueError):
+    """`ranks` is missing, not needed, or not possible for a tensor's dims."""
+
+
+class BadBounds(OpforgeError, ValueError):
+    """`dims={...}` gives a size an impossible range."""
+
+
+class UnusedName(OpforgeError, ValueError):
+    """A bound or a type variable that no parameter of the declaration uses."""
+
+
+class BadSpec(OpforgeError, TypeError):
+    """What a declaration says of a parameter does not fit the parameter."""
+
+
+class NoNativeForm(OpforgeError, TypeError):
+    """A parameter or an output that a C function cannot have."""
+
+
+class ConflictingDeclarations(OpforgeError, ValueError):
+    """Two declarations of one op ask for different C functions."""
+
+
+class TooManyCases(OpforgeError, ValueError):
+    """Declarations whose dtypes, ranks and choices multiply to more than a build can hold."""
+
+
 class NotPackageable(OpforgeError, TypeError):
     """Something that is neither a module nor an operator was given to `package`."""
 

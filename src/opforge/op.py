@@ -386,8 +386,12 @@ def _add_plain(
     def explain() -> str:
         return render_plain(describe(), reading.decision)
 
+    def lower_now() -> Lowered:
+        return _lower(fn, options)[0]
+
+    entry = Entry(name, fn, None, fn, location, None, describe, explain, nothing, lower=lower_now)
     with registry.lock:
-        registry.add(Entry(name, fn, None, fn, location, None, describe, explain, nothing))
+        registry.add(entry)
 
 
 def _explanation(info: OpInfo, definition: Definition) -> Explanation:

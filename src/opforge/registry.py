@@ -6,7 +6,7 @@ import inspect
 import threading
 import types
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from . import _compat
@@ -18,7 +18,9 @@ from .model import Lowered, OpInfo
 class Entry:
     """One op: its handle (what the user calls), and how to describe and remove it.
 
-    `given` are the options that the user gave; `lowered` is None for a function in mode "none".
+    `given` are the options that the user gave; `lowered` is None for a function in mode "none",
+    which `flat` lowers when it is asked. `declarations` is what `native.declare` was told; it goes
+    with the entry when the op is unregistered or defined anew.
     """
 
     name: str
@@ -33,6 +35,15 @@ class Entry:
     is_open: Callable[[], bool] = bool
     lowered: Lowered | None = None
     given: frozenset[str] = frozenset()
+    lower: Callable[[], Lowered] | None = None
+    declarations: list[Any] = field(default_factory=list, compare=False, repr=False)
+
+    def flat(self) -> Lowered:
+        """The signature laid flat, in any mode; raises where a function in mode "none" has none."""
+        if self.lowered is not None:
+            return self.lowered
+        assert self.lower is not None
+        return self.lower()
 
 
 class Registry:
@@ -108,9 +119,14 @@ def definition_pass(fn: types.FunctionType) -> types.CodeType | None:
     Importing, reloading and running a notebook cell each compile the code anew, so the code
     object tells two passes apart, and two definitions within one pass share it.
     """
+    return running_pass(fn.__globals__)
+
+
+def running_pass(namespace: dict[str, Any]) -> types.CodeType | None:
+    """The module-level code of `namespace` that is running now, if it is."""
     frame = inspect.currentframe()
     while frame is not None:
-        if frame.f_code.co_name == "<module>" and frame.f_globals is fn.__globals__:
+        if frame.f_code.co_name == "<module>" and frame.f_globals is namespace:
             return frame.f_code
         frame = frame.f_back
     return None
