@@ -32,7 +32,7 @@ CONTRACT = {
 }
 CONTRACT["compiler"] = {"_compat", "errors", "registry", "torch"}
 CONTRACT["native"] = {"model", "errors", "_compat", "registry", "lowering", "target", "targets"}
-CONTRACT["native"] |= {"capture", "doctor", "torch"}
+CONTRACT["native"] |= {"capture", "doctor", "registration", "torch", "triton"}
 CONTRACT["check"] = {"model", "errors", "_compat", "analysis", "registry", "target", "targets"}
 CONTRACT["check"] |= {"doctor", "packaging", "torch"}
 CONTRACT["reading"] = {"model", "errors", "_compat", "analysis", "registration", "registry"}

@@ -310,6 +310,14 @@ class TooManyCases(OpforgeError, ValueError):
     """Declarations whose dtypes, ranks and choices multiply to more than a build can hold."""
 
 
+class CannotTrace(OpforgeError, RuntimeError):
+    """A body that does what a native library cannot do."""
+
+
+class NeedsBound(OpforgeError, ValueError):
+    """A size that becomes a constant of a kernel, and may have too many values."""
+
+
 class NotPackageable(OpforgeError, TypeError):
     """Something that is neither a module nor an operator was given to `package`."""
 

@@ -55,6 +55,17 @@ def operator_name(value: Any) -> str | None:
     return None
 
 
+def triton_op_body(overload: Any) -> Any:
+    """The Python function that `torch.library.triton_op` made an operator of, or None."""
+    from torch._library.custom_ops import OPDEFS
+    from torch._library.triton import triton_ops_to_kernels
+
+    name = operator_name(overload)
+    if name not in triton_ops_to_kernels or name not in OPDEFS:
+        return None
+    return body_of(OPDEFS[name])
+
+
 def body_of(value: Any) -> Any:
     """The Python function that a `CustomOpDef` was made of, or None."""
     return value._init_fn if issubclass(type(value), CustomOpDef) else None

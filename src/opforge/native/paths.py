@@ -1,0 +1,271 @@
+"""A case of an op with all its paths: traced, explored, specialized."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from .. import _compat
+from .._compat.tracing import Traced
+from ..errors import CannotTrace, NeedsBound
+from ..registry import Entry
+from . import device
+from .algebra import Algebra
+from .bits import pattern
+from .calls import Called, Choose
+from .cases import Declared
+from .dtypes import ALIASES
+from .explore import MOST, TooManyPaths, explore
+from .expr import evaluate, variables
+from .program import (
+    Allocate,
+    Case,
+    Fill,
+    Guard,
+    Launch,
+    Output,
+    Path,
+    ScalarParam,
+    Step,
+)
+from .record import Buffer, Filled, NotConstant
+from .request import Request
+from .specialize import Specializer
+from .symbols import term_of
+from .trace import Tracer, Walk, domains_of, first_values
+from .views import is_compact, same
+
+
+@dataclass
+class Built:
+    """A case whose paths are known, and the kernels they need, with the architectures of each."""
+
+    case: Case
+    requests: dict[str, tuple[Request, tuple[int, ...]]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def first_config(_tuner: Any, _arguments: dict[str, Any]) -> int:
+    """What an untuned build takes of an autotuner's configurations."""
+    return 0
+
+
+def build_case(
+    entry: Entry,
+    declared: Declared,
+    case: Case,
+    archs: tuple[int, ...],
+    choose: Choose = first_config,
+) -> Built:
+    """Trace a case every way there is."""
+    domains = {**domains_of(case, declared), **device.domains(archs)}
+    ranges = device.ranges(domains)
+    tracer = Tracer(entry, declared, case, ranges, choose)
+    maker = _Maker(declared, ranges, archs)
+
+    def trace(values: Any) -> tuple[tuple[Guard, ...], Path]:
+        walk = tracer.walk(values)
+        return tuple(walk.guards), maker.path(walk)
+
+    start = {**first_values(case, domains), **device.values(archs[0])}
+    try:
+        found = explore(trace, start, domains, [device.is_one_of(archs)])
+    except NotConstant as error:
+        raise _needs_bound(error, entry) from None
+    except TooManyPaths:
+        raise CannotTrace(
+            f"there are more than {MOST} ways through the body, by its questions about sizes",
+            fix="fix sizes or bound them: dims={'n': (1, 8192)}",
+            op=entry.name,
+            location=entry.location,
+        ) from None
+    paths = tuple(dataclasses.replace(path, guards=guards) for guards, path in found)
+    _refuse_empty(entry, case, paths)
+    built = Built(dataclasses.replace(case, paths=paths), notes=[*tracer.notes, *maker.notes])
+    for path in paths:
+        maker.collect(path, built.requests)
+        if path.refused:
+            under = " and ".join(str(g.condition) for g in path.guards)
+            built.notes.append(f"not built for {describe(case)} where {under}: {path.refused}")
+    return built
+
+
+class _Maker:
+    """Makes program paths of what traces did."""
+
+    def __init__(
+        self, declared: Declared, ranges: dict[str, tuple[float, float]], archs: tuple[int, ...]
+    ) -> None:
+        self.declared = declared
+        self.ranges = ranges
+        self.archs = archs
+        self.notes: list[str] = []
+        self.requests: dict[str, Request] = {}
+        self.scalars = {p.name: p.dtype for p in declared.params if isinstance(p, ScalarParam)}
+
+    def path(self, walk: Walk) -> Path:
+        if walk.refused:
+            return Path((), refused=walk.refused)
+        # The guards of the path narrow what its sizes can be.
+        algebra = Algebra(self.ranges)
+        for guard in walk.guards:
+            algebra.narrow(guard.condition)
+        names: dict[Buffer, str] = {}
+        outputs: list[Output | None] = []
+        for name, tensor in zip(self.declared.outputs, walk.outputs, strict=True):
+            why = _unfit(name, tensor, names)
+            if why:
+                return Path((), refused=why)
+            outputs.append(None if tensor is None else _output(tensor))
+            if tensor is not None:
+                names[_buffer(tensor)] = name
+        specializer = Specializer(algebra, self.scalars)
+        steps: list[Step] = []
+        for step in walk.steps:
+            steps += self._step(step, specializer, names)
+        return Path((), tuple(outputs), tuple(steps))
+
+    def _step(self, step: Any, specializer: Specializer, names: dict[Buffer, str]) -> list[Step]:
+        made: list[Step] = []
+        if isinstance(step, Filled):
+            made += _allocated(step.buffer, names)
+            width = step.dtype.itemsize
+            made.append(
+                Fill(
+                    names[step.buffer], step.offset, step.count, width,
+                    pattern(step.value, step.dtype),
+                )
+            )  # fmt: skip
+            return made
+        assert isinstance(step, Called)
+        for value in step.arguments.values():
+            if isinstance(value, Traced):
+                made += _allocated(_buffer(value), names)
+        if step.config is not None and step.config.count > 1:
+            self._note_config(step)
+        launch, requests = specializer.launch(step, names)
+        self.requests |= {r.key: r for r in requests}
+        return [*made, launch]
+
+    def _note_config(self, called: Called) -> None:
+        config = called.config
+        assert config is not None
+        name = _compat.kernels.kernel_name(called.fn)
+        note = (
+            f"{name} is autotuned over {config.count} configurations; without a tuning table the "
+            f"library has number {config.index}: {config.text}"
+        )
+        if note not in self.notes:
+            self.notes.append(note)
+
+    def collect(self, path: Path, into: dict[str, tuple[Request, tuple[int, ...]]]) -> None:
+        """The kernels of a path, for the architectures that its guards leave."""
+        archs = tuple(a for a in self.archs if _reaches(path, a))
+        for step in path.steps:
+            if isinstance(step, Launch):
+                for variant in step.variants:
+                    known = into.get(variant.kernel, (None, ()))[1]
+                    every = tuple(a for a in self.archs if a in {*known, *archs})
+                    into[variant.kernel] = (self.requests[variant.kernel], every)
+
+
+def _reaches(path: Path, arch: int) -> bool:
+    values = {device.MAJOR: arch // 10, device.MINOR: arch % 10}
+    decided = [
+        g.condition
+        for g in path.guards
+        if {v.name for v in variables(g.condition)} <= values.keys()
+    ]
+    return all(evaluate(c, values) for c in decided)
+
+
+def _buffer(tensor: Traced) -> Buffer:
+    assert isinstance(tensor.memory, Buffer)
+    return tensor.memory
+
+
+def _allocated(buffer: Buffer, names: dict[Buffer, str]) -> list[Step]:
+    """A buffer is workspace where it is first used; parameters and outputs are the caller's."""
+    if buffer in names:
+        return []
+    if not buffer.allocated:
+        names[buffer] = buffer.name
+        return []
+    names[buffer] = f"workspace{sum(b.allocated for b in names)}"
+    itemsize = buffer.dtype.itemsize
+    return [Allocate(names[buffer], Algebra({}).mul(buffer.count, itemsize))]
+
+
+def _unfit(name: str, tensor: Traced | None, names: dict[Buffer, str]) -> str:
+    """Why the caller cannot bring the memory of an output; empty where it can."""
+    if tensor is None:
+        return ""
+    buffer = _buffer(tensor)
+    if not buffer.allocated:
+        return f"output {name} is the parameter {buffer.name}; name it in mutates_args instead"
+    if buffer in names:
+        return f"output {name} shares its memory with {names[buffer]}"
+    whole = same(tensor.offset, 0) and term_of(math.prod(tensor.sizes)) == buffer.count
+    if not whole and not (is_compact(tensor) and term_of(tensor.offset) == 0):
+        return f"output {name} is a part of what the body allocates, not all of it"
+    if not whole:
+        return f"output {name} is a part of what the body allocates, not all of it"
+    return ""
+
+
+def _output(tensor: Traced) -> Output:
+    dtype = ALIASES[str(tensor.dtype).removeprefix("torch.")]
+    return Output(
+        dtype,
+        tuple(term_of(s) for s in tensor.sizes),
+        tuple(term_of(s) for s in tensor.steps),
+    )
+
+
+def describe(case: Case) -> str:
+    """`x fp16 2-d, w absent` for messages."""
+    parts = [
+        f"{t.param} {t.dtype} {len(t.shape)}-d" if t.present else f"{t.param} absent"
+        for t in case.tensors
+    ]
+    return ", ".join([*parts, *(f"{n} number {i}" for n, i in case.choices)])
+
+
+def _refuse_empty(entry: Entry, case: Case, paths: tuple[Path, ...]) -> None:
+    """A case of which nothing can be built is an error; so is one that launches nothing at all."""
+    if all(p.refused for p in paths):
+        reasons = list(dict.fromkeys(p.refused for p in paths))
+        raise CannotTrace(
+            f"it cannot be built for {describe(case)}",
+            found="\n    ".join(r for one in reasons for r in one.split("; ")),
+            fix="a native library holds allocations, views, arithmetic on sizes and launches; "
+            "move the rest into a kernel, or package the model: opforge.package",
+            op=entry.name,
+            location=entry.location,
+        )
+    if not any(isinstance(s, (Launch, Fill)) for p in paths for s in p.steps):
+        raise CannotTrace(
+            f"tracing found no kernel launch for {describe(case)}",
+            fix="declare ops that launch Triton kernels; package others: opforge.package",
+            op=entry.name,
+            location=entry.location,
+        )
+
+
+def _needs_bound(error: NotConstant, entry: Entry) -> NeedsBound:
+    names = list(dict.fromkeys(v.name for v in variables(error.term)))
+    shown = next((n for n in names if n.isidentifier()), "")
+    how = (
+        f"dims={{'{shown or 'n'}': (1, 8192)}}, or its values, dims={{'{shown or 'n'}': [64, 128]}}"
+    )
+    if not shown:
+        how = f"give {names[0]} a name in the declared shape, then bound it: {how}"
+    return NeedsBound(
+        f"{error.term} becomes a constant, and so would need a kernel for each value",
+        found=f"used at {error.location}",
+        fix=f"declare the range of {names[0]}: {how}",
+        op=entry.name,
+        location=entry.location,
+    )

@@ -1,0 +1,191 @@
+"""From a launch to the kernel variants that may serve it, as Triton's JIT would specialize it.
+
+The JIT compiles anew for what it sees: addresses and integers that are multiples of 16, integers
+that need 64 bits, integers that are 1. A library has to have them all beforehand:
+
+    i32, addresses and integers multiples of 16  |  i32, addresses only  |  i32, nothing
+    i64 where a size may exceed 32 bits: multiples of 16  |  nothing
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .. import _compat
+from .._compat.tracing import Traced
+from .algebra import Algebra
+from .calls import Called
+from .dtypes import ALIASES
+from .expr import Term, Var, is_float, variables
+from .program import Argument, Launch, Pointer, Value, Variant
+from .record import Buffer
+from .request import Request
+from .symbols import is_symbolic, term_of
+
+_kernels = _compat.kernels
+_I32 = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A run-time parameter of one launch; `type` is fixed, or None for an int of either width."""
+
+    position: int
+    name: str
+    argument: Argument
+    type: str | None
+    # Whether the JIT would look at its alignment, and whether it is known to be one of 16.
+    aligns: bool
+    multiple: bool
+    wide: bool = False
+
+
+class Specializer:
+    """Turns launches into variants, and keeps the kernels that they ask for."""
+
+    def __init__(self, algebra: Algebra, scalars: dict[str, str]) -> None:
+        self.algebra = algebra
+        self.scalars = scalars
+
+    def launch(self, called: Called, names: dict[Buffer, str]) -> tuple[Launch, list[Request]]:
+        """A launch, and a request per variant; `names` are the buffers' in the library."""
+        slots: list[Slot] = []
+        constants: dict[str, Any] = {}
+        for param in called.fn.params:
+            value = called.arguments[param.name]
+            slot = None if param.is_constexpr else self._slot(param, value, names)
+            if slot is None:
+                constants[param.name] = 1 if _is_one(param, value) else value
+            else:
+                slots.append(slot)
+        variants, requests = [], []
+        for types, aligned, divisible in _forms(slots):
+            request = self._request(called, slots, constants, types, (*aligned, *divisible))
+            variant = Variant(request.key, types, aligned, divisible)
+            if variant not in variants:
+                variants.append(variant)
+                requests.append(request)
+        launch = Launch(
+            _kernels.kernel_name(called.fn),
+            _kernels.kernel_location(called.fn),
+            called.grid,
+            tuple(s.argument for s in slots),
+            tuple(variants),
+            tuple((n, _spelled(v)) for n, v in constants.items()),
+            called.location,
+        )
+        return launch, requests
+
+    def _slot(self, param: Any, value: Any, names: dict[Buffer, str]) -> Slot | None:
+        """The run-time parameter that an argument becomes, or None for a constant."""
+        if value is None:
+            return None
+        looks = not param.do_not_specialize
+        aligns = looks and not param.do_not_specialize_on_alignment
+        if isinstance(value, Traced):
+            pointer = _pointer(param, value, names)
+            annotated = param.annotation_type
+            type_ = annotated if annotated.startswith("*") else f"*{pointer.dtype}"
+            if param.is_const and not type_.startswith("*k"):
+                type_ = f"*k{type_[1:]}"
+            return Slot(param.num, param.name, pointer, type_, aligns, multiple=False)
+        if _is_one(param, value):
+            return None
+        if isinstance(value, (bool, torch.SymBool)):
+            argument = Value(param.name, term_of(value))
+            return Slot(param.num, param.name, argument, "u1", aligns=False, multiple=False)
+        term = term_of(value)
+        argument = Value(param.name, term)
+        fixed = param.annotation_type or self._declared_type(term)
+        if fixed is None and (is_float(term) or isinstance(value, torch.SymFloat)):
+            fixed = "fp64" if self._mentions_double(term) else "fp32"
+        if fixed is not None and fixed.startswith(("fp", "bf", "u1")):
+            return Slot(param.num, param.name, argument, fixed, aligns=False, multiple=False)
+        multiple = self.algebra.is_multiple(term, 16) if aligns else False
+        if fixed is not None:
+            return Slot(param.num, param.name, argument, fixed, aligns, multiple)
+        low, high = self.algebra.range(term)
+        wide = low < -_I32 - 1 or high > _I32
+        if isinstance(term, int):
+            return Slot(param.num, param.name, argument, "i64" if wide else "i32", aligns, multiple)
+        return Slot(param.num, param.name, argument, None, aligns, multiple, wide)
+
+    def _declared_type(self, term: Term) -> str | None:
+        """A scalar that is handed on as it came keeps the type it was declared with."""
+        return self.scalars.get(term.name) if isinstance(term, Var) else None
+
+    def _mentions_double(self, term: Term) -> bool:
+        return any(self.scalars.get(v.name) == "fp64" for v in variables(term))
+
+    def _request(
+        self,
+        called: Called,
+        slots: list[Slot],
+        constants: dict[str, Any],
+        types: tuple[str, ...],
+        conditional: tuple[int, ...],
+    ) -> Request:
+        by_name = {s.name: t for s, t in zip(slots, types, strict=True)}
+        fn = called.fn
+        always = [s.position for s in slots if s.multiple]
+        divisible = sorted({*always, *(slots[i].position for i in conditional)})
+        return Request(
+            fn,
+            _kernels.kernel_name(fn),
+            _kernels.kernel_location(fn),
+            f"{fn.fn.__module__}:{fn.fn.__qualname__}",
+            str(fn.cache_key),
+            tuple((p.name, by_name.get(p.name, "constexpr")) for p in fn.params),
+            tuple(constants.items()),
+            tuple(divisible),
+            tuple(sorted(called.options.items())),
+        )
+
+
+def _forms(
+    slots: list[Slot],
+) -> list[tuple[tuple[str, ...], tuple[int, ...], tuple[int, ...]]]:
+    """Types, aligned arguments and divisible ones of every variant, most specialized first."""
+    pointers = [i for i, s in enumerate(slots) if isinstance(s.argument, Pointer) and s.aligns]
+    integers = [
+        i
+        for i, s in enumerate(slots)
+        if isinstance(s.argument, Value)
+        and s.aligns
+        and not s.multiple
+        and not isinstance(s.argument.value, int)
+    ]
+    narrow = tuple(s.type or "i32" for s in slots)
+    wide = tuple(s.type or ("i64" if s.wide else "i32") for s in slots)
+    every = (tuple(pointers), tuple(integers))
+    forms = [(narrow, *every), (narrow, tuple(pointers), ()), (narrow, (), ())]
+    if wide != narrow:
+        forms += [(wide, *every), (wide, (), ())]
+    return list(dict.fromkeys(forms))
+
+
+def _pointer(param: Any, tensor: Traced, names: dict[Buffer, str]) -> Pointer:
+    buffer = tensor.memory
+    assert isinstance(buffer, Buffer)
+    dtype = ALIASES[str(tensor.dtype).removeprefix("torch.")]
+    offset = term_of(tensor.offset * tensor.dtype.itemsize)
+    return Pointer(param.name, names[buffer], offset, dtype)
+
+
+def _is_one(param: Any, value: Any) -> bool:
+    """The JIT makes an integer that is 1 a constant, unless told not to."""
+    if param.do_not_specialize or isinstance(value, bool) or is_symbolic(value):
+        return False
+    return isinstance(value, int) and value == 1 and not _is_floating(param)
+
+
+def _is_floating(param: Any) -> bool:
+    return str(param.annotation_type).startswith(("fp", "bf", "u1"))
+
+
+def _spelled(value: Any) -> str:
+    name = getattr(value, "__name__", None)
+    return name if callable(value) and name else repr(value)
