@@ -18,6 +18,8 @@ from .expr import Term
 
 # Shapes have at most this many dimensions; callers give `_outputs` arrays of this length.
 MAX_RANK = 8
+# In place of a type: the value is 1, and compiled in.
+ONE = "1"
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,8 @@ class Variant:
 
     `types` are Triton's, one per argument: "*fp16", "i32", "i64", "fp32", "u1". `aligned` lists
     the arguments whose addresses, `divisible` those whose values, must be multiples of 16; a value
-    passed as i32 must fit into it. Of a launch's variants the first that holds is taken.
+    passed as i32 must fit into it. A value whose type is ONE must be 1 and is not passed: the
+    kernel has it as a constant. Of a launch's variants the first that holds is taken.
     """
 
     kernel: str

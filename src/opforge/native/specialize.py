@@ -5,10 +5,14 @@ that need 64 bits, integers that are 1. A library has to have them all beforehan
 
     i32, addresses and integers multiples of 16  |  i32, addresses only  |  i32, nothing
     i64 where a size may exceed 32 bits: multiples of 16  |  nothing
+    before these, where strides are symbolic: one stride of every such tensor is 1
+
+Memory that is known to lie densely is read in wide words, so the last matter most.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +24,7 @@ from .algebra import Algebra
 from .calls import Called
 from .dtypes import ALIASES
 from .expr import Term, Var, is_float, variables
-from .program import Argument, Launch, Pointer, Value, Variant
+from .program import ONE, Argument, Launch, Pointer, Value, Variant
 from .record import Buffer
 from .request import Request
 from .symbols import is_symbolic, term_of
@@ -128,7 +132,9 @@ class Specializer:
         types: tuple[str, ...],
         conditional: tuple[int, ...],
     ) -> Request:
-        by_name = {s.name: t for s, t in zip(slots, types, strict=True)}
+        by_name = {s.name: t for s, t in zip(slots, types, strict=True) if t != ONE}
+        constants = constants | {s.name: 1 for s in slots if s.name not in by_name}
+        in_order = [p.name for p in called.fn.params if p.name in constants]
         fn = called.fn
         always = [s.position for s in slots if s.multiple]
         divisible = sorted({*always, *(slots[i].position for i in conditional)})
@@ -139,7 +145,7 @@ class Specializer:
             f"{fn.fn.__module__}:{fn.fn.__qualname__}",
             str(fn.cache_key),
             tuple((p.name, by_name.get(p.name, "constexpr")) for p in fn.params),
-            tuple(constants.items()),
+            tuple((n, constants[n]) for n in in_order),
             tuple(divisible),
             tuple(sorted(called.options.items())),
         )
@@ -158,13 +164,39 @@ def _forms(
         and not s.multiple
         and not isinstance(s.argument.value, int)
     ]
+    forms = []
+    for ones in _unit_strides(slots):
+        types = tuple(ONE if i in ones else s.type or "i32" for i, s in enumerate(slots))
+        rest = tuple(i for i in integers if i not in ones)
+        forms += [(types, tuple(pointers), rest), (types, tuple(pointers), ())]
     narrow = tuple(s.type or "i32" for s in slots)
     wide = tuple(s.type or ("i64" if s.wide else "i32") for s in slots)
     every = (tuple(pointers), tuple(integers))
-    forms = [(narrow, *every), (narrow, tuple(pointers), ()), (narrow, (), ())]
+    forms += [(narrow, *every), (narrow, tuple(pointers), ()), (narrow, (), ())]
     if wide != narrow:
         forms += [(wide, *every), (wide, (), ())]
     return list(dict.fromkeys(forms))
+
+
+# More tensors with symbolic strides than this would multiply to too many variants.
+_MOST_STRIDED = 4
+
+
+def _unit_strides(slots: list[Slot]) -> list[frozenset[int]]:
+    """Which arguments are 1 in the variants for dense tensors: one stride of each tensor.
+
+    (a.stride[0], a.stride[1], b.stride[0], b.stride[1]) -> {1, 3}, {1, 2}, {0, 3}, {0, 2}
+    """
+    strides: dict[str, list[int]] = {}
+    for i, slot in enumerate(slots):
+        value = slot.argument.value if isinstance(slot.argument, Value) else None
+        if isinstance(value, Var) and ".stride[" in value.name and slot.aligns:
+            strides.setdefault(value.name.partition(".")[0], []).append(i)
+    if not strides or len(strides) > _MOST_STRIDED:
+        return []
+    # Rows lie densely more often than columns, and further dimensions hardly ever do.
+    choices = [list(reversed(found))[:2] for found in strides.values()]
+    return [frozenset(chosen) for chosen in itertools.product(*choices)]
 
 
 def _pointer(param: Any, tensor: Traced, names: dict[Buffer, str]) -> Pointer:
