@@ -90,11 +90,12 @@ class Algebra:
         return _term_of(_sum_of(Expr("*", (a, b))))
 
     def floordiv(self, a: Term, b: Term) -> Term:
-        """Exact where every product of the sum has the divisor as a factor."""
+        """Without common factors, and exact where the divisor is one of every product."""
         if not isinstance(b, int) or is_float(a):
-            if self._divides(a, b):
-                return self._without(a, b)
-            return make("//", a, b)
+            shared = () if is_float(a) or is_float(b) else self._shared(a, b)
+            if not shared:
+                return make("//", a, b)
+            return self.floordiv(_without(a, shared), _without(b, shared))
         if b in {0, 1}:
             return a if b else make("//", a, b)
         total = _sum_of(a)
@@ -113,7 +114,7 @@ class Algebra:
             rest = _term_of({p: f % b for p, f in _sum_of(a).items()})
             low, high = self.range(rest)
             return rest if low >= 0 and high < b else make("%", rest, b)
-        if self._divides(a, b):
+        if not (is_float(a) or is_float(b)) and _without(b, self._shared(a, b)) == 1:
             return 0
         return make("%", a, b)
 
@@ -198,7 +199,7 @@ class Algebra:
                 self.narrow(part)
         if not isinstance(condition, Expr) or condition.op not in {"==", "<", "<="}:
             return
-        a, b = condition.args
+        a, b = _divided(*condition.args)
         slack = 1 if condition.op == "<" else 0
         if isinstance(a, Var) and isinstance(b, int) and not a.is_float:
             low, high = self.range(a)
@@ -215,22 +216,37 @@ class Algebra:
         """Whether a term is a multiple whatever its variables are."""
         return not is_float(term) and all(f % of == 0 for f in _sum_of(term).values())
 
-    def _divides(self, a: Term, b: Term) -> bool:
-        if is_float(a) or is_float(b) or self.range(b)[0] < 1:
-            return False
-        factors = _factors(b)
-        return factors is not None and all(_contains(p, factors) for p in _sum_of(a))
+    def _shared(self, a: Term, b: Term) -> tuple[Term, ...]:
+        """Factors of every product of both, none of which can be 0."""
+        products = [list(p) for p in (*_sum_of(a), *_sum_of(b))]
+        if not products:
+            return ()
+        found: list[Term] = []
+        for factor in tuple(products[0]):
+            if self.range(factor)[0] >= 1 and all(factor in p for p in products):
+                found.append(factor)
+                for product in products:
+                    product.remove(factor)
+        return tuple(found)
 
-    def _without(self, a: Term, b: Term) -> Term:
-        factors = _factors(b)
-        assert factors is not None
-        found: _Sum = {}
-        for product, factor in _sum_of(a).items():
-            left = list(product)
-            for one in factors:
-                left.remove(one)
-            found[tuple(left)] = factor
-        return _term_of(found)
+
+def _without(term: Term, factors: tuple[Term, ...]) -> Term:
+    found: _Sum = {}
+    for product, factor in _sum_of(term).items():
+        left = list(product)
+        for one in factors:
+            left.remove(one)
+        found[tuple(left)] = factor
+    return _term_of(found)
+
+
+def _divided(a: Term, b: Term) -> tuple[Term, Term]:
+    """`1 <= 8 * n` -> `1 <= n`, where a number bounds a multiple of a variable from below."""
+    if isinstance(b, Expr) and b.op == "*" and len(b.args) == 2 and isinstance(a, int):
+        factor, var = b.args
+        if isinstance(factor, int) and factor > 0 and isinstance(var, Var):
+            return -(-a // factor), var
+    return a, b
 
 
 def condition_is(term: Term, *ops: str) -> bool:
@@ -274,24 +290,6 @@ _RANGES: dict[str, Callable[[list[Range]], Range]] = {
     "float": lambda rs: rs[0],
     **dict.fromkeys(("==", "!=", "<", "<=", "and", "or", "not"), _truth),
 }
-
-
-def _factors(term: Term) -> tuple[Term, ...] | None:
-    """`m * n` -> (m, n); None for sums and for products with a number."""
-    total = _sum_of(term)
-    if len(total) != 1:
-        return None
-    ((product, factor),) = total.items()
-    return product if factor == 1 and product else None
-
-
-def _contains(product: tuple[Term, ...], factors: tuple[Term, ...]) -> bool:
-    left = list(product)
-    for one in factors:
-        if one not in left:
-            return False
-        left.remove(one)
-    return True
 
 
 def _times(a: float, b: float) -> float:

@@ -7,7 +7,6 @@ from typing import Any
 from .. import _compat
 from ..errors import CannotTrace
 from ..target import parse
-from .algebra import Range
 from .expr import Expr, Number, Term, Var
 from .solve import Domain
 from .symbols import Symbols
@@ -52,13 +51,6 @@ def is_one_of(archs: tuple[int, ...]) -> Term:
         for a in archs
     ]
     return pairs[0] if len(pairs) == 1 else Expr("or", tuple(pairs))
-
-
-def ranges(found: dict[str, Domain]) -> dict[str, Range]:
-    return {
-        name: (min(d.values), max(d.values)) if d.values else (d.low, d.high)
-        for name, d in found.items()
-    }
 
 
 class TracedGpu(_compat.driver.Gpu):

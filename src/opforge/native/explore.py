@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 from .algebra import Algebra
 from .expr import Number, Term, negated
 from .program import Guard
-from .solve import Domain, solve
+from .solve import Domain, ranges_of, solve
 
 Result = TypeVar("Result")
 # Guards and what a trace under them gave.
@@ -88,18 +88,12 @@ def _contradicts(prefix: Prefix, rest: Sequence[Term], domains: Mapping[str, Dom
     """Whether ranges alone show that no values are left."""
     if any(negated(c) in prefix for c in rest):
         return True
-    algebra = Algebra({n: _ends(d) for n, d in domains.items()})
+    algebra = Algebra(ranges_of(domains))
     for condition in (*prefix, *rest):
         if algebra.decide(condition) == 0:
             return True
         algebra.narrow(condition)
     return False
-
-
-def _ends(domain: Domain) -> tuple[float, float]:
-    if domain.values:
-        return min(domain.values), max(domain.values)
-    return domain.low, domain.high
 
 
 def _merged(node: _Question[Result]) -> list[Found[Result]]:

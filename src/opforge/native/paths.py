@@ -18,7 +18,7 @@ from .calls import Called, Choose
 from .cases import Declared
 from .dtypes import ALIASES
 from .explore import MOST, TooManyPaths, explore
-from .expr import evaluate, variables
+from .expr import Expr, evaluate, variables
 from .program import (
     Allocate,
     Case,
@@ -35,7 +35,7 @@ from .request import Request
 from .specialize import Specializer
 from .symbols import term_of
 from .trace import Tracer, Walk, domains_of, first_values
-from .views import is_compact, same
+from .views import same
 
 
 @dataclass
@@ -61,9 +61,8 @@ def build_case(
 ) -> Built:
     """Trace a case every way there is."""
     domains = {**domains_of(case, declared), **device.domains(archs)}
-    ranges = device.ranges(domains)
-    tracer = Tracer(entry, declared, case, ranges, choose)
-    maker = _Maker(declared, ranges, archs)
+    tracer = Tracer(entry, declared, case, domains, choose)
+    maker = _Maker(declared, tracer.ranges, archs)
 
     def trace(values: Any) -> tuple[tuple[Guard, ...], Path]:
         walk = tracer.walk(values)
@@ -115,7 +114,7 @@ class _Maker:
         names: dict[Buffer, str] = {}
         outputs: list[Output | None] = []
         for name, tensor in zip(self.declared.outputs, walk.outputs, strict=True):
-            why = _unfit(name, tensor, names)
+            why = _unfit(name, tensor, names, walk.guards)
             if why:
                 return Path((), refused=why)
             outputs.append(None if tensor is None else _output(tensor))
@@ -198,7 +197,7 @@ def _allocated(buffer: Buffer, names: dict[Buffer, str]) -> list[Step]:
     return [Allocate(names[buffer], Algebra({}).mul(buffer.count, itemsize))]
 
 
-def _unfit(name: str, tensor: Traced | None, names: dict[Buffer, str]) -> str:
+def _unfit(name: str, tensor: Traced | None, names: dict[Buffer, str], guards: list[Guard]) -> str:
     """Why the caller cannot bring the memory of an output; empty where it can."""
     if tensor is None:
         return ""
@@ -207,10 +206,14 @@ def _unfit(name: str, tensor: Traced | None, names: dict[Buffer, str]) -> str:
         return f"output {name} is the parameter {buffer.name}; name it in mutates_args instead"
     if buffer in names:
         return f"output {name} shares its memory with {names[buffer]}"
-    whole = same(tensor.offset, 0) and term_of(math.prod(tensor.sizes)) == buffer.count
-    if not whole and not (is_compact(tensor) and term_of(tensor.offset) == 0):
-        return f"output {name} is a part of what the body allocates, not all of it"
-    if not whole:
+    count = term_of(math.prod(tensor.sizes))
+    equal = count == buffer.count or any(
+        isinstance(g.condition, Expr)
+        and g.condition.op == "=="
+        and set(g.condition.args) == {count, buffer.count}
+        for g in guards
+    )
+    if not (same(tensor.offset, 0) and equal):
         return f"output {name} is a part of what the body allocates, not all of it"
     return ""
 
@@ -239,7 +242,7 @@ def _refuse_empty(entry: Entry, case: Case, paths: tuple[Path, ...]) -> None:
         reasons = list(dict.fromkeys(p.refused for p in paths))
         raise CannotTrace(
             f"it cannot be built for {describe(case)}",
-            found="\n    ".join(r for one in reasons for r in one.split("; ")),
+            found="\n    ".join(r for one in reasons for r in one.splitlines()),
             fix="a native library holds allocations, views, arithmetic on sizes and launches; "
             "move the rest into a kernel, or package the model: opforge.package",
             op=entry.name,
@@ -256,16 +259,19 @@ def _refuse_empty(entry: Entry, case: Case, paths: tuple[Path, ...]) -> None:
 
 def _needs_bound(error: NotConstant, entry: Entry) -> NeedsBound:
     names = list(dict.fromkeys(v.name for v in variables(error.term)))
-    shown = next((n for n in names if n.isidentifier()), "")
-    how = (
-        f"dims={{'{shown or 'n'}': (1, 8192)}}, or its values, dims={{'{shown or 'n'}': [64, 128]}}"
-    )
-    if not shown:
-        how = f"give {names[0]} a name in the declared shape, then bound it: {how}"
+    shown = next((n for n in names if n.isidentifier()), "n")
+    if error.bucket:
+        what = f"next_power_of_2({error.term}) has no largest value, so kernels for it never end"
+        fix = f"bound {names[0]}: dims={{'{shown}': (1, 8192)}}"
+    else:
+        what = f"{error.term} becomes a constant of a kernel, and every value would need its own"
+        fix = f"declare the values of {names[0]}: dims={{'{shown}': [1024, 4096]}}"
+    if shown not in names:
+        fix += f", with a name for {names[0]} in the declared shape"
     return NeedsBound(
-        f"{error.term} becomes a constant, and so would need a kernel for each value",
+        what,
         found=f"used at {error.location}",
-        fix=f"declare the range of {names[0]}: {how}",
+        fix=fix,
         op=entry.name,
         location=entry.location,
     )

@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from .algebra import Range
 from .expr import Number, Term, constants, evaluate, variables
 
 _TRIES = 4000
@@ -30,6 +31,14 @@ class Domain:
         if self.values:
             return value in self.values
         return self.low <= value <= self.high
+
+
+def ranges_of(domains: Mapping[str, Domain]) -> dict[str, Range]:
+    """The least and the largest value of each variable."""
+    return {
+        name: (min(d.values), max(d.values)) if d.values else (d.low, d.high)
+        for name, d in domains.items()
+    }
 
 
 def holds(conditions: Sequence[Term], values: Mapping[str, Number]) -> bool:

@@ -16,7 +16,7 @@ import torch
 import torch.fx.experimental.sym_node  # gives SymInt and SymFloat their operators
 
 from .algebra import Algebra, Range
-from .expr import Number, Term, evaluate, make, negated
+from .expr import Number, Term, evaluate, make, negated, variables
 from .program import Guard
 
 Sym = torch.SymInt | torch.SymFloat | torch.SymBool
@@ -25,9 +25,9 @@ Sym = torch.SymInt | torch.SymFloat | torch.SymBool
 class NotConstant(Exception):
     """A size became a constant that could be too many values; says which, and of what."""
 
-    def __init__(self, term: Term, location: str) -> None:
+    def __init__(self, term: Term, location: str, *, bucket: bool = False) -> None:
         super().__init__(f"{term} is used as a constant")
-        self.term, self.location = term, location
+        self.term, self.location, self.bucket = term, location, bucket
 
 
 class Symbols:
@@ -38,8 +38,11 @@ class Symbols:
         values: Mapping[str, Number],
         ranges: Mapping[str, Range],
         locate: Callable[[], str] = lambda: "",
+        counts: Mapping[str, int] | None = None,
     ) -> None:
         self.values = values
+        # How many values a variable has, where they were declared one by one.
+        self.counts = counts or {}
         self.algebra = Algebra(ranges)
         self.guards: list[Guard] = []
         self._asked: dict[Term, int] = {}
@@ -82,17 +85,21 @@ class Symbols:
         # Asked before already: then it can be nothing else on this path.
         if self._asked.get(self.algebra.compare("==", term, found)) == 1:
             return found
-        if isinstance(found, float) or high - low > MANY:
+        if isinstance(found, float) or (high - low > MANY and self._count(term) > MANY):
             raise NotConstant(term, self._locate())
         self.ask(self.algebra.compare("==", term, found))
         return found
+
+    def _count(self, term: Term) -> float:
+        names = {v.name for v in variables(term)}
+        return math.prod(self.counts.get(name, math.inf) for name in names)
 
     def next_power_of_2(self, term: Term) -> int:
         """Triton's function, answered for a range of sizes at a time."""
         found = int(self.value(term))
         power = 1 << (found - 1).bit_length() if found > 0 else 0
         if self.algebra.range(term)[1] == math.inf:
-            raise NotConstant(term, self._locate())
+            raise NotConstant(term, self._locate(), bucket=True)
         # One question, so that each answer leads to the next bucket.
         above = self.algebra.compare("<", power // 2, term) if power else 1
         self.ask(self.algebra.both(above, self.algebra.compare("<=", term, power)))

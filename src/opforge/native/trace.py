@@ -21,7 +21,7 @@ from .dtypes import DTYPES, named
 from .expr import Number, Term, Var
 from .program import Case, Guard, ScalarParam
 from .record import NotConstant, Offence, Recorder, locate
-from .solve import Domain
+from .solve import Domain, ranges_of
 from .symbols import Symbols, term_of
 from .views import compact
 
@@ -64,18 +64,19 @@ class Tracer:
         entry: Entry,
         declared: Declared,
         case: Case,
-        ranges: Mapping[str, tuple[float, float]],
+        domains: Mapping[str, Domain],
         choose: Choose,
     ) -> None:
         self.entry, self.declared, self.case = entry, declared, case
-        self.ranges = ranges
+        self.ranges = ranges_of(domains)
+        self.counts = {n: len(d.values) for n, d in domains.items() if d.values}
         self.notes: list[str] = []
         self._choose = choose
         self._options = _options()
 
     def walk(self, values: Mapping[str, Number]) -> Walk:
         """Run the body once. Raises NotConstant where a size has to be declared more closely."""
-        symbols = Symbols(values, self.ranges, locate)
+        symbols = Symbols(values, self.ranges, locate, self.counts)
         recorder = Recorder(symbols, nested_body)
         leaves = self._leaves(symbols, recorder)
         args, kwargs = self.declared.arguments(self.case, leaves)
@@ -102,7 +103,7 @@ class Tracer:
         finally:
             _compat.launches.route_to(before)
         if recorder.offences:
-            walk.refused = "; ".join(recorder.offences)
+            walk.refused = "\n".join(recorder.offences)
         for note in owner.notes:
             if note not in self.notes:
                 self.notes.append(note)

@@ -233,6 +233,8 @@ def _inferred(x: Traced, shape: Sizes) -> list[Any]:
     open_ = [d for d, size in enumerate(sizes) if not is_symbolic(size) and size == -1]
     if open_:
         known = math.prod(s for d, s in enumerate(sizes) if d != open_[0])
+        if not same(known, 1) and known < 1:
+            raise RuntimeError(f"cannot tell -1 in shape {list(shape)} of a tensor of no elements")
         sizes[open_[0]] = total if same(known, 1) else total // known
     if not same(math.prod(sizes), total) and math.prod(sizes) != total:
         raise RuntimeError(f"shape {list(shape)} is invalid for a tensor of {total} elements")
