@@ -14,11 +14,15 @@ from torch._subclasses import FakeTensorMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from . import driver
+
 Handler = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
 class Memory(Protocol):
-    """What tensors that share memory have in common."""
+    """What tensors that share memory have in common; `count` elements, as whoever traces has it."""
+
+    count: Any
 
 
 class Traced(torch.Tensor):
@@ -118,6 +122,7 @@ def tracing(handler: Handler) -> Iterator[None]:
     A fake mode lies below and sees nothing: while one is there, `device="cuda"` does not start
     CUDA, which a machine without a GPU could not.
     """
+    driver.ensure_device_guard()
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), _Mode(handler):
         yield
 

@@ -79,6 +79,9 @@ class Recorder:
 
     def answer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of an operator."""
+        if any(isinstance(a, torch.Tensor) and not isinstance(a, Traced) for a in args):
+            # A tensor that is no parameter: its contents would have to be in the library.
+            return self._offend(func, args, kwargs)
         special = _SPECIAL.get(func)
         if special is not None:
             found = special(self, *args, **kwargs)

@@ -15,6 +15,7 @@ from .algebra import Range
 from .expr import Number, Term, constants, evaluate, variables
 
 _TRIES = 4000
+_HUGE = 2**31 + 1
 _COMMON = (0, 1, 2, 3, 4, 5, 7, 8, 16, 17, 31, 32, 33, 64, 65, 128, 129, 256, 257, 512, 1024)
 
 
@@ -100,9 +101,11 @@ def _likely(
             yield end
     mentioned = [c for c in conditions if any(v.name == name for v in variables(c))]
     for condition in mentioned:
-        for number in constants(condition):
-            if abs(number) < 2**62:
-                yield from (number, number + 1, number - 1, number * 2, number // 2)
+        numbers = [c for c in constants(condition) if abs(c) < _HUGE]
+        for number in numbers:
+            yield from (number, number + 1, number - 1, number * 2, number // 2)
+        for a, b in itertools.combinations(numbers, 2):
+            yield from (a * b, a + b, abs(a - b))
     yield from (own + 1, own - 1, own * 2, own // 2)
     for condition in mentioned:
         for v in variables(condition):

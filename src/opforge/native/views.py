@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from .._compat.tracing import Traced
-from .symbols import Symbols, is_symbolic, term_of
+from .symbols import MANY, NotConstant, Symbols, is_symbolic, term_of
 
 Sizes = Sequence[Any]
 
@@ -115,7 +115,8 @@ class Views:
 
     def transpose(self, x: Traced, a: int, b: int) -> Traced:
         order = list(range(len(x.sizes)))
-        if order:
+        if order or {a, b} - {0, -1}:
+            a, b = _axis(x, a), _axis(x, b)
             order[a], order[b] = order[b], order[a]
         return self.permute(x, order)
 
@@ -125,7 +126,7 @@ class Views:
     def slice(
         self, x: Traced, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
     ) -> Traced:
-        dim %= len(x.sizes)
+        dim = _axis(x, dim)
         size = x.sizes[dim]
         start = _clamped(0 if start is None else start, size)
         whole = end is None or (not is_symbolic(end) and end >= _END)
@@ -139,7 +140,7 @@ class Views:
         return self.of(x, sizes, steps, offset)
 
     def select(self, x: Traced, dim: int, index: Any) -> Traced:
-        dim %= len(x.sizes)
+        dim = _axis(x, dim)
         size = x.sizes[dim]
         if index < 0:
             index += size
@@ -163,10 +164,18 @@ class Views:
         return self.of(x, [x.sizes[d] for d in keep], [x.steps[d] for d in keep])
 
     def split(self, x: Traced, size: Any, dim: int = 0) -> list[Traced]:
-        dim %= len(x.sizes)
-        pieces = self.symbols.settle(term_of((x.sizes[dim] + size - 1) // size))
-        ends = [size * i for i in range(int(pieces))]
-        return [self.slice(x, dim, s, s + size) for s in ends]
+        dim = _axis(x, dim)
+        length = x.sizes[dim]
+        pieces = int(self.symbols.value(term_of((length + size - 1) // size)))
+        # As one question: that there are so many, which tells less than what `length` is.
+        algebra = self.symbols.algebra
+        least, most = term_of(size * (pieces - 1)), term_of(size * pieces)
+        enough = algebra.compare("<=", term_of(length), most)
+        if pieces > MANY:
+            raise NotConstant(term_of(length), "")
+        self.symbols.ask(algebra.both(algebra.compare("<", least, term_of(length)), enough))
+        ends = [size * (i + 1) for i in range(pieces - 1)] + [length]
+        return [self.slice(x, dim, size * i, end) for i, end in enumerate(ends)]
 
     def split_with_sizes(self, x: Traced, sizes: Sizes, dim: int = 0) -> list[Traced]:
         found, start = [], 0
@@ -183,10 +192,15 @@ class Views:
         return self.of(x, sizes, x.steps, x.offset + start * x.steps[dim])
 
     def unbind(self, x: Traced, dim: int = 0) -> list[Traced]:
+        dim = _axis(x, dim)
         count = self.symbols.settle(term_of(x.sizes[dim]))
         return [self.select(x, dim, i) for i in range(int(count))]
 
     def as_strided(self, x: Traced, sizes: Sizes, steps: Sizes, offset: Any = None) -> Traced:
+        start = x.offset if offset is None else offset
+        last = start + sum((n - 1) * s for n, s in zip(sizes, steps, strict=True))
+        if last >= self.symbols.integer(x.memory.count):
+            raise RuntimeError(f"as_strided: element {last} lies beyond the tensor's memory")
         return self.of(x, sizes, steps, offset)
 
     def diagonal(self, x: Traced, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
@@ -264,6 +278,13 @@ def _steps_of_view(x: Traced, sizes: Sizes) -> list[Any] | None:
                 base = x.steps[d - 1]
                 old = new = 1
     return steps if at < 0 else None
+
+
+def _axis(x: Traced, dim: int) -> int:
+    rank = len(x.sizes)
+    if not -rank <= dim < rank:
+        raise IndexError(f"dimension {dim} is out of range for a tensor of {rank} dimensions")
+    return dim % rank
 
 
 def _clamped(index: Any, size: Any) -> Any:

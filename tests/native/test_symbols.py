@@ -1,0 +1,120 @@
+"""Symbolic sizes: what is computed with them, and what is asked of them."""
+
+import math
+from functools import lru_cache
+
+import pytest
+import torch
+import triton
+
+from opforge._compat import tracing
+from opforge.native.expr import Var
+from opforge.native.symbols import NotConstant, Symbols, term_of
+
+
+def symbols(**values):
+    ranges = {"n": (1, 8192), "few": (0, 10)}
+    return Symbols(values, {name: ranges.get(name, (0, math.inf)) for name in values})
+
+
+def asked(found):
+    return [str(g.condition) for g in found.guards]
+
+
+def test_arithmetic_is_kept_and_asks_nothing():
+    found = symbols(m=67, n=71)
+    m, n = found.integer(Var("m")), found.integer(Var("n"))
+    assert str(triton.cdiv(m * n, 128)) == "(m * n + 127) // 128"
+    assert str((m + 3) % 16) == "(m + 3) % 16"
+    assert str(torch.sym_max(m, n)) == "max(m, n)"
+    assert str(m / n) == "m / n"
+    assert str(n**-0.5) == "float(n) ** -0.5"
+    assert str(5 - m) == "-1 * m + 5"
+    assert str((m << 2) | 1) == "m << 2 | 1"
+    assert str(abs(-m)) == "abs(-1 * m)"
+    assert asked(found) == []
+
+
+def test_what_ranges_decide_is_not_asked():
+    found = symbols(m=67, n=71)
+    assert found.integer(Var("m")) >= 0
+    assert found.integer(Var("n")) != 0
+    assert found.integer(Var("n")) <= 8192
+    assert asked(found) == []
+
+
+def test_a_branch_becomes_a_guard_and_is_asked_once():
+    found = symbols(m=67)
+    m = found.integer(Var("m"))
+    for _ in range(2):
+        assert not m > 4096
+        assert m != 0
+    assert asked(found) == ["m <= 4096", "m != 0"]
+
+
+def test_an_answer_narrows_what_follows():
+    found = symbols(m=67)
+    m = found.integer(Var("m"))
+    assert m <= 100
+    assert m < 200
+    assert asked(found) == ["m <= 100"]
+
+
+def test_floats_are_computed_with():
+    found = Symbols({"eps": 0.5, "m": 4}, {"m": (0, math.inf)})
+    eps, m = found.real(Var("eps", is_float=True)), found.integer(Var("m"))
+    assert str(1.0 / (eps * 2 + m)) == "1.0 / (eps * 2.0 + float(m))"
+    assert eps > 0
+    assert asked(found) == ["0.0 < eps"]
+
+
+def test_a_constant_of_few_values_is_settled():
+    found = symbols(few=7, n=71)
+    assert list(range(found.integer(Var("few")))) == list(range(7))
+    assert asked(found) == ["few == 7"]
+    with pytest.raises(NotConstant, match="n is used as a constant"):
+        int(found.integer(Var("n")))
+
+
+def test_a_constant_of_declared_values_is_settled():
+    found = Symbols({"d": 4096}, {"d": (64, 4096)}, counts={"d": 2})
+    assert int(found.integer(Var("d"))) == 4096
+    assert asked(found) == ["d == 4096"]
+
+
+@pytest.mark.parametrize(
+    ("size", "power", "guard"),
+    [
+        (1, 1, "n <= 1"),
+        (2, 2, "1 < n and n <= 2"),
+        (100, 128, "64 < n and n <= 128"),
+        (128, 128, "64 < n and n <= 128"),
+        (8192, 8192, "4096 < n"),
+    ],
+)
+def test_powers_of_two_come_in_buckets(size, power, guard):
+    found = symbols(n=size)
+    with tracing.powers_of_two(lambda s: found.next_power_of_2(term_of(s))):
+        assert triton.next_power_of_2(found.integer(Var("n"))) == power
+        assert triton.next_power_of_2(100) == 128
+    assert asked(found) == [guard]
+    assert triton.next_power_of_2(0) == 0
+    assert triton.next_power_of_2(1000) == 1024
+
+
+def test_a_power_of_two_without_a_largest_is_refused():
+    found = symbols(m=100)
+    with pytest.raises(NotConstant) as caught:
+        found.next_power_of_2(Var("m"))
+    assert caught.value.bucket
+
+
+def test_caches_by_size_settle_it():
+    found = symbols(few=7)
+
+    @lru_cache
+    def cached(size):
+        return size * 2
+
+    assert int(cached(found.integer(Var("few")))) == 14
+    assert asked(found) == ["few == 7"]
