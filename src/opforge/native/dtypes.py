@@ -49,8 +49,8 @@ DTYPES: dict[str, DType] = {
         DType("i1", "bool", _BOOL, 8, "uint8_t"),
     )
 }
-# What people write as well.
-ALIASES = {"bool": "i1", "fp8e4m3": "fp8e4nv", "fp8e5m2": "fp8e5"} | {
+# What people write as well, and what Triton calls a bool in signatures.
+ALIASES = {"bool": "i1", "u1": "i1", "fp8e4m3": "fp8e4nv", "fp8e5m2": "fp8e5"} | {
     d.torch: d.name for d in DTYPES.values()
 }
 

@@ -185,7 +185,8 @@ _BINDING = {
 
 def _text(term: Term, outer: int) -> str:
     if not isinstance(term, Expr):
-        return str(term)
+        signed = isinstance(term, (int, float)) and term < 0 and outer > _BINDING["neg"]
+        return f"({term})" if signed else str(term)
     own = _BINDING.get(term.op)
     if own is None:
         return f"{term.op}({', '.join(text(a) for a in term.args)})"
@@ -194,8 +195,10 @@ def _text(term: Term, outer: int) -> str:
         written = sign + _text(term.args[0], own)
     else:
         first, *rest = term.args
-        # The right operand of // binds tighter: a // (b // c).
-        written = f" {term.op} ".join([_text(first, own), *(_text(a, own + 1) for a in rest)])
+        # The right operand of // binds tighter: a // (b // c). So does the left one of **, which
+        # binds from the right, and of a comparison, because a < b < c is two of them.
+        left = own + 1 if term.op == "**" or term.op in COMPARISONS else own
+        written = f" {term.op} ".join([_text(first, left), *(_text(a, own + 1) for a in rest)])
     return f"({written})" if own < outer else written
 
 

@@ -142,7 +142,9 @@ def is_variable(name: str) -> bool:
     return len(name) == 1 and name.isalpha()
 
 
-_DTYPE_FIX = f"a name such as dtype='fp16', or several; there are {', '.join(DTYPES)} and bool"
+# i1 is bool's other name.
+_THERE_ARE = f"there are {', '.join(name for name in DTYPES if name != 'i1')} and bool"
+_DTYPE_FIX = f"a name such as dtype='fp16', or several; {_THERE_ARE}"
 
 
 def _dtype(given: Any, parameter: str | None) -> str:
@@ -156,7 +158,7 @@ def _dtype(given: Any, parameter: str | None) -> str:
         raise UnknownDtype(
             f"{name!r} is a type of torch's that Triton does not store",
             parameter=parameter,
-            fix=f"there are {', '.join(DTYPES)} and bool"
+            fix=_THERE_ARE
             + ("; pass a complex tensor as its real view" if name.startswith("complex") else ""),
         )
     close = difflib.get_close_matches(str(name), [*DTYPES, "bool"], 1)
@@ -164,7 +166,7 @@ def _dtype(given: Any, parameter: str | None) -> str:
     raise UnknownDtype(
         f"{given!r} is no element type",
         parameter=parameter,
-        fix=f"{hint}there are {', '.join(DTYPES)} and bool",
+        fix=f"{hint}{_THERE_ARE}",
     )
 
 
