@@ -24,7 +24,7 @@ from ..model import MISSING, Leaf, Lowered, Node, Record, leaves_of, lowered_nam
 from ..registry import Entry, registry, running_pass
 from .dims import names_of, read_bounds, shared_lengths
 from .domain import Declaration, Domain, Nothing, Scalars, Tensors, choices
-from .fit import as_seen, example, fit, is_variable, read_dtypes
+from .fit import as_seen, example, fit, is_variable, no_list, read_dtypes
 from .merge import check_together
 from .specs import SPECS
 
@@ -237,6 +237,8 @@ class _Reader:
         if leaf.name in self.given:
             self.domains[leaf.name] = fit(leaf, self.given[leaf.name], self.variables)
         elif default is MISSING:
+            if leaf.is_tensor and leaf.container:
+                raise no_list(leaf)
             self.missing.append(leaf)
         else:
             self.domains[leaf.name] = choices([as_seen(leaf, default)])

@@ -52,13 +52,7 @@ def fit(leaf: Leaf, given: Any, variables: Mapping[str, tuple[str, ...]]) -> Dom
     if isinstance(given, (TensorSpec, OptionalSpec)):
         return _tensors(leaf, given, variables)
     if leaf.is_tensor and leaf.container and given is not None:
-        raise NoNativeForm(
-            f"a {leaf.container} of tensors has no place in a C function",
-            parameter=leaf.path,
-            found=repr(given),
-            fix="name the tensors one by one in the op's signature, or in a dataclass or a tuple "
-            "of fixed length" + (", or leave it out for its default" if leaf.optional else ""),
-        )
+        raise no_list(leaf, repr(given))
     if isinstance(given, ScalarSpec):
         return _scalars(leaf, given)
     if isinstance(given, ChoiceSpec):
@@ -93,13 +87,7 @@ def _tensors(
             fix=example(leaf),
         )
     if leaf.container:
-        raise NoNativeForm(
-            f"a {leaf.container} of tensors has no place in a C function",
-            parameter=leaf.path,
-            found=repr(given),
-            fix="name the tensors one by one in the op's signature, or in a dataclass or a tuple "
-            "of fixed length",
-        )
+        raise no_list(leaf, repr(given))
     if optional and not leaf.optional:
         raise BadSpec(
             "declared as optional, but the op's annotation has no None",
@@ -117,6 +105,16 @@ def _tensors(
     variable, dtypes = read_dtypes(spec.dtype, leaf.path, variables)
     ranks = read_ranks(parts, spec.ranks, leaf.path)
     return Tensors(parts, dtypes, variable, spec.layout == "strided", ranks, optional)
+
+
+def no_list(leaf: Leaf, found: str | None = None) -> NoNativeForm:
+    return NoNativeForm(
+        f"a {leaf.container} of tensors has no place in a C function",
+        parameter=leaf.path,
+        found=found,
+        fix="name the tensors one by one in the op's signature, or in a dataclass or a tuple of "
+        "fixed length; one that has a default may be left out, and is fixed at it",
+    )
 
 
 def read_dtypes(
@@ -148,20 +146,24 @@ _DTYPE_FIX = f"a name such as dtype='fp16', or several; {_THERE_ARE}"
 
 
 def _dtype(given: Any, parameter: str | None) -> str:
-    name = str(given).removeprefix("torch.") if isinstance(given, torch.dtype) else given
-    if name is None:
+    if given is None:
         raise UnknownDtype("no dtype is given", parameter=parameter, fix=_DTYPE_FIX)
-    found = named(name) if isinstance(name, str) else None
-    if found is not None:
-        return found.name
-    if isinstance(name, str) and hasattr(torch, name) and name.isidentifier():
-        raise UnknownDtype(
-            f"{name!r} is a type of torch's that Triton does not store",
-            parameter=parameter,
-            fix=_THERE_ARE
-            + ("; pass a complex tensor as its real view" if name.startswith("complex") else ""),
-        )
-    close = difflib.get_close_matches(str(name), [*DTYPES, "bool"], 1)
+    known = named(given) if isinstance(given, str) else None
+    # torch has names of its own, "half" and "double" among them.
+    torchs = given if isinstance(given, torch.dtype) else getattr(torch, str(given), None)
+    if known is None and isinstance(torchs, torch.dtype):
+        name = str(torchs).removeprefix("torch.")
+        known = named(name)
+        if known is None:
+            raise UnknownDtype(
+                f"{name!r} is a type of torch's that Triton does not store",
+                parameter=parameter,
+                fix=_THERE_ARE
+                + ("; pass a complex tensor as its real view" if torchs.is_complex else ""),
+            )
+    if known is not None:
+        return known.name
+    close = difflib.get_close_matches(str(given), [*DTYPES, "bool"], 1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     raise UnknownDtype(
         f"{given!r} is no element type",

@@ -89,7 +89,7 @@ def output_names(lowered: Lowered, params: Sequence[Param]) -> tuple[str, ...]:
     """`out`, or `out0`, `out1`, ...; with an underscore where a parameter has the name."""
     for leaf in lowered.returns:
         if not leaf.is_tensor or leaf.container:
-            kind = f"a {leaf.container} of tensors" if leaf.is_tensor else f"a {leaf.base}"
+            kind = f"a {leaf.container} of tensors" if leaf.is_tensor else "a number"
             raise NoNativeForm(
                 f"the op returns {kind}, which a C function has no place for",
                 parameter=leaf.path,
