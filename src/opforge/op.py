@@ -389,7 +389,8 @@ def _add_plain(
     def lower_now() -> Lowered:
         return _lower(fn, options)[0]
 
-    entry = Entry(name, fn, None, fn, location, None, describe, explain, nothing, lower=lower_now)
+    made = definition_pass(fn)
+    entry = Entry(name, fn, None, fn, location, made, describe, explain, nothing, lower=lower_now)
     with registry.lock:
         registry.add(entry)
 

@@ -74,10 +74,12 @@ class Registry:
         self.remove(old, "replaced by a new definition")
 
     def add(self, entry: Entry) -> None:
-        if entry.overload is None:
-            self._plain[id(entry.handle)] = entry
-        else:
+        if entry.overload is not None:
             self._by_name[entry.name] = entry
+            return
+        for old in [e for e in self._plain.values() if _redefines(e, entry.fn)]:
+            self.remove(old, "replaced by a new definition")
+        self._plain[id(entry.handle)] = entry
 
     def remove(self, entry: Entry, why: str) -> None:
         with self.lock:

@@ -3,6 +3,7 @@
 # Fields are declared with dict(...), as the documentation shows it.
 # ruff: noqa: C408
 
+import contextlib
 import importlib
 import sys
 
@@ -204,7 +205,8 @@ def module(tmp_path, monkeypatch):
         return importlib.import_module(name)
 
     yield load
-    opforge.unregister("opforge_declare_reload::silu")
+    with contextlib.suppress(NotAnOp):
+        opforge.unregister("opforge_declare_reload::silu")
     for name in made:
         sys.modules.pop(name, None)
 
@@ -226,6 +228,16 @@ def test_reloading_the_module_of_an_op_does_not_double_its_declarations(module):
     for dtype in ("fp16", "fp16", "bf16"):
         loaded = module("reloaded_ops", OPS + DECLARED.format(dtype))
         assert dtypes(loaded.silu) == [dtype]
+
+
+def test_reloading_a_function_in_mode_none_leaves_one_of_it(module):
+    source = OPS.replace('"opforge_declare_reload::silu"', 'mode="none"')
+    for dtype in ("fp16", "bf16"):
+        loaded = module("plain_ops", source + DECLARED.format(dtype))
+        entries = [entry for entry in registry if entry.name == "plain_ops::silu"]
+        assert [entry.handle for entry in entries] == [loaded.silu]
+        assert dtypes(loaded.silu) == [dtype]
+    opforge.unregister(loaded.silu)
 
 
 def test_reloading_a_module_of_declarations_replaces_what_it_said(module):
