@@ -173,24 +173,21 @@ def _dtype(given: Any, parameter: str | None) -> str:
 
 
 def _scalars(leaf: Leaf, spec: ScalarSpec) -> Domain:
-    if leaf.is_tensor or leaf.container or leaf.codec is not None or leaf.base not in _SCALARS:
-        # Not only the wrong word: a text, an enum or a dtype has no C number to stand for it.
-        kind = "a number is declared for"
+    # A text, an enum or a dtype has no C number to stand for it, and a bool is one of two values.
+    plain = not leaf.container and leaf.codec is None
+    if (
+        plain
+        and leaf.base == "bool"
+        and (spec.type is None or _dtype(spec.type, leaf.path) == "i1")
+    ):
+        return choices([False, True], asked=True)
+    if not plain or leaf.base not in _NUMBERS:
         raise BadSpec(
-            f"{kind} a parameter of type {word(leaf)}",
+            f"a number is declared for a parameter of type {word(leaf)}",
             parameter=leaf.path,
             found=repr(spec),
             fix=example(leaf),
         )
-    if leaf.base == "bool":
-        if spec.type is not None and _dtype(spec.type, leaf.path) != "i1":
-            raise BadSpec(
-                "a number is declared for a parameter of type bool",
-                parameter=leaf.path,
-                found=repr(spec),
-                fix=example(leaf),
-            )
-        return choices([False, True], asked=True)
     if spec.type is None:
         return Scalars(_JITS.get(leaf.base, "fp32"))
     dtype = _dtype(spec.type, leaf.path)
@@ -205,9 +202,6 @@ def _scalars(leaf: Leaf, spec: ScalarSpec) -> Domain:
             fix=f"native.scalar of {one_of(_NUMBERS[leaf.base])}",
         )
     return Scalars(dtype)
-
-
-_SCALARS = {*_NUMBERS, "bool"}
 
 
 def _choices(leaf: Leaf, spec: ChoiceSpec) -> Choices:
