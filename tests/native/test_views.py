@@ -124,11 +124,17 @@ def test_a_compact_tensor_of_any_size_is_contiguous_without_asking():
         assert x.is_contiguous()
         assert x.contiguous() is x
         x.view(-1)
-        x.reshape(-1, x.shape[1])
         torch.empty_like(x)
         torch.zeros(x.shape, device="cuda")
     assert recorder.symbols.guards == []
     assert recorder.offences == []
+
+
+def test_a_size_left_to_torch_needs_the_others_not_to_be_0():
+    recorder, x = traced((4, 5))
+    with recorder.running():
+        assert str(x.reshape(-1, x.shape[1]).shape[0]) == "n0"
+    assert [str(g.condition) for g in recorder.symbols.guards] == ["1 <= n1"]
 
 
 def test_strides_that_are_symbolic_are_asked_about_once():

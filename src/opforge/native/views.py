@@ -85,7 +85,9 @@ class Views:
         sizes = _inferred(x, shape)
         if is_compact(x):
             return self.of(x, sizes, compact(sizes))
-        steps = _steps_of_view(x, sizes)
+        # A tensor of no elements can be seen in any shape.
+        nothing = math.prod(x.sizes) == 0
+        steps = compact(sizes) if nothing else _steps_of_view(x, sizes)
         if steps is None:
             raise RuntimeError(
                 f"view size {list(sizes)} is not compatible with a tensor of shape "
@@ -178,8 +180,11 @@ class Views:
         return [self.slice(x, dim, size * i, end) for i, end in enumerate(ends)]
 
     def split_with_sizes(self, x: Traced, sizes: Sizes, dim: int = 0) -> list[Traced]:
-        found, start = [], 0
+        found: list[Traced] = []
+        start: Any = 0
         for size in sizes:
+            if size < 0:
+                raise RuntimeError(f"split sizes {list(sizes)} must not be negative")
             found.append(self.narrow(x, dim, start, size))
             start += size
         if start != x.sizes[dim]:
@@ -187,6 +192,7 @@ class Views:
         return found
 
     def narrow(self, x: Traced, dim: int, start: Any, length: Any) -> Traced:
+        dim = _axis(x, dim)
         sizes = list(x.sizes)
         sizes[dim] = length
         return self.of(x, sizes, x.steps, x.offset + start * x.steps[dim])
