@@ -108,6 +108,10 @@ def test_an_input_may_require_grad():
         ("x=randn(8, names=3)", "randn takes no names=3", 17),
         ("x=randn(*[8])", "a starred value is not allowed here", 8),
         ("x=randn(-1)", "randn: Trying to create tensor with negative dimension -1", 2),
+        ("x=randn(8, f16, bf16)", "a second dtype", 16),
+        ("x=randn(8, f16, dtype=f16)", "a second dtype", 22),
+        ("x=randn(8, cpu, device='cpu')", "a second device", 23),
+        ("x=ones(8, i32, requires_grad=True)", "ones: only Tensors of floating point dtype", 2),
         ("x=randint(3)", "randint: it takes low, high and a shape", 2),
         ("x=arange()", "arange: it takes end", 2),
         ("größe=['ä', os]", "the name 'os' means nothing here", 12),
@@ -128,6 +132,12 @@ def test_a_refusal_lists_what_is_allowed():
         parse_input("x=open('/etc/passwd')")
     assert caught.value.fix == f"allowed are {ALLOWED}"
     assert all(name in ALLOWED for name in (*MAKERS, *SHORT_DTYPES, "cuda"))
+
+
+def test_a_dtype_in_quotes_is_met_without():
+    with pytest.raises(BadInput) as caught:
+        parse_input("x=randn(8, 'bf16')")
+    assert caught.value.fix == "a dtype has no quotes: bf16"
 
 
 def test_a_bare_word_is_met_with_quotes():

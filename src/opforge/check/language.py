@@ -154,6 +154,8 @@ class _Reader:
         try:
             made: torch.Tensor = _MAKE[name](arguments, self.generator)
             made = made.to(arguments.device)
+            if arguments.requires_grad:
+                made.requires_grad_()
         except (RuntimeError, TypeError, ValueError, AssertionError, OverflowError) as error:
             said = str(error).strip().splitlines()
             why = said[0] if said else type(error).__name__
@@ -161,7 +163,7 @@ class _Reader:
             if arguments.device.type == "cuda" and not torch.cuda.is_available():
                 fix = "leave the device out: without a GPU, graphs are traced for one all the same"
             return self.refuse(f"{name}: {why}", node, fix)  # type: ignore[no-any-return]
-        return made.requires_grad_() if arguments.requires_grad else made
+        return made
 
     def arguments(self, name: str, node: ast.Call) -> Arguments:
         numbers: list[Any] = []
@@ -169,9 +171,9 @@ class _Reader:
         for one in node.args:
             value = self.value(one)
             if isinstance(value, torch.dtype):
-                found["dtype"] = value
+                self.put(found, "dtype", value, one)
             elif isinstance(value, (torch.device, str)):
-                found["device"] = self.a_device(value, one)
+                self.put(found, "device", self.a_device(value, one), one)
             elif isinstance(value, (list, tuple)):
                 numbers += [self.a_number(v, one, name) for v in value]
             else:
@@ -184,9 +186,9 @@ class _Reader:
     def add_keyword(self, found: dict[str, Any], keyword: ast.keyword, name: str) -> None:
         value = self.value(keyword.value)
         if keyword.arg == "dtype" and isinstance(value, torch.dtype):
-            found["dtype"] = value
+            self.put(found, "dtype", value, keyword.value)
         elif keyword.arg == "device":
-            found["device"] = self.a_device(value, keyword.value)
+            self.put(found, "device", self.a_device(value, keyword.value), keyword.value)
         elif keyword.arg == "requires_grad" and isinstance(value, bool):
             found["requires_grad"] = value
         elif keyword.arg in ("shape", "size"):
@@ -200,13 +202,21 @@ class _Reader:
                 fix="dtype=, device=, requires_grad= and shape= go by name",
             )
 
+    def put(self, found: dict[str, Any], key: str, value: Any, node: ast.expr) -> None:
+        if key in found:
+            self.refuse(f"a second {key}", node, fix="give one of them")
+        found[key] = value
+
     def a_device(self, value: Any, node: ast.expr) -> torch.device:
         if isinstance(value, torch.device):
             return value
+        fix = "cpu, cuda, or 'cuda:1'"
+        if isinstance(value, str) and value in DTYPES:
+            fix = f"a dtype has no quotes: {value}"
         try:
             return torch.device(value)
         except (RuntimeError, TypeError):
-            return self.refuse(f"{value!r} is no device", node, fix="cpu, cuda, or 'cuda:1'")  # type: ignore[no-any-return]
+            return self.refuse(f"{value!r} is no device", node, fix=fix)  # type: ignore[no-any-return]
 
     def a_number(self, value: Any, node: ast.expr, name: str) -> int | float:
         whole = name != "arange"
