@@ -19,7 +19,7 @@ from ..registry import Entry, registry
 from .compare import Tolerance
 from .reasons import reason_of
 from .report import CheckReport, Row
-from .rows import devices, eager, export, graph, transforms
+from .rows import autograd, devices, eager, export, graph, vmap
 from .subject import GPU_FIX, Settings, Subject, cuda_devices, interpreting
 from .values import Call, describe
 from .verdict import Verdict, failed, skipped
@@ -50,8 +50,8 @@ CHECKS = (
     Check("fake", eager.fake),
     Check("mutation", eager.mutation, eager.mutation_by_trace),
     Check("determinism", eager.determinism),
-    Check("autograd", transforms.autograd, unless=transforms.no_backward),
-    Check("vmap", transforms.vmap, unless=transforms.no_vmap),
+    Check("autograd", autograd.autograd, unless=autograd.no_backward),
+    Check("vmap", vmap.vmap, unless=vmap.no_vmap),
     Check("compile", graph.compile_static, graph.compile_static_on_fakes),
     Check("compile dynamic", graph.compile_dynamic, graph.compile_dynamic_on_fakes),
     Check("kernels visible", graph.kernels_visible, needs_run=False),

@@ -1,1 +1,1 @@
-"""The rows of a check, by what they need: eager runs, transforms, graphs, exports, devices."""
+"""The rows of a check, by what they need: eager runs, autograd, vmap, graphs, exports, devices."""

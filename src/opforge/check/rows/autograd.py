@@ -1,0 +1,281 @@
+"""The row autograd: gradients against the reference's, or numerically in double."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...errors import MissingBackward
+from ..compare import gradient_difference
+from ..reasons import first_line, reason_of
+from ..report import FAIL
+from ..subject import Subject
+from ..values import tensors_in
+from ..verdict import Verdict, failed, passed, skipped
+
+Tensor = torch.Tensor
+Function = Callable[..., tuple[Tensor, ...]]
+
+# Up to this many elements every entry of the Jacobian is taken; beyond, random projections.
+_EVERY_ENTRY = 64
+# Beyond this gradcheck, on failure, would build a Jacobian that does not fit.
+_LARGEST = 8192
+
+
+def autograd(subject: Subject) -> Verdict:
+    """Whether gradients are right: against the reference's, or numerically in double."""
+    paths = subject.differentiable()
+    if not paths:
+        return skipped("no floating-point input to differentiate by")
+    if subject.draws_random_numbers:
+        return skipped("the op draws random numbers, so numerical gradients mean nothing")
+    if subject.settings.reference is not None:
+        return _against_reference(subject, paths)
+    return _numerically(subject, paths)
+
+
+def no_backward(subject: Subject) -> Verdict | None:
+    if subject.registered and not subject.has("backward"):
+        return skipped("no backward was given", "give backward= to @opforge.op")
+    return None
+
+
+def _against_reference(subject: Subject, paths: list[str]) -> Verdict:
+    reference = subject.settings.reference
+    assert reference is not None
+    own = _gradients(subject.invoke, subject, paths)
+    theirs = _gradients(lambda call: reference(*call.args, **call.kwargs), subject, paths)
+    if own is None:
+        return _nothing_recorded(subject)
+    if theirs is None:
+        return skipped("the reference is not differentiable", "write it with torch's own functions")
+    for path, found, expected in zip(paths, own, theirs, strict=True):
+        named = f"gradient of {path}"
+        text = gradient_difference(found, expected, named, subject.settings.tolerance)
+        if text:
+            return failed(text, "correct backward=")
+    return passed("as the reference's")
+
+
+def _gradients(
+    invoke: Callable[..., Any], subject: Subject, paths: list[str]
+) -> list[Tensor] | None:
+    call = subject.call.recording(paths)
+    inputs = [t for p, t in call.tensors() if p in paths]
+    outputs = _recorded(invoke(call))
+    if not outputs:
+        return None
+    found = torch.autograd.grad(outputs, inputs, _cotangents(outputs), allow_unused=True)
+    return [torch.zeros_like(t) if g is None else g for t, g in zip(inputs, found, strict=True)]
+
+
+# Not 0, with which inputs are made: a norm has no gradient along its own input.
+_SEED = 2024
+
+
+def _cotangents(outputs: list[Tensor]) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(_SEED)
+    return [torch.randn(o.shape, generator=generator).to(o) for o in outputs]
+
+
+def _recorded(value: Any) -> list[Tensor]:
+    return [t for _, t in tensors_in(value, "output") if t.requires_grad]
+
+
+def _nothing_recorded(subject: Subject) -> Verdict:
+    if subject.registered:
+        return skipped("no output is differentiable")
+    return skipped("the function's outputs do not depend on its inputs in a way autograd records")
+
+
+def _numerically(subject: Subject, paths: list[str]) -> Verdict:
+    function, inputs = _in_double(subject, paths)
+    try:
+        outputs = function(*inputs)
+    except Exception as error:  # noqa: BLE001  # whatever it says, double is what it refused
+        return skipped(
+            f"the op does not take double: {first_line(error)}",
+            "pass reference=, whose gradients the op's are then compared with",
+        )
+    if not outputs:
+        return _nothing_recorded(subject)
+    noise = _noise(function, inputs)
+    if noise.relative > _HALF_NOISE:
+        return skipped(
+            "the op computes in less than single precision inside, so numerical gradients mean "
+            "nothing",
+            "pass reference=, whose gradients the op's are then compared with",
+        )
+    size = sum(t.numel() for t in inputs)
+    if size > _LARGEST:
+        return _by_direction(function, inputs, paths, noise)
+    fast = size > _EVERY_ENTRY
+    failure = _gradcheck(function, inputs, eps=1e-6, tolerance=1e-4, fast=fast)
+    how = "gradcheck in double"
+    if failure is not None and noise.coarse:
+        # The op rounds inside, so that steps of 1e-6 drown; larger ones do not.
+        failure = _gradcheck(function, inputs, eps=3e-3, tolerance=2e-2, fast=fast)
+        how = "gradcheck, coarsely: the op computes in less than double inside"
+    if failure is not None:
+        return _gradient_verdict(failure, function, inputs, paths, noise)
+    # gradcheck allows an absolute error, which its fast mode raises with the size of the inputs:
+    # for 1024 elements a gradient of zero passes where the right one is 1 and averages out.
+    told = _by_direction(function, inputs, paths, noise)
+    return told if told.status == FAIL else passed(how)
+
+
+def _gradient_verdict(
+    failure: Exception, function: Function, inputs: list[Tensor], paths: list[str], noise: _Noise
+) -> Verdict:
+    if isinstance(failure, MissingBackward):
+        # Of an op that a function in mode none calls; it is not the function's mistake.
+        return skipped(*reason_of(failure))
+    found = re.search(r"for output (\d+) with respect to input (\d+)", str(failure))
+    if found is None:
+        line, fix = reason_of(failure)
+        return failed(line, fix or "correct backward=")
+    # The message counts inputs and prints Jacobians; a name and two numbers are easier to read.
+    told = _by_direction(function, inputs, paths, noise)
+    if told.status == FAIL:
+        return told
+    return failed(f"the gradient of {paths[int(found[2])]} is wrong", "correct backward=")
+
+
+def _in_double(subject: Subject, paths: list[str]) -> tuple[Function, list[Tensor]]:
+    wide = subject.call.cloned().map(lambda _p, t: t.double() if t.is_floating_point() else t)
+
+    def function(*inputs: Tensor) -> tuple[Tensor, ...]:
+        given = dict(zip(paths, inputs, strict=True))
+        own = wide.cloned().map(given.get)
+        return tuple(_recorded(subject.invoke(own)))
+
+    return function, [t.requires_grad_() for p, t in wide.tensors() if p in paths]
+
+
+def _gradcheck(
+    function: Function, inputs: list[Tensor], *, eps: float, tolerance: float, fast: bool
+) -> Exception | None:
+    try:
+        torch.autograd.gradcheck(
+            function, tuple(inputs), eps=eps, atol=tolerance, rtol=tolerance, fast_mode=fast
+        )
+    except Exception as error:  # noqa: BLE001  # gradcheck's own, or what the backward raises
+        return error
+    return None
+
+
+# Rounding to float32 inside leaves about 1e-8 of noise on outputs around one, double 1e-16,
+# bfloat16 1e-3.
+_SINGLE_NOISE, _HALF_NOISE = 1e-13, 2e-5
+_COARSE_STEP = 1e-3
+# Of one direction in six, the slope is small enough for an error of a tenth to pass coarsely.
+_DIRECTIONS = 3
+# By how much fifth differences of independent errors exceed the errors: the root of 252.
+_FIFTH = 15.9
+
+
+@dataclass(frozen=True)
+class _Noise:
+    """The rounding error of one output, typically, and the size of outputs."""
+
+    absolute: float
+    size: float
+
+    @property
+    def relative(self) -> float:
+        return self.absolute / self.size
+
+    @property
+    def coarse(self) -> bool:
+        return self.relative > _SINGLE_NOISE
+
+
+def _noise(function: Function, inputs: list[Tensor]) -> _Noise:
+    """The rounding inside the op, seen in steps so small that little else changes."""
+    found = _roughness(function, inputs, 1e-5)
+    if found.coarse or not found.absolute:
+        # Steps of 1e-5 seldom leave a value of bfloat16, or never: larger ones show its rounding.
+        found = _roughness(function, inputs, _COARSE_STEP)
+    return found
+
+
+def _roughness(function: Function, inputs: list[Tensor], step: float) -> _Noise:
+    """How far outputs are from smooth, by fifth differences along a short line."""
+    with torch.no_grad():
+        directions = [step * (torch.sign(t) + t) for t in inputs]
+        points = [[t + k * d for t, d in zip(inputs, directions, strict=True)] for k in range(6)]
+    values = [
+        torch.cat([o.detach().flatten().double() for o in function(*_recording(p))]) for p in points
+    ]
+    line = torch.stack(values)
+    size = float(line.abs().max()) if line.numel() else 0.0
+    for _ in range(5):
+        line = line[1:] - line[:-1]
+    spread = float(line.square().mean().sqrt()) if line.numel() else 0.0
+    return _Noise(spread / _FIFTH, size or 1.0)
+
+
+def _recording(tensors: list[Tensor]) -> list[Tensor]:
+    return [t.detach().requires_grad_() for t in tensors]
+
+
+def _by_direction(
+    function: Function, inputs: list[Tensor], paths: list[str], noise: _Noise
+) -> Verdict:
+    """A few random directions per input: what gradcheck's fast mode does, without its Jacobian."""
+    outputs = list(function(*inputs))
+    seeds = _cotangents(outputs)
+    generator = torch.Generator().manual_seed(_SEED + 1)
+    found = torch.autograd.grad(outputs, inputs, seeds, allow_unused=True)
+    step, tolerance = (_COARSE_STEP, 2e-2) if noise.coarse else (1e-6, 1e-4)
+    rounding = _rounding(outputs, seeds, noise)
+    pairs = list(enumerate(zip(paths, found, strict=True)))
+    for index, (path, gradient) in pairs * _DIRECTIONS:
+        direction = torch.randn(inputs[index].shape, generator=generator).to(inputs[index])
+        direction /= direction.norm()
+        # The direction has length one, so that this moves an entry by about a step.
+        eps = step * max(direction.numel(), 1) ** 0.5
+        numerical = _slope(function, inputs, index, eps * direction, seeds) / eps
+        analytical = 0.0 if gradient is None else float((gradient * direction).sum())
+        # What a direction like this one gives on average; this one may be small by chance.
+        usual = 0.0 if gradient is None else float(gradient.square().mean().sqrt())
+        scale = max(abs(numerical), abs(analytical), usual)
+        if abs(numerical - analytical) > tolerance * scale + rounding / eps:
+            shown = "None" if gradient is None else f"{analytical:.6g}"
+            return failed(
+                f"the gradient of {path} is wrong: numerical {numerical:.6g}, analytical {shown} "
+                "along a random direction",
+                "correct backward=" if gradient is not None else _NO_GRADIENT,
+            )
+    how = "coarsely: the op computes in less than double inside" if noise.coarse else "in double"
+    return passed(f"along random directions, {how}")
+
+
+_NO_GRADIENT = (
+    "let backward= return this gradient; where it is None on purpose, let only the other inputs of "
+    "the check require grad"
+)
+
+
+def _slope(
+    function: Function, inputs: list[Tensor], index: int, way: Tensor, seeds: list[Tensor]
+) -> float:
+    """Half the difference between both ends of a step of one input, summed with cotangents."""
+    ends = []
+    for end in (inputs[index] + way, inputs[index] - way):
+        moved = _recording([*inputs[:index], end, *inputs[index + 1 :]])
+        ends.append([o.detach() for o in function(*moved)])
+    return sum(float(((a - b) * s).sum()) for a, b, s in zip(*ends, seeds, strict=True)) / 2
+
+
+def _rounding(outputs: list[Tensor], seeds: list[Tensor], noise: _Noise) -> float:
+    """What rounding may change in the sum of all outputs, each times its cotangent."""
+    sums = [float(s.norm()) for s in seeds]
+    last_bits = [
+        1e-15 * float((o.detach() * s).norm()) for o, s in zip(outputs, seeds, strict=True)
+    ]
+    return 10 * noise.absolute * sum(sums) + sum(last_bits)
