@@ -50,6 +50,12 @@ def functional_graph(mode: Any, fn: Callable[..., Any], tensors: list[torch.Tens
         return make_fx(dispatch_functionalize(fn))(*tensors)
 
 
+def outputs_of(graph_module: Any) -> list[torch.Tensor]:
+    """What a traced function returned, as fakes."""
+    (returned,) = graph_module.graph.output_node().args
+    return [node.meta["val"] for node in returned]
+
+
 def launched_in(graph_module: Any) -> list[str]:
     """The names of the kernels that a graph launches."""
     from torch._higher_order_ops import triton_kernel_wrap as home

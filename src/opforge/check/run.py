@@ -47,7 +47,7 @@ class Check:
 CHECKS = (
     Check("eager", eager.eager),
     Check("opcheck", eager.opcheck, unless=eager.no_schema),
-    Check("fake", eager.fake),
+    Check("fake", eager.fake, eager.fake_by_trace),
     Check("mutation", eager.mutation, eager.mutation_by_trace),
     Check("determinism", eager.determinism),
     Check("autograd", autograd.autograd, unless=autograd.no_backward),

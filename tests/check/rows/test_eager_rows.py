@@ -76,6 +76,18 @@ def test_fake_fails_by_what_differs(op_name):
         assert found.fix == "correct fake=: it must return what the body returns"
 
 
+def test_a_fake_that_fits_one_size_only_fails(op_name):
+    @opforge.op(op_name(), fake=lambda x: x.new_empty(8, 3))
+    def double(x: Tensor) -> Tensor:
+        return x * 2
+
+    found = row("fake", double, torch.randn(8, 3))
+    assert found.status == "fail"
+    assert found.reason == (
+        "output: the fake says shape (8, 3), the op gives (17, 3), for batch 17"
+    )
+
+
 def test_fake_takes_sizes_that_depend_on_data(op_name):
     def positive(x):
         size = torch.library.get_ctx().new_dynamic_size()

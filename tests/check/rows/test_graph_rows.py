@@ -217,6 +217,28 @@ def test_without_a_gpu_graphs_are_traced_on_fakes_and_runs_are_skipped(op_name):
 
 
 @no_gpu
+@pytest.mark.parametrize(
+    ("fake", "status", "reason"),
+    [
+        (lambda x: x.new_empty(3), "fail", "output[0]: the fake says shape (3,), the op gives"),
+        (torch.empty_like, "pass", "from: given, as the body on fake CUDA tensors"),
+        (["x"], "pass", "from: listed, as the body on fake CUDA tensors"),
+        (None, "skipped", "needs a GPU: the fake is the body itself"),
+    ],
+)
+def test_without_a_gpu_a_fake_is_compared_with_the_body_on_fakes(op_name, fake, status, reason):
+    @opforge.op(op_name(), fake=fake)
+    def launched(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        double[blocks(x.numel())](x, out, x.numel(), BLOCK=64)
+        return out
+
+    found = row("fake", launched, torch.ones(4, 8))
+    assert found.status == status
+    assert found.reason.startswith(reason)
+
+
+@no_gpu
 def test_without_a_gpu_an_undeclared_write_is_found_by_analysis(op_name):
     @opforge.op(op_name())
     def overwrites(x: Tensor) -> Tensor:

@@ -6,12 +6,13 @@ from typing import Any
 
 import torch
 
+from ... import _compat
 from ...errors import UndeclaredWrite
 from ..compare import difference, same_bits
 from ..flat import flat_arguments
 from ..reasons import reason_of
-from ..subject import GPU_FIX, Subject, cuda_devices
-from ..values import leaves, replace_tensors, tensors_in
+from ..subject import GPU_FIX, Batches, Subject, cuda_devices
+from ..values import Call, leaves, replace_tensors, tensors_in
 from ..verdict import Verdict, failed, passed, skipped
 
 Tensor = torch.Tensor
@@ -59,21 +60,51 @@ _OPCHECK_FIXES = {
 
 
 def fake(subject: Subject) -> Verdict:
-    """Whether the fake says of the outputs what the real run gives."""
-    real = subject.eager.value
-    mode, fakes = subject.fakes(device=None)
+    """Whether the fake says of the outputs what the real run gives, for a second size too."""
+    text = _fake_mismatch(subject, subject.call, subject.eager.value)
+    batches = subject.batches
+    if not text and isinstance(batches, Batches):
+        text = _fake_mismatch(subject, batches.second, subject.run(batches.second).value)
+        text = text and f"{text}, for batch {batches.sizes[1]}"
+    if text:
+        return failed(text, _fake_fix(subject))
+    source = "" if not subject.registered else f"from: {subject.entry.describe().fake_source}"
+    return passed(source)
+
+
+def fake_by_trace(subject: Subject) -> Verdict:
+    """The same against the body on fake CUDA tensors, where the kernels cannot run."""
+    if subject.info.mode != "triton_op":
+        return skipped(
+            "needs a GPU: the op is opaque, so that only a run shows its outputs", GPU_FIX
+        )
+    if not subject.has("fake"):
+        return skipped("needs a GPU: the fake is the body itself", GPU_FIX)
+    body = _compat.checking.outputs_of(subject.trace())
+    said = [t for _, t in tensors_in(subject.run_on_fakes(subject.call), "output")]
+    text = _outputs_differ(said, body)
+    if text:
+        return failed(text, _fake_fix(subject))
+    source = subject.entry.describe().fake_source
+    return passed(f"from: {source}, as the body on fake CUDA tensors; nothing was run")
+
+
+def _fake_mismatch(subject: Subject, call: Call, real: Any) -> str:
+    mode, fakes = subject.fakes(call, device=None)
     with mode:
         said = subject.invoke(fakes)
+    return _outputs_differ(said, real)
+
+
+def _outputs_differ(said: Any, real: Any) -> str:
     left, right = leaves(said, "output"), leaves(real, "output")
     if [p for p, _ in left] != [p for p, _ in right]:
-        counts = f"the fake gives {len(left)} outputs, the op {len(right)}"
-        return failed(counts, _fake_fix(subject))
+        return f"the fake gives {len(left)} outputs, the op {len(right)}"
     for (path, one), (_, other) in zip(left, right, strict=True):
         text = _fake_difference(one, other)
         if text:
-            return failed(f"{path}: {text}", _fake_fix(subject))
-    source = "" if not subject.registered else f"from: {subject.entry.describe().fake_source}"
-    return passed(source)
+            return f"{path}: {text}"
+    return ""
 
 
 def _fake_fix(subject: Subject) -> str:
@@ -166,8 +197,8 @@ def determinism(subject: Subject) -> Verdict:
             text = difference(one, other, path, (0.0, 0.0)) or path
             return failed(
                 f"two runs on the same inputs differ: {_as_output(text)}",
-                "keep no state between calls; atomics add in any order: reduce within a program, "
-                "or accept it and test with a tolerance",
+                "keep no state between calls, and write every element of torch.empty; atomics add "
+                "in any order: reduce within a program, or accept it and test with a tolerance",
             )
     return passed()
 
