@@ -69,3 +69,15 @@ def test_a_cycle_of_causes_ends():
     first, second = ValueError("a"), NeedsGpu("b")
     first.__cause__, second.__cause__ = second, first
     assert reason_of(first)[0] == "b"
+
+
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        ("wrong number of dimensions2 for op: torch.ops.a.b.default", "see the row fake"),
+        ("expected size 17==8, stride 128==128 at dim=0", "see the row fake"),
+        ("torch.* op returned non-Tensor", "return a tensor"),
+    ],
+)
+def test_what_inductor_asserts_of_outputs_leads_to_the_fake(text, fix):
+    assert fix in reason_of(AssertionError(text))[1]

@@ -14,6 +14,10 @@ _FIXES = {
     "keep synchronisation (.item(), .cpu(), print) out of the body": (
         r"when stream is capturing|error during capture"
     ),
+    "return a tensor: Dynamo takes no numbers from operators": r"returned non-Tensor",
+    "let the fake return what the body returns: see the row fake": (
+        r"wrong number of dimensions|expected size \d+==\d+, stride"
+    ),
     "register the class of the argument: torch.export.register_dataclass(Cls)": (
         r"unsupported input type|Unsupported input type|pytree\.register|"
         r"is not a supported (input )?type|not registered.*pytree"
