@@ -28,7 +28,7 @@ CONTRACT = {
     "doctor": {"torch"},
     "targets": {"errors", "opforge"},
     "testing": {"check", "pytest"},
-    "packaging": {"errors", "_compat", "registry", "torch"},
+    "packaging": {"errors", "_compat", "registry", "targets", "torch"},
 }
 CONTRACT["compiler"] = {"_compat", "errors", "registry", "torch"}
 CONTRACT["native"] = {"model", "errors", "_compat", "registry", "lowering", "target", "targets"}

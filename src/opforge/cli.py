@@ -21,7 +21,7 @@ from .check import CheckReport, Settings, check_call
 from .check.command import arguments_of, one_op, row_names, title
 from .check.report import Row
 from .doctor import Finding, examine
-from .errors import OpforgeError
+from .errors import BadOption, OpforgeError
 from .packaging.cpp import cpp_needs, write_cpp
 from .packaging.inputs import Inputs, from_function, read_dynamic_texts, read_model
 from .targets import locate, resolve, resolve_function
@@ -192,6 +192,8 @@ def package(
     model = read_model(locate(target), target)
     if inputs is None and not opforge.is_op(model):
         raise click.UsageError("a model needs --inputs file.py:function, which returns its inputs")
+    if inputs is not None and texts:
+        raise BadOption("--input and --inputs were both given", fix="use one of them")
     given = (
         Inputs(*arguments_of(model, texts, None))
         if inputs is None

@@ -95,3 +95,10 @@ def test_mistakes_are_told_on_stderr(target, dynamic, text, source, tmp_path):
     )
     assert result.exit_code == 1
     assert text in result.stderr
+
+
+def test_inputs_are_given_one_way(source, tmp_path):
+    inputs = ("--inputs", f"{source}:inputs", "--input", "x=ones(2)")
+    result = run(f"{source}:model", "-o", tmp_path / "m.pt2", *inputs)
+    assert result.exit_code == 1
+    assert "--input and --inputs were both given" in result.stderr

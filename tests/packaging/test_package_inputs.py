@@ -4,7 +4,7 @@ import packaged_ops
 import pytest
 import torch
 
-from opforge.errors import BadDynamic, BadInputs, NotPackageable
+from opforge.errors import BadDynamic, BadInputs, NotPackageable, TargetFailed
 from opforge.packaging.inputs import from_function, read_dynamic_texts, read_model
 
 
@@ -50,6 +50,19 @@ def test_a_model_an_op_or_what_makes_a_model_will_do():
     assert read_model(packaged_ops.shift, "m") is packaged_ops.shift
     assert isinstance(read_model(packaged_ops.Block, "m"), packaged_ops.Block)
     assert isinstance(read_model(lambda: model, "m"), packaged_ops.Block)
+
+
+def _raises():
+    raise ValueError("no data here")
+
+
+@pytest.mark.parametrize("read", [from_function, read_model])
+def test_what_the_users_function_raises_is_shown_as_its_own(read):
+    with pytest.raises(TargetFailed) as raised:
+        read(_raises, "inputs.py:fn")
+    assert str(raised.value).startswith("inputs.py:fn() raised\n\nTraceback")
+    assert "no data here" in str(raised.value)
+    assert "opforge/packaging" not in str(raised.value)
 
 
 def test_something_else_is_refused():

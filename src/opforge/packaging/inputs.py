@@ -11,6 +11,7 @@ import torch
 from .. import _compat
 from ..errors import BadDynamic, BadInputs, NotPackageable
 from ..registry import registry
+from ..targets import users_own
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,8 @@ def from_function(function: Any, target: str) -> Inputs:
     """What a function that a user names returns: `(args, kwargs)`."""
     if not callable(function):
         raise BadInputs(f"{target} is no function", found=type(function).__name__)
-    given = function()
+    with users_own(f"{target}()"):
+        given = function()
     if isinstance(given, tuple) and [type(part) for part in given] == [tuple, dict]:
         return Inputs(*given)
     raise BadInputs(
@@ -41,7 +43,8 @@ def read_model(found: Any, target: str) -> Any:
         return found
     if _compat.aoti.overload_behind(found) is not None:
         return found
-    made = found() if callable(found) else None
+    with users_own(f"{target}()"):
+        made = found() if callable(found) else None
     if isinstance(made, torch.nn.Module):
         return made
     raise NotPackageable(
