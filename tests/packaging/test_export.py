@@ -1,6 +1,7 @@
 """Exporting one way or both: what is kept, and how a failure names the user's line."""
 
 import linecache
+from pathlib import Path
 
 import numpy as np
 import packaged_ops
@@ -179,3 +180,49 @@ def test_a_bare_op_with_a_record_exports_both_ways(strict):
     args = torch.randn(4, 16), packaged_ops.Scale(torch.randn(16))
     exported = attempt(packaged_ops.scale, *args, strict=strict, dynamic={"x": {0: "batch"}})
     assert "packaged_ops.scale.default" in str(exported.program.graph)
+
+
+class Refuses(torch.nn.Module):
+    def forward(self, x):
+        raise ValueError("not today")
+
+
+@pytest.mark.parametrize("strict", [None, True, False])
+def test_what_the_model_raises_itself_is_asked_of_eager_first(strict):
+    error, _, line = refusal(Refuses(), strict=strict)
+    assert line == 'raise ValueError("not today")'
+    assert "does the model run in eager with these arguments?" in error.fix
+
+
+class Opens(torch.nn.Module):
+    def forward(self, x):
+        with Path("/dev/null").open():
+            return x + 1
+
+
+def test_what_dynamo_cannot_trace_is_met_with_a_way_out_and_not_with_its_own_hints():
+    error, _, line = refusal(Opens(), strict=True)
+    assert line == 'with Path("/dev/null").open():'
+    assert error.fix.startswith("strict=False traces with Python itself")
+
+
+class Labels(torch.nn.Module):
+    def __init__(self, label):
+        super().__init__()
+        self.label = label
+
+    def forward(self, x):
+        return x + 1, self.label
+
+
+@pytest.mark.parametrize("label", ["half", 0.5, True])
+def test_what_no_package_returns_is_refused_before_it_is_compiled(label):
+    error, text, line = refusal(Labels(label))
+    assert line == "def forward(self, x):"
+    assert "Labels returns what no package can" in text
+    assert repr(label) in error.found
+
+
+@pytest.mark.parametrize("label", [None, 3])
+def test_none_and_whole_numbers_may_be_returned(label):
+    assert attempt(Labels(label)).program is not None

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch._library.custom_ops import CustomOpDef
+from torch.export.graph_signature import ConstantArgument
 
 from . import kernels, operators
 from .dispatcher import overload_of
@@ -61,6 +62,12 @@ def operators_called_by(path: Path) -> tuple[str, ...]:
                 held = json.loads(archive.read(entry))
                 found.update(dict.fromkeys(_targets(held)))
     return tuple(found)
+
+
+def constant_outputs(exported: Any) -> list[Any]:
+    """What an exported program returns beside tensors and sizes."""
+    returned = [spec.arg for spec in exported.graph_signature.output_specs]
+    return [arg.value for arg in returned if isinstance(arg, ConstantArgument)]
 
 
 def source_of(path: Path) -> str:

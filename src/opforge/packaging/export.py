@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from .. import _compat
 from ..errors import BareKernel, ExportFailed
 from .bare import bare_launches_refused
 from .dynamic import DynamicDim, shapes_collection
@@ -39,6 +40,7 @@ def export(subject: Subject, dims: tuple[DynamicDim, ...], *, strict: bool | Non
         except Exception as error:  # noqa: BLE001  # torch raises what it likes; kept and told
             failures.append(explain_failure(error, strict=way))
         else:
+            _refuse_constants(subject, program)
             return Exported(program, way, time.perf_counter() - started, tuple(failures))
     raise _refusal(subject, failures) from failures[-1].cause
 
@@ -56,6 +58,20 @@ def _export(subject: Subject, dims: tuple[DynamicDim, ...], *, strict: bool) -> 
             dict(subject.kwargs),
             dynamic_shapes=shapes_collection(dims, subject),
             strict=strict,
+        )
+
+
+def _refuse_constants(subject: Subject, program: Any) -> None:
+    """Packages return tensors, sizes and None; over the rest AOTInductor trips late, and oddly."""
+    odd = [
+        v for v in _compat.aoti.constant_outputs(program) if v is not None and type(v) is not int
+    ]
+    if odd:
+        raise ExportFailed(
+            f"{subject.title} returns what no package can",
+            found=", ".join(f"{v!r}, a {type(v).__name__}" for v in odd),
+            fix="return tensors, whole numbers and None; hand on the rest outside of the model",
+            location=_forward(subject),
         )
 
 

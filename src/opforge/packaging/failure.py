@@ -88,6 +88,11 @@ def _cut(line: str) -> str:
 
 
 _REGISTER = "or register the class with torch.export.register_dataclass"
+_DOES_IT_RUN = (
+    "the error comes from this line itself: does the model run in eager with these arguments? "
+    "where it does, make the line run on fake tensors, or put it into an @opforge.op"
+)
+_NOT_TRACED = "strict=False traces with Python itself; or put this code into an @opforge.op"
 # What torch's message has, and what to do about it; the first that fits is taken.
 _FIXES = {
     "not all values of": "narrow the range in dynamic",
@@ -99,6 +104,9 @@ _FIXES = {
     "unrecognized type": f"return tensors, tuples, lists or dicts, {_REGISTER}",
     "unsupported input type": f"pass tensors, numbers, tuples, lists or dicts, {_REGISTER}",
     ".numpy()": "non-strict export cannot trace NumPy: use torch functions, or strict=True",
+    "observed exception": _DOES_IT_RUN,
+    "marked as skipped": _NOT_TRACED,
+    "failed to trace builtin": _NOT_TRACED,
     "cannot access data pointer": "code that reads memory must be an operator: put it into a "
     "function decorated with @opforge.op",
 }
@@ -118,7 +126,10 @@ def _fix(error: BaseException, *, strict: bool) -> str:
     if hints:
         return hints[0].removeprefix("Hint:").strip()
     if strict:
-        return "strict=False traces with Python itself; or put this code into an @opforge.op"
+        return _NOT_TRACED
+    frames = _frames(error.__traceback__)
+    if frames and _is_user(frames[-1][0]):
+        return _DOES_IT_RUN
     return "change this line so that it runs on fake tensors, or put it into an @opforge.op"
 
 
