@@ -1,6 +1,7 @@
 """`opforge.package` from end to end, on the CPU."""
 
 import json
+import re
 
 import packaged_ops
 import pytest
@@ -9,6 +10,7 @@ import torch
 import opforge
 from opforge.errors import (
     BadInputs,
+    BadOption,
     BadPackagePath,
     CompileFailed,
     NeedsGpu,
@@ -204,6 +206,25 @@ def test_what_cannot_be_packaged_is_refused_before_anything_runs(model, args, pa
     with pytest.raises(error) as raised:
         opforge.package(model, args, path)
     assert text in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"strict": "yes"}, "strict='yes' is no way to export"),
+        ({"rtol": -1.0}, "rtol=-1.0 is no tolerance"),
+        ({"atol": "1e-3"}, "atol='1e-3' is no tolerance"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused_before_anything_runs(options, text):
+    with pytest.raises(BadOption, match=re.escape(text)):
+        opforge.package(Plain(), (torch.ones(2),), "model.pt2", **options)
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_anything_runs(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadPackagePath, match="file, which is no folder"):
+        opforge.package(Plain(), (torch.ones(2),), tmp_path / "file" / "model.pt2")
 
 
 def test_a_package_that_is_seen_through_needs_no_opforge(tmp_path):

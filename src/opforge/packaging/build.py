@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from .. import _compat
-from ..errors import CompileFailed, NeedsGpu
+from ..errors import BadOption, BadPackagePath, CompileFailed, NeedsGpu
 from .cases import Case, eager_cases, mutated_state
 from .contents import PackagedInput, kernels_of, needed_at_run_time, ops_of
 from .dynamic import Dynamic, read_dynamic
@@ -48,6 +48,7 @@ def package(
     other sizes in the dynamic ranges, and for every tuple of arguments in `also`.
     """
     place = read_path(path)
+    _check_options(strict, rtol, atol)
     subject = read_subject(model, args, kwargs)
     dims = read_dynamic(dynamic, subject)
     exported = export(subject, dims, strict=strict)
@@ -62,8 +63,7 @@ def package(
         training = subject.module.training
         needed = needed_at_run_time(ops)
         verification = verify(built, cases, needed, Tolerance(rtol, atol), training=training)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.move(built, place)
+        _put(built, place)
     return Package(
         path=place,
         title=subject.title,
@@ -76,6 +76,26 @@ def package(
         preload=verification.preload,
         tracer=Tracer(subject, exported.program, cases[0], bool(symbols)),
     )
+
+
+def _check_options(strict: Any, rtol: Any, atol: Any) -> None:
+    if strict is not None and not isinstance(strict, bool):
+        raise BadOption(f"strict={strict!r} is no way to export", fix="None, True or False")
+    for name, value in (("rtol", rtol), ("atol", atol)):
+        if value is not None and not (isinstance(value, (int, float)) and value >= 0):
+            raise BadOption(f"{name}={value!r} is no tolerance", fix="1e-3, say")
+
+
+def _put(built: Path, place: Path) -> None:
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(built, place)
+    except OSError as error:
+        raise BadPackagePath(
+            f"{place} cannot be written",
+            found=f"{type(error).__name__}: {error}",
+            fix="name a path in a folder of your own",
+        ) from error
 
 
 def _cases(

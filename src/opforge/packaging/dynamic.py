@@ -32,16 +32,24 @@ class DynamicDim:
 def read_dynamic(dynamic: Dynamic | None, subject: Subject) -> tuple[DynamicDim, ...]:
     """Every dynamic dimension; dimensions of one name share one `torch.export.Dim`."""
     leaves = dict(zip(subject.paths, subject.leaves, strict=True))
+    if not isinstance(dynamic or {}, Mapping):
+        raise BadDynamic(
+            "dynamic maps arguments to their dimensions",
+            found=repr(dynamic),
+            fix=f"{{{next(iter(leaves), 'x')!r}: {{0: 'batch'}}}}",
+        )
     said = [
         (path, _index(path, index, leaves[path]), _spelled(path, index, value))
         for path, dims in (dynamic or {}).items()
         for index, value in _dims_of(path, dims, subject).items()
     ]
     ranges: dict[str, tuple[Any, Any]] = {}
+    first: dict[str, tuple[str, int]] = {}
     for path, index, value in said:
         if isinstance(value, _Named):
             _check_named(path, index, value, leaves[path])
             _add_range(path, value, ranges)
+            _check_equal(value.name, (path, leaves[path].shape[index]), first)
     named = {n: torch.export.Dim(n, min=low, max=high) for n, (low, high) in ranges.items()}
     return tuple(_dimension(path, index, value, named, ranges) for path, index, value in said)
 
@@ -135,6 +143,17 @@ def _check_named(path: str, index: int, value: _Named, tensor: torch.Tensor) -> 
             f"dimension {index} ({name}) has size {size}, which torch.export takes as a constant",
             parameter=path,
             fix="trace with a size of 2 or more; the package takes 1 all the same",
+        )
+
+
+def _check_equal(name: str, here: tuple[str, int], first: dict[str, tuple[str, int]]) -> None:
+    path, size = first.setdefault(name, here)
+    if size != here[1]:
+        raise BadDynamic(
+            f"dimensions of one name are equal, and {name} is not",
+            parameter=here[0],
+            found=f"{size} in {path}, {here[1]} in {here[0]}",
+            fix="give them two names, or arguments of one size",
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,4 +138,12 @@ def read_path(path: Any) -> Path:
         )
     if place.is_dir():
         raise BadPackagePath(f"{place} is a folder", fix=f"{place / 'model.pt2'}")
+    # Before the minutes that a compilation may take.
+    above = next(folder for folder in place.absolute().parents if folder.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise BadPackagePath(
+            f"{place} cannot be written",
+            found=f"{above}, which is {'not writable' if above.is_dir() else 'no folder'}",
+            fix="name a path in a folder of your own",
+        )
     return place
