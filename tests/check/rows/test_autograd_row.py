@@ -181,3 +181,34 @@ def test_inputs_that_are_no_floats_do_not_require_grad(op_name):
         return x[index]
 
     assert row("autograd", pick, torch.randn(3), torch.tensor([0, 2])).status == "pass"
+
+
+def by_memory(ctx, grad):
+    """As a kernel that takes its gradient for contiguous."""
+    x, y = ctx.saved_tensors
+    grad = grad.as_strided(x.shape, x.stride())
+    return grad * y, grad * x
+
+
+def by_view(ctx, grad):
+    x, y = ctx.saved_tensors
+    grad = grad.view(-1).view(x.shape)
+    return grad * y, grad * x
+
+
+@pytest.mark.parametrize("reference", [None, product])
+@pytest.mark.parametrize(
+    ("backward", "reason"),
+    [
+        (by_memory, "of a gradient that is not contiguous, gradient of x: off by"),
+        (by_view, "of a gradient that is not contiguous: RuntimeError: view size is not"),
+    ],
+)
+def test_a_backward_must_take_gradients_that_are_not_contiguous(
+    op_name, backward, reason, reference
+):
+    op = opforge.op(op_name(), backward=backward, setup_context=save)(product)
+    found = row("autograd", op, torch.randn(3, 4), torch.randn(3, 4), reference=reference)
+    assert found.status == "fail"
+    assert found.reason.startswith(reason)
+    assert ".contiguous()" in found.fix

@@ -12,7 +12,7 @@ import torch
 from ...errors import MissingBackward
 from ..compare import gradient_difference
 from ..reasons import first_line, reason_of
-from ..report import FAIL
+from ..report import FAIL, PASS
 from ..subject import Subject
 from ..values import tensors_in
 from ..verdict import Verdict, failed, passed, skipped
@@ -33,9 +33,11 @@ def autograd(subject: Subject) -> Verdict:
         return skipped("no floating-point input to differentiate by")
     if subject.draws_random_numbers:
         return skipped("the op draws random numbers, so numerical gradients mean nothing")
-    if subject.settings.reference is not None:
-        return _against_reference(subject, paths)
-    return _numerically(subject, paths)
+    by_reference = subject.settings.reference is not None
+    verdict = (_against_reference if by_reference else _numerically)(subject, paths)
+    if verdict.status == PASS:
+        return _of_strided_gradients(subject, paths) or verdict
+    return verdict
 
 
 def no_backward(subject: Subject) -> Verdict | None:
@@ -71,6 +73,34 @@ def _gradients(
         return None
     found = torch.autograd.grad(outputs, inputs, _cotangents(outputs), allow_unused=True)
     return [torch.zeros_like(t) if g is None else g for t, g in zip(inputs, found, strict=True)]
+
+
+def _of_strided_gradients(subject: Subject, paths: list[str]) -> Verdict | None:
+    """What the backward gets wrong of gradients with gaps, such as views and expands send."""
+    call = subject.call.recording(paths)
+    inputs = [t for p, t in call.tensors() if p in paths]
+    outputs = _recorded(subject.invoke(call))
+    plain = _cotangents(outputs)
+    gaps = [_with_gaps(c) for c in plain]
+    fix = "let backward= go by the strides of the gradients it gets, or call .contiguous() on them"
+    expected = torch.autograd.grad(outputs, inputs, plain, retain_graph=True, allow_unused=True)
+    try:
+        found = torch.autograd.grad(outputs, inputs, gaps, allow_unused=True)
+    except Exception as error:  # noqa: BLE001  # whatever the backward says of such gradients
+        return failed(f"of a gradient that is not contiguous: {first_line(error)}", fix)
+    for path, one, other in zip(paths, found, expected, strict=True):
+        text = gradient_difference(one, other, f"gradient of {path}")
+        if text:
+            return failed(f"of a gradient that is not contiguous, {text}", fix)
+    return None
+
+
+def _with_gaps(tensor: Tensor) -> Tensor:
+    """The same values, apart in memory; who takes them for dense reads others, none outside."""
+    wide = torch.stack([tensor, tensor + 1], -1)
+    if not tensor.dim():
+        return wide[0]
+    return torch.cat([wide, wide], -2).select(-1, 0).narrow(-1, 0, tensor.shape[-1])
 
 
 # Not 0, with which inputs are made: a norm has no gradient along its own input.
