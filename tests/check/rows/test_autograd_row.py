@@ -70,7 +70,7 @@ def test_small_gradients_are_held_to_their_own_size(op_name):
         (x,) = ctx.saved_tensors
         return (grad / x.numel()).expand(x.shape).clone()
 
-    x = torch.randn(64, 64)
+    x = torch.randn(1024, 1024)
     right = opforge.op(op_name(), backward=spread, setup_context=save)(mean)
     assert row("autograd", right, x).status == "pass"
     zero = opforge.op(op_name(), backward=lambda ctx, g: 0 * spread(ctx, g), setup_context=save)
