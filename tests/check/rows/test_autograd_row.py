@@ -44,6 +44,14 @@ def test_a_right_backward_passes_and_a_wrong_one_fails_by_parameter(op_name, sha
     assert found.notes == ()
 
 
+def test_a_wrong_backward_fails_whatever_the_inputs(op_name):
+    wrong = opforge.op(op_name(), backward=wrong_for_y, setup_context=save)(product)
+    for seed in range(20):
+        torch.manual_seed(seed)
+        inputs = torch.randn(9, 9), torch.randn(9, 9)
+        assert row("autograd", wrong, *inputs).status == "fail", seed
+
+
 def no_gradient_for_y(ctx, grad):
     _, y = ctx.saved_tensors
     return grad * y, None
