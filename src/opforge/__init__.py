@@ -1,14 +1,21 @@
 """opforge: write an op once; it runs in eager, autograd, torch.compile and torch.export."""
 
-from . import magi
-from .check import CheckReport, check
-from .compiler import checkpoint_policy, piecewise
-from .errors import OpforgeError, OpforgeWarning
-from .model import Discovery, OpInfo
-from .op import explain, info, is_op, op, unregister
-from .packaging import Package, package
-from .reading import find_kernels
-from .target import target
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ._lazy import hand_on
+
+if TYPE_CHECKING:
+    from . import magi, native
+    from .check import CheckReport, check
+    from .compiler import checkpoint_policy, piecewise
+    from .errors import OpforgeError, OpforgeWarning
+    from .model import Discovery, OpInfo
+    from .op import explain, info, is_op, op, unregister
+    from .packaging import Package, package
+    from .reading import find_kernels
+    from .target import target
 
 __version__ = "0.1.0"
 
@@ -27,9 +34,28 @@ __all__ = [
     "info",
     "is_op",
     "magi",
+    "native",
     "op",
     "package",
     "piecewise",
     "target",
     "unregister",
 ]
+
+# Importing opforge imports neither torch nor Triton: commands that find nothing to do, and the
+# processes that compile kernels, need neither.
+__getattr__, __dir__ = hand_on(
+    __name__,
+    {
+        "check": ("CheckReport", "check"),
+        "compiler": ("checkpoint_policy", "piecewise"),
+        "errors": ("OpforgeError", "OpforgeWarning"),
+        "model": ("Discovery", "OpInfo"),
+        "op": ("explain", "info", "is_op", "op", "unregister"),
+        "packaging": ("Package", "package"),
+        "reading": ("find_kernels",),
+        "target": ("target",),
+    },
+    modules=("magi", "native"),
+    namesakes=("check", "explain", "op", "target"),
+)

@@ -2,4 +2,6 @@
 
 from .cli import main
 
-main(prog_name="opforge")
+# Guarded, as processes that a command starts may import this module again.
+if __name__ == "__main__":
+    main(prog_name="opforge")

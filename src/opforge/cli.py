@@ -1,4 +1,8 @@
-"""The `opforge` command: parses arguments and prints, nothing else."""
+"""The `opforge` command: parses arguments and prints, nothing else.
+
+Each command imports what it needs when it runs: torch takes seconds to import, and help, or a
+build that finds nothing to do, can do without.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import contextlib
 import dataclasses
 import json
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.box import SIMPLE_HEAD
@@ -17,14 +21,11 @@ from rich.text import Text
 
 import opforge
 
-from .check import CheckReport, Settings, check_call
-from .check.command import arguments_of, one_op, row_names, title
-from .check.report import Row
-from .doctor import Finding, examine
 from .errors import BadOption, OpforgeError
-from .packaging.cpp import cpp_needs, write_cpp
-from .packaging.inputs import Inputs, from_function, read_dynamic_texts, read_model
-from .targets import locate, resolve, resolve_function
+
+if TYPE_CHECKING:
+    from .check.report import CheckReport, Row
+    from .doctor import Finding
 
 STYLES = {"ok": "green", "limited": "yellow", "missing": "red"}
 ROW_STYLES = {"pass": "green", "fail": "bold red", "skipped": "yellow", "running": "cyan"}
@@ -53,6 +54,8 @@ def explain(target: str) -> None:
 
     TARGET is module:op or path/to/file.py:op; without :op, every operator found there.
     """
+    from .targets import resolve
+
     click.echo("\n\n".join(opforge.explain(op) for op in resolve(target)))
 
 
@@ -88,6 +91,10 @@ def check(  # noqa: PLR0917  # one per option
     Values are randn, rand, zeros, ones, arange and randint with shapes, dtypes and devices;
     numbers, 'text', True, False, None; lists and tuples. The exit status is 1 if a row fails.
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
+    from .check import Settings, check_call
+    from .check.command import arguments_of, one_op, row_names, title
+    from .targets import resolve_function
+
     op = one_op(target)
     args, kwargs = arguments_of(op, texts, function)
     settings = Settings(
@@ -107,6 +114,8 @@ def check(  # noqa: PLR0917  # one per option
 @contextlib.contextmanager
 def _watching(names: list[str], *, show: bool) -> Iterator[Callable[[str, Row | None], None]]:
     """A table that fills while the rows run; in a pipe it is printed once, at the end."""
+    from .check.report import Row
+
     console = Console()
     rows: dict[str, Row] = {name: Row(name, "") for name in names}
 
@@ -148,6 +157,8 @@ def _after_table(report: CheckReport) -> str:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def doctor(*, as_json: bool) -> None:
     """Say what works on this machine, and how to fix what does not."""
+    from .doctor import examine
+
     findings = examine()
     if as_json:
         click.echo(json.dumps([dataclasses.asdict(f) for f in findings], indent=2))
@@ -188,6 +199,11 @@ def package(
     TARGET is module:model or path/to/file.py:model; an operator, or a class or function that
     makes the model, will do as well.
     """
+    from .check.command import arguments_of
+    from .packaging.cpp import cpp_needs, write_cpp
+    from .packaging.inputs import Inputs, from_function, read_dynamic_texts, read_model
+    from .targets import locate
+
     sizes = read_dynamic_texts(dynamic)
     model = read_model(locate(target), target)
     if inputs is None and not opforge.is_op(model):

@@ -1,0 +1,68 @@
+"""Packages that hand names on, and import what defines them only when a name is used.
+
+The commands that need no torch, and the processes that compile kernels, import parts of opforge;
+with this they do not pay for the rest.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import types
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+
+class _Namesakes(types.ModuleType):
+    """A package some of whose names are also names of its modules: `opforge.check`.
+
+    The import system binds a module to its package under its own name once it is loaded; the
+    name that is handed on must win whoever imports what first.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        own = f"{self.__name__}.{name}"
+        is_submodule = isinstance(value, types.ModuleType) and value is sys.modules.get(own)
+        if not (is_submodule and name in self.__dict__["_namesakes"]):
+            super().__setattr__(name, value)
+
+
+def hand_on(
+    package: str,
+    homes: Mapping[str, Iterable[str]],
+    modules: Iterable[str] = (),
+    namesakes: Iterable[str] = (),
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The `__getattr__` and `__dir__` of a package, from the names that each module defines.
+
+        __getattr__, __dir__ = hand_on(__name__, {"check": ("CheckReport", "check")}, ("magi",))
+
+    `modules` are handed on themselves; `namesakes` are the names that a module has as well. All
+    names of a module are bound together, so that code that is traced later finds each where an
+    ordinary import would have put it.
+    """
+    home_of = {name: home for home, names in homes.items() for name in names}
+    modules = frozenset(modules)
+    this = sys.modules[package]
+
+    def load(name: str) -> Any:
+        if name in modules:
+            return importlib.import_module(f"{package}.{name}")
+        if name not in home_of:
+            raise AttributeError(
+                f"module {package!r} has no attribute {name!r}", name=name, obj=this
+            )
+        home = importlib.import_module(f"{package}.{home_of[name]}")
+        for each in homes[home_of[name]]:
+            # What is there already was set by somebody: a test that replaces it, say.
+            this.__dict__.setdefault(each, getattr(home, each))
+        return this.__dict__[name]
+
+    def names() -> list[str]:
+        return sorted({*this.__dict__, *home_of, *modules})
+
+    if namesakes:
+        # Only there: a plain module's attributes are read faster.
+        this.__dict__["_namesakes"] = frozenset(namesakes)
+        this.__class__ = _Namesakes
+    return load, names

@@ -1,0 +1,232 @@
+"""Importing opforge is lazy, and nobody can tell but by the clock."""
+
+import ast
+import itertools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import types
+
+import pytest
+
+import opforge
+from opforge import _compat, _lazy
+
+ROOT = pathlib.Path(opforge.__file__).parent
+# Names that are a function of the package and a module in it.
+NAMESAKES = {
+    "check": "opforge.check.run",
+    "explain": "opforge.op",
+    "op": "opforge.op",
+    "target": "opforge.target",
+}
+
+
+def fresh(code: str) -> object:
+    """What a new process prints as JSON in the end."""
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT.parent)},
+    )
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+LOADED = "import json, sys; print(json.dumps([m for m in ('torch', 'triton') if m in sys.modules]))"
+
+
+@pytest.mark.parametrize(
+    "imported",
+    [
+        "opforge",
+        "opforge.errors",
+        "opforge.model",
+        "opforge.cli",
+        "opforge.native",
+        "opforge.native.program",
+    ],
+)
+def test_what_needs_neither_torch_nor_triton_loads_neither(imported):
+    assert fresh(f"import {imported}\n{LOADED}") == []
+
+
+def test_looking_at_the_package_loads_nothing():
+    code = "import opforge; dir(opforge), repr(opforge), opforge.__version__, opforge.__all__\n"
+    assert fresh(code + LOADED) == []
+
+
+# Each order in which a namesake's module, another module below it, and the name can come.
+WAYS = {
+    "attribute": "import opforge; opforge.{name}",
+    "from": "from opforge import {name}",
+    "module": "import opforge.{name}",
+    "below": "import {below}",
+}
+ORDERS = list(itertools.permutations(WAYS, 2))
+
+
+@pytest.mark.parametrize("name", NAMESAKES)
+@pytest.mark.parametrize("order", ORDERS, ids="-".join)
+def test_a_function_wins_over_its_namesake_module_in_every_order(name, order, in_one_process):
+    assert in_one_process[name, order] == "function"
+
+
+@pytest.fixture(scope="module")
+def in_one_process():
+    """All orders, each in a fork of a process that has torch loaded but not opforge."""
+    below = {"check": "opforge.check.report", "explain": "opforge.explain"}
+    cases = {
+        (name, order): "; ".join(
+            WAYS[way].format(name=name, below=below.get(name, f"opforge.{name}")) for way in order
+        )
+        for name in NAMESAKES
+        for order in ORDERS
+    }
+    code = f"""
+import json, os, sys, torch
+answers = []
+for code, name in {[(code, name) for (name, _), code in cases.items()]!r}:
+    read, write = os.pipe()
+    if os.fork() == 0:
+        try:
+            exec(code, {{}})
+            import opforge
+            found = getattr(opforge, name)
+            assert type(sys.modules["opforge." + name]).__name__ == "module"
+            assert getattr(__import__("opforge", fromlist=[name]), name) is found
+            answer = type(found).__name__
+        except BaseException as error:
+            answer = repr(error)
+        os.write(write, answer.encode())
+        os._exit(0)
+    os.close(write)
+    answers.append(os.read(read, 10000).decode())
+    os.close(read)
+    os.wait()
+print(json.dumps(answers))
+"""
+    return dict(zip(cases, fresh(code), strict=True))
+
+
+def test_a_star_import_brings_functions():
+    code = "from opforge.check import *\nfrom opforge import *\nimport json\n"
+    code += f"print(json.dumps([type(f).__name__ for f in ({', '.join(NAMESAKES)})]))"
+    assert fresh(code) == ["function"] * len(NAMESAKES)
+
+
+@pytest.mark.parametrize("name", NAMESAKES)
+def test_the_function_is_the_one_its_module_defines(name):
+    assert getattr(opforge, name) is getattr(sys.modules[NAMESAKES[name]], name)
+
+
+def test_every_namesake_is_known():
+    modules = {path.stem for path in ROOT.iterdir() if path.suffix == ".py" or path.is_dir()}
+    functions = {
+        name for name in opforge.__all__ if not isinstance(getattr(opforge, name), types.ModuleType)
+    }
+    assert modules & functions == set(NAMESAKES) == opforge.__dict__["_namesakes"]
+
+
+@pytest.mark.parametrize("package", [opforge, _compat], ids=lambda p: p.__name__)
+def test_a_package_hands_on_what_it_shows_to_type_checkers(package):
+    tree = ast.parse(pathlib.Path(package.__file__).read_text())
+    (shown,) = (node for node in tree.body if isinstance(node, ast.If))
+    names = {
+        alias.asname or alias.name: node.module
+        for node in shown.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert set(names) == set(package.__all__) - {"__version__"}
+    for name, home in names.items():
+        value = getattr(package, name)
+        module = sys.modules[f"{package.__name__}.{home or name}"]
+        assert value is (module if home is None else getattr(module, name)), name
+
+
+def test_dir_lists_every_public_name_before_any_is_used():
+    names = fresh("import json, opforge; print(json.dumps(dir(opforge)))")
+    assert set(opforge.__all__) <= set(names)
+    assert names == sorted(names)
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'opforge' has no attribute 'ops'"):
+        _ = opforge.ops
+    with pytest.raises(ImportError, match="cannot import name 'ops'"):
+        exec("from opforge import ops")
+
+
+def test_the_names_of_a_module_are_bound_together():
+    code = "import json, opforge; opforge.op; print(json.dumps(sorted(vars(opforge))))"
+    assert {"op", "info", "is_op", "explain", "unregister"} <= set(fresh(code))
+
+
+def test_a_name_can_be_replaced_before_and_after_its_first_use(monkeypatch):
+    code = """
+import json, opforge
+opforge.is_op = "mine"
+opforge.op
+import opforge.check
+opforge.check = "mine"
+print(json.dumps([opforge.is_op, opforge.check]))
+"""
+    assert fresh(code) == ["mine", "mine"]
+    monkeypatch.setattr(opforge, "info", "mine")
+    assert opforge.info == "mine"
+    monkeypatch.undo()
+    assert opforge.info is sys.modules["opforge.op"].info
+
+
+def test_a_failing_module_fails_at_every_use(monkeypatch):
+    monkeypatch.setitem(sys.modules, "lazy_sample", types.ModuleType("lazy_sample"))
+    get, names = _lazy.hand_on("lazy_sample", {"missing": ("a", "b")})
+    for _ in range(2):
+        with pytest.raises(ModuleNotFoundError):
+            get("a")
+    assert {"a", "b"} <= set(names())
+
+
+def test_help_and_pickling_go_by_the_usual_names():
+    code = """
+import json, opforge, pickle, pydoc
+kept = [pickle.loads(pickle.dumps(f)) is f for f in (opforge.op, opforge.check, opforge.target)]
+text = pydoc.plain(pydoc.render_doc(opforge))
+print(json.dumps([all(kept), "write an op once" in text]))
+"""
+    assert fresh(code) == [True, True]
+
+
+def test_dynamo_traces_through_the_package():
+    code = """
+import json, torch, opforge
+
+@torch.compile(backend="eager", fullgraph=True)
+def f(x):
+    return x + 1 if opforge.__version__ else x
+
+f(torch.ones(2))
+print(json.dumps(isinstance(opforge.is_op, object)))
+"""
+    assert fresh(code) is True
+
+
+def test_threads_that_use_a_name_first_at_once_all_get_it():
+    code = """
+import json, threading, opforge
+names = ["op", "check", "package", "piecewise", "target", "is_op"] * 4
+found = {}
+barrier = threading.Barrier(len(names))
+def use(i, name):
+    barrier.wait()
+    found[i] = type(getattr(opforge, name)).__name__
+threads = [threading.Thread(target=use, args=item) for item in enumerate(names)]
+[t.start() for t in threads]; [t.join() for t in threads]
+print(json.dumps(sorted(set(found.values())) + [len(found)]))
+"""
+    assert fresh(code) == ["function", 24]
