@@ -49,10 +49,16 @@ LOADED = "import json, sys; print(json.dumps([m for m in ('torch', 'triton') if 
         "opforge.cli",
         "opforge.native",
         "opforge.native.program",
+        "opforge.native.progress",
     ],
 )
 def test_what_needs_neither_torch_nor_triton_loads_neither(imported):
     assert fresh(f"import {imported}\n{LOADED}") == []
+
+
+@pytest.mark.parametrize("imported", ["opforge._compat.compiling", "opforge.native.compile"])
+def test_what_compiles_kernels_loads_only_triton(imported):
+    assert fresh(f"import {imported}\n{LOADED}") == ["triton"]
 
 
 def test_looking_at_the_package_loads_nothing():

@@ -366,5 +366,17 @@ class PackageMismatch(OpforgeError, ArithmeticError):
     """A package computes something else than the model in eager."""
 
 
+class KernelFailed(OpforgeError, RuntimeError):
+    """Kernels that Triton cannot compile, or that a native library cannot launch."""
+
+
+class UnknownArch(OpforgeError, ValueError):
+    """A GPU architecture that does not exist, or that this Triton does not know."""
+
+
+class BadJobs(OpforgeError, ValueError):
+    """A number of jobs below one."""
+
+
 class OpforgeWarning(UserWarning):
     """A fallback or a decision that the user should know about; given once per op."""

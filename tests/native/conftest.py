@@ -1,8 +1,10 @@
-"""Ops whose declarations are gone after the test."""
+"""Ops under names nobody has used; a cache and workers of the tests' own."""
 
 import pytest
 
 import opforge
+from opforge.native import workers
+from opforge.native.cache import Cache
 
 
 @pytest.fixture
@@ -13,3 +15,15 @@ def make_op(op_name):
         return opforge.op(fn, name=op_name(), **options)
 
     return make
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return Cache(tmp_path / "cache")
+
+
+@pytest.fixture(scope="session")
+def pool():
+    """Workers that are started once: each imports Triton."""
+    with workers.start_pool(2) as executor:
+        yield executor

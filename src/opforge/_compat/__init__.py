@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from .._lazy import hand_on
 
 if TYPE_CHECKING:
-    from . import aoti, checking, driver, graphs, kernels, launches, operators
+    from . import aoti, checking, compiling, driver, graphs, kernels, launches, operators
     from .dispatcher import (
         AutogradFunction,
         DispatchKeySet,
@@ -85,6 +85,7 @@ __all__ = [
     "backend_of",
     "below_autograd",
     "checking",
+    "compiling",
     "concrete",
     "define",
     "destroy",
@@ -133,6 +134,8 @@ __all__ = [
     "write_count",
 ]
 
-_MODULES = frozenset({"aoti", "checking", "driver", "graphs", "kernels", "launches", "operators"})
-# Importing the package imports no torch: each module does for itself.
+_MODULES = frozenset(
+    {"aoti", "checking", "compiling", "driver", "graphs", "kernels", "launches", "operators"}
+)
+# The processes that compile kernels for native libraries use `compiling`, and have no torch.
 __getattr__, __dir__ = hand_on(__name__, {"dispatcher": {*__all__} - _MODULES}, _MODULES)

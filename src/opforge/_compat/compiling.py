@@ -1,0 +1,271 @@
+"""Triton's compiler, taken apart: lowering needs the kernel, the rest needs only its text.
+
+`lower` runs where the kernel's Python function is; `run` runs anywhere, in a process that has
+neither torch nor the user's module. Together they give the same bytes as `triton.compile`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import triton
+from triton._C.libtriton import get_cache_invalidating_env_vars, ir
+from triton.backends.compiler import GPUTarget, Language
+from triton.compiler.compiler import ASTSource, make_backend
+
+
+@dataclass(frozen=True)
+class Job:
+    """A kernel as text, and what the compiler must know of it; small, and can be pickled."""
+
+    text: str
+    # "ttir", or "ttgir" of a Gluon kernel: which of the compiler's stages comes first.
+    stage: str
+    arch: int
+    options: tuple[tuple[str, Any], ...]
+    triton: str
+    # Of the process that made the job: output of other processes can be held back.
+    process: int
+    # Where stderr goes, for a parent that wants to read it after the worker has died.
+    log: str = ""
+
+
+@dataclass(frozen=True)
+class Built:
+    """What the compiler made of a job."""
+
+    cubin: bytes
+    ptx: str
+    function: str
+    num_warps: int
+    shared: int
+    global_scratch_size: int
+    global_scratch_align: int
+    profile_scratch_size: int
+    num_ctas: int
+    cooperative: bool
+    launch_pdl: bool
+    # How many arguments are TMA descriptors, which a launch would have to encode.
+    descriptors: int
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Why the compiler made nothing, in its own words."""
+
+    text: str
+
+
+class UnknownOption(Exception):
+    """An option of a launch that this Triton does not have for the target."""
+
+
+def version() -> str:
+    return str(triton.__version__)
+
+
+def is_compilable(fn: Any) -> bool:
+    """Whether a kernel is jitted; under TRITON_INTERPRET=1 it is not."""
+    return isinstance(fn, triton.JITFunction)
+
+
+def constant_key(value: Any) -> str:
+    """What a constant is to the cache: the source of a jitted function, else its text."""
+    return str(value.cache_key) if hasattr(value, "cache_key") else repr(value)
+
+
+def launch_options(fn: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a launch with what the JIT adds to them."""
+    debug = options.get("debug", fn.debug) or triton.knobs.runtime.debug
+    mode = triton.knobs.compilation.instrumentation_mode
+    return {**options, "debug": debug, "instrumentation_mode": mode}
+
+
+def environment_key(arch: int, options: Mapping[str, Any]) -> str:
+    """All that decides what a kernel's text becomes: versions, options, variables."""
+    backend = make_backend(_target(arch))
+    parsed = _parsed(backend, options)
+    variables = sorted(get_cache_invalidating_env_vars().items())
+    return f"{version()}-{backend.hash()}-{parsed.hash()}-{variables}"
+
+
+def lower(
+    fn: Any,
+    arch: int,
+    signature: Mapping[str, str],
+    constants: Mapping[str, Any],
+    *,
+    divisible: tuple[int, ...] = (),
+    options: Mapping[str, Any],
+) -> Job:
+    """A kernel's text for a target; raises what Triton raises."""
+    target = _target(arch)
+    backend = make_backend(target)
+    parsed = _parsed(backend, options)
+    attrs = {(i,): [["tt.divisibility", 16]] for i in divisible}
+    source = _source_class(fn)(fn, dict(signature), dict(constants), attrs)
+    context = _context(backend)
+    functions = backend.get_codegen_implementation(parsed)
+    module = source.make_ir(target, parsed, functions, backend.get_module_map(), context)
+    given = tuple(sorted(options.items()))
+    return Job(str(module), source.ext, arch, given, version(), os.getpid())
+
+
+def run(job: Job) -> Built | Failed:
+    """The compiler's stages from a kernel's text to a cubin."""
+    if job.triton != version():
+        return Failed(f"Triton {job.triton} asked for it, but the worker has {version()}")
+    with _held_back(job) as said:
+        try:
+            return _stages(job)
+        except Exception as error:  # noqa: BLE001  # the compiler raises of any kind
+            # MLIR says what is wrong on stderr, and then raises "PassManager::run failed".
+            text = error_text(error)
+            return Failed(f"{said().strip()}\n{text}".strip())
+
+
+def error_text(error: BaseException) -> str:
+    """`CompilationError: at 5:4: ...`; what Triton wraps is in the text of the wrapper."""
+    return f"{type(error).__name__}: {error}".strip()
+
+
+def _stages(job: Job) -> Built:
+    backend = make_backend(_target(job.arch))
+    parsed = _parsed(backend, dict(job.options))
+    language = Language.TRITON if job.stage == "ttir" else Language.GLUON
+    stages: dict[str, Any] = {}
+    backend.add_stages(stages, parsed, language)
+    metadata: dict[str, Any] = {"target": backend.target, **parsed.__dict__}
+    made = _parse(job, _context(backend))
+    ptx = ""
+    for name in list(stages)[list(stages).index(job.stage) :]:
+        made = stages[name](made, metadata)
+        ptx = made if name == "ptx" else ptx
+    return Built(
+        cubin=made,
+        ptx=ptx,
+        function=metadata["name"],
+        num_warps=metadata["num_warps"],
+        shared=metadata["shared"],
+        global_scratch_size=metadata["global_scratch_size"] or 0,
+        global_scratch_align=metadata["global_scratch_align"] or 1,
+        profile_scratch_size=metadata.get("profile_scratch_size") or 0,
+        num_ctas=metadata["num_ctas"],
+        cooperative=bool(metadata["launch_cooperative_grid"]),
+        launch_pdl=bool(metadata["launch_pdl"]),
+        descriptors=len(metadata.get("tensordesc_meta") or ()),
+    )
+
+
+def _parse(job: Job, context: Any) -> Any:
+    # MLIR's parser reads files only.
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"kernel.{job.stage}"
+        path.write_text(job.text, encoding="utf-8")
+        module = ir.parse_mlir_module(str(path), context)
+    # The passes look for it there; it also must outlive the module.
+    module.context = context
+    return module
+
+
+def _target(arch: int) -> Any:
+    return GPUTarget("cuda", arch, 32)
+
+
+def _context(backend: Any) -> Any:
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    return context
+
+
+def _parsed(backend: Any, options: Mapping[str, Any]) -> Any:
+    parsed = backend.parse_options(dict(options))
+    unknown = [name for name in options if name not in parsed.__dict__]
+    if unknown:
+        raise UnknownOption(f"no option of a launch: {', '.join(unknown)}")
+    return parsed
+
+
+def _source_class(fn: Any) -> Any:
+    if not fn.is_gluon():
+        return ASTSource
+    from triton.experimental.gluon._runtime import GluonASTSource
+
+    return GluonASTSource
+
+
+# File descriptors belong to the whole process, and a worker may run several threads.
+_descriptors = threading.Lock()
+
+
+@contextlib.contextmanager
+def _held_back(job: Job) -> Iterator[Any]:
+    """Yield what is written to stderr meanwhile; all of it is shown if the job succeeds.
+
+    A failed one repeats it in its error, and leaves out what Triton prints on stdout: the whole
+    PTX where `ptxas` fails. In the process that made the job nothing is held back, as its own
+    output would be held back with it.
+    """
+    if job.process == os.getpid() or not _descriptors.acquire(blocking=False):
+        yield lambda: ""
+        return
+    with contextlib.ExitStack() as stack:
+        stack.callback(_descriptors.release)
+        out = stack.enter_context(_redirected(sys.stdout, 1))
+        err = stack.enter_context(_redirected(sys.stderr, 2, job.log))
+        result: list[str] = []
+
+        def said() -> str:
+            result.append(err())
+            return result[0]
+
+        yield said
+        shown = ("", "") if result else (out(), err())
+    for stream, text in zip((sys.stdout, sys.stderr), shown, strict=True):
+        if text:
+            stream.write(text)
+
+
+@contextlib.contextmanager
+def _redirected(stream: TextIO, descriptor: int, path: str = "") -> Iterator[Any]:
+    stream.flush()
+    with Path(path).open("w+b") if path else tempfile.TemporaryFile() as file:
+        kept = os.dup(descriptor)
+        os.dup2(file.fileno(), descriptor)
+
+        def read() -> str:
+            stream.flush()
+            file.seek(0)
+            return file.read().decode(errors="replace")
+
+        try:
+            yield read
+        finally:
+            stream.flush()
+            os.dup2(kept, descriptor)
+            os.close(kept)
+
+
+@functools.cache
+def known_archs() -> tuple[int, ...]:
+    """The compute capabilities that the assemblers Triton carries can assemble for."""
+    listed: set[int] = set()
+    nvidia = triton.knobs.nvidia
+    for tool, low, high in ((nvidia.ptxas, 70, 100), (nvidia.ptxas_blackwell, 100, 1000)):
+        text = subprocess.check_output([tool.path, "--help"], text=True)  # noqa: S603  # Triton's
+        # From sm_90 on Triton compiles for the form with an "a", which not every chip has.
+        found = {(int(n), suffix) for n, suffix in re.findall(r"'sm_(\d+)(a?)'", text)}
+        listed |= {n for n, suffix in found if low <= n < high and (n < 90) == (suffix == "")}
+    return tuple(sorted(listed))

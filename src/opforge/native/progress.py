@@ -1,0 +1,137 @@
+"""How a build says where it stands: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from typing import Protocol, TextIO
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.progress import Progress as RichProgress
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A variant that is done: its kernel, `str(request)`, and the architecture."""
+
+    kernel: str
+    variant: str
+    arch: int
+    cached: bool = False
+    failed: bool = False
+
+
+class Progress(Protocol):
+    """What `compile_all` tells; `start` comes first, `stop` last, also after an error."""
+
+    def start(self, total: int) -> None: ...
+
+    def done(self, compiled: Compiled) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class Silent:
+    """Says nothing."""
+
+    def start(self, total: int) -> None: ...
+
+    def done(self, compiled: Compiled) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class Bar:
+    """A bar that stays when the build is done, with notes above it."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True)
+        self._bar = RichProgress(
+            TextColumn("compiling"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}", markup=False),
+            console=self._console,
+        )
+        self._task: TaskID | None = None
+        self._cached = 0
+
+    def start(self, total: int) -> None:
+        if total:
+            self._task = self._bar.add_task("", total=total)
+            self._bar.start()
+
+    def done(self, compiled: Compiled) -> None:
+        if self._task is None:
+            return
+        self._cached += compiled.cached
+        cached = f"{self._cached} cached, " if self._cached else ""
+        text = f"{cached}{compiled.kernel} sm_{compiled.arch}"
+        self._bar.update(self._task, advance=1, description=text)
+
+    def note(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def stop(self) -> None:
+        if self._task is not None:
+            self._bar.update(self._task, description="")
+            self._bar.stop()
+
+
+class Lines:
+    """A line every so often, for logs: the first, the last, and one per `seconds` between."""
+
+    def __init__(self, file: TextIO | None = None, seconds: float = 10.0) -> None:
+        self._file = file
+        self._seconds = seconds
+        self._total = self._done = self._cached = self._failed = 0
+        self._next = 0.0
+
+    def start(self, total: int) -> None:
+        self._total = total
+        self._next = time.monotonic() + self._seconds
+        if total:
+            self._say(f"compiling {total} kernel variant{'s' if total != 1 else ''}")
+
+    def done(self, compiled: Compiled) -> None:
+        self._done += 1
+        self._cached += compiled.cached
+        self._failed += compiled.failed
+        if self._done < self._total and time.monotonic() >= self._next:
+            self._next = time.monotonic() + self._seconds
+            self._say(f"compiled {self._counts()}")
+
+    def note(self, text: str) -> None:
+        self._say(text)
+
+    def stop(self) -> None:
+        if self._total:
+            self._say(f"compiled {self._counts()}")
+
+    def _counts(self) -> str:
+        extra = [
+            f"{n} {what}" for n, what in ((self._cached, "cached"), (self._failed, "failed")) if n
+        ]
+        return f"{self._done} of {self._total}" + (f" ({', '.join(extra)})" if extra else "")
+
+    def _say(self, text: str) -> None:
+        print(text, file=self._file or sys.stderr, flush=True)  # it is what it does
+
+
+def for_terminal() -> Progress:
+    """A bar if people watch stderr, else lines."""
+    console = Console(stderr=True)
+    return Bar(console) if console.is_terminal and console.is_interactive else Lines()
