@@ -1,6 +1,35 @@
 """From operators to a C library: declare what callers may pass, then build."""
 
-from .declare import declare
-from .specs import choice, optional, scalar, tensor
+from __future__ import annotations
 
-__all__ = ["choice", "declare", "optional", "scalar", "tensor"]
+from typing import TYPE_CHECKING
+
+from .._lazy import hand_on
+
+if TYPE_CHECKING:
+    from .build import Plan, build, compile_plan, plan
+    from .declare import declare
+    from .specs import choice, optional, scalar, tensor
+
+__all__ = [
+    "Plan",
+    "build",
+    "choice",
+    "compile_plan",
+    "declare",
+    "optional",
+    "plan",
+    "scalar",
+    "tensor",
+]
+
+# Workers import modules from here, and need no torch.
+__getattr__, __dir__ = hand_on(
+    __name__,
+    {
+        "build": ("Plan", "build", "compile_plan", "plan"),
+        "declare": ("declare",),
+        "specs": ("choice", "optional", "scalar", "tensor"),
+    },
+    namesakes=("build", "declare"),
+)
