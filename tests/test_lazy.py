@@ -50,6 +50,8 @@ LOADED = "import json, sys; print(json.dumps([m for m in ('torch', 'triton') if 
         "opforge.native",
         "opforge.native.program",
         "opforge.native.progress",
+        "opforge.native.output",
+        "opforge.native.stamp",
     ],
 )
 def test_what_needs_neither_torch_nor_triton_loads_neither(imported):

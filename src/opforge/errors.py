@@ -378,5 +378,9 @@ class BadJobs(OpforgeError, ValueError):
     """A number of jobs below one."""
 
 
+class OutputNotWritable(OpforgeError, OSError):
+    """A folder that a build's files cannot be written to."""
+
+
 class OpforgeWarning(UserWarning):
     """A fallback or a decision that the user should know about; given once per op."""
