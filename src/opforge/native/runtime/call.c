@@ -1,0 +1,278 @@
+/* What every operator's two functions do: the call itself, and its outputs' shapes. */
+#include "runtime.h"
+
+#include <string.h>
+
+/* -1 where no tensor was given. */
+static OpforgeStatus same_device(const Operation *op, const View *views, int count, int *ordinal)
+{
+    int first = -1;
+    int i;
+    *ordinal = -1;
+    for (i = 0; i < count; i++) {
+        const OpforgeTensor *tensor = views[i].tensor;
+        if (tensor == NULL) {
+            continue;
+        }
+        if (first < 0) {
+            first = i;
+            *ordinal = tensor->device.device_id;
+        } else if (tensor->device.device_id != *ordinal) {
+            return of_fail(OPFORGE_INVALID_ARGUMENT, "%s: on device %d, but %s is on device %d",
+                           op->tensors[i].name, (int)tensor->device.device_id,
+                           op->tensors[first].name, *ordinal);
+        }
+    }
+    return OPFORGE_OK;
+}
+
+static OpforgeStatus ask_device(const Operation *op, int ordinal, void *values)
+{
+    Device *device;
+    OpforgeStatus status;
+    int i;
+    if (op->answer_count == 0) {
+        return OPFORGE_OK;
+    }
+    status = of_device(ordinal, &device);
+    for (i = 0; status == OPFORGE_OK && i < op->answer_count; i++) {
+        memcpy((char *)values + op->answer_offsets[i], &device->answers[op->answers[i]],
+               sizeof(int64_t));
+    }
+    return status;
+}
+
+static OpforgeStatus check_unsigned(const Operation *op, const void *values)
+{
+    int i;
+    for (i = 0; i < op->unsigned_count; i++) {
+        const Field *field = &op->unsigned_fields[i];
+        int64_t value;
+        memcpy(&value, (const char *)values + field->offset, sizeof value);
+        if (value < 0) {
+            return of_fail(OPFORGE_INVALID_ARGUMENT, "%s: %llu, expected at most %lld",
+                           field->name, (unsigned long long)value, (long long)INT64_MAX);
+        }
+    }
+    return OPFORGE_OK;
+}
+
+static OpforgeStatus compute_layouts(const Operation *op, const Path *path, const void *values,
+                                     Layout *layouts)
+{
+    int overflow = 0;
+    int i;
+    int d;
+    if (path->layouts == NULL) {
+        return OPFORGE_OK;
+    }
+    path->layouts(values, layouts, &overflow);
+    for (i = 0; i < op->output_count; i++) {
+        for (d = 0; d < OF_KEY_RANK(path->outputs[i]); d++) {
+            overflow |= layouts[i].sizes[d] < 0;
+        }
+    }
+    if (overflow) {
+        return of_fail(OPFORGE_INVALID_ARGUMENT,
+                       "the outputs' sizes are negative or do not fit into 64 bits");
+    }
+    return OPFORGE_OK;
+}
+
+static OpforgeStatus refuse_output(const TensorInfo *info, const View *view, uint32_t key,
+                                   const Layout *layout)
+{
+    of_fail(OPFORGE_INVALID_ARGUMENT, "%s: is ", info->name);
+    of_describe(view);
+    of_more(", expected ");
+    of_describe_type(OF_KEY_TYPE(key));
+    of_more(" ");
+    of_describe_sizes(layout->sizes, OF_KEY_RANK(key));
+    of_more(" with strides ");
+    of_describe_sizes(layout->strides, OF_KEY_RANK(key));
+    return OPFORGE_INVALID_ARGUMENT;
+}
+
+static int has_layout(const View *view, uint32_t key, const Layout *layout)
+{
+    int d;
+    for (d = 0; d < OF_KEY_RANK(key); d++) {
+        if (view->shape[d] != layout->sizes[d]) {
+            return 0;
+        }
+        if (view->elements > 0 && layout->sizes[d] > 1 && view->strides[d] != layout->strides[d]) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static OpforgeStatus check_outputs(const Operation *op, const Path *path, View *outputs,
+                                   const void *values)
+{
+    Layout layouts[OF_MAX_OUTPUTS];
+    OpforgeStatus status = compute_layouts(op, path, values, layouts);
+    int i;
+    for (i = 0; status == OPFORGE_OK && i < op->output_count; i++) {
+        const TensorInfo *info = &op->tensors[op->input_count + i];
+        const uint32_t key = path->outputs[i];
+        if (key == OF_ABSENT) {
+            /* Whatever was given for it is left alone. */
+            outputs[i].bytes = 0;
+            continue;
+        }
+        if (outputs[i].tensor == NULL) {
+            status = of_fail(OPFORGE_INVALID_ARGUMENT, "%s: is NULL or has no type", info->name);
+        } else if (of_key(outputs[i].tensor) != key ||
+                   !has_layout(&outputs[i], key, &layouts[i])) {
+            status = refuse_output(info, &outputs[i], key, &layouts[i]);
+        }
+    }
+    return status;
+}
+
+/* A path may have no use for an output, and of_outputs then leaves it without a type. */
+static const OpforgeTensor *used(const Operation *op, const OpforgeTensor *const *given, int i)
+{
+    const int is_void = i >= op->input_count && given[i] != NULL && given[i]->dtype.bits == 0;
+    return is_void ? NULL : given[i];
+}
+
+static OpforgeStatus call(const Operation *op, const OpforgeTensor *const *given,
+                          const int *choices, void *values, void *stream)
+{
+    View views[OF_MAX_TENSORS];
+    const int count = op->input_count + op->output_count;
+    const Path *path = NULL;
+    int ordinal = 0;
+    int i;
+    OpforgeStatus status = OPFORGE_OK;
+    for (i = 0; status == OPFORGE_OK && i < count; i++) {
+        status = of_view(&op->tensors[i], used(op, given, i), 1, &views[i]);
+    }
+    if (status == OPFORGE_OK) {
+        status = same_device(op, views, count, &ordinal);
+    }
+    if (status == OPFORGE_OK) {
+        status = check_unsigned(op, values);
+    }
+    if (status == OPFORGE_OK) {
+        status = ask_device(op, ordinal, values);
+    }
+    if (status == OPFORGE_OK) {
+        status = of_select(op, views, choices, values, &path);
+    }
+    if (status == OPFORGE_OK) {
+        status = check_outputs(op, path, views + op->input_count, values);
+    }
+    if (status == OPFORGE_OK) {
+        status = of_check_overlaps(op, views);
+    }
+    if (status == OPFORGE_OK && path->step_count > 0) {
+        status = of_run(path, views, count, values, ordinal, stream);
+    }
+    return status;
+}
+
+OpforgeStatus of_call(const Operation *op, const OpforgeTensor *const *given, const int *choices,
+                      void *values, void *stream)
+{
+    const OpforgeStatus status = call(op, given, choices, values, stream);
+    return status == OPFORGE_OK ? status : of_failed_in(op->name, status);
+}
+
+static OpforgeStatus describe_output(const TensorInfo *info, uint32_t key, const Layout *layout,
+                                     const OpforgeTensor *like, OpforgeTensor *output)
+{
+    const int rank = OF_KEY_RANK(key);
+    int64_t compact = 1;
+    int is_compact = 1;
+    int d;
+    if (rank > 0 && output->shape == NULL) {
+        return of_fail(OPFORGE_INVALID_ARGUMENT, "%s: its shape is NULL, expected room for %d sizes",
+                       info->name, OPFORGE_MAX_RANK);
+    }
+    for (d = rank - 1; d >= 0; d--) {
+        is_compact &= layout->strides[d] == compact || layout->sizes[d] == 1;
+        compact *= layout->sizes[d] > 0 ? layout->sizes[d] : 1;
+    }
+    if (output->strides == NULL && !is_compact) {
+        return of_fail(OPFORGE_INVALID_ARGUMENT,
+                       "%s: its strides are NULL, and it is not compact; expected room for %d",
+                       info->name, OPFORGE_MAX_RANK);
+    }
+    for (d = 0; d < rank; d++) {
+        output->shape[d] = layout->sizes[d];
+        if (output->strides != NULL) {
+            output->strides[d] = layout->strides[d];
+        }
+    }
+    output->ndim = rank;
+    output->dtype.code = (uint8_t)(key & 0xff);
+    output->dtype.bits = (uint8_t)(key >> 8 & 0xff);
+    output->dtype.lanes = 1;
+    output->byte_offset = 0;
+    if (like != NULL) {
+        output->device = like->device;
+    }
+    return OPFORGE_OK;
+}
+
+static OpforgeStatus describe_outputs(const Operation *op, const Path *path, const View *inputs,
+                                      OpforgeTensor *const *outputs, const void *values)
+{
+    Layout layouts[OF_MAX_OUTPUTS];
+    const OpforgeTensor *like = NULL;
+    OpforgeStatus status = compute_layouts(op, path, values, layouts);
+    int i;
+    for (i = op->input_count - 1; i >= 0; i--) {
+        like = inputs[i].tensor != NULL ? inputs[i].tensor : like;
+    }
+    for (i = 0; status == OPFORGE_OK && i < op->output_count; i++) {
+        if (outputs[i] == NULL) {
+            continue;
+        }
+        if (path->outputs[i] == OF_ABSENT) {
+            outputs[i]->ndim = 0;
+            outputs[i]->dtype.code = 0;
+            outputs[i]->dtype.bits = 0;
+            outputs[i]->dtype.lanes = 0;
+        } else {
+            status = describe_output(&op->tensors[op->input_count + i], path->outputs[i],
+                                     &layouts[i], like, outputs[i]);
+        }
+    }
+    return status;
+}
+
+OpforgeStatus of_outputs(const Operation *op, const OpforgeTensor *const *inputs,
+                         OpforgeTensor *const *outputs, const int *choices, void *values)
+{
+    View views[OF_MAX_TENSORS];
+    const Path *path = NULL;
+    int ordinal = 0;
+    int i;
+    OpforgeStatus status = OPFORGE_OK;
+    for (i = 0; status == OPFORGE_OK && i < op->input_count; i++) {
+        status = of_view(&op->tensors[i], inputs[i], 0, &views[i]);
+    }
+    if (status == OPFORGE_OK) {
+        status = same_device(op, views, op->input_count, &ordinal);
+    }
+    if (ordinal < 0 && outputs[0] != NULL) {
+        ordinal = outputs[0]->device.device_id;
+    }
+    if (status == OPFORGE_OK) {
+        status = check_unsigned(op, values);
+    }
+    if (status == OPFORGE_OK) {
+        status = ask_device(op, ordinal, values);
+    }
+    if (status == OPFORGE_OK) {
+        status = of_select(op, views, choices, values, &path);
+    }
+    if (status == OPFORGE_OK) {
+        status = describe_outputs(op, path, views, outputs, values);
+    }
+    return status == OPFORGE_OK ? status : of_failed_in(op->name, status);
+}

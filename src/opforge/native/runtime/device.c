@@ -1,0 +1,222 @@
+/* Devices: their primary contexts, and what they answer about themselves. */
+#include "runtime.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#define MAX_DEVICES 64
+
+/* The streams that are no object of a context: legacy default and per-thread default. */
+#define LAST_SPECIAL_STREAM 2
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static Device *devices[MAX_DEVICES];
+
+/* CUdevice_attribute, in the order of the enum in runtime.h; the total memory is no attribute. */
+static const int attributes[] = {
+    16, 39, 1, 8, 97, 81, 12, 82, 38, 10, 13, 36, 37, 75, 76,
+};
+
+void of_lock(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+void of_unlock(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+static OpforgeStatus ask(Device *device)
+{
+    size_t total = 0;
+    int i;
+    int error;
+    for (i = 0; i < OF_DEVICE_TOTAL_MEMORY; i++) {
+        int value = 0;
+        error = of_driver.cuDeviceGetAttribute(&value, attributes[i], device->handle);
+        if (error != OF_CUDA_SUCCESS) {
+            return of_cuda_failed(error, "cuDeviceGetAttribute");
+        }
+        device->answers[i] = value;
+    }
+    error = of_driver.cuDeviceTotalMem(&total, device->handle);
+    if (error != OF_CUDA_SUCCESS) {
+        return of_cuda_failed(error, "cuDeviceTotalMem");
+    }
+    device->answers[OF_DEVICE_TOTAL_MEMORY] = (int64_t)total;
+    device->arch =
+        (int)(device->answers[OF_DEVICE_MAJOR] * 10 + device->answers[OF_DEVICE_MINOR]);
+    device->answers[OF_DEVICE_MAJOR] = of_counts_as(device->arch) / 10;
+    device->answers[OF_DEVICE_MINOR] = of_counts_as(device->arch) % 10;
+    return OPFORGE_OK;
+}
+
+static OpforgeStatus open_device(int ordinal, Device *device)
+{
+    OpforgeStatus status;
+    int count = 0;
+    int error = of_driver.cuDeviceGetCount(&count);
+    if (error != OF_CUDA_SUCCESS) {
+        return of_cuda_failed(error, "cuDeviceGetCount");
+    }
+    if (ordinal < 0 || ordinal >= count || ordinal >= MAX_DEVICES) {
+        return of_fail(OPFORGE_INVALID_ARGUMENT, "device %d does not exist; the driver has %d",
+                       ordinal, count);
+    }
+    device->ordinal = ordinal;
+    error = of_driver.cuDeviceGet(&device->handle, ordinal);
+    if (error != OF_CUDA_SUCCESS) {
+        return of_cuda_failed(error, "cuDeviceGet");
+    }
+    status = ask(device);
+    if (status != OPFORGE_OK) {
+        return status;
+    }
+    error = of_driver.cuDevicePrimaryCtxRetain(&device->context, device->handle);
+    if (error != OF_CUDA_SUCCESS) {
+        return of_cuda_failed(error, "cuDevicePrimaryCtxRetain");
+    }
+    return OPFORGE_OK;
+}
+
+static OpforgeStatus add_device(int ordinal, Device **added)
+{
+    OpforgeStatus status = of_open_driver();
+    Device *device;
+    if (status != OPFORGE_OK) {
+        return status;
+    }
+    device = (Device *)calloc(1, sizeof *device);
+    if (device != NULL) {
+        /* One more, because calloc of nothing may give NULL. */
+        device->kernels = (Loaded *)calloc((size_t)of_kernel_count + 1, sizeof *device->kernels);
+    }
+    if (device == NULL || device->kernels == NULL) {
+        free(device);
+        return of_fail(OPFORGE_OUT_OF_MEMORY, "no host memory for the state of device %d",
+                       ordinal);
+    }
+    status = open_device(ordinal, device);
+    if (status != OPFORGE_OK) {
+        free(device->kernels);
+        free(device);
+        return status;
+    }
+    __atomic_store_n(&devices[ordinal], device, __ATOMIC_RELEASE);
+    *added = device;
+    return OPFORGE_OK;
+}
+
+OpforgeStatus of_device(int ordinal, Device **device)
+{
+    OpforgeStatus status = OPFORGE_OK;
+    *device = of_open_device(ordinal);
+    if (*device != NULL) {
+        return OPFORGE_OK;
+    }
+    of_lock();
+    /* Another thread may have been faster. */
+    *device = of_open_device(ordinal);
+    if (*device == NULL) {
+        status = add_device(ordinal, device);
+    }
+    of_unlock();
+    return status;
+}
+
+/* NULL for one that is not open. */
+Device *of_open_device(int ordinal)
+{
+    if (ordinal < 0 || ordinal >= MAX_DEVICES) {
+        return NULL;
+    }
+    return __atomic_load_n(&devices[ordinal], __ATOMIC_ACQUIRE);
+}
+
+/* Its modules are unloaded; the context is released, and a later call opens the device anew. */
+OpforgeStatus of_close_device(Device *device)
+{
+    int error;
+    of_lock();
+    error = of_driver.cuDevicePrimaryCtxRelease(device->handle);
+    if (error == OF_CUDA_SUCCESS) {
+        __atomic_store_n(&devices[device->ordinal], (Device *)NULL, __ATOMIC_RELEASE);
+        free(device->kernels);
+        free(device);
+    }
+    of_unlock();
+    if (error != OF_CUDA_SUCCESS) {
+        return of_cuda_failed(error, "cuDevicePrimaryCtxRelease");
+    }
+    return OPFORGE_OK;
+}
+
+static OpforgeStatus wrong_stream(const Device *device, void *context)
+{
+    int other = -1;
+    void *popped = NULL;
+    if (of_driver.cuCtxPushCurrent(context) == OF_CUDA_SUCCESS) {
+        if (of_driver.cuCtxGetDevice(&other) != OF_CUDA_SUCCESS) {
+            other = -1;
+        }
+        of_driver.cuCtxPopCurrent(&popped);
+    }
+    if (other == device->handle) {
+        return of_fail(OPFORGE_INVALID_ARGUMENT,
+                       "stream: of another context of device %d than its primary one",
+                       device->ordinal);
+    }
+    return of_fail(OPFORGE_INVALID_ARGUMENT,
+                   "stream: of device %d, but the tensors are on device %d", other,
+                   device->ordinal);
+}
+
+OpforgeStatus of_enter(int ordinal, void *stream, Scope *scope)
+{
+    void *current = NULL;
+    OpforgeStatus status = of_device(ordinal, &scope->device);
+    int error;
+    if (status != OPFORGE_OK) {
+        return status;
+    }
+    scope->stream = stream;
+    scope->pushed = 0;
+    if ((uintptr_t)stream > LAST_SPECIAL_STREAM) {
+        void *context = NULL;
+        error = of_driver.cuStreamGetCtx(stream, &context);
+        if (error != OF_CUDA_SUCCESS) {
+            return of_cuda_failed(error, "cuStreamGetCtx");
+        }
+        if (context != scope->device->context) {
+            return wrong_stream(scope->device, context);
+        }
+    }
+    error = of_driver.cuCtxGetCurrent(&current);
+    if (error != OF_CUDA_SUCCESS) {
+        return of_cuda_failed(error, "cuCtxGetCurrent");
+    }
+    if (current != scope->device->context) {
+        error = of_driver.cuCtxPushCurrent(scope->device->context);
+        if (error != OF_CUDA_SUCCESS) {
+            return of_cuda_failed(error, "cuCtxPushCurrent");
+        }
+        scope->pushed = 1;
+    }
+    return OPFORGE_OK;
+}
+
+/* The first failure is the one that is told. */
+OpforgeStatus of_leave(Scope *scope, OpforgeStatus status)
+{
+    void *popped = NULL;
+    int error;
+    if (!scope->pushed) {
+        return status;
+    }
+    error = of_driver.cuCtxPopCurrent(&popped);
+    if (error != OF_CUDA_SUCCESS && status == OPFORGE_OK) {
+        return of_cuda_failed(error, "cuCtxPopCurrent");
+    }
+    return status;
+}

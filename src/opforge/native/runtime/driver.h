@@ -1,0 +1,82 @@
+/* The few functions of the CUDA driver that are used, found in libcuda at run time.
+ *
+ * Declared here, so that neither CUDA headers nor libcuda are needed to build the library, and it
+ * loads on machines that have no driver.
+ */
+#ifndef OPFORGE_DRIVER_H
+#define OPFORGE_DRIVER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The values of cuda.h. */
+#define OF_CUDA_SUCCESS 0
+#define OF_CUDA_ERROR_OUT_OF_MEMORY 2
+#define OF_CUDA_ERROR_NO_DEVICE 100
+#define OF_FUNC_MAX_DYNAMIC_SHARED_SIZE_BYTES 8
+#define OF_FUNC_NON_PORTABLE_CLUSTER_SIZE_ALLOWED 14
+#define OF_FUNC_CACHE_PREFER_SHARED 1
+#define OF_LAUNCH_COOPERATIVE 2
+#define OF_LAUNCH_CLUSTER_DIMENSION 4
+#define OF_LAUNCH_CLUSTER_SCHEDULING_POLICY 5
+#define OF_LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION 6
+#define OF_CLUSTER_SCHEDULING_POLICY_SPREAD 1
+
+/* CUlaunchAttribute and CUlaunchConfig; the value is a union of 64 bytes, aligned as a pointer. */
+typedef struct {
+    uint32_t id;
+    uint32_t padding;
+    union {
+        uint32_t number;
+        uint32_t dimensions[3];
+        uint64_t whole[8];
+    } value;
+} LaunchAttribute;
+
+typedef struct {
+    unsigned int grid[3];
+    unsigned int block[3];
+    unsigned int shared;
+    void *stream;
+    LaunchAttribute *attributes;
+    unsigned int attribute_count;
+} LaunchConfig;
+
+typedef struct {
+    int (*cuInit)(unsigned int flags);
+    int (*cuDeviceGetCount)(int *count);
+    int (*cuDeviceGet)(int *device, int ordinal);
+    int (*cuDeviceGetAttribute)(int *value, int attribute, int device);
+    int (*cuDeviceTotalMem)(size_t *bytes, int device);
+    int (*cuDevicePrimaryCtxRetain)(void **context, int device);
+    int (*cuDevicePrimaryCtxRelease)(int device);
+    int (*cuCtxGetCurrent)(void **context);
+    int (*cuCtxPushCurrent)(void *context);
+    int (*cuCtxPopCurrent)(void **context);
+    int (*cuCtxGetDevice)(int *device);
+    int (*cuStreamGetCtx)(void *stream, void **context);
+    int (*cuModuleLoadData)(void **module, const void *image);
+    int (*cuModuleUnload)(void *module);
+    int (*cuModuleGetFunction)(void **function, void *module, const char *name);
+    int (*cuFuncSetAttribute)(void *function, int attribute, int value);
+    int (*cuFuncSetCacheConfig)(void *function, int config);
+    int (*cuLaunchKernel)(void *function, unsigned int grid_x, unsigned int grid_y,
+                          unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                          unsigned int block_z, unsigned int shared, void *stream,
+                          void **parameters, void **extra);
+    /* Missing before CUDA 11.8, and needed by clusters and cooperative launches only. */
+    int (*cuLaunchKernelEx)(const LaunchConfig *config, void *function, void **parameters,
+                            void **extra);
+    /* Missing before CUDA 11.2, and not needed where an allocator is set. */
+    int (*cuMemAllocAsync)(uint64_t *address, size_t bytes, void *stream);
+    int (*cuMemFreeAsync)(uint64_t address, void *stream);
+    int (*cuMemsetD8Async)(uint64_t address, unsigned char value, size_t count, void *stream);
+    int (*cuMemsetD16Async)(uint64_t address, unsigned short value, size_t count, void *stream);
+    int (*cuMemsetD32Async)(uint64_t address, unsigned int value, size_t count, void *stream);
+    int (*cuMemsetD2D32Async)(uint64_t address, size_t pitch, unsigned int value, size_t width,
+                              size_t height, void *stream);
+    int (*cuGetErrorName)(int error, const char **name);
+    int (*cuGetErrorString)(int error, const char **text);
+} Driver;
+
+#endif

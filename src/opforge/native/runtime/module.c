@@ -1,0 +1,212 @@
+/* Loads the image of a kernel that fits a device. */
+#include "runtime.h"
+
+/* Triton compiles for sm_90 and later with the features of that very architecture (sm_90a), so
+ * such an image runs nowhere else. */
+#define FIRST_ARCH_SPECIFIC 90
+
+/* A launch may use this much dynamic shared memory without asking. */
+#define SHARED_WITHOUT_ASKING (48 * 1024)
+
+/* 3: this architecture; 2: an earlier minor of the same major; 1: PTX; 0: none. */
+static int fitness(int built_for, int is_ptx, int arch)
+{
+    if (is_ptx) {
+        return built_for <= arch && built_for < FIRST_ARCH_SPECIFIC;
+    }
+    if (built_for == arch) {
+        return 3;
+    }
+    if (built_for < FIRST_ARCH_SPECIFIC && built_for < arch && built_for / 10 == arch / 10) {
+        return 2;
+    }
+    return 0;
+}
+
+/* The architecture that a device counts as where host code asked for it: the one whose images it
+ * runs, because no other's decisions were traced. */
+int of_counts_as(int arch)
+{
+    int best = arch;
+    int best_fitness = 0;
+    int i;
+    for (i = 0; i < of_arch_count; i++) {
+        const int built_for = of_arch_list[i].arch;
+        int fits = fitness(built_for, 0, arch);
+        if (fits == 0 && of_arch_list[i].has_ptx) {
+            fits = fitness(built_for, 1, arch);
+        }
+        if (fits > best_fitness || (fits > 0 && fits == best_fitness && built_for > best)) {
+            best = built_for;
+            best_fitness = fits;
+        }
+    }
+    return best;
+}
+
+static const Image *choose_image(const Kernel *kernel, int arch)
+{
+    const Image *best = NULL;
+    int best_fitness = 0;
+    int i;
+    for (i = 0; i < kernel->image_count; i++) {
+        const Image *image = &kernel->images[i];
+        const int fits = fitness(image->arch, image->is_ptx, arch);
+        if (fits > best_fitness ||
+            (fits > 0 && fits == best_fitness && image->arch > best->arch)) {
+            best = image;
+            best_fitness = fits;
+        }
+    }
+    return best;
+}
+
+static OpforgeStatus no_image(const Device *device, const Kernel *kernel)
+{
+    int i;
+    of_fail(OPFORGE_NO_IMAGE, "%s has no image for sm_%d (device %d); it has", kernel->key,
+            device->arch, device->ordinal);
+    for (i = 0; i < kernel->image_count; i++) {
+        const Image *image = &kernel->images[i];
+        of_more("%s %s%d%s", i ? "," : "", image->is_ptx ? "PTX for sm_" : "sm_", image->arch,
+                image->arch >= FIRST_ARCH_SPECIFIC ? "a" : "");
+    }
+    of_more("%s; the library was built for %s", kernel->image_count ? "" : " none", of_archs);
+    return OPFORGE_NO_IMAGE;
+}
+
+static OpforgeStatus prepare(const Image *image, void *function)
+{
+    int error;
+    if (image->shared > SHARED_WITHOUT_ASKING) {
+        /* As Triton's own launcher does: it decides how the L1 cache is split. */
+        error = of_driver.cuFuncSetCacheConfig(function, OF_FUNC_CACHE_PREFER_SHARED);
+        if (error != OF_CUDA_SUCCESS) {
+            return of_cuda_failed(error, "cuFuncSetCacheConfig");
+        }
+        error = of_driver.cuFuncSetAttribute(function, OF_FUNC_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                             (int)image->shared);
+        if (error != OF_CUDA_SUCCESS) {
+            return of_cuda_failed(error, "cuFuncSetAttribute");
+        }
+    }
+    /* Clusters of 16 run on some devices only, which is for the caller of the kernel to know. */
+    if (image->num_ctas == 16) {
+        error = of_driver.cuFuncSetAttribute(function, OF_FUNC_NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
+                                             1);
+        if (error != OF_CUDA_SUCCESS) {
+            return of_cuda_failed(error, "cuFuncSetAttribute");
+        }
+    }
+    return OPFORGE_OK;
+}
+
+/* Under the lock, and with the device's context current. */
+static OpforgeStatus load_kernel(Device *device, const Kernel *kernel, Loaded *loaded)
+{
+    const Image *image = choose_image(kernel, device->arch);
+    const int64_t offered = device->answers[OF_DEVICE_SHARED_MEMORY_PER_BLOCK_OPTIN];
+    OpforgeStatus status;
+    void *module = NULL;
+    void *function = NULL;
+    int error;
+    if (image == NULL) {
+        return no_image(device, kernel);
+    }
+    if ((int64_t)image->shared > offered && image->shared > SHARED_WITHOUT_ASKING) {
+        return of_fail(OPFORGE_NO_IMAGE,
+                       "%s needs %u bytes of shared memory, and device %d (sm_%d) has %lld",
+                       kernel->key, image->shared, device->ordinal, device->arch,
+                       (long long)offered);
+    }
+    error = of_driver.cuModuleLoadData(&module, image->data);
+    if (error != OF_CUDA_SUCCESS) {
+        return of_cuda_failed(error, "cuModuleLoadData");
+    }
+    error = of_driver.cuModuleGetFunction(&function, module, image->function);
+    status = error == OF_CUDA_SUCCESS ? prepare(image, function)
+                                      : of_cuda_failed(error, "cuModuleGetFunction");
+    if (status != OPFORGE_OK) {
+        of_driver.cuModuleUnload(module);
+        return status;
+    }
+    loaded->module = module;
+    loaded->image = image;
+    __atomic_store_n(&loaded->function, function, __ATOMIC_RELEASE);
+    return OPFORGE_OK;
+}
+
+OpforgeStatus of_kernel(Device *device, int kernel, const Loaded **found)
+{
+    Loaded *loaded = &device->kernels[kernel];
+    OpforgeStatus status = OPFORGE_OK;
+    *found = loaded;
+    if (__atomic_load_n(&loaded->function, __ATOMIC_ACQUIRE) != NULL) {
+        return OPFORGE_OK;
+    }
+    of_lock();
+    if (loaded->function == NULL) {
+        status = load_kernel(device, &of_kernels[kernel], loaded);
+    }
+    of_unlock();
+    return status;
+}
+
+OpforgeStatus of_load(const char *function, int ordinal)
+{
+    Scope scope;
+    const Loaded *loaded;
+    int missing = 0;
+    int i;
+    OpforgeStatus status = of_enter(ordinal, NULL, &scope);
+    if (status != OPFORGE_OK) {
+        return of_failed_in(function, status);
+    }
+    for (i = 0; i < of_kernel_count && status == OPFORGE_OK; i++) {
+        status = of_kernel(scope.device, i, &loaded);
+        /* A kernel may have been needed on other architectures only. */
+        if (status == OPFORGE_NO_IMAGE && ++missing < of_kernel_count) {
+            status = OPFORGE_OK;
+        }
+    }
+    status = of_leave(&scope, status);
+    return status == OPFORGE_OK ? status : of_failed_in(function, status);
+}
+
+/* What could not be unloaded is kept, so that the call can be repeated. */
+static OpforgeStatus unload_kernels(Device *device)
+{
+    OpforgeStatus status = OPFORGE_OK;
+    int i;
+    of_lock();
+    for (i = 0; i < of_kernel_count; i++) {
+        Loaded *loaded = &device->kernels[i];
+        if (loaded->function != NULL) {
+            const int error = of_driver.cuModuleUnload(loaded->module);
+            if (error == OF_CUDA_SUCCESS) {
+                __atomic_store_n(&loaded->function, (void *)NULL, __ATOMIC_RELEASE);
+            } else if (status == OPFORGE_OK) {
+                status = of_cuda_failed(error, "cuModuleUnload");
+            }
+        }
+    }
+    of_unlock();
+    return status;
+}
+
+OpforgeStatus of_unload(const char *function, int ordinal)
+{
+    Scope scope;
+    OpforgeStatus status;
+    if (of_open_device(ordinal) == NULL) {
+        return OPFORGE_OK;
+    }
+    status = of_enter(ordinal, NULL, &scope);
+    if (status == OPFORGE_OK) {
+        status = of_leave(&scope, unload_kernels(scope.device));
+    }
+    if (status == OPFORGE_OK) {
+        status = of_close_device(scope.device);
+    }
+    return status == OPFORGE_OK ? status : of_failed_in(function, status);
+}

@@ -1,0 +1,353 @@
+/* What the generated operators are made of, and what the runtime does with it.
+ *
+ *     of_call(operation, tensors, choices, values, stream)
+ *       views       every tensor looked at once: address, extent, strides
+ *       select      the case by types and ranks, then the path by its guards
+ *       run         the path's steps: workspace, fills, launches
+ *
+ * An operator's file holds tables of these records and small functions over its `Values`, the
+ * sizes and scalars of one call. Messages are put together only after something was refused.
+ */
+#ifndef OPFORGE_RUNTIME_H
+#define OPFORGE_RUNTIME_H
+
+#include "library.h"
+
+#include "arithmetic.h"
+#include "driver.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "kernel arguments are passed in 64-bit slots, from their lowest byte"
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a device can be asked for, in the order of the table in device.c. */
+enum {
+    OF_DEVICE_MULTI_PROCESSOR_COUNT,
+    OF_DEVICE_MAX_THREADS_PER_MULTI_PROCESSOR,
+    OF_DEVICE_MAX_THREADS_PER_BLOCK,
+    OF_DEVICE_SHARED_MEMORY_PER_BLOCK,
+    OF_DEVICE_SHARED_MEMORY_PER_BLOCK_OPTIN,
+    OF_DEVICE_SHARED_MEMORY_PER_MULTIPROCESSOR,
+    OF_DEVICE_REGS_PER_BLOCK,
+    OF_DEVICE_REGS_PER_MULTIPROCESSOR,
+    OF_DEVICE_L2_CACHE_SIZE,
+    OF_DEVICE_WARP_SIZE,
+    OF_DEVICE_CLOCK_RATE,
+    OF_DEVICE_MEMORY_CLOCK_RATE,
+    OF_DEVICE_MEMORY_BUS_WIDTH,
+    OF_DEVICE_MAJOR,
+    OF_DEVICE_MINOR,
+    OF_DEVICE_TOTAL_MEMORY,
+    OF_DEVICE_ANSWERS
+};
+
+/* A kernel compiled for one architecture, and what a launch of it needs. */
+typedef struct {
+    int arch;
+    int is_ptx;
+    const void *data;
+    const char *function;
+    int num_warps;
+    int num_ctas;
+    int cooperative;
+    int programmatic;
+    unsigned int shared;
+    int64_t global_scratch;
+    int64_t global_scratch_align;
+    int64_t profile_scratch;
+} Image;
+
+typedef struct {
+    const char *key;
+    int image_count;
+    const Image *images;
+} Kernel;
+
+/* A kernel on a device; `function` is stored last, and NULL until the rest is there. */
+typedef struct {
+    void *function;
+    void *module;
+    const Image *image;
+} Loaded;
+
+typedef struct {
+    int ordinal;
+    int handle;
+    int arch;
+    void *context;
+    int64_t answers[OF_DEVICE_ANSWERS];
+    Loaded *kernels;
+} Device;
+
+typedef struct {
+    int arch;
+    int has_ptx;
+} Arch;
+
+/* The kernels of the library and what they were built for; images.c has them. */
+extern const Kernel of_kernels[];
+extern const int of_kernel_count;
+extern const Arch of_arch_list[];
+extern const int of_arch_count;
+extern const char of_archs[];
+
+/* A tensor of a call, looked at once. */
+typedef struct {
+    const OpforgeTensor *tensor; /* NULL where an optional one is left out */
+    uint64_t address;            /* of the first element */
+    uint64_t bytes;              /* from there to the end of the last; 0 where there is none */
+    int64_t elements;
+    const int64_t *shape;
+    int64_t strides[OPFORGE_MAX_RANK];
+} View;
+
+/* A tensor's type, rank and presence in one number: what cases are told apart by. */
+#define OF_ABSENT 0u
+#define OF_KEY(code, bits, ndim) \
+    (0x80000000u | (uint32_t)(ndim) << 16 | (uint32_t)(bits) << 8 | (uint32_t)(code))
+#define OF_KEY_RANK(key) ((int)((key) >> 16 & 0xff))
+#define OF_KEY_TYPE(key) ((key) & 0xffff)
+
+enum { OF_WRITTEN = 1, OF_OPTIONAL = 2, OF_OUTPUT = 4 };
+
+typedef struct {
+    const char *name;
+    int flags;
+} TensorInfo;
+
+typedef struct {
+    const char *name;
+    int count;
+    const char *const *labels;
+} ChoiceInfo;
+
+/* A variable of an operator: its name in messages, and where its `Values` have it. */
+typedef struct {
+    const char *name;
+    size_t offset;
+    int is_float;
+} Field;
+
+enum {
+    OF_COMPACT,     /* tensor's strides are those that its sizes imply */
+    OF_SIZE_IS,     /* tensor.shape[dim] == low */
+    OF_SIZE_LIKE,   /* tensor.shape[dim] == other.shape[other_dim], both called `name` */
+    OF_STRIDE_IS,   /* the same for strides, which sizes of 1 leave open */
+    OF_STRIDE_LIKE,
+    OF_RANGE,       /* low <= field <= high */
+    OF_ONE_OF       /* field is one of values, of which there are `high` */
+};
+
+/* A condition on sizes that a case declares. */
+typedef struct {
+    int kind;
+    int tensor;
+    int dim;
+    int other;
+    int other_dim;
+    const char *name;
+    size_t offset;
+    int64_t low;
+    int64_t high;
+    const int64_t *values;
+} Check;
+
+/* One byte per kernel argument: how it is passed, and what a variant asks of it. */
+enum {
+    OF_POINTER,
+    OF_I1,
+    OF_I8,
+    OF_I16,
+    OF_I32,
+    OF_I64,
+    OF_U8,
+    OF_U16,
+    OF_U32,
+    OF_U64,
+    OF_FP16,
+    OF_BF16,
+    OF_FP32,
+    OF_FP64,
+    OF_ONE, /* the value is 1, and compiled in */
+    OF_TYPE = 0x1f,
+    OF_UNSIGNED = 0x20, /* the value's 64 bits are an unsigned number's */
+    OF_BY_16 = 0x80     /* the address or the value is a multiple of 16 */
+};
+
+typedef struct {
+    int kernel;
+    const uint8_t *arguments;
+} Variant;
+
+typedef struct {
+    const char *kernel; /* name and file:line, for messages */
+    const char *location;
+    int argument_count;
+    const char *const *argument_names;
+    int variant_count;
+    const Variant *variants;
+} Launch;
+
+enum { OF_ALLOCATE, OF_FILL, OF_LAUNCH };
+
+/* A step of a path. `numbers` computes what it needs from the values of the call and the
+ * addresses of the buffers:
+ *
+ *     OF_ALLOCATE   bytes
+ *     OF_FILL       offset in bytes, count of elements
+ *     OF_LAUNCH     grid x, y, z, then one number per argument; floats as a double's bits
+ */
+typedef struct {
+    int kind;
+    int buffer;
+    int width;
+    uint64_t pattern;
+    const Launch *launch;
+    void (*numbers)(const void *values, const uint64_t *at, int64_t *n, int *overflow);
+} Step;
+
+typedef struct {
+    int64_t sizes[OPFORGE_MAX_RANK];
+    int64_t strides[OPFORGE_MAX_RANK];
+} Layout;
+
+/* One way through an operator's body. `guards` answers with the first condition that does not
+ * hold, -1 for none. `outputs` has a key per output, OF_ABSENT where this path gives none. */
+typedef struct {
+    const char *refused; /* why it was not built, or NULL */
+    int (*guards)(const void *values, int *overflow);
+    const char *const *conditions;
+    const uint32_t *outputs;
+    void (*layouts)(const void *values, Layout *layouts, int *overflow);
+    int workspace_count;
+    int step_count;
+    const Step *steps;
+} Path;
+
+/* `keys` has one per input, then the index of each choice. */
+typedef struct {
+    const char *text;
+    const uint32_t *keys;
+    void (*bind)(const View *views, void *values);
+    int check_count;
+    const Check *checks;
+    int field_count;
+    const Field *fields;
+    int path_count;
+    const Path *paths;
+} Case;
+
+/* `tensors` has the inputs, then the outputs. `unsigned_fields` are 64-bit unsigned scalars that
+ * sizes are computed from; `answers` are the fields that come from the device. */
+typedef struct {
+    const char *name;
+    int input_count;
+    int output_count;
+    const TensorInfo *tensors;
+    int choice_count;
+    const ChoiceInfo *choices;
+    int unsigned_count;
+    const Field *unsigned_fields;
+    int answer_count;
+    const size_t *answer_offsets;
+    const int *answers;
+    int case_count;
+    const Case *cases;
+} Operation;
+
+/* A device's primary context, made current for a while. */
+typedef struct {
+    Device *device;
+    void *stream;
+    int pushed;
+} Scope;
+
+/* What a call has allocated, and from whom: another thread may set another allocator meanwhile. */
+typedef struct {
+    const Scope *scope;
+    int has_allocator;
+    OpforgeAllocate allocate;
+    OpforgeRelease release;
+    void *context;
+    int count;
+    uint64_t addresses[OF_MAX_ALLOCATIONS];
+    int64_t bytes[OF_MAX_ALLOCATIONS];
+} Workspace;
+
+extern Driver of_driver;
+
+#define OF_FORMAT __attribute__((format(printf, 2, 3)))
+
+/* message.c */
+OpforgeStatus of_fail(OpforgeStatus status, const char *format, ...) OF_FORMAT;
+void of_more(const char *format, ...) __attribute__((format(printf, 1, 2)));
+size_t of_room(void);
+OpforgeStatus of_failed_in(const char *function, OpforgeStatus status);
+const char *of_last_error(void);
+
+/* driver.c; the caller of of_open_driver holds the runtime's lock */
+OpforgeStatus of_open_driver(void);
+OpforgeStatus of_cuda_failed(int error, const char *call);
+
+/* device.c */
+void of_lock(void);
+void of_unlock(void);
+OpforgeStatus of_device(int ordinal, Device **device);
+OpforgeStatus of_enter(int ordinal, void *stream, Scope *scope);
+OpforgeStatus of_leave(Scope *scope, OpforgeStatus status);
+Device *of_open_device(int ordinal);
+OpforgeStatus of_close_device(Device *device);
+
+/* module.c */
+int of_counts_as(int arch);
+OpforgeStatus of_kernel(Device *device, int kernel, const Loaded **loaded);
+OpforgeStatus of_load(const char *function, int ordinal);
+OpforgeStatus of_unload(const char *function, int ordinal);
+
+/* tensor.c */
+uint32_t of_key(const OpforgeTensor *tensor);
+void of_describe(const View *view);
+void of_describe_type(uint32_t type);
+void of_describe_sizes(const int64_t *sizes, int count);
+OpforgeStatus of_view(const TensorInfo *info, const OpforgeTensor *tensor, int needs_data,
+                      View *view);
+int of_is_compact(const View *view);
+OpforgeStatus of_check_overlaps(const Operation *op, const View *views);
+
+/* select.c, refusal.c */
+OpforgeStatus of_select(const Operation *op, const View *views, const int *choices, void *values,
+                        const Path **path);
+int of_refused_guard(const Path *path, const void *values, int *overflow);
+int of_check_holds(const Check *check, const View *views, const void *values);
+OpforgeStatus of_refuse(const Operation *op, const View *views, const int *choices, void *values);
+
+/* call.c */
+OpforgeStatus of_call(const Operation *op, const OpforgeTensor *const *given, const int *choices,
+                      void *values, void *stream);
+OpforgeStatus of_outputs(const Operation *op, const OpforgeTensor *const *inputs,
+                         OpforgeTensor *const *outputs, const int *choices, void *values);
+
+/* steps.c */
+OpforgeStatus of_run(const Path *path, const View *views, int view_count, const void *values,
+                     int ordinal, void *stream);
+
+/* memory.c */
+OpforgeStatus of_set_allocator(const char *function, OpforgeAllocate allocate,
+                               OpforgeRelease release, void *context);
+OpforgeStatus of_allocate(Workspace *workspace, int64_t bytes, int64_t alignment,
+                          uint64_t *address);
+OpforgeStatus of_release_all(Workspace *workspace, OpforgeStatus status);
+OpforgeStatus of_fill(void *stream, uint64_t address, int64_t count, int width, uint64_t pattern);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

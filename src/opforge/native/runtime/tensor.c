@@ -1,0 +1,263 @@
+/* Looks at the tensors of a call: are they what DLPack says, and where do they lie? */
+#include "runtime.h"
+
+enum { CUDA = 2, CUDA_MANAGED = 13 };
+
+typedef struct {
+    uint32_t type;
+    const char *name;
+} TypeName;
+
+static const TypeName type_names[] = {
+    {OF_KEY_TYPE(OF_KEY(2, 16, 0)), "fp16"},    {OF_KEY_TYPE(OF_KEY(4, 16, 0)), "bf16"},
+    {OF_KEY_TYPE(OF_KEY(2, 32, 0)), "fp32"},    {OF_KEY_TYPE(OF_KEY(2, 64, 0)), "fp64"},
+    {OF_KEY_TYPE(OF_KEY(10, 8, 0)), "fp8e4nv"}, {OF_KEY_TYPE(OF_KEY(11, 8, 0)), "fp8e4b8"},
+    {OF_KEY_TYPE(OF_KEY(12, 8, 0)), "fp8e5"},   {OF_KEY_TYPE(OF_KEY(13, 8, 0)), "fp8e5b16"},
+    {OF_KEY_TYPE(OF_KEY(0, 8, 0)), "i8"},       {OF_KEY_TYPE(OF_KEY(0, 16, 0)), "i16"},
+    {OF_KEY_TYPE(OF_KEY(0, 32, 0)), "i32"},     {OF_KEY_TYPE(OF_KEY(0, 64, 0)), "i64"},
+    {OF_KEY_TYPE(OF_KEY(1, 8, 0)), "u8"},       {OF_KEY_TYPE(OF_KEY(1, 16, 0)), "u16"},
+    {OF_KEY_TYPE(OF_KEY(1, 32, 0)), "u32"},     {OF_KEY_TYPE(OF_KEY(1, 64, 0)), "u64"},
+    {OF_KEY_TYPE(OF_KEY(6, 8, 0)), "bool"},
+};
+
+uint32_t of_key(const OpforgeTensor *tensor)
+{
+    return tensor == NULL ? OF_ABSENT
+                          : OF_KEY(tensor->dtype.code, tensor->dtype.bits, tensor->ndim);
+}
+
+void of_describe_type(uint32_t type)
+{
+    size_t i;
+    for (i = 0; i < sizeof type_names / sizeof type_names[0]; i++) {
+        if (type_names[i].type == type) {
+            of_more("%s", type_names[i].name);
+            return;
+        }
+    }
+    of_more("DLPack type %u of %u bits", (unsigned)(type & 0xff), (unsigned)(type >> 8));
+}
+
+void of_describe_sizes(const int64_t *sizes, int count)
+{
+    int i;
+    of_more("[");
+    for (i = 0; i < count; i++) {
+        of_more("%s%lld", i ? ", " : "", (long long)sizes[i]);
+    }
+    of_more("]");
+}
+
+void of_describe(const View *view)
+{
+    if (view->tensor == NULL) {
+        of_more("NULL");
+        return;
+    }
+    of_describe_type(OF_KEY_TYPE(of_key(view->tensor)));
+    of_more(" ");
+    of_describe_sizes(view->shape, view->tensor->ndim);
+    if (view->tensor->strides != NULL && !of_is_compact(view)) {
+        of_more(" strides ");
+        of_describe_sizes(view->strides, view->tensor->ndim);
+    }
+}
+
+static OpforgeStatus refuse_device(const TensorInfo *info, const OpforgeTensor *tensor)
+{
+    return of_fail(OPFORGE_INVALID_ARGUMENT,
+                   "%s: on DLPack device type %d, expected CUDA memory (2, or 13 if managed)",
+                   info->name, (int)tensor->device.device_type);
+}
+
+static OpforgeStatus refuse_size(const TensorInfo *info, const OpforgeTensor *tensor,
+                                 const char *why)
+{
+    of_fail(OPFORGE_INVALID_ARGUMENT, "%s: shape ", info->name);
+    of_describe_sizes(tensor->shape, tensor->ndim);
+    if (tensor->strides != NULL) {
+        of_more(" with strides ");
+        of_describe_sizes(tensor->strides, tensor->ndim);
+    }
+    of_more(" %s", why);
+    return OPFORGE_INVALID_ARGUMENT;
+}
+
+/* The number of elements, strides, and how far the last element lies from the first. */
+static OpforgeStatus measure(const TensorInfo *info, const OpforgeTensor *tensor, View *view)
+{
+    const int64_t width = tensor->dtype.bits / 8;
+    int64_t compact = 1;
+    int64_t last = 0;
+    int overflow = 0;
+    int is_empty = 0;
+    int i;
+    for (i = tensor->ndim - 1; i >= 0; i--) {
+        const int64_t size = tensor->shape[i];
+        const int64_t stride = tensor->strides != NULL ? tensor->strides[i] : compact;
+        if (size < 0) {
+            return refuse_size(info, tensor, "has a negative size");
+        }
+        if (stride < 0) {
+            return refuse_size(info, tensor, "has a negative stride");
+        }
+        view->strides[i] = stride;
+        if (size == 0) {
+            is_empty = 1;
+        } else {
+            /* The strides of an empty tensor are as if its empty dimensions had one element. */
+            compact = of_mul(compact, size, &overflow);
+            last = of_add(last, of_mul(size - 1, stride, &overflow), &overflow);
+        }
+        if (stride == 0 && size > 1 && (info->flags & (OF_WRITTEN | OF_OUTPUT))) {
+            return refuse_size(info, tensor, "overlaps itself, and is written to");
+        }
+    }
+    last = of_mul(of_add(last, 1, &overflow), width, &overflow);
+    of_mul(compact, width, &overflow);
+    if (overflow) {
+        return refuse_size(info, tensor, "does not fit into 64 bits");
+    }
+    view->elements = is_empty ? 0 : compact;
+    view->bytes = is_empty ? 0 : (uint64_t)last;
+    return OPFORGE_OK;
+}
+
+OpforgeStatus of_view(const TensorInfo *info, const OpforgeTensor *tensor, int needs_data,
+                      View *view)
+{
+    OpforgeStatus status;
+    view->tensor = tensor;
+    if (tensor == NULL) {
+        view->address = 0;
+        view->bytes = 0;
+        view->elements = 0;
+        view->shape = NULL;
+        if (info->flags & OF_OPTIONAL) {
+            return OPFORGE_OK;
+        }
+        return of_fail(OPFORGE_INVALID_ARGUMENT, "%s: is NULL", info->name);
+    }
+    if (tensor->ndim < 0 || tensor->ndim > OPFORGE_MAX_RANK) {
+        return of_fail(OPFORGE_INVALID_ARGUMENT, "%s: has %d dimensions, expected 0 to %d",
+                       info->name, (int)tensor->ndim, OPFORGE_MAX_RANK);
+    }
+    if (tensor->ndim > 0 && tensor->shape == NULL) {
+        return of_fail(OPFORGE_INVALID_ARGUMENT, "%s: its shape is NULL", info->name);
+    }
+    if (tensor->dtype.lanes != 1) {
+        return of_fail(OPFORGE_INVALID_ARGUMENT, "%s: its type has %d lanes, expected 1",
+                       info->name, (int)tensor->dtype.lanes);
+    }
+    if (tensor->device.device_type != CUDA && tensor->device.device_type != CUDA_MANAGED) {
+        return refuse_device(info, tensor);
+    }
+    view->shape = tensor->shape;
+    status = measure(info, tensor, view);
+    if (status != OPFORGE_OK || !needs_data) {
+        return status;
+    }
+    if (tensor->data == NULL && view->elements > 0) {
+        return of_fail(OPFORGE_INVALID_ARGUMENT, "%s: its data is NULL, and it has %lld elements",
+                       info->name, (long long)view->elements);
+    }
+    view->address = (uint64_t)(uintptr_t)tensor->data + tensor->byte_offset;
+    if (view->address < tensor->byte_offset || view->address + view->bytes < view->address) {
+        return of_fail(OPFORGE_INVALID_ARGUMENT, "%s: byte_offset %llu leads beyond all memory",
+                       info->name, (unsigned long long)tensor->byte_offset);
+    }
+    return OPFORGE_OK;
+}
+
+int of_is_compact(const View *view)
+{
+    int64_t expected = 1;
+    int i;
+    if (view->elements == 0 || view->tensor->strides == NULL) {
+        return 1;
+    }
+    for (i = view->tensor->ndim - 1; i >= 0; i--) {
+        if (view->shape[i] != 1 && view->strides[i] != expected) {
+            return 0;
+        }
+        expected *= view->shape[i];
+    }
+    return 1;
+}
+
+/* The bytes that a tensor covers of each period, where its strides are split into multiples of
+ * the period and the rest; 0 where it covers all of them. */
+static uint64_t width_in(const View *view, uint64_t period)
+{
+    const uint64_t element = view->tensor->dtype.bits / 8;
+    uint64_t width = element;
+    int i;
+    for (i = 0; i < view->tensor->ndim; i++) {
+        const uint64_t stride = (uint64_t)view->strides[i] * element;
+        if (stride % period != 0) {
+            width += stride * (uint64_t)(view->shape[i] - 1);
+            if (width > period) {
+                return 0;
+            }
+        }
+    }
+    return width <= period ? width : 0;
+}
+
+static int apart_in(const View *a, const View *b, uint64_t period)
+{
+    const uint64_t width_a = width_in(a, period);
+    const uint64_t width_b = width_in(b, period);
+    /* From the start of a to that of b, and on to the next start of a. */
+    const uint64_t gap = ((b->address % period) + period - (a->address % period)) % period;
+    return width_a > 0 && width_b > 0 && gap >= width_a && period - gap >= width_b;
+}
+
+/* q and k may be slices of one buffer: their ranges meet, their elements do not. */
+static int interleave(const View *a, const View *b)
+{
+    const View *views[2];
+    int v;
+    int i;
+    views[0] = a;
+    views[1] = b;
+    for (v = 0; v < 2; v++) {
+        const uint64_t element = views[v]->tensor->dtype.bits / 8;
+        for (i = 0; i < views[v]->tensor->ndim; i++) {
+            const uint64_t period = (uint64_t)views[v]->strides[i] * element;
+            if (period > 0 && views[v]->shape[i] > 1 && apart_in(a, b, period)) {
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
+
+static int overlap(const View *a, const View *b)
+{
+    if (a->bytes == 0 || b->bytes == 0 || a->address + a->bytes <= b->address ||
+        b->address + b->bytes <= a->address) {
+        return 0;
+    }
+    return !interleave(a, b);
+}
+
+OpforgeStatus of_check_overlaps(const Operation *op, const View *views)
+{
+    const int count = op->input_count + op->output_count;
+    int i;
+    int j;
+    for (i = 0; i < count; i++) {
+        if (!(op->tensors[i].flags & (OF_WRITTEN | OF_OUTPUT))) {
+            continue;
+        }
+        for (j = 0; j < count; j++) {
+            if (j != i && overlap(&views[i], &views[j])) {
+                return of_fail(OPFORGE_INVALID_ARGUMENT,
+                               "%s: overlaps %s in memory, and is written to",
+                               op->tensors[i].name, op->tensors[j].name);
+            }
+        }
+    }
+    return OPFORGE_OK;
+}
