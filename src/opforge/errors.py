@@ -380,6 +380,16 @@ class BadJobs(OpforgeError, ValueError):
 
 class OutputNotWritable(OpforgeError, OSError):
     """A folder that a build's files cannot be written to."""
+class BadProgram(OpforgeError, ValueError):
+    """A native library's description contradicts itself, or cannot be written as C."""
+
+
+class NoCompiler(OpforgeError, RuntimeError):
+    """There is no C compiler to build a native library with."""
+
+
+class CCompileFailed(OpforgeError, RuntimeError):
+    """The C compiler refuses a native library's sources."""
 
 
 class OpforgeWarning(UserWarning):

@@ -234,6 +234,8 @@ class Image:
     cooperative: bool = False
     registers: int = 0
     spills: int = 0
+    # Programmatic dependent launch, Triton's `launch_pdl`.
+    pdl: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,117 @@
+"""The kernels' images, as arrays of 64-bit words.
+
+A word needs a fifth of the compiler's time that eight bytes do.
+"""
+
+from __future__ import annotations
+
+from ..program import Image, Kernel, Library
+from .names import comment, identifier, quoted
+
+# Triton compiles for these with the features of that very architecture.
+FIRST_ARCH_SPECIFIC = 90
+
+
+def arch_name(arch: int) -> str:
+    """`80` -> `sm_80`, `90` -> `sm_90a`."""
+    return f"sm_{arch}{'a' if arch >= FIRST_ARCH_SPECIFIC else ''}"
+
+
+def kernel_names(library: Library) -> dict[str, str]:
+    """By key, the constant that stands for a kernel in the operators' tables."""
+    return {k.key: f"KERNEL_{identifier(k.key)}" for k in library.kernels}
+
+
+def kernels_header(library: Library) -> str:
+    """`src/kernels.h`."""
+    names = [f"    {name}," for name in kernel_names(library).values()] or ["    NO_KERNEL"]
+    names[-1] = names[-1].rstrip(",")
+    lines = [
+        "/* The kernels' positions in images.c. Written by opforge. */",
+        "#ifndef OPFORGE_KERNELS_H",
+        "#define OPFORGE_KERNELS_H",
+        "",
+        "enum {",
+        *names,
+        "};",
+        "",
+        "#endif",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def images_source(library: Library) -> str:
+    """`src/images.c`."""
+    written: dict[bytes, str] = {}
+    parts = ['/* The kernels, compiled. Written by opforge. */\n#include "runtime.h"']
+    tables = []
+    rows = []
+    for number, kernel in enumerate(library.kernels):
+        images = []
+        for image in sorted(kernel.images, key=lambda i: i.arch):
+            for data, is_ptx in _contents(image):
+                if data not in written:
+                    written[data] = f"image_{len(written)}"
+                    parts.append(_words(written[data], data))
+                images.append(_image(image, written[data], is_ptx=is_ptx))
+        if images:
+            tables.append(_table(kernel, number, images))
+        name = f"images_{number}" if images else "NULL"
+        rows.append(f"    {{{quoted(kernel.key)}, {len(images)}, {name}}},")
+    rows = rows or ['    {"none", 0, NULL},']
+    archs = ", ".join(arch_name(arch) for arch in sorted(library.archs)) or "no architecture"
+    parts += [
+        *tables,
+        "\n".join(["const Kernel of_kernels[] = {", *rows, "};"]),
+        f"const int of_kernel_count = {len(library.kernels)};",
+        "\n".join(["const Arch of_arch_list[] = {", *_archs(library), "};"]),
+        f"const int of_arch_count = {len(library.archs)};",
+        f"const char of_archs[] = {quoted(archs)};",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _archs(library: Library) -> list[str]:
+    with_ptx = {image.arch for kernel in library.kernels for image in kernel.images if image.ptx}
+    rows = [f"    {{{arch}, {int(arch in with_ptx)}}}," for arch in sorted(library.archs)]
+    return rows or ["    {0, 0},"]
+
+
+def _contents(image: Image) -> list[tuple[bytes, bool]]:
+    contents = [(image.cubin, False)] if image.cubin else []
+    if image.ptx:
+        contents.append((image.ptx.encode(), True))
+    return contents
+
+
+def _table(kernel: Kernel, number: int, images: list[str]) -> str:
+    constants = "".join(f", {name}={value}" for name, value in kernel.constants)
+    shown = f"{kernel.name}({', '.join(kernel.types)}{constants}), {kernel.location}"
+    head = f"/* {comment(shown)} */"
+    return "\n".join([head, f"static const Image images_{number}[] = {{", *images, "};"])
+
+
+def _image(image: Image, data: str, *, is_ptx: bool) -> str:
+    numbers = [
+        image.num_warps,
+        image.num_ctas,
+        int(image.cooperative),
+        int(image.pdl),
+        image.shared,
+        image.global_scratch_size,
+        image.global_scratch_align,
+        image.profile_scratch_size,
+    ]
+    cells = [str(image.arch), str(int(is_ptx)), data, quoted(image.function), *map(str, numbers)]
+    return f"    {{{', '.join(cells)}}},"
+
+
+def words(data: bytes) -> list[str]:
+    """Little-endian, with at least one zero byte at the end, six to a line."""
+    padded = data + bytes(8 - len(data) % 8)
+    hexed = [f"0x{int.from_bytes(padded[i : i + 8], 'little'):x}" for i in range(0, len(padded), 8)]
+    return [f"    {', '.join(hexed[i : i + 6])}," for i in range(0, len(hexed), 6)]
+
+
+def _words(name: str, data: bytes) -> str:
+    return "\n".join([f"static const uint64_t {name}[] = {{", *words(data), "};"])

@@ -1,0 +1,142 @@
+"""C identifiers for what Python named."""
+
+from __future__ import annotations
+
+import re
+
+# Of C99 to C23 and C++17, where Python allows the name.
+_KEYWORDS = frozenset(
+    [
+        "alignas",
+        "alignof",
+        "asm",
+        "auto",
+        "bool",
+        "case",
+        "catch",
+        "char",
+        "char8_t",
+        "char16_t",
+        "char32_t",
+        "const",
+        "const_cast",
+        "constexpr",
+        "constinit",
+        "consteval",
+        "co_await",
+        "co_return",
+        "co_yield",
+        "concept",
+        "decltype",
+        "default",
+        "delete",
+        "do",
+        "double",
+        "dynamic_cast",
+        "enum",
+        "explicit",
+        "export",
+        "extern",
+        "false",
+        "float",
+        "friend",
+        "goto",
+        "inline",
+        "int",
+        "long",
+        "mutable",
+        "namespace",
+        "new",
+        "noexcept",
+        "nullptr",
+        "operator",
+        "private",
+        "protected",
+        "public",
+        "register",
+        "reinterpret_cast",
+        "requires",
+        "restrict",
+        "short",
+        "signed",
+        "sizeof",
+        "static",
+        "static_assert",
+        "static_cast",
+        "struct",
+        "switch",
+        "template",
+        "this",
+        "thread_local",
+        "throw",
+        "true",
+        "typedef",
+        "typeid",
+        "typename",
+        "typeof",
+        "typeof_unqual",
+        "union",
+        "unsigned",
+        "using",
+        "virtual",
+        "void",
+        "volatile",
+        "wchar_t",
+        "xor",
+        "xor_eq",
+        "and_eq",
+        "bitand",
+        "bitor",
+        "compl",
+        "not_eq",
+        "or_eq",
+        "linux",
+        "unix",
+    ]
+)
+
+
+def identifier(name: str) -> str:
+    """`"x.shape[0]"` -> `x_shape_0`, `"double"` -> `double_`, `"größe"` -> `gr_u00f6_u00dfe`."""
+    ascii_only = "".join(c if c.isascii() else f"_u{ord(c):04x}" for c in name)
+    plain = re.sub(r"\W+", "_", ascii_only).rstrip("_") or "_"
+    if plain[0].isdigit():
+        plain = f"_{plain}"
+    return f"{plain}_" if plain in _KEYWORDS else plain
+
+
+def distinct(names: list[str], taken: frozenset[str] = frozenset()) -> dict[str, str]:
+    """An identifier for each name, no two alike and none of `taken`."""
+    chosen: dict[str, str] = {}
+    for name in names:
+        wanted = identifier(name)
+        while wanted in taken or wanted in chosen.values():
+            wanted += "_"
+        chosen[name] = wanted
+    return chosen
+
+
+def macro(*parts: str) -> str:
+    """`("mylib", "silu", "RELU")` -> `MYLIB_SILU_RELU`."""
+    return "_".join(re.sub(r"\W+", "_", part).upper() for part in parts)
+
+
+def quoted(text: str) -> str:
+    """A C string literal. Question marks are escaped because of trigraphs."""
+    written = []
+    for byte in text.encode():
+        char = chr(byte)
+        if char in '"\\?':
+            written.append(f"\\{char}")
+        elif char == "\n":
+            written.append("\\n")
+        elif 32 <= byte < 127:
+            written.append(char)
+        else:
+            written.append(f"\\{byte:03o}")
+    return '"' + "".join(written) + '"'
+
+
+def comment(text: str) -> str:
+    """Text that cannot end the comment it stands in."""
+    return text.replace("*/", "* /").replace("/*", "/ *")

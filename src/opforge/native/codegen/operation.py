@@ -1,0 +1,128 @@
+"""The C file of one operator."""
+
+from __future__ import annotations
+
+from ..dtypes import DTYPES
+from ..program import ChoiceParam, Op, ScalarParam, TensorParam
+from . import device
+from .cases import case_row
+from .names import comment, quoted
+from .pool import Pool
+from .scope import Scope
+from .signature import Signature
+
+
+def operation_source(op: Op, library: str, kernels: dict[str, str]) -> str:
+    """`src/op_silu.c`: tables, the functions over sizes, and the two functions of the API."""
+    scope = Scope(op)
+    pool = Pool()
+    signature = Signature(library, op)
+    rows = [case_row(scope, pool, kernels, i) for i in range(len(op.cases))]
+    operation = _operation(scope, pool, signature, rows)
+    named = f"{op.torch_name or op.name}{f' ({op.location})' if op.location else ''}"
+    parts = [
+        f"/* {signature.function}: {comment(named)}. Written by opforge. */",
+        '#include "runtime.h"\n\n#include "kernels.h"\n\n#include <string.h>',
+        _values(scope),
+        *pool.definitions,
+        operation,
+        _call(scope, signature),
+    ]
+    if op.outputs:
+        parts.append(_outputs(scope, signature))
+    return "\n\n".join(parts) + "\n"
+
+
+def _values(scope: Scope) -> str:
+    members = [
+        f"    {'double' if scope.is_float(name) else 'int64_t'} {field};"
+        + (f" /* {comment(name)} */" if name != field else "")
+        for name, field in scope.fields.items()
+    ]
+    members = members or ["    int none;"]
+    head = "/* The sizes and scalars of a call. */"
+    return "\n".join([head, "typedef struct {", *members, "} Values;"])
+
+
+def _operation(scope: Scope, pool: Pool, signature: Signature, cases: list[str]) -> str:
+    tensors = [f"{{{quoted(p.name)}, {_flags(p)}}}" for p in scope.inputs]
+    tensors += [f"{{{quoted(name)}, OF_OUTPUT | OF_OPTIONAL}}" for name in scope.op.outputs]
+    choices = []
+    for choice in scope.choices:
+        labels = pool.array("char *const", "labels", [quoted(label) for label in choice.labels])
+        choices.append(f"{{{quoted(choice.name)}, {len(choice.labels)}, {labels}}}")
+    fields = scope.fields
+    wide = [f"{{{quoted(n)}, offsetof(Values, {fields[n]}), 0}}" for n in scope.unsigned()]
+    offsets = [f"offsetof(Values, {fields[name]})" for name in scope.answers]
+    answers = [f"OF_DEVICE_{(device.answer(name) or '').upper()}" for name in scope.answers]
+    cells = [
+        quoted(signature.function),
+        str(len(scope.inputs)),
+        str(len(scope.op.outputs)),
+        pool.array("TensorInfo", "tensors", tensors),
+        str(len(choices)),
+        pool.array("ChoiceInfo", "choices", choices),
+        str(len(wide)),
+        pool.array("Field", "wide", wide),
+        str(len(answers)),
+        pool.array("size_t", "answer_offsets", offsets),
+        pool.array("int", "answers", answers),
+        str(len(cases)),
+        pool.array("Case", "cases", cases),
+    ]
+    rows = "\n".join(f"    {cell}," for cell in cells)
+    return f"static const Operation operation = {{\n{rows}\n}};"
+
+
+def _flags(param: TensorParam) -> str:
+    flags = [
+        *(["OF_WRITTEN"] if param.written else []),
+        *(["OF_OPTIONAL"] if param.optional else []),
+    ]
+    return " | ".join(flags) or "0"
+
+
+def _gathered(names: list[str], kind: str, array: str, cast: str = "") -> tuple[str, str]:
+    """An array of arguments, and the expression that hands it on."""
+    if not names:
+        return "", "NULL"
+    return f"    {kind} {array}[] = {{{', '.join(cast + n for n in names)}}};\n", array
+
+
+def _scalars(scope: Scope, signature: Signature) -> str:
+    lines = ["    memset(&of_values, 0, sizeof of_values);"]
+    for param in scope.op.params:
+        if isinstance(param, ScalarParam):
+            given = signature.names[param.name]
+            if param.dtype == "i1":
+                given = f"{given} != 0"
+            elif DTYPES[param.dtype].name == "u64":
+                given = f"(int64_t){given}"
+            lines.append(f"    of_values.{scope.fields[param.name]} = {given};")
+    return "\n".join(lines)
+
+
+def _call(scope: Scope, signature: Signature) -> str:
+    tensors = [signature.names[name] for name in scope.tensors]
+    choices = [signature.names[p.name] for p in scope.op.params if isinstance(p, ChoiceParam)]
+    given, given_name = _gathered(tensors, "const OpforgeTensor *const", "of_given")
+    chosen, chosen_name = _gathered(choices, "const int", "of_choices", "(int)")
+    return (
+        f"{signature.call()}\n{{\n{given}{chosen}    Values of_values;\n"
+        f"{_scalars(scope, signature)}\n"
+        f"    return of_call(&operation, {given_name}, {chosen_name}, &of_values, stream);\n}}"
+    )
+
+
+def _outputs(scope: Scope, signature: Signature) -> str:
+    inputs = [signature.names[p.name] for p in scope.inputs]
+    outputs = [signature.names[name] for name in scope.op.outputs]
+    choices = [signature.names[p.name] for p in scope.op.params if isinstance(p, ChoiceParam)]
+    given, given_name = _gathered(inputs, "const OpforgeTensor *const", "of_inputs")
+    filled, filled_name = _gathered(outputs, "OpforgeTensor *const", "of_filled")
+    chosen, chosen_name = _gathered(choices, "const int", "of_choices", "(int)")
+    arguments = f"{given_name}, {filled_name}, {chosen_name}, &of_values"
+    return (
+        f"{signature.outputs()}\n{{\n{given}{filled}{chosen}    Values of_values;\n"
+        f"{_scalars(scope, signature)}\n    return of_outputs(&operation, {arguments});\n}}"
+    )

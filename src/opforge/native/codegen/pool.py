@@ -1,0 +1,48 @@
+"""The definitions of a C file: what is the same is written once.
+
+An op over three dtypes has the same sizes, guards and arguments in each; by content they become
+one `bind_0`, one `guards_0`, one `numbers_0`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class Pool:
+    """Static arrays and functions, numbered by kind in the order they are first needed."""
+
+    def __init__(self) -> None:
+        self._names: dict[tuple[str, str], str] = {}
+        self._counts: dict[str, int] = {}
+        self.definitions: list[str] = []
+
+    def array(self, element: str, kind: str, items: Sequence[str]) -> str:
+        """`static const ELEMENT kind_0[] = {...}`; NULL for an empty one, which C does not have."""
+        if not items:
+            return "NULL"
+        line = f"static const {element} @[] = {{{', '.join(items)}}};"
+        if len(line) > 96 or any(item.startswith("{") for item in items):
+            lines = [f"static const {element} @[] = {{", *(f"    {item}," for item in items), "};"]
+            line = "\n".join(lines)
+        return self._define(kind, line)
+
+    def function(
+        self, result: str, kind: str, parameters: str, body: Sequence[str], comment: str = ""
+    ) -> str:
+        """`static RESULT kind_0(PARAMETERS) {...}`, with a comment above it."""
+        lines = [f"static {result} @({parameters})", "{", *(f"    {b}" for b in body), "}"]
+        if comment:
+            lines.insert(0, f"/* {comment} */")
+        return self._define(kind, "\n".join(lines))
+
+    def _define(self, kind: str, text: str) -> str:
+        known = self._names.get((kind, text))
+        if known is not None:
+            return known
+        number = self._counts.get(kind, 0)
+        self._counts[kind] = number + 1
+        name = f"{kind}_{number}"
+        self._names[kind, text] = name
+        self.definitions.append(text.replace("@", name, 1))
+        return name

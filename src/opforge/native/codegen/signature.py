@@ -1,0 +1,69 @@
+"""An operator's functions and enums, as the header and its own file write them."""
+
+from __future__ import annotations
+
+from ..dtypes import DTYPES
+from ..program import ChoiceParam, Op, ScalarParam, TensorParam
+from .names import distinct, identifier, macro
+
+# Parameters and locals that the functions have of their own.
+_TAKEN = frozenset(
+    {"stream", "of_given", "of_inputs", "of_filled", "of_choices", "of_values", "operation"}
+)
+# With the header's OPFORGE_API in front.
+_WIDTH = 84
+
+
+class Signature:
+    """`OpforgeStatus mylib_silu(const OpforgeTensor *x, OpforgeTensor *out, void *stream)`."""
+
+    def __init__(self, library: str, op: Op) -> None:
+        self._library = library
+        self._op = op
+        self.function = f"{library}_{identifier(op.name)}"
+        self.names = distinct([p.name for p in op.params] + list(op.outputs), _TAKEN)
+
+    def enum(self, param: ChoiceParam) -> str:
+        return f"{self.function}_{identifier(param.name)}"
+
+    def member(self, param: ChoiceParam, label: str) -> str:
+        """`MYLIB_SILU_ACTIVATION_RELU`."""
+        return macro(self._library, self._op.name, param.name, label)
+
+    def call(self) -> str:
+        return self._write(self.function, [*self._parameters(), *self._given(), "void *stream"])
+
+    def outputs(self) -> str:
+        parameters = [*self._parameters(only_read=True), *self._given()]
+        return self._write(f"{self.function}_outputs", parameters)
+
+    def _given(self) -> list[str]:
+        return [f"OpforgeTensor *{self.names[name]}" for name in self._op.outputs]
+
+    def _parameters(self, *, only_read: bool = False) -> list[str]:
+        written = []
+        for param in self._op.params:
+            name = self.names[param.name]
+            if isinstance(param, TensorParam):
+                const = "" if param.written and not only_read else "const "
+                written.append(f"{const}OpforgeTensor *{name}")
+            elif isinstance(param, ScalarParam):
+                written.append(f"{DTYPES[param.dtype].c} {name}")
+            else:
+                written.append(f"{self.enum(param)} {name}")
+        return written
+
+    @staticmethod
+    def _write(function: str, parameters: list[str]) -> str:
+        opening = f"OpforgeStatus {function}("
+        lines = [opening]
+        for i, parameter in enumerate(parameters):
+            end = ")" if i + 1 == len(parameters) else ","
+            piece = parameter + end
+            if lines[-1].endswith("("):
+                lines[-1] += piece
+            elif len(lines[-1]) + 1 + len(piece) <= _WIDTH:
+                lines[-1] += f" {piece}"
+            else:
+                lines.append(" " * len(opening) + piece)
+        return "\n".join(lines)
