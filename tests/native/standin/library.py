@@ -1,0 +1,158 @@
+"""Builds libraries and calls them with torch tensors that lie in host memory."""
+
+import ctypes
+import json
+from pathlib import Path
+
+import torch
+
+from opforge.native.cc import compile_library
+from opforge.native.codegen import sources
+from opforge.native.dtypes import DTYPES
+
+MAX_RANK = 8
+CUDA = 2
+STATUSES = (
+    "OK", "INVALID_ARGUMENT", "UNCOVERED", "NO_DRIVER", "NO_IMAGE", "CUDA_ERROR", "OUT_OF_MEMORY",
+)  # fmt: skip
+_SCALARS = {
+    "float": ctypes.c_float, "double": ctypes.c_double,
+    **{f"int{b}_t": getattr(ctypes, f"c_int{b}") for b in (8, 16, 32, 64)},
+    **{f"uint{b}_t": getattr(ctypes, f"c_uint{b}") for b in (8, 16, 32, 64)},
+}  # fmt: skip
+_BY_TORCH = {getattr(torch, d.torch): d for d in DTYPES.values()}
+_BY_CODE = {(d.code, d.bits): getattr(torch, d.torch) for d in DTYPES.values()}
+
+
+class Refused(Exception):
+    """A status other than OK, and its text."""
+
+    def __init__(self, status: str, text: str) -> None:
+        super().__init__(f"{status}: {text}")
+        self.status = status
+        self.text = text
+
+
+class OpforgeTensor(ctypes.Structure):
+    """DLPack's DLTensor."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor, device: int = 0) -> "OpforgeTensor":
+        """Over a CPU tensor's memory, said to lie on a GPU."""
+        dtype = _BY_TORCH[tensor.dtype]
+        made = cls(
+            tensor.data_ptr(), CUDA, device, tensor.dim(), dtype.code, dtype.bits, 1,
+            numbers(tensor.shape), numbers(tensor.stride()), 0,
+        )  # fmt: skip
+        made.keep = tensor
+        return made
+
+    @classmethod
+    def empty(cls) -> "OpforgeTensor":
+        """For `_outputs` to fill."""
+        return cls(shape=numbers([0] * MAX_RANK), strides=numbers([0] * MAX_RANK))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(self.shape[i] for i in range(self.ndim))
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        return tuple(self.strides[i] for i in range(self.ndim))
+
+
+def numbers(values) -> ctypes.Array:
+    return (ctypes.c_int64 * max(1, len(values)))(*values)
+
+
+def write(library, folder: Path) -> Path:
+    for path, content in sources(library).items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+    return folder
+
+
+def build(library, folder: Path) -> "NativeLibrary":
+    """Write, compile and load a program's library."""
+    write(library, folder)
+    # The tests' libraries are run for their answers, and compiled quickly.
+    compile_library(folder, library.name, flags=("-O0",))
+    return NativeLibrary(folder, library.name)
+
+
+class NativeLibrary:
+    """A built library; tensors are CPU tensors, whose memory the stand-in takes for a GPU's."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.name = name
+        self.c = ctypes.CDLL(str(folder / "lib" / f"lib{name}.so"))
+        for text in ("last_error", "manifest"):
+            self.function(text).restype = ctypes.c_char_p
+        self.manifest = json.loads(self.function("manifest")())
+        self.ops = {op["name"]: op for op in self.manifest["ops"]}
+
+    def function(self, name: str):
+        return getattr(self.c, f"{self.name}_{name}")
+
+    def load(self, device: int = 0) -> None:
+        self.check(self.function("load")(device))
+
+    def unload(self, device: int = 0) -> None:
+        self.check(self.function("unload")(device))
+
+    def check(self, status: int) -> None:
+        if status != 0:
+            raise Refused(STATUSES[status], self.function("last_error")().decode())
+
+    def call(self, op: str, *arguments, stream: int | None = None, device: int = 0) -> None:
+        """Inputs, then outputs: torch tensors, OpforgeTensors, numbers, enum positions, None."""
+        given = self._arguments(op, arguments, device)
+        self.check(self.function(op)(*given, ctypes.c_void_p(stream)))
+
+    def outputs(self, op: str, *inputs, device: int = 0) -> list[OpforgeTensor]:
+        filled = [OpforgeTensor.empty() for _ in self.ops[op]["outputs"]]
+        given = self._arguments(op, (*inputs, *filled), device)
+        self.check(self.function(f"{op}_outputs")(*given))
+        return filled
+
+    def run(self, op: str, *inputs, stream: int | None = None, device: int = 0) -> list:
+        """Allocate what `_outputs` says and call; None for an output that there is none of."""
+        made = [
+            None
+            if o.bits == 0
+            else torch.empty_strided(o.sizes, o.steps, dtype=_BY_CODE[o.code, o.bits])
+            for o in (self.outputs(op, *inputs, device=device) if self.ops[op]["outputs"] else [])
+        ]
+        self.call(op, *inputs, *made, stream=stream, device=device)
+        return made
+
+    def _arguments(self, op: str, arguments: tuple, device: int) -> list:
+        described = self.ops[op]
+        kinds = [*described["params"], *({"kind": "tensor"} for _ in described["outputs"])]
+        return [_argument(k, a, device) for k, a in zip(kinds, arguments, strict=True)]
+
+
+def _argument(kind: dict, value, device: int):
+    if kind["kind"] == "scalar":
+        return _SCALARS[DTYPES[kind["dtype"]].c](value)
+    if kind["kind"] == "choice":
+        return ctypes.c_int(value)
+    if value is None:
+        return None
+    if isinstance(value, torch.Tensor):
+        value = OpforgeTensor.of(value, device)
+    return ctypes.byref(value)
