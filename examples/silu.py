@@ -9,10 +9,19 @@ import opforge
 
 
 @triton.jit
+def load_wide(pointers, mask):
+    """At least in single precision: halves have no exponential."""
+    x = tl.load(pointers, mask=mask)
+    if x.dtype.primitive_bitwidth < 32:
+        x = x.to(tl.float32)
+    return x
+
+
+@triton.jit
 def silu_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
-    x = tl.load(x_ptr + offsets, mask=mask)
+    x = load_wide(x_ptr + offsets, mask)
     tl.store(out_ptr + offsets, x / (1 + tl.exp(-x)), mask=mask)
 
 
@@ -20,9 +29,9 @@ def silu_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
 def silu_backward_kernel(grad_ptr, x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
-    x = tl.load(x_ptr + offsets, mask=mask)
+    x = load_wide(x_ptr + offsets, mask)
     gate = 1 / (1 + tl.exp(-x))
-    grad = tl.load(grad_ptr + offsets, mask=mask)
+    grad = load_wide(grad_ptr + offsets, mask)
     tl.store(out_ptr + offsets, grad * gate * (1 + x * (1 - gate)), mask=mask)
 
 

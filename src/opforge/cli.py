@@ -228,6 +228,49 @@ def package(
         click.echo(cpp_needs(built), err=as_json)
 
 
+@main.command()
+@click.argument("targets", nargs=-1, required=True)
+@click.option("-o", "--output", default="dist", show_default=True, help="Where the files go.")
+@click.option("--arch", "archs", multiple=True, default=("sm_90",), help="sm_80, sm_90, ...")
+@click.option("--name", help="The library's; by default the operators' common namespace.")
+@click.option("--static", is_flag=True, help="libNAME.a as well.")
+@click.option("--ptx", is_flag=True, help="PTX as well, for GPUs that come later.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Processes; by default one a core.")
+@click.option("--list", "only_list", is_flag=True, help="Show what would be built.")
+@click.option("-v", "--verbose", is_flag=True, help="Show every variant.")
+@click.option("--force", is_flag=True, help="Build although nothing seems to have changed.")
+def build(
+    targets: tuple[str, ...],
+    output: str,
+    archs: tuple[str, ...],
+    name: str | None,
+    *,
+    static: bool,
+    ptx: bool,
+    jobs: int | None,
+    only_list: bool,
+    verbose: bool,
+    force: bool,
+) -> None:
+    """Build declared operators into a native library that needs no Python.
+
+    \b
+    opforge build ops.py --arch sm_80 --arch sm_90 -o dist
+
+    TARGETS are modules or files (all operators with a native.declare in them), or module:op.
+    """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
+    from .native import command
+
+    given = command.Given(
+        targets, output, archs, name=name, static=static, ptx=ptx, jobs=jobs, verbose=verbose
+    )
+    if only_list:
+        click.echo(command.listing(given))
+        return
+    done = None if force else command.nothing_to_do(given)
+    click.echo(done if done is not None else command.run(given))
+
+
 def _table(findings: list[Finding]) -> Table:
     table = Table("", "status", "detail", box=SIMPLE_HEAD)
     for finding in findings:

@@ -369,6 +369,13 @@ class PackageMismatch(OpforgeError, ArithmeticError):
 class KernelFailed(OpforgeError, RuntimeError):
     """Kernels that Triton cannot compile, or that a native library cannot launch."""
 
+    # (key of the request, architecture) of each.
+    failed: tuple[tuple[str, int], ...] = ()
+
+
+class BadLibraryName(OpforgeError, ValueError):
+    """A native library, or two of its functions, cannot be called that."""
+
 
 class UnknownArch(OpforgeError, ValueError):
     """A GPU architecture that does not exist, or that this Triton does not know."""
@@ -380,6 +387,8 @@ class BadJobs(OpforgeError, ValueError):
 
 class OutputNotWritable(OpforgeError, OSError):
     """A folder that a build's files cannot be written to."""
+
+
 class BadProgram(OpforgeError, ValueError):
     """A native library's description contradicts itself, or cannot be written as C."""
 

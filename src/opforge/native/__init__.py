@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 from .._lazy import hand_on
 
 if TYPE_CHECKING:
-    from .build import Plan, build, compile_plan, plan
+    from .build import Plan, Result, build, compile_plan, plan
     from .declare import declare
     from .specs import choice, optional, scalar, tensor
 
 __all__ = [
     "Plan",
+    "Result",
     "build",
     "choice",
     "compile_plan",
@@ -27,7 +28,7 @@ __all__ = [
 __getattr__, __dir__ = hand_on(
     __name__,
     {
-        "build": ("Plan", "build", "compile_plan", "plan"),
+        "build": ("Plan", "Result", "build", "compile_plan", "plan"),
         "declare": ("declare",),
         "specs": ("choice", "optional", "scalar", "tensor"),
     },

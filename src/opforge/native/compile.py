@@ -302,7 +302,9 @@ def _error(failures: list[_Failure]) -> KernelFailed:
     kernels = len({failure.request.location for failure in failures})
     what = f"{kernels} kernels do not compile" if kernels > 1 else "a kernel does not compile"
     told = [_paragraph(location, text, each) for (location, text), each in sorted(alike.items())]
-    return KernelFailed("\n\n".join([what, *told]))
+    error = KernelFailed("\n\n".join([what, *told]))
+    error.failed = tuple((f.request.key, f.arch) for f in failures)
+    return error
 
 
 def _paragraph(location: str, text: str, failures: list[_Failure]) -> str:

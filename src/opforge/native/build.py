@@ -1,0 +1,293 @@
+"""From declared operators to a library on disk: trace, compile, write out, link."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import inspect
+import re
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path as Folder
+from typing import Any
+
+from ..errors import BadLibraryName, KernelFailed, Undeclared
+from ..registry import Entry, registry
+from .archs import parse_archs
+from .cache import USER_CACHE, Cache
+from .calls import Choose
+from .cases import expand
+from .cc import compile_library
+from .codegen import sources
+from .compile import compile_all
+from .output import Written, check_writable, write_output
+from .paths import Built, build_case, first_config
+from .program import Case, Image, Kernel, Launch, Library, Op
+from .progress import Progress, Silent
+from .request import Request
+from .stamp import is_users, make
+from .workers import default_jobs
+
+Archs = tuple[int, ...]
+
+
+@dataclass
+class Plan:
+    """What a build is going to make: operators with their paths, and kernels to compile."""
+
+    name: str
+    ops: list[Op]
+    archs: Archs
+    requests: dict[str, tuple[Request, Archs]] = field(default_factory=dict)
+    # Kernels for sizes beyond 32 bits: one that cannot be compiled is left out.
+    spare: set[str] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
+
+
+def plan(
+    ops: Sequence[Any], archs: Archs, *, name: str | None = None, choose: Choose = first_config
+) -> Plan:
+    """Trace every declared case of the operators; ops without a declaration are left out."""
+    entries = [op if isinstance(op, Entry) else registry.get(op) for op in ops]
+    declared = [e for e in entries if e.declarations]
+    if not declared:
+        names = ", ".join(e.name for e in entries) or "no operator at all"
+        raise Undeclared(
+            f"nothing to build: none is declared of {names}",
+            fix="native.declare(op, x=native.tensor(...), ...) beside the operators",
+        )
+    made = Plan(name or common_namespace(declared), [], archs)
+    check_name(made.name)
+    _refuse_namesakes(declared)
+    for entry in declared:
+        made.ops.append(_plan_op(entry, made, choose))
+    return made
+
+
+def _plan_op(entry: Entry, made: Plan, choose: Choose) -> Op:
+    found = expand(entry)
+    built = [build_case(entry, found, case, made.archs, choose) for case in found.cases]
+    for one in built:
+        _take(one, made)
+    return Op(
+        name=entry.name.partition("::")[2],
+        torch_name=entry.name,
+        location=entry.location,
+        params=found.params,
+        outputs=found.outputs,
+        cases=tuple(b.case for b in built),
+        doc=inspect.getdoc(entry.fn) or "",
+        source_hash=_source_hash(entry, [b.requests for b in built]),
+        schema=_schema(entry),
+    )
+
+
+def _take(built: Built, made: Plan) -> None:
+    for key, (request, archs) in built.requests.items():
+        known = made.requests.get(key, (request, ()))[1]
+        every = tuple(a for a in made.archs if a in {*known, *archs})
+        made.requests[key] = (request, every)
+        if "i64" in request.types:
+            made.spare.add(key)
+    made.notes += [n for n in built.notes if n not in made.notes]
+
+
+def compile_plan(
+    made: Plan,
+    *,
+    executor: Executor | None = None,
+    jobs: int | None = None,
+    cache: Cache | None = USER_CACHE,
+    ptx: bool = False,
+    progress: Progress | None = None,
+) -> Library:
+    """Compile a plan's kernels; what comes out is all that is written to disk."""
+    progress = progress or Silent()
+
+    def compiled() -> dict[tuple[str, int], Image]:
+        return compile_all(
+            made.requests.values(),
+            executor=executor, jobs=jobs, cache=cache, ptx=ptx, progress=progress,
+        )  # fmt: skip
+
+    try:
+        images = compiled()
+    except KernelFailed as error:
+        lost = {key for key, _ in error.failed}
+        if not lost or not lost <= made.spare:
+            raise
+        # The JIT would fail for such sizes as well; all others are served.
+        _drop(made, lost, error)
+        images = compiled()
+    kernels = [_kernel(request, archs, images) for request, archs in made.requests.values()]
+    return Library(
+        made.name,
+        tuple(made.ops),
+        tuple(sorted(kernels, key=lambda k: k.key)),
+        made.archs,
+        tuple((package, version(package)) for package in ("torch", "triton")),
+        tuple(made.notes),
+    )
+
+
+def _drop(made: Plan, lost: Iterable[str], error: KernelFailed) -> None:
+    for key in lost:
+        request, _ = made.requests.pop(key)
+        made.notes.append(
+            f"{request} does not compile, so sizes beyond 32 bits are not covered: "
+            f"{_last_line(str(error))}"
+        )
+    made.ops[:] = [
+        dataclasses.replace(op, cases=tuple(_without(c, set(lost)) for c in op.cases))
+        for op in made.ops
+    ]
+
+
+def _without(case: Case, lost: set[str]) -> Case:
+    paths = []
+    for path in case.paths:
+        steps = tuple(
+            dataclasses.replace(
+                step, variants=tuple(v for v in step.variants if v.kernel not in lost)
+            )
+            if isinstance(step, Launch)
+            else step
+            for step in path.steps
+        )
+        paths.append(dataclasses.replace(path, steps=steps))
+    return dataclasses.replace(case, paths=tuple(paths))
+
+
+def _kernel(request: Request, archs: Archs, images: dict[tuple[str, int], Image]) -> Kernel:
+    passed = [n for n, t in request.signature if t != "constexpr"]
+    order = [n for n, _ in request.signature]
+    divisible = {order[i] for i in request.divisible}
+    return Kernel(
+        request.key,
+        request.name,
+        request.location,
+        request.types,
+        tuple((n, repr(v)) for n, v in request.constants),
+        tuple(images[request.key, arch] for arch in archs),
+        tuple(i for i, n in enumerate(passed) if n in divisible),
+        request.qualified_name,
+        tuple((n, repr(v)) for n, v in request.options),
+    )
+
+
+def common_namespace(entries: Sequence[Entry]) -> str:
+    """The operators' namespace, where it is one."""
+    found = sorted({e.name.partition("::")[0] for e in entries})
+    if len(found) > 1:
+        raise BadLibraryName(
+            f"the operators have {len(found)} namespaces, so the library has no name",
+            found=", ".join(found),
+            fix="give one: --name NAME",
+        )
+    return found[0]
+
+
+def check_name(name: str) -> None:
+    """A library's name begins C functions and names files."""
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
+        raise BadLibraryName(
+            f"{name!r} cannot begin the name of a C function",
+            fix="letters, digits and underscores, a letter first: --name NAME",
+        )
+
+
+def _refuse_namesakes(entries: Sequence[Entry]) -> None:
+    seen: dict[str, Entry] = {}
+    for entry in entries:
+        short = entry.name.partition("::")[2]
+        other = seen.setdefault(short, entry)
+        if other is not entry:
+            raise BadLibraryName(
+                f"two operators would be the C function {short}",
+                found=f"{other.name} ({other.location}), {entry.name} ({entry.location})",
+                fix="rename one, or build them into two libraries",
+            )
+
+
+def _schema(entry: Entry) -> str:
+    lowered = entry.lowered
+    return f"{entry.name}{lowered.schema}" if lowered is not None else ""
+
+
+def _source_hash(entry: Entry, requests: Sequence[dict[str, tuple[Request, Archs]]]) -> str:
+    """Of the host function and of every kernel: a loader compares it with its own."""
+    try:
+        text = inspect.getsource(entry.fn)
+    except (OSError, TypeError):
+        text = entry.fn.__code__.co_code.hex()
+    sources = sorted({r.source for each in requests for r, _ in each.values()})
+    return hashlib.sha256("\n".join([text, *sources]).encode()).hexdigest()
+
+
+def _last_line(text: str) -> str:
+    return ([line for line in text.strip().splitlines() if line.strip()] or [""])[-1].strip()
+
+
+@dataclass(frozen=True)
+class Result:
+    """A library that was written: its program, its folder, and what became of the files."""
+
+    library: Library
+    folder: Folder
+    written: Written
+    notes: tuple[str, ...] = ()
+
+
+def build(
+    ops: Sequence[Any],
+    output: str | Folder,
+    *,
+    archs: Iterable[str | int] = ("sm_90",),
+    name: str | None = None,
+    static: bool = False,
+    ptx: bool = False,
+    jobs: int | None = None,
+    executor: Executor | None = None,
+    cache: Cache | None = USER_CACHE,
+    progress: Progress | None = None,
+    read: Mapping[Folder, str] | None = None,
+    arguments: Mapping[str, Any] | None = None,
+) -> Result:
+    """Build declared operators into a native library below `output`.
+
+        native.build([silu, rms_norm], "dist", archs=("sm_80", "sm_90"))
+
+    Kernels are compiled by `jobs` processes (default: all cores), or by any `executor`; its
+    workers need Triton, and neither torch nor the operators' source. `read` and `arguments` go
+    into the record by which the command sees that nothing has changed.
+    """
+    check_writable(output)
+    made = plan(ops, parse_archs(str(a) for a in archs), name=name)
+    library = compile_plan(
+        made, executor=executor, jobs=jobs, cache=cache, ptx=ptx, progress=progress
+    )
+    files = sources(library)
+    files |= _compiled(files, library.name, static=static, jobs=jobs or default_jobs())
+    hosts = [op.location.rpartition(":")[0] for op in library.ops]
+    kernels = [kernel.location.rpartition(":")[0] for kernel in library.kernels]
+    sources_read = {file for file in (*hosts, *kernels) if is_users(file)}
+    stamp = make(output, arguments or {}, read or {}, sorted(sources_read))
+    written = write_output(output, files, stamp=stamp, name=library.name)
+    return Result(library, Folder(output), written, tuple(made.notes))
+
+
+def _compiled(
+    files: Mapping[str, bytes], name: str, *, static: bool, jobs: int
+) -> dict[str, bytes]:
+    """The libraries that the C compiler makes of the sources."""
+    with tempfile.TemporaryDirectory(prefix="opforge-build-") as temporary:
+        folder = Folder(temporary)
+        for path, content in files.items():
+            place = folder / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content)
+        made = compile_library(folder, name, static=static, jobs=jobs)
+        return {file.relative_to(folder).as_posix(): file.read_bytes() for file in made}

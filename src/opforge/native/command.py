@@ -1,0 +1,174 @@
+"""`opforge build`: what it was given, and what it says. Imports torch only if there is work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import stamp
+
+if TYPE_CHECKING:
+    from .program import Case, Image, Kernel, Launch, Library, Op
+
+
+@dataclass(frozen=True)
+class Given:
+    """The command's arguments."""
+
+    targets: tuple[str, ...]
+    output: str
+    archs: tuple[str, ...]
+    name: str | None = None
+    static: bool = False
+    ptx: bool = False
+    jobs: int | None = None
+    verbose: bool = False
+
+    def deciding(self) -> dict[str, Any]:
+        """Those that decide what comes out."""
+        return {
+            "targets": self.targets,
+            "folder": str(Path.cwd()) if any(map(_is_relative, self.targets)) else "",
+            "archs": sorted(self.archs),
+            "name": self.name,
+            "static": self.static,
+            "ptx": self.ptx,
+        }
+
+
+def _is_relative(target: str) -> bool:
+    return not Path(target).is_absolute()
+
+
+def nothing_to_do(given: Given) -> str | None:
+    """What to say where the last build gave the same; None where there is work."""
+    if given.verbose:
+        return None
+    found = stamp.find_unchanged(given.output, given.deciding())
+    if found is None:
+        return None
+    return f"{given.output}: nothing has changed since the last build of {found.parent.name}"
+
+
+def run(given: Given) -> str:
+    """Build, and say what came of it."""
+    from .build import build
+    from .progress import for_terminal
+
+    with stamp.watching_imports() as read:
+        ops = _operators(given)
+    done = build(
+        ops,
+        given.output,
+        archs=given.archs,
+        name=given.name,
+        static=given.static,
+        ptx=given.ptx,
+        jobs=given.jobs,
+        progress=for_terminal(),
+        read=read,
+        arguments=given.deciding(),
+    )
+    library = done.library
+    lines = [*_notes(done.notes), *(_verbose(library) if given.verbose else ())]
+    images = sum(len(k.images) for k in library.kernels)
+    changed = len(done.written.changed)
+    lines.append(
+        f"{given.output}: {library.name}, {_count(len(library.ops), 'operator')}, "
+        f"{_count(len(library.kernels), 'kernel variant')}, {_count(images, 'image')} for "
+        f"{', '.join(f'sm_{a}' for a in library.archs)}; "
+        f"{_count(changed, 'file')} of {changed + len(done.written.unchanged)} changed"
+    )
+    return "\n".join(lines)
+
+
+def listing(given: Given) -> str:
+    """What would be built, without compiling anything."""
+    from .archs import parse_archs
+    from .build import plan
+
+    made = plan(_operators(given), parse_archs(given.archs), name=given.name)
+    lines = [f"{made.name} for {', '.join(f'sm_{a}' for a in made.archs)}"]
+    for op in made.ops:
+        lines.append(f"  {op.name} ({op.location})")
+        lines += [f"    {line}" for case in op.cases for line in _case(case)]
+    lines.append(f"  {_count(len(made.requests), 'kernel variant')}")
+    return "\n".join([*lines, *_notes(made.notes)])
+
+
+def _operators(given: Given) -> list[Any]:
+    from ..targets import resolve
+
+    found = [op for target in given.targets for op in resolve(target)]
+    return list({id(op): op for op in found}.values())
+
+
+def _case(case: Case) -> Iterator[str]:
+    from .paths import describe
+
+    yield describe(case)
+    for path in case.paths:
+        under = " and ".join(str(g.condition) for g in path.guards)
+        did = path.refused.replace("\n", "; ") or ", ".join(_step(s) for s in path.steps)
+        yield f"  {'where ' + under if under else 'always'}: {did or 'nothing to launch'}"
+
+
+def _step(step: Any) -> str:
+    if hasattr(step, "kernel_name"):
+        return f"{step.kernel_name} in {_count(len(step.variants), 'variant')}"
+    kind = type(step).__name__.lower()
+    return f"{kind} {step.buffer}"
+
+
+def _verbose(library: Library) -> Iterator[str]:
+    """Per variant: under what it is taken, and what the compiler made of it."""
+    kernels = {kernel.key: kernel for kernel in library.kernels}
+    for op in library.ops:
+        yield f"{op.name} ({op.location})"
+        for case, launch, guards in _launches(op):
+            yield f"  {case}{' where ' + guards if guards else ''}: {launch.kernel_name}"
+            for variant in launch.variants:
+                kernel = kernels[variant.kernel]
+                yield f"    {_conditions(launch, variant)}"
+                yield from (f"      {_image(image, kernel)}" for image in kernel.images)
+
+
+def _launches(op: Op) -> Iterator[tuple[str, Launch, str]]:
+    from .paths import describe
+    from .program import Launch
+
+    for case in op.cases:
+        for path in case.paths:
+            guards = " and ".join(str(g.condition) for g in path.guards)
+            for step in path.steps:
+                if isinstance(step, Launch):
+                    yield describe(case), step, guards
+
+
+def _conditions(launch: Launch, variant: Any) -> str:
+    """`x_ptr: *fp16 aligned, n: i32 multiple of 16`."""
+    parts = []
+    for index, (argument, kind) in enumerate(zip(launch.arguments, variant.types, strict=True)):
+        extra = " aligned" if index in variant.aligned else ""
+        extra += " multiple of 16" if index in variant.divisible else ""
+        parts.append(f"{argument.name}: {kind}{extra}")
+    constants = [f"{name}={value}" for name, value in launch.constants]
+    return ", ".join([*parts, *constants])
+
+
+def _image(image: Image, kernel: Kernel) -> str:
+    spills = f", {image.spills} bytes spilled" if image.spills else ""
+    return (
+        f"sm_{image.arch} {kernel.key}: {image.registers} registers{spills}, "
+        f"{image.shared} bytes shared, {image.num_warps} warps, cubin {len(image.cubin)} bytes"
+    )
+
+
+def _notes(notes: tuple[str, ...] | list[str]) -> list[str]:
+    return [f"note: {note}" for note in notes]
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
