@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import sys
 import types
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,7 +23,7 @@ def load_triton() -> None:
 
 def is_kernel(value: Any) -> bool:
     """Whether a value is a kernel of Triton's own: jitted, autotuned, heuristics, or Gluon."""
-    return issubclass(type(value), kernel_types())
+    return _kind(type(value)).is_kernel
 
 
 def kernel_types() -> tuple[type[Any], ...]:
@@ -47,15 +49,15 @@ def launched_kernel(value: Any) -> Any:
     torch's `wrap_triton(k)` holds it as `kernel`, other people's wrappers as `fn`. Attributes
     are read from the instance alone: a property could run code.
     """
-    if id(type(value)) in _BARE or type(value) is types.FunctionType:
-        return None
     for _ in range(16):
-        if is_kernel(value):
+        cls = type(value)
+        kind = _kinds.get(id(cls)) or _kind(cls)
+        if kind.is_kernel:
             return value
-        if issubclass(type(value), (type, types.FunctionType, types.ModuleType)):
+        if kind.below is None or kind.slot is None:
             return None
-        held = instance_dict(value)
-        value = held.get("kernel") if is_traced_wrapper(value) else held.get("fn")
+        held = kind.slot(value)
+        value = held.get(kind.below) if type(held) is dict else None
         if value is None:
             return None
     return None
@@ -63,9 +65,7 @@ def launched_kernel(value: Any) -> Any:
 
 def is_traced_wrapper(value: Any) -> bool:
     """Whether a value is what `torch.library.wrap_triton` makes of a kernel."""
-    module = sys.modules.get("torch._higher_order_ops.triton_kernel_wrap")
-    wrapper = getattr(module, "TraceableTritonKernelWrapper", None)
-    return wrapper is not None and type(value) is wrapper
+    return _kind(type(value)).below == "kernel"
 
 
 def grid_bound_kernel(fn: types.FunctionType) -> Any:
@@ -95,29 +95,56 @@ def _wrap_functions() -> tuple[Any, ...]:
 def instance_dict(value: Any) -> dict[str, Any]:
     """What an instance holds by itself, read past any `__getattribute__` of its class."""
     cls = type(value)
-    if id(cls) in _BARE:
-        return {}
-    known = _dict_slots.get(id(cls))
-    if known is None:
-        known = _dict_slots[id(cls)] = (cls, _dict_slot(cls))
-    held = known[1].__get__(value) if known[1] is not None else None
+    slot = (_kinds.get(id(cls)) or _kind(cls)).slot
+    held = slot(value) if slot is not None else None
     return held if type(held) is dict else {}
 
 
-# A class's `__dict__` may be a property of its own, as proxies have it, which would run code.
-# Classes are told by id, as hashing one may run its metaclass's code.
-_dict_slots: dict[int, tuple[type[Any], Any]] = {}
+@dataclass(frozen=True)
+class _Kind:
+    """What holds for all objects of a class.
+
+    `slot` reads an object's `__dict__`; `below` names the entry that holds the kernel which a
+    wrapper launches, None where its objects are no wrappers.
+    """
+
+    cls: type[Any]
+    slot: Callable[[Any], Any] | None
+    is_kernel: bool
+    below: str | None
 
 
-def _dict_slot(cls: type[Any]) -> Any:
+# Told by id, as hashing a class may run its metaclass's code; the class is kept, so that its id
+# stays its own. A class of Triton's or torch's exists before any object of it is asked about.
+_kinds: dict[int, _Kind] = {}
+
+
+def _kind(cls: type[Any]) -> _Kind:
+    known = _kinds.get(id(cls))
+    if known is None:
+        closed = id(cls) in _BARE or issubclass(cls, _NO_WRAPPERS)
+        below = "kernel" if cls is _traced_wrapper() else None if closed else "fn"
+        slot = None if id(cls) in _BARE else _dict_slot(cls)
+        known = _kinds[id(cls)] = _Kind(cls, slot, issubclass(cls, kernel_types()), below)
+    return known
+
+
+def _traced_wrapper() -> Any:
+    module = sys.modules.get("torch._higher_order_ops.triton_kernel_wrap")
+    return getattr(module, "TraceableTritonKernelWrapper", None)
+
+
+def _dict_slot(cls: type[Any]) -> Callable[[Any], Any] | None:
+    """What reads `__dict__`: it may be a property of the class's own, which would run code."""
     for base in type.__getattribute__(cls, "__mro__"):
         slot = type.__getattribute__(base, "__dict__").get("__dict__")
         if slot is not None:
             made_in_c = (types.GetSetDescriptorType, types.MemberDescriptorType)
-            return slot if type(slot) in made_in_c else None
+            return slot.__get__ if type(slot) in made_in_c else None
     return None
 
 
+_NO_WRAPPERS = (type, types.FunctionType, types.ModuleType)
 # Common types whose instances hold no attributes by themselves.
 _BARE = frozenset(
     map(

@@ -22,6 +22,10 @@ BUILT_IN = frozenset(
 
 
 _KINDS = (OpOverload, OpOverloadPacket, CustomOpDef, HigherOrderOperator)
+# Whether a class is of those kinds, asked of every function that is called and every value that
+# may be; one of them is an abstract class, which takes its time. Told by id, as hashing a class
+# may run its metaclass's code, and kept, so that its id stays its own.
+_kinds: dict[int, tuple[type[Any], bool]] = {}
 
 
 def is_root(value: Any) -> bool:
@@ -41,8 +45,11 @@ def is_space(value: Any) -> bool:
 
 def operator_name(value: Any) -> str | None:
     """The "ns::op" of an overload, a packet, a `CustomOpDef`, or what calls an operator."""
-    # Asked of every function that is called, and every value that may be.
-    if not issubclass(type(value), _KINDS):
+    cls = type(value)
+    known = _kinds.get(id(cls))
+    if known is None:
+        known = _kinds[id(cls)] = (cls, issubclass(cls, _KINDS))
+    if not known[1]:
         return None
     if issubclass(type(value), OpOverload):
         return str(value._schema.name)

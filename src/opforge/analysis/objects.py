@@ -39,8 +39,13 @@ def is_leaf_file(filename: str) -> bool:
 
     Or an installed package's that has nothing to do with torch or Triton, as far as it is loaded.
     """
-    package = _installed_package(filename)
-    return _is_own_leaf(filename) if package is None else _is_unrelated(package)
+    answers = _answers()
+    known = answers.files.get(filename)
+    if known is None:
+        package = _installed_package(filename)
+        known = _is_own_leaf(filename) if package is None else _is_unrelated(package)
+        answers.files[filename] = known
+    return known
 
 
 @functools.cache
@@ -104,21 +109,33 @@ def _has_torch(module: Any) -> bool:
     return False
 
 
-_leaf_modules: dict[str, bool] = {}
-_loaded_then = 0
+class _Answers:
+    """Which files and modules are leaves, while so many modules are loaded."""
+
+    def __init__(self, loaded: int) -> None:
+        self.loaded = loaded
+        self.files: dict[str, bool] = {}
+        self.modules: dict[str, bool] = {}
+
+
+_current = _Answers(0)
+
+
+def _answers() -> _Answers:
+    global _current  # noqa: PLW0603  # replaced as a whole, as other threads may be reading it
+    if len(sys.modules) != _current.loaded:
+        _current = _Answers(len(sys.modules))
+    return _current
 
 
 def is_leaf_module(name: str | None) -> bool:
     """Whether a module of that name is one whose functions are not read."""
-    global _loaded_then  # noqa: PLW0603  # answers hold until more modules are loaded
     if not name:
         return True
-    if len(sys.modules) != _loaded_then:
-        _leaf_modules.clear()
-        _loaded_then = len(sys.modules)
-    known = _leaf_modules.get(name)
+    answers = _answers()
+    known = answers.modules.get(name)
     if known is None:
-        known = _leaf_modules[name] = _is_leaf_module(name)
+        known = answers.modules[name] = _is_leaf_module(name)
     return known
 
 
