@@ -22,7 +22,7 @@ from .. import _compat
 from ..model import MISSING
 from .attributes import is_module_instance
 from .bytecode import mentions
-from .containers import opened, table_values
+from .containers import opened
 from .objects import (
     builtin_named,
     class_attribute,
@@ -37,7 +37,7 @@ from .objects import (
     relative_name,
     wrapped,
 )
-from .values import Bound, Known, Launch, Local, Operator, Partial, Table, Unknown, Value
+from .values import Bound, Known, Launch, Local, Operator, Partial, Sequence, Table, Unknown, Value
 
 # Names that let code reach anything at all.
 _OPEN_DOORS = frozenset(
@@ -46,6 +46,7 @@ _OPEN_DOORS = frozenset(
 # By id, because comparing or hashing a class may run code of its metaclass.
 _CONSTANTS = frozenset(map(id, (str, int, float, bool, type(None))))
 _PLAIN = (str, int, float, bool, complex, bytes, type(None), torch.dtype, torch.device, enum.Enum)
+_INERT = _CONSTANTS | {id(torch.dtype), id(torch.device)}
 _MOST_MEMBERS = 64
 
 
@@ -54,50 +55,49 @@ class Reach:
 
     def __init__(self) -> None:
         self.leads: dict[int, bool] = {}
-        self.kept: list[dict[int, Any]] = []
+        # Each object asked about, kept so that no other takes its id, and what is below it.
+        self.seen: dict[int, tuple[Any, Iterable[Any] | None]] = {}
 
     def leads_on(self, obj: Any) -> bool:
         """Whether calling a function or making a class's object could launch something."""
         known = self.leads.get(id(obj))
-        if known is not None:
-            return known
-        stack: list[tuple[Any, int]] = [(obj, 0)]
-        seen: dict[int, Any] = {}
-        above: dict[int, int] = {}
-        while stack:
-            one, parent = stack.pop()
-            if id(one) in seen:
-                continue
-            seen[id(one)] = one
-            above[id(one)] = parent
+        return self._search(obj) if known is None else known
+
+    def _search(self, obj: Any) -> bool:
+        # Breadth first: a kernel lies a step or two away, if there is one.
+        queue = [obj]
+        above = {id(obj): 0}
+        for one in queue:
             known = self.leads.get(id(one))
             if known is False:
                 continue
-            below = None if known else self._below(one)
-            if below is None:
-                self._leads(id(one), seen, above)
+            entry = self.seen.get(id(one))
+            if entry is None:
+                entry = self.seen[id(one)] = (one, self._below(one))
+            below = entry[1]
+            if known or below is None:
+                self._leads(id(one), above)
                 return True
-            stack.extend([(inner, id(one)) for inner in below])
-        # Everything on the way was followed to its end. The objects are kept, so that no other
-        # takes one's id.
-        self.leads.update(dict.fromkeys(seen, False))
-        self.kept.append(seen)
+            for inner in below:
+                if id(inner) not in above and id(type(inner)) not in _CONSTANTS:
+                    above[id(inner)] = id(one)
+                    queue.append(inner)
+        # Everything on the way was followed to its end.
+        self.leads.update(dict.fromkeys(above, False))
         return False
 
-    def _leads(self, last: int, seen: dict[int, Any], above: dict[int, int]) -> None:
+    def _leads(self, last: int, above: dict[int, int]) -> None:
         """Keep that an object leads on, and so all those on the way to it."""
-        kept = {}
         while last:
             self.leads[last] = True
-            kept[last] = seen[last]
             last = above[last]
-        self.kept.append(kept)
 
-    def _below(self, obj: Any) -> Iterable[Any] | None:  # noqa: C901  # a case for each kind
+    @staticmethod
+    def _below(obj: Any) -> Iterable[Any] | None:  # noqa: C901  # a case for each kind
         """What an object leads to, or None where it matters by itself."""
         kind = type(obj)
         if kind is types.FunctionType:
-            return self._below_function(obj)
+            return _below_function(obj)
         if issubclass(kind, _PLAIN):
             return ()
         if is_registered_op(obj) or _compat.kernels.launched_kernel(obj) is not None:
@@ -121,32 +121,33 @@ class Reach:
             return ()
         return _below_object(obj)
 
-    def _below_function(self, fn: types.FunctionType) -> list[Any] | None:
-        if is_registered_op(fn):
-            return None
-        if is_leaf(fn):
-            return _below_leaf(fn)
-        return _names_lead_to(fn)
+
+def _below_function(fn: types.FunctionType) -> list[Any] | None:
+    if fn.__dict__ and is_registered_op(fn):
+        return None
+    if is_leaf(fn):
+        return _below_leaf(fn)
+    return None if _leads_by_look(fn) else _names_lead_to(fn)
 
 
 def _names_lead_to(fn: types.FunctionType) -> list[Any] | None:
     said = mentions(fn.__code__)
-    modules = _imported(fn, said.imports)
-    if None in modules or said.names & _OPEN_DOORS or _launches_by_look(fn):
-        return None
-    if "modules" in said.names and "sys" in said.names:
+    modules = _imported(fn, said.imports) if said.imports else []
+    if None in modules:
         return None
     found: list[Any] = []
     for cell in fn.__closure__ or ():
         if not is_set(cell):
             return None
         found.append(cell.cell_contents)
+    held = fn.__globals__
     for name in said.globals_read:
-        if name in fn.__globals__:
-            found.append(fn.__globals__[name])
+        value = held.get(name, MISSING)
+        if value is not MISSING:
+            found.append(value)
         elif builtin_named(name) is MISSING:
             return None
-    modules += [v for v in found if is_instance(v, types.ModuleType) and not is_leaf(v)]
+    modules += [v for v in found if issubclass(type(v), types.ModuleType) and not is_leaf(v)]
     if modules and "getattr" in said.names:
         return None
     for module in modules:
@@ -265,8 +266,18 @@ def _carries(value: Value) -> bool:
             return True
     container = opened(value)
     if container is not None:
-        return any(map(carries, table_values(container)))
+        return _members_carry(container)
     return not isinstance(value, Known) or not is_leaf(value.obj) or is_module_instance(value.obj)
+
+
+def _members_carry(container: Sequence | Table) -> bool:
+    groups = container.items.values() if isinstance(container, Table) else container.items
+    for group in (*groups, container.rest):
+        for inner in group:
+            plain = type(inner) is Known and id(type(inner.obj)) in _INERT
+            if not plain and carries(inner):
+                return True
+    return False
 
 
 def is_callback(value: Value) -> bool:
@@ -320,12 +331,20 @@ _looks: dict[int, tuple[types.CodeType, bool]] = {}
 _calling: dict[int, tuple[types.CodeType, bool]] = {}
 
 
-def _launches_by_look(fn: types.FunctionType) -> bool:
-    """Whether a function's text has `](`, something taken and called, or no text is there."""
-    known = _looks.get(id(fn.__code__))
+def _leads_by_look(fn: types.FunctionType) -> bool:
+    """Whether a function's code alone says that it may lead anywhere.
+
+    It has a name that opens every door, or `](`, something taken and called, or no text at all.
+    """
+    code = fn.__code__
+    known = _looks.get(id(code))
     if known is None:
-        text = _text_of(fn)
-        known = _looks[id(fn.__code__)] = (fn.__code__, not text or "](" in text)
+        names = mentions(code).names
+        leads = bool(names & _OPEN_DOORS) or ("modules" in names and "sys" in names)
+        if not leads:
+            text = _text_of(fn)
+            leads = not text or "](" in text
+        known = _looks[id(code)] = (code, leads)
     return known[1]
 
 
