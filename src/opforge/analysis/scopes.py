@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ Path = tuple[int | None, ...]
 OPERATORS, LAMBDA = "<ops>", "<lambda>"
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, slots=True)
 class Binding:
     """One way a name gets its value.
 
@@ -30,7 +30,7 @@ class Binding:
     how: str
     node: ast.AST
     path: Path = ()
-    names: frozenset[str] = frozenset()
+    names: Collection[str] = frozenset()
 
 
 @dataclass
@@ -218,7 +218,7 @@ class _Collector:
         self.scope.elsewhere.update(node.names)
 
     def on_match(self, node: ast.Match) -> None:
-        names = frozenset(self.scan(node.subject))
+        names = self.scan(node.subject)
         for case in node.cases:
             self.pattern(case.pattern, Binding("value", node.subject, (), names))
             if case.guard is not None:
@@ -245,7 +245,7 @@ class _Collector:
         self, target: ast.expr, how: str, value: ast.expr, names: set[str], path: Path = ()
     ) -> None:
         if isinstance(target, ast.Name):
-            self.add(target.id, Binding(how, value, path, frozenset(names)))
+            self.add(target.id, Binding(how, value, path, names))
         elif isinstance(target, (ast.Tuple, ast.List)):
             self.unpack(target.elts, how, value, names, path)
         elif isinstance(target, ast.Starred):
@@ -279,39 +279,46 @@ class _Collector:
     def add(self, name: str, binding: Binding) -> None:
         self.scope.bindings.setdefault(name, []).append(binding)
 
-    def scan(self, root: ast.expr) -> set[str]:  # noqa: C901  # a case for each common kind
-        """Calls, walruses, yields and comprehensions of an expression; the names it mentions."""
+    def scan(self, root: ast.expr) -> set[str]:
+        """Calls, walruses, yields and comprehensions of an expression; the names it mentions.
+
+        Nobody changes the set that it returns, as bindings keep it.
+        """
         names: set[str] = set()
-        stack: list[ast.AST] = [root]
+        self.gather(root, names)
+        self.scope.names |= names
+        return names
+
+    def gather(self, root: ast.AST, names: set[str]) -> None:
+        stack: list[Any] = [root]
         while stack:
             node = stack.pop()
             kind = type(node)
             if kind is ast.Name:
-                names.add(node.id)  # type: ignore[attr-defined]
+                names.add(node.id)
             elif kind is ast.Attribute:
-                stack.append(node.value)  # type: ignore[attr-defined]
-                if node.attr == "ops":  # type: ignore[attr-defined]
+                stack.append(node.value)
+                if node.attr == "ops":
                     names.add(OPERATORS)
             elif kind is ast.Call:
-                names |= self.on_call(node)  # type: ignore[arg-type]
-            elif kind is ast.BinOp:
-                stack.append(node.left)  # type: ignore[attr-defined]
-                stack.append(node.right)  # type: ignore[attr-defined]
-            elif kind is ast.Tuple or kind is ast.List:
-                stack.extend(node.elts)  # type: ignore[attr-defined]
-            elif kind is ast.Constant:
-                continue
-            elif isinstance(node, ast.Lambda):
-                names.update(n.id for n in ast.walk(node.body) if isinstance(n, ast.Name))
-                names.add(LAMBDA)
-                stack.extend(d for d in (*node.args.defaults, *node.args.kw_defaults) if d)
-            elif isinstance(node, _COMPREHENSIONS):
-                self.on_comprehension(node, names)
-            else:
-                self.on_other(node, names)
-                stack.extend(ast.iter_child_nodes(node))
-        self.scope.names |= names
-        return names
+                names |= self.on_call(node)
+            elif kind is not ast.Constant:
+                parts = _PARTS.get(kind)
+                if parts is not None:
+                    parts(node, stack)
+                else:
+                    self.on_rare(node, names, stack)
+
+    def on_rare(self, node: ast.AST, names: set[str], stack: list[Any]) -> None:
+        if isinstance(node, ast.Lambda):
+            names.update(n.id for n in ast.walk(node.body) if isinstance(n, ast.Name))
+            names.add(LAMBDA)
+            stack.extend(d for d in (*node.args.defaults, *node.args.kw_defaults) if d)
+        elif isinstance(node, _COMPREHENSIONS):
+            self.on_comprehension(node, names)
+        else:
+            self.on_other(node, names)
+            stack.extend(ast.iter_child_nodes(node))
 
     def on_call(self, node: ast.Call) -> set[str]:
         names: set[str] = set()
@@ -323,8 +330,7 @@ class _Collector:
             if kind is ast.Name:
                 names.add(part.id)  # type: ignore[attr-defined]
             elif kind is not ast.Constant:
-                names |= self.scan(part)
-        self.scope.names |= names
+                self.gather(part, names)
         is_method = isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name)
         if is_method and func.attr in _ADDS and node.args:  # type: ignore[attr-defined]
             container: str = func.value.id  # type: ignore[attr-defined]
@@ -352,7 +358,9 @@ class _Collector:
                 names |= mentioned
                 self.add(node.target.id, Binding("value", node.value, (), frozenset(mentioned)))
         elif isinstance(node, ast.Subscript):
-            if not isinstance(node.slice, ast.Constant):
+            if isinstance(node.slice, ast.Name):
+                self.scope.keys.add(node.slice.id)
+            elif not isinstance(node.slice, ast.Constant):
                 keys = [n.id for n in ast.walk(node.slice) if isinstance(n, ast.Name)]
                 self.scope.keys.update(keys)
         elif isinstance(node, (ast.Yield, ast.YieldFrom)):
@@ -362,6 +370,19 @@ class _Collector:
                 self.scope.yields.append(value)
 
 
+# What the other common expressions are made of, in the order of their fields, which is the order
+# that calls are kept in.
+_PARTS: dict[type[ast.AST], Callable[[Any, list[Any]], None]] = {
+    ast.BinOp: lambda node, stack: stack.extend((node.left, node.right)),
+    ast.Tuple: lambda node, stack: stack.extend(node.elts),
+    ast.List: lambda node, stack: stack.extend(node.elts),
+    ast.Compare: lambda node, stack: stack.extend((node.left, *node.comparators)),
+    ast.BoolOp: lambda node, stack: stack.extend(node.values),
+    ast.UnaryOp: lambda node, stack: stack.append(node.operand),
+    ast.IfExp: lambda node, stack: stack.extend((node.test, node.body, node.orelse)),
+    ast.Starred: lambda node, stack: stack.append(node.value),
+    ast.JoinedStr: lambda node, stack: stack.extend(node.values),
+}
 _HANDLERS: dict[type[ast.stmt], Callable[[_Collector, Any], None]] = {
     ast.FunctionDef: _Collector.on_define,
     ast.AsyncFunctionDef: _Collector.on_define,
