@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import types
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from .. import _compat
@@ -21,6 +21,7 @@ from .frames import (
     Outcome,
     bind,
     context_key,
+    defaults_of,
     generalized,
     parameter_unknown,
     without_numbers,
@@ -88,6 +89,7 @@ class Reader(Leaves):
         self.max_depth = max_depth
         self.frames: dict[Hashable, Frame] = {}
         self.contexts: dict[int, int] = {}
+        self.default_values: dict[int, tuple[types.FunctionType, Callable[[str], Values]]] = {}
         self.reach = Reach()
         self.exhausted = False
 
@@ -106,11 +108,11 @@ class Reader(Leaves):
             return known
         outcome = Outcome()
         callees = self.evaluate(frame, node.func)
-        # What a kernel or an operator is given is of no interest; a tensor's method takes nothing
-        # that could be called, save in what is written as a function or a name.
+        # What a kernel, an operator or an exception is given is of no interest; a tensor's method
+        # takes nothing that could be called, save in what is written as a function or a name.
         arguments = NO_ARGUMENTS
         for callee in callees:
-            if not isinstance(callee, (Launch, Operator)):
+            if not isinstance(callee, (Launch, Operator)) and not _is_exception(callee):
                 arguments = self.arguments(frame, node)
                 break
         for callee in callees:
@@ -139,9 +141,11 @@ class Reader(Leaves):
         positional: list[Values] = []
         keywords: dict[str, Values] = {}
         star = double = NOTHING
+        names = frame.names
         for argument in node.args:
-            if type(argument) is not ast.Starred:
-                value = self.evaluate(frame, argument)
+            if not isinstance(argument, ast.Starred):
+                known = names.get(argument.id) if isinstance(argument, ast.Name) else None
+                value = self.evaluate(frame, argument) if known is None else known
                 if star:
                     star = union(star, value)
                 else:
@@ -309,8 +313,10 @@ class Reader(Leaves):
         """Whether neither what a function mentions nor what it is given can launch anything."""
         unknown = False
         for group in arguments.every():
-            for value in group if group is not ANY else NOTHING:
-                if isinstance(value, Unknown):
+            if group is ANY:
+                continue
+            for value in group:
+                if type(value) is Unknown:
                     unknown = unknown or bool(value.why)
                 elif self.may_launch(value):
                     return False
@@ -336,7 +342,7 @@ class Reader(Leaves):
             return None
         depth = caller.depth + cost
         scope = scope_of(source.node)
-        bound = bind(scope, arguments, _defaults(fn), parameter_unknown)
+        bound = bind(scope, arguments, self.defaults(fn), parameter_unknown)
         bound = without_numbers(bound, scope)
         if caller is self.root:
             _give_self(fn, bound)
@@ -352,6 +358,12 @@ class Reader(Leaves):
             known = self.frames[key] = Frame(scope, fn, source.offset, depth, bound)
         known.depth = min(known.depth, depth)
         return known
+
+    def defaults(self, fn: types.FunctionType) -> Callable[[str], Values]:
+        known = self.default_values.get(id(fn))
+        if known is None:
+            known = self.default_values[id(fn)] = (fn, defaults_of(fn))
+        return known[1]
 
     def call_local(
         self, frame: Frame, local: Local, arguments: Arguments, outcome: Outcome
@@ -535,21 +547,6 @@ def _function(stored: Any) -> types.FunctionType | None:
     return stored if is_instance(stored, types.FunctionType) else None
 
 
-def _defaults(fn: types.FunctionType) -> Any:
-    """A parameter's default, as the function holds it now."""
-    if not fn.__defaults__ and not fn.__kwdefaults__:
-        return _no_default
-    code = fn.__code__
-    positional = code.co_varnames[: code.co_argcount]
-    held = dict(zip(reversed(positional), reversed(fn.__defaults__ or ()), strict=False))
-    held.update(fn.__kwdefaults__ or {})
-    return lambda name: (Known(held[name]),) if name in held else NOTHING
-
-
-def _no_default(name: str) -> Values:  # noqa: ARG001  # as the functions that `_defaults` makes
-    return NOTHING
-
-
 def _give_self(fn: types.FunctionType, bound: dict[str, Values]) -> None:
     """A method read by itself has an instance of its class for `self`."""
     cls = owner_of(fn)
@@ -578,6 +575,13 @@ def _is_wrapper_step(frame: Frame, func: ast.expr) -> bool:
         is_self = frame.scope.parameters[:1] == (func.value.id,)
         return is_self and frame.scope.name == "__call__"
     return False
+
+
+def _is_exception(callee: Value) -> bool:
+    """Whether a callee is `ValueError` or another exception that is not read."""
+    if type(callee) is not Known or type(callee.obj) is not type:
+        return False
+    return issubclass(callee.obj, BaseException) and is_leaf(callee.obj)
 
 
 def _looks_like_run(node: ast.Call) -> bool:

@@ -69,7 +69,9 @@ class Evaluator(Attributes, abc.ABC):
     def evaluate(self, frame: Frame, node: ast.AST) -> Values:
         kind = type(node)
         if kind is ast.Name:
-            return self.lookup(frame, node.id)  # type: ignore[attr-defined]
+            name: str = node.id  # type: ignore[attr-defined]
+            found = frame.names.get(name)
+            return self.lookup(frame, name) if found is None else found
         handler = _EXPRESSIONS.get(kind)
         if handler is None or self.nesting > _DEEPEST or self.fuel <= 0:
             return ANY
@@ -122,7 +124,12 @@ class Evaluator(Attributes, abc.ABC):
             found = builtin_named(name) if found is MISSING else found
         if found is MISSING:
             return (Unknown(f"'{name}' is not bound yet", sticky=True),)
-        return self.after_stores(frame, name, (Known(found),))
+        values = (self.interest.known(found),)
+        return (
+            values
+            if name not in frame.scope.item_stores
+            else self.after_stores(frame, name, values)
+        )
 
     def local(self, frame: Frame, name: str) -> Values:
         known = frame.names.get(name)
@@ -136,8 +143,10 @@ class Evaluator(Attributes, abc.ABC):
         # A name that its own value mentions is, inside it, what was found so far.
         found = frame.names[name] = frame.parameters.get(name, NOTHING)
         for binding in bindings:
-            found = frame.names[name] = union(found, self.bound(frame, binding))
-        found = frame.names[name] = self.after_stores(frame, name, found)
+            more = self.bound(frame, binding)
+            found = frame.names[name] = union(found, more) if found else more
+        if name in frame.scope.item_stores:
+            found = frame.names[name] = self.after_stores(frame, name, found)
         return found
 
     def after_stores(self, frame: Frame, name: str, values: Values) -> Values:
@@ -156,7 +165,8 @@ class Evaluator(Attributes, abc.ABC):
     def bound(self, frame: Frame, binding: Binding) -> Values:
         node = binding.node
         if binding.how == "value":
-            return unpacked(self.evaluate(frame, node), binding.path)
+            found = self.evaluate(frame, node)
+            return unpacked(found, binding.path) if binding.path else found
         if binding.how == "element":
             return unpacked(elements(self.evaluate(frame, node)), binding.path)
         if binding.how == "enter":

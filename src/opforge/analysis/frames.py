@@ -6,12 +6,13 @@ import ast
 import functools
 import types
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from .scopes import Scope
 from .values import (
     ANY,
+    NOTHING,
     UNKNOWN,
     UNKNOWN_ARGUMENTS,
     Arguments,
@@ -31,27 +32,41 @@ from .values import (
 )
 
 
-@dataclass(eq=False, slots=True)
 class Frame:
     """One scope with what its parameters may be.
 
-    `fn` is the function read, for a nested scope that of the frame around it.
+    `fn` is the function read, for a nested scope that of the frame around it. No dataclass, as
+    one with so many fields takes twice as long to make.
     """
 
-    scope: Scope
-    fn: types.FunctionType
-    offset: int
-    depth: int
-    parameters: dict[str, Values]
-    parent: Frame | None = None
-    names: dict[str, Values] = field(default_factory=dict)
-    interest: dict[str, bool] = field(default_factory=dict)
-    outcomes: dict[int, Outcome] = field(default_factory=dict)
-    nested: dict[int, Frame] = field(default_factory=dict)
-    result: Values | None = None
-    # What reading an attribute or an item runs: a property, a `__getitem__`.
-    implied: list[Effect] = field(default_factory=list)
-    implied_at: list[ast.AST] = field(default_factory=list)
+    __slots__ = (
+        "depth", "fn", "implied", "implied_at", "interest", "names", "nested", "offset",
+        "outcomes", "parameters", "parent", "result", "scope",
+    )  # fmt: skip
+
+    def __init__(  # noqa: PLR0917  # in the order of what it is made of
+        self,
+        scope: Scope,
+        fn: types.FunctionType,
+        offset: int,
+        depth: int,
+        parameters: dict[str, Values],
+        parent: Frame | None = None,
+    ) -> None:
+        self.scope = scope
+        self.fn = fn
+        self.offset = offset
+        self.depth = depth
+        self.parameters = parameters
+        self.parent = parent
+        self.names: dict[str, Values] = {}
+        self.interest: dict[str, bool] = {}
+        self.outcomes: dict[int, Outcome] = {}
+        self.nested: dict[int, Frame] = {}
+        self.result: Values | None = None
+        # What reading an attribute or an item runs: a property, a `__getitem__`.
+        self.implied: list[Effect] = []
+        self.implied_at: list[ast.AST] = []
 
     def location(self, node: ast.AST) -> str:
         line = getattr(node, "lineno", 1) + self.offset
@@ -123,19 +138,37 @@ def bind(
     bound: dict[str, Values] = dict(zip(positional, given.positional, strict=False))
     keywords = given.keywords
     taken = len(bound)
-    for name in positional[taken:] + scope.keyword_only if taken else scope.listed:
-        if name in keywords:
-            bound[name] = keywords[name]
-            continue
-        loose = given.double if name not in positional else union(given.star, given.double)
-        default = default_of(name)
-        bound[name] = union(default, loose) if loose else default or missing(name)
+    if taken < len(scope.listed):
+        star, double = given.star, given.double
+        for name in scope.listed[taken:]:
+            if name in keywords:
+                bound[name] = keywords[name]
+                continue
+            loose = double if not star or name not in positional else union(star, double)
+            default = default_of(name)
+            bound[name] = union(default, loose) if loose else default or missing(name)
     if scope.vararg is not None:
         bound[scope.vararg] = (Sequence(given.positional[len(positional) :], given.star),)
     if scope.kwarg is not None:
         items: dict[Hashable, Values] = {k: v for k, v in keywords.items() if k not in bound}
         bound[scope.kwarg] = (Table(items, given.double),)
     return bound
+
+
+def defaults_of(fn: types.FunctionType) -> Callable[[str], Values]:
+    """A parameter's default, as the function holds it now."""
+    if not fn.__defaults__ and not fn.__kwdefaults__:
+        return _no_default
+    code = fn.__code__
+    positional = code.co_varnames[: code.co_argcount]
+    held = dict(zip(reversed(positional), reversed(fn.__defaults__ or ()), strict=False))
+    held.update(fn.__kwdefaults__ or {})
+    values: dict[str, Values] = {name: (Known(value),) for name, value in held.items()}
+    return lambda name: values.get(name, NOTHING)
+
+
+def _no_default(name: str) -> Values:  # noqa: ARG001  # as the functions that `defaults_of` gives
+    return NOTHING
 
 
 @functools.lru_cache(maxsize=4096)
@@ -154,7 +187,7 @@ def without_numbers(bound: dict[str, Values], scope: Scope) -> dict[str, Values]
         if values is ANY or name in scope.keys:
             continue
         for value in values:
-            if _is_number(value):
+            if type(value) is Known and type(value.obj) in _NUMBERS:
                 bound[name] = union(tuple(v for v in values if not _is_number(v)), ANY)
                 break
     return bound

@@ -27,7 +27,7 @@ class Interest:
     """Remembers, for one reading, which global values are of interest."""
 
     def __init__(self) -> None:
-        self.values: dict[int, tuple[Any, bool]] = {}
+        self.values: dict[int, Known] = {}
 
     def any_of(self, frame: Frame, names: Iterable[str]) -> bool:
         known = frame.interest
@@ -81,19 +81,20 @@ class Interest:
         free = fn.__code__.co_freevars
         if name in free:
             try:
-                return self._matters((fn.__closure__ or ())[free.index(name)].cell_contents)
+                return carries(self.known((fn.__closure__ or ())[free.index(name)].cell_contents))
             except ValueError:
                 return True
         value = fn.__globals__.get(name, MISSING)
         if value is MISSING:
             return builtin_named(name) is MISSING
-        return self._matters(value)
+        return carries(self.known(value))
 
-    def _matters(self, value: Any) -> bool:
-        known = self.values.get(id(value))
-        if known is None:
-            known = self.values[id(value)] = (value, carries(Known(value)))
-        return known[1]
+    def known(self, obj: Any) -> Known:
+        """An object as a value, the same one all through a reading, as it keeps its answers."""
+        found = self.values.get(id(obj))
+        if found is None:
+            found = self.values[id(obj)] = Known(obj)
+        return found
 
 
 def is_text(bindings: Iterable[Any]) -> bool:

@@ -149,8 +149,9 @@ class _Walk:
         code = fn.__code__
         cells = zip(code.co_freevars, fn.__closure__ or (), strict=False)
         missing = {name: "closure" for name, cell in cells if not is_set(cell)}
+        held = fn.__globals__
         for name in mentions(code).globals_read:
-            if name not in fn.__globals__ and builtin_named(name) is MISSING:
+            if name not in held and builtin_named(name) is MISSING:
                 missing[name] = "global"
         for name, where in missing.items():
             location = f"{code.co_filename}:{line_reading(code, name)}"
@@ -193,10 +194,24 @@ def _expression(node: ast.AST) -> str:
         return node.id
     if isinstance(node, ast.Attribute):
         return f"{_expression(node.value)}.{node.attr}"
-    if isinstance(node, ast.Subscript) and isinstance(node.slice, (ast.Name, ast.Constant)):
-        inside = node.slice.id if isinstance(node.slice, ast.Name) else repr(node.slice.value)
-        return f"{_expression(node.value)}[{inside}]"
+    if isinstance(node, ast.Subscript):
+        inside = _index(node.slice)
+        if inside is not None:
+            return f"{_expression(node.value)}[{inside}]"
     return ast.unparse(node)
+
+
+def _index(node: ast.expr) -> str | None:
+    """What stands in the brackets, where it is made of names and constants."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Constant):
+        return repr(node.value)
+    if isinstance(node, ast.Tuple) and node.elts:
+        parts = [_index(e) for e in node.elts if isinstance(e, (ast.Name, ast.Constant))]
+        if len(parts) == len(node.elts):
+            return ", ".join(map(str, parts)) + ("," if len(parts) == 1 else "")
+    return None
 
 
 _ROOT: Scope = scope_of(ast.parse("def find_kernels(): ...").body[0])  # type: ignore[arg-type]

@@ -312,7 +312,9 @@ def union(*groups: Values) -> Values:
     seen: dict[Hashable, Value] = {}
     for group in groups:
         for value in group:
-            seen.setdefault(value.key, value)
+            key = value.key
+            if key not in seen:
+                seen[key] = value
     found = tuple(seen.values())
     if len(found) > MOST_CANDIDATES:
         return (*found[:MOST_CANDIDATES], Unknown("there are too many candidates"))
