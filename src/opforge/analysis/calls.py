@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import logging
 import types
 from collections.abc import Callable, Hashable
 from typing import Any
@@ -108,11 +109,12 @@ class Reader(Leaves):
             return known
         outcome = Outcome()
         callees = self.evaluate(frame, node.func)
-        # What a kernel, an operator or an exception is given is of no interest; a tensor's method
-        # takes nothing that could be called, save in what is written as a function or a name.
+        # What a kernel, an operator, an exception or a logger is given is of no interest; a
+        # tensor's method takes nothing that could be called, save in what is written as a
+        # function or a name.
         arguments = NO_ARGUMENTS
         for callee in callees:
-            if not isinstance(callee, (Launch, Operator)) and not _is_exception(callee):
+            if not isinstance(callee, (Launch, Operator)) and not _only_tells(callee):
                 arguments = self.arguments(frame, node)
                 break
         for callee in callees:
@@ -577,11 +579,15 @@ def _is_wrapper_step(frame: Frame, func: ast.expr) -> bool:
     return False
 
 
-def _is_exception(callee: Value) -> bool:
-    """Whether a callee is `ValueError` or another exception that is not read."""
-    if type(callee) is not Known or type(callee.obj) is not type:
+def _only_tells(callee: Value) -> bool:
+    """Whether a callee is `ValueError`, `logger.info` or the like, which makes a text known."""
+    callee = callee.fn if type(callee) is Bound else callee
+    if type(callee) is not Known:
         return False
-    return issubclass(callee.obj, BaseException) and is_leaf(callee.obj)
+    obj = callee.obj
+    if type(obj) is types.FunctionType:
+        return obj.__globals__ is vars(logging)
+    return type(obj) is type and issubclass(obj, BaseException) and is_leaf(obj)
 
 
 def _looks_like_run(node: ast.Call) -> bool:
