@@ -16,6 +16,7 @@ from typing import Any
 
 from ..errors import BadLibraryName, KernelFailed, Undeclared
 from ..registry import Entry, registry
+from . import places
 from .archs import parse_archs
 from .cache import USER_CACHE, Cache
 from .calls import Choose
@@ -269,7 +270,7 @@ def build(
     library = compile_plan(
         made, executor=executor, jobs=jobs, cache=cache, ptx=ptx, progress=progress
     )
-    files = sources(library)
+    files = sources(places.everywhere(library))
     files |= _compiled(files, library.name, static=static, jobs=jobs or default_jobs())
     hosts = [op.location.rpartition(":")[0] for op in library.ops]
     kernels = [kernel.location.rpartition(":")[0] for kernel in library.kernels]

@@ -1,0 +1,51 @@
+"""Where things stand in source, without the folders of the machine that builds.
+
+/home/me/project/ops.py:12                             -> ops.py:12
+/usr/lib/python3/site-packages/mylib/ops/silu.py:30    -> mylib/ops/silu.py:30
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+# A path from the root on, up to the line number that follows it.
+_PLACE = re.compile(r"(/[^\s:()]+):(\d+)")
+
+
+def shown(text: str) -> str:
+    """A text with the places in it as a reader on another machine knows them."""
+    return _PLACE.sub(lambda found: f"{_short(found[1])}:{found[2]}", text)
+
+
+@functools.cache
+def _short(file: str) -> str:
+    path = Path(file)
+    for root in _roots():
+        if path.is_relative_to(root):
+            return path.relative_to(root).as_posix()
+    return path.name
+
+
+def _roots() -> list[Path]:
+    """What programs import from, deepest first; a build's own folder too."""
+    found = {Path(entry).resolve() for entry in [*sys.path, "."] if entry}
+    return sorted(found - {Path("/")}, key=lambda p: len(p.parts), reverse=True)
+
+
+def everywhere(value: Any) -> Any:
+    """The same records with all their texts shown that way."""
+    if isinstance(value, str):
+        return shown(value)
+    if isinstance(value, tuple):
+        return tuple(everywhere(v) for v in value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        changed = {n: everywhere(v) for n, v in fields.items()}
+        different = {n: v for n, v in changed.items() if v is not fields[n]}
+        return dataclasses.replace(value, **different) if different else value
+    return value
