@@ -13,8 +13,9 @@ import torch
 
 from .. import _compat
 from ..model import MISSING
+from .borrowing import borrowed
 from .bytecode import stores_attribute
-from .containers import container_method
+from .containers import EMPTY, container_method
 from .frames import Frame, Outcome
 from .objects import (
     class_attribute,
@@ -38,6 +39,7 @@ from .values import (
     Known,
     Launch,
     Local,
+    Method,
     Operator,
     OpSpace,
     Partial,
@@ -57,6 +59,7 @@ class Attributes(abc.ABC):
 
     def __init__(self) -> None:
         self.storing: dict[tuple[int, str], list[types.FunctionType]] = {}
+        self.on_self: dict[int, list[types.FunctionType]] = {}
 
     @abc.abstractmethod
     def evaluate(self, frame: Frame, node: ast.AST) -> Values: ...
@@ -95,7 +98,9 @@ class Attributes(abc.ABC):
         self, frame: Frame, value: Value, name: str, node: ast.AST
     ) -> Values:
         if isinstance(value, Unknown):
-            return (value,) if value.sticky else ANY
+            # Most empty tables are caches of tensors.
+            plain = value is EMPTY and hasattr(torch.Tensor, name)
+            return (value,) if value.sticky and not plain else ANY
         if isinstance(value, Known):
             return self.known_attribute(frame, value, name, node)
         if isinstance(value, Instance):
@@ -135,6 +140,8 @@ class Attributes(abc.ABC):
             return self.attribute(frame, Operator(operator_name(obj) or ""), name, node)
         kernel = _compat.kernels.launched_kernel(obj)
         if kernel is not None and name in {"run", "__getitem__", "warmup"}:
+            if name == "__getitem__":
+                return (Method(Known(kernel), name),)
             return (Launch(kernel),) if name == "run" else ANY
         return self.instance_member(frame, value, name, node)
 
@@ -231,14 +238,21 @@ class Attributes(abc.ABC):
         """The methods of a class and of its bases that have `something.name = ...`."""
         known = self.storing.get((id(cls), name))
         if known is None:
-            bases = [b for b in type.__getattribute__(cls, "__mro__") if not is_leaf(b)]
-            stored = [v for b in bases for v in type.__getattribute__(b, "__dict__").values()]
             known = self.storing[id(cls), name] = [
                 method
-                for method in stored
-                if is_instance(method, types.FunctionType)
-                and stores_attribute(method.__code__, name)
+                for method in self.methods_on_self(cls)
+                if stores_attribute(method.__code__, name)
             ]
+        return known
+
+    def methods_on_self(self, cls: type[Any]) -> list[types.FunctionType]:
+        """The methods of a class and of its bases, and functions that they call on `self`."""
+        known = self.on_self.get(id(cls))
+        if known is None:
+            bases = [b for b in type.__getattribute__(cls, "__mro__") if not is_leaf(b)]
+            stored = [v for b in bases for v in type.__getattribute__(b, "__dict__").values()]
+            own = [v for v in stored if is_instance(v, types.FunctionType)]
+            known = self.on_self[id(cls)] = [*own, *(f for m in own for f in borrowed(m))]
         return known
 
     def local_stores(self, frame: Frame, value: Instance, name: str) -> list[Values]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dis
+import inspect
 import sys
 import types
 from collections.abc import Iterator
@@ -32,6 +33,8 @@ def stores_attribute(code: types.CodeType, name: str) -> bool:
 class Mentions:
     """What a function and the ones in it name: all names, globals read, modules imported.
 
+    And whether it has a class in it.
+
     An import is a name and a level: how many dots it starts with, -1 where that is not known.
     """
 
@@ -39,6 +42,7 @@ class Mentions:
     names: frozenset[str]
     globals_read: tuple[str, ...]
     imports: tuple[tuple[str, int], ...]
+    has_classes: bool
 
 
 # Keyed by identity, as code objects of different files can be equal; the value keeps its code.
@@ -58,7 +62,10 @@ def mentions(code: types.CodeType) -> Mentions:
                 imports.append((inner.co_names[argument], _import_level(inner, offset)))
             for _, argument in _arguments(inner, _LOAD_GLOBAL):
                 read[inner.co_names[argument >> _GLOBAL_SHIFT]] = None
-        known = Mentions(code, frozenset(names), tuple(read), tuple(imports))
+        # A class's body is the one kind of code without fast locals.
+        nested = [c for c in _with_nested(code) if c is not code]
+        classes = any(not c.co_flags & inspect.CO_OPTIMIZED for c in nested)
+        known = Mentions(code, frozenset(names), tuple(read), tuple(imports), classes)
         _mentions[id(code)] = known
     return known
 

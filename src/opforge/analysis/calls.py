@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import logging
 import types
 from collections.abc import Callable, Hashable
 from typing import Any
@@ -27,7 +26,7 @@ from .frames import (
     parameter_unknown,
     without_numbers,
 )
-from .leaves import Leaves
+from .leaves import Leaves, only_tells
 from .objects import (
     OP_MARK,
     class_attribute,
@@ -38,10 +37,11 @@ from .objects import (
     is_leaf,
     operator_name,
     owner_of,
+    plain_function,
     wrapped,
 )
 from .reach import Reach, calls_a_parameter, carries
-from .scopes import scope_of
+from .scopes import ADDS, scope_of
 from .source import read_source
 from .values import (
     ANY,
@@ -72,10 +72,15 @@ from .values import (
 # forgotten, and how many frames one reading may take.
 _CONTEXTS = 4
 _FRAMES = 400
+# A short function is soon read, and what it makes of a name may be `getattr(self, name)`.
 _SHORT = 300
+_SHORT_CONTEXTS = 64
 _MOST_INSIDE = 64
 
 LAUNCH_OF_UNKNOWN = Unknown("it looks like a launch of something known only when it runs")
+
+# Methods that keep the function they are given: a list's, and those of a `torch.library.Library`.
+_KEEPING = ADDS | {"impl", "define"}
 
 # What `apply`, or the backward pass after it, runs.
 _AUTOGRAD_PARTS = ("setup_context", "backward", "vjp", "jvp", "vmap")
@@ -114,13 +119,14 @@ class Reader(Leaves):
         # function or a name.
         arguments = NO_ARGUMENTS
         for callee in callees:
-            if not isinstance(callee, (Launch, Operator)) and not _only_tells(callee):
+            if not isinstance(callee, (Launch, Operator)) and not only_tells(callee):
                 arguments = self.arguments(frame, node)
                 break
         for callee in callees:
             if isinstance(callee, Unknown):
                 lost = callee is UNKNOWN and _looks_like_run(node)
-                self.call_unknown(frame, LAUNCH_OF_UNKNOWN if lost else callee, arguments, outcome)
+                given = NO_ARGUMENTS if getattr(node.func, "attr", "") in _KEEPING else arguments
+                self.call_unknown(frame, LAUNCH_OF_UNKNOWN if lost else callee, given, outcome)
             else:
                 cost = 0 if _is_wrapper_step(frame, node.func) else 1
                 self.call(frame, callee, arguments, outcome, cost)
@@ -348,7 +354,8 @@ class Reader(Leaves):
         bound = without_numbers(bound, scope)
         if caller is self.root:
             _give_self(fn, bound)
-        if self.contexts.get(id(fn), 0) > _CONTEXTS:
+        most = _SHORT_CONTEXTS if len(fn.__code__.co_code) < _SHORT else _CONTEXTS
+        if self.contexts.get(id(fn), 0) > most:
             bound = generalized(bound)
         key = (id(fn), context_key(bound))
         known = self.frames.get(key)
@@ -523,7 +530,10 @@ class Reader(Leaves):
             return
         outcome.effects.append(Entered(entered))
         outcome.frames.append(entered)
-        writer = self.frame_of(frame, setup, UNKNOWN_ARGUMENTS, 1) if split and setup else entered
+        # Below a decorator's wrapper, which only hands `ctx` on.
+        writes = plain_function(setup if split else forward)
+        writes = writes if is_instance(writes, types.FunctionType) else forward
+        writer = self.frame_of(frame, writes, UNKNOWN_ARGUMENTS if split else given, 1)
         context = Context((writer,) if writer is not None else ())
         for name in _AUTOGRAD_PARTS:
             part = _function(class_attribute(cls, name))
@@ -577,17 +587,6 @@ def _is_wrapper_step(frame: Frame, func: ast.expr) -> bool:
         is_self = frame.scope.parameters[:1] == (func.value.id,)
         return is_self and frame.scope.name == "__call__"
     return False
-
-
-def _only_tells(callee: Value) -> bool:
-    """Whether a callee is `ValueError`, `logger.info` or the like, which makes a text known."""
-    callee = callee.fn if type(callee) is Bound else callee
-    if type(callee) is not Known:
-        return False
-    obj = callee.obj
-    if type(obj) is types.FunctionType:
-        return obj.__globals__ is vars(logging)
-    return type(obj) is type and issubclass(obj, BaseException) and is_leaf(obj)
 
 
 def _looks_like_run(node: ast.Call) -> bool:

@@ -17,6 +17,7 @@ from .values import (
     ANY,
     NOTHING,
     Known,
+    Launch,
     Method,
     Sequence,
     Table,
@@ -31,6 +32,8 @@ from .values import (
 _MOST_MEMBERS = 512
 
 ITEM = Unknown("what it holds is known only when it runs")
+# A registry that is filled later: what it will hold has methods that launch.
+EMPTY = Unknown("the table it is taken from is empty as yet", sticky=True)
 
 _SEQUENCES = (list, tuple, set, frozenset, collections.deque)
 
@@ -130,12 +133,17 @@ def item(container: Sequence | Table, keys: Values) -> Values:
     if known is None:
         if isinstance(container, Table) and keys and all(isinstance(k, Sequence) for k in keys):
             return _by_parts(container, keys)
-        return table_values(container) or (ITEM,)
+        return table_values(container) or _missing(container)
     if isinstance(container, Table):
         found = [union(container.items.get(key, NOTHING), container.rest) for key in known]
     else:
         found = [position(container, key) for key in known]
-    return union(*found) or (ITEM,)
+    return union(*found) or _missing(container)
+
+
+def _missing(container: Sequence | Table) -> Values:
+    is_empty = isinstance(container, Table) and not container.items and not container.rest
+    return (EMPTY if is_empty else ITEM,)
 
 
 def _by_parts(table: Table, keys: Values) -> Values:
@@ -145,7 +153,7 @@ def _by_parts(table: Table, keys: Values) -> Values:
         for entry, values in table.items.items()
         if not isinstance(entry, tuple) or any(_may_equal(key, entry) for key in keys)
     ]
-    return union(*found, table.rest) or (ITEM,)
+    return union(*found, table.rest) or _missing(table)
 
 
 def _may_equal(key: Value, entry: tuple[Hashable, ...]) -> bool:
@@ -255,7 +263,9 @@ def container_method(value: Value, name: str) -> Value | None:
 
 def method_result(method: Method, positional: tuple[Values, ...]) -> Values:
     container = opened(method.base)
-    assert container is not None
+    if container is None:  # a kernel, of which only `__getitem__` is made a method
+        assert isinstance(method.base, Known)
+        return (Launch(method.base.obj),)
     if method.name == "values":
         return (Sequence(rest=table_values(container)),)
     if method.name == "keys":
@@ -269,7 +279,7 @@ def method_result(method: Method, positional: tuple[Values, ...]) -> Values:
     if method.name in _TAKES:
         found = item(container, positional[0]) if positional else table_values(container)
         if len(positional) > 1:
-            found = tuple(v for v in found if v is not ITEM)
+            found = tuple(v for v in found if v is not ITEM and v is not EMPTY)
         return union(found, *positional[1:])
     return (Known(None),)
 

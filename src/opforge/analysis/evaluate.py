@@ -22,7 +22,7 @@ from .objects import (
     is_leaf_module,
     relative_name,
 )
-from .scopes import Binding, scope_of
+from .scopes import Binding, Operation, scope_of
 from .values import (
     ANY,
     NOTHING,
@@ -65,6 +65,9 @@ class Evaluator(Attributes, abc.ABC):
 
     @abc.abstractmethod
     def entered(self, frame: Frame, node: ast.AST) -> Values: ...
+
+    @abc.abstractmethod
+    def operate(self, frame: Frame, node: Operation) -> Values: ...
 
     def evaluate(self, frame: Frame, node: ast.AST) -> Values:
         kind = type(node)
@@ -285,6 +288,9 @@ class Evaluator(Attributes, abc.ABC):
         return (Local(scope_of(node), frame),)
 
     def on_binary(self, frame: Frame, node: ast.BinOp) -> Values:
+        found = self.operate(frame, node)
+        if found:
+            return found
         if not isinstance(node.op, (ast.Add, ast.BitOr)):
             return ANY
         left = self.evaluate(frame, node.left)

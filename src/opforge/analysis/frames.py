@@ -40,8 +40,8 @@ class Frame:
     """
 
     __slots__ = (
-        "depth", "fn", "implied", "implied_at", "interest", "names", "nested", "offset",
-        "outcomes", "parameters", "parent", "result", "scope",
+        "depth", "fn", "has_operators", "implied", "implied_at", "interest", "names", "nested",
+        "objects", "offset", "outcomes", "parameters", "parent", "result", "scope",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917  # in the order of what it is made of
@@ -61,6 +61,9 @@ class Frame:
         self.parent = parent
         self.names: dict[str, Values] = {}
         self.interest: dict[str, bool] = {}
+        # Names that may stand for an object with operators of its own, and whether any name may.
+        self.objects: dict[str, bool] = {}
+        self.has_operators: bool | None = None
         self.outcomes: dict[int, Outcome] = {}
         self.nested: dict[int, Frame] = {}
         self.result: Values | None = None

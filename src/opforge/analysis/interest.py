@@ -98,5 +98,14 @@ class Interest:
 
 
 def is_text(bindings: Iterable[Any]) -> bool:
-    """Whether a name is only ever a constant or an f-string: worth knowing, and no work."""
-    return all(isinstance(b.node, _TEXTS) for b in bindings)
+    """Whether a name is only ever a constant or an f-string: worth knowing, and no work.
+
+    Or one of several, as in `for name in ("q", "k")`.
+    """
+    return all(isinstance(b.node, _TEXTS) or _lists_texts(b.node) for b in bindings)
+
+
+def _lists_texts(node: ast.AST) -> bool:
+    return isinstance(node, (ast.Tuple, ast.List)) and all(
+        isinstance(e, ast.Constant) for e in node.elts
+    )

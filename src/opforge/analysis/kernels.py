@@ -102,6 +102,8 @@ class _Walk:
                 continue
             for effect in self.reader.outcome(frame, call).effects:
                 self.note(frame, call, effect)
+        for operation in scope.operations:
+            self.reader.operate(frame, operation)
         for node in scope.entered:
             self.reader.entered(frame, node)
         for inner in scope.comprehensions:
@@ -195,23 +197,21 @@ def _expression(node: ast.AST) -> str:
     if isinstance(node, ast.Attribute):
         return f"{_expression(node.value)}.{node.attr}"
     if isinstance(node, ast.Subscript):
-        inside = _index(node.slice)
-        if inside is not None:
-            return f"{_expression(node.value)}[{inside}]"
+        return f"{_expression(node.value)}[{_index(node.slice)}]"
     return ast.unparse(node)
 
 
-def _index(node: ast.expr) -> str | None:
-    """What stands in the brackets, where it is made of names and constants."""
+def _index(node: ast.expr) -> str:
+    """What stands in the brackets, as it is written; names and constants make the most of it."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Constant):
         return repr(node.value)
     if isinstance(node, ast.Tuple) and node.elts:
-        parts = [_index(e) for e in node.elts if isinstance(e, (ast.Name, ast.Constant))]
-        if len(parts) == len(node.elts):
-            return ", ".join(map(str, parts)) + ("," if len(parts) == 1 else "")
-    return None
+        text = ", ".join(_index(e) for e in node.elts) + ("," if len(node.elts) == 1 else "")
+        # A tuple without brackets starts where its first part does.
+        return text if node.col_offset == node.elts[0].col_offset else f"({text})"
+    return ast.unparse(node)
 
 
 _ROOT: Scope = scope_of(ast.parse("def find_kernels(): ...").body[0])  # type: ignore[arg-type]

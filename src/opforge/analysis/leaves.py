@@ -10,6 +10,8 @@ import collections
 import functools
 import importlib
 import itertools
+import logging
+import operator
 import sys
 import types
 from collections.abc import Callable
@@ -18,10 +20,10 @@ from typing import Any
 import torch
 
 from .. import _compat
-from .containers import elements, opened, table_values
-from .evaluate import Evaluator
+from .containers import elements, item, opened, table_values
 from .frames import Frame, Launched, Lost, Outcome
 from .objects import class_attribute, is_instance, is_leaf, wrapped
+from .operations import Operations
 from .reach import callables_held, is_callback, is_plain_leaf
 from .values import (
     ANY,
@@ -29,8 +31,10 @@ from .values import (
     UNKNOWN,
     UNKNOWN_ARGUMENTS,
     Arguments,
+    Bound,
     Instance,
     Known,
+    Launch,
     Local,
     Maker,
     Partial,
@@ -67,7 +71,7 @@ _SAME_CONTAINER = frozenset(
 )
 
 
-class Leaves(Evaluator, abc.ABC):
+class Leaves(Operations, abc.ABC):
     """Calls of functions that are not read."""
 
     @abc.abstractmethod
@@ -105,6 +109,8 @@ class Leaves(Evaluator, abc.ABC):
                         arguments.double,
                     )
                     self.apply_autograd(frame, cls, rest, outcome)
+        elif fn.__name__ in {"run", "__getitem__"} and _is_tritons(fn) and first:
+            _launch_by_class(fn, first, outcome)
         elif _makes_kernels(fn):
             outcome.values.extend(_made(first))
         elif fn is importlib.import_module:
@@ -170,6 +176,12 @@ class Leaves(Evaluator, abc.ABC):
         if special is not None:
             outcome.values.extend(special(self, frame, arguments))
             return
+        if obj is eval or obj is exec:
+            why = f"{obj.__name__} runs a text, which is not read"
+            outcome.values.append(Unknown(why))
+            if _may_call(arguments.positional[0] if arguments.positional else ANY):
+                outcome.effects.append(Lost(why))
+            return
         owner = getattr(obj, "__self__", None)
         if getattr(obj, "__name__", "") == "__init__" or is_instance(owner, types.ModuleType):
             self.leaf_result(frame, obj, arguments, outcome)
@@ -210,6 +222,22 @@ class Leaves(Evaluator, abc.ABC):
                 tuple(v for v in f if not isinstance(v, Unknown) or not v.sticky) for f in found
             ]
         return union(*found, *default)
+
+    def read_item(self, frame: Frame, arguments: Arguments) -> Values:
+        """`operator.getitem(owner, key)`."""
+        owners, keys, *_ = (*arguments.positional, ANY, ANY)
+        found: list[Values] = []
+        for owner in owners:
+            container, kernel = opened(owner), _kernel_of(owner)
+            if container is not None:
+                found.append(item(container, keys))
+            elif kernel is not None:
+                found.append((Launch(kernel),))
+            else:
+                getters = self.attribute(frame, owner, "__getitem__", frame.scope.node)
+                given = Arguments((keys,))
+                found += [self.run(frame, g, given, frame.scope.node) for g in getters]
+        return union(*found) or ANY
 
     def make_partial(self, frame: Frame, arguments: Arguments) -> Values:  # noqa: ARG002
         if not arguments.positional:
@@ -336,6 +364,7 @@ _BUILTINS: dict[Any, Special] = {
     getattr: Leaves.read_attribute,
     globals: Leaves.read_globals,
     vars: Leaves.read_vars,
+    operator.getitem: Leaves.read_item,
     next: Leaves.take_next,
     iter: same_elements,
     sorted: same_elements,
@@ -366,6 +395,11 @@ def _is_autograd_apply(fn: types.FunctionType) -> bool:
     return is_instance(stored, classmethod) and stored.__func__ is fn
 
 
+def _may_call(texts: Values) -> bool:
+    known = constants(texts)
+    return known is None or any("(" in str(text) for text in known)
+
+
 def _imported(names: Values) -> Values:
     """`importlib.import_module(name)`, of what is loaded."""
     known = constants(names)
@@ -377,8 +411,27 @@ def _imported(names: Values) -> Values:
 
 
 def _makes_kernels(fn: types.FunctionType) -> bool:
-    module = fn.__globals__.get("__name__", "")
-    return fn.__name__ in _KERNEL_MAKERS and str(module).startswith("triton.")
+    return fn.__name__ in _KERNEL_MAKERS and _is_tritons(fn)
+
+
+def _is_tritons(fn: types.FunctionType) -> bool:
+    return str(fn.__globals__.get("__name__", "")).startswith("triton.")
+
+
+def _launch_by_class(fn: types.FunctionType, first: Values, outcome: Outcome) -> None:
+    """`type(k).run(k, ...)` and `JITFunction.__getitem__(k, grid)`."""
+    for value in first:
+        kernel = _kernel_of(value)
+        if kernel is None:
+            outcome.values.extend(ANY)
+        elif fn.__name__ == "run":
+            outcome.effects.append(Launched(kernel))
+        else:
+            outcome.values.append(Launch(kernel))
+
+
+def _kernel_of(value: Value) -> Any:
+    return _compat.kernels.launched_kernel(value.obj) if isinstance(value, Known) else None
 
 
 def _made(first: Values) -> Values:
@@ -407,3 +460,14 @@ def _may_matter(owner: Value) -> bool:
     if isinstance(owner, Known):
         return not is_leaf(owner.obj)
     return isinstance(owner, Instance)
+
+
+def only_tells(callee: Value) -> bool:
+    """Whether a callee is `ValueError`, `logger.info` or the like, which makes a text known."""
+    callee = callee.fn if type(callee) is Bound else callee
+    if type(callee) is not Known:
+        return False
+    obj = callee.obj
+    if type(obj) is types.FunctionType:
+        return obj.__globals__ is vars(logging)
+    return type(obj) is type and issubclass(obj, BaseException) and is_leaf(obj)

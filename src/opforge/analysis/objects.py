@@ -288,10 +288,10 @@ def owner_of(fn: types.FunctionType) -> type[Any] | None:
     if not is_instance(found, type):
         return None
     stored = type.__getattribute__(found, "__dict__").get(fn.__name__)
-    return found if _plain_function(stored) is fn else None
+    return found if plain_function(stored) is fn else None
 
 
-def _plain_function(stored: Any) -> Any:
+def plain_function(stored: Any) -> Any:
     """The function below `staticmethod`, `property` and decorators that keep `__wrapped__`."""
     for _ in range(8):
         if is_instance(stored, (staticmethod, classmethod)):

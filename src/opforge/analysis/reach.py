@@ -48,6 +48,8 @@ _CONSTANTS = frozenset(map(id, (str, int, float, bool, type(None))))
 _PLAIN = (str, int, float, bool, complex, bytes, type(None), torch.dtype, torch.device, enum.Enum)
 _INERT = _CONSTANTS | {id(torch.dtype), id(torch.device)}
 _MOST_MEMBERS = 64
+# Calling one calls the function in it.
+_HOLDERS = (types.MethodType, functools.partial, staticmethod, classmethod)
 
 
 class Reach:
@@ -109,7 +111,7 @@ class Reach:
             return _below_class(obj)
         if is_c_function(obj):
             return () if is_leaf(obj) else None
-        if is_instance(obj, (types.MethodType, functools.partial)):
+        if is_instance(obj, _HOLDERS):
             return _parts(obj)
         container = opened(Known(obj))
         if container is not None:
@@ -231,6 +233,8 @@ def _below_leaf(fn: types.FunctionType) -> list[Any] | None:
 def _parts(obj: Any) -> list[Any]:
     if is_instance(obj, types.MethodType):
         return [obj.__func__, obj.__self__]
+    if is_instance(obj, (staticmethod, classmethod)):
+        return [obj.__func__]
     return [obj.func, *obj.args, *obj.keywords.values()]
 
 
@@ -260,7 +264,7 @@ def _carries(value: Value) -> bool:
             return is_callback(value)
         if issubclass(kind, (types.ModuleType, type)) or is_c_function(obj):
             return not is_leaf(obj) or _compat.operators.is_space(obj)
-        if is_instance(obj, (types.MethodType, functools.partial)) or is_registered_op(obj):
+        if is_instance(obj, _HOLDERS) or is_registered_op(obj):
             return True
         if _compat.kernels.launched_kernel(obj) is not None or wrapped(obj) is not None:
             return True
@@ -298,6 +302,8 @@ def is_callback(value: Value) -> bool:
         return not is_leaf(obj.__func__) or obj.__name__ == "apply"
     if is_instance(obj, functools.partial):
         return is_callback(Known(obj.func))
+    if is_instance(obj, (staticmethod, classmethod)):
+        return is_callback(Known(obj.__func__))
     if is_module_instance(obj):
         return not is_leaf(type(obj))
     return is_registered_op(obj) or _compat.kernels.is_traced_wrapper(obj)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Comprehension = ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
+Operation = ast.BinOp | ast.AugAssign | ast.UnaryOp | ast.Compare | ast.Subscript
 Node = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef | Comprehension
 
 # Where in a value a target of unpacking lies: an index, or None for a starred one, which takes
@@ -42,6 +43,7 @@ class Scope:
     # Each call with the names in it.
     calls: list[tuple[ast.Call, set[str]]] = field(default_factory=list)
     entered: list[ast.expr] = field(default_factory=list)
+    operations: list[Operation] = field(default_factory=list)
     returns: list[ast.expr] = field(default_factory=list)
     yields: list[ast.expr] = field(default_factory=list)
     comprehensions: list[Scope] = field(default_factory=list)
@@ -88,7 +90,7 @@ def parameter_names(arguments: ast.arguments) -> tuple[str, ...]:
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
-_ADDS = frozenset({"append", "add", "insert", "appendleft", "extend", "update", "setdefault"})
+ADDS = frozenset({"append", "add", "insert", "appendleft", "extend", "update", "setdefault"})
 
 
 class _Collector:
@@ -162,6 +164,7 @@ class _Collector:
             self.bind(node.target, "value", node.value, self.scan(node.value))
 
     def on_augmented(self, node: ast.AugAssign) -> None:
+        self.scope.operations.append(node)
         if isinstance(node.target, ast.Name):
             self.scope.item_stores.setdefault(node.target.id, []).append((None, node.value))
             self.store_names(node.target.id, self.scan(node.value))
@@ -250,13 +253,16 @@ class _Collector:
             self.unpack(target.elts, how, value, names, path)
         elif isinstance(target, ast.Starred):
             self.bind(target.value, how, value, names, (*path, None))
-        elif how != "value" or path:
+        elif how != "value" or None in path:
             return
         elif isinstance(target, ast.Attribute):
             if isinstance(target.value, ast.Name):
                 key = (target.value.id, target.attr)
-                self.scope.attribute_stores.setdefault(key, []).append(value)
+                self.scope.attribute_stores.setdefault(key, []).append(_part(value, path))
+        elif path:
+            return
         elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
+            self.scope.operations.append(target)
             stored = (target.slice, value)
             self.scope.item_stores.setdefault(target.value.id, []).append(stored)
             self.store_names(target.value.id, names)
@@ -302,6 +308,9 @@ class _Collector:
                     names.add(OPERATORS)
             elif kind is ast.Call:
                 names |= self.on_call(node)
+            elif kind in _OPERATIONS:
+                self.scope.operations.append(node)
+                stack.extend(operands(node))
             elif kind is not ast.Constant:
                 parts = _PARTS.get(kind)
                 if parts is not None:
@@ -332,7 +341,7 @@ class _Collector:
             elif kind is not ast.Constant:
                 self.gather(part, names)
         is_method = isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name)
-        if is_method and func.attr in _ADDS and node.args:  # type: ignore[attr-defined]
+        if is_method and func.attr in ADDS and node.args:  # type: ignore[attr-defined]
             container: str = func.value.id  # type: ignore[attr-defined]
             many = func.attr in {"extend", "update"}  # type: ignore[attr-defined]
             value = ast.Starred(node.args[-1]) if many else node.args[-1]
@@ -358,6 +367,7 @@ class _Collector:
                 names |= mentioned
                 self.add(node.target.id, Binding("value", node.value, (), frozenset(mentioned)))
         elif isinstance(node, ast.Subscript):
+            self.scope.operations.append(node)
             if isinstance(node.slice, ast.Name):
                 self.scope.keys.add(node.slice.id)
             elif not isinstance(node.slice, ast.Constant):
@@ -373,16 +383,43 @@ class _Collector:
 # What the other common expressions are made of, in the order of their fields, which is the order
 # that calls are kept in.
 _PARTS: dict[type[ast.AST], Callable[[Any, list[Any]], None]] = {
-    ast.BinOp: lambda node, stack: stack.extend((node.left, node.right)),
     ast.Tuple: lambda node, stack: stack.extend(node.elts),
     ast.List: lambda node, stack: stack.extend(node.elts),
-    ast.Compare: lambda node, stack: stack.extend((node.left, *node.comparators)),
     ast.BoolOp: lambda node, stack: stack.extend(node.values),
-    ast.UnaryOp: lambda node, stack: stack.append(node.operand),
     ast.IfExp: lambda node, stack: stack.extend((node.test, node.body, node.orelse)),
     ast.Starred: lambda node, stack: stack.append(node.value),
     ast.JoinedStr: lambda node, stack: stack.extend(node.values),
 }
+
+
+_OPERATIONS = frozenset((ast.BinOp, ast.Compare, ast.UnaryOp))
+
+
+def operands(node: ast.BinOp | ast.Compare | ast.UnaryOp) -> list[ast.expr]:
+    """What an expression computes with: `a`, `b` and `c` of `a + b * c`."""
+    if type(node) is ast.Compare:
+        return [node.left, *node.comparators]
+    if type(node) is ast.UnaryOp:
+        return [node.operand]
+    found: list[ast.expr] = []
+    stack: list[ast.expr] = [node]
+    while stack:
+        one = stack.pop()
+        if type(one) is ast.BinOp:
+            stack.append(one.left)
+            stack.append(one.right)
+        else:
+            found.append(one)
+    return found
+
+
+def _part(value: ast.expr, path: Path) -> ast.expr:
+    """What an attribute gets of an unpacking: `made()[1]` in `a, self.b = made()`."""
+    for index in path:
+        value = ast.copy_location(ast.Subscript(value, ast.Constant(index)), value)
+    return value
+
+
 _HANDLERS: dict[type[ast.stmt], Callable[[_Collector, Any], None]] = {
     ast.FunctionDef: _Collector.on_define,
     ast.AsyncFunctionDef: _Collector.on_define,
