@@ -1,4 +1,4 @@
-"""What importing opforge and decorating load: never Inductor, Dynamo or Triton."""
+"""What importing opforge, using its names and decorating load: never Inductor, Dynamo or Triton."""
 
 import json
 import os
@@ -102,6 +102,24 @@ direct(y)
 
 def test_importing_loads_nothing_heavy():
     assert loaded_by("") == []
+
+
+def test_using_every_name_loads_nothing_heavy():
+    assert loaded_by("for name in opforge.__all__: getattr(opforge, name)\n") == []
+
+
+def test_decorating_does_not_wait_for_what_checks_and_packages():
+    code = "import opforge; opforge.op\nprint(*sorted(m for m in sys.modules if 'opforge' in m))"
+    result = subprocess.run(
+        [sys.executable, "-c", f"import sys; {code}"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(pathlib.Path(opforge.__file__).parent.parent)},
+    )
+    loaded = result.stdout.split()
+    assert "opforge.op" in loaded
+    assert not {"opforge.check", "opforge.packaging", "opforge.cli"} & set(loaded)
 
 
 def test_decorating_loads_nothing_heavy():
