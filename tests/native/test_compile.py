@@ -1,5 +1,6 @@
 """Compiling variants in other processes: the same bytes as Triton's own, and errors that help."""
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -217,6 +218,54 @@ def test_an_executor_of_somebody_else_that_breaks_fails_what_it_had():
     wanted = [(scale_request(b), (80,)) for b in (32, 64, 128)]
     with pytest.raises(KernelFailed, match="a worker died"):
         compile_all(wanted, executor=Broken(), cache=None)
+
+
+class Refusing(Executor):
+    """An executor that fails in its own way, as clusters do."""
+
+    def submit(self, fn, /, *args, **kwargs):
+        future = Future()
+        future.set_exception(RuntimeError("worker lost its disk"))
+        return future
+
+
+def test_an_error_of_the_executor_is_told_with_the_kernel():
+    with pytest.raises(KernelFailed, match="worker lost its disk") as caught:
+        compile_all([(scale_request(), (80,))], executor=Refusing(), cache=None)
+    assert "scale(x_ptr: *fp16" in str(caught.value)
+
+
+def test_an_interruption_ends_the_build_and_cancels_what_waits(pool):
+    class Interrupting(Heard):
+        def done(self, compiled):
+            super().done(compiled)
+            raise KeyboardInterrupt
+
+    heard = Interrupting()
+    wanted = [(scale_request(b, num_warps=w), (80,)) for b in (32, 64, 128, 256) for w in (1, 2, 4)]
+    with pytest.raises(KeyboardInterrupt):
+        compile_all(wanted, executor=pool, cache=None, progress=heard)
+    assert (len(heard.compiled), heard.stopped) == (1, 1)
+
+
+def test_without_full_paths_a_kernel_gives_the_same_bytes_wherever_it_lies(pool, tmp_path, cache):
+    images = []
+    for place in ("here", "there"):
+        path = tmp_path / place / "moved_variants.py"
+        path.parent.mkdir()
+        path.write_text(Path(__file__).with_name("variants.py").read_text())
+        spec = importlib.util.spec_from_file_location("moved_variants", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        wanted = module.KINDS["helper"]
+        images += [
+            compile_all([(wanted, (90,))], executor=pool, cache=c, full_paths=full)[wanted.key, 90]
+            for full, c in ((False, None), (True, cache), (False, cache))
+        ]
+    assert images[0] == images[2] == images[3] == images[5]
+    assert images[1] != images[4]
+    assert b"/here" in images[1].cubin
+    assert b"/here" not in images[0].cubin
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,8 @@ def is_compilable(fn: Any) -> bool:
 
 def constant_key(value: Any) -> str:
     """What a constant is to the cache: the source of a jitted function, else its text."""
+    if type(value) in {tuple, list}:
+        return repr([constant_key(item) for item in value])
     return str(value.cache_key) if hasattr(value, "cache_key") else repr(value)
 
 
@@ -108,8 +110,12 @@ def lower(
     *,
     divisible: tuple[int, ...] = (),
     options: Mapping[str, Any],
+    full_paths: bool = True,
 ) -> Job:
-    """A kernel's text for a target; raises what Triton raises."""
+    """A kernel's text for a target; raises what Triton raises.
+
+    Its line numbers name source files, by their full paths as Triton does, or by name alone.
+    """
     target = _target(arch)
     backend = make_backend(target)
     parsed = _parsed(backend, options)
@@ -118,8 +124,11 @@ def lower(
     context = _context(backend)
     functions = backend.get_codegen_implementation(parsed)
     module = source.make_ir(target, parsed, functions, backend.get_module_map(), context)
+    text = str(module)
+    if not full_paths:
+        text = re.sub(r'\bloc\("[^"]*/([^"/]+)":', r'loc("\1":', text)
     given = tuple(sorted(options.items()))
-    return Job(str(module), source.ext, arch, given, version(), os.getpid())
+    return Job(text, source.ext, arch, given, version(), os.getpid())
 
 
 def run(job: Job) -> Built | Failed:

@@ -77,14 +77,17 @@ class Cache:
 USER_CACHE = Cache()
 
 
-def cache_key(request: Request, arch: int, options: dict[str, object]) -> str:
+def cache_key(
+    request: Request, arch: int, options: dict[str, object], *, full_paths: bool = True
+) -> str:
     """Of everything that a compiled kernel depends on.
 
     The kernel's `file:line` is in it because cubins carry line numbers for profilers.
     """
+    location = request.location if full_paths else Path(request.location).name
     constants = [(name, compiling.constant_key(value)) for name, value in request.constants]
     content = (
-        _FORMAT, arch, request.source, request.location, request.signature, constants,
+        _FORMAT, arch, request.source, full_paths, location, request.signature, constants,
         request.divisible, compiling.environment_key(arch, options),
     )  # fmt: skip
     return hashlib.sha256(repr(content).encode()).hexdigest()

@@ -54,13 +54,15 @@ def compile_all(
     jobs: int | None = None,
     cache: Cache | None = USER_CACHE,
     ptx: bool = False,
+    full_paths: bool = True,
     progress: Progress | None = None,
 ) -> dict[tuple[str, int], Image]:
     """Compile each variant for its architectures; the results by `(request.key, arch)`.
 
     Without an `executor`, `jobs` processes do the work (default: all cores). `cache=None`
-    compiles everything anew. Every variant is tried before `KernelFailed` names all that failed;
-    what did compile is in the cache then.
+    compiles everything anew. Cubins name source files for profilers; with `full_paths=False` not
+    their folders, so that a project gives the same bytes wherever it lies. Every variant is tried
+    before `KernelFailed` names all that failed; what did compile is in the cache then.
 
         images = compile_all([(request, (80, 90))], jobs=8)
         images[request.key, 90].cubin
@@ -70,7 +72,7 @@ def compile_all(
     wanted = list(requests)
     for arch in sorted({arch for _, archs in wanted for arch in archs}):
         check_arch(arch)
-    build = _Build(cache, progress or Silent())
+    build = _Build(cache, progress or Silent(), full_paths=full_paths)
     tasks = list(build.tasks(wanted))
     build.progress.start(len(tasks))
     try:
@@ -89,8 +91,9 @@ def compile_all(
 class _Build:
     """What one call has made so far."""
 
-    def __init__(self, cache: Cache | None, progress: Progress) -> None:
+    def __init__(self, cache: Cache | None, progress: Progress, *, full_paths: bool) -> None:
         self.cache = cache
+        self.full_paths = full_paths
         self.progress = progress
         self.images: dict[tuple[str, int], Image] = {}
         self.failures: list[_Failure] = []
@@ -108,7 +111,7 @@ class _Build:
             return _Task(request, arch, {})
         options = compiling.launch_options(request.fn, dict(request.options))
         try:
-            key = "" if self.cache is None else cache_key(request, arch, options)
+            key = cache_key(request, arch, options, full_paths=self.full_paths)
         except Exception:  # noqa: BLE001  # bad options raise again, and are told, in `_lower`
             key = ""
         return _Task(request, arch, options, key)
@@ -195,6 +198,8 @@ class _Build:
                     self._take(task, future.result())
                 except BrokenExecutor:
                     stranded.append((task, job))
+                except Exception as error:  # noqa: BLE001  # an executor's own, of any kind
+                    self._fail(task, f"the worker failed: {compiling.error_text(error)}")
         return stranded
 
     def _lower(self, task: _Task) -> compiling.Job | None:
@@ -212,6 +217,7 @@ class _Build:
                 constants,
                 divisible=request.divisible,
                 options=task.options,
+                full_paths=self.full_paths,
             )
         except Exception as error:  # noqa: BLE001  # the compiler raises of any kind
             self._fail(task, compiling.error_text(error))

@@ -67,7 +67,7 @@ class Bar:
             console=self._console,
         )
         self._task: TaskID | None = None
-        self._cached = 0
+        self._cached = self._failed = 0
 
     def start(self, total: int) -> None:
         if total:
@@ -78,8 +78,8 @@ class Bar:
         if self._task is None:
             return
         self._cached += compiled.cached
-        cached = f"{self._cached} cached, " if self._cached else ""
-        text = f"{cached}{compiled.kernel} sm_{compiled.arch}"
+        self._failed += compiled.failed
+        text = f"{compiled.kernel} sm_{compiled.arch}"
         self._bar.update(self._task, advance=1, description=text)
 
     def note(self, text: str) -> None:
@@ -87,7 +87,7 @@ class Bar:
 
     def stop(self) -> None:
         if self._task is not None:
-            self._bar.update(self._task, description="")
+            self._bar.update(self._task, description=_asides(self._cached, self._failed))
             self._bar.stop()
 
 
@@ -122,13 +122,15 @@ class Lines:
             self._say(f"compiled {self._counts()}")
 
     def _counts(self) -> str:
-        extra = [
-            f"{n} {what}" for n, what in ((self._cached, "cached"), (self._failed, "failed")) if n
-        ]
-        return f"{self._done} of {self._total}" + (f" ({', '.join(extra)})" if extra else "")
+        asides = _asides(self._cached, self._failed)
+        return f"{self._done} of {self._total}" + (f" ({asides})" if asides else "")
 
     def _say(self, text: str) -> None:
         print(text, file=self._file or sys.stderr, flush=True)  # it is what it does
+
+
+def _asides(cached: int, failed: int) -> str:
+    return ", ".join(f"{n} {what}" for n, what in ((cached, "cached"), (failed, "failed")) if n)
 
 
 def for_terminal() -> Progress:

@@ -1,0 +1,57 @@
+"""What a build says while it compiles."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from opforge.native import progress
+from opforge.native.progress import Bar, Compiled, Lines, Silent, for_terminal
+
+
+def a_build(shown, total=3):
+    shown.start(total)
+    shown.done(Compiled("silu", "silu(x: *fp16)", 80, cached=True))
+    shown.note("cache entry ignored [1]")
+    shown.done(Compiled("silu", "silu(x: *fp32)", 80))
+    shown.done(Compiled("gemm", "gemm(a: *fp16)", 90, failed=True))
+    shown.stop()
+
+
+def test_lines_say_start_notes_and_end():
+    file = io.StringIO()
+    a_build(Lines(file))
+    assert file.getvalue().splitlines() == [
+        "compiling 3 kernel variants",
+        "cache entry ignored [1]",
+        "compiled 3 of 3 (1 cached, 1 failed)",
+    ]
+
+
+def test_lines_come_every_so_often_while_it_lasts():
+    file = io.StringIO()
+    a_build(Lines(file, seconds=0))
+    assert "compiled 1 of 3 (1 cached)" in file.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("kind", [lambda: Lines(io.StringIO()), Silent, Bar])
+def test_nothing_to_compile_is_not_worth_a_word(kind, capsys):
+    shown = kind()
+    shown.start(0)
+    shown.stop()
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_bar_counts_and_keeps_notes_above_it():
+    file = io.StringIO()
+    a_build(Bar(Console(file=file, force_terminal=True, width=100, legacy_windows=False)))
+    assert "3/3" in file.getvalue()
+    assert "cache entry ignored [1]" in file.getvalue()
+    assert "1 cached, 1 failed" in file.getvalue()
+
+
+@pytest.mark.parametrize(("terminal", "kind"), [(True, Bar), (False, Lines)])
+def test_a_terminal_gets_a_bar_and_a_log_gets_lines(terminal, kind, monkeypatch):
+    console = Console(force_terminal=terminal, force_interactive=terminal)
+    monkeypatch.setattr(progress, "Console", lambda **_: console)
+    assert type(for_terminal()) is kind
