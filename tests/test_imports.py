@@ -33,8 +33,16 @@ CONTRACT = {
 }
 CONTRACT["compiler"] = {"_compat", "errors", "registry", "torch"}
 CONTRACT["native"] = {"model", "errors", "_compat", "registry", "lowering", "target", "targets"}
-CONTRACT["native"] |= {"_lazy", "capture", "doctor", "registration", "rich", "torch", "triton"}
-CONTRACT["native"] |= {"opforge"}
+CONTRACT["native"] |= {
+    "_lazy",
+    "opforge",
+    "capture",
+    "doctor",
+    "registration",
+    "rich",
+    "torch",
+    "triton",
+}
 CONTRACT["check"] = {"model", "errors", "_compat", "analysis", "registry", "target", "targets"}
 CONTRACT["check"] |= {"doctor", "packaging", "torch"}
 CONTRACT["reading"] = {"model", "errors", "_compat", "analysis", "registration", "registry"}

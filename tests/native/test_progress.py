@@ -28,6 +28,15 @@ def test_lines_say_start_notes_and_end():
     ]
 
 
+def test_a_second_round_is_counted_anew():
+    file = io.StringIO()
+    lines, bar = Lines(file), Bar(Console(file=io.StringIO(), force_terminal=True, width=100))
+    for shown in (lines, bar):
+        a_build(shown)
+        a_build(shown)
+    assert file.getvalue().count("compiled 3 of 3 (1 cached, 1 failed)") == 2
+
+
 def test_lines_come_every_so_often_while_it_lasts():
     file = io.StringIO()
     a_build(Lines(file, seconds=0))

@@ -30,7 +30,10 @@ class Compiled:
 
 
 class Progress(Protocol):
-    """What `compile_all` tells; `start` comes first, `stop` last, also after an error."""
+    """What `compile_all` tells; `start` comes first, `stop` last, also after an error.
+
+    Both may come again: a build compiles once more without kernels that it can do without.
+    """
 
     def start(self, total: int) -> None: ...
 
@@ -70,6 +73,10 @@ class Bar:
         self._cached = self._failed = 0
 
     def start(self, total: int) -> None:
+        self._cached = self._failed = 0
+        if self._task is not None:
+            self._bar.remove_task(self._task)
+            self._task = None
         if total:
             self._task = self._bar.add_task("", total=total)
             self._bar.start()
@@ -102,6 +109,7 @@ class Lines:
 
     def start(self, total: int) -> None:
         self._total = total
+        self._done = self._cached = self._failed = 0
         self._next = time.monotonic() + self._seconds
         if total:
             self._say(f"compiling {total} kernel variant{'s' if total != 1 else ''}")
