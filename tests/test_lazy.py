@@ -1,6 +1,7 @@
 """Importing opforge is lazy, and nobody can tell but by the clock."""
 
 import ast
+import importlib
 import itertools
 import json
 import os
@@ -132,15 +133,30 @@ def test_the_function_is_the_one_its_module_defines(name):
     assert getattr(opforge, name) is getattr(sys.modules[NAMESAKES[name]], name)
 
 
-def test_every_namesake_is_known():
-    modules = {path.stem for path in ROOT.iterdir() if path.suffix == ".py" or path.is_dir()}
-    functions = {
-        name for name in opforge.__all__ if not isinstance(getattr(opforge, name), types.ModuleType)
+every_package = pytest.mark.parametrize(
+    "package", [opforge, opforge.native, _compat], ids=lambda p: p.__name__
+)
+
+
+@every_package
+def test_every_namesake_is_known_and_stays_what_it_is(package):
+    folder = pathlib.Path(package.__file__).parent
+    modules = {path.stem for path in folder.iterdir() if path.suffix == ".py" or path.is_dir()}
+    others = {
+        name for name in package.__all__ if not isinstance(getattr(package, name), types.ModuleType)
     }
-    assert modules & functions == set(NAMESAKES) == opforge.__dict__["_namesakes"]
+    assert modules & others == package.__dict__.get("_namesakes", frozenset())
+    for name in modules & others:
+        module = importlib.import_module(f"{package.__name__}.{name}")
+        assert isinstance(module, types.ModuleType)
+        assert not isinstance(getattr(package, name), types.ModuleType)
 
 
-@pytest.mark.parametrize("package", [opforge, _compat], ids=lambda p: p.__name__)
+def test_the_namesakes_above_are_all_of_the_packages():
+    assert opforge.__dict__["_namesakes"] == set(NAMESAKES)
+
+
+@every_package
 def test_a_package_hands_on_what_it_shows_to_type_checkers(package):
     tree = ast.parse(pathlib.Path(package.__file__).read_text())
     (shown,) = (node for node in tree.body if isinstance(node, ast.If))
