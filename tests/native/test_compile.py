@@ -13,6 +13,7 @@ import pytest
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.experimental.gluon._runtime import GluonASTSource
 from variants import (
     KINDS,
     crashes_the_compiler,
@@ -37,7 +38,8 @@ def own_triton_cache(tmp_path, monkeypatch):
 
 def compiled_by_triton(wanted, arch):
     attrs = {(i,): [["tt.divisibility", 16]] for i in wanted.divisible}
-    source = ASTSource(wanted.fn, dict(wanted.signature), dict(wanted.constants), attrs)
+    kind = GluonASTSource if wanted.fn.is_gluon() else ASTSource
+    source = kind(wanted.fn, dict(wanted.signature), dict(wanted.constants), attrs)
     return triton.compile(source, GPUTarget("cuda", arch, 32), dict(wanted.options))
 
 

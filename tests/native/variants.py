@@ -2,6 +2,8 @@
 
 import triton
 import triton.language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
 
 from opforge.native.request import Request
 
@@ -82,6 +84,13 @@ def given_descriptor(x_desc, y_ptr, BLOCK: tl.constexpr):
     tl.store(y_ptr + at[:, None] * BLOCK + at[None, :], x)
 
 
+@gluon.jit
+def copied(x_ptr, y_ptr, n, BLOCK: gl.constexpr):
+    layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
+    at = gl.program_id(0) * BLOCK + gl.arange(0, BLOCK, layout=layout)
+    gl.store(y_ptr + at, gl.load(x_ptr + at, mask=at < n), mask=at < n)
+
+
 @triton.jit
 def wrong_range(x_ptr, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK + 1)
@@ -145,4 +154,5 @@ KINDS = {
     "descriptor": request(
         through_descriptor, ["*fp32", "*fp32", "i32", "i32"], {"BLOCK": 32}, (0, 1, 2, 3)
     ),
+    "gluon": request(copied, ["*fp32", "*fp32", "i32"], {"BLOCK": 128}, (0, 1)),
 }
