@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ..dtypes import DTYPES
 from ..expr import Term, Var
 from ..program import Bound, Case, TensorCase
-from .expression import INT64_MAX, Writer, integer
+from .expression import Writer, integer
 from .names import quoted
 from .paths import paths_table
 from .pool import Pool
@@ -92,7 +92,7 @@ def _checks(scope: Scope, pool: Pool, places: Places, case: Case) -> Iterator[st
 def _tensor_checks(scope: Scope, places: Places, tensor: TensorCase) -> Iterator[str]:
     index = scope.input_index[tensor.param]
     if tensor.strides is None and tensor.shape:
-        yield _check("OF_COMPACT", tensor=index)
+        yield f"OF_CHECK_COMPACT({index})"
     for dim, size in enumerate(tensor.shape):
         yield from _same(scope, places, index, dim, size, is_stride=False)
     for dim, stride in enumerate(tensor.strides or ()):
@@ -102,9 +102,9 @@ def _tensor_checks(scope: Scope, places: Places, tensor: TensorCase) -> Iterator
 def _same(
     scope: Scope, places: Places, index: int, dim: int, term: Term, *, is_stride: bool
 ) -> Iterator[str]:
-    kind = "OF_STRIDE" if is_stride else "OF_SIZE"
+    kind = "OF_CHECK_STRIDE" if is_stride else "OF_CHECK_SIZE"
     if isinstance(term, int):
-        yield _check(f"{kind}_IS", tensor=index, dim=dim, low=term)
+        yield f"{kind}({index}, {dim}, {integer(term)})"
         return
     if not isinstance(term, Var):
         raise scope.error(f"a tensor's size or stride is {term}, neither a name nor a number")
@@ -112,52 +112,17 @@ def _same(
     if first.is_stride != is_stride:
         raise scope.error(f"{term.name!r} is both a size and a stride")
     if (first.tensor, first.dim) != (index, dim):
-        yield _check(
-            f"{kind}_LIKE",
-            tensor=index,
-            dim=dim,
-            other=first.tensor,
-            other_dim=first.dim,
-            name=term.name,
-        )
+        yield f"{kind}_LIKE({index}, {dim}, {first.tensor}, {first.dim}, {quoted(term.name)})"
 
 
 def _bound_checks(scope: Scope, pool: Pool, places: Places, bound: Bound) -> Iterator[str]:
     place = places.get(bound.var)
     tensor = -1 if place is None else place.tensor
-    name = bound.var
-    offset = f"offsetof(Values, {scope.fields[bound.var]})"
+    subject = f"{tensor}, {quoted(bound.var)}, offsetof(Values, {scope.fields[bound.var]})"
     if bound.values:
         values = pool.array("int64_t", "allowed", [integer(v) for v in bound.values])
-        count = len(bound.values)
-        yield _check(
-            "OF_ONE_OF", tensor=tensor, name=name, offset=offset, high=count, values=values
-        )
+        yield f"OF_CHECK_ONE_OF({subject}, {len(bound.values)}, {values})"
+    # That a size is not negative is known of every tensor.
     elif bound.low > 0 or bound.high is not None or place is None:
-        high = INT64_MAX if bound.high is None else bound.high
-        yield _check("OF_RANGE", tensor=tensor, name=name, offset=offset, low=bound.low, high=high)
-
-
-def _check(
-    kind: str,
-    *,
-    tensor: int = -1,
-    dim: int = 0,
-    other: int = 0,
-    other_dim: int = 0,
-    name: str = "",
-    offset: str = "0",
-    low: int = 0,
-    high: int = 0,
-    values: str = "NULL",
-) -> str:
-    top = "INT64_MAX" if high == INT64_MAX else integer(high)
-    return _row(
-        kind,
-        *map(str, (tensor, dim, other, other_dim)),
-        quoted(name) if name else "NULL",
-        offset,
-        integer(low),
-        top,
-        values,
-    )
+        high = "INT64_MAX" if bound.high is None else integer(bound.high)
+        yield f"OF_CHECK_RANGE({subject}, {integer(bound.low)}, {high})"

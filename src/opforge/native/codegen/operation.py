@@ -57,18 +57,13 @@ def _operation(scope: Scope, pool: Pool, signature: Signature, cases: list[str])
     answers = [f"OF_DEVICE_{(device.answer(name) or '').upper()}" for name in scope.answers]
     cells = [
         quoted(signature.function),
-        str(len(scope.inputs)),
-        str(len(scope.op.outputs)),
-        pool.array("TensorInfo", "tensors", tensors),
-        str(len(choices)),
-        pool.array("ChoiceInfo", "choices", choices),
-        str(len(wide)),
-        pool.array("Field", "wide", wide),
-        str(len(answers)),
-        pool.array("size_t", "answer_offsets", offsets),
-        pool.array("int", "answers", answers),
-        str(len(cases)),
-        pool.array("Case", "cases", cases),
+        f"{len(scope.inputs)}, {len(scope.op.outputs)}, "
+        + pool.array("TensorInfo", "tensors", tensors),
+        f"{len(choices)}, {pool.array('ChoiceInfo', 'choices', choices)}",
+        f"{len(wide)}, {pool.array('Field', 'wide', wide)}",
+        f"{len(answers)}, {pool.array('size_t', 'answer_offsets', offsets)}, "
+        + pool.array("int", "answers", answers),
+        f"{len(cases)}, {pool.array('Case', 'cases', cases)}",
     ]
     rows = "\n".join(f"    {cell}," for cell in cells)
     return f"static const Operation operation = {{\n{rows}\n}};"

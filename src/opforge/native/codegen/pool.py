@@ -22,7 +22,7 @@ class Pool:
         if not items:
             return "NULL"
         line = f"static const {element} @[] = {{{', '.join(items)}}};"
-        if len(line) > 96 or any(item.startswith("{") for item in items):
+        if len(line) > 96 or any(item.startswith(("{", "OF_CHECK")) for item in items):
             lines = [f"static const {element} @[] = {{", *(f"    {item}," for item in items), "};"]
             line = "\n".join(lines)
         return self._define(kind, line)

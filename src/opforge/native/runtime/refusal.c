@@ -64,8 +64,8 @@ static OpforgeStatus refuse_rank(const Operation *op, int tensor, uint32_t key)
 {
     int shown = 0;
     int i;
-    of_fail(OPFORGE_INVALID_ARGUMENT, "%s: has %d dimensions, expected ", op->tensors[tensor].name,
-            OF_KEY_RANK(key));
+    of_fail(OPFORGE_INVALID_ARGUMENT, "%s: has %d dimension%s, expected ",
+            op->tensors[tensor].name, OF_KEY_RANK(key), OF_KEY_RANK(key) == 1 ? "" : "s");
     for (i = 0; i < op->case_count; i++) {
         const uint32_t other = op->cases[i].keys[tensor];
         if (other != OF_ABSENT && !is_repeated(op, tensor, i, 0xff0000)) {
@@ -155,7 +155,7 @@ static int describe_mismatch(const Operation *op, const Case *candidate, const V
             of_more("is ");
             of_describe_type(OF_KEY_TYPE(key));
         } else {
-            of_more("has %d dimensions", OF_KEY_RANK(key));
+            of_more("has %d dimension%s", OF_KEY_RANK(key), OF_KEY_RANK(key) == 1 ? "" : "s");
         }
         return 1;
     }
@@ -231,7 +231,7 @@ static void describe_paths(const Case *candidate, const void *values)
             return;
         }
         if (failed >= 0) {
-            of_more("\n    path %d: not %s", i + 1, path->conditions[failed]);
+            of_more("\n    path %d: %s", i + 1, path->conditions[failed]);
         } else if (overflow) {
             of_more("\n    path %d: its conditions do not fit into 64 bits", i + 1);
         } else {

@@ -159,6 +159,21 @@ typedef struct {
     const int64_t *values;
 } Check;
 
+#define OF_CHECK_COMPACT(tensor) {OF_COMPACT, tensor, 0, 0, 0, NULL, 0, 0, 0, NULL}
+#define OF_CHECK_SIZE(tensor, dim, value) \
+    {OF_SIZE_IS, tensor, dim, 0, 0, NULL, 0, value, 0, NULL}
+#define OF_CHECK_SIZE_LIKE(tensor, dim, other, other_dim, name) \
+    {OF_SIZE_LIKE, tensor, dim, other, other_dim, name, 0, 0, 0, NULL}
+#define OF_CHECK_STRIDE(tensor, dim, value) \
+    {OF_STRIDE_IS, tensor, dim, 0, 0, NULL, 0, value, 0, NULL}
+#define OF_CHECK_STRIDE_LIKE(tensor, dim, other, other_dim, name) \
+    {OF_STRIDE_LIKE, tensor, dim, other, other_dim, name, 0, 0, 0, NULL}
+/* Of a tensor's size, or with -1 of a scalar. */
+#define OF_CHECK_RANGE(tensor, name, offset, low, high) \
+    {OF_RANGE, tensor, 0, 0, 0, name, offset, low, high, NULL}
+#define OF_CHECK_ONE_OF(tensor, name, offset, count, values) \
+    {OF_ONE_OF, tensor, 0, 0, 0, name, offset, 0, count, values}
+
 /* One byte per kernel argument: how it is passed, and what a variant asks of it. */
 enum {
     OF_POINTER,

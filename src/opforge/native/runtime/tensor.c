@@ -91,6 +91,7 @@ static OpforgeStatus measure(const TensorInfo *info, const OpforgeTensor *tensor
     int64_t last = 0;
     int overflow = 0;
     int is_empty = 0;
+    int repeats = 0;
     int i;
     for (i = tensor->ndim - 1; i >= 0; i--) {
         const int64_t size = tensor->shape[i];
@@ -109,9 +110,10 @@ static OpforgeStatus measure(const TensorInfo *info, const OpforgeTensor *tensor
             compact = of_mul(compact, size, &overflow);
             last = of_add(last, of_mul(size - 1, stride, &overflow), &overflow);
         }
-        if (stride == 0 && size > 1 && (info->flags & (OF_WRITTEN | OF_OUTPUT))) {
-            return refuse_size(info, tensor, "overlaps itself, and is written to");
-        }
+        repeats |= stride == 0 && size > 1;
+    }
+    if (repeats && !is_empty && (info->flags & (OF_WRITTEN | OF_OUTPUT))) {
+        return refuse_size(info, tensor, "overlaps itself, and is written to");
     }
     last = of_mul(of_add(last, 1, &overflow), width, &overflow);
     of_mul(compact, width, &overflow);
