@@ -11,6 +11,10 @@ from opforge.errors import NotAnOp
 numbers = itertools.count()
 
 
+def pytest_addoption(parser):
+    parser.addoption("--accept", action="store_true", help="write the golden files anew")
+
+
 @pytest.fixture
 def op_name():
     """A callable that gives a name nobody has used; its op is unregistered after the test."""

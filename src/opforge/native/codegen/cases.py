@@ -41,8 +41,7 @@ def case_row(scope: Scope, pool: Pool, kernels: dict[str, str], number: int) -> 
     ]
     write = Writer(scope.fields)
     rows = paths_table(scope, pool, kernels, write, case)
-    return _row(
-        quoted(case_text(scope, case)),
+    cells = [
         pool.array("uint32_t", "keys", keys),
         _bind(scope, pool, places),
         str(len(checks)),
@@ -51,11 +50,8 @@ def case_row(scope: Scope, pool: Pool, kernels: dict[str, str], number: int) -> 
         pool.array("Field", "fields", fields),
         str(len(rows)),
         pool.array("Path", "paths", rows),
-    )
-
-
-def _row(*cells: str) -> str:
-    return "{" + ", ".join(cells) + "}"
+    ]
+    return f"{{{quoted(case_text(scope, case))},\n     {', '.join(cells)}}}"
 
 
 def case_text(scope: Scope, case: Case) -> str:

@@ -47,7 +47,8 @@ def double(value: float) -> str:
         return "(double)NAN"
     if math.isinf(value):
         return "HUGE_VAL" if value > 0 else "(-HUGE_VAL)"
-    return repr(value)
+    # A sign in front of a sign would be C's --.
+    return f"({value!r})" if math.copysign(1.0, value) < 0 else repr(value)
 
 
 class Writer:

@@ -6,7 +6,7 @@ A word needs a fifth of the compiler's time that eight bytes do.
 from __future__ import annotations
 
 from ..program import Image, Kernel, Library
-from .names import comment, identifier, quoted
+from .names import comment, part, quoted
 
 # Triton compiles for these with the features of that very architecture.
 FIRST_ARCH_SPECIFIC = 90
@@ -19,7 +19,7 @@ def arch_name(arch: int) -> str:
 
 def kernel_names(library: Library) -> dict[str, str]:
     """By key, the constant that stands for a kernel in the operators' tables."""
-    return {k.key: f"KERNEL_{identifier(k.key)}" for k in library.kernels}
+    return {k.key: f"KERNEL_{part(k.key)}" for k in library.kernels}
 
 
 def kernels_header(library: Library) -> str:

@@ -9,7 +9,7 @@ from ..program import Allocate, Launch, Library, Op, Path, TensorParam
 from .header import ABI, header
 from .images import arch_name, images_source, kernel_names, kernels_header
 from .manifest import manifest, manifest_source
-from .names import identifier
+from .names import part
 from .operation import operation_source
 from .signature import Signature
 from .templates import fill, runtime
@@ -37,7 +37,7 @@ def sources(library: Library) -> dict[str, bytes]:
     }
     texts |= {f"src/{file}": text for file, text in runtime().items()}
     for op in library.ops:
-        texts[f"src/op_{identifier(op.name)}.c"] = operation_source(op, name, kernels)
+        texts[f"src/op_{part(op.name)}.c"] = operation_source(op, name, kernels)
     files = {path: text.encode() for path, text in texts.items()}
     files[f"share/{name}/manifest.json"] = described
     return dict(sorted(files.items()))

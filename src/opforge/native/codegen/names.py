@@ -96,10 +96,15 @@ _KEYWORDS = frozenset(
 )
 
 
-def identifier(name: str) -> str:
-    """`"x.shape[0]"` -> `x_shape_0`, `"double"` -> `double_`, `"größe"` -> `gr_u00f6_u00dfe`."""
+def part(name: str) -> str:
+    """For the end of an identifier: `"größe"` -> `gr_u00f6_u00dfe`."""
     ascii_only = "".join(c if c.isascii() else f"_u{ord(c):04x}" for c in name)
-    plain = re.sub(r"\W+", "_", ascii_only).rstrip("_") or "_"
+    return re.sub(r"\W+", "_", ascii_only)
+
+
+def identifier(name: str) -> str:
+    """`"x.shape[0]"` -> `x_shape_0`, `"double"` -> `double_`."""
+    plain = part(name).rstrip("_") or "_"
     if plain[0].isdigit():
         plain = f"_{plain}"
     return f"{plain}_" if plain in _KEYWORDS else plain
@@ -118,7 +123,7 @@ def distinct(names: list[str], taken: frozenset[str] = frozenset()) -> dict[str,
 
 def macro(*parts: str) -> str:
     """`("mylib", "silu", "RELU")` -> `MYLIB_SILU_RELU`."""
-    return "_".join(re.sub(r"\W+", "_", part).upper() for part in parts)
+    return "_".join(part(p).upper() for p in parts)
 
 
 def quoted(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..dtypes import DTYPES
 from ..program import ChoiceParam, Op, ScalarParam, TensorParam
-from .names import distinct, identifier, macro
+from .names import distinct, macro, part
 
 # Parameters and locals that the functions have of their own.
 _TAKEN = frozenset(
@@ -20,11 +20,11 @@ class Signature:
     def __init__(self, library: str, op: Op) -> None:
         self._library = library
         self._op = op
-        self.function = f"{library}_{identifier(op.name)}"
+        self.function = f"{library}_{part(op.name)}"
         self.names = distinct([p.name for p in op.params] + list(op.outputs), _TAKEN)
 
     def enum(self, param: ChoiceParam) -> str:
-        return f"{self.function}_{identifier(param.name)}"
+        return f"{self.function}_{part(param.name)}"
 
     def member(self, param: ChoiceParam, label: str) -> str:
         """`MYLIB_SILU_ACTIVATION_RELU`."""

@@ -1,0 +1,236 @@
+/* demo: 5 operators for sm_80, sm_90a.
+ *
+ * Every function answers with a status; demo_last_error() has the text to one that is not
+ * OPFORGE_OK. Work is put on the stream that is passed, a CUstream (or cudaStream_t) of the
+ * tensors' device, NULL for the legacy default stream, and nothing waits for it.
+ *
+ * Written by opforge.
+ */
+#ifndef DEMO_H
+#define DEMO_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(OPFORGE_ABI_VERSION) && OPFORGE_ABI_VERSION != 1
+#error "this header and one of another opforge library were written for different ABIs"
+#endif
+
+/* The same in the header of every opforge library. */
+#ifndef OPFORGE_ABI_VERSION
+#define OPFORGE_ABI_VERSION 1
+
+/* Sizes and strides per tensor, at most. */
+#define OPFORGE_MAX_RANK 8
+
+#ifdef __cplusplus
+#define OPFORGE_API extern "C" __attribute__((visibility("default")))
+#else
+#define OPFORGE_API extern __attribute__((visibility("default")))
+#endif
+
+typedef enum {
+    OPFORGE_OK = 0,
+    /* An argument is not what the function takes; nothing was launched. */
+    OPFORGE_INVALID_ARGUMENT = 1,
+    /* The arguments are valid, but nothing was built for them; the text lists what was. */
+    OPFORGE_UNCOVERED = 2,
+    /* libcuda is missing or too old, or there is no GPU. */
+    OPFORGE_NO_DRIVER = 3,
+    /* No kernel image fits the GPU; the text lists those that are inside. */
+    OPFORGE_NO_IMAGE = 4,
+    OPFORGE_CUDA_ERROR = 5,
+    OPFORGE_OUT_OF_MEMORY = 6
+} OpforgeStatus;
+
+/* DLPack's DLDevice: type 2 is CUDA memory, 13 managed CUDA memory. */
+typedef struct {
+    int32_t device_type;
+    int32_t device_id;
+} OpforgeDevice;
+
+/* DLPack's DLDataType; lanes is 1. */
+typedef struct {
+    uint8_t code;
+    uint8_t bits;
+    uint16_t lanes;
+} OpforgeDType;
+
+/* DLPack's DLTensor: a pointer to one may be cast. Strides count elements; NULL means compact. */
+typedef struct {
+    void *data;
+    OpforgeDevice device;
+    int32_t ndim;
+    OpforgeDType dtype;
+    int64_t *shape;
+    int64_t *strides;
+    uint64_t byte_offset;
+} OpforgeTensor;
+
+/* Memory of the device, usable in the stream's order, at a multiple of `alignment`. */
+typedef void *(*OpforgeAllocate)(void *context, size_t bytes, size_t alignment, int device,
+                                 void *stream);
+/* Called once the work that uses the memory is on the stream, not when it is done. */
+typedef void (*OpforgeRelease)(void *context, void *pointer, size_t bytes, int device,
+                               void *stream);
+#endif
+
+#if !defined(DLPACK_DLPACK_H_) && defined(__has_include)
+#if __has_include(<dlpack/dlpack.h>)
+#include <dlpack/dlpack.h>
+#endif
+#endif
+#if defined(DLPACK_DLPACK_H_) && !defined(OPFORGE_CHECKED_DLPACK)
+#define OPFORGE_CHECKED_DLPACK
+/* An array of negative size where the two differ. */
+#define OPFORGE_SAME_OFFSET(field, name) \
+    typedef char opforge_dlpack_##name \
+        [offsetof(OpforgeTensor, field) == offsetof(DLTensor, field) ? 1 : -1]
+typedef char opforge_dlpack_size[sizeof(OpforgeTensor) == sizeof(DLTensor) ? 1 : -1];
+OPFORGE_SAME_OFFSET(data, data);
+OPFORGE_SAME_OFFSET(device.device_type, device_type);
+OPFORGE_SAME_OFFSET(device.device_id, device_id);
+OPFORGE_SAME_OFFSET(ndim, ndim);
+OPFORGE_SAME_OFFSET(dtype.code, dtype_code);
+OPFORGE_SAME_OFFSET(dtype.bits, dtype_bits);
+OPFORGE_SAME_OFFSET(dtype.lanes, dtype_lanes);
+OPFORGE_SAME_OFFSET(shape, shape);
+OPFORGE_SAME_OFFSET(strides, strides);
+OPFORGE_SAME_OFFSET(byte_offset, byte_offset);
+#endif
+
+typedef enum {
+    DEMO_EVERYTHING_MODE_RELU = 0, /* 'relu' */
+    DEMO_EVERYTHING_MODE_NONE = 1 /* None */
+} demo_everything_mode;
+
+typedef enum {
+    DEMO_SPECIAL_WHAT_SHARED = 0, /* 'shared' */
+    DEMO_SPECIAL_WHAT_CLUSTER = 1, /* 'cluster' */
+    DEMO_SPECIAL_WHAT_CLUSTER16 = 2, /* 'cluster16' */
+    DEMO_SPECIAL_WHAT_COOPERATIVE = 3, /* 'cooperative' */
+    DEMO_SPECIAL_WHAT_PDL = 4, /* 'pdl' */
+    DEMO_SPECIAL_WHAT_SCRATCH = 5, /* 'scratch' */
+    DEMO_SPECIAL_WHAT_PROFILE = 6, /* 'profile' */
+    DEMO_SPECIAL_WHAT_HUGE = 7, /* 'huge' */
+    DEMO_SPECIAL_WHAT_LATE = 8 /* 'late' */
+} demo_special_what;
+
+/* Linking fails where the library has another ABI than this header. A program that opens the
+ * library with dlopen defines OPFORGE_NO_LINK_CHECK and compares demo_abi_version(). */
+OPFORGE_API const int demo_abi_1;
+OPFORGE_API int demo_abi_version(void);
+#ifndef OPFORGE_NO_LINK_CHECK
+static const int *const demo_abi_check __attribute__((used)) = &demo_abi_1;
+#endif
+
+/* Loads every kernel for a device, so that no call has to: for CUDA graphs, and for a steady
+ * first call. Otherwise each kernel is loaded when it is first called. */
+OPFORGE_API OpforgeStatus demo_load(int device);
+
+/* Unloads the kernels of a device and releases its context. No call may be under way. */
+OPFORGE_API OpforgeStatus demo_unload(int device);
+
+/* Where workspace comes from; NULL, NULL for cuMemAllocAsync and cuMemFreeAsync. */
+OPFORGE_API OpforgeStatus demo_set_allocator(OpforgeAllocate allocate, OpforgeRelease release,
+                                                void *context);
+
+/* The text of this thread's last failure; it stays until the next one. */
+OPFORGE_API const char *demo_last_error(void);
+
+/* What is inside, as JSON: operators, cases, guards, kernels, architectures, versions. */
+OPFORGE_API const char *demo_manifest(void);
+
+/* The sum of two tensors.
+ * demo::add (ops.py:10)
+ *   x: fp16 or fp32, [m] or [m, n]
+ *   y: fp16 or fp32, [m] or [m, n]
+ *   out: fp16 [m] or fp16 [m, n] or fp32 [m] or fp32 [m, n]
+ */
+OPFORGE_API OpforgeStatus demo_add(const OpforgeTensor *x, const OpforgeTensor *y,
+                                   OpforgeTensor *out, void *stream);
+
+/* Fills in type, shape, strides and device of what the call above writes. Shape and strides have
+ * room for OPFORGE_MAX_RANK (8) numbers each.
+ */
+OPFORGE_API OpforgeStatus demo_add_outputs(const OpforgeTensor *x, const OpforgeTensor *y,
+                                           OpforgeTensor *out);
+
+/* demo::matmul (ops.py:40)
+ *   a: fp32, [m, k] with any strides
+ *   b: fp32, [k, n] with any strides
+ *   out: fp32 [m, n]
+ */
+OPFORGE_API OpforgeStatus demo_matmul(const OpforgeTensor *a, const OpforgeTensor *b,
+                                      OpforgeTensor *out, void *stream);
+
+/* Fills in type, shape, strides and device of what the call above writes. Shape and strides have
+ * room for OPFORGE_MAX_RANK (8) numbers each.
+ */
+OPFORGE_API OpforgeStatus demo_matmul_outputs(const OpforgeTensor *a, const OpforgeTensor *b,
+                                              OpforgeTensor *out);
+
+/* demo::everything (ops.py:50)
+ *   x: fp32, [rows, 8]; The rows.
+ *   bias: fp32, [8], may be NULL
+ *   state: fp32, [rows], written to
+ *   s_fp16: fp16 (rounded to it)
+ *   s_bf16: bf16 (rounded to it)
+ *   s_fp32: fp32
+ *   s_fp64: fp64
+ *   s_i8: i8
+ *   s_i16: i16
+ *   s_i32: i32
+ *   s_i64: i64
+ *   s_u8: u8
+ *   s_u16: u16
+ *   s_u32: u32
+ *   s_u64: u64
+ *   s_i1: i1
+ *   mode: DEMO_EVERYTHING_MODE_RELU or DEMO_EVERYTHING_MODE_NONE; What comes last.
+ *   out: fp32 [rows, 8]
+ *   stats: fp64 [rows] or none
+ */
+OPFORGE_API OpforgeStatus demo_everything(const OpforgeTensor *x, const OpforgeTensor *bias,
+                                          OpforgeTensor *state, float s_fp16, float s_bf16,
+                                          float s_fp32, double s_fp64, int8_t s_i8,
+                                          int16_t s_i16, int32_t s_i32, int64_t s_i64,
+                                          uint8_t s_u8, uint16_t s_u16, uint32_t s_u32,
+                                          uint64_t s_u64, uint8_t s_i1,
+                                          demo_everything_mode mode, OpforgeTensor *out,
+                                          OpforgeTensor *stats, void *stream);
+
+/* Fills in type, shape, strides and device of what the call above writes. An output that there
+ * is none of gets dtype.bits 0, and may be NULL there. Shape and strides have room for
+ * OPFORGE_MAX_RANK (8) numbers each.
+ */
+OPFORGE_API OpforgeStatus demo_everything_outputs(const OpforgeTensor *x,
+                                                  const OpforgeTensor *bias,
+                                                  const OpforgeTensor *state, float s_fp16,
+                                                  float s_bf16, float s_fp32, double s_fp64,
+                                                  int8_t s_i8, int16_t s_i16, int32_t s_i32,
+                                                  int64_t s_i64, uint8_t s_u8, uint16_t s_u16,
+                                                  uint32_t s_u32, uint64_t s_u64, uint8_t s_i1,
+                                                  demo_everything_mode mode, OpforgeTensor *out,
+                                                  OpforgeTensor *stats);
+
+/* demo::special (ops.py:70)
+ *   x: fp32, [n], written to
+ *   what: DEMO_SPECIAL_WHAT_SHARED or DEMO_SPECIAL_WHAT_CLUSTER or DEMO_SPECIAL_WHAT_CLUSTER16
+ *     or DEMO_SPECIAL_WHAT_COOPERATIVE or DEMO_SPECIAL_WHAT_PDL or DEMO_SPECIAL_WHAT_SCRATCH or
+ *     DEMO_SPECIAL_WHAT_PROFILE or DEMO_SPECIAL_WHAT_HUGE or DEMO_SPECIAL_WHAT_LATE
+ */
+OPFORGE_API OpforgeStatus demo_special(OpforgeTensor *x, demo_special_what what, void *stream);
+
+/* demo::pick (ops.py:80)
+ *   x: i8, [77] or [n]
+ *   out: i8 [77] or i8 [n]
+ */
+OPFORGE_API OpforgeStatus demo_pick(const OpforgeTensor *x, OpforgeTensor *out, void *stream);
+
+/* Fills in type, shape, strides and device of what the call above writes. Shape and strides have
+ * room for OPFORGE_MAX_RANK (8) numbers each.
+ */
+OPFORGE_API OpforgeStatus demo_pick_outputs(const OpforgeTensor *x, OpforgeTensor *out);
+
+#endif

@@ -1,0 +1,32 @@
+"""The runtime under AddressSanitizer and ThreadSanitizer, called from C."""
+
+import subprocess
+from pathlib import Path
+
+import hand_made
+import pytest
+from standin.driver import SOURCE
+from standin.library import write
+
+PROGRAM = Path(__file__).with_name("sanitized.c")
+
+
+@pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
+def test_no_sanitizer_has_anything_to_say(tmp_path, sanitizer):
+    folder = write(hand_made.every_op(), tmp_path / "dist")
+    flags = ["-std=c99", "-g", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"]
+    standin = tmp_path / "libcuda.so.1"
+    shared = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", str(SOURCE), "-o", str(standin)]
+    built = subprocess.run(["cc", *flags, *shared], capture_output=True, text=True, check=False)
+    if built.returncode != 0:
+        pytest.skip(f"this compiler has no sanitizer for {sanitizer}")
+    sources = sorted(str(f) for f in (folder / "src").glob("*.c"))
+    program = tmp_path / "program"
+    command = ["cc", *flags, f"-I{folder / 'include'}", str(PROGRAM), *sources, str(standin)]
+    link = [f"-Wl,-rpath,{tmp_path}", "-o", str(program), "-ldl", "-lpthread", "-lm"]
+    subprocess.run([*command, *link], check=True)
+    done = subprocess.run([str(program)], capture_output=True, text=True, check=False)
+    if "unexpected memory mapping" in done.stderr:
+        pytest.skip("this kernel's address space is too random for ThreadSanitizer")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "calls failed" in done.stdout

@@ -1,0 +1,268 @@
+"""The generated files: the same each time, clean C and C++, and their names kept apart."""
+
+import ctypes
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import hand_made
+import pytest
+import torch
+from standin import Refused
+from standin.library import write
+
+from opforge.errors import BadProgram
+from opforge.native.cc import compile_library
+from opforge.native.codegen import sources
+
+GOLDEN = Path(__file__).parent / "golden"
+C99 = ("-std=c99", "-O1", "-Wall", "-Wextra", "-Werror", "-pedantic")
+CXX17 = ("-std=c++17", "-x", "c++", "-Wall", "-Wextra", "-Werror")
+COMPILERS = [("gcc", C99), ("g++", CXX17), ("clang", C99), ("clang++", CXX17)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = write(hand_made.every_op(), tmp_path_factory.mktemp("sources"))
+    compile_library(folder, "demo", static=True, flags=("-O0",))
+    return folder
+
+
+def test_the_same_program_gives_the_same_bytes():
+    assert sources(hand_made.every_op()) == sources(hand_made.every_op())
+
+
+def test_there_is_a_file_for_each_thing():
+    found = set(sources(hand_made.library()))
+    assert {
+        "include/demo.h", "src/op_add.c", "src/images.c", "src/manifest.c", "src/runtime.h",
+        "share/demo/manifest.json", "lib/cmake/demo/demoConfig.cmake",
+        "lib/cmake/demo/demoConfigVersion.cmake",
+    } <= found  # fmt: skip
+    assert {Path(f).parts[0] for f in found} == {"include", "src", "share", "lib"}
+
+
+@pytest.mark.parametrize("compiler", COMPILERS, ids=lambda c: c[0])
+def test_the_sources_compile_without_a_warning(folder, tmp_path, compiler):
+    command, flags = compiler
+    if shutil.which(command) is None:
+        pytest.skip(f"no {command} here")
+    files = sorted(str(f) for f in (folder / "src").glob("*.c"))
+    subprocess.run([command, *flags, "-fPIC", "-c", *files], cwd=tmp_path, check=True)
+    assert len(list(tmp_path.glob("*.o"))) == len(files)
+
+
+def test_the_library_needs_nothing_but_the_c_library(folder):
+    shown = subprocess.run(
+        ["readelf", "-d", folder / "lib" / "libdemo.so"], capture_output=True, text=True, check=True
+    ).stdout
+    needed = [line.split("[")[1].rstrip("]") for line in shown.splitlines() if "NEEDED" in line]
+    assert {name.split(".so")[0] for name in needed} <= {"libc", "libdl", "libpthread", "libm"}
+
+
+def symbols(library: Path, *options: str) -> set[str]:
+    shown = subprocess.run(
+        ["nm", "--defined-only", *options, library], capture_output=True, text=True, check=True
+    ).stdout
+    lines = [line.split() for line in shown.splitlines()]
+    return {fields[2] for fields in lines if len(fields) == 3 and fields[1].isupper()}
+
+
+def test_only_the_api_is_exported(folder):
+    exported = symbols(folder / "lib" / "libdemo.so", "-D")
+    ops = ("add", "matmul", "everything", "special", "pick")
+    functions = {f"demo_{op}" for op in ops} | {
+        f"demo_{op}_outputs" for op in ops if op != "special"
+    }
+    own = ("load", "unload", "set_allocator", "last_error", "manifest", "abi_1", "abi_version")
+    assert exported == functions | {f"demo_{name}" for name in own}
+
+
+def test_every_global_name_has_the_library_in_front(folder):
+    archive = symbols(folder / "lib" / "libdemo.a")
+    assert {name for name in archive if not name.startswith("demo_")} == set()
+
+
+def test_nothing_in_the_library_ends_or_prints(folder):
+    shown = subprocess.run(
+        ["nm", "-u", folder / "lib" / "libdemo.a"], capture_output=True, text=True, check=True
+    ).stdout
+    used = {line.split()[-1] for line in shown.splitlines() if line.strip().startswith("U ")}
+    assert "vsnprintf" in used
+    ending = {"exit", "_exit", "abort", "__assert_fail", "printf", "fprintf", "puts", "fwrite"}
+    assert used & ending == set()
+
+
+def test_two_libraries_live_in_one_program(tmp_path):
+    for name in ("one", "two"):
+        library = hand_made.library(name=name)
+        compile_library(write(library, tmp_path / name), name, static=True, flags=("-O0",))
+    program = tmp_path / "main.c"
+    program.write_text(
+        '#include "one.h"\n#include "two.h"\n#include <string.h>\n'
+        "int main(void) {\n"
+        "    OpforgeTensor *none = 0;\n"
+        "    return one_add(none, none, none, 0) != OPFORGE_INVALID_ARGUMENT\n"
+        "        || two_add(none, none, none, 0) != OPFORGE_INVALID_ARGUMENT\n"
+        '        || strcmp(one_last_error(), "one_add: x: is NULL") != 0\n'
+        '        || strcmp(two_last_error(), "two_add: x: is NULL") != 0;\n}\n'
+    )
+    includes = [f"-I{tmp_path / name / 'include'}" for name in ("one", "two")]
+    archives = [str(tmp_path / name / "lib" / f"lib{name}.a") for name in ("one", "two")]
+    binary = tmp_path / "main"
+    command = ["cc", *C99, *includes, str(program), *archives, "-o", str(binary)]
+    subprocess.run([*command, "-ldl", "-lpthread", "-lm"], check=True)
+    subprocess.run([str(binary)], check=True)
+
+
+def test_a_header_of_another_abi_does_not_link(folder, tmp_path):
+    forged = tmp_path / "forged" / "demo.h"
+    forged.parent.mkdir()
+    text = (folder / "include" / "demo.h").read_text()
+    forged.write_text(text.replace("demo_abi_1", "demo_abi_2").replace("VERSION 1", "VERSION 2"))
+    program = tmp_path / "main.c"
+    program.write_text('#include "demo.h"\nint main(void) { return 0; }\n')
+    libraries = [str(folder / "lib" / "libdemo.a"), "-ldl", "-lpthread", "-lm"]
+
+    def link(include, *flags):
+        command = ["cc", *C99, *flags, f"-I{include}", str(program), *libraries]
+        binary = ["-o", str(tmp_path / "main")]
+        return subprocess.run([*command, *binary], capture_output=True, text=True, check=False)
+
+    assert link(folder / "include").returncode == 0
+    failed = link(forged.parent)
+    assert failed.returncode != 0
+    assert "demo_abi_2" in failed.stderr
+    assert link(forged.parent, "-DOPFORGE_NO_LINK_CHECK").returncode == 0
+
+
+def test_headers_of_different_abis_do_not_compile_together(folder, tmp_path):
+    text = (
+        (folder / "include" / "demo.h")
+        .read_text()
+        .replace("demo", "other")
+        .replace("DEMO_H", "OTHER_H")
+    )
+    (tmp_path / "other.h").write_text(
+        text.replace("VERSION 1", "VERSION 2").replace("!= 1", "!= 2")
+    )
+    program = tmp_path / "main.c"
+    program.write_text('#include "demo.h"\n#include "other.h"\nint main(void) { return 0; }\n')
+    failed = subprocess.run(
+        ["cc", "-c", f"-I{folder / 'include'}", f"-I{tmp_path}", str(program), "-o", "/dev/null"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "were written for different ABIs" in failed.stderr
+
+
+def dlpack(tmp_path, change=lambda text: text):
+    """torch's copy of the real header, under the name that it has elsewhere."""
+    real = Path(torch.__file__).parent / "include" / "ATen" / "dlpack.h"
+    if not real.exists():
+        pytest.skip("this torch has no dlpack.h")
+    (tmp_path / "dlpack").mkdir()
+    (tmp_path / "dlpack" / "dlpack.h").write_text(change(real.read_text()))
+
+
+@pytest.mark.parametrize("language", ["c", "c++"])
+@pytest.mark.parametrize("included", [True, False])
+def test_the_tensor_is_dlpacks(folder, tmp_path, language, included):
+    dlpack(tmp_path)
+    program = tmp_path / "main.c"
+    first = "#include <dlpack/dlpack.h>\n" if included else ""
+    program.write_text(
+        f'{first}#include "demo.h"\n#ifndef OPFORGE_CHECKED_DLPACK\n#error "not checked"\n#endif\n'
+        "const OpforgeTensor *view(const DLTensor *t) { return (const OpforgeTensor *)t; }\n"
+    )
+    standard = "-std=c99" if language == "c" else "-std=c++17"
+    flags = ["-x", language, standard, "-Wall", "-Wextra", "-Werror", "-c", "-o", "/dev/null"]
+    includes = [f"-I{folder / 'include'}", f"-I{tmp_path}"]
+    subprocess.run(["cc", *flags, *includes, str(program)], check=True)
+
+
+def test_a_tensor_that_is_not_dlpacks_does_not_compile(folder, tmp_path):
+    dlpack(tmp_path, lambda text: text.replace("int32_t ndim;", "int64_t ndim;"))
+    program = tmp_path / "main.c"
+    program.write_text('#include "demo.h"\n')
+    failed = subprocess.run(
+        ["cc", "-std=c99", "-c", f"-I{folder / 'include'}", f"-I{tmp_path}", str(program)],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert "opforge_dlpack_size" in failed.stderr
+
+
+def test_the_manifest_is_in_the_library_too(library):
+    written = sources(hand_made.every_op())["share/demo/manifest.json"]
+    assert library.function("manifest")() == written
+    manifest = json.loads(written)
+    kernel = manifest["kernels"][0]
+    assert kernel["types"] == ["*fp16", "*fp16", "*fp16", "i32"]
+    assert kernel["constants"] == {"BLOCK": "128"}
+    assert [image["arch"] for image in kernel["images"]] == ["sm_80", "sm_90a"]
+    assert manifest["archs"] == ["sm_80", "sm_90a"]
+    assert manifest["ops"][0]["source_hash"] == "0123"
+    assert library.c.demo_abi_version() == manifest["abi"] == 1
+    assert ctypes.c_int.in_dll(library.c, "demo_abi_1").value == 1
+
+
+@pytest.mark.parametrize("op", ["add", "matmul", "everything"])
+def test_the_c_of_an_op_is_as_accepted(op, request):
+    golden(request, f"op_{op}.c", sources(hand_made.every_op())[f"src/op_{op}.c"])
+
+
+def test_the_header_is_as_accepted(request):
+    golden(request, "demo.h", sources(hand_made.every_op())["include/demo.h"])
+
+
+def golden(request, name: str, content: bytes) -> None:
+    """Compare with the accepted file; `pytest --accept` writes it anew."""
+    file = GOLDEN / name
+    if request.config.getoption("--accept"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(content)
+    assert content.decode() == file.read_text()
+
+
+@pytest.mark.parametrize("name", ["load", "manifest", "add_outputs"])
+def test_functions_that_would_share_a_name_are_refused(name):
+    op, kernels = hand_made.add()
+    renamed = hand_made.Op(name, "demo::other", "ops.py:99", op.params, op.outputs, op.cases)
+    program = hand_made.library((op, kernels), (renamed, []))
+    with pytest.raises(BadProgram, match=f"two functions would be called demo_{name}") as refused:
+        sources(program)
+    assert "demo::other (ops.py:99)" in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["1st", "a-b", "", "größe"])
+def test_a_library_name_that_c_cannot_take_is_refused(name):
+    with pytest.raises(BadProgram, match="cannot begin the names of C functions"):
+        sources(hand_made.library(name=name))
+
+
+def test_names_that_are_words_of_c_are_changed(make, standin):
+    n = hand_made.Var("int")
+    params = (
+        hand_made.TensorParam("double"),
+        hand_made.ScalarParam("stream", "i32"),
+        hand_made.ScalarParam("new", "fp32"),
+        hand_made.ScalarParam("größe", "i64"),
+    )
+    guard = hand_made.Guard(hand_made.Expr("<", (hand_made.Var("größe"), n)))
+    output = hand_made.out_like("fp32", (n,))
+    case = hand_made.Case(
+        (hand_made.TensorCase("double", True, "fp32", (n,)),),
+        paths=(hand_made.Path((guard,), (output,)),),
+    )
+    op = hand_made.Op("register", "", "", params, ("values",), (case,), 'Says "*/" and ??/.')
+    program = hand_made.library((op, []), name="words")
+    library = make(program)
+    header = " ".join(sources(program)["include/words.h"].decode().split())
+    assert (
+        "OpforgeStatus words_register(const OpforgeTensor *double_, int32_t stream_, float new_, "
+        "int64_t gr_u00f6_u00dfe, OpforgeTensor *values, void *stream);"
+    ) in header
+    library.run("register", torch.zeros(3), 1, 0.0, 2)
+    with pytest.raises(Refused) as refused:
+        library.run("register", torch.zeros(3), 1, 0.0, 5)
+    assert "größe < int does not hold" in refused.value.text
