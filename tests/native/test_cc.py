@@ -11,7 +11,9 @@ from opforge.native.cc import compile_library
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "src").mkdir()
-    (tmp_path / "src" / "one.c").write_text("int tiny_one(void);\nint tiny_one(void) { return 1; }\n")
+    (tmp_path / "src" / "one.c").write_text(
+        "int tiny_one(void);\nint tiny_one(void) { return 1; }\n"
+    )
     return tmp_path
 
 
@@ -38,19 +40,18 @@ def test_a_missing_compiler_is_told_with_what_to_install(folder, monkeypatch):
     monkeypatch.setenv("CC", "no-such-compiler -O1")
     with pytest.raises(NoCompiler) as refused:
         compile_library(folder, "tiny")
-    assert str(refused.value).splitlines() == [
-        "no-such-compiler is not there, and a native library is compiled with it",
-        "  found: CC=no-such-compiler -O1",
-        "  fix: install a C compiler (`apt install gcc`, `dnf install gcc`, "
-        "`conda install gxx_linux-64`), or name one in the environment: CC=...",
-    ]
+    what, found, fix = str(refused.value).splitlines()
+    assert what == "no-such-compiler is not there, and a native library is compiled with it"
+    assert found == "  found: CC=no-such-compiler -O1"
+    assert fix.startswith("  fix: install a C compiler (`apt install gcc`")
+    assert fix.endswith("or name one in the environment: CC=...")
     assert not (folder / "lib").exists()
 
 
 def test_no_compiler_at_all(folder, monkeypatch):
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("PATH", str(folder))
-    with pytest.raises(NoCompiler, match="^cc is not there"):
+    with pytest.raises(NoCompiler, match=r"^cc is not there"):
         compile_library(folder, "tiny")
 
 

@@ -58,7 +58,16 @@ def test_a_program_finds_the_package_and_runs(tmp_path):
     (tmp_path / "main.c").write_text(MAIN)
     (tmp_path / "main.cpp").write_text(MAIN)
     build = tmp_path / "build"
-    configure = ["cmake", "-G", "Ninja", "-S", tmp_path, "-B", build, f"-DCMAKE_PREFIX_PATH={package}"]
+    configure = [
+        "cmake",
+        "-G",
+        "Ninja",
+        "-S",
+        tmp_path,
+        "-B",
+        build,
+        f"-DCMAKE_PREFIX_PATH={package}",
+    ]
     subprocess.run(configure, check=True, capture_output=True)
     subprocess.run(["cmake", "--build", build], check=True, capture_output=True)
     environment = os.environ | {"LD_LIBRARY_PATH": str(build_standin().parent)}
@@ -71,7 +80,8 @@ def test_a_program_finds_the_package_and_runs(tmp_path):
 
 @needs_cmake
 @pytest.mark.parametrize(
-    ("wanted", "message"), [("2", "demoConfig.cmake, version: 1"), ("", "neither libdemo.so nor libdemo.a")]
+    ("wanted", "message"),
+    [("2", "demoConfig.cmake, version: 1"), ("", "neither libdemo.so nor libdemo.a")],
 )
 def test_a_package_that_does_not_fit_is_not_found(tmp_path, wanted, message):
     package = write(hand_made.library(), tmp_path / "dist")

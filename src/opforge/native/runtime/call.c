@@ -123,7 +123,7 @@ static OpforgeStatus check_outputs(const Operation *op, const Path *path, View *
         }
         if (outputs[i].tensor == NULL) {
             status = of_fail(OPFORGE_INVALID_ARGUMENT, "%s: is NULL or has no type", info->name);
-        } else if (of_key(outputs[i].tensor) != key ||
+        } else if (outputs[i].key != key ||
                    !has_layout(&outputs[i], key, &layouts[i])) {
             status = refuse_output(info, &outputs[i], key, &layouts[i]);
         }

@@ -80,7 +80,7 @@ static OpforgeStatus refuse_tensor(const Operation *op, const View *views)
 {
     int i;
     for (i = 0; i < op->input_count; i++) {
-        const uint32_t key = of_key(views[i].tensor);
+        const uint32_t key = views[i].key;
         if (key == OF_ABSENT) {
             continue;
         }
@@ -143,7 +143,7 @@ static int describe_mismatch(const Operation *op, const Case *candidate, const V
 {
     int i;
     for (i = 0; i < op->input_count; i++) {
-        const uint32_t key = of_key(views[i].tensor);
+        const uint32_t key = views[i].key;
         const uint32_t expected = candidate->keys[i];
         if (key == expected) {
             continue;
@@ -172,7 +172,7 @@ static int takes(const Operation *op, const Case *candidate, const View *views, 
 {
     int i;
     for (i = 0; i < op->input_count; i++) {
-        if (of_key(views[i].tensor) != candidate->keys[i]) {
+        if (views[i].key != candidate->keys[i]) {
             return 0;
         }
     }

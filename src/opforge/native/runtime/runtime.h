@@ -105,6 +105,8 @@ typedef struct {
     uint64_t bytes;              /* from there to the end of the last; 0 where there is none */
     int64_t elements;
     const int64_t *shape;
+    uint32_t key;
+    int is_compact;
     int64_t strides[OPFORGE_MAX_RANK];
 } View;
 
@@ -327,13 +329,11 @@ OpforgeStatus of_load(const char *function, int ordinal);
 OpforgeStatus of_unload(const char *function, int ordinal);
 
 /* tensor.c */
-uint32_t of_key(const OpforgeTensor *tensor);
 void of_describe(const View *view);
 void of_describe_type(uint32_t type);
 void of_describe_sizes(const int64_t *sizes, int count);
 OpforgeStatus of_view(const TensorInfo *info, const OpforgeTensor *tensor, int needs_data,
                       View *view);
-int of_is_compact(const View *view);
 OpforgeStatus of_check_overlaps(const Operation *op, const View *views);
 
 /* select.c, refusal.c */

@@ -26,7 +26,7 @@ int of_check_holds(const Check *check, const View *views, const void *values)
     const View *view = check->tensor >= 0 ? &views[check->tensor] : NULL;
     switch (check->kind) {
     case OF_COMPACT:
-        return of_is_compact(view);
+        return view->is_compact;
     case OF_SIZE_IS:
         return view->shape[check->dim] == check->low;
     case OF_SIZE_LIKE:
@@ -73,14 +73,26 @@ static const Path *first_path(const Case *candidate, const void *values)
     return NULL;
 }
 
+/* The first mostly differs already, where a memcmp would have to be called. */
+static int same_keys(const uint32_t *a, const uint32_t *b, int count)
+{
+    int i;
+    for (i = 0; i < count; i++) {
+        if (a[i] != b[i]) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 OpforgeStatus of_select(const Operation *op, const View *views, const int *choices, void *values,
                         const Path **path)
 {
     uint32_t keys[OF_MAX_KEYS];
-    const size_t count = (size_t)(op->input_count + op->choice_count);
+    const int count = op->input_count + op->choice_count;
     int i;
     for (i = 0; i < op->input_count; i++) {
-        keys[i] = of_key(views[i].tensor);
+        keys[i] = views[i].key;
     }
     for (i = 0; i < op->choice_count; i++) {
         if (choices[i] < 0 || choices[i] >= op->choices[i].count) {
@@ -91,7 +103,7 @@ OpforgeStatus of_select(const Operation *op, const View *views, const int *choic
     }
     for (i = 0; i < op->case_count; i++) {
         const Case *candidate = &op->cases[i];
-        if (memcmp(keys, candidate->keys, count * sizeof keys[0]) != 0) {
+        if (!same_keys(keys, candidate->keys, count)) {
             continue;
         }
         if (candidate->bind != NULL) {

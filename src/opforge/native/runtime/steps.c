@@ -132,35 +132,36 @@ static OpforgeStatus choose(const Launch *launch, const int64_t *n, Device *devi
     return without_image ? OPFORGE_NO_IMAGE : refuse_launch(launch, n + 3);
 }
 
+/* The numbers of a step, looked at before anything is done; of a launch also its kernel. */
+static OpforgeStatus prepare(const Step *step, int position, const void *values,
+                             const uint64_t *at, Device *device, int64_t *n, Chosen *chosen)
+{
+    int overflow = 0;
+    step->numbers(values, at, n, &overflow);
+    if (step->kind == OF_ALLOCATE) {
+        overflow |= n[0] < 0;
+    } else if (step->kind == OF_FILL) {
+        overflow |= n[0] < 0 || n[1] < 0;
+    }
+    if (overflow) {
+        return of_fail(OPFORGE_INVALID_ARGUMENT, "step %d: %s do not fit into 64 bits",
+                       position + 1,
+                       step->kind == OF_LAUNCH ? "the kernel's arguments" : "sizes of workspace");
+    }
+    return step->kind == OF_LAUNCH ? choose(step->launch, n, device, chosen) : OPFORGE_OK;
+}
+
 static OpforgeStatus plan(const Path *path, const void *values, const uint64_t *at,
                           Device *device, Chosen *chosen)
 {
     int64_t n[OF_MAX_NUMBERS];
-    int launches = 0;
+    OpforgeStatus status = OPFORGE_OK;
     int i;
-    for (i = 0; i < path->step_count; i++) {
-        const Step *step = &path->steps[i];
-        OpforgeStatus status;
-        int overflow = 0;
-        step->numbers(values, at, n, &overflow);
-        if (step->kind == OF_ALLOCATE) {
-            overflow |= n[0] < 0;
-        } else if (step->kind == OF_FILL) {
-            overflow |= n[0] < 0 || n[1] < 0;
-        }
-        if (overflow) {
-            return of_fail(OPFORGE_INVALID_ARGUMENT, "step %d: %s do not fit into 64 bits", i + 1,
-                           step->kind == OF_LAUNCH ? "the kernel's arguments"
-                                                   : "sizes of workspace");
-        }
-        if (step->kind == OF_LAUNCH) {
-            status = choose(step->launch, n, device, &chosen[launches++]);
-            if (status != OPFORGE_OK) {
-                return status;
-            }
-        }
+    for (i = 0; status == OPFORGE_OK && i < path->step_count; i++) {
+        status = prepare(&path->steps[i], i, values, at, device, n, chosen);
+        chosen += path->steps[i].kind == OF_LAUNCH;
     }
-    return OPFORGE_OK;
+    return status;
 }
 
 /* A double to the bits of a narrower float, rounded once, to nearest and ties to even. */
@@ -361,6 +362,19 @@ static OpforgeStatus take_steps(const Path *path, const void *values, uint64_t *
     return status;
 }
 
+/* Most paths: what was decided on is launched as it is. */
+static OpforgeStatus run_one_launch(const Step *step, const void *values, const uint64_t *at,
+                                    Workspace *workspace)
+{
+    int64_t n[OF_MAX_NUMBERS];
+    Chosen chosen;
+    OpforgeStatus status = prepare(step, 0, values, at, workspace->scope->device, n, &chosen);
+    if (status == OPFORGE_OK && chosen.kernel != NULL) {
+        status = launch_kernel(step->launch, &chosen, n, workspace);
+    }
+    return status;
+}
+
 OpforgeStatus of_run(const Path *path, const View *views, int view_count, const void *values,
                      int ordinal, void *stream)
 {
@@ -384,9 +398,13 @@ OpforgeStatus of_run(const Path *path, const View *views, int view_count, const 
     for (i = 0; i < path->workspace_count; i++) {
         at[view_count + i] = 0;
     }
-    status = plan(path, values, at, scope.device, chosen);
-    if (status == OPFORGE_OK) {
-        status = take_steps(path, values, at, chosen, &workspace);
+    if (path->step_count == 1 && path->steps[0].kind == OF_LAUNCH) {
+        status = run_one_launch(&path->steps[0], values, at, &workspace);
+    } else {
+        status = plan(path, values, at, scope.device, chosen);
+        if (status == OPFORGE_OK) {
+            status = take_steps(path, values, at, chosen, &workspace);
+        }
     }
     return of_leave(&scope, of_release_all(&workspace, status));
 }

@@ -20,12 +20,6 @@ static const TypeName type_names[] = {
     {OF_KEY_TYPE(OF_KEY(6, 8, 0)), "bool"},
 };
 
-uint32_t of_key(const OpforgeTensor *tensor)
-{
-    return tensor == NULL ? OF_ABSENT
-                          : OF_KEY(tensor->dtype.code, tensor->dtype.bits, tensor->ndim);
-}
-
 void of_describe_type(uint32_t type)
 {
     size_t i;
@@ -54,10 +48,10 @@ void of_describe(const View *view)
         of_more("NULL");
         return;
     }
-    of_describe_type(OF_KEY_TYPE(of_key(view->tensor)));
+    of_describe_type(OF_KEY_TYPE(view->key));
     of_more(" ");
     of_describe_sizes(view->shape, view->tensor->ndim);
-    if (view->tensor->strides != NULL && !of_is_compact(view)) {
+    if (!view->is_compact) {
         of_more(" strides ");
         of_describe_sizes(view->strides, view->tensor->ndim);
     }
@@ -91,6 +85,7 @@ static OpforgeStatus measure(const TensorInfo *info, const OpforgeTensor *tensor
     int64_t last = 0;
     int overflow = 0;
     int is_empty = 0;
+    int is_compact = 1;
     int repeats = 0;
     int i;
     for (i = tensor->ndim - 1; i >= 0; i--) {
@@ -103,6 +98,7 @@ static OpforgeStatus measure(const TensorInfo *info, const OpforgeTensor *tensor
             return refuse_size(info, tensor, "has a negative stride");
         }
         view->strides[i] = stride;
+        is_compact &= stride == compact || size == 1;
         if (size == 0) {
             is_empty = 1;
         } else {
@@ -120,6 +116,7 @@ static OpforgeStatus measure(const TensorInfo *info, const OpforgeTensor *tensor
     if (overflow) {
         return refuse_size(info, tensor, "does not fit into 64 bits");
     }
+    view->is_compact = is_compact || is_empty;
     view->elements = is_empty ? 0 : compact;
     view->bytes = is_empty ? 0 : (uint64_t)last;
     return OPFORGE_OK;
@@ -135,6 +132,8 @@ OpforgeStatus of_view(const TensorInfo *info, const OpforgeTensor *tensor, int n
         view->bytes = 0;
         view->elements = 0;
         view->shape = NULL;
+        view->key = OF_ABSENT;
+        view->is_compact = 1;
         if (info->flags & OF_OPTIONAL) {
             return OPFORGE_OK;
         }
@@ -155,6 +154,7 @@ OpforgeStatus of_view(const TensorInfo *info, const OpforgeTensor *tensor, int n
         return refuse_device(info, tensor);
     }
     view->shape = tensor->shape;
+    view->key = OF_KEY(tensor->dtype.code, tensor->dtype.bits, tensor->ndim);
     status = measure(info, tensor, view);
     if (status != OPFORGE_OK || !needs_data) {
         return status;
@@ -169,22 +169,6 @@ OpforgeStatus of_view(const TensorInfo *info, const OpforgeTensor *tensor, int n
                        info->name, (unsigned long long)tensor->byte_offset);
     }
     return OPFORGE_OK;
-}
-
-int of_is_compact(const View *view)
-{
-    int64_t expected = 1;
-    int i;
-    if (view->elements == 0 || view->tensor->strides == NULL) {
-        return 1;
-    }
-    for (i = view->tensor->ndim - 1; i >= 0; i--) {
-        if (view->shape[i] != 1 && view->strides[i] != expected) {
-            return 0;
-        }
-        expected *= view->shape[i];
-    }
-    return 1;
 }
 
 /* The bytes that a tensor covers of each period, where its strides are split into multiples of

@@ -235,10 +235,14 @@ static const TensorInfo tensors_0[] = {
 };
 
 static const Case cases_0[] = {
-    {"x fp16 [m], y fp16 [m]", keys_0, bind_0, 3, checks_0, 1, fields_0, 2, paths_0},
-    {"x fp16 [m, n], y fp16 [m, n]", keys_1, bind_1, 4, checks_1, 2, fields_1, 2, paths_1},
-    {"x fp32 [m], y fp32 [m]", keys_2, bind_0, 3, checks_0, 1, fields_0, 2, paths_2},
-    {"x fp32 [m, n], y fp32 [m, n]", keys_3, bind_1, 4, checks_1, 2, fields_1, 2, paths_3},
+    {"x fp16 [m], y fp16 [m]",
+     keys_0, bind_0, 3, checks_0, 1, fields_0, 2, paths_0},
+    {"x fp16 [m, n], y fp16 [m, n]",
+     keys_1, bind_1, 4, checks_1, 2, fields_1, 2, paths_1},
+    {"x fp32 [m], y fp32 [m]",
+     keys_2, bind_0, 3, checks_0, 1, fields_0, 2, paths_2},
+    {"x fp32 [m, n], y fp32 [m, n]",
+     keys_3, bind_1, 4, checks_1, 2, fields_1, 2, paths_3},
 };
 
 static const Operation operation = {

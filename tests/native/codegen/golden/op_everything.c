@@ -360,10 +360,14 @@ static const size_t answer_offsets_0[] = {offsetof(Values, device_multi_processo
 static const int answers_0[] = {OF_DEVICE_MULTI_PROCESSOR_COUNT};
 
 static const Case cases_0[] = {
-    {"x fp32 [rows, 8], bias fp32 [8], state fp32 [rows], mode=RELU", keys_0, bind_0, 9, checks_0, 15, fields_0, 2, paths_0},
-    {"x fp32 [rows, 8], bias fp32 [8], state fp32 [rows], mode=NONE", keys_1, bind_0, 9, checks_0, 15, fields_0, 2, paths_1},
-    {"x fp32 [rows, 8], bias NULL, state fp32 [rows], mode=RELU", keys_2, bind_0, 7, checks_1, 15, fields_0, 2, paths_2},
-    {"x fp32 [rows, 8], bias NULL, state fp32 [rows], mode=NONE", keys_3, bind_0, 7, checks_1, 15, fields_0, 2, paths_3},
+    {"x fp32 [rows, 8], bias fp32 [8], state fp32 [rows], mode=RELU",
+     keys_0, bind_0, 9, checks_0, 15, fields_0, 2, paths_0},
+    {"x fp32 [rows, 8], bias fp32 [8], state fp32 [rows], mode=NONE",
+     keys_1, bind_0, 9, checks_0, 15, fields_0, 2, paths_1},
+    {"x fp32 [rows, 8], bias NULL, state fp32 [rows], mode=RELU",
+     keys_2, bind_0, 7, checks_1, 15, fields_0, 2, paths_2},
+    {"x fp32 [rows, 8], bias NULL, state fp32 [rows], mode=NONE",
+     keys_3, bind_0, 7, checks_1, 15, fields_0, 2, paths_3},
 };
 
 static const Operation operation = {

@@ -155,7 +155,8 @@ static const TensorInfo tensors_0[] = {
 };
 
 static const Case cases_0[] = {
-    {"a fp32 [m, k] strides [a.stride[0], a.stride[1]], b fp32 [k, n] strides [b.stride[0], b.stride[1]]", keys_0, bind_0, 2, checks_0, 7, fields_0, 1, paths_0},
+    {"a fp32 [m, k] strides [a.stride[0], a.stride[1]], b fp32 [k, n] strides [b.stride[0], b.stride[1]]",
+     keys_0, bind_0, 2, checks_0, 7, fields_0, 1, paths_0},
 };
 
 static const Operation operation = {
