@@ -80,6 +80,26 @@ def test_rms_norm_compiles_with_its_config_as_an_argument(example):
         torch.testing.assert_close(compiled(x, cfg), norm.rms_norm(x, cfg))
 
 
+NATIVE = """
+import torch
+from native import ops
+def check(name, *args):
+    op, reference = getattr(ops, name), getattr(ops, f"{name}_reference")
+    torch.testing.assert_close(op(*args), reference(*args), rtol=1e-3, atol=1e-3)
+    torch.library.opcheck(op, args)
+x, weight = torch.randn(3, 300), torch.randn(300)
+check("silu", x)
+check("add", x, torch.randn(300, 3).t())
+check("rms_norm", x, weight, 1e-5)
+check("softmax", x)
+check("gemm", x.half(), torch.randn(70, 300).half().t(), 0.5)
+"""
+
+
+def test_the_ops_of_the_native_library_are_their_references():
+    interpreted(NATIVE)
+
+
 def test_momentum_step_changes_both_tensors_of_its_state(example):
     step = example("momentum_step")
     weight, velocity, grad = torch.randn(4), torch.randn(4), torch.randn(4)
