@@ -1,4 +1,4 @@
-"""Builds libraries and calls them with torch tensors that lie in host memory."""
+"""Builds libraries and calls them with torch tensors, in host memory or on a GPU."""
 
 import ctypes
 import json
@@ -51,8 +51,9 @@ class OpforgeTensor(ctypes.Structure):
 
     @classmethod
     def of(cls, tensor: torch.Tensor, device: int = 0) -> "OpforgeTensor":
-        """Over a CPU tensor's memory, said to lie on a GPU."""
+        """Over a tensor's memory; a CPU tensor is said to lie on GPU `device`."""
         dtype = _BY_TORCH[tensor.dtype]
+        device = tensor.device.index if tensor.is_cuda else device
         made = cls(
             tensor.data_ptr(), CUDA, device, tensor.dim(), dtype.code, dtype.bits, 1,
             numbers(tensor.shape), numbers(tensor.stride()), 0,
@@ -64,6 +65,10 @@ class OpforgeTensor(ctypes.Structure):
     def empty(cls) -> "OpforgeTensor":
         """For `_outputs` to fill."""
         return cls(shape=numbers([0] * MAX_RANK), strides=numbers([0] * MAX_RANK))
+
+    def allocate(self, device: torch.device | None = None) -> torch.Tensor:
+        dtype = _BY_CODE[self.code, self.bits]
+        return torch.empty_strided(self.sizes, self.steps, dtype=dtype, device=device)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -95,7 +100,7 @@ def build(library, folder: Path) -> "NativeLibrary":
 
 
 class NativeLibrary:
-    """A built library; tensors are CPU tensors, whose memory the stand-in takes for a GPU's."""
+    """A built library; the stand-in takes the memory of CPU tensors for a GPU's."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.name = name
@@ -131,10 +136,9 @@ class NativeLibrary:
 
     def run(self, op: str, *inputs, stream: int | None = None, device: int = 0) -> list:
         """Allocate what `_outputs` says and call; None for an output that there is none of."""
+        place = next((i.device for i in inputs if isinstance(i, torch.Tensor)), None)
         made = [
-            None
-            if o.bits == 0
-            else torch.empty_strided(o.sizes, o.steps, dtype=_BY_CODE[o.code, o.bits])
+            None if o.bits == 0 else o.allocate(place)
             for o in (self.outputs(op, *inputs, device=device) if self.ops[op]["outputs"] else [])
         ]
         self.call(op, *inputs, *made, stream=stream, device=device)
