@@ -111,7 +111,8 @@ def compile_plan(
     def compiled() -> dict[tuple[str, int], Image]:
         return compile_all(
             made.requests.values(),
-            executor=executor, jobs=jobs, cache=cache, ptx=ptx, progress=progress,
+            executor=executor, jobs=jobs, cache=cache, ptx=ptx, full_paths=False,
+            progress=progress,
         )  # fmt: skip
 
     try:

@@ -69,7 +69,7 @@ class Recorder:
 
     def parameter(self, name: str, dtype: torch.dtype, sizes: Any, steps: Any) -> Traced:
         """A tensor that the caller brings."""
-        buffer = Buffer(name, dtype, term_of(math.prod(sizes)), allocated=False)
+        buffer = Buffer(name, dtype, term_of(_span(sizes, steps)), allocated=False)
         return Traced(buffer, sizes, steps, 0, dtype)
 
     @contextlib.contextmanager
@@ -121,13 +121,11 @@ class Recorder:
         for size in sizes:
             if size < 0:
                 raise RuntimeError(f"a tensor cannot have size {size}")
-        span: Any = math.prod(sizes)
-        if steps is not None and not all(map(same, steps, compact(sizes))):
-            # From the first element to the last, whatever lies between.
-            span = sum((n - 1) * s for n, s in zip(sizes, steps, strict=True)) + 1
-        buffer = Buffer(f"w{len(self.buffers)}", dtype, term_of(span), allocated=True)
+        steps = compact(sizes) if steps is None else steps
+        name = f"w{len(self.buffers)}"
+        buffer = Buffer(name, dtype, term_of(_span(sizes, steps)), allocated=True)
         self.buffers.append(buffer)
-        return Traced(buffer, sizes, compact(sizes) if steps is None else steps, 0, dtype)
+        return Traced(buffer, sizes, steps, 0, dtype)
 
     def fill(self, tensor: Traced, value: Any) -> Any:
         """Set a dense tensor; others would need a kernel."""
@@ -185,6 +183,13 @@ class Recorder:
 
     def is_dense(self, x: Traced) -> bool:
         return is_compact(x)
+
+
+def _span(sizes: Sequence[Any], steps: Sequence[Any]) -> Any:
+    """How many elements lie between the first and the last, both counted."""
+    if all(map(same, steps, compact(sizes))):
+        return math.prod(sizes)
+    return sum((n - 1) * s for n, s in zip(sizes, steps, strict=True)) + 1
 
 
 def _filled(make: Callable[..., Any], value: Any) -> Callable[..., Any]:
