@@ -255,3 +255,20 @@ def given_output(library, a, b):
     library.check(library.function("matmul_outputs")(*(ctypes.byref(t) for t in (a, b, filled))))
     filled.data = fresh((1,)).data_ptr()
     return filled
+
+
+def test_workspace_whose_size_overflows_is_refused(make, standin):
+    n = hand_made.Var("n")
+    steps = (hand_made.Allocate("workspace", hand_made.make("*", n, 2**62)),)
+    case = hand_made.Case(
+        (hand_made.TensorCase("x", True, "i8", (n,)),), paths=(hand_made.Path((), (), steps),)
+    )
+    op = hand_made.Op("large", "", "", (hand_made.TensorParam("x", True),), (), (case,))
+    library = make(hand_made.library((op, []), name="large"))
+    with pytest.raises(Refused) as refused:
+        library.call("large", torch.zeros(2, dtype=torch.int8))
+    assert refused.value.status == "INVALID_ARGUMENT"
+    assert refused.value.text == "large_large: step 1: sizes of workspace do not fit into 64 bits"
+    with pytest.raises(Refused, match=r"^OUT_OF_MEMORY: large_large: cuMemAllocAsync: "):
+        library.call("large", torch.zeros(1, dtype=torch.int8))
+    assert standin.alive["allocations"] == 0

@@ -1,6 +1,8 @@
 """Contexts, streams, images and threads, and a driver that fails at any call."""
 
 import ctypes
+import subprocess
+import sys
 import threading
 
 import hand_made
@@ -207,6 +209,26 @@ def test_no_gpu_is_a_status(library, standin):
         "NO_DRIVER",
         "demo_add: cuDeviceGetCount: CUDA_ERROR_NO_DEVICE (100): an error of the stand-in",
     )
+    add(library)
+
+
+def test_no_driver_is_a_status(library):
+    code = (
+        "import ctypes, sys\n"
+        "library = ctypes.CDLL(sys.argv[1])\n"
+        "library.demo_last_error.restype = ctypes.c_char_p\n"
+        "print(library.demo_load(0), library.demo_last_error().decode())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, library.c._name], capture_output=True, text=True, check=True
+    )
+    if "no CUDA driver" not in done.stdout:
+        pytest.skip("this machine has a driver")
+    assert done.stdout.startswith("3 demo_load: no CUDA driver: libcuda.so.1: cannot open")
+
+
+def test_what_a_board_does_not_know_is_no_failure(library, standin):
+    standin.fail(1, 1, "cuDeviceGetAttribute")
     add(library)
 
 

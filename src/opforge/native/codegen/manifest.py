@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from typing import Any
 
-from ..expr import Term, text, to_json
+from ..expr import Expr, Term, text, to_json
 from ..program import (
     Allocate,
     Argument,
@@ -33,10 +34,14 @@ from .signature import Signature
 
 # Of this file's layout.
 FORMAT = 1
+_WIDTH = 110
 
 
 def manifest(library: Library) -> bytes:
-    """`share/NAME/manifest.json`. Terms stand as Python would write them, and as nested lists."""
+    """`share/NAME/manifest.json`. Terms stand as Python would write them, and as nested lists.
+
+    "n", 128, {"text": "(n + 127) // 128", "term": ["//", ["+", "n", 127], 128]}
+    """
     content = {
         "format": FORMAT,
         "name": library.name,
@@ -47,7 +52,23 @@ def manifest(library: Library) -> bytes:
         "ops": [_op(library.name, op) for op in library.ops],
         "kernels": [_kernel(kernel) for kernel in library.kernels],
     }
-    return (json.dumps(content, indent=1) + "\n").encode()
+    return ("".join(_dump(content, 0)) + "\n").encode()
+
+
+def _dump(value: Any, depth: int) -> Iterator[str]:
+    """JSON with what fits on a line on one: `json` knows only all or nothing."""
+    whole = json.dumps(value)
+    if len(whole) + depth <= _WIDTH or not isinstance(value, (dict, list)):
+        yield whole
+        return
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    members = value.items() if isinstance(value, dict) else ((None, v) for v in value)
+    yield opening
+    for i, (key, member) in enumerate(members):
+        yield "," if i else ""
+        yield f"\n{' ' * (depth + 1)}" + (f"{json.dumps(key)}: " if key is not None else "")
+        yield from _dump(member, depth + 1)
+    yield f"\n{' ' * depth}{closing}"
 
 
 def manifest_source(library: Library, content: bytes) -> str:
@@ -69,7 +90,9 @@ def manifest_source(library: Library, content: bytes) -> str:
 
 
 def _term(term: Term) -> Any:
-    return {"text": text(term), "term": to_json(term)}
+    if isinstance(term, Expr):
+        return {"text": text(term), "term": to_json(term)}
+    return to_json(term)
 
 
 def _op(library: str, op: Op) -> dict[str, Any]:
@@ -128,7 +151,7 @@ def _path(path: Path) -> dict[str, Any]:
         }
         for output in path.outputs
     ]
-    guards = [{**_term(g.condition), "location": g.location} for g in path.guards]
+    guards = [{"condition": _term(g.condition), "location": g.location} for g in path.guards]
     if path.refused:
         return {"guards": guards, "refused": path.refused}
     return {"guards": guards, "outputs": outputs, "steps": [_step(s) for s in path.steps]}

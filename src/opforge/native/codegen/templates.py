@@ -5,7 +5,7 @@ from __future__ import annotations
 import string
 from importlib import resources
 
-_NATIVE = resources.files(__package__).joinpath("..")
+_NATIVE = resources.files(__package__.rpartition(".")[0])
 
 
 def fill(template: str, /, **values: object) -> str:

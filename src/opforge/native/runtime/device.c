@@ -35,7 +35,8 @@ static OpforgeStatus ask(Device *device)
     for (i = 0; i < OF_DEVICE_TOTAL_MEMORY; i++) {
         int value = 0;
         error = of_driver.cuDeviceGetAttribute(&value, attributes[i], device->handle);
-        if (error != OF_CUDA_SUCCESS) {
+        /* A driver or a board may not know all of them, and most operators ask for none. */
+        if (error != OF_CUDA_SUCCESS && error != OF_CUDA_ERROR_INVALID_VALUE) {
             return of_cuda_failed(error, "cuDeviceGetAttribute");
         }
         device->answers[i] = value;
