@@ -3,11 +3,12 @@
 The JIT compiles anew for what it sees: addresses and integers that are multiples of 16, integers
 that need 64 bits, integers that are 1. A library has to have them all beforehand:
 
-    i32, addresses and integers multiples of 16  |  i32, addresses only  |  i32, nothing
+    i32, addresses and integers multiples of 16  |  addresses and strides  |  addresses  |  nothing
     i64 where a size may exceed 32 bits: multiples of 16  |  nothing
     before these, where strides are symbolic: one stride of every such tensor is 1
 
-Memory that is known to lie densely is read in wide words, so the last matter most.
+Memory that is known to lie densely is read in wide words, so strides matter most. Counts of
+blocks, `n // 128`, are never asked: they are seldom multiples, and address nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from .._compat.tracing import Traced
 from .algebra import Algebra
 from .calls import Called
 from .dtypes import ALIASES
-from .expr import Term, Var, is_float, variables
+from .expr import Expr, Term, Var, is_float, variables
 from .program import ONE, Argument, Launch, Pointer, Value, Variant
 from .record import Buffer
 from .request import Request
@@ -45,6 +46,7 @@ class Slot:
     aligns: bool
     multiple: bool
     wide: bool = False
+    is_stride: bool = False
 
 
 class Specializer:
@@ -53,11 +55,19 @@ class Specializer:
     def __init__(self, algebra: Algebra, scalars: dict[str, str]) -> None:
         self.algebra = algebra
         self.scalars = scalars
+        # Of the tensors of the launch at hand.
+        self.strides: set[Term] = set()
 
     def launch(self, called: Called, names: dict[Buffer, str]) -> tuple[Launch, list[Request]]:
         """A launch, and a request per variant; `names` are the buffers' in the library."""
         slots: list[Slot] = []
         constants: dict[str, Any] = {}
+        self.strides = {
+            term_of(step)
+            for value in called.arguments.values()
+            if isinstance(value, Traced)
+            for step in value.steps
+        }
         for param in called.fn.params:
             value = called.arguments[param.name]
             slot = None if param.is_constexpr else self._slot(param, value, names)
@@ -115,7 +125,9 @@ class Specializer:
         wide = low < -_I32 - 1 or high > _I32
         if isinstance(term, int):
             return Slot(param.num, param.name, argument, "i64" if wide else "i32", aligns, multiple)
-        return Slot(param.num, param.name, argument, None, aligns, multiple, wide)
+        is_stride = term in self.strides
+        aligns = aligns and (is_stride or not _divides(term))
+        return Slot(param.num, param.name, argument, None, aligns, multiple, wide, is_stride)
 
     def _declared_type(self, term: Term) -> str | None:
         """A scalar that is handed on as it came keeps the type it was declared with."""
@@ -164,15 +176,19 @@ def _forms(
         and not s.multiple
         and not isinstance(s.argument.value, int)
     ]
+    strides = tuple(i for i in integers if slots[i].is_stride)
     forms = []
     for ones in _unit_strides(slots):
         types = tuple(ONE if i in ones else s.type or "i32" for i, s in enumerate(slots))
         rest = tuple(i for i in integers if i not in ones)
-        forms += [(types, tuple(pointers), rest), (types, tuple(pointers), ())]
+        forms.append((types, tuple(pointers), rest))
+        forms.append((types, tuple(pointers), tuple(i for i in strides if i not in ones)))
+        forms.append((types, tuple(pointers), ()))
     narrow = tuple(s.type or "i32" for s in slots)
     wide = tuple(s.type or ("i64" if s.wide else "i32") for s in slots)
     every = (tuple(pointers), tuple(integers))
-    forms += [(narrow, *every), (narrow, tuple(pointers), ()), (narrow, (), ())]
+    forms += [(narrow, *every), (narrow, tuple(pointers), strides)]
+    forms += [(narrow, tuple(pointers), ()), (narrow, (), ())]
     if wide != narrow:
         forms += [(wide, *every), (wide, (), ())]
     return list(dict.fromkeys(forms))
@@ -205,6 +221,10 @@ def _pointer(param: Any, tensor: Traced, names: dict[Buffer, str]) -> Pointer:
     dtype = ALIASES[str(tensor.dtype).removeprefix("torch.")]
     offset = term_of(tensor.offset * tensor.dtype.itemsize)
     return Pointer(param.name, names[buffer], offset, dtype)
+
+
+def _divides(term: Term) -> bool:
+    return isinstance(term, Expr) and (term.op in {"//", "%"} or any(map(_divides, term.args)))
 
 
 def _is_one(param: Any, value: Any) -> bool:
