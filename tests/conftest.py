@@ -1,7 +1,8 @@
-"""Names for the ops that tests register, and their removal afterwards."""
+"""Names for the ops that tests register, and their removal afterwards; a cache of their own."""
 
 import contextlib
 import itertools
+import os
 
 import pytest
 
@@ -13,6 +14,17 @@ numbers = itertools.count()
 
 def pytest_addoption(parser):
     parser.addoption("--accept", action="store_true", help="write the golden files anew")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory):
+    """Compiled kernels go to a cache of this run, in child processes too."""
+    before = os.environ.get("OPFORGE_CACHE_DIR")
+    os.environ["OPFORGE_CACHE_DIR"] = str(tmp_path_factory.mktemp("opforge-cache"))
+    yield
+    del os.environ["OPFORGE_CACHE_DIR"]
+    if before is not None:
+        os.environ["OPFORGE_CACHE_DIR"] = before
 
 
 @pytest.fixture

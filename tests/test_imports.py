@@ -44,7 +44,7 @@ CONTRACT["native"] |= {
     "triton",
 }
 CONTRACT["check"] = {"model", "errors", "_compat", "analysis", "registry", "target", "targets"}
-CONTRACT["check"] |= {"doctor", "packaging", "torch"}
+CONTRACT["check"] |= {"doctor", "native", "packaging", "torch"}
 CONTRACT["reading"] = {"model", "errors", "_compat", "analysis", "registration", "registry"}
 CONTRACT["op"] = {"naming", "explain", "reading", "registry", "registration", "analysis"}
 CONTRACT["op"] |= CONTRACT["registration"]

@@ -59,7 +59,7 @@ CHECKS = (
     Check("export strict", export.export_strict, export.export_strict_on_fakes),
     Check("save and load", export.save_and_load, export.save_and_load),
     Check("package", export.package),
-    Check("native", devices.native, needs_run=False),
+    Check("native", devices.native, unless=devices.undeclared, needs_run=False),
     Check("cuda graph", devices.cuda_graph, unless=devices.no_gpu),
     Check("dtensor", devices.dtensor, unless=devices.no_sharding),
     Check("numerics", eager.numerics, unless=eager.no_reference),

@@ -10,16 +10,41 @@ from checking import row
 from torch import Tensor
 
 import opforge
-from launching import no_gpu
+from launching import blocks, double, no_gpu
+from opforge import native
 
 
 def add_one(x: Tensor) -> Tensor:
     return x + 1
 
 
-def test_the_native_build_is_not_there_yet(op_name):
+def launch(x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    double[blocks(x.numel())](x, out, x.numel(), BLOCK=64)
+    return out
+
+
+def test_native_is_skipped_where_nothing_is_declared(op_name):
     found = row("native", opforge.op(op_name())(add_one), torch.ones(2))
-    assert (found.status, found.reason) == ("skipped", "not built yet")
+    assert (found.status, found.reason) == ("skipped", "nothing was declared")
+    assert "native.declare(" in found.fix
+
+
+def test_what_was_declared_is_built(op_name):
+    op = opforge.op(op_name())(launch)
+    native.declare(op, x=native.tensor("n", dtype="fp32"))
+    found = row("native", op, torch.ones(2))
+    assert found.status == "pass", found
+    assert found.reason.endswith("kernel variants for sm_90")
+
+
+def test_what_cannot_be_built_is_told(op_name):
+    op = opforge.op(op_name())(add_one)
+    native.declare(op, x=native.tensor("n", dtype="fp32"))
+    found = row("native", op, torch.ones(2))
+    assert found.status == "fail"
+    assert "it cannot be built for x fp32 1-d (aten.add.Tensor at" in found.reason
+    assert "opforge.package" in found.fix
 
 
 @no_gpu

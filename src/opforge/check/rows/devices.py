@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass
 from typing import Any
 
@@ -154,5 +155,21 @@ def _put_together(subject: Subject, shards: list[Shard]) -> str:
     return ""
 
 
-def native(_subject: Subject) -> Verdict:
-    return skipped("not built yet")
+def undeclared(subject: Subject) -> Verdict | None:
+    if not subject.entry.declarations:
+        return skipped("nothing was declared", "native.declare(op, x=native.tensor(...), ...)")
+    if subject.interpreted:
+        return skipped("its kernels run through Triton's interpreter, which compiles nothing")
+    return None
+
+
+def native(subject: Subject) -> Verdict:
+    """Whether all that was declared of the op builds into a library, for this GPU or sm_90."""
+    # Imported only here: it brings Triton, which ops of plain torch do without.
+    from ...native.build import build  # noqa: PLC0415
+
+    major, minor = torch.cuda.get_device_capability() if subject.on_gpu else (9, 0)
+    with tempfile.TemporaryDirectory() as folder:
+        made = build([subject.entry], folder, archs=[f"sm_{major}{minor}"], name="checked")
+    count = len(made.library.kernels)
+    return passed(f"{count} kernel variants for sm_{major}{minor}", *made.notes)
