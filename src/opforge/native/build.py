@@ -26,7 +26,7 @@ from .codegen import sources
 from .compile import compile_all
 from .output import Written, check_writable, write_output
 from .paths import Built, build_case, first_config
-from .program import Case, Image, Kernel, Launch, Library, Op
+from .program import Case, Image, Kernel, Launch, Library, Op, Param, ScalarParam
 from .progress import Progress, Silent
 from .request import Request
 from .stamp import is_users, make
@@ -73,6 +73,7 @@ def _plan_op(entry: Entry, made: Plan, choose: Choose) -> Op:
     built = [build_case(entry, found, case, made.archs, choose) for case in found.cases]
     for one in built:
         _take(one, made)
+    made.notes += _other_types(entry, found.params)
     return Op(
         name=entry.name.partition("::")[2],
         torch_name=entry.name,
@@ -84,6 +85,19 @@ def _plan_op(entry: Entry, made: Plan, choose: Choose) -> Op:
         source_hash=_source_hash(entry, [b.requests for b in built]),
         schema=_schema(entry),
     )
+
+
+# In what the JIT passes Python's numbers.
+_USUAL = {"fp32", "i32", "i64"}
+
+
+def _other_types(entry: Entry, params: Sequence[Param]) -> list[str]:
+    scalars = [p for p in params if isinstance(p, ScalarParam) and p.dtype not in _USUAL]
+    return [
+        f"{entry.name}: kernels get {p.name} as {p.dtype}, as declared; the JIT would pass "
+        f"{'fp32' if p.dtype.startswith(('fp', 'bf')) else 'i32 or i64'}"
+        for p in scalars
+    ]
 
 
 def _take(built: Built, made: Plan) -> None:

@@ -248,7 +248,7 @@ def _refuse_empty(entry: Entry, case: Case, paths: tuple[Path, ...]) -> None:
             op=entry.name,
             location=entry.location,
         )
-    if not any(isinstance(s, (Launch, Fill)) for p in paths for s in p.steps):
+    if not any(isinstance(s, Launch) for p in paths for s in p.steps):
         raise CannotTrace(
             f"tracing found no kernel launch for {describe(case)}",
             fix="declare ops that launch Triton kernels; package others: opforge.package",
