@@ -29,7 +29,7 @@ from .paths import Built, build_case, first_config
 from .program import Case, Image, Kernel, Launch, Library, Op, Param, ScalarParam
 from .progress import Progress, Silent
 from .request import Request
-from .stamp import is_users, make
+from .stamp import make
 from .workers import default_jobs
 
 Archs = tuple[int, ...]
@@ -289,8 +289,9 @@ def build(
     files |= _compiled(files, library.name, static=static, jobs=jobs or default_jobs())
     hosts = [op.location.rpartition(":")[0] for op in library.ops]
     kernels = [kernel.location.rpartition(":")[0] for kernel in library.kernels]
-    sources_read = {file for file in (*hosts, *kernels) if is_users(file)}
-    stamp = make(output, arguments or {}, read or {}, sorted(sources_read))
+    # Installed packages' too: an upgrade changes their kernels.
+    files_read = sorted({file for file in (*hosts, *kernels) if Folder(file).is_file()})
+    stamp = make(output, arguments or {}, read or {}, files_read)
     written = write_output(output, files, stamp=stamp, name=library.name)
     return Result(library, Folder(output), written, tuple(made.notes))
 

@@ -159,7 +159,7 @@ def _conditions(launch: Launch, variant: Any) -> str:
 
 
 def _image(image: Image, kernel: Kernel) -> str:
-    spills = f", {image.spills} bytes spilled" if image.spills else ""
+    spills = f", {4 * image.spills} bytes spilled" if image.spills else ""
     return (
         f"sm_{image.arch} {kernel.key}: {image.registers} registers{spills}, "
         f"{image.shared} bytes shared, {image.num_warps} warps, cubin {len(image.cubin)} bytes"
