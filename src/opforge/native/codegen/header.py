@@ -75,15 +75,16 @@ def _documentation(op: Op, signature: Signature) -> list[str]:
 
 def _parameter(op: Op, signature: Signature, param: Param) -> str:
     name = signature.names[param.name]
-    doc = f"; {' '.join(param.doc.split())}" if param.doc else ""
+    # What was declared says it shorter than the cases that came of it.
+    doc = " ".join(param.doc.split())
     if isinstance(param, TensorParam):
         notes = ", written to" if param.written else ""
         notes += ", may be NULL" if param.optional else ""
-        return f"{name}: {_tensor(op, param.name)}{notes}{doc}"
+        return f"{name}: {doc or _tensor(op, param.name)}{notes}"
     if isinstance(param, ScalarParam):
         half = " (rounded to it)" if param.dtype in {"fp16", "bf16"} else ""
-        return f"{name}: {param.dtype}{half}{doc}"
-    return f"{name}: {' or '.join(signature.member(param, label) for label in param.labels)}{doc}"
+        return f"{name}: {doc or param.dtype}{half}"
+    return f"{name}: {' or '.join(signature.member(param, label) for label in param.labels)}"
 
 
 def _tensor(op: Op, name: str) -> str:

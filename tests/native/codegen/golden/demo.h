@@ -171,7 +171,7 @@ OPFORGE_API OpforgeStatus demo_matmul_outputs(const OpforgeTensor *a, const Opfo
                                               OpforgeTensor *out);
 
 /* demo::everything (ops.py:50)
- *   x: fp32, [rows, 8]; The rows.
+ *   x: The rows.
  *   bias: fp32, [8], may be NULL
  *   state: fp32, [rows], written to
  *   s_fp16: fp16 (rounded to it)
@@ -187,7 +187,7 @@ OPFORGE_API OpforgeStatus demo_matmul_outputs(const OpforgeTensor *a, const Opfo
  *   s_u32: u32
  *   s_u64: u64
  *   s_i1: i1
- *   mode: DEMO_EVERYTHING_MODE_RELU or DEMO_EVERYTHING_MODE_NONE; What comes last.
+ *   mode: DEMO_EVERYTHING_MODE_RELU or DEMO_EVERYTHING_MODE_NONE
  *   out: fp32 [rows, 8]
  *   stats: fp64 [rows] or none
  */
