@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 from .algebra import Algebra
 from .expr import Number, Term, negated
 from .program import Guard
-from .solve import Domain, ranges_of, solve
+from .solve import Domain, multiples_of, ranges_of, solve
 
 Result = TypeVar("Result")
 # Guards and what a trace under them gave.
@@ -88,9 +88,10 @@ def _contradicts(prefix: Prefix, rest: Sequence[Term], domains: Mapping[str, Dom
     """Whether ranges alone show that no values are left."""
     if any(negated(c) in prefix for c in rest):
         return True
-    algebra = Algebra(ranges_of(domains))
-    for condition in (*prefix, *rest):
-        if algebra.decide(condition) == 0:
+    algebra = Algebra(ranges_of(domains), multiples_of(domains))
+    # Once more from the front: what comes later may decide what came first.
+    for condition in (*prefix, *rest, *prefix):
+        if algebra.decide(condition) == 0 or algebra.impossible:
             return True
         algebra.narrow(condition)
     return False
