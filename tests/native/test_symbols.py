@@ -102,11 +102,25 @@ def test_powers_of_two_come_in_buckets(size, power, guard):
     assert triton.next_power_of_2(1000) == 1024
 
 
-def test_a_power_of_two_without_a_largest_is_refused():
+def test_a_power_of_two_without_a_largest_is_refused_once_it_is_needed():
     found = symbols(m=100)
+    power = found.next_power_of_2(Var("m"))
     with pytest.raises(NotConstant) as caught:
-        found.next_power_of_2(Var("m"))
+        int(power)
     assert caught.value.bucket
+
+
+def test_a_power_of_two_is_compared_by_what_it_was_made_of():
+    found = symbols(m=5000)
+    power = found.next_power_of_2(Var("m"))
+    assert min(power, 1024) == 1024
+    assert power > 1000
+    assert power >= 600
+    assert not power <= 512
+    assert asked(found) == ["1024 < m"]
+    small = symbols(m=100)
+    assert int(min(1000, small.next_power_of_2(Var("m")))) == 128
+    assert asked(small) == ["m <= 512", "64 < m and m <= 128"]
 
 
 def test_caches_by_size_settle_it():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import math
+import sys
+import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
@@ -23,6 +25,10 @@ class Memory(Protocol):
     """What tensors that share memory have in common; `count` elements, as whoever traces has it."""
 
     count: Any
+
+
+class NoAddress(driver.NoGpu):
+    """A tensor of a trace lies nowhere."""
 
 
 class Traced(torch.Tensor):
@@ -59,6 +65,12 @@ class Traced(torch.Tensor):
     @property
     def device(self) -> torch.device:  # type: ignore[override]
         return torch.device("cuda", 0)
+
+    def data_ptr(self) -> int:
+        # A descriptor looks whether its base is aligned; the launch it is made for is refused.
+        if sys._getframe(1).f_globals.get("__name__") == "triton.tools.tensor_descriptor":
+            return 0
+        raise NoAddress("the body asks for a tensor's address, which a library gets at run time")
 
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
         return f"Traced({self.dtype}, shape={self.sizes}, strides={self.steps})"
@@ -166,6 +178,41 @@ def _power_of_two(n: Any) -> Any:
     if answer is not None and isinstance(n, torch.SymInt):
         return answer(n)
     return tracing._power_of_two.original(n)  # type: ignore[attr-defined]
+
+
+_MATH = {"sqrt": "sym_sqrt", "log2": "sym_log2", "log": "sym_log", "exp": "sym_exp"}
+_math_lock = threading.Lock()
+_math_before: dict[str, Any] = {}
+_math_users = 0
+
+
+@contextlib.contextmanager
+def symbolic_math() -> Iterator[None]:
+    """Let `math.sqrt` and the like take symbolic numbers, which Python would make plain ones."""
+    global _math_users  # noqa: PLW0603  # one count per process, as the module is
+    with _math_lock:
+        _math_users += 1
+        if _math_users == 1:
+            for name, method in _MATH.items():
+                _math_before[name] = getattr(math, name)
+                setattr(math, name, _on_nodes(_math_before[name], method))
+    try:
+        yield
+    finally:
+        with _math_lock:
+            _math_users -= 1
+            if not _math_users:
+                for name in _MATH:
+                    setattr(math, name, _math_before.pop(name))
+
+
+def _on_nodes(original: Callable[..., Any], method: str) -> Callable[..., Any]:
+    def function(x: Any, *rest: Any) -> Any:
+        if rest or not isinstance(x, (torch.SymInt, torch.SymFloat)):
+            return original(x, *rest)
+        return torch.SymFloat(getattr(x.node, method)())
+
+    return function
 
 
 def on_fakes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Any:

@@ -16,7 +16,7 @@ import torch
 import torch.fx.experimental.sym_node  # gives SymInt and SymFloat their operators
 
 from .algebra import Algebra, Range
-from .expr import Number, Term, evaluate, make, negated, variables
+from .expr import Number, Term, Var, evaluate, is_float, make, negated, variables
 from .program import Guard
 
 Sym = torch.SymInt | torch.SymFloat | torch.SymBool
@@ -39,11 +39,12 @@ class Symbols:
         ranges: Mapping[str, Range],
         locate: Callable[[], str] = lambda: "",
         counts: Mapping[str, int] | None = None,
+        multiples: Mapping[str, int] | None = None,
     ) -> None:
         self.values = values
         # How many values a variable has, where they were declared one by one.
         self.counts = counts or {}
-        self.algebra = Algebra(ranges)
+        self.algebra = Algebra(ranges, multiples)
         self.guards: list[Guard] = []
         self._asked: dict[Term, int] = {}
         self._locate = locate
@@ -66,6 +67,8 @@ class Symbols:
     def _answer(self, term: Term) -> bool:
         known = self._asked.get(term)
         if known is None:
+            known = self.algebra.decide(term)
+        if known is None:
             known = self._asked[term] = int(bool(self.value(term)))
             condition = term if known else negated(term)
             self._asked[condition] = 1
@@ -80,22 +83,47 @@ class Symbols:
         """The value of a term from here on; it must have few."""
         if isinstance(term, (int, float)):
             return term
-        low, high = self.algebra.range(term)
         found = self.value(term)
+        if is_float(term):
+            # Two ways to compute a float need not give the same: what it is made of is settled.
+            return self._settle_variables(term)
+        low, high = self.algebra.range(term)
+        condition = self.algebra.compare("==", term, found)
         # Asked before already: then it can be nothing else on this path.
-        if self._asked.get(self.algebra.compare("==", term, found)) == 1:
+        if isinstance(condition, int) or self._asked.get(condition) == 1:
             return found
-        if isinstance(found, float) or (high - low > MANY and self._count(term) > MANY):
+        if high - low > MANY and self._count(term) > MANY:
             raise NotConstant(term, self._locate())
-        self.ask(self.algebra.compare("==", term, found))
+        self.ask(condition)
         return found
 
-    def _count(self, term: Term) -> float:
-        names = {v.name for v in variables(term)}
-        return math.prod(self.counts.get(name, math.inf) for name in names)
+    def _settle_variables(self, term: Term) -> Number:
+        if self._count(term) > MANY:
+            raise NotConstant(term, self._locate())
+        for variable in dict.fromkeys(variables(term)):
+            self.settle(variable)
+        return self.value(term)
 
-    def next_power_of_2(self, term: Term) -> int:
-        """Triton's function, answered for a range of sizes at a time."""
+    def _count(self, term: Term) -> float:
+        """How many values a term can have, at most."""
+        return math.prod(self._values_of(v) for v in set(variables(term)))
+
+    def _values_of(self, variable: Var) -> float:
+        if variable.is_float:
+            return math.inf
+        low, high = self.algebra.range(variable)
+        return min(self.counts.get(variable.name, math.inf), high - low + 1)
+
+    def next_power_of_2(self, term: Term) -> Any:
+        """Triton's function, answered for a range of sizes at a time.
+
+        Without a largest size the answer waits: `min(next_power_of_2(n), 1024)` has one.
+        """
+        if self.algebra.range(term)[1] == math.inf:
+            return torch.SymInt(Power(self, term))
+        return self.bucket(term)
+
+    def bucket(self, term: Term) -> int:
         found = int(self.value(term))
         power = 1 << (found - 1).bit_length() if found > 0 else 0
         if self.algebra.range(term)[1] == math.inf:
@@ -346,8 +374,62 @@ class Node:
     def sym_log2(self) -> Node:
         return self._make(make("log2", self.sym_float().term), float)
 
+    def sym_log(self) -> Node:
+        return self._make(make("log", self.sym_float().term), float)
+
+    def sym_exp(self) -> Node:
+        return self._make(make("exp", self.sym_float().term), float)
+
     def is_integer(self) -> Node:
         return self._make(make("==", self.term, make("floor", self.term)), bool)
+
+
+class Power(Node):
+    """A power of two that is not below some size, asked for once it is needed.
+
+    Compared with a number it only asks on which side the size is.
+    """
+
+    def __init__(self, symbols: Symbols, size: Term) -> None:
+        self.symbols, self.size, self.kind = symbols, size, int
+        self._term: Term | None = None
+
+    @property
+    def term(self) -> Term:  # type: ignore[override]
+        if self._term is None:
+            self._term = self.symbols.bucket(self.size)
+        return self._term
+
+    def is_constant(self) -> bool:
+        return False
+
+    def maybe_as_int(self) -> int | None:
+        return None
+
+    def _at_most(self, limit: int) -> Node:
+        """Whether the power is at most `limit`: the size is, at most its largest power."""
+        largest = 1 << (limit.bit_length() - 1) if limit > 0 else limit
+        return self._make(self.symbols.algebra.compare("<=", self.size, largest), bool)
+
+    def _number(self, other: Node) -> int | None:
+        known = self._term is None and not isinstance(other, Power)
+        return other.term if known and isinstance(other.term, int) else None
+
+    def le(self, other: Node) -> Node:
+        limit = self._number(other)
+        return super().le(other) if limit is None else self._at_most(limit)
+
+    def lt(self, other: Node) -> Node:
+        limit = self._number(other)
+        return super().lt(other) if limit is None else self._at_most(limit - 1)
+
+    def gt(self, other: Node) -> Node:
+        limit = self._number(other)
+        return super().gt(other) if limit is None else self._at_most(limit).sym_not()
+
+    def ge(self, other: Node) -> Node:
+        limit = self._number(other)
+        return super().ge(other) if limit is None else self._at_most(limit - 1).sym_not()
 
 
 # Torch calls it by this name, which would hide the type inside of the class.

@@ -21,7 +21,7 @@ from .dtypes import DTYPES, named
 from .expr import Number, Term, Var
 from .program import Case, Guard, ScalarParam
 from .record import NotConstant, Offence, Recorder, locate
-from .solve import Domain, ranges_of
+from .solve import Domain, multiples_of, ranges_of
 from .symbols import Symbols, term_of
 from .views import compact
 
@@ -69,6 +69,7 @@ class Tracer:
     ) -> None:
         self.entry, self.declared, self.case = entry, declared, case
         self.ranges = ranges_of(domains)
+        self.multiples = multiples_of(domains)
         self.counts = {n: len(d.values) for n, d in domains.items() if d.values}
         self.notes: list[str] = []
         self._choose = choose
@@ -76,7 +77,7 @@ class Tracer:
 
     def walk(self, values: Mapping[str, Number]) -> Walk:
         """Run the body once. Raises NotConstant where a size has to be declared more closely."""
-        symbols = Symbols(values, self.ranges, locate, self.counts)
+        symbols = Symbols(values, self.ranges, locate, self.counts, self.multiples)
         recorder = Recorder(symbols, nested_body)
         leaves = self._leaves(symbols, recorder)
         args, kwargs = self.declared.arguments(self.case, leaves)
@@ -88,6 +89,7 @@ class Tracer:
             with (
                 _compat.driver.standing_in(TracedGpu(symbols)),
                 tracing.powers_of_two(lambda n: symbols.next_power_of_2(term_of(n))),
+                tracing.symbolic_math(),
                 recorder.running(),
             ):
                 result = self.entry.fn(*args, **kwargs)
