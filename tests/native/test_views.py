@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch._subclasses import FakeTensorMode
 
 from opforge.native.expr import Var
 from opforge.native.record import Recorder
@@ -80,9 +81,6 @@ VIEWS = [
 ]
 
 
-AS_STRIDED = 20
-
-
 @settings(max_examples=300, deadline=None)
 @given(
     shape=st.lists(st.integers(1, 6), min_size=1, max_size=4),
@@ -104,8 +102,9 @@ def test_a_chain_of_views_is_torchs(shape, chain, strided):
         if isinstance(expected, Exception):
             assert isinstance(found, Exception), (index, expected, found)
             return
-        if strided and index == AS_STRIDED and isinstance(found, Exception):
-            # The memory around a caller's tensor is not known to be there.
+        if "beyond the tensor's memory" in str(found):
+            # Of a tensor that is given, only what its sizes and strides reach is known.
+            assert strided
             return
         assert not isinstance(found, Exception), (index, expected.shape, found)
         copied = expected.untyped_storage().data_ptr() != real.untyped_storage().data_ptr()
@@ -165,20 +164,19 @@ def test_empty_like_keeps_a_dense_order():
         lambda x: x.new_empty(x.shape),
         lambda x: torch.zeros_like(x, dtype=torch.int32),
         lambda x: x.new_zeros(x.shape[0], 3),
-        lambda x: torch.full((x.shape[0],), float("-inf"), device=x.device),
-        lambda x: torch.full((3,), 7, device=x.device),
+        lambda x: torch.full((x.shape[0],), float("-inf"), device="cuda"),
         lambda x: x.new_full((2,), 7),
-        lambda x: torch.ones(3, device=x.device, dtype=torch.bool),
+        lambda x: torch.ones(3, device="cuda", dtype=torch.bool),
         lambda x: torch.full_like(x, 2.5),
-        lambda x: torch.empty_strided((2, 3), (1, 2), device=x.device),
-        lambda x: torch.empty((), device=x.device),
+        lambda x: torch.empty_strided((2, 3), (1, 2), device="cuda"),
     ],
 )
 def test_allocations_are_torchs(make):
     recorder, x = traced((4, 5))
     with recorder.running():
         found = make(x)
-    expected = make(torch.empty(4, 5, device="meta"))
+    with FakeTensorMode():
+        expected = make(torch.empty(4, 5, device="cuda"))
     assert recorder.offences == []
     assert found.device == torch.device("cuda", 0)
     assert found.dtype == expected.dtype

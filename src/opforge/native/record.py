@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -92,7 +91,9 @@ class Recorder:
             return found
         body = self._nested(func)
         if body is not None:
-            return body(*args, **kwargs)
+            # Torch takes a mode away while it answers.
+            with self.running():
+                return body(*args, **kwargs)
         return self._offend(func, args, kwargs)
 
     def _offend(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -122,8 +123,8 @@ class Recorder:
             if size < 0:
                 raise RuntimeError(f"a tensor cannot have size {size}")
         steps = compact(sizes) if steps is None else steps
-        name = f"w{len(self.buffers)}"
-        buffer = Buffer(name, dtype, term_of(_span(sizes, steps)), allocated=True)
+        span = term_of(_span(sizes, steps))
+        buffer = Buffer(f"w{len(self.buffers)}", dtype, span, allocated=True)
         self.buffers.append(buffer)
         return Traced(buffer, sizes, steps, 0, dtype)
 
@@ -158,14 +159,37 @@ class Recorder:
 
     def _dense_steps(self, x: Traced) -> list[Any]:
         """Strides in the same order, without gaps, as torch gives them to `empty_like`."""
-        order = sorted(range(len(x.sizes)), key=lambda d: -self.value(x.steps[d]))
-        for a, b in itertools.pairwise(order):
-            if not same(x.steps[a], x.steps[b]) and not x.steps[a] >= x.steps[b]:
-                raise AssertionError("values that were sorted are not in order")
+        order = list(reversed(range(len(x.sizes))))
+        for start in range(1, len(order)):
+            at = start
+            for before in reversed(range(start)):
+                outer, inner = order[before], order[at]
+                if self._lies_outside(x, outer, inner):
+                    order[before], order[at] = inner, outer
+                    at = before
+                elif before and self._lies_inside(x, outer, inner):
+                    break
         steps: list[Any] = [0] * len(order)
-        for d, step in zip(order, compact([x.sizes[d] for d in order]), strict=True):
+        step: Any = 1
+        for d in order:
             steps[d] = step
+            step *= x.sizes[d]
         return steps
+
+    def _lies_outside(self, x: Traced, a: int, b: int) -> bool:
+        """Whether dimension a has the larger stride; strides of 0 say nothing."""
+        compare, both = self.symbols.algebra.compare, self.symbols.algebra.both
+        one, other = term_of(x.steps[a]), term_of(x.steps[b])
+        sizes = compare("<", term_of(x.sizes[b]), term_of(x.sizes[a]))
+        larger = both(compare("!=", other, 0), compare("<", other, one))
+        equal = both(compare("!=", one, 0), compare("==", one, other), sizes)
+        return self.symbols.ask(self.symbols.algebra.either(larger, equal))
+
+    def _lies_inside(self, x: Traced, a: int, b: int) -> bool:
+        one, other = term_of(x.steps[a]), term_of(x.steps[b])
+        compare = self.symbols.algebra.compare
+        smaller = self.symbols.algebra.both(compare("!=", one, 0), compare("<", one, other))
+        return self.symbols.ask(smaller)
 
     def new_empty(self, x: Traced, sizes: Any, *, dtype: Any = None, **_: Any) -> Any:
         return self.allocate(sizes, dtype or x.dtype)
@@ -186,7 +210,7 @@ class Recorder:
 
 
 def _span(sizes: Sequence[Any], steps: Sequence[Any]) -> Any:
-    """How many elements lie between the first and the last, both counted."""
+    """How many elements there are from the first to the last, whatever lies between."""
     if all(map(same, steps, compact(sizes))):
         return math.prod(sizes)
     return sum((n - 1) * s for n, s in zip(sizes, steps, strict=True)) + 1

@@ -56,7 +56,9 @@ def is_contiguous(symbols: Symbols, tensor: Traced, order: Sequence[int] | None 
     for size, step, want in zip(sizes, steps, compact(sizes), strict=True):
         one = algebra.compare("==", term_of(size), 1)
         wanted.append(algebra.either(one, algebra.compare("==", term_of(step), term_of(want))))
-    return symbols.ask(algebra.both(*wanted))
+    # Nothing lies anywhere where there is nothing.
+    nothing = [algebra.compare("==", term_of(size), 0) for size in sizes]
+    return symbols.ask(algebra.either(*nothing, algebra.both(*wanted)))
 
 
 class Views:
