@@ -62,7 +62,7 @@ def build_case(
     """Trace a case every way there is."""
     domains = {**domains_of(case, declared), **device.domains(archs)}
     tracer = Tracer(entry, declared, case, domains, choose)
-    maker = _Maker(declared, tracer.ranges, archs)
+    maker = _Maker(declared, tracer, archs)
 
     def trace(values: Any) -> tuple[tuple[Guard, ...], Path]:
         walk = tracer.walk(values)
@@ -94,11 +94,9 @@ def build_case(
 class _Maker:
     """Makes program paths of what traces did."""
 
-    def __init__(
-        self, declared: Declared, ranges: dict[str, tuple[float, float]], archs: tuple[int, ...]
-    ) -> None:
+    def __init__(self, declared: Declared, tracer: Tracer, archs: tuple[int, ...]) -> None:
         self.declared = declared
-        self.ranges = ranges
+        self.tracer = tracer
         self.archs = archs
         self.notes: list[str] = []
         self.requests: dict[str, Request] = {}
@@ -108,7 +106,7 @@ class _Maker:
         if walk.refused:
             return Path((), refused=walk.refused)
         # The guards of the path narrow what its sizes can be.
-        algebra = Algebra(self.ranges)
+        algebra = Algebra(self.tracer.ranges, self.tracer.multiples)
         for guard in walk.guards:
             algebra.narrow(guard.condition)
         names: dict[Buffer, str] = {}
@@ -260,11 +258,22 @@ def _refuse_empty(entry: Entry, case: Case, paths: tuple[Path, ...]) -> None:
 def _needs_bound(error: NotConstant, entry: Entry) -> NeedsBound:
     names = list(dict.fromkeys(v.name for v in variables(error.term)))
     shown = next((n for n in names if n.isidentifier()), "n")
+    floats = [v.name for v in variables(error.term) if v.is_float]
     if error.bucket:
         what = f"next_power_of_2({error.term}) has no largest value, so kernels for it never end"
         fix = f"bound {names[0]}: dims={{'{shown}': (1, 8192)}}"
+    elif floats:
+        what = f"{error.term} is needed as one number, and a float could be any"
+        fix = (
+            f"declare the values: {floats[0]}=native.choice(0.5, 1.0), or leave out tl.constexpr "
+            "in the kernel"
+        )
+        shown = names[0]
     else:
-        what = f"{error.term} becomes a constant of a kernel, and every value would need its own"
+        what = (
+            f"{error.term} is needed as one number, for a constant of a kernel or for Python, and "
+            "every value would need its own kernels"
+        )
         fix = f"declare the values of {names[0]}: dims={{'{shown}': [1024, 4096]}}"
     if shown not in names:
         fix += f", with a name for {names[0]} in the declared shape"

@@ -47,6 +47,8 @@ class Slot:
     multiple: bool
     wide: bool = False
     is_stride: bool = False
+    # Whether the JIT would make it a constant where it is 1.
+    folds: bool = False
 
 
 class Specializer:
@@ -102,7 +104,9 @@ class Specializer:
         if isinstance(value, Traced):
             pointer = _pointer(param, value, names)
             annotated = param.annotation_type
-            type_ = annotated if annotated.startswith("*") else f"*{pointer.dtype}"
+            # Triton's own name for a bool in memory is another one.
+            held = "u1" if pointer.dtype == "i1" else pointer.dtype
+            type_ = annotated if annotated.startswith("*") else f"*{held}"
             if param.is_const and not type_.startswith("*k"):
                 type_ = f"*k{type_[1:]}"
             return Slot(param.num, param.name, pointer, type_, aligns, multiple=False)
@@ -127,7 +131,9 @@ class Specializer:
             return Slot(param.num, param.name, argument, "i64" if wide else "i32", aligns, multiple)
         is_stride = term in self.strides
         aligns = aligns and (is_stride or not _divides(term))
-        return Slot(param.num, param.name, argument, None, aligns, multiple, wide, is_stride)
+        return Slot(
+            param.num, param.name, argument, None, aligns, multiple, wide, is_stride, folds=looks
+        )
 
     def _declared_type(self, term: Term) -> str | None:
         """A scalar that is handed on as it came keeps the type it was declared with."""
@@ -194,8 +200,8 @@ def _forms(
     return list(dict.fromkeys(forms))
 
 
-# More tensors with symbolic strides than this would multiply to too many variants.
-_MOST_STRIDED = 4
+# So many combinations of unit strides are tried at most; each makes two variants.
+_MOST_DENSE = 16
 
 
 def _unit_strides(slots: list[Slot]) -> list[frozenset[int]]:
@@ -206,13 +212,18 @@ def _unit_strides(slots: list[Slot]) -> list[frozenset[int]]:
     strides: dict[str, list[int]] = {}
     for i, slot in enumerate(slots):
         value = slot.argument.value if isinstance(slot.argument, Value) else None
-        if isinstance(value, Var) and ".stride[" in value.name and slot.aligns:
+        if isinstance(value, Var) and ".stride[" in value.name and slot.folds:
             strides.setdefault(value.name.partition(".")[0], []).append(i)
-    if not strides or len(strides) > _MOST_STRIDED:
+    if not strides:
         return []
     # Rows lie densely more often than columns, and further dimensions hardly ever do.
+    rows = [found[-1] for found in strides.values()]
     choices = [list(reversed(found))[:2] for found in strides.values()]
-    return [frozenset(chosen) for chosen in itertools.product(*choices)]
+    chosen = list(itertools.product(*choices))
+    if len(chosen) > _MOST_DENSE:
+        columns = [found[-2:][0] for found in strides.values()]
+        chosen = [tuple(rows), tuple(columns)]
+    return [frozenset(one) for one in chosen]
 
 
 def _pointer(param: Any, tensor: Traced, names: dict[Buffer, str]) -> Pointer:
@@ -228,14 +239,10 @@ def _divides(term: Term) -> bool:
 
 
 def _is_one(param: Any, value: Any) -> bool:
-    """The JIT makes an integer that is 1 a constant, unless told not to."""
-    if param.do_not_specialize or isinstance(value, bool) or is_symbolic(value):
+    """The JIT makes an integer that is 1 a constant, unless told not to, or which type it has."""
+    if param.do_not_specialize or param.annotation_type or isinstance(value, bool):
         return False
-    return isinstance(value, int) and value == 1 and not _is_floating(param)
-
-
-def _is_floating(param: Any) -> bool:
-    return str(param.annotation_type).startswith(("fp", "bf", "u1"))
+    return isinstance(value, int) and value == 1 and not is_symbolic(value)
 
 
 def _spelled(value: Any) -> str:
