@@ -93,7 +93,7 @@ def listing(given: Given) -> str:
     lines = [f"{made.name} for {', '.join(f'sm_{a}' for a in made.archs)}"]
     for op in made.ops:
         lines.append(f"  {op.name} ({op.location})")
-        lines += [f"    {line}" for case in op.cases for line in _case(case)]
+        lines += [f"    {line}" for case in op.cases for line in _case(case, op)]
     lines.append(f"  {_count(len(made.requests), 'kernel variant')}")
     return "\n".join([*lines, *_notes(made.notes)])
 
@@ -105,10 +105,10 @@ def _operators(given: Given) -> list[Any]:
     return list({id(op): op for op in found}.values())
 
 
-def _case(case: Case) -> Iterator[str]:
+def _case(case: Case, op: Op) -> Iterator[str]:
     from .paths import describe
 
-    yield describe(case)
+    yield describe(case, op.params)
     for path in case.paths:
         under = " and ".join(str(g.condition) for g in path.guards)
         did = path.refused.replace("\n", "; ") or ", ".join(_step(s) for s in path.steps)
@@ -144,7 +144,7 @@ def _launches(op: Op) -> Iterator[tuple[str, Launch, str]]:
             guards = " and ".join(str(g.condition) for g in path.guards)
             for step in path.steps:
                 if isinstance(step, Launch):
-                    yield describe(case), step, guards
+                    yield describe(case, op.params), step, guards
 
 
 def _conditions(launch: Launch, variant: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,10 +23,12 @@ from .expr import Expr, evaluate, variables
 from .program import (
     Allocate,
     Case,
+    ChoiceParam,
     Fill,
     Guard,
     Launch,
     Output,
+    Param,
     Path,
     ScalarParam,
     Step,
@@ -81,13 +84,14 @@ def build_case(
             location=entry.location,
         ) from None
     paths = tuple(dataclasses.replace(path, guards=guards) for guards, path in found)
-    _refuse_empty(entry, case, paths)
+    described = describe(case, declared.params)
+    _refuse_empty(entry, described, paths)
     built = Built(dataclasses.replace(case, paths=paths), notes=[*tracer.notes, *maker.notes])
     for path in paths:
         maker.collect(path, built.requests)
         if path.refused:
             under = " and ".join(str(g.condition) for g in path.guards)
-            built.notes.append(f"not built for {describe(case)} where {under}: {path.refused}")
+            built.notes.append(f"not built for {described} where {under}: {path.refused}")
     return built
 
 
@@ -225,21 +229,22 @@ def _output(tensor: Traced) -> Output:
     )
 
 
-def describe(case: Case) -> str:
-    """`x fp16 2-d, w absent` for messages."""
+def describe(case: Case, params: Sequence[Param]) -> str:
+    """`x fp16 2-d, w absent, mode 'fast'` for messages."""
     parts = [
         f"{t.param} {t.dtype} {len(t.shape)}-d" if t.present else f"{t.param} absent"
         for t in case.tensors
     ]
-    return ", ".join([*parts, *(f"{n} number {i}" for n, i in case.choices)])
+    values = {p.name: p.values for p in params if isinstance(p, ChoiceParam)}
+    return ", ".join([*parts, *(f"{n} {values[n][i]}" for n, i in case.choices)])
 
 
-def _refuse_empty(entry: Entry, case: Case, paths: tuple[Path, ...]) -> None:
+def _refuse_empty(entry: Entry, described: str, paths: tuple[Path, ...]) -> None:
     """A case of which nothing can be built is an error; so is one that launches nothing at all."""
     if all(p.refused for p in paths):
         reasons = list(dict.fromkeys(p.refused for p in paths))
         raise CannotTrace(
-            f"it cannot be built for {describe(case)}",
+            f"it cannot be built for {described}",
             found="\n    ".join(r for one in reasons for r in one.splitlines()),
             fix="a native library holds allocations, views, arithmetic on sizes and launches; "
             "move the rest into a kernel, or package the model: opforge.package",
@@ -248,7 +253,7 @@ def _refuse_empty(entry: Entry, case: Case, paths: tuple[Path, ...]) -> None:
         )
     if not any(isinstance(s, Launch) for p in paths for s in p.steps):
         raise CannotTrace(
-            f"tracing found no kernel launch for {describe(case)}",
+            f"tracing found no kernel launch for {described}",
             fix="declare ops that launch Triton kernels; package others: opforge.package",
             op=entry.name,
             location=entry.location,
