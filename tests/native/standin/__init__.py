@@ -3,6 +3,7 @@
 from .driver import Launched, StandIn, load_standin
 from .interpreter import Interpreter
 from .library import NativeLibrary, OpforgeTensor, Refused, build
+from .remote import serving
 
 __all__ = [
     "Interpreter",
@@ -13,4 +14,5 @@ __all__ = [
     "StandIn",
     "build",
     "load_standin",
+    "serving",
 ]

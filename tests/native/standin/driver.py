@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-SOURCE = Path(__file__).with_name("libcuda.c")
+SOURCES = [str(Path(__file__).with_name(name)) for name in ("libcuda.c", "remote.c")]
 FLAGS = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-O1", "-fPIC", "-shared")
 LAUNCH_FAILED = 719
 MULTIPROCESSORS, MAJOR, MINOR, SHARED_OPTIN = 16, 75, 76, 97
@@ -74,7 +74,7 @@ def build_standin() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="opforge-standin-"))
     library = folder / "libcuda.so.1"
     soname = "-Wl,-soname,libcuda.so.1"
-    subprocess.run(["cc", *FLAGS, soname, str(SOURCE), "-o", str(library), "-lpthread"], check=True)
+    subprocess.run(["cc", *FLAGS, soname, *SOURCES, "-o", str(library), "-lpthread"], check=True)
     return library
 
 

@@ -10,21 +10,25 @@ import importlib
 import threading
 from collections.abc import Mapping
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
+from triton.runtime import interpreter
+from triton.runtime.interpreter import TensorHandle
 
 from opforge.native.dtypes import DTYPES
 
 from .driver import Launched
 
-_INTEGERS = {
-    "i1": ctypes.c_int8, "u1": ctypes.c_uint8,
+# By Triton's name: how a parameter lies in memory. Halves come as the bits that they are.
+_SCALARS = {
+    "i1": ctypes.c_bool, "u1": ctypes.c_bool,
     **{f"i{b}": getattr(ctypes, f"c_int{b}") for b in (8, 16, 32, 64)},
     **{f"u{b}": getattr(ctypes, f"c_uint{b}") for b in (8, 16, 32, 64)},
+    "fp16": ctypes.c_uint16, "bf16": ctypes.c_uint16,
     "fp32": ctypes.c_float, "fp64": ctypes.c_double,
 }  # fmt: skip
-_HALVES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 class Interpreter:
@@ -56,6 +60,11 @@ class Interpreter:
         with self._lock:
             function[grid](**arguments)
 
+    def parameter_sizes(self, image: bytes) -> list[int]:
+        """In bytes, of what a launch of an image passes."""
+        types = self._by_image[hashlib.sha256(image).hexdigest()]["types"]
+        return [_size(t) for t in types]
+
     def _function(self, kernel: dict):
         for name in (kernel["key"], kernel["name"]):
             if name in self._given:
@@ -64,7 +73,7 @@ class Interpreter:
         found = importlib.import_module(module)
         function = getattr(found, name)
         # Under autotune and heuristics, whose decisions are in the constants already.
-        while not hasattr(function, "arg_names") or hasattr(function, "configs"):
+        while hasattr(function.fn, "arg_names"):
             function = function.fn
         return function
 
@@ -73,10 +82,35 @@ def _read(launched: Launched, index: int, type_: str) -> object:
     if type_.startswith("*"):
         address = launched.read(index, ctypes.c_uint64)
         return _Memory(address, DTYPES[type_.removeprefix("*").removeprefix("k")].torch)
-    if type_ in _HALVES:
-        bits = torch.tensor([launched.read(index, ctypes.c_int16)], dtype=torch.int16)
-        return bits.view(_HALVES[type_]).item()
-    return launched.read(index, _INTEGERS[type_])
+    return _number(launched.read(index, _SCALARS[type_]), type_)
+
+
+def _number(value: object, type_: str) -> tl.tensor:
+    """In the type that the library passed; from a bare number, the interpreter guesses one."""
+    dtype = tl.str_to_ty(type_, None)
+    array = np.array([value], dtype=np.dtype(_SCALARS[type_]))
+    # The interpreter has halves as numbers, but bfloat16, which numpy lacks, as bits.
+    array = array.view(np.float16) if type_ == "fp16" else array
+    return tl.tensor(TensorHandle(array, dtype), dtype)
+
+
+def _dot(self, a, b, *rest):
+    return _DOT(self, _widened(a), _widened(b), *rest)
+
+
+def _widened(handle: TensorHandle) -> TensorHandle:
+    if handle.dtype.scalar is not tl.bfloat16:
+        return handle
+    return TensorHandle((handle.data.astype(np.uint32) << 16).view(np.float32), tl.float32)
+
+
+# The interpreter multiplies the bits of bfloat16 as if they were integers (Triton 3.7).
+_DOT = interpreter.InterpreterBuilder.create_dot
+interpreter.InterpreterBuilder.create_dot = _dot
+
+
+def _size(type_: str) -> int:
+    return 8 if type_.startswith("*") else ctypes.sizeof(_SCALARS[type_])
 
 
 def _constant(written: str) -> object:

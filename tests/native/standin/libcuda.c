@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "standin.h"
+
 enum {
     SUCCESS = 0,
     INVALID_VALUE = 1,
@@ -65,25 +67,6 @@ typedef struct Allocation {
     struct Allocation *next;
 } Allocation;
 
-/* What a launch was given; `parameters` is as the driver gets it. */
-typedef struct {
-    int device;
-    void *stream;
-    const void *image;
-    const char *function;
-    unsigned int grid[3];
-    unsigned int block[3];
-    unsigned int shared;
-    unsigned int cluster;
-    int cooperative;
-    int programmatic;
-    int spread;
-    int has_attributes;
-    void **parameters;
-} LaunchRecord;
-
-typedef int (*LaunchHook)(const LaunchRecord *launch);
-
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static Device devices[MAX_DEVICES];
 static Context primary[MAX_DEVICES];
@@ -94,6 +77,7 @@ static int live_allocations;
 static Allocation *allocations;
 static Function *functions;
 static LaunchHook hook;
+static Allocator allocator;
 static const char *calls[MAX_CALLS];
 static int call_count;
 static int fail_at = -1;
@@ -235,6 +219,11 @@ int standin_depth(void)
 void standin_on_launch(LaunchHook to_call)
 {
     hook = to_call;
+}
+
+void standin_allocate_with(Allocator to_call)
+{
+    allocator = to_call;
 }
 
 void *standin_stream(int device, int is_primary)
@@ -612,22 +601,25 @@ int cuLaunchKernelEx(const CUlaunchConfig *config, void *function, void **parame
     return launch(&record, function);
 }
 
-int cuMemAllocAsync(uint64_t *address, size_t bytes, void *stream)
+static int allocate(uint64_t *address, size_t bytes)
 {
-    const int failure = enter("cuMemAllocAsync");
     Allocation *made;
     void *memory = NULL;
-    (void)stream;
-    if (failure) {
-        return failure;
-    }
     if (current() == NULL) {
         return INVALID_CONTEXT;
     }
     if (bytes == 0) {
         return INVALID_VALUE;
     }
-    if (bytes > (size_t)1 << 40 || posix_memalign(&memory, 512, bytes) != 0) {
+    if (bytes > (size_t)1 << 40) {
+        return OUT_OF_MEMORY;
+    }
+    if (allocator != NULL) {
+        memory = allocator(bytes);
+    } else if (posix_memalign(&memory, 512, bytes) != 0) {
+        memory = NULL;
+    }
+    if (memory == NULL) {
         return OUT_OF_MEMORY;
     }
     /* Not zeros: a kernel that relies on them is found out. */
@@ -644,18 +636,18 @@ int cuMemAllocAsync(uint64_t *address, size_t bytes, void *stream)
     return SUCCESS;
 }
 
-int cuMemFreeAsync(uint64_t address, void *stream)
+static int release(uint64_t address)
 {
-    const int failure = enter("cuMemFreeAsync");
     Allocation **link;
     int result = INVALID_VALUE;
-    (void)stream;
     pthread_mutex_lock(&lock);
     for (link = &allocations; *link != NULL; link = &(*link)->next) {
         if ((*link)->address == address) {
             Allocation *freed = *link;
             *link = freed->next;
-            free((void *)(uintptr_t)address);
+            if (allocator == NULL) {
+                free((void *)(uintptr_t)address);
+            }
             free(freed);
             live_allocations--;
             result = SUCCESS;
@@ -663,7 +655,22 @@ int cuMemFreeAsync(uint64_t address, void *stream)
         }
     }
     pthread_mutex_unlock(&lock);
+    return result;
+}
+
+int cuMemAllocAsync(uint64_t *address, size_t bytes, void *stream)
+{
+    const int failure = enter("cuMemAllocAsync");
+    (void)stream;
+    return failure ? failure : allocate(address, bytes);
+}
+
+int cuMemFreeAsync(uint64_t address, void *stream)
+{
+    const int failure = enter("cuMemFreeAsync");
     /* Freed even where it fails: nobody could try again. */
+    const int result = release(address);
+    (void)stream;
     return failure ? failure : result;
 }
 
@@ -736,4 +743,64 @@ int cuGetErrorString(int error, const char **text)
 {
     *text = error == INVALID_VALUE ? "invalid argument" : "an error of the stand-in";
     return SUCCESS;
+}
+
+/* What programs call, and the library does not. */
+
+int cuDeviceGetName(char *name, int length, int device)
+{
+    const int failure = enter("cuDeviceGetName");
+    if (!failure) {
+        snprintf(name, (size_t)length, "Stand-in %d", device);
+    }
+    return failure;
+}
+
+int cuCtxSetCurrent(void *context)
+{
+    const int failure = enter("cuCtxSetCurrent");
+    if (!failure) {
+        depth = context != NULL;
+        stack[0] = (Context *)context;
+    }
+    return failure;
+}
+
+int cuCtxSynchronize(void)
+{
+    const int failure = enter("cuCtxSynchronize");
+    return failure ? failure : current() == NULL ? INVALID_CONTEXT : SUCCESS;
+}
+
+int cuMemAlloc_v2(uint64_t *address, size_t bytes)
+{
+    const int failure = enter("cuMemAlloc_v2");
+    return failure ? failure : allocate(address, bytes);
+}
+
+int cuMemFree_v2(uint64_t address)
+{
+    const int failure = enter("cuMemFree_v2");
+    return failure ? failure : release(address);
+}
+
+static int copy(void *target, const void *source, size_t bytes)
+{
+    if (current() == NULL) {
+        return INVALID_CONTEXT;
+    }
+    memcpy(target, source, bytes);
+    return SUCCESS;
+}
+
+int cuMemcpyHtoD_v2(uint64_t target, const void *source, size_t bytes)
+{
+    const int failure = enter("cuMemcpyHtoD_v2");
+    return failure ? failure : copy((void *)(uintptr_t)target, source, bytes);
+}
+
+int cuMemcpyDtoH_v2(void *target, uint64_t source, size_t bytes)
+{
+    const int failure = enter("cuMemcpyDtoH_v2");
+    return failure ? failure : copy(target, (const void *)(uintptr_t)source, bytes);
 }

@@ -113,6 +113,9 @@ class NativeLibrary:
     def function(self, name: str):
         return getattr(self.c, f"{self.name}_{name}")
 
+    def operator(self, op: str, ending: str = ""):
+        return getattr(self.c, self.ops[op]["function"] + ending)
+
     def load(self, device: int = 0) -> None:
         self.check(self.function("load")(device))
 
@@ -126,12 +129,12 @@ class NativeLibrary:
     def call(self, op: str, *arguments, stream: int | None = None, device: int = 0) -> None:
         """Inputs, then outputs: torch tensors, OpforgeTensors, numbers, enum positions, None."""
         given = self._arguments(op, arguments, device)
-        self.check(self.function(op)(*given, ctypes.c_void_p(stream)))
+        self.check(self.operator(op)(*given, ctypes.c_void_p(stream)))
 
     def outputs(self, op: str, *inputs, device: int = 0) -> list[OpforgeTensor]:
         filled = [OpforgeTensor.empty() for _ in self.ops[op]["outputs"]]
         given = self._arguments(op, (*inputs, *filled), device)
-        self.check(self.function(f"{op}_outputs")(*given))
+        self.check(self.operator(op, "_outputs")(*given))
         return filled
 
     def run(self, op: str, *inputs, stream: int | None = None, device: int = 0) -> list:
