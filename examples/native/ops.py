@@ -83,7 +83,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     rows, hidden = x.shape
     out = torch.empty_like(x)
     # All short rows share a block, so that there are fewer kernels.
-    block = triton.next_power_of_2(max(hidden, 256))
+    block = triton.next_power_of_2(max(hidden, 1024))
     rms_norm_kernel[(rows,)](x, weight, out, hidden, eps, BLOCK=block)
     return out
 
