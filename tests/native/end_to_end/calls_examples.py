@@ -1,0 +1,252 @@
+"""The example library: every op, dtype and layout, against torch."""
+
+import ops as examples
+import pytest
+import torch
+from calling import described, moved_by, place
+from standin import OpforgeTensor, Refused
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32)
+HALVES = FLOATS[:2]
+TOLERANCES = {
+    torch.float16: {"rtol": 2e-3, "atol": 2e-3},
+    torch.bfloat16: {"rtol": 1.6e-2, "atol": 1e-2},
+    torch.float32: {"rtol": 1e-5, "atol": 1e-5},
+}
+
+
+def random(*shape, dtype=torch.float32):
+    return torch.randn(shape).to(dtype)
+
+
+def check(ops, name, *inputs):
+    found = ops.one(name, *inputs)
+    expected = getattr(examples, f"{name}_reference")(*inputs)
+    torch.testing.assert_close(found, expected, **TOLERANCES[expected.dtype])
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(
+    "shape", [(1,), (1023,), (1024,), (1025,), (3, 1000), (3, 5, 7), (2, 3, 4, 5), (1, 1, 1, 1)]
+)
+def test_silu(ops, dtype, shape):
+    check(ops, "silu", random(*shape, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(
+    ("rows", "cols"), [(1, 1), (3, 1023), (2, 1024), (2, 1025), (40, 3), (1, 16)]
+)
+def test_add(ops, dtype, rows, cols):
+    check(ops, "add", random(rows, cols, dtype=dtype), random(rows, cols, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("hidden", [1, 1000, 1023, 1024, 1025, 2048, 8192])
+def test_rms_norm(ops, dtype, hidden):
+    x, weight = random(3, hidden, dtype=dtype), random(hidden, dtype=dtype)
+    check(ops, "rms_norm", x, weight, 1e-6)
+    check(ops, "rms_norm", x, weight, 0.5)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("shape", [(1,), (1024,), (3, 1023), (2, 2, 1025), (2, 3000)])
+def test_softmax(ops, dtype, shape):
+    check(ops, "softmax", 3 * random(*shape, dtype=dtype))
+
+
+def test_softmax_of_minus_infinity(ops):
+    x = random(4, 1500)
+    x[:, :1100] = float("-inf")
+    x[0, 0] = 3
+    check(ops, "softmax", x)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize(
+    "sizes", [(1, 1, 1), (64, 32, 64), (65, 33, 63), (3, 100, 130), (5, 0, 7), (16, 16, 16)]
+)
+def test_gemm(ops, dtype, sizes):
+    m, k, n = sizes
+    check(ops, "gemm", random(m, k, dtype=dtype) / 8, random(k, n, dtype=dtype), 0.5)
+
+
+EMPTY = {
+    "silu": [(torch.empty(0),), (torch.empty(3, 0, 2),)],
+    "add": [(torch.empty(0, 3),) * 2, (torch.empty(3, 0),) * 2],
+    "rms_norm": [(torch.empty(0, 8), torch.empty(8), 1e-6)],
+    "softmax": [(torch.empty(0),), (torch.empty(0, 5),), (torch.empty(2, 5, 0),)],
+    "gemm": [
+        (torch.empty(0, 3).half(), torch.empty(3, 4).half(), 1.0),
+        (torch.empty(4, 3).half(), torch.empty(3, 0).half(), 1.0),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_nothing_is_launched_for_no_elements(ops, name):
+    for inputs in EMPTY[name]:
+        expected = getattr(examples, f"{name}_reference")(*inputs)
+        assert ops.one(name, *inputs).shape == expected.shape
+        # As torch would allocate it, whose strides of no elements are others.
+        given = [place(i) if isinstance(i, torch.Tensor) else i for i in inputs]
+        ops.library.call(name, *given, place(expected))
+    if ops.standin is not None:
+        assert ops.launched == []
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("elements", [0, 1, 3, 8])
+def test_silu_wherever_its_memory_begins(ops, dtype, elements):
+    check(ops, "silu", moved_by(random(1600, dtype=dtype), elements))
+    aligned = elements * dtype.itemsize % 16 == 0
+    assert [k["divisible"] for k in ops.launched] == [[0, 1, 2] if aligned else []]
+
+
+def test_a_kernel_for_multiples_of_16_is_taken_where_all_are(ops):
+    check(ops, "silu", random(1600))
+    check(ops, "silu", random(1601))
+    assert [k["divisible"] for k in ops.launched] == [[0, 1, 2], [0, 1]]
+
+
+@pytest.mark.parametrize(("bytes_", "divisible"), [(32, [0, 1, 2]), (6, [])])
+def test_a_byte_offset_is_applied_before_alignment_is_judged(ops, bytes_, divisible):
+    x, out = place(random(1040).half()), place(torch.empty(1024).half())
+    given = OpforgeTensor.of(x[:1024])
+    given.byte_offset = bytes_
+    ops.library.call("silu", given, out)
+    expected = examples.silu_reference(x[bytes_ // 2 : bytes_ // 2 + 1024])
+    torch.testing.assert_close(out, expected, **TOLERANCES[torch.float16])
+    assert [k["divisible"] for k in ops.launched] == [divisible]
+
+
+def test_a_byte_offset_can_bring_an_unaligned_address_back(ops):
+    x, out = place(random(1040)), place(torch.empty(1024))
+    given = OpforgeTensor.of(x[1:1025])
+    given.byte_offset = 12
+    ops.library.call("silu", given, out)
+    torch.testing.assert_close(out, examples.silu_reference(x[4:1028]))
+    assert [k["divisible"] for k in ops.launched] == [[0, 1, 2]]
+
+
+LAYOUTS = {
+    "rows": random,
+    "transposed": lambda m, n: random(n, m).t(),
+    "sliced": lambda m, n: random(m, 3 * n)[:, ::3],
+    "part of rows": lambda m, n: random(m, n + 5)[:, 2:-3],
+    "one row": lambda m, n: random(n).expand(m, n),
+    "one column": lambda m, n: random(m, 1).expand(m, n),
+    "one number": lambda m, n: random(1).expand(m, n),
+}
+
+
+def in_type(tensor, dtype):
+    """In another type, with the same strides."""
+    base = torch.empty(tensor.untyped_storage().nbytes() // 4, dtype=tensor.dtype)
+    base.untyped_storage().copy_(tensor.untyped_storage())
+    strides, offset = tensor.stride(), tensor.storage_offset()
+    return base.to(dtype).as_strided(tensor.shape, strides, offset)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("first", LAYOUTS)
+def test_add_of_any_strides(ops, dtype, first):
+    for second in LAYOUTS:
+        x, y = (in_type(LAYOUTS[layout](3, 33), dtype) for layout in (first, second))
+        check(ops, "add", x, y)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_gemm_of_any_strides(ops, dtype, layout):
+    a, b = in_type(LAYOUTS[layout](17, 40), dtype) / 8, in_type(LAYOUTS[layout](40, 70), dtype)
+    check(ops, "gemm", a, b, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("a_columns", "b_columns", "constants"),
+    [
+        (False, False, {"a_col", "b_col"}),
+        (False, True, {"a_col", "b_row"}),
+        (True, False, {"a_row", "b_col"}),
+        (True, True, {"a_row", "b_row"}),
+    ],
+)
+def test_dense_rows_and_columns_have_kernels_of_their_own(ops, a_columns, b_columns, constants):
+    a = random(32, 64).half().t() if a_columns else random(64, 32).half()
+    b = random(16, 32).half().t() if b_columns else random(32, 16).half()
+    check(ops, "gemm", a, b, 1.0)
+    (kernel,) = ops.launched
+    strides = {"a_row", "a_col", "b_row", "b_col"}
+    assert {n for n, v in kernel["constants"].items() if n in strides and v == "1"} == constants
+
+
+def test_strides_beyond_32_bits_take_the_kernel_with_64(ops):
+    x, y = random(1, 40), random(1, 40)
+    far = OpforgeTensor.of(place(x))
+    far.strides[0] = 2**33
+    out = place(torch.empty(1, 40))
+    ops.library.call("add", far, place(y), out)
+    torch.testing.assert_close(out.cpu(), x + y)
+    assert "i64" in ops.launched[0]["types"]
+
+
+@pytest.mark.parametrize("size", [2**31 - 1, 2**31, 2**31 + 16, 2**40])
+def test_sizes_beyond_32_bits_take_the_kernel_with_64(ops, size):
+    ops.only_record()
+    ops.library.call("silu", described([size]), described([size], address=1 << 50))
+    (kernel,), (launch,) = ops.launched, ops.standin.launches
+    assert kernel["types"][-1] == ("i32" if size < 2**31 else "i64")
+    assert kernel["divisible"] == ([0, 1, 2] if size % 16 == 0 else [0, 1] if size < 2**31 else [])
+    assert launch.grid == (-(-size // 1024), 1, 1)
+
+
+def test_a_grid_beyond_the_drivers_is_refused(ops):
+    ops.only_record()
+    size = 2**31 * 1024
+    with pytest.raises(Refused) as refused:
+        ops.library.call("silu", described([size]), described([size], address=1 << 55))
+    assert refused.value.status == "UNCOVERED"
+    assert "grid" in refused.value.text
+    assert ops.launched == []
+
+
+def test_rows_longer_than_declared_are_not_covered(ops):
+    x, weight = random(2, 8193), random(8193)
+    with pytest.raises(Refused) as refused:
+        ops.one("rms_norm", x, weight, 1e-6)
+    assert "hidden" in refused.value.text
+    assert "8192" in refused.value.text
+
+
+OUTPUTS = {
+    "silu": [((random(2, 3, 4).half(),), (2, 3, 4)), ((random(7).bfloat16(),), (7,))],
+    "add": [((random(4, 3).t(), random(3, 4)), (3, 4))],
+    "rms_norm": [((random(2, 6), random(6), 1.0), (2, 6))],
+    "softmax": [((random(2, 1, 6),), (2, 1, 6))],
+    "gemm": [((random(2, 3).half(), random(3, 5).half(), 1.0), (2, 5))],
+}
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_outputs_are_what_the_op_gives(ops, name):
+    for inputs, shape in OUTPUTS[name]:
+        given = [place(i) if isinstance(i, torch.Tensor) else i for i in inputs]
+        (found,) = ops.library.outputs(name, *given)
+        expected = getattr(examples, f"{name}_reference")(*inputs)
+        made = found.allocate()
+        assert found.sizes == shape == expected.shape
+        assert made.dtype == expected.dtype
+        assert made.is_contiguous()
+        assert (found.device_type, found.device_id, found.lanes) == (2, 0, 1)
+    if ops.standin is not None:
+        assert ops.launched == []
+
+
+def test_the_outputs_of_a_device_are_on_it(ops):
+    (found,) = ops.library.outputs("silu", described([3], dtype=torch.float32))
+    assert found.device_id == 0
+    other = described([3], dtype=torch.float32)
+    other.device_id = 1
+    (found,) = ops.library.outputs("silu", other)
+    assert found.device_id == 1

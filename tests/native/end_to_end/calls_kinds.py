@@ -1,0 +1,200 @@
+"""An operator per kind of host function, against torch."""
+
+import ctypes
+import struct
+
+import pytest
+import torch
+from calling import moved_by, place
+from standin import Refused
+
+SINGLE = struct.unpack("f", struct.pack("f", 0.1))[0]
+FLOATS = (SINGLE, 0.5, -1.5, 1e-300)
+INTS = (-128, -32768, -(2**31), 2**31 + 5, 255, 65535, 2**32 - 1, 2**63 - 1)
+
+
+@pytest.mark.parametrize(
+    "ints", [INTS, (1,) * 8, (16, 160, 1600, 2**40, 16, 16, 16, 16), (-1, -1, -1, -1, 0, 0, 0, 0)]
+)
+def test_a_kernel_sees_numbers_of_every_width_as_they_were_passed(kinds, ints):
+    floats, seen = kinds("scalars", torch.empty(3), *FLOATS, *ints)
+    assert floats.tolist() == list(FLOATS)
+    assert seen.tolist() == list(ints)
+
+
+def test_a_number_beyond_63_bits_is_passed_as_it_is(kinds):
+    _, seen = kinds("scalars", torch.empty(3), *FLOATS, *INTS[:-1], 2**64 - 1)
+    assert seen.tolist()[-1] == -1
+
+
+def test_halves_are_rounded_from_the_floats_that_c_passes(kinds):
+    floats, _ = kinds("scalars", torch.empty(3), 0.1, 0.1, 0.1, 0.1, *INTS)
+    rounded = [torch.tensor(0.1).to(t).item() for t in (torch.float16, torch.bfloat16)]
+    assert floats.tolist() == [SINGLE, *rounded, 0.1]
+
+
+CHOICES = {"relu": 0, None: 1}
+
+
+@pytest.mark.parametrize("act", CHOICES)
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_choices_and_a_missing_tensor(kinds, act, large, with_bias):
+    x, bias = torch.randn(100), torch.randn(100) if with_bias else None
+    found = kinds.one("choose", x, bias, CHOICES[act], int(large))
+    expected = x + bias if with_bias else x
+    torch.testing.assert_close(found, expected.relu() if act == "relu" else expected)
+    (kernel,) = kinds.launched
+    assert kernel["constants"]["ACT"] == repr(act)
+    assert kernel["constants"]["BLOCK"] == ("64" if large else "32")
+    assert len(kernel["types"]) == (4 if with_bias else 3)
+
+
+def test_a_value_that_is_no_choice_is_refused(kinds):
+    with pytest.raises(Refused) as refused:
+        kinds.one("choose", torch.randn(4), None, 2, 0)
+    assert refused.value.status == "INVALID_ARGUMENT"
+    assert "act" in refused.value.text
+
+
+def test_an_input_is_changed_in_place(kinds):
+    x = torch.randn(200)
+    before = x.clone()
+    assert kinds("scale_", x, -2.0) == []
+    torch.testing.assert_close(x, before * -2)
+
+
+@pytest.mark.parametrize("cols", [1, 2, 3, 4])
+@pytest.mark.parametrize("rows", [1, 5])
+@pytest.mark.parametrize("indices", [False, True])
+def test_two_outputs_of_which_one_may_be_missing(kinds, rows, cols, indices):
+    x = torch.randn(rows, cols)
+    low, at = kinds("extremes", x, int(indices))
+    expected = x.min(1)
+    torch.testing.assert_close(low, expected.values)
+    assert at is None if not indices else torch.equal(at, expected.indices)
+
+
+def test_each_power_of_two_has_its_kernel(kinds):
+    for cols in (1, 2, 3, 4):
+        kinds("extremes", torch.randn(3, cols), 0)
+    assert [k["constants"]["BLOCK"] for k in kinds.launched] == ["1", "2", "4", "4"]
+
+
+def test_workspace_is_filled_and_freed(kinds):
+    x = torch.randint(0, 16, (300,), dtype=torch.int32)
+    found = kinds.one("running", x)
+    expected = (torch.bincount(x, minlength=16) + 100).cumsum(0)
+    assert torch.equal(found.long(), expected)
+    again = kinds.one("running", x)
+    assert torch.equal(found, again)
+
+
+def test_workspace_is_filled_where_there_is_nothing_to_count(kinds):
+    found = kinds.one("running", torch.empty(0, dtype=torch.int32))
+    assert found.tolist() == [100 * (i + 1) for i in range(16)]
+
+
+def test_workspace_comes_from_the_allocator_that_was_set(kinds):
+    if kinds.standin is None:
+        pytest.skip("the allocator of this test gives host memory")
+    held, asked = {}, []
+    allocate_type = ctypes.CFUNCTYPE(
+        ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int,
+        ctypes.c_void_p,
+    )  # fmt: skip
+    release_type = ctypes.CFUNCTYPE(
+        None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p
+    )
+
+    @allocate_type
+    def allocate(_context, size, alignment, device, _stream):
+        memory = torch.empty(size + alignment, dtype=torch.uint8)
+        address = -(-memory.data_ptr() // alignment) * alignment
+        held[address] = memory
+        asked.append((size, device))
+        return address
+
+    @release_type
+    def release(_context, address, _size, _device, _stream):
+        del held[address]
+
+    library = kinds.library
+    library.check(library.function("set_allocator")(allocate, release, None))
+    try:
+        found = kinds.one("running", torch.zeros(7, dtype=torch.int32))
+    finally:
+        library.check(library.function("set_allocator")(None, None, None))
+    assert found[0] == 107
+    assert asked == [(64, 0), (64, 0)]
+    assert held == {}
+    assert "cuMemAllocAsync" not in kinds.standin.calls
+
+
+@pytest.mark.parametrize("n", [1, 31, 32, 33, 64, 100])
+def test_the_first_configuration_is_taken_and_heuristics_decide_by_size(kinds, n):
+    x = torch.randn(n)
+    out, blocks = kinds("square", x)
+    torch.testing.assert_close(out, x * x)
+    assert blocks.item() == -(-n // 32) * 10 + (n % 32 == 0)
+
+
+@pytest.mark.parametrize("rounding", [0, 1])
+@pytest.mark.parametrize("with_shift", [False, True])
+def test_options_in_a_dataclass(kinds, rounding, with_shift):
+    x, shift = torch.randn(3, 50), torch.randn(50)
+    found = kinds.one("affine", x, 2.5, shift if with_shift else None, rounding)
+    expected = x * 2.5 + (shift if with_shift else 0)
+    torch.testing.assert_close(found, expected.ceil() if rounding else expected.floor())
+
+
+def test_a_grid_of_three_dimensions(kinds):
+    found = kinds.one("where", torch.empty(3, 4, 5))
+    i, j, k = torch.meshgrid(torch.arange(3), torch.arange(4), torch.arange(5), indexing="ij")
+    assert torch.equal(found.long(), i * 10000 + j * 100 + k)
+    assert kinds.one("where", torch.empty(3, 0, 5)).shape == (3, 0, 5)
+
+
+@pytest.mark.parametrize("count", [3, 132])
+def test_as_many_programs_as_the_gpu_has_multiprocessors(kinds, count):
+    if kinds.standin is not None:
+        # Asked once per device, when the library first sees it.
+        kinds.library.unload()
+        kinds.standin.set(0, 16, count)
+    x = torch.arange(1000, dtype=torch.int32)
+    assert torch.equal(kinds.one("persistent", x), x + 1)
+    if kinds.standin is not None:
+        assert kinds.standin.launches[0].grid == (count, 1, 1)
+
+
+@pytest.mark.parametrize("k", [0, 16, 64, 100])
+def test_more_shared_memory_than_a_kernel_gets_unasked(kinds, k):
+    a, b = torch.randn(128, k).half(), torch.randn(k, 128).half()
+    torch.testing.assert_close(
+        kinds.one("large", a, b), a.float() @ b.float(), rtol=1e-3, atol=1e-3
+    )
+    (kernel,) = kinds.launched
+    assert kernel["images"][0]["shared"] > 49152
+    assert kinds.standin.launches[0].shared == kernel["images"][0]["shared"]
+
+
+HALVED = (torch.int8, torch.uint8, torch.int16, torch.float64, torch.float8_e5m2, torch.bool)
+
+
+@pytest.mark.parametrize("dtype", HALVED)
+@pytest.mark.parametrize(("rows", "width"), [(3, 8), (2, 9), (1, 128), (2, 1), (0, 4)])
+def test_views_of_an_input_are_launched_on(kinds, dtype, rows, width):
+    x = torch.randint(0, 2, (rows, width)).to(dtype)
+    left, right = kinds("halves", moved_by(x.view(torch.uint8), 0).view(dtype))
+    half = width // 2
+    assert left.dtype == right.dtype == dtype
+    assert torch.equal(left.float(), x[:, :half].float())
+    assert torch.equal(right.float(), x[:, half : 2 * half].float())
+
+
+def test_a_written_input_that_overlaps_itself_is_refused(kinds):
+    x = place(torch.randn(1)).expand(8)
+    with pytest.raises(Refused) as refused:
+        kinds.library.call("scale_", x, 2.0)
+    assert refused.value.status == "INVALID_ARGUMENT"
+    assert "x" in refused.value.text

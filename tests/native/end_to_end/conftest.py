@@ -1,0 +1,46 @@
+"""Libraries that another process has built, called here on the stand-in or on a GPU.
+
+`calls_*.py` are run by tests/native/test_end_to_end.py with TRITON_INTERPRET=1, and by
+tests/gpu/test_native.py on a GPU.
+"""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+sys.path[:0] = [str(HERE), str(HERE.parent), str(ROOT / "examples" / "native")]
+
+from calling import DEVICE, Caller  # noqa: E402
+from standin import load_standin  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def standin():
+    return None if DEVICE == "cuda" else load_standin()
+
+
+@pytest.fixture(scope="session")
+def _ops(standin):
+    return Caller("ops", standin)
+
+
+@pytest.fixture(scope="session")
+def _kinds(standin):
+    return Caller("kinds", standin)
+
+
+@pytest.fixture
+def ops(_ops):
+    _ops.begin()
+    yield _ops
+    _ops.end()
+
+
+@pytest.fixture
+def kinds(_kinds):
+    _kinds.begin()
+    yield _kinds
+    _kinds.end()

@@ -1,0 +1,123 @@
+"""From operators to answers: built in one process, called in a second on the stand-in driver.
+
+The second one is started with TRITON_INTERPRET=1, and runs end_to_end/calls_*.py.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from opforge import native
+from opforge.native.cache import Cache
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+EXAMPLES = ROOT / "examples" / "native"
+CALLS = sorted((HERE / "end_to_end").glob("calls_*.py"))
+
+
+@pytest.fixture(scope="module")
+def kinds():
+    sys.path.insert(0, str(HERE / "end_to_end"))
+    import kinds  # noqa: PLC0415
+
+    yield kinds
+    sys.path.remove(str(HERE / "end_to_end"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("end_to_end")
+
+
+def environment(folder, **more):
+    paths = os.pathsep.join(str(ROOT / part) for part in ("src", "tests/native"))
+    return os.environ | {"PYTHONPATH": paths, "OPFORGE_CACHE_DIR": str(folder / "cache")} | more
+
+
+def opforge(folder, *arguments):
+    command = [sys.executable, "-m", "opforge", *map(str, arguments)]
+    done = subprocess.run(
+        command, env=environment(folder), cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def examples(folder):
+    """The examples, built by the command."""
+    said = opforge(folder, "build", EXAMPLES / "ops.py", "--arch", "sm_80", "-o", folder / "ops")
+    assert said.startswith(f"{folder / 'ops'}: ops, 5 operators, 131 kernel variants, 131 images")
+    return folder / "ops"
+
+
+EVERY_KIND = (
+    "scalars", "choose", "scale_", "extremes", "running", "square", "affine", "where",
+    "persistent", "large", "halves",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def built_kinds(folder, kinds, pool):
+    """An operator per kind of host function, built by the Python API."""
+    ops = [getattr(kinds, name) for name in EVERY_KIND]
+    cache = Cache(folder / "cache" / "native")
+    return native.build(ops, folder / "kinds", archs=["sm_80"], executor=pool, cache=cache)
+
+
+def test_every_call_gives_what_torch_gives(folder, examples, built_kinds):
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *CALLS],
+        env=environment(folder, TRITON_INTERPRET="1", OPFORGE_TEST_BUILT=str(folder)),
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    if all(map(shutil.which, ("cmake", "ninja", "make"))):
+        assert "skipped" not in done.stdout, done.stdout
+
+
+def test_an_untuned_autotuner_is_named_once(built_kinds):
+    (note,) = built_kinds.notes
+    assert note.startswith("square_kernel is autotuned over 2 configurations; without a tuning")
+    assert "BLOCK: 32" in note
+
+
+def contents(folder):
+    """By path; all that is made, but not the record of how it was made."""
+    files = [f for f in folder.rglob("*") if f.is_file() and f.name != "build.json"]
+    return {f.relative_to(folder).as_posix(): f.read_bytes() for f in files}
+
+
+def test_two_builds_by_two_processes_are_the_same_to_the_byte(folder, examples):
+    opforge(folder, "build", EXAMPLES / "ops.py", "--arch", "80", "-o", folder / "again")
+    first, second = contents(examples), contents(folder / "again")
+    assert first.keys() == second.keys()
+    assert [path for path in first if first[path] != second[path]] == []
+    assert "lib/libops.so" in first
+
+
+def test_kernels_compiled_anew_are_the_same_to_the_byte(kinds, pool, tmp_path):
+    for name in ("first", "second"):
+        native.build([kinds.scale_], tmp_path / name, archs=[80], executor=pool, cache=None)
+    assert contents(tmp_path / "first") == contents(tmp_path / "second")
+
+
+def test_a_build_from_the_cache_leaves_every_file_as_it_was(folder, kinds, built_kinds):
+    before = {f: f.stat().st_mtime_ns for f in built_kinds.folder.rglob("*") if f.is_file()}
+    ops = [getattr(kinds, name) for name in EVERY_KIND]
+    cache = Cache(folder / "cache" / "native")
+    again = native.build(ops, built_kinds.folder, archs=["sm_80"], cache=cache)
+    assert again.written.changed == ()
+    assert {f: f.stat().st_mtime_ns for f in before} == before
+
+
+def test_no_text_that_is_written_names_the_folders_of_the_build(folder, examples):
+    for path, content in contents(examples).items():
+        assert str(folder).encode() not in content, path
+        if not path.startswith("lib/lib"):
+            assert str(ROOT).encode() not in content, path
