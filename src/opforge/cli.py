@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -239,12 +240,18 @@ def package(
 @click.option("--list", "only_list", is_flag=True, help="Show what would be built.")
 @click.option("-v", "--verbose", is_flag=True, help="Show every variant.")
 @click.option("--force", is_flag=True, help="Build although nothing seems to have changed.")
-def build(
+@click.option("--only", multiple=True, metavar="OP", help="Only these operators.")
+@click.option("--sources-only", is_flag=True, help="Write the C, and leave compiling it to others.")
+@click.option("--depfile", metavar="FILE", help="Write there, as a make rule, what was read.")
+def build(  # noqa: PLR0917  # one per option
     targets: tuple[str, ...],
     output: str,
     archs: tuple[str, ...],
     name: str | None,
+    only: tuple[str, ...],
+    depfile: str | None,
     *,
+    sources_only: bool,
     static: bool,
     ptx: bool,
     jobs: int | None,
@@ -257,18 +264,51 @@ def build(
     \b
     opforge build ops.py --arch sm_80 --arch sm_90 -o dist
 
-    TARGETS are modules or files (all operators with a native.declare in them), or module:op.
+    TARGETS are modules or files (all operators with a native.declare in them), module:op, or
+    folders with one folder per operator: ops/add/op.py.
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
     from .native import command
 
+    if sources_only and static:
+        raise BadOption("--sources-only and --static were both given", fix="use one of them")
     given = command.Given(
-        targets, output, archs, name=name, static=static, ptx=ptx, jobs=jobs, verbose=verbose
-    )
+        targets, output, archs, name=name, static=static, ptx=ptx, jobs=jobs, verbose=verbose,
+        only=only, sources_only=sources_only, depfile=depfile,
+    )  # fmt: skip
     if only_list:
         click.echo(command.listing(given))
         return
     done = None if force else command.nothing_to_do(given)
     click.echo(done if done is not None else command.run(given))
+
+
+@main.command("list")
+@click.argument("targets", nargs=-1, required=True)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@click.pass_context
+def list_(ctx: click.Context, targets: tuple[str, ...], *, as_json: bool) -> None:
+    """List operators: parameters, cases and kernels of each.
+
+    TARGETS are as for `opforge build`. What cannot be loaded is told on stderr, the others are
+    listed, and the exit status is 1.
+    """
+    from .native.listing import collect, render
+
+    listed = collect(targets)
+    click.echo(listed.to_json() if as_json else render(listed.operators))
+    for problem in listed.problems:
+        click.echo(f"Error: {problem}", err=True)
+    ctx.exit(1 if listed.problems else 0)
+
+
+@main.command("cmake-dir")
+def cmake_dir() -> None:
+    """Print the folder of opforgeConfig.cmake, for CMake's find_package(opforge).
+
+    \b
+    cmake -B build -Dopforge_DIR="$(opforge cmake-dir)"
+    """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
+    click.echo((Path(__file__).parent / "cmake").as_posix())
 
 
 def _table(findings: list[Finding]) -> Table:

@@ -366,6 +366,14 @@ class PackageMismatch(OpforgeError, ArithmeticError):
     """A package computes something else than the model in eager."""
 
 
+class BadTree(OpforgeError, ValueError):
+    """A folder of operators that is empty, or some of whose folders cannot be used."""
+
+
+class UnknownOperator(OpforgeError, LookupError):
+    """An operator was asked for that is not among those found."""
+
+
 class KernelFailed(OpforgeError, RuntimeError):
     """Kernels that Triton cannot compile, or that a native library cannot launch."""
 

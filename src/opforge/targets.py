@@ -123,7 +123,7 @@ def _is_path(place: str) -> bool:
 
 
 def _named(module: ModuleType, place: str, name: str) -> Any:
-    ops = _ops(module)
+    ops = operators_in(module)
     if name in ops:
         return ops[name]
     if name in vars(module):
@@ -140,7 +140,7 @@ def _named(module: ModuleType, place: str, name: str) -> Any:
 
 
 def _all(module: ModuleType, place: str) -> list[Any]:
-    ops = _ops(module)
+    ops = operators_in(module)
     if not ops:
         raise TargetNotFound(
             f"{place} has no operators",
@@ -150,7 +150,8 @@ def _all(module: ModuleType, place: str) -> list[Any]:
     return list({id(op): op for op in ops.values()}.values())
 
 
-def _ops(module: ModuleType) -> dict[str, Any]:
+def operators_in(module: ModuleType) -> dict[str, Any]:
+    """By the names that the module has for them."""
     return {name: value for name, value in vars(module).items() if opforge.is_op(value)}
 
 

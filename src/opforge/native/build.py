@@ -265,6 +265,7 @@ def build(
     name: str | None = None,
     static: bool = False,
     ptx: bool = False,
+    sources_only: bool = False,
     jobs: int | None = None,
     executor: Executor | None = None,
     cache: Cache | None = USER_CACHE,
@@ -277,7 +278,8 @@ def build(
         native.build([silu, rms_norm], "dist", archs=("sm_80", "sm_90"))
 
     Kernels are compiled by `jobs` processes (default: all cores), or by any `executor`; its
-    workers need Triton, and neither torch nor the operators' source. `read` and `arguments` go
+    workers need Triton, and neither torch nor the operators' source. With `sources_only` the C is
+    written and not compiled. `read` and `arguments` go
     into the record by which the command sees that nothing has changed.
     """
     check_writable(output)
@@ -286,7 +288,8 @@ def build(
         made, executor=executor, jobs=jobs, cache=cache, ptx=ptx, progress=progress
     )
     files = sources(places.everywhere(library))
-    files |= _compiled(files, library.name, static=static, jobs=jobs or default_jobs())
+    if not sources_only:
+        files |= _compiled(files, library.name, static=static, jobs=jobs or default_jobs())
     hosts = [op.location.rpartition(":")[0] for op in library.ops]
     kernels = [kernel.location.rpartition(":")[0] for kernel in library.kernels]
     # Installed packages' too: an upgrade changes their kernels.

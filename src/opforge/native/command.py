@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import stamp
+from .depfile import write_depfile
+from .tree import folders, is_tree, load, refuse
 
 if TYPE_CHECKING:
     from .program import Case, Image, Kernel, Launch, Library, Op
@@ -25,6 +27,9 @@ class Given:
     ptx: bool = False
     jobs: int | None = None
     verbose: bool = False
+    only: tuple[str, ...] = ()
+    sources_only: bool = False
+    depfile: str | None = None
 
     def deciding(self) -> dict[str, Any]:
         """Those that decide what comes out."""
@@ -35,6 +40,10 @@ class Given:
             "name": self.name,
             "static": self.static,
             "ptx": self.ptx,
+            "only": sorted(self.only),
+            "sources_only": self.sources_only,
+            # A folder that comes or goes is seen by its name alone.
+            "folders": [f.name for t in self.targets if is_tree(t) for f in folders(t)],
         }
 
 
@@ -49,6 +58,9 @@ def nothing_to_do(given: Given) -> str | None:
     found = stamp.find_unchanged(given.output, given.deciding())
     if found is None:
         return None
+    record = stamp.read(found)
+    if given.depfile is not None and record is not None:
+        _write_depfile(given.depfile, found, record)
     return f"{given.output}: nothing has changed since the last build of {found.parent.name}"
 
 
@@ -66,12 +78,17 @@ def run(given: Given) -> str:
         name=given.name,
         static=given.static,
         ptx=given.ptx,
+        sources_only=given.sources_only,
         jobs=given.jobs,
         progress=for_terminal(),
         read=read,
         arguments=given.deciding(),
     )
     library = done.library
+    written = Path(given.output, stamp.stamp_path(library.name))
+    record = stamp.read(written)
+    if given.depfile is not None and record is not None:
+        _write_depfile(given.depfile, written, record)
     lines = [*_notes(done.notes), *(_verbose(library) if given.verbose else ())]
     images = sum(len(k.images) for k in library.kernels)
     changed = len(done.written.changed)
@@ -100,9 +117,22 @@ def listing(given: Given) -> str:
 
 def _operators(given: Given) -> list[Any]:
     from ..targets import resolve
+    from .selection import select
 
-    found = [op for target in given.targets for op in resolve(target)]
-    return list({id(op): op for op in found}.values())
+    found: list[Any] = []
+    for target in given.targets:
+        if is_tree(target):
+            loaded = load(target)
+            refuse(target, loaded.problems)
+            found += [op for _, op in loaded.operators]
+        else:
+            found += resolve(target)
+    return select(list({id(op): op for op in found}.values()), given.only)
+
+
+def _write_depfile(path: str, place: Path, record: stamp.Stamp) -> None:
+    root = place.resolve().parents[2]
+    write_depfile(path, place, [root / file for file in record.read])
 
 
 def _case(case: Case, op: Op) -> Iterator[str]:
