@@ -2,6 +2,7 @@
 
 /home/me/project/ops.py:12                             -> ops.py:12
 /usr/lib/python3/site-packages/mylib/ops/silu.py:30    -> mylib/ops/silu.py:30
+/home/me/project/ops/add/op.py:8, of a tree of ops     -> ops/add/op.py:8
 """
 
 from __future__ import annotations
@@ -28,7 +29,15 @@ def _short(file: str) -> str:
     for root in _roots():
         if path.is_relative_to(root):
             return path.relative_to(root).as_posix()
-    return path.name
+    return "/".join(path.parts[-_depth(path) :])
+
+
+def _depth(path: Path) -> int:
+    """How much of a path the name of its module is: 3 for `ops.add.op`."""
+    for name, module in list(sys.modules.items()):
+        if getattr(module, "__file__", None) == str(path):
+            return name.count(".") + (2 if path.stem == "__init__" else 1)
+    return 1
 
 
 def _roots() -> list[Path]:

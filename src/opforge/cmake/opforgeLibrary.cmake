@@ -1,0 +1,136 @@
+# opforge_add_library(): a target of operators written in Python.
+include_guard()
+
+set(_OPFORGE_CMAKE_DIR "${CMAKE_CURRENT_LIST_DIR}")
+
+# opforge_add_library(<target>
+#   OPERATORS <folder>...     each with one folder per operator: ops/add/op.py
+#   [MODULES <file.py>...]    further files with operators
+#   [ONLY <operator>...]      these operators only
+#   ARCHS <number>...         of GPUs: 80 90
+#   [TUNING <file.json>]
+#   [STATIC | SHARED]         by default as BUILD_SHARED_LIBS says
+#   [JOBS <n>]                processes that compile kernels; by default one a core
+#   [NAMESPACE <name>])       begins the C functions' names; by default the target's name
+#
+# Gives <target> and <target>::<target>, and installs it so that find_package(<target>) finds it.
+function(opforge_add_library target)
+  cmake_parse_arguments(PARSE_ARGV 1 given
+    "STATIC;SHARED" "TUNING;JOBS;NAMESPACE" "OPERATORS;MODULES;ONLY;ARCHS")
+  _opforge_check_given(${target})
+  set(name "${target}")
+  if(given_NAMESPACE)
+    set(name "${given_NAMESPACE}")
+  endif()
+  if(NOT name MATCHES "^[A-Za-z][A-Za-z0-9_]*$")
+    _opforge_refuse(${target}
+      "'${name}' cannot begin the names of C functions; give another: NAMESPACE <name>")
+  endif()
+
+  _opforge_arguments(arguments)
+  _opforge_find_python(python)
+  # By the name as well: nothing of a library that was called otherwise is left among the sources.
+  set(folder "${CMAKE_CURRENT_BINARY_DIR}/opforge.dir/${target}/${name}")
+  _opforge_generate(${name} "${folder}" "${python}" "${arguments}")
+
+  _opforge_target(${target} "${folder}")
+  _opforge_install(${target} ${name} "${folder}")
+endfunction()
+
+function(_opforge_refuse target reason)
+  message(FATAL_ERROR "opforge_add_library(${target}): ${reason}")
+endfunction()
+
+# Sees the parsed arguments of the caller, as all below do.
+function(_opforge_check_given target)
+  if(given_UNPARSED_ARGUMENTS)
+    list(JOIN given_UNPARSED_ARGUMENTS " " shown)
+    _opforge_refuse(${target} "unknown arguments: ${shown}")
+  elseif(given_STATIC AND given_SHARED)
+    _opforge_refuse(${target} "STATIC and SHARED are both given")
+  elseif(NOT given_OPERATORS AND NOT given_MODULES)
+    _opforge_refuse(${target} "there is nothing to build: give OPERATORS <folder> or MODULES <file.py>")
+  elseif(NOT given_ARCHS)
+    _opforge_refuse(${target} "for which GPUs? Give their architectures: ARCHS 80 90")
+  elseif(given_TUNING)
+    _opforge_refuse(${target}
+      "TUNING is not there yet: `opforge build` of this version does not read tuning tables")
+  elseif(TARGET ${target})
+    _opforge_refuse(${target} "there is a target of this name already")
+  endif()
+  get_property(languages GLOBAL PROPERTY ENABLED_LANGUAGES)
+  if(NOT "C" IN_LIST languages)
+    _opforge_refuse(${target} "the library is written in C: add enable_language(C) before this call")
+  endif()
+endfunction()
+
+function(_opforge_arguments result)
+  set(arguments)
+  foreach(tree IN LISTS given_OPERATORS)
+    cmake_path(ABSOLUTE_PATH tree BASE_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}" NORMALIZE)
+    if(NOT IS_DIRECTORY "${tree}")
+      _opforge_refuse(${target} "there is no folder ${tree}")
+    endif()
+    # With a slash a folder is a tree whatever is in it.
+    cmake_path(APPEND tree "")
+    list(APPEND arguments "${tree}")
+    # Changed files are in the depfile; this is for operators that come and go.
+    file(GLOB _ CONFIGURE_DEPENDS "${tree}*/op.py")
+  endforeach()
+  foreach(module IN LISTS given_MODULES)
+    if(module MATCHES "\\.py(:|$)|/")
+      cmake_path(ABSOLUTE_PATH module BASE_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}" NORMALIZE)
+    endif()
+    list(APPEND arguments "${module}")
+  endforeach()
+  foreach(operator IN LISTS given_ONLY)
+    list(APPEND arguments --only "${operator}")
+  endforeach()
+  foreach(arch IN LISTS given_ARCHS)
+    list(APPEND arguments --arch "${arch}")
+  endforeach()
+  if(given_JOBS)
+    list(APPEND arguments --jobs "${given_JOBS}")
+  endif()
+  set(${result} "${arguments}" PARENT_SCOPE)
+endfunction()
+
+function(_opforge_target target folder)
+  set(kind)
+  if(given_STATIC)
+    set(kind STATIC)
+  elseif(given_SHARED)
+    set(kind SHARED)
+  endif()
+  # Generated a moment ago, and files that are not made any more are removed by the generator.
+  file(GLOB sources "${folder}/src/*.c")
+  add_library(${target} ${kind} ${sources})
+  add_library(${target}::${target} ALIAS ${target})
+  set_target_properties(${target} PROPERTIES
+    C_STANDARD 99 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF
+    C_VISIBILITY_PRESET hidden
+    POSITION_INDEPENDENT_CODE ON)
+  # A project without a build type gets what `opforge build` compiles with.
+  target_compile_options(${target} PRIVATE $<$<CONFIG:>:-O2>)
+  target_include_directories(${target} PUBLIC "$<BUILD_INTERFACE:${folder}/include>")
+  target_link_libraries(${target} PRIVATE ${CMAKE_DL_LIBS} pthread m)
+endfunction()
+
+function(_opforge_install target name folder)
+  include(GNUInstallDirs)
+  set(package "${CMAKE_INSTALL_LIBDIR}/cmake/${target}")
+  install(TARGETS ${target} EXPORT ${target}Targets
+    ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+    LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+    RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}"
+    INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+  install(DIRECTORY "${folder}/include/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+  install(FILES "${folder}/share/${name}/manifest.json"
+    DESTINATION "${CMAKE_INSTALL_DATADIR}/${name}")
+  install(EXPORT ${target}Targets NAMESPACE ${target}:: DESTINATION "${package}")
+  set(config "${folder}/${target}Config.cmake")
+  configure_file("${_OPFORGE_CMAKE_DIR}/libraryConfig.cmake.in" "${config}" @ONLY)
+  install(FILES "${config}" DESTINATION "${package}")
+  install(FILES "${folder}/lib/cmake/${name}/${name}ConfigVersion.cmake"
+    DESTINATION "${package}" RENAME "${target}ConfigVersion.cmake")
+endfunction()
