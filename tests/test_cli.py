@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -129,3 +130,102 @@ def test_python_dash_m_runs_the_command():
         env={**os.environ, "PYTHONPATH": paths},
     )
     assert done.stdout.strip() == f"opforge, version {opforge.__version__}", done.stderr
+
+
+def child(*arguments, code=None):
+    """A fresh process with the command, or with code that calls it."""
+    command = ["-c", code] if code else ["-m", "opforge"]
+    return subprocess.run(
+        [sys.executable, *command, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+
+
+def test_cmake_dir_prints_where_the_package_for_cmake_is():
+    printed = run("cmake-dir").stdout
+    assert printed.count("\n") == 1
+    folder = Path(printed.strip())
+    assert (folder / "opforgeConfig.cmake").is_file()
+    assert child("cmake-dir").stdout == printed
+
+
+def test_cmake_dir_and_an_empty_tree_do_without_torch(tmp_path):
+    code = (
+        "import sys; from opforge.cli import main\n"
+        "try: main(sys.argv[1:])\n"
+        "finally: print(*sorted({'torch', 'triton'} & set(sys.modules)), file=sys.stderr)"
+    )
+    assert child("cmake-dir", code=code).stderr == "\n"
+    refused = child("build", f"{tmp_path}/", code=code)
+    assert "has no operators" in refused.stderr
+    assert refused.stderr.endswith("op.py\n\n")
+
+
+DECLARED = """
+import opforge
+import torch
+from opforge import native
+
+@opforge.op("cli_listed::{name}", mode="custom_op")
+def {name}(x: torch.Tensor, eps: float = 1.0) -> torch.Tensor:
+    \"\"\"Says {name}.
+
+    At length.
+    \"\"\"
+    return x * eps
+
+native.declare(
+    {name}, x=native.tensor("...", dtype=("fp16", "fp32"), ranks=(1, 2)), eps=native.scalar("fp32")
+)
+"""
+
+
+@pytest.fixture(scope="module")
+def listed(tmp_path_factory):
+    """A tree with one operator, a folder that fails and one that is empty."""
+    tree = tmp_path_factory.mktemp("cli") / "cli_listed"
+    for name in ("good", "failing", "hollow"):
+        (tree / name).mkdir(parents=True)
+    (tree / "good" / "op.py").write_text(DECLARED.format(name="good"))
+    (tree / "failing" / "op.py").write_text("1 / 0\n")
+    return tree
+
+
+def test_list_shows_what_it_can_and_tells_the_rest_with_status_1(listed):
+    result = run("list", str(listed))
+    assert result.exit_code == 1
+    assert result.stdout.splitlines() == [
+        f"cli_listed::good  ({listed}/good/op.py:6)",
+        "  Says good.",
+        "  parameters  x: fp16 or fp32 tensor, eps: fp32 scalar",
+        "  cases       4",
+        "  kernels     none found",
+    ]
+    assert f"Error: {listed}/failing: importing" in result.stderr
+    assert f"Error: {listed}/hollow: there is no op.py in it" in result.stderr
+
+
+def test_list_prints_the_same_as_json(listed):
+    result = run("list", "--json", str(listed))
+    printed = json.loads(result.stdout)
+    (operator,) = printed["operators"]
+    assert (operator["name"], operator["cases"]) == ("cli_listed::good", 4)
+    assert operator["parameters"][0] == {"name": "x", "kind": "tensor", "takes": ["fp16", "fp32"]}
+    assert len(printed["problems"]) == 2
+
+
+def test_build_of_a_tree_names_every_folder_that_fails(listed, tmp_path):
+    result = run("build", str(listed), "-o", str(tmp_path / "dist"))
+    assert result.exit_code == 1
+    assert f"2 folders of {listed} cannot be built" in result.stderr
+    assert f"{listed}/failing: importing" in result.stderr
+    assert f"{listed}/hollow: there is no op.py" in result.stderr
+    assert not (tmp_path / "dist").exists()
+
+
+def test_sources_alone_and_a_static_library_exclude_each_other(sample):
+    result = run("build", str(sample), "--sources-only", "--static")
+    assert "--sources-only and --static were both given" in result.stderr

@@ -1,0 +1,301 @@
+"""CMake projects that use opforge: configured, built, installed and run, and refused.
+
+Each generation imports torch, so that the projects share what can be shared: one build folder is
+configured once, and the tests that change its operators come after those that look at it.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from standin.driver import build_standin
+
+import opforge
+
+ROOT = Path(__file__).parent.parent.parent
+PACKAGES = ROOT / "tests" / "packages"
+EXAMPLE = ROOT / "examples" / "cmake_project"
+CMAKE_DIR = Path(opforge.__file__).parent / "cmake"
+COMPILING = "Building C object"
+
+pytestmark = pytest.mark.skipif(
+    not all(map(shutil.which, ("cmake", "ninja", "make"))), reason="no CMake, ninja or make here"
+)
+
+
+@dataclass
+class Project:
+    """A source folder and its build folder; every command gives what it printed."""
+
+    source: Path
+    build: Path
+    environment: dict[str, str]
+    generator: str = "Ninja"
+    arguments: list[str] = field(default_factory=list)
+
+    def configure(self, *arguments, fails=False):
+        given = ["-G", self.generator, "-S", self.source, "-B", self.build, *self.arguments]
+        return self._run("cmake", *given, "-DCMAKE_BUILD_TYPE=Debug", *arguments, fails=fails)
+
+    def make(self, *, fails=False):
+        return self._run("cmake", "--build", self.build, "--parallel", "2", fails=fails)
+
+    def install(self, prefix):
+        return self._run("cmake", "--install", self.build, "--prefix", prefix)
+
+    def run(self, program="program"):
+        return self._run(self.build / program)
+
+    def _run(self, *command, fails=False):
+        done = subprocess.run(
+            [str(word) for word in command],
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode != 0) == fails, done.stdout
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    """A cache for all projects, the stand-in driver, and this Python first on the path."""
+    drop = {"OPFORGE_PYTHON_EXECUTABLE", "VIRTUAL_ENV", "TRITON_INTERPRET"}
+    kept = {name: value for name, value in os.environ.items() if name not in drop}
+    return kept | {
+        "OPFORGE_CACHE_DIR": str(tmp_path_factory.mktemp("cache")),
+        "PYTHONPATH": os.pathsep.join([str(CMAKE_DIR.parent.parent), *filter(None, sys.path)]),
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "LD_LIBRARY_PATH": str(build_standin().parent),
+    }
+
+
+@pytest.fixture(scope="module")
+def make_project(environment, tmp_path_factory):
+    def make(source, *arguments, **options):
+        build = tmp_path_factory.mktemp("project") / "build"
+        given = [f"-Dopforge_DIR={CMAKE_DIR}", *arguments]
+        return Project(source, build, environment, arguments=given, **options)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def operators(tmp_path_factory):
+    """The operators, where tests may change them; the spaces and signs are part of the test."""
+    folder = tmp_path_factory.mktemp("sources") / "some $ops #1"
+    shutil.copytree(PACKAGES / "ops", folder, ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def shared(make_project, operators):
+    """Configured and built; Python is the first on the path."""
+    project = make_project(PACKAGES / "library", "-DKIND=SHARED", f"-DOPS={operators}")
+    assert "compiled 5 of 5" in project.configure()
+    assert project.make().count(COMPILING) > 5
+    return project
+
+
+@pytest.fixture
+def quick(make_project):
+    """A project that is refused before anything is generated."""
+    return make_project(
+        PACKAGES / "library",
+        f"-DOPFORGE_PYTHON_EXECUTABLE={sys.executable}",
+        "-DCMAKE_C_COMPILER_WORKS=ON",
+    )
+
+
+def test_a_program_runs_with_a_shared_library(shared):
+    assert (shared.build / "libtiny.so").is_file()
+    assert shared.run() == "tiny::add\n"
+
+
+def test_nothing_is_done_when_nothing_changed(shared):
+    assert "no work to do" in shared.make()
+    assert "nothing has changed since the last build of tiny" in shared.configure()
+    assert "no work to do" in shared.make()
+
+
+def test_a_file_with_a_new_time_and_the_same_content_compiles_nothing(shared, operators):
+    (operators / "add" / "op.py").touch()
+    printed = shared.make()
+    assert "nothing has changed since the last build of tiny" in printed
+    assert COMPILING not in printed
+
+
+def test_what_was_installed_is_found(shared, make_project, tmp_path):
+    shared.install(tmp_path / "prefix")
+    files = {str(f.relative_to(tmp_path / "prefix")) for f in (tmp_path / "prefix").rglob("*.*")}
+    assert {"include/tiny.h", "share/tiny/manifest.json"} <= files
+    # Moved: nothing in it may hold where it was installed, or where it was built.
+    moved = (tmp_path / "prefix").rename(tmp_path / "moved")
+    project = make_project(PACKAGES / "installed", f"-DCMAKE_PREFIX_PATH={moved}")
+    project.configure()
+    project.make()
+    assert project.run() == "tiny::add\n"
+
+
+def test_a_changed_kernel_is_generated_and_compiled_again(shared, operators):
+    file = operators / "add" / "op.py"
+    before = file.read_text()
+    file.write_text(before.replace("x + tl.load", "x - tl.load"))
+    printed = shared.make()
+    assert "1 operator, 5 kernel variants" in printed
+    compiled = [line for line in printed.splitlines() if COMPILING in line]
+    assert any("images.c" in line for line in compiled)
+    assert not any("tensor.c" in line for line in compiled)
+    assert shared.run() == "tiny::add\n"
+    assert "no work to do" in shared.make()
+
+
+def test_a_kernel_that_fails_is_told_with_the_generators_message_above(shared, operators):
+    file = operators / "add" / "op.py"
+    before = file.read_text()
+    file.write_text(before.replace("x - tl.load", "x - tl.lod"))
+    printed = shared.make(fails=True)
+    generator, _, error = printed.partition("CMake Error")
+    assert "module 'triton.language' has no attribute 'lod'" in generator
+    assert "tiny cannot be generated: " in " ".join(error.split())
+    assert "OPFORGE_PYTHON_EXECUTABLE" in error
+    file.write_text(before)
+    assert COMPILING not in shared.make()
+
+
+def test_an_operator_that_comes_is_seen_and_its_folder_named_when_it_fails(shared, operators):
+    (operators / "mul").mkdir()
+    (operators / "mul" / "op.py").write_text("1 / 0\n")
+    printed = shared.make(fails=True)
+    generator, _, error = printed.partition("CMake Error")
+    assert f"{operators / 'mul'}: importing" in generator
+    assert "ZeroDivisionError" in generator
+    assert "tiny cannot be generated: 1 folder of" in " ".join(error.split())
+    shutil.rmtree(operators / "mul")
+    assert COMPILING not in shared.make()
+
+
+def test_an_unknown_operator_in_only_is_refused(shared):
+    printed = shared.configure("-DONLY=ad", fails=True)
+    generator, _, error = printed.partition("CMake Error")
+    assert "fix: did you mean add?" in generator
+    assert "tiny cannot be generated: there is no operator 'ad'" in " ".join(error.split())
+
+
+def test_a_static_library_of_a_subdirectory_goes_into_shared_ones(make_project):
+    project = make_project(
+        PACKAGES / "subdirectory",
+        "-DKIND=STATIC",
+        f"-DOPFORGE_PYTHON_EXECUTABLE={sys.executable}",
+        generator="Unix Makefiles",
+    )
+    project.configure()
+    project.make()
+    assert (project.build / "library" / "libtiny.a").is_file()
+    assert (project.build / "libengine.so").is_file()
+    assert project.run() == "tiny::add\n"
+    assert COMPILING not in project.make()
+
+
+def test_an_empty_tree_is_refused(quick, tmp_path):
+    printed = quick.configure(f"-DOPS={tmp_path}", fails=True)
+    assert "fix: one folder per operator" in printed.partition("CMake Error")[0]
+    assert "has no operators" in " ".join(printed.partition("CMake Error")[2].split())
+
+
+def test_a_folder_that_is_not_there_is_refused(quick, tmp_path):
+    assert "there is no folder" in quick.configure(f"-DOPS={tmp_path}/none", fails=True)
+
+
+def test_a_python_without_the_packages_is_refused(quick, tmp_path):
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+    bare.chmod(0o755)
+    printed = quick.configure(f"-DOPFORGE_PYTHON_EXECUTABLE={bare}", fails=True)
+    told = " ".join(printed.split())
+    assert "does not have opforge, torch, triton" in told
+    assert "Set OPFORGE_PYTHON_EXECUTABLE to a Python that has" in told
+
+
+def test_a_python_that_does_not_run_is_refused(quick, tmp_path):
+    printed = quick.configure(f"-DOPFORGE_PYTHON_EXECUTABLE={tmp_path}/none", fails=True)
+    assert "does not run (it is what OPFORGE_PYTHON_EXECUTABLE says)" in " ".join(printed.split())
+
+
+CALLS = {
+    "mylib": "there is nothing to build",
+    "mylib OPERATORS ops": "Give their architectures: ARCHS 80 90",
+    "mylib OPERATORS ops ARCHS 80 TUNING t.json": "TUNING is not there yet",
+    "mylib OPERATORS ops ARCHS 80 STATIC SHARED": "STATIC and SHARED are both given",
+    "mylib SOURCES ops": "unknown arguments: SOURCES ops",
+    "my-lib OPERATORS ops ARCHS 80": "give another: NAMESPACE <name>",
+}
+
+
+@pytest.mark.parametrize(("call", "message"), CALLS.items())
+def test_a_call_that_cannot_be_meant_is_refused(make_project, tmp_path, call, message):
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.25)\nproject(user C)\n"
+        f"find_package(opforge CONFIG REQUIRED)\nopforge_add_library({call})\n"
+    )
+    project = make_project(tmp_path, "-DCMAKE_C_COMPILER_WORKS=ON")
+    told = " ".join(project.configure(fails=True).split())
+    assert message in told
+
+
+def test_a_project_without_c_is_told_to_enable_it(make_project, tmp_path):
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.25)\nproject(user NONE)\n"
+        "find_package(opforge CONFIG REQUIRED)\nopforge_add_library(a OPERATORS ops ARCHS 80)\n"
+    )
+    told = " ".join(make_project(tmp_path).configure(fails=True).split())
+    assert "add enable_language(C) before this call" in told
+
+
+def test_another_version_than_this_is_not_found(make_project, tmp_path):
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.25)\nproject(user NONE)\n"
+        "find_package(opforge 99 CONFIG REQUIRED)\n"
+    )
+    told = make_project(tmp_path).configure(fails=True)
+    assert f"opforgeConfig.cmake, version: {opforge.__version__}" in told
+
+
+@pytest.fixture(scope="module")
+def example(make_project):
+    return make_project(EXAMPLE)
+
+
+def test_the_example_builds_without_python(example):
+    nowhere = "-DOPFORGE_PYTHON_EXECUTABLE=/nowhere"
+    printed = example.configure(nowhere)
+    assert "The C compiler" not in printed
+    example.make()
+    assert example.run("engine") == "cpu\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["-DWITH_NVIDIA=OFF"], "WITH_TRITON needs WITH_NVIDIA"),
+        (["-DWITH_METAX=ON"], "WITH_TRITON and WITH_METAX are both on"),
+        (["-DWITH_ASCEND=ON"], "WITH_TRITON and WITH_ASCEND are both on"),
+    ],
+)
+def test_the_example_refuses_devices_that_triton_does_not_build_for(example, given, message):
+    reset = ["-DWITH_METAX=OFF", "-DWITH_ASCEND=OFF", "-DWITH_NVIDIA=ON", "-DWITH_TRITON=ON"]
+    assert message in example.configure(*reset, *given, fails=True)
+
+
+def test_the_example_builds_with_triton_for_a_gpu_that_is_not_here(example):
+    off = ["-DWITH_METAX=OFF", "-DWITH_ASCEND=OFF", f"-DOPFORGE_PYTHON_EXECUTABLE={sys.executable}"]
+    on = ["-DWITH_NVIDIA=ON", "-DWITH_TRITON=ON", "-DENGINE_GPU_ARCHS=90"]
+    assert "2 operators" in example.configure(*off, *on)
+    example.make()
+    assert example.run("engine") == "cpu triton\n"
