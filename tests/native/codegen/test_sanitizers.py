@@ -5,7 +5,7 @@ from pathlib import Path
 
 import hand_made
 import pytest
-from standin.driver import SOURCE
+from standin.driver import SOURCES
 from standin.library import write
 
 PROGRAM = Path(__file__).with_name("sanitized.c")
@@ -16,7 +16,7 @@ def test_no_sanitizer_has_anything_to_say(tmp_path, sanitizer):
     folder = write(hand_made.every_op(), tmp_path / "dist")
     flags = ["-std=c99", "-g", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"]
     standin = tmp_path / "libcuda.so.1"
-    shared = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", str(SOURCE), "-o", str(standin)]
+    shared = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", *SOURCES, "-o", str(standin)]
     built = subprocess.run(["cc", *flags, *shared], capture_output=True, text=True, check=False)
     if built.returncode != 0:
         pytest.skip(f"this compiler has no sanitizer for {sanitizer}")
