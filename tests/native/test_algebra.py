@@ -31,6 +31,14 @@ def test_division_takes_out_what_divides():
     assert POSITIVE.floordiv(product, ANY.mul(8, n)) == Expr("//", (Expr("*", (k, m)), 8))
 
 
+def test_a_divisor_goes_into_its_own_multiples_so_often():
+    blocks = POSITIVE.floordiv(POSITIVE.add(n, 255), 256)
+    twice = POSITIVE.sub(POSITIVE.mul(2, blocks), 1)
+    assert POSITIVE.floordiv(twice, blocks) == 1
+    assert POSITIVE.floordiv(POSITIVE.mul(3, blocks), blocks) == 3
+    assert isinstance(ANY.floordiv(ANY.sub(ANY.mul(2, n), 1), n), Expr)
+
+
 def test_remainders_that_are_known():
     assert ANY.mod(ANY.mul(48, m), 16) == 0
     assert SMALL.mod(m, 16) == m

@@ -116,7 +116,8 @@ class Algebra:
         if not isinstance(b, int) or is_float(a):
             shared = () if is_float(a) or is_float(b) else self._shared(a, b)
             if not shared:
-                return make("//", a, b)
+                known = None if is_float(a) or is_float(b) else self._quotient(a, b)
+                return make("//", a, b) if known is None else known
             return self.floordiv(_without(a, shared), _without(b, shared))
         if b in {0, 1}:
             return a if b else make("//", a, b)
@@ -130,6 +131,19 @@ class Algebra:
             return _term_of(whole)
         # What the divisor divides comes out in front: 16 m + n by 16 is m and n by 16.
         return self.add(_term_of(whole), make("//", _term_of(rest), b))
+
+    def _quotient(self, a: Term, b: Term) -> int | None:
+        """`(2 * n - 1) // n` -> 1 for n from 1 on: how often a divisor goes into its multiples."""
+        divisor = _sum_of(b)
+        if len(divisor) != 1 or self.range(b)[0] < 1:
+            return None
+        ((product, factor),) = divisor.items()
+        often = _sum_of(a).get(product, 0) // factor
+        for count in (often, often - 1):
+            rest = self.sub(a, self.mul(b, count))
+            if self.range(rest)[0] >= 0 and self.range(self.sub(rest, b))[1] < 0:
+                return count
+        return None
 
     def mod(self, a: Term, b: Term) -> Term:
         if isinstance(b, int) and b > 0 and not is_float(a):
