@@ -7,7 +7,16 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from traced_kernels import Indexed, Wrapper, block, hooked, take, tuned, tuned_and_guided
+from traced_kernels import (
+    Indexed,
+    Reinterpreted,
+    Wrapper,
+    block,
+    hooked,
+    take,
+    tuned,
+    tuned_and_guided,
+)
 from traced_oracle import Body
 from triton.experimental import gluon
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -241,3 +250,24 @@ def test_a_kernel_that_is_compiled_already_is_refused():
         return out
 
     assert "the body uses what block.warmup(...) gave" in refusal(body)
+
+
+def test_what_has_an_address_and_a_type_is_passed_as_a_tensor():
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        take[(1,)](Reinterpreted(x, x.shape[1]), out, triton.reinterpret(x[2:], tl.float8e5))
+        return out
+
+    (launch,) = launches(built(body, x=T("8 n", dtype="i8")))
+    assert [(p.buffer, str(p.offset), p.dtype) for p in launch.arguments] == [
+        ("x", "n", "i8"), ("out", "0", "i8"), ("x", "2 * n", "fp8e5")
+    ]  # fmt: skip
+
+
+def test_a_branch_on_an_address_is_refused():
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        take[(1,)](x, out, A=x.data_ptr() % 16 == 0)
+        return out
+
+    assert "the body asks for a tensor's address" in refusal(body)

@@ -75,7 +75,7 @@ def test_a_guard_on_a_remainder_makes_a_multiple_known():
         return out
 
     launch = launch_of(body, x=T("n", dtype="fp16"), dims={"n": (0, 1000)})
-    assert forms(launch)[0] == ("**ii", "xout", "a")
+    assert forms(launch)[0] == ("**ii", "xout", "")
 
 
 def test_what_is_not_to_be_specialized_is_not():

@@ -31,6 +31,27 @@ class NoAddress(driver.NoGpu):
     """A tensor of a trace lies nowhere."""
 
 
+class Address:
+    """What `data_ptr()` gives: it can be moved and handed to a kernel, and is no number."""
+
+    def __init__(self, memory: Memory, offset: Any) -> None:
+        self.memory, self.offset = memory, offset
+
+    def __add__(self, count: Any) -> Address:
+        return Address(self.memory, self.offset + count)
+
+    __radd__ = __add__
+
+    def __sub__(self, count: Any) -> Address:
+        return Address(self.memory, self.offset - count)
+
+    def _refuse(self, *_: Any) -> Any:
+        raise NoAddress("the body asks for a tensor's address, which a library gets at run time")
+
+    __int__ = __index__ = __bool__ = __mod__ = __and__ = __floordiv__ = __mul__ = _refuse
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __hash__ = __rsub__ = _refuse
+
+
 class Traced(torch.Tensor):
     """A tensor on a GPU that need not be there; sizes, strides and offset may be symbolic."""
 
@@ -66,11 +87,11 @@ class Traced(torch.Tensor):
     def device(self) -> torch.device:  # type: ignore[override]
         return torch.device("cuda", 0)
 
-    def data_ptr(self) -> int:
+    def data_ptr(self) -> Any:
         # A descriptor looks whether its base is aligned; the launch it is made for is refused.
         if sys._getframe(1).f_globals.get("__name__") == "triton.tools.tensor_descriptor":
             return 0
-        raise NoAddress("the body asks for a tensor's address, which a library gets at run time")
+        return Address(self.memory, self.offset * self.dtype.itemsize)
 
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
         return f"Traced({self.dtype}, shape={self.sizes}, strides={self.steps})"

@@ -9,8 +9,10 @@ from typing import Any
 import torch
 
 from .. import _compat
+from .._compat import tracing
 from .._compat.tracing import Traced
 from ..capture import Capture
+from .dtypes import ALIASES
 from .expr import Term
 from .record import Recorder, locate
 from .symbols import is_symbolic, term_of
@@ -25,6 +27,17 @@ class Config:
     index: int
     count: int
     text: str
+
+
+@dataclass(frozen=True)
+class Pointed:
+    """A tensor as a kernel sees it: memory, how many bytes into it, and of which type."""
+
+    memory: Any
+    offset: Any
+    dtype: str
+    # The tensor's strides, by which a kernel's other arguments may be told to be some.
+    steps: tuple[Any, ...] = ()
 
 
 @dataclass
@@ -79,7 +92,8 @@ class Calls(Capture):
             grid = grid({**given, **arguments})
         sizes = [term_of(_launches.unwrap_constexpr(n)) for n in _as_tuple(grid)]
         x, y, z = [*sizes, 1, 1, 1][:3]
-        called = Called(base, arguments, (x, y, z), options, where, config)
+        passed = {n: _pointed(v) for n, v in arguments.items()}
+        called = Called(base, passed, (x, y, z), options, where, config)
         self.recorder.steps.append(called)
 
     def _settle_configs(
@@ -164,6 +178,18 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return type(value)(_plain(v) for v in value)
     return value
+
+
+def _pointed(value: Any) -> Any:
+    """Triton takes anything for a tensor that has an address and a dtype."""
+    if isinstance(value, type) or not callable(getattr(value, "data_ptr", None)):
+        return value
+    address = value.data_ptr()
+    if not isinstance(address, tracing.Address):
+        return value
+    dtype = str(value.dtype).removeprefix("torch.")
+    steps = value.steps if isinstance(value, Traced) else ()
+    return Pointed(address.memory, address.offset, ALIASES.get(dtype, dtype), steps)
 
 
 def _as_tuple(grid: Any) -> tuple[Any, ...]:

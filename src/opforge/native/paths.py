@@ -15,7 +15,7 @@ from ..registry import Entry
 from . import device
 from .algebra import Algebra
 from .bits import pattern
-from .calls import Called, Choose
+from .calls import Called, Choose, Pointed
 from .cases import Declared
 from .dtypes import ALIASES
 from .explore import MOST, TooManyPaths, explore
@@ -142,8 +142,8 @@ class _Maker:
             return made
         assert isinstance(step, Called)
         for value in step.arguments.values():
-            if isinstance(value, Traced):
-                made += _allocated(_buffer(value), names)
+            if isinstance(value, Pointed):
+                made += _allocated(value.memory, names)
         if step.config is not None and step.config.count > 1:
             self._note_config(step)
         launch, requests = specializer.launch(step, names)

@@ -20,10 +20,8 @@ from typing import Any
 import torch
 
 from .. import _compat
-from .._compat.tracing import Traced
 from .algebra import Algebra
-from .calls import Called
-from .dtypes import ALIASES
+from .calls import Called, Pointed
 from .expr import Expr, Term, Var, is_float, variables
 from .program import ONE, Argument, Launch, Pointer, Value, Variant
 from .record import Buffer
@@ -67,7 +65,7 @@ class Specializer:
         self.strides = {
             term_of(step)
             for value in called.arguments.values()
-            if isinstance(value, Traced)
+            if isinstance(value, Pointed)
             for step in value.steps
         }
         for param in called.fn.params:
@@ -101,8 +99,9 @@ class Specializer:
             return None
         looks = not param.do_not_specialize
         aligns = looks and not param.do_not_specialize_on_alignment
-        if isinstance(value, Traced):
-            pointer = _pointer(param, value, names)
+        if isinstance(value, Pointed):
+            offset = term_of(value.offset)
+            pointer = Pointer(param.name, names[value.memory], offset, value.dtype)
             annotated = param.annotation_type
             # Triton's own name for a bool in memory is another one.
             held = "u1" if pointer.dtype == "i1" else pointer.dtype
@@ -224,14 +223,6 @@ def _unit_strides(slots: list[Slot]) -> list[frozenset[int]]:
         columns = [found[-2:][0] for found in strides.values()]
         chosen = [tuple(rows), tuple(columns)]
     return [frozenset(one) for one in chosen]
-
-
-def _pointer(param: Any, tensor: Traced, names: dict[Buffer, str]) -> Pointer:
-    buffer = tensor.memory
-    assert isinstance(buffer, Buffer)
-    dtype = ALIASES[str(tensor.dtype).removeprefix("torch.")]
-    offset = term_of(tensor.offset * tensor.dtype.itemsize)
-    return Pointer(param.name, names[buffer], offset, dtype)
 
 
 def _divides(term: Term) -> bool:
