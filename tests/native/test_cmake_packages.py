@@ -113,8 +113,9 @@ def quick(make_project):
     )
 
 
-def test_a_program_runs_with_a_shared_library(shared):
-    assert (shared.build / "libtiny.so").is_file()
+def test_a_program_runs_with_a_shared_library(shared, operators):
+    assert (shared.build / "libtiny-ops.so").is_file()
+    assert [f.name for f in operators.rglob("*")] == ["add", "op.py"]
     assert shared.run() == "tiny::add\n"
 
 
@@ -132,15 +133,20 @@ def test_a_file_with_a_new_time_and_the_same_content_compiles_nothing(shared, op
 
 
 def test_what_was_installed_is_found(shared, make_project, tmp_path):
-    shared.install(tmp_path / "prefix")
-    files = {str(f.relative_to(tmp_path / "prefix")) for f in (tmp_path / "prefix").rglob("*.*")}
-    assert {"include/tiny.h", "share/tiny/manifest.json"} <= files
-    # Moved: nothing in it may hold where it was installed, or where it was built.
+    assert run_installed(shared, make_project, tmp_path) == "tiny::add\n"
+    files = {str(f.relative_to(tmp_path / "moved")) for f in (tmp_path / "moved").rglob("*.*")}
+    assert {"include/tiny.h", "share/tiny/manifest.json", "lib/libtiny-ops.so"} <= files
+
+
+def run_installed(project, make_project, tmp_path):
+    """What a program prints that finds the library where it was installed, and then moved to."""
+    project.install(tmp_path / "prefix")
+    # Nothing in it may hold where it was installed, or where it was built.
     moved = (tmp_path / "prefix").rename(tmp_path / "moved")
-    project = make_project(PACKAGES / "installed", f"-DCMAKE_PREFIX_PATH={moved}")
-    project.configure()
-    project.make()
-    assert project.run() == "tiny::add\n"
+    user = make_project(PACKAGES / "installed", f"-DCMAKE_PREFIX_PATH={moved}")
+    user.configure()
+    user.make()
+    return user.run()
 
 
 def test_a_changed_kernel_is_generated_and_compiled_again(shared, operators):
@@ -185,19 +191,22 @@ def test_an_unknown_operator_in_only_is_refused(shared):
     assert "tiny cannot be generated: there is no operator 'ad'" in " ".join(error.split())
 
 
-def test_a_static_library_of_a_subdirectory_goes_into_shared_ones(make_project):
+def test_a_static_library_of_a_subdirectory_goes_into_shared_ones(make_project, tmp_path):
     project = make_project(
         PACKAGES / "subdirectory",
         "-DKIND=STATIC",
+        "-DOPS=",
+        "-DMODULES=../ops/add/op.py",
         f"-DOPFORGE_PYTHON_EXECUTABLE={sys.executable}",
         generator="Unix Makefiles",
     )
     project.configure()
     project.make()
-    assert (project.build / "library" / "libtiny.a").is_file()
+    assert (project.build / "library" / "libtiny-ops.a").is_file()
     assert (project.build / "libengine.so").is_file()
     assert project.run() == "tiny::add\n"
     assert COMPILING not in project.make()
+    assert run_installed(project, make_project, tmp_path) == "tiny::add\n"
 
 
 def test_an_empty_tree_is_refused(quick, tmp_path):

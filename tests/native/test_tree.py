@@ -9,7 +9,7 @@ import pytest
 
 import opforge
 from opforge.errors import BadTree, UnknownOperator
-from opforge.native import command, depfile, selection, tree
+from opforge.native import command, depfile, places, selection, tree
 from opforge.registry import registry
 
 OP = """
@@ -59,6 +59,12 @@ def test_a_tree_gives_the_operators_of_each_folder(ops):
     found = tree.load(folder)
     assert names(found) == ["tree_tests::add", "tree_tests::silu"]
     assert found.problems == []
+
+
+def test_places_in_a_tree_are_told_with_the_operators_folder(ops):
+    folder = ops(add=op("add"))
+    tree.load(folder)
+    assert places.shown(f"{folder}/add/op.py:3") == f"{folder.name}/add/op.py:3"
 
 
 def test_folders_with_an_underscore_or_a_dot_first_are_no_operators(ops):

@@ -4,7 +4,8 @@ include_guard()
 # Writes the sources of library `name` to `folder`. `arguments` are those of `opforge build`.
 function(_opforge_generate name folder python arguments)
   set(depfile "${folder}/read.d")
-  set(command "${python}" -m opforge build ${arguments} --name "${name}" --output "${folder}"
+  # -B: the operators' folders stay as they are.
+  set(command "${python}" -B -m opforge build ${arguments} --name "${name}" --output "${folder}"
       --depfile "${depfile}" --sources-only)
   file(MAKE_DIRECTORY "${folder}")
   # Python looks for modules in the current folder, and here are none.
