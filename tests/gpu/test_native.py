@@ -2,6 +2,8 @@
 
 import importlib
 import itertools
+import os
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import opforge
 from opforge import native
 
 pytestmark = [
@@ -17,6 +20,7 @@ pytestmark = [
 ]
 
 ROOT = Path(__file__).parent.parent.parent
+CALLS = ROOT / "tests" / "native" / "end_to_end"
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 HALVES = FLOATS[:2]
 TOLERANCES = {
@@ -41,13 +45,33 @@ def ops():
 
 
 @pytest.fixture(scope="module")
-def dist(ops, tmp_path_factory):
-    """The examples, built for the GPU that is here."""
-    folder = tmp_path_factory.mktemp("native") / "dist"
+def kinds():
+    sys.path.insert(0, str(CALLS))
+    yield importlib.import_module("kinds")
+    sys.path.remove(str(CALLS))
+
+
+def build(module, folder):
+    """What a module declares, for the GPU that is here."""
     major, minor = torch.cuda.get_device_capability()
-    every = [ops.silu, ops.add, ops.rms_norm, ops.softmax, ops.gemm]
+    every = [op for op in vars(module).values() if opforge.is_op(op)]
     native.build(every, folder, archs=[f"sm_{major}{minor}"])
     return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("native")
+
+
+@pytest.fixture(scope="module")
+def dist(ops, folder):
+    return build(ops, folder / "ops")
+
+
+@pytest.fixture(scope="module")
+def kinds_dist(kinds, folder):
+    return build(kinds, folder / "kinds")
 
 
 @pytest.fixture(scope="module")
@@ -217,6 +241,32 @@ def test_the_first_call_may_be_one_that_is_captured(dist, harness, ops):
     graph.replay()
     torch.cuda.synchronize()
     torch.testing.assert_close(out, ops.softmax_reference(x))
+
+
+def test_workspace_of_a_captured_call_is_the_graphs(kinds_dist, harness):
+    library = harness.NativeLibrary(kinds_dist, "kinds")
+    library.load(0)
+    x = torch.zeros(1000, dtype=torch.int32, device="cuda")
+    out = torch.empty(16, dtype=torch.int32, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        library.call("running", x, out, stream=torch.cuda.current_stream().cuda_stream)
+    for value in (0, 5, 15):
+        x.fill_(value)
+        graph.replay()
+        counts = torch.bincount(x.cpu(), minlength=16) + 100
+        assert torch.equal(out.cpu().long(), counts.cumsum(0))
+
+
+def test_all_that_holds_on_the_stand_in_holds_on_the_gpu(dist, kinds_dist, folder):
+    """Every kind of host function, random shapes and strides, and the C program."""
+    paths = os.pathsep.join([str(ROOT / "src"), *sys.path])
+    more = {"PYTHONPATH": paths, "OPFORGE_TEST_BUILT": str(folder), "OPFORGE_TEST_DEVICE": "cuda"}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-rs", *sorted(CALLS.glob("calls_*.py"))],
+        env=os.environ | more, cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_host_tensors_are_refused_and_the_next_call_works(library, harness, ops):
