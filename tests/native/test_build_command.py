@@ -74,14 +74,8 @@ native.declare(broken, x=native.tensor("n", dtype="i32"), dims={"n": (0, 1000)})
 """
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    return tmp_path_factory.mktemp("cache")
-
-
 @pytest.fixture(autouse=True)
-def _settings(cache, monkeypatch):
-    monkeypatch.setenv("OPFORGE_CACHE_DIR", str(cache))
+def _any_compiler(monkeypatch):
     monkeypatch.delenv("CC", raising=False)
 
 
@@ -97,11 +91,9 @@ def sample(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def pristine(sample, cache, tmp_path_factory):
+def pristine(sample, tmp_path_factory):
     dist = tmp_path_factory.mktemp("pristine") / "dist"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OPFORGE_CACHE_DIR", str(cache))
-        built(sample, "--arch", "sm_80", "-o", dist)
+    built(sample, "--arch", "sm_80", "-o", dist)
     return dist
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from opforge import native
-from opforge.native.cache import Cache
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -35,15 +34,14 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("end_to_end")
 
 
-def environment(folder, **more):
-    paths = os.pathsep.join(str(ROOT / part) for part in ("src", "tests/native"))
-    return os.environ | {"PYTHONPATH": paths, "OPFORGE_CACHE_DIR": str(folder / "cache")} | more
+def environment(**more):
+    return os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), *sys.path])} | more
 
 
-def opforge(folder, *arguments):
+def opforge(*arguments):
     command = [sys.executable, "-m", "opforge", *map(str, arguments)]
     done = subprocess.run(
-        command, env=environment(folder), cwd=ROOT, capture_output=True, text=True, check=False
+        command, env=environment(), cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -52,8 +50,11 @@ def opforge(folder, *arguments):
 @pytest.fixture(scope="module")
 def examples(folder):
     """The examples, built by the command."""
-    said = opforge(folder, "build", EXAMPLES / "ops.py", "--arch", "sm_80", "-o", folder / "ops")
-    assert re.match(rf"{folder / 'ops'}: ops, 5 operators, (\d+) kernel variants, \1 images", said)
+    said = opforge("build", EXAMPLES / "ops.py", "--arch", "sm_80", "-o", folder / "ops")
+    counted = (
+        r".*: ops, 5 operators, (\d+) kernel variants, \1 images for sm_80; (\d+) files of \2 "
+    )
+    assert re.match(counted, said), said
     return folder / "ops"
 
 
@@ -67,14 +68,13 @@ EVERY_KIND = (
 def built_kinds(folder, kinds, pool):
     """An operator per kind of host function, built by the Python API."""
     ops = [getattr(kinds, name) for name in EVERY_KIND]
-    cache = Cache(folder / "cache" / "native")
-    return native.build(ops, folder / "kinds", archs=["sm_80"], executor=pool, cache=cache)
+    return native.build(ops, folder / "kinds", archs=["sm_80"], executor=pool)
 
 
 def test_every_call_gives_what_torch_gives(folder, examples, built_kinds):
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *CALLS],
-        env=environment(folder, TRITON_INTERPRET="1", OPFORGE_TEST_BUILT=str(folder)),
+        env=environment(TRITON_INTERPRET="1", OPFORGE_TEST_BUILT=str(folder)),
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
@@ -83,15 +83,9 @@ def test_every_call_gives_what_torch_gives(folder, examples, built_kinds):
 
 
 def test_an_untuned_autotuner_is_named_once(built_kinds):
-    (note,) = [n for n in built_kinds.notes if "autotuned" in n]
+    (note,) = [note for note in built_kinds.notes if "autotuned" in note]
     assert note.startswith("square_kernel is autotuned over 2 configurations; without a tuning")
     assert "BLOCK: 32" in note
-
-
-def test_scalars_that_the_jit_would_pass_otherwise_are_named(built_kinds):
-    named = [n.partition("get ")[2].partition(";")[0] for n in built_kinds.notes if "JIT" in n]
-    assert "double as fp64, as declared" in named
-    assert not any(" as fp32" in n for n in named)
 
 
 def contents(folder):
@@ -101,7 +95,7 @@ def contents(folder):
 
 
 def test_two_builds_by_two_processes_are_the_same_to_the_byte(folder, examples):
-    opforge(folder, "build", EXAMPLES / "ops.py", "--arch", "80", "-o", folder / "again")
+    opforge("build", EXAMPLES / "ops.py", "--arch", "80", "-o", folder / "again")
     first, second = contents(examples), contents(folder / "again")
     assert first.keys() == second.keys()
     assert [path for path in first if first[path] != second[path]] == []
@@ -114,17 +108,15 @@ def test_kernels_compiled_anew_are_the_same_to_the_byte(kinds, pool, tmp_path):
     assert contents(tmp_path / "first") == contents(tmp_path / "second")
 
 
-def test_a_build_from_the_cache_leaves_every_file_as_it_was(folder, kinds, built_kinds):
+def test_a_build_from_the_cache_leaves_every_file_as_it_was(kinds, built_kinds):
     before = {f: f.stat().st_mtime_ns for f in built_kinds.folder.rglob("*") if f.is_file()}
     ops = [getattr(kinds, name) for name in EVERY_KIND]
-    cache = Cache(folder / "cache" / "native")
-    again = native.build(ops, built_kinds.folder, archs=["sm_80"], cache=cache)
+    again = native.build(ops, built_kinds.folder, archs=["sm_80"])
     assert again.written.changed == ()
     assert {f: f.stat().st_mtime_ns for f in before} == before
 
 
-def test_no_text_that_is_written_names_the_folders_of_the_build(folder, examples):
+def test_nothing_that_is_written_names_the_folders_of_the_build(folder, examples):
     for path, content in contents(examples).items():
         assert str(folder).encode() not in content, path
-        if not path.startswith("lib/lib"):
-            assert str(ROOT).encode() not in content, path
+        assert str(ROOT).encode() not in content, path

@@ -10,7 +10,8 @@ from standin import Interpreter, NativeLibrary, OpforgeTensor
 from standin.library import numbers
 
 BUILT = Path(os.environ.get("OPFORGE_TEST_BUILT", "/nonexistent"))
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+# "cuda" on a GPU; "cpu" for the stand-in.
+DEVICE = os.environ.get("OPFORGE_TEST_DEVICE", "cpu")
 
 
 def place(tensor):
@@ -61,12 +62,21 @@ class Caller:
         return output
 
     @property
+    def launches(self):
+        return [] if self.standin is None else self.standin.launches
+
+    @property
     def launched(self):
         """The manifest's entries of the kernels that were launched since the test began."""
         if self.standin is None:
             pytest.skip("a real driver does not tell what it launched")
         images = [launched.image for launched in self.standin.launches]
         return [self._kernels[hashlib.sha256(image).hexdigest()] for image in images]
+
+    def saw(self, part, expected):
+        """A part of each kernel that was launched, where that is known."""
+        if self.standin is not None:
+            assert [part(kernel) for kernel in self.launched] == expected
 
     def only_record(self):
         """Launch nothing from now on: for sizes that no memory is behind."""

@@ -44,10 +44,9 @@ def test_choices_and_a_missing_tensor(kinds, act, large, with_bias):
     found = kinds.one("choose", x, bias, CHOICES[act], int(large))
     expected = x + bias if with_bias else x
     torch.testing.assert_close(found, expected.relu() if act == "relu" else expected)
-    (kernel,) = kinds.launched
-    assert kernel["constants"]["ACT"] == repr(act)
-    assert kernel["constants"]["BLOCK"] == ("64" if large else "32")
-    assert len(kernel["types"]) == (4 if with_bias else 3)
+    kinds.saw(lambda k: k["constants"]["ACT"], [repr(act)])
+    kinds.saw(lambda k: k["constants"]["BLOCK"], ["64" if large else "32"])
+    kinds.saw(lambda k: len(k["types"]), [4 if with_bias else 3])
 
 
 def test_a_value_that_is_no_choice_is_refused(kinds):
@@ -78,7 +77,7 @@ def test_two_outputs_of_which_one_may_be_missing(kinds, rows, cols, indices):
 def test_each_power_of_two_has_its_kernel(kinds):
     for cols in (1, 2, 3, 4):
         kinds("extremes", torch.randn(3, cols), 0)
-    assert [k["constants"]["BLOCK"] for k in kinds.launched] == ["1", "2", "4", "4"]
+    kinds.saw(lambda k: k["constants"]["BLOCK"], ["1", "2", "4", "4"])
 
 
 def test_workspace_is_filled_and_freed(kinds):
@@ -173,9 +172,8 @@ def test_more_shared_memory_than_a_kernel_gets_unasked(kinds, k):
     torch.testing.assert_close(
         kinds.one("large", a, b), a.float() @ b.float(), rtol=1e-3, atol=1e-3
     )
-    (kernel,) = kinds.launched
-    assert kernel["images"][0]["shared"] > 49152
-    assert kinds.standin.launches[0].shared == kernel["images"][0]["shared"]
+    kinds.saw(lambda k: k["images"][0]["shared"] > 49152, [True])
+    kinds.saw(lambda k: k["images"][0]["shared"], [x.shared for x in kinds.launches])
 
 
 HALVED = (torch.int8, torch.uint8, torch.int16, torch.float64, torch.float8_e5m2, torch.bool)
