@@ -81,7 +81,9 @@ class Interpreter:
 def _read(launched: Launched, index: int, type_: str) -> object:
     if type_.startswith("*"):
         address = launched.read(index, ctypes.c_uint64)
-        return _Memory(address, DTYPES[type_.removeprefix("*").removeprefix("k")].torch)
+        element = type_.removeprefix("*").removeprefix("k")
+        # The JIT's name for a tensor of bools.
+        return _Memory(address, DTYPES["i1" if element == "u1" else element].torch)
     return _number(launched.read(index, _SCALARS[type_]), type_)
 
 
