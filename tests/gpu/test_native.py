@@ -269,6 +269,31 @@ def test_all_that_holds_on_the_stand_in_holds_on_the_gpu(dist, kinds_dist, folde
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.fixture(scope="module")
+def hopper(folder, harness):
+    if torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("needs a GPU of sm_90 or later")
+    build(importlib.import_module("hopper_ops"), folder / "hopper")
+    return harness.NativeLibrary(folder / "hopper", "hopper")
+
+
+def run(library, name, x):
+    return library.run(name, x, stream=torch.cuda.current_stream().cuda_stream)[0]
+
+
+@pytest.mark.parametrize("shape", [(32, 64), (100, 64), (7, 4096)])
+def test_descriptors_lie_in_scratch_memory_of_the_launch(hopper, shape):
+    x = random(*shape, dtype=torch.float16)
+    torch.testing.assert_close(run(hopper, "described", x), 2 * x)
+
+
+@pytest.mark.parametrize("name", ["clustered", "cooperative"])
+@pytest.mark.parametrize("n", [0, 1, 512, 3000, 65536])
+def test_clusters_and_cooperative_grids(hopper, name, n):
+    x = random(n)
+    torch.testing.assert_close(run(hopper, name, x), x * x)
+
+
 def test_host_tensors_are_refused_and_the_next_call_works(library, harness, ops):
     x = torch.ones(4)
     wrong = harness.OpforgeTensor.of(x)
