@@ -2,6 +2,8 @@
 #include <dlfcn.h>
 #include <engine_ops.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 
