@@ -39,14 +39,16 @@ def number(recorder, value):
 def layout(recorder, tensor):
     sizes = [number(recorder, s) for s in tensor.shape]
     strides = [number(recorder, s) for s in tensor.stride()]
-    # The stride of a dimension of one element says nothing.
-    kept = [s for n, s in zip(sizes, strides, strict=True) if n > UNIT]
-    return sizes, kept, number(recorder, tensor.storage_offset())
+    return sizes, telling(sizes, strides), number(recorder, tensor.storage_offset())
 
 
 def plain(tensor):
-    kept = [s for n, s in zip(tensor.shape, tensor.stride(), strict=True) if n > UNIT]
-    return list(tensor.shape), kept, tensor.storage_offset()
+    return list(tensor.shape), telling(tensor.shape, tensor.stride()), tensor.storage_offset()
+
+
+def telling(sizes, strides):
+    """The stride of a dimension of one element says nothing, and none does without elements."""
+    return [s for n, s in zip(sizes, strides, strict=True) if n > UNIT and 0 not in sizes]
 
 
 VIEWS = [
