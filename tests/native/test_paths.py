@@ -163,3 +163,18 @@ def test_the_same_body_always_gives_the_same_program():
     first, second = (Body(body, X).built[0] for _ in range(2))
     assert first.case == second.case
     assert list(first.requests) == list(second.requests)
+
+
+def test_a_body_that_keeps_a_tensor_between_calls_is_refused():
+    kept = {}
+
+    def body(x: Tensor) -> Tensor:
+        if "zeros" not in kept:
+            kept["zeros"] = torch.zeros(4, device=x.device)
+        out = torch.empty_like(x)
+        take[(1,)](kept["zeros"], out, x.shape[0], 1)
+        return out
+
+    error = refusal(CannotTrace, body)
+    assert "a tensor that an earlier call has kept is used at" in error.found
+    assert "make it a parameter" in error.found

@@ -93,6 +93,9 @@ class Calls(Capture):
         sizes = [term_of(_launches.unwrap_constexpr(n)) for n in _as_tuple(grid)]
         x, y, z = [*sizes, 1, 1, 1][:3]
         passed = {n: _pointed(v) for n, v in arguments.items()}
+        for argument in passed.values():
+            if isinstance(argument, Pointed):
+                self.recorder.refuse_kept(argument.memory)
         called = Called(base, passed, (x, y, z), options, where, config)
         self.recorder.steps.append(called)
 

@@ -73,6 +73,8 @@ def build_case(
 
     start = {**first_values(case, domains), **device.values(archs[0])}
     try:
+        # Once for nothing, so that what the body keeps between calls is there from the first on.
+        tracer.walk(start)
         found = explore(trace, start, domains, [device.is_one_of(archs)])
     except NotConstant as error:
         raise _needs_bound(error, entry) from None

@@ -10,7 +10,7 @@ import contextlib
 import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,8 @@ class Buffer:
     dtype: torch.dtype
     count: Term
     allocated: bool
+    # The recorder of the call that it belongs to.
+    trace: Any = field(repr=False)
 
 
 @dataclass
@@ -68,7 +70,7 @@ class Recorder:
 
     def parameter(self, name: str, dtype: torch.dtype, sizes: Any, steps: Any) -> Traced:
         """A tensor that the caller brings."""
-        buffer = Buffer(name, dtype, term_of(_span(sizes, steps)), allocated=False)
+        buffer = Buffer(name, dtype, term_of(_span(sizes, steps)), allocated=False, trace=self)
         return Traced(buffer, sizes, steps, 0, dtype)
 
     @contextlib.contextmanager
@@ -81,6 +83,9 @@ class Recorder:
         if any(isinstance(a, torch.Tensor) and not isinstance(a, Traced) for a in args):
             # A tensor that is no parameter: its contents would have to be in the library.
             return self._offend(func, args, kwargs)
+        for argument in args:
+            if isinstance(argument, Traced):
+                self.refuse_kept(argument.memory)
         special = _SPECIAL.get(func)
         if special is not None:
             found = special(self, *args, **kwargs)
@@ -108,6 +113,14 @@ class Recorder:
         if offence not in self.offences:
             self.offences.append(offence)
 
+    def refuse_kept(self, memory: Any) -> None:
+        """A body that keeps tensors between calls has a state, which C functions have not."""
+        if memory.trace is not self:
+            self.note(
+                f"a tensor that an earlier call has kept is used at {locate()}; allocate it in "
+                "every call, or make it a parameter"
+            )
+
     def _foreign(self, tensor: torch.Tensor) -> Traced:
         return self.allocate(list(tensor.shape), tensor.dtype, steps=list(tensor.stride()))
 
@@ -124,7 +137,7 @@ class Recorder:
                 raise RuntimeError(f"a tensor cannot have size {size}")
         steps = compact(sizes) if steps is None else steps
         span = term_of(_span(sizes, steps))
-        buffer = Buffer(f"w{len(self.buffers)}", dtype, span, allocated=True)
+        buffer = Buffer(f"w{len(self.buffers)}", dtype, span, allocated=True, trace=self)
         self.buffers.append(buffer)
         return Traced(buffer, sizes, steps, 0, dtype)
 
