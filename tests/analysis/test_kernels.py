@@ -267,6 +267,35 @@ def test_depth_counts_calls(depth):
         assert f"deeper than max_depth={depth}" in found.unresolved[0].why
 
 
+def last_step(x):
+    double_kernel[(1,)](x)
+    return x
+
+
+def middle_step(x):
+    return last_step(x)
+
+
+def long_way(x):
+    return middle_step(x)
+
+
+def given_both(x, fn):
+    return x
+
+
+def two_ways(x):
+    far = long_way(0)
+    given_both(far, last_step)
+    return middle_step(0)
+
+
+def test_a_call_first_met_too_deep_is_read_where_it_lies_less_deep():
+    found = opforge.find_kernels(two_ways, max_depth=2)
+    assert [k.kernel for k in found] == [double_kernel]
+    assert not found.unresolved
+
+
 def test_depth_zero_reads_the_function_itself():
     assert kernels_of(hidden, max_depth=0) == [double_kernel]
 

@@ -12,7 +12,7 @@ from .. import _compat
 from ..model import MISSING, Discovery, KernelRef, NestedOp, Unresolved
 from .bytecode import line_reading, mentions
 from .calls import Reader
-from .frames import Called, Effect, Frame, Launched, Lost, Outcome
+from .frames import Called, Effect, Entered, Frame, Launched, Lost, Outcome
 from .objects import (
     OP_MARK,
     builtin_named,
@@ -101,7 +101,7 @@ class _Walk:
             if not self.reader.is_of_interest(frame, call, names):
                 continue
             for effect in self.reader.outcome(frame, call).effects:
-                self.note(frame, call, effect)
+                self.follow(frame, call, effect)
         for operation in scope.operations:
             self.reader.operate(frame, operation)
         for node in scope.entered:
@@ -109,7 +109,13 @@ class _Walk:
         for inner in scope.comprehensions:
             self.read_frame(self.reader.comprehension(frame, inner.node))
         while frame.implied:
-            self.note(frame, frame.implied_at.pop(), frame.implied.pop())
+            self.follow(frame, frame.implied_at.pop(), frame.implied.pop())
+
+    def follow(self, frame: Frame, node: ast.AST, effect: Effect) -> None:
+        if isinstance(effect, Entered):
+            # The call may have been looked at when it was thought to lie deeper.
+            effect.frame.depth = min(effect.frame.depth, frame.depth + effect.cost)
+        self.note(frame, node, effect)
 
     def note(self, frame: Frame, node: ast.AST, effect: Effect) -> None:
         if isinstance(effect, Launched):
