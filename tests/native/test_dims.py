@@ -273,6 +273,7 @@ def test_numbers_that_are_passed_may_be_bounded_and_negative():
     assert read_bounds({"n": -1}, [], ["n"]) == ({}, {"n": Bound("n", -1, -1, (-1,))})
 
 
+TOO_LARGE = "sizes and integers have 64 bits; None is for a range without an upper end"
 FIX = (
     "  fix: dims={'k': (1, 8192)} for a range, [64, 128] for these sizes only, 64 for one; sizes "
     "are not negative"
@@ -295,11 +296,25 @@ FIX = (
         ([64, -1], "no bound of a size"),
         ([64, "x"], "no bound of a size"),
         (None, "no bound of a size"),
+        ((0, 2**63), TOO_LARGE),
+        ([1, 2**70], TOO_LARGE),
+        (2**63, TOO_LARGE),
     ],
 )
 def test_a_bound_that_no_size_can_meet_is_refused(given, what):
     with raising(BadBounds, f"dims={{'k': {given!r}}}: {what}\n{FIX}"):
         read_bounds({"k": given}, ["k"], [])
+
+
+def test_the_largest_numbers_of_64_bits_are_bounds():
+    fixed, bounds = read_bounds({"k": (0, 2**63 - 1), "n": -(2**63)}, ["k"], ["n"])
+    assert fixed == {}
+    assert [(b.low, b.high) for b in bounds.values()] == [(0, 2**63 - 1), (-(2**63), -(2**63))]
+
+
+def test_a_size_beyond_64_bits_is_refused():
+    with pytest.raises(BadDims, match=r"size 9223372036854775808 is beyond 2\*\*63 - 1"):
+        parse("m 9223372036854775808", "x")
 
 
 def test_dims_that_are_no_table_are_refused():

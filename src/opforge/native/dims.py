@@ -43,6 +43,8 @@ class Shared:
 
 Part = int | Name | Rest | Shared
 
+_LARGEST = 2**63 - 1
+
 
 def parse(text: Any, parameter: str) -> tuple[Part, ...]:
     """`"... hidden 4"` -> (Rest(), Name("hidden"), 4); the empty text is a tensor of rank 0."""
@@ -69,6 +71,13 @@ def _part(word: str, text: str, parameter: str) -> Part:
     if word == "...":
         return Rest()
     if re.fullmatch("[0-9]+", word):
+        if int(word) > _LARGEST:
+            raise BadDims(
+                f"size {word} is beyond 2**63 - 1, the largest that C callers can pass",
+                parameter=parameter,
+                found=f"dims {text!r}",
+                fix="a smaller size, or a name for any",
+            )
         return int(word)
     if re.fullmatch(r"\*?[A-Za-z_][A-Za-z_0-9]*", word):
         return Shared(word[1:]) if word[0] == "*" else Name(word)
@@ -237,6 +246,11 @@ def read_bounds(
 
 def _bound(name: str, given: Any, *, negative: bool) -> Bound | int:
     lowest = None if negative else 0
+    ends = given if isinstance(given, (tuple, list, set, frozenset, range)) else (given,)
+    if any(isinstance(v, int) and not -_LARGEST - 1 <= v <= _LARGEST for v in ends):
+        raise _bad_bound(
+            name, given, "sizes and integers have 64 bits; None is for a range without an upper end"
+        )
     if _whole(given, lowest):
         return int(given)
     if isinstance(given, tuple):
