@@ -92,6 +92,13 @@ _KEYWORDS = frozenset(
         "or_eq",
         "linux",
         "unix",
+        # Macros and types of what the header includes and declares.
+        "NULL",
+        "offsetof",
+        "size_t",
+        "OpforgeStatus",
+        "OpforgeTensor",
+        *(f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)),
     ]
 )
 
