@@ -157,7 +157,7 @@ def test_optionals_and_choices_multiply(make_op):
         T=("fp16", "fp32"),
     )
     assert found.params[1:] == (
-        TensorParam("bias", optional=True, doc="fp16 or fp32 (T), 1-d (m), compact, may be NULL"),
+        TensorParam("bias", optional=True, doc="fp16 or fp32 (T), 1-d (m), compact"),
         ChoiceParam(
             "act",
             ("NONE", "RELU", "GELU_TANH"),
@@ -229,9 +229,7 @@ def test_an_optional_that_only_one_declaration_gives_is_absent_in_the_others(mak
     native.declare(op, x=x)
     native.declare(op, x=x, bias=x)
     found = expand(op)
-    assert found.params[1] == TensorParam(
-        "bias", optional=True, doc="fp16, 1-d (m), compact, may be NULL"
-    )
+    assert found.params[1] == TensorParam("bias", optional=True, doc="fp16, 1-d (m), compact")
     assert [shown(case) for case in found.cases] == [
         "x fp16 (m), bias absent",
         "x fp16 (m), bias fp16 (m)",

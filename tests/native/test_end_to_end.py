@@ -98,6 +98,12 @@ def test_an_untuned_autotuner_is_named_once(built_kinds):
     assert "BLOCK: 32" in note
 
 
+def test_the_header_says_once_that_a_tensor_may_be_null(built_kinds):
+    header = (built_kinds.folder / "include" / "kinds.h").read_text()
+    (line,) = [line for line in header.splitlines() if line.startswith(" *   bias:")]
+    assert line.count("may be NULL") == 1
+
+
 def contents(folder):
     """By path; all that is made, but not the record of how it was made."""
     files = [f for f in folder.rglob("*") if f.is_file() and f.name != "build.json"]

@@ -113,8 +113,7 @@ def _tensor(argument: FlatArgument, said: Sequence[tuple[Declaration, Domain]]) 
             optional = optional or domain.optional
         else:
             optional = True
-    doc = "; or ".join(texts) + (", may be NULL" if optional else "")
-    return TensorParam(argument.name, argument.mutated, optional, doc)
+    return TensorParam(argument.name, argument.mutated, optional, "; or ".join(texts))
 
 
 def _scalar(argument: FlatArgument, said: Sequence[tuple[Declaration, Domain]]) -> ScalarParam:
