@@ -168,6 +168,13 @@ def test_every_failing_kernel_is_named_with_its_place_variant_and_text(pool, cac
     assert [c.cached for c in heard.compiled] == [True, True]
 
 
+def test_variants_that_differ_in_alignment_only_are_counted(pool):
+    bad = [request(wrong_range, ["*i32"], {"BLOCK": 48}, divisible=d) for d in ((), (0,))]
+    with pytest.raises(KernelFailed) as caught:
+        compile_all([(r, (80,)) for r in bad], executor=pool, cache=None)
+    assert "BLOCK=48) for sm_80, and 1 more variant of it\n" in str(caught.value)
+
+
 def test_variants_that_fail_alike_share_a_paragraph(pool):
     bad = [request(wrong_range, ["*i32"], {"BLOCK": b}) for b in (32, 64, 128)]
     with pytest.raises(KernelFailed) as caught:

@@ -315,7 +315,7 @@ def _error(failures: list[_Failure]) -> KernelFailed:
 
 def _paragraph(location: str, text: str, failures: list[_Failure]) -> str:
     archs = ", ".join(show_arch(a) for a in sorted({f.arch for f in failures}))
-    variants = list(dict.fromkeys(str(f.request) for f in failures))
-    more = f", and {len(variants) - 1} more variants of it" if len(variants) > 1 else ""
-    lines = [f"{location}: {variants[0]} for {archs}{more}", textwrap.indent(text, "    ")]
+    others = len({f.request.key for f in failures}) - 1
+    more = f", and {others} more variant{'s' * (others > 1)} of it" if others else ""
+    lines = [f"{location}: {failures[0].request} for {archs}{more}", textwrap.indent(text, "    ")]
     return "\n".join(lines)
