@@ -141,6 +141,15 @@ def test_the_name_and_a_static_library_on_request(sample, tmp_path):
     assert {"include/other.h", "lib/libother.so", "lib/libother.a"} <= names
 
 
+@pytest.mark.parametrize("name", ["math", "string", "m", "cuda"])
+def test_the_name_of_a_system_header_or_library_is_refused(sample, tmp_path, name):
+    done = run(sample, "--arch", "sm_80", "-o", tmp_path, "--name", name)
+    assert done.exit_code == 1
+    assert f"programs that include <{name}.h> or link -l{name} would get this" in done.output
+    assert f"fix: another name: --name {name}_ops" in done.output
+    assert tree(tmp_path) == {}
+
+
 def test_list_shows_what_would_be_built_and_builds_nothing(sample, tmp_path):
     said = built(sample, "--arch", "sm_90", "--arch", "sm_80", "--list", "-o", tmp_path / "dist")
     assert said.replace(str(sample), "FILE") == (

@@ -206,8 +206,69 @@ def common_namespace(entries: Sequence[Entry]) -> str:
     return found[0]
 
 
+# Headers that C and CUDA programs include, and libraries that they link.
+_SYSTEM = frozenset(
+    [
+        "assert",
+        "complex",
+        "ctype",
+        "errno",
+        "fenv",
+        "float",
+        "inttypes",
+        "iso646",
+        "limits",
+        "locale",
+        "math",
+        "setjmp",
+        "signal",
+        "stdalign",
+        "stdarg",
+        "stdatomic",
+        "stdbool",
+        "stddef",
+        "stdint",
+        "stdio",
+        "stdlib",
+        "stdnoreturn",
+        "string",
+        "strings",
+        "tgmath",
+        "threads",
+        "time",
+        "uchar",
+        "unistd",
+        "wchar",
+        "wctype",
+        "dlfcn",
+        "fcntl",
+        "memory",
+        "pthread",
+        "sched",
+        "c",
+        "dl",
+        "gcc",
+        "m",
+        "rt",
+        "util",
+        "cuda",
+        "cudart",
+        "cublas",
+        "cudnn",
+        "cufft",
+        "nvrtc",
+    ]
+)
+
+
 def check_name(name: str) -> None:
     """A library's name begins C functions and names files."""
+    if name in _SYSTEM:
+        raise BadLibraryName(
+            f"{name!r} is a name of the system's: programs that include <{name}.h> or link "
+            f"-l{name} would get this library",
+            fix=f"another name: --name {name}_ops",
+        )
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
         raise BadLibraryName(
             f"{name!r} cannot begin the name of a C function",
