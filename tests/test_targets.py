@@ -58,6 +58,28 @@ def test_a_bare_module_or_file_gives_all_its_operators_once(stem, ending):
     assert all(opforge.is_op(op) for op in module_ops)
 
 
+LOOP = """
+import opforge
+import torch
+
+def make(name, factor):
+    @opforge.op(f"{space}::{{name}}", mode="custom_op")
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        return x * factor
+    return scaled
+
+for name, factor in (("double", 2), ("triple", 3)):
+    make(name, factor)
+"""
+
+
+def test_operators_that_a_loop_made_are_found_by_their_own_names(stem, tmp_path):
+    (tmp_path / f"{stem}.py").write_text(LOOP.format(space=stem))
+    assert [opforge.info(op).name for op in resolve(stem)] == [f"{stem}::double", f"{stem}::triple"]
+    (op,) = resolve(f"{stem}:triple")
+    assert opforge.info(op).name == f"{stem}::triple"
+
+
 def test_a_file_can_import_its_neighbours(stem, tmp_path):
     path = tmp_path / "neighbourly.py"
     path.write_text(f"from {stem} import double\n")

@@ -17,6 +17,7 @@ from typing import Any
 import opforge
 
 from .errors import OpforgeError, TargetFailed, TargetNotFound
+from .registry import registry
 
 
 def resolve(target: str) -> list[Any]:
@@ -151,8 +152,16 @@ def _all(module: ModuleType, place: str) -> list[Any]:
 
 
 def operators_in(module: ModuleType) -> dict[str, Any]:
-    """By the names that the module has for them."""
-    return {name: value for name, value in vars(module).items() if opforge.is_op(value)}
+    """By the names that the module has for them, else by their own."""
+    named = {name: value for name, value in vars(module).items() if opforge.is_op(value)}
+    bound = {id(registry.find(op)) for op in named.values()}
+    # An op made by a function of the module, in a loop say, may have no name there.
+    for entry in registry:
+        here = getattr(entry.fn, "__globals__", None) is vars(module)
+        if here and id(entry) not in bound:
+            short = entry.name.partition("::")[2]
+            named[entry.name if short in vars(module) or short in named else short] = entry.handle
+    return named
 
 
 def _load_module(name: str) -> ModuleType:
