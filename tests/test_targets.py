@@ -89,6 +89,17 @@ def test_a_file_can_import_its_neighbours(stem, tmp_path):
         sys.modules.pop("neighbourly", None)
 
 
+def test_a_file_of_a_package_is_to_be_named_as_a_module(tmp_path):
+    package = tmp_path / "outer" / "inner"
+    package.mkdir(parents=True)
+    for folder in (package, package.parent):
+        (folder / "__init__.py").touch()
+    (package / "relative.py").write_text("from . import other\n")
+    with pytest.raises(TargetFailed, match="attempted relative import") as caught:
+        resolve(f"{package}/relative.py")
+    assert f"name it as outer.inner.relative, from {tmp_path}" in str(caught.value)
+
+
 def test_a_file_is_loaded_once(stem):
     assert resolve(f"{stem}.py:double")[0] is resolve(f"{stem}.py:double")[0]
 

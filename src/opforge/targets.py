@@ -76,8 +76,24 @@ def _is_ours(filename: str) -> bool:
 
 
 def _load(place: str) -> ModuleType:
-    with users_own(place):
-        return _load_file(Path(place)) if _is_path(place) else _load_module(place)
+    try:
+        with users_own(place):
+            return _load_file(Path(place)) if _is_path(place) else _load_module(place)
+    except TargetFailed as failed:
+        if "attempted relative import with no known parent" not in str(failed.__cause__):
+            raise
+        folder, name = _in_package(Path(place).absolute())
+        raise TargetFailed(
+            str(failed), fix=f"it is part of a package; name it as {name}, from {folder}"
+        ) from failed.__cause__
+
+
+def _in_package(path: Path) -> tuple[Path, str]:
+    """The folder above the file's packages, and the file's name as a module: `pkg.ops`."""
+    folder, name = path.parent.parent, f"{path.parent.name}.{path.stem}"
+    while (folder / "__init__.py").is_file():
+        folder, name = folder.parent, f"{folder.name}.{name}"
+    return folder, name
 
 
 def locate(target: str) -> Any:
