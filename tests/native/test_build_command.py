@@ -121,10 +121,11 @@ def tree(folder):
 
 def test_a_library_is_built_and_said_to_be(sample, tmp_path):
     said = built(sample, "--arch", "sm_80", "-o", tmp_path / "dist")
+    files = len(tree(tmp_path / "dist"))
     assert said == (
         f"{tmp_path / 'dist'}: build_sample, 1 operator, 6 kernel variants, 6 images for sm_80; "
-        "29 files of 29 changed\n"
-    ).replace("29", str(len(tree(tmp_path / "dist"))))
+        f"{files} files of {files} changed\n"
+    )
     names = {str(path) for path in tree(tmp_path / "dist")}
     assert {
         "include/build_sample.h",
