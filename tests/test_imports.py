@@ -27,7 +27,7 @@ CONTRACT = {
     "explain": {"registry", "model", "errors", "op", "lowering", "analysis"},
     "magi": {"op", "model", "errors"},
     "doctor": {"torch"},
-    "targets": {"errors", "opforge"},
+    "targets": {"errors", "opforge", "registry"},
     "testing": {"check", "pytest"},
     "packaging": {"errors", "_compat", "registry", "targets", "torch"},
 }
