@@ -36,8 +36,8 @@ def test_the_same_program_gives_the_same_bytes():
 def test_there_is_a_file_for_each_thing():
     found = set(sources(hand_made.library()))
     assert {
-        "include/demo.h", "src/op_add.c", "src/images.c", "src/manifest.c", "src/runtime.h",
-        "share/demo/manifest.json", "lib/cmake/demo/demoConfig.cmake",
+        "include/demo.h", "include/demo.hpp", "src/op_add.c", "src/images.c", "src/manifest.c",
+        "src/runtime.h", "share/demo/manifest.json", "lib/cmake/demo/demoConfig.cmake",
         "lib/cmake/demo/demoConfigVersion.cmake",
     } <= found  # fmt: skip
     assert {Path(f).parts[0] for f in found} == {"include", "src", "share", "lib"}

@@ -6,6 +6,7 @@ import re
 
 from ...errors import BadProgram
 from ..program import Allocate, Launch, Library, Op, Path, TensorParam
+from .cplusplus import cplusplus_header
 from .header import ABI, header
 from .images import arch_name, images_source, kernel_names, kernels_header
 from .manifest import manifest, manifest_source
@@ -27,6 +28,7 @@ def sources(library: Library) -> dict[str, bytes]:
     described = manifest(library)
     texts = {
         f"include/{name}.h": header(library, archs),
+        f"include/{name}.hpp": cplusplus_header(library),
         "src/library.h": _library_header(library),
         "src/library.c": fill("library.c", name=name, abi=ABI),
         "src/kernels.h": kernels_header(library),

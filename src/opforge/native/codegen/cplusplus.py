@@ -1,0 +1,215 @@
+"""The C++ header, over the C one."""
+
+from __future__ import annotations
+
+from ..dtypes import DTYPES
+from ..program import ChoiceParam, Library, Op, ScalarParam, TensorParam
+from .header import ABI
+from .names import comment, distinct, identifier, macro, part
+from .signature import Signature
+from .templates import fill
+
+# Functions of the library, which no operator is called like.
+_OWN = frozenset({"load", "unload", "set_allocator", "manifest"})
+_TAKEN = frozenset({"stream", "allocator"})
+_WIDTH = 100
+
+
+def cplusplus_header(library: Library) -> str:
+    """`include/NAME.hpp`."""
+    name = _namespace(library.name)
+    made = [_Operation(library, op) for op in library.ops]
+    dtypes = [
+        f"inline constexpr DType {identifier(d.torch)}{{{d.code}, {d.bits}, 1}};"
+        for d in DTYPES.values()
+    ]
+    return fill(
+        "header.hpp",
+        name=library.name,
+        namespace=name,
+        guard=macro(library.name),
+        abi=ABI,
+        dtypes="\n".join(dtypes),
+        enums="".join(f"\n{enum}\n" for op in made for enum in op.enums()),
+        operations="".join(f"\n{function}\n" for op in made for function in op.functions()),
+    )
+
+
+def _namespace(library: str) -> str:
+    return distinct([library], frozenset({"opforge", "std"}))[library]
+
+
+class _Operation:
+    """`silu(x, out, stream)`, `silu_outputs(x)` and `silu(x, allocator, stream)`."""
+
+    def __init__(self, library: Library, op: Op) -> None:
+        self._library = library.name
+        self._op = op
+        self._c = Signature(library.name, op)
+        self._name = distinct([part(op.name)], _OWN)[part(op.name)]
+        # A parameter that is called like a type would hide it from those after it.
+        types = {self._enum_name(p) for p in op.params if isinstance(p, ChoiceParam)}
+        self._names = distinct([p.name for p in op.params] + list(op.outputs), _TAKEN | types)
+        paths = [path for case in op.cases for path in case.paths if path.outputs]
+        self._optional = [any(p.outputs[i] is None for p in paths) for i in range(len(op.outputs))]
+
+    def enums(self) -> list[str]:
+        return [self._enum(p) for p in self._op.params if isinstance(p, ChoiceParam)]
+
+    def functions(self) -> list[str]:
+        return [self._call(), *([self._outputs(), self._allocating()] if self._op.outputs else [])]
+
+    def _enum(self, param: ChoiceParam) -> str:
+        # In lower case, because NULL, NAN or EOF may be macros.
+        names = distinct([label.lower() for label in param.labels])
+        members = [
+            f"    {names[label.lower()]} = {self._c.member(param, label)}, // {_line(value)}"
+            for label, value in zip(param.labels, param.values, strict=True)
+        ]
+        return "\n".join([f"enum class {self._enum_name(param)} {{", *members, "};"])
+
+    def _enum_name(self, param: ChoiceParam) -> str:
+        return identifier(f"{self._op.name}_{param.name}")
+
+    def _call(self) -> str:
+        doc = comment(" ".join(self._op.doc.split()))
+        said = f"{doc} " if doc else ""
+        outputs = [
+            f"opforge::Tensor {'*' if optional else '&'}{self._names[name]}"
+            for name, optional in zip(self._op.outputs, self._optional, strict=True)
+        ]
+        given = [
+            _raw(self._names[name], optional=optional)
+            for name, optional in zip(self._op.outputs, self._optional, strict=True)
+        ]
+        parameters = [*self._parameters(), *outputs, "opforge::Stream stream = {}"]
+        body = self._checked("", [*self._passed(), *given, "stream.get()"])
+        return "\n".join(
+            [
+                f"/* {said}What it takes stands at {self._c.function} in {self._library}.h. */",
+                *_function("void", self._name, parameters, body),
+            ]
+        )
+
+    def _outputs(self) -> str:
+        names = [self._names[name] for name in self._op.outputs]
+        body = [f"opforge::Tensor {name};" for name in names]
+        body += self._checked("_outputs", [*self._passed(), *(f"{n}.raw()" for n in names)])
+        values = [
+            f"opforge::detail::present({name})" if optional else name
+            for name, optional in zip(names, self._optional, strict=True)
+        ]
+        body += self._returned("Tensor", values)
+        parameters = self._parameters(only_read=True)
+        return "\n".join(
+            [
+                f"/* Type, shape, strides and device of what {self._name} writes; no memory. */",
+                *_function(self._result("Tensor"), f"{self._name}_outputs", parameters, body),
+            ]
+        )
+
+    def _allocating(self) -> str:
+        names = [self._names[name] for name in self._op.outputs]
+        arguments = [self._names[p.name] for p in self._op.params]
+        # In full, because a parameter may be called like the operator.
+        function = f"::{_namespace(self._library)}::{self._name}"
+        single = len(names) == 1
+        local = distinct([*arguments, *names, "of_described"], _TAKEN)["of_described"]
+        body = _wrapped(f"const auto {local} = {function}_outputs(", arguments, ");")
+        for i, name in enumerate(names):
+            value = local if single else f"std::get<{i}>({local})"
+            what = f'"{self._c.function}: {self._c.names[self._op.outputs[i]]}"'
+            opening = f"auto {name} = opforge::detail::made("
+            body += _wrapped(opening, [value, "allocator", "stream", what], ");")
+        given = [
+            f"opforge::detail::pointer({name})" if optional else name
+            for name, optional in zip(names, self._optional, strict=True)
+        ]
+        body += _wrapped(f"{function}(", [*arguments, *given, "stream"], ");")
+        moved = names if single else [f"std::move({name})" for name in names]
+        body += self._returned("Output", moved)
+        parameters = [
+            *self._parameters(),
+            "const opforge::Allocator &allocator",
+            "opforge::Stream stream = {}",
+        ]
+        return "\n".join(
+            [
+                "/* In memory of the allocator. */",
+                *_function(self._result("Output"), self._name, parameters, body),
+            ]
+        )
+
+    def _result(self, kind: str) -> str:
+        types = [
+            f"std::optional<opforge::{kind}>" if optional else f"opforge::{kind}"
+            for optional in self._optional
+        ]
+        return types[0] if len(types) == 1 else f"std::tuple<{', '.join(types)}>"
+
+    def _returned(self, kind: str, values: list[str]) -> list[str]:
+        if len(values) == 1:
+            return [f"return {values[0]};"]
+        return _wrapped(f"return {self._result(kind)}(", values, ");")
+
+    def _parameters(self, *, only_read: bool = False) -> list[str]:
+        written = []
+        for param in self._op.params:
+            name = self._names[param.name]
+            if isinstance(param, TensorParam):
+                const = "" if param.written and not only_read else "const "
+                written.append(f"{const}opforge::Tensor {'*' if param.optional else '&'}{name}")
+            elif isinstance(param, ScalarParam):
+                dtype = DTYPES[param.dtype]
+                kind = "bool" if dtype.torch == "bool" else dtype.c
+                written.append(f"{f'std::{kind}' if kind.endswith('_t') else kind} {name}")
+            else:
+                written.append(f"{self._enum_name(param)} {name}")
+        return written
+
+    def _passed(self) -> list[str]:
+        passed = []
+        for param in self._op.params:
+            name = self._names[param.name]
+            if isinstance(param, TensorParam):
+                passed.append(_raw(name, optional=param.optional))
+            elif isinstance(param, ChoiceParam):
+                passed.append(f"static_cast<::{self._c.enum(param)}>({name})")
+            else:
+                passed.append(name)
+        return passed
+
+    def _checked(self, ending: str, arguments: list[str]) -> list[str]:
+        opening = f"opforge::detail::check(::{self._c.function}{ending}("
+        return _wrapped(opening, arguments, f"), ::{self._library}_last_error);")
+
+
+def _raw(name: str, *, optional: bool) -> str:
+    return f"opforge::detail::raw({name})" if optional else f"{name}.raw()"
+
+
+def _line(text: str) -> str:
+    """For the end of a line: one that a backslash would carry on is not left to it."""
+    return " ".join(text.split()).rstrip("\\")
+
+
+def _function(result: str, name: str, parameters: list[str], body: list[str]) -> list[str]:
+    head = _wrapped(f"inline {result} {name}(", parameters, ")")
+    return [*head, "{", *(f"    {line}" for line in body), "}"]
+
+
+def _wrapped(opening: str, items: list[str], closing: str) -> list[str]:
+    """One line, or the items in lines of their own where that would be too long."""
+    one = f"{opening}{', '.join(items)}{closing}"
+    if len(one) + 4 <= _WIDTH:
+        return [one]
+    lines = [opening]
+    current = ""
+    for i, item in enumerate(items):
+        piece = item + (closing if i + 1 == len(items) else ",")
+        if current and len(current) + 1 + len(piece) + 8 > _WIDTH:
+            lines.append(f"    {current}")
+            current = piece
+        else:
+            current = f"{current} {piece}" if current else piece
+    return [*lines, f"    {current}"]

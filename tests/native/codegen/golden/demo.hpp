@@ -1,0 +1,186 @@
+namespace demo {
+
+/* Loads every kernel for a device, so that no call has to. */
+inline void load(int device = 0)
+{
+    opforge::detail::check(::demo_load(device), ::demo_last_error);
+}
+
+/* Unloads the kernels of a device and releases its context. No call may be under way. */
+inline void unload(int device = 0)
+{
+    opforge::detail::check(::demo_unload(device), ::demo_last_error);
+}
+
+/* Where workspace comes from; nullptr, nullptr for cuMemAllocAsync and cuMemFreeAsync. */
+inline void set_allocator(OpforgeAllocate allocate, OpforgeRelease release, void *context = nullptr)
+{
+    opforge::detail::check(::demo_set_allocator(allocate, release, context),
+                           ::demo_last_error);
+}
+
+/* What is inside, as JSON. */
+inline const char *manifest() { return ::demo_manifest(); }
+
+enum class everything_mode {
+    relu = DEMO_EVERYTHING_MODE_RELU, // 'relu'
+    none = DEMO_EVERYTHING_MODE_NONE, // None
+};
+
+enum class special_what {
+    shared = DEMO_SPECIAL_WHAT_SHARED, // 'shared'
+    cluster = DEMO_SPECIAL_WHAT_CLUSTER, // 'cluster'
+    cluster16 = DEMO_SPECIAL_WHAT_CLUSTER16, // 'cluster16'
+    cooperative = DEMO_SPECIAL_WHAT_COOPERATIVE, // 'cooperative'
+    pdl = DEMO_SPECIAL_WHAT_PDL, // 'pdl'
+    scratch = DEMO_SPECIAL_WHAT_SCRATCH, // 'scratch'
+    profile = DEMO_SPECIAL_WHAT_PROFILE, // 'profile'
+    huge = DEMO_SPECIAL_WHAT_HUGE, // 'huge'
+    late = DEMO_SPECIAL_WHAT_LATE, // 'late'
+};
+
+/* The sum of two tensors. What it takes stands at demo_add in demo.h. */
+inline void add(
+    const opforge::Tensor &x, const opforge::Tensor &y, opforge::Tensor &out,
+    opforge::Stream stream = {})
+{
+    opforge::detail::check(::demo_add(
+        x.raw(), y.raw(), out.raw(), stream.get()), ::demo_last_error);
+}
+
+/* Type, shape, strides and device of what add writes; no memory. */
+inline opforge::Tensor add_outputs(const opforge::Tensor &x, const opforge::Tensor &y)
+{
+    opforge::Tensor out;
+    opforge::detail::check(::demo_add_outputs(x.raw(), y.raw(), out.raw()), ::demo_last_error);
+    return out;
+}
+
+/* In memory of the allocator. */
+inline opforge::Output add(
+    const opforge::Tensor &x, const opforge::Tensor &y, const opforge::Allocator &allocator,
+    opforge::Stream stream = {})
+{
+    const auto of_described = ::demo::add_outputs(x, y);
+    auto out = opforge::detail::made(of_described, allocator, stream, "demo_add: out");
+    ::demo::add(x, y, out, stream);
+    return out;
+}
+
+/* What it takes stands at demo_matmul in demo.h. */
+inline void matmul(
+    const opforge::Tensor &a, const opforge::Tensor &b, opforge::Tensor &out,
+    opforge::Stream stream = {})
+{
+    opforge::detail::check(::demo_matmul(
+        a.raw(), b.raw(), out.raw(), stream.get()), ::demo_last_error);
+}
+
+/* Type, shape, strides and device of what matmul writes; no memory. */
+inline opforge::Tensor matmul_outputs(const opforge::Tensor &a, const opforge::Tensor &b)
+{
+    opforge::Tensor out;
+    opforge::detail::check(::demo_matmul_outputs(a.raw(), b.raw(), out.raw()), ::demo_last_error);
+    return out;
+}
+
+/* In memory of the allocator. */
+inline opforge::Output matmul(
+    const opforge::Tensor &a, const opforge::Tensor &b, const opforge::Allocator &allocator,
+    opforge::Stream stream = {})
+{
+    const auto of_described = ::demo::matmul_outputs(a, b);
+    auto out = opforge::detail::made(of_described, allocator, stream, "demo_matmul: out");
+    ::demo::matmul(a, b, out, stream);
+    return out;
+}
+
+/* What it takes stands at demo_everything in demo.h. */
+inline void everything(
+    const opforge::Tensor &x, const opforge::Tensor *bias, opforge::Tensor &state, float s_fp16,
+    float s_bf16, float s_fp32, double s_fp64, std::int8_t s_i8, std::int16_t s_i16,
+    std::int32_t s_i32, std::int64_t s_i64, std::uint8_t s_u8, std::uint16_t s_u16,
+    std::uint32_t s_u32, std::uint64_t s_u64, bool s_i1, everything_mode mode,
+    opforge::Tensor &out, opforge::Tensor *stats, opforge::Stream stream = {})
+{
+    opforge::detail::check(::demo_everything(
+        x.raw(), opforge::detail::raw(bias), state.raw(), s_fp16, s_bf16, s_fp32, s_fp64, s_i8,
+        s_i16, s_i32, s_i64, s_u8, s_u16, s_u32, s_u64, s_i1,
+        static_cast<::demo_everything_mode>(mode), out.raw(), opforge::detail::raw(stats),
+        stream.get()), ::demo_last_error);
+}
+
+/* Type, shape, strides and device of what everything writes; no memory. */
+inline std::tuple<opforge::Tensor, std::optional<opforge::Tensor>> everything_outputs(
+    const opforge::Tensor &x, const opforge::Tensor *bias, const opforge::Tensor &state,
+    float s_fp16, float s_bf16, float s_fp32, double s_fp64, std::int8_t s_i8,
+    std::int16_t s_i16, std::int32_t s_i32, std::int64_t s_i64, std::uint8_t s_u8,
+    std::uint16_t s_u16, std::uint32_t s_u32, std::uint64_t s_u64, bool s_i1,
+    everything_mode mode)
+{
+    opforge::Tensor out;
+    opforge::Tensor stats;
+    opforge::detail::check(::demo_everything_outputs(
+        x.raw(), opforge::detail::raw(bias), state.raw(), s_fp16, s_bf16, s_fp32, s_fp64, s_i8,
+        s_i16, s_i32, s_i64, s_u8, s_u16, s_u32, s_u64, s_i1,
+        static_cast<::demo_everything_mode>(mode), out.raw(), stats.raw()), ::demo_last_error);
+    return std::tuple<opforge::Tensor, std::optional<opforge::Tensor>>(
+        out, opforge::detail::present(stats));
+}
+
+/* In memory of the allocator. */
+inline std::tuple<opforge::Output, std::optional<opforge::Output>> everything(
+    const opforge::Tensor &x, const opforge::Tensor *bias, opforge::Tensor &state, float s_fp16,
+    float s_bf16, float s_fp32, double s_fp64, std::int8_t s_i8, std::int16_t s_i16,
+    std::int32_t s_i32, std::int64_t s_i64, std::uint8_t s_u8, std::uint16_t s_u16,
+    std::uint32_t s_u32, std::uint64_t s_u64, bool s_i1, everything_mode mode,
+    const opforge::Allocator &allocator, opforge::Stream stream = {})
+{
+    const auto of_described = ::demo::everything_outputs(
+        x, bias, state, s_fp16, s_bf16, s_fp32, s_fp64, s_i8, s_i16, s_i32, s_i64, s_u8, s_u16,
+        s_u32, s_u64, s_i1, mode);
+    auto out = opforge::detail::made(
+        std::get<0>(of_described), allocator, stream, "demo_everything: out");
+    auto stats = opforge::detail::made(
+        std::get<1>(of_described), allocator, stream, "demo_everything: stats");
+    ::demo::everything(
+        x, bias, state, s_fp16, s_bf16, s_fp32, s_fp64, s_i8, s_i16, s_i32, s_i64, s_u8, s_u16,
+        s_u32, s_u64, s_i1, mode, out, opforge::detail::pointer(stats), stream);
+    return std::tuple<opforge::Output, std::optional<opforge::Output>>(
+        std::move(out), std::move(stats));
+}
+
+/* What it takes stands at demo_special in demo.h. */
+inline void special(opforge::Tensor &x, special_what what, opforge::Stream stream = {})
+{
+    opforge::detail::check(::demo_special(
+        x.raw(), static_cast<::demo_special_what>(what), stream.get()), ::demo_last_error);
+}
+
+/* What it takes stands at demo_pick in demo.h. */
+inline void pick(const opforge::Tensor &x, opforge::Tensor &out, opforge::Stream stream = {})
+{
+    opforge::detail::check(::demo_pick(x.raw(), out.raw(), stream.get()), ::demo_last_error);
+}
+
+/* Type, shape, strides and device of what pick writes; no memory. */
+inline opforge::Tensor pick_outputs(const opforge::Tensor &x)
+{
+    opforge::Tensor out;
+    opforge::detail::check(::demo_pick_outputs(x.raw(), out.raw()), ::demo_last_error);
+    return out;
+}
+
+/* In memory of the allocator. */
+inline opforge::Output pick(
+    const opforge::Tensor &x, const opforge::Allocator &allocator, opforge::Stream stream = {})
+{
+    const auto of_described = ::demo::pick_outputs(x);
+    auto out = opforge::detail::made(of_described, allocator, stream, "demo_pick: out");
+    ::demo::pick(x, out, stream);
+    return out;
+}
+
+} // namespace demo
+
+#endif
