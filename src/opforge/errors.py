@@ -409,5 +409,15 @@ class CCompileFailed(OpforgeError, RuntimeError):
     """The C compiler refuses a native library's sources."""
 
 
+class NotALibrary(OpforgeError, OSError):
+    """A file or folder that is no native library, or one of another ABI."""
+
+
+class NativeCallFailed(OpforgeError, RuntimeError):
+    """A native library refuses a call; `status` is the end of its C name, UNCOVERED say."""
+
+    status = ""
+
+
 class OpforgeWarning(UserWarning):
     """A fallback or a decision that the user should know about; given once per op."""

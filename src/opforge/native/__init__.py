@@ -9,15 +9,18 @@ from .._lazy import hand_on
 if TYPE_CHECKING:
     from .build import Plan, Result, build, compile_plan, plan
     from .declare import declare
+    from .opened import NativeLibrary, open  # noqa: A004 - native.open
     from .specs import choice, optional, scalar, tensor
 
 __all__ = [
+    "NativeLibrary",
     "Plan",
     "Result",
     "build",
     "choice",
     "compile_plan",
     "declare",
+    "open",
     "optional",
     "plan",
     "scalar",
@@ -30,6 +33,7 @@ __getattr__, __dir__ = hand_on(
     {
         "build": ("Plan", "Result", "build", "compile_plan", "plan"),
         "declare": ("declare",),
+        "opened": ("NativeLibrary", "open"),
         "specs": ("choice", "optional", "scalar", "tensor"),
     },
     namesakes=("build", "declare"),

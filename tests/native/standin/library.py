@@ -104,6 +104,7 @@ class NativeLibrary:
 
     def __init__(self, folder: Path, name: str) -> None:
         self.name = name
+        self.folder = folder
         self.c = ctypes.CDLL(str(folder / "lib" / f"lib{name}.so"))
         for text in ("last_error", "manifest"):
             self.function(text).restype = ctypes.c_char_p
