@@ -23,13 +23,17 @@ COMPILERS = [
 ]
 
 
+# The old kind, which goes before LD_LIBRARY_PATH: where there is a GPU, that leads to its driver.
+RPATH = "-Wl,--disable-new-dtags,-rpath,{}"
+
+
 def build(folder: Path, program: Path, *libraries: str, compiler="g++", flags=()) -> Path:
     """A program that has the libraries inside it, and the stand-in as its driver."""
     binary = folder / "main"
     driver = build_standin()
     includes = [f"-I{folder / name / 'include'}" for name in libraries]
     archives = [str(folder / name / "lib" / f"lib{name}.a") for name in libraries]
-    linked = [*archives, str(driver), f"-Wl,-rpath,{driver.parent}", "-ldl", "-lpthread", "-lm"]
+    linked = [*archives, str(driver), RPATH.format(driver.parent), "-ldl", "-lpthread", "-lm"]
     command = [compiler, *CXX17, *flags, *includes, f"-I{STANDIN}", str(program), *linked]
     subprocess.run([*command, "-o", str(binary)], check=True)
     return binary
