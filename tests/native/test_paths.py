@@ -178,3 +178,17 @@ def test_a_body_that_keeps_a_tensor_between_calls_is_refused():
     error = refusal(CannotTrace, body)
     assert "a tensor that an earlier call has kept is used at" in error.found
     assert "make it a parameter" in error.found
+
+
+def test_a_copy_that_only_some_strides_lead_to_is_an_error_that_says_which():
+    def body(x: Tensor) -> Tensor:
+        x = x.contiguous()
+        out = torch.empty_like(x)
+        take[(1,)](x, out, x.shape[0], 1)
+        return out
+
+    error = refusal(CannotTrace, body, x=T("m n", dtype="fp32", layout="strided"))
+    assert error.what.startswith("it cannot be built for x fp32 2-d where not (")
+    assert "x.stride[1] == 1" in error.what
+    assert f"aten.clone at {__file__}:" in error.found
+    assert "a contiguous layout" in error.fix

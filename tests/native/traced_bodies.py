@@ -181,19 +181,12 @@ def asks_contiguity(x: Tensor) -> Tensor:
     return out
 
 
-@body(x=T("m n", dtype="fp32", layout="strided"), gaps=lambda v: not compact2(v))
+@body(x=T("m n", dtype="fp32"))
 def makes_contiguous(x: Tensor) -> Tensor:
     x = x.contiguous()
     out = torch.empty_like(x)
     block[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), BLOCK=256)
     return out
-
-
-def compact2(values):
-    m, n = values["m"], values["n"]
-    return m * n == 0 or (
-        (m == 1 or values["x.stride[0]"] == n) and (n == 1 or values["x.stride[1]"] == 1)
-    )
 
 
 @body(x=T("m n", dtype="fp32"), w=T("k", dtype="fp32"))

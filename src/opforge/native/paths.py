@@ -87,6 +87,7 @@ def build_case(
         ) from None
     paths = tuple(dataclasses.replace(path, guards=guards) for guards, path in found)
     described = describe(case, declared.params)
+    _refuse_offences(entry, described, paths, list(maker.offences))
     _refuse_empty(entry, described, paths)
     built = Built(dataclasses.replace(case, paths=paths), notes=[*tracer.notes, *maker.notes])
     for path in paths:
@@ -105,11 +106,14 @@ class _Maker:
         self.tracer = tracer
         self.archs = archs
         self.notes: list[str] = []
+        # Every call on any way that no library can make, once each.
+        self.offences: dict[str, None] = {}
         self.requests: dict[str, Request] = {}
         self.scalars = {p.name: p.dtype for p in declared.params if isinstance(p, ScalarParam)}
 
     def path(self, walk: Walk) -> Path:
         if walk.refused:
+            self.offences |= dict.fromkeys(walk.offences)
             return Path((), refused=walk.refused)
         # The guards of the path narrow what its sizes can be.
         algebra = Algebra(self.tracer.ranges, self.tracer.multiples)
@@ -239,6 +243,26 @@ def describe(case: Case, params: Sequence[Param]) -> str:
     ]
     values = {p.name: p.values for p in params if isinstance(p, ChoiceParam)}
     return ", ".join([*parts, *(f"{n} {values[n][i]}" for n, i in case.choices)])
+
+
+def _refuse_offences(
+    entry: Entry, described: str, paths: tuple[Path, ...], offences: list[str]
+) -> None:
+    """A call that no library can make is an error, also where only some sizes lead to it."""
+    if not offences:
+        return
+    ways = [p for p in paths if p.refused and not set(p.refused.splitlines()) - set(offences)]
+    asked = next((p.guards for p in ways if p.guards), ())
+    under = " and ".join(str(g.condition) for g in asked)
+    raise CannotTrace(
+        f"it cannot be built for {described}" + (f" where {under}" if under else ""),
+        found="\n    ".join(offences),
+        fix="a native library holds allocations, views, arithmetic on sizes and launches; "
+        "move the rest into a kernel, declare what does not lead there (a contiguous layout, "
+        "bounds of sizes), or package the model: opforge.package",
+        op=entry.name,
+        location=entry.location,
+    )
 
 
 def _refuse_empty(entry: Entry, described: str, paths: tuple[Path, ...]) -> None:

@@ -34,6 +34,8 @@ class Walk:
     steps: list[Any] = field(default_factory=list)
     outputs: list[Traced | None] = field(default_factory=list)
     refused: str = ""
+    # Calls that no library can make, as against inputs that the body itself refuses.
+    offences: list[str] = field(default_factory=list)
 
 
 class _Owner:
@@ -106,6 +108,7 @@ class Tracer:
             _compat.launches.route_to(before)
         if recorder.offences:
             walk.refused = "\n".join(recorder.offences)
+            walk.offences = recorder.offences
         for note in owner.notes:
             if note not in self.notes:
                 self.notes.append(note)
