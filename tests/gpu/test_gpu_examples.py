@@ -60,6 +60,29 @@ def test_rms_norm(example):
     assert skipped(report) == {"native", "dtensor", "kernels visible"}, report
 
 
+def randn(*shape):
+    return torch.randn(*shape, device="cuda").bfloat16()
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs"),
+    [
+        ("silu", lambda: [randn(8, 128)]),
+        ("add", lambda: [randn(8, 128), randn(128, 8).t()]),
+        ("rms_norm", lambda: [randn(8, 128), randn(128)]),
+        ("softmax", lambda: [randn(8, 128)]),
+        ("gemm", lambda: [randn(8, 128), randn(128, 64)]),
+    ],
+)
+def test_operators_for_a_c_library(name, inputs, example):
+    ops = example("native.ops")
+    report = opforge.check(
+        getattr(ops, name), *inputs(), reference=getattr(ops, f"{name}_reference")
+    )
+    assert report.ok, report
+    assert skipped(report) == {"dtensor", "autograd"}, report
+
+
 def test_momentum_step(example):
     step = example("momentum_step")
     state = step.State(*torch.randn(2, 64, device="cuda"))
