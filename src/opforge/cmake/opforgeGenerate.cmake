@@ -41,10 +41,12 @@ endfunction()
 
 # CMake runs again when one of the files that a depfile names has changed.
 function(_opforge_reconfigure_after depfile)
-  file(STRINGS "${depfile}" lines REGEX "^  ")
+  file(READ "${depfile}" text)
+  # A backslash at the end of a list's element would take the next one with it.
+  string(REPLACE " \\\n" "\n" text "${text}")
+  string(REGEX MATCHALL "\n  [^\n]+" lines "${text}")
   foreach(line IN LISTS lines)
-    string(REGEX REPLACE " *\\\\$" "" file "${line}")
-    string(STRIP "${file}" file)
+    string(STRIP "${line}" file)
     string(REPLACE "\\ " " " file "${file}")
     string(REPLACE "\\#" "#" file "${file}")
     string(REPLACE "$$" "$" file "${file}")
