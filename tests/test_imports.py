@@ -20,11 +20,12 @@ CONTRACT = {
     "analysis": {"model", "errors", "_compat", "torch"},
     "lowering": {"model", "errors"},
     "target": {"_compat", "errors"},
-    "capture": {"_compat", "errors", "target", "torch"},
-    "registration": {"model", "errors", "lowering", "capture", "_compat", "torch"},
+    "tuning": {"_compat", "errors", "torch"},
+    "capture": {"_compat", "errors", "target", "torch", "tuning"},
+    "registration": {"model", "errors", "lowering", "capture", "_compat", "torch", "tuning"},
     "naming": {"errors"},
     "registry": {"model", "errors", "_compat"},
-    "explain": {"registry", "model", "errors", "op", "lowering", "analysis"},
+    "explain": {"registry", "model", "errors", "op", "lowering", "analysis", "tuning"},
     "magi": {"op", "model", "errors"},
     "doctor": {"torch"},
     "targets": {"errors", "opforge", "registry"},
@@ -42,9 +43,20 @@ CONTRACT["native"] |= {
     "rich",
     "torch",
     "triton",
+    "tuning",
 }
 CONTRACT["check"] = {"model", "errors", "_compat", "analysis", "registry", "target", "targets"}
 CONTRACT["check"] |= {"doctor", "native", "packaging", "torch"}
+CONTRACT["measuring"] = {
+    "_compat",
+    "errors",
+    "native",
+    "registry",
+    "rich",
+    "targets",
+    "torch",
+    "tuning",
+}
 CONTRACT["reading"] = {"model", "errors", "_compat", "analysis", "registration", "registry"}
 CONTRACT["op"] = {"naming", "explain", "reading", "registry", "registration", "analysis"}
 CONTRACT["op"] |= CONTRACT["registration"]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .packaging import Package, package
     from .reading import find_kernels
     from .target import target
+    from .tuning.use import use_tuning
 
 __version__ = "0.1.0"
 
@@ -40,6 +41,7 @@ __all__ = [
     "piecewise",
     "target",
     "unregister",
+    "use_tuning",
 ]
 
 # Importing opforge imports neither torch nor Triton: commands that find nothing to do, and the
@@ -55,6 +57,7 @@ __getattr__, __dir__ = hand_on(
         "packaging": ("Package", "package"),
         "reading": ("find_kernels",),
         "target": ("target",),
+        "tuning.use": ("use_tuning",),
     },
     modules=("magi", "native"),
     namesakes=("check", "explain", "op", "target"),

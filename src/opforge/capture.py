@@ -18,6 +18,7 @@ import torch
 from . import _compat
 from .errors import CannotCapture
 from .target import DEFAULT
+from .tuning.use import pinned
 
 _launches = _compat.launches
 _kernels = _compat.kernels
@@ -89,6 +90,7 @@ class Capture:
         self._refuse_unsupported(inner)
         inner, kwargs = self._evaluate_heuristics(inner, args, kwargs)
         arguments = self._arguments(inner, args, kwargs)
+        inner = pinned(inner, {**dict(zip(arguments, args, strict=False)), **kwargs})
         self._trace(inner, grid, arguments)
         return None
 

@@ -243,6 +243,7 @@ def package(
 @click.option("--only", multiple=True, metavar="OP", help="Only these operators.")
 @click.option("--sources-only", is_flag=True, help="Write the C, and leave compiling it to others.")
 @click.option("--depfile", metavar="FILE", help="Write there, as a make rule, what was read.")
+@click.option("--tuning", metavar="FILE", help="A table that `opforge tune` has made.")
 def build(  # noqa: PLR0917  # one per option
     targets: tuple[str, ...],
     output: str,
@@ -250,6 +251,7 @@ def build(  # noqa: PLR0917  # one per option
     name: str | None,
     only: tuple[str, ...],
     depfile: str | None,
+    tuning: str | None,
     *,
     sources_only: bool,
     static: bool,
@@ -273,13 +275,42 @@ def build(  # noqa: PLR0917  # one per option
         raise BadOption("--sources-only and --static were both given", fix="use one of them")
     given = command.Given(
         targets, output, archs, name=name, static=static, ptx=ptx, jobs=jobs, verbose=verbose,
-        only=only, sources_only=sources_only, depfile=depfile,
+        only=only, sources_only=sources_only, depfile=depfile, tuning=tuning,
     )  # fmt: skip
     if only_list:
         click.echo(command.listing(given))
         return
     done = None if force else command.nothing_to_do(given)
     click.echo(done if done is not None else command.run(given))
+
+
+@main.command()
+@click.argument("targets", nargs=-1, required=True)
+@click.option("-o", "--output", default="tuning.json", show_default=True, help="The table.")
+@click.option("--arch", help="The GPU's, sm_90 say; another than the one here is an error.")
+@click.option("--sizes", multiple=True, metavar="NAME=N,N,...", help="Where to measure.")
+@click.option("--only", multiple=True, metavar="OP", help="Only these operators.")
+@click.option("--again", is_flag=True, help="Measure rows that the table has, too.")
+def tune(  # one per option
+    targets: tuple[str, ...],
+    output: str,
+    arch: str | None,
+    sizes: tuple[str, ...],
+    only: tuple[str, ...],
+    *,
+    again: bool,
+) -> None:
+    """Measure the configurations of autotuned kernels on this GPU, into a table.
+
+    \b
+    opforge tune ops/ --sizes m=1,16,256,4096 --sizes n=4096 -o tuning.json
+
+    The table is for `opforge build --tuning` and for opforge.use_tuning. What it has is kept, so
+    that an interrupted run goes on where it was.
+    """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
+    from .measuring.command import run
+
+    click.echo(run(targets, output, arch=arch, sizes=sizes, only=only, again=again))
 
 
 @main.command("list")

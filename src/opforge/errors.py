@@ -409,6 +409,22 @@ class CCompileFailed(OpforgeError, RuntimeError):
     """The C compiler refuses a native library's sources."""
 
 
+class BadTuning(OpforgeError, ValueError):
+    """A tuning table cannot be read or written."""
+
+
+class NoGpu(OpforgeError, RuntimeError):
+    """What was asked for needs a GPU, or another one."""
+
+
+class NoSizes(OpforgeError, ValueError):
+    """Sizes to measure at are missing, or not what was declared."""
+
+
+class TuningFailed(OpforgeError, RuntimeError):
+    """An op cannot be measured at some sizes."""
+
+
 class NotALibrary(OpforgeError, OSError):
     """A file or folder that is no native library, or one of another ABI."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .model import MISSING, Decision, KernelRef, Leaf, Lowered, Node, OpInfo, Parameter
+from .tuning.use import rows_of
 
 _PATHS = {
     "direct": "direct: calls go to the OpOverload itself",
@@ -72,6 +73,7 @@ def _mode(info: OpInfo, decision: Decision) -> list[tuple[str, str]]:
 def _found(info: OpInfo) -> list[tuple[str, str]]:
     rows = [("kernel", _kernel(ref)) for ref in info.kernels]
     rows += [("kernel", f"{_kernel(ref)}, in the backward") for ref in info.backward_kernels]
+    rows += [("tuning", line) for ref in info.kernels for line in _tuning(ref)]
     rows += [("calls", f"{op} at {op.location}") for op in info.nested_ops]
     rows += [("unread", f"{u.name} at {u.location}: {u.why}") for u in info.unresolved]
     return rows
@@ -79,6 +81,11 @@ def _found(info: OpInfo) -> list[tuple[str, str]]:
 
 def _kernel(ref: KernelRef) -> str:
     return f"{ref.name} ({ref.location}), found via {ref.found_via}"
+
+
+def _tuning(ref: KernelRef) -> list[str]:
+    count = len(rows_of(ref.kernel))
+    return [f"{ref.name} has {count} rows in the table in use"] if count else []
 
 
 def _without_vmap(lowered: Lowered) -> str:

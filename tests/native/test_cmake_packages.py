@@ -4,6 +4,7 @@ Each generation imports torch, so that the projects share what can be shared: on
 configured once, and the tests that change its operators come after those that look at it.
 """
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 from standin.driver import build_standin
 
 import opforge
+from opforge._compat.autotuning import source_hash
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGES = ROOT / "tests" / "packages"
@@ -237,7 +239,7 @@ def test_a_python_that_does_not_run_is_refused(quick, tmp_path):
 CALLS = {
     "mylib": "there is nothing to build",
     "mylib OPERATORS ops": "Give their architectures: ARCHS 80 90",
-    "mylib OPERATORS ops ARCHS 80 TUNING t.json": "TUNING is not there yet",
+    "mylib MODULES ops.py ARCHS 80 TUNING t.json": "there is no tuning table",
     "mylib OPERATORS ops ARCHS 80 STATIC SHARED": "STATIC and SHARED are both given",
     "mylib SOURCES ops": "unknown arguments: SOURCES ops",
     "my-lib OPERATORS ops ARCHS 80": "give another: NAMESPACE <name>",
@@ -253,6 +255,51 @@ def test_a_call_that_cannot_be_meant_is_refused(make_project, tmp_path, call, me
     project = make_project(tmp_path, "-DCMAKE_C_COMPILER_WORKS=ON")
     told = " ".join(project.configure(fails=True).split())
     assert message in told
+
+
+TUNED = """
+import torch, triton, triton.language as tl, opforge
+from opforge import native
+
+@triton.autotune([triton.Config({"BLOCK": b}) for b in (16, 32)], key=["n"])
+@triton.jit
+def copy_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + at, tl.load(x_ptr + at, mask=at < n), mask=at < n)
+
+@opforge.op("tuned::copy")
+def copy(x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    copy_kernel[lambda meta: (triton.cdiv(x.shape[0], meta["BLOCK"]),)](x, out, x.shape[0])
+    return out
+
+native.declare(copy, x=native.tensor("n", dtype="fp32"))
+"""
+
+
+def test_a_tuning_table_decides_and_a_new_one_decides_anew(make_project, tmp_path):
+    (tmp_path / "ops.py").write_text(TUNED)
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.25)\nproject(user C)\n"
+        "find_package(opforge CONFIG REQUIRED)\n"
+        "opforge_add_library(tuned MODULES ops.py ARCHS 80 TUNING t.json)\n"
+    )
+    spec = importlib.util.spec_from_file_location("tuned_in_cmake", tmp_path / "ops.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    opforge.unregister(module.copy)
+    source = source_hash(module.copy_kernel)
+    table = (
+        '{"format": 1, "kernels": [{"kernel": "copy_kernel", "source": "%s", "arch": "sm_80", '
+        '"dtypes": ["float32", "float32"], "key": ["n"], "rows": [{"at": [64], "us": 1, "config": '
+        '{"BLOCK": %d, "num_warps": 4, "num_ctas": 1, "num_stages": 3}}]}]}'
+    )
+    project = make_project(tmp_path)
+    for block in (32, 16):
+        (tmp_path / "t.json").write_text(table % (source, block))
+        project.configure() if block == 32 else project.make()
+        (manifest,) = project.build.rglob("manifest.json")
+        assert f'"BLOCK": "{block}"' in manifest.read_text()
 
 
 def test_a_project_without_c_is_told_to_enable_it(make_project, tmp_path):

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING
 from .._lazy import hand_on
 
 if TYPE_CHECKING:
-    from . import aoti, checking, compiling, driver, graphs, kernels, launches, operators
+    from . import (
+        aoti,
+        autotuning,
+        checking,
+        compiling,
+        driver,
+        graphs,
+        kernels,
+        launches,
+        operators,
+    )
     from .dispatcher import (
         AutogradFunction,
         DispatchKeySet,
@@ -81,6 +91,7 @@ __all__ = [
     "around_functorch",
     "attribute_key",
     "autocast_key",
+    "autotuning",
     "backend_key",
     "backend_of",
     "below_autograd",
@@ -135,7 +146,17 @@ __all__ = [
 ]
 
 _MODULES = frozenset(
-    {"aoti", "checking", "compiling", "driver", "graphs", "kernels", "launches", "operators"}
+    {
+        "aoti",
+        "autotuning",
+        "checking",
+        "compiling",
+        "driver",
+        "graphs",
+        "kernels",
+        "launches",
+        "operators",
+    }
 )
 # The processes that compile kernels for native libraries use `compiling`, and have no torch.
 __getattr__, __dir__ = hand_on(__name__, {"dispatcher": {*__all__} - _MODULES}, _MODULES)

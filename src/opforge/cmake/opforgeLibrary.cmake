@@ -8,7 +8,7 @@ set(_OPFORGE_CMAKE_DIR "${CMAKE_CURRENT_LIST_DIR}")
 #   [MODULES <file.py>...]    further files with operators
 #   [ONLY <operator>...]      these operators only
 #   ARCHS <number>...         of GPUs: 80 90
-#   [TUNING <file.json>]
+#   [TUNING <file.json>]      what `opforge tune` measured, for autotuned kernels
 #   [STATIC | SHARED]         by default as BUILD_SHARED_LIBS says
 #   [JOBS <n>]                processes that compile kernels; by default one a core
 #   [NAMESPACE <name>])       begins the C functions' names; by default the target's name
@@ -52,9 +52,6 @@ function(_opforge_check_given target)
     _opforge_refuse(${target} "there is nothing to build: give OPERATORS <folder> or MODULES <file.py>")
   elseif(NOT given_ARCHS)
     _opforge_refuse(${target} "for which GPUs? Give their architectures: ARCHS 80 90")
-  elseif(given_TUNING)
-    _opforge_refuse(${target}
-      "TUNING is not there yet: `opforge build` of this version does not read tuning tables")
   elseif(TARGET ${target})
     _opforge_refuse(${target} "there is a target of this name already")
   endif()
@@ -89,6 +86,13 @@ function(_opforge_arguments result)
   foreach(arch IN LISTS given_ARCHS)
     list(APPEND arguments --arch "${arch}")
   endforeach()
+  if(given_TUNING)
+    cmake_path(ABSOLUTE_PATH given_TUNING BASE_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}" NORMALIZE)
+    if(NOT EXISTS "${given_TUNING}")
+      _opforge_refuse(${target} "there is no tuning table ${given_TUNING}")
+    endif()
+    list(APPEND arguments --tuning "${given_TUNING}")
+  endif()
   if(given_JOBS)
     list(APPEND arguments --jobs "${given_JOBS}")
   endif()

@@ -30,6 +30,7 @@ from .program import Case, Image, Kernel, Launch, Library, Op, Param, ScalarPara
 from .progress import Progress, Silent
 from .request import Request
 from .stamp import make
+from .tuned import by_table
 from .workers import default_jobs
 
 Archs = tuple[int, ...]
@@ -330,6 +331,7 @@ def build(
     jobs: int | None = None,
     executor: Executor | None = None,
     cache: Cache | None = USER_CACHE,
+    tuning: str | Folder | None = None,
     progress: Progress | None = None,
     read: Mapping[Folder, str] | None = None,
     arguments: Mapping[str, Any] | None = None,
@@ -340,11 +342,13 @@ def build(
 
     Kernels are compiled by `jobs` processes (default: all cores), or by any `executor`; its
     workers need Triton, and neither torch nor the operators' source. With `sources_only` the C is
-    written and not compiled. `read` and `arguments` go
-    into the record by which the command sees that nothing has changed.
+    written and not compiled. `tuning` is a table that `opforge tune` has made, by which autotuned
+    kernels take their configurations. `read` and `arguments` go into the record by which the
+    command sees that nothing has changed.
     """
     check_writable(output)
-    made = plan(ops, parse_archs(str(a) for a in archs), name=name)
+    choose = by_table(tuning)
+    made = plan(ops, parse_archs(str(a) for a in archs), name=name, choose=choose)
     library = compile_plan(
         made, executor=executor, jobs=jobs, cache=cache, ptx=ptx, progress=progress
     )
@@ -354,7 +358,8 @@ def build(
     hosts = [op.location.rpartition(":")[0] for op in library.ops]
     kernels = [kernel.location.rpartition(":")[0] for kernel in library.kernels]
     # Installed packages' too: an upgrade changes their kernels.
-    files_read = sorted({file for file in (*hosts, *kernels) if Folder(file).is_file()})
+    tables = [] if tuning is None else [str(tuning)]
+    files_read = sorted({file for file in (*hosts, *kernels, *tables) if Folder(file).is_file()})
     stamp = make(output, arguments or {}, read or {}, files_read)
     written = write_output(output, files, stamp=stamp, name=library.name)
     return Result(library, Folder(output), written, tuple(made.notes))

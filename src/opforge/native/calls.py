@@ -12,6 +12,7 @@ from .. import _compat
 from .._compat import tracing
 from .._compat.tracing import Traced
 from ..capture import Capture
+from ..tuning.choose import Choice
 from .dtypes import ALIASES
 from .expr import Term
 from .record import Recorder, locate
@@ -27,6 +28,8 @@ class Config:
     index: int
     count: int
     text: str
+    # Why it is not one that was measured; empty where it is.
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class Called:
     config: Config | None = None
 
 
-Choose = Callable[[Any, dict[str, Any]], int]
+Choose = Callable[[Any, dict[str, Any]], Choice]
 
 
 class Calls(Capture):
@@ -109,7 +112,8 @@ class Calls(Capture):
                 for name in part.values:
                     kwargs[name] = self._evaluate(part, name, {**named, **kwargs})
                 continue
-            index = self._choose(part, {**named, **kwargs})
+            choice = self._choose(part, {**named, **kwargs})
+            index = choice.index or 0
             chosen = part.configs[index]
             if chosen.pre_hook is not None:
                 self.recorder.note(
@@ -117,7 +121,7 @@ class Calls(Capture):
                     "native library cannot run"
                 )
             kwargs.update(chosen.all_kwargs())
-            config = Config(index, len(part.configs), str(chosen))
+            config = Config(index, len(part.configs), str(chosen), choice.why)
         return config
 
     def _arguments_of(

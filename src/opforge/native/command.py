@@ -30,6 +30,7 @@ class Given:
     only: tuple[str, ...] = ()
     sources_only: bool = False
     depfile: str | None = None
+    tuning: str | None = None
 
     def deciding(self) -> dict[str, Any]:
         """Those that decide what comes out."""
@@ -42,6 +43,7 @@ class Given:
             "ptx": self.ptx,
             "only": sorted(self.only),
             "sources_only": self.sources_only,
+            "tuning": self.tuning,
             # A folder that comes or goes is seen by its name alone.
             "folders": [f.name for t in self.targets if is_tree(t) for f in folders(t)],
         }
@@ -70,7 +72,7 @@ def run(given: Given) -> str:
     from .progress import for_terminal
 
     with stamp.watching_imports() as read:
-        ops = _operators(given)
+        ops = operators(given.targets, given.only)
     done = build(
         ops,
         given.output,
@@ -80,6 +82,7 @@ def run(given: Given) -> str:
         ptx=given.ptx,
         sources_only=given.sources_only,
         jobs=given.jobs,
+        tuning=given.tuning,
         progress=for_terminal(),
         read=read,
         arguments=given.deciding(),
@@ -105,8 +108,14 @@ def listing(given: Given) -> str:
     """What would be built, without compiling anything."""
     from .archs import parse_archs
     from .build import plan
+    from .tuned import by_table
 
-    made = plan(_operators(given), parse_archs(given.archs), name=given.name)
+    made = plan(
+        operators(given.targets, given.only),
+        parse_archs(given.archs),
+        name=given.name,
+        choose=by_table(given.tuning),
+    )
     lines = [f"{made.name} for {', '.join(f'sm_{a}' for a in made.archs)}"]
     for op in made.ops:
         lines.append(f"  {op.name} ({op.location})")
@@ -115,19 +124,20 @@ def listing(given: Given) -> str:
     return "\n".join([*lines, *_notes(made.notes)])
 
 
-def _operators(given: Given) -> list[Any]:
+def operators(targets: tuple[str, ...], only: tuple[str, ...]) -> list[Any]:
+    """The operators that a command is about: of modules, files and trees."""
     from ..targets import resolve
     from .selection import select
 
     found: list[Any] = []
-    for target in given.targets:
+    for target in targets:
         if is_tree(target):
             loaded = load(target)
             refuse(target, loaded.problems)
             found += [op for _, op in loaded.operators]
         else:
             found += resolve(target)
-    return select(list({id(op): op for op in found}.values()), given.only)
+    return select(list({id(op): op for op in found}.values()), only)
 
 
 def _write_depfile(path: str, place: Path, record: stamp.Stamp) -> None:

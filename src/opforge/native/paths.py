@@ -12,6 +12,7 @@ from .. import _compat
 from .._compat.tracing import Traced
 from ..errors import CannotTrace, NeedsBound
 from ..registry import Entry
+from ..tuning.choose import Choice
 from . import device
 from .algebra import Algebra
 from .bits import pattern
@@ -50,9 +51,9 @@ class Built:
     notes: list[str] = field(default_factory=list)
 
 
-def first_config(_tuner: Any, _arguments: dict[str, Any]) -> int:
+def first_config(_tuner: Any, _arguments: dict[str, Any]) -> Choice:
     """What an untuned build takes of an autotuner's configurations."""
-    return 0
+    return Choice(None, "without a tuning table")
 
 
 def build_case(
@@ -150,7 +151,7 @@ class _Maker:
         for value in step.arguments.values():
             if isinstance(value, Pointed):
                 made += _allocated(value.memory, names)
-        if step.config is not None and step.config.count > 1:
+        if step.config is not None and step.config.count > 1 and step.config.why:
             self._note_config(step)
         launch, requests = specializer.launch(step, names)
         self.requests |= {r.key: r for r in requests}
@@ -161,7 +162,7 @@ class _Maker:
         assert config is not None
         name = _compat.kernels.kernel_name(called.fn)
         note = (
-            f"{name} is autotuned over {config.count} configurations; without a tuning table the "
+            f"{name} is autotuned over {config.count} configurations; {config.why} the "
             f"library has number {config.index}: {config.text}"
         )
         if note not in self.notes:

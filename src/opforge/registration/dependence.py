@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .. import _compat
+from ..tuning.use import rows_of
 
 _kernels = _compat.kernels
 
@@ -57,6 +58,7 @@ class Dependence:
                 if _kernels.is_heuristics(part):
                     lines += list(part.values)
                     functions += part.values.values()
+            lines += rows_of(kernel)
             lines.append(_kernels.innermost(kernel).cache_key)
         lines += [_text(fn) for fn in _reached(functions)]
         return "\n".join(f"# {line}" for line in lines)

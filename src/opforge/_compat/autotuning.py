@@ -1,0 +1,219 @@
+"""Triton's autotuners: what they choose between, by what key, and how they are told the choice."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import hashlib
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import Any, Protocol
+
+import torch
+
+from . import kernels
+from .launches import unwrap_constexpr
+
+# Milliseconds of one call: the median, and a lower and an upper quantile.
+Clock = Callable[..., Sequence[float]]
+
+
+def is_autotuner(kernel: Any) -> bool:
+    return hasattr(kernel, "configs") and hasattr(kernel, "keys")
+
+
+def has_choice(kernel: Any) -> bool:
+    return is_autotuner(kernel) and len(kernel.configs) > 1
+
+
+def config_values(config: Any) -> dict[str, Any]:
+    """All that a configuration sets: `{"BLOCK": 128, "num_warps": 4, ...}`."""
+    return dict(config.all_kwargs())
+
+
+def key_names(tuner: Any, given: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of a key's values; Triton leaves out what a launch does not pass."""
+    names = set(tuner.arg_names) & given.keys()
+    return tuple(name for name in tuner.keys if name in names)
+
+
+def split_key(key: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+    """Triton's own key, taken apart: values, then the dtypes of the tensors."""
+    count = len(key)
+    while count and isinstance(key[count - 1], str) and key[count - 1].startswith("torch."):
+        count -= 1
+    values = tuple(map(plain, key[:count]))
+    return values, tuple(text.removeprefix("torch.") for text in key[count:])
+
+
+def dtypes_of(tuner: Any, given: Mapping[str, Any]) -> tuple[str, ...]:
+    """The dtypes of a launch's tensors, in the order in which they are passed."""
+    passed = [v for n, v in given.items() if n in tuner.arg_names]
+    return tuple(str(v.dtype).removeprefix("torch.") for v in passed if hasattr(v, "dtype"))
+
+
+def plain(value: Any) -> Any:
+    """A value as a table holds it; what JSON lacks, as its text. Symbols stay what they are."""
+    value = unwrap_constexpr(value)
+    kept = (bool, int, float, str, type(None), torch.SymInt, torch.SymFloat, torch.SymBool)
+    return value if isinstance(value, kept) else str(value)
+
+
+def hint(value: Any) -> Any:
+    """What a size was when tracing began, without a guard; None where that is not known."""
+    return value.node.hint if isinstance(value, (torch.SymInt, torch.SymBool)) else value
+
+
+def triton_key(tuner: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The key under which an autotuner keeps its choice for a launch."""
+    given = {**dict(zip(tuner.arg_names, args, strict=False)), **kwargs}
+    passed = {n: v for n, v in given.items() if n in tuner.arg_names}
+    key = [passed[n] for n in tuner.keys if n in passed]
+    return (*key, *(str(v.dtype) for v in passed.values() if hasattr(v, "dtype")))
+
+
+def measure(
+    tuner: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], clock: Clock
+) -> Iterator[tuple[Any, float]]:
+    """Each configuration that pruning leaves, with its time in microseconds.
+
+    Infinity where the GPU has not enough of something for it, as in Triton's own tuning.
+    """
+    tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
+    before = vars(tuner).get("do_bench")
+    vars(tuner)["do_bench"] = clock
+    try:
+        for config in tuner.prune_configs(dict(kwargs)):
+            median = tuner._bench(*args, config=config, **kwargs)[0]
+            yield config, float(median) * 1e3
+    finally:
+        vars(tuner).pop("do_bench")
+        if before is not None:
+            vars(tuner)["do_bench"] = before
+        tuner.nargs = None
+
+
+def default_clock() -> Clock:
+    """Triton's: warms up, empties the cache between calls, and takes the median."""
+    from triton.testing import do_bench
+
+    return functools.partial(do_bench, warmup=25, rep=100)
+
+
+def settle(tuner: Any, key: tuple[Any, ...], config: Any) -> None:
+    """Make a choice for a key, so that the next launch does not measure."""
+    tuner.cache[key] = config
+
+
+def with_one_config(tuner: Any, config: Any) -> Any:
+    """The same autotuner with nothing to choose."""
+    copied = copy.copy(tuner)
+    copied.configs = [config]
+    copied.cache = {}
+    return copied
+
+
+_ASKS = "_opforge_asks"
+
+
+class Adviser(Protocol):
+    """Knows configurations; what it said before a new `edition` does not hold any more."""
+
+    edition: int
+
+    def advise(self, tuner: Any, key: tuple[Any, ...]) -> Any: ...
+
+
+def ask_first(adviser: Adviser) -> None:
+    """Let every autotuner ask for a configuration before it measures: one, or None."""
+    from triton.runtime.autotuner import Autotuner
+
+    original = Autotuner.run
+    if hasattr(original, _ASKS):
+        return
+
+    @functools.wraps(original)
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if type(self.cache) is not _Advised and len(self.configs) > 1:
+            self.cache = _Advised(self, adviser)
+        return original(self, *args, **kwargs)
+
+    setattr(run, _ASKS, True)
+    Autotuner.run = run
+
+
+class _Advised(dict[Any, Any]):
+    """An autotuner's choices by key. It looks with `key in cache`, and then takes the choice."""
+
+    def __init__(self, tuner: Any, adviser: Adviser) -> None:
+        super().__init__()
+        # What was measured before stays known, for when there is no advice.
+        self._measured = dict(tuner.cache)
+        self._tuner, self._adviser = tuner, adviser
+        self._edition = adviser.edition
+
+    def __contains__(self, key: object) -> bool:
+        if self._edition != self._adviser.edition:
+            self.clear()
+            self._edition = self._adviser.edition
+        if super().__contains__(key):
+            return True
+        assert isinstance(key, tuple)
+        found = self._adviser.advise(self._tuner, key) or self._measured.get(key)
+        if found is None:
+            return False
+        super().__setitem__(key, found)
+        return True
+
+    def __setitem__(self, key: Any, config: Any) -> None:
+        self._measured[key] = config
+        super().__setitem__(key, config)
+
+
+def source_hash(kernel: Any) -> str:
+    """Of a kernel's function and of the jitted functions and constants that it uses.
+
+    The same wherever the function stands in its file and under every version of Triton, and for a
+    kernel of the interpreter.
+    """
+    hasher = hashlib.sha256()
+    waiting, seen = [kernels.innermost(kernel)], set()
+    while waiting:
+        base = waiting.pop()
+        fn = getattr(base, "fn", base)
+        if id(fn) in seen:
+            continue
+        seen.add(id(fn))
+        hasher.update(_text(fn).encode() + b"\0")
+        for name, value in sorted(_used(fn).items()):
+            if kernels.is_kernel(value) and not _is_tritons(value):
+                waiting.append(kernels.innermost(value))
+            elif isinstance(value := unwrap_constexpr(value), (bool, int, float, str)):
+                hasher.update(f"{name}={value!r}".encode() + b"\0")
+    return hasher.hexdigest()[:32]
+
+
+def _text(fn: Any) -> str:
+    text = textwrap.dedent(inspect.getsource(fn))
+    match = re.search(r"^def\s", text, re.MULTILINE)
+    return text[match.start() :] if match else text
+
+
+def _used(fn: Any) -> dict[str, Any]:
+    names = [*fn.__code__.co_names]
+    found = {n: fn.__globals__[n] for n in names if n in fn.__globals__}
+    found |= inspect.getclosurevars(fn).nonlocals
+    for module in [v for v in found.values() if isinstance(v, ModuleType)]:
+        if not _is_tritons(module):
+            found |= {f"{module.__name__}.{n}": vars(module)[n] for n in names if n in vars(module)}
+    return found
+
+
+def _is_tritons(value: Any) -> bool:
+    if not isinstance(value, ModuleType):
+        value = getattr(kernels.innermost(value), "fn", value)
+    name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", "")
+    return str(name).partition(".")[0] in {"triton", "torch", "math"}

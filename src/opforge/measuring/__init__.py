@@ -1,0 +1,1 @@
+"""`opforge tune`: every configuration of every autotuned kernel, measured into a table."""

@@ -1,0 +1,1 @@
+"""Tuning tables: which configuration an autotuned kernel takes, measured before and shipped."""

@@ -1,0 +1,87 @@
+"""From a launch of an autotuned kernel to one of its configurations, by a table."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .. import _compat
+from .rule import nearest
+from .table import Kernel, Row, Table, as_config
+
+_autotuning, _kernels = _compat.autotuning, _compat.kernels
+
+_sources: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which of an autotuner's configurations, by number; or none, and why."""
+
+    index: int | None
+    why: str = ""
+
+
+def choose(
+    table: Table, tuner: Any, arch: Any, dtypes: tuple[str, ...], values: Sequence[Any]
+) -> Choice:
+    """What a table says of a launch; `arch`, as in 90, and `values` may be symbolic."""
+    name, source = _kernels.kernel_name(tuner), source_of(tuner)
+    named = [k for k in table.rows if k.name == name]
+    known = [k for k in named if k.source == source]
+    if named and not known:
+        count = sum(len(table.rows[k]) for k in named)
+        why = f"{count} rows of it, all stale: they are of another source (tune it again)"
+        return Choice(None, why)
+    fitting = [k for k in known if k.dtypes == dtypes and len(k.key) == len(values)]
+    kernel = next((k for k in fitting if bool(arch == arch_number(k.arch))), None)
+    if kernel is None:
+        return Choice(None, f"no rows for {_listed(known, fitting, dtypes)}")
+    rows, places = _with_places(table, kernel, tuner)
+    if not rows:
+        return Choice(
+            None, "only configurations of it that it does not have any more (tune it again)"
+        )
+    row = nearest(rows, values)
+    if row is None:
+        return Choice(None, "no row for these values of its key")
+    return Choice(places[row.config])
+
+
+def _with_places(
+    table: Table, kernel: Kernel, tuner: Any
+) -> tuple[list[Row], dict[tuple[Any, ...], int]]:
+    """The rows whose configuration the autotuner still has, and where it has them."""
+    configs = [as_config(_plain(c)) for c in tuner.configs]
+    places = {config: index for index, config in reversed(list(enumerate(configs)))}
+    return [row for row in table.rows[kernel].values() if row.config in places], places
+
+
+def _plain(config: Any) -> dict[str, Any]:
+    return {n: _autotuning.plain(v) for n, v in _autotuning.config_values(config).items()}
+
+
+def config_of(config: Any) -> tuple[tuple[str, Any], ...]:
+    """A configuration as tables have it."""
+    return as_config(_plain(config))
+
+
+def source_of(tuner: Any) -> str:
+    found = _sources.get(tuner)
+    if found is None:
+        found = _sources[tuner] = _autotuning.source_hash(tuner)
+    return found
+
+
+def arch_number(text: str) -> int:
+    return int(text.removeprefix("sm_"))
+
+
+def _listed(known: list[Kernel], fitting: list[Kernel], dtypes: tuple[str, ...]) -> str:
+    if not known:
+        return "it"
+    if fitting:
+        return f"this GPU, only for {', '.join(sorted({k.arch for k in fitting}))}"
+    return f"tensors of {', '.join(dtypes)}"

@@ -1,0 +1,196 @@
+"""A tuning table: what was measured, as a file that people review and commit.
+
+    {"format": 1, "kernels": [
+     {"kernel": "gemm_kernel", "source": "5e1f...", "arch": "sm_90", "device": "NVIDIA H200",
+      "dtypes": ["float16", "float16", "float16"], "key": ["m", "n", "k"],
+      "rows": [{"at": [16, 4096, 4096], "config": {"BLOCK_M": 16, ...}, "us": 12.1}]}]}
+
+`source` is the hash of the kernel and of everything it calls, `dtypes` are those of its tensors in
+the order of the launch, `at` holds the values that the kernel's `key` had.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import BadTuning
+
+FORMAT = 1
+Value = int | float | str | bool | None
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What rows belong to; two of them are never mixed."""
+
+    name: str
+    source: str
+    arch: str
+    dtypes: tuple[str, ...]
+    key: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name} for {self.arch}, {', '.join(self.dtypes)}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """The best configuration at some values of the key, and its time in microseconds."""
+
+    at: tuple[Value, ...]
+    config: tuple[tuple[str, Value], ...]
+    us: float = field(compare=False)
+
+
+@dataclass
+class Table:
+    """Rows by kernel and by the values of its key; `device` says on what they were measured."""
+
+    rows: dict[Kernel, dict[tuple[Any, ...], Row]] = field(default_factory=dict)
+    devices: dict[Kernel, str] = field(default_factory=dict)
+
+    def add(self, kernel: Kernel, row: Row, device: str = "") -> None:
+        self.rows.setdefault(kernel, {})[exact(row.at)] = row
+        self.devices[kernel] = device
+
+    def find(self, kernel: Kernel, at: tuple[Value, ...]) -> Row | None:
+        return self.rows.get(kernel, {}).get(exact(at))
+
+    def update(self, other: Table) -> None:
+        for kernel, rows in other.rows.items():
+            for row in rows.values():
+                self.add(kernel, row, other.devices.get(kernel, ""))
+
+    def sources(self, name: str) -> set[str]:
+        """The sources that there are rows of, of kernels of this name."""
+        return {k.source for k in self.rows if k.name == name}
+
+    def __len__(self) -> int:
+        return sum(map(len, self.rows.values()))
+
+    def to_json(self) -> str:
+        """A line a row, everything in order, so that a review sees what has changed."""
+        blocks = [
+            self._block(k) for k in sorted(self.rows, key=lambda k: (k.name, k.arch, k.dtypes))
+        ]
+        body = ",\n".join(blocks)
+        return f'{{"format": {FORMAT}, "kernels": [\n{body}\n]}}\n'
+
+    def _block(self, kernel: Kernel) -> str:
+        head = {
+            "kernel": kernel.name,
+            "source": kernel.source,
+            "arch": kernel.arch,
+            "device": self.devices.get(kernel, ""),
+            "dtypes": kernel.dtypes,
+            "key": kernel.key,
+        }
+        rows = sorted(self.rows[kernel].values(), key=lambda r: [_order(v) for v in r.at])
+        lines = [
+            json.dumps({"at": r.at, "config": dict(r.config), "us": round(r.us, 3)}) for r in rows
+        ]
+        listed = ",\n   ".join(lines)
+        return f' {json.dumps(head)[:-1]}, "rows": [\n   {listed}]}}'
+
+
+def exact(at: Iterable[Value]) -> tuple[Any, ...]:
+    """Python holds 1, 1.0 and True for equal; a key does not."""
+    return tuple((type(v).__name__, v) for v in at)
+
+
+def _order(value: Value) -> tuple[str, Any]:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return ("", value)
+    return (type(value).__name__, str(value))
+
+
+def parse(text: str, where: str) -> Table:
+    """A table from its text; `where` is what errors call it."""
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise BadTuning(f"{where} is no JSON: {error}", fix=_FIX) from None
+    if not isinstance(content, dict) or "kernels" not in content:
+        raise BadTuning(f"{where} is no tuning table: it has no 'kernels'", fix=_FIX)
+    if content.get("format") != FORMAT:
+        raise BadTuning(
+            f"{where} has format {content.get('format')!r}, and this opforge reads {FORMAT}",
+            fix=_FIX,
+        )
+    table = Table()
+    for number, block in enumerate(content["kernels"]):
+        _read_block(block, table, f"{where}: kernels[{number}]")
+    return table
+
+
+def _read_block(block: Any, table: Table, where: str) -> None:
+    try:
+        kernel = Kernel(
+            str(block["kernel"]),
+            str(block["source"]),
+            str(block["arch"]),
+            tuple(map(str, block["dtypes"])),
+            tuple(map(str, block["key"])),
+        )
+        for row in block["rows"]:
+            table.add(kernel, _row(row, kernel), str(block.get("device", "")))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadTuning(
+            f"{where} cannot be read", found=f"{type(error).__name__}: {error}", fix=_FIX
+        ) from None
+
+
+def _row(row: Mapping[str, Any], kernel: Kernel) -> Row:
+    at = tuple(row["at"])
+    if len(at) != len(kernel.key):
+        raise ValueError(f"a row has {len(at)} values, and the key {len(kernel.key)}")
+    return Row(at, as_config(row["config"]), float(row["us"]))
+
+
+def as_config(given: Mapping[str, Any]) -> tuple[tuple[str, Value], ...]:
+    """The same for equal configurations, in whatever order they were written."""
+    return tuple(sorted(given.items()))
+
+
+def load(path: str | os.PathLike[str]) -> Table:
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadTuning(f"{os.fspath(path)} cannot be read: {error}", fix=_FIX) from None
+    return parse(text, os.fspath(path))
+
+
+_FIX = "make one with `opforge tune ops.py --sizes n=1024,4096 -o tuning.json` on a GPU"
+
+
+def save(table: Table, path: str | os.PathLike[str]) -> None:
+    """Write it whole or not at all: tuning may be interrupted at any time."""
+    place = Path(path)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(table.to_json())
+            # As an ordinary new file has it; mkstemp's is for its owner alone.
+            Path(temporary).chmod(0o666 & ~_umask())
+            Path(temporary).replace(place)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise BadTuning(
+            f"{place} cannot be written: {error.strerror or error}", fix="another place with -o"
+        ) from None
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

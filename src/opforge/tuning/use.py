@@ -1,0 +1,121 @@
+"""`opforge.use_tuning`: the JIT takes its configurations from a table instead of measuring."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import Any
+
+import torch
+
+from .. import _compat
+from ..errors import OpforgeWarning
+from .choose import Choice, choose, source_of
+from .table import Table, load
+
+_autotuning, _kernels = _compat.autotuning, _compat.kernels
+
+
+class _Current:
+    """The table in use; every change is a new edition."""
+
+    def __init__(self) -> None:
+        self.table = Table()
+        self.edition = 0
+        self._told: set[tuple[str, str]] = set()
+        self._pinned: dict[tuple[int, int], tuple[Any, Any]] = {}
+
+    def change(self, table: Table) -> None:
+        self.table = table
+        self.edition += 1
+        self._told.clear()
+
+    def advise(self, tuner: Any, key: tuple[Any, ...]) -> Any:
+        """What an autotuner asks before it measures."""
+        if not len(self.table):
+            return None
+        values, dtypes = _autotuning.split_key(key)
+        return self._config(tuner, choose(self.table, tuner, _arch(), dtypes, values))
+
+    def pin(self, tuner: Any, arguments: dict[str, Any]) -> Any:
+        """An autotuner for a graph: with the one configuration that the table has for a launch."""
+        if not len(self.table):
+            return tuner
+        names = _autotuning.key_names(tuner, arguments)
+        values = [_autotuning.hint(_autotuning.plain(arguments[n])) for n in names]
+        dtypes = _autotuning.dtypes_of(tuner, arguments)
+        choice = choose(self.table, tuner, _arch(), dtypes, values)
+        if self._config(tuner, choice) is None:
+            return tuner
+        assert choice.index is not None
+        place = (id(tuner), choice.index)
+        # The same object for the same choice: torch numbers kernels by identity.
+        if place not in self._pinned or self._pinned[place][0] is not tuner:
+            one = _autotuning.with_one_config(tuner, tuner.configs[choice.index])
+            self._pinned[place] = (tuner, one)
+        return self._pinned[place][1]
+
+    def _config(self, tuner: Any, choice: Choice) -> Any:
+        if choice.index is not None:
+            return tuner.configs[choice.index]
+        name = _kernels.kernel_name(tuner)
+        if (name, choice.why) not in self._told:
+            self._told.add((name, choice.why))
+            warnings.warn(
+                f"{name} ({_kernels.kernel_location(tuner)}) is measured where it is first called: "
+                f"the tuning table has {choice.why}",
+                OpforgeWarning,
+                stacklevel=2,
+            )
+        return None
+
+
+_current = _Current()
+
+
+def use_tuning(path: str | os.PathLike[str] | None) -> None:
+    """Take configurations of autotuned kernels from a table, in eager and under torch.compile.
+
+        opforge.use_tuning("tuning.json")
+
+    A kernel that the table knows is not measured when it is called first; for others this is said
+    once each. Tables add up, and what a later one has wins; None forgets them all.
+    """
+    if path is None:
+        _current.change(Table())
+        return
+    table = Table()
+    table.update(_current.table)
+    table.update(load(path))
+    _current.change(table)
+    _kernels.load_triton()
+    _autotuning.ask_first(_current)
+
+
+def pinned(kernel: Any, arguments: dict[str, Any]) -> Any:
+    """A kernel as a graph is to launch it."""
+    if not _autotuning.has_choice(kernel):
+        return kernel
+    return _current.pin(kernel, arguments)
+
+
+def rows_of(kernel: Any) -> list[str]:
+    """What the table in use has for a kernel, for a cache key and for people."""
+    tuners = [part for part in _kernels.chain(kernel) if _autotuning.has_choice(part)]
+    return [
+        f"{k}: at {dict(zip(k.key, row.at, strict=True))} {dict(row.config)}"
+        for tuner in tuners
+        for k, rows in _current.table.rows.items()
+        if k.name == _kernels.kernel_name(tuner) and k.source == source_of(tuner)
+        for row in rows.values()
+    ]
+
+
+def _arch() -> int:
+    gpu = _compat.driver.current()
+    if gpu is not None:
+        return gpu.arch
+    if not torch.cuda.is_available():
+        return 0
+    major, minor = torch.cuda.get_device_capability()
+    return major * 10 + minor

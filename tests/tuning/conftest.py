@@ -1,0 +1,40 @@
+"""Tables for the kernel of tuned_ops."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from opforge import _compat
+from opforge.tuning.table import Kernel, Row, Table, as_config, save
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture
+def ops():
+    return importlib.import_module("tuned_ops")
+
+
+@pytest.fixture
+def table_of(ops, tmp_path):
+    """`table_of({1024: 128, 65536: 256})`: the file of a table by `n`, for sm_90 and floats."""
+
+    def write(blocks, *, source=None, arch="sm_90", dtype="float32"):
+        table = Table()
+        kernel = Kernel(
+            "scale_kernel",
+            source or _compat.autotuning.source_hash(ops.scale_kernel),
+            arch,
+            (dtype, dtype),
+            ("n",),
+        )
+        for n, block in blocks.items():
+            config = {"BLOCK": block, "num_warps": 2, "num_ctas": 1, "num_stages": 3}
+            table.add(kernel, Row((n,), as_config(config), 1.5))
+        path = tmp_path / "tuning.json"
+        save(table, path)
+        return path
+
+    return write

@@ -1,0 +1,91 @@
+"""Tables on disk: what is written is read again, and what is no table says so."""
+
+import json
+
+import pytest
+
+from opforge.errors import BadTuning
+from opforge.tuning.table import Kernel, Row, Table, as_config, load, parse, save
+
+KERNEL = Kernel("gemm", "5e1f", "sm_90", ("float16", "float16"), ("m", "mode"))
+
+
+def row(*at, us=1.0, **config):
+    return Row(at, as_config(config), us)
+
+
+def test_a_table_comes_back_as_it_was(tmp_path):
+    table = Table()
+    table.add(KERNEL, row(16, "fast", us=12.3456, BLOCK=64, num_warps=4), "NVIDIA H200")
+    table.add(KERNEL, row(256, None, BLOCK=128), "NVIDIA H200")
+    save(table, tmp_path / "new" / "t.json")
+    again = load(tmp_path / "new" / "t.json")
+    assert again == table
+    assert again.find(KERNEL, (16, "fast")).us == 12.346
+    assert again.devices[KERNEL] == "NVIDIA H200"
+
+
+def test_the_text_does_not_depend_on_the_order_of_measuring():
+    rows = [row(256, "a", B=2), row(16, "a", B=1), row(16, "b", B=1)]
+    texts = set()
+    for order in (rows, rows[::-1]):
+        table = Table()
+        for one in order:
+            table.add(KERNEL, one)
+        texts.add(table.to_json())
+    (text,) = texts
+    assert [r["at"] for r in json.loads(text)["kernels"][0]["rows"]] == [
+        [16, "a"], [16, "b"], [256, "a"],
+    ]  # fmt: skip
+    # One line a row, for those who review it.
+    assert sum('"at":' in line for line in text.splitlines()) == 3
+
+
+def test_one_and_true_are_two_keys():
+    table = Table()
+    table.add(KERNEL, row(1, True, B=1))
+    table.add(KERNEL, row(1, 1, B=2))
+    assert len(table) == 2
+    assert dict(table.find(KERNEL, (1, True)).config) == {"B": 1}
+
+
+def test_later_rows_win():
+    table, other = Table(), Table()
+    table.add(KERNEL, row(16, "a", B=1))
+    other.add(KERNEL, row(16, "a", B=2))
+    table.update(other)
+    assert dict(table.find(KERNEL, (16, "a")).config) == {"B": 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "t.json is no JSON: "),
+        ("[]", "t.json is no tuning table: it has no 'kernels'"),
+        ('{"format": 2, "kernels": []}', "t.json has format 2, and this opforge reads 1"),
+        ('{"format": 1, "kernels": [{"kernel": "k"}]}', "t.json: kernels[0] cannot be read"),
+        (
+            (
+                '{"format": 1, "kernels": [{"kernel": "k", "source": "s", "arch": "sm_90", '
+                '"dtypes": [], "key": ["n"], "rows": [{"at": [], "config": {}, "us": 1}]}]}'
+            ),
+            "a row has 0 values, and the key 1",
+        ),
+    ],
+)
+def test_what_is_no_table_says_so(text, said):
+    with pytest.raises(BadTuning) as caught:
+        parse(text, "t.json")
+    assert said in str(caught.value)
+    assert "opforge tune" in str(caught.value)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(BadTuning, match=r"nothing\.json cannot be read"):
+        load(tmp_path / "nothing.json")
+
+
+def test_a_place_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadTuning, match="cannot be written"):
+        save(Table(), tmp_path / "file" / "t.json")
