@@ -306,6 +306,14 @@ class ConflictingDeclarations(OpforgeError, ValueError):
     """Two declarations of one op ask for different C functions."""
 
 
+class DifferentImplementations(OpforgeError, TypeError):
+    """Ops that are to implement one operator and have different signatures."""
+
+
+class BadImplementations(OpforgeError, ValueError):
+    """A list of implementations that cannot be meant, or contradicts another."""
+
+
 class TooManyCases(OpforgeError, ValueError):
     """Declarations whose dtypes, ranks and choices multiply to more than a build can hold."""
 

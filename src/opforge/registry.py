@@ -19,8 +19,9 @@ class Entry:
     """One op: its handle (what the user calls), and how to describe and remove it.
 
     `given` are the options that the user gave; `lowered` is None for a function in mode "none",
-    which `flat` lowers when it is asked. `declarations` is what `native.declare` was told; it goes
-    with the entry when the op is unregistered or defined anew.
+    which `flat` lowers when it is asked. `declarations` is what `native.declare` was told, and
+    `alternatives` what `native.implementations` was; they go with the entry when the op is
+    unregistered or defined anew.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Entry:
     given: frozenset[str] = frozenset()
     lower: Callable[[], Lowered] | None = None
     declarations: list[Any] = field(default_factory=list, compare=False, repr=False)
+    alternatives: list[Any] = field(default_factory=list, compare=False, repr=False)
 
     def flat(self) -> Lowered:
         """The signature laid flat, in any mode; raises where a function in mode "none" has none."""

@@ -9,6 +9,7 @@ from .._lazy import hand_on
 if TYPE_CHECKING:
     from .build import Plan, Result, build, compile_plan, plan
     from .declare import declare
+    from .implementations import implementations
     from .opened import NativeLibrary, open  # noqa: A004 - native.open
     from .specs import choice, optional, scalar, tensor
 
@@ -20,6 +21,7 @@ __all__ = [
     "choice",
     "compile_plan",
     "declare",
+    "implementations",
     "open",
     "optional",
     "plan",
@@ -33,8 +35,9 @@ __getattr__, __dir__ = hand_on(
     {
         "build": ("Plan", "Result", "build", "compile_plan", "plan"),
         "declare": ("declare",),
+        "implementations": ("implementations",),
         "opened": ("NativeLibrary", "open"),
         "specs": ("choice", "optional", "scalar", "tensor"),
     },
-    namesakes=("build", "declare"),
+    namesakes=("build", "declare", "implementations"),
 )

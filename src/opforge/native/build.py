@@ -17,6 +17,7 @@ from typing import Any
 from ..errors import BadLibraryName, KernelFailed, Undeclared
 from ..registry import Entry, registry
 from . import places
+from .alternatives import implementing, operators, refuse_undeclared
 from .archs import parse_archs
 from .cache import USER_CACHE, Cache
 from .calls import Choose
@@ -24,9 +25,22 @@ from .cases import expand
 from .cc import compile_library
 from .codegen import sources
 from .compile import compile_all
+from .implementations import join
+from .merge import merge
 from .output import Written, check_writable, write_output
 from .paths import Built, build_case, first_config
-from .program import Case, Image, Kernel, Launch, Library, Op, Param, ScalarParam
+from .program import (
+    Case,
+    Image,
+    Implementation,
+    Kernel,
+    Launch,
+    Library,
+    Op,
+    Param,
+    ScalarParam,
+    TensorParam,
+)
 from .progress import Progress, Silent
 from .request import Request
 from .stamp import make
@@ -53,8 +67,9 @@ def plan(
     ops: Sequence[Any], archs: Archs, *, name: str | None = None, choose: Choose = first_config
 ) -> Plan:
     """Trace every declared case of the operators; ops without a declaration are left out."""
-    entries = [op if isinstance(op, Entry) else registry.get(op) for op in ops]
-    declared = [e for e in entries if e.declarations]
+    entries = operators(op if isinstance(op, Entry) else registry.get(op) for op in ops)
+    parts = {e.name: implementing(e) for e in entries}
+    declared = [e for e in entries if any(part.declarations for part in parts[e.name])]
     if not declared:
         names = ", ".join(e.name for e in entries) or "no operator at all"
         raise Undeclared(
@@ -65,27 +80,56 @@ def plan(
     check_name(made.name)
     _refuse_namesakes(declared)
     for entry in declared:
-        made.ops.append(_plan_op(entry, made, choose))
+        refuse_undeclared(entry, parts[entry.name])
+        made.ops.append(_plan_op(entry, parts[entry.name], made, choose))
     return made
 
 
-def _plan_op(entry: Entry, made: Plan, choose: Choose) -> Op:
-    found = expand(entry)
-    built = [build_case(entry, found, case, made.archs, choose) for case in found.cases]
-    for one in built:
-        _take(one, made)
-    made.notes += _other_types(entry, found.params)
+def _plan_op(entry: Entry, parts: Sequence[Entry], made: Plan, choose: Choose) -> Op:
+    joined = join(entry, parts)
+    cases: list[Case] = []
+    served = []
+    for index, part in enumerate(parts):
+        found = expand(part, joined)
+        built = [build_case(part, found, case, made.archs, choose) for case in found.cases]
+        for one in built:
+            _take(one, made)
+        cases += [dataclasses.replace(b.case, implementation=index) for b in built]
+        served.append(_implementation(part, parts, [b.requests for b in built]))
+    made.notes += _other_types(entry, joined.params)
+    hashes = [one.source_hash for one in served]
     return Op(
-        name=entry.name.partition("::")[2],
+        name=_short(entry),
         torch_name=entry.name,
         location=entry.location,
-        params=found.params,
+        params=joined.params,
         outputs=found.outputs,
-        cases=tuple(b.case for b in built),
+        cases=tuple(cases),
         doc=inspect.getdoc(entry.fn) or "",
-        source_hash=_source_hash(entry, [b.requests for b in built]),
+        source_hash=hashes[0] if len(hashes) == 1 else _hash(hashes),
         schema=_schema(entry),
+        implementations=tuple(served),
     )
+
+
+def _implementation(
+    part: Entry, parts: Sequence[Entry], requests: Sequence[dict[str, tuple[Request, Archs]]]
+) -> Implementation:
+    shorts = [_short(each) for each in parts]
+    own = merge(part.flat(), part.declarations)
+    return Implementation(
+        name=_short(part) if shorts.count(_short(part)) == 1 else part.name,
+        torch_name=part.name,
+        location=part.location,
+        doc=inspect.getdoc(part.fn) or "",
+        source_hash=_source_hash(part, requests),
+        schema=_schema(part),
+        takes=tuple((p.name, p.doc) for p in own.params if isinstance(p, TensorParam)),
+    )
+
+
+def _short(entry: Entry) -> str:
+    return entry.name.partition("::")[2]
 
 
 # In what the JIT passes Python's numbers.
@@ -280,7 +324,7 @@ def check_name(name: str) -> None:
 def _refuse_namesakes(entries: Sequence[Entry]) -> None:
     seen: dict[str, Entry] = {}
     for entry in entries:
-        short = entry.name.partition("::")[2]
+        short = _short(entry)
         other = seen.setdefault(short, entry)
         if other is not entry:
             raise BadLibraryName(
@@ -302,7 +346,11 @@ def _source_hash(entry: Entry, requests: Sequence[dict[str, tuple[Request, Archs
     except (OSError, TypeError):
         text = entry.fn.__code__.co_code.hex()
     sources = sorted({r.source for each in requests for r, _ in each.values()})
-    return hashlib.sha256("\n".join([text, *sources]).encode()).hexdigest()
+    return _hash([text, *sources])
+
+
+def _hash(texts: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
 
 def _last_line(text: str) -> str:
@@ -355,7 +403,7 @@ def build(
     files = sources(places.everywhere(library))
     if not sources_only:
         files |= _compiled(files, library.name, static=static, jobs=jobs or default_jobs())
-    hosts = [op.location.rpartition(":")[0] for op in library.ops]
+    hosts = [one.location.rpartition(":")[0] for op in library.ops for one in op.served_by]
     kernels = [kernel.location.rpartition(":")[0] for kernel in library.kernels]
     # Installed packages' too: an upgrade changes their kernels.
     tables = [] if tuning is None else [str(tuning)]

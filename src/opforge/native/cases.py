@@ -70,8 +70,11 @@ class Declared:
         return tuple(args), kwargs
 
 
-def expand(op: Any) -> Declared:
-    """The parameters, the outputs and all cases of an op, or of its registry entry."""
+def expand(op: Any, joined: Merged | None = None) -> Declared:
+    """The parameters, the outputs and all cases of an op, or of its registry entry.
+
+    `joined` has the parameters of the C function where other ops implement it too.
+    """
     entry = op if isinstance(op, Entry) else registry.get(op)
     if not entry.declarations:
         raise Undeclared(
@@ -82,7 +85,7 @@ def expand(op: Any) -> Declared:
         )
     try:
         lowered = entry.flat()
-        merged = merge(lowered, entry.declarations)
+        merged = joined or merge(lowered, entry.declarations)
         outputs = output_names(lowered, merged.params)
     except OpforgeError as error:
         raise error.locate(entry.name, entry.location) from error.__cause__

@@ -119,7 +119,7 @@ def listing(given: Given) -> str:
     lines = [f"{made.name} for {', '.join(f'sm_{a}' for a in made.archs)}"]
     for op in made.ops:
         lines.append(f"  {op.name} ({op.location})")
-        lines += [f"    {line}" for case in op.cases for line in _case(case, op)]
+        lines += [f"    {line}" for line in _cases(op)]
     lines.append(f"  {_count(len(made.requests), 'kernel variant')}")
     return "\n".join([*lines, *_notes(made.notes)])
 
@@ -143,6 +143,18 @@ def operators(targets: tuple[str, ...], only: tuple[str, ...]) -> list[Any]:
 def _write_depfile(path: str, place: Path, record: stamp.Stamp) -> None:
     root = place.resolve().parents[2]
     write_depfile(path, place, [root / file for file in record.read])
+
+
+def _cases(op: Op) -> Iterator[str]:
+    """Below the implementation that they belong to, where there are several."""
+    for index, one in enumerate(op.served_by):
+        indent = ""
+        if len(op.served_by) > 1:
+            yield f"implementation {index}: {one.name} ({one.location})"
+            indent = "  "
+        for case in op.cases:
+            if case.implementation == index:
+                yield from (f"{indent}{line}" for line in _case(case, op))
 
 
 def _case(case: Case, op: Op) -> Iterator[str]:
@@ -184,7 +196,12 @@ def _launches(op: Op) -> Iterator[tuple[str, Launch, str]]:
             guards = " and ".join(str(g.condition) for g in path.guards)
             for step in path.steps:
                 if isinstance(step, Launch):
-                    yield describe(case, op.params), step, guards
+                    yield f"{_whose(case, op)}{describe(case, op.params)}", step, guards
+
+
+def _whose(case: Case, op: Op) -> str:
+    several = len(op.served_by) > 1
+    return f"{op.served_by[case.implementation].name}: " if several else ""
 
 
 def _conditions(launch: Launch, variant: Any) -> str:

@@ -39,7 +39,7 @@ def declare(op: Any, /, *, dims: Any = None, **specs: Any) -> None:
     A plain value fixes a parameter, and one that is left out is fixed at its default. Fields of a
     dataclass are given as `cfg__scale=...` or `cfg=dict(scale=...)`. Several calls add up.
     """
-    file, line, namespace = _caller()
+    file, line, namespace = caller()
     location = f"{file}:{line}"
     entry: Entry | None = None
     try:
@@ -54,7 +54,8 @@ def declare(op: Any, /, *, dims: Any = None, **specs: Any) -> None:
         raise error.locate(entry.name if entry else None, location) from error.__cause__
 
 
-def _caller() -> tuple[str, int, dict[str, Any]]:
+def caller() -> tuple[str, int, dict[str, Any]]:
+    """File, line and globals of the user's call."""
     frame = inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").startswith("opforge.native"):
         frame = frame.f_back

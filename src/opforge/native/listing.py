@@ -9,14 +9,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import opforge
-
 from ..errors import OpforgeError
-from ..registry import registry
+from ..registry import Entry, registry
 from ..targets import resolve
+from .alternatives import implementing, operators, refuse_undeclared
 from .cases import Declared, expand
 from .dtypes import DTYPES
-from .program import Param, ScalarParam, TensorParam
+from .implementations import join
+from .merge import merge
+from .program import Case, Param, ScalarParam, TensorParam
 from .tree import is_tree, load
 
 
@@ -30,6 +31,17 @@ class Parameter:
 
 
 @dataclass(frozen=True)
+class Implemented:
+    """One of several ops behind an operator, in the order in which they are tried."""
+
+    name: str
+    location: str
+    cases: int
+    covers: str
+    kernels: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Operator:
     """One line of `opforge list --json`."""
 
@@ -40,6 +52,7 @@ class Operator:
     parameters: tuple[Parameter, ...]
     cases: int
     kernels: tuple[str, ...]
+    implementations: tuple[Implemented, ...]
 
 
 @dataclass
@@ -56,16 +69,13 @@ class Listed:
 def collect(targets: Iterable[str]) -> Listed:
     """Describe the operators of each target; a target that fails is told of among the problems."""
     listed = Listed()
-    seen: set[int] = set()
+    found: dict[str, tuple[Entry, str]] = {}
     for target in targets:
         for folder, op in _found(target, listed.problems):
-            if id(op) in seen:
-                continue
-            seen.add(id(op))
-            try:
-                listed.operators.append(_describe(op, folder))
-            except OpforgeError as error:
-                listed.problems.append(str(error))
+            entry = registry.get(op)
+            found.setdefault(entry.name, (entry, folder))
+    for entry in operators(entry for entry, _ in found.values()):
+        _describe_into(listed, entry, found[entry.name][1])
     return listed
 
 
@@ -86,29 +96,61 @@ def _found(target: str, problems: list[str]) -> list[tuple[str, Any]]:
         return []
 
 
-def _describe(op: Any, folder: str) -> Operator:
-    entry, info = registry.get(op), opforge.info(op)
-    declared = expand(entry) if entry.declarations else None
+def _describe_into(listed: Listed, entry: Entry, folder: str) -> None:
+    try:
+        listed.operators.append(_describe(entry, folder))
+    except OpforgeError as error:
+        listed.problems.append(str(error))
+
+
+def _describe(entry: Entry, folder: str) -> Operator:
+    info = entry.describe()
+    parts = implementing(entry)
+    served: tuple[Implemented, ...] = ()
+    params: tuple[Parameter, ...] = ()
+    if any(part.declarations for part in parts):
+        refuse_undeclared(entry, parts)
+        joined = join(entry, parts)
+        expanded = [expand(part, joined) for part in parts]
+        served = tuple(map(_implemented, parts, expanded))
+        every = [case for declared in expanded for case in declared.cases]
+        params = tuple(_parameter(p, every) for p in joined.params)
+    kernels = [kernel for one in served for kernel in one.kernels] or _kernels(entry)
     documented = (inspect.getdoc(entry.fn) or "").strip().splitlines()
     return Operator(
         info.name,
         info.location,
         folder,
         documented[0] if documented else "",
-        () if declared is None else tuple(_parameter(p, declared) for p in declared.params),
-        0 if declared is None else len(declared.cases),
-        tuple(f"{kernel.name} ({kernel.location})" for kernel in info.kernels),
+        params,
+        sum(one.cases for one in served),
+        tuple(dict.fromkeys(kernels)),
+        served,
     )
 
 
-def _parameter(param: Param, declared: Declared) -> Parameter:
+def _implemented(entry: Entry, declared: Declared) -> Implemented:
+    own = merge(entry.flat(), entry.declarations).params
+    covers = "; ".join(f"{p.name}: {p.doc}" for p in own)
+    count = len(declared.cases)
+    return Implemented(entry.name, entry.location, count, covers, tuple(_kernels(entry)))
+
+
+def _kernels(entry: Entry) -> list[str]:
+    return [f"{kernel.name} ({kernel.location})" for kernel in entry.describe().kernels]
+
+
+def _parameter(param: Param, cases: Sequence[Case]) -> Parameter:
     if isinstance(param, TensorParam):
-        tensors = [t for c in declared.cases for t in c.tensors if t.param == param.name]
+        tensors = [t for c in cases for t in c.tensors if t.param == param.name]
         dtypes = dict.fromkeys(DTYPES[t.dtype].name for t in tensors if t.present)
         return Parameter(param.name, "tensor", tuple(dtypes))
     if isinstance(param, ScalarParam):
         return Parameter(param.name, "scalar", (param.dtype,))
-    return Parameter(param.name, "choice", param.values)
+    chosen = {dict(case.choices).get(param.name) for case in cases}
+    return Parameter(
+        param.name, "choice", tuple(v for i, v in enumerate(param.values) if i in chosen)
+    )
 
 
 def _lines(operator: Operator) -> list[str]:
@@ -119,5 +161,10 @@ def _lines(operator: Operator) -> list[str]:
         ("cases", str(operator.cases) if operator.cases else "none: nothing is declared"),
         ("kernels", ", ".join(operator.kernels) or "none found"),
     ]
+    if len(operator.implementations) > 1:
+        rows += [
+            (f"[{i}]", f"{one.name} ({one.location}), {one.covers}")
+            for i, one in enumerate(operator.implementations)
+        ]
     told = [f"  {title:<10}  {text}" if title else f"  {text}" for title, text in rows if text]
     return [f"{operator.name}  ({operator.location})", *told]

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import operator
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from .dtypes import DTYPES
 from .program import MAX_RANK
 
 _CUDA, _MANAGED, _CPU = 2, 13, 1
-_STATUSES = (
+STATUSES = (
     "OK", "INVALID_ARGUMENT", "UNCOVERED", "NO_DRIVER", "NO_IMAGE", "CUDA_ERROR", "OUT_OF_MEMORY",
 )  # fmt: skip
 _FLOATS = {"float": ctypes.c_float, "double": ctypes.c_double}
@@ -31,8 +32,8 @@ _capsule_pointer.restype = ctypes.c_void_p
 _capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
-class _Tensor(ctypes.Structure):
-    """DLPack's DLTensor, which is the library's OpforgeTensor."""
+class OpforgeTensor(ctypes.Structure):
+    """The library's, which is DLPack's DLTensor."""
 
     _fields_ = (
         ("data", ctypes.c_void_p),
@@ -46,6 +47,13 @@ class _Tensor(ctypes.Structure):
         ("strides", ctypes.POINTER(ctypes.c_int64)),
         ("byte_offset", ctypes.c_uint64),
     )
+
+
+class _Implementation(ctypes.Structure):
+    """The library's OpforgeImplementation."""
+
+    texts = ("name", "op", "guards")
+    _fields_ = tuple((text, ctypes.c_char_p) for text in texts)
 
 
 def open(path: str | Path, *, host_memory: bool = False) -> NativeLibrary:  # noqa: A001 - native.open
@@ -121,15 +129,37 @@ class NativeLibrary:
         status = getattr(self._c, function)(*arguments)
         if status != 0:
             error = NativeCallFailed(self._text("last_error")().decode())
-            error.status = _STATUSES[status]
+            error.status = STATUSES[status]
             raise error
+
+    def implementations_of(self, function: str) -> tuple[NativeImplementation, ...]:
+        """What C lists for an operator, in the order in which a call tries them."""
+        first = ctypes.POINTER(_Implementation)()
+        count = getattr(self._c, f"{function}_implementations")(ctypes.byref(first))
+        return tuple(
+            NativeImplementation(i, *(getattr(first[i], f).decode() for f in _Implementation.texts))
+            for i in range(count)
+        )
 
     def _text(self, ending: str) -> Any:
         return getattr(self._c, f"{self._name}_{ending}")
 
 
+@dataclass(frozen=True)
+class NativeImplementation:
+    """One of the ops behind an operator; `guards` says what it covers, for a person."""
+
+    index: int
+    name: str
+    op: str
+    guards: str
+
+
 class NativeOperator:
-    """One operator: `ops.silu(x)` allocates with torch, `ops.silu(x, out=y)` does not."""
+    """One operator: `ops.silu(x)` allocates with torch, `ops.silu(x, out=y)` does not.
+
+    `ops.silu(x, implementation=1)` is computed by that one, given by index or by name.
+    """
 
     def __init__(self, library: NativeLibrary, op: dict[str, Any], *, host_memory: bool) -> None:
         self._library = library
@@ -137,24 +167,53 @@ class NativeOperator:
         self._function: str = op["function"]
         self._params: list[dict[str, Any]] = op["params"]
         self._outputs: list[str] = op["outputs"]
+        self.implementations = library.implementations_of(self._function)
         self.__name__ = op["name"]
         self.__doc__ = op["doc"] or op["torch_name"]
 
     def __repr__(self) -> str:
-        names = ", ".join([p["name"] for p in self._params] + ["out=", "stream="])
+        own = ["out=", "stream=", "implementation="]
+        names = ", ".join([p["name"] for p in self._params] + own)
         return f"<native operator {self._function}({names})>"
 
-    def __call__(self, *arguments: Any, out: Any = None, stream: Any = None, **named: Any) -> Any:
+    def __call__(
+        self,
+        *arguments: Any,
+        out: Any = None,
+        stream: Any = None,
+        implementation: int | str | None = None,
+        **named: Any,
+    ) -> Any:
+        forced = [] if implementation is None else [self._index(implementation)]
+        ending = "_with" if forced else ""
         values = self._bind(arguments, named)
         handle = _stream(values, stream)
         # The capsules own what the structs point to, and have to outlive the call.
         inputs, kept = self._lowered(values, handle)
-        made = self._allocated(inputs) if out is None else self._given(out)
+        made = self._given(out) if out is not None else self._allocated(ending, forced + inputs)
         lowered = [self._tensor(o, handle, kept) for o in made]
-        self._library.call(self._function, [*inputs, *lowered, ctypes.c_void_p(handle)])
+        passed = [*forced, *inputs, *lowered, ctypes.c_void_p(handle)]
+        self._library.call(self._function + ending, passed)
         if out is not None:
             return out
         return made[0] if len(made) == 1 else tuple(made) if made else None
+
+    def _index(self, implementation: int | str) -> ctypes.c_int:
+        """An index that there is none of is refused by the library."""
+        names = [one.name for one in self.implementations]
+        if isinstance(implementation, str):
+            if implementation not in names:
+                what = f"is {implementation!r}, expected {one_of(map(repr, names))}"
+                raise BadChoice(what, op=self._function, parameter="implementation")
+            return ctypes.c_int(names.index(implementation))
+        try:
+            index = ctypes.c_int(operator.index(implementation))
+        except TypeError:
+            index = None
+        if index is None or index.value != implementation:
+            what = f"is {implementation!r}, expected an index or a name"
+            raise WrongArgument(what, op=self._function, parameter="implementation")
+        return index
 
     def _bind(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
         names = [p["name"] for p in self._params]
@@ -206,8 +265,8 @@ class NativeOperator:
             capsule = exported.__dlpack__(stream=-1 if is_torch else stream or 1)
         else:
             capsule = exported.__dlpack__()
-        tensor = _Tensor.from_buffer_copy(
-            (ctypes.c_char * ctypes.sizeof(_Tensor)).from_address(
+        tensor = OpforgeTensor.from_buffer_copy(
+            (ctypes.c_char * ctypes.sizeof(OpforgeTensor)).from_address(
                 _capsule_pointer(capsule, b"dltensor")
             )
         )
@@ -216,21 +275,23 @@ class NativeOperator:
         kept.append(capsule)
         return ctypes.byref(tensor)
 
-    def _allocated(self, inputs: list[Any]) -> list[Any]:
+    def _allocated(self, ending: str, inputs: list[Any]) -> list[Any]:
         if not self._outputs:
             return []
         filled = [
-            _Tensor(shape=(ctypes.c_int64 * MAX_RANK)(), strides=(ctypes.c_int64 * MAX_RANK)())
+            OpforgeTensor(
+                shape=(ctypes.c_int64 * MAX_RANK)(), strides=(ctypes.c_int64 * MAX_RANK)()
+            )
             for _ in self._outputs
         ]
         arguments = [*inputs, *map(ctypes.byref, filled)]
-        self._library.call(f"{self._function}_outputs", arguments)
+        self._library.call(f"{self._function}_outputs{ending}", arguments)
         if importlib.util.find_spec("torch") is None:
             what = "there is no torch to allocate outputs with"
             raise WrongArgument(what, op=self._function, fix="give them as out=")
         return [self._empty(tensor) for tensor in filled]
 
-    def _empty(self, tensor: _Tensor) -> Any:
+    def _empty(self, tensor: OpforgeTensor) -> Any:
         if tensor.bits == 0:
             return None
         import torch  # noqa: PLC0415 - only where outputs are allocated

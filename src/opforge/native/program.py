@@ -199,11 +199,30 @@ class Case:
     choices: tuple[tuple[str, int], ...] = ()
     bounds: tuple[Bound, ...] = ()
     paths: tuple[Path, ...] = ()
+    # By index, which of the operator's implementations it belongs to.
+    implementation: int = 0
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """An op that implements an operator, alone or as one of several."""
+
+    name: str
+    torch_name: str
+    location: str
+    doc: str = ""
+    source_hash: str = ""
+    schema: str = ""
+    # By tensor: what was declared of it, where that is known.
+    takes: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
 class Op:
-    """An operator of the library: `NAME_silu(x, out, stream)`."""
+    """An operator of the library: `NAME_silu(x, out, stream)`.
+
+    Its cases are in the order of its implementations, and the first that takes a call is chosen.
+    """
 
     name: str
     torch_name: str
@@ -215,6 +234,14 @@ class Op:
     # Of the host function and everything it calls; a loader compares it with its own source.
     source_hash: str = ""
     schema: str = ""
+    # Empty where the op is its own only one.
+    implementations: tuple[Implementation, ...] = ()
+
+    @property
+    def served_by(self) -> tuple[Implementation, ...]:
+        """Its implementations, in the order in which they are tried; never empty."""
+        own = (self.name, self.torch_name, self.location, self.doc, self.source_hash, self.schema)
+        return self.implementations or (Implementation(*own),)
 
 
 @dataclass(frozen=True)

@@ -6,25 +6,39 @@ import difflib
 from collections.abc import Sequence
 from typing import Any
 
-import opforge
-
 from ..errors import UnknownOperator
+from ..registry import Entry, registry
+from .alternatives import operator_of, operators
 
 
 def select(ops: Sequence[Any], only: Sequence[str]) -> list[Any]:
-    """Those named, by `add` or `mylib::add`, in the order found; all where none is named."""
-    if not only:
-        return list(ops)
-    names = {id(op): opforge.info(op).name for op in ops}
-    known = sorted({*names.values(), *(name.partition("::")[2] for name in names.values())})
+    """Those named, by `add` or `mylib::add`, in the order found; all where none is named.
+
+    What implements another operator beside others comes with that one, and is none by itself.
+    """
+    found = operators(registry.get(op) for op in ops)
+    names = [entry.name for entry in found]
+    known = sorted({*names, *map(_short, names)})
     for wanted in only:
         if wanted not in known:
-            shorts = [name for name in known if "::" not in name]
-            close = difflib.get_close_matches(wanted, known, n=1)
             raise UnknownOperator(
                 f"there is no operator {wanted!r}",
-                found=f"the operators {', '.join(shorts)}",
-                fix=f"did you mean {close[0]}?" if close else "choose one of these",
+                found=f"the operators {', '.join(name for name in known if '::' not in name)}",
+                fix=_fix(wanted, known, [registry.get(op) for op in ops]),
             )
-    chosen = set(only)
-    return [op for op in ops if chosen & {names[id(op)], names[id(op)].partition("::")[2]}]
+    chosen = set(only) or set(names)
+    kept = {name for name in names if chosen & {name, _short(name)}}
+    return [op for op in ops if registry.get(op).name in kept]
+
+
+def _fix(wanted: str, known: Sequence[str], entries: Sequence[Entry]) -> str:
+    for entry in entries:
+        operator = operator_of(entry)
+        if operator is not None and wanted in {entry.name, _short(entry.name)}:
+            return f"it is an implementation of {_short(operator.name)}, and comes with it"
+    close = difflib.get_close_matches(wanted, known, n=1)
+    return f"did you mean {close[0]}?" if close else "choose one of these"
+
+
+def _short(name: str) -> str:
+    return name.partition("::")[2]

@@ -21,6 +21,7 @@ import opforge
 from ..errors import BadTree, OpforgeError, TargetFailed, Undeclared
 from ..registry import registry
 from ..targets import operators_in, users_own
+from .alternatives import operators as operators_of
 
 FILE = "op.py"
 
@@ -129,7 +130,10 @@ def _namesakes(operators: Sequence[tuple[Path, Any]]) -> list[Problem]:
     """Operators that would be one C function; an import of another folder's is no second one."""
     first: dict[str, tuple[Path, Any]] = {}
     problems = []
+    own = {entry.name for entry in operators_of(registry.get(op) for _, op in operators)}
     for folder, op in operators:
+        if registry.get(op).name not in own:
+            continue
         name = opforge.info(op).name.partition("::")[2]
         there, other = first.setdefault(name, (folder, op))
         if other is not op:

@@ -12,6 +12,7 @@ from opforge.native.program import (
     Fill,
     Guard,
     Image,
+    Implementation,
     Kernel,
     Launch,
     Library,
@@ -285,6 +286,48 @@ def overlapping() -> tuple[Op, list[Kernel]]:
     even = Guard(Expr("==", (Expr("%", (n, 2)), 0)), "ops.py:81")
     cases = (case(77, "fixed", ()), case(n, "small", (even,), (Bound("n", 1, 64),)))
     op = Op("pick", "demo::pick", "ops.py:80", (TensorParam("x"),), ("out",), cases)
+    return op, kernels
+
+
+def copying() -> tuple[Op, list[Kernel]]:
+    """One operator, two implementations: flat for compact rows, and one for strides, whose output
+    is written column by column."""
+    m, n = Var("m"), Var("n")
+    strides = (Var("x.stride[0]"), Var("x.stride[1]"))
+    pointers = ("*fp32", "*fp32")
+    kernels = [
+        kernel("flat", "flat_kernel", (*pointers, "i32")),
+        kernel("strided", "strided_kernel", (*pointers, "i32", "i32")),
+    ]
+    ends = Pointer("x_ptr", "x", 0, "fp32"), Pointer("out_ptr", "out", 0, "fp32")
+    numel = times(m, n)
+
+    def launch(name, *values):
+        types = (*pointers, *("i32" for _ in values))
+        arguments = (*ends, *(Value(str(v), v) for v in values))
+        variants = (Variant(name, types),)
+        return Launch(f"{name}_kernel", "kernels.py:90", (1, 1, 1), arguments, variants)
+
+    even = Guard(Expr("==", (Expr("%", (n, 2)), 0)), "ops.py:91")
+    flat = Case(
+        (TensorCase("x", True, "fp32", (m, n)),),
+        paths=(Path((even,), (out_like("fp32", (m, n)),), (launch("flat", numel),)),),
+    )
+    columns = Output("fp32", (m, n), (1, m))
+    strided = Case(
+        (TensorCase("x", True, "fp32", (m, n), strides),),
+        bounds=(Bound("m", 1, 64),),
+        paths=(Path((), (columns,), (launch("strided", *strides),)),),
+        implementation=1,
+    )
+    served = (
+        Implementation("copy_flat", "demo::copy_flat", "ops.py:90", "Row after row."),
+        Implementation("copy", "demo::copy", "ops.py:95"),
+    )
+    op = Op(
+        "copy", "demo::copy", "ops.py:95", (TensorParam("x"),), ("out",), (flat, strided),
+        implementations=served,
+    )  # fmt: skip
     return op, kernels
 
 

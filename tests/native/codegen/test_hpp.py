@@ -8,9 +8,9 @@ from pathlib import Path
 import hand_made
 import pytest
 import torch
+from sanitizers import has_sanitizer
 from standin.driver import build_standin
 from standin.library import write
-from test_sanitizers import has_sanitizer
 
 from opforge.native.cc import compile_library
 from opforge.native.codegen import sources

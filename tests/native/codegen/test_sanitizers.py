@@ -5,18 +5,11 @@ from pathlib import Path
 
 import hand_made
 import pytest
+from sanitizers import has_sanitizer
 from standin.driver import SOURCES
 from standin.library import write
 
 PROGRAM = Path(__file__).with_name("sanitized.c")
-
-
-def has_sanitizer(flags, folder):
-    """Asked with a program of nothing, so that no mistake of ours passes for a missing one."""
-    empty = folder / "empty.c"
-    empty.write_text("int main(void) { return 0; }\n")
-    command = ["cc", *flags, str(empty), "-o", str(folder / "empty")]
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 @pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])

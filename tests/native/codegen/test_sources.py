@@ -36,7 +36,8 @@ def test_the_same_program_gives_the_same_bytes():
 def test_there_is_a_file_for_each_thing():
     found = set(sources(hand_made.library()))
     assert {
-        "include/demo.h", "include/demo.hpp", "src/op_add.c", "src/images.c", "src/manifest.c",
+        "include/demo.h", "include/demo.hpp", "include/demo_dispatch.inc", "src/op_add.c",
+        "src/images.c", "src/manifest.c",
         "src/runtime.h", "share/demo/manifest.json", "lib/cmake/demo/demoConfig.cmake",
         "lib/cmake/demo/demoConfigVersion.cmake",
     } <= found  # fmt: skip
@@ -72,9 +73,9 @@ def symbols(library: Path, *options: str) -> set[str]:
 def test_only_the_api_is_exported(folder):
     exported = symbols(folder / "lib" / "libdemo.so", "-D")
     ops = ("add", "matmul", "everything", "special", "pick")
-    functions = {f"demo_{op}" for op in ops} | {
-        f"demo_{op}_outputs" for op in ops if op != "special"
-    }
+    functions = {f"demo_{op}{end}" for op in ops for end in ("", "_with", "_implementations")}
+    written = [op for op in ops if op != "special"]
+    functions |= {f"demo_{op}_outputs{end}" for op in written for end in ("", "_with")}
     own = ("load", "unload", "set_allocator", "last_error", "manifest", "abi_1", "abi_version")
     assert exported == functions | {f"demo_{name}" for name in own}
 

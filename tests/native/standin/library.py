@@ -6,15 +6,13 @@ from pathlib import Path
 
 import torch
 
+from opforge.native import opened
 from opforge.native.cc import compile_library
 from opforge.native.codegen import sources
 from opforge.native.dtypes import DTYPES
+from opforge.native.program import MAX_RANK
 
-MAX_RANK = 8
 CUDA = 2
-STATUSES = (
-    "OK", "INVALID_ARGUMENT", "UNCOVERED", "NO_DRIVER", "NO_IMAGE", "CUDA_ERROR", "OUT_OF_MEMORY",
-)  # fmt: skip
 _SCALARS = {
     "float": ctypes.c_float, "double": ctypes.c_double,
     **{f"int{b}_t": getattr(ctypes, f"c_int{b}") for b in (8, 16, 32, 64)},
@@ -33,21 +31,8 @@ class Refused(Exception):
         self.text = text
 
 
-class OpforgeTensor(ctypes.Structure):
-    """DLPack's DLTensor."""
-
-    _fields_ = [
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    ]
+class OpforgeTensor(opened.OpforgeTensor):
+    """Made of torch tensors, and made into them."""
 
     @classmethod
     def of(cls, tensor: torch.Tensor, device: int = 0) -> "OpforgeTensor":
@@ -125,7 +110,7 @@ class NativeLibrary:
 
     def check(self, status: int) -> None:
         if status != 0:
-            raise Refused(STATUSES[status], self.function("last_error")().decode())
+            raise Refused(opened.STATUSES[status], self.function("last_error")().decode())
 
     def call(self, op: str, *arguments, stream: int | None = None, device: int = 0) -> None:
         """Inputs, then outputs: torch tensors, OpforgeTensors, numbers, enum positions, None."""

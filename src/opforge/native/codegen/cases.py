@@ -55,7 +55,7 @@ def case_row(scope: Scope, pool: Pool, kernels: dict[str, str], number: int) -> 
 
 
 def case_text(scope: Scope, case: Case) -> str:
-    """`x fp16 [m, n], bias NULL, activation=RELU`."""
+    """`x fp16 [m, n], bias NULL, activation=RELU`; behind `add_flat: ` where there are several."""
     parts = []
     for tensor in case.tensors:
         if not tensor.present:
@@ -67,7 +67,9 @@ def case_text(scope: Scope, case: Case) -> str:
         parts.append(f"{shown} strides [{strides}]" if strides else shown)
     chosen = dict(case.choices)
     parts += [f"{c.name}={c.labels[chosen[c.name]]}" for c in scope.choices]
-    return ", ".join(parts) or "any call"
+    served = scope.op.served_by
+    whose = f"{served[case.implementation].name}: " if len(served) > 1 else ""
+    return whose + (", ".join(parts) or "any call")
 
 
 def _bind(scope: Scope, pool: Pool, places: Places) -> str:

@@ -11,13 +11,12 @@ from .templates import fill
 
 # Functions of the library, which no operator is called like.
 _OWN = frozenset({"load", "unload", "set_allocator", "manifest"})
-_TAKEN = frozenset({"stream", "allocator"})
+_TAKEN = frozenset({"stream", "allocator", "implementation"})
 _WIDTH = 100
 
 
 def cplusplus_header(library: Library) -> str:
     """`include/NAME.hpp`."""
-    name = _namespace(library.name)
     made = [_Operation(library, op) for op in library.ops]
     dtypes = [
         f"inline constexpr DType {identifier(d.torch)}{{{d.code}, {d.bits}, 1}};"
@@ -26,7 +25,7 @@ def cplusplus_header(library: Library) -> str:
     return fill(
         "header.hpp",
         name=library.name,
-        namespace=name,
+        namespace=namespace(library.name),
         guard=macro(library.name),
         abi=ABI,
         dtypes="\n".join(dtypes),
@@ -35,18 +34,27 @@ def cplusplus_header(library: Library) -> str:
     )
 
 
-def _namespace(library: str) -> str:
+def namespace(library: str) -> str:
+    """The library's name, where C++ has no other meaning for it."""
     return distinct([library], frozenset({"opforge", "std"}))[library]
 
 
+def function_name(op: Op) -> str:
+    """What an operator is called in the library's namespace."""
+    return distinct([part(op.name)], _OWN)[part(op.name)]
+
+
 class _Operation:
-    """`silu(x, out, stream)`, `silu_outputs(x)` and `silu(x, allocator, stream)`."""
+    """`silu(x, out, stream)`, `silu_outputs(x)` and `silu(x, allocator, stream)`.
+
+    Each of them also as `silu_with(implementation, ...)`, which is what `forced` means.
+    """
 
     def __init__(self, library: Library, op: Op) -> None:
         self._library = library.name
         self._op = op
         self._c = Signature(library.name, op)
-        self._name = distinct([part(op.name)], _OWN)[part(op.name)]
+        self._name = function_name(op)
         # A parameter that is called like a type would hide it from those after it.
         types = {self._enum_name(p) for p in op.params if isinstance(p, ChoiceParam)}
         self._names = distinct([p.name for p in op.params] + list(op.outputs), _TAKEN | types)
@@ -57,7 +65,12 @@ class _Operation:
         return [self._enum(p) for p in self._op.params if isinstance(p, ChoiceParam)]
 
     def functions(self) -> list[str]:
-        return [self._call(), *([self._outputs(), self._allocating()] if self._op.outputs else [])]
+        made = []
+        for forced in (False, True):
+            made.append(self._call(forced=forced))
+            if self._op.outputs:
+                made += [self._outputs(forced=forced), self._allocating(forced=forced)]
+        return [*made, self._implementations()]
 
     def _enum(self, param: ChoiceParam) -> str:
         # In lower case, because NULL, NAN or EOF may be macros.
@@ -71,7 +84,18 @@ class _Operation:
     def _enum_name(self, param: ChoiceParam) -> str:
         return identifier(f"{self._op.name}_{param.name}")
 
-    def _call(self) -> str:
+    def _implementations(self) -> str:
+        function = f"::{self._c.function}_implementations"
+        body = [f"return opforge::Implementations({function});"]
+        name = f"{self._name}_implementations"
+        return "\n".join(
+            [
+                "/* In the order in which they are tried. */",
+                *_function("opforge::Implementations", name, [], body),
+            ]
+        )
+
+    def _call(self, *, forced: bool) -> str:
         doc = comment(" ".join(self._op.doc.split()))
         said = f"{doc} " if doc else ""
         outputs = [
@@ -83,39 +107,45 @@ class _Operation:
             for name, optional in zip(self._op.outputs, self._optional, strict=True)
         ]
         parameters = [*self._parameters(), *outputs, "opforge::Stream stream = {}"]
-        body = self._checked("", [*self._passed(), *given, "stream.get()"])
-        return "\n".join(
-            [
-                f"/* {said}What it takes stands at {self._c.function} in {self._library}.h. */",
-                *_function("void", self._name, parameters, body),
-            ]
+        body = self._checked("", [*self._passed(), *given, "stream.get()"], forced=forced)
+        shown = (
+            "/* By one implementation, whether another one would come first or not. */"
+            if forced
+            else f"/* {said}What it takes stands at {self._c.function} in {self._library}.h. */"
         )
+        return "\n".join([shown, *self._function("void", "", parameters, body, forced=forced)])
 
-    def _outputs(self) -> str:
+    def _outputs(self, *, forced: bool) -> str:
         names = [self._names[name] for name in self._op.outputs]
         body = [f"opforge::Tensor {name};" for name in names]
-        body += self._checked("_outputs", [*self._passed(), *(f"{n}.raw()" for n in names)])
+        passed = [*self._passed(), *(f"{n}.raw()" for n in names)]
+        body += self._checked("_outputs", passed, forced=forced)
         values = [
             f"opforge::detail::present({name})" if optional else name
             for name, optional in zip(names, self._optional, strict=True)
         ]
         body += self._returned("Tensor", values)
         parameters = self._parameters(only_read=True)
+        name = f"{self._name}_with" if forced else self._name
+        result = self._result("Tensor")
         return "\n".join(
             [
-                f"/* Type, shape, strides and device of what {self._name} writes; no memory. */",
-                *_function(self._result("Tensor"), f"{self._name}_outputs", parameters, body),
+                f"/* Type, shape, strides and device of what {name} writes; no memory. */",
+                *self._function(result, "_outputs", parameters, body, forced=forced),
             ]
         )
 
-    def _allocating(self) -> str:
+    def _allocating(self, *, forced: bool) -> str:
         names = [self._names[name] for name in self._op.outputs]
         arguments = [self._names[p.name] for p in self._op.params]
         # In full, because a parameter may be called like the operator.
-        function = f"::{_namespace(self._library)}::{self._name}"
+        function = f"::{namespace(self._library)}::{self._name}"
         single = len(names) == 1
         local = distinct([*arguments, *names, "of_described"], _TAKEN)["of_described"]
-        body = _wrapped(f"const auto {local} = {function}_outputs(", arguments, ");")
+        ending = "_with" if forced else ""
+        first = ["implementation"] if forced else []
+        opening = f"const auto {local} = {function}_outputs{ending}("
+        body = _wrapped(opening, [*first, *arguments], ");")
         for i, name in enumerate(names):
             value = local if single else f"std::get<{i}>({local})"
             what = f'"{self._c.function}: {self._c.names[self._op.outputs[i]]}"'
@@ -125,7 +155,8 @@ class _Operation:
             f"opforge::detail::pointer({name})" if optional else name
             for name, optional in zip(names, self._optional, strict=True)
         ]
-        body += _wrapped(f"{function}(", [*arguments, *given, "stream"], ");")
+        passed = [*first, *arguments, *given, "stream"]
+        body += _wrapped(f"{function}{ending}(", passed, ");")
         moved = names if single else [f"std::move({name})" for name in names]
         body += self._returned("Output", moved)
         parameters = [
@@ -136,9 +167,17 @@ class _Operation:
         return "\n".join(
             [
                 "/* In memory of the allocator. */",
-                *_function(self._result("Output"), self._name, parameters, body),
+                *self._function(self._result("Output"), "", parameters, body, forced=forced),
             ]
         )
+
+    def _function(
+        self, result: str, ending: str, parameters: list[str], body: list[str], *, forced: bool
+    ) -> list[str]:
+        if not forced:
+            return _function(result, f"{self._name}{ending}", parameters, body)
+        given = ["int implementation", *parameters]
+        return _function(result, f"{self._name}{ending}_with", given, body)
 
     def _result(self, kind: str) -> str:
         types = [
@@ -179,7 +218,9 @@ class _Operation:
                 passed.append(name)
         return passed
 
-    def _checked(self, ending: str, arguments: list[str]) -> list[str]:
+    def _checked(self, ending: str, arguments: list[str], *, forced: bool) -> list[str]:
+        if forced:
+            ending, arguments = f"{ending}_with", ["implementation", *arguments]
         opening = f"opforge::detail::check(::{self._c.function}{ending}("
         return _wrapped(opening, arguments, f"), ::{self._library}_last_error);")
 

@@ -6,12 +6,23 @@ import textwrap
 
 from ..dtypes import DTYPES
 from ..program import MAX_RANK, ChoiceParam, Library, Op, Param, ScalarParam, TensorParam
+from .implementations import source
 from .names import comment, macro
 from .signature import Signature
 from .templates import fill
 
 # Of the header's types and functions; a program links only against libraries of its own.
 ABI = 1
+
+
+_FORCED = (
+    "The same by one implementation, where the call above takes the first that covers it. "
+    "OPFORGE_INVALID_ARGUMENT for an index that there is none of."
+)
+_LISTED = (
+    "The number of implementations, and where list is not NULL their names, sources and guards, "
+    "in the order in which they are tried. They stay as long as the library is loaded."
+)
 
 
 def header(library: Library, archs: str) -> str:
@@ -53,6 +64,10 @@ def _operation(library: str, op: Op) -> str:
             said += " An output that there is none of gets dtype.bits 0, and may be NULL there."
         room = f"Shape and strides have room for OPFORGE_MAX_RANK ({MAX_RANK}) numbers each."
         parts += ["", _comment([f"{said} {room}"]), _declared(signature.outputs())]
+    parts += ["", _comment([_FORCED]), _declared(signature.call(forced=True))]
+    if op.outputs:
+        parts.append(_declared(signature.outputs(forced=True)))
+    parts += ["", _comment([_LISTED]), _declared(signature.implementations())]
     return "\n".join(parts)
 
 
@@ -70,6 +85,9 @@ def _documentation(op: Op, signature: Signature) -> list[str]:
     lines.append(f"{op.torch_name or op.name}{where}")
     lines += [f"  {_parameter(op, signature, p)}" for p in op.params]
     lines += [f"  {signature.names[name]}: {_output(op, i)}" for i, name in enumerate(op.outputs)]
+    if len(op.served_by) > 1:
+        shown = [f"{i} {source(one)}" for i, one in enumerate(op.served_by)]
+        lines.append(f"Implementations: {', '.join(shown)}")
     return lines
 
 

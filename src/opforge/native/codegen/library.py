@@ -7,6 +7,7 @@ import re
 from ...errors import BadProgram
 from ..program import Allocate, Launch, Library, Op, Path, TensorParam
 from .cplusplus import cplusplus_header
+from .dispatch import dispatch
 from .header import ABI, header
 from .images import arch_name, images_source, kernel_names, kernels_header
 from .manifest import manifest, manifest_source
@@ -29,6 +30,7 @@ def sources(library: Library) -> dict[str, bytes]:
     texts = {
         f"include/{name}.h": header(library, archs),
         f"include/{name}.hpp": cplusplus_header(library),
+        f"include/{name}_dispatch.inc": dispatch(library),
         "src/library.h": _library_header(library),
         "src/library.c": fill("library.c", name=name, abi=ABI),
         "src/kernels.h": kernels_header(library),
@@ -53,8 +55,7 @@ def _check_names(library: Library) -> None:
     taken = {f"{library.name}_{end}": "the library's own" for end in (*own, f"abi_{ABI}")}
     for op in library.ops:
         signature = Signature(library.name, op)
-        names = [signature.function, *([f"{signature.function}_outputs"] if op.outputs else [])]
-        for function in names:
+        for function in signature.functions:
             if function in taken:
                 what = f"two functions would be called {function}: this one and {taken[function]}"
                 fix = "rename the operator, or give the library another name"

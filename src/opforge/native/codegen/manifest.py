@@ -15,6 +15,7 @@ from ..program import (
     ChoiceParam,
     Fill,
     Image,
+    Implementation,
     Kernel,
     Launch,
     Library,
@@ -30,6 +31,7 @@ from ..program import (
 )
 from .header import ABI
 from .images import arch_name, words
+from .implementations import guards as guards_of
 from .signature import Signature
 
 # Of this file's layout.
@@ -106,7 +108,20 @@ def _op(library: str, op: Op) -> dict[str, Any]:
         "doc": op.doc,
         "params": [_param(p) for p in op.params],
         "outputs": list(op.outputs),
+        "implementations": [_implementation(op, i, one) for i, one in enumerate(op.served_by)],
         "cases": [_case(case) for case in op.cases],
+    }
+
+
+def _implementation(op: Op, index: int, one: Implementation) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "torch_name": one.torch_name,
+        "schema": one.schema,
+        "location": one.location,
+        "source_hash": one.source_hash,
+        "doc": one.doc,
+        "guards": guards_of(op, index),
     }
 
 
@@ -123,6 +138,7 @@ def _param(param: Param) -> dict[str, Any]:
 
 def _case(case: Case) -> dict[str, Any]:
     return {
+        "implementation": case.implementation,
         "tensors": [_tensor(t) for t in case.tensors],
         "choices": dict(case.choices),
         "bounds": [

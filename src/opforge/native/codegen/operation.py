@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 from ..dtypes import DTYPES
 from ..program import ChoiceParam, Op, ScalarParam, TensorParam
 from . import device
 from .cases import case_row
+from .implementations import guards, source
 from .names import comment, quoted
 from .pool import Pool
 from .scope import Scope
@@ -13,7 +16,7 @@ from .signature import Signature
 
 
 def operation_source(op: Op, library: str, kernels: dict[str, str]) -> str:
-    """`src/op_silu.c`: tables, the functions over sizes, and the two functions of the API."""
+    """`src/op_silu.c`: tables, the functions over sizes, and the functions of the API."""
     scope = Scope(op)
     pool = Pool()
     signature = Signature(library, op)
@@ -27,9 +30,14 @@ def operation_source(op: Op, library: str, kernels: dict[str, str]) -> str:
         *pool.definitions,
         operation,
         _call(scope, signature),
+        _call(scope, signature, forced=True),
     ]
     if op.outputs:
         parts.append(_outputs(scope, signature))
+        parts.append(_outputs(scope, signature, forced=True))
+    parts.append(
+        f"{signature.implementations()}\n{{\n    return of_implementations(&operation, list);\n}}"
+    )
     return "\n\n".join(parts) + "\n"
 
 
@@ -55,8 +63,14 @@ def _operation(scope: Scope, pool: Pool, signature: Signature, cases: list[str])
     wide = [f"{{{quoted(n)}, offsetof(Values, {fields[n]}), 0}}" for n in scope.unsigned()]
     offsets = [f"offsetof(Values, {fields[name]})" for name in scope.answers]
     answers = [f"OF_DEVICE_{(device.answer(name) or '').upper()}" for name in scope.answers]
+    served = [
+        f"{{{quoted(one.name)},\n     {quoted(source(one))},\n     {quoted(guards(scope.op, i))}}}"
+        for i, one in enumerate(scope.op.served_by)
+    ]
     cells = [
         quoted(signature.function),
+        f"{len(served)}, {pool.array('OpforgeImplementation', 'implementations', served)}, "
+        + pool.array("int", "first_cases", _first_cases(scope)),
         f"{len(scope.inputs)}, {len(scope.op.outputs)}, "
         + pool.array("TensorInfo", "tensors", tensors),
         f"{len(choices)}, {pool.array('ChoiceInfo', 'choices', choices)}",
@@ -67,6 +81,14 @@ def _operation(scope: Scope, pool: Pool, signature: Signature, cases: list[str])
     ]
     rows = "\n".join(f"    {cell}," for cell in cells)
     return f"static const Operation operation = {{\n{rows}\n}};"
+
+
+def _first_cases(scope: Scope) -> list[str]:
+    """Where the cases of each implementation begin, and where the last one's end."""
+    whose = [case.implementation for case in scope.op.cases]
+    if whose != sorted(whose):
+        raise scope.error("its cases are not in the order of its implementations")
+    return [str(bisect_left(whose, i)) for i in range(len(scope.op.served_by) + 1)]
 
 
 def _flags(param: TensorParam) -> str:
@@ -97,19 +119,24 @@ def _scalars(scope: Scope, signature: Signature) -> str:
     return "\n".join(lines)
 
 
-def _call(scope: Scope, signature: Signature) -> str:
+def _call(scope: Scope, signature: Signature, *, forced: bool = False) -> str:
     tensors = [signature.names[name] for name in scope.tensors]
     choices = [signature.names[p.name] for p in scope.op.params if isinstance(p, ChoiceParam)]
     given, given_name = _gathered(tensors, "const OpforgeTensor *const", "of_given")
     chosen, chosen_name = _gathered(choices, "const int", "of_choices", "(int)")
     return (
-        f"{signature.call()}\n{{\n{given}{chosen}    Values of_values;\n"
+        f"{signature.call(forced=forced)}\n{{\n{given}{chosen}    Values of_values;\n"
         f"{_scalars(scope, signature)}\n"
-        f"    return of_call(&operation, {given_name}, {chosen_name}, &of_values, stream);\n}}"
+        f"    return {_runtime('of_call', forced=forced)}"
+        f"{given_name}, {chosen_name}, &of_values, stream);\n}}"
     )
 
 
-def _outputs(scope: Scope, signature: Signature) -> str:
+def _runtime(function: str, *, forced: bool) -> str:
+    return f"{function}_with(&operation, implementation, " if forced else f"{function}(&operation, "
+
+
+def _outputs(scope: Scope, signature: Signature, *, forced: bool = False) -> str:
     inputs = [signature.names[p.name] for p in scope.inputs]
     outputs = [signature.names[name] for name in scope.op.outputs]
     choices = [signature.names[p.name] for p in scope.op.params if isinstance(p, ChoiceParam)]
@@ -118,6 +145,7 @@ def _outputs(scope: Scope, signature: Signature) -> str:
     chosen, chosen_name = _gathered(choices, "const int", "of_choices", "(int)")
     arguments = f"{given_name}, {filled_name}, {chosen_name}, &of_values"
     return (
-        f"{signature.outputs()}\n{{\n{given}{filled}{chosen}    Values of_values;\n"
-        f"{_scalars(scope, signature)}\n    return of_outputs(&operation, {arguments});\n}}"
+        f"{signature.outputs(forced=forced)}\n{{\n{given}{filled}{chosen}    Values of_values;\n"
+        f"{_scalars(scope, signature)}\n"
+        f"    return {_runtime('of_outputs', forced=forced)}{arguments});\n}}"
     )

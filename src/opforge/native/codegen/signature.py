@@ -8,7 +8,16 @@ from .names import distinct, macro, part
 
 # Parameters and locals that the functions have of their own.
 _TAKEN = frozenset(
-    {"stream", "of_given", "of_inputs", "of_filled", "of_choices", "of_values", "operation"}
+    {
+        "implementation",
+        "stream",
+        "of_given",
+        "of_inputs",
+        "of_filled",
+        "of_choices",
+        "of_values",
+        "operation",
+    }
 )
 # With the header's OPFORGE_API in front.
 _WIDTH = 84
@@ -30,12 +39,28 @@ class Signature:
         """`MYLIB_SILU_ACTIVATION_RELU`."""
         return macro(self._library, self._op.name, param.name, label)
 
-    def call(self) -> str:
-        return self._write(self.function, [*self._parameters(), *self._given(), "void *stream"])
+    def call(self, *, forced: bool = False) -> str:
+        parameters = [*self._parameters(), *self._given(), "void *stream"]
+        return self._forced("", parameters) if forced else self._write(self.function, parameters)
 
-    def outputs(self) -> str:
+    def outputs(self, *, forced: bool = False) -> str:
         parameters = [*self._parameters(only_read=True), *self._given()]
-        return self._write(f"{self.function}_outputs", parameters)
+        name = f"{self.function}_outputs"
+        return self._forced("_outputs", parameters) if forced else self._write(name, parameters)
+
+    def implementations(self) -> str:
+        return f"int {self.function}_implementations(const OpforgeImplementation **list)"
+
+    @property
+    def functions(self) -> list[str]:
+        """The names of all that the operator brings."""
+        endings = ["", "_with", "_implementations"]
+        endings += ["_outputs", "_outputs_with"] if self._op.outputs else []
+        return [self.function + ending for ending in endings]
+
+    def _forced(self, ending: str, parameters: list[str]) -> str:
+        """By the implementation whose index comes first."""
+        return self._write(f"{self.function}{ending}_with", ["int implementation", *parameters])
 
     def _given(self) -> list[str]:
         return [f"OpforgeTensor *{self.names[name]}" for name in self._op.outputs]

@@ -1,6 +1,8 @@
-/* What every operator's two functions do: the call itself, and its outputs' shapes. */
+/* What every operator's functions do: the call itself, its outputs' shapes, and both by one
+ * implementation only. */
 #include "runtime.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* -1 where no tensor was given. */
@@ -245,8 +247,8 @@ static OpforgeStatus describe_outputs(const Operation *op, const Path *path, con
     return status;
 }
 
-OpforgeStatus of_outputs(const Operation *op, const OpforgeTensor *const *inputs,
-                         OpforgeTensor *const *outputs, const int *choices, void *values)
+static OpforgeStatus outputs_of(const Operation *op, const OpforgeTensor *const *inputs,
+                                OpforgeTensor *const *outputs, const int *choices, void *values)
 {
     View views[OF_MAX_TENSORS];
     const Path *path = NULL;
@@ -274,5 +276,69 @@ OpforgeStatus of_outputs(const Operation *op, const OpforgeTensor *const *inputs
     if (status == OPFORGE_OK) {
         status = describe_outputs(op, path, views, outputs, values);
     }
+    return status;
+}
+
+OpforgeStatus of_outputs(const Operation *op, const OpforgeTensor *const *inputs,
+                         OpforgeTensor *const *outputs, const int *choices, void *values)
+{
+    const OpforgeStatus status = outputs_of(op, inputs, outputs, choices, values);
     return status == OPFORGE_OK ? status : of_failed_in(op->name, status);
+}
+
+int of_implementations(const Operation *op, const OpforgeImplementation **list)
+{
+    if (list != NULL) {
+        *list = op->implementations;
+    }
+    return op->implementation_count;
+}
+
+/* The operator with the cases of one implementation only. */
+static OpforgeStatus narrow(const Operation *op, int index, Operation *narrowed)
+{
+    int i;
+    *narrowed = *op;
+    if (index >= 0 && index < op->implementation_count) {
+        narrowed->cases = op->cases + op->first_cases[index];
+        narrowed->case_count = op->first_cases[index + 1] - op->first_cases[index];
+        return OPFORGE_OK;
+    }
+    of_fail(OPFORGE_INVALID_ARGUMENT, "implementation: %d, expected ", index);
+    for (i = 0; i < op->implementation_count; i++) {
+        of_more("%s%d (%s)", i ? " or " : "", i, op->implementations[i].name);
+    }
+    return of_failed_in(op->name, OPFORGE_INVALID_ARGUMENT);
+}
+
+static OpforgeStatus failed_with(const Operation *op, int index, OpforgeStatus status)
+{
+    char which[256];
+    if (status == OPFORGE_OK) {
+        return status;
+    }
+    snprintf(which, sizeof which, "implementation %d (%s)", index,
+             op->implementations[index].name);
+    of_failed_in(which, status);
+    return of_failed_in(op->name, status);
+}
+
+OpforgeStatus of_call_with(const Operation *op, int index, const OpforgeTensor *const *given,
+                           const int *choices, void *values, void *stream)
+{
+    Operation one;
+    const OpforgeStatus status = narrow(op, index, &one);
+    return status != OPFORGE_OK
+               ? status
+               : failed_with(op, index, call(&one, given, choices, values, stream));
+}
+
+OpforgeStatus of_outputs_with(const Operation *op, int index, const OpforgeTensor *const *inputs,
+                              OpforgeTensor *const *outputs, const int *choices, void *values)
+{
+    Operation one;
+    const OpforgeStatus status = narrow(op, index, &one);
+    return status != OPFORGE_OK
+               ? status
+               : failed_with(op, index, outputs_of(&one, inputs, outputs, choices, values));
 }

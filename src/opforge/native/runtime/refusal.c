@@ -195,6 +195,66 @@ static const Check *failed_check(const Case *candidate, const View *views, const
     return NULL;
 }
 
+static int failed_checks(const Case *candidate, const View *views, const void *values)
+{
+    int count = 0;
+    int i;
+    for (i = 0; i < candidate->check_count; i++) {
+        count += !of_check_holds(&candidate->checks[i], views, values);
+    }
+    return count;
+}
+
+/* Whether two cases ask for the same, by whatever names. */
+static int same_check(const Check *a, const Check *b)
+{
+    const int alike = a->kind == b->kind && a->tensor == b->tensor && a->dim == b->dim &&
+                      a->other == b->other && a->other_dim == b->other_dim;
+    return alike && a->offset == b->offset && a->low == b->low && a->high == b->high &&
+           a->values == b->values;
+}
+
+static void bind(const Case *candidate, const View *views, void *values)
+{
+    if (candidate->bind != NULL) {
+        candidate->bind(views, values);
+    }
+}
+
+/* The case that comes closest to a call by the number of its checks that fail. NULL where others
+ * come as close and ask for something else, or where no check keeps one of them from it. */
+static const Case *closest_case(const Operation *op, const View *views, const int *choices,
+                                void *values)
+{
+    const Case *closest = NULL;
+    const Check *asked = NULL;
+    int fewest = 0;
+    int differ = 0;
+    int i;
+    for (i = 0; i < op->case_count; i++) {
+        const Case *candidate = &op->cases[i];
+        int count;
+        if (!takes(op, candidate, views, choices)) {
+            continue;
+        }
+        bind(candidate, views, values);
+        count = failed_checks(candidate, views, values);
+        if (count == 0) {
+            return NULL;
+        }
+        if (closest == NULL || count < fewest) {
+            closest = candidate;
+            asked = failed_check(candidate, views, values);
+            fewest = count;
+            differ = 0;
+        } else if (count == fewest &&
+                   !same_check(asked, failed_check(candidate, views, values))) {
+            differ = 1;
+        }
+    }
+    return differ ? NULL : closest;
+}
+
 static void describe_fields(const Case *candidate, const void *values)
 {
     int i;
@@ -255,6 +315,7 @@ static void describe_call(const Operation *op, const View *views)
 OpforgeStatus of_refuse(const Operation *op, const View *views, const int *choices, void *values)
 {
     OpforgeStatus status;
+    const Case *closest;
     const Check *check;
     int taking = 0;
     int i;
@@ -264,6 +325,13 @@ OpforgeStatus of_refuse(const Operation *op, const View *views, const int *choic
     status = taking ? OPFORGE_OK : refuse_tensor(op, views);
     if (status != OPFORGE_OK) {
         return status;
+    }
+    closest = closest_case(op, views, choices, values);
+    if (closest != NULL) {
+        bind(closest, views, values);
+        of_fail(OPFORGE_INVALID_ARGUMENT, "%s", "");
+        describe_check(op, failed_check(closest, views, values), views, values);
+        return OPFORGE_INVALID_ARGUMENT;
     }
     of_fail(OPFORGE_UNCOVERED, "nothing was built for this call (");
     describe_call(op, views);
@@ -281,15 +349,8 @@ OpforgeStatus of_refuse(const Operation *op, const View *views, const int *choic
             }
             continue;
         }
-        if (candidate->bind != NULL) {
-            candidate->bind(views, values);
-        }
+        bind(candidate, views, values);
         check = failed_check(candidate, views, values);
-        if (check != NULL && taking == 1) {
-            of_fail(OPFORGE_INVALID_ARGUMENT, "%s", "");
-            describe_check(op, check, views, values);
-            return OPFORGE_INVALID_ARGUMENT;
-        }
         of_more("\n");
         if (check != NULL) {
             of_more("  %s: ", candidate->text);

@@ -262,9 +262,13 @@ typedef struct {
 } Case;
 
 /* `tensors` has the inputs, then the outputs. `unsigned_fields` are 64-bit unsigned scalars that
- * sizes are computed from; `answers` are the fields that come from the device. */
+ * sizes are computed from; `answers` are the fields that come from the device. The cases are in
+ * the order of the implementations; those of i begin at first_cases[i], and there is one more. */
 typedef struct {
     const char *name;
+    int implementation_count;
+    const OpforgeImplementation *implementations;
+    const int *first_cases;
     int input_count;
     int output_count;
     const TensorInfo *tensors;
@@ -343,11 +347,16 @@ int of_refused_guard(const Path *path, const void *values, int *overflow);
 int of_check_holds(const Check *check, const View *views, const void *values);
 OpforgeStatus of_refuse(const Operation *op, const View *views, const int *choices, void *values);
 
-/* call.c */
+/* call.c; the ones with an index leave the choice of the implementation to the caller */
 OpforgeStatus of_call(const Operation *op, const OpforgeTensor *const *given, const int *choices,
                       void *values, void *stream);
+OpforgeStatus of_call_with(const Operation *op, int index, const OpforgeTensor *const *given,
+                           const int *choices, void *values, void *stream);
 OpforgeStatus of_outputs(const Operation *op, const OpforgeTensor *const *inputs,
                          OpforgeTensor *const *outputs, const int *choices, void *values);
+OpforgeStatus of_outputs_with(const Operation *op, int index, const OpforgeTensor *const *inputs,
+                              OpforgeTensor *const *outputs, const int *choices, void *values);
+int of_implementations(const Operation *op, const OpforgeImplementation **list);
 
 /* steps.c */
 OpforgeStatus of_run(const Path *path, const View *views, int view_count, const void *values,

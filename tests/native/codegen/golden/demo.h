@@ -67,6 +67,15 @@ typedef struct {
     uint64_t byte_offset;
 } OpforgeTensor;
 
+/* One of the ways in which an operator is computed. */
+typedef struct {
+    const char *name;
+    /* The Python op and where it stands: "mylib::add_flat (ops/add/op.py:30)". */
+    const char *op;
+    /* What it covers, for a person; several lines. */
+    const char *guards;
+} OpforgeImplementation;
+
 /* Memory of the device, usable in the stream's order, at a multiple of `alignment`. */
 typedef void *(*OpforgeAllocate)(void *context, size_t bytes, size_t alignment, int device,
                                  void *stream);
@@ -156,6 +165,20 @@ OPFORGE_API OpforgeStatus demo_add(const OpforgeTensor *x, const OpforgeTensor *
 OPFORGE_API OpforgeStatus demo_add_outputs(const OpforgeTensor *x, const OpforgeTensor *y,
                                            OpforgeTensor *out);
 
+/* The same by one implementation, where the call above takes the first that covers it.
+ * OPFORGE_INVALID_ARGUMENT for an index that there is none of.
+ */
+OPFORGE_API OpforgeStatus demo_add_with(int implementation, const OpforgeTensor *x,
+                                        const OpforgeTensor *y, OpforgeTensor *out,
+                                        void *stream);
+OPFORGE_API OpforgeStatus demo_add_outputs_with(int implementation, const OpforgeTensor *x,
+                                                const OpforgeTensor *y, OpforgeTensor *out);
+
+/* The number of implementations, and where list is not NULL their names, sources and guards, in
+ * the order in which they are tried. They stay as long as the library is loaded.
+ */
+OPFORGE_API int demo_add_implementations(const OpforgeImplementation **list);
+
 /* demo::matmul (ops.py:40)
  *   a: fp32, [m, k] with any strides
  *   b: fp32, [k, n] with any strides
@@ -169,6 +192,20 @@ OPFORGE_API OpforgeStatus demo_matmul(const OpforgeTensor *a, const OpforgeTenso
  */
 OPFORGE_API OpforgeStatus demo_matmul_outputs(const OpforgeTensor *a, const OpforgeTensor *b,
                                               OpforgeTensor *out);
+
+/* The same by one implementation, where the call above takes the first that covers it.
+ * OPFORGE_INVALID_ARGUMENT for an index that there is none of.
+ */
+OPFORGE_API OpforgeStatus demo_matmul_with(int implementation, const OpforgeTensor *a,
+                                           const OpforgeTensor *b, OpforgeTensor *out,
+                                           void *stream);
+OPFORGE_API OpforgeStatus demo_matmul_outputs_with(int implementation, const OpforgeTensor *a,
+                                                   const OpforgeTensor *b, OpforgeTensor *out);
+
+/* The number of implementations, and where list is not NULL their names, sources and guards, in
+ * the order in which they are tried. They stay as long as the library is loaded.
+ */
+OPFORGE_API int demo_matmul_implementations(const OpforgeImplementation **list);
 
 /* demo::everything (ops.py:50)
  *   x: The rows.
@@ -214,6 +251,36 @@ OPFORGE_API OpforgeStatus demo_everything_outputs(const OpforgeTensor *x,
                                                   demo_everything_mode mode, OpforgeTensor *out,
                                                   OpforgeTensor *stats);
 
+/* The same by one implementation, where the call above takes the first that covers it.
+ * OPFORGE_INVALID_ARGUMENT for an index that there is none of.
+ */
+OPFORGE_API OpforgeStatus demo_everything_with(int implementation, const OpforgeTensor *x,
+                                               const OpforgeTensor *bias, OpforgeTensor *state,
+                                               float s_fp16, float s_bf16, float s_fp32,
+                                               double s_fp64, int8_t s_i8, int16_t s_i16,
+                                               int32_t s_i32, int64_t s_i64, uint8_t s_u8,
+                                               uint16_t s_u16, uint32_t s_u32, uint64_t s_u64,
+                                               uint8_t s_i1, demo_everything_mode mode,
+                                               OpforgeTensor *out, OpforgeTensor *stats,
+                                               void *stream);
+OPFORGE_API OpforgeStatus demo_everything_outputs_with(int implementation,
+                                                       const OpforgeTensor *x,
+                                                       const OpforgeTensor *bias,
+                                                       const OpforgeTensor *state, float s_fp16,
+                                                       float s_bf16, float s_fp32,
+                                                       double s_fp64, int8_t s_i8,
+                                                       int16_t s_i16, int32_t s_i32,
+                                                       int64_t s_i64, uint8_t s_u8,
+                                                       uint16_t s_u16, uint32_t s_u32,
+                                                       uint64_t s_u64, uint8_t s_i1,
+                                                       demo_everything_mode mode,
+                                                       OpforgeTensor *out, OpforgeTensor *stats);
+
+/* The number of implementations, and where list is not NULL their names, sources and guards, in
+ * the order in which they are tried. They stay as long as the library is loaded.
+ */
+OPFORGE_API int demo_everything_implementations(const OpforgeImplementation **list);
+
 /* demo::special (ops.py:70)
  *   x: fp32, [n], written to
  *   what: DEMO_SPECIAL_WHAT_SHARED or DEMO_SPECIAL_WHAT_CLUSTER or DEMO_SPECIAL_WHAT_CLUSTER16
@@ -221,6 +288,17 @@ OPFORGE_API OpforgeStatus demo_everything_outputs(const OpforgeTensor *x,
  *     DEMO_SPECIAL_WHAT_PROFILE or DEMO_SPECIAL_WHAT_HUGE or DEMO_SPECIAL_WHAT_LATE
  */
 OPFORGE_API OpforgeStatus demo_special(OpforgeTensor *x, demo_special_what what, void *stream);
+
+/* The same by one implementation, where the call above takes the first that covers it.
+ * OPFORGE_INVALID_ARGUMENT for an index that there is none of.
+ */
+OPFORGE_API OpforgeStatus demo_special_with(int implementation, OpforgeTensor *x,
+                                            demo_special_what what, void *stream);
+
+/* The number of implementations, and where list is not NULL their names, sources and guards, in
+ * the order in which they are tried. They stay as long as the library is loaded.
+ */
+OPFORGE_API int demo_special_implementations(const OpforgeImplementation **list);
 
 /* demo::pick (ops.py:80)
  *   x: i8, [77] or [n]
@@ -232,5 +310,18 @@ OPFORGE_API OpforgeStatus demo_pick(const OpforgeTensor *x, OpforgeTensor *out, 
  * room for OPFORGE_MAX_RANK (8) numbers each.
  */
 OPFORGE_API OpforgeStatus demo_pick_outputs(const OpforgeTensor *x, OpforgeTensor *out);
+
+/* The same by one implementation, where the call above takes the first that covers it.
+ * OPFORGE_INVALID_ARGUMENT for an index that there is none of.
+ */
+OPFORGE_API OpforgeStatus demo_pick_with(int implementation, const OpforgeTensor *x,
+                                         OpforgeTensor *out, void *stream);
+OPFORGE_API OpforgeStatus demo_pick_outputs_with(int implementation, const OpforgeTensor *x,
+                                                 OpforgeTensor *out);
+
+/* The number of implementations, and where list is not NULL their names, sources and guards, in
+ * the order in which they are tried. They stay as long as the library is loaded.
+ */
+OPFORGE_API int demo_pick_implementations(const OpforgeImplementation **list);
 
 #endif

@@ -67,6 +67,42 @@ inline opforge::Output add(
     return out;
 }
 
+/* By one implementation, whether another one would come first or not. */
+inline void add_with(
+    int implementation, const opforge::Tensor &x, const opforge::Tensor &y,
+    opforge::Tensor &out, opforge::Stream stream = {})
+{
+    opforge::detail::check(::demo_add_with(
+        implementation, x.raw(), y.raw(), out.raw(), stream.get()), ::demo_last_error);
+}
+
+/* Type, shape, strides and device of what add_with writes; no memory. */
+inline opforge::Tensor add_outputs_with(
+    int implementation, const opforge::Tensor &x, const opforge::Tensor &y)
+{
+    opforge::Tensor out;
+    opforge::detail::check(::demo_add_outputs_with(
+        implementation, x.raw(), y.raw(), out.raw()), ::demo_last_error);
+    return out;
+}
+
+/* In memory of the allocator. */
+inline opforge::Output add_with(
+    int implementation, const opforge::Tensor &x, const opforge::Tensor &y,
+    const opforge::Allocator &allocator, opforge::Stream stream = {})
+{
+    const auto of_described = ::demo::add_outputs_with(implementation, x, y);
+    auto out = opforge::detail::made(of_described, allocator, stream, "demo_add: out");
+    ::demo::add_with(implementation, x, y, out, stream);
+    return out;
+}
+
+/* In the order in which they are tried. */
+inline opforge::Implementations add_implementations()
+{
+    return opforge::Implementations(::demo_add_implementations);
+}
+
 /* What it takes stands at demo_matmul in demo.h. */
 inline void matmul(
     const opforge::Tensor &a, const opforge::Tensor &b, opforge::Tensor &out,
@@ -93,6 +129,42 @@ inline opforge::Output matmul(
     auto out = opforge::detail::made(of_described, allocator, stream, "demo_matmul: out");
     ::demo::matmul(a, b, out, stream);
     return out;
+}
+
+/* By one implementation, whether another one would come first or not. */
+inline void matmul_with(
+    int implementation, const opforge::Tensor &a, const opforge::Tensor &b,
+    opforge::Tensor &out, opforge::Stream stream = {})
+{
+    opforge::detail::check(::demo_matmul_with(
+        implementation, a.raw(), b.raw(), out.raw(), stream.get()), ::demo_last_error);
+}
+
+/* Type, shape, strides and device of what matmul_with writes; no memory. */
+inline opforge::Tensor matmul_outputs_with(
+    int implementation, const opforge::Tensor &a, const opforge::Tensor &b)
+{
+    opforge::Tensor out;
+    opforge::detail::check(::demo_matmul_outputs_with(
+        implementation, a.raw(), b.raw(), out.raw()), ::demo_last_error);
+    return out;
+}
+
+/* In memory of the allocator. */
+inline opforge::Output matmul_with(
+    int implementation, const opforge::Tensor &a, const opforge::Tensor &b,
+    const opforge::Allocator &allocator, opforge::Stream stream = {})
+{
+    const auto of_described = ::demo::matmul_outputs_with(implementation, a, b);
+    auto out = opforge::detail::made(of_described, allocator, stream, "demo_matmul: out");
+    ::demo::matmul_with(implementation, a, b, out, stream);
+    return out;
+}
+
+/* In the order in which they are tried. */
+inline opforge::Implementations matmul_implementations()
+{
+    return opforge::Implementations(::demo_matmul_implementations);
 }
 
 /* What it takes stands at demo_everything in demo.h. */
@@ -150,11 +222,88 @@ inline std::tuple<opforge::Output, std::optional<opforge::Output>> everything(
         std::move(out), std::move(stats));
 }
 
+/* By one implementation, whether another one would come first or not. */
+inline void everything_with(
+    int implementation, const opforge::Tensor &x, const opforge::Tensor *bias,
+    opforge::Tensor &state, float s_fp16, float s_bf16, float s_fp32, double s_fp64,
+    std::int8_t s_i8, std::int16_t s_i16, std::int32_t s_i32, std::int64_t s_i64,
+    std::uint8_t s_u8, std::uint16_t s_u16, std::uint32_t s_u32, std::uint64_t s_u64, bool s_i1,
+    everything_mode mode, opforge::Tensor &out, opforge::Tensor *stats,
+    opforge::Stream stream = {})
+{
+    opforge::detail::check(::demo_everything_with(
+        implementation, x.raw(), opforge::detail::raw(bias), state.raw(), s_fp16, s_bf16, s_fp32,
+        s_fp64, s_i8, s_i16, s_i32, s_i64, s_u8, s_u16, s_u32, s_u64, s_i1,
+        static_cast<::demo_everything_mode>(mode), out.raw(), opforge::detail::raw(stats),
+        stream.get()), ::demo_last_error);
+}
+
+/* Type, shape, strides and device of what everything_with writes; no memory. */
+inline std::tuple<opforge::Tensor, std::optional<opforge::Tensor>> everything_outputs_with(
+    int implementation, const opforge::Tensor &x, const opforge::Tensor *bias,
+    const opforge::Tensor &state, float s_fp16, float s_bf16, float s_fp32, double s_fp64,
+    std::int8_t s_i8, std::int16_t s_i16, std::int32_t s_i32, std::int64_t s_i64,
+    std::uint8_t s_u8, std::uint16_t s_u16, std::uint32_t s_u32, std::uint64_t s_u64, bool s_i1,
+    everything_mode mode)
+{
+    opforge::Tensor out;
+    opforge::Tensor stats;
+    opforge::detail::check(::demo_everything_outputs_with(
+        implementation, x.raw(), opforge::detail::raw(bias), state.raw(), s_fp16, s_bf16, s_fp32,
+        s_fp64, s_i8, s_i16, s_i32, s_i64, s_u8, s_u16, s_u32, s_u64, s_i1,
+        static_cast<::demo_everything_mode>(mode), out.raw(), stats.raw()), ::demo_last_error);
+    return std::tuple<opforge::Tensor, std::optional<opforge::Tensor>>(
+        out, opforge::detail::present(stats));
+}
+
+/* In memory of the allocator. */
+inline std::tuple<opforge::Output, std::optional<opforge::Output>> everything_with(
+    int implementation, const opforge::Tensor &x, const opforge::Tensor *bias,
+    opforge::Tensor &state, float s_fp16, float s_bf16, float s_fp32, double s_fp64,
+    std::int8_t s_i8, std::int16_t s_i16, std::int32_t s_i32, std::int64_t s_i64,
+    std::uint8_t s_u8, std::uint16_t s_u16, std::uint32_t s_u32, std::uint64_t s_u64, bool s_i1,
+    everything_mode mode, const opforge::Allocator &allocator, opforge::Stream stream = {})
+{
+    const auto of_described = ::demo::everything_outputs_with(
+        implementation, x, bias, state, s_fp16, s_bf16, s_fp32, s_fp64, s_i8, s_i16, s_i32, s_i64,
+        s_u8, s_u16, s_u32, s_u64, s_i1, mode);
+    auto out = opforge::detail::made(
+        std::get<0>(of_described), allocator, stream, "demo_everything: out");
+    auto stats = opforge::detail::made(
+        std::get<1>(of_described), allocator, stream, "demo_everything: stats");
+    ::demo::everything_with(
+        implementation, x, bias, state, s_fp16, s_bf16, s_fp32, s_fp64, s_i8, s_i16, s_i32, s_i64,
+        s_u8, s_u16, s_u32, s_u64, s_i1, mode, out, opforge::detail::pointer(stats), stream);
+    return std::tuple<opforge::Output, std::optional<opforge::Output>>(
+        std::move(out), std::move(stats));
+}
+
+/* In the order in which they are tried. */
+inline opforge::Implementations everything_implementations()
+{
+    return opforge::Implementations(::demo_everything_implementations);
+}
+
 /* What it takes stands at demo_special in demo.h. */
 inline void special(opforge::Tensor &x, special_what what, opforge::Stream stream = {})
 {
     opforge::detail::check(::demo_special(
         x.raw(), static_cast<::demo_special_what>(what), stream.get()), ::demo_last_error);
+}
+
+/* By one implementation, whether another one would come first or not. */
+inline void special_with(
+    int implementation, opforge::Tensor &x, special_what what, opforge::Stream stream = {})
+{
+    opforge::detail::check(::demo_special_with(
+        implementation, x.raw(), static_cast<::demo_special_what>(what),
+        stream.get()), ::demo_last_error);
+}
+
+/* In the order in which they are tried. */
+inline opforge::Implementations special_implementations()
+{
+    return opforge::Implementations(::demo_special_implementations);
 }
 
 /* What it takes stands at demo_pick in demo.h. */
@@ -179,6 +328,41 @@ inline opforge::Output pick(
     auto out = opforge::detail::made(of_described, allocator, stream, "demo_pick: out");
     ::demo::pick(x, out, stream);
     return out;
+}
+
+/* By one implementation, whether another one would come first or not. */
+inline void pick_with(
+    int implementation, const opforge::Tensor &x, opforge::Tensor &out,
+    opforge::Stream stream = {})
+{
+    opforge::detail::check(::demo_pick_with(
+        implementation, x.raw(), out.raw(), stream.get()), ::demo_last_error);
+}
+
+/* Type, shape, strides and device of what pick_with writes; no memory. */
+inline opforge::Tensor pick_outputs_with(int implementation, const opforge::Tensor &x)
+{
+    opforge::Tensor out;
+    opforge::detail::check(::demo_pick_outputs_with(
+        implementation, x.raw(), out.raw()), ::demo_last_error);
+    return out;
+}
+
+/* In memory of the allocator. */
+inline opforge::Output pick_with(
+    int implementation, const opforge::Tensor &x, const opforge::Allocator &allocator,
+    opforge::Stream stream = {})
+{
+    const auto of_described = ::demo::pick_outputs_with(implementation, x);
+    auto out = opforge::detail::made(of_described, allocator, stream, "demo_pick: out");
+    ::demo::pick_with(implementation, x, out, stream);
+    return out;
+}
+
+/* In the order in which they are tried. */
+inline opforge::Implementations pick_implementations()
+{
+    return opforge::Implementations(::demo_pick_implementations);
 }
 
 } // namespace demo

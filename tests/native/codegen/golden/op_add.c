@@ -228,6 +228,14 @@ static const Path paths_3[] = {
     {NULL, guards_3, conditions_3, outputs_3, layouts_1, 0, 1, steps_3},
 };
 
+static const OpforgeImplementation implementations_0[] = {
+    {"add",
+     "demo::add (ops.py:10)",
+     "x: fp16 or fp32, [m], compact or [m, n], compact\ny: fp16 or fp32, [m], compact or [m, n], compact"},
+};
+
+static const int first_cases_0[] = {0, 4};
+
 static const TensorInfo tensors_0[] = {
     {"x", 0},
     {"y", 0},
@@ -247,6 +255,7 @@ static const Case cases_0[] = {
 
 static const Operation operation = {
     "demo_add",
+    1, implementations_0, first_cases_0,
     2, 1, tensors_0,
     0, NULL,
     0, NULL,
@@ -263,6 +272,16 @@ OpforgeStatus demo_add(const OpforgeTensor *x, const OpforgeTensor *y,
     return of_call(&operation, of_given, NULL, &of_values, stream);
 }
 
+OpforgeStatus demo_add_with(int implementation, const OpforgeTensor *x,
+                            const OpforgeTensor *y, OpforgeTensor *out,
+                            void *stream)
+{
+    const OpforgeTensor *const of_given[] = {x, y, out};
+    Values of_values;
+    memset(&of_values, 0, sizeof of_values);
+    return of_call_with(&operation, implementation, of_given, NULL, &of_values, stream);
+}
+
 OpforgeStatus demo_add_outputs(const OpforgeTensor *x, const OpforgeTensor *y,
                                OpforgeTensor *out)
 {
@@ -271,4 +290,19 @@ OpforgeStatus demo_add_outputs(const OpforgeTensor *x, const OpforgeTensor *y,
     Values of_values;
     memset(&of_values, 0, sizeof of_values);
     return of_outputs(&operation, of_inputs, of_filled, NULL, &of_values);
+}
+
+OpforgeStatus demo_add_outputs_with(int implementation, const OpforgeTensor *x,
+                                    const OpforgeTensor *y, OpforgeTensor *out)
+{
+    const OpforgeTensor *const of_inputs[] = {x, y};
+    OpforgeTensor *const of_filled[] = {out};
+    Values of_values;
+    memset(&of_values, 0, sizeof of_values);
+    return of_outputs_with(&operation, implementation, of_inputs, of_filled, NULL, &of_values);
+}
+
+int demo_add_implementations(const OpforgeImplementation **list)
+{
+    return of_implementations(&operation, list);
 }

@@ -343,6 +343,14 @@ static const Path paths_3[] = {
 
 static const char *const labels_0[] = {"RELU", "NONE"};
 
+static const OpforgeImplementation implementations_0[] = {
+    {"everything",
+     "demo::everything (ops.py:50)",
+     "x: fp32, [rows, 8], compact\nbias: fp32, [8], compact or NULL\nstate: fp32, [rows], compact\nmode: RELU or NONE\nrows: at least 1\ns_i32: -5 to 5\ns_u8: 0 or 3 or 200\nwhere rows <= 1000\nnot where 1000 < rows: aten.mm at ops.py:62"},
+};
+
+static const int first_cases_0[] = {0, 4};
+
 static const TensorInfo tensors_0[] = {
     {"x", 0},
     {"bias", OF_OPTIONAL},
@@ -372,6 +380,7 @@ static const Case cases_0[] = {
 
 static const Operation operation = {
     "demo_everything",
+    1, implementations_0, first_cases_0,
     3, 2, tensors_0,
     1, choices_0,
     0, NULL,
@@ -408,6 +417,36 @@ OpforgeStatus demo_everything(const OpforgeTensor *x, const OpforgeTensor *bias,
     return of_call(&operation, of_given, of_choices, &of_values, stream);
 }
 
+OpforgeStatus demo_everything_with(int implementation, const OpforgeTensor *x,
+                                   const OpforgeTensor *bias, OpforgeTensor *state,
+                                   float s_fp16, float s_bf16, float s_fp32,
+                                   double s_fp64, int8_t s_i8, int16_t s_i16,
+                                   int32_t s_i32, int64_t s_i64, uint8_t s_u8,
+                                   uint16_t s_u16, uint32_t s_u32, uint64_t s_u64,
+                                   uint8_t s_i1, demo_everything_mode mode,
+                                   OpforgeTensor *out, OpforgeTensor *stats,
+                                   void *stream)
+{
+    const OpforgeTensor *const of_given[] = {x, bias, state, out, stats};
+    const int of_choices[] = {(int)mode};
+    Values of_values;
+    memset(&of_values, 0, sizeof of_values);
+    of_values.s_fp16 = s_fp16;
+    of_values.s_bf16 = s_bf16;
+    of_values.s_fp32 = s_fp32;
+    of_values.s_fp64 = s_fp64;
+    of_values.s_i8 = s_i8;
+    of_values.s_i16 = s_i16;
+    of_values.s_i32 = s_i32;
+    of_values.s_i64 = s_i64;
+    of_values.s_u8 = s_u8;
+    of_values.s_u16 = s_u16;
+    of_values.s_u32 = s_u32;
+    of_values.s_u64 = (int64_t)s_u64;
+    of_values.s_i1 = s_i1 != 0;
+    return of_call_with(&operation, implementation, of_given, of_choices, &of_values, stream);
+}
+
 OpforgeStatus demo_everything_outputs(const OpforgeTensor *x,
                                       const OpforgeTensor *bias,
                                       const OpforgeTensor *state, float s_fp16,
@@ -437,4 +476,43 @@ OpforgeStatus demo_everything_outputs(const OpforgeTensor *x,
     of_values.s_u64 = (int64_t)s_u64;
     of_values.s_i1 = s_i1 != 0;
     return of_outputs(&operation, of_inputs, of_filled, of_choices, &of_values);
+}
+
+OpforgeStatus demo_everything_outputs_with(int implementation,
+                                           const OpforgeTensor *x,
+                                           const OpforgeTensor *bias,
+                                           const OpforgeTensor *state, float s_fp16,
+                                           float s_bf16, float s_fp32,
+                                           double s_fp64, int8_t s_i8,
+                                           int16_t s_i16, int32_t s_i32,
+                                           int64_t s_i64, uint8_t s_u8,
+                                           uint16_t s_u16, uint32_t s_u32,
+                                           uint64_t s_u64, uint8_t s_i1,
+                                           demo_everything_mode mode,
+                                           OpforgeTensor *out, OpforgeTensor *stats)
+{
+    const OpforgeTensor *const of_inputs[] = {x, bias, state};
+    OpforgeTensor *const of_filled[] = {out, stats};
+    const int of_choices[] = {(int)mode};
+    Values of_values;
+    memset(&of_values, 0, sizeof of_values);
+    of_values.s_fp16 = s_fp16;
+    of_values.s_bf16 = s_bf16;
+    of_values.s_fp32 = s_fp32;
+    of_values.s_fp64 = s_fp64;
+    of_values.s_i8 = s_i8;
+    of_values.s_i16 = s_i16;
+    of_values.s_i32 = s_i32;
+    of_values.s_i64 = s_i64;
+    of_values.s_u8 = s_u8;
+    of_values.s_u16 = s_u16;
+    of_values.s_u32 = s_u32;
+    of_values.s_u64 = (int64_t)s_u64;
+    of_values.s_i1 = s_i1 != 0;
+    return of_outputs_with(&operation, implementation, of_inputs, of_filled, of_choices, &of_values);
+}
+
+int demo_everything_implementations(const OpforgeImplementation **list)
+{
+    return of_implementations(&operation, list);
 }

@@ -148,6 +148,14 @@ static const Path paths_0[] = {
     {NULL, NULL, NULL, outputs_0, layouts_0, 0, 1, steps_0},
 };
 
+static const OpforgeImplementation implementations_0[] = {
+    {"matmul",
+     "demo::matmul (ops.py:40)",
+     "a: fp32, [m, k], any strides\nb: fp32, [k, n], any strides\nk: 1 to 4096"},
+};
+
+static const int first_cases_0[] = {0, 1};
+
 static const TensorInfo tensors_0[] = {
     {"a", 0},
     {"b", 0},
@@ -161,6 +169,7 @@ static const Case cases_0[] = {
 
 static const Operation operation = {
     "demo_matmul",
+    1, implementations_0, first_cases_0,
     2, 1, tensors_0,
     0, NULL,
     0, NULL,
@@ -177,6 +186,16 @@ OpforgeStatus demo_matmul(const OpforgeTensor *a, const OpforgeTensor *b,
     return of_call(&operation, of_given, NULL, &of_values, stream);
 }
 
+OpforgeStatus demo_matmul_with(int implementation, const OpforgeTensor *a,
+                               const OpforgeTensor *b, OpforgeTensor *out,
+                               void *stream)
+{
+    const OpforgeTensor *const of_given[] = {a, b, out};
+    Values of_values;
+    memset(&of_values, 0, sizeof of_values);
+    return of_call_with(&operation, implementation, of_given, NULL, &of_values, stream);
+}
+
 OpforgeStatus demo_matmul_outputs(const OpforgeTensor *a, const OpforgeTensor *b,
                                   OpforgeTensor *out)
 {
@@ -185,4 +204,19 @@ OpforgeStatus demo_matmul_outputs(const OpforgeTensor *a, const OpforgeTensor *b
     Values of_values;
     memset(&of_values, 0, sizeof of_values);
     return of_outputs(&operation, of_inputs, of_filled, NULL, &of_values);
+}
+
+OpforgeStatus demo_matmul_outputs_with(int implementation, const OpforgeTensor *a,
+                                       const OpforgeTensor *b, OpforgeTensor *out)
+{
+    const OpforgeTensor *const of_inputs[] = {a, b};
+    OpforgeTensor *const of_filled[] = {out};
+    Values of_values;
+    memset(&of_values, 0, sizeof of_values);
+    return of_outputs_with(&operation, implementation, of_inputs, of_filled, NULL, &of_values);
+}
+
+int demo_matmul_implementations(const OpforgeImplementation **list)
+{
+    return of_implementations(&operation, list);
 }

@@ -1,0 +1,26 @@
+/* demo::copy (ops.py:95)
+ *   x: fp32, [m, n] or [m, n] with any strides
+ *   out: fp32 [m, n]
+ * Implementations: 0 demo::copy_flat (ops.py:90), 1 demo::copy (ops.py:95)
+ */
+OPFORGE_API OpforgeStatus demo_copy(const OpforgeTensor *x, OpforgeTensor *out, void *stream);
+
+/* Fills in type, shape, strides and device of what the call above writes. Shape and strides have
+ * room for OPFORGE_MAX_RANK (8) numbers each.
+ */
+OPFORGE_API OpforgeStatus demo_copy_outputs(const OpforgeTensor *x, OpforgeTensor *out);
+
+/* The same by one implementation, where the call above takes the first that covers it.
+ * OPFORGE_INVALID_ARGUMENT for an index that there is none of.
+ */
+OPFORGE_API OpforgeStatus demo_copy_with(int implementation, const OpforgeTensor *x,
+                                         OpforgeTensor *out, void *stream);
+OPFORGE_API OpforgeStatus demo_copy_outputs_with(int implementation, const OpforgeTensor *x,
+                                                 OpforgeTensor *out);
+
+/* The number of implementations, and where list is not NULL their names, sources and guards, in
+ * the order in which they are tried. They stay as long as the library is loaded.
+ */
+OPFORGE_API int demo_copy_implementations(const OpforgeImplementation **list);
+
+#endif
