@@ -156,7 +156,7 @@ def _put_together(subject: Subject, shards: list[Shard]) -> str:
 
 
 def undeclared(subject: Subject) -> Verdict | None:
-    if not subject.entry.declarations:
+    if not subject.entry.declarations and not subject.entry.alternatives:
         return skipped("nothing was declared", "native.declare(op, x=native.tensor(...), ...)")
     if subject.interpreted:
         return skipped("its kernels run through Triton's interpreter, which compiles nothing")
