@@ -1,0 +1,13 @@
+# The operators in ops/, compiled by Triton into a C library. Needs Python while CMake runs.
+if(NOT WITH_NVIDIA)
+  message(FATAL_ERROR "WITH_TRITON needs WITH_NVIDIA: its kernels are built for NVIDIA GPUs")
+endif()
+
+# Only what is generated is in C.
+enable_language(C)
+find_package(opforge CONFIG REQUIRED)
+opforge_add_library(lab_ops STATIC OPERATORS ops ARCHS ${GPU_ARCHS})
+
+target_sources(dispatch PRIVATE src/compare.cpp src/memory.cpp)
+target_compile_definitions(dispatch PRIVATE LAB_WITH_TRITON)
+target_link_libraries(dispatch PRIVATE lab_ops::lab_ops ${CMAKE_DL_LIBS})

@@ -1,0 +1,107 @@
+"""The example of templates that dispatch to generated operators, on the stand-in driver.
+
+Its tests change one copy of it, and come in order: it is built once.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cmake_projects import CMAKE_DIR, Project, environment_of
+
+ROOT = Path(__file__).parent.parent.parent
+EXAMPLE = ROOT / "examples" / "template_dispatch"
+MUL = ROOT / "tests" / "packages" / "mul"
+
+pytestmark = pytest.mark.skipif(
+    not all(map(shutil.which, ("cmake", "ninja"))), reason="no CMake or ninja here"
+)
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory):
+    """A copy of the example, and where it is built."""
+    folder = tmp_path_factory.mktemp("dispatch")
+    ignored = shutil.ignore_patterns("__pycache__", "build")
+    shutil.copytree(EXAMPLE, folder / "source", ignore=ignored)
+    given = [
+        "-DCMAKE_CXX_FLAGS=-Werror",
+        f"-Dopforge_DIR={CMAKE_DIR}",
+        f"-DOPFORGE_PYTHON_EXECUTABLE={sys.executable}",
+    ]
+    environment = environment_of(folder / "cache")
+    return Project(folder / "source", folder / "build", environment, arguments=given)
+
+
+@pytest.fixture(scope="module")
+def built(example):
+    on = ["-DWITH_NVIDIA=ON", "-DWITH_TRITON=ON", "-DGPU_ARCHS=80"]
+    assert "2 operators" in example.configure(*on)
+    example.make()
+    return example
+
+
+def run(project, *arguments):
+    """With kernels that are run by Triton's interpreter, in a process of its own."""
+    generated = project.build / "opforge.dir" / "lab_ops" / "lab_ops"
+    manifest = generated / "share" / "lab_ops" / "manifest.json"
+    paths = [str(project.source), str(ROOT / "src"), str(ROOT / "tests" / "native"), *sys.path]
+    done = subprocess.run(
+        [sys.executable, "-m", "standin.run", manifest, project.build / "dispatch", *arguments],
+        env=os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(paths)},
+        cwd=project.build,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+def test_without_triton_there_are_the_slots_written_by_hand(example):
+    example.configure("-DOPFORGE_PYTHON_EXECUTABLE=/nowhere")
+    example.make()
+    assert example.run("dispatch") == "add cpu 0 gives 11 22\n"
+    told = example.configure("-DWITH_TRITON=ON", fails=True)
+    assert "WITH_TRITON needs WITH_NVIDIA" in told
+
+
+def test_each_generated_slot_has_an_operator_behind_it(built):
+    assert built.run("dispatch", "list").splitlines() == [
+        "add cpu 0",
+        "add nvidia 8 lab_ops_add",
+        "add nvidia 9 add_flat",
+        "add nvidia 10 add",
+        "silu cpu 0",
+        "silu nvidia 8 lab_ops_silu",
+        "silu nvidia 9 silu",
+    ]
+
+
+def test_generated_slots_compute_what_the_cpu_does(built):
+    assert run(built, "compare") == [
+        "add, slot 8: 48 computed, 0 refused, 0 wrong",
+        # Compact ones only.
+        "add, slot 9: 32 computed, 16 refused, 0 wrong",
+        "add, slot 10: 48 computed, 0 refused, 0 wrong",
+        "silu, slot 8: 48 computed, 0 refused, 0 wrong",
+        "silu, slot 9: 48 computed, 0 refused, 0 wrong",
+    ]
+
+
+def test_a_file_that_operators_share_is_watched(built):
+    (built.source / "ops" / "common.py").touch()
+    assert "nothing has changed since the last build of lab_ops" in built.make()
+    assert "no work to do" in built.make()
+
+
+def test_an_operator_that_comes_has_its_slot_without_an_edit_of_the_cpp(built):
+    shutil.copytree(MUL, built.source / "ops" / "mul")
+    assert "3 operators" in built.make()
+    listed = built.run("dispatch", "list").splitlines()
+    assert "mul nvidia 8 lab_ops_mul" in listed
+    assert "mul cpu 0" not in listed
+    assert run(built, "call", "mul", "8", "2.5", "4") == ["10"]
