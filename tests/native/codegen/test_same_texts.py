@@ -1,0 +1,132 @@
+"""Bad input reads the same in C, in C++ and in Python; and a bad build in CMake."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import hand_made
+import pytest
+import torch
+from click.testing import CliRunner
+from cmake_projects import CMAKE_DIR, Project, environment_of
+from standin.driver import build_standin
+
+import opforge
+from opforge import native
+from opforge.cli import main
+from opforge.errors import NativeCallFailed
+from opforge.native.cc import compile_library
+from opforge.native.opened import STATUSES
+
+PROGRAM = Path(__file__).with_name("same_texts.cpp")
+CXX17 = ("-std=c++17", "-Wall", "-Wextra", "-Werror", "-pedantic")
+X, Y, OUT = torch.zeros(4, 2), torch.zeros(4, 2), torch.zeros(4, 2)
+
+# In the order of the program's.
+CALLS = [
+    ("add", (X.double(), Y), {"out": OUT}),
+    ("add", (torch.zeros(2, 2, 2), Y), {"out": OUT}),
+    ("add", (torch.zeros((1,) * 9), Y), {"out": OUT}),
+    ("add", (X, torch.zeros(4, 3)), {"out": OUT}),
+    ("add", (X, torch.zeros(2, 4).t()), {"out": OUT}),
+    ("add", (X, torch.zeros(4)), {"out": OUT}),
+    ("add", (X, Y), {"out": torch.zeros(2, 4)}),
+    ("add", (X, Y), {"out": OUT.int()}),
+    ("add", (Y, torch.zeros(4, 5)), {}),
+    ("matmul", (torch.zeros(4, 5000), torch.zeros(5000, 4)), {"out": torch.zeros(4, 4)}),
+    ("copy", (X,), {"out": OUT, "implementation": 7}),
+    ("copy", (torch.zeros(2, 4).t(),), {"out": OUT, "implementation": 0}),
+    ("copy", (torch.zeros(4, 3),), {"out": torch.zeros(4, 3), "implementation": "copy_flat"}),
+    ("copy", (torch.zeros(65, 2),), {"out": torch.zeros(65, 2), "implementation": 1}),
+    ("load", (7,), {}),
+]
+
+
+@pytest.fixture
+def library(make):
+    parts = (hand_made.add(), hand_made.matmul(), hand_made.copying())
+    return make(hand_made.library(*parts))
+
+
+def of_program(folder, tmp_path):
+    """(status, text) of each call, through C and through C++."""
+    compile_library(folder, "demo", static=True, flags=("-O0",))
+    binary = tmp_path / "main"
+    linked = [str(folder / "lib" / "libdemo.a"), "-ldl", "-lpthread", "-lm", "-o", str(binary)]
+    command = ["g++", *CXX17, f"-I{folder / 'include'}", str(PROGRAM), *linked]
+    subprocess.run(command, check=True)
+    environment = {"LD_LIBRARY_PATH": str(build_standin().parent)}
+    done = subprocess.run([str(binary)], env=environment, capture_output=True, check=True)
+    found = re.findall(r"(C|C\+\+) (\d) (.*?)\n=====\n", done.stdout.decode(), re.DOTALL)
+    said = [(STATUSES[int(status)], text) for _, status, text in found]
+    assert [name for name, _, _ in found] == ["C", "C++"] * len(CALLS)
+    return said[::2], said[1::2]
+
+
+def of_python(folder):
+    demo = native.open(folder, host_memory=True)
+    for name, arguments, named in CALLS:
+        with pytest.raises(NativeCallFailed) as failed:
+            getattr(demo, name)(*arguments, **named)
+        yield failed.value.status, str(failed.value)
+
+
+def test_bad_input_reads_the_same_in_every_language(library, tmp_path):
+    in_c, in_cplusplus = of_program(library.folder, tmp_path)
+    assert in_cplusplus == in_c
+    assert list(of_python(library.folder)) == in_c
+    assert len(set(in_c)) == len(CALLS)
+    assert {status for status, _ in in_c} == {"INVALID_ARGUMENT", "UNCOVERED"}
+    assert in_c[3] == (
+        "INVALID_ARGUMENT", "demo_add: y: size 3 in dimension 1, expected 2 as x has it (n)"
+    )  # fmt: skip
+
+
+def test_bad_memory_reads_the_same_in_c_and_python(library):
+    with pytest.raises(NativeCallFailed) as failed:
+        native.open(library.folder).add(X, Y, out=OUT)
+    said = library.function("last_error")().decode()
+    assert str(failed.value) == said
+    assert said.startswith("demo_add: x: on DLPack device type 1, expected CUDA memory")
+
+
+OPERATORS = """
+import torch
+import opforge
+from opforge import native
+
+@opforge.op("same_texts::one")
+def one(x: torch.Tensor, limit: float) -> torch.Tensor:
+    return torch.empty_like(x)
+
+@opforge.op("same_texts::other")
+def other(x: torch.Tensor, bound: float) -> torch.Tensor:
+    return torch.empty_like(x)
+
+native.implementations(one, other)
+"""
+
+
+@pytest.mark.skipif(not all(map(shutil.which, ("cmake", "ninja"))), reason="no CMake or ninja here")
+def test_a_bad_build_reads_the_same_from_the_command_and_from_cmake(tmp_path):
+    operators = tmp_path / "same_operators"
+    (operators / "one").mkdir(parents=True)
+    (operators / "one" / "op.py").write_text(OPERATORS)
+    given = ["build", f"{operators}/", "--arch", "80", "-o", str(tmp_path / "dist")]
+    done = CliRunner().invoke(main, given)
+    for name in ("one", "other"):
+        opforge.unregister(f"same_texts::{name}")
+    assert done.exit_code == 1
+    lines = done.output.splitlines()
+    assert any("parameter 'limit': same_texts::other" in line for line in lines)
+
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.25)\nproject(user C)\n"
+        "find_package(opforge CONFIG REQUIRED)\n"
+        "opforge_add_library(same OPERATORS same_operators ARCHS 80)\n"
+    )
+    project = Project(tmp_path, tmp_path / "build", environment_of(tmp_path / "cache"))
+    project.arguments = [f"-Dopforge_DIR={CMAKE_DIR}", "-DCMAKE_C_COMPILER_WORKS=ON"]
+    told = project.configure(fails=True)
+    assert [line for line in lines if line not in told] == []
