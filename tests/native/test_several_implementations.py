@@ -118,7 +118,14 @@ def test_the_operator_may_be_left_out_where_nothing_is_declared_of_it(make_op):
     native.declare(general, **STRIDED)
     with pytest.raises(BadImplementations, match="is none of its implementations") as refused:
         plan([general, flat], (80,), name="several")
-    assert "native.declare at " in str(refused.value)
+    assert f"native.declare at {__file__}:" in str(refused.value)
+    opforge.unregister(general)
+
+
+def test_an_operator_that_is_declared_is_one_of_its_implementations(both):
+    general, flat = both
+    with pytest.raises(BadImplementations, match="is none of its implementations"):
+        native.implementations(general, flat)
 
 
 def test_an_implementation_of_which_nothing_is_declared_is_refused(make_op):

@@ -51,18 +51,22 @@ def implementing(entry: Entry) -> tuple[Entry, ...]:
         return (entry,)
     (listed,) = entry.alternatives
     found = tuple(_current(entry, each, listed) for each in listed.entries)
-    names = ", ".join(each.name for each in found)
+    refuse_left_out(entry, listed)
+    return found
+
+
+def refuse_left_out(entry: Entry, listed: Alternatives) -> None:
+    """An operator that says what it covers is one of its implementations."""
     if entry.declarations and entry.name not in listed.names:
         raise BadImplementations(
             "it has a declaration of its own, and is none of its implementations",
             found=f"native.declare at {entry.declarations[0].location}; "
-            f"{names} at {listed.location}",
+            f"{', '.join(listed.names)} at {listed.location}",
             fix=f"list it where it is to be tried: native.implementations({_short(entry.name)}, "
             f"..., {_short(entry.name)}), or take its native.declare away",
             op=entry.name,
             location=entry.location,
         )
-    return found
 
 
 def refuse_undeclared(entry: Entry, parts: Iterable[Entry]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import BadImplementations, DifferentImplementations, OpforgeError
 from ..model import FlatArgument, Lowered
 from ..registry import Entry, registry, running_pass
-from .alternatives import Alternatives, operator_of
+from .alternatives import Alternatives, operator_of, refuse_left_out
 from .declare import caller
 from .domain import Declaration
 from .merge import Merged, merge
@@ -38,6 +38,7 @@ def implementations(op: Any, /, *ops: Any) -> None:
         given = Alternatives(listed, location, file, running)
         with registry.lock:
             _check_list(entry, given)
+            refuse_left_out(entry, given)
             _check_signatures(entry, listed)
             if all(each.declarations for each in listed):
                 join(entry, listed)

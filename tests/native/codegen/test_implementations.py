@@ -1,6 +1,7 @@
 """Operators with several implementations, called through C, C++ and Python."""
 
 import ctypes
+import json
 import subprocess
 from pathlib import Path
 
@@ -335,6 +336,27 @@ def test_python_refuses_what_is_none_of_them(demo):
     for wrong in (1.5, 2**40):
         with pytest.raises(WrongArgument, match="expected an index or a name"):
             demo.copy(COMPACT, implementation=wrong)
+
+
+def test_guards_that_no_string_has_room_for_are_counted():
+    op, kernels = hand_made.copying()
+    flat, strided = op.cases
+    refused = tuple(
+        hand_made.Path((hand_made.Guard(hand_made.Expr("==", (hand_made.Var("n"), i))),),
+                       refused=f"call {i} " + "x" * 200)
+        for i in range(100)
+    )  # fmt: skip
+    cases = (hand_made.Case(flat.tensors, paths=(*flat.paths, *refused)), strided)
+    many = hand_made.Op(
+        "copy", "demo::copy", "", op.params, op.outputs, cases, implementations=op.implementations
+    )
+    program = hand_made.library((many, kernels))
+    manifest = json.loads(sources(program)["share/demo/manifest.json"])
+    text = manifest["ops"][0]["implementations"][0]["guards"]
+    assert len(text) < 4095
+    assert text.startswith(FLAT)
+    shown = text.count("not where n == ")
+    assert text.endswith(f"\nand {100 - shown} more")
 
 
 def test_the_manifest_says_whose_each_case_is(library):

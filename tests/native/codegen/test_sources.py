@@ -225,7 +225,9 @@ def golden(request, name: str, content: bytes) -> None:
     assert content.decode() == file.read_text()
 
 
-@pytest.mark.parametrize("name", ["load", "manifest", "add_outputs"])
+@pytest.mark.parametrize(
+    "name", ["load", "manifest", "add_outputs", "add_with", "add_implementations"]
+)
 def test_functions_that_would_share_a_name_are_refused(name):
     op, kernels = hand_made.add()
     renamed = hand_made.Op(name, "demo::other", "ops.py:99", op.params, op.outputs, op.cases)
@@ -233,6 +235,17 @@ def test_functions_that_would_share_a_name_are_refused(name):
     with pytest.raises(BadProgram, match=f"two functions would be called demo_{name}") as refused:
         sources(program)
     assert "demo::other (ops.py:99)" in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["outputs", "implementations"])
+def test_an_enum_that_would_be_called_as_a_function_is_refused(name):
+    op, kernels = hand_made.add()
+    choice = hand_made.ChoiceParam(name, ("A",), ("'a'",))
+    cases = tuple(hand_made.Case(c.tensors, ((name, 0),), paths=c.paths) for c in op.cases)
+    named = hand_made.Op("add", "demo::add", "ops.py:99", (*op.params, choice), op.outputs, cases)
+    with pytest.raises(BadProgram, match=f"enum would be called demo_add_{name}") as refused:
+        sources(hand_made.library((named, kernels)))
+    assert f"demo::add (ops.py:99), parameter '{name}'" in str(refused.value)
 
 
 @pytest.mark.parametrize("name", ["1st", "a-b", "", "größe"])

@@ -8,6 +8,9 @@ from ..dtypes import DTYPES
 from ..expr import text
 from ..program import Bound, Case, ChoiceParam, Implementation, Op, TensorParam
 
+# Of 4095 characters that every compiler takes.
+_ROOM = 4000
+
 
 def source(implementation: Implementation) -> str:
     """`mylib::add_flat (ops/add/op.py:30)`."""
@@ -33,7 +36,19 @@ def guards(op: Op, index: int) -> str:
             lines.append(f"{param.name}: {_choice(cases, param)}")
     lines += _bounds(op, cases)
     lines += _conditions(cases)
-    return "\n".join(dict.fromkeys(lines)) or "any call"
+    return "\n".join(_fitting(list(dict.fromkeys(lines)))) or "any call"
+
+
+def _fitting(lines: list[str]) -> list[str]:
+    """As many as a string literal of C99 has room for, and how many there are besides."""
+    kept: list[str] = []
+    room = _ROOM
+    for line in lines:
+        room -= len(line.encode()) + 1
+        if room < 0:
+            return [*kept, f"and {len(lines) - len(kept)} more"]
+        kept.append(line)
+    return kept
 
 
 def _tensor(cases: list[Case], param: TensorParam) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ...errors import BadProgram
-from ..program import Allocate, Launch, Library, Op, Path, TensorParam
+from ..program import Allocate, ChoiceParam, Launch, Library, Op, Path, TensorParam
 from .cplusplus import cplusplus_header
 from .dispatch import dispatch
 from .header import ABI, header
@@ -61,6 +61,16 @@ def _check_names(library: Library) -> None:
                 fix = "rename the operator, or give the library another name"
                 raise BadProgram(what, fix=fix, op=op.torch_name or op.name, location=op.location)
             taken[function] = op.torch_name or op.name
+        for param in op.params:
+            if isinstance(param, ChoiceParam) and signature.enum(param) in taken:
+                what = f"a function and an enum would be called {signature.enum(param)}"
+                raise BadProgram(
+                    what,
+                    fix="rename the parameter",
+                    parameter=param.name,
+                    op=op.torch_name or op.name,
+                    location=op.location,
+                )
 
 
 def _library_header(library: Library) -> str:
