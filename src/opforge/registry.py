@@ -40,6 +40,11 @@ class Entry:
     declarations: list[Any] = field(default_factory=list, compare=False, repr=False)
     alternatives: list[Any] = field(default_factory=list, compare=False, repr=False)
 
+    @property
+    def own_name(self) -> str:
+        """Without the namespace."""
+        return self.name.partition("::")[2] or self.name
+
     def flat(self) -> Lowered:
         """The signature laid flat, in any mode; raises where a function in mode "none" has none."""
         if self.lowered is not None:

@@ -219,9 +219,12 @@ def test_a_number_of_another_type_is_refused(make_op, declared_first):
     with pytest.raises(DifferentImplementations) as refused:
         built()
     text = named(str(refused.value), OP=op, OTHER=other)
-    assert text.startswith("OP (PLACE), parameter 'limit': ")
-    assert f"native.scalar('fp64') for OTHER at {__file__}:" in text
-    assert f"native.scalar('fp32') for OP at {__file__}:" in text
+    assert text.startswith(
+        "OP (PLACE), parameter 'limit': declarations of OTHER (PLACE) and OP (PLACE), which "
+        "implement it, give this parameter different forms in C\n"
+        f"  found: native.scalar('fp64') at {__file__}:"
+    )
+    assert f"; native.scalar('fp32') at {__file__}:" in text
     assert "fix: declare it alike for both" in text
 
 
@@ -245,6 +248,28 @@ def test_choices_of_the_implementations_add_up(make_op):
     assert taken == [(0, "FAST"), (1, "SUM"), (1, "BOTH"), (1, "FAST")]
     blocks = [dict(s.constants)["BLOCK"] for c in op.cases for p in c.paths for s in p.steps]
     assert list(dict.fromkeys(blocks)) == ["512", "128", "256"]
+
+
+def biased(x: Tensor, bias: Tensor | None = None) -> Tensor:
+    out, n = torch.empty_like(x), x.numel()
+    other = x if bias is None else bias
+    flat_kernel[(triton.cdiv(n, 128),)](x, other, out, n, BLOCK=128)
+    return out
+
+
+def test_a_tensor_that_one_of_them_goes_without_may_be_left_out(make_op):
+    plain, full = make_op(biased), make_op(biased)
+    x = native.tensor("n", dtype="fp32")
+    native.declare(plain, x=x)
+    native.declare(full, x=x, bias=x)
+    native.implementations(full, plain, full)
+    (op,) = plan([full], (80,), name="several").ops
+    (bias,) = [p for p in op.params if p.name == "bias"]
+    assert bias.optional
+    assert [c.tensors[1].present for c in op.cases] == [False, True]
+    assert [dict(one.takes).get("bias") for one in op.implementations] == [
+        None, "fp32, 1-d (n), compact"
+    ]  # fmt: skip
 
 
 def test_lists_that_cannot_be_meant_are_refused(both, make_op):

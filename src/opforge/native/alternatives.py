@@ -62,8 +62,8 @@ def refuse_left_out(entry: Entry, listed: Alternatives) -> None:
             "it has a declaration of its own, and is none of its implementations",
             found=f"native.declare at {entry.declarations[0].location}; "
             f"{', '.join(listed.names)} at {listed.location}",
-            fix=f"list it where it is to be tried: native.implementations({_short(entry.name)}, "
-            f"..., {_short(entry.name)}), or take its native.declare away",
+            fix=f"list it where it is to be tried: native.implementations({entry.own_name}, "
+            f"..., {entry.own_name}), or take its native.declare away",
             op=entry.name,
             location=entry.location,
         )
@@ -76,7 +76,7 @@ def refuse_undeclared(entry: Entry, parts: Iterable[Entry]) -> None:
             raise Undeclared(
                 f"it is to implement {entry.name} ({entry.location}), and nothing is declared "
                 "of it",
-                fix=f"native.declare({_short(part.name)}, x=native.tensor(...), ...), or take it "
+                fix=f"native.declare({part.own_name}, x=native.tensor(...), ...), or take it "
                 "out of native.implementations",
                 op=part.name,
                 location=part.location,
@@ -95,7 +95,3 @@ def _current(operator: Entry, entry: Entry, listed: Alternatives) -> Entry:
             location=operator.location,
         )
     return found
-
-
-def _short(name: str) -> str:
-    return name.partition("::")[2] or name

@@ -99,7 +99,7 @@ def _plan_op(entry: Entry, parts: Sequence[Entry], made: Plan, choose: Choose) -
     made.notes += _other_types(entry, joined.params)
     hashes = [one.source_hash for one in served]
     return Op(
-        name=_short(entry),
+        name=entry.own_name,
         torch_name=entry.name,
         location=entry.location,
         params=joined.params,
@@ -115,10 +115,10 @@ def _plan_op(entry: Entry, parts: Sequence[Entry], made: Plan, choose: Choose) -
 def _implementation(
     part: Entry, parts: Sequence[Entry], requests: Sequence[dict[str, tuple[Request, Archs]]]
 ) -> Implementation:
-    shorts = [_short(each) for each in parts]
+    shorts = [each.own_name for each in parts]
     own = merge(part.flat(), part.declarations)
     return Implementation(
-        name=_short(part) if shorts.count(_short(part)) == 1 else part.name,
+        name=part.own_name if shorts.count(part.own_name) == 1 else part.name,
         torch_name=part.name,
         location=part.location,
         doc=inspect.getdoc(part.fn) or "",
@@ -126,10 +126,6 @@ def _implementation(
         schema=_schema(part),
         takes=tuple((p.name, p.doc) for p in own.params if isinstance(p, TensorParam)),
     )
-
-
-def _short(entry: Entry) -> str:
-    return entry.name.partition("::")[2]
 
 
 # In what the JIT passes Python's numbers.
@@ -324,7 +320,7 @@ def check_name(name: str) -> None:
 def _refuse_namesakes(entries: Sequence[Entry]) -> None:
     seen: dict[str, Entry] = {}
     for entry in entries:
-        short = _short(entry)
+        short = entry.own_name
         other = seen.setdefault(short, entry)
         if other is not entry:
             raise BadLibraryName(

@@ -22,6 +22,7 @@ from ..errors import (
 )
 from ..model import MISSING, Leaf, Lowered, Node, Record, leaves_of, lowered_name
 from ..registry import Entry, registry, running_pass
+from .alternatives import Alternatives
 from .dims import names_of, read_bounds, shared_lengths
 from .domain import Declaration, Domain, Nothing, Scalars, Tensors, choices
 from .fit import as_seen, example, fit, is_variable, no_list, read_dtypes
@@ -64,14 +65,15 @@ def caller() -> tuple[str, int, dict[str, Any]]:
 
 
 def _keep(entry: Entry, lowered: Lowered, new: Declaration) -> None:
-    kept = [old for old in entry.declarations if not _is_reloaded(old, new)]
+    kept = [old for old in entry.declarations if not is_reloaded(old, new)]
     if new not in kept:
         kept.append(new)
     check_together(lowered, kept)
     entry.declarations[:] = kept
 
 
-def _is_reloaded(old: Declaration, new: Declaration) -> bool:
+def is_reloaded(old: Declaration | Alternatives, new: Declaration | Alternatives) -> bool:
+    """Whether the same file says it anew, having been loaded again."""
     return (
         old.file == new.file
         and None not in (old.running, new.running)

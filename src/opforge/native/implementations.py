@@ -9,7 +9,7 @@ from ..errors import BadImplementations, DifferentImplementations, OpforgeError
 from ..model import FlatArgument, Lowered
 from ..registry import Entry, registry, running_pass
 from .alternatives import Alternatives, operator_of, refuse_left_out
-from .declare import caller
+from .declare import caller, is_reloaded
 from .domain import Declaration
 from .merge import Merged, merge
 from .program import ChoiceParam, Param, ScalarParam, TensorParam
@@ -50,11 +50,18 @@ def implementations(op: Any, /, *ops: Any) -> None:
 def join(operator: Entry, parts: Sequence[Entry]) -> Merged:
     """The parameters of the one C function; refused where the declarations give it two forms."""
     _check_signatures(operator, parts)
-    merged = [merge(part.flat(), part.declarations) for part in parts]
+    merged = [_merged(part) for part in parts]
     for argument in parts[0].flat().arguments:
         _check_forms(operator, argument, list(zip(parts, merged, strict=True)))
     together: list[Declaration] = [d for part in parts for d in part.declarations]
     return merge(parts[0].flat(), together)
+
+
+def _merged(part: Entry) -> Merged:
+    try:
+        return merge(part.flat(), part.declarations)
+    except OpforgeError as error:
+        raise error.locate(part.name, part.location) from error.__cause__
 
 
 def _check_list(entry: Entry, given: Alternatives) -> None:
@@ -69,7 +76,7 @@ def _check_list(entry: Entry, given: Alternatives) -> None:
             "implementations in the order in which they are tried",
         )
     for old in entry.alternatives:
-        if old.names != names and not _is_reloaded(old, given):
+        if old.names != names and not is_reloaded(old, given):
             raise BadImplementations(
                 "its implementations were listed already, and otherwise",
                 found=f"{', '.join(old.names)} at {old.location}",
@@ -96,14 +103,6 @@ def _check_list(entry: Entry, given: Alternatives) -> None:
                 found=f"native.implementations at {part.alternatives[0].location}",
                 fix="list those instead of it, and take its native.implementations away",
             )
-
-
-def _is_reloaded(old: Alternatives, new: Alternatives) -> bool:
-    return (
-        old.file == new.file
-        and None not in (old.running, new.running)
-        and old.running is not new.running
-    )
 
 
 def _check_signatures(operator: Entry, parts: Sequence[Entry]) -> None:
@@ -146,12 +145,12 @@ def _outputs(lowered: Lowered) -> str:
 
 
 def _different(
-    operator: Entry, part: Entry, what: str, parameter: str | None = None, fix: str = _FIX
+    operator: Entry, part: Entry, what: str, parameter: str | None = None
 ) -> DifferentImplementations:
     return DifferentImplementations(
         f"{part.name} ({part.location}), which is to implement it, differs: {what}",
         parameter=parameter,
-        fix=fix,
+        fix=_FIX,
         op=operator.name,
         location=operator.location,
     )
@@ -164,23 +163,21 @@ def _check_forms(
     that may be left out.
     """
     forms = [(part, _form(argument.name, merged)) for part, merged in parts]
-    scalar = next((each for each in forms if each[1].startswith("native.scalar")), None)
-    if scalar is None:
+    scalar = next(((p, form) for p, form in forms if form.startswith("native.scalar")), None)
+    other = next(((p, form) for p, form in forms if scalar and form != scalar[1]), None)
+    if scalar is None or other is None:
         return
-    for part, form in forms:
-        if form != scalar[1]:
-            found = f"{scalar[1]} for {scalar[0].name} at {_declared_at(scalar[0])}; "
-            error = _different(
-                operator,
-                part,
-                "its declarations give this parameter another form in C than those of "
-                f"{scalar[0].name} ({scalar[0].location})",
-                argument.path,
-                fix="declare it alike for both; a parameter that is left out has its default for "
-                "its only value",
-            )
-            error.found = f"{found}{form} for {part.name} at {_declared_at(part)}"
-            raise error.locate(None, None)
+    both = (scalar, other)
+    named = " and ".join(f"{part.name} ({part.location})" for part, _ in both)
+    raise DifferentImplementations(
+        f"declarations of {named}, which implement it, give this parameter different forms in C",
+        parameter=argument.path,
+        found="; ".join(f"{form} at {_declared_at(part)}" for part, form in both),
+        fix="declare it alike for both; a parameter that is left out has its default for its only "
+        "value",
+        op=operator.name,
+        location=operator.location,
+    )
 
 
 def _declared_at(entry: Entry) -> str:

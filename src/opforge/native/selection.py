@@ -17,8 +17,7 @@ def select(ops: Sequence[Any], only: Sequence[str]) -> list[Any]:
     What implements another operator beside others comes with that one, and is none by itself.
     """
     found = operators(registry.get(op) for op in ops)
-    names = [entry.name for entry in found]
-    known = sorted({*names, *map(_short, names)})
+    known = sorted({name for entry in found for name in (entry.name, entry.own_name)})
     for wanted in only:
         if wanted not in known:
             raise UnknownOperator(
@@ -26,19 +25,15 @@ def select(ops: Sequence[Any], only: Sequence[str]) -> list[Any]:
                 found=f"the operators {', '.join(name for name in known if '::' not in name)}",
                 fix=_fix(wanted, known, [registry.get(op) for op in ops]),
             )
-    chosen = set(only) or set(names)
-    kept = {name for name in names if chosen & {name, _short(name)}}
+    chosen = set(only or known)
+    kept = {entry.name for entry in found if chosen & {entry.name, entry.own_name}}
     return [op for op in ops if registry.get(op).name in kept]
 
 
 def _fix(wanted: str, known: Sequence[str], entries: Sequence[Entry]) -> str:
     for entry in entries:
         operator = operator_of(entry)
-        if operator is not None and wanted in {entry.name, _short(entry.name)}:
-            return f"it is an implementation of {_short(operator.name)}, and comes with it"
+        if operator is not None and wanted in {entry.name, entry.own_name}:
+            return f"it is an implementation of {operator.own_name}, and comes with it"
     close = difflib.get_close_matches(wanted, known, n=1)
     return f"did you mean {close[0]}?" if close else "choose one of these"
-
-
-def _short(name: str) -> str:
-    return name.partition("::")[2]

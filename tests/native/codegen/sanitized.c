@@ -56,6 +56,13 @@ static OpforgeStatus make(Call *call)
                            DEMO_EVERYTHING_MODE_RELU, &t[3], &t[4], NULL);
 }
 
+static OpforgeStatus make_with(int index, Call *call)
+{
+    OpforgeTensor *t = call->tensors;
+    return demo_everything_with(index, &t[0], &t[1], &t[2], 1, 1, 1, 1, 1, 1, 1, 1, 3, 1, 1, 1, 1,
+                                DEMO_EVERYTHING_MODE_RELU, &t[3], &t[4], NULL);
+}
+
 static int is_clean(void)
 {
     return standin_live_modules() == 0 && standin_live_allocations() == 0 &&
@@ -113,6 +120,24 @@ static int refuse(void)
     return 0;
 }
 
+static int force(void)
+{
+    const OpforgeImplementation *list = NULL;
+    Call call;
+    int64_t rows[2] = {2000, 8};
+    set_up(&call, 0);
+    if (demo_everything_implementations(&list) != 1 || strcmp(list[0].name, "everything") != 0) {
+        return 1;
+    }
+    if (make_with(0, &call) != OPFORGE_OK || make_with(1, &call) != OPFORGE_INVALID_ARGUMENT) {
+        return 1;
+    }
+    call.tensors[0].shape = rows;
+    call.tensors[2].shape = rows;
+    return make_with(0, &call) != OPFORGE_UNCOVERED ||
+           strstr(demo_last_error(), "implementation 0 (everything): nothing was") == NULL;
+}
+
 static void *work(void *number)
 {
     Call call;
@@ -153,7 +178,7 @@ int main(void)
     if (fail_each()) {
         return 1;
     }
-    if (refuse()) {
+    if (refuse() || force()) {
         printf("%s\n", demo_last_error());
         return 2;
     }
