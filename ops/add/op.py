@@ -1,0 +1,26 @@
+"""x + y, element by element, broadcast."""
+
+from torch import Tensor
+
+import opforge
+from opforge import native
+
+from ..elementwise import DTYPES, RANKS, combine
+
+
+@opforge.op("ops::add")
+def add(x: Tensor, y: Tensor) -> Tensor:
+    """x + y of tensors of one dtype, broadcast as torch does; integers wrap around."""
+    return combine(x, y, "add")
+
+
+native.declare(
+    add,
+    x=native.tensor("*s", dtype="T", layout="strided", ranks=RANKS),
+    y=native.tensor("*s", dtype="T", layout="strided"),
+    T=DTYPES,
+)
+
+
+def reference(x: Tensor, y: Tensor) -> Tensor:
+    return x + y

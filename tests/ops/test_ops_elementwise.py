@@ -1,0 +1,20 @@
+"""add and mul of the operator tree: built for the stand-in driver, called by `calls_*.py`."""
+
+import re
+
+import pytest
+from operators import build, run_calls
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("elementwise"), "add", "mul:bf16,fp32,i8,u64")
+
+
+def test_every_call_gives_what_torch_and_numpy_give(built):
+    said = run_calls(built, "calls_elementwise.py")
+    passed = re.search(r"(\d+) passed", said)
+    assert passed is not None, said
+    # 12 dtypes in 9 layouts, natively and in eager, are the least of it.
+    assert int(passed[1]) > 2 * 108
+    assert "skipped" not in said, said
