@@ -16,8 +16,8 @@ def add(x: Tensor, y: Tensor) -> Tensor:
 
 native.declare(
     add,
-    x=native.tensor("*s", dtype="T", layout="strided", ranks=RANKS),
-    y=native.tensor("*s", dtype="T", layout="strided"),
+    x=native.tensor("*s", dtype="T", layout="strided", ranks=RANKS, broadcast=True),
+    y=native.tensor("*s", dtype="T", layout="strided", broadcast=True),
     T=DTYPES,
 )
 

@@ -17,6 +17,7 @@ import opforge
 from opforge import native
 from opforge.errors import (
     BadDims,
+    BadSpec,
     ConflictingDeclarations,
     MissingAnnotation,
     NotAnOp,
@@ -271,6 +272,7 @@ def test_a_refused_declaration_leaves_the_others(make_op):
     [
         native.tensor("m n", dtype="T", layout="strided"),
         native.tensor("...", dtype=("fp16", "bf16"), ranks=(1, 2)),
+        native.tensor("*s", dtype="T", layout="strided", broadcast=True),
         native.scalar(),
         native.scalar("fp32"),
         native.choice("relu", None, 1),
@@ -279,3 +281,38 @@ def test_a_refused_declaration_leaves_the_others(make_op):
 )
 def test_a_spec_is_shown_as_it_is_written(spec):
     assert eval(repr(spec), {"native": native}) == spec
+
+
+S = native.tensor("*s", dtype="fp16", layout="strided", ranks=(1, 2))
+B = native.tensor("*s", dtype="fp16", layout="strided", broadcast=True)
+
+
+def accumulate(state: Tensor, x: Tensor, scale: Tensor) -> None:
+    state += x * scale
+
+
+def test_what_is_broadcast_forms_a_group_with_what_shares_its_shape(make_op):
+    op = make_op(accumulate, mutates_args=("state",))
+    native.declare(op, state=S, x=B, scale=native.tensor("one", dtype="fp16"))
+    params = expand(op).params
+    assert [(p.group, p.broadcast) for p in params] == [(1, False), (1, True), (0, False)]
+    assert params[1].doc == "fp16, 1-d or 2-d (*s), any strides, broadcast"
+
+
+def test_what_is_written_to_cannot_be_broadcast(make_op):
+    op = make_op(accumulate, mutates_args=("state",))
+    assert refusal(BadSpec, op, state=B, x=S, scale=S) == (
+        "OP (HERE), parameter 'state': broadcast, and written to: its elements would be several "
+        "results at once\n  fix: broadcast the others to its shape"
+    )
+
+
+def test_declarations_that_broadcast_different_parameters_are_refused(make_op):
+    op = make_op(accumulate, mutates_args=("state",))
+    native.declare(op, state=S, x=B, scale=S)
+    first = declarations(op)[0].location
+    assert refusal(ConflictingDeclarations, op, state=S, x=S, scale=B) == (
+        "OP (HERE): declarations of one op broadcast different parameters\n"
+        f"  found: x at {first}; scale at HERE\n"
+        "  fix: give broadcast= to the same parameters, with the same *s, in all of them"
+    )

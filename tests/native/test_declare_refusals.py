@@ -282,6 +282,29 @@ def test_a_size_may_not_have_the_name_of_a_number_that_is_passed(make_op):
             ),
         ),
         (
+            "x",
+            native.tensor("m n", "fp16", layout="strided", broadcast=True),
+            (
+                "a tensor is broadcast to a shape that it shares, by strides of 0\n"
+                "  found: native.tensor('m n', dtype='fp16', layout='strided', broadcast=True)\n"
+                '  fix: native.tensor("*s", ..., layout="strided", broadcast=True)'
+            ),
+        ),
+        (
+            "x",
+            native.tensor("*s", "fp16", ranks=2, broadcast=True),
+            (
+                "a tensor is broadcast to a shape that it shares, by strides of 0\n"
+                "  found: native.tensor('*s', dtype='fp16', ranks=2, broadcast=True)\n"
+                '  fix: native.tensor("*s", ..., layout="strided", broadcast=True)'
+            ),
+        ),
+        (
+            "x",
+            native.tensor("*s", "fp16", layout="strided", ranks=2, broadcast="y"),
+            "broadcast is True or False\n  found: broadcast='y'",
+        ),
+        (
             "parts",
             X,
             (

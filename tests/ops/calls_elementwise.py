@@ -7,6 +7,8 @@ import pytest
 import torch
 from operators import DEVICE, LAYOUTS, MODES, ON_GPU, assert_close, in_mode, laid_out, numbers
 
+from opforge.errors import NativeCallFailed
+
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
 UNSIGNED = (torch.uint8, torch.uint16, torch.uint32, torch.uint64)
@@ -95,7 +97,7 @@ def test_every_mode(call, name, dtype):
 
 
 @pytest.mark.parametrize("shapes", PAIRS, ids=str)
-@pytest.mark.parametrize("mode", MODES[:3])
+@pytest.mark.parametrize("mode", MODES)
 def test_broadcasting(tree, library, mode, shapes):
     run = in_mode(mode, tree["add"], library.add)
     x, y = numbers(shapes[0]), numbers(shapes[1], seed=1)
@@ -149,3 +151,37 @@ def test_no_metadata_is_copied_to_the_device(tree):
         tree["add"](x, y)
     assert called == ["ops::add"]
     assert x.device.type == DEVICE
+
+
+def test_the_outputs_of_a_broadcast_are_told_without_memory(library):
+    x, y = numbers((3, 1)), numbers((2, 1, 4), seed=1)
+    out = torch.empty((2, 3, 4), device=DEVICE)
+    assert library.add(x, y, out=out) is out
+    check(out, "add", x, y)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "said"),
+    [
+        (((3,), (4,)), "ops_add: y: size 4 in dimension 0, expected 3 as x has it, or 1"),
+        (((2, 3), (2,)), "ops_add: y: size 2 in dimension 0, expected 3 as x has it, or 1"),
+        (((2, 5, 1), (3, 4)), "ops_add: y: size 3 in dimension 0, expected 5 as x has it, or 1"),
+        (((0,), (2,)), "ops_add: y: size 2 in dimension 0, expected 0 as x has it, or 1"),
+    ],
+)
+def test_c_says_what_does_not_broadcast(library, shapes, said):
+    x, y = map(numbers, shapes)
+    with pytest.raises(NativeCallFailed) as failed:
+        library.add(x, y)
+    assert str(failed.value) == said
+
+
+def test_an_output_of_another_shape_than_the_broadcast_is_refused(library):
+    with pytest.raises(NativeCallFailed, match=r"out: is fp32 \[4, 1\], expected fp32 \[4, 3\]"):
+        library.add(numbers((4, 1)), numbers((3,)), out=torch.empty((4, 1), device=DEVICE))
+
+
+def test_an_output_must_not_overlap_what_is_broadcast(library):
+    x = numbers((4, 3))
+    with pytest.raises(NativeCallFailed, match="out: overlaps y in memory, and is written to"):
+        library.add(numbers((4, 3)), x[0], out=x)

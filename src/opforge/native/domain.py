@@ -22,6 +22,7 @@ class Tensors:
     strided: bool = False
     ranks: tuple[int, ...] = ()
     optional: bool = False
+    broadcast: bool = False
 
 
 @dataclass(frozen=True)

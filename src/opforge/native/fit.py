@@ -10,7 +10,7 @@ import torch
 
 from ..errors import BadChoice, BadSpec, NoNativeForm, UnboundType, UnknownDtype
 from ..model import Leaf, fits_int64
-from .dims import parse, read_ranks
+from .dims import Part, Shared, parse, read_ranks
 from .domain import Choices, Domain, Scalars, Tensors, choices, one_of, spell
 from .dtypes import DTYPES, named
 from .specs import SPECS, ChoiceSpec, OptionalSpec, ScalarSpec, TensorSpec
@@ -104,7 +104,24 @@ def _tensors(
     parts = parse(spec.dims, leaf.path)
     variable, dtypes = read_dtypes(spec.dtype, leaf.path, variables)
     ranks = read_ranks(parts, spec.ranks, leaf.path)
-    return Tensors(parts, dtypes, variable, spec.layout == "strided", ranks, optional)
+    broadcast = _reads_broadcast(leaf, spec, parts)
+    return Tensors(parts, dtypes, variable, spec.layout == "strided", ranks, optional, broadcast)
+
+
+def _reads_broadcast(leaf: Leaf, spec: TensorSpec, parts: tuple[Part, ...]) -> bool:
+    if not isinstance(spec.broadcast, bool):
+        raise BadSpec(
+            "broadcast is True or False", parameter=leaf.path, found=f"broadcast={spec.broadcast!r}"
+        )
+    whole = len(parts) == 1 and isinstance(parts[0], Shared)
+    if spec.broadcast and not (whole and spec.layout == "strided"):
+        raise BadSpec(
+            "a tensor is broadcast to a shape that it shares, by strides of 0",
+            parameter=leaf.path,
+            found=repr(spec),
+            fix='native.tensor("*s", ..., layout="strided", broadcast=True)',
+        )
+    return spec.broadcast
 
 
 def no_list(leaf: Leaf, found: str | None = None) -> NoNativeForm:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import ConflictingDeclarations, NoNativeForm, TooManyCases
+from ..errors import BadSpec, ConflictingDeclarations, NoNativeForm, TooManyCases
 from ..model import FlatArgument, Lowered
 from .dims import Name, Part, Shared, is_loose
 from .domain import Choices, Declaration, Domain, Scalars, Tensors, choices, one_of, spell
@@ -34,11 +34,12 @@ def merge(lowered: Lowered, declarations: Sequence[Declaration]) -> Merged:
     values: dict[str, tuple[Any, ...]] = {}
     constants: dict[str, Any] = {}
     tables = [(declaration, dict(declaration.domains)) for declaration in declarations]
+    groups = _groups(lowered, declarations)
     for argument in lowered.arguments:
         said = [(declaration, table[argument.name]) for declaration, table in tables]
         asked = [(d, domain) for d, domain in said if isinstance(domain, (Tensors, Scalars))]
         if argument.is_tensor and asked:
-            params.append(_tensor(argument, said))
+            params.append(_tensor(argument, said, groups.get(argument.name, 0)))
         elif asked:
             params.append(_scalar(argument, said))
         else:
@@ -104,16 +105,54 @@ def output_names(lowered: Lowered, params: Sequence[Param]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _tensor(argument: FlatArgument, said: Sequence[tuple[Declaration, Domain]]) -> TensorParam:
+def _groups(lowered: Lowered, declarations: Sequence[Declaration]) -> dict[str, int]:
+    """By parameter, the number of its `*s`, of those that something is broadcast to.
+
+    x: "*s" broadcast, y: "*s" broadcast, w: "*t"  ->  x: 1, y: 1
+    """
+    found = [(declaration, _numbered(declaration)) for declaration in declarations]
+    for declaration, (groups, broadcast) in found:
+        first, (known, expected) = found[0]
+        if (groups, broadcast) != (known, expected):
+            raise ConflictingDeclarations(
+                "declarations of one op broadcast different parameters",
+                found=f"{', '.join(sorted(expected)) or 'none'} at {first.location}; "
+                f"{', '.join(sorted(broadcast)) or 'none'} at {declaration.location}",
+                fix="give broadcast= to the same parameters, with the same *s, in all of them",
+            )
+    groups, broadcast = found[0][1] if found else ({}, set())
+    for argument in lowered.arguments:
+        if argument.name in broadcast and argument.mutated:
+            raise BadSpec(
+                "broadcast, and written to: its elements would be several results at once",
+                parameter=argument.path,
+                fix="broadcast the others to its shape",
+            )
+    return groups
+
+
+def _numbered(declaration: Declaration) -> tuple[dict[str, int], set[str]]:
+    tensors = {n: d for n, d in declaration.domains if isinstance(d, Tensors)}
+    broadcast = {n for n, d in tensors.items() if d.broadcast}
+    parts = list(dict.fromkeys(d.parts for n, d in tensors.items() if n in broadcast))
+    groups = {n: parts.index(d.parts) + 1 for n, d in tensors.items() if d.parts in parts}
+    return groups, broadcast
+
+
+def _tensor(
+    argument: FlatArgument, said: Sequence[tuple[Declaration, Domain]], group: int
+) -> TensorParam:
     texts: dict[str, None] = {}
-    optional = False
+    optional = broadcast = False
     for declaration, domain in said:
         if isinstance(domain, Tensors):
             texts[_describe(domain, declaration)] = None
             optional = optional or domain.optional
+            broadcast = domain.broadcast
         else:
             optional = True
-    return TensorParam(argument.name, argument.mutated, optional, "; or ".join(texts))
+    text = "; or ".join(texts)
+    return TensorParam(argument.name, argument.mutated, optional, text, broadcast, group)
 
 
 def _scalar(argument: FlatArgument, said: Sequence[tuple[Declaration, Domain]]) -> ScalarParam:
@@ -182,7 +221,8 @@ def _describe(domain: Tensors, declaration: Declaration) -> str:
     sizes = ", ".join(_size(part, bounds, fixed) for part in domain.parts)
     ranks = one_of([f"{rank}-d" for rank in _ranks(domain, declaration)])
     dtypes = one_of(domain.dtypes) + (f" ({domain.variable})" if domain.variable else "")
-    return f"{dtypes}, {ranks} ({sizes}), {'any strides' if domain.strided else 'compact'}"
+    layout = "any strides" if domain.strided else "compact"
+    return f"{dtypes}, {ranks} ({sizes}), {layout}" + (", broadcast" if domain.broadcast else "")
 
 
 def _ranks(domain: Tensors, declaration: Declaration) -> tuple[int, ...]:

@@ -24,12 +24,17 @@ ONE = "1"
 
 @dataclass(frozen=True)
 class TensorParam:
-    """A tensor of the C function; `written` ones are not const, `optional` ones may be NULL."""
+    """A tensor of the C function; `written` ones are not const, `optional` ones may be NULL.
+
+    Tensors of one `group`, from 1 on, have one shape, to which `broadcast` ones are brought.
+    """
 
     name: str
     written: bool = False
     optional: bool = False
     doc: str = ""
+    broadcast: bool = False
+    group: int = 0
 
 
 @dataclass(frozen=True)

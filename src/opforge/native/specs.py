@@ -14,6 +14,7 @@ class TensorSpec:
     dtype: Any
     layout: Any
     ranks: Any
+    broadcast: Any = False
 
     def __repr__(self) -> str:
         more = f", dtype={self.dtype!r}"
@@ -21,6 +22,8 @@ class TensorSpec:
             more += f", layout={self.layout!r}"
         if self.ranks is not None:
             more += f", ranks={self.ranks!r}"
+        if self.broadcast:
+            more += f", broadcast={self.broadcast!r}"
         return f"native.tensor({self.dims!r}{more})"
 
 
@@ -59,7 +62,12 @@ SPECS = (TensorSpec, ScalarSpec, ChoiceSpec, OptionalSpec)
 
 
 def tensor(
-    dims: str, dtype: Any = None, *, layout: str = "contiguous", ranks: Any = None
+    dims: str,
+    dtype: Any = None,
+    *,
+    layout: str = "contiguous",
+    ranks: Any = None,
+    broadcast: bool = False,
 ) -> TensorSpec:
     """A tensor parameter: its sizes, its element types and its layout.
 
@@ -68,9 +76,10 @@ def tensor(
 
     Equal names are equal sizes and integers are fixed ones. `...` stands for any sizes and `*s` for
     sizes that several parameters share; `ranks` then lists how many dimensions the tensor may have
-    in all. A single letter as dtype is a type variable, given to `declare` as a keyword.
+    in all. A single letter as dtype is a type variable, given to `declare` as a keyword. With
+    `broadcast`, callers may pass fewer dimensions of `*s`, or 1 for sizes, as with torch.
     """
-    return TensorSpec(dims, dtype, layout, ranks)
+    return TensorSpec(dims, dtype, layout, ranks, broadcast)
 
 
 def scalar(type: str | None = None) -> ScalarSpec:  # noqa: A002  # reads well where it is called

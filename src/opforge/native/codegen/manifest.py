@@ -128,7 +128,7 @@ def _implementation(op: Op, index: int, one: Implementation) -> dict[str, Any]:
 def _param(param: Param) -> dict[str, Any]:
     if isinstance(param, TensorParam):
         kind = {"kind": "tensor", "written": param.written, "optional": param.optional}
-        return {"name": param.name, **kind}
+        return {"name": param.name, **kind, **({"broadcast": True} if param.broadcast else {})}
     if isinstance(param, ScalarParam):
         return {"name": param.name, "kind": "scalar", "dtype": param.dtype}
     assert isinstance(param, ChoiceParam)

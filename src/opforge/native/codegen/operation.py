@@ -95,6 +95,8 @@ def _flags(param: TensorParam) -> str:
     flags = [
         *(["OF_WRITTEN"] if param.written else []),
         *(["OF_OPTIONAL"] if param.optional else []),
+        *(["OF_BROADCAST"] if param.broadcast else []),
+        *([f"OF_GROUP({param.group})"] if param.group else []),
     ]
     return " | ".join(flags) or "0"
 

@@ -153,6 +153,9 @@ static OpforgeStatus call(const Operation *op, const OpforgeTensor *const *given
         status = of_view(&op->tensors[i], used(op, given, i), 1, &views[i]);
     }
     if (status == OPFORGE_OK) {
+        status = of_broadcast(op, views);
+    }
+    if (status == OPFORGE_OK) {
         status = same_device(op, views, count, &ordinal);
     }
     if (status == OPFORGE_OK) {
@@ -257,6 +260,9 @@ static OpforgeStatus outputs_of(const Operation *op, const OpforgeTensor *const 
     OpforgeStatus status = OPFORGE_OK;
     for (i = 0; status == OPFORGE_OK && i < op->input_count; i++) {
         status = of_view(&op->tensors[i], inputs[i], 0, &views[i]);
+    }
+    if (status == OPFORGE_OK) {
+        status = of_broadcast(op, views);
     }
     if (status == OPFORGE_OK) {
         status = same_device(op, views, op->input_count, &ordinal);

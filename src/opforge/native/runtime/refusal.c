@@ -87,7 +87,8 @@ static OpforgeStatus refuse_tensor(const Operation *op, const View *views)
         if (!accepted_type(op, i, key)) {
             return refuse_type(op, i, key);
         }
-        if (!accepted_rank(op, i, key)) {
+        /* Of tensors that are broadcast, the one that brings so many dimensions is named. */
+        if (!accepted_rank(op, i, key) && views[i].tensor->ndim == OF_KEY_RANK(key)) {
             return refuse_rank(op, i, key);
         }
     }
@@ -104,9 +105,9 @@ static void describe_check(const Operation *op, const Check *check, const View *
     int64_t i;
     if (check->kind == OF_COMPACT) {
         of_more("%s: strides ", name);
-        of_describe_sizes(view->strides, view->tensor->ndim);
+        of_describe_sizes(view->strides, OF_KEY_RANK(view->key));
         of_more(" are not compact for shape ");
-        of_describe_sizes(view->shape, view->tensor->ndim);
+        of_describe_sizes(view->shape, OF_KEY_RANK(view->key));
         of_more(", as expected");
         return;
     }

@@ -108,6 +108,7 @@ typedef struct {
     uint32_t key;
     int is_compact;
     int64_t strides[OPFORGE_MAX_RANK];
+    int64_t expanded[OPFORGE_MAX_RANK]; /* what `shape` points to where it is broadcast */
 } View;
 
 /* A tensor's type, rank and presence in one number: what cases are told apart by. */
@@ -117,7 +118,10 @@ typedef struct {
 #define OF_KEY_RANK(key) ((int)((key) >> 16 & 0xff))
 #define OF_KEY_TYPE(key) ((key) & 0xffff)
 
-enum { OF_WRITTEN = 1, OF_OPTIONAL = 2, OF_OUTPUT = 4 };
+enum { OF_WRITTEN = 1, OF_OPTIONAL = 2, OF_OUTPUT = 4, OF_BROADCAST = 8 };
+/* Tensors of one group, from 1 on, have one shape, to which those are broadcast that may be. */
+#define OF_GROUP(group) ((group) << 8)
+#define OF_GROUP_OF(flags) ((flags) >> 8)
 
 typedef struct {
     const char *name;
@@ -339,6 +343,9 @@ void of_describe_sizes(const int64_t *sizes, int count);
 OpforgeStatus of_view(const TensorInfo *info, const OpforgeTensor *tensor, int needs_data,
                       View *view);
 OpforgeStatus of_check_overlaps(const Operation *op, const View *views);
+
+/* broadcast.c */
+OpforgeStatus of_broadcast(const Operation *op, View *views);
 
 /* select.c, refusal.c */
 OpforgeStatus of_select(const Operation *op, const View *views, const int *choices, void *values,

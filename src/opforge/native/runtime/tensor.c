@@ -50,10 +50,10 @@ void of_describe(const View *view)
     }
     of_describe_type(OF_KEY_TYPE(view->key));
     of_more(" ");
-    of_describe_sizes(view->shape, view->tensor->ndim);
+    of_describe_sizes(view->shape, OF_KEY_RANK(view->key));
     if (!view->is_compact) {
         of_more(" strides ");
-        of_describe_sizes(view->strides, view->tensor->ndim);
+        of_describe_sizes(view->strides, OF_KEY_RANK(view->key));
     }
 }
 
@@ -178,7 +178,7 @@ static uint64_t width_in(const View *view, uint64_t period)
     const uint64_t element = view->tensor->dtype.bits / 8;
     uint64_t width = element;
     int i;
-    for (i = 0; i < view->tensor->ndim; i++) {
+    for (i = 0; i < OF_KEY_RANK(view->key); i++) {
         const uint64_t stride = (uint64_t)view->strides[i] * element;
         if (stride % period != 0) {
             width += stride * (uint64_t)(view->shape[i] - 1);
@@ -209,7 +209,7 @@ static int interleave(const View *a, const View *b)
     views[1] = b;
     for (v = 0; v < 2; v++) {
         const uint64_t element = views[v]->tensor->dtype.bits / 8;
-        for (i = 0; i < views[v]->tensor->ndim; i++) {
+        for (i = 0; i < OF_KEY_RANK(views[v]->key); i++) {
             const uint64_t period = (uint64_t)views[v]->strides[i] * element;
             if (period > 0 && views[v]->shape[i] > 1 && apart_in(a, b, period)) {
                 return 1;
