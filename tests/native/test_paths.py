@@ -7,8 +7,10 @@ from torch import Tensor
 from traced_kernels import block, rows, take
 from traced_oracle import Body
 
+import opforge
 from opforge import native
 from opforge.errors import CannotTrace, NeedsBound
+from opforge.native.build import plan
 
 T = native.tensor
 X = {"x": T("m n", dtype="fp32")}
@@ -90,7 +92,25 @@ def test_a_refused_path_carries_the_bodys_message():
     assert refused["m % 8 == 0"] == ""
     (other,) = (text for text in refused.values() if text)
     assert other.startswith("the body raises AssertionError: rows come in eights")
-    assert any("rows come in eights" in note for note in found.notes)
+    ((why, where),) = found.refused.items()
+    assert why == other
+    assert where == ["x fp32 2-d where m % 8 != 0"]
+
+
+def test_a_reason_is_told_once_for_all_cases(make_op):
+    def body(x: Tensor) -> Tensor:
+        assert x.shape[0] % 8 == 0, "rows come in eights"
+        out = torch.empty_like(x)
+        block[(1,)](x, out, 1, BLOCK=16)
+        return out
+
+    op = make_op(body)
+    native.declare(op, x=native.tensor("m n", dtype=("fp16", "bf16", "fp32")))
+    (note,) = plan([op], (80,)).notes
+    assert note == (
+        f"{opforge.info(op).name} is not built for x fp16 2-d where m % 8 != 0, nor in 2 more such "
+        "cases: the body raises AssertionError: rows come in eights"
+    )
 
 
 def test_a_body_that_launches_nothing_is_an_error():

@@ -94,6 +94,7 @@ def _plan_op(entry: Entry, parts: Sequence[Entry], made: Plan, choose: Choose) -
         built = [build_case(part, found, case, made.archs, choose) for case in found.cases]
         for one in built:
             _take(one, made)
+        made.notes += _refusals(part, built)
         cases += [dataclasses.replace(b.case, implementation=index) for b in built]
         served.append(_implementation(part, parts, [b.requests for b in built]))
     made.notes += _other_types(entry, joined.params)
@@ -126,6 +127,20 @@ def _implementation(
         schema=_schema(part),
         takes=tuple((p.name, p.doc) for p in own.params if isinstance(p, TensorParam)),
     )
+
+
+def _refusals(entry: Entry, built: Sequence[Built]) -> list[str]:
+    """What the body refuses, once for all cases in which it does so for the same reason."""
+    places: dict[str, list[str]] = {}
+    for one in built:
+        for why, where in one.refused.items():
+            places.setdefault(why, []).extend(where)
+    return [
+        f"{entry.name} is not built for {where[0]}"
+        + (f", nor in {len(where) - 1} more such cases" if len(where) > 1 else "")
+        + f": {why}"
+        for why, where in places.items()
+    ]
 
 
 # In what the JIT passes Python's numbers.

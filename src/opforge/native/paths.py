@@ -49,6 +49,8 @@ class Built:
     case: Case
     requests: dict[str, tuple[Request, tuple[int, ...]]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    # By reason: which inputs the body itself refuses.
+    refused: dict[str, list[str]] = field(default_factory=dict)
 
 
 def first_config(_tuner: Any, _arguments: dict[str, Any]) -> Choice:
@@ -95,7 +97,7 @@ def build_case(
         maker.collect(path, built.requests)
         if path.refused:
             under = " and ".join(str(g.condition) for g in path.guards)
-            built.notes.append(f"not built for {described} where {under}: {path.refused}")
+            built.refused.setdefault(path.refused, []).append(f"{described} where {under}")
     return built
 
 
