@@ -19,7 +19,8 @@ def combine(x: Tensor, y: Tensor, operation: str) -> Tensor:
     """
     if x.dtype != y.dtype:
         raise TypeError(f"x is {x.dtype} and y {y.dtype}, and both have to be of one dtype")
-    if x.shape != y.shape:
+    # Ranks first: a size that is left open would be compared with one of another dimension.
+    if x.dim() != y.dim() or x.shape != y.shape:
         x, y = torch.broadcast_tensors(x, y)
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if x.is_contiguous() and y.is_contiguous():

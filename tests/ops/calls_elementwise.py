@@ -136,23 +136,6 @@ def test_opcheck(tree, name):
     torch.library.opcheck(tree[name], (numbers((3,), torch.int32), numbers((1,), torch.int32)))
 
 
-def test_no_metadata_is_copied_to_the_device(tree):
-    """Sizes and strides are numbers of the launch: all tensors that are made are the results."""
-    from torch.utils._python_dispatch import TorchDispatchMode  # noqa: PLC0415
-
-    class Seen(TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            called.append(func.name())
-            return func(*args, **(kwargs or {}))
-
-    called = []
-    x, y = laid_out("transposed", (5, 33)), numbers((33,), seed=1)
-    with Seen():
-        tree["add"](x, y)
-    assert called == ["ops::add"]
-    assert x.device.type == DEVICE
-
-
 def test_the_outputs_of_a_broadcast_are_told_without_memory(library):
     x, y = numbers((3, 1)), numbers((2, 1, 4), seed=1)
     out = torch.empty((2, 3, 4), device=DEVICE)

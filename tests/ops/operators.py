@@ -39,13 +39,23 @@ def build(folder, *wanted, arch="sm_80"):
     return folder
 
 
-def run_calls(folder, *files, device="cpu"):
+def run_calls(folder, *files, device="cpu", only=""):
     """Run `calls_*.py` in a process of their own, against a library that was built."""
     variables = {"OPFORGE_TEST_BUILT": str(folder), "OPFORGE_TEST_DEVICE": device}
     if device == "cpu":
         variables["TRITON_INTERPRET"] = "1"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    return _run([*command, *(str(HERE / file) for file in files)], environment(**variables))
+    return _run_pytest(files, variables, only)
+
+
+def run_traces(*files):
+    """Run `traces_*.py` in a process of their own, whose kernels are compiled and not run."""
+    return _run_pytest(files, {}, "")
+
+
+def _run_pytest(files, variables, only):
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", only]
+    command += ["--show-capture=no", *(str(HERE / file) for file in files)]
+    return _run(command, environment(**variables))
 
 
 def _run(command, variables):

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from operators import build, run_calls
+from operators import build, run_calls, run_traces
 
 
 @pytest.fixture(scope="module")
@@ -18,3 +18,11 @@ def test_every_call_gives_what_torch_and_numpy_give(built):
     # 12 dtypes in 9 layouts, natively and in eager, are the least of it.
     assert int(passed[1]) > 2 * 108
     assert "skipped" not in said, said
+
+
+def test_every_row_of_the_check_passes(built):
+    assert "skipped" not in run_calls(built, "calls_checked.py")
+
+
+def test_compilers_see_the_launches():
+    assert "skipped" not in run_traces("traces_elementwise.py")
