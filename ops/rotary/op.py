@@ -100,7 +100,8 @@ def rotary(
     q_steps = q.stride()[:3] if rank == 4 else (q.stride(0), *q.stride()[:2])
     k_steps = k.stride()[:3] if rank == 4 else (k.stride(0), *k.stride()[:2])
     block = triton.next_power_of_2(max(half, 32))
-    heads = 512 // block
+    # Eight pairs a thread: halves are then read 16 bytes at a time.
+    heads = 1024 // block
     q_blocks, k_blocks = triton.cdiv(q.shape[-2], heads), triton.cdiv(k.shape[-2], heads)
     tokens = length * q.shape[0] if rank == 4 else length
     rotary_kernel[(tokens * (q_blocks + k_blocks),)](

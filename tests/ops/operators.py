@@ -34,7 +34,7 @@ def environment(**more):
 
 
 def build(folder, *wanted, arch="sm_80"):
-    """A library of some operators, `"add"` or, for some of its dtypes, `"mul:fp32,i8"`."""
+    """A library of some operators: `"add"`, or some dtypes and ranks of it, `"add:fp32,i8@1,2"`."""
     _run([sys.executable, str(HERE / "subset.py"), str(folder), arch, *wanted], environment())
     return folder
 
@@ -131,7 +131,7 @@ def _transposed(shape, make):
 
 
 def _permuted(shape, make):
-    return make(shape[::-1]).permute(*reversed(range(len(shape))))
+    return make(shape[::-1]).permute(tuple(reversed(range(len(shape)))))
 
 
 def _shifted(shape, make):

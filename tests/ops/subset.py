@@ -1,6 +1,7 @@
-"""Builds operators of the tree for some dtypes only: `subset.py FOLDER ARCH add mul:fp32,i8`.
+"""Builds a part of the tree: `subset.py FOLDER ARCH add mul:fp32,i8 mul:u64@2`.
 
-All of a library is compiled in minutes; tests mostly need less.
+All of an operator, or some of its dtypes, in some ranks: a whole library is compiled in minutes,
+and tests mostly need less.
 """
 
 import dataclasses
@@ -13,24 +14,32 @@ from opforge.native import tree
 from opforge.registry import registry
 
 
-def narrowed(declaration, dtypes):
-    """For those of the dtypes that were declared; type variables only, which tie all others."""
+def narrowed(declaration, dtypes, ranks):
+    """What was declared, of the dtypes for type variables and of the ranks for `*s`."""
     types = tuple((v, tuple(t for t in known if t in dtypes)) for v, known in declaration.types)
-    return dataclasses.replace(declaration, types=types)
+    lengths = declaration.lengths
+    if ranks:
+        lengths = tuple((s, tuple(n for n in known if n in ranks)) for s, known in lengths)
+    return dataclasses.replace(declaration, types=types, lengths=lengths)
 
 
 def main(folder, arch, *wanted):
     found = tree.load(Path("ops").resolve())
     by_name = {opforge.info(op).name.partition("::")[2]: op for _, op in found.operators}
-    ops = []
+    parts = {}
     for word in wanted:
-        name, _, listed = word.partition(":")
-        ops.append(by_name[name])
-        if listed:
-            entry = registry.get(by_name[name])
-            made = [narrowed(d, listed.split(",")) for d in entry.declarations]
-            entry.declarations[:] = [d for d in made if all(types for _, types in d.types)]
-    native.build(ops, folder, archs=[arch])
+        name, _, part = word.partition(":")
+        dtypes, _, ranks = part.partition("@")
+        kept = parts.setdefault(name, [])
+        for declaration in registry.get(by_name[name]).declarations:
+            if dtypes:
+                numbers = [int(rank) for rank in ranks.split(",") if rank]
+                declaration = narrowed(declaration, dtypes.split(","), numbers)  # noqa: PLW2901
+            if all(types for _, types in declaration.types):
+                kept.append(declaration)
+    for name, kept in parts.items():
+        registry.get(by_name[name]).declarations[:] = kept
+    native.build([by_name[name] for name in parts], folder, archs=[arch])
 
 
 if __name__ == "__main__":

@@ -8,7 +8,9 @@ from operators import build, run_calls, run_traces
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    return build(tmp_path_factory.mktemp("elementwise"), "add", "mul:bf16,fp32,i8,u64")
+    rest = "add:fp16,fp64,i16,i32,i64,u8,u16,u32@2"
+    wanted = ("add:bf16,fp32,i8,u64", rest, "mul:fp32,u64")
+    return build(tmp_path_factory.mktemp("elementwise"), *wanted)
 
 
 def test_every_call_gives_what_torch_and_numpy_give(built):

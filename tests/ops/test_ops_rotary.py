@@ -4,5 +4,5 @@ from operators import build, run_calls
 
 
 def test_every_call_gives_what_torch_gives(tmp_path):
-    said = run_calls(build(tmp_path, "rotary"), "calls_rotary.py")
+    said = run_calls(build(tmp_path, "rotary:fp32"), "calls_rotary.py")
     assert "skipped" not in said, said
