@@ -9,6 +9,11 @@ DTYPES = (
     "fp16", "bf16", "fp32", "fp64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64",
 )  # fmt: skip
 RANKS = (0, 1, 2, 3, 4)
+_TORCH = {
+    torch.float16, torch.bfloat16, torch.float32, torch.float64,
+    torch.int8, torch.int16, torch.int32, torch.int64,
+    torch.uint8, torch.uint16, torch.uint32, torch.uint64,
+}  # fmt: skip
 
 
 def combine(x: Tensor, y: Tensor, operation: str) -> Tensor:
@@ -19,6 +24,8 @@ def combine(x: Tensor, y: Tensor, operation: str) -> Tensor:
     """
     if x.dtype != y.dtype:
         raise TypeError(f"x is {x.dtype} and y {y.dtype}, and both have to be of one dtype")
+    if x.dtype not in _TORCH:
+        raise TypeError(f"x and y are {x.dtype}, and one of {', '.join(DTYPES)} is expected")
     # Ranks first: a size that is left open would be compared with one of another dimension.
     if x.dim() != y.dim() or x.shape != y.shape:
         x, y = torch.broadcast_tensors(x, y)

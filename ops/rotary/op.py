@@ -112,6 +112,9 @@ def rotary(
     )  # fmt: skip
 
 
+_FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+
+
 def _check(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, positions: Tensor | None) -> None:
     if q.dim() not in {3, 4} or k.dim() != q.dim() or cos.dim() != 2 or sin.dim() != 2:
         raise ValueError(
@@ -123,6 +126,12 @@ def _check(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, positions: Tensor | N
             f"q and k have one dtype, and so have cos and sin; found {q.dtype} and {k.dtype}, "
             f"{cos.dtype} and {sin.dtype}"
         )
+    if q.dtype not in _FLOATS or cos.dtype not in _FLOATS:
+        raise TypeError(
+            f"q, k, cos and sin are of fp16, bf16, fp32 or fp64; found {q.dtype} and {cos.dtype}"
+        )
+    if positions is not None and positions.dtype not in {torch.int32, torch.int64}:
+        raise TypeError(f"positions are of i32 or i64; found {positions.dtype}")
     tokens = q.shape[:-2]
     if k.shape[:-2] != tokens or k.shape[-1] != q.shape[-1] or cos.shape != sin.shape:
         raise ValueError(

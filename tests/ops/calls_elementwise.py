@@ -131,6 +131,13 @@ def test_two_dtypes_are_refused(tree, name):
         tree[name](numbers((3,)), numbers((3,), torch.float16))
 
 
+def test_other_dtypes_are_refused(tree):
+    """torch adds bools by or, and no kernel does."""
+    flag = numbers((3,)) > 0
+    with pytest.raises(TypeError, match=r"x and y are torch.bool, and one of fp16, .*, u64 is"):
+        tree["add"](flag, flag)
+
+
 def test_shapes_that_do_not_broadcast_are_refused(tree):
     with pytest.raises(RuntimeError, match=r"must match|not broadcastable|not compatible"):
         tree["add"](numbers((3,)), numbers((4,)))

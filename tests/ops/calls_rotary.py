@@ -138,6 +138,13 @@ def test_what_does_not_fit_is_refused(tree):
         "torch.float32 and torch.float32",
         q, k.half(), cos, sin,
     )  # fmt: skip
+    whole = [t.int() for t in (q, k)]
+    refused(
+        tree,
+        "q, k, cos and sin are of fp16, bf16, fp32 or fp64; found torch.int32 and torch.float32",
+        *whole, cos, sin,
+    )  # fmt: skip
+    refused(tree, "positions are of i32 or i64; found torch.float32", q, k, cos, sin, q[:, 0, 0])
     refused(
         tree,
         "q and k differ in their heads only, and cos and sin in nothing; found "
@@ -179,3 +186,9 @@ def test_opcheck(tree):
         q, k, cos, sin = inputs(((2, 3), 4, 2, 8, 4))
         args = (q, k, cos, sin, places((2, 3), 3) if placed else None, interleaved)
         torch.library.opcheck(tree["rotary"], args)
+
+
+@STYLES
+def test_double_precision_and_short_positions_in_eager(tree, interleaved):
+    q, k, cos, sin = inputs(((3,), 5, 2, 64, 32), torch.float64, torch.float64)
+    check(tree["rotary"], q, k, cos, sin, places((3,), 3).int(), interleaved)
