@@ -29,8 +29,9 @@ LIMITS = {
 
 
 def environment(**more):
-    path = os.pathsep.join([str(ROOT / "src"), str(HERE), *filter(None, sys.path)])
-    return os.environ | {"PYTHONPATH": path} | more
+    # Not this process's path, which may lead to the module in examples/native.
+    places = [str(ROOT / "src"), str(HERE), os.environ.get("PYTHONPATH")]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, places))} | more
 
 
 def build(folder, *wanted, arch="sm_80"):
