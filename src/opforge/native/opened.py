@@ -135,7 +135,11 @@ class NativeLibrary:
     def implementations_of(self, function: str) -> tuple[NativeImplementation, ...]:
         """What C lists for an operator, in the order in which a call tries them."""
         first = ctypes.POINTER(_Implementation)()
-        count = getattr(self._c, f"{function}_implementations")(ctypes.byref(first))
+        try:
+            count = getattr(self._c, f"{function}_implementations")(ctypes.byref(first))
+        except AttributeError as error:
+            what = f"{self._name} was built by another version of opforge: {error}"
+            raise NotALibrary(what, fix="build the library again") from error
         return tuple(
             NativeImplementation(i, *(getattr(first[i], f).decode() for f in _Implementation.texts))
             for i in range(count)

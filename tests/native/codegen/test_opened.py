@@ -1,7 +1,9 @@
 """`native.open`: operators of a built library in Python, on the stand-in driver."""
 
 import ctypes
+import json
 import shutil
+import subprocess
 
 import hand_made
 import numpy as np
@@ -10,6 +12,7 @@ import torch
 
 from opforge import native
 from opforge.errors import BadChoice, NativeCallFailed, NotALibrary, WrongArgument
+from opforge.native.codegen.names import quoted
 
 SCALARS = {f"s_{t}": 1 for t in hand_made.SCALARS} | {"s_u8": 3}
 
@@ -129,3 +132,19 @@ def test_what_is_no_library_is_refused_by_path(built, tmp_path):
     shutil.copy(built / "lib" / "libdemo.so", tmp_path / "libother.so")
     with pytest.raises(NotALibrary, match="other_abi_version"):
         native.open(tmp_path / "libother.so")
+
+
+def test_a_library_of_an_opforge_without_implementations_is_to_be_built_again(tmp_path):
+    ops = json.dumps({"ops": [{"name": "f", "function": "old_f", "params": [], "outputs": []}]})
+    (tmp_path / "old.c").write_text(
+        "int old_abi_version(void) { return 1; }\n"
+        'const char *old_last_error(void) { return ""; }\n'
+        f"const char *old_manifest(void) {{ return {quoted(ops)}; }}\n"
+    )
+    library = tmp_path / "libold.so"
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", str(tmp_path / "old.c"), "-o", str(library)], check=True
+    )
+    with pytest.raises(NotALibrary, match="old was built by another version of opforge") as failed:
+        native.open(library)
+    assert "fix: build the library again" in str(failed.value)
