@@ -361,7 +361,7 @@ def test_an_alternative_in_a_tree_is_no_operator_of_its_own(operators):
     (op,) = plan(selection.select(found, ()), (80,)).ops
     assert (op.name, op.torch_name) == ("copy", "several_tree::copy")
     assert [one.name for one in op.implementations] == ["several_fast::copy", "several_tree::copy"]
-    assert [opforge.info(o).name for o in selection.select(found, ("copy",))] == [op.torch_name]
+    assert selection.select(found, ("copy",)) == found
     with pytest.raises(UnknownOperator, match="it is an implementation of copy"):
         selection.select(found, ("several_fast::copy",))
 

@@ -14,7 +14,7 @@ from .alternatives import operator_of, operators
 def select(ops: Sequence[Any], only: Sequence[str]) -> list[Any]:
     """Those named, by `add` or `mylib::add`, in the order found; all where none is named.
 
-    What implements another operator beside others comes with that one, and is none by itself.
+    What implements another operator beside others is none by itself, and comes with that one.
     """
     found = operators(registry.get(op) for op in ops)
     known = sorted({name for entry in found for name in (entry.name, entry.own_name)})
@@ -27,7 +27,12 @@ def select(ops: Sequence[Any], only: Sequence[str]) -> list[Any]:
             )
     chosen = set(only or known)
     kept = {entry.name for entry in found if chosen & {entry.name, entry.own_name}}
-    return [op for op in ops if registry.get(op).name in kept]
+    return [op for op in ops if kept & {e.name for e in _with_operator(registry.get(op))}]
+
+
+def _with_operator(entry: Entry) -> list[Entry]:
+    operator = operator_of(entry)
+    return [entry] if operator is None else [entry, operator]
 
 
 def _fix(wanted: str, known: Sequence[str], entries: Sequence[Entry]) -> str:
