@@ -1,0 +1,148 @@
+"""alpha * a @ b + beta * c of matrices or stacks of them, either transposed."""
+
+import itertools
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+import opforge
+from opforge import native
+
+from ..rows import FLOATS, dense_copy, expect_floats, expect_shape
+
+# For tensor cores, and for fp32, which is multiplied without them to keep its digits.
+HALF_TILES = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "num_warps": 8, "num_stages": 3}
+FULL_TILES = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 16, "num_warps": 4, "num_stages": 3}
+
+
+@triton.jit(do_not_specialize=["down", "across"])
+def gemm_kernel(
+    a_ptr, b_ptr, c_ptr, out_ptr, alpha, beta, m: tl.int64, n: tl.int64, k: tl.int64,
+    a_stack: tl.int64, a_line: tl.int64, b_stack: tl.int64, b_line: tl.int64,
+    c_stack: tl.int64, c_row: tl.int64, down: tl.int32, across: tl.int32,
+    A_COLUMNS: tl.constexpr, B_COLUMNS: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """A tile of one product. Lines, rows or columns, are dense, and `a_line` elements apart."""
+    stack = (tl.program_id(0) // (down * across)).to(tl.int64)
+    tile = tl.program_id(0) % (down * across)
+    # Tiles that run at the same time share rows of a and columns of b, which then are in the cache.
+    group: tl.constexpr = 8
+    first = tile // (group * across) * group
+    height = tl.minimum(down - first, group)
+    within = tile % (group * across)
+    row = (first + within % height).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
+    col = (within // height).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
+    inner = tl.arange(0, BLOCK_K)
+
+    a_at, b_at = a_ptr + stack * a_stack, b_ptr + stack * b_stack
+    if A_COLUMNS:
+        a_at += row[:, None] + inner[None, :] * a_line
+        a_step = BLOCK_K * a_line
+    else:
+        a_at += row[:, None] * a_line + inner[None, :]
+        a_step = BLOCK_K
+    if B_COLUMNS:
+        b_at += inner[:, None] + col[None, :] * b_line
+        b_step = BLOCK_K
+    else:
+        b_at += inner[:, None] * b_line + col[None, :]
+        b_step = BLOCK_K * b_line
+    rows, cols = row[:, None] < m, col[None, :] < n
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    left = k
+    for _ in range(tl.cdiv(k, BLOCK_K).to(tl.int32)):
+        a = tl.load(a_at, mask=rows & (inner[None, :] < left), other=0.0)
+        b = tl.load(b_at, mask=(inner[:, None] < left) & cols, other=0.0)
+        total = tl.dot(a, b, total, input_precision="ieee")
+        a_at += a_step
+        b_at += b_step
+        left -= BLOCK_K
+    total *= alpha
+    # Not read for a beta of 0, as in BLAS: it may hold anything then.
+    if beta != 0:
+        c_at = c_ptr + stack * c_stack + row[:, None] * c_row + col[None, :]
+        total += beta * tl.load(c_at, mask=rows & cols, other=0.0).to(tl.float32)
+    out_at = out_ptr + stack * m * n + row[:, None] * n + col[None, :]
+    tl.store(out_at, total, mask=rows & cols)
+
+
+def lines_of(x: Tensor) -> tuple[Tensor, bool, int, int]:
+    """x, whether its columns are dense and not its rows, how far apart these are, and the stack's.
+
+    A matrix with neither is copied.
+    """
+    if x.stride(-1) != 1 and x.stride(-2) != 1:
+        x = dense_copy(x)
+    stack = x.stride(0) if x.dim() == 3 else 0
+    if x.stride(-1) == 1:
+        return x, False, x.stride(-2), stack
+    return x, True, x.stride(-1), stack
+
+
+@opforge.op("ops::gemm")
+def gemm(
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    trans_a: bool = False,
+    trans_b: bool = False,
+) -> Tensor:
+    """alpha * a @ b + beta * c, summed in single precision; a or b are transposed first if asked.
+
+    A matrix goes with every one of a stack. c is broadcast, and not read if beta is 0.
+    """
+    expect_floats(a=a, b=b)
+    if not {a.dim(), b.dim()} <= {2, 3}:
+        raise ValueError(f"a and b have 2 or 3 dimensions, and not {a.dim()} and {b.dim()}")
+    a = a.transpose(-1, -2) if trans_a else a
+    b = b.transpose(-1, -2) if trans_b else b
+    (m, k), n = a.shape[-2:], b.shape[-1]
+    stacks = [x.shape[0] for x in (a, b) if x.dim() == 3]
+    expect_shape("b", b, (*stacks[: b.dim() - 2], k, n))
+    out = torch.empty((*stacks[:1], m, n), dtype=a.dtype, device=a.device)
+    if c is None:
+        c, beta = out, 0.0
+    else:
+        expect_floats(c=c)
+        c = c.expand(out.shape)
+        c = c if c.stride(-1) == 1 else dense_copy(c)
+    if a.dtype != b.dtype:
+        raise TypeError(f"a is {a.dtype} and b {b.dtype}, and one dtype is expected")
+    if out.numel() == 0:
+        return out
+    a, a_columns, a_line, a_stack = lines_of(a)
+    b, b_columns, b_line, b_stack = lines_of(b)
+    c_stack = c.stride(0) if c.dim() == 3 else 0
+    tiles = FULL_TILES if a.dtype == torch.float32 else HALF_TILES
+    down, across = triton.cdiv(m, tiles["BLOCK_M"]), triton.cdiv(n, tiles["BLOCK_N"])
+    count = stacks[0] if stacks else 1
+    gemm_kernel[(count * down * across,)](
+        a, b, c, out, alpha, beta, m, n, k, a_stack, a_line, b_stack, b_line, c_stack, c.stride(-2),
+        down, across, A_COLUMNS=a_columns, B_COLUMNS=b_columns, **tiles,
+    )  # fmt: skip
+    return out
+
+
+for stack, trans_a, trans_b in itertools.product(("", "stack "), (False, True), (False, True)):
+    native.declare(
+        gemm,
+        a=native.tensor(f"{stack}{'k m' if trans_a else 'm k'}", dtype="T", layout="strided"),
+        b=native.tensor(f"{stack}{'n k' if trans_b else 'k n'}", dtype="T", layout="strided"),
+        c=native.optional(native.tensor(f"{stack}m n", dtype="T")),
+        alpha=native.scalar("fp32"),
+        beta=native.scalar("fp32"),
+        trans_a=native.choice(trans_a),
+        trans_b=native.choice(trans_b),
+        T=FLOATS,
+    )
+
+
+def reference(a, b, c=None, alpha=1.0, beta=1.0, trans_a=False, trans_b=False):
+    a, b = a.mT if trans_a else a, b.mT if trans_b else b
+    product = alpha * (a @ b)
+    return product if c is None or beta == 0 else product + beta * c

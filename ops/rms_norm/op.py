@@ -1,0 +1,216 @@
+"""Rows divided by the root of their mean square, times a weight, and the gradients of that."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.nn import functional
+
+import opforge
+from opforge import native
+
+from ..rows import FLOATS, LONGEST, dense_rows, expect_floats, expect_shape, row_block
+
+PIECE = 4096
+# Sums over rows are made of at most so many, each by a program of its own: two a core of an H200,
+# which has 132. Fewer would leave cores idle, and more have more to write and to read again.
+PARTS = 256
+
+
+@triton.jit
+def rms_norm_kernel(
+    x_ptr, weight_ptr, out_ptr, hidden: tl.int64, x_row: tl.int64, eps, BLOCK: tl.constexpr
+):
+    row = tl.program_id(0).to(tl.int64)
+    col = tl.arange(0, BLOCK)
+    mask = col < hidden
+    x = tl.load(x_ptr + row * x_row + col, mask=mask, other=0.0).to(tl.float32)
+    weight = tl.load(weight_ptr + col, mask=mask, other=0.0).to(tl.float32)
+    scale = tl.rsqrt(tl.sum(x * x, axis=0) / hidden + eps)
+    tl.store(out_ptr + row * hidden + col, x * scale * weight, mask=mask)
+
+
+@triton.jit
+def rms_norm_pieces_kernel(
+    x_ptr, weight_ptr, out_ptr, hidden: tl.int64, x_row: tl.int64, eps, BLOCK: tl.constexpr
+):
+    x_ptr += tl.program_id(0).to(tl.int64) * x_row
+    out_ptr += tl.program_id(0).to(tl.int64) * hidden
+    total = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, hidden, BLOCK):
+        col = start + tl.arange(0, BLOCK).to(tl.int64)
+        x = tl.load(x_ptr + col, mask=col < hidden, other=0.0).to(tl.float32)
+        total += x * x
+    scale = tl.rsqrt(tl.sum(total, axis=0) / hidden + eps)
+    for start in range(0, hidden, BLOCK):
+        col = start + tl.arange(0, BLOCK).to(tl.int64)
+        x = tl.load(x_ptr + col, mask=col < hidden).to(tl.float32)
+        weight = tl.load(weight_ptr + col, mask=col < hidden).to(tl.float32)
+        tl.store(out_ptr + col, x * scale * weight, mask=col < hidden)
+
+
+# One kernel for any number of rows, which address nothing.
+@triton.jit(do_not_specialize=["rows"])
+def rms_norm_backward_kernel(
+    grad_ptr, x_ptr, weight_ptr, out_ptr, parts_ptr, rows: tl.int64, hidden: tl.int64,
+    grad_row: tl.int64, x_row: tl.int64, eps, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The gradients of some rows, and what these rows add to the weight's."""
+    col = tl.arange(0, BLOCK)
+    mask = col < hidden
+    weight = tl.load(weight_ptr + col, mask=mask, other=0.0).to(tl.float32)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for row in range(tl.program_id(0).to(tl.int64), rows, tl.num_programs(0)):
+        x = tl.load(x_ptr + row * x_row + col, mask=mask, other=0.0).to(tl.float32)
+        grad = tl.load(grad_ptr + row * grad_row + col, mask=mask, other=0.0).to(tl.float32)
+        scale = tl.rsqrt(tl.sum(x * x, axis=0) / hidden + eps)
+        normed, inner = x * scale, grad * weight
+        mean = tl.sum(inner * normed, axis=0) / hidden
+        tl.store(out_ptr + row * hidden + col, scale * (inner - normed * mean), mask=mask)
+        total += grad * normed
+    tl.store(parts_ptr + tl.program_id(0).to(tl.int64) * hidden + col, total, mask=mask)
+
+
+@triton.jit
+def rms_norm_backward_pieces_kernel(
+    grad_ptr, x_ptr, weight_ptr, out_ptr, scales_ptr, hidden: tl.int64,
+    grad_row: tl.int64, x_row: tl.int64, eps, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The gradient of a row, and its scale for weight_parts_kernel."""
+    row = tl.program_id(0).to(tl.int64)
+    squares, products = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, hidden, BLOCK):
+        col = start + tl.arange(0, BLOCK).to(tl.int64)
+        mask = col < hidden
+        x = tl.load(x_ptr + row * x_row + col, mask=mask, other=0.0).to(tl.float32)
+        grad = tl.load(grad_ptr + row * grad_row + col, mask=mask, other=0.0).to(tl.float32)
+        weight = tl.load(weight_ptr + col, mask=mask, other=0.0).to(tl.float32)
+        squares += x * x
+        products += x * grad * weight
+    scale = tl.rsqrt(tl.sum(squares, axis=0) / hidden + eps)
+    mean = tl.sum(products, axis=0) * scale / hidden
+    tl.store(scales_ptr + row, scale)
+    for start in range(0, hidden, BLOCK):
+        col = start + tl.arange(0, BLOCK).to(tl.int64)
+        mask = col < hidden
+        x = tl.load(x_ptr + row * x_row + col, mask=mask).to(tl.float32)
+        grad = tl.load(grad_ptr + row * grad_row + col, mask=mask).to(tl.float32)
+        weight = tl.load(weight_ptr + col, mask=mask).to(tl.float32)
+        value = scale * (grad * weight - x * scale * mean)
+        tl.store(out_ptr + row * hidden + col, value, mask=mask)
+
+
+@triton.jit(do_not_specialize=["rows", "blocks", "parts"])
+def weight_parts_kernel(
+    grad_ptr, x_ptr, scales_ptr, parts_ptr, rows: tl.int64, hidden: tl.int64,
+    grad_row: tl.int64, x_row: tl.int64, blocks: tl.int32, parts: tl.int64,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """What some rows add to a block of the weight's gradient."""
+    part = (tl.program_id(0) // blocks).to(tl.int64)
+    col = (tl.program_id(0) % blocks).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = col < hidden
+    total = tl.zeros((BLOCK,), tl.float32)
+    for row in range(part, rows, parts):
+        x = tl.load(x_ptr + row * x_row + col, mask=mask, other=0.0).to(tl.float32)
+        grad = tl.load(grad_ptr + row * grad_row + col, mask=mask, other=0.0).to(tl.float32)
+        total += grad * x * tl.load(scales_ptr + row)
+    tl.store(parts_ptr + part * hidden + col, total, mask=mask)
+
+
+@triton.jit(do_not_specialize=["parts"])
+def weight_sum_kernel(
+    parts_ptr, out_ptr, hidden: tl.int64, parts: tl.int64, ROWS: tl.constexpr, BLOCK: tl.constexpr
+):
+    col = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros((ROWS, BLOCK), tl.float32)
+    for start in range(0, parts, ROWS):
+        part = start + tl.arange(0, ROWS).to(tl.int64)
+        at = parts_ptr + part[:, None] * hidden + col[None, :]
+        mask = (part[:, None] < parts) & (col[None, :] < hidden)
+        total += tl.load(at, mask=mask, other=0.0)
+    tl.store(out_ptr + col, tl.sum(total, axis=0), mask=col < hidden)
+
+
+@opforge.op("ops::rms_norm_backward")
+def rms_norm_backward(
+    grad: Tensor, x: Tensor, weight: Tensor, eps: float = 1e-6
+) -> tuple[Tensor, Tensor]:
+    """The gradients of x and of weight, given that of rms_norm(x, weight, eps)."""
+    expect_floats(grad=grad, x=x, weight=weight)
+    expect_shape("grad", grad, x.shape)
+    expect_shape("weight", weight, x.shape[-1:])
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    if x.numel() == 0:
+        return out, torch.zeros(weight.shape, dtype=weight.dtype, device=x.device)
+    out_weight = torch.empty(weight.shape, dtype=weight.dtype, device=x.device)
+    grad, x, weight = dense_rows(grad), dense_rows(x), weight.contiguous()
+    rows, hidden = x.shape
+    count = min(rows, PARTS)
+    parts = torch.empty((count, hidden), dtype=torch.float32, device=x.device)
+    steps = (grad.stride(0), x.stride(0))
+    if hidden <= LONGEST:
+        block, warps = row_block(hidden)
+        rms_norm_backward_kernel[(count,)](
+            grad, x, weight, out, parts, rows, hidden, *steps, eps, BLOCK=block, num_warps=warps
+        )
+    else:
+        scales = torch.empty((rows,), dtype=torch.float32, device=x.device)
+        rms_norm_backward_pieces_kernel[(rows,)](
+            grad, x, weight, out, scales, hidden, *steps, eps, BLOCK=PIECE, num_warps=8
+        )
+        blocks = triton.cdiv(hidden, 1024)
+        weight_parts_kernel[(count * blocks,)](
+            grad, x, scales, parts, rows, hidden, *steps, blocks, count, BLOCK=1024
+        )
+    weight_sum_kernel[(triton.cdiv(hidden, 32),)](
+        parts, out_weight, hidden, count, ROWS=64, BLOCK=32
+    )
+    return out, out_weight
+
+
+def save(ctx, inputs, output):  # noqa: ARG001  # torch's parameters
+    x, weight, ctx.eps = inputs
+    ctx.save_for_backward(x, weight)
+
+
+def backward(ctx, grad):
+    return (*rms_norm_backward(grad, *ctx.saved_tensors, ctx.eps), None)
+
+
+@opforge.op("ops::rms_norm", backward=backward, setup_context=save)
+def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
+    """Each row of x divided by the root of its mean square, times weight."""
+    expect_floats(x=x, weight=weight)
+    expect_shape("weight", weight, x.shape[-1:])
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    if x.numel() > 0:
+        x, weight = dense_rows(x), weight.contiguous()
+        rows, hidden = x.shape
+        given = (x, weight, out, hidden, x.stride(0), eps)
+        if hidden <= LONGEST:
+            block, warps = row_block(hidden)
+            rms_norm_kernel[(rows,)](*given, BLOCK=block, num_warps=warps)
+        else:
+            rms_norm_pieces_kernel[(rows,)](*given, BLOCK=PIECE, num_warps=8)
+    return out
+
+
+compact = native.tensor("*s hidden", dtype="T", ranks=(1, 3))
+strided = native.tensor("rows hidden", dtype="T", layout="strided")
+weight = native.tensor("hidden", dtype="T")
+eps = native.scalar("fp32")
+for given in (compact, strided):
+    native.declare(rms_norm, x=given, weight=weight, eps=eps, T=FLOATS)
+    native.declare(rms_norm_backward, grad=given, x=given, weight=weight, eps=eps, T=FLOATS)
+
+
+def reference(x, weight, eps=1e-6):
+    return functional.rms_norm(x, weight.shape, weight, eps)
+
+
+def backward_reference(grad, x, weight, eps=1e-6):
+    scale = torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
+    normed, inner = x * scale, grad * weight
+    out = scale * (inner - normed * (inner * normed).mean(-1, keepdim=True))
+    return out, (grad * normed).sum_to_size(weight.shape)
