@@ -1,0 +1,108 @@
+"""silu, silu_and_mul, softmax, rms_norm and their gradients, in eager and natively."""
+
+import pytest
+import torch
+from operators import DEVICE, LAYOUTS, ON_GPU, in_mode, numbers
+from rows_given import BUILT_DTYPES, DTYPES, OPS, arguments, check, reference
+
+SHAPES = [
+    (1,), (7,), (1, 1), (3, 1), (1, 33), (5, 33), (8, 64), (2, 1023), (3, 1024), (2, 3, 5),
+    (0, 3), (2, 0, 4),
+]  # fmt: skip
+# Rows of every block, and rows in pieces.
+LONG = [(3, 1025), (2, 4096), (3, 8191), (2, 8193)]
+LARGE = [(4096, 4096), (1 << 20, 7), (513, 16384), (3, 1_000_001), (8, 512, 1024)] if ON_GPU else []
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, *LONG, *LARGE], ids=str)
+@pytest.mark.parametrize("name", OPS)
+@pytest.mark.parametrize("mode", ["eager", "native"])
+def test_shapes(tree, library, mode, name, shape):
+    run = in_mode(mode, tree[name], getattr(library, name))
+    for dtype in DTYPES if shape in LARGE else (torch.float32,):
+        check(name, run, arguments(name, shape, dtype))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", OPS)
+@pytest.mark.parametrize("mode", ["eager", "native"])
+def test_layouts(tree, library, mode, name, layout):
+    run = in_mode(mode, tree[name], getattr(library, name))
+    for dtype in BUILT_DTYPES if mode == "native" or layout != "transposed" else DTYPES:
+        check(name, run, arguments(name, (6, 48), dtype, layout))
+    if mode == "eager":
+        check(name, run, arguments(name, (2, 3, 17), torch.float32, layout))
+        check(name, run, arguments(name, (2, 1, 3, 6), torch.float32, layout))
+
+
+@pytest.mark.parametrize("name", OPS)
+@pytest.mark.parametrize("mode", ["eager", "native"])
+def test_operands_that_lie_differently(tree, library, mode, name):
+    run = in_mode(mode, tree[name], getattr(library, name))
+    for layout in ("transposed", "part of rows", "one number"):
+        first, second = arguments(name, (6, 48)), arguments(name, (6, 48), layout=layout)
+        check(name, run, (first[0], *second[1:]))
+        check(name, run, (second[0], *first[1:]))
+
+
+@pytest.mark.parametrize("name", ["silu", "silu_backward"])
+@pytest.mark.parametrize("mode", ["eager", "native"])
+def test_silu_of_one_number_and_of_more_dimensions(tree, library, mode, name):
+    run = in_mode(mode, tree[name], getattr(library, name))
+    for shape in [(), (2, 3, 4, 5)]:
+        check(name, run, tuple(numbers(shape, seed=seed) for seed in range(name.count("_") + 1)))
+
+
+@pytest.mark.parametrize("mode", ["eager", "native"])
+@pytest.mark.parametrize("cols", [40, 9000])
+def test_softmax_of_minus_infinity(tree, library, mode, cols):
+    run = in_mode(mode, tree["softmax"], library.softmax)
+    x = numbers((4, cols))
+    x[:, : cols - 10] = float("-inf")
+    x[0, 0] = 3
+    check("softmax", run, (x,))
+    assert not run(x)[1:, : cols - 10].any()
+
+
+@pytest.mark.parametrize("mode", ["eager", "native"])
+@pytest.mark.parametrize("cols", [40, 9000])
+def test_softmax_of_large_numbers(tree, library, mode, cols):
+    run = in_mode(mode, tree["softmax"], library.softmax)
+    check("softmax", run, (numbers((4, cols)) * 50 + 1e4,))
+
+
+def test_silu_far_from_zero(tree):
+    x = torch.tensor([-80.0, -20.0, -1e-30, 0.0, 1e-30, 20.0, 80.0, 1e30], device=DEVICE)
+    found, expected = tree["silu"](x), reference("silu")(x.double())
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_double_precision_is_refused(tree, name):
+    with pytest.raises(TypeError, match=r"is torch.float64, and fp16, bf16 or fp32 is expected"):
+        tree[name](*arguments(name, (3, 8), torch.float64))
+
+
+@pytest.mark.parametrize("name", [name for name in OPS if name.endswith("_backward")])
+def test_a_gradient_of_another_shape_is_refused(tree, name):
+    _, *more = arguments(name, (3, 8))
+    with pytest.raises(ValueError, match=r"grad has shape \(3, 7\), and \(3, 8\) is expected"):
+        tree[name](numbers((3, 7)), *more)
+
+
+def test_a_weight_of_another_length_is_refused(tree):
+    with pytest.raises(ValueError, match=r"weight has shape \(7,\), and \(8,\) is expected"):
+        tree["rms_norm"](numbers((3, 8)), numbers((7,)))
+
+
+def test_an_odd_number_of_columns_has_no_halves(tree, library):
+    text = "the rows of x have two halves, and 7 elements"
+    with pytest.raises(ValueError, match=text):
+        tree["silu_and_mul"](numbers((3, 7)))
+    with pytest.raises(Exception, match="the rows of x have two halves"):
+        library.silu_and_mul(numbers((3, 7)))
+
+
+def test_a_native_gradient_of_another_width_is_refused(library):
+    with pytest.raises(Exception, match="grad has shape"):
+        library.silu_and_mul_backward(numbers((3, 5)), numbers((3, 8)))
