@@ -1,0 +1,281 @@
+"""The operators of ops/ on a GPU, against torch and against torch.compile of the same.
+
+    python benchmarks/ops.py --json results.json      # needs a GPU
+    python benchmarks/ops.py --plot results.json      # needs matplotlib only
+
+Tensors are 4096 x 4096. Times are of the GPU, medians of rounds in which the variants take turns;
+before each call the L2 cache is overwritten, and the GPU kept busy until the host has launched. A
+ratio is an operator's time by that of torch or of compiled torch, whichever is the shorter.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+ROOT = Path(__file__).resolve().parent.parent
+PLOTS = Path(__file__).parent / "plots"
+SIZE, ROUNDS, WARM = 4096, 100, 5
+LIMIT = 1.1
+DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+VARIANTS = ("op", "torch", "compiled")
+# Bound by arithmetic, so that the limit is not meant for it.
+UNLIMITED = {"gemm"}
+
+
+class Inputs:
+    """Random tensors, and the arguments of each operator."""
+
+    def __init__(self, dtype: str) -> None:
+        import torch  # noqa: PLC0415  # drawing needs none
+
+        self._torch = torch
+        self._like = {"device": "cuda", "dtype": getattr(torch, DTYPES[dtype])}
+
+    def random(self, *shape: int) -> Tensor:
+        return self._torch.randn(shape, **self._like)
+
+    def add(self) -> tuple[Any, ...]:
+        return self.random(SIZE, SIZE), self.random(SIZE, SIZE)
+
+    mul = silu_backward = gemm = add
+
+    def silu(self) -> tuple[Any, ...]:
+        return (self.random(SIZE, SIZE),)
+
+    softmax = silu
+
+    def silu_and_mul(self) -> tuple[Any, ...]:
+        return (self.random(SIZE, 2 * SIZE),)
+
+    def silu_and_mul_backward(self) -> tuple[Any, ...]:
+        return self.random(SIZE, SIZE), self.random(SIZE, 2 * SIZE)
+
+    def softmax_backward(self) -> tuple[Any, ...]:
+        return self.random(SIZE, SIZE), self.random(SIZE, SIZE).softmax(-1)
+
+    def rms_norm(self) -> tuple[Any, ...]:
+        return self.random(SIZE, SIZE), self.random(SIZE), 1e-6
+
+    def rms_norm_backward(self) -> tuple[Any, ...]:
+        return self.random(SIZE, SIZE), *self.rms_norm()
+
+    def rotary(self) -> tuple[Any, ...]:
+        """Queries of 32 heads of 128 elements, and keys of 8."""
+        angles = self._torch.randn(SIZE, 64, device="cuda")
+        q, k = self.random(SIZE, 32, 128), self.random(SIZE, 8, 128)
+        return q, k, angles.cos(), angles.sin()
+
+
+def every_operator() -> dict[str, Any]:
+    """By name, all that the tree holds."""
+    sys.path[:0] = [str(ROOT / "src")]
+    import opforge  # noqa: PLC0415  # drawing needs none
+    from opforge.native import tree  # noqa: PLC0415
+
+    found = tree.load(ROOT / "ops")
+    tree.refuse(str(ROOT / "ops"), found.problems)
+    return {opforge.info(op).name.partition("::")[2]: op for _, op in found.operators}
+
+
+def reference(name: str) -> Callable[..., Any]:
+    base = name.removesuffix("_backward")
+    # This file is called ops as well, so the tree is a package of another name.
+    file = str(ROOT / "ops" / base / "op.py")
+    module = next(m for m in sys.modules.values() if getattr(m, "__file__", None) == file)
+    found: Callable[..., Any] = module.reference if name == base else module.backward_reference
+    return found
+
+
+def torchs_own(name: str, given: tuple[Any, ...]) -> Callable[[], Any]:
+    """What torch does in eager; backward, what autograd does, whose kernels are fused as well."""
+    import torch  # noqa: PLC0415
+
+    if name == "softmax_backward":
+        grad, y = given
+        fused = torch.ops.aten._softmax_backward_data  # noqa: SLF001  # it has no public name
+        return lambda: fused(grad, y, -1, y.dtype)
+    if not name.endswith("_backward"):
+        return lambda: reference(name)(*given)
+    grad, *inputs = given
+    tensors = [i.requires_grad_() for i in inputs if isinstance(i, torch.Tensor)]
+    out = reference(name.removesuffix("_backward"))(*inputs)
+    return lambda: torch.autograd.grad(out, tensors, grad, retain_graph=True)
+
+
+def detached(values: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(v.detach() if hasattr(v, "detach") else v for v in values)
+
+
+def measure(name: str, op: Any, dtype: str) -> dict[str, Any]:
+    import torch  # noqa: PLC0415
+
+    given = getattr(Inputs(dtype), name)()
+    plain = detached(given)
+    torch.compiler.reset()
+    compiled = torch.compile(reference(name), dynamic=False)
+    calls = {
+        "op": lambda: op(*plain),
+        "torch": torchs_own(name, given),
+        "compiled": lambda: compiled(*plain),
+    }
+    microseconds = gpu_microseconds(calls)
+    # What is read and what is written; an operator that works in place writes what it reads.
+    made = op(*plain)
+    made = plain[:2] if made is None else made if isinstance(made, tuple) else (made,)
+    bytes_ = sum(t.nbytes for t in (*plain, *made) if isinstance(t, torch.Tensor))
+    best = min(microseconds["torch"], microseconds["compiled"])
+    return {
+        "op": name,
+        "dtype": dtype,
+        "shapes": [list(t.shape) for t in plain if isinstance(t, torch.Tensor)],
+        "microseconds": microseconds,
+        "ratio": microseconds["op"] / best,
+        "gigabytes_per_second": bytes_ / microseconds["op"] / 1e3,
+        "limit": None if name in UNLIMITED else LIMIT,
+    }
+
+
+def gpu_microseconds(calls: dict[str, Callable[[], Any]]) -> dict[str, float]:
+    """Medians, of rounds in which the calls take turns."""
+    import torch  # noqa: PLC0415
+
+    # Four times the L2 cache of an H200.
+    other = torch.empty(200 << 20, dtype=torch.int8, device="cuda")
+    taken: dict[str, list[tuple[Any, Any]]] = {name: [] for name in calls}
+    for round_ in range(ROUNDS + WARM):
+        for name, call in calls.items():
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            other.zero_()
+            # About 150 us, in which the host comes ahead of the GPU.
+            torch.cuda._sleep(300_000)  # noqa: SLF001  # there is no public way to wait
+            start.record()
+            call()
+            end.record()
+            if round_ >= WARM:
+                taken[name].append((start, end))
+    torch.cuda.synchronize()
+    return {
+        name: statistics.median(start.elapsed_time(end) * 1e3 for start, end in events)
+        for name, events in taken.items()
+    }
+
+
+def run(names: list[str], dtypes: list[str]) -> dict[str, Any]:
+    import torch  # noqa: PLC0415
+    import triton  # noqa: PLC0415
+
+    # Products of fp32 in fp32, as the operator has them.
+    torch.backends.cuda.matmul.allow_tf32 = False
+    operators = every_operator()
+    missing = [name for name in operators if not hasattr(Inputs, name)]
+    if missing:
+        raise SystemExit(f"no inputs for {', '.join(missing)}: add them to Inputs in {__file__}")
+    unknown = [name for name in names if name not in operators]
+    if unknown:
+        raise SystemExit(f"no operator {', '.join(unknown)}; there are {', '.join(operators)}")
+    return {
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "rows": [
+            measure(name, operators[name], dtype)
+            for dtype in dtypes
+            for name in sorted(names or operators)
+        ],
+    }
+
+
+def table(results: dict[str, Any]) -> Table:
+    title = f"{results['device']}, torch {results['torch']}, Triton {results['triton']}"
+    made = Table("op", "dtype", "op us", "torch us", "compiled us", "ratio", "GB/s", title=title)
+    for row in results["rows"]:
+        ratio, limit = row["ratio"], row["limit"]
+        style = "default" if limit is None else "green" if ratio <= limit else "red"
+        times = [f"{row['microseconds'][variant]:.1f}" for variant in VARIANTS]
+        made.add_row(
+            row["op"], row["dtype"], *times, f"[{style}]{ratio:.3f}[/]",
+            f"{row['gigabytes_per_second']:.0f}",
+        )  # fmt: skip
+    return made
+
+
+def draw(results: dict[str, Any], folder: Path) -> list[Path]:
+    """A plot per dtype: each variant's time by the best of torch's."""
+    import matplotlib as mpl  # noqa: PLC0415  # measuring needs none
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt  # noqa: PLC0415
+
+    folder.mkdir(parents=True, exist_ok=True)
+    colours = {"op": "#2a6fbb", "torch": "#c9c9c9", "compiled": "#8f8f8f"}
+    labels = {"op": "opforge", "torch": "torch", "compiled": "torch.compile"}
+    written = []
+    for dtype in dict.fromkeys(row["dtype"] for row in results["rows"]):
+        rows = [row for row in results["rows"] if row["dtype"] == dtype]
+        figure, axes = plt.subplots(figsize=(max(6.0, 0.9 * len(rows) + 2), 4.2))
+        for index, variant in enumerate(VARIANTS):
+            at = [place + (index - 1) * 0.27 for place in range(len(rows))]
+            heights = [_relative(row, variant) for row in rows]
+            axes.bar(at, heights, 0.25, color=colours[variant], label=labels[variant])
+            if variant == "op":
+                for x, height, row in zip(at, heights, rows, strict=True):
+                    text = f"{height:.2f}\n{row['gigabytes_per_second']:.0f} GB/s"
+                    axes.text(x, height + 0.02, text, ha="center", va="bottom", fontsize=6)
+        axes.axhline(LIMIT, color="#c0392b", linewidth=0.8, linestyle="--", label=f"{LIMIT}")
+        axes.set_xticks(range(len(rows)), [row["op"] for row in rows], rotation=35, ha="right")
+        # What torch does in several steps is far off; the scale is that of the others.
+        axes.set_ylim(0, 2.5)
+        axes.set_ylabel("GPU time by the best of torch")
+        axes.set_title(f"{SIZE} x {SIZE} {dtype}, {results['device']}", fontsize=10)
+        axes.legend(fontsize=7, ncols=4, loc="upper right")
+        figure.tight_layout()
+        written.append(folder / f"ops_{dtype}.png")
+        figure.savefig(written[-1], dpi=150)
+        plt.close(figure)
+    return written
+
+
+def _relative(row: dict[str, Any], variant: str) -> float:
+    times = row["microseconds"]
+    found: float = times[variant] / min(times["torch"], times["compiled"])
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("names", nargs="*", help="operators; by default all of ops/")
+    parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=["bf16", "fp32"])
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw results written before")
+    parser.add_argument("--plots", type=Path, metavar="FOLDER", default=PLOTS)
+    asked = parser.parse_args()
+    if asked.plot:
+        for file in draw(json.loads(asked.plot.read_text()), asked.plots):
+            print(file)
+        return
+    import torch  # noqa: PLC0415  # drawing needs none
+
+    if not torch.cuda.is_available():
+        parser.error("needs a GPU; --plot draws results from one")
+    results = run(asked.names, asked.dtypes)
+    if asked.json:
+        asked.json.write_text(json.dumps(results, indent=2) + "\n")
+    Console(width=None if sys.stdout.isatty() else 110).print(table(results))
+    if any(row["limit"] and row["ratio"] > row["limit"] for row in results["rows"]):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
