@@ -35,12 +35,12 @@ def gemm_kernel(
     within = tile % (group * across)
     row = (first + within % height).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
     col = (within // height).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
-    inner = tl.arange(0, BLOCK_K)
+    inner = tl.arange(0, BLOCK_K).to(tl.int64)
 
     a_at, b_at = a_ptr + stack * a_stack, b_ptr + stack * b_stack
     if A_COLUMNS:
         a_at += row[:, None] + inner[None, :] * a_line
-        a_step = BLOCK_K * a_line
+        a_step = tl.cast(a_line, tl.int64) * BLOCK_K
     else:
         a_at += row[:, None] * a_line + inner[None, :]
         a_step = BLOCK_K
@@ -49,11 +49,12 @@ def gemm_kernel(
         b_step = BLOCK_K
     else:
         b_at += inner[:, None] * b_line + col[None, :]
-        b_step = BLOCK_K * b_line
+        b_step = tl.cast(b_line, tl.int64) * BLOCK_K
     rows, cols = row[:, None] < m, col[None, :] < n
     total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    left = k
-    for _ in range(tl.cdiv(k, BLOCK_K).to(tl.int32)):
+    # Inductor makes a k of 1 a constant, which has no type of its own.
+    left = tl.cast(k, tl.int64)
+    for _ in range(tl.cast(tl.cdiv(k, BLOCK_K), tl.int32)):
         a = tl.load(a_at, mask=rows & (inner[None, :] < left), other=0.0)
         b = tl.load(b_at, mask=(inner[:, None] < left) & cols, other=0.0)
         total = tl.dot(a, b, total, input_precision="ieee")
