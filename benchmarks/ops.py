@@ -4,8 +4,9 @@
     python benchmarks/ops.py --plot results.json      # needs matplotlib only
 
 Tensors are 4096 x 4096. Times are of the GPU, medians of rounds in which the variants take turns;
-before each call the L2 cache is overwritten, and the GPU kept busy until the host has launched. A
-ratio is an operator's time by that of torch or of compiled torch, whichever is the shorter.
+before each call the L2 cache is filled with other memory, and the GPU kept busy until the host has
+launched. A ratio is an operator's time by that of torch or of compiled torch, whichever is the
+shorter.
 """
 
 from __future__ import annotations
@@ -151,13 +152,14 @@ def gpu_microseconds(calls: dict[str, Callable[[], Any]]) -> dict[str, float]:
     """Medians, of rounds in which the calls take turns."""
     import torch  # noqa: PLC0415
 
-    # Four times the L2 cache of an H200.
-    other = torch.empty(200 << 20, dtype=torch.int8, device="cuda")
+    # Four times the L2 cache of an H200. It is read: what was written would be written back in the
+    # time of the call.
+    other = torch.zeros(50 << 20, dtype=torch.float32, device="cuda")
     taken: dict[str, list[tuple[Any, Any]]] = {name: [] for name in calls}
     for round_ in range(ROUNDS + WARM):
         for name, call in calls.items():
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            other.zero_()
+            other.sum()
             # About 150 us, in which the host comes ahead of the GPU.
             torch.cuda._sleep(300_000)  # noqa: SLF001  # there is no public way to wait
             start.record()
