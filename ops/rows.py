@@ -27,6 +27,11 @@ def expect_shape(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}, and {tuple(shape)} is expected")
 
 
+def expect_rows(x: Tensor) -> None:
+    if x.dim() == 0:
+        raise ValueError("x is a single number, and rows are expected")
+
+
 def dense_rows(x: Tensor) -> Tensor:
     """A matrix of the rows of x, any number of elements apart; copied where they are not dense."""
     # A matrix is not asked what else a view could be: each question is a path of the library.

@@ -9,7 +9,7 @@ from torch.nn import functional
 import opforge
 from opforge import native
 
-from ..rows import FLOATS, LONGEST, dense_rows, expect_floats, expect_shape, row_block
+from ..rows import FLOATS, LONGEST, dense_rows, expect_floats, expect_rows, expect_shape, row_block
 
 PIECE = 4096
 # Sums over rows are made of at most so many, each by a program of its own: two a core of an H200,
@@ -182,6 +182,7 @@ def backward(ctx, grad):
 def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     """Each row of x divided by the root of its mean square, times weight."""
     expect_floats(x=x, weight=weight)
+    expect_rows(x)
     expect_shape("weight", weight, x.shape[-1:])
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if x.numel() > 0:

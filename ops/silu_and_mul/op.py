@@ -9,7 +9,7 @@ from torch.nn import functional
 import opforge
 from opforge import native
 
-from ..rows import FLOATS, dense_rows, expect_floats, expect_shape, place
+from ..rows import FLOATS, dense_rows, expect_floats, expect_rows, expect_shape, place
 
 BLOCK = 1024
 
@@ -42,6 +42,7 @@ def silu_and_mul_backward_kernel(
 
 
 def half_of(x: Tensor) -> int:
+    expect_rows(x)
     if x.shape[-1] % 2 != 0:
         raise ValueError(f"the rows of x have two halves, and {x.shape[-1]} elements")
     return x.shape[-1] // 2

@@ -8,7 +8,7 @@ from torch import Tensor
 import opforge
 from opforge import native
 
-from ..rows import FLOATS, LONGEST, dense_rows, expect_floats, expect_shape, row_block
+from ..rows import FLOATS, LONGEST, dense_rows, expect_floats, expect_rows, expect_shape, row_block
 
 PIECE = 4096
 
@@ -112,6 +112,7 @@ def backward(ctx, grad):
 def softmax(x: Tensor) -> Tensor:
     """Softmax over the last dimension, of any length; the result is contiguous."""
     expect_floats(x=x)
+    expect_rows(x)
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if x.numel() > 0:
         x = dense_rows(x)

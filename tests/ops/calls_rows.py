@@ -90,6 +90,13 @@ def test_a_gradient_of_another_shape_is_refused(tree, name):
         tree[name](numbers((3, 7)), *more)
 
 
+@pytest.mark.parametrize("name", ["silu_and_mul", "softmax", "rms_norm"])
+def test_a_single_number_has_no_rows(tree, name):
+    given = (numbers(()), numbers((1,))) if name == "rms_norm" else (numbers(()),)
+    with pytest.raises(ValueError, match="x is a single number, and rows are expected"):
+        tree[name](*given)
+
+
 def test_a_weight_of_another_length_is_refused(tree):
     with pytest.raises(ValueError, match=r"weight has shape \(7,\), and \(8,\) is expected"):
         tree["rms_norm"](numbers((3, 8)), numbers((7,)))
