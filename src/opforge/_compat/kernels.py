@@ -100,6 +100,11 @@ def instance_dict(value: Any) -> dict[str, Any]:
     return held if type(held) is dict else {}
 
 
+def has_dict(cls: type[Any]) -> bool:
+    """Whether the instances of a class hold anything by themselves."""
+    return _kind(cls).slot is not None
+
+
 @dataclass(frozen=True)
 class _Kind:
     """What holds for all objects of a class.

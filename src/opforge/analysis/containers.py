@@ -35,7 +35,7 @@ ITEM = Unknown("what it holds is known only when it runs")
 # A registry that is filled later: what it will hold has methods that launch.
 EMPTY = Unknown("the table it is taken from is empty as yet", sticky=True)
 
-_SEQUENCES = (list, tuple, set, frozenset, collections.deque)
+SEQUENCES = (list, tuple, set, frozenset, collections.deque)
 
 
 def opened(value: Value) -> Sequence | Table | None:
@@ -61,7 +61,7 @@ def _opened(obj: Any) -> Sequence | Table | None:
         return _table(obj.items())
     if issubclass(kind, dict):
         return _table(dict.items(obj))
-    if issubclass(kind, _SEQUENCES):
+    if issubclass(kind, SEQUENCES):
         members = tuple(itertools.islice(type(obj).__iter__(obj), _MOST_MEMBERS))
         return Sequence(tuple((Known(m),) for m in members))
     held = _compat.kernels.instance_dict(obj)

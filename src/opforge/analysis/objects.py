@@ -169,12 +169,12 @@ def is_leaf(obj: Any) -> bool:
         return is_leaf_module(obj.__name__)
     if issubclass(kind, type):
         return is_leaf_module(_text(type.__getattribute__(obj, "__module__")))
-    if issubclass(kind, _C_FUNCTIONS):
+    if issubclass(kind, C_FUNCTIONS):
         return _is_leaf_builtin(obj)
     return is_leaf(type(obj))
 
 
-_C_FUNCTIONS = (
+C_FUNCTIONS = (
     types.BuiltinFunctionType,
     types.MethodDescriptorType,
     types.WrapperDescriptorType,
@@ -184,7 +184,7 @@ _C_FUNCTIONS = (
 
 
 def is_c_function(obj: Any) -> bool:
-    return is_instance(obj, _C_FUNCTIONS)
+    return is_instance(obj, C_FUNCTIONS)
 
 
 def _is_leaf_builtin(obj: Any) -> bool:

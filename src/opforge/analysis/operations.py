@@ -259,16 +259,22 @@ def _has_operators(cls: type[Any]) -> bool:
         return False
     for base in type.__getattribute__(cls, "__mro__"):
         held = type.__getattribute__(base, "__dict__")
-        # Most classes have none, which `isdisjoint` says at once.
-        if not _METHODS.isdisjoint(held) and any(_is_written(base, n) for n in _METHODS & {*held}):
-            return True
+        # Most classes have none; going through a tensor's hundreds of names takes longest.
+        if len(held) < len(_METHODS) and _METHODS.isdisjoint(held):
+            continue
+        for name in _METHODS:
+            if name in held and _is_own(held[name]):
+                return True
     return False
 
 
 def _is_written(cls: type[Any], name: str) -> bool:
-    """Whether a class has a method in somebody's text: a dataclass's `__eq__` is made up."""
-    stored = class_attribute(cls, name)
-    if not is_instance(stored, types.FunctionType) or is_leaf(stored):
+    return _is_own(class_attribute(cls, name))
+
+
+def _is_own(stored: Any) -> bool:
+    """Whether a method stands in somebody's text: a dataclass's `__eq__` is made up."""
+    if type(stored) is not types.FunctionType or is_leaf(stored):
         return False
     return not stored.__code__.co_filename.startswith("<")
 

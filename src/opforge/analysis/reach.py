@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import enum
 import functools
+import itertools
 import linecache
 import sys
 import types
@@ -22,8 +23,9 @@ from .. import _compat
 from ..model import MISSING
 from .attributes import is_module_instance
 from .bytecode import mentions
-from .containers import opened
+from .containers import SEQUENCES, opened
 from .objects import (
+    C_FUNCTIONS,
     builtin_named,
     class_attribute,
     is_c_function,
@@ -100,7 +102,11 @@ class Reach:
         kind = type(obj)
         if kind is types.FunctionType:
             return _below_function(obj)
-        if issubclass(kind, _PLAIN):
+        if kind is dict:
+            return list(itertools.islice(obj.values(), _MOST_MEMBERS))
+        if kind is tuple or kind is list:
+            return obj[:_MOST_MEMBERS]  # type: ignore[no-any-return]
+        if issubclass(kind, _PLAIN) or (_is_bare(kind) and is_leaf(kind)):
             return ()
         if is_registered_op(obj) or _compat.kernels.launched_kernel(obj) is not None:
             return None
@@ -192,14 +198,33 @@ def _below_class(cls: type[Any]) -> list[Any] | None:
         if is_leaf(base):
             continue
         for stored in type.__getattribute__(base, "__dict__").values():
-            if is_instance(stored, (staticmethod, classmethod)):
-                found.append(stored.__func__)
-            elif is_instance(stored, property):
-                found.append(stored.fget)
-            else:
-                found.append(stored)
-    # A dataclass's methods are made up, and have no text.
-    return [f for f in found if not is_instance(f, types.FunctionType) or _lines(f)]
+            kind = type(stored)
+            if id(kind) in _CONSTANTS:
+                continue
+            inner = stored
+            if issubclass(kind, (staticmethod, classmethod)):
+                inner = stored.__func__
+            elif issubclass(kind, property):
+                inner = stored.fget
+            # A dataclass's methods are made up, and have no text.
+            if type(inner) is not types.FunctionType or _lines(inner):
+                found.append(inner)
+    return found
+
+
+# Kinds of objects that lead on without holding anything in a `__dict__`.
+_LEADING = (*C_FUNCTIONS, *_HOLDERS, *SEQUENCES, dict, types.MappingProxyType, type)
+# By id, as in `_CONSTANTS`; the value keeps its class, so that the id stays its own.
+_bare: dict[int, tuple[type[Any], bool]] = {}
+
+
+def _is_bare(kind: type[Any]) -> bool:
+    """Whether the objects of a class hold nothing that could be called: fields of a tuple."""
+    known = _bare.get(id(kind))
+    if known is None:
+        bare = not _compat.kernels.has_dict(kind) and not issubclass(kind, _LEADING)
+        known = _bare[id(kind)] = (kind, bare)
+    return known[1]
 
 
 def _below_object(obj: Any) -> list[Any] | None:
