@@ -61,11 +61,14 @@ def gemm_kernel(
         a_at += a_step
         b_at += b_step
         left -= BLOCK_K
-    total *= alpha
+    # Compiled code passes numbers in double precision.
+    total *= tl.cast(alpha, tl.float32)
     # Not read for a beta of 0, as in BLAS: it may hold anything then.
     if beta != 0:
         c_at = c_ptr + stack * c_stack + row[:, None] * c_row + col[None, :]
-        total += beta * tl.load(c_at, mask=rows & cols, other=0.0).to(tl.float32)
+        total += tl.cast(beta, tl.float32) * tl.load(c_at, mask=rows & cols, other=0.0).to(
+            tl.float32
+        )
     out_at = out_ptr + stack * m * n + row[:, None] * n + col[None, :]
     tl.store(out_at, total, mask=rows & cols)
 

@@ -17,6 +17,7 @@ PIECE = 4096
 PARTS = 256
 
 
+# Compiled code passes numbers in double precision, hence the casts.
 @triton.jit
 def rms_norm_kernel(
     x_ptr, weight_ptr, out_ptr, hidden: tl.int64, x_row: tl.int64, eps, BLOCK: tl.constexpr
@@ -26,7 +27,7 @@ def rms_norm_kernel(
     mask = col < hidden
     x = tl.load(x_ptr + row * x_row + col, mask=mask, other=0.0).to(tl.float32)
     weight = tl.load(weight_ptr + col, mask=mask, other=0.0).to(tl.float32)
-    scale = tl.rsqrt(tl.sum(x * x, axis=0) / hidden + eps)
+    scale = tl.rsqrt(tl.sum(x * x, axis=0) / hidden + tl.cast(eps, tl.float32))
     tl.store(out_ptr + row * hidden + col, x * scale * weight, mask=mask)
 
 
@@ -41,7 +42,7 @@ def rms_norm_pieces_kernel(
         col = start + tl.arange(0, BLOCK).to(tl.int64)
         x = tl.load(x_ptr + col, mask=col < hidden, other=0.0).to(tl.float32)
         total += x * x
-    scale = tl.rsqrt(tl.sum(total, axis=0) / hidden + eps)
+    scale = tl.rsqrt(tl.sum(total, axis=0) / hidden + tl.cast(eps, tl.float32))
     for start in range(0, hidden, BLOCK):
         col = start + tl.arange(0, BLOCK).to(tl.int64)
         x = tl.load(x_ptr + col, mask=col < hidden).to(tl.float32)
@@ -63,7 +64,7 @@ def rms_norm_backward_kernel(
     for row in range(tl.program_id(0).to(tl.int64), rows, tl.num_programs(0)):
         x = tl.load(x_ptr + row * x_row + col, mask=mask, other=0.0).to(tl.float32)
         grad = tl.load(grad_ptr + row * grad_row + col, mask=mask, other=0.0).to(tl.float32)
-        scale = tl.rsqrt(tl.sum(x * x, axis=0) / hidden + eps)
+        scale = tl.rsqrt(tl.sum(x * x, axis=0) / hidden + tl.cast(eps, tl.float32))
         normed, inner = x * scale, grad * weight
         mean = tl.sum(inner * normed, axis=0) / hidden
         tl.store(out_ptr + row * hidden + col, scale * (inner - normed * mean), mask=mask)
@@ -87,7 +88,7 @@ def rms_norm_backward_pieces_kernel(
         weight = tl.load(weight_ptr + col, mask=mask, other=0.0).to(tl.float32)
         squares += x * x
         products += x * grad * weight
-    scale = tl.rsqrt(tl.sum(squares, axis=0) / hidden + eps)
+    scale = tl.rsqrt(tl.sum(squares, axis=0) / hidden + tl.cast(eps, tl.float32))
     mean = tl.sum(products, axis=0) * scale / hidden
     tl.store(scales_ptr + row, scale)
     for start in range(0, hidden, BLOCK):
