@@ -45,6 +45,8 @@ CONTRACT["native"] |= {
     "triton",
     "tuning",
 }
+CONTRACT["loading"] = {"_lazy", "_compat", "errors", "explain", "lowering", "model", "native"}
+CONTRACT["loading"] |= {"registration", "registry", "torch"}
 CONTRACT["check"] = {"model", "errors", "_compat", "analysis", "registry", "target", "targets"}
 CONTRACT["check"] |= {"doctor", "native", "packaging", "torch"}
 CONTRACT["measuring"] = {

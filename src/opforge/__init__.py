@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .check import CheckReport, check
     from .compiler import checkpoint_policy, piecewise
     from .errors import OpforgeError, OpforgeWarning
+    from .loading import Loaded, backend, load
     from .model import Discovery, OpInfo
     from .op import explain, info, is_op, op, unregister
     from .packaging import Package, package
@@ -23,17 +24,20 @@ __version__ = "0.1.0"
 __all__ = [
     "CheckReport",
     "Discovery",
+    "Loaded",
     "OpInfo",
     "OpforgeError",
     "OpforgeWarning",
     "Package",
     "__version__",
+    "backend",
     "check",
     "checkpoint_policy",
     "explain",
     "find_kernels",
     "info",
     "is_op",
+    "load",
     "magi",
     "native",
     "op",
@@ -52,6 +56,7 @@ __getattr__, __dir__ = hand_on(
         "check": ("CheckReport", "check"),
         "compiler": ("checkpoint_policy", "piecewise"),
         "errors": ("OpforgeError", "OpforgeWarning"),
+        "loading": ("Loaded", "backend", "load"),
         "model": ("Discovery", "OpInfo"),
         "op": ("explain", "info", "is_op", "op", "unregister"),
         "packaging": ("Package", "package"),

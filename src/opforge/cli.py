@@ -242,6 +242,7 @@ def package(
 @click.option("--force", is_flag=True, help="Build although nothing seems to have changed.")
 @click.option("--only", multiple=True, metavar="OP", help="Only these operators.")
 @click.option("--sources-only", is_flag=True, help="Write the C, and leave compiling it to others.")
+@click.option("--torch", "for_torch", is_flag=True, help="libNAME_torch.so as well, for torch.")
 @click.option("--depfile", metavar="FILE", help="Write there, as a make rule, what was read.")
 @click.option("--tuning", metavar="FILE", help="A table that `opforge tune` has made.")
 def build(  # noqa: PLR0917  # one per option
@@ -254,6 +255,7 @@ def build(  # noqa: PLR0917  # one per option
     tuning: str | None,
     *,
     sources_only: bool,
+    for_torch: bool,
     static: bool,
     ptx: bool,
     jobs: int | None,
@@ -275,7 +277,7 @@ def build(  # noqa: PLR0917  # one per option
         raise BadOption("--sources-only and --static were both given", fix="use one of them")
     given = command.Given(
         targets, output, archs, name=name, static=static, ptx=ptx, jobs=jobs, verbose=verbose,
-        only=only, sources_only=sources_only, depfile=depfile, tuning=tuning,
+        only=only, sources_only=sources_only, torch=for_torch, depfile=depfile, tuning=tuning,
     )  # fmt: skip
     if only_list:
         click.echo(command.listing(given))

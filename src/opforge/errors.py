@@ -443,5 +443,21 @@ class NativeCallFailed(OpforgeError, RuntimeError):
     status = ""
 
 
+class Uncovered(NativeCallFailed):
+    """A call that a loaded library was not built for."""
+
+
+class WrongArchitecture(OpforgeError, OSError):
+    """A library that was built for other GPUs than those that are here."""
+
+
+class StaleLibrary(OpforgeError, RuntimeError):
+    """A library, or its adapter, is of another build than the one it has to go with."""
+
+
+class UnknownBackend(OpforgeError, ValueError):
+    """A name that is no backend."""
+
+
 class OpforgeWarning(UserWarning):
     """A fallback or a decision that the user should know about; given once per op."""

@@ -32,6 +32,7 @@ def render(explanation: Explanation) -> str:
     rows = [
         ("schema", info.schema),
         ("path", _PATHS[info.path]),
+        *([("native", info.native)] if info.native else []),
         *_mode(info, explanation.decision),
         ("fake", explanation.fake),
         ("backward", explanation.backward or "none: going backward through the op raises"),

@@ -182,6 +182,9 @@ class Lowered:
         return tuple(a for a in self.arguments if a.is_tensor)
 
 
+SEEN_WHILE_TRACING = "seen while tracing"
+
+
 @dataclass(frozen=True)
 class KernelRef:
     """A Triton kernel that an op launches.
@@ -194,6 +197,11 @@ class KernelRef:
     kernel: Any
     location: str
     found_via: str
+
+    @property
+    def seen_while_tracing(self) -> bool:
+        """Whether reading the body did not find it."""
+        return self.found_via == SEEN_WHILE_TRACING
 
 
 @dataclass(frozen=True)
@@ -281,6 +289,8 @@ class OpInfo:
     subgraph_boundary: bool = False
     notes: tuple[str, ...] = field(default=())
     backward_kernels: tuple[KernelRef, ...] = ()
+    # What a loaded library does for it; empty where none was loaded.
+    native: str = ""
 
 
 def lowered_name(path: str) -> str:

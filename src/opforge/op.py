@@ -337,6 +337,7 @@ def _entry(registration: Registration, options: Options) -> Entry:
             subgraph_boundary=options.subgraph_boundary,
             notes=(*definition.lowered.notes, *transparency.notes),
             backward_kernels=reading.backward.kernels,
+            native="; ".join(registration.backends.values()),
         )
 
     def explain() -> str:
@@ -355,6 +356,7 @@ def _entry(registration: Registration, options: Options) -> Entry:
         is_open=lambda: transparency.is_open,
         lowered=definition.lowered,
         given=frozenset(n for n in _PUBLIC if getattr(options, n) != getattr(Options, n)),
+        registration=registration,
     )
 
 

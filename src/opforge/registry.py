@@ -39,6 +39,10 @@ class Entry:
     lower: Callable[[], Lowered] | None = None
     declarations: list[Any] = field(default_factory=list, compare=False, repr=False)
     alternatives: list[Any] = field(default_factory=list, compare=False, repr=False)
+    # None in mode "none", which torch has nothing of.
+    registration: Any = field(default=None, compare=False, repr=False)
+    # Defined by a library that was loaded; the op's source takes its place when it is imported.
+    stands_in: bool = False
 
     @property
     def own_name(self) -> str:
@@ -60,6 +64,8 @@ class Registry:
         self.lock = threading.RLock()
         self._by_name: dict[str, Entry] = {}
         self._plain: dict[int, Entry] = {}
+        # Called with "added" or "removed" and the entry; loaded libraries follow ops with them.
+        self.watchers: list[Callable[[str, Entry], None]] = []
 
     def __iter__(self) -> Iterator[Entry]:
         with self.lock:
@@ -70,7 +76,7 @@ class Registry:
         old = self._by_name.get(name)
         if old is None:
             return
-        if not _redefines(old, fn):
+        if not (old.stands_in or _redefines(old, fn)):
             raise DuplicateOp(
                 f"{name} is defined twice",
                 found=f"first at {old.location}, again at {location}",
@@ -78,11 +84,12 @@ class Registry:
                 op=name,
                 location=location,
             )
-        self.remove(old, "replaced by a new definition")
+        self.remove(old, f"replaced by {'its source' if old.stands_in else 'a new definition'}")
 
     def add(self, entry: Entry) -> None:
         if entry.overload is not None:
             self._by_name[entry.name] = entry
+            self._tell("added", entry)
             return
         for old in [e for e in self._plain.values() if _redefines(e, entry.fn)]:
             self.remove(old, "replaced by a new definition")
@@ -90,11 +97,16 @@ class Registry:
 
     def remove(self, entry: Entry, why: str) -> None:
         with self.lock:
+            self._tell("removed", entry)
             entry.undo(why)
             if entry.overload is None:
                 self._plain.pop(id(entry.handle), None)
             else:
                 self._by_name.pop(entry.name, None)
+
+    def _tell(self, event: str, entry: Entry) -> None:
+        for watcher in self.watchers:
+            watcher(event, entry)
 
     def find(self, op: Any) -> Entry | None:
         """The entry of a handle, an overload, a packet or a "ns::op" name."""

@@ -142,6 +142,42 @@ def test_the_name_and_a_static_library_on_request(sample, tmp_path):
     assert {"include/other.h", "lib/libother.so", "lib/libother.a"} <= names
 
 
+LISTED = """
+
+def backward(ctx, grad):
+    return grad * 2, None
+
+
+@opforge.op("SPACE::listed", mode="custom_op", backward=backward)
+def listed(x: torch.Tensor, sizes: list[int]) -> torch.Tensor:
+    out = torch.empty_like(x)
+    twice_kernel[(1,)](x, out, x.numel(), BLOCK=128)
+    return out
+
+
+native.declare(listed, x=native.tensor("n", dtype="fp32"), sizes=[1, 2], dims={"n": (0, 100)})
+"""
+
+
+def test_a_torch_adapter_on_request_with_what_it_cannot_do(tmp_path):
+    source = write_source(tmp_path, "build_adapted", SOURCE + LISTED)
+    said = built(source, "--arch", "sm_80", "-o", tmp_path / "dist", "--torch")
+    names = {str(path) for path in tree(tmp_path / "dist")}
+    assert {"lib/libbuild_adapted_torch.so", "src/torch/build_adapted_torch.cpp"} <= names
+    notes = [line for line in said.splitlines() if line.startswith("note: ")]
+    assert len(notes) == 2
+    assert notes[0].startswith("note: listed is not in the torch adapter, because sizes is of type")
+    assert notes[1].startswith("note: listed: its backward stays behind, as it does more than call")
+
+
+def test_without_a_cpp_compiler_an_adapter_is_refused_by_name(sample, tmp_path, monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    done = run(sample, "--arch", "sm_80", "-o", tmp_path, "--torch")
+    assert done.exit_code == 1
+    assert "no-such-compiler is not there" in done.output
+    assert tree(tmp_path) == {}
+
+
 @pytest.mark.parametrize("name", ["math", "string", "m", "cuda"])
 def test_the_name_of_a_system_header_or_library_is_refused(sample, tmp_path, name):
     done = run(sample, "--arch", "sm_80", "-o", tmp_path, "--name", name)

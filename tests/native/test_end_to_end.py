@@ -78,7 +78,7 @@ EVERY_KIND = (
 def built_kinds(folder, started, kinds, pool):
     """An operator per kind of host function, built by the Python API."""
     ops = [getattr(kinds, name) for name in EVERY_KIND]
-    return native.build(ops, folder / "kinds", archs=["sm_80"], executor=pool)
+    return native.build(ops, folder / "kinds", archs=["sm_80"], executor=pool, torch=True)
 
 
 def test_every_call_gives_what_torch_gives(folder, built_kinds, examples):
@@ -127,7 +127,7 @@ def test_kernels_compiled_anew_are_the_same_to_the_byte(kinds, pool, tmp_path):
 def test_a_build_from_the_cache_leaves_every_file_as_it_was(kinds, built_kinds):
     before = {f: f.stat().st_mtime_ns for f in built_kinds.folder.rglob("*") if f.is_file()}
     ops = [getattr(kinds, name) for name in EVERY_KIND]
-    again = native.build(ops, built_kinds.folder, archs=["sm_80"])
+    again = native.build(ops, built_kinds.folder, archs=["sm_80"], torch=True)
     assert again.written.changed == ()
     assert {f: f.stat().st_mtime_ns for f in before} == before
 

@@ -26,6 +26,7 @@ from launching import (
     targets,
 )
 from opforge.errors import MissingBackward, NeedsGpu
+from opforge.registry import registry
 
 Tensor = torch.Tensor
 x = torch.ones(8, 128)
@@ -404,6 +405,19 @@ def test_a_kernel_registered_for_the_cpu_is_called_and_kept_as_an_op(op):
     compiled = torch.compile(lambda x: op(x) + 1, backend="aot_eager", fullgraph=True)
     torch.testing.assert_close(compiled(x), 2 * x + 1)
     assert kernel_names(graph_of(op, x)) == ["double"]
+
+
+def test_a_native_build_of_the_op_is_called_and_the_compiler_sees_the_body(op):
+    entry = registry.get(op)
+    library = torch.library.Library(entry.name.partition("::")[0], "FRAGMENT")
+    library.impl(entry.name.partition("::")[2], lambda x: x * 2, "CPU")
+    entry.registration.runs_natively("CPU", "where covered, from libops.so")
+    torch.testing.assert_close(op(x), 2 * x)
+    assert kernel_names(compiled_graph_of(op, x)) == ["double"]
+    assert "  native    where covered, from libops.so\n" in opforge.explain(op)
+    entry.registration.runs_its_body("CPU")
+    assert targets(compiled_graph_of(op, x)) == [op]
+    library._destroy()
 
 
 DECORATE = """

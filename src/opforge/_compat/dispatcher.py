@@ -48,6 +48,16 @@ def raw_call(overload: Any) -> Callable[..., Any]:
     return call
 
 
+def to_key(overload: Any, key: str) -> Callable[..., Any]:
+    """A call that goes straight to an op's kernel for a backend."""
+    keyset = DispatchKeySet(getattr(torch._C.DispatchKey, key))
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return overload.redispatch(keyset, *args, **kwargs)
+
+    return call
+
+
 def destroy(library: torch.library.Library) -> None:
     library._destroy()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import inspect
 import re
 import tempfile
@@ -22,9 +21,11 @@ from .archs import parse_archs
 from .cache import USER_CACHE, Cache
 from .calls import Choose
 from .cases import expand
-from .cc import compile_library
+from .cc import compile_adapter, compile_library
 from .codegen import sources
+from .codegen.adapter import unadapted
 from .compile import compile_all
+from .formula import formula_of
 from .implementations import join
 from .merge import merge
 from .output import Written, check_writable, write_output
@@ -43,6 +44,8 @@ from .program import (
 )
 from .progress import Progress, Silent
 from .request import Request
+from .schema import schema_arguments, schema_of, schema_returns
+from .sourcehash import part_hash, source_hash
 from .stamp import make
 from .tuned import by_table
 from .workers import default_jobs
@@ -79,9 +82,11 @@ def plan(
     made = Plan(name or common_namespace(declared), [], archs)
     check_name(made.name)
     _refuse_namesakes(declared)
+    own = {entry.name for entry in declared}
     for entry in declared:
         refuse_undeclared(entry, parts[entry.name])
-        made.ops.append(_plan_op(entry, parts[entry.name], made, choose))
+        op = _plan_op(entry, parts[entry.name], made, choose)
+        made.ops.append(dataclasses.replace(op, formula=formula_of(entry, own)))
     return made
 
 
@@ -96,9 +101,8 @@ def _plan_op(entry: Entry, parts: Sequence[Entry], made: Plan, choose: Choose) -
             _take(one, made)
         made.notes += _refusals(part, built)
         cases += [dataclasses.replace(b.case, implementation=index) for b in built]
-        served.append(_implementation(part, parts, [b.requests for b in built]))
+        served.append(_implementation(part, parts))
     made.notes += _other_types(entry, joined.params)
-    hashes = [one.source_hash for one in served]
     return Op(
         name=entry.own_name,
         torch_name=entry.name,
@@ -107,15 +111,15 @@ def _plan_op(entry: Entry, parts: Sequence[Entry], made: Plan, choose: Choose) -
         outputs=found.outputs,
         cases=tuple(cases),
         doc=inspect.getdoc(entry.fn) or "",
-        source_hash=hashes[0] if len(hashes) == 1 else _hash(hashes),
-        schema=_schema(entry),
+        source_hash=source_hash(entry),
+        schema=schema_of(entry),
+        arguments=schema_arguments(entry, joined),
+        returns=schema_returns(entry),
         implementations=tuple(served),
     )
 
 
-def _implementation(
-    part: Entry, parts: Sequence[Entry], requests: Sequence[dict[str, tuple[Request, Archs]]]
-) -> Implementation:
+def _implementation(part: Entry, parts: Sequence[Entry]) -> Implementation:
     shorts = [each.own_name for each in parts]
     own = merge(part.flat(), part.declarations)
     return Implementation(
@@ -123,8 +127,8 @@ def _implementation(
         torch_name=part.name,
         location=part.location,
         doc=inspect.getdoc(part.fn) or "",
-        source_hash=_source_hash(part, requests),
-        schema=_schema(part),
+        source_hash=part_hash(part),
+        schema=schema_of(part),
         takes=tuple((p.name, p.doc) for p in own.params if isinstance(p, TensorParam)),
     )
 
@@ -345,25 +349,6 @@ def _refuse_namesakes(entries: Sequence[Entry]) -> None:
             )
 
 
-def _schema(entry: Entry) -> str:
-    lowered = entry.lowered
-    return f"{entry.name}{lowered.schema}" if lowered is not None else ""
-
-
-def _source_hash(entry: Entry, requests: Sequence[dict[str, tuple[Request, Archs]]]) -> str:
-    """Of the host function and of every kernel: a loader compares it with its own."""
-    try:
-        text = inspect.getsource(entry.fn)
-    except (OSError, TypeError):
-        text = entry.fn.__code__.co_code.hex()
-    sources = sorted({r.source for each in requests for r, _ in each.values()})
-    return _hash([text, *sources])
-
-
-def _hash(texts: Sequence[str]) -> str:
-    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
-
-
 def _last_line(text: str) -> str:
     return ([line for line in text.strip().splitlines() if line.strip()] or [""])[-1].strip()
 
@@ -387,6 +372,7 @@ def build(
     static: bool = False,
     ptx: bool = False,
     sources_only: bool = False,
+    torch: bool = False,
     jobs: int | None = None,
     executor: Executor | None = None,
     cache: Cache | None = USER_CACHE,
@@ -402,7 +388,8 @@ def build(
     Kernels are compiled by `jobs` processes (default: all cores), or by any `executor`; its
     workers need Triton, and neither torch nor the operators' source. With `sources_only` the C is
     written and not compiled. `tuning` is a table that `opforge tune` has made, by which autotuned
-    kernels take their configurations. `read` and `arguments` go into the record by which the
+    kernels take their configurations. With `torch` there is also `libNAME_torch.so`, which makes
+    torch operators of the functions. `read` and `arguments` go into the record by which the
     command sees that nothing has changed.
     """
     check_writable(output)
@@ -411,9 +398,17 @@ def build(
     library = compile_plan(
         made, executor=executor, jobs=jobs, cache=cache, ptx=ptx, progress=progress
     )
-    files = sources(places.everywhere(library))
+    files = sources(places.everywhere(library), torch=torch)
+    if torch:
+        made.notes += [
+            f"{op.name} is not in the torch adapter, because {why}; opforge.load calls it by ctypes"
+            for op in library.ops
+            if (why := unadapted(op))
+        ]
+        made.notes += _left_behind(library)
     if not sources_only:
-        files |= _compiled(files, library.name, static=static, jobs=jobs or default_jobs())
+        jobs = jobs or default_jobs()
+        files |= _compiled(files, library.name, static=static, torch=torch, jobs=jobs)
     hosts = [one.location.rpartition(":")[0] for op in library.ops for one in op.served_by]
     kernels = [kernel.location.rpartition(":")[0] for kernel in library.kernels]
     # Installed packages' too: an upgrade changes their kernels.
@@ -424,8 +419,19 @@ def build(
     return Result(library, Folder(output), written, tuple(made.notes))
 
 
+def _left_behind(library: Library) -> list[str]:
+    """Operators whose backward is more than calls of the library's operators."""
+    entries = [(op, registry.find(op.torch_name)) for op in library.ops if not op.formula]
+    return [
+        f"{op.name}: its backward stays behind, as it does more than call operators of the "
+        "library; without the source, going backward through it raises"
+        for op, entry in entries
+        if entry is not None and entry.registration.definition.backward is not None
+    ]
+
+
 def _compiled(
-    files: Mapping[str, bytes], name: str, *, static: bool, jobs: int
+    files: Mapping[str, bytes], name: str, *, static: bool, torch: bool, jobs: int
 ) -> dict[str, bytes]:
     """The libraries that the C compiler makes of the sources."""
     with tempfile.TemporaryDirectory(prefix="opforge-build-") as temporary:
@@ -435,4 +441,6 @@ def _compiled(
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(content)
         made = compile_library(folder, name, static=static, jobs=jobs)
+        if torch:
+            made.append(compile_adapter(folder, name))
         return {file.relative_to(folder).as_posix(): file.read_bytes() for file in made}

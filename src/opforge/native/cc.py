@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shlex
 import shutil
@@ -14,6 +15,10 @@ from ..errors import CCompileFailed, NoCompiler
 
 # No path and no time goes into the objects, so that the same sources give the same library.
 FLAGS = ("-std=c99", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
+CXX_FLAGS = (
+    "-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra",
+    "-fno-strict-aliasing", "-Wl,--no-undefined", "-Wl,--as-needed",
+)  # fmt: skip
 LINK_FLAGS = ("-shared", "-Wl,--no-undefined")
 LIBRARIES = ("-ldl", "-lpthread", "-lm")
 
@@ -49,6 +54,38 @@ def compile_library(
             written[-1].unlink(missing_ok=True)
             _run([*archiver, "rcsD", str(written[-1].resolve()), *objects], folder)
     return written
+
+
+def compile_adapter(folder: Path, name: str, *, flags: tuple[str, ...] = ()) -> Path:
+    """Compile `folder/src/torch/NAME_torch.cpp` into `folder/lib/libNAME_torch.so`.
+
+    The compiler is `$CXX`, or else `c++`; headers and libraries are those of the torch that this
+    Python has, of which only functions of the stable ABI are used.
+    """
+    compiler = _tool("CXX", "c++")
+    torch = _torch_folder()
+    output = folder / "lib" / f"lib{name}_torch.so"
+    command = [
+        *compiler, *CXX_FLAGS, *flags, "-Iinclude", "-isystem", str(torch / "include"),
+        f"src/torch/{name}_torch.cpp", "-o", str(output.resolve()),
+        f"-Wl,-soname,{output.name}", "-Llib", f"-l{name}", "-Wl,-rpath,$ORIGIN",
+        f"-L{torch / 'lib'}", "-ltorch_cpu", "-ldl",
+    ]  # fmt: skip
+    _run(command, folder)
+    return output
+
+
+def _torch_folder() -> Path:
+    found = importlib.util.find_spec("torch")
+    places = found.submodule_search_locations if found is not None else None
+    folder = Path(places[0]) if places else None
+    if folder is None or not (folder / "include/torch/csrc/stable/c/shim.h").is_file():
+        raise NoCompiler(
+            "a torch adapter is compiled with torch's headers, which are not here",
+            found="no torch" if folder is None else f"{folder}",
+            fix="pip install 'torch>=2.11' into the Python that runs the build",
+        )
+    return folder
 
 
 def _tool(variable: str, default: str) -> list[str]:

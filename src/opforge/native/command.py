@@ -29,6 +29,7 @@ class Given:
     verbose: bool = False
     only: tuple[str, ...] = ()
     sources_only: bool = False
+    torch: bool = False
     depfile: str | None = None
     tuning: str | None = None
 
@@ -44,6 +45,7 @@ class Given:
             "only": sorted(self.only),
             "sources_only": self.sources_only,
             "tuning": self.tuning,
+            "torch": self.torch,
             # A folder that comes or goes is seen by its name alone.
             "folders": [f.name for t in self.targets if is_tree(t) for f in folders(t)],
         }
@@ -81,6 +83,7 @@ def run(given: Given) -> str:
         static=given.static,
         ptx=given.ptx,
         sources_only=given.sources_only,
+        torch=given.torch,
         jobs=given.jobs,
         tuning=given.tuning,
         progress=for_terminal(),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import CodeType
@@ -10,6 +9,19 @@ from typing import Any
 
 from .dims import Part
 from .program import Bound
+from .words import one_of, spell
+
+__all__ = [
+    "Choices",
+    "Declaration",
+    "Domain",
+    "Nothing",
+    "Scalars",
+    "Tensors",
+    "choices",
+    "one_of",
+    "spell",
+]
 
 
 @dataclass(frozen=True)
@@ -75,16 +87,3 @@ class Declaration:
     location: str = field(default="", compare=False)
     file: str = field(default="", compare=False)
     running: CodeType | None = field(default=None, compare=False, repr=False)
-
-
-def spell(value: Any) -> str:
-    """A value as it is written in Python: `Mode.FAST`, `'relu'`, `torch.float16`."""
-    if isinstance(value, enum.Enum):
-        return f"{type(value).__name__}.{value.name}"
-    return repr(value)
-
-
-def one_of(words: Iterable[str]) -> str:
-    """`a, b or c`."""
-    *first, last = words
-    return f"{', '.join(first)} or {last}" if first else last

@@ -128,13 +128,17 @@ def is_float(term: Term) -> bool:
     return any(is_float(a) for a in operands)
 
 
-def evaluate(term: Term, values: Mapping[str, Number]) -> Number:
-    """What a term is for given values, by variable name."""
+def evaluate(
+    term: Term,
+    values: Mapping[str, Any],
+    operations: Mapping[str, Callable[..., Any]] = OPERATIONS,
+) -> Any:
+    """What a term is for given values, by variable name; `operations` for other than numbers."""
     if isinstance(term, Var):
         return values[term.name]
     if not isinstance(term, Expr):
         return term
-    return OPERATIONS[term.op](*(evaluate(a, values) for a in term.args))
+    return operations[term.op](*(evaluate(a, values, operations) for a in term.args))
 
 
 def variables(term: Term) -> Iterator[Var]:

@@ -7,22 +7,22 @@ import importlib.util
 import json
 import operator
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import BadChoice, NativeCallFailed, NotALibrary, WrongArgument
-from .codegen.header import ABI
-from .domain import one_of, spell
 from .dtypes import DTYPES
-from .program import MAX_RANK
+from .interface import ABI, MAX_RANK
+from .words import one_of, spell
 
 _CUDA, _MANAGED, _CPU = 2, 13, 1
 STATUSES = (
     "OK", "INVALID_ARGUMENT", "UNCOVERED", "NO_DRIVER", "NO_IMAGE", "CUDA_ERROR", "OUT_OF_MEMORY",
 )  # fmt: skip
-_FLOATS = {"float": ctypes.c_float, "double": ctypes.c_double}
-_INTEGERS: dict[str, Any] = {
+FLOATS = {"float": ctypes.c_float, "double": ctypes.c_double}
+INTEGERS: dict[str, Any] = {
     f"{sign}int{bits}_t": getattr(ctypes, f"c_{sign}int{bits}")
     for sign in ("", "u")
     for bits in (8, 16, 32, 64)
@@ -66,18 +66,35 @@ def open(path: str | Path, *, host_memory: bool = False) -> NativeLibrary:  # no
     With `host_memory` arrays of the CPU are passed as memory of device 0, for GPUs that reach it
     and for drivers that are none.
     """
-    return NativeLibrary(_file(Path(path)), host_memory=host_memory)
+    return NativeLibrary(find_library(Path(path)), host_memory=host_memory)
 
 
-def _file(path: Path) -> Path:
+def find_library(path: Path) -> Path:
     if not path.is_dir():
-        return path
-    found = sorted([*path.glob("lib/lib*.so"), *path.glob("lib*.so")])
+        return library_of(path)
+    files = sorted([*path.glob("lib/lib*.so"), *path.glob("lib*.so")])
+    found = [file for file in files if library_of(file) == file]
     if len(found) != 1:
         names = ", ".join(f.name for f in found) or "no lib*.so"
         fix = "give the .so itself" if found else "build it with `opforge build -o FOLDER`"
         raise NotALibrary(f"{path}: one library is expected there", found=names, fix=fix)
     return found[0]
+
+
+def rebuild(file: Path, source: str = "", archs: Iterable[str] = (), *, torch: bool = False) -> str:
+    """The command that builds a library again: `opforge build ops.py --arch sm_80 -o dist`."""
+    name = file.name.partition(".so")[0].removeprefix("lib")
+    folder = file.parent.parent if file.parent.name == "lib" else file.parent
+    # The manifest names images: sm_90a is what is made for sm_90.
+    asked = "".join(f" --arch {arch.rstrip('af')}" for arch in archs)
+    asked += " --torch" if torch else ""
+    return f"opforge build {source or 'SOURCE.py'}{asked} --name {name} -o {folder}"
+
+
+def library_of(file: Path) -> Path:
+    """The library that a torch adapter goes with; any other file is its own."""
+    base = file.with_name(f"{file.name.removesuffix('_torch.so')}.so")
+    return base if file.name.endswith("_torch.so") and base.is_file() else file
 
 
 class NativeLibrary:
@@ -91,12 +108,14 @@ class NativeLibrary:
         except (OSError, AttributeError) as error:
             raise NotALibrary(f"{file} is no library of opforge's: {error}") from error
         if version != ABI:
-            fix = "build the library again"
-            raise NotALibrary(f"{file} has ABI {version}, and this opforge {ABI}", fix=fix)
-        self._name = name
+            what = f"{file} has ABI {version}, and this opforge has ABI {ABI}"
+            raise NotALibrary(what, fix=f"build it again: {rebuild(file)}")
+        self.file = file
+        self.name = name
         self._text("last_error").restype = ctypes.c_char_p
         self._text("manifest").restype = ctypes.c_char_p
-        self.manifest: dict[str, Any] = json.loads(self._text("manifest")())
+        self.manifest_text: bytes = self._text("manifest")()
+        self.manifest: dict[str, Any] = json.loads(self.manifest_text)
         self._operators = {
             op["name"]: NativeOperator(self, op, host_memory=host_memory)
             for op in self.manifest["ops"]
@@ -114,15 +133,15 @@ class NativeLibrary:
         return sorted({*super().__dir__(), *self._operators})
 
     def __repr__(self) -> str:
-        return f"<native library {self._name}: {', '.join(self._operators)}>"
+        return f"<native library {self.name}: {', '.join(self._operators)}>"
 
     def load(self, device: int = 0) -> None:
         """Load every kernel for a device, so that no call has to."""
-        self.call(f"{self._name}_load", [ctypes.c_int(device)])
+        self.call(f"{self.name}_load", [ctypes.c_int(device)])
 
     def unload(self, device: int = 0) -> None:
         """Give back what the device holds; no call may be under way."""
-        self.call(f"{self._name}_unload", [ctypes.c_int(device)])
+        self.call(f"{self.name}_unload", [ctypes.c_int(device)])
 
     def call(self, function: str, arguments: list[Any]) -> None:
         """A C function by name, and its failure as an exception."""
@@ -138,7 +157,7 @@ class NativeLibrary:
         try:
             count = getattr(self._c, f"{function}_implementations")(ctypes.byref(first))
         except AttributeError as error:
-            what = f"{self._name} was built by another version of opforge: {error}"
+            what = f"{self.name} was built by another version of opforge: {error}"
             raise NotALibrary(what, fix="build the library again") from error
         return tuple(
             NativeImplementation(i, *(getattr(first[i], f).decode() for f in _Implementation.texts))
@@ -146,7 +165,7 @@ class NativeLibrary:
         )
 
     def _text(self, ending: str) -> Any:
-        return getattr(self._c, f"{self._name}_{ending}")
+        return getattr(self._c, f"{self.name}_{ending}")
 
 
 @dataclass(frozen=True)
@@ -334,9 +353,9 @@ def _choice(param: dict[str, Any], value: Any) -> ctypes.c_int:
 def _scalar(param: dict[str, Any], value: Any) -> Any:
     c = DTYPES[param["dtype"]].c
     try:
-        if c in _FLOATS:
-            return _FLOATS[c](float(value))
-        number = _INTEGERS[c](operator.index(value))
+        if c in FLOATS:
+            return FLOATS[c](float(value))
+        number = INTEGERS[c](operator.index(value))
     except (TypeError, ValueError):
         what = f"is {value!r}, expected a number for {param['dtype']}"
         raise WrongArgument(what) from None

@@ -15,51 +15,54 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .expr import Term
+from .interface import (
+    ABI,
+    MANIFEST_FORMAT,
+    MAX_RANK,
+    ChoiceParam,
+    Flat,
+    Implementation,
+    Op,
+    Param,
+    ScalarParam,
+    SchemaArgument,
+    TensorParam,
+)
 
-# Shapes have at most this many dimensions; callers give `_outputs` arrays of this length.
-MAX_RANK = 8
+__all__ = [
+    "ABI",
+    "MANIFEST_FORMAT",
+    "MAX_RANK",
+    "ONE",
+    "Allocate",
+    "Argument",
+    "Bound",
+    "Case",
+    "ChoiceParam",
+    "Fill",
+    "Flat",
+    "Guard",
+    "Image",
+    "Implementation",
+    "Kernel",
+    "Launch",
+    "Library",
+    "Op",
+    "Output",
+    "Param",
+    "Path",
+    "Pointer",
+    "ScalarParam",
+    "SchemaArgument",
+    "Step",
+    "TensorCase",
+    "TensorParam",
+    "Value",
+    "Variant",
+]
+
 # In place of a type: the value is 1, and compiled in.
 ONE = "1"
-
-
-@dataclass(frozen=True)
-class TensorParam:
-    """A tensor of the C function; `written` ones are not const, `optional` ones may be NULL.
-
-    Tensors of one `group`, from 1 on, have one shape, to which `broadcast` ones are brought.
-    """
-
-    name: str
-    written: bool = False
-    optional: bool = False
-    doc: str = ""
-    broadcast: bool = False
-    group: int = 0
-
-
-@dataclass(frozen=True)
-class ScalarParam:
-    """A number passed by value; `dtype` is Triton's name for it: fp32, i64, u8, ..."""
-
-    name: str
-    dtype: str
-    doc: str = ""
-
-
-@dataclass(frozen=True)
-class ChoiceParam:
-    """One of a few values, a generated enum in C: `labels` are C identifiers' ends.
-
-    activation: native.choice("relu", None) -> labels ("RELU", "NONE"), values ("'relu'", "None")
-    """
-
-    name: str
-    labels: tuple[str, ...]
-    values: tuple[str, ...]
-    doc: str = ""
-
-
-Param = TensorParam | ScalarParam | ChoiceParam
 
 
 @dataclass(frozen=True)
@@ -206,47 +209,6 @@ class Case:
     paths: tuple[Path, ...] = ()
     # By index, which of the operator's implementations it belongs to.
     implementation: int = 0
-
-
-@dataclass(frozen=True)
-class Implementation:
-    """An op that implements an operator, alone or as one of several."""
-
-    name: str
-    torch_name: str
-    location: str
-    doc: str = ""
-    source_hash: str = ""
-    schema: str = ""
-    # By tensor: what was declared of it, where that is known.
-    takes: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True)
-class Op:
-    """An operator of the library: `NAME_silu(x, out, stream)`.
-
-    Its cases are in the order of its implementations, and the first that takes a call is chosen.
-    """
-
-    name: str
-    torch_name: str
-    location: str
-    params: tuple[Param, ...]
-    outputs: tuple[str, ...]
-    cases: tuple[Case, ...]
-    doc: str = ""
-    # Of the host function and everything it calls; a loader compares it with its own source.
-    source_hash: str = ""
-    schema: str = ""
-    # Empty where the op is its own only one.
-    implementations: tuple[Implementation, ...] = ()
-
-    @property
-    def served_by(self) -> tuple[Implementation, ...]:
-        """Its implementations, in the order in which they are tried; never empty."""
-        own = (self.name, self.torch_name, self.location, self.doc, self.source_hash, self.schema)
-        return self.implementations or (Implementation(*own),)
 
 
 @dataclass(frozen=True)

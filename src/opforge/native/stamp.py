@@ -28,7 +28,7 @@ _PACKAGE = Path(__file__).parent.parent
 # Triton and LLVM listen to many; one that changes nothing costs no more than a build from the
 # cache. The others choose the C compiler.
 _VARIABLES = ("TRITON_", "LLVM_", "MLIR_", "NVPTX_", "DISABLE_PTXAS_OPT")
-_C_VARIABLES = {"CC", "CFLAGS", "CPPFLAGS", "LDFLAGS", "AR"}
+_C_VARIABLES = {"CC", "CXX", "CFLAGS", "CPPFLAGS", "LDFLAGS", "AR"}
 _INDIFFERENT = {"TRITON_CACHE_DIR", "TRITON_HOME", "TRITON_DUMP_DIR"}
 
 

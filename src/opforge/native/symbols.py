@@ -77,7 +77,8 @@ class Symbols:
         return bool(known)
 
     def value(self, term: Term) -> Number:
-        return evaluate(term, self.values)
+        number: Number = evaluate(term, self.values)
+        return number
 
     def settle(self, term: Term) -> Number:
         """The value of a term from here on; it must have few."""

@@ -77,11 +77,11 @@ def _reached(functions: Sequence[Any]) -> Iterator[types.FunctionType]:
             continue
         seen.add(id(fn))
         yield fn
-        for value in _named(fn).values():
-            waiting += [f for f in (value, *_methods(value, fn)) if _is_ours(f)]
+        for value in named(fn).values():
+            waiting += [f for f in (value, *_methods(value, fn)) if is_ours(f)]
 
 
-def _named(fn: types.FunctionType) -> dict[str, Any]:
+def named(fn: types.FunctionType) -> dict[str, Any]:
     """What a function's names stand for: globals, closure, and attributes of modules."""
     names = sorted({n for code in _codes(fn.__code__) for n in code.co_names})
     found = {n: fn.__globals__[n] for n in names if n in fn.__globals__}
@@ -143,7 +143,7 @@ def _methods(value: Any, fn: types.FunctionType) -> list[Any]:
     return [getattr(m, "fget", None) or getattr(m, "__func__", m) for m in found if m is not None]
 
 
-def _is_ours(value: Any) -> bool:
+def is_ours(value: Any) -> bool:
     value = inspect.unwrap(value) if callable(value) else value
     if not isinstance(value, types.FunctionType):
         return False
@@ -152,27 +152,27 @@ def _is_ours(value: Any) -> bool:
 
 def _text(fn: types.FunctionType) -> str:
     """What a function does, the same in every process: `f 9700... [128] {'BLOCK': 128}`."""
-    named = _named(fn).items()
-    constants = {n: text for n, v in named if (text := _constant(v)) != type(v).__name__}
-    defaults = [_constant(v) for v in fn.__defaults__ or ()]
-    keywords = {n: _constant(v) for n, v in (fn.__kwdefaults__ or {}).items()}
+    held = named(fn).items()
+    constants = {n: text for n, v in held if (text := constant_text(v)) != type(v).__name__}
+    defaults = [constant_text(v) for v in fn.__defaults__ or ()]
+    keywords = {n: constant_text(v) for n, v in (fn.__kwdefaults__ or {}).items()}
     return f"{_code(fn.__code__)} {defaults} {keywords} {constants!r}"
 
 
 def _code(code: types.CodeType) -> str:
-    constants = [_constant(c) for c in code.co_consts]
+    constants = [constant_text(c) for c in code.co_consts]
     return f"{code.co_name} {code.co_code.hex()} {constants} {code.co_names}"
 
 
-def _constant(value: Any) -> str:
+def constant_text(value: Any) -> str:
     if isinstance(value, types.CodeType):
         return _code(value)
     if isinstance(value, frozenset):
         return repr(sorted(map(repr, value)))
     if isinstance(value, (tuple, list)):
-        return repr([_constant(v) for v in value])
+        return repr([constant_text(v) for v in value])
     if isinstance(value, dict):
-        return repr([(_constant(k), _constant(v)) for k, v in value.items()])
+        return repr([(constant_text(k), constant_text(v)) for k, v in value.items()])
     return repr(value) if isinstance(value, _PLAIN) else type(value).__name__
 
 

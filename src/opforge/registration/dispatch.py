@@ -20,11 +20,21 @@ class PlainKeysets(dict[int, str]):
         super().__init__()
         self._name = name
         self._below = below
+        self._mixed: set[int] = set()
+
+    def clear(self) -> None:
+        super().clear()
+        self._mixed.clear()
 
     def learn(self, keyset: Any) -> bool:
         """Whether a keyset is plain; remembered when it is."""
+        raw = keyset.raw_repr()
+        if raw in self._mixed:
+            return False
         backend = _compat.backend_of(keyset & self._below)
         if backend is None or _compat.has_kernel(self._name, backend):
+            # For good: redispatching is right for every keyset, and going straight only faster.
+            self._mixed.add(raw)
             return False
-        self[keyset.raw_repr()] = f"{self._name.replace('::', '/')}/{backend}"
+        self[raw] = f"{self._name.replace('::', '/')}/{backend}"
         return True

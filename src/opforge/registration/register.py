@@ -53,6 +53,27 @@ class Registration:
     overload: Any
     generated: Generated
     handle: Any
+    # By dispatch key, what else runs the op: "native where covered, from libops.so".
+    backends: dict[str, str] = field(default_factory=dict, compare=False)
+
+    def runs_natively(self, key: str, what: str) -> None:
+        """Calls with this key go to a native implementation of the same op.
+
+        The compiler goes on seeing the body, whose kernels it can fuse; the fake stays as it is.
+        """
+        self.backends[key] = what
+        self.definition.transparency.native_keys.add(key)
+        self.redispatch()
+
+    def runs_its_body(self, key: str) -> None:
+        self.backends.pop(key, None)
+        self.definition.transparency.native_keys.discard(key)
+
+    def redispatch(self) -> None:
+        """Forget which keysets led straight to the body; they are looked into again."""
+        plain = self.generated.namespace.get("_of_plain")
+        if plain is not None:
+            plain.clear()
 
     def undo(self, why: str) -> None:
         """Remove the op; handles that are still held raise instead of reaching freed memory."""

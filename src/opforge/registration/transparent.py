@@ -13,7 +13,15 @@ from typing import Any
 from .. import _compat
 from ..capture import Capture, capture
 from ..errors import NeedsGpu, OpforgeError, OpforgeWarning, UndeclaredWrite
-from ..model import Decision, Discovery, FlatArgument, KernelRef, Lowered, NestedOp
+from ..model import (
+    SEEN_WHILE_TRACING,
+    Decision,
+    Discovery,
+    FlatArgument,
+    KernelRef,
+    Lowered,
+    NestedOp,
+)
 from .dependence import cache_entries
 from .lists import tensors_in
 
@@ -78,6 +86,8 @@ class Transparency:
         # The body over flat arguments; set when the op is registered.
         self.body: Callable[..., Any] = _not_registered
         self.notes: tuple[str, ...] = ()
+        # Keys at which a native build of this very body is registered.
+        self.native_keys: set[str] = set()
         self._read = read
         self.first = first
         self._reading = first
@@ -277,7 +287,7 @@ class Transparency:
 
     def _add_missed(self, kernel: Any) -> None:
         name, where = _kernels.kernel_name(kernel), _kernels.kernel_location(kernel)
-        self._seen.append(KernelRef(name, kernel, where, "seen while tracing"))
+        self._seen.append(KernelRef(name, kernel, where, SEEN_WHILE_TRACING))
         if _kernels.is_interpreted(kernel):
             return
         mode = self.decision.mode
@@ -305,8 +315,8 @@ class Transparency:
 
     def _runs_elsewhere(self, tensors: Sequence[Any]) -> bool:
         """Whether a kernel was registered for these tensors' device, which is not this body."""
-        devices = {t.device.type for t in tensors}
-        return any(_compat.has_kernel(self.name, _compat.backend_key(d)) for d in devices)
+        keys = {_compat.backend_key(t.device.type) for t in tensors} - self.native_keys
+        return any(_compat.has_kernel(self.name, key) for key in keys)
 
     def _tensors(self, args: Any, kwargs: Any) -> list[tuple[FlatArgument, Any]]:
         names = [a.name for a in self.lowered.arguments]

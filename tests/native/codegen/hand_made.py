@@ -21,6 +21,7 @@ from opforge.native.program import (
     Path,
     Pointer,
     ScalarParam,
+    SchemaArgument,
     TensorCase,
     TensorParam,
     Value,
@@ -102,7 +103,8 @@ def add() -> tuple[Op, list[Kernel]]:
             cases.append(Case(tensors, paths=paths))
     op = Op(
         "add", "demo::add", "ops.py:10", (TensorParam("x"), TensorParam("y")), ("out",),
-        tuple(cases), "The sum of two tensors.", "0123", "add(Tensor x, Tensor y) -> Tensor",
+        tuple(cases), "The sum of two tensors.", "0123", "demo::add(Tensor x, Tensor y) -> Tensor",
+        (SchemaArgument("x", "Tensor"), SchemaArgument("y", "Tensor")), ("Tensor",),
     )  # fmt: skip
     return op, list(kernels.values())
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ..dtypes import DTYPES
-from ..program import ChoiceParam, Library, Op, ScalarParam, TensorParam
-from .header import ABI
+from ..program import ABI, ChoiceParam, Library, Op, ScalarParam, TensorParam
 from .names import comment, distinct, identifier, macro, part
 from .signature import Signature
 from .templates import fill

@@ -5,15 +5,11 @@ from __future__ import annotations
 import textwrap
 
 from ..dtypes import DTYPES
-from ..program import MAX_RANK, ChoiceParam, Library, Op, Param, ScalarParam, TensorParam
+from ..program import ABI, MAX_RANK, ChoiceParam, Library, Op, Param, ScalarParam, TensorParam
 from .implementations import source
 from .names import comment, macro
 from .signature import Signature
 from .templates import fill
-
-# Of the header's types and functions; a program links only against libraries of its own.
-ABI = 1
-
 
 _FORCED = (
     "The same by one implementation, where the call above takes the first that covers it. "

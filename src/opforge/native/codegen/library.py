@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 
 from ...errors import BadProgram
-from ..program import Allocate, ChoiceParam, Launch, Library, Op, Path, TensorParam
+from ..program import ABI, Allocate, ChoiceParam, Launch, Library, Op, Path, TensorParam
+from .adapter import adapter_source
 from .cplusplus import cplusplus_header
 from .dispatch import dispatch
-from .header import ABI, header
+from .header import header
 from .images import arch_name, images_source, kernel_names, kernels_header
 from .manifest import manifest, manifest_source
 from .names import part
@@ -17,10 +18,12 @@ from .signature import Signature
 from .templates import fill, runtime
 
 
-def sources(library: Library) -> dict[str, bytes]:
+def sources(library: Library, *, torch: bool = False) -> dict[str, bytes]:
     """Header, C sources, manifest and CMake package; the same program gives the same bytes.
 
-    sources(library)["include/mylib.h"]
+        sources(library)["include/mylib.h"]
+
+    With `torch` also the C++ of the torch adapter.
     """
     name = library.name
     _check_names(library)
@@ -40,6 +43,8 @@ def sources(library: Library) -> dict[str, bytes]:
         f"lib/cmake/{name}/{name}ConfigVersion.cmake": fill("version.cmake", abi=ABI),
     }
     texts |= {f"src/{file}": text for file, text in runtime().items()}
+    if torch:
+        texts[f"src/torch/{name}_torch.cpp"] = adapter_source(library, described)
     for op in library.ops:
         texts[f"src/op_{part(op.name)}.c"] = operation_source(op, name, kernels)
     files = {path: text.encode() for path, text in texts.items()}

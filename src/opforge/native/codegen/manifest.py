@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator
 from typing import Any
 
 from ..expr import Expr, Term, text, to_json
 from ..program import (
+    ABI,
+    MANIFEST_FORMAT,
     Allocate,
     Argument,
     Case,
     ChoiceParam,
     Fill,
+    Flat,
     Image,
     Implementation,
     Kernel,
@@ -24,18 +28,16 @@ from ..program import (
     Path,
     Pointer,
     ScalarParam,
+    SchemaArgument,
     Step,
     TensorCase,
     TensorParam,
     Variant,
 )
-from .header import ABI
 from .images import arch_name, words
 from .implementations import guards as guards_of
 from .signature import Signature
 
-# Of this file's layout.
-FORMAT = 1
 _WIDTH = 110
 
 
@@ -45,7 +47,7 @@ def manifest(library: Library) -> bytes:
     "n", 128, {"text": "(n + 127) // 128", "term": ["//", ["+", "n", 127], 128]}
     """
     content = {
-        "format": FORMAT,
+        "format": MANIFEST_FORMAT,
         "name": library.name,
         "abi": ABI,
         "archs": [arch_name(arch) for arch in sorted(library.archs)],
@@ -103,6 +105,9 @@ def _op(library: str, op: Op) -> dict[str, Any]:
         "function": Signature(library, op).function,
         "torch_name": op.torch_name,
         "schema": op.schema,
+        "arguments": [_schema_argument(argument) for argument in op.arguments],
+        "returns": list(op.returns),
+        "formula": [_flat(term) for term in op.formula],
         "location": op.location,
         "source_hash": op.source_hash,
         "doc": op.doc,
@@ -125,15 +130,40 @@ def _implementation(op: Op, index: int, one: Implementation) -> dict[str, Any]:
     }
 
 
+def _schema_argument(argument: SchemaArgument) -> dict[str, Any]:
+    """`[]` for a value that there is none of; a dtype is `["dtype", "float16"]`."""
+    return {
+        "name": argument.name,
+        "type": argument.type,
+        "values": [_flat(value) for value in argument.values],
+        "fixed": argument.fixed,
+        "keyword_only": argument.keyword_only,
+        "default": [_flat(value) for value in argument.default],
+    }
+
+
+def _flat(value: Flat) -> Any:
+    if isinstance(value, tuple):
+        return [_flat(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return ["float", str(value)]
+    return value
+
+
 def _param(param: Param) -> dict[str, Any]:
     if isinstance(param, TensorParam):
         kind = {"kind": "tensor", "written": param.written, "optional": param.optional}
-        return {"name": param.name, **kind, **({"broadcast": True} if param.broadcast else {})}
+        return {"name": param.name, **kind, **_group(param)}
     if isinstance(param, ScalarParam):
         return {"name": param.name, "kind": "scalar", "dtype": param.dtype}
     assert isinstance(param, ChoiceParam)
     values = {"labels": list(param.labels), "values": list(param.values)}
     return {"name": param.name, "kind": "choice", **values}
+
+
+def _group(param: TensorParam) -> dict[str, Any]:
+    said: dict[str, Any] = {"broadcast": True} if param.broadcast else {}
+    return said | ({"group": param.group} if param.group else {})
 
 
 def _case(case: Case) -> dict[str, Any]:

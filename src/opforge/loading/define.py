@@ -1,0 +1,113 @@
+"""Defines an operator from a library's manifest: schema, fake and mutation, without its source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .. import _compat
+from ..explain import Explanation, render
+from ..lowering.given import lower_given
+from ..model import Decision, Discovery, Lowered, OpInfo
+from ..native.interface import Op
+from ..registration.fake import FakeRule
+from ..registration.register import Definition, Registration, register
+from ..registration.transparent import Reading, Transparency
+from ..registry import Entry, registry
+from .formula import Formula
+from .values import unflat
+
+
+def define(op: Op, body: Callable[..., Any], fake: Callable[..., Any], file: str) -> Entry:
+    """Register the op as one that is opaque to the compiler; its source may take its place."""
+    lowered = _lowered(op)
+    decision = Decision("custom_op", f"it was defined from {file}, without its source")
+    reading = Reading(decision, Discovery(), Discovery())
+    formula = Formula(op) if op.formula else None
+    fake_fn = _function(op, fake, f"<fake of {op.torch_name} in {file}>")
+    definition = Definition(
+        name=op.torch_name,
+        location=file,
+        fn=_function(op, body, f"<{op.torch_name} in {file}>"),
+        lowered=lowered,
+        fake=FakeRule(op.torch_name, file, lowered, given=fake_fn),
+        transparency=Transparency(op.torch_name, file, lowered, lambda: reading, first=reading),
+        backward=formula.backward if formula is not None else None,
+        setup_context=formula.save if formula is not None else None,
+    )
+    with registry.lock:
+        entry = _entry(register(definition), decision)
+        registry.add(entry)
+    return entry
+
+
+def _lowered(op: Op) -> Lowered:
+    schema = op.schema.removeprefix(op.torch_name)
+    parsed = _compat.parse_schema(op.schema)
+    kinds = {
+        a.name: "keyword-only" if a.keyword_only else "positional-or-keyword" for a in op.arguments
+    }
+    # As the kernels get them: torch parses a dtype to a number.
+    defaults = {a.name: unflat(a.default[0]) for a in op.arguments if a.default}
+    returns = [kind for kind, _ in _compat.parsed_returns(parsed)]
+    arguments = _compat.parsed_arguments(parsed)
+    return lower_given(schema, kinds, arguments, defaults, returns)
+
+
+def _function(op: Op, target: Callable[..., Any], filename: str) -> Any:
+    """A function with the operator's parameters and defaults, which hands them on."""
+    namespace: dict[str, Any] = {"_of_target": target}
+    parameters, passed = [], []
+    for argument in op.arguments:
+        if argument.keyword_only and "*" not in parameters:
+            parameters.append("*")
+        default = ""
+        if argument.default:
+            namespace[f"_of_default_{argument.name}"] = unflat(argument.default[0])
+            default = f"=_of_default_{argument.name}"
+        parameters.append(f"{argument.name}{default}")
+        passed.append(
+            f"{argument.name}={argument.name}" if argument.keyword_only else argument.name
+        )
+    text = (
+        f"def _of_operator({', '.join(parameters)}):\n    return _of_target({', '.join(passed)})\n"
+    )
+    exec(compile(text, filename, "exec"), namespace)  # noqa: S102 - our own text
+    return namespace["_of_operator"]
+
+
+def _entry(registration: Registration, decision: Decision) -> Entry:
+    definition = registration.definition
+
+    def describe() -> OpInfo:
+        return OpInfo(
+            name=definition.name,
+            mode="custom_op",
+            reason=decision.reason,
+            schema=_compat.schema_text(registration.overload),
+            path="direct",
+            overload=registration.overload,
+            location=definition.location,
+            fake_source="given",
+            native="; ".join(registration.backends.values()),
+        )
+
+    def explain() -> str:
+        fake = f"from the manifest of {definition.location}"
+        backward = "" if definition.backward is None else f"carried by {definition.location}"
+        return render(Explanation(describe(), definition.lowered, decision, fake, backward))
+
+    return Entry(
+        name=definition.name,
+        handle=registration.handle,
+        overload=registration.overload,
+        fn=definition.fn,
+        location=definition.location,
+        definition_pass=None,
+        describe=describe,
+        explain=explain,
+        undo=registration.undo,
+        lowered=definition.lowered,
+        registration=registration,
+        stands_in=True,
+    )

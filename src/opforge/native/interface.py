@@ -1,0 +1,127 @@
+"""What callers see of an operator of a native library: parameters, outputs, and torch's schema.
+
+By itself, because whoever loads a library needs this and nothing of how it is built: a record
+takes half a millisecond to define.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .program import Case
+
+# Of the C header's types and functions; a program links only against libraries of its own.
+ABI = 1
+# Of the manifest's layout; 2 has the schema's arguments.
+MANIFEST_FORMAT = 2
+# Shapes have at most this many dimensions; callers give `_outputs` arrays of this length.
+MAX_RANK = 8
+
+
+@dataclass(frozen=True)
+class TensorParam:
+    """A tensor of the C function; `written` ones are not const, `optional` ones may be NULL.
+
+    Tensors of one `group`, from 1 on, have one shape, to which `broadcast` ones are brought.
+    """
+
+    name: str
+    written: bool = False
+    optional: bool = False
+    doc: str = ""
+    broadcast: bool = False
+    group: int = 0
+
+
+@dataclass(frozen=True)
+class ScalarParam:
+    """A number passed by value; `dtype` is Triton's name for it: fp32, i64, u8, ..."""
+
+    name: str
+    dtype: str
+    doc: str = ""
+
+
+@dataclass(frozen=True)
+class ChoiceParam:
+    """One of a few values, a generated enum in C: `labels` are C identifiers' ends.
+
+    activation: native.choice("relu", None) -> labels ("RELU", "NONE"), values ("'relu'", "None")
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    values: tuple[str, ...]
+    doc: str = ""
+
+
+Param = TensorParam | ScalarParam | ChoiceParam
+
+
+# A number, text, None, a torch.dtype as ("dtype", "float16"), or several as ("list", a, b).
+Flat = int | float | str | tuple["Flat", ...] | None
+
+
+@dataclass(frozen=True)
+class SchemaArgument:
+    """An argument of the torch operator, and what the library makes of it.
+
+    One that C has as a parameter has that one's name; of a choice, `values` are what the schema
+    carries for each of its values. For one that C does not have, `fixed`, the one of `values` is
+    what the library was built for. `default` is empty where the schema has none.
+    """
+
+    name: str
+    type: str
+    values: tuple[Flat, ...] = ()
+    fixed: bool = False
+    keyword_only: bool = False
+    default: tuple[Flat, ...] = ()
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """An op that implements an operator, alone or as one of several."""
+
+    name: str
+    torch_name: str
+    location: str
+    doc: str = ""
+    source_hash: str = ""
+    schema: str = ""
+    # By tensor: what was declared of it, where that is known.
+    takes: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Op:
+    """An operator of the library: `NAME_silu(x, out, stream)`.
+
+    Its cases are in the order of its implementations, and the first that takes a call is chosen.
+    """
+
+    name: str
+    torch_name: str
+    location: str
+    params: tuple[Param, ...]
+    outputs: tuple[str, ...]
+    cases: tuple[Case, ...]
+    doc: str = ""
+    # Of the host function and everything it calls; a loader compares it with its own source.
+    source_hash: str = ""
+    # What torch knows the op by, all of it; empty where it is no torch operator.
+    schema: str = ""
+    arguments: tuple[SchemaArgument, ...] = ()
+    returns: tuple[str, ...] = ()
+    # One term per argument, as `formula` reads them; empty where the backward stays behind.
+    formula: tuple[Flat, ...] = ()
+    # Empty where the op is its own only one.
+    implementations: tuple[Implementation, ...] = ()
+
+    @property
+    def served_by(self) -> tuple[Implementation, ...]:
+        """Its implementations, in the order in which they are tried; never empty."""
+        own = (self.name, self.torch_name, self.location, self.doc, self.source_hash, self.schema)
+        return self.implementations or (Implementation(*own),)

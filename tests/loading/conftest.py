@@ -1,0 +1,170 @@
+"""A library of hand-made programs with its torch adapter, loaded on the stand-in driver."""
+
+import ctypes
+import dataclasses
+import functools
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "native" / "codegen")]
+
+import demo_source  # noqa: E402
+import hand_made  # noqa: E402
+from standin.driver import load_standin  # noqa: E402
+
+import opforge  # noqa: E402
+from opforge.native.cc import compile_adapter, compile_library  # noqa: E402
+from opforge.native.codegen import sources  # noqa: E402
+from opforge.native.program import SchemaArgument  # noqa: E402
+from opforge.registration.fingerprint import op_fingerprint  # noqa: E402
+
+_TYPES = {"fp": "float", "bf": "float", "i1": "bool"}
+
+
+def scalar_type(dtype):
+    return _TYPES.get(dtype[:2] if dtype != "i1" else "i1", "SymInt")
+
+
+def torch_facts():
+    """By operator: schema without the name, arguments, returns."""
+    tensor = functools.partial(SchemaArgument, type="Tensor")
+    scalars = [SchemaArgument(f"s_{t}", scalar_type(t)) for t in hand_made.SCALARS]
+    written = ", ".join(f"{a.type} {a.name}" for a in scalars)
+    rest = "str? mode='relu', *, bool fixed=False"
+    labels = ("shared", "cluster", "cluster16", "cooperative", "pdl", "scratch", "profile", "huge")
+    return {
+        "add": ("(Tensor x, Tensor y) -> Tensor", [tensor("x"), tensor("y")], ("Tensor",)),
+        "matmul": ("(Tensor a, Tensor b) -> Tensor", [tensor("a"), tensor("b")], ("Tensor",)),
+        "pick": ("(Tensor x) -> Tensor", [tensor("x")], ("Tensor",)),
+        "everything": (
+            f"(Tensor x, Tensor? bias, Tensor(a!) state, {written}, {rest}) -> (Tensor, Tensor?)",
+            [
+                tensor("x"),
+                SchemaArgument("bias", "Tensor?"),
+                tensor("state"),
+                *scalars,
+                SchemaArgument("mode", "str?", ("relu", None), default=("relu",)),
+                SchemaArgument(
+                    "fixed", "bool", (False,), fixed=True, keyword_only=True, default=(False,)
+                ),
+            ],
+            ("Tensor", "Tensor?"),
+        ),
+        "special": (
+            "(Tensor(a!) x, str what) -> ()",
+            [tensor("x"), SchemaArgument("what", "str", (*labels, "late"))],
+            (),
+        ),
+    }
+
+
+TWICE = ("call", "demo::add", ("grad", 0), ("grad", 0))
+# Not what a product's gradients are, but something that the stand-in can compute.
+FORMULAS = {"matmul": (TWICE, ("call", "demo::add", ("grad", 0), ("input", 1)))}
+
+
+def program():
+    """`hand_made.every_op()` with what torch has to know."""
+    facts = torch_facts()
+    library = hand_made.every_op()
+    ops = []
+    for op in library.ops:
+        schema, arguments, returns = facts[op.name]
+        source = getattr(demo_source, op.name, None)
+        ops.append(
+            dataclasses.replace(
+                op,
+                schema=op.torch_name + schema,
+                arguments=tuple(arguments),
+                returns=returns,
+                source_hash=op_fingerprint(source) if source else "0",
+                formula=FORMULAS.get(op.name, ()),
+            )
+        )
+    return dataclasses.replace(library, ops=tuple(ops))
+
+
+def write(files, folder):
+    for path, content in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(content)
+    return folder
+
+
+@functools.cache
+def built_once():
+    folder = Path(tempfile.mkdtemp(prefix="opforge-loading-"))
+    write(sources(program(), torch=True), folder)
+    compile_library(folder, "demo", flags=("-O0",))
+    compile_adapter(folder, "demo", flags=("-O0", "-Werror"))
+    return folder
+
+
+@pytest.fixture
+def dist():
+    """The folder of the library: what `opforge build --torch -o` would have written."""
+    return built_once()
+
+
+@pytest.fixture
+def standin():
+    found = load_standin()
+    found.reset()
+    found.execute = execute
+    yield found
+    found.reset()
+
+
+def execute(launched):
+    """The kernel of add, for fp32; others do nothing."""
+    if launched.function != "add_kernel":
+        return
+    count = launched.read(3, ctypes.c_int32)
+    x, y, out = (
+        np.ctypeslib.as_array((ctypes.c_float * count).from_address(address))
+        for address in (launched.read(i, ctypes.c_void_p) for i in range(3))
+    )
+    np.add(x, y, out=out)
+
+
+@pytest.fixture(params=["C++", "ctypes"])
+def adapter(request):
+    return request.param == "C++"
+
+
+@pytest.fixture
+def loading(dist, standin, adapter):
+    """`loading(**options)` loads the library; everything is taken out again after the test."""
+    loaded = []
+
+    def load(**options):
+        made = opforge.load(dist, host_memory=True, adapter=adapter, **options)
+        loaded.append(made)
+        return made
+
+    yield load
+    standin.fail(0)
+    for made in loaded:
+        made.close()
+        made.unload()
+    assert standin.errors == []
+    assert standin.alive == {"modules": 0, "allocations": 0, "contexts": 0}
+
+
+@pytest.fixture
+def register():
+    """Registers a function of demo_source under its name in the library, for one test."""
+    made = []
+
+    def make(fn=demo_source.add, name="demo::add", **options):
+        made.append(name)
+        return opforge.op(fn, name=name, mode="custom_op", **options)
+
+    yield make
+    for name in set(made):
+        opforge.unregister(name)

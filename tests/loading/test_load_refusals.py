@@ -1,0 +1,98 @@
+"""Libraries and adapters that do not fit: other GPUs, other versions, other builds."""
+
+import json
+import shutil
+import subprocess
+
+import pytest
+
+import opforge
+from opforge.errors import NotALibrary, StaleLibrary
+from opforge.loading.library import _runs_on
+
+
+def forge(folder, name, text):
+    """A shared library of some C."""
+    source = folder / f"{name}.c"
+    source.write_text(text)
+    target = folder / "lib" / f"lib{name}.so"
+    target.parent.mkdir(exist_ok=True)
+    subprocess.run(["cc", "-shared", "-fPIC", str(source), "-o", str(target)], check=True)
+    return target
+
+
+def manifest_of(*images):
+    return {"kernels": [{"images": [{"arch": a, "ptx_sha256": ptx} for a, ptx in images]}]}
+
+
+@pytest.mark.parametrize(
+    ("image", "gpu", "runs"),
+    [
+        (("sm_80", None), (8, 0), True),
+        (("sm_80", None), (8, 6), True),
+        (("sm_86", None), (8, 0), False),
+        (("sm_80", None), (9, 0), False),
+        (("sm_80", "ab"), (9, 0), True),
+        (("sm_90a", None), (9, 0), True),
+        (("sm_100a", None), (10, 0), True),
+        (("sm_100a", None), (10, 3), False),
+        (("sm_90a", "ab"), (10, 0), False),
+    ],
+)
+def test_a_gpu_runs_what_the_library_would_take_for_it(image, gpu, runs):
+    assert _runs_on(manifest_of(image), *gpu) is runs
+
+
+def test_a_library_without_kernels_runs_anywhere():
+    assert _runs_on({"kernels": []}, 9, 0)
+
+
+def test_another_abi_is_refused_with_both_numbers(tmp_path):
+    forge(tmp_path, "forged", "int forged_abi_version(void) { return 99; }")
+    with pytest.raises(NotALibrary, match="has ABI 99, and this opforge has ABI 1") as failed:
+        opforge.load(tmp_path)
+    assert f"opforge build SOURCE.py --name forged -o {tmp_path}" in str(failed.value)
+
+
+def test_another_layout_of_the_manifest_is_refused(tmp_path):
+    text = json.dumps(json.dumps({"format": 99, "archs": ["sm_80"], "ops": [], "kernels": []}))
+    forge(
+        tmp_path, "later",
+        "int later_abi_version(void) { return 1; }\n"
+        f"const char *later_manifest(void) {{ return {text}; }}\n"
+        'const char *later_last_error(void) { return ""; }\n',
+    )  # fmt: skip
+    with pytest.raises(StaleLibrary, match="has format 99, and this opforge reads 2"):
+        opforge.load(tmp_path)
+
+
+OTHER = """
+int demo_torch_abi_version(void) { return 1; }
+const char *demo_torch_manifest_hash(void) { return "0123456789abcdef"; }
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "said"),
+    [
+        ("int nothing;", NotALibrary, "is no torch adapter of .*demo_torch_abi_version"),
+        (
+            "int demo_torch_abi_version(void) { return 7; }",
+            StaleLibrary, "has adapter ABI 7, and this opforge has 1",
+        ),
+        (OTHER, StaleLibrary, "(?s)another libdemo.so.*manifest 0123456789ab in the adapter"),
+    ],
+)  # fmt: skip
+def test_an_adapter_that_does_not_fit_is_refused(dist, tmp_path, text, error, said):
+    (tmp_path / "lib").mkdir()
+    shutil.copy(dist / "lib" / "libdemo.so", tmp_path / "lib")
+    forge(tmp_path, "demo_torch", text)
+    with pytest.raises(error, match=said) as failed:
+        opforge.load(tmp_path, host_memory=True)
+    if error is StaleLibrary:
+        assert "opforge build SOURCE.py --torch --name demo" in str(failed.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(NotALibrary, match=r"none\.so is no library of opforge's"):
+        opforge.load(tmp_path / "libnone.so")

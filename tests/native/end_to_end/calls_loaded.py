@@ -1,0 +1,110 @@
+"""The libraries as torch operators: `opforge.load`, with the source there, against torch."""
+
+import kinds as source
+import pytest
+import torch
+from calling import BUILT, DEVICE, place
+from kinds import Affine, Rounding
+from standin import Interpreter
+
+import opforge
+from opforge.errors import OpforgeWarning
+
+
+@pytest.fixture(params=["C++", "ctypes"])
+def loaded(request, standin):
+    adapter = request.param == "C++"
+    made = opforge.load(BUILT / "kinds", host_memory=DEVICE == "cpu", adapter=adapter)
+    if standin is not None:
+        standin.reset()
+        standin.execute = Interpreter(made.manifest)
+    yield made
+    made.close()
+    made.unload()
+    if standin is not None:
+        assert not standin.errors, standin.errors[0]
+
+
+def count(standin, expected):
+    """How many launches went through the library, where that is known."""
+    if standin is not None:
+        assert len(standin.launches) == expected
+
+
+@pytest.mark.parametrize("act", ["relu", None])
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_choices_and_a_missing_tensor(loaded, standin, act, with_bias):
+    x, bias = torch.randn(100), torch.randn(100) if with_bias else None
+    given = [None if t is None else place(t) for t in (x, bias)]
+    found = source.choose(*given, act, True).cpu()
+    expected = x + bias if with_bias else x
+    torch.testing.assert_close(found, expected.relu() if act == "relu" else expected)
+    count(standin, 1)
+
+
+def test_a_dataclass_is_taken_apart_as_ever(loaded, standin):
+    x, shift = torch.randn(3, 10) * 5, torch.randn(10)
+    cfg = Affine(2.0, place(shift), Rounding.UP)
+    torch.testing.assert_close(source.affine(place(x), cfg).cpu(), (x * 2 + shift).ceil())
+    count(standin, 1)
+
+
+def test_an_input_is_changed_in_place(loaded, standin):
+    x = place(torch.randn(200))
+    before = x.clone()
+    source.scale_(x, -2.0)
+    torch.testing.assert_close(x, before * -2)
+    assert x._version == 1
+    count(standin, 1)
+
+
+def test_numbers_arrive_in_their_declared_types(loaded):
+    ints = (-128, -32768, -(2**31), 2**31 + 5, 255, 65535, 2**32 - 1, 2**63 - 1)
+    floats, seen = source.scalars(place(torch.empty(3)), 0.5, 0.5, -1.5, 1e-300, *ints)
+    assert floats.tolist() == [0.5, 0.5, -1.5, 1e-300]
+    assert seen.tolist() == list(ints)
+
+
+@pytest.mark.parametrize("indices", [False, True])
+def test_an_output_may_be_missing(loaded, indices):
+    x = torch.randn(5, 4)
+    low, at = source.extremes(place(x), indices)
+    torch.testing.assert_close(low.cpu(), x.min(dim=1).values)
+    assert at is None if not indices else at.tolist() == x.min(dim=1).indices.tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float64, torch.bool, torch.float8_e5m2])
+def test_every_dtype_gets_through(loaded, dtype):
+    x = (torch.arange(24).view(4, 6) % 2).to(dtype)
+    left, right = source.halves(place(x))
+    assert left.dtype == right.dtype == dtype
+    assert left.cpu().float().tolist() == x.float()[:, :3].tolist()
+    assert right.cpu().float().tolist() == x.float()[:, 3:].tolist()
+
+
+def test_empty_tensors_launch_nothing(loaded, standin):
+    assert source.choose(place(torch.empty(0)), None, None, False).shape == (0,)
+    count(standin, 0)
+
+
+def test_a_call_that_is_not_covered_is_compiled(loaded, standin):
+    x = torch.randn(100, dtype=torch.float64)
+    with pytest.warns(OpforgeWarning, match="libkinds.so does not cover this call"):
+        found = source.choose(place(x), None, "relu", True)
+    torch.testing.assert_close(found.cpu(), x.relu())
+    count(standin, 0)
+    source.choose(place(x.float()), None, "relu", True)
+    count(standin, 1)
+
+
+def test_the_jit_is_asked_for_by_name(loaded, standin):
+    x = torch.randn(100)
+    with opforge.backend("jit"):
+        torch.testing.assert_close(source.choose(place(x), None, "relu", True).cpu(), x.relu())
+    count(standin, 0)
+
+
+def test_what_autotuning_gives_is_the_first_configuration(loaded):
+    x = torch.randn(64)
+    out, _ = source.square(place(x))
+    torch.testing.assert_close(out.cpu(), x * x)
