@@ -23,3 +23,11 @@ def wrapped(x: Tensor) -> Tensor:
     out = torch.empty_like(x)
     torch.library.wrap_triton(double)[(1,)](x, out, x.numel(), BLOCK=1024)
     return out
+
+
+@triton.jit
+def add(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):  # noqa: ANN001, ANN201  # as above
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x, y = tl.load(x_ptr + offsets, mask=mask), tl.load(y_ptr + offsets, mask=mask)
+    tl.store(out_ptr + offsets, x + y, mask=mask)

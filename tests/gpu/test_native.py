@@ -55,7 +55,7 @@ def build(module, folder):
     """What a module declares, for the GPU that is here."""
     major, minor = torch.cuda.get_device_capability()
     every = [op for op in vars(module).values() if opforge.is_op(op)]
-    native.build(every, folder, archs=[f"sm_{major}{minor}"])
+    native.build(every, folder, archs=[f"sm_{major}{minor}"], torch=True)
     return folder
 
 

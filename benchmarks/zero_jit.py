@@ -1,0 +1,201 @@
+"""What a loaded library spares: host time per call, the first call, and calls of many shapes.
+
+    python benchmarks/zero_jit.py     # needs a GPU and a C++ compiler
+
+Every row is a ratio within one run. What is compared runs interleaved in one process, and the
+fastest round of each counts; first calls are each made in a process of their own, with torch
+imported and the CUDA context there already, and the JIT's with an empty cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from opforge import native
+
+HERE = Path(__file__).parent
+SOURCE = HERE.parent / "src"
+sys.path.insert(0, str(HERE))
+FIRST_CALLS = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A ratio, what it has to stay below (None where it is told only), and what it is made of."""
+
+    what: str
+    ratio: float
+    limit: float | None
+    detail: str
+
+    @property
+    def within(self) -> bool:
+        return self.limit is None or self.ratio <= self.limit
+
+
+HOST = """
+import gpu_kernel, opforge, triton
+opforge.load({folder!r})
+loaded = torch.ops.zero_jit.add.default
+
+@torch.library.triton_op("zero_jit_bench::add", mutates_args=())
+def theirs(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    out, n = torch.empty_like(x), x.numel()
+    kernel = torch.library.wrap_triton(gpu_kernel.add)
+    kernel[(triton.cdiv(n, 1024),)](x, y, out, n, BLOCK=1024)
+    return out
+
+x, y = torch.randn(4096, device="cuda"), torch.randn(4096, device="cuda")
+calls = {{"loaded": lambda: loaded(x, y), "triton_op": lambda: theirs(x, y),
+          "torch.add": lambda: torch.add(x, y)}}
+best = dict.fromkeys(calls, float("inf"))
+for name, call in calls.items():
+    torch.testing.assert_close(call(), x + y)
+for _ in range(60):
+    for name, call in calls.items():
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(200):
+            call()
+        best[name] = min(best[name], (time.perf_counter() - start) / 200 * 1e6)
+print(json.dumps(best))
+"""
+
+FIRST_NATIVE = """
+x = torch.randn(4096, device="cuda"); x + x; torch.cuda.synchronize()
+start = time.perf_counter()
+import opforge
+imported = time.perf_counter()
+opforge.load({folder!r})
+torch.ops.zero_jit.add(x, x)
+torch.cuda.synchronize()
+end = time.perf_counter()
+assert "triton" not in sys.modules
+print(json.dumps(end - start))
+"""
+
+FIRST_JIT = """
+x = torch.randn(4096, device="cuda"); x + x; torch.cuda.synchronize()
+start = time.perf_counter()
+import gpu_kernel
+out = torch.empty_like(x)
+gpu_kernel.add[(4,)](x, x, out, 4096, BLOCK=1024)
+torch.cuda.synchronize()
+print(json.dumps(time.perf_counter() - start))
+"""
+
+SHAPES = """
+import zero_jit_ops, triton, opforge
+compiled = []
+triton.knobs.runtime.jit_post_compile_hook = lambda *a, **k: compiled.append(1)
+opforge.load({folder!r}, strict=True)
+add = torch.ops.zero_jit.add.default
+given = [torch.randn(1 + 7 * i, device="cuda") for i in range(500)]
+given += [torch.randn(1 + i, 3 + i % 61, device="cuda") for i in range(500)]
+add(given[0], given[0]); torch.cuda.synchronize()
+times = []
+for x in given:
+    start = time.perf_counter()
+    add(x, x)
+    times.append((time.perf_counter() - start) * 1e6)
+torch.cuda.synchronize()
+times.sort()
+print(json.dumps({{"median": times[500], "p99": times[990], "compiled": len(compiled)}}))
+"""
+
+
+def child(script: str, folder: Path, **variables: str) -> Any:
+    """What a script prints, run in a process of its own."""
+    path = os.pathsep.join([str(SOURCE), str(HERE)])
+    head = "import json, sys, time, torch\n"
+    done = subprocess.run(
+        [sys.executable, "-c", head + script.format(folder=str(folder))],
+        env={**os.environ, "PYTHONPATH": path, **variables},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode != 0:
+        sys.exit(done.stderr)
+    return json.loads(done.stdout)
+
+
+def host_time(folder: Path) -> list[Row]:
+    us = child(HOST, folder)
+    ours = us["loaded"]
+    return [
+        Row("host time, loaded / triton_op", ours / us["triton_op"], 0.35,
+            f"{ours:.2f} / {us['triton_op']:.2f} us"),
+        Row("host time, loaded / torch.add (1.25 is the aim)", ours / us["torch.add"], None,
+            f"{ours:.2f} / {us['torch.add']:.2f} us"),
+    ]  # fmt: skip
+
+
+def first_call(folder: Path) -> list[Row]:
+    """Once for nothing: Python compiles modules when they are first imported."""
+    child(FIRST_NATIVE, folder)
+    ours = min(child(FIRST_NATIVE, folder) for _ in range(FIRST_CALLS))
+    theirs = []
+    for _ in range(FIRST_CALLS):
+        with tempfile.TemporaryDirectory() as cache:
+            theirs.append(child(FIRST_JIT, folder, TRITON_CACHE_DIR=cache))
+    jit = min(theirs)
+    detail = f"{ours * 1e3:.1f} / {jit * 1e3:.0f} ms, with import and load"
+    return [Row("first call, loaded / JIT", ours / jit, 1 / 50, detail)]
+
+
+def many_shapes(folder: Path) -> list[Row]:
+    found = child(SHAPES, folder)
+    detail = f"{found['p99']:.2f} / {found['median']:.2f} us over 1000 shapes"
+    return [
+        Row("host time, p99 / median", found["p99"] / found["median"], 3, detail),
+        Row("kernels compiled", float(found["compiled"]), 0, "for 1000 shapes"),
+    ]
+
+
+# Each takes the folder of the built library. A tuned gemm has its place here.
+MEASUREMENTS: list[Callable[[Path], list[Row]]] = [host_time, first_call, many_shapes]
+
+
+def build(folder: Path) -> None:
+    import zero_jit_ops  # noqa: PLC0415  # found through sys.path above
+
+    arch = "sm_{}{}".format(*torch.cuda.get_device_capability())
+    native.build([zero_jit_ops.add], folder, archs=[arch], torch=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    asked = parser.parse_args()
+    if not torch.cuda.is_available():
+        parser.error("needs a GPU")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        build(folder)
+        rows = [row for measure in MEASUREMENTS for row in measure(folder)]
+    if asked.json:
+        print(json.dumps([{**dataclasses.asdict(r), "within": r.within} for r in rows], indent=2))
+    else:
+        table = Table("", "ratio", "limit", "")
+        for row in rows:
+            style = "green" if row.within else "red"
+            limit = "" if row.limit is None else f"{row.limit:g}"
+            table.add_row(row.what, f"[{style}]{row.ratio:.3f}[/]", limit, row.detail)
+        Console().print(table)
+    sys.exit(not all(row.within for row in rows))
+
+
+if __name__ == "__main__":
+    main()
