@@ -99,6 +99,23 @@ def test_the_table_serves_a_build(path, ops):
     assert found == {"64", "256"}
 
 
+def test_configurations_that_are_close_are_measured_in_turns(tmp_path):
+    script = SCRIPT.format(
+        here=str(HERE), path=str(tmp_path / "t.json"), sizes={"n": [5000]}, again=False
+    )
+    # 256 seems the fastest at first, and is not.
+    script = script.replace(
+        "    us = abs(block - (64 if n < 1000 else 256)) + 1\n",
+        "    again = calls.count((n, block)) > 1\n"
+        "    us = {64: 105, 128: 200, 256: 106 if again else 100}[block]\n",
+    )
+    said = launching.run_python(script, TRITON_INTERPRET="1").splitlines()[-1]
+    # Per dtype: three at first, and then two of them three times.
+    assert said.startswith("2 0 18 ")
+    rows = [row for rows in load(tmp_path / "t.json").rows.values() for row in rows.values()]
+    assert {(dict(row.config)["BLOCK"], row.us) for row in rows} == {(64, 105.0)}
+
+
 def test_sizes_as_people_write_them():
     assert parse(["m=1, 16", "n=4096", "m=32"]) == {"m": [1, 16, 32], "n": [4096]}
     for wrong in ("m", "m=", "=4", "m=a", "m=1,,2"):

@@ -76,9 +76,13 @@ def triton_key(tuner: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
 
 
 def measure(
-    tuner: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], clock: Clock
+    tuner: Any,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    clock: Clock,
+    configs: Sequence[Any] | None = None,
 ) -> Iterator[tuple[Any, float]]:
-    """Each configuration that pruning leaves, with its time in microseconds.
+    """Each of some configurations, or of those that pruning leaves, with its time in microseconds.
 
     Infinity where the GPU has not enough of something for it, as in Triton's own tuning.
     """
@@ -86,7 +90,7 @@ def measure(
     before = vars(tuner).get("do_bench")
     vars(tuner)["do_bench"] = clock
     try:
-        for config in tuner.prune_configs(dict(kwargs)):
+        for config in tuner.prune_configs(dict(kwargs)) if configs is None else configs:
             median = tuner._bench(*args, config=config, **kwargs)[0]
             yield config, float(median) * 1e3
     finally:
