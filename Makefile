@@ -6,6 +6,8 @@ RUN := $(VENV)/bin/python
 # Twice quiet: what pip warns about is how this machine finds packages; errors are still shown.
 PIP := $(RUN) -m pip --disable-pip-version-check -qq
 READY := $(VENV)/.ready
+# Processes that run tests; a file of tests stays in one.
+JOBS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint bench test-gpu clean
@@ -39,7 +41,7 @@ lint: $(READY)
 	$(RUN) -m pytest -q tests/test_imports.py
 
 test: lint
-	$(RUN) -m pytest
+	$(RUN) -m pytest -q -n $(JOBS) --dist loadfile
 
 bench: $(READY)
 	$(RUN) benchmarks/call_overhead.py

@@ -89,7 +89,6 @@ def test_constexprs_of_any_kind_are_kept(traced):
         (lambda meta: (meta["BLOCK"],), (128, 1, 1)),
         (lambda meta: [4, 2], (4, 2, 1)),
     ],
-    ids=str,
 )
 def test_a_grid_of_any_form_is_kept(traced, grid, found):
     def body(x: Tensor) -> Tensor:

@@ -310,7 +310,7 @@ EVERY_SPELLING = [
 ]
 
 
-@pytest.mark.parametrize(("mutates_args", "names"), EVERY_SPELLING, ids=str)
+@pytest.mark.parametrize(("mutates_args", "names"), EVERY_SPELLING)
 def test_mutates_args_takes_a_parameter_a_record_a_leaf_or_a_path(mutates_args, names):
     parameters = (leaf("x"), config(), leaf("n", "SymInt"), leaf("xs", container="list"))
     lowered = lower(signature(*parameters), mutates_args)

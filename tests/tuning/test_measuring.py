@@ -121,8 +121,9 @@ def test_sizes_as_people_write_them():
     for wrong in ("m", "m=", "=4", "m=a", "m=1,,2"):
         with pytest.raises(NoSizes, match="cannot be read"):
             parse([wrong])
-    with pytest.raises(NoSizes, match="below zero"):
-        parse(["m=-1"])
+    for wrong in ("m=-1", "m=0,16"):
+        with pytest.raises(NoSizes, match="below 1, at which there is nothing to measure"):
+            parse([wrong])
 
 
 @launching.no_gpu

@@ -46,6 +46,14 @@ def test_other_gpus_take_the_first_configuration(ops, table_of):
     assert any("only for sm_90" in note for note in made.notes)
 
 
+def test_rows_by_another_key_are_reported_and_skipped(ops, table_of, monkeypatch):
+    path = table_of({1024: 128})
+    monkeypatch.setattr(ops.scale_kernel, "keys", ["factor"])
+    made = plan([ops.scale], (90,), choose=by_table(path))
+    assert set(blocks_by_condition(made).values()) == {"64"}
+    assert "rows of it by another key only (n; tune it again)" in made.notes[0]
+
+
 def test_stale_rows_are_reported_and_skipped(ops, table_of):
     made = plan([ops.scale], (90,), choose=by_table(table_of({1024: 128}, source="other")))
     assert set(blocks_by_condition(made).values()) == {"64"}

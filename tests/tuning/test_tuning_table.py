@@ -16,13 +16,14 @@ def row(*at, us=1.0, **config):
 
 def test_a_table_comes_back_as_it_was(tmp_path):
     table = Table()
-    table.add(KERNEL, row(16, "fast", us=12.3456, BLOCK=64, num_warps=4), "NVIDIA H200")
-    table.add(KERNEL, row(256, None, BLOCK=128), "NVIDIA H200")
+    fast = Row((16, "fast"), as_config({"BLOCK": 64, "num_warps": 4}), 12.3456, "NVIDIA H200")
+    table.add(KERNEL, fast)
+    table.add(KERNEL, row(256, None, BLOCK=128))
     save(table, tmp_path / "new" / "t.json")
     again = load(tmp_path / "new" / "t.json")
     assert again == table
     assert again.find(KERNEL, (16, "fast")).us == 12.346
-    assert again.devices[KERNEL] == "NVIDIA H200"
+    assert again.find(KERNEL, (16, "fast")).device == "NVIDIA H200"
 
 
 def test_the_text_does_not_depend_on_the_order_of_measuring():
@@ -63,7 +64,22 @@ def test_later_rows_win():
         ("{", "t.json is no JSON: "),
         ("[]", "t.json is no tuning table: it has no 'kernels'"),
         ('{"format": 2, "kernels": []}', "t.json has format 2, and this opforge reads 1"),
+        ('{"format": 1, "kernels": 5}', "t.json is no tuning table: 'kernels' is no list"),
         ('{"format": 1, "kernels": [{"kernel": "k"}]}', "t.json: kernels[0] cannot be read"),
+        (
+            (
+                '{"format": 1, "kernels": [{"kernel": "k", "source": "s", "arch": "sm_90a", '
+                '"dtypes": [], "key": [], "rows": []}]}'
+            ),
+            "the arch is 'sm_90a', and not one such as 'sm_90'",
+        ),
+        (
+            (
+                '{"format": 1, "kernels": [{"kernel": "k", "source": "s", "arch": "sm_90", '
+                '"dtypes": [], "key": [], "rows": [{"at": [], "config": {"B": [1]}, "us": 1}]}]}'
+            ),
+            "[1] is no number, text or null",
+        ),
         (
             (
                 '{"format": 1, "kernels": [{"kernel": "k", "source": "s", "arch": "sm_90", '

@@ -195,9 +195,18 @@ def source_hash(kernel: Any) -> str:
         for name, value in sorted(_used(fn).items()):
             if kernels.is_kernel(value) and not _is_tritons(value):
                 waiting.append(kernels.innermost(value))
-            elif isinstance(value := unwrap_constexpr(value), (bool, int, float, str)):
+            elif _is_constant(value := unwrap_constexpr(value)):
                 hasher.update(f"{name}={value!r}".encode() + b"\0")
     return hasher.hexdigest()[:32]
+
+
+def _is_constant(value: Any) -> bool:
+    """Whether a value is written the same in every process: numbers, texts, dtypes, tuples."""
+    import triton.language as tl
+
+    if isinstance(value, (tuple, list)):
+        return all(_is_constant(unwrap_constexpr(item)) for item in value)
+    return isinstance(value, (bool, int, float, str, type(None), tl.dtype, torch.dtype))
 
 
 def _text(fn: Any) -> str:

@@ -34,8 +34,10 @@ def run(
     except KeyboardInterrupt:
         # What was measured is in the file already.
         _stop(watcher)
-        command = f"opforge tune {' '.join(targets)} -o {output}"
-        raise SystemExit(f"interrupted; `{command}` goes on from what {output} has") from None
+        raise SystemExit(
+            f"interrupted; {output} has what was measured, and the same command goes on from there"
+            + (" without --again" if again else "")
+        ) from None
     finally:
         _stop(watcher)
     return _summary(done, output)

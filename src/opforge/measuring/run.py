@@ -213,8 +213,8 @@ class _Router:
                 f"{dict(zip(kernel.key, at, strict=True))}",
                 fix="add a smaller configuration to its @triton.autotune",
             )
-        row = Row(at, config_of(config), us)
-        self.done.table.add(kernel, row, self.device)
+        row = Row(at, config_of(config), us, self.device)
+        self.done.table.add(kernel, row)
         self.done.measured += 1
         self._measured.add((kernel, at))
         self.save()

@@ -28,8 +28,11 @@ def parse(texts: Iterable[str]) -> dict[str, list[int]]:
             numbers = []
         if not equals or not name.strip() or not numbers:
             raise NoSizes(f"--sizes {text} cannot be read", fix="--sizes m=1,16,256,4096")
-        if min(numbers) < 0:
-            raise NoSizes(f"--sizes {text} has a size below zero", fix="--sizes m=1,16,256,4096")
+        if min(numbers) < 1:
+            raise NoSizes(
+                f"--sizes {text} has a size below 1, at which there is nothing to measure",
+                fix="--sizes m=1,16,256,4096",
+            )
         found.setdefault(name.strip(), []).extend(numbers)
     return found
 
@@ -69,7 +72,7 @@ def _tried(bound: Bound, given: Sizes) -> list[int]:
         if name in given:
             return list(dict.fromkeys(given[name]))
     if bound.values:
-        return list(bound.values)
+        return [value for value in bound.values if value > 0]
     return [bound.low] if bound.low == bound.high else []
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import _compat
 from .rule import nearest
-from .table import Kernel, Row, Table, as_config
+from .table import Kernel, Row, Table, arch_number, as_config
 
 _autotuning, _kernels = _compat.autotuning, _compat.kernels
 
@@ -35,7 +35,11 @@ def choose(
         count = sum(len(table.rows[k]) for k in named)
         why = f"{count} rows of it, all stale: they are of another source (tune it again)"
         return Choice(None, why)
-    fitting = [k for k in known if k.dtypes == dtypes and len(k.key) == len(values)]
+    keyed = [k for k in known if _has_key(k, tuner, len(values))]
+    if known and not keyed:
+        others = "; ".join(sorted({", ".join(k.key) for k in known}))
+        return Choice(None, f"rows of it by another key only ({others}; tune it again)")
+    fitting = [k for k in keyed if k.dtypes == dtypes]
     kernel = next((k for k in fitting if bool(arch == arch_number(k.arch))), None)
     if kernel is None:
         return Choice(None, f"no rows for {_listed(known, fitting, dtypes)}")
@@ -48,6 +52,11 @@ def choose(
     if row is None:
         return Choice(None, "no row for these values of its key")
     return Choice(places[row.config])
+
+
+def _has_key(kernel: Kernel, tuner: Any, count: int) -> bool:
+    """Whether rows are by this autotuner's key; Triton leaves out what a launch does not pass."""
+    return len(kernel.key) == count and [n for n in tuner.keys if n in kernel.key] == [*kernel.key]
 
 
 def _with_places(
@@ -73,10 +82,6 @@ def source_of(tuner: Any) -> str:
     if found is None:
         found = _sources[tuner] = _autotuning.source_hash(tuner)
     return found
-
-
-def arch_number(text: str) -> int:
-    return int(text.removeprefix("sm_"))
 
 
 def _listed(known: list[Kernel], fitting: list[Kernel], dtypes: tuple[str, ...]) -> str:

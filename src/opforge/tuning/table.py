@@ -1,9 +1,10 @@
 """A tuning table: what was measured, as a file that people review and commit.
 
     {"format": 1, "kernels": [
-     {"kernel": "gemm_kernel", "source": "5e1f...", "arch": "sm_90", "device": "NVIDIA H200",
+     {"kernel": "gemm_kernel", "source": "5e1f...", "arch": "sm_90",
       "dtypes": ["float16", "float16", "float16"], "key": ["m", "n", "k"],
-      "rows": [{"at": [16, 4096, 4096], "config": {"BLOCK_M": 16, ...}, "us": 12.1}]}]}
+      "rows": [{"at": [16, 4096, 4096], "config": {"BLOCK_M": 16, ...}, "us": 12.1,
+                "device": "NVIDIA H200"}]}]}
 
 `source` is the hash of the kernel and of everything it calls, `dtypes` are those of its tensors in
 the order of the launch, `at` holds the values that the kernel's `key` had.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -46,18 +48,18 @@ class Row:
     at: tuple[Value, ...]
     config: tuple[tuple[str, Value], ...]
     us: float = field(compare=False)
+    # On what it was measured, for people: GPUs of one architecture share their rows.
+    device: str = field(default="", compare=False)
 
 
 @dataclass
 class Table:
-    """Rows by kernel and by the values of its key; `device` says on what they were measured."""
+    """Rows by kernel and by the values of its key."""
 
     rows: dict[Kernel, dict[tuple[Any, ...], Row]] = field(default_factory=dict)
-    devices: dict[Kernel, str] = field(default_factory=dict)
 
-    def add(self, kernel: Kernel, row: Row, device: str = "") -> None:
+    def add(self, kernel: Kernel, row: Row) -> None:
         self.rows.setdefault(kernel, {})[exact(row.at)] = row
-        self.devices[kernel] = device
 
     def find(self, kernel: Kernel, at: tuple[Value, ...]) -> Row | None:
         return self.rows.get(kernel, {}).get(exact(at))
@@ -65,7 +67,7 @@ class Table:
     def update(self, other: Table) -> None:
         for kernel, rows in other.rows.items():
             for row in rows.values():
-                self.add(kernel, row, other.devices.get(kernel, ""))
+                self.add(kernel, row)
 
     def sources(self, name: str) -> set[str]:
         """The sources that there are rows of, of kernels of this name."""
@@ -87,13 +89,20 @@ class Table:
             "kernel": kernel.name,
             "source": kernel.source,
             "arch": kernel.arch,
-            "device": self.devices.get(kernel, ""),
             "dtypes": kernel.dtypes,
             "key": kernel.key,
         }
         rows = sorted(self.rows[kernel].values(), key=lambda r: [_order(v) for v in r.at])
         lines = [
-            json.dumps({"at": r.at, "config": dict(r.config), "us": round(r.us, 3)}) for r in rows
+            json.dumps(
+                {
+                    "at": r.at,
+                    "config": dict(r.config),
+                    "us": round(r.us, 3),
+                    **({"device": r.device} if r.device else {}),
+                }
+            )
+            for r in rows
         ]
         listed = ",\n   ".join(lines)
         return f' {json.dumps(head)[:-1]}, "rows": [\n   {listed}]}}'
@@ -123,6 +132,8 @@ def parse(text: str, where: str) -> Table:
             f"{where} has format {content.get('format')!r}, and this opforge reads {FORMAT}",
             fix=_FIX,
         )
+    if not isinstance(content["kernels"], list):
+        raise BadTuning(f"{where} is no tuning table: 'kernels' is no list", fix=_FIX)
     table = Table()
     for number, block in enumerate(content["kernels"]):
         _read_block(block, table, f"{where}: kernels[{number}]")
@@ -135,22 +146,40 @@ def _read_block(block: Any, table: Table, where: str) -> None:
             str(block["kernel"]),
             str(block["source"]),
             str(block["arch"]),
-            tuple(map(str, block["dtypes"])),
-            tuple(map(str, block["key"])),
+            _texts(block["dtypes"]),
+            _texts(block["key"]),
         )
+        arch_number(kernel.arch)
         for row in block["rows"]:
-            table.add(kernel, _row(row, kernel), str(block.get("device", "")))
+            table.add(kernel, _row(row, kernel))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadTuning(
             f"{where} cannot be read", found=f"{type(error).__name__}: {error}", fix=_FIX
         ) from None
 
 
+def _texts(values: Any) -> tuple[str, ...]:
+    if not isinstance(values, list):
+        raise TypeError(f"{values!r} is no list")
+    return tuple(map(str, values))
+
+
+def arch_number(text: str) -> int:
+    """`"sm_90"` -> 90."""
+    match = re.fullmatch(r"sm_(\d+)", text)
+    if match is None:
+        raise ValueError(f"the arch is {text!r}, and not one such as 'sm_90'")
+    return int(match[1])
+
+
 def _row(row: Mapping[str, Any], kernel: Kernel) -> Row:
     at = tuple(row["at"])
+    for value in (*at, *row["config"].values()):
+        if not isinstance(value, (bool, int, float, str, type(None))):
+            raise TypeError(f"{value!r} is no number, text or null")
     if len(at) != len(kernel.key):
         raise ValueError(f"a row has {len(at)} values, and the key {len(kernel.key)}")
-    return Row(at, as_config(row["config"]), float(row["us"]))
+    return Row(at, as_config(row["config"]), float(row["us"]), str(row.get("device", "")))
 
 
 def as_config(given: Mapping[str, Any]) -> tuple[tuple[str, Value], ...]:

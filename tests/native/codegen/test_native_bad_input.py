@@ -48,6 +48,10 @@ TENSORS = {
         changed(device_type=3),
         "on DLPack device type 3, expected CUDA memory (2, or 13 if managed)",
     ),
+    "data between elements": (
+        changed(data=0x1002),
+        "its data begins at 0x1002, which is no multiple of its elements' 4 bytes",
+    ),
     "an offset beyond memory": (
         changed(byte_offset=2**64 - 1),
         "byte_offset 18446744073709551615 leads beyond all memory",

@@ -225,6 +225,26 @@ def golden(request, name: str, content: bytes) -> None:
     assert content.decode() == file.read_text()
 
 
+def test_an_operator_in_place_keeps_its_name_beside_the_other():
+    op, kernels = hand_made.add()
+    renamed = hand_made.Op("add_", "demo::add_", "ops.py:99", op.params, op.outputs, op.cases)
+    files = sources(hand_made.library((op, kernels), (renamed, [])))
+    header = files["include/demo.hpp"].decode()
+    assert "inline void add(" in header
+    assert "inline void add_(" in header
+    assert "OPFORGE_OPERATOR(add_, " in files["include/demo_dispatch.inc"].decode()
+
+
+def test_operators_that_would_share_a_name_in_cplusplus_are_refused():
+    op, kernels = hand_made.add()
+    both = [
+        hand_made.Op(name, f"demo::{name}", "ops.py:99", op.params, op.outputs, op.cases)
+        for name in ("new", "new_")
+    ]
+    with pytest.raises(BadProgram, match=r"two functions would be called new_ in C\+\+"):
+        sources(hand_made.library((both[0], kernels), (both[1], [])))
+
+
 @pytest.mark.parametrize(
     "name", ["load", "manifest", "add_outputs", "add_with", "add_implementations"]
 )

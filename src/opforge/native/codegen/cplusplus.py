@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..dtypes import DTYPES
 from ..program import ABI, ChoiceParam, Library, Op, ScalarParam, TensorParam
-from .names import comment, distinct, identifier, macro, part
+from .names import comment, distinct, identifier, kept, macro
 from .signature import Signature
 from .templates import fill
 
@@ -40,7 +40,7 @@ def namespace(library: str) -> str:
 
 def function_name(op: Op) -> str:
     """What an operator is called in the library's namespace."""
-    return distinct([part(op.name)], _OWN)[part(op.name)]
+    return kept(op.name, _OWN)
 
 
 class _Operation:

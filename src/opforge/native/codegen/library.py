@@ -7,7 +7,7 @@ import re
 from ...errors import BadProgram
 from ..program import ABI, Allocate, ChoiceParam, Launch, Library, Op, Path, TensorParam
 from .adapter import adapter_source
-from .cplusplus import cplusplus_header
+from .cplusplus import cplusplus_header, function_name
 from .dispatch import dispatch
 from .header import header
 from .images import arch_name, images_source, kernel_names, kernels_header
@@ -52,12 +52,28 @@ def sources(library: Library, *, torch: bool = False) -> dict[str, bytes]:
     return dict(sorted(files.items()))
 
 
+def _check_cplusplus(library: Library) -> None:
+    """`new` is `new_` in C++, as an operator of that name would be."""
+    names: dict[str, Op] = {}
+    for op in library.ops:
+        other = names.setdefault(function_name(op), op)
+        if other is not op:
+            raise BadProgram(
+                f"two functions would be called {function_name(op)} in C++",
+                found=f"{other.torch_name or other.name} ({other.location})",
+                fix="rename one of the operators",
+                op=op.torch_name or op.name,
+                location=op.location,
+            )
+
+
 def _check_names(library: Library) -> None:
     """Refuses a library whose functions would share a name."""
     if not re.fullmatch(r"[A-Za-z]\w*", library.name, re.ASCII):
         raise BadProgram(f"{library.name!r} cannot begin the names of C functions")
     own = ["load", "unload", "set_allocator", "last_error", "manifest", "abi_version"]
     taken = {f"{library.name}_{end}": "the library's own" for end in (*own, f"abi_{ABI}")}
+    _check_cplusplus(library)
     for op in library.ops:
         signature = Signature(library.name, op)
         for function in signature.functions:

@@ -117,6 +117,16 @@ def identifier(name: str) -> str:
     return f"{plain}_" if plain in _KEYWORDS else plain
 
 
+def kept(name: str, taken: frozenset[str]) -> str:
+    """A name as it is, `"add_"` too, unless it is a keyword or one of `taken`: `delete_`."""
+    plain = part(name)
+    if plain[0].isdigit():
+        plain = f"_{plain}"
+    while plain in _KEYWORDS or plain in taken:
+        plain += "_"
+    return plain
+
+
 def distinct(names: list[str], taken: frozenset[str] = frozenset()) -> dict[str, str]:
     """An identifier for each name, no two alike and none of `taken`."""
     chosen: dict[str, str] = {}

@@ -168,6 +168,12 @@ OpforgeStatus of_view(const TensorInfo *info, const OpforgeTensor *tensor, int n
         return of_fail(OPFORGE_INVALID_ARGUMENT, "%s: byte_offset %llu leads beyond all memory",
                        info->name, (unsigned long long)tensor->byte_offset);
     }
+    if (view->elements > 0 && tensor->dtype.bits >= 8 &&
+        view->address % (tensor->dtype.bits / 8) != 0) {
+        return of_fail(OPFORGE_INVALID_ARGUMENT,
+                       "%s: its data begins at 0x%llx, which is no multiple of its elements' %d bytes",
+                       info->name, (unsigned long long)view->address, tensor->dtype.bits / 8);
+    }
     return OPFORGE_OK;
 }
 
