@@ -53,9 +53,11 @@ def environment_of(cache):
     """A cache for projects, the stand-in driver, and this Python first on the path."""
     drop = {"OPFORGE_PYTHON_EXECUTABLE", "VIRTUAL_ENV", "TRITON_INTERPRET"}
     kept = {name: value for name, value in os.environ.items() if name not in drop}
+    source = str(CMAKE_DIR.parent.parent)
     return kept | {
         "OPFORGE_CACHE_DIR": str(cache),
-        "PYTHONPATH": os.pathsep.join([str(CMAKE_DIR.parent.parent), *filter(None, sys.path)]),
+        # Not what other tests have put on sys.path: a module `ops` there renames a tree `ops/`.
+        "PYTHONPATH": os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")])),
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
         "LD_LIBRARY_PATH": str(build_standin().parent),
     }
