@@ -6,11 +6,9 @@ RUN := $(VENV)/bin/python
 # Twice quiet: what pip warns about is how this machine finds packages; errors are still shown.
 PIP := $(RUN) -m pip --disable-pip-version-check -qq
 READY := $(VENV)/.ready
-# Processes that run tests; a file of tests stays in one.
-JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench test-gpu clean
+.PHONY: help setup demo test test-native test-others lint bench test-gpu clean
 
 help:
 	@echo "make demo      set up $(VENV) and run examples/demo.py"
@@ -41,7 +39,15 @@ lint: $(READY)
 	$(RUN) -m pytest -q tests/test_imports.py
 
 test: lint
-	$(RUN) -m pytest -q -n $(JOBS) --dist loadfile
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-native test-others
+
+# The tests in two parts of about the same length, each in its own process.
+NATIVE := tests/native tests/ops tests/tuning
+test-native: $(READY)
+	$(RUN) -m pytest -q $(NATIVE)
+
+test-others: $(READY)
+	$(RUN) -m pytest -q $(NATIVE:%=--ignore=%)
 
 bench: $(READY)
 	$(RUN) benchmarks/call_overhead.py

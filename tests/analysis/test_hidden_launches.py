@@ -10,6 +10,7 @@ import triton
 from launch_patterns import double_kernel, triple_kernel, tuned_kernel
 
 import opforge
+from opforge import _compat
 
 
 def kernels_of(fn):
@@ -27,6 +28,9 @@ def test_getitem_by_its_name_is_a_launch():
         launch(x)
         operator.getitem({"tuned": tuned_kernel}, "tuned")[(1,)](x)
 
+    assert kernels_of(host) == [double_kernel, triple_kernel, tuned_kernel]
+    # As they are once something was traced.
+    _compat.launches.install()
     assert kernels_of(host) == [double_kernel, triple_kernel, tuned_kernel]
 
 

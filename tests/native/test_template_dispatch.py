@@ -48,7 +48,9 @@ def run(project, *arguments):
     """With kernels that are run by Triton's interpreter, in a process of its own."""
     generated = project.build / "opforge.dir" / "lab_ops" / "lab_ops"
     manifest = generated / "share" / "lab_ops" / "manifest.json"
-    paths = [str(project.source), str(ROOT / "src"), str(ROOT / "tests" / "native"), *sys.path]
+    # Without what other tests have put on sys.path: a module `ops` there would hide the tree.
+    paths = [str(project.source), str(ROOT / "src"), str(ROOT / "tests" / "native")]
+    paths += filter(None, [os.environ.get("PYTHONPATH")])
     done = subprocess.run(
         [sys.executable, "-m", "standin.run", manifest, project.build / "dispatch", *arguments],
         env=os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(paths)},
