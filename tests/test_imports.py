@@ -24,7 +24,8 @@ CONTRACT = {
     "capture": {"_compat", "errors", "target", "torch", "tuning"},
     "registration": {"model", "errors", "lowering", "capture", "_compat", "torch", "tuning"},
     "naming": {"errors"},
-    "registry": {"model", "errors", "_compat"},
+    "pending": set(),
+    "registry": {"model", "errors", "_compat", "pending"},
     "explain": {"registry", "model", "errors", "op", "lowering", "analysis", "tuning"},
     "magi": {"op", "model", "errors"},
     "doctor": {"torch"},
@@ -46,7 +47,7 @@ CONTRACT["native"] |= {
     "tuning",
 }
 CONTRACT["loading"] = {"_lazy", "_compat", "errors", "explain", "lowering", "model", "native"}
-CONTRACT["loading"] |= {"registration", "registry", "torch"}
+CONTRACT["loading"] |= {"pending", "registration", "registry", "torch"}
 CONTRACT["check"] = {"model", "errors", "_compat", "analysis", "registry", "target", "targets"}
 CONTRACT["check"] |= {"doctor", "native", "packaging", "torch"}
 CONTRACT["measuring"] = {

@@ -66,3 +66,16 @@ def hand_on(
         this.__dict__["_namesakes"] = frozenset(namesakes)
         this.__class__ = _Namesakes
     return load, names
+
+
+class _Later:
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self._module), name)
+
+
+def later(module: str) -> Any:
+    """A module that is imported when something of it is used: `errors`, by who seldom raises."""
+    return _Later(module)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import _compat
+from . import _compat, pending
 from .errors import DuplicateOp, NotAnOp
 from .model import Lowered, OpInfo
 
@@ -61,11 +61,17 @@ class Registry:
     """All ops, by name; functions in mode "none" by identity."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self._lock = threading.RLock()
         self._by_name: dict[str, Entry] = {}
         self._plain: dict[int, Entry] = {}
         # Called with "added" or "removed" and the entry; loaded libraries follow ops with them.
         self.watchers: list[Callable[[str, Entry], None]] = []
+
+    @property
+    def lock(self) -> threading.RLock:
+        """To be held while ops are added and removed; nothing is pending once it is."""
+        pending.settle()
+        return self._lock
 
     def __iter__(self) -> Iterator[Entry]:
         with self.lock:
@@ -110,6 +116,7 @@ class Registry:
 
     def find(self, op: Any) -> Entry | None:
         """The entry of a handle, an overload, a packet or a "ns::op" name."""
+        pending.settle()
         if isinstance(op, str):
             return self._by_name.get(op)
         plain = self._plain.get(id(op))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -60,6 +60,20 @@ def to_key(overload: Any, key: str) -> Callable[..., Any]:
 
 def destroy(library: torch.library.Library) -> None:
     library._destroy()
+
+
+def keep_kernels(name: str, keys: Iterable[str]) -> None:
+    """Let an op's kernels be destroyed while they run; torch would free what it returns to."""
+    find = torch._C._dispatch_get_computed_kernel_for_dispatch_key
+    _kept.extend(find(name, key) for key in keys)
+
+
+_kept: list[Any] = []
+
+
+def forget_dispatch(overload: Any) -> None:
+    """Where the dispatcher that is written in Python went before."""
+    overload._dispatch_cache.clear()
 
 
 def disable_overload(overload: Any, raise_dead: Callable[..., Any]) -> None:

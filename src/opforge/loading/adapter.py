@@ -9,11 +9,16 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..errors import NotALibrary, StaleLibrary
-from ..native.opened import NativeLibrary, rebuild
+from .._lazy import later
+from ..native.shared import SharedLibrary, rebuild
 from .switch import follow
+
+if TYPE_CHECKING:
+    from .. import errors
+else:
+    errors = later("opforge.errors")
 
 # Of what the adapter exports to this module.
 ADAPTER_ABI = 1
@@ -31,18 +36,18 @@ def adapter_file(library: Path) -> Path:
 class Adapter:
     """Puts C++ kernels of a library's operators into torch's dispatcher, and takes them out."""
 
-    def __init__(self, library: NativeLibrary, manifest: bytes) -> None:
+    def __init__(self, library: SharedLibrary) -> None:
         self._prefix = f"{library.name}_torch"
         self.file = adapter_file(library.file)
         self._open()
-        self._check(library, manifest)
+        self._check(library)
         served = self._text("operators")()
         self.operators = frozenset(served.decode().split())
         follow(self._function("set_backend"))
 
     def attach(self, op: str, key: str) -> None:
         if self._function("attach")(op.encode(), key.encode()) != 0:
-            raise NotALibrary(
+            raise errors.NotALibrary(
                 f"{self.file} cannot register {op} for {key}: {self._text('reason')().decode()}"
             )
 
@@ -78,24 +83,24 @@ class Adapter:
             try:
                 self._c = ctypes.CDLL(str(self.file.resolve()))
             except OSError as error:
-                raise NotALibrary(f"{self.file} cannot be loaded: {error}") from error
+                raise errors.NotALibrary(f"{self.file} cannot be loaded: {error}") from error
             finally:
                 del os.environ[_DEFER]
 
-    def _check(self, library: NativeLibrary, manifest: bytes) -> None:
+    def _check(self, library: SharedLibrary) -> None:
         fix = f"build both again: {rebuild(library.file, torch=True)}"
         try:
             version = self._function("abi_version")()
         except AttributeError as error:
             what = f"{self.file} is no torch adapter of {library.file}: {error}"
-            raise NotALibrary(what, fix=fix) from None
+            raise errors.NotALibrary(what, fix=fix) from None
         if version != ADAPTER_ABI:
             what = f"{self.file} has adapter ABI {version}, and this opforge has {ADAPTER_ABI}"
-            raise StaleLibrary(what, fix=fix)
-        ours = hashlib.sha256(manifest).hexdigest()
+            raise errors.StaleLibrary(what, fix=fix)
+        ours = hashlib.sha256(library.manifest_text).hexdigest()
         theirs = self._text("manifest_hash")().decode()
         if ours != theirs:
-            raise StaleLibrary(
+            raise errors.StaleLibrary(
                 f"{self.file} was built for another {library.file.name}",
                 found=f"manifest {theirs[:12]} in the adapter, {ours[:12]} in the library",
                 fix=fix,

@@ -10,7 +10,8 @@ import torch
 from ..errors import NativeCallFailed
 from ..native.dtypes import DTYPES
 from ..native.interface import MAX_RANK, ChoiceParam, Op, Param, ScalarParam, TensorParam
-from ..native.opened import FLOATS, INTEGERS, NativeLibrary, OpforgeTensor
+from ..native.opened import FLOATS, INTEGERS, OpforgeTensor
+from ..native.shared import SharedLibrary
 from .values import DTYPE_OF, TORCH_OF, Binding, uncovered
 
 _CPU, _CUDA = 1, 2
@@ -25,7 +26,7 @@ class Caller:
     With `host_memory`, memory of the CPU is passed as that of device 0.
     """
 
-    def __init__(self, library: NativeLibrary, op: Op, function: str, *, host_memory: bool) -> None:
+    def __init__(self, library: SharedLibrary, op: Op, function: str, *, host_memory: bool) -> None:
         self._library = library
         self._op = op
         self._function = function

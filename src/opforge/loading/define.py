@@ -18,8 +18,17 @@ from .formula import Formula
 from .values import unflat
 
 
-def define(op: Op, body: Callable[..., Any], fake: Callable[..., Any], file: str) -> Entry:
-    """Register the op as one that is opaque to the compiler; its source may take its place."""
+def define(
+    op: Op,
+    body: Callable[..., Any],
+    fake: Callable[..., Any],
+    file: str,
+    defined: tuple[Any, Any] | None = None,
+) -> Entry:
+    """Register the op as one that is opaque to the compiler; its source may take its place.
+
+    `defined`: its torch library and overload, where torch knows the schema already.
+    """
     lowered = _lowered(op)
     decision = Decision("custom_op", f"it was defined from {file}, without its source")
     reading = Reading(decision, Discovery(), Discovery())
@@ -36,7 +45,7 @@ def define(op: Op, body: Callable[..., Any], fake: Callable[..., Any], file: str
         setup_context=formula.save if formula is not None else None,
     )
     with registry.lock:
-        entry = _entry(register(definition), decision)
+        entry = _entry(register(definition, defined), decision)
         registry.add(entry)
     return entry
 

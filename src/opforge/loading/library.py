@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-import functools
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..errors import (
-    BadOption,
-    DuplicateOp,
-    NotALibrary,
-    OpforgeWarning,
-    StaleLibrary,
-    WrongArchitecture,
-)
-from ..native.interface import MANIFEST_FORMAT, Op
-from ..native.opened import NativeLibrary, find_library, rebuild
-from ..registry import Entry, registry
+from .._lazy import later
+from ..native.shared import MANIFEST_FORMAT, SharedLibrary, find_library, rebuild
+from ..pending import put_off, settle
 from .adapter import Adapter, adapter_file
-from .calls import Caller
-from .define import define
-from .manifest import read_op
-from .service import Service, frames_to_caller
+from .helpers import advice_without_source
+from .plain import PlainOp
+
+if TYPE_CHECKING:
+    from .. import errors
+    from ..registry import Entry
+    from .service import Service
+else:
+    errors = later("opforge.errors")
 
 _lock = threading.RLock()
 _loaded: dict[Path, Loaded] = {}
 _stamps: dict[Path, tuple[int, ...]] = {}
-# By the op's name, whoever serves it.
-_services: dict[str, Service] = {}
 
 
 def load(
@@ -61,10 +54,11 @@ def load(
         _refuse_changed(file)
         known = _loaded.get(file)
         if known is None:
-            known = Loaded(file, adapter=adapter, host_memory=host_memory)
+            known = Loaded(file, strict=strict, adapter=adapter, host_memory=host_memory)
             _loaded[file] = known
         known.check_options(adapter=adapter, host_memory=host_memory)
-        known.strict = strict
+        if known.strict != strict:
+            known.strict = strict
         return known
 
 
@@ -100,7 +94,7 @@ class LoadedOp:
         entry = self._service.entry
         if entry is None:
             what = f"{self.name} has been unregistered, or its library closed"
-            raise NotALibrary(what, fix="load the library again, or import the op's source")
+            raise errors.NotALibrary(what, fix="load the library again, or import the op's source")
         return entry
 
     def __repr__(self) -> str:
@@ -111,26 +105,22 @@ class LoadedOp:
 class Loaded:
     """What `load` gives: an attribute per operator, and the way to take them out again."""
 
-    def __init__(self, file: Path, *, adapter: bool | None, host_memory: bool) -> None:
-        self._library = NativeLibrary(file, host_memory=host_memory)
+    def __init__(
+        self, file: Path, *, strict: bool, adapter: bool | None, host_memory: bool
+    ) -> None:
+        self._library = SharedLibrary(file)
         self.file = file
         self.manifest = self._library.manifest
-        self._strict = False
+        self._strict = strict
         self._key = "CPU" if host_memory else "CUDA"
         self._check_format()
         self._check_archs()
         self._adapter = self._find_adapter(wanted=adapter)
-        described = [op for op in self.manifest["ops"] if op["schema"]]
-        self._services = {
-            op["name"]: self._service(op, host_memory=host_memory) for op in described
-        }
-        self._refuse_served()
-        try:
-            for described_op in described:
-                self._start(self._services[described_op["name"]], described_op)
-        except BaseException:
-            self.close()
-            raise
+        # By the op's name, what runs before there is a service.
+        self._plain: dict[str, PlainOp] = {}
+        self._served: dict[str, Service] | None = None
+        if not self._put_off():
+            self._finisher()()
 
     @property
     def strict(self) -> bool:
@@ -148,7 +138,7 @@ class Loaded:
         """Refuse what a library that is loaded already cannot be given any more."""
         found = (self._adapter is not None, self._key == "CPU")
         if found != (found[0] if adapter is None else adapter, host_memory):
-            raise BadOption(
+            raise errors.BadOption(
                 f"{self.file} is loaded already, with adapter={found[0]}, host_memory={found[1]}",
                 fix="load it with the same, or close it first: opforge.load(...).close()",
             )
@@ -163,18 +153,15 @@ class Loaded:
 
     def close(self) -> None:
         """Take the implementations out of torch, and the operators that have no source."""
-        with _lock, registry.lock:
-            for service in self._services.values():
-                if _services.get(service.op.torch_name) is service:
-                    del _services[service.op.torch_name]
-                entry = service.entry
-                service.detach()
-                if entry is not None and entry.stands_in:
-                    registry.remove(entry, "defined by a library that was closed")
+        from .serving import withdraw  # noqa: PLC0415 - first calls do without
+
+        with _lock:
+            withdraw(self._services)
             _loaded.pop(self.file, None)
 
     def __getattr__(self, name: str) -> LoadedOp:
-        services = self.__dict__.get("_services", {})
+        # Copying and unpickling ask an object that has nothing yet.
+        services = self._services if "_served" in self.__dict__ else {}
         if name not in services:
             held = ", ".join(services) or "none"
             raise AttributeError(f"{self.file.name} has no torch operator {name!r}; it has {held}")
@@ -194,35 +181,51 @@ class Loaded:
         lines += [f"  {s.op.schema}: native {s.how}" for s in self._services.values()]
         return "\n".join(lines) + ">"
 
-    def _service(self, described: dict[str, Any], *, host_memory: bool) -> Service:
-        op = read_op(described)
-        function = described["function"]
-        call = Caller(self._library, op, function, host_memory=host_memory)
-        service = Service(op, call, key=self._key, file=self.file)
-        service.archs = tuple(self.manifest["archs"])
-        if self._adapter is not None and op.torch_name in self._adapter.operators:
-            service.adapter = self._adapter
-        return service
+    @property
+    def _services(self) -> dict[str, Service]:
+        settle()
+        return self._served or {}
 
-    def _refuse_served(self) -> None:
-        for service in self._services.values():
-            other = _services.get(service.op.torch_name)
-            if other is not None:
-                raise DuplicateOp(
-                    f"{service.op.torch_name} is served by another library already",
-                    found=f"first {other.file}, now {self.file}",
-                    fix="close the first: opforge.load(...).close()",
-                )
+    def _put_off(self) -> bool:
+        """Let torch run the operators now, and leave all else until somebody needs it."""
+        if self._adapter is None:
+            return False
+        try:
+            return put_off(self._start_plain, self._finisher)
+        except RuntimeError:
+            # Somebody else has an operator of that name, which is said when it is defined.
+            return False
 
-    def _start(self, service: Service, described: dict[str, Any]) -> None:
-        with registry.lock:
-            entry = registry.find(service.op.torch_name)
-            if entry is None:
-                entry = define(
-                    service.op, service.run, _Fake(service.op, described), str(self.file)
+    def _start_plain(self) -> None:
+        assert self._adapter is not None
+        command = rebuild(self.file, archs=self.manifest["archs"], torch=True)
+        try:
+            for op in self.manifest["ops"]:
+                if op["schema"]:
+                    plain = PlainOp(op, self._adapter)
+                    self._plain[plain.name] = plain
+                    advice = advice_without_source(plain.name, op["location"], command)
+                    plain.start(self._key, strict=self._strict, advice=advice)
+        except BaseException:
+            for plain in self._plain.values():
+                plain.give_up()
+            self._plain.clear()
+            raise
+
+    def _finisher(self) -> Callable[[], None]:
+        from .serving import serve  # noqa: PLC0415 - first calls do without
+
+        def finish() -> None:
+            plain, self._plain = self._plain, {}
+            try:
+                self._served = serve(
+                    self._library, self._adapter, self._key, plain, strict=self._strict
                 )
-            service.attach(entry)
-            _services[service.op.torch_name] = service
+            except BaseException:
+                _loaded.pop(self.file, None)
+                raise
+
+        return finish
 
     def _find_adapter(self, *, wanted: bool | None) -> Adapter | None:
         file = adapter_file(self.file)
@@ -230,13 +233,13 @@ class Loaded:
             return None
         if not file.is_file():
             fix = rebuild(self.file, archs=self.manifest["archs"], torch=True)
-            raise NotALibrary(f"there is no torch adapter: {file}", fix=fix)
-        return Adapter(self._library, self._library.manifest_text)
+            raise errors.NotALibrary(f"there is no torch adapter: {file}", fix=fix)
+        return Adapter(self._library)
 
     def _check_format(self) -> None:
         found = self.manifest["format"]
         if found != MANIFEST_FORMAT:
-            raise StaleLibrary(
+            raise errors.StaleLibrary(
                 f"the manifest in {self.file} has format {found}, and this opforge reads "
                 f"{MANIFEST_FORMAT}",
                 fix=f"build it again: {rebuild(self.file, archs=self.manifest['archs'])}",
@@ -251,30 +254,12 @@ class Loaded:
             return
         gpus = ", ".join(sorted({f"sm_{major}{minor}" for major, minor in here}))
         archs = sorted({*self.manifest["archs"], *gpus.split(", ")})
-        raise WrongArchitecture(
+        raise errors.WrongArchitecture(
             f"{self.file} was built for {', '.join(self.manifest['archs'])}, and runs on no GPU "
             "that is here",
             found=gpus,
             fix=f"build it for them: {rebuild(self.file, archs=archs)}",
         )
-
-
-class _Fake:
-    """`Shapes`, made when something is first traced."""
-
-    def __init__(self, op: Op, described: dict[str, Any]) -> None:
-        self._op = op
-        self._described = described
-
-    @functools.cached_property
-    def _shapes(self) -> Callable[..., Any]:
-        from .cases import read_cases  # noqa: PLC0415 - calls do without
-        from .shapes import Shapes  # noqa: PLC0415 - as above
-
-        return Shapes(self._op, read_cases(self._described))
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._shapes(*args, **kwargs)
 
 
 def _runs_on(manifest: dict[str, Any], major: int, minor: int) -> bool:
@@ -303,26 +288,7 @@ def _refuse_changed(file: Path) -> None:
         return
     stamp = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
     if _stamps.setdefault(file, stamp) != stamp:
-        raise StaleLibrary(
+        raise errors.StaleLibrary(
             f"{file} was built again since this process loaded it, and a process cannot hold both",
             fix="start a new process",
         )
-
-
-def _follow(event: str, entry: Entry) -> None:
-    """An op that is served comes or goes: its source was imported, reloaded or unregistered."""
-    service = _services.get(entry.name)
-    if service is None:
-        return
-    if event == "removed" and service.entry is entry:
-        service.detach()
-    elif event == "added" and service.entry is None:
-        try:
-            service.attach(entry, complete=False)
-        except StaleLibrary as error:
-            # The op is there and works without the library.
-            text = f"{error}\n{entry.name} is not served by {service.file.name}"
-            warnings.warn(text, OpforgeWarning, stacklevel=frames_to_caller())
-
-
-registry.watchers.append(_follow)

@@ -17,12 +17,13 @@ import torch
 from .. import _compat
 from ..errors import OpforgeWarning, StaleLibrary, Uncovered
 from ..native.interface import Op
-from ..native.opened import rebuild
+from ..native.shared import rebuild
 from ..native.sourcehash import source_hash
 from ..registration.register import Registration
 from ..registration.unrecorded import Unrecorded, make_refuse_tangents
 from ..registry import Entry
 from .adapter import Adapter
+from .helpers import Helper, advice_without_source
 from .switch import JIT, NATIVE, wanted
 
 _HASH_SHOWN = 12
@@ -41,6 +42,8 @@ class Service:
         self.adapter: Adapter | None = None
         self.entry: Entry | None = None
         self.jit: Callable[..., Any] | None = None
+        # Those that torch has already, because the library was loaded in two steps.
+        self.helpers: dict[str, Helper] = {}
         self._libraries: list[Any] = []
         self._warned = False
         # Whether the source is to be compared when the op is first called.
@@ -166,11 +169,12 @@ class Service:
             return self._compile(*args, **kwargs)
 
         for ending, helper in (("jit", jit), ("grad", grad)):
-            name = f"{self._short()}__{ending}"
-            library = self._library()
-            library.define(name + self.op.schema.removeprefix(self.op.torch_name))
-            library.impl(name, adapter.telling(helper), "CompositeExplicitAutograd")
-            library.impl(name, torch.library.fallthrough_kernel, "Autograd")
+            target = adapter.telling(helper)
+            made = self.helpers.pop(ending, None)
+            if made is None:
+                made = Helper(self.op.torch_name, self.op.schema, ending, target)
+            made.target = target
+            self._libraries.append(made.library)
 
     def _unrecorded(self, registration: Registration) -> Unrecorded:
         definition = registration.definition
@@ -197,11 +201,7 @@ class Service:
 
     def _advice(self) -> str:
         if self.jit is None:
-            return (
-                f"import the module that defines {self.op.torch_name} ({self.op.location}), whose "
-                "kernels can then be compiled; or declare such calls with native.declare and build "
-                f"the library again: {self._rebuild()}"
-            )
+            return advice_without_source(self.op.torch_name, self.op.location, self._rebuild())
         return (
             "declare such calls with native.declare and build the library again: "
             f"{self._rebuild(self.entry)}; or let them be compiled: "

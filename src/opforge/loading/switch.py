@@ -5,9 +5,14 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
-from ..errors import UnknownBackend
-from ..native.words import one_of
+from .._lazy import later
+
+if TYPE_CHECKING:
+    from .. import errors
+else:
+    errors = later("opforge.errors")
 
 # As the adapters have them.
 AUTO, NATIVE, JIT = range(3)
@@ -45,8 +50,10 @@ def backend(name: str) -> Iterator[None]:
     the JIT, with one warning per op.
     """
     if name not in _NAMES:
+        from ..native.words import one_of  # noqa: PLC0415 - first calls do without
+
         known = one_of([repr(n) for n in _NAMES])
-        raise UnknownBackend(f"there is no backend {name!r}", fix=f"one of {known}")
+        raise errors.UnknownBackend(f"there is no backend {name!r}", fix=f"one of {known}")
     before = _wanted.value
     _set(_NAMES[name])
     try:

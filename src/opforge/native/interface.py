@@ -12,10 +12,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .program import Case
 
-# Of the C header's types and functions; a program links only against libraries of its own.
-ABI = 1
-# Of the manifest's layout; 2 has the schema's arguments.
-MANIFEST_FORMAT = 2
 # Shapes have at most this many dimensions; callers give `_outputs` arrays of this length.
 MAX_RANK = 8
 

@@ -16,8 +16,6 @@ from dataclasses import dataclass, field
 
 from .expr import Term
 from .interface import (
-    ABI,
-    MANIFEST_FORMAT,
     MAX_RANK,
     ChoiceParam,
     Flat,
@@ -28,6 +26,7 @@ from .interface import (
     SchemaArgument,
     TensorParam,
 )
+from .shared import ABI, MANIFEST_FORMAT
 
 __all__ = [
     "ABI",

@@ -94,18 +94,23 @@ class Registration:
         self.definition.transparency.forget()
 
 
-def register(definition: Definition) -> Registration:
-    """Define the op; on any failure nothing of it stays behind."""
+def register(definition: Definition, defined: tuple[Any, Any] | None = None) -> Registration:
+    """Define the op, or go on with the library and overload of one that has its schema only.
+
+    On any failure nothing of it stays behind.
+    """
     name, lowered = definition.name, definition.lowered
     try:
-        library, overload = _compat.define(
+        library, overload = defined or _compat.define(
             name, lowered.schema, (*definition.tags, _compat.pt2_tag())
         )
     except RuntimeError as error:
         raise _not_defined(name, lowered.schema, error) from error
     generated = Generated(name, definition.location, lowered)
+    # Of an op that torch knew already; who registered them meant them to stay.
+    taken = {k for k in ("Autograd", "Meta") if defined is not None and _compat.has_kernel(name, k)}
     try:
-        _install(definition, generated, library, overload)
+        _install(definition, generated, library, overload, taken)
         handle = _handle(definition, generated, overload)
     except BaseException:
         _compat.destroy(library)
@@ -118,12 +123,20 @@ def register(definition: Definition) -> Registration:
     return Registration(definition, library, overload, generated, handle)
 
 
-def _install(definition: Definition, generated: Generated, library: Any, overload: Any) -> None:
+def _install(
+    definition: Definition, generated: Generated, library: Any, overload: Any, taken: set[str]
+) -> None:
     op = definition.name.partition("::")[2]
     _install_kernel(definition, generated, library, overload)
+    if "Meta" not in taken:
+        _compat.register_fake(library, definition.name, definition.fake, definition.location)
     if definition.backward is not None:
-        _install_backward(definition, generated, library, overload)
+        kernel = _recording_kernel(definition, generated, overload)
+        if "Autograd" not in taken:
+            library.impl(op, kernel, "Autograd", with_keyset=True)
     elif definition.lowered.tensors:
+        if "Autograd" not in taken:
+            library.impl(op, torch.library.fallthrough_kernel, "Autograd")
         _install_no_backward(definition, generated, library)
     if definition.backward is not None or not definition.lowered.tensors:
         _install_transparency(definition, library)
@@ -145,7 +158,7 @@ def _install(definition: Definition, generated: Generated, library: Any, overloa
 def _install_kernel(
     definition: Definition, generated: Generated, library: Any, overload: Any
 ) -> None:
-    """The body, behind its checks, and the fake."""
+    """The body, behind its checks, and what the fake calls."""
     name, location, fake = definition.name, definition.location, definition.fake
     checks = OutputChecks(name, location, definition.lowered)
     generated.namespace.update(
@@ -180,12 +193,9 @@ def _install_kernel(
         fake.call = functools.partial(_on_original_arguments, generated, fake.given)
     else:
         fake.call = _body_on_fakes(definition, checks)
-    _compat.register_fake(library, name, fake, location)
 
 
-def _install_backward(
-    definition: Definition, generated: Generated, library: Any, overload: Any
-) -> None:
+def _recording_kernel(definition: Definition, generated: Generated, overload: Any) -> Any:
     assert definition.backward is not None
     generated.namespace.update(
         _of_plain=PlainKeysets(definition.name, _compat.after_autograd),
@@ -203,8 +213,7 @@ def _install_backward(
         views=definition.views,
         launches=lambda: definition.transparency.reading.may_launch,
     )
-    kernel = generated.later("_of_autograd", write)
-    library.impl(definition.name.partition("::")[2], kernel, "Autograd", with_keyset=True)
+    return generated.later("_of_autograd", write)
 
 
 def _install_no_backward(definition: Definition, generated: Generated, library: Any) -> None:
@@ -214,7 +223,6 @@ def _install_no_backward(definition: Definition, generated: Generated, library: 
     )
     names = generated.namespace
     names["_of_unrecorded"] = unrecorded.eager(names["_of_kernel"])
-    library.impl(op, torch.library.fallthrough_kernel, "Autograd")
     _compat.register_functional_rule(library, op, unrecorded.traced)
     _compat.around_functorch(library, definition.name, unrecorded.transformed)
 
