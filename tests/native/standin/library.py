@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from opforge.native import opened
+from opforge.native import opened, shared
 from opforge.native.cc import compile_library
 from opforge.native.codegen import sources
 from opforge.native.dtypes import DTYPES
@@ -110,7 +110,7 @@ class NativeLibrary:
 
     def check(self, status: int) -> None:
         if status != 0:
-            raise Refused(opened.STATUSES[status], self.function("last_error")().decode())
+            raise Refused(shared.STATUSES[status], self.function("last_error")().decode())
 
     def call(self, op: str, *arguments, stream: int | None = None, device: int = 0) -> None:
         """Inputs, then outputs: torch tensors, OpforgeTensors, numbers, enum positions, None."""
