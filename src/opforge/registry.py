@@ -122,6 +122,8 @@ class Registry:
         plain = self._plain.get(id(op))
         if plain is not None:
             return plain
+        if getattr(type(op), "stands_for_overload", False):
+            op = op.overload
         overload = _compat.overload_of(op)
         if overload is None and isinstance(op, types.FunctionType):
             overload = vars(op).get("_magi_torch_registered_op")

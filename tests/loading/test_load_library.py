@@ -317,3 +317,23 @@ def test_a_carried_backward_is_compiled(loading):
     a, b = torch.ones(2, 2, requires_grad=True), torch.ones(2, 2)
     compiled(a, b).sum().backward()
     torch.testing.assert_close(a.grad, torch.full((2, 2), 6.0))
+
+
+def test_loading_again_keeps_strict_unless_it_is_given(loading):
+    first = loading(strict=True)
+    assert loading() is first
+    assert first.strict
+    loading(strict=False)
+    assert not first.strict
+
+
+@pytest.mark.parametrize("option", ["strict", "host_memory"])
+def test_options_that_are_no_answers_are_refused(dist, option):
+    with pytest.raises(BadOption, match=f"{option}='no' is neither True nor False"):
+        opforge.load(dist, **{option: "no"})
+
+
+def test_info_and_explain_take_what_load_gives(loading):
+    ops = loading()
+    assert opforge.info(ops.add).name == "demo::add"
+    assert "libdemo.so" in opforge.explain(ops.add)

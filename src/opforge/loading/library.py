@@ -31,7 +31,7 @@ _stamps: dict[Path, tuple[int, ...]] = {}
 def load(
     path: str | Path,
     *,
-    strict: bool = False,
+    strict: bool | None = None,
     adapter: bool | None = None,
     host_memory: bool = False,
 ) -> Loaded:
@@ -43,27 +43,36 @@ def load(
     An op that is registered from its source keeps its schema, fake and backward, and its calls
     with CUDA tensors go to the library; any other is defined from the manifest. A call that the
     library was not built for is compiled by Triton where the source is there, with one warning;
-    with `strict` it raises.
+    with `strict` it raises. Loading again gives the same object, and changes `strict` only where
+    it is given.
 
     `adapter` says whether to use `libNAME_torch.so` (`opforge build --torch`): by default where it
     is there. With `host_memory` tensors of the CPU are passed as memory of device 0, for GPUs that
     reach it and for drivers that are none.
     """
+    for name, value in (("strict", strict), ("adapter", adapter), ("host_memory", host_memory)):
+        if value is not None and not isinstance(value, bool):
+            raise errors.BadOption(
+                f"{name}={value!r} is neither True nor False", fix=f"{name}=True"
+            )
     file = find_library(Path(path)).resolve()
     with _lock:
         _refuse_changed(file)
         known = _loaded.get(file)
         if known is None:
-            known = Loaded(file, strict=strict, adapter=adapter, host_memory=host_memory)
+            known = Loaded(file, strict=bool(strict), adapter=adapter, host_memory=host_memory)
             _loaded[file] = known
         known.check_options(adapter=adapter, host_memory=host_memory)
-        if known.strict != strict:
+        if strict is not None and known.strict != strict:
             known.strict = strict
         return known
 
 
 class LoadedOp:
     """An operator of a loaded library: callable, and says what it runs on."""
+
+    # The registry takes it for its overload.
+    stands_for_overload = True
 
     def __init__(self, service: Service) -> None:
         self._service = service
