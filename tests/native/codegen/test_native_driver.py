@@ -121,7 +121,8 @@ def test_a_device_without_an_image_is_told_what_there_is(make, standin, capabili
     arch = capability[0] * 10 + capability[1]
     assert found.text == (
         f"arched_touch: touch has no image for sm_{arch} (device 0); it has sm_80, sm_86, sm_90a; "
-        "the library was built for sm_80, sm_86, sm_90a"
+        "the library was built for sm_80, sm_86, sm_90a: build it again with opforge build ... "
+        f"--arch sm_{arch}"
     )
     found = refusal(library.load)
     assert found.status == "NO_IMAGE"

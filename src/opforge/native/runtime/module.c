@@ -71,7 +71,8 @@ static OpforgeStatus no_image(const Device *device, const Kernel *kernel)
         of_more("%s %s%d%s", i ? "," : "", image->is_ptx ? "PTX for sm_" : "sm_", image->arch,
                 image->arch >= FIRST_ARCH_SPECIFIC ? "a" : "");
     }
-    of_more("%s; the library was built for %s", kernel->image_count ? "" : " none", of_archs);
+    of_more("%s; the library was built for %s: build it again with opforge build ... --arch sm_%d",
+            kernel->image_count ? "" : " none", of_archs, device->arch);
     return OPFORGE_NO_IMAGE;
 }
 
