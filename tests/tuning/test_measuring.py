@@ -173,6 +173,15 @@ def test_the_command_says_the_same(ops):
     assert "torch finds no GPU here" in ran.stderr
 
 
+def test_the_interpreter_is_not_measured(tmp_path):
+    script = SCRIPT.format(
+        here=str(HERE), path=str(tmp_path / "t.json"), sizes={"n": [1]}, again=False
+    )
+    with pytest.raises(AssertionError, match="times of Triton's interpreter mean nothing"):
+        launching.run_python(script.replace("clock=clock, ", ""), TRITON_INTERPRET="1")
+    assert not (tmp_path / "t.json").exists()
+
+
 def test_an_interrupt_leaves_what_was_measured(tmp_path):
     path = tmp_path / "t.json"
     script = SCRIPT.format(here=str(HERE), path=str(path), sizes={"n": [100, 5000]}, again=False)

@@ -29,6 +29,7 @@ class Helper:
 
 def advice_without_source(op: str, location: str, rebuild: str) -> str:
     return (
+        "pass CUDA tensors such as the library was built for; "
         f"import the module that defines {op} ({location}), whose kernels can then be compiled; "
         f"or declare such calls with native.declare and build the library again: {rebuild}"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -128,8 +129,17 @@ class Loaded:
         # By the op's name, what runs before there is a service.
         self._plain: dict[str, PlainOp] = {}
         self._served: dict[str, Service] | None = None
-        if not self._put_off():
+        refusal = ""
+        try:
+            is_put_off = self._put_off()
+        except RuntimeError as error:
+            # An operator of that name that somebody else has is refused below.
+            is_put_off, refusal = False, str(error)
+        if not is_put_off:
             self._finisher()()
+        if refusal:
+            text = f"{file.name} is loaded whole, and its first call not faster for it: {refusal}"
+            warnings.warn(text, errors.OpforgeWarning, stacklevel=3)
 
     @property
     def strict(self) -> bool:
@@ -197,13 +207,7 @@ class Loaded:
 
     def _put_off(self) -> bool:
         """Let torch run the operators now, and leave all else until somebody needs it."""
-        if self._adapter is None:
-            return False
-        try:
-            return put_off(self._start_plain, self._finisher)
-        except RuntimeError:
-            # Somebody else has an operator of that name, which is said when it is defined.
-            return False
+        return self._adapter is not None and put_off(self._start_plain, self._finisher)
 
     def _start_plain(self) -> None:
         assert self._adapter is not None

@@ -203,6 +203,7 @@ class Service:
         if self.jit is None:
             return advice_without_source(self.op.torch_name, self.op.location, self._rebuild())
         return (
+            "pass what the library was built for; "
             "declare such calls with native.declare and build the library again: "
             f"{self._rebuild(self.entry)}; or let them be compiled: "
             "opforge.backend('auto'), strict=False"

@@ -12,6 +12,7 @@ import torch
 
 from .. import _compat
 from ..errors import NoGpu, NoSizes, OpforgeError, TuningFailed
+from ..native.archs import parse_arch, show_arch
 from ..native.cases import Declared, expand
 from ..registry import Entry, registry
 from ..tuning.choose import config_of, source_of
@@ -66,7 +67,7 @@ def tune(
     """
     watcher = watcher or Watcher()
     entries = [op if isinstance(op, Entry) else registry.get(op) for op in ops]
-    device, found_arch = _gpu(arch, entries)
+    device, found_arch = _gpu(arch, entries, clocked=clock is not None)
     table = load(path) if Path(path).exists() else Table()
     done = Tuned(table)
     work = list(_work(entries, sizes or {}, done))
@@ -83,11 +84,17 @@ def tune(
     return done
 
 
-def _gpu(wanted: str | None, entries: Iterable[Entry]) -> tuple[str, str]:
+def _gpu(wanted: str | None, entries: Iterable[Entry], *, clocked: bool) -> tuple[str, str]:
     """The device to run on, and its architecture as tables name it."""
+    wanted = None if wanted is None else show_arch(parse_arch(wanted))
     if any(_kernels.is_interpreted(k.kernel) for e in entries for k in e.describe().kernels):
-        # Numbers of the interpreter mean nothing, so this is for tests with a clock of their own.
-        return "cpu", wanted or "sm_0"
+        # For tests with a clock of their own.
+        if wanted is None or not clocked:
+            raise NoGpu(
+                "times of Triton's interpreter mean nothing, so nothing is measured",
+                fix="run without TRITON_INTERPRET=1, on a GPU",
+            )
+        return "cpu", wanted
     if not torch.cuda.is_available():
         raise NoGpu(
             "tuning measures kernels, and torch finds no GPU here",
@@ -95,7 +102,7 @@ def _gpu(wanted: str | None, entries: Iterable[Entry]) -> tuple[str, str]:
         )
     major, minor = torch.cuda.get_device_capability()
     found = f"sm_{major}{minor}"
-    if wanted is not None and wanted.removesuffix("a") != found:
+    if wanted not in {None, found}:
         raise NoGpu(
             f"the GPU here is {found} ({torch.cuda.get_device_name()}), so nothing can be "
             f"measured for {wanted}",
