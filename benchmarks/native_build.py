@@ -28,10 +28,10 @@ from rich.console import Console
 from rich.table import Table
 
 from opforge._compat import compiling
-from opforge.native import workers
-from opforge.native.cache import Cache
-from opforge.native.compile import compile_all
-from opforge.native.request import Request
+from opforge.native.ir.kernel_request import Request
+from opforge.native.kernels import workers
+from opforge.native.kernels.compile import compile_all
+from opforge.native.kernels.image_cache import Cache
 
 
 @triton.jit

@@ -18,11 +18,11 @@ from torch import Tensor
 import opforge
 from opforge import native
 from opforge._compat import driver
-from opforge.native.cases import expand
-from opforge.native.paths import build_case
-from opforge.native.specs import TensorSpec
+from opforge.gpu_target import DEFAULT
+from opforge.native.frontend.expand import expand
+from opforge.native.frontend.specs import TensorSpec
+from opforge.native.tracing.case_builder import build_case
 from opforge.registry import registry
-from opforge.target import DEFAULT
 
 
 @dataclass

@@ -83,10 +83,10 @@ def every_operator() -> dict[str, Any]:
     """By name, all that the tree holds."""
     sys.path[:0] = [str(ROOT / "src")]
     import opforge  # noqa: PLC0415  # drawing needs none
-    from opforge.native import tree  # noqa: PLC0415
+    from opforge.native.commands import operator_tree  # noqa: PLC0415
 
-    found = tree.load(ROOT / "ops")
-    tree.refuse(str(ROOT / "ops"), found.problems)
+    found = operator_tree.load(ROOT / "ops")
+    operator_tree.refuse(str(ROOT / "ops"), found.problems)
     return {opforge.info(op).name.partition("::")[2]: op for _, op in found.operators}
 
 

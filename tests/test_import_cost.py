@@ -119,7 +119,7 @@ def test_decorating_does_not_wait_for_what_checks_and_packages():
     )
     loaded = result.stdout.split()
     assert "opforge.op" in loaded
-    assert not {"opforge.check", "opforge.packaging", "opforge.cli"} & set(loaded)
+    assert not {"opforge.check", "opforge.aoti_package", "opforge.cli"} & set(loaded)
 
 
 def test_decorating_loads_nothing_heavy():

@@ -19,23 +19,33 @@ CONTRACT = {
     "_compat": {"_lazy", "torch", "triton"},
     "analysis": {"model", "errors", "_compat", "torch"},
     "lowering": {"model", "errors"},
-    "target": {"_compat", "errors"},
+    "gpu_target": {"_compat", "errors"},
     "tuning": {"_compat", "errors", "torch"},
-    "capture": {"_compat", "errors", "target", "torch", "tuning"},
+    "capture": {"_compat", "errors", "gpu_target", "torch", "tuning"},
     "registration": {"model", "errors", "lowering", "capture", "_compat", "torch", "tuning"},
     "naming": {"errors"},
-    "pending": set(),
-    "registry": {"model", "errors", "_compat", "pending"},
+    "deferred": set(),
+    "registry": {"model", "errors", "_compat", "deferred"},
     "explain": {"registry", "model", "errors", "op", "lowering", "analysis", "tuning"},
     "magi": {"op", "model", "errors"},
     "doctor": {"torch"},
-    "targets": {"errors", "opforge", "registry"},
+    "cli_targets": {"errors", "opforge", "registry"},
     "testing": {"check", "pytest"},
-    "packaging": {"errors", "_compat", "registry", "targets", "torch"},
+    "aoti_package": {"errors", "_compat", "registry", "cli_targets", "torch"},
 }
 CONTRACT["compiler"] = {"_compat", "errors", "registry", "torch"}
-CONTRACT["native"] = {"model", "errors", "_compat", "registry", "lowering", "target", "targets"}
+CONTRACT["native"] = {
+    "model",
+    "errors",
+    "_compat",
+    "registry",
+    "lowering",
+    "gpu_target",
+    "cli_targets",
+}
 CONTRACT["native"] |= {
+    "gpu_target",
+    "cli_targets",
     "_lazy",
     "opforge",
     "capture",
@@ -47,19 +57,18 @@ CONTRACT["native"] |= {
     "tuning",
 }
 CONTRACT["loading"] = {"_lazy", "_compat", "errors", "explain", "lowering", "model", "native"}
-CONTRACT["loading"] |= {"pending", "registration", "registry", "torch"}
-CONTRACT["check"] = {"model", "errors", "_compat", "analysis", "registry", "target", "targets"}
-CONTRACT["check"] |= {"doctor", "native", "packaging", "torch"}
-CONTRACT["measuring"] = {
-    "_compat",
+CONTRACT["loading"] |= {"deferred", "registration", "registry", "torch"}
+CONTRACT["check"] = {
+    "model",
     "errors",
-    "native",
+    "_compat",
+    "analysis",
     "registry",
-    "rich",
-    "targets",
-    "torch",
-    "tuning",
+    "gpu_target",
+    "cli_targets",
 }
+CONTRACT["check"] |= {"gpu_target", "cli_targets", "doctor", "native", "aoti_package", "torch"}
+CONTRACT["tuning"] |= {"native", "registry", "rich", "cli_targets"}
 CONTRACT["reading"] = {"model", "errors", "_compat", "analysis", "registration", "registry"}
 CONTRACT["op"] = {"naming", "explain", "reading", "registry", "registration", "analysis"}
 CONTRACT["op"] |= CONTRACT["registration"]

@@ -21,7 +21,6 @@ NAMESAKES = {
     "check": "opforge.check.run",
     "explain": "opforge.op",
     "op": "opforge.op",
-    "target": "opforge.target",
 }
 
 
@@ -49,17 +48,19 @@ LOADED = "import json, sys; print(json.dumps([m for m in ('torch', 'triton') if 
         "opforge.model",
         "opforge.cli",
         "opforge.native",
-        "opforge.native.program",
-        "opforge.native.progress",
-        "opforge.native.output",
-        "opforge.native.stamp",
+        "opforge.native.ir.program",
+        "opforge.native.kernels.progress",
+        "opforge.native.artifacts.fileset",
+        "opforge.native.artifacts.build_record",
     ],
 )
 def test_what_needs_neither_torch_nor_triton_loads_neither(imported):
     assert fresh(f"import {imported}\n{LOADED}") == []
 
 
-@pytest.mark.parametrize("imported", ["opforge._compat.compiling", "opforge.native.compile"])
+@pytest.mark.parametrize(
+    "imported", ["opforge._compat.compiling", "opforge.native.kernels.compile"]
+)
 def test_what_compiles_kernels_loads_only_triton(imported):
     assert fresh(f"import {imported}\n{LOADED}") == ["triton"]
 

@@ -6,8 +6,8 @@ import sys
 import pytest
 
 import opforge
+from opforge.cli_targets import resolve
 from opforge.errors import TargetFailed, TargetNotFound
-from opforge.targets import resolve
 
 numbers = itertools.count()
 

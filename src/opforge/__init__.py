@@ -8,15 +8,15 @@ from ._lazy import hand_on
 
 if TYPE_CHECKING:
     from . import magi, native
+    from .aoti_package import Package, package
     from .check import CheckReport, check
     from .compiler import checkpoint_policy, piecewise
     from .errors import OpforgeError, OpforgeWarning
+    from .gpu_target import target
     from .loading import Loaded, backend, load
     from .model import Discovery, OpInfo
     from .op import explain, info, is_op, op, unregister
-    from .packaging import Package, package
     from .reading import find_kernels
-    from .target import target
     from .tuning.use import use_tuning
 
 __version__ = "0.1.0"
@@ -59,11 +59,11 @@ __getattr__, __dir__ = hand_on(
         "loading": ("Loaded", "backend", "load"),
         "model": ("Discovery", "OpInfo"),
         "op": ("explain", "info", "is_op", "op", "unregister"),
-        "packaging": ("Package", "package"),
+        "aoti_package": ("Package", "package"),
         "reading": ("find_kernels",),
-        "target": ("target",),
+        "gpu_target": ("target",),
         "tuning.use": ("use_tuning",),
     },
     modules=("magi", "native"),
-    namesakes=("check", "explain", "op", "target"),
+    namesakes=("check", "explain", "op"),
 )

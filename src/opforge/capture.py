@@ -17,7 +17,7 @@ import torch
 
 from . import _compat
 from .errors import CannotCapture
-from .target import DEFAULT
+from .gpu_target import DEFAULT
 from .tuning.use import pinned
 
 _launches = _compat.launches

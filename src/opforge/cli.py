@@ -55,7 +55,7 @@ def explain(target: str) -> None:
 
     TARGET is module:op or path/to/file.py:op; without :op, every operator found there.
     """
-    from .targets import resolve
+    from .cli_targets import resolve
 
     click.echo("\n\n".join(opforge.explain(op) for op in resolve(target)))
 
@@ -94,7 +94,7 @@ def check(  # noqa: PLR0917  # one per option
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
     from .check import Settings, check_call
     from .check.command import arguments_of, one_op, row_names, title
-    from .targets import resolve_function
+    from .cli_targets import resolve_function
 
     op = one_op(target)
     args, kwargs = arguments_of(op, texts, function)
@@ -200,10 +200,10 @@ def package(
     TARGET is module:model or path/to/file.py:model; an operator, or a class or function that
     makes the model, will do as well.
     """
+    from .aoti_package.cpp import cpp_needs, write_cpp
+    from .aoti_package.inputs import Inputs, from_function, read_dynamic_texts, read_model
     from .check.command import arguments_of
-    from .packaging.cpp import cpp_needs, write_cpp
-    from .packaging.inputs import Inputs, from_function, read_dynamic_texts, read_model
-    from .targets import locate
+    from .cli_targets import locate
 
     sizes = read_dynamic_texts(dynamic)
     model = read_model(locate(target), target)
@@ -271,19 +271,19 @@ def build(  # noqa: PLR0917  # one per option
     TARGETS are modules or files (all operators with a native.declare in them), module:op, or
     folders with one folder per operator: ops/add/op.py.
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
-    from .native import command
+    from .native.commands import build
 
     if sources_only and static:
         raise BadOption("--sources-only and --static were both given", fix="use one of them")
-    given = command.Given(
+    given = build.Given(
         targets, output, archs, name=name, static=static, ptx=ptx, jobs=jobs, verbose=verbose,
         only=only, sources_only=sources_only, torch=for_torch, depfile=depfile, tuning=tuning,
     )  # fmt: skip
     if only_list:
-        click.echo(command.listing(given))
+        click.echo(build.listing(given))
         return
-    done = None if force else command.nothing_to_do(given)
-    click.echo(done if done is not None else command.run(given))
+    done = None if force else build.nothing_to_do(given)
+    click.echo(done if done is not None else build.run(given))
 
 
 @main.command()
@@ -310,7 +310,7 @@ def tune(  # one per option
     The table is for `opforge build --tuning` and for opforge.use_tuning. What it has is kept, so
     that an interrupted run goes on where it was.
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
-    from .measuring.command import run
+    from .tuning.command import run
 
     click.echo(run(targets, output, arch=arch, sizes=sizes, only=only, again=again))
 
@@ -325,7 +325,7 @@ def list_(ctx: click.Context, targets: tuple[str, ...], *, as_json: bool) -> Non
     TARGETS are as for `opforge build`. What cannot be loaded is told on stderr, the others are
     listed, and the exit status is 1.
     """
-    from .native.listing import collect, render
+    from .native.commands.list import collect, render
 
     listed = collect(targets)
     click.echo(listed.to_json() if as_json else render(listed.operators))

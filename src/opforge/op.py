@@ -12,10 +12,10 @@ from typing import Any, ParamSpec, TypeVar, overload
 import torch
 
 from . import _compat
-from .analysis.annotations import user_scope
 from .analysis.mode import MODES
-from .analysis.schema import read_schema
-from .analysis.signature import parameter_kinds, read_signature
+from .analysis.signature.annotations import user_scope
+from .analysis.signature.parameter_tree import parameter_kinds, read_signature
+from .analysis.signature.schema import read_schema
 from .errors import BadOption, BadSchema, NotAFunction, OpforgeError
 from .explain import Explanation, render, render_plain
 from .lowering.given import lower_given

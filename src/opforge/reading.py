@@ -26,7 +26,7 @@ def find_kernels(fn: Any, max_depth: int = 5) -> Discovery:
     followed, `nested_ops` the operators, `unbound` the names that nothing binds yet.
     """
     # Imported here: it is half of opforge, and a program may import ops that it never uses.
-    from .analysis.kernels import find_kernels as find  # noqa: PLC0415
+    from .analysis.discovery.kernels import find_kernels as find  # noqa: PLC0415
 
     return find(fn, max_depth)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import _compat, pending
+from . import _compat, deferred
 from .errors import DuplicateOp, NotAnOp
 from .model import Lowered, OpInfo
 
@@ -70,7 +70,7 @@ class Registry:
     @property
     def lock(self) -> threading.RLock:
         """To be held while ops are added and removed; nothing is pending once it is."""
-        pending.settle()
+        deferred.settle()
         return self._lock
 
     def __iter__(self) -> Iterator[Entry]:
@@ -116,7 +116,7 @@ class Registry:
 
     def find(self, op: Any) -> Entry | None:
         """The entry of a handle, an overload, a packet or a "ns::op" name."""
-        pending.settle()
+        deferred.settle()
         if isinstance(op, str):
             return self._by_name.get(op)
         plain = self._plain.get(id(op))

@@ -29,7 +29,7 @@ from launch_patterns import (
 )
 
 import opforge
-from opforge.analysis import source
+from opforge.analysis.discovery import source
 
 
 def kernels_of(fn, **options):

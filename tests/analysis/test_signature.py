@@ -32,11 +32,11 @@ from typing import (
 
 import pytest
 import torch
+from opforge.analysis.signature.parameter_tree import read_signature
 from torch import Tensor
 
 import opforge
-from opforge.analysis.annotations import user_scope
-from opforge.analysis.signature import read_signature
+from opforge.analysis.signature.annotations import user_scope
 from opforge.errors import (
     MissingAnnotation,
     MixedLiteral,
@@ -220,7 +220,7 @@ def test_an_enum_of_ints_too_large_for_a_schema_travels_by_name():
 
 ENUM_OF_ENUMS = """
 import enum, torch
-from opforge.analysis.signature import read_signature
+from opforge.analysis.signature.parameter_tree import read_signature
 
 class Level(enum.IntEnum):
     LOW = 1

@@ -18,9 +18,9 @@ import hand_made  # noqa: E402
 from standin.driver import load_standin  # noqa: E402
 
 import opforge  # noqa: E402
-from opforge.native.cc import compile_adapter, compile_library  # noqa: E402
+from opforge.native.artifacts.toolchain import compile_adapter, compile_library  # noqa: E402
 from opforge.native.codegen import sources  # noqa: E402
-from opforge.native.program import SchemaArgument  # noqa: E402
+from opforge.native.ir.program import SchemaArgument  # noqa: E402
 from opforge.registration.fingerprint import op_fingerprint  # noqa: E402
 
 _TYPES = {"fp": "float", "bf": "float", "i1": "bool"}

@@ -374,7 +374,7 @@ def interrupted(folder):
 
     class Once:
         def find_spec(self, name, *_rest):
-            if name == "opforge.loading.serving":
+            if name == "opforge.loading.attach":
                 sys.meta_path.remove(self)
                 raise KeyboardInterrupt
 

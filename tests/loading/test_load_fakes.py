@@ -7,9 +7,9 @@ from torch.export import Dim
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, StatelessSymbolicContext
 
 from opforge.errors import FakeUnknown, Uncovered
-from opforge.loading.shapes import Shapes, _is_compact
-from opforge.native.expr import Expr, Var
-from opforge.native.program import (
+from opforge.loading.fake import Shapes, _is_compact
+from opforge.native.ir.expr import Expr, Var
+from opforge.native.ir.program import (
     Case,
     Guard,
     Op,

@@ -13,9 +13,9 @@ SCRIPT = Path(first_calls.__file__)
 # All that the first call of an operator waits for.
 MODULES = {
     "opforge", "opforge._compat", "opforge._compat.dispatcher", "opforge._lazy", "opforge.loading",
-    "opforge.loading.adapter", "opforge.loading.helpers", "opforge.loading.library",
-    "opforge.loading.plain", "opforge.loading.switch", "opforge.native", "opforge.native.shared",
-    "opforge.pending",
+    "opforge.loading.adapter", "opforge.loading.fallback_ops", "opforge.loading.library",
+    "opforge.loading.first_call", "opforge.loading.backend", "opforge.native",
+    "opforge.native.library", "opforge.native.library.shared_library", "opforge.deferred",
 }  # fmt: skip
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 import opforge
-from opforge.native import workers
-from opforge.native.cache import Cache
+from opforge.native.kernels import workers
+from opforge.native.kernels.image_cache import Cache
 
 
 @pytest.fixture

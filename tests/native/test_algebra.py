@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opforge.native.algebra import Algebra
-from opforge.native.expr import Expr, Var, evaluate, text
+from opforge.native.ir.expr import Expr, Var, evaluate, text
+from opforge.native.symbolic.algebra import Algebra
 
 m, n, k = Var("m"), Var("n"), Var("k")
 ANY = Algebra(dict.fromkeys("mnk", (0, math.inf)))

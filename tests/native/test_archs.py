@@ -4,7 +4,7 @@ import pytest
 
 from opforge._compat import compiling
 from opforge.errors import UnknownArch
-from opforge.native.archs import check_arch, parse_arch, parse_archs, show_arch
+from opforge.native.kernels.archs import check_arch, parse_arch, parse_archs, show_arch
 
 
 @pytest.mark.parametrize(

@@ -246,7 +246,7 @@ def test_a_build_of_what_has_not_changed_ends_before_torch_is_imported(tmp_path)
     second = command(*arguments, python=("-X", "importtime"))
     assert second.returncode == 0, second.stderr
     assert second.stdout == f"{dist}: nothing has changed since the last build of build_twice\n"
-    assert "opforge.native.stamp" in imported(second)
+    assert "opforge.native.artifacts.build_record" in imported(second)
     assert not {m for m in imported(second) if m.split(".")[0] in {"torch", "triton", "numpy"}}
     assert {f: f.stat().st_mtime_ns for f in dist.rglob("*")} == before
 

@@ -23,7 +23,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from opforge import native
 from opforge.errors import CannotTrace
-from opforge.native.program import Launch
+from opforge.native.ir.program import Launch
 
 T = native.tensor
 X = {"x": T("m n", dtype="fp32")}

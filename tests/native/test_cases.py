@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from opforge import native
-from opforge.native.cases import expand
-from opforge.native.expr import Var
-from opforge.native.program import (
+from opforge.native.frontend.expand import expand
+from opforge.native.ir.expr import Var
+from opforge.native.ir.program import (
     Bound,
     Case,
     ChoiceParam,

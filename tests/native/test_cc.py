@@ -5,7 +5,7 @@ import hashlib
 import pytest
 
 from opforge.errors import CCompileFailed, NoCompiler
-from opforge.native.cc import compile_library
+from opforge.native.artifacts.toolchain import compile_library
 
 
 @pytest.fixture

@@ -26,9 +26,9 @@ from variants import (
 )
 
 from opforge.errors import BadJobs, KernelFailed, OpforgeError, UnknownArch
-from opforge.native.compile import compile_all
-from opforge.native.program import Image
-from opforge.native.progress import Silent
+from opforge.native.ir.program import Image
+from opforge.native.kernels.compile import compile_all
+from opforge.native.kernels.progress import Silent
 
 
 @pytest.fixture(autouse=True)
@@ -333,7 +333,7 @@ def test_a_script_without_a_main_guard_can_build_and_workers_do_not_run_it(tmp_p
         """
         print("started")
         from variants import scale_request
-        from opforge.native.compile import compile_all
+        from opforge.native.kernels.compile import compile_all
         print(len(compile_all([(scale_request(), (80, 90))], jobs=2, cache=None)))
         """,
     )
@@ -351,7 +351,7 @@ def test_workers_need_no_torch(tmp_path):
         import sys
         sys.path.insert(0, {str(hidden.parent)!r})
         from variants import scale_request
-        from opforge.native.compile import compile_all
+        from opforge.native.kernels.compile import compile_all
         print(len(compile_all([(scale_request(), (80,))], jobs=1, cache=None)))
         """,
     )

@@ -25,7 +25,7 @@ from opforge.errors import (
     Undeclared,
     UnknownParameter,
 )
-from opforge.native.cases import expand
+from opforge.native.frontend.expand import expand
 from opforge.registry import registry
 
 
@@ -93,7 +93,7 @@ def test_a_launching_op_can_be_declared_under_tritons_interpreter():
     script = """
 import torch, triton, launching, opforge
 from opforge import native
-from opforge.native.cases import expand
+from opforge.native.frontend.expand import expand
 
 @opforge.op("opforge_declare::doubled")
 def doubled(x: torch.Tensor) -> torch.Tensor:

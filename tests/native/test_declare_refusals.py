@@ -27,7 +27,7 @@ from opforge.errors import (
     UnknownParameter,
     UnusedName,
 )
-from opforge.native.cases import expand
+from opforge.native.frontend.expand import expand
 
 
 def test_a_name_that_is_no_parameter_is_refused_with_the_closest(make_op):

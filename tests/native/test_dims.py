@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opforge.errors import BadBounds, BadDims, BadRanks, UnusedName
-from opforge.native.dims import (
+from opforge.native.frontend.dims import (
     Name,
     Rest,
     Shared,
@@ -17,8 +17,8 @@ from opforge.native.dims import (
     shape,
     shared_lengths,
 )
-from opforge.native.expr import Var
-from opforge.native.program import Bound
+from opforge.native.ir.expr import Var
+from opforge.native.ir.program import Bound
 
 
 def raising(error, message):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from triton._utils import canonicalize_dtype
 
-from opforge.native.dtypes import ALIASES, DTYPES, named
+from opforge.native.ir.dtypes import ALIASES, DTYPES, named
 
 every_dtype = pytest.mark.parametrize("dtype", DTYPES.values(), ids=lambda d: d.name)
 

@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from opforge.native.explore import TooManyPaths, explore
-from opforge.native.expr import Expr, Var, evaluate
-from opforge.native.solve import Domain, ranges_of, solve
-from opforge.native.symbols import Symbols, term_of
+from opforge.native.ir.expr import Expr, Var, evaluate
+from opforge.native.symbolic.explore import TooManyPaths, explore
+from opforge.native.symbolic.solve import Domain, ranges_of, solve
+from opforge.native.symbolic.symint import Symbols, term_of
 
 SIZE = Domain(0, math.inf)
 

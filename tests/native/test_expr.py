@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opforge.native import expr
-from opforge.native.expr import Expr, Var, evaluate, from_json, make, negated, text, to_json
+from opforge.native.ir import expr
+from opforge.native.ir.expr import Expr, Var, evaluate, from_json, make, negated, text, to_json
 
 M, N, K = Var("m"), Var("n"), Var("k")
 ALPHA = Var("alpha", is_float=True)

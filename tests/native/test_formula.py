@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 import opforge
-from opforge.native.formula import formula_of
+from opforge.native.frontend.backward_formula import formula_of
 from opforge.registry import registry
 
 

@@ -10,9 +10,9 @@ from test_compile import Heard
 from variants import applied, gelu, outlined, request, scale_request
 
 from opforge._compat import compiling
-from opforge.native.cache import Cache, CorruptEntry, cache_key
-from opforge.native.compile import compile_all
-from opforge.native.program import Image
+from opforge.native.ir.program import Image
+from opforge.native.kernels.compile import compile_all
+from opforge.native.kernels.image_cache import Cache, CorruptEntry, cache_key
 
 IMAGE = Image(80, b"\x7fELF\n\x00cubin", "scale", 4, shared=16, ptx=".version 8.7\n// ü", spills=2)
 
@@ -103,7 +103,9 @@ def test_a_damaged_entry_is_ignored_with_a_note_and_made_anew(damage, cache, poo
 
 
 def test_an_entry_of_another_form_is_ignored(cache, monkeypatch):
-    monkeypatch.setattr("opforge.native.cache._pack", lambda image: b'{"cubin": 0, "new": 1}\n')
+    monkeypatch.setattr(
+        "opforge.native.kernels.image_cache._pack", lambda image: b'{"cubin": 0, "new": 1}\n'
+    )
     cache.write("ab12", IMAGE)
     with pytest.raises(CorruptEntry, match="not in the form of this version"):
         cache.read("ab12")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from opforge.errors import OpforgeError, OutputNotWritable
-from opforge.native import output, stamp
-from opforge.native.output import check_writable, write_output
+from opforge.native.artifacts import build_record, fileset
+from opforge.native.artifacts.fileset import check_writable, write_output
 
 FILES = {"include/ops.h": b"header", "src/ops.c": b"source", "lib/libops.so": b"\x7fELF"}
 # Modes mean nothing to root.
@@ -22,7 +22,7 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 
 def build(folder, files, **arguments):
-    return write_output(folder, files, stamp=stamp.make(folder, arguments, {}), name="ops")
+    return write_output(folder, files, stamp=build_record.make(folder, arguments, {}), name="ops")
 
 
 def test_a_new_folder_holds_the_files_and_nothing_else(tmp_path):
@@ -70,13 +70,13 @@ def test_files_of_the_last_build_that_are_not_made_any_more_are_removed(tmp_path
     written = build(tmp_path, FILES)
     assert written.removed == ("src/deep/old.c",)
     assert not (tmp_path / "src/deep").exists()
-    kept = {k: v for k, v in tree(tmp_path).items() if k != stamp.stamp_path("ops")}
+    kept = {k: v for k, v in tree(tmp_path).items() if k != build_record.stamp_path("ops")}
     assert kept == {**FILES, "src/edited.c": b"by hand", "mine.txt": b"mine"}
 
 
 def test_another_librarys_files_are_left_alone(tmp_path):
     build(tmp_path, FILES)
-    other = stamp.make(tmp_path, {}, {})
+    other = build_record.make(tmp_path, {}, {})
     write_output(tmp_path, {"include/other.h": b""}, stamp=other, name="other")
     assert {*FILES, "include/other.h"} <= set(tree(tmp_path))
 
@@ -91,8 +91,8 @@ def test_the_stamp_is_written_last_and_lists_what_was_written(tmp_path, monkeypa
 
     monkeypatch.setattr(Path, "replace", note)
     build(tmp_path, FILES)
-    assert order[-1] == stamp.stamp_path("ops")
-    assert set(stamp.read(tmp_path / stamp.stamp_path("ops")).written) == set(FILES)
+    assert order[-1] == build_record.stamp_path("ops")
+    assert set(build_record.read(tmp_path / build_record.stamp_path("ops")).written) == set(FILES)
 
 
 @pytest.mark.parametrize("failing", range(4))
@@ -121,7 +121,7 @@ def test_an_interruption_leaves_the_previous_output_as_it_was(
     assert not (tmp_path / "new").exists()
     assert [p for p in tmp_path.iterdir() if p.name.startswith(".")] == []
     build(tmp_path, new, version=2)
-    assert set(tree(tmp_path)) == {*new, stamp.stamp_path("ops")}
+    assert set(tree(tmp_path)) == {*new, build_record.stamp_path("ops")}
 
 
 def test_a_removal_that_fails_brings_everything_back(tmp_path, monkeypatch):
@@ -144,7 +144,7 @@ def test_a_first_build_that_fails_leaves_no_folder(tmp_path, monkeypatch):
     def fail(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(output, "_put", fail)
+    monkeypatch.setattr(fileset, "_put", fail)
     with pytest.raises(KeyboardInterrupt):
         write_output(tmp_path / "a" / "dist", FILES)
     assert list(tmp_path.iterdir()) == []

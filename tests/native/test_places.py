@@ -2,8 +2,8 @@
 
 import sys
 
-from opforge.native.places import everywhere, shown
-from opforge.native.program import Guard, Kernel, Path
+from opforge.native.artifacts.portable_paths import everywhere, shown
+from opforge.native.ir.program import Guard, Kernel, Path
 
 
 def test_folders_of_imports_are_left_out(tmp_path, monkeypatch):

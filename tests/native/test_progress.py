@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from opforge.native import progress
-from opforge.native.progress import Bar, Compiled, Lines, Silent, for_terminal
+from opforge.native.kernels import progress
+from opforge.native.kernels.progress import Bar, Compiled, Lines, Silent, for_terminal
 
 
 def a_build(shown, total=3):

@@ -9,12 +9,12 @@ from torch import Tensor
 
 import opforge
 from opforge import native
+from opforge.loading.arguments import unflat
 from opforge.loading.manifest import read_op
-from opforge.loading.values import unflat
-from opforge.native.cases import expand
 from opforge.native.codegen.manifest import _op
-from opforge.native.program import Op
-from opforge.native.schema import schema_arguments, schema_of, schema_returns
+from opforge.native.frontend.expand import expand
+from opforge.native.frontend.torch_schema import schema_arguments, schema_of, schema_returns
+from opforge.native.ir.program import Op
 from opforge.registry import registry
 
 

@@ -21,8 +21,9 @@ from opforge.errors import (
     Undeclared,
     UnknownOperator,
 )
-from opforge.native import listing, selection, tree
 from opforge.native.build import plan
+from opforge.native.commands import operator_tree, selection
+from opforge.native.commands.list import collect
 from opforge.registry import registry
 
 
@@ -355,7 +356,7 @@ LISTED = "native.implementations(copy, fast_copy, copy)"
 
 def test_an_alternative_in_a_tree_is_no_operator_of_its_own(operators):
     folder = operators(LISTED)
-    loaded = tree.load(folder)
+    loaded = operator_tree.load(folder)
     assert loaded.problems == []
     found = [op for _, op in loaded.operators]
     (op,) = plan(selection.select(found, ()), (80,)).ops
@@ -368,7 +369,7 @@ def test_an_alternative_in_a_tree_is_no_operator_of_its_own(operators):
 
 def test_namesakes_that_are_not_listed_are_still_refused(operators):
     folder = operators("")
-    loaded = tree.load(folder)
+    loaded = operator_tree.load(folder)
     (problem,) = loaded.problems
     assert "has an operator copy as well" in problem.message
     with pytest.raises(BadLibraryName, match="two operators would be the C function copy"):
@@ -389,7 +390,7 @@ def test_the_commands_list_them_below_their_operator(operators):
         "[0] several_fast::copy (copy/op.py:22), x: fp32, 1-d (n), compact",
         "[1] several_tree::copy (copy/op.py:17), x: fp16 or fp32, 1-d (n), any strides",
     ]
-    (listed,) = json.loads(listing.collect([f"{folder}/"]).to_json())["operators"]
+    (listed,) = json.loads(collect([f"{folder}/"]).to_json())["operators"]
     assert [one["cases"] for one in listed["implementations"]] == [1, 2]
     done = CliRunner().invoke(main, ["build", f"{folder}/", "--list", "--arch", "80"])
     assert done.exit_code == 0, done.output

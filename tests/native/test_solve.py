@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opforge.native.algebra import Algebra
-from opforge.native.expr import OPERATIONS, Expr, Var, evaluate, negated
-from opforge.native.solve import Domain, multiples_of, ranges_of, solve
+from opforge.native.ir.expr import OPERATIONS, Expr, Var, evaluate, negated
+from opforge.native.symbolic.algebra import Algebra
+from opforge.native.symbolic.solve import Domain, multiples_of, ranges_of, solve
 
 m, n, k = Var("m"), Var("n"), Var("k")
 SIZE = Domain(0, math.inf)

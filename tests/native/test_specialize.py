@@ -7,7 +7,7 @@ from traced_kernels import annotated, strided, strided4, take, unspecialized
 from traced_oracle import Body
 
 from opforge import native
-from opforge.native.program import ONE, Launch
+from opforge.native.ir.program import ONE, Launch
 
 T = native.tensor
 

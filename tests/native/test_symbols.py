@@ -8,8 +8,8 @@ import torch
 import triton
 
 from opforge._compat import tracing
-from opforge.native.expr import Var
-from opforge.native.symbols import NotConstant, Symbols, term_of
+from opforge.native.ir.expr import Var
+from opforge.native.symbolic.symint import NotConstant, Symbols, term_of
 
 
 def symbols(**values):

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from traced_bodies import TABLE
 from traced_oracle import compare, paths_for, run_eagerly
 
-from opforge.native.device import values as device_values
-from opforge.native.expr import Var, constants
+from opforge.native.ir.expr import Var, constants
+from opforge.native.tracing.traced_gpu import values as device_values
 
 LARGEST = 2**34
 _USUAL = (0, 1, 2, 3, 5, 7, 15, 16, 17, 48, 64, 96, 127, 128, 129, 1000, 1024, 4096, 70000)

@@ -9,7 +9,8 @@ import pytest
 
 import opforge
 from opforge.errors import BadTree, UnknownOperator
-from opforge.native import command, depfile, places, selection, tree
+from opforge.native.artifacts import depfile, portable_paths
+from opforge.native.commands import build, operator_tree, selection
 from opforge.registry import registry
 
 OP = """
@@ -56,22 +57,22 @@ def names(found):
 
 def test_a_tree_gives_the_operators_of_each_folder(ops):
     folder = ops(add=op("add"), silu=op("silu"))
-    found = tree.load(folder)
+    found = operator_tree.load(folder)
     assert names(found) == ["tree_tests::add", "tree_tests::silu"]
     assert found.problems == []
 
 
 def test_places_in_a_tree_are_told_with_the_operators_folder(ops):
     folder = ops(add=op("add"))
-    tree.load(folder)
-    assert places.shown(f"{folder}/add/op.py:3") == f"{folder.name}/add/op.py:3"
+    operator_tree.load(folder)
+    assert portable_paths.shown(f"{folder}/add/op.py:3") == f"{folder.name}/add/op.py:3"
 
 
 def test_folders_with_an_underscore_or_a_dot_first_are_no_operators(ops):
     folder = ops(add=op("add"))
     for name in ("__pycache__", "_shared", ".git"):
         (folder / name).mkdir()
-    assert tree.folders(folder) == [folder / "add"]
+    assert operator_tree.folders(folder) == [folder / "add"]
 
 
 def test_an_op_imports_what_the_tree_shares_and_what_lies_beside_it(ops):
@@ -80,7 +81,7 @@ def test_an_op_imports_what_the_tree_shares_and_what_lies_beside_it(ops):
     (folder / "common.py").write_text("SIZE = 1\n")
     for name in ("add", "mul"):
         (folder / name / "own.py").write_text(f"NAME = {name!r}\n")
-    assert tree.load(folder).problems == []
+    assert operator_tree.load(folder).problems == []
     assert sys.modules[f"{folder.name}.mul.own"].NAME == "mul"
 
 
@@ -93,7 +94,7 @@ def test_each_folder_that_is_wrong_is_named_and_the_others_are_there(ops):
         undeclared=op("undeclared").rpartition("native.declare")[0],
     )
     (folder / "nothing").mkdir()
-    found = tree.load(folder)
+    found = operator_tree.load(folder)
     told = {problem.folder.name: problem.message for problem in found.problems}
     assert "tree_tests::add" in names(found)
     assert sorted(told) == ["broken", "ending", "idle", "nothing", "undeclared"]
@@ -103,13 +104,13 @@ def test_each_folder_that_is_wrong_is_named_and_the_others_are_there(ops):
     assert "no op.py" in told["nothing"]
     assert "nothing is declared" in told["undeclared"]
     with pytest.raises(BadTree, match="5 folders of ops/ cannot be built") as raised:
-        tree.refuse("ops/", found.problems)
+        operator_tree.refuse("ops/", found.problems)
     assert all(f"{folder / name}: " in str(raised.value) for name in told)
 
 
 def test_two_operators_of_one_name_are_refused_with_both_places(ops):
     folder = ops(one=op("same"), two=op("same"))
-    (problem,) = tree.load(folder).problems
+    (problem,) = operator_tree.load(folder).problems
     assert problem.folder == folder / "two"
     assert str(folder / "one" / "op.py") in problem.message
     assert str(folder / "two" / "op.py") in problem.message
@@ -117,21 +118,21 @@ def test_two_operators_of_one_name_are_refused_with_both_places(ops):
 
 def test_namesakes_of_two_namespaces_would_be_one_c_function(ops):
     folder = ops(one=op("same", "tree_one"), two=op("same", "tree_two"))
-    (problem,) = tree.load(folder).problems
+    (problem,) = operator_tree.load(folder).problems
     assert f"{folder / 'one'} has an operator same as well" in problem.message
 
 
 def test_an_operator_that_another_folder_imports_is_no_second_one(ops):
     folder = ops(one=op("first"))
     ops(two="from ..one.op import first\n" + op("second"))
-    found = tree.load(folder)
+    found = operator_tree.load(folder)
     assert found.problems == []
     assert sorted(set(names(found))) == ["tree_tests::first", "tree_tests::second"]
 
 
 def test_a_tree_may_be_called_as_an_installed_package_is(tmp_path, ops):
     folder = ops(add=op("named")).rename(tmp_path / "triton")
-    found = tree.load(folder)
+    found = operator_tree.load(folder)
     assert found.problems == []
     assert registry.get("tree_tests::named").fn.__module__ == "triton_2.add.op"
     assert sys.modules["triton"].__file__ != str(folder)
@@ -139,29 +140,29 @@ def test_a_tree_may_be_called_as_an_installed_package_is(tmp_path, ops):
 
 def test_an_empty_tree_is_refused(tmp_path):
     with pytest.raises(BadTree, match="has no operators"):
-        tree.load(tmp_path)
+        operator_tree.load(tmp_path)
 
 
 def test_a_package_that_can_be_imported_is_a_tree_only_with_a_slash(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("ops").mkdir()
-    assert tree.is_tree("ops")
+    assert operator_tree.is_tree("ops")
     Path("ops", "__init__.py").touch()
-    assert not tree.is_tree("ops")
-    assert tree.is_tree("ops/")
-    assert not tree.is_tree("absent/")
+    assert not operator_tree.is_tree("ops")
+    assert operator_tree.is_tree("ops/")
+    assert not operator_tree.is_tree("absent/")
 
 
 def test_a_folder_that_comes_is_another_build(tmp_path):
     (tmp_path / "add").mkdir()
-    given = command.Given((str(tmp_path),), "dist", ("80",))
+    given = build.Given((str(tmp_path),), "dist", ("80",))
     before = given.deciding()
     (tmp_path / "mul").mkdir()
     assert given.deciding() != before
 
 
 def test_only_names_operators_with_or_without_their_namespace(ops):
-    found = [o for _, o in tree.load(ops(add=op("add"), mul=op("mul"))).operators]
+    found = [o for _, o in operator_tree.load(ops(add=op("add"), mul=op("mul"))).operators]
     assert selection.select(found, ()) == found
     assert selection.select(found, ("mul",)) == found[1:]
     assert selection.select(found, ("tree_tests::add",)) == found[:1]

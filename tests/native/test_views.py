@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch._subclasses import FakeTensorMode
 
-from opforge.native.expr import Var
-from opforge.native.record import Recorder
-from opforge.native.symbols import NotConstant, Symbols, is_symbolic, term_of
+from opforge.native.ir.expr import Var
+from opforge.native.symbolic.symint import NotConstant, Symbols, is_symbolic, term_of
+from opforge.native.tracing.recorder import Recorder
 
 UNIT = 1
 

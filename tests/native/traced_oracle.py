@@ -23,13 +23,13 @@ from triton.runtime.jit import JITFunction, create_function_from_signature
 import opforge
 from opforge import native
 from opforge._compat import driver, launches
-from opforge.native.bits import pattern
-from opforge.native.cases import expand
-from opforge.native.dtypes import ALIASES, DTYPES
-from opforge.native.expr import evaluate
-from opforge.native.paths import build_case
-from opforge.native.program import ONE, Allocate, Fill, Launch, Pointer, ScalarParam
-from opforge.native.trace import domains_of
+from opforge.native.frontend.expand import expand
+from opforge.native.ir.dtypes import ALIASES, DTYPES
+from opforge.native.ir.expr import evaluate
+from opforge.native.ir.program import ONE, Allocate, Fill, Launch, Pointer, ScalarParam
+from opforge.native.tracing.bits import pattern
+from opforge.native.tracing.case_builder import build_case
+from opforge.native.tracing.tracer import domains_of
 from opforge.registry import registry
 
 _numbers = itertools.count()

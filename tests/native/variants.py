@@ -5,7 +5,7 @@ import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from opforge.native.request import Request
+from opforge.native.ir.kernel_request import Request
 
 
 @triton.jit

@@ -10,9 +10,9 @@ from opforge import native
 @pytest.fixture(scope="session")
 def tree():
     """The operators, by name; `ops.add.op` and so on can be imported from then on."""
-    from opforge.native import tree  # noqa: PLC0415
+    from opforge.native.commands import operator_tree  # noqa: PLC0415
 
-    found = tree.load(ROOT / "ops")
+    found = operator_tree.load(ROOT / "ops")
     assert not found.problems, "\n".join(map(str, found.problems))
     return {opforge.info(op).name.partition("::")[2]: op for _, op in found.operators}
 

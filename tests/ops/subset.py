@@ -10,7 +10,7 @@ from pathlib import Path
 
 import opforge
 from opforge import native
-from opforge.native import tree
+from opforge.native.commands import operator_tree
 from opforge.registry import registry
 
 
@@ -24,7 +24,7 @@ def narrowed(declaration, dtypes, ranks):
 
 
 def main(folder, arch, *wanted):
-    found = tree.load(Path("ops").resolve())
+    found = operator_tree.load(Path("ops").resolve())
     by_name = {opforge.info(op).name.partition("::")[2]: op for _, op in found.operators}
     parts = {}
     for word in wanted:

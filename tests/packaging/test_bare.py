@@ -4,8 +4,8 @@ import pytest
 
 import opforge
 from launching import double
+from opforge.aoti_package.bare import Refusal, bare_launches_refused
 from opforge.errors import BareKernel, OpforgeWarning
-from opforge.packaging.bare import Refusal, bare_launches_refused
 
 
 def test_a_bare_launch_is_refused_by_name_and_only_inside():

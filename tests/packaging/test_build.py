@@ -8,6 +8,10 @@ import pytest
 import torch
 
 import opforge
+from opforge.aoti_package import build
+from opforge.aoti_package.cases import eager_cases
+from opforge.aoti_package.export import export
+from opforge.aoti_package.subject import read_subject
 from opforge.errors import (
     BadInputs,
     BadOption,
@@ -17,10 +21,6 @@ from opforge.errors import (
     NotPackageable,
     PackageMismatch,
 )
-from opforge.packaging import build
-from opforge.packaging.cases import eager_cases
-from opforge.packaging.export import export
-from opforge.packaging.subject import read_subject
 
 
 def rows(package, name):

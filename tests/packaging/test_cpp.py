@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from opforge.packaging.contents import PackagedInput, PackagedOp
-from opforge.packaging.cpp import cpp_needs, render_cpp, write_cpp
-from opforge.packaging.record import Package
+from opforge.aoti_package.contents import PackagedInput, PackagedOp
+from opforge.aoti_package.cpp import cpp_needs, render_cpp, write_cpp
+from opforge.aoti_package.record import Package
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -4,9 +4,9 @@ import packaged_ops
 import pytest
 import torch
 
+from opforge.aoti_package.dynamic import read_dynamic, shapes_collection
+from opforge.aoti_package.subject import read_subject
 from opforge.errors import BadDynamic
-from opforge.packaging.dynamic import read_dynamic, shapes_collection
-from opforge.packaging.subject import read_subject
 
 
 class Add(torch.nn.Module):

@@ -12,10 +12,10 @@ import triton.language as tl
 
 import opforge
 from opforge import _compat
+from opforge.aoti_package.dynamic import read_dynamic
+from opforge.aoti_package.export import export
+from opforge.aoti_package.subject import read_subject
 from opforge.errors import BareKernel, ExportFailed
-from opforge.packaging.dynamic import read_dynamic
-from opforge.packaging.export import export
-from opforge.packaging.subject import read_subject
 
 
 def attempt(model, *args, strict=None, dynamic=None):

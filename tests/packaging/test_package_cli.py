@@ -73,7 +73,7 @@ def test_a_file_that_fails_keeps_its_own_traceback(source, tmp_path):
     path.write_text("1 / 0\n")
     result = run(f"{path}:model", "-o", tmp_path / "m.pt2", "--inputs", f"{source}:inputs")
     assert "ZeroDivisionError: division by zero" in result.stderr
-    assert "opforge/targets.py" not in result.stderr
+    assert "opforge/cli_targets.py" not in result.stderr
 
 
 @pytest.mark.parametrize(

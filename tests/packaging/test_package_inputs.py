@@ -4,8 +4,8 @@ import packaged_ops
 import pytest
 import torch
 
+from opforge.aoti_package.inputs import from_function, read_dynamic_texts, read_model
 from opforge.errors import BadDynamic, BadInputs, NotPackageable, TargetFailed
-from opforge.packaging.inputs import from_function, read_dynamic_texts, read_model
 
 
 def test_dimensions_are_read_with_and_without_a_range():

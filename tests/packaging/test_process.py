@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from opforge.aoti_package import process
+from opforge.aoti_package.process import run_fresh, system_libstdcxx, workplace
 from opforge.errors import PackageCrashed
-from opforge.packaging import process
-from opforge.packaging.process import run_fresh, system_libstdcxx, workplace
 
 PREAMBLE = """
 import json, os, pathlib, signal, sys

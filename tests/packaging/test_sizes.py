@@ -4,12 +4,12 @@ import packaged_ops
 import pytest
 import torch
 
+from opforge.aoti_package.cases import eager_cases
+from opforge.aoti_package.dynamic import read_dynamic
+from opforge.aoti_package.export import export
+from opforge.aoti_package.sizes import Symbol, copy_of, open_sizes, other_sizes, resized
+from opforge.aoti_package.subject import read_subject
 from opforge.errors import BadInputs, EagerFailed
-from opforge.packaging.cases import eager_cases
-from opforge.packaging.dynamic import read_dynamic
-from opforge.packaging.export import export
-from opforge.packaging.sizes import Symbol, copy_of, open_sizes, other_sizes, resized
-from opforge.packaging.subject import read_subject
 
 
 class Lookup(torch.nn.Module):

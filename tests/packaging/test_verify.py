@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from opforge.aoti_package import fresh
+from opforge.aoti_package.cases import Case
+from opforge.aoti_package.verify import TOLERANCES, Tolerance, in_fresh_process, verify
 from opforge.errors import OpNotImportable, PackageMismatch
-from opforge.packaging import fresh
-from opforge.packaging.cases import Case
-from opforge.packaging.verify import TOLERANCES, Tolerance, in_fresh_process, verify
 
 SPEC = {"tolerances": TOLERANCES, "rtol": None, "atol": None}
 

@@ -13,11 +13,11 @@ import pytest
 
 import launching
 from opforge.errors import NoGpu, NoSizes
-from opforge.measuring.run import tune
-from opforge.measuring.sizes import parse
 from opforge.native.build import plan
-from opforge.native.program import Launch
-from opforge.native.tuned import by_table
+from opforge.native.ir.program import Launch
+from opforge.native.tracing.autotune_choice import by_table
+from opforge.tuning.measure import tune
+from opforge.tuning.sizes import parse
 from opforge.tuning.table import load
 
 HERE = Path(__file__).parent
@@ -26,7 +26,7 @@ SCRIPT = """
 import sys
 sys.path.insert(0, {here!r})
 import tuned_ops
-from opforge.measuring.run import tune
+from opforge.tuning.measure import tune
 
 calls = []
 

@@ -4,9 +4,9 @@ import pytest
 
 from opforge.errors import BadTuning
 from opforge.native.build import plan
-from opforge.native.command import Given, listing
-from opforge.native.program import Launch
-from opforge.native.tuned import by_table
+from opforge.native.commands.build import Given, listing
+from opforge.native.ir.program import Launch
+from opforge.native.tracing.autotune_choice import by_table
 
 
 def blocks_by_condition(made):

@@ -1,1 +1,1 @@
-"""From a function to what its annotations say."""
+"""From a function to what it says: its signature, its kernels, and the mode that follows."""

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
+from ..cli_targets import resolve, resolve_function, users_own
 from ..errors import BadOption, TargetNotFound
 from ..registry import Entry, registry
-from ..targets import resolve, resolve_function, users_own
 from .inputs import arguments_from
 from .run import select
 from .subject import interpreting

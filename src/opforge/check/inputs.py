@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 
 import torch
 
-from ..analysis.annotations import user_scope
-from ..analysis.signature import read_signature
+from ..analysis.signature.annotations import user_scope
+from ..analysis.signature.parameter_tree import read_signature
 from ..errors import BadInput, MissingInput, UnknownInput
 from ..model import MISSING, Field, Leaf, Node, Parameter, Record, Signature, leaves_of
 from ..registry import Entry

@@ -13,9 +13,9 @@ import torch
 
 from .. import _compat
 from ..errors import NeedsGpu
+from ..gpu_target import target
 from ..model import OpInfo
 from ..registry import Entry
-from ..target import target
 from .compare import Tolerance, difference, same_bits
 from .reasons import first_line
 from .values import Call, resized, tensors_in

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._lazy import later
-from ..native.shared import SharedLibrary, rebuild
-from .switch import follow
+from ..native.library.shared_library import SharedLibrary, rebuild
+from .backend import follow
 
 if TYPE_CHECKING:
     from .. import errors

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from ..errors import NativeCallFailed
-from ..native.dtypes import DTYPES
-from ..native.interface import MAX_RANK, ChoiceParam, Op, Param, ScalarParam, TensorParam
-from ..native.opened import FLOATS, INTEGERS, OpforgeTensor
-from ..native.shared import SharedLibrary
-from .values import DTYPE_OF, TORCH_OF, Binding, uncovered
+from ..native.ir.dtypes import DTYPES
+from ..native.ir.interface import MAX_RANK, ChoiceParam, Op, Param, ScalarParam, TensorParam
+from ..native.library.ctypes_ops import FLOATS, INTEGERS, OpforgeTensor
+from ..native.library.shared_library import SharedLibrary
+from .arguments import DTYPE_OF, TORCH_OF, Binding, uncovered
 
 _CPU, _CUDA = 1, 2
 # Statuses of calls that the library was not built for; with others something is broken.

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..native.expr import Term, from_json
-from ..native.program import Bound, Case, Guard, Output, Path, TensorCase
+from ..native.ir.expr import Term, from_json
+from ..native.ir.program import Bound, Case, Guard, Output, Path, TensorCase
 
 
 def read_cases(op: dict[str, Any]) -> tuple[Case, ...]:

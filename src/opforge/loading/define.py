@@ -9,13 +9,13 @@ from .. import _compat
 from ..explain import Explanation, render
 from ..lowering.given import lower_given
 from ..model import Decision, Discovery, Lowered, OpInfo
-from ..native.interface import Op
+from ..native.ir.interface import Op
 from ..registration.fake import FakeRule
 from ..registration.register import Definition, Registration, register
 from ..registration.transparent import Reading, Transparency
 from ..registry import Entry, registry
+from .arguments import unflat
 from .formula import Formula
-from .values import unflat
 
 
 def define(

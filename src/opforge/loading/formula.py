@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from ..native.interface import Op
-from .values import unflat
+from ..native.ir.interface import Op
+from .arguments import unflat
 
 
 class Formula:

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .._lazy import later
-from ..native.shared import MANIFEST_FORMAT, SharedLibrary, find_library, rebuild
-from ..pending import put_off, settle
+from ..deferred import put_off, settle
+from ..native.library.shared_library import MANIFEST_FORMAT, SharedLibrary, find_library, rebuild
 from .adapter import Adapter, adapter_file
-from .helpers import advice_without_source
-from .plain import PlainOp
+from .fallback_ops import advice_without_source
+from .first_call import PlainOp
 
 if TYPE_CHECKING:
     from .. import errors
     from ..registry import Entry
-    from .service import Service
+    from .op_backend import Service
 else:
     errors = later("opforge.errors")
 
@@ -172,7 +172,7 @@ class Loaded:
 
     def close(self) -> None:
         """Take the implementations out of torch, and the operators that have no source."""
-        from .serving import withdraw  # noqa: PLC0415 - first calls do without
+        from .attach import withdraw  # noqa: PLC0415 - first calls do without
 
         with _lock:
             withdraw(self._services)
@@ -226,7 +226,7 @@ class Loaded:
             raise
 
     def _finisher(self) -> Callable[[], None]:
-        from .serving import serve  # noqa: PLC0415 - first calls do without
+        from .attach import serve  # noqa: PLC0415 - first calls do without
 
         def finish() -> None:
             plain, self._plain = self._plain, {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..native.interface import (
+from ..native.ir.interface import (
     ChoiceParam,
     Flat,
     Op,

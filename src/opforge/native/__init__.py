@@ -8,10 +8,10 @@ from .._lazy import hand_on
 
 if TYPE_CHECKING:
     from .build import Plan, Result, build, compile_plan, plan
-    from .declare import declare
-    from .implementations import implementations
-    from .opened import NativeLibrary, open  # noqa: A004 - native.open
-    from .specs import choice, optional, scalar, tensor
+    from .frontend.declare import declare
+    from .frontend.implementations import implementations
+    from .frontend.specs import choice, optional, scalar, tensor
+    from .library.ctypes_ops import NativeLibrary, open  # noqa: A004 - native.open
 
 __all__ = [
     "NativeLibrary",
@@ -34,10 +34,10 @@ __getattr__, __dir__ = hand_on(
     __name__,
     {
         "build": ("Plan", "Result", "build", "compile_plan", "plan"),
-        "declare": ("declare",),
-        "implementations": ("implementations",),
-        "opened": ("NativeLibrary", "open"),
-        "specs": ("choice", "optional", "scalar", "tensor"),
+        "frontend.declare": ("declare",),
+        "frontend.implementations": ("implementations",),
+        "library.ctypes_ops": ("NativeLibrary", "open"),
+        "frontend.specs": ("choice", "optional", "scalar", "tensor"),
     },
-    namesakes=("build", "declare", "implementations"),
+    namesakes=("build",),
 )

@@ -15,22 +15,21 @@ from typing import Any
 
 from ..errors import BadLibraryName, KernelFailed, Undeclared
 from ..registry import Entry, registry
-from . import places
-from .alternatives import implementing, operators, refuse_undeclared
-from .archs import parse_archs
-from .cache import USER_CACHE, Cache
-from .calls import Choose
-from .cases import expand
-from .cc import compile_adapter, compile_library
+from .artifacts import portable_paths
+from .artifacts.build_record import make
+from .artifacts.fileset import Written, check_writable, write_output
+from .artifacts.toolchain import compile_adapter, compile_library
 from .codegen import sources
-from .codegen.adapter import unadapted
-from .compile import compile_all
-from .formula import formula_of
-from .implementations import join
-from .merge import merge
-from .output import Written, check_writable, write_output
-from .paths import Built, build_case, first_config
-from .program import (
+from .codegen.torch_adapter import unadapted
+from .frontend.alternatives import implementing, operators, refuse_undeclared
+from .frontend.backward_formula import formula_of
+from .frontend.c_parameters import merge
+from .frontend.expand import expand
+from .frontend.implementations import join
+from .frontend.source_hash import part_hash, source_hash
+from .frontend.torch_schema import schema_arguments, schema_of, schema_returns
+from .ir.kernel_request import Request
+from .ir.program import (
     Case,
     Image,
     Implementation,
@@ -42,13 +41,14 @@ from .program import (
     ScalarParam,
     TensorParam,
 )
-from .progress import Progress, Silent
-from .request import Request
-from .schema import schema_arguments, schema_of, schema_returns
-from .sourcehash import part_hash, source_hash
-from .stamp import make
-from .tuned import by_table
-from .workers import default_jobs
+from .kernels.archs import parse_archs
+from .kernels.compile import compile_all
+from .kernels.image_cache import USER_CACHE, Cache
+from .kernels.progress import Progress, Silent
+from .kernels.workers import default_jobs
+from .tracing.autotune_choice import by_table
+from .tracing.case_builder import Built, build_case, first_config
+from .tracing.launches import Choose
 
 Archs = tuple[int, ...]
 
@@ -135,15 +135,15 @@ def _implementation(part: Entry, parts: Sequence[Entry]) -> Implementation:
 
 def _refusals(entry: Entry, built: Sequence[Built]) -> list[str]:
     """What the body refuses, once for all cases in which it does so for the same reason."""
-    places: dict[str, list[str]] = {}
+    cases: dict[str, list[str]] = {}
     for one in built:
         for why, where in one.refused.items():
-            places.setdefault(why, []).extend(where)
+            cases.setdefault(why, []).extend(where)
     return [
         f"{entry.name} is not built for {where[0]}"
         + (f", nor in {len(where) - 1} more such cases" if len(where) > 1 else "")
         + f": {why}"
-        for why, where in places.items()
+        for why, where in cases.items()
     ]
 
 
@@ -398,7 +398,7 @@ def build(
     library = compile_plan(
         made, executor=executor, jobs=jobs, cache=cache, ptx=ptx, progress=progress
     )
-    files = sources(places.everywhere(library), torch=torch)
+    files = sources(portable_paths.everywhere(library), torch=torch)
     if torch:
         made.notes += [
             f"{op.name} is not in the torch adapter, because {why}; opforge.load calls it by ctypes"

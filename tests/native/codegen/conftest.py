@@ -8,7 +8,7 @@ import hand_made
 import pytest
 from standin import NativeLibrary, build, load_standin
 
-from opforge.native.program import Library
+from opforge.native.ir.program import Library
 
 
 @functools.cache

@@ -2,8 +2,8 @@
 
 import struct
 
-from opforge.native.expr import Expr, Var, make
-from opforge.native.program import (
+from opforge.native.ir.expr import Expr, Var, make
+from opforge.native.ir.program import (
     ONE,
     Allocate,
     Bound,

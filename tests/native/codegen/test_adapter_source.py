@@ -6,8 +6,8 @@ import hand_made
 import pytest
 
 from opforge.native.codegen import sources
-from opforge.native.codegen.adapter import adapter_source, unadapted
-from opforge.native.program import ChoiceParam, SchemaArgument, TensorParam
+from opforge.native.codegen.torch_adapter import adapter_source, unadapted
+from opforge.native.ir.program import ChoiceParam, SchemaArgument, TensorParam
 
 X = SchemaArgument("x", "Tensor")
 

@@ -9,7 +9,7 @@ import pytest
 from standin.driver import build_standin
 from standin.library import write
 
-from opforge.native.cc import compile_library
+from opforge.native.artifacts.toolchain import compile_library
 
 CMAKE = """
 cmake_minimum_required(VERSION 3.18)

@@ -8,7 +8,7 @@ import pytest
 
 from opforge.native.codegen.expression import Writer, double, integer
 from opforge.native.codegen.templates import runtime
-from opforge.native.expr import Expr, Var, evaluate, is_float
+from opforge.native.ir.expr import Expr, Var, evaluate, is_float
 
 INTEGERS = ("a", "b", "c")
 FLOATS = ("x", "y")

@@ -12,7 +12,7 @@ from sanitizers import has_sanitizer
 from standin.driver import build_standin
 from standin.library import write
 
-from opforge.native.cc import compile_library
+from opforge.native.artifacts.toolchain import compile_library
 from opforge.native.codegen import sources
 
 PROGRAM = Path(__file__).with_name("cplusplus.cpp")

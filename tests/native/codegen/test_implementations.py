@@ -14,7 +14,7 @@ from standin.library import write
 
 from opforge import native
 from opforge.errors import BadChoice, NativeCallFailed, WrongArgument
-from opforge.native.cc import compile_library
+from opforge.native.artifacts.toolchain import compile_library
 from opforge.native.codegen import sources
 
 C99 = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic")

@@ -16,8 +16,8 @@ import opforge
 from opforge import native
 from opforge.cli import main
 from opforge.errors import NativeCallFailed
-from opforge.native.cc import compile_library
-from opforge.native.shared import STATUSES
+from opforge.native.artifacts.toolchain import compile_library
+from opforge.native.library.shared_library import STATUSES
 
 PROGRAM = Path(__file__).with_name("same_texts.cpp")
 CXX17 = ("-std=c++17", "-Wall", "-Wextra", "-Werror", "-pedantic")

@@ -13,7 +13,7 @@ from standin import Refused
 from standin.library import write
 
 from opforge.errors import BadProgram
-from opforge.native.cc import compile_library
+from opforge.native.artifacts.toolchain import compile_library
 from opforge.native.codegen import sources
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -17,7 +17,7 @@ import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.interpreter import TensorHandle
 
-from opforge.native.dtypes import DTYPES
+from opforge.native.ir.dtypes import DTYPES
 
 from .driver import Launched
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import torch
 
-from opforge.native import opened, shared
-from opforge.native.cc import compile_library
+from opforge.native.artifacts.toolchain import compile_library
 from opforge.native.codegen import sources
-from opforge.native.dtypes import DTYPES
-from opforge.native.program import MAX_RANK
+from opforge.native.ir.dtypes import DTYPES
+from opforge.native.ir.program import MAX_RANK
+from opforge.native.library import ctypes_ops, shared_library
 
 CUDA = 2
 _SCALARS = {
@@ -31,7 +31,7 @@ class Refused(Exception):
         self.text = text
 
 
-class OpforgeTensor(opened.OpforgeTensor):
+class OpforgeTensor(ctypes_ops.OpforgeTensor):
     """Made of torch tensors, and made into them."""
 
     @classmethod
@@ -110,7 +110,7 @@ class NativeLibrary:
 
     def check(self, status: int) -> None:
         if status != 0:
-            raise Refused(shared.STATUSES[status], self.function("last_error")().decode())
+            raise Refused(shared_library.STATUSES[status], self.function("last_error")().decode())
 
     def call(self, op: str, *arguments, stream: int | None = None, device: int = 0) -> None:
         """Inputs, then outputs: torch tensors, OpforgeTensors, numbers, enum positions, None."""

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from ... import _compat
+from ...aoti_package.cases import Case
+from ...aoti_package.contents import needed_at_run_time, ops_of
+from ...aoti_package.verify import Tolerance, verify
 from ...doctor import examine
 from ...errors import OpNotImportable, PackageMismatch
-from ...packaging.cases import Case
-from ...packaging.contents import needed_at_run_time, ops_of
-from ...packaging.verify import Tolerance, verify
 from ..subject import Batches, Outcome, Subject
 from ..values import Call, tensors_in
 from ..verdict import Verdict, failed, passed, skipped

@@ -1,5 +1,5 @@
 """A library's sources, from its program: records in, text out."""
 
-from .library import sources
+from .sources import sources
 
 __all__ = ["sources"]

@@ -10,7 +10,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 
-from ..expr import Expr, Term, Var, is_float
+from ..ir.expr import Expr, Term, Var, is_float
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 

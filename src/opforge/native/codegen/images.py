@@ -5,7 +5,7 @@ A word needs a fifth of the compiler's time that eight bytes do.
 
 from __future__ import annotations
 
-from ..program import Image, Kernel, Library
+from ..ir.program import Image, Kernel, Library
 from .names import comment, part, quoted
 
 # Triton compiles for these with the features of that very architecture.

@@ -8,8 +8,8 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from ..expr import Expr, Term, text, to_json
-from ..program import (
+from ..ir.expr import Expr, Term, text, to_json
+from ..ir.program import (
     ABI,
     MANIFEST_FORMAT,
     Allocate,
@@ -34,8 +34,8 @@ from ..program import (
     TensorParam,
     Variant,
 )
+from .coverage_text import guards as guards_of
 from .images import arch_name, words
-from .implementations import guards as guards_of
 from .signature import Signature
 
 _WIDTH = 110

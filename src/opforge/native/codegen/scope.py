@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...errors import BadProgram
-from ..dtypes import DTYPES
-from ..expr import Term, Var, variables
-from ..program import (
+from ..ir import device_attributes
+from ..ir.dtypes import DTYPES
+from ..ir.expr import Term, Var, variables
+from ..ir.program import (
     Allocate,
     Case,
     ChoiceParam,
@@ -21,7 +22,6 @@ from ..program import (
     ScalarParam,
     TensorParam,
 )
-from . import device
 from .names import distinct
 
 _PART = re.compile(r"(.+)\.(shape|stride)\[(\d+)\]")
@@ -63,7 +63,9 @@ class Scope:
         used = [name for i in range(len(op.cases)) for name in self.variables(i)]
         names = list(dict.fromkeys([*self.scalars, *used]))
         self.fields = distinct(names)
-        self.answers = [n for n in names if n.startswith(device.PREFIX) and n not in self.scalars]
+        self.answers = [
+            n for n in names if n.startswith(device_attributes.PREFIX) and n not in self.scalars
+        ]
 
     def error(self, what: str) -> BadProgram:
         return BadProgram(what, op=self.op.torch_name or self.op.name, location=self.op.location)
@@ -100,7 +102,7 @@ class Scope:
 
     def _named_place(self, name: str, case: Case) -> Place | None:
         """Of `x.shape[0]`; None for an answer of the device."""
-        if device.answer(name) is not None:
+        if device_attributes.answer(name) is not None:
             return None
         matched = _PART.fullmatch(name)
         if matched is None or matched[1] not in self.input_index:

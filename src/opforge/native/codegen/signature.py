@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..dtypes import DTYPES
-from ..program import ChoiceParam, Op, ScalarParam, TensorParam
+from ..ir.dtypes import DTYPES
+from ..ir.program import ChoiceParam, Op, ScalarParam, TensorParam
 from .names import distinct, macro, part
 
 # Parameters and locals that the functions have of their own.

@@ -1,0 +1,1 @@
+"""Kernel discovery: which kernels and operators a function launches, found by reading it."""

@@ -1,0 +1,224 @@
+"""Which Triton kernels and operators a function launches, found by reading it."""
+
+from __future__ import annotations
+
+import ast
+import collections
+import sys
+import types
+from typing import Any
+
+from ... import _compat
+from ...model import MISSING, Discovery, KernelRef, NestedOp, Unresolved
+from .bytecode import line_reading, mentions
+from .calls import Reader
+from .frames import Called, Effect, Entered, Frame, Launched, Lost, Outcome
+from .objects import (
+    OP_MARK,
+    builtin_named,
+    describe,
+    is_installed,
+    is_instance,
+    is_leaf_module,
+    is_set,
+    relative_name,
+    wrapped,
+)
+from .scopes import Scope, scope_of
+from .values import Arguments, Known
+
+
+def find_kernels(fn: Any, max_depth: int = 5) -> Discovery:
+    """The Triton kernels and the operators that a function launches, without running it.
+
+        @triton.jit
+        def scale_kernel(x, out, n, BLOCK: tl.constexpr): ...
+
+        def scale(x):
+            out = torch.empty_like(x)
+            scale_kernel[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
+            return out
+
+        [k.name for k in find_kernels(scale)]  # ['scale_kernel']
+
+    Functions that it calls are read too, `max_depth` calls deep. Where a name may stand for
+    several kernels, all of them are found. `unresolved` has the calls that could not be
+    followed, `unbound` the names that nothing binds yet.
+    """
+    return _Walk(max_depth).discover(fn)
+
+
+class _Walk:
+    """Reads frames breadth first and keeps what their calls do."""
+
+    def __init__(self, max_depth: int) -> None:
+        # Whoever asks; its depth is that of the function asked about.
+        self.root = Frame(_ROOT, _NOBODY, 0, 0, {})
+        self.reader = Reader(max_depth, self.root)
+        self.max_depth = max_depth
+        self.queue: collections.deque[Frame] = collections.deque()
+        self.visited: set[int] = set()
+        self.kernels: dict[int, KernelRef] = {}
+        self.unresolved: dict[tuple[str, str], Unresolved] = {}
+        self.nested: dict[str, NestedOp] = {}
+        self.unbound: dict[str, Unresolved] = {}
+        self.read: set[int] = set()
+
+    def discover(self, fn: Any) -> Discovery:
+        outcome = Outcome()
+        self.reader.call(self.root, Known(_body(fn)), Arguments(), outcome, cost=0)
+        for effect in outcome.effects:
+            if isinstance(effect, Lost):
+                self.lose(describe(fn), _place(fn), effect.why)
+            else:
+                self.note(self.root, self.root.scope.node, effect)
+        while self.queue:
+            self.visit(self.queue.popleft())
+        if self.reader.exhausted or self.reader.fuel <= 0:
+            self.lose(describe(fn), _place(fn), "it calls too much to be read to the end")
+        return Discovery(
+            tuple(self.kernels.values()),
+            tuple(self.unresolved.values()),
+            tuple(self.nested.values()),
+            tuple(self.unbound.values()),
+        )
+
+    def visit(self, frame: Frame) -> None:
+        if id(frame) in self.visited:
+            return
+        self.visited.add(id(frame))
+        if frame.parent is None:
+            self.find_unbound(frame.fn)
+        try:
+            self.read_frame(frame)
+        except Exception as error:  # noqa: BLE001  # an object's code that runs all the same, say
+            why = f"reading it failed: {type(error).__name__}: {error}"
+            self.lose(frame.name, frame.location(frame.scope.node), why)
+
+    def read_frame(self, frame: Frame) -> None:
+        scope = frame.scope
+        for call, names in scope.calls:
+            if not self.reader.is_of_interest(frame, call, names):
+                continue
+            for effect in self.reader.outcome(frame, call).effects:
+                self.follow(frame, call, effect)
+        for operation in scope.operations:
+            self.reader.operate(frame, operation)
+        for node in scope.entered:
+            self.reader.entered(frame, node)
+        for inner in scope.comprehensions:
+            self.read_frame(self.reader.comprehension(frame, inner.node))
+        while frame.implied:
+            self.follow(frame, frame.implied_at.pop(), frame.implied.pop())
+
+    def follow(self, frame: Frame, node: ast.AST, effect: Effect) -> None:
+        if isinstance(effect, Entered):
+            # The call may have been looked at when it was thought to lie deeper.
+            effect.frame.depth = min(effect.frame.depth, frame.depth + effect.cost)
+        self.note(frame, node, effect)
+
+    def note(self, frame: Frame, node: ast.AST, effect: Effect) -> None:
+        if isinstance(effect, Launched):
+            self.launch(frame, node, effect.kernel)
+        elif isinstance(effect, Called):
+            self.call_operator(frame, node, effect)
+        elif isinstance(effect, Lost):
+            self.lose(_text(node), frame.location(node), effect.why)
+        elif effect.frame.depth > self.max_depth:
+            why = f"{effect.frame.name} lies deeper than max_depth={self.max_depth}"
+            self.lose(_text(node), frame.location(node), why)
+        elif id(effect.frame) not in self.visited:
+            # What costs no depth belongs to the level being read.
+            (self.queue.append if effect.cost else self.queue.appendleft)(effect.frame)
+
+    def launch(self, frame: Frame, node: ast.AST, kernel: Any) -> None:
+        if id(kernel) not in self.kernels:
+            kernels = _compat.kernels
+            via = f"{_text(node)} in {frame.name} ({frame.location(node)})"
+            found = KernelRef(
+                kernels.kernel_name(kernel), kernel, kernels.kernel_location(kernel), via
+            )
+            self.kernels[id(kernel)] = found
+
+    def call_operator(self, frame: Frame, node: ast.AST, called: Called) -> None:
+        name = called.name
+        if name.partition("::")[0] in _compat.operators.BUILT_IN or name in self.nested:
+            return
+        op = called.op if called.op is not None else _compat.operators.find(name)
+        self.nested[name] = NestedOp(name, frame.location(node), op)
+
+    def lose(self, name: str, location: str, why: str) -> None:
+        self.unresolved.setdefault((location, name), Unresolved(name, location, why))
+
+    def find_unbound(self, fn: types.FunctionType) -> None:
+        if id(fn) in self.read:
+            return
+        self.read.add(id(fn))
+        code = fn.__code__
+        cells = zip(code.co_freevars, fn.__closure__ or (), strict=False)
+        missing = {name: "closure" for name, cell in cells if not is_set(cell)}
+        held = fn.__globals__
+        for name in mentions(code).globals_read:
+            if name not in held and builtin_named(name) is MISSING:
+                missing[name] = "global"
+        for name, where in missing.items():
+            location = f"{code.co_filename}:{line_reading(code, name)}"
+            why = f"the {where} name is read in {fn.__qualname__} and not bound yet"
+            self.unbound.setdefault(name, Unresolved(name, location, why))
+        for name, level in mentions(code).imports:
+            module = name if level == 0 else relative_name(fn, name, level)
+            if module and _is_to_come(module):
+                why = f"the module is imported in {fn.__qualname__} and not loaded yet"
+                self.unbound.setdefault(module, Unresolved(module, _place(fn), why))
+
+
+def _is_to_come(module: str) -> bool:
+    """Whether a module is not loaded, is somebody else's, and could be loaded."""
+    if module in sys.modules or is_leaf_module(module):
+        return False
+    return is_installed(module.partition(".")[0])
+
+
+def _body(fn: Any) -> Any:
+    """What there is to read of an operator: the function it was made of."""
+    if OP_MARK in _compat.kernels.instance_dict(fn):
+        return wrapped(fn) or fn
+    return _compat.operators.body_of(fn) or fn
+
+
+def _place(fn: Any) -> str:
+    code = fn.__code__ if is_instance(fn, types.FunctionType) else None
+    return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else "unknown"
+
+
+def _text(node: ast.AST) -> str:
+    """A call as its author would name it: `table['silu'][grid]`."""
+    return _expression(node.func if isinstance(node, ast.Call) else node)
+
+
+def _expression(node: ast.AST) -> str:
+    # `ast.unparse` takes as long as reading a small function.
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        return f"{_expression(node.value)}.{node.attr}"
+    if isinstance(node, ast.Subscript):
+        return f"{_expression(node.value)}[{_index(node.slice)}]"
+    return ast.unparse(node)
+
+
+def _index(node: ast.expr) -> str:
+    """What stands in the brackets, as it is written; names and constants make the most of it."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Constant):
+        return repr(node.value)
+    if isinstance(node, ast.Tuple) and node.elts:
+        text = ", ".join(_index(e) for e in node.elts) + ("," if len(node.elts) == 1 else "")
+        # A tuple without brackets starts where its first part does.
+        return text if node.col_offset == node.elts[0].col_offset else f"({text})"
+    return ast.unparse(node)
+
+
+_ROOT: Scope = scope_of(ast.parse("def find_kernels(): ...").body[0])  # type: ignore[arg-type]
+_NOBODY = types.FunctionType(compile("", "<find_kernels>", "exec"), {})

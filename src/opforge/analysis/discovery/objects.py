@@ -1,0 +1,335 @@
+"""What can be said of an existing object without running any code of its owner's."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import importlib.util
+import os
+import sys
+import sysconfig
+import types
+from typing import Any, TypeGuard, TypeVar, overload
+
+import torch
+
+from ... import _compat
+from ...model import MISSING
+
+T = TypeVar("T")
+
+OP_MARK = "_magi_torch_registered_op"
+
+_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+
+
+@functools.cache
+def _standard_library() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    return tuple(paths[which] + os.sep for which in ("stdlib", "platstdlib"))
+
+
+def _package_folder(name: str) -> str | None:
+    file = getattr(sys.modules.get(name), "__file__", None)
+    return os.path.dirname(file) + os.sep if file else None  # noqa: PTH120  # millions of paths
+
+
+def is_leaf_file(filename: str) -> bool:
+    """Whether code is torch's, Triton's, numpy's, opforge's or the standard library's.
+
+    Or an installed package's that has nothing to do with torch or Triton, as far as it is loaded.
+    """
+    answers = _answers()
+    known = answers.files.get(filename)
+    if known is None:
+        package = _installed_package(filename)
+        known = _is_own_leaf(filename) if package is None else _is_unrelated(package)
+        answers.files[filename] = known
+    return known
+
+
+@functools.cache
+def _installed_package(filename: str) -> str | None:
+    """The installed package that a file is in, unless it is a leaf by name."""
+    for folder in _site_folders(tuple(sys.path)):
+        if filename.startswith(folder) and not _is_own_leaf(filename):
+            return filename[len(folder) :].partition(os.sep)[0].removesuffix(".py")
+    return None
+
+
+@functools.lru_cache(maxsize=4)
+def _site_folders(path: tuple[str, ...]) -> tuple[str, ...]:
+    """Where packages are installed: pip leaves a `dist-info` beside each."""
+    return tuple(
+        entry.rstrip(os.sep) + os.sep
+        for entry in path
+        if os.path.isdir(entry) and any(f.endswith(".dist-info") for f in os.listdir(entry))  # noqa: PTH112, PTH208
+    )
+
+
+# A file belongs to one package for good, but numpy may be imported after the first question;
+# its files are not asked about before that.
+@functools.cache
+def _is_own_leaf(filename: str) -> bool:
+    if filename.startswith("<frozen "):
+        return True
+    for name in ("torch", "triton", "numpy", "opforge"):
+        folder = _package_folder(name)
+        if folder is not None and filename.startswith(folder):
+            return True
+    if any(mark in filename for mark in _INSTALLED):
+        return False
+    return filename.startswith(_standard_library())
+
+
+_unrelated: dict[str, tuple[int, bool]] = {}
+
+
+def _is_unrelated(package: str) -> bool:
+    """Whether no loaded module of a package has torch or Triton: sympy, packaging.
+
+    Asked again when more modules are loaded.
+    """
+    loaded = len(sys.modules)
+    known = _unrelated.get(package)
+    if known is None or (known[1] and known[0] != loaded):
+        prefix = package + "."
+        modules = [m for n, m in list(sys.modules.items()) if n == package or n.startswith(prefix)]
+        related = any(_has_torch(m) for m in modules)
+        known = _unrelated[package] = (loaded, not related and bool(modules))
+    return known[1]
+
+
+def _has_torch(module: Any) -> bool:
+    for value in list(getattr(module, "__dict__", {}).values()):
+        home = value.__name__ if is_instance(value, types.ModuleType) else None
+        home = value.__module__ if is_instance(value, (types.FunctionType, type)) else home
+        if isinstance(home, str) and home.startswith(("torch", "triton")):
+            return True
+    return False
+
+
+class _Answers:
+    """Which files and modules are leaves, while so many modules are loaded."""
+
+    def __init__(self, loaded: int) -> None:
+        self.loaded = loaded
+        self.files: dict[str, bool] = {}
+        self.modules: dict[str, bool] = {}
+
+
+_current = _Answers(0)
+
+
+def _answers() -> _Answers:
+    global _current  # noqa: PLW0603  # replaced as a whole, as other threads may be reading it
+    if len(sys.modules) != _current.loaded:
+        _current = _Answers(len(sys.modules))
+    return _current
+
+
+def is_leaf_module(name: str | None) -> bool:
+    """Whether a module of that name is one whose functions are not read."""
+    if not name:
+        return True
+    answers = _answers()
+    known = answers.modules.get(name)
+    if known is None:
+        known = answers.modules[name] = _is_leaf_module(name)
+    return known
+
+
+def _is_leaf_module(name: str) -> bool:
+    module = sys.modules.get(name)
+    file = getattr(module, "__file__", None) if is_instance(module, types.ModuleType) else None
+    if isinstance(file, str) and os.sep in file:
+        return is_leaf_file(file)
+    top = name.partition(".")[0]
+    return top in {"torch", "triton", "numpy", "builtins"} or top in sys.stdlib_module_names
+
+
+@functools.cache
+def is_installed(top: str) -> bool:
+    """Whether there is a package of that name to import.
+
+    Finding a top-level package imports nothing.
+    """
+    try:
+        return importlib.util.find_spec(top) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def is_leaf(obj: Any) -> bool:
+    """Whether an object's own code is a leaf's: a function, class, module or instance."""
+    kind = type(obj)
+    if kind is types.FunctionType:
+        return is_leaf_file(obj.__code__.co_filename)
+    if issubclass(kind, types.ModuleType):
+        return is_leaf_module(obj.__name__)
+    if issubclass(kind, type):
+        return is_leaf_module(_text(type.__getattribute__(obj, "__module__")))
+    if issubclass(kind, C_FUNCTIONS):
+        return _is_leaf_builtin(obj)
+    return is_leaf(type(obj))
+
+
+C_FUNCTIONS = (
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.MethodWrapperType,
+    types.ClassMethodDescriptorType,
+)
+
+
+def is_c_function(obj: Any) -> bool:
+    return is_instance(obj, C_FUNCTIONS)
+
+
+def _is_leaf_builtin(obj: Any) -> bool:
+    # pybind's functions are methods of a record that says nothing.
+    module = _text(getattr(obj, "__module__", None))
+    if module is not None:
+        return is_leaf_module(module)
+    owner = getattr(obj, "__self__", None)
+    cls = getattr(obj, "__objclass__", None) or (type(owner) if owner is not None else None)
+    if cls is not None and not is_instance(owner, type):
+        return is_leaf(cls)
+    return True
+
+
+def _text(name: Any) -> str | None:
+    return name if isinstance(name, str) else None
+
+
+# As `type` itself reads them, past any metaclass.
+_mro = type.__dict__["__mro__"].__get__
+_class_dict = type.__dict__["__dict__"].__get__
+
+
+def class_attribute(cls: type[Any], name: str, after: type[Any] | None = None) -> Any:
+    """What a class has under a name, as it is stored, or MISSING; `after` skips as `super` does."""
+    mro = _mro(cls)
+    if after is not None and after in mro:
+        mro = mro[mro.index(after) + 1 :]
+    for base in mro:
+        found = _class_dict(base).get(name, MISSING)
+        if found is not MISSING:
+            return found
+    return MISSING
+
+
+def instance_attribute(obj: Any, name: str) -> Any:
+    """What an object holds under a name by itself, in its `__dict__` or a slot, or MISSING."""
+    held = _compat.kernels.instance_dict(obj)
+    if name in held:
+        return held[name]
+    if is_instance(obj, torch.nn.Module):
+        for group in ("_modules", "_parameters", "_buffers"):
+            if name in held.get(group, ()):
+                return held[group][name]
+    fields = class_attribute(type(obj), "_fields")
+    if is_instance(obj, tuple) and is_instance(fields, tuple) and name in fields:
+        return tuple.__getitem__(obj, fields.index(name))
+    slot = class_attribute(type(obj), name)
+    if isinstance(slot, types.MemberDescriptorType):
+        try:
+            return slot.__get__(obj)
+        except (AttributeError, TypeError):
+            return MISSING
+    return MISSING
+
+
+@overload
+def is_instance(obj: Any, cls: type[T]) -> TypeGuard[T]: ...
+@overload
+def is_instance(obj: Any, cls: tuple[type[Any], ...]) -> TypeGuard[Any]: ...
+def is_instance(obj: Any, cls: type[Any] | tuple[type[Any], ...]) -> bool:
+    """`isinstance` by the object's real class: `__class__` may be a property that runs code."""
+    return issubclass(type(obj), cls)
+
+
+def is_subclass(cls: Any, base: type[Any]) -> bool:
+    return is_instance(cls, type) and base in type.__getattribute__(cls, "__mro__")
+
+
+def wrapped(obj: Any) -> Any:
+    """The callable that a wrapper says it wraps, or None."""
+    held = _compat.kernels.instance_dict(obj)
+    if not held:
+        return None
+    for name in ("__wrapped__", "fn", "func"):
+        inner = held.get(name)
+        if inner is not None and inner is not obj:
+            return inner
+    return None
+
+
+def is_registered_op(obj: Any) -> bool:
+    """Whether an object calls an operator: opforge's, MagiCompiler's or torch's own kinds."""
+    return OP_MARK in _compat.kernels.instance_dict(obj) or (
+        _compat.operators.operator_name(obj) is not None
+    )
+
+
+def operator_name(obj: Any) -> str | None:
+    """The "ns::op" of what calls an operator, or None."""
+    marked = _compat.kernels.instance_dict(obj).get(OP_MARK)
+    return _compat.operators.operator_name(obj if marked is None else marked)
+
+
+def owner_of(fn: types.FunctionType) -> type[Any] | None:
+    """The class whose body defined a function, found by its qualified name."""
+    path = fn.__qualname__.split(".")[:-1]
+    found: Any = fn.__globals__.get(path[0]) if path else None
+    for part in path[1:]:
+        found = class_attribute(found, part) if is_instance(found, type) else None
+    if not is_instance(found, type):
+        return None
+    stored = type.__getattribute__(found, "__dict__").get(fn.__name__)
+    return found if plain_function(stored) is fn else None
+
+
+def plain_function(stored: Any) -> Any:
+    """The function below `staticmethod`, `property` and decorators that keep `__wrapped__`."""
+    for _ in range(8):
+        if is_instance(stored, (staticmethod, classmethod)):
+            stored = stored.__func__
+        elif is_instance(stored, property):
+            stored = stored.fget
+        elif is_instance(stored, types.FunctionType) and hasattr(stored, "__wrapped__"):
+            stored = stored.__wrapped__
+        else:
+            break
+    return stored
+
+
+def relative_name(fn: types.FunctionType, name: str, level: int) -> str | None:
+    """`.kernels` as the module of a function means it, or None where the level is not known."""
+    package = fn.__globals__.get("__package__") or ""
+    above = package.split(".")[: len(package.split(".")) + 1 - level]
+    return ".".join([*above, *([name] if name else [])]) if level > 0 else None
+
+
+def is_set(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018  # reading is the test
+    except ValueError:
+        return False
+    return True
+
+
+def builtin_named(name: str) -> Any:
+    return vars(builtins).get(name, MISSING)
+
+
+def describe(obj: Any) -> str:
+    """A function's or object's name for a message."""
+    for value in (obj, type(obj)):
+        name = _compat.kernels.instance_dict(value).get("__qualname__")
+        if is_instance(value, (type, types.FunctionType)) or is_c_function(value):
+            name = value.__qualname__
+        if isinstance(name, str):
+            return name
+    return "?"

@@ -1,0 +1,1 @@
+"""A signature, read: resolved annotations, the parameter tree, a schema given by hand."""

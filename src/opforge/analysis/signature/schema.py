@@ -1,0 +1,87 @@
+"""A schema that the user wrote, as torch parses it, held against the function."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ... import _compat
+from ...errors import BadSchema
+from ...model import MISSING
+
+_NUMBERED = ("ScalarType", "Layout", "MemoryFormat")
+
+
+@dataclass(frozen=True)
+class GivenSchema:
+    """`arguments`: (name, printed type, has default, keyword-only, mutated) each."""
+
+    arguments: tuple[tuple[str, str, bool, bool, bool], ...]
+    defaults: dict[str, Any]
+    returns: tuple[str, ...]
+    has_views: bool
+
+
+def read_schema(fn: Callable[..., Any], schema: str) -> GivenSchema:
+    """Parse `(Tensor x, float eps=1e-5) -> Tensor`."""
+    if not schema.lstrip().startswith("("):
+        raise BadSchema(
+            f"schema={schema!r} must start with its arguments",
+            fix='the form is "(Tensor x, float eps=1e-5) -> Tensor"; the name is given apart',
+        )
+    try:
+        parsed = _compat.parse_schema(f"op{schema}")
+    except RuntimeError as error:
+        raise BadSchema(
+            "torch cannot parse schema=",
+            found=f"{schema}: {str(error).strip().splitlines()[0]}",
+            fix='the form is "(Tensor x, float eps=1e-5) -> Tensor"',
+        ) from error
+    arguments = tuple(_compat.parsed_arguments(parsed))
+    returns = _compat.parsed_returns(parsed)
+    return GivenSchema(
+        arguments,
+        _given_defaults(fn, arguments, _compat.parsed_defaults(parsed)),
+        tuple(kind for kind, _ in returns),
+        any(alias for _, alias in returns),
+    )
+
+
+def _given_defaults(
+    fn: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], written: dict[str, Any]
+) -> dict[str, Any]:
+    """The defaults of a given schema, which must be the function's own.
+
+    A call that leaves an argument out gets the schema's. torch parses a dtype, a layout or a
+    memory format to a number, so for these the function's default is the one that kernels use.
+    """
+    defaults = dict(written)
+    for name, printed, *_ in arguments:
+        parameter = inspect.signature(fn).parameters.get(name)
+        own = MISSING
+        if parameter is not None and parameter.default is not parameter.empty:
+            own = parameter.default
+        schemas = written.get(name, MISSING)
+        numbered = printed.removeprefix("Optional[").removesuffix("]") in _NUMBERED
+        same = own is MISSING or _as_parsed(own, numbered=numbered) == schemas
+        if not same or (numbered and own is MISSING and schemas not in (MISSING, None)):
+            raise BadSchema(
+                "schema= and the function disagree on a default",
+                parameter=name,
+                found=f"schema: {schemas!r}; function: {own!r}",
+                fix="make them agree",
+            )
+        if numbered and own is not MISSING:
+            defaults[name] = own
+    return defaults
+
+
+def _as_parsed(default: Any, *, numbered: bool) -> Any:
+    """A default as torch parses it from a schema: `torch.float32` -> 6."""
+    if not numbered or default is None:
+        return default
+    kind = {"dtype": "ScalarType", "layout": "Layout"}.get(type(default).__name__, "MemoryFormat")
+    word = str(default).removeprefix("torch.")
+    return _compat.parsed_defaults(_compat.parse_schema(f"op({kind} d={word}) -> ()"))["d"]

@@ -1,0 +1,134 @@
+"""What stands behind a loaded library: a service per operator, which the registry knows."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..errors import DuplicateOp, OpforgeWarning, StaleLibrary
+from ..native.ir.interface import Op
+from ..native.library.shared_library import SharedLibrary
+from ..registry import Entry, registry
+from .adapter import Adapter
+from .calls import Caller
+from .define import define
+from .first_call import PlainOp
+from .manifest import read_op
+from .op_backend import Service, frames_to_caller
+
+# By the op's name, whoever serves it; the registry's lock is theirs, too.
+_services: dict[str, Service] = {}
+
+
+def serve(
+    library: SharedLibrary,
+    adapter: Adapter | None,
+    key: str,
+    plain: Mapping[str, PlainOp],
+    *,
+    strict: bool,
+) -> dict[str, Service]:
+    """Services for a library's operators, by their names in it; `plain` are those that run."""
+    described = [op for op in library.manifest["ops"] if op["schema"]]
+    with registry.lock:
+        services = {op["name"]: _service(library, adapter, key, op) for op in described}
+        try:
+            _refuse_served(services)
+            for op in described:
+                service = services[op["name"]]
+                service.strict = strict
+                _start(service, op, plain.get(op["torch_name"]))
+        except BaseException:
+            withdraw(services)
+            for each in plain.values():
+                each.give_up()
+            raise
+    return services
+
+
+def withdraw(services: Mapping[str, Service]) -> None:
+    """Take the implementations out of torch, and the operators that have no source."""
+    with registry.lock:
+        for service in services.values():
+            if _services.get(service.op.torch_name) is service:
+                del _services[service.op.torch_name]
+            entry = service.entry
+            service.detach()
+            if entry is not None and entry.stands_in:
+                registry.remove(entry, "defined by a library that was closed")
+
+
+def _service(
+    library: SharedLibrary, adapter: Adapter | None, key: str, described: dict[str, Any]
+) -> Service:
+    op = read_op(described)
+    call = Caller(library, op, described["function"], host_memory=key == "CPU")
+    service = Service(op, call, key=key, file=library.file)
+    service.archs = tuple(library.manifest["archs"])
+    if adapter is not None and op.torch_name in adapter.operators:
+        service.adapter = adapter
+    return service
+
+
+def _refuse_served(services: Mapping[str, Service]) -> None:
+    for service in services.values():
+        other = _services.get(service.op.torch_name)
+        if other is not None:
+            raise DuplicateOp(
+                f"{service.op.torch_name} is served by another library already",
+                found=f"first {other.file}, now {service.file}",
+                fix="close the first: opforge.load(...).close()",
+            )
+
+
+def _start(service: Service, described: dict[str, Any], plain: PlainOp | None) -> None:
+    entry = registry.find(service.op.torch_name)
+    if entry is None:
+        fake = _Fake(service.op, described)
+        defined = None if plain is None else plain.hand_over()
+        entry = define(service.op, service.run, fake, str(service.file), defined)
+    if plain is not None:
+        service.helpers = dict(plain.helpers)
+    service.attach(entry)
+    _services[service.op.torch_name] = service
+    if plain is not None:
+        plain.step_aside()
+
+
+class _Fake:
+    """`Shapes`, made when something is first traced."""
+
+    def __init__(self, op: Op, described: dict[str, Any]) -> None:
+        self._op = op
+        self._described = described
+
+    @functools.cached_property
+    def _shapes(self) -> Callable[..., Any]:
+        from .cases import read_cases  # noqa: PLC0415 - calls do without
+        from .fake import Shapes  # noqa: PLC0415 - as above
+
+        return Shapes(self._op, read_cases(self._described))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._shapes(*args, **kwargs)
+
+
+def _follow(event: str, entry: Entry) -> None:
+    """An op that is served comes or goes: its source was imported, reloaded or unregistered."""
+    service = _services.get(entry.name)
+    if service is None:
+        return
+    if event == "removed" and service.entry is entry:
+        service.detach()
+    elif event == "added" and service.entry is None:
+        try:
+            service.attach(entry, complete=False)
+        except StaleLibrary as error:
+            # The op is there and works without the library.
+            text = f"{error}\n{entry.name} is not served by {service.file.name}"
+            warnings.warn(text, OpforgeWarning, stacklevel=frames_to_caller())
+
+
+registry.watchers.append(_follow)

@@ -1,0 +1,180 @@
+"""Fakes of a library's operators: what outputs look like, from the manifest alone.
+
+Sizes may be symbolic. Nothing is asked of them that does not decide an output: a case whose ways
+through the body all give the same outputs, as most do, adds no guard to a trace.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ..errors import FakeUnknown
+from ..native.ir.dtypes import DTYPES
+from ..native.ir.expr import OPERATIONS, Expr, Term, Var, evaluate, variables
+from ..native.ir.program import Case, ChoiceParam, Op, Output, Path, TensorCase, TensorParam
+from .arguments import DTYPE_OF, Binding, uncovered
+
+_SYMBOLIC: dict[str, Callable[..., Any]] = OPERATIONS | {
+    "min": lambda *values: functools.reduce(torch.sym_min, values),
+    "max": lambda *values: functools.reduce(torch.sym_max, values),
+    "int": torch.sym_int,
+    "float": torch.sym_float,
+    "not": lambda a: int(not a),
+}
+
+
+class Shapes:
+    """The fake of one operator, over its flat arguments."""
+
+    def __init__(self, op: Op, cases: tuple[Case, ...]) -> None:
+        self._op = op
+        self._bind = Binding(op)
+        self._tensors = [p.name for p in op.params if isinstance(p, TensorParam)]
+        groups = {p.group for p in op.params if isinstance(p, TensorParam)} - {0}
+        self._groups = [
+            [p.name for p in op.params if isinstance(p, TensorParam) and p.group == group]
+            for group in sorted(groups)
+        ]
+        self._choices = [p.name for p in op.params if isinstance(p, ChoiceParam)]
+        self._cases = cases
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        given = self._broadcast(self._bind(args, kwargs))
+        outputs, values = self._outputs(given)
+        device = next(
+            (given[n].device for n in self._tensors if given[n] is not None), torch.device("cuda")
+        )
+        made = [None if o is None else _empty(o, values, device) for o in outputs]
+        if not self._op.returns:
+            return None
+        return made[0] if len(self._op.returns) == 1 else tuple(made)
+
+    def _broadcast(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Tensors of one group in the shape that they are brought to, as the library does it."""
+        for group in self._groups:
+            present = [name for name in group if given[name] is not None]
+            brought = torch.broadcast_tensors(*(given[name] for name in present))
+            given |= dict(zip(present, brought, strict=True))
+        return given
+
+    def _outputs(self, given: Mapping[str, Any]) -> tuple[Sequence[Output | None], dict[str, Any]]:
+        cases = [case for case in self._cases if self._is_of(case, given)]
+        refused = []
+        for case in cases:
+            values = _values(case, given)
+            if len(cases) > 1 and not _holds(case, given, values):
+                continue
+            path = self._path(case, values)
+            if path is not None:
+                return path.outputs, values
+            refused.append(case)
+        shown = ", ".join(
+            f"{n}: {_shown(given[n])}" for n in self._tensors if isinstance(given[n], torch.Tensor)
+        )
+        raise uncovered(
+            f"{self._op.torch_name}: the library was built for no such call"
+            + (f" ({shown})" if shown else "")
+        )
+
+    def _is_of(self, case: Case, given: Mapping[str, Any]) -> bool:
+        """Whether dtypes, ranks, choices and missing tensors are the case's."""
+        chosen = dict(case.choices)
+        if any(chosen.get(name, given[name]) != given[name] for name in self._choices):
+            return False
+        stated = {t.param: t for t in case.tensors}
+        return all(_is_like(stated.get(name), given[name]) for name in self._tensors)
+
+    def _path(self, case: Case, values: Mapping[str, Any]) -> Path | None:
+        paths = [path for path in case.paths if not path.refused]
+        if not paths or all(path.outputs == paths[0].outputs for path in paths):
+            return paths[0] if paths else None
+        for path in case.paths:
+            if all(self._true(guard.condition, values) for guard in path.guards):
+                return None if path.refused else path
+        return None
+
+    def _true(self, condition: Term, values: Mapping[str, Any]) -> bool:
+        unknown = [v.name for v in variables(condition) if v.name not in values]
+        if unknown:
+            raise FakeUnknown(
+                f"what the op returns depends on {unknown[0]}, which a trace does not know",
+                found=str(condition),
+                fix="register the op from its source, which has a fake of its own",
+                op=self._op.torch_name,
+            )
+        return bool(evaluate(condition, values, _SYMBOLIC))
+
+
+def _is_like(stated: TensorCase | None, tensor: Any) -> bool:
+    if stated is None or not stated.present or tensor is None:
+        return tensor is None and (stated is None or not stated.present)
+    known = DTYPE_OF.get(tensor.dtype)
+    return known is not None and known.name == stated.dtype and tensor.dim() == len(stated.shape)
+
+
+def _values(case: Case, given: Mapping[str, Any]) -> dict[str, Any]:
+    """By variable: sizes, strides and numbers."""
+    values = {n: v for n, v in given.items() if not isinstance(v, torch.Tensor)}
+    for tensor, term, size in _sizes(case, given):
+        del tensor
+        if isinstance(term, Var):
+            values.setdefault(term.name, size)
+    return values
+
+
+def _sizes(case: Case, given: Mapping[str, Any]) -> Iterator[tuple[TensorCase, Term, Any]]:
+    for stated in case.tensors:
+        if stated.present:
+            tensor = given[stated.param]
+            yield from ((stated, t, s) for t, s in zip(stated.shape, tensor.shape, strict=True))
+            if stated.strides is not None:
+                pairs = zip(stated.strides, tensor.stride(), strict=True)
+                yield from ((stated, t, s) for t, s in pairs)
+
+
+def _holds(case: Case, given: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
+    """Whether sizes are what a case has for them, asked where several cases remain."""
+    for _, term, size in _sizes(case, given):
+        if size != (values[term.name] if isinstance(term, Var) else term):
+            return False
+    for bound in case.bounds:
+        value = values[bound.var]
+        if bound.values and all(value != known for known in bound.values):
+            return False
+        if value < bound.low or (bound.high is not None and value > bound.high):
+            return False
+    return True
+
+
+def _empty(output: Output, values: Mapping[str, Any], device: torch.device) -> torch.Tensor:
+    shape = [evaluate(size, values, _SYMBOLIC) for size in output.shape]
+    dtype = getattr(torch, DTYPES[output.dtype].torch)
+    if _is_compact(output):
+        return torch.empty(shape, dtype=dtype, device=device)
+    strides = [evaluate(stride, values, _SYMBOLIC) for stride in output.strides]
+    return torch.empty_strided(shape, strides, dtype=dtype, device=device)
+
+
+def _is_compact(output: Output) -> bool:
+    """Whether each stride is the product of the sizes after it, as it is written."""
+    after: list[str] = []
+    for size, stride in zip(reversed(output.shape), reversed(output.strides), strict=True):
+        if _factors(stride) != sorted(after):
+            return False
+        after += _factors(size)
+    return True
+
+
+def _factors(term: Term) -> list[str]:
+    if isinstance(term, Expr) and term.op == "*":
+        return sorted(f for arg in term.args for f in _factors(arg))
+    return [] if term == 1 else [str(term)]
+
+
+def _shown(tensor: torch.Tensor) -> str:
+    sizes = ", ".join(map(str, tensor.shape))
+    return f"{str(tensor.dtype).removeprefix('torch.')} [{sizes}]"

@@ -1,1 +1,0 @@
-"""`opforge tune`: every configuration of every autotuned kernel, measured into a table."""

@@ -1,0 +1,1 @@
+"""What a build leaves on disk, and how it gets there."""

@@ -1,0 +1,223 @@
+"""What a build read and what it wrote, so that the next one can see that nothing has changed.
+
+Needs neither torch nor Triton: a build with nothing to do ends before they are imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import site
+import sys
+import sysconfig
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ... import __version__
+
+_FORMAT = 1
+_PACKAGE = Path(__file__).parent.parent
+# Triton and LLVM listen to many; one that changes nothing costs no more than a build from the
+# cache. The others choose the C compiler.
+_VARIABLES = ("TRITON_", "LLVM_", "MLIR_", "NVPTX_", "DISABLE_PTXAS_OPT")
+_C_VARIABLES = {"CC", "CXX", "CFLAGS", "CPPFLAGS", "LDFLAGS", "AR"}
+_INDIFFERENT = {"TRITON_CACHE_DIR", "TRITON_HOME", "TRITON_DUMP_DIR"}
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """`read` and `written` give hashes of files by their paths, relative to the output folder."""
+
+    arguments: Mapping[str, Any]
+    read: Mapping[str, str]
+    versions: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)
+    written: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> bytes:
+        content = {"format": _FORMAT, **self.__dict__}
+        return (json.dumps(content, indent=1, sort_keys=True, default=dict) + "\n").encode()
+
+
+def make(
+    folder: str | os.PathLike[str],
+    arguments: Mapping[str, Any],
+    imported: Mapping[Path, str],
+    files: Iterable[str | Path] = (),
+) -> Stamp:
+    """The stamp of a build into `folder`; `write_output` adds what was written.
+
+    `arguments` is whatever decides what is built, as JSON has it: targets, architectures,
+    options. `imported` comes from `watching_imports`; `files` are others that were read: those
+    of kernels and host functions, a tuning table.
+    """
+    root = Path(folder).resolve()
+    digests = {path: _digest_or_unknown(path) for path in {Path(f).resolve() for f in files}}
+    read = {_relative(path, root): digest for path, digest in {**digests, **imported}.items()}
+    return Stamp(_plain(arguments), read, current_versions(), current_variables())
+
+
+def read(path: Path) -> Stamp | None:
+    """None where there is no stamp, or none that this version has written."""
+    try:
+        content = json.loads(path.read_bytes())
+        if content.pop("format") != _FORMAT:
+            return None
+        return Stamp(**content)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def unchanged(path: str | os.PathLike[str], arguments: Mapping[str, Any]) -> bool:
+    """Whether the build that left a stamp would give the same again."""
+    return difference(path, arguments) is None
+
+
+def find_unchanged(folder: str | os.PathLike[str], arguments: Mapping[str, Any]) -> Path | None:
+    """The stamp in `folder` whose build would change nothing.
+
+    Without --name it is not known before the import what the library is called, so all are
+    looked at.
+    """
+    for path in sorted(Path(folder).glob("share/*/build.json")):
+        if unchanged(path, arguments):
+            return path
+    return None
+
+
+def stamp_path(name: str) -> str:
+    """Where the stamp of a library goes, in the output folder."""
+    return f"share/{name}/build.json"
+
+
+def difference(path: str | os.PathLike[str], arguments: Mapping[str, Any]) -> str | None:
+    """The first thing that has changed since, for a person; None if nothing has."""
+    stamp = read(Path(path))
+    if stamp is None:
+        return "there is no record of a build"
+    if _plain(arguments) != stamp.arguments:
+        return "the arguments are others"
+    for what, now, then in (
+        ("version", current_versions(), stamp.versions),
+        ("variable", current_variables(), stamp.variables),
+    ):
+        for name in sorted({*now, *then}):
+            if now.get(name) != then.get(name):
+                return f"{what} of {name}: {then.get(name)} -> {now.get(name)}"
+    # The folder that `stamp_path` is relative to.
+    root = Path(path).resolve().parents[2]
+    for file, digest in {**stamp.read, **stamp.written}.items():
+        try:
+            same = digest_of(root / file) == digest
+        except OSError:
+            return f"{file} is gone"
+        if not same:
+            return f"{file} has changed"
+    return None
+
+
+def digest_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+# What no file has, so that a build whose input is in doubt is never taken for unchanged.
+_UNKNOWN = ""
+
+
+def _digest_or_unknown(path: Path, since: int | None = None) -> str:
+    """`since`, in nanoseconds: a file written later may not be what was read."""
+    try:
+        if since is not None and path.stat().st_mtime_ns > since:
+            return _UNKNOWN
+        return digest_of(path)
+    except OSError:
+        return _UNKNOWN
+
+
+def current_versions() -> dict[str, str]:
+    """Of everything whose version may change what is built, without importing it."""
+    return {
+        "opforge": f"{__version__}+{_own_digest()}",
+        "python": platform.python_version(),
+        "torch": _installed("torch"),
+        "triton": _installed("triton"),
+    }
+
+
+def current_variables() -> dict[str, str]:
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if (name.startswith(_VARIABLES) or name in _C_VARIABLES) and name not in _INDIFFERENT
+    }
+
+
+def _installed(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+@functools.cache
+def _own_digest() -> str:
+    # A checkout changes without its version.
+    hasher = hashlib.sha256()
+    for path in sorted(_PACKAGE.rglob("*")):
+        if path.is_file() and path.suffix not in {".pyc", ".so"}:
+            hasher.update(path.relative_to(_PACKAGE).as_posix().encode() + b"\0")
+            hasher.update(path.read_bytes())
+    return hasher.hexdigest()[:12]
+
+
+def _relative(path: Path, root: Path) -> str:
+    try:
+        return Path(os.path.relpath(path, root)).as_posix()
+    except ValueError:
+        # On another drive.
+        return path.as_posix()
+
+
+def _plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """As JSON gives it back: tuples as lists, paths as text."""
+    plain: dict[str, Any] = json.loads(json.dumps(dict(arguments), sort_keys=True, default=str))
+    return plain
+
+
+@contextlib.contextmanager
+def watching_imports() -> Iterator[dict[Path, str]]:
+    """Yield a dict that has, afterwards, the hash of each of the user's files imported meanwhile.
+
+    Those are all but the standard library's, installed packages' and opforge's own.
+    """
+    start, before = time.time_ns(), set(sys.modules)
+    found: dict[Path, str] = {}
+    try:
+        yield found
+    finally:
+        for name in set(sys.modules) - before:
+            file = getattr(sys.modules[name], "__file__", None)
+            if isinstance(file, str) and is_users(file):
+                path = Path(file).resolve()
+                found[path] = _digest_or_unknown(path, start)
+
+
+def is_users(file: str | os.PathLike[str]) -> bool:
+    """Whether a file is neither Python's, nor installed, nor opforge's."""
+    path = Path(file).resolve()
+    return path.is_file() and not any(path.is_relative_to(home) for home in _homes())
+
+
+@functools.cache
+def _homes() -> tuple[Path, ...]:
+    named = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    named |= {*site.getsitepackages(), site.getusersitepackages(), str(_PACKAGE)}
+    return tuple({Path(path).resolve() for path in named if path})

@@ -1,0 +1,109 @@
+"""Compiles a library's sources with the C compiler of the machine."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from ...errors import CCompileFailed, NoCompiler
+
+# No path and no time goes into the objects, so that the same sources give the same library.
+FLAGS = ("-std=c99", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
+CXX_FLAGS = (
+    "-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra",
+    "-fno-strict-aliasing", "-Wl,--no-undefined", "-Wl,--as-needed",
+)  # fmt: skip
+LINK_FLAGS = ("-shared", "-Wl,--no-undefined")
+LIBRARIES = ("-ldl", "-lpthread", "-lm")
+
+
+def compile_library(
+    folder: Path, name: str, *, static: bool = False, jobs: int = 1, flags: tuple[str, ...] = ()
+) -> list[Path]:
+    """Compile `folder/src/*.c` into `folder/lib/libNAME.so`, with `static` also `libNAME.a`.
+
+    The compiler is `$CC`, or else `cc`; the archiver `$AR` or `ar`. Gives the files it wrote.
+    """
+    compiler = _tool("CC", "cc")
+    archiver = _tool("AR", "ar") if static else []
+    # Relative, and compiled from within the folder: the compiler sees no name of this machine.
+    files = sorted(str(f.relative_to(folder)) for f in (folder / "src").glob("*.c"))
+    output = folder / "lib"
+    output.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="opforge-cc-") as temporary:
+        objects = [str(Path(temporary, Path(f).stem + ".o")) for f in files]
+        commands = [
+            [*compiler, *FLAGS, *flags, "-c", source, "-o", target]
+            for source, target in zip(files, objects, strict=True)
+        ]
+        with ThreadPoolExecutor(max(1, jobs)) as pool:
+            list(pool.map(lambda command: _run(command, folder), commands))
+        shared = output / f"lib{name}.so"
+        soname = f"-Wl,-soname,{shared.name}"
+        link = [*LINK_FLAGS, soname, "-o", str(shared.resolve()), *objects, *LIBRARIES]
+        _run([*compiler, *flags, *link], folder)
+        written = [shared]
+        if static:
+            written.append(output / f"lib{name}.a")
+            written[-1].unlink(missing_ok=True)
+            _run([*archiver, "rcsD", str(written[-1].resolve()), *objects], folder)
+    return written
+
+
+def compile_adapter(folder: Path, name: str, *, flags: tuple[str, ...] = ()) -> Path:
+    """Compile `folder/src/torch/NAME_torch.cpp` into `folder/lib/libNAME_torch.so`.
+
+    The compiler is `$CXX`, or else `c++`; headers and libraries are those of the torch that this
+    Python has, of which only functions of the stable ABI are used.
+    """
+    compiler = _tool("CXX", "c++")
+    torch = _torch_folder()
+    output = folder / "lib" / f"lib{name}_torch.so"
+    command = [
+        *compiler, *CXX_FLAGS, *flags, "-Iinclude", "-isystem", str(torch / "include"),
+        f"src/torch/{name}_torch.cpp", "-o", str(output.resolve()),
+        f"-Wl,-soname,{output.name}", "-Llib", f"-l{name}", "-Wl,-rpath,$ORIGIN",
+        f"-L{torch / 'lib'}", "-ltorch_cpu", "-ldl",
+    ]  # fmt: skip
+    _run(command, folder)
+    return output
+
+
+def _torch_folder() -> Path:
+    found = importlib.util.find_spec("torch")
+    places = found.submodule_search_locations if found is not None else None
+    folder = Path(places[0]) if places else None
+    if folder is None or not (folder / "include/torch/csrc/stable/c/shim.h").is_file():
+        raise NoCompiler(
+            "a torch adapter is compiled with torch's headers, which are not here",
+            found="no torch" if folder is None else f"{folder}",
+            fix="pip install 'torch>=2.11' into the Python that runs the build",
+        )
+    return folder
+
+
+def _tool(variable: str, default: str) -> list[str]:
+    command = shlex.split(os.environ.get(variable, "")) or [default]
+    if shutil.which(command[0]) is None:
+        raise NoCompiler(
+            f"{command[0]} is not there, and a native library is compiled with it",
+            found=f"{variable}={os.environ[variable]}" if variable in os.environ else None,
+            fix="install a C compiler (`apt install gcc`, `dnf install gcc`, "
+            f"`conda install gxx_linux-64`), or name one in the environment: {variable}=...",
+        )
+    return command
+
+
+def _run(command: list[str], folder: Path) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603 - the compiler that the user has
+    if done.returncode != 0:
+        raise CCompileFailed(
+            f"{command[0]} fails with exit code {done.returncode}",
+            found=f"{shlex.join(command)}\n{done.stderr.strip() or done.stdout.strip()}",
+        )

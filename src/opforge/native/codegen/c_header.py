@@ -1,0 +1,133 @@
+"""The public header."""
+
+from __future__ import annotations
+
+import textwrap
+
+from ..ir.dtypes import DTYPES
+from ..ir.program import ABI, MAX_RANK, ChoiceParam, Library, Op, Param, ScalarParam, TensorParam
+from .coverage_text import source
+from .names import comment, macro
+from .signature import Signature
+from .templates import fill
+
+_FORCED = (
+    "The same by one implementation, where the call above takes the first that covers it. "
+    "OPFORGE_INVALID_ARGUMENT for an index that there is none of."
+)
+_LISTED = (
+    "The number of implementations, and where list is not NULL their names, sources and guards, "
+    "in the order in which they are tried. They stay as long as the library is loaded."
+)
+
+
+def header(library: Library, archs: str) -> str:
+    """`include/NAME.h`."""
+    ops = len(library.ops)
+    enums = [_enum(Signature(library.name, op), p) for op in library.ops for p in _choices(op)]
+    return fill(
+        "header.h",
+        name=library.name,
+        guard=macro(library.name),
+        abi=ABI,
+        max_rank=MAX_RANK,
+        summary=f"{ops} operator{'' if ops == 1 else 's'} for {archs}.",
+        enums="".join(f"{enum}\n\n" for enum in enums),
+        operations="".join(f"\n{_operation(library.name, op)}\n" for op in library.ops),
+    )
+
+
+def _choices(op: Op) -> list[ChoiceParam]:
+    return [p for p in op.params if isinstance(p, ChoiceParam)]
+
+
+def _enum(signature: Signature, param: ChoiceParam) -> str:
+    members = [
+        f"    {signature.member(param, label)} = {i}"
+        + ("," if i + 1 < len(param.labels) else "")
+        + f" /* {comment(value)} */"
+        for i, (label, value) in enumerate(zip(param.labels, param.values, strict=True))
+    ]
+    return "\n".join(["typedef enum {", *members, f"}} {signature.enum(param)};"])
+
+
+def _operation(library: str, op: Op) -> str:
+    signature = Signature(library, op)
+    parts = [_comment(_documentation(op, signature)), _declared(signature.call())]
+    if op.outputs:
+        said = "Fills in type, shape, strides and device of what the call above writes."
+        if any(path.outputs.count(None) for case in op.cases for path in case.paths):
+            said += " An output that there is none of gets dtype.bits 0, and may be NULL there."
+        room = f"Shape and strides have room for OPFORGE_MAX_RANK ({MAX_RANK}) numbers each."
+        parts += ["", _comment([f"{said} {room}"]), _declared(signature.outputs())]
+    parts += ["", _comment([_FORCED]), _declared(signature.call(forced=True))]
+    if op.outputs:
+        parts.append(_declared(signature.outputs(forced=True)))
+    parts += ["", _comment([_LISTED]), _declared(signature.implementations())]
+    return "\n".join(parts)
+
+
+def _declared(signature: str) -> str:
+    """With the prefix, continuation lines still under the first parameter."""
+    first, *rest = signature.splitlines()
+    prefix = "OPFORGE_API "
+    return "\n".join([prefix + first, *(" " * len(prefix) + line for line in rest)]) + ";"
+
+
+def _documentation(op: Op, signature: Signature) -> list[str]:
+    doc = " ".join(op.doc.split())
+    where = f" ({op.location})" if op.location else ""
+    lines = [doc] if doc else []
+    lines.append(f"{op.torch_name or op.name}{where}")
+    lines += [f"  {_parameter(op, signature, p)}" for p in op.params]
+    lines += [f"  {signature.names[name]}: {_output(op, i)}" for i, name in enumerate(op.outputs)]
+    if len(op.served_by) > 1:
+        shown = [f"{i} {source(one)}" for i, one in enumerate(op.served_by)]
+        lines.append(f"Implementations: {', '.join(shown)}")
+    return lines
+
+
+def _parameter(op: Op, signature: Signature, param: Param) -> str:
+    name = signature.names[param.name]
+    # What was declared says it shorter than the cases that came of it.
+    doc = " ".join(param.doc.split())
+    if isinstance(param, TensorParam):
+        notes = ", written to" if param.written else ""
+        notes += ", may be NULL" if param.optional else ""
+        return f"{name}: {doc or _tensor(op, param.name)}{notes}"
+    if isinstance(param, ScalarParam):
+        half = " (rounded to it)" if param.dtype in {"fp16", "bf16"} else ""
+        return f"{name}: {doc or param.dtype}{half}"
+    return f"{name}: {' or '.join(signature.member(param, label) for label in param.labels)}"
+
+
+def _tensor(op: Op, name: str) -> str:
+    """`fp16 or fp32; [m, n]`: what the cases take, each thing once."""
+    cases = [t for case in op.cases for t in case.tensors if t.param == name and t.present]
+    dtypes = list(dict.fromkeys(DTYPES[t.dtype].name for t in cases))
+    shapes = [
+        f"[{', '.join(map(str, t.shape))}]{'' if t.strides is None else ' with any strides'}"
+        for t in cases
+    ]
+    return f"{' or '.join(dtypes)}, {' or '.join(dict.fromkeys(shapes))}"
+
+
+def _output(op: Op, index: int) -> str:
+    outputs = [path.outputs[index] for case in op.cases for path in case.paths if path.outputs]
+    shown = [
+        "none" if o is None else f"{o.dtype} [{', '.join(map(str, o.shape))}]" for o in outputs
+    ]
+    return " or ".join(dict.fromkeys(shown)) or "none"
+
+
+def _comment(lines: list[str]) -> str:
+    wrapped: list[str] = []
+    for line in lines:
+        indent = " " * (len(line) - len(line.lstrip()))
+        wrapped += textwrap.wrap(
+            comment(line), 94, initial_indent="", subsequent_indent=indent and f"{indent}  ",
+            break_long_words=False, break_on_hyphens=False,
+        )  # fmt: skip
+    if len(wrapped) == 1:
+        return f"/* {wrapped[0]} */"
+    return "\n".join([f"/* {wrapped[0]}", *(f" * {line}" for line in wrapped[1:]), " */"])

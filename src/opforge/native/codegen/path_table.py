@@ -1,0 +1,250 @@
+"""The ways through an operator's body, as tables and small functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..ir.dtypes import DTYPES
+from ..ir.expr import Term, is_float, text
+from ..ir.program import (
+    ONE,
+    Allocate,
+    Case,
+    Fill,
+    Guard,
+    Launch,
+    Path,
+    Pointer,
+    Step,
+    Value,
+    Variant,
+)
+from .expression import Writer
+from .names import comment, quoted
+from .pool import Pool
+from .scope import Scope
+
+NUMBERS = "const void *values, const uint64_t *at, int64_t *n, int *overflow"
+_TYPES = {
+    "i1": "OF_I1", "u1": "OF_I1", "i8": "OF_I8", "i16": "OF_I16", "i32": "OF_I32",
+    "i64": "OF_I64", "u8": "OF_U8", "u16": "OF_U16", "u32": "OF_U32", "u64": "OF_U64",
+    "fp16": "OF_FP16", "bf16": "OF_BF16", "fp32": "OF_FP32", "fp64": "OF_FP64", ONE: "OF_ONE",
+}  # fmt: skip
+_FLOATS = {"fp16", "bf16", "fp32", "fp64"}
+_WIDTHS = {1, 2, 4, 8}
+
+
+def paths_table(
+    scope: Scope, pool: Pool, kernels: dict[str, str], write: Writer, case: Case
+) -> list[str]:
+    return [_path_row(scope, pool, kernels, write, path) for path in case.paths]
+
+
+def _path_row(scope: Scope, pool: Pool, kernels: dict[str, str], write: Writer, path: Path) -> str:
+    buffers = {name: i for i, name in enumerate(scope.tensors)}
+    workspaces = [step.buffer for step in path.steps if isinstance(step, Allocate)]
+    for buffer in workspaces:
+        if buffer in buffers:
+            raise scope.error(f"two buffers of a path are called {buffer!r}")
+        buffers[buffer] = len(buffers)
+    steps = _Steps(scope, pool, kernels, write, buffers)
+    rows = [] if path.refused else [steps.row(step) for step in path.steps]
+    # What tracing found to hold always needs no test.
+    guards = [g for g in path.guards if not isinstance(g.condition, int) or not g.condition]
+    return (
+        "{"
+        + ", ".join(
+            [
+                quoted(path.refused) if path.refused else "NULL",
+                _guards(pool, write, guards),
+                pool.array("char *const", "conditions", [quoted(_condition(g)) for g in guards]),
+                _output_keys(scope, pool, path),
+                _layouts(scope, pool, write, path),
+                str(len(workspaces)),
+                str(len(rows)),
+                pool.array("Step", "steps", rows),
+            ]
+        )
+        + "}"
+    )
+
+
+def _condition(guard: Guard) -> str:
+    where = f" ({guard.location})" if guard.location else ""
+    return f"{text(guard.condition)} does not hold{where}"
+
+
+def _guards(pool: Pool, write: Writer, guards: list[Guard]) -> str:
+    if not guards:
+        return "NULL"
+    tests = []
+    for i, guard in enumerate(guards):
+        tests += [f"if (!({write.condition(guard.condition)})) {{", f"    return {i};", "}"]
+    body = [*_opening(tests), *tests, "return -1;"]
+    shown = comment(" and ".join(text(g.condition) for g in guards))
+    return pool.function("int", "guards", "const void *values, int *overflow", body, shown)
+
+
+def _opening(lines: list[str], *, at: bool = False) -> list[str]:
+    """Declares `v`, and says which parameters a body has no use for."""
+    body = "\n".join(lines)
+    opening = ["const Values *v = (const Values *)values;"] if "v->" in body else []
+    if not opening:
+        opening.append("(void)values;")
+    if at and "at[" not in body:
+        opening.append("(void)at;")
+    if "overflow" not in body:
+        opening.append("(void)overflow;")
+    return opening
+
+
+def _output_keys(scope: Scope, pool: Pool, path: Path) -> str:
+    given = path.outputs or (None,) * len(scope.op.outputs)
+    if len(given) != len(scope.op.outputs):
+        raise scope.error(f"a path has {len(given)} outputs of {len(scope.op.outputs)}")
+    keys = []
+    for output in given:
+        if output is None:
+            keys.append("OF_ABSENT")
+        else:
+            dtype = DTYPES[output.dtype]
+            keys.append(f"OF_KEY({dtype.code}, {dtype.bits}, {len(output.shape)})")
+    return pool.array("uint32_t", "outputs", keys)
+
+
+def _layouts(scope: Scope, pool: Pool, write: Writer, path: Path) -> str:
+    lines = []
+    shown = []
+    for i, output in enumerate(path.outputs):
+        if output is None:
+            continue
+        for dim, (size, stride) in enumerate(zip(output.shape, output.strides, strict=True)):
+            lines.append(f"layouts[{i}].sizes[{dim}] = {write(size)};")
+            lines.append(f"layouts[{i}].strides[{dim}] = {write(stride)};")
+        sizes = ", ".join(text(size) for size in output.shape)
+        shown.append(f"{scope.op.outputs[i]} [{sizes}]")
+    if not lines:
+        return "NULL"
+    parameters = "const void *values, Layout *layouts, int *overflow"
+    body = [*_opening(lines), *lines]
+    return pool.function("void", "layouts", parameters, body, comment(", ".join(shown)))
+
+
+class _Steps:
+    """Writes the steps of one path, whose buffers have the given positions."""
+
+    def __init__(
+        self,
+        scope: Scope,
+        pool: Pool,
+        kernels: dict[str, str],
+        write: Writer,
+        buffers: Mapping[str, int],
+    ) -> None:
+        self._scope = scope
+        self._pool = pool
+        self._kernels = kernels
+        self._write = write
+        self._buffers = buffers
+
+    def row(self, step: Step) -> str:
+        if isinstance(step, Allocate):
+            numbers = self._numbers([(step.bytes, "bytes")], f"{step.buffer}: {text(step.bytes)}")
+            return f"{{OF_ALLOCATE, {self._buffer(step.buffer)}, 0, 0, NULL, {numbers}}}"
+        if isinstance(step, Fill):
+            return self._fill(step)
+        return self._launch(step)
+
+    def _buffer(self, name: str) -> int:
+        if name not in self._buffers:
+            raise self._scope.error(f"a step uses the buffer {name!r}, which nothing brings")
+        return self._buffers[name]
+
+    def _numbers(self, terms: list[tuple[Term, str]], shown: str) -> str:
+        lines = [
+            f"n[{i}] = {self._write(term)}; /* {comment(name)} */"
+            for i, (term, name) in enumerate(terms)
+        ]
+        return self._function(lines, shown)
+
+    def _function(self, lines: list[str], shown: str) -> str:
+        body = [*_opening(lines, at=True), *lines]
+        return self._pool.function("void", "numbers", NUMBERS, body, comment(shown))
+
+    def _fill(self, step: Fill) -> str:
+        if step.width not in _WIDTHS:
+            raise self._scope.error(f"a fill of elements of {step.width} bytes")
+        terms = [(step.offset, "offset"), (step.count, "count")]
+        numbers = self._numbers(terms, f"fill {step.buffer} with {step.pattern:#x}")
+        pattern = f"UINT64_C({step.pattern:#x})"
+        buffer = self._buffer(step.buffer)
+        return f"{{OF_FILL, {buffer}, {step.width}, {pattern}, NULL, {numbers}}}"
+
+    def _launch(self, launch: Launch) -> str:
+        lines = [f"n[{i}] = {self._write(size)};" for i, size in enumerate(launch.grid)]
+        for i, argument in enumerate(launch.arguments):
+            value = self._argument(launch, i, argument)
+            lines.append(f"n[{3 + i}] = {value}; /* {comment(argument.name)} */")
+        grid = ", ".join(text(size) for size in launch.grid)
+        constants = "".join(f", {name}={value}" for name, value in launch.constants)
+        shown = f"{launch.kernel_name}, grid ({grid}){constants}"
+        numbers = self._function(lines, shown)
+        return f"{{OF_LAUNCH, 0, 0, 0, &{self._launch_record(launch)}[0], {numbers}}}"
+
+    def _argument(self, launch: Launch, index: int, argument: Pointer | Value) -> str:
+        if isinstance(argument, Pointer):
+            base = f"at[{self._buffer(argument.buffer)}]"
+            if argument.offset == 0:
+                return f"(int64_t){base}"
+            return f"(int64_t)({base} + (uint64_t){self._write(argument.offset)})"
+        types = {variant.types[index] for variant in launch.variants} - {ONE}
+        floats = types & _FLOATS
+        if floats:
+            if types != floats:
+                raise self._error(launch, argument.name, f"is passed as {sorted(types)}")
+            return f"of_float_bits({self._write.as_double(argument.value)})"
+        if is_float(argument.value):
+            raise self._error(launch, argument.name, f"is a float, and passed as {sorted(types)}")
+        return self._write(argument.value)
+
+    def _error(self, launch: Launch, name: str, what: str) -> Exception:
+        kernel = f"{launch.kernel_name} ({launch.kernel_location})"
+        return self._scope.error(f"{kernel}: the argument {name!r} {what}")
+
+    def _launch_record(self, launch: Launch) -> str:
+        names = self._pool.array(
+            "char *const", "arguments_of", [quoted(a.name) for a in launch.arguments]
+        )
+        variants = [self._variant(launch, variant) for variant in launch.variants]
+        cells = [
+            quoted(launch.kernel_name),
+            quoted(launch.location or launch.kernel_location),
+            str(len(launch.arguments)),
+            names,
+            str(len(variants)),
+            self._pool.array("Variant", "variants", variants),
+        ]
+        return self._pool.array("Launch", "launch", ["{" + ", ".join(cells) + "}"])
+
+    def _variant(self, launch: Launch, variant: Variant) -> str:
+        if variant.kernel not in self._kernels:
+            raise self._scope.error(f"a variant names the kernel {variant.kernel!r}: there is none")
+        if len(variant.types) != len(launch.arguments):
+            raise self._error(launch, launch.kernel_name, "has another number of types")
+        multiples = {*variant.aligned, *variant.divisible}
+        codes = [
+            " | ".join(
+                [self._code(launch, argument, type_), *(["OF_BY_16"] if i in multiples else [])]
+            )
+            for i, (argument, type_) in enumerate(zip(launch.arguments, variant.types, strict=True))
+        ]
+        arguments = self._pool.array("uint8_t", "types", codes)
+        return f"{{{self._kernels[variant.kernel]}, {arguments}}}"
+
+    def _code(self, launch: Launch, argument: Pointer | Value, type_: str) -> str:
+        if isinstance(argument, Pointer):
+            return "OF_POINTER"
+        code = _TYPES.get(type_)
+        if code is None:
+            raise self._error(launch, argument.name, f"has the type {type_}, which C cannot pass")
+        return f"{code} | OF_UNSIGNED" if self._scope.is_unsigned(argument.value) else code

@@ -1,0 +1,130 @@
+"""All the files of a library, by their path below the output folder."""
+
+from __future__ import annotations
+
+import re
+
+from ...errors import BadProgram
+from ..ir.program import ABI, Allocate, ChoiceParam, Launch, Library, Op, Path, TensorParam
+from .c_header import header
+from .cpp_header import cplusplus_header, function_name
+from .dispatch_inc import dispatch
+from .images import arch_name, images_source, kernel_names, kernels_header
+from .manifest import manifest, manifest_source
+from .names import part
+from .op_source import operation_source
+from .signature import Signature
+from .templates import fill, runtime
+from .torch_adapter import adapter_source
+
+
+def sources(library: Library, *, torch: bool = False) -> dict[str, bytes]:
+    """Header, C sources, manifest and CMake package; the same program gives the same bytes.
+
+        sources(library)["include/mylib.h"]
+
+    With `torch` also the C++ of the torch adapter.
+    """
+    name = library.name
+    _check_names(library)
+    kernels = kernel_names(library)
+    archs = ", ".join(arch_name(arch) for arch in sorted(library.archs)) or "no architecture"
+    described = manifest(library)
+    texts = {
+        f"include/{name}.h": header(library, archs),
+        f"include/{name}.hpp": cplusplus_header(library),
+        f"include/{name}_dispatch.inc": dispatch(library),
+        "src/library.h": _library_header(library),
+        "src/library.c": fill("library.c", name=name, abi=ABI),
+        "src/kernels.h": kernels_header(library),
+        "src/images.c": images_source(library),
+        "src/manifest.c": manifest_source(library, described),
+        f"lib/cmake/{name}/{name}Config.cmake": fill("config.cmake", name=name),
+        f"lib/cmake/{name}/{name}ConfigVersion.cmake": fill("version.cmake", abi=ABI),
+    }
+    texts |= {f"src/{file}": text for file, text in runtime().items()}
+    if torch:
+        texts[f"src/torch/{name}_torch.cpp"] = adapter_source(library, described)
+    for op in library.ops:
+        texts[f"src/op_{part(op.name)}.c"] = operation_source(op, name, kernels)
+    files = {path: text.encode() for path, text in texts.items()}
+    files[f"share/{name}/manifest.json"] = described
+    return dict(sorted(files.items()))
+
+
+def _check_cplusplus(library: Library) -> None:
+    """`new` is `new_` in C++, as an operator of that name would be."""
+    names: dict[str, Op] = {}
+    for op in library.ops:
+        other = names.setdefault(function_name(op), op)
+        if other is not op:
+            raise BadProgram(
+                f"two functions would be called {function_name(op)} in C++",
+                found=f"{other.torch_name or other.name} ({other.location})",
+                fix="rename one of the operators",
+                op=op.torch_name or op.name,
+                location=op.location,
+            )
+
+
+def _check_names(library: Library) -> None:
+    """Refuses a library whose functions would share a name."""
+    if not re.fullmatch(r"[A-Za-z]\w*", library.name, re.ASCII):
+        raise BadProgram(f"{library.name!r} cannot begin the names of C functions")
+    own = ["load", "unload", "set_allocator", "last_error", "manifest", "abi_version"]
+    taken = {f"{library.name}_{end}": "the library's own" for end in (*own, f"abi_{ABI}")}
+    _check_cplusplus(library)
+    for op in library.ops:
+        signature = Signature(library.name, op)
+        for function in signature.functions:
+            if function in taken:
+                what = f"two functions would be called {function}: this one and {taken[function]}"
+                fix = "rename the operator, or give the library another name"
+                raise BadProgram(what, fix=fix, op=op.torch_name or op.name, location=op.location)
+            taken[function] = op.torch_name or op.name
+        for param in op.params:
+            if isinstance(param, ChoiceParam) and signature.enum(param) in taken:
+                what = f"a function and an enum would be called {signature.enum(param)}"
+                raise BadProgram(
+                    what,
+                    fix="rename the parameter",
+                    parameter=param.name,
+                    op=op.torch_name or op.name,
+                    location=op.location,
+                )
+
+
+def _library_header(library: Library) -> str:
+    shared = sorted(set(re.findall(r"\bof_\w+(?=[(;\[])", runtime()["runtime.h"])))
+    prefixes = "\n".join(f"#define {name} {library.name}_{name}" for name in shared)
+    maxima = "\n".join(f"#define OF_MAX_{k} {v}" for k, v in _maxima(library.ops).items())
+    return fill("library.h", name=library.name, prefixes=prefixes, maxima=maxima)
+
+
+def _maxima(ops: tuple[Op, ...]) -> dict[str, int]:
+    """The lengths of the runtime's arrays, at least 1 because C has no empty ones."""
+    inputs = [len([p for p in op.params if isinstance(p, TensorParam)]) for op in ops]
+    tensors = [n + len(op.outputs) for n, op in zip(inputs, ops, strict=True)]
+    paths = [path for op in ops for case in op.cases for path in case.paths]
+    launches = [s for path in paths for s in path.steps if isinstance(s, Launch)]
+    workspaces = max(map(_workspaces, paths), default=0)
+    most = max((_launches(path) for path in paths), default=0)
+    return {
+        "KEYS": max(1, *(len(op.params) for op in ops)) if ops else 1,
+        "TENSORS": max([1, *tensors]),
+        "OUTPUTS": max([1, *(len(op.outputs) for op in ops)]),
+        "BUFFERS": max([1, *tensors]) + workspaces,
+        "LAUNCHES": max(1, most),
+        # A launch may need scratch memory of two kinds.
+        "ALLOCATIONS": max(1, workspaces + 2 * most),
+        # The grid, the arguments, and the two pointers to scratch memory.
+        "NUMBERS": 3 + max((len(launch.arguments) for launch in launches), default=0) + 2,
+    }
+
+
+def _workspaces(path: Path) -> int:
+    return len([s for s in path.steps if isinstance(s, Allocate)])
+
+
+def _launches(path: Path) -> int:
+    return len([s for s in path.steps if isinstance(s, Launch)])

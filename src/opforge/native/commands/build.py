@@ -1,0 +1,234 @@
+"""`opforge build`: what it was given, and what it says. Imports torch only if there is work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..artifacts import build_record
+from ..artifacts.depfile import write_depfile
+from .operator_tree import folders, is_tree, load, refuse
+
+if TYPE_CHECKING:
+    from ..ir.program import Case, Image, Kernel, Launch, Library, Op
+
+
+@dataclass(frozen=True)
+class Given:
+    """The command's arguments."""
+
+    targets: tuple[str, ...]
+    output: str
+    archs: tuple[str, ...]
+    name: str | None = None
+    static: bool = False
+    ptx: bool = False
+    jobs: int | None = None
+    verbose: bool = False
+    only: tuple[str, ...] = ()
+    sources_only: bool = False
+    torch: bool = False
+    depfile: str | None = None
+    tuning: str | None = None
+
+    def deciding(self) -> dict[str, Any]:
+        """Those that decide what comes out."""
+        return {
+            "targets": self.targets,
+            "folder": str(Path.cwd()) if any(map(_is_relative, self.targets)) else "",
+            "archs": sorted(self.archs),
+            "name": self.name,
+            "static": self.static,
+            "ptx": self.ptx,
+            "only": sorted(self.only),
+            "sources_only": self.sources_only,
+            "tuning": self.tuning,
+            "torch": self.torch,
+            # A folder that comes or goes is seen by its name alone.
+            "folders": [f.name for t in self.targets if is_tree(t) for f in folders(t)],
+        }
+
+
+def _is_relative(target: str) -> bool:
+    return not Path(target).is_absolute()
+
+
+def nothing_to_do(given: Given) -> str | None:
+    """What to say where the last build gave the same; None where there is work."""
+    if given.verbose:
+        return None
+    found = build_record.find_unchanged(given.output, given.deciding())
+    if found is None:
+        return None
+    record = build_record.read(found)
+    if given.depfile is not None and record is not None:
+        _write_depfile(given.depfile, found, record)
+    return f"{given.output}: nothing has changed since the last build of {found.parent.name}"
+
+
+def run(given: Given) -> str:
+    """Build, and say what came of it."""
+    from ..build import build
+    from ..kernels.progress import for_terminal
+
+    with build_record.watching_imports() as read:
+        ops = operators(given.targets, given.only)
+    done = build(
+        ops,
+        given.output,
+        archs=given.archs,
+        name=given.name,
+        static=given.static,
+        ptx=given.ptx,
+        sources_only=given.sources_only,
+        torch=given.torch,
+        jobs=given.jobs,
+        tuning=given.tuning,
+        progress=for_terminal(),
+        read=read,
+        arguments=given.deciding(),
+    )
+    library = done.library
+    written = Path(given.output, build_record.stamp_path(library.name))
+    record = build_record.read(written)
+    if given.depfile is not None and record is not None:
+        _write_depfile(given.depfile, written, record)
+    lines = [*_notes(done.notes), *(_verbose(library) if given.verbose else ())]
+    images = sum(len(k.images) for k in library.kernels)
+    changed = len(done.written.changed)
+    lines.append(
+        f"{given.output}: {library.name}, {_count(len(library.ops), 'operator')}, "
+        f"{_count(len(library.kernels), 'kernel variant')}, {_count(images, 'image')} for "
+        f"{', '.join(f'sm_{a}' for a in library.archs)}; "
+        f"{_count(changed, 'file')} of {changed + len(done.written.unchanged)} changed"
+    )
+    return "\n".join(lines)
+
+
+def listing(given: Given) -> str:
+    """What would be built, without compiling anything."""
+    from ..build import plan
+    from ..kernels.archs import parse_archs
+    from ..tracing.autotune_choice import by_table
+
+    made = plan(
+        operators(given.targets, given.only),
+        parse_archs(given.archs),
+        name=given.name,
+        choose=by_table(given.tuning),
+    )
+    lines = [f"{made.name} for {', '.join(f'sm_{a}' for a in made.archs)}"]
+    for op in made.ops:
+        lines.append(f"  {op.name} ({op.location})")
+        lines += [f"    {line}" for line in _cases(op)]
+    lines.append(f"  {_count(len(made.requests), 'kernel variant')}")
+    return "\n".join([*lines, *_notes(made.notes)])
+
+
+def operators(targets: tuple[str, ...], only: tuple[str, ...]) -> list[Any]:
+    """The operators that a command is about: of modules, files and trees."""
+    from ...cli_targets import resolve
+    from .selection import select
+
+    found: list[Any] = []
+    for target in targets:
+        if is_tree(target):
+            loaded = load(target)
+            refuse(target, loaded.problems)
+            found += [op for _, op in loaded.operators]
+        else:
+            found += resolve(target)
+    return select(list({id(op): op for op in found}.values()), only)
+
+
+def _write_depfile(path: str, place: Path, record: build_record.Stamp) -> None:
+    root = place.resolve().parents[2]
+    write_depfile(path, place, [root / file for file in record.read])
+
+
+def _cases(op: Op) -> Iterator[str]:
+    """Below the implementation that they belong to, where there are several."""
+    for index, one in enumerate(op.served_by):
+        indent = ""
+        if len(op.served_by) > 1:
+            yield f"implementation {index}: {one.name} ({one.location})"
+            indent = "  "
+        for case in op.cases:
+            if case.implementation == index:
+                yield from (f"{indent}{line}" for line in _case(case, op))
+
+
+def _case(case: Case, op: Op) -> Iterator[str]:
+    from ..tracing.case_builder import describe
+
+    yield describe(case, op.params)
+    for path in case.paths:
+        under = " and ".join(str(g.condition) for g in path.guards)
+        did = path.refused.replace("\n", "; ") or ", ".join(_step(s) for s in path.steps)
+        yield f"  {'where ' + under if under else 'always'}: {did or 'nothing to launch'}"
+
+
+def _step(step: Any) -> str:
+    if hasattr(step, "kernel_name"):
+        return f"{step.kernel_name} in {_count(len(step.variants), 'variant')}"
+    kind = type(step).__name__.lower()
+    return f"{kind} {step.buffer}"
+
+
+def _verbose(library: Library) -> Iterator[str]:
+    """Per variant: under what it is taken, and what the compiler made of it."""
+    kernels = {kernel.key: kernel for kernel in library.kernels}
+    for op in library.ops:
+        yield f"{op.name} ({op.location})"
+        for case, launch, guards in _launches(op):
+            yield f"  {case}{' where ' + guards if guards else ''}: {launch.kernel_name}"
+            for variant in launch.variants:
+                kernel = kernels[variant.kernel]
+                yield f"    {_conditions(launch, variant)}"
+                yield from (f"      {_image(image, kernel)}" for image in kernel.images)
+
+
+def _launches(op: Op) -> Iterator[tuple[str, Launch, str]]:
+    from ..ir.program import Launch
+    from ..tracing.case_builder import describe
+
+    for case in op.cases:
+        for path in case.paths:
+            guards = " and ".join(str(g.condition) for g in path.guards)
+            for step in path.steps:
+                if isinstance(step, Launch):
+                    yield f"{_whose(case, op)}{describe(case, op.params)}", step, guards
+
+
+def _whose(case: Case, op: Op) -> str:
+    several = len(op.served_by) > 1
+    return f"{op.served_by[case.implementation].name}: " if several else ""
+
+
+def _conditions(launch: Launch, variant: Any) -> str:
+    """`x_ptr: *fp16 aligned, n: i32 multiple of 16`."""
+    parts = []
+    for index, (argument, kind) in enumerate(zip(launch.arguments, variant.types, strict=True)):
+        extra = " aligned" if index in variant.aligned else ""
+        extra += " multiple of 16" if index in variant.divisible else ""
+        parts.append(f"{argument.name}: {kind}{extra}")
+    constants = [f"{name}={value}" for name, value in launch.constants]
+    return ", ".join([*parts, *constants])
+
+
+def _image(image: Image, kernel: Kernel) -> str:
+    spills = f", {4 * image.spills} bytes spilled" if image.spills else ""
+    return (
+        f"sm_{image.arch} {kernel.key}: {image.registers} registers{spills}, "
+        f"{image.shared} bytes shared, {image.num_warps} warps, cubin {len(image.cubin)} bytes"
+    )
+
+
+def _notes(notes: tuple[str, ...] | list[str]) -> list[str]:
+    return [f"note: {note}" for note in notes]
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,187 @@
+"""Operator trees: `ops/<op>/op.py`, a folder per operator, walked and loaded.
+
+The tree is a package while it is loaded, so that `ops/add/op.py` is `ops.add.op` and may import
+`from ..common import ...`; two folders may have files of one name. Walking needs no torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import opforge
+
+from ...cli_targets import operators_in, users_own
+from ...errors import BadTree, OpforgeError, TargetFailed, Undeclared
+from ...registry import registry
+from ..frontend.alternatives import operators as operators_of
+
+FILE = "op.py"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What keeps a folder from being built."""
+
+    folder: Path
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.folder}: {self.message}"
+
+
+@dataclass
+class Found:
+    """The operators of a tree, each with its folder, and what is wrong with the others."""
+
+    operators: list[tuple[Path, Any]] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+
+def is_tree(target: str) -> bool:
+    """Whether a target names a folder, and not a package that can be imported.
+
+    `ops` is one unless it has an `__init__.py`; `ops/` always is.
+    """
+    return Path(target).is_dir() and ("/" in target or not Path(target, "__init__.py").is_file())
+
+
+def folders(tree: str | Path) -> list[Path]:
+    """The operators' folders; those whose names begin with `_` or `.` are none."""
+    found = sorted(p for p in Path(tree).iterdir() if p.is_dir() and p.name[0] not in "_.")
+    if not found:
+        raise BadTree(
+            f"{tree} has no operators",
+            found="no folders in it",
+            fix=f"one folder per operator: {Path(tree) / 'add' / FILE}",
+        )
+    return found
+
+
+def load(tree: str | Path) -> Found:
+    """Import every `op.py` of a tree; a folder that fails does not keep the others from it."""
+    found = Found()
+    walked = folders(tree)
+    package = _package(Path(tree).resolve())
+    for folder in walked:
+        _load_folder(folder, package, found)
+    found.problems += _namesakes(found.operators)
+    return found
+
+
+def _load_folder(folder: Path, package: str, into: Found) -> None:
+    try:
+        operators = _operators(folder, package)
+        into.operators += [(folder, op) for op in operators]
+        _check_declared(operators)
+    except OpforgeError as error:
+        into.problems.append(Problem(folder, str(error)))
+
+
+def refuse(tree: str, problems: Sequence[Problem]) -> None:
+    """Raise one error for everything that is wrong, if anything is."""
+    if problems:
+        count = len({problem.folder for problem in problems})
+        told = "\n\n".join(map(str, problems))
+        folders_ = f"{count} folder{'' if count == 1 else 's'}"
+        raise BadTree(f"{folders_} of {tree} cannot be built\n\n{told}")
+
+
+def _operators(folder: Path, package: str) -> list[Any]:
+    if not (folder / FILE).is_file():
+        raise BadTree(
+            f"there is no {FILE} in it",
+            fix=f"write {folder / FILE}, or let the folder's name begin with _ if it holds none",
+        )
+    if "." in folder.name:
+        raise BadTree("a dot in its name keeps Python from importing it", fix="rename the folder")
+    module = _imported(f"{package}.{folder.name}.{Path(FILE).stem}", folder)
+    operators = list({id(op): op for op in operators_in(module).values()}.values())
+    if not operators:
+        raise BadTree(f"{FILE} has no operators", fix="decorate a function with @opforge.op")
+    return operators
+
+
+def _imported(name: str, folder: Path) -> ModuleType:
+    with users_own(f"importing {folder / FILE}"):
+        try:
+            return importlib.import_module(name)
+        except SystemExit as error:
+            raise TargetFailed(f"{FILE} ends Python when it is imported: {error!r}") from error
+
+
+def _check_declared(operators: Sequence[Any]) -> None:
+    if not any(registry.get(op).declarations for op in operators):
+        names = ", ".join(opforge.info(op).name for op in operators)
+        raise Undeclared(
+            f"nothing is declared of {names}",
+            fix=f"native.declare(op, x=native.tensor(...), ...) in {FILE}",
+        )
+
+
+def _namesakes(operators: Sequence[tuple[Path, Any]]) -> list[Problem]:
+    """Operators that would be one C function; an import of another folder's is no second one."""
+    first: dict[str, tuple[Path, Any]] = {}
+    problems = []
+    own = {entry.name for entry in operators_of(registry.get(op) for _, op in operators)}
+    for folder, op in operators:
+        if registry.get(op).name not in own:
+            continue
+        name = opforge.info(op).name.partition("::")[2]
+        there, other = first.setdefault(name, (folder, op))
+        if other is not op:
+            both = f"{opforge.info(other).location}, {opforge.info(op).location}"
+            problems.append(
+                Problem(folder, f"{there} has an operator {name} as well\n  found: {both}")
+            )
+    return problems
+
+
+def _package(tree: Path) -> str:
+    """The name under which the tree is a package; its own, unless that means something else."""
+    wanted = tree.name.replace(".", "_") or "operators"
+    name, number = wanted, 1
+    while not _is_free(name, tree):
+        number += 1
+        name = f"{wanted}_{number}"
+    if name not in sys.modules:
+        _enter(name, tree)
+    return name
+
+
+def _is_free(name: str, tree: Path) -> bool:
+    if name in sys.modules:
+        return list(getattr(sys.modules[name], "__path__", ())) == [str(tree)]
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return False
+    # A folder on the path, such as the tree itself in the current one, is not in the way.
+    return spec is None or spec.origin in {None, str(tree / "__init__.py")}
+
+
+def _enter(name: str, tree: Path) -> None:
+    file = tree / "__init__.py"
+    if file.is_file():
+        places = [str(tree)]
+        spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=places)
+    else:
+        spec = importlib.machinery.ModuleSpec(name, None, is_package=True)
+        spec.submodule_search_locations = [str(tree)]
+    assert spec is not None
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)
+    if spec.loader is None:
+        return
+    try:
+        with users_own(f"importing {file}"):
+            spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise

@@ -1,0 +1,44 @@
+"""Which of the operators found are built: `--only add`."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import Any
+
+from ...errors import UnknownOperator
+from ...registry import Entry, registry
+from ..frontend.alternatives import operator_of, operators
+
+
+def select(ops: Sequence[Any], only: Sequence[str]) -> list[Any]:
+    """Those named, by `add` or `mylib::add`, in the order found; all where none is named.
+
+    What implements another operator beside others is none by itself, and comes with that one.
+    """
+    found = operators(registry.get(op) for op in ops)
+    known = sorted({name for entry in found for name in (entry.name, entry.own_name)})
+    for wanted in only:
+        if wanted not in known:
+            raise UnknownOperator(
+                f"there is no operator {wanted!r}",
+                found=f"the operators {', '.join(name for name in known if '::' not in name)}",
+                fix=_fix(wanted, known, [registry.get(op) for op in ops]),
+            )
+    chosen = set(only or known)
+    kept = {entry.name for entry in found if chosen & {entry.name, entry.own_name}}
+    return [op for op in ops if kept & {e.name for e in _with_operator(registry.get(op))}]
+
+
+def _with_operator(entry: Entry) -> list[Entry]:
+    operator = operator_of(entry)
+    return [entry] if operator is None else [entry, operator]
+
+
+def _fix(wanted: str, known: Sequence[str], entries: Sequence[Entry]) -> str:
+    for entry in entries:
+        operator = operator_of(entry)
+        if operator is not None and wanted in {entry.name, entry.own_name}:
+            return f"it is an implementation of {operator.own_name}, and comes with it"
+    close = difflib.get_close_matches(wanted, known, n=1)
+    return f"did you mean {close[0]}?" if close else "choose one of these"

@@ -1,0 +1,1 @@
+"""Declarations, read and checked against an op, and multiplied out into cases."""

@@ -1,0 +1,221 @@
+"""A backward that a library can carry: one that does nothing but call the library's operators.
+
+    def save(ctx, inputs, output):
+        ctx.factor = inputs[1]
+
+    def backward(ctx, grad):
+        return scale(grad, ctx.factor), None
+
+        -> (("call", "mylib::scale", ("grad", 0), ("input", 1)), None)
+
+It is read from the source, statement by statement, and anything else in it, a branch or some
+arithmetic, means that it stays behind: running it once could not show what it does the next time.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+import types
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from ...registry import Entry, registry
+from ..ir.interface import Flat
+
+# By its first word: a grad, an input or an output with its index, a value, a call with the op's
+# name and its arguments, or an item of a call with its index.
+Term = tuple[Flat, ...]
+
+
+_CONSTANTS = (bool, int, float, str, type(None))
+
+
+class _Other(Exception):
+    """Something that is no call of an operator."""
+
+
+def formula_of(entry: Entry, declared: Collection[str]) -> tuple[Term | None, ...]:
+    """One term per argument, None for no gradient; empty where the backward cannot be carried.
+
+    `declared` are the names of the operators that the library has.
+    """
+    registration = entry.registration
+    definition = getattr(registration, "definition", None)
+    if definition is None or definition.backward is None or entry.lowered is None:
+        return ()
+    if entry.lowered.path != "direct":
+        return ()
+    count = len(entry.lowered.arguments)
+    try:
+        saved = _Saved(count, len(entry.lowered.returns))
+        if definition.setup_context is not None:
+            saved.read(definition.setup_context)
+        found = _Backward(saved, declared).read(definition.backward)
+    except (_Other, OSError, SyntaxError):
+        return ()
+    return found if len(found) == count else ()
+
+
+class _Reader:
+    """Evaluates straight-line code over terms; a tuple of terms stands as a list."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, Any] = {}
+        self.globals: Mapping[str, Any] = {}
+
+    def begin(self, fn: Callable[..., Any]) -> tuple[list[str], list[ast.stmt]]:
+        if not isinstance(fn, types.FunctionType):
+            raise _Other
+        (node,) = ast.parse(textwrap.dedent(inspect.getsource(fn))).body
+        if not isinstance(node, ast.FunctionDef):
+            raise _Other
+        closed = inspect.getclosurevars(fn)
+        self.globals = {**closed.globals, **closed.nonlocals}
+        plain = node.args.args
+        if node.args.vararg or node.args.kwonlyargs or node.args.kwarg or node.args.defaults:
+            raise _Other
+        body = node.body
+        if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+            body = body[1:]
+        return [a.arg for a in plain], body
+
+    def assign(self, target: ast.expr, value: Any) -> None:
+        if isinstance(target, ast.Name):
+            self.names[target.id] = value
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            parts = self.unpacked(value, len(target.elts))
+            for element, part in zip(target.elts, parts, strict=True):
+                self.assign(element, part)
+        else:
+            self.keep(target, value)
+
+    def keep(self, _target: ast.expr, _value: Any) -> None:
+        raise _Other
+
+    def unpacked(self, value: Any, count: int) -> list[Any]:
+        if isinstance(value, list) and len(value) == count:
+            return value
+        if isinstance(value, tuple) and value[0] == "call":
+            return [("item", value, i) for i in range(count)]
+        raise _Other
+
+    def value(self, node: ast.expr) -> Any:
+        if isinstance(node, ast.Constant) and isinstance(node.value, _CONSTANTS):
+            return None if node.value is None else ("value", node.value)
+        if isinstance(node, ast.Name) and node.id in self.names:
+            return self.names[node.id]
+        if isinstance(node, (ast.Tuple, ast.List)):
+            return [self.value(element) for element in node.elts]
+        if isinstance(node, ast.Subscript):
+            whole, at = self.value(node.value), self.value(node.slice)
+            if isinstance(whole, list) and isinstance(at, tuple) and at[0] == "value":
+                index = at[1]
+                if isinstance(index, int) and -len(whole) <= index < len(whole):
+                    return whole[index]
+        return self.other(node)
+
+    def other(self, _node: ast.expr) -> Any:
+        raise _Other
+
+
+class _Saved(_Reader):
+    """What setup_context keeps: attributes of ctx, and tensors."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.inputs = [("input", i) for i in range(inputs)]
+        each = [("output", i) for i in range(outputs)]
+        self.output: Any = each[0] if outputs == 1 else each
+        self.attributes: dict[str, Any] = {}
+        self.tensors: list[Any] = []
+
+    def read(self, fn: Callable[..., Any]) -> None:
+        names, body = self.begin(fn)
+        self.ctx, given, output = names
+        self.names = {given: self.inputs, output: self.output}
+        for statement in body:
+            if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+                self.assign(statement.targets[0], self.value(statement.value))
+            elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+                self.save(statement.value)
+            elif not isinstance(statement, ast.Pass):
+                raise _Other
+
+    def keep(self, target: ast.expr, value: Any) -> None:
+        if not (isinstance(target, ast.Attribute) and self.is_ctx(target.value)):
+            raise _Other
+        self.attributes[target.attr] = value
+
+    def save(self, call: ast.Call) -> None:
+        function = call.func
+        plain = isinstance(function, ast.Attribute) and self.is_ctx(function.value)
+        if not plain or ast.unparse(function).partition(".")[2] != "save_for_backward":
+            raise _Other
+        if call.keywords or any(isinstance(a, ast.Starred) for a in call.args):
+            raise _Other
+        self.tensors = [self.value(argument) for argument in call.args]
+
+    def is_ctx(self, node: ast.expr) -> bool:
+        return isinstance(node, ast.Name) and node.id == self.ctx
+
+
+class _Backward(_Reader):
+    """A backward's gradients, as terms."""
+
+    def __init__(self, saved: _Saved, declared: Collection[str]) -> None:
+        super().__init__()
+        self.saved = saved
+        self.declared = declared
+
+    def read(self, fn: Callable[..., Any]) -> tuple[Term | None, ...]:
+        (self.ctx, *grads), body = self.begin(fn)
+        self.names = {name: ("grad", i) for i, name in enumerate(grads)}
+        *before, last = body
+        for statement in before:
+            if not (isinstance(statement, ast.Assign) and len(statement.targets) == 1):
+                raise _Other
+            self.assign(statement.targets[0], self.value(statement.value))
+        if not isinstance(last, ast.Return) or last.value is None:
+            raise _Other
+        found = self.value(last.value)
+        count = len(self.saved.inputs)
+        gradients = found if isinstance(found, list) else [found]
+        if len(gradients) == 1 and count > 1:
+            gradients = self.unpacked(gradients[0], count)
+        if any(isinstance(g, list) or (g is not None and g[0] == "value") for g in gradients):
+            raise _Other
+        return tuple(gradients)
+
+    def other(self, node: ast.expr) -> Any:
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            if node.value.id == self.ctx and node.attr == "saved_tensors":
+                return self.saved.tensors
+            if node.value.id == self.ctx and node.attr in self.saved.attributes:
+                return self.saved.attributes[node.attr]
+        if isinstance(node, ast.Call):
+            return self.called(node)
+        raise _Other
+
+    def called(self, node: ast.Call) -> Term:
+        op = self.operator(node.func)
+        if node.keywords or op is None or op.name not in self.declared:
+            raise _Other
+        arguments = [self.value(argument) for argument in node.args]
+        if any(isinstance(argument, list) for argument in arguments):
+            raise _Other
+        # A None is an argument here, not a gradient that is missing.
+        passed = [("value", None) if argument is None else argument for argument in arguments]
+        return ("call", op.name, *passed)
+
+    def operator(self, node: ast.expr) -> Entry | None:
+        """The op that an expression names: `scale`, `ops.scale`, `torch.ops.mylib.scale`."""
+        path = ast.unparse(node).split(".")
+        if not all(part.isidentifier() for part in path) or path[0] not in self.globals:
+            return None
+        value: Any = self.globals[path[0]]
+        for part in path[1:]:
+            value = getattr(value, part, None)
+        entry = registry.find(value)
+        return entry if entry is not None and entry.lowered is not None else None

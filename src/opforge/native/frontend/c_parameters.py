@@ -1,0 +1,253 @@
+"""Several declarations of one op -> the parameters of its one C function."""
+
+from __future__ import annotations
+
+import enum
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import BadSpec, ConflictingDeclarations, NoNativeForm, TooManyCases
+from ...model import FlatArgument, Lowered
+from ..ir.program import Bound, ChoiceParam, Param, ScalarParam, TensorParam
+from .declaration import Choices, Declaration, Domain, Scalars, Tensors, choices, one_of, spell
+from .dims import Name, Part, Shared, is_loose
+
+# Each case is traced and compiled on its own; beyond this a build would not end the same day.
+MAX_CASES = 4096
+
+
+@dataclass(frozen=True)
+class Merged:
+    """`values` are a choice's, by parameter; `constants` are the leaves that C does not pass."""
+
+    params: tuple[Param, ...]
+    values: Mapping[str, tuple[Any, ...]]
+    constants: Mapping[str, Any]
+
+
+def merge(lowered: Lowered, declarations: Sequence[Declaration]) -> Merged:
+    """The C function's parameters, in the order of the op's flat arguments."""
+    params: list[Param] = []
+    values: dict[str, tuple[Any, ...]] = {}
+    constants: dict[str, Any] = {}
+    tables = [(declaration, dict(declaration.domains)) for declaration in declarations]
+    groups = _groups(lowered, declarations)
+    for argument in lowered.arguments:
+        said = [(declaration, table[argument.name]) for declaration, table in tables]
+        asked = [(d, domain) for d, domain in said if isinstance(domain, (Tensors, Scalars))]
+        if argument.is_tensor and asked:
+            params.append(_tensor(argument, said, groups.get(argument.name, 0)))
+        elif asked:
+            params.append(_scalar(argument, said))
+        else:
+            union = _union(domain for _, domain in said)
+            if union.asked or len(union.values) > 1:
+                params.append(_choice(argument, union))
+                values[argument.name] = union.values
+            else:
+                # Without a value it stands below a record that is always None.
+                constants[argument.name] = union.values[0] if union.values else None
+    return Merged(tuple(params), values, constants)
+
+
+def check_together(lowered: Lowered, declarations: Sequence[Declaration]) -> None:
+    """Refuse declarations that no C function could serve."""
+    output_names(lowered, merge(lowered, declarations).params)
+    counts = [_factors(declaration) for declaration in declarations]
+    total = sum(math.prod(factors.values()) for factors in counts)
+    if total > MAX_CASES:
+        factors = {name: count for name, count in counts[-1].items() if count > 1}
+        largest = max(factors, key=lambda name: factors[name])
+        listed = ", ".join(f"{name}: {count}" for name, count in factors.items())
+        raise TooManyCases(
+            f"{total} cases, more than {MAX_CASES}: each combination of dtypes, ranks and choices "
+            "is traced and compiled by itself",
+            found=f"{listed}; these multiply",
+            fix=f"fewer for {largest}, which has most; several declare calls, each with the "
+            "combinations that are needed, add up instead of multiplying; a type variable ties "
+            "the dtypes of parameters together",
+        )
+
+
+def _factors(declaration: Declaration) -> dict[str, int]:
+    """By how much each parameter multiplies the number of cases."""
+    factors = {letter: len(types) for letter, types in declaration.types}
+    factors |= {f"*{name}": len(lengths) for name, lengths in declaration.lengths}
+    for name, domain in declaration.domains:
+        if isinstance(domain, Tensors):
+            ranks = 1 if any(isinstance(p, Shared) for p in domain.parts) else len(domain.ranks)
+            dtypes = 1 if domain.variable else len(domain.dtypes)
+            factors[name] = ranks * dtypes + int(domain.optional)
+        elif isinstance(domain, Choices):
+            factors[name] = len(domain.values)
+    return factors
+
+
+def output_names(lowered: Lowered, params: Sequence[Param]) -> tuple[str, ...]:
+    """`out`, or `out0`, `out1`, ...; with an underscore where a parameter has the name."""
+    for leaf in lowered.returns:
+        if not leaf.is_tensor or leaf.container:
+            kind = f"a {leaf.container} of tensors" if leaf.is_tensor else "a number"
+            raise NoNativeForm(
+                f"the op returns {kind}, which a C function has no place for",
+                parameter=leaf.path,
+                fix="return tensors, each by itself: Tensor, Tensor | None, or a tuple, NamedTuple "
+                "or frozen dataclass of them",
+            )
+    count = len(lowered.returns)
+    names = ["out"] if count == 1 else [f"out{i}" for i in range(count)]
+    taken = {param.name for param in params}
+    while taken & set(names):
+        names = [f"{name}_" for name in names]
+    return tuple(names)
+
+
+def _groups(lowered: Lowered, declarations: Sequence[Declaration]) -> dict[str, int]:
+    """By parameter, the number of its `*s`, of those that something is broadcast to.
+
+    x: "*s" broadcast, y: "*s" broadcast, w: "*t"  ->  x: 1, y: 1
+    """
+    found = [(declaration, _numbered(declaration)) for declaration in declarations]
+    for declaration, (groups, broadcast) in found:
+        first, (known, expected) = found[0]
+        if (groups, broadcast) != (known, expected):
+            raise ConflictingDeclarations(
+                "declarations of one op broadcast different parameters",
+                found=f"{', '.join(sorted(expected)) or 'none'} at {first.location}; "
+                f"{', '.join(sorted(broadcast)) or 'none'} at {declaration.location}",
+                fix="give broadcast= to the same parameters, with the same *s, in all of them",
+            )
+    groups, broadcast = found[0][1] if found else ({}, set())
+    for argument in lowered.arguments:
+        if argument.name in broadcast and argument.mutated:
+            raise BadSpec(
+                "broadcast, and written to: its elements would be several results at once",
+                parameter=argument.path,
+                fix="broadcast the others to its shape",
+            )
+    return groups
+
+
+def _numbered(declaration: Declaration) -> tuple[dict[str, int], set[str]]:
+    tensors = {n: d for n, d in declaration.domains if isinstance(d, Tensors)}
+    broadcast = {n for n, d in tensors.items() if d.broadcast}
+    parts = list(dict.fromkeys(d.parts for n, d in tensors.items() if n in broadcast))
+    groups = {n: parts.index(d.parts) + 1 for n, d in tensors.items() if d.parts in parts}
+    return groups, broadcast
+
+
+def _tensor(
+    argument: FlatArgument, said: Sequence[tuple[Declaration, Domain]], group: int
+) -> TensorParam:
+    texts: dict[str, None] = {}
+    optional = broadcast = False
+    for declaration, domain in said:
+        if isinstance(domain, Tensors):
+            texts[_describe(domain, declaration)] = None
+            optional = optional or domain.optional
+            broadcast = domain.broadcast
+        else:
+            optional = True
+    text = "; or ".join(texts)
+    return TensorParam(argument.name, argument.mutated, optional, text, broadcast, group)
+
+
+def _scalar(argument: FlatArgument, said: Sequence[tuple[Declaration, Domain]]) -> ScalarParam:
+    kinds = {
+        _kind(domain): declaration.location
+        for declaration, domain in said
+        if isinstance(domain, (Scalars, Choices))
+    }
+    if len(kinds) > 1:
+        raise ConflictingDeclarations(
+            "declarations of one op give this parameter different forms in C",
+            parameter=argument.path,
+            found="; ".join(f"{kind} at {where}" for kind, where in kinds.items()),
+            fix="declare it alike in all of them; a parameter that is left out has its default "
+            "for its only value",
+        )
+    dtype = next(domain.dtype for _, domain in said if isinstance(domain, Scalars))
+    return ScalarParam(argument.name, dtype, dtype)
+
+
+def _kind(domain: Scalars | Choices) -> str:
+    if isinstance(domain, Scalars):
+        return f"native.scalar({domain.dtype!r})"
+    if domain.asked:
+        return f"native.choice({', '.join(domain.written)})"
+    return f"fixed at {', '.join(domain.written)}"
+
+
+def _union(domains: Iterator[Domain]) -> Choices:
+    listed = [domain for domain in domains if isinstance(domain, Choices)]
+    return choices(
+        [value for domain in listed for value in domain.values],
+        asked=any(domain.asked for domain in listed),
+    )
+
+
+def _choice(argument: FlatArgument, union: Choices) -> ChoiceParam:
+    labels: list[str] = []
+    for value in union.values:
+        label = stem = _label(value)
+        count = 1
+        while label in labels:
+            count += 1
+            label = f"{stem}_{count}"
+        labels.append(label)
+    return ChoiceParam(argument.name, tuple(labels), union.written, one_of(union.written))
+
+
+def _label(value: Any) -> str:
+    """`Mode.FAST` -> FAST, `'gelu-tanh'` -> GELU_TANH, -1 -> MINUS_1, 0.5 -> 0_5."""
+    if isinstance(value, enum.Enum):
+        text = value.name
+    elif isinstance(value, (tuple, list)):
+        text = "_".join(map(_label, value))
+    elif isinstance(value, (int, float)):
+        text = repr(value).replace("e-", "e_minus_").replace("-", "minus_").replace("+", "")
+    else:
+        text = str(value).removeprefix("torch.")
+    return re.sub("[^A-Za-z0-9]+", "_", text).strip("_").upper() or "EMPTY"
+
+
+def _describe(domain: Tensors, declaration: Declaration) -> str:
+    """`fp16 or fp32, 2-d (rows, hidden <= 8192), compact`."""
+    bounds = {bound.var: bound for bound in declaration.bounds}
+    fixed = dict(declaration.fixed)
+    sizes = ", ".join(_size(part, bounds, fixed) for part in domain.parts)
+    ranks = one_of([f"{rank}-d" for rank in _ranks(domain, declaration)])
+    dtypes = one_of(domain.dtypes) + (f" ({domain.variable})" if domain.variable else "")
+    layout = "any strides" if domain.strided else "compact"
+    return f"{dtypes}, {ranks} ({sizes}), {layout}" + (", broadcast" if domain.broadcast else "")
+
+
+def _ranks(domain: Tensors, declaration: Declaration) -> tuple[int, ...]:
+    return domain.ranks or tuple(
+        length + len(domain.parts) - 1 for length in loose_lengths(domain, declaration)
+    )
+
+
+def loose_lengths(domain: Tensors, declaration: Declaration) -> tuple[int, ...]:
+    """How many sizes the `...` or `*s` of a tensor may stand for."""
+    for part in domain.parts:
+        if isinstance(part, Shared):
+            return dict(declaration.lengths)[part.name]
+    if not is_loose(domain.parts):
+        return (0,)
+    return tuple(rank - len(domain.parts) + 1 for rank in domain.ranks)
+
+
+def _size(part: Part, bounds: Mapping[str, Bound], fixed: Mapping[str, int]) -> str:
+    if not isinstance(part, (Name, Shared)) or part.name not in {*bounds, *fixed}:
+        return str(part)
+    if part.name in fixed:
+        return f"{part} = {fixed[part.name]}"
+    bound = bounds[part.name]
+    if bound.values:
+        return f"{part} = {one_of(map(spell, bound.values))}"
+    low = f"{bound.low} <= " if bound.low else ""
+    return f"{low}{part}" + (f" <= {bound.high}" if bound.high is not None else "")

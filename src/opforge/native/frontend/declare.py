@@ -1,0 +1,309 @@
+"""`native.declare`: what callers of an op's C function may pass.
+
+Read against the op's flat signature, checked, and kept with the op's registry entry; the body is
+neither read nor run.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ...errors import (
+    BadDims,
+    BadSpec,
+    MissingParameter,
+    OpforgeError,
+    UnknownParameter,
+    UnusedName,
+)
+from ...model import MISSING, Leaf, Lowered, Node, Record, leaves_of, lowered_name
+from ...registry import Entry, registry, running_pass
+from .alternatives import Alternatives
+from .c_parameters import check_together
+from .declaration import Declaration, Domain, Nothing, Scalars, Tensors, choices
+from .dims import names_of, read_bounds, shared_lengths
+from .specs import SPECS
+from .validate import as_seen, example, fit, is_variable, no_list, read_dtypes
+
+
+def declare(op: Any, /, *, dims: Any = None, **specs: Any) -> None:
+    """Say what callers of an op's C function may pass, parameter by parameter.
+
+        native.declare(rms_norm, x=native.tensor("rows hidden", dtype="T"),
+            weight=native.tensor("hidden", dtype="T"), eps=native.scalar("fp32"),
+            T=("fp16", "bf16"), dims={"hidden": (1, 8192)})
+
+    A plain value fixes a parameter, and one that is left out is fixed at its default. Fields of a
+    dataclass are given as `cfg__scale=...` or `cfg=dict(scale=...)`. Several calls add up.
+    """
+    file, line, namespace = caller()
+    location = f"{file}:{line}"
+    entry: Entry | None = None
+    try:
+        entry = registry.get(op)
+        lowered = entry.flat()
+        # Kept by file, so that a reload replaces what the file said before; a prompt has none.
+        running = running_pass(namespace) if namespace.get("__file__") else None
+        read = _read(lowered, dims, specs)
+        with registry.lock:
+            _keep(entry, lowered, replace(read, location=location, file=file, running=running))
+    except OpforgeError as error:
+        raise error.locate(entry.name if entry else None, location) from error.__cause__
+
+
+def caller() -> tuple[str, int, dict[str, Any]]:
+    """File, line and globals of the user's call."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("opforge.native"):
+        frame = frame.f_back
+    assert frame is not None
+    return frame.f_code.co_filename, frame.f_lineno, frame.f_globals
+
+
+def _keep(entry: Entry, lowered: Lowered, new: Declaration) -> None:
+    kept = [old for old in entry.declarations if not is_reloaded(old, new)]
+    if new not in kept:
+        kept.append(new)
+    check_together(lowered, kept)
+    entry.declarations[:] = kept
+
+
+def is_reloaded(old: Declaration | Alternatives, new: Declaration | Alternatives) -> bool:
+    """Whether the same file says it anew, having been loaded again."""
+    return (
+        old.file == new.file
+        and None not in (old.running, new.running)
+        and old.running is not new.running
+    )
+
+
+def _read(lowered: Lowered, dims: Any, specs: dict[str, Any]) -> Declaration:
+    reader = _Reader(lowered)
+    if dims is not None and not isinstance(dims, Mapping) and "dims" in reader.nodes:
+        # The op has a parameter of that name, and this is no table of bounds.
+        specs, dims = {**specs, "dims": dims}, None
+    reader.take(specs)
+    for parameter in lowered.signature.parameters:
+        reader.read(parameter.node, parameter.default)
+    reader.refuse_missing()
+    domains = reader.domains
+    tensors = {n: d for n, d in domains.items() if isinstance(d, Tensors)}
+    lengths = shared_lengths((reader.path(n), d.parts, d.ranks) for n, d in tensors.items())
+    numbers = [n for n, d in domains.items() if isinstance(d, Scalars) and d.dtype[0] in "iu"]
+    sizes = _sizes(reader, tensors, lengths)
+    fixed, bounds = read_bounds({} if dims is None else dims, sizes, numbers)
+    _refuse_unused(reader.variables, tensors)
+    return Declaration(
+        domains=tuple(domains.items()),
+        types=tuple(reader.variables.items()),
+        lengths=tuple(lengths.items()),
+        fixed=tuple(fixed.items()),
+        bounds=tuple(bounds.values()),
+    )
+
+
+def _sizes(reader: _Reader, tensors: Mapping[str, Tensors], shared: Mapping[str, Any]) -> list[str]:
+    """The names of sizes, none of which may mean two things."""
+    sizes: dict[str, None] = {}
+    for name, domain in tensors.items():
+        for part in domain.parts:
+            for size in names_of([part]):
+                both = size in shared and str(part) == size
+                if both or isinstance(reader.domains.get(size), Scalars):
+                    other = f"*{size}" if both else "a number that is passed by itself"
+                    raise BadDims(
+                        f"{size!r} names one size here, and is also {other}",
+                        parameter=reader.path(name),
+                        fix="give the size another name",
+                    )
+                sizes[size] = None
+    return list(sizes)
+
+
+def _refuse_unused(variables: Mapping[str, Any], tensors: Mapping[str, Tensors]) -> None:
+    used = {d.variable for d in tensors.values()}
+    for letter in variables:
+        if letter not in used:
+            raise UnusedName(
+                f"type variable {letter!r} is used by no parameter",
+                fix=f'native.tensor(..., dtype="{letter}"), or leave {letter}= out',
+            )
+
+
+@dataclass
+class _Reader:
+    """Goes through a signature and gives each of its leaves a domain."""
+
+    lowered: Lowered
+    nodes: dict[str, Node] = field(default_factory=dict)
+    variables: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    # By flat name: specs and plain values. A record is here when it is fixed as a whole.
+    given: dict[str, Any] = field(default_factory=dict)
+    opened: set[str] = field(default_factory=set)
+    domains: dict[str, Domain] = field(default_factory=dict)
+    missing: list[Leaf | Record] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for parameter in self.lowered.signature.parameters:
+            for node in _below(parameter.node):
+                self.nodes[lowered_name(node.path)] = node
+
+    def path(self, name: str) -> str:
+        return self.nodes[name].path
+
+    def take(self, specs: Mapping[str, Any]) -> None:
+        """Sort what was given into type variables and parameters."""
+        for name, value in specs.items():
+            node = self.nodes.get(name)
+            if node is not None:
+                self._assign(node, value)
+            elif is_variable(name) and not isinstance(value, SPECS):
+                self.variables[name] = read_dtypes(value, None)[1]
+            else:
+                raise self._unknown(name, [lowered_name(n.path) for n in self.nodes.values()])
+
+    def _assign(self, node: Node, value: Any) -> None:
+        name = lowered_name(node.path)
+        if isinstance(node, Record):
+            fields = _fields(node, value)
+            if fields is not None:
+                self.opened.add(name)
+                below = {item.name: item.node for item in node.fields}
+                for key, each in fields.items():
+                    if key not in below:
+                        raise self._unknown(f"{node.path}.{key}", list(below), node)
+                    self._assign(below[key], each)
+                return
+            if value is not None or not node.optional:
+                raise _not_fields(node, value)
+        if name in self.given:
+            raise BadSpec(
+                "declared twice in one call",
+                parameter=node.path,
+                found=f"{self.given[name]!r} and {value!r}",
+                fix="keep one of them",
+            )
+        self.given[name] = value
+
+    def _unknown(self, name: str, known: list[str], record: Record | None = None) -> OpforgeError:
+        close = difflib.get_close_matches(name.rpartition(".")[2], known, 1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        what = f"has no parameter {name!r}" if record is None else f"has no field {name!r}"
+        return UnknownParameter(
+            f"the op {what}",
+            fix=f"{hint}it has {', '.join(known) or 'none'}",
+        )
+
+    def read(self, node: Node, default: Any) -> None:
+        if isinstance(node, Leaf):
+            self._read_leaf(node, default)
+            return
+        name = lowered_name(node.path)
+        flag = lowered_name(node.present_path)
+        below = [n for n in self.given if n.startswith(f"{name}__")]
+        if not node.optional:
+            self._read_fields(node, default)
+        elif name in self.given and below:
+            raise BadSpec(
+                "declared as None, and field by field too",
+                parameter=node.path,
+                found=", ".join(below),
+                fix="keep one of them; two declare calls can have one each",
+            )
+        elif below or name in self.opened or _is_there(default):
+            self.domains[flag] = choices([True])
+            self._read_fields(node, default)
+        elif name in self.given or default is None:
+            self.domains[flag] = choices([False])
+            self._leave_out(node)
+        else:
+            self.missing.append(node)
+
+    def _read_fields(self, node: Record, default: Any) -> None:
+        for item in node.fields:
+            self.read(item.node, _part(node, item.name, default, item.default))
+
+    def _leave_out(self, node: Node) -> None:
+        if isinstance(node, Leaf):
+            self.domains[node.name] = Nothing()
+            return
+        for item in node.fields:
+            if isinstance(item.node, Record) and item.node.optional:
+                self.domains[lowered_name(item.node.present_path)] = Nothing()
+            self._leave_out(item.node)
+
+    def _read_leaf(self, leaf: Leaf, default: Any) -> None:
+        if leaf.name in self.given:
+            self.domains[leaf.name] = fit(leaf, self.given[leaf.name], self.variables)
+        elif default is MISSING:
+            if leaf.is_tensor and leaf.container:
+                raise no_list(leaf)
+            self.missing.append(leaf)
+        else:
+            self.domains[leaf.name] = choices([as_seen(leaf, default)])
+
+    def refuse_missing(self) -> None:
+        if not self.missing:
+            return
+        names = ", ".join(repr(node.path) for node in self.missing)
+        fixes = [
+            example(node) if isinstance(node, Leaf) else f"{lowered_name(node.path)}=None"
+            for node in self.missing
+        ]
+        raise MissingParameter(
+            f"nothing is declared for {names}, and there is no default",
+            parameter=self.missing[0].path if len(self.missing) == 1 else None,
+            fix="; ".join(fixes),
+        )
+
+
+def _below(node: Node) -> Iterator[Node]:
+    yield node
+    if isinstance(node, Record):
+        for item in node.fields:
+            yield from _below(item.node)
+
+
+def _is_there(default: Any) -> bool:
+    return default is not MISSING and default is not None
+
+
+def _part(node: Record, name: str, whole: Any, own: Any) -> Any:
+    """The default of a field: the parameter's where it has one, else the class's."""
+    if not _is_there(whole):
+        return own
+    return whole[int(name)] if node.kind == "tuple" else getattr(whole, name)
+
+
+def _fields(node: Record, value: Any) -> dict[str, Any] | None:
+    """What is given for a record, by field: a dict, a tuple for a tuple, or an instance."""
+    if isinstance(value, dict):
+        return {str(key): each for key, each in value.items()}
+    if node.kind == "tuple" and isinstance(value, (tuple, list)):
+        if len(value) != len(node.fields):
+            raise _not_fields(node, value)
+        return {str(i): each for i, each in enumerate(value)}
+    if node.kind != "tuple" and isinstance(value, node.cls):
+        return {item.name: getattr(value, item.name) for item in node.fields}
+    return None
+
+
+def _not_fields(node: Record, value: Any) -> BadSpec:
+    names = [item.name for item in node.fields]
+    if node.kind == "tuple":
+        fix = f"{lowered_name(node.path)}=({', '.join('...' for _ in names)})"
+        fix += ", a spec or a value per element"
+    else:
+        one = next((leaf for leaf in leaves_of(node)), None)
+        fix = f"{lowered_name(node.path)}=dict({'=..., '.join(names)}=...)"
+        fix += f", or field by field: {example(one)}" if one is not None else ""
+    return BadSpec(
+        f"{node.cls.__name__} is declared field by field",
+        parameter=node.path,
+        found=repr(value),
+        fix=fix,
+    )

@@ -1,0 +1,297 @@
+"""Sizes as they are declared: `"rows 64 hidden"`, `"... hidden"`, `"*s"`, and their bounds."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import BadBounds, BadDims, BadRanks, UnusedName
+from ..ir.expr import Term, Var
+from ..ir.program import MAX_RANK, Bound
+
+
+@dataclass(frozen=True)
+class Name:
+    """A symbolic size; equal names are equal sizes."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Rest:
+    """`...`: any number of sizes, this tensor's own."""
+
+    def __str__(self) -> str:
+        return "..."
+
+
+@dataclass(frozen=True)
+class Shared:
+    """`*s`: any number of sizes, the same wherever the name stands."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"*{self.name}"
+
+
+Part = int | Name | Rest | Shared
+
+_LARGEST = 2**63 - 1
+
+
+def parse(text: Any, parameter: str) -> tuple[Part, ...]:
+    """`"... hidden 4"` -> (Rest(), Name("hidden"), 4); the empty text is a tensor of rank 0."""
+    if not isinstance(text, str):
+        raise BadDims(
+            "dims are text, one word per dimension",
+            parameter=parameter,
+            found=repr(text),
+            fix='native.tensor("rows hidden", dtype=...)',
+        )
+    parts = tuple(_part(word, text, parameter) for word in text.split())
+    loose = [part for part in parts if isinstance(part, (Rest, Shared))]
+    if len(loose) > 1:
+        raise BadDims(
+            f"{loose[0]} and {loose[1]} in one tensor: where the one ends is not determined",
+            parameter=parameter,
+            found=repr(text),
+            fix="keep one of them, and name the other dimensions one by one",
+        )
+    return parts
+
+
+def _part(word: str, text: str, parameter: str) -> Part:
+    if word == "...":
+        return Rest()
+    if re.fullmatch("[0-9]+", word):
+        if int(word) > _LARGEST:
+            raise BadDims(
+                f"size {word} is beyond 2**63 - 1, the largest that C callers can pass",
+                parameter=parameter,
+                found=f"dims {text!r}",
+                fix="a smaller size, or a name for any",
+            )
+        return int(word)
+    if re.fullmatch(r"\*?[A-Za-z_][A-Za-z_0-9]*", word):
+        return Shared(word[1:]) if word[0] == "*" else Name(word)
+    fix = 'names, whole numbers, "..." or "*name", with spaces between: "rows hidden"'
+    if "," in text:
+        fix = (
+            f'spaces and no commas between dimensions: "{" ".join(text.replace(",", " ").split())}"'
+        )
+    elif word.startswith("...") or word.endswith("..."):
+        fix = f'a space beside "...": "{" ".join(text.replace("...", " ... ").split())}"'
+    raise BadDims(f"{word!r} is no dimension", parameter=parameter, found=f"dims {text!r}", fix=fix)
+
+
+def is_loose(parts: Sequence[Part]) -> bool:
+    """Whether the number of dimensions is left open."""
+    return any(isinstance(part, (Rest, Shared)) for part in parts)
+
+
+def read_ranks(parts: Sequence[Part], ranks: Any, parameter: str) -> tuple[int, ...]:
+    """The ranks that a tensor may have; empty where another parameter says it, for `*s`."""
+    text = " ".join(map(str, parts))
+    if not is_loose(parts):
+        if ranks is not None:
+            raise BadRanks(
+                f'ranks are for "...": "{text}" has {len(parts)} dimensions already',
+                parameter=parameter,
+                found=f"ranks={ranks!r}",
+                fix='leave ranks out, or write "..." for the dimensions that vary',
+            )
+        if len(parts) > MAX_RANK:
+            raise _too_high(len(parts), parameter)
+        return (len(parts),)
+    if ranks is None:
+        if any(isinstance(part, Shared) for part in parts):
+            return ()
+        raise BadRanks(
+            '"..." without ranks: how many dimensions may there be?',
+            parameter=parameter,
+            found=f"dims {text!r}",
+            fix=f'native.tensor("{text}", ..., ranks=(1, 2, 3))',
+        )
+    listed = (ranks,) if isinstance(ranks, int) else ranks
+    whole = isinstance(listed, (list, tuple, range, set, frozenset)) and listed
+    if not whole or not all(isinstance(r, int) and not isinstance(r, bool) for r in listed):
+        raise BadRanks(
+            "ranks are whole numbers",
+            parameter=parameter,
+            found=f"ranks={ranks!r}",
+            fix="ranks=(1, 2, 3)",
+        )
+    for rank in listed:
+        if rank < len(parts) - 1:
+            raise BadRanks(
+                f'rank {rank} is too low: "{text}" names {len(parts) - 1} dimensions beside '
+                f"{next(p for p in parts if isinstance(p, (Rest, Shared)))}",
+                parameter=parameter,
+                found=f"ranks={ranks!r}",
+                fix="ranks count all dimensions of the tensor",
+            )
+        if rank > MAX_RANK:
+            raise _too_high(rank, parameter)
+    return tuple(dict.fromkeys(sorted(listed) if isinstance(listed, (set, frozenset)) else listed))
+
+
+def _too_high(rank: int, parameter: str) -> BadRanks:
+    return BadRanks(
+        f"rank {rank} is beyond {MAX_RANK}, the highest that is built",
+        parameter=parameter,
+        fix="fold dimensions together before the call",
+    )
+
+
+def shared_lengths(
+    tensors: Iterable[tuple[str, Sequence[Part], tuple[int, ...]]],
+) -> dict[str, tuple[int, ...]]:
+    """How many sizes each `*s` may stand for, of (parameter, parts, ranks) each."""
+    known: dict[str, tuple[tuple[int, ...], str]] = {}
+    listed = [(p, parts, ranks) for p, parts, ranks in tensors if _shared(parts)]
+    for parameter, parts, ranks in listed:
+        if not ranks:
+            continue
+        name, lengths = _shared(parts), tuple(r - len(parts) + 1 for r in ranks)
+        before, where = known.setdefault(name, (lengths, parameter))
+        if set(before) != set(lengths):
+            raise BadRanks(
+                f"*{name} stands for {_numbers(lengths)} dimensions here and for "
+                f"{_numbers(before)} in {where!r}",
+                parameter=parameter,
+                fix=f"give ranks to one of them only, or ranks that agree; ranks count all "
+                f"dimensions of a tensor, *{name} and the others",
+            )
+    for parameter, parts, _ in listed:
+        name = _shared(parts)
+        if name not in known:
+            raise BadRanks(
+                f"no parameter with *{name} has ranks: how many dimensions may there be?",
+                parameter=parameter,
+                fix=f'native.tensor("{" ".join(map(str, parts))}", ..., ranks=(1, 2, 3))',
+            )
+        highest = max(known[name][0]) + len(parts) - 1
+        if highest > MAX_RANK:
+            raise _too_high(highest, parameter)
+    return {name: lengths for name, (lengths, _) in known.items()}
+
+
+def _shared(parts: Sequence[Part]) -> str:
+    return next((part.name for part in parts if isinstance(part, Shared)), "")
+
+
+def _numbers(values: Sequence[int]) -> str:
+    return " or ".join(map(str, values))
+
+
+def shape(
+    parts: Sequence[Part], parameter: str, length: int, fixed: Mapping[str, int]
+) -> tuple[Term, ...]:
+    """The sizes of a tensor whose loose part, if it has one, stands for `length` of them.
+
+    `"... hidden"` of x at rank 3 -> x.shape[0], x.shape[1], hidden
+    """
+    terms: list[Term] = []
+    for part in parts:
+        if isinstance(part, int):
+            terms.append(part)
+        elif isinstance(part, Name):
+            terms.append(fixed.get(part.name, Var(part.name)))
+        elif isinstance(part, Rest):
+            terms += [Var(f"{parameter}.shape[{len(terms) + i}]") for i in range(length)]
+        else:
+            size = fixed.get(part.name)
+            terms += [Var(f"{part.name}[{i}]") if size is None else size for i in range(length)]
+    return tuple(terms)
+
+
+def names_of(parts: Iterable[Part]) -> Iterator[str]:
+    for part in parts:
+        if isinstance(part, (Name, Shared)):
+            yield part.name
+
+
+def read_bounds(
+    dims: Any, sizes: Iterable[str], scalars: Iterable[str]
+) -> tuple[dict[str, int], dict[str, Bound]]:
+    """`dims={...}` -> the sizes that it fixes, and the bounds of the others and of scalars."""
+    if not isinstance(dims, Mapping):
+        raise BadBounds(
+            "dims= maps names of sizes to their bounds",
+            found=repr(dims),
+            fix='dims={"hidden": (1, 8192)}',
+        )
+    fixed: dict[str, int] = {}
+    bounds: dict[str, Bound] = {}
+    known, numbers = list(sizes), list(scalars)
+    for name, given in dims.items():
+        if name not in known and name not in numbers:
+            raise _unused(str(name), [*known, *numbers])
+        bound = _bound(name, given, negative=name in numbers)
+        if isinstance(bound, Bound):
+            bounds[name] = bound
+        elif name in numbers:
+            bounds[name] = Bound(name, bound, bound, (bound,))
+        else:
+            fixed[name] = bound
+    return fixed, bounds
+
+
+def _bound(name: str, given: Any, *, negative: bool) -> Bound | int:
+    lowest = None if negative else 0
+    ends = given if isinstance(given, (tuple, list, set, frozenset, range)) else (given,)
+    if any(isinstance(v, int) and not -_LARGEST - 1 <= v <= _LARGEST for v in ends):
+        raise _bad_bound(
+            name, given, "sizes and integers have 64 bits; None is for a range without an upper end"
+        )
+    if _whole(given, lowest):
+        return int(given)
+    if isinstance(given, tuple):
+        return _range(name, given, lowest)
+    if isinstance(given, (list, set, frozenset, range)) and given:
+        values = sorted(set(given)) if all(_whole(v, lowest) for v in given) else []
+        if values:
+            return Bound(name, values[0], values[-1], tuple(values))
+    raise _bad_bound(name, given, "no bound of a size")
+
+
+def _range(name: str, given: tuple[Any, ...], lowest: int | None) -> Bound:
+    if len(given) != 2:
+        raise _bad_bound(name, given, f"a range has two ends, not {len(given)}")
+    low, high = given
+    if not _whole(low, lowest) or not (high is None or _whole(high, lowest)):
+        raise _bad_bound(name, given, "the ends of a range are sizes")
+    if high is not None and low > high:
+        raise _bad_bound(name, given, f"the range is empty: {low} is above {high}")
+    return Bound(name, low, high)
+
+
+def _whole(value: Any, lowest: int | None) -> bool:
+    if not isinstance(value, int) or isinstance(value, bool):
+        return False
+    return lowest is None or value >= lowest
+
+
+def _bad_bound(name: str, given: Any, what: str) -> BadBounds:
+    return BadBounds(
+        f"dims={{{name!r}: {given!r}}}: {what}",
+        fix=f"dims={{{name!r}: (1, 8192)}} for a range, [64, 128] for these sizes only, "
+        "64 for one; sizes are not negative",
+    )
+
+
+def _unused(name: str, known: Sequence[str]) -> UnusedName:
+    close = difflib.get_close_matches(name, known, 1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    there = f"there are {', '.join(known)}" if known else "no parameter names one"
+    return UnusedName(
+        f"dims= bounds {name!r}, which no parameter's dims name",
+        fix=f'{hint}{there}; "..." has no names, so write "... {name}" to bound a size of it',
+    )

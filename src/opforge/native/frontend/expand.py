@@ -1,0 +1,192 @@
+"""Declarations -> cases: every combination of dtypes, ranks, choices and optionals, one trace each.
+
+silu, x=native.tensor("...", dtype=("fp16", "fp32"), ranks=(1, 2)):
+
+    fp16 (x.shape[0])    fp32 (x.shape[0])    fp16 (x.shape[0], x.shape[1])    fp32 ...
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...errors import OpforgeError, Undeclared
+from ...model import Leaf, Node, Signature, lowered_name
+from ...registry import Entry, registry
+from ..ir.expr import Var, variables
+from ..ir.program import Bound, Case, Param, TensorCase, TensorParam
+from .c_parameters import Merged, loose_lengths, merge, output_names
+from .declaration import Choices, Declaration, Scalars, Tensors, spell
+from .dims import Shared, shape
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What was declared of an op, all calls together.
+
+    A case has no entry for a choice that it does not ask about: one below a record that is None.
+    """
+
+    params: tuple[Param, ...]
+    outputs: tuple[str, ...]
+    cases: tuple[Case, ...]
+    # By leaf: what C does not pass. By choice parameter: its values, in the order of its labels.
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    signature: Signature = field(default=Signature((), None), repr=False)
+
+    def choice_value(self, case: Case, param: str) -> Any:
+        """The Python value that a case has for a choice."""
+        return self.values[param][dict(case.choices)[param]]
+
+    def arguments(
+        self, case: Case, leaves: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The call of the op's function for a case: `fn(*args, **kwargs)`.
+
+        `leaves` has a value per scalar and per tensor that the case has, by C parameter; choices,
+        constants, absent tensors and records are put in here.
+        """
+        chosen = dict(case.choices)
+        absent = {tensor.param for tensor in case.tensors if not tensor.present}
+
+        def value_of(name: str) -> Any:
+            if name in self.constants:
+                return self.constants[name]
+            if name in self.values:
+                return self.values[name][chosen[name]]
+            return None if name in absent else leaves[name]
+
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        for parameter in self.signature.parameters:
+            value = _rebuild(parameter.node, value_of)
+            if parameter.keyword_only:
+                kwargs[parameter.name] = value
+            else:
+                args.append(value)
+        return tuple(args), kwargs
+
+
+def expand(op: Any, joined: Merged | None = None) -> Declared:
+    """The parameters, the outputs and all cases of an op, or of its registry entry.
+
+    `joined` has the parameters of the C function where other ops implement it too.
+    """
+    entry = op if isinstance(op, Entry) else registry.get(op)
+    if not entry.declarations:
+        raise Undeclared(
+            "nothing is declared of this op, so there is nothing to build",
+            fix="native.declare(op, x=native.tensor(...), ...) in the module that defines it",
+            op=entry.name,
+            location=entry.location,
+        )
+    try:
+        lowered = entry.flat()
+        merged = joined or merge(lowered, entry.declarations)
+        outputs = output_names(lowered, merged.params)
+    except OpforgeError as error:
+        raise error.locate(entry.name, entry.location) from error.__cause__
+    cases = [c for declaration in entry.declarations for c in _cases(declaration, merged)]
+    return Declared(
+        merged.params,
+        outputs,
+        tuple(dict.fromkeys(cases)),
+        merged.constants,
+        merged.values,
+        lowered.signature,
+    )
+
+
+# One way to settle one thing: "T" -> "fp16", "x" -> (2, "fp16"), "mode" -> 1.
+_Settled = dict[str, Any]
+
+
+def _cases(declaration: Declaration, merged: Merged) -> Iterator[Case]:
+    axes: dict[str, list[Any]] = {letter: list(types) for letter, types in declaration.types}
+    axes |= {f"*{name}": list(lengths) for name, lengths in declaration.lengths}
+    optionals = {p.name for p in merged.params if isinstance(p, TensorParam)}
+    for name, domain in declaration.domains:
+        if isinstance(domain, Tensors):
+            axes[name] = _options(domain, declaration)
+        elif isinstance(domain, Choices) and name in merged.values:
+            written = [spell(value) for value in merged.values[name]]
+            axes[name] = [written.index(text) for text in domain.written]
+    for settled in itertools.product(*axes.values()):
+        yield _case(declaration, merged, optionals, dict(zip(axes, settled, strict=True)))
+
+
+def _options(domain: Tensors, declaration: Declaration) -> list[tuple[int | None, str] | None]:
+    """(length of the `...`, dtype) each; None in them where `*s` or a type variable says it."""
+    shared = any(isinstance(part, Shared) for part in domain.parts)
+    lengths = (None,) if shared else loose_lengths(domain, declaration)
+    dtypes = ("",) if domain.variable else domain.dtypes
+    options: list[tuple[int | None, str] | None] = list(itertools.product(lengths, dtypes))
+    return [*options, None] if domain.optional else options
+
+
+def _case(declaration: Declaration, merged: Merged, optionals: set[str], settled: _Settled) -> Case:
+    tensors, choices = [], []
+    bounds = {bound.var: bound for bound in declaration.bounds}
+    used: dict[str, Bound] = {}
+    for name, domain in declaration.domains:
+        if isinstance(domain, Tensors):
+            tensors.append(_tensor(name, domain, declaration, settled))
+        elif name in merged.values:
+            if name in settled:
+                choices.append((name, settled[name]))
+        elif isinstance(domain, Scalars):
+            used |= {name: bounds[name]} if name in bounds else {}
+        elif name in optionals:
+            tensors.append(TensorCase(name, present=False))
+    for tensor in tensors:
+        for term in tensor.shape:
+            for var in variables(term):
+                # The sizes s[0], s[1] of `*s` have the bounds of s.
+                known = bounds.get(var.name) or bounds.get(var.name.partition("[")[0])
+                used[var.name] = (
+                    Bound(var.name, known.low, known.high, known.values)
+                    if known is not None
+                    else Bound(var.name)
+                )
+    return Case(tuple(tensors), tuple(choices), tuple(used.values()))
+
+
+def _tensor(name: str, domain: Tensors, declaration: Declaration, settled: _Settled) -> TensorCase:
+    option = settled[name]
+    if option is None:
+        return TensorCase(name, present=False)
+    length, dtype = option
+    for part in domain.parts:
+        if isinstance(part, Shared):
+            length = settled[str(part)]
+    sizes = shape(domain.parts, name, length, dict(declaration.fixed))
+    strides = tuple(Var(f"{name}.stride[{i}]") for i in range(len(sizes)))
+    return TensorCase(
+        name,
+        dtype=settled[domain.variable] if domain.variable else dtype,
+        shape=sizes,
+        strides=strides if domain.strided else None,
+    )
+
+
+def _rebuild(node: Node, value_of: Callable[[str], Any]) -> Any:
+    """A parameter as the body gets it, from the values of its leaves by flat name."""
+    if isinstance(node, Leaf):
+        value = value_of(node.name)
+        # Kept as tuples; a body may change the list that it is given.
+        return list(value) if node.container == "list" and value is not None else value
+    if node.optional and not value_of(lowered_name(node.present_path)):
+        return None
+    parts = [_rebuild(item.node, value_of) for item in node.fields]
+    if node.kind == "tuple":
+        return tuple(parts)
+    if node.kind == "namedtuple":
+        return tuple.__new__(node.cls, parts)
+    # As operators rebuild them: a class's __init__ may do more than keep its fields.
+    built = object.__new__(node.cls)
+    for item, part in zip(node.fields, parts, strict=True):
+        object.__setattr__(built, item.name, part)
+    return built

@@ -1,0 +1,195 @@
+"""`native.implementations`: several ops behind one operator of a library."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...errors import BadImplementations, DifferentImplementations, OpforgeError
+from ...model import FlatArgument, Lowered
+from ...registry import Entry, registry, running_pass
+from ..ir.program import ChoiceParam, Param, ScalarParam, TensorParam
+from .alternatives import Alternatives, operator_of, refuse_left_out
+from .c_parameters import Merged, merge
+from .declaration import Declaration
+from .declare import caller, is_reloaded
+
+_FIX = (
+    "give the functions the same parameters, in order and kind, as many outputs, and the same "
+    "mutates_args"
+)
+
+
+def implementations(op: Any, /, *ops: Any) -> None:
+    """Name the ops that implement an operator, in the order in which a call tries them.
+
+        native.implementations(add, add_flat, add)
+
+    Each has its own `native.declare`; all have the same signature. The operator itself stands
+    where it is to be tried, or is left out where nothing is declared of it.
+    """
+    file, line, namespace = caller()
+    location = f"{file}:{line}"
+    entry: Entry | None = None
+    try:
+        entry = registry.get(op)
+        listed = tuple(registry.get(each) for each in ops)
+        running = running_pass(namespace) if namespace.get("__file__") else None
+        given = Alternatives(listed, location, file, running)
+        with registry.lock:
+            _check_list(entry, given)
+            refuse_left_out(entry, given)
+            _check_signatures(entry, listed)
+            if all(each.declarations for each in listed):
+                join(entry, listed)
+            entry.alternatives[:] = [given]
+    except OpforgeError as error:
+        raise error.locate(entry.name if entry else None, location) from error.__cause__
+
+
+def join(operator: Entry, parts: Sequence[Entry]) -> Merged:
+    """The parameters of the one C function; refused where the declarations give it two forms."""
+    _check_signatures(operator, parts)
+    merged = [_merged(part) for part in parts]
+    for argument in parts[0].flat().arguments:
+        _check_forms(operator, argument, list(zip(parts, merged, strict=True)))
+    together: list[Declaration] = [d for part in parts for d in part.declarations]
+    return merge(parts[0].flat(), together)
+
+
+def _merged(part: Entry) -> Merged:
+    try:
+        return merge(part.flat(), part.declarations)
+    except OpforgeError as error:
+        raise error.locate(part.name, part.location) from error.__cause__
+
+
+def _check_list(entry: Entry, given: Alternatives) -> None:
+    names = given.names
+    for name in names:
+        if names.count(name) > 1:
+            raise BadImplementations(f"{name} is listed twice", fix="name each op once")
+    if not names:
+        raise BadImplementations(
+            "no implementation is named",
+            fix="native.implementations(add, fast_add, add): the operator, then its "
+            "implementations in the order in which they are tried",
+        )
+    for old in entry.alternatives:
+        if old.names != names and not is_reloaded(old, given):
+            raise BadImplementations(
+                "its implementations were listed already, and otherwise",
+                found=f"{', '.join(old.names)} at {old.location}",
+                fix="one native.implementations call with all of them",
+            )
+    above = operator_of(entry)
+    if above is not None:
+        raise BadImplementations(
+            f"it implements {above.name} itself",
+            found=f"native.implementations at {above.alternatives[0].location}",
+            fix=f"list all of them for {above.name}",
+        )
+    for part in given.entries:
+        other = operator_of(part)
+        if other is not None and other.name != entry.name:
+            raise BadImplementations(
+                f"{part.name} implements {other.name} already",
+                found=f"native.implementations at {other.alternatives[0].location}",
+                fix="an op implements one operator: write a second op that calls the same function",
+            )
+        if part.alternatives and part.name != entry.name:
+            raise BadImplementations(
+                f"{part.name} is an operator with implementations of its own",
+                found=f"native.implementations at {part.alternatives[0].location}",
+                fix="list those instead of it, and take its native.implementations away",
+            )
+
+
+def _check_signatures(operator: Entry, parts: Sequence[Entry]) -> None:
+    """Names, order, what is a tensor, what is written to, and the number of outputs."""
+    wanted = operator.flat()
+    for part in parts:
+        found = part.flat()
+        for one, other in zip(wanted.arguments, found.arguments, strict=False):
+            difference = _difference(one, other)
+            if difference:
+                raise _different(operator, part, difference, one.path)
+        count, others = len(wanted.arguments), len(found.arguments)
+        if count != others:
+            longer, name = (wanted, part.name) if count > others else (found, operator.name)
+            extra = longer.arguments[min(count, others)].path
+            shown = f"{name} has no such parameter"
+            raise _different(operator, part, shown, extra)
+        if len(wanted.returns) != len(found.returns):
+            raise _different(
+                operator,
+                part,
+                f"{operator.name} has {_outputs(wanted)}, and {part.name} {_outputs(found)}",
+            )
+
+
+def _difference(one: FlatArgument, other: FlatArgument) -> str:
+    if one.name != other.name:
+        return f"it is called {other.path!r} there"
+    if one.is_tensor != other.is_tensor or one.is_tensor_list != other.is_tensor_list:
+        return f"it is {one.type} here and {other.type} there"
+    if one.mutated != other.mutated:
+        here, there = ("changed", "only read") if one.mutated else ("only read", "changed")
+        return f"it is {here} here and {there} there"
+    return ""
+
+
+def _outputs(lowered: Lowered) -> str:
+    count = len(lowered.returns)
+    return f"{count} output{'' if count == 1 else 's'}"
+
+
+def _different(
+    operator: Entry, part: Entry, what: str, parameter: str | None = None
+) -> DifferentImplementations:
+    return DifferentImplementations(
+        f"{part.name} ({part.location}), which is to implement it, differs: {what}",
+        parameter=parameter,
+        fix=_FIX,
+        op=operator.name,
+        location=operator.location,
+    )
+
+
+def _check_forms(
+    operator: Entry, argument: FlatArgument, parts: Sequence[tuple[Entry, Merged]]
+) -> None:
+    """A number is one type of C's in all of them; values of a choice add up, and so do tensors
+    that may be left out.
+    """
+    forms = [(part, _form(argument.name, merged)) for part, merged in parts]
+    scalar = next(((p, form) for p, form in forms if form.startswith("native.scalar")), None)
+    other = next(((p, form) for p, form in forms if scalar and form != scalar[1]), None)
+    if scalar is None or other is None:
+        return
+    both = (scalar, other)
+    named = " and ".join(f"{part.name} ({part.location})" for part, _ in both)
+    raise DifferentImplementations(
+        f"declarations of {named}, which implement it, give this parameter different forms in C",
+        parameter=argument.path,
+        found="; ".join(f"{form} at {_declared_at(part)}" for part, form in both),
+        fix="declare it alike for both; a parameter that is left out has its default for its only "
+        "value",
+        op=operator.name,
+        location=operator.location,
+    )
+
+
+def _declared_at(entry: Entry) -> str:
+    return ", ".join(declaration.location for declaration in entry.declarations)
+
+
+def _form(name: str, merged: Merged) -> str:
+    param: Param | None = next((p for p in merged.params if p.name == name), None)
+    if isinstance(param, ScalarParam):
+        return f"native.scalar({param.dtype!r})"
+    if isinstance(param, ChoiceParam):
+        return f"native.choice({', '.join(param.values)})"
+    if isinstance(param, TensorParam):
+        return "native.tensor(...)"
+    return f"fixed at {merged.constants[name]!r}"

@@ -1,0 +1,20 @@
+"""The hash of an operator's source, with that of all ops that implement it."""
+
+from __future__ import annotations
+
+import hashlib
+
+from ...registration.fingerprint import op_fingerprint
+from ...registry import Entry
+from .alternatives import implementing
+
+
+def source_hash(entry: Entry) -> str:
+    """Of the source that is registered, the same where it is built and loaded."""
+    hashes = [part_hash(part) for part in implementing(entry)]
+    return hashes[0] if len(hashes) == 1 else hashlib.sha256("\n".join(hashes).encode()).hexdigest()
+
+
+def part_hash(part: Entry) -> str:
+    """Of one op alone."""
+    return op_fingerprint(part.fn, part.describe().kernels)

@@ -1,0 +1,64 @@
+"""What a library tells torch of its operators: schema and values of arguments."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+from ...model import MISSING, FlatArgument
+from ...registry import Entry
+from ..ir.program import ChoiceParam, Flat, SchemaArgument
+from .c_parameters import Merged
+from .expand import Declared
+
+
+def schema_of(entry: Entry) -> str:
+    """`ops::silu(Tensor x) -> Tensor`; empty for a function that is no operator (mode none)."""
+    return f"{entry.name}{entry.lowered.schema}" if entry.lowered is not None else ""
+
+
+def schema_returns(entry: Entry) -> tuple[str, ...]:
+    """The types that the operator returns: `("Tensor", "Tensor?")`."""
+    return () if entry.lowered is None else tuple(r.schema_type() for r in entry.lowered.returns)
+
+
+def schema_arguments(entry: Entry, declared: Declared | Merged) -> tuple[SchemaArgument, ...]:
+    """The arguments of the operator, in order; none for a function that is no operator."""
+    if entry.lowered is None:
+        return ()
+    params = {param.name: param for param in declared.params}
+    made = []
+    for argument in entry.lowered.arguments:
+        values: tuple[Any, ...] = ()
+        if isinstance(params.get(argument.name), ChoiceParam):
+            values = declared.values[argument.name]
+        elif argument.name not in params:
+            values = (declared.constants[argument.name],)
+        made.append(
+            SchemaArgument(
+                argument.name,
+                argument.type,
+                tuple(_carried(argument, value) for value in values),
+                fixed=argument.name not in params,
+                keyword_only=argument.keyword_only,
+                default=() if argument.default is MISSING else (_flat(argument.default),),
+            )
+        )
+    return tuple(made)
+
+
+def _carried(argument: FlatArgument, value: Any) -> Flat:
+    """What the schema carries for a value: `Rounding.UP` -> "up"."""
+    codec = argument.leaf.codec if argument.leaf is not None else None
+    return _flat(value if codec is None or value is None else codec.encode(value))
+
+
+def _flat(value: Any) -> Flat:
+    if isinstance(value, enum.Enum):
+        value = value.value
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (tuple, list)):
+        return ("list", *(_flat(item) for item in value))
+    # A dtype, a layout, a memory format or a device.
+    return (type(value).__name__, str(value).removeprefix("torch."))

@@ -1,0 +1,339 @@
+"""Holds what is declared of a parameter against the parameter's own type."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from ...errors import BadChoice, BadSpec, NoNativeForm, UnboundType, UnknownDtype
+from ...model import Leaf, fits_int64
+from ..ir.dtypes import DTYPES, named
+from .declaration import Choices, Domain, Scalars, Tensors, choices, one_of, spell
+from .dims import Part, Shared, parse, read_ranks
+from .specs import SPECS, ChoiceSpec, OptionalSpec, ScalarSpec, TensorSpec
+
+_INTS = tuple(d.name for d in DTYPES.values() if d.code in {0, 1})
+_FLOATS = ("fp16", "bf16", "fp32", "fp64")
+# How annotations and torch's parser name what a schema carries.
+_NUMBERS = {
+    "SymInt": _INTS,
+    "int": _INTS,
+    "float": _FLOATS,
+    "Scalar": (*_FLOATS, *_INTS),
+    "number": (*_FLOATS, *_INTS),
+}
+_JITS = {"SymInt": "i64", "int": "i64"}
+_TYPES: dict[str, tuple[type[Any], ...]] = {
+    "SymInt": (int,),
+    "int": (int,),
+    "float": (float, int),
+    "Scalar": (int, float),
+    "number": (int, float),
+    "bool": (bool,),
+    "str": (str,),
+    "ScalarType": (torch.dtype,),
+    "Device": (torch.device, str),
+    "Layout": (torch.layout,),
+    "MemoryFormat": (torch.memory_format,),
+}
+_WORDS = {
+    "SymInt": "int",
+    "ScalarType": "torch.dtype",
+    "Scalar": "number",
+    "Device": "torch.device",
+}
+
+
+def fit(leaf: Leaf, given: Any, variables: Mapping[str, tuple[str, ...]]) -> Domain:
+    """What a spec, or a plain value that is to be fixed, means for a leaf."""
+    if isinstance(given, (TensorSpec, OptionalSpec)):
+        return _tensors(leaf, given, variables)
+    if leaf.is_tensor and leaf.container and given is not None:
+        raise no_list(leaf, repr(given))
+    if isinstance(given, ScalarSpec):
+        return _scalars(leaf, given)
+    if isinstance(given, ChoiceSpec):
+        return _choices(leaf, given)
+    if leaf.is_tensor and given is not None:
+        raise BadSpec(
+            "a tensor parameter is declared with native.tensor",
+            parameter=leaf.path,
+            found=repr(given),
+            fix=example(leaf),
+        )
+    return choices([check_value(leaf, given)])
+
+
+def _tensors(
+    leaf: Leaf, given: TensorSpec | OptionalSpec, variables: Mapping[str, tuple[str, ...]]
+) -> Tensors:
+    spec = given.inner if isinstance(given, OptionalSpec) else given
+    optional = isinstance(given, OptionalSpec)
+    if not isinstance(spec, TensorSpec):
+        raise BadSpec(
+            "native.optional takes a tensor",
+            parameter=leaf.path,
+            found=repr(given),
+            fix="native.optional(native.tensor(...)); for other values native.choice(None, ...)",
+        )
+    if not leaf.is_tensor:
+        raise BadSpec(
+            f"a tensor is declared for a parameter of type {word(leaf)}",
+            parameter=leaf.path,
+            found=repr(given),
+            fix=example(leaf),
+        )
+    if leaf.container:
+        raise no_list(leaf, repr(given))
+    if optional and not leaf.optional:
+        raise BadSpec(
+            "declared as optional, but the op's annotation has no None",
+            parameter=leaf.path,
+            found=repr(given),
+            fix=f"{leaf.path}: Tensor | None in the op, or {spec!r} without native.optional",
+        )
+    if spec.layout not in {"contiguous", "strided"}:
+        raise BadSpec(
+            f"layout {spec.layout!r} is unknown",
+            parameter=leaf.path,
+            fix="layout='contiguous' (compact, the default) or layout='strided' (any strides)",
+        )
+    parts = parse(spec.dims, leaf.path)
+    variable, dtypes = read_dtypes(spec.dtype, leaf.path, variables)
+    ranks = read_ranks(parts, spec.ranks, leaf.path)
+    broadcast = _reads_broadcast(leaf, spec, parts)
+    return Tensors(parts, dtypes, variable, spec.layout == "strided", ranks, optional, broadcast)
+
+
+def _reads_broadcast(leaf: Leaf, spec: TensorSpec, parts: tuple[Part, ...]) -> bool:
+    if not isinstance(spec.broadcast, bool):
+        raise BadSpec(
+            "broadcast is True or False", parameter=leaf.path, found=f"broadcast={spec.broadcast!r}"
+        )
+    whole = len(parts) == 1 and isinstance(parts[0], Shared)
+    if spec.broadcast and not (whole and spec.layout == "strided"):
+        raise BadSpec(
+            "a tensor is broadcast to a shape that it shares, by strides of 0",
+            parameter=leaf.path,
+            found=repr(spec),
+            fix='native.tensor("*s", ..., layout="strided", broadcast=True)',
+        )
+    return spec.broadcast
+
+
+def no_list(leaf: Leaf, found: str | None = None) -> NoNativeForm:
+    return NoNativeForm(
+        f"a {leaf.container} of tensors has no place in a C function",
+        parameter=leaf.path,
+        found=found,
+        fix="name the tensors one by one in the op's signature, or in a dataclass or a tuple of "
+        "fixed length; one that has a default may be left out, and is fixed at it",
+    )
+
+
+def read_dtypes(
+    given: Any, parameter: str | None, variables: Mapping[str, tuple[str, ...]] | None = None
+) -> tuple[str, tuple[str, ...]]:
+    """`"T"` -> ("T", its types), `("fp16", "float32")` -> ("", ("fp16", "fp32"))."""
+    if isinstance(given, str) and is_variable(given):
+        if variables is None or given not in variables:
+            raise UnboundType(
+                f"type variable {given!r} has no types",
+                parameter=parameter,
+                fix=f'give declare {given}=("fp16", "bf16") beside the parameters; a letter that '
+                "is a parameter of the op cannot be a type variable",
+            )
+        return given, variables[given]
+    listed = given if isinstance(given, (list, tuple)) else (given,)
+    if not listed:
+        raise UnknownDtype("no dtype is given", parameter=parameter, fix=_DTYPE_FIX)
+    return "", tuple(dict.fromkeys(_dtype(g, parameter) for g in listed))
+
+
+def is_variable(name: str) -> bool:
+    return len(name) == 1 and name.isalpha()
+
+
+# i1 is bool's other name.
+_THERE_ARE = f"there are {', '.join(name for name in DTYPES if name != 'i1')} and bool"
+_DTYPE_FIX = f"a name such as dtype='fp16', or several; {_THERE_ARE}"
+
+
+def _dtype(given: Any, parameter: str | None) -> str:
+    if given is None:
+        raise UnknownDtype("no dtype is given", parameter=parameter, fix=_DTYPE_FIX)
+    known = named(given) if isinstance(given, str) else None
+    # torch has names of its own, "half" and "double" among them.
+    torchs = given if isinstance(given, torch.dtype) else getattr(torch, str(given), None)
+    if known is None and isinstance(torchs, torch.dtype):
+        name = str(torchs).removeprefix("torch.")
+        known = named(name)
+        if known is None:
+            raise UnknownDtype(
+                f"{name!r} is a type of torch's that Triton does not store",
+                parameter=parameter,
+                fix=_THERE_ARE
+                + ("; pass a complex tensor as its real view" if torchs.is_complex else ""),
+            )
+    if known is not None:
+        return known.name
+    close = difflib.get_close_matches(str(given), [*DTYPES, "bool"], 1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    raise UnknownDtype(
+        f"{given!r} is no element type",
+        parameter=parameter,
+        fix=f"{hint}{_THERE_ARE}",
+    )
+
+
+def _scalars(leaf: Leaf, spec: ScalarSpec) -> Domain:
+    # A text, an enum or a dtype has no C number to stand for it, and a bool is one of two values.
+    plain = not leaf.container and leaf.codec is None
+    if (
+        plain
+        and leaf.base == "bool"
+        and (spec.type is None or _dtype(spec.type, leaf.path) == "i1")
+    ):
+        return choices([False, True], asked=True)
+    if not plain or leaf.base not in _NUMBERS:
+        raise BadSpec(
+            f"a number is declared for a parameter of type {word(leaf)}",
+            parameter=leaf.path,
+            found=repr(spec),
+            fix=example(leaf),
+        )
+    if spec.type is None:
+        return Scalars(_JITS.get(leaf.base, "fp32"))
+    dtype = _dtype(spec.type, leaf.path)
+    if dtype not in _NUMBERS[leaf.base]:
+        memory = dtype.startswith("fp8")
+        raise BadSpec(
+            f"{dtype} exists in memory only, C has no number of that type"
+            if memory
+            else f"type {dtype} is declared for a parameter of type {word(leaf)}",
+            parameter=leaf.path,
+            found=repr(spec),
+            fix=f"native.scalar of {one_of(_NUMBERS[leaf.base])}",
+        )
+    return Scalars(dtype)
+
+
+def _choices(leaf: Leaf, spec: ChoiceSpec) -> Choices:
+    if leaf.is_tensor:
+        raise BadSpec(
+            "a tensor has no list of values",
+            parameter=leaf.path,
+            found=repr(spec),
+            fix=example(leaf),
+        )
+    if not spec.values:
+        raise BadSpec("a choice of nothing", parameter=leaf.path, fix=example(leaf))
+    return choices([check_value(leaf, v) for v in spec.values], asked=True)
+
+
+def check_value(leaf: Leaf, value: Any) -> Any:
+    """A value as the body sees it: an enum's member for its value, a float for an int."""
+    if value is None:
+        if leaf.optional:
+            return None
+        raise _wrong_value(leaf, value)
+    if not leaf.container:
+        return _check_one(leaf, value)
+    if not isinstance(value, (list, tuple)):
+        raise _wrong_value(leaf, value)
+    parts = [None if v is None and leaf.element_optional else _check_one(leaf, v) for v in value]
+    return tuple(parts)
+
+
+def as_seen(leaf: Leaf, default: Any) -> Any:
+    """A default as the body sees it; that it fits was checked when the op was made."""
+    if default is None or (leaf.codec is None and not leaf.container):
+        return default
+    listed = default if leaf.container else [default]
+    seen = [v if v is None or leaf.codec is None else _check_member(leaf, v) for v in listed]
+    return tuple(seen) if leaf.container else seen[0]
+
+
+def _check_one(leaf: Leaf, value: Any) -> Any:
+    if isinstance(value, SPECS):
+        raise BadSpec(
+            "a spec stands where a value is expected", parameter=leaf.path, found=repr(value)
+        )
+    if leaf.codec is not None:
+        return _check_member(leaf, value)
+    kinds = _TYPES.get(leaf.base, ())
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        raise _wrong_value(leaf, value)
+    if leaf.base == "Device":
+        return torch.device(value)
+    if leaf.base == "float":
+        return float(value)
+    if isinstance(value, int) and not fits_int64(value):
+        raise _wrong_value(leaf, value)
+    return value
+
+
+def _check_member(leaf: Leaf, value: Any) -> Any:
+    assert leaf.codec is not None
+    for known in leaf.codec.values:
+        if type(known) is type(value) and known == value:
+            return known
+    if leaf.codec.cls is not None and not isinstance(value, leaf.codec.cls):
+        for known in leaf.codec.values:
+            if type(known.value) is type(value) and known.value == value:
+                return known
+    raise BadChoice(
+        f"{spell(value)} is not among the parameter's values",
+        parameter=leaf.path,
+        fix=f"one of {', '.join(map(spell, leaf.codec.values))}",
+    )
+
+
+def _wrong_value(leaf: Leaf, value: Any) -> BadSpec:
+    fix = example(leaf)
+    if value is None:
+        fix = f"annotate it as {word(leaf)} | None in the op, or {fix}"
+    return BadSpec(
+        f"{value!r} is no {word(leaf)}",
+        parameter=leaf.path,
+        found=f"a value of type {type(value).__name__}",
+        fix=fix,
+    )
+
+
+def word(leaf: Leaf) -> str:
+    """A leaf's type as its annotation has it."""
+    base = _WORDS.get(leaf.base, leaf.base)
+    if leaf.codec is not None:
+        cls = leaf.codec.cls
+        base = (
+            f"Literal[{', '.join(map(repr, leaf.codec.values))}]" if cls is None else cls.__name__
+        )
+    return f"{leaf.container}[{base}]" if leaf.container else base
+
+
+def example(leaf: Leaf) -> str:
+    """How a leaf of this type is declared."""
+    name = leaf.name
+    if leaf.is_tensor:
+        wrapped = "native.tensor('m n', dtype='fp16')"
+        return f"{name}={f'native.optional({wrapped})' if leaf.optional else wrapped}"
+    if leaf.codec is not None:
+        return f"{name}=native.choice({', '.join(map(spell, leaf.codec.values))})"
+    if leaf.container:
+        inner = {"float": "0.5, 2.0"}.get(leaf.base, "1, 2")
+        return f"{name}=native.choice(({inner}))"
+    shown = {
+        "float": "native.scalar('fp32')",
+        "Scalar": "native.scalar('fp32')",
+        "number": "native.scalar('fp32')",
+        "SymInt": "native.scalar('i64')",
+        "int": "native.scalar('i64')",
+        "bool": "native.scalar('bool')",
+        "str": "native.choice('one', 'other'), since C gets a number per value",
+        "ScalarType": "native.choice(torch.float16, torch.float32)",
+    }
+    return f"{name}={shown.get(leaf.base, 'a value, which is then fixed')}"

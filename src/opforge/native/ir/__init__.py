@@ -1,0 +1,1 @@
+"""The records that every room of native shares; they need neither torch nor Triton."""

@@ -1,0 +1,1 @@
+"""Kernel variants to cubins: archs, compile workers, the image cache."""

@@ -1,0 +1,321 @@
+"""Kernel variants into cubins: in parallel, and only those that no build has made before."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import tempfile
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..._compat import compiling
+from ...errors import BadJobs, KernelFailed
+from ..ir.kernel_request import Request
+from ..ir.program import Image
+from . import cubin, workers
+from .archs import check_arch, show_arch
+from .image_cache import USER_CACHE, Cache, CorruptEntry, cache_key
+from .progress import Compiled, Progress, Silent
+
+# Jobs that wait for a worker are a few kilobytes each. An executor that is brought along may
+# have any number of workers, and must not starve.
+_WAITING_PER_WORKER = 4
+_WAITING_ELSEWHERE = 1024
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A variant for one architecture."""
+
+    request: Request
+    arch: int
+    options: dict[str, object] = field(compare=False)
+    key: str = ""
+
+    @property
+    def result_key(self) -> tuple[str, int]:
+        return self.request.key, self.arch
+
+
+@dataclass(frozen=True)
+class _Failure:
+    request: Request
+    arch: int
+    text: str
+
+
+def compile_all(
+    requests: Iterable[tuple[Request, tuple[int, ...]]],
+    *,
+    executor: Executor | None = None,
+    jobs: int | None = None,
+    cache: Cache | None = USER_CACHE,
+    ptx: bool = False,
+    full_paths: bool = True,
+    progress: Progress | None = None,
+) -> dict[tuple[str, int], Image]:
+    """Compile each variant for its architectures; the results by `(request.key, arch)`.
+
+    Without an `executor`, `jobs` processes do the work (default: all cores). `cache=None`
+    compiles everything anew. Cubins name source files for profilers; with `full_paths=False` not
+    their folders, so that a project gives the same bytes wherever it lies. Every variant is tried
+    before `KernelFailed` names all that failed; what did compile is in the cache then.
+
+        images = compile_all([(request, (80, 90))], jobs=8)
+        images[request.key, 90].cubin
+    """
+    if jobs is not None and jobs < 1:
+        raise BadJobs(f"{jobs} jobs cannot compile anything", fix="give a number from 1 on")
+    wanted = list(requests)
+    for arch in sorted({arch for _, archs in wanted for arch in archs}):
+        check_arch(arch)
+    build = _Build(cache, progress or Silent(), full_paths=full_paths)
+    tasks = list(build.tasks(wanted))
+    build.progress.start(len(tasks))
+    try:
+        missing = [task for task in tasks if not build.take_cached(task)]
+        if missing:
+            build.compile(missing, executor, jobs)
+    finally:
+        build.progress.stop()
+    if build.failures:
+        raise _error(build.failures)
+    # In the order of the requests, whatever the workers' order was.
+    images = {task.result_key: build.images[task.result_key] for task in tasks}
+    return images if ptx else {k: dataclasses.replace(i, ptx="") for k, i in images.items()}
+
+
+class _Build:
+    """What one call has made so far."""
+
+    def __init__(self, cache: Cache | None, progress: Progress, *, full_paths: bool) -> None:
+        self.cache = cache
+        self.full_paths = full_paths
+        self.progress = progress
+        self.images: dict[tuple[str, int], Image] = {}
+        self.failures: list[_Failure] = []
+
+    def tasks(self, wanted: list[tuple[Request, tuple[int, ...]]]) -> Iterator[_Task]:
+        seen: set[tuple[str, int]] = set()
+        for request, archs in wanted:
+            for arch in archs:
+                if (request.key, arch) not in seen:
+                    seen.add((request.key, arch))
+                    yield self._task(request, arch)
+
+    def _task(self, request: Request, arch: int) -> _Task:
+        if not compiling.is_compilable(request.fn):
+            return _Task(request, arch, {})
+        options = compiling.launch_options(request.fn, dict(request.options))
+        try:
+            key = cache_key(request, arch, options, full_paths=self.full_paths)
+        except Exception:  # noqa: BLE001  # bad options raise again, and are told, in `_lower`
+            key = ""
+        return _Task(request, arch, options, key)
+
+    def take_cached(self, task: _Task) -> bool:
+        if self.cache is None or not task.key:
+            return False
+        try:
+            image = self.cache.read(task.key)
+        except CorruptEntry as error:
+            self.progress.note(f"cache entry ignored, compiling anew: {error}")
+            return False
+        if image is not None:
+            self.images[task.result_key] = image
+            self._tell(task, cached=True)
+        return image is not None
+
+    def compile(self, tasks: list[_Task], executor: Executor | None, jobs: int | None) -> None:
+        if executor is not None:
+            limit = _WAITING_ELSEWHERE if jobs is None else jobs * _WAITING_PER_WORKER
+            stranded = self._pipeline(tasks, executor, limit)
+            for task, _ in stranded:
+                self._fail(task, "a worker died while it compiled this or another kernel")
+            return
+        jobs = min(jobs or workers.default_jobs(), len(tasks))
+        with _own_pool(jobs) as pool:
+            stranded = self._pipeline(tasks, pool, jobs * _WAITING_PER_WORKER)
+        # A crash of the compiler takes its worker along, and with it the whole pool. Each job
+        # alone then tells which kernel it was; the others get done.
+        for task, job in stranded:
+            self._alone(task, job)
+
+    def _alone(self, task: _Task, job: compiling.Job) -> None:
+        with tempfile.TemporaryDirectory() as folder, _own_pool(1) as pool:
+            log = Path(folder) / "log"
+            future = pool.submit(compiling.run, dataclasses.replace(job, log=str(log)))
+            try:
+                self._take(task, future.result())
+            except BrokenExecutor:
+                said = log.read_text(errors="replace").strip() if log.exists() else ""
+                died = "the compiler crashed, or memory ran out: its process died"
+                self._fail(task, f"{died}\n{said}".strip())
+
+    def _pipeline(
+        self, tasks: list[_Task], executor: Executor, limit: int
+    ) -> list[tuple[_Task, compiling.Job]]:
+        """Lower here while workers compile; returns what was lost with a broken executor."""
+        pending: dict[Future[compiling.Built | compiling.Failed], tuple[_Task, compiling.Job]] = {}
+        stranded: list[tuple[_Task, compiling.Job]] = []
+        try:
+            for task in tasks:
+                job = self._lower(task)
+                if job is None:
+                    continue
+                if stranded:
+                    stranded.append((task, job))
+                    continue
+                stranded += self._await(pending, lambda: len(pending) >= limit)
+                try:
+                    pending[executor.submit(compiling.run, job)] = (task, job)
+                except BrokenExecutor:
+                    stranded.append((task, job))
+            stranded += self._await(pending, lambda: bool(pending))
+        except BaseException:
+            for future in pending:
+                future.cancel()
+            raise
+        return stranded
+
+    def _await(
+        self,
+        pending: dict[Future[compiling.Built | compiling.Failed], tuple[_Task, compiling.Job]],
+        more: Callable[[], bool],
+    ) -> list[tuple[_Task, compiling.Job]]:
+        """Take in what is done, and wait while there is `more` to wait for."""
+        stranded: list[tuple[_Task, compiling.Job]] = []
+        while pending:
+            done, _ = wait(pending, None if more() else 0, return_when=FIRST_COMPLETED)
+            if not done:
+                break
+            for future in done:
+                task, job = pending.pop(future)
+                try:
+                    self._take(task, future.result())
+                except BrokenExecutor:
+                    stranded.append((task, job))
+                except Exception as error:  # noqa: BLE001  # an executor's own, of any kind
+                    self._fail(task, f"the worker failed: {compiling.error_text(error)}")
+        return stranded
+
+    def _lower(self, task: _Task) -> compiling.Job | None:
+        request = task.request
+        refused = _refused(request)
+        if refused:
+            self._fail(task, refused)
+            return None
+        signature, constants = dict(request.signature), dict(request.constants)
+        try:
+            return compiling.lower(
+                request.fn,
+                task.arch,
+                signature,
+                constants,
+                divisible=request.divisible,
+                options=task.options,
+                full_paths=self.full_paths,
+            )
+        except Exception as error:  # noqa: BLE001  # the compiler raises of any kind
+            self._fail(task, compiling.error_text(error))
+            return None
+
+    def _take(self, task: _Task, made: compiling.Built | compiling.Failed) -> None:
+        if isinstance(made, compiling.Failed):
+            self._fail(task, made.text)
+        elif made.launch_pdl:
+            self._fail(task, _PDL)
+        elif made.descriptors:
+            self._fail(task, _DESCRIPTORS)
+        else:
+            image = _image(task.arch, made)
+            self.images[task.result_key] = image
+            self._store(task, image)
+            self._tell(task)
+
+    def _store(self, task: _Task, image: Image) -> None:
+        if self.cache is None or not task.key:
+            return
+        try:
+            self.cache.write(task.key, image)
+        except OSError as error:
+            # A build does not need the cache; one note is enough.
+            self.progress.note(f"cache not written to: {error}")
+            self.cache = None
+
+    def _fail(self, task: _Task, text: str) -> None:
+        self.failures.append(_Failure(task.request, task.arch, text))
+        self._tell(task, failed=True)
+
+    def _tell(self, task: _Task, *, cached: bool = False, failed: bool = False) -> None:
+        name, variant = task.request.name, str(task.request)
+        self.progress.done(Compiled(name, variant, task.arch, cached=cached, failed=failed))
+
+
+_PDL = "it is launched with launch_pdl=True, which native libraries do not support"
+_DESCRIPTORS = (
+    "it takes tensor descriptors (TMA) as arguments, which native libraries do not support; "
+    "make them in the kernel with tl.make_tensor_descriptor"
+)
+
+
+def _refused(request: Request) -> str | None:
+    if not compiling.is_compilable(request.fn):
+        return "it is no jitted kernel; under TRITON_INTERPRET=1 nothing can be compiled"
+    if dict(request.options).get("launch_pdl"):
+        return _PDL
+    if any(kind.startswith("tensordesc") for kind in request.types):
+        return _DESCRIPTORS
+    return None
+
+
+def _image(arch: int, made: compiling.Built) -> Image:
+    used = cubin.usage(made.cubin, made.function)
+    return Image(
+        arch=arch,
+        cubin=made.cubin,
+        function=made.function,
+        num_warps=made.num_warps,
+        shared=made.shared,
+        ptx=made.ptx,
+        global_scratch_size=made.global_scratch_size,
+        global_scratch_align=made.global_scratch_align,
+        profile_scratch_size=made.profile_scratch_size,
+        num_ctas=made.num_ctas,
+        cooperative=made.cooperative,
+        registers=used.registers,
+        spills=used.spills,
+    )
+
+
+@contextlib.contextmanager
+def _own_pool(jobs: int) -> Iterator[Executor]:
+    pool = workers.start_pool(jobs)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _error(failures: list[_Failure]) -> KernelFailed:
+    """One paragraph per mistake: variants and architectures that fail alike share it."""
+    alike: dict[tuple[str, str], list[_Failure]] = {}
+    for failure in failures:
+        alike.setdefault((failure.request.location, failure.text), []).append(failure)
+    kernels = len({failure.request.location for failure in failures})
+    what = f"{kernels} kernels do not compile" if kernels > 1 else "a kernel does not compile"
+    told = [_paragraph(location, text, each) for (location, text), each in sorted(alike.items())]
+    error = KernelFailed("\n\n".join([what, *told]))
+    error.failed = tuple((f.request.key, f.arch) for f in failures)
+    return error
+
+
+def _paragraph(location: str, text: str, failures: list[_Failure]) -> str:
+    archs = ", ".join(show_arch(a) for a in sorted({f.arch for f in failures}))
+    others = len({f.request.key for f in failures}) - 1
+    more = f", and {others} more variant{'s' * (others > 1)} of it" if others else ""
+    lines = [f"{location}: {failures[0].request} for {archs}{more}", textwrap.indent(text, "    ")]
+    return "\n".join(lines)

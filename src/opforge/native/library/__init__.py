@@ -1,0 +1,1 @@
+"""A built library, found, opened and called with ctypes."""

@@ -1,0 +1,505 @@
+"""Terms in one form, so that equal sizes look equal: `n * m + 0` becomes `m * n`.
+
+What can be decided from the declared ranges alone is decided here, and asks for no guard:
+with `m` between 0 and 4096, `m < 0` is 0 and `min(m, 8192)` is `m`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+
+from ..ir.expr import COMPARISONS, Expr, Term, Var, constants, is_float, make, text, variables
+
+Range = tuple[float, float]
+# A sum of products: {(m, n): 1, (): 127} is m * n + 127.
+_Sum = dict[tuple[Term, ...], int]
+
+ANYTHING: Range = (-math.inf, math.inf)
+
+
+@lru_cache(maxsize=65536)
+def _key(term: Term) -> str:
+    return text(term)
+
+
+def _sum_of(term: Term) -> _Sum:
+    if isinstance(term, Expr):
+        if term.op == "+":
+            total: _Sum = {}
+            for arg in term.args:
+                for product, factor in _sum_of(arg).items():
+                    total[product] = total.get(product, 0) + factor
+            return total
+        if term.op == "*":
+            return _product_of([_sum_of(a) for a in term.args])
+        if term.op == "neg":
+            return {p: -f for p, f in _sum_of(term.args[0]).items()}
+    if isinstance(term, int):
+        return {(): int(term)} if term else {}
+    return {(term,): 1}
+
+
+def _product_of(sums: list[_Sum]) -> _Sum:
+    total: _Sum = {(): 1}
+    for one in sums:
+        found: _Sum = {}
+        for left, a in total.items():
+            for right, b in one.items():
+                product = tuple(sorted((*left, *right), key=_key))
+                found[product] = found.get(product, 0) + a * b
+        total = found
+    return total
+
+
+def _term_of(total: _Sum) -> Term:
+    parts: list[Term] = []
+    for product, factor in sorted(
+        total.items(), key=lambda item: (-len(item[0]), [_key(t) for t in item[0]])
+    ):
+        if not factor:
+            continue
+        factors: list[Term] = [*([factor] if factor != 1 or not product else []), *product]
+        parts.append(factors[0] if len(factors) == 1 else Expr("*", tuple(factors)))
+    if not parts:
+        return 0
+    return parts[0] if len(parts) == 1 else Expr("+", tuple(parts))
+
+
+class Algebra:
+    """Arithmetic over variables of known ranges."""
+
+    def __init__(
+        self, ranges: Mapping[str, Range], multiples: Mapping[str, int] | None = None
+    ) -> None:
+        self.ranges = dict(ranges)
+        # By variable, a number that divides it.
+        self.multiples = dict(multiples or {})
+        # Whether what was taken into account cannot all be true.
+        self.impossible = False
+        # What is known of sums and products as a whole, each in the form of `_core`.
+        self._facts: dict[Term, Range] = {}
+        self._known: dict[Term, Range] = {}
+
+    def add(self, a: Term, b: Term) -> Term:
+        if is_float(a) or is_float(b):
+            return make("+", a, b)
+        return _term_of(_sum_of(Expr("+", (a, b))))
+
+    def sub(self, a: Term, b: Term) -> Term:
+        if is_float(a) or is_float(b):
+            return make("+", a, make("neg", b))
+        return self.add(a, self.mul(b, -1))
+
+    def mul(self, a: Term, b: Term) -> Term:
+        if is_float(a) or is_float(b):
+            return make("*", a, b)
+        total = _sum_of(Expr("*", (a, b)))
+        return _term_of(total) if len(total) != 1 else self._exact(total)
+
+    def _exact(self, total: _Sum) -> Term:
+        """`8 * (c * h // 8)` -> `c * h`, where 8 is known to divide it."""
+        ((product, factor),) = total.items()
+        for one in product:
+            if condition_is(one, "//") and isinstance(one, Expr) and isinstance(one.args[1], int):
+                whole, divisor = one.args[0], one.args[1]
+                if divisor and factor % divisor == 0 and self.is_multiple(whole, divisor):
+                    rest = list(product)
+                    rest.remove(one)
+                    found = _term_of({tuple(rest): factor // divisor})
+                    return self.mul(found, whole)
+        return _term_of(total)
+
+    def floordiv(self, a: Term, b: Term) -> Term:
+        """Without common factors, and exact where the divisor is one of every product."""
+        if not isinstance(b, int) or is_float(a):
+            shared = () if is_float(a) or is_float(b) else self._shared(a, b)
+            if not shared:
+                known = None if is_float(a) or is_float(b) else self._quotient(a, b)
+                return make("//", a, b) if known is None else known
+            return self.floordiv(_without(a, shared), _without(b, shared))
+        if b in {0, 1}:
+            return a if b else make("//", a, b)
+        total = _sum_of(a)
+        whole = {p: f // b for p, f in total.items() if f % b == 0}
+        rest = {p: f for p, f in total.items() if f % b}
+        if not rest:
+            return _term_of(whole)
+        low, high = self.range(_term_of(rest))
+        if b > 0 and low >= 0 and high < b:
+            return _term_of(whole)
+        # What the divisor divides comes out in front: 16 m + n by 16 is m and n by 16.
+        return self.add(_term_of(whole), make("//", _term_of(rest), b))
+
+    def _quotient(self, a: Term, b: Term) -> int | None:
+        """`(2 * n - 1) // n` -> 1 for n from 1 on: how often a divisor goes into its multiples."""
+        divisor = _sum_of(b)
+        if len(divisor) != 1 or self.range(b)[0] < 1:
+            return None
+        ((product, factor),) = divisor.items()
+        often = _sum_of(a).get(product, 0) // factor
+        for count in (often, often - 1):
+            rest = self.sub(a, self.mul(b, count))
+            if self.range(rest)[0] >= 0 and self.range(self.sub(rest, b))[1] < 0:
+                return count
+        return None
+
+    def mod(self, a: Term, b: Term) -> Term:
+        if isinstance(b, int) and b > 0 and not is_float(a):
+            rest = _term_of({p: f % b for p, f in _sum_of(a).items()})
+            low, high = self.range(rest)
+            return rest if low >= 0 and high < b else make("%", rest, b)
+        if not (is_float(a) or is_float(b)) and _without(b, self._shared(a, b)) == 1:
+            return 0
+        return make("%", a, b)
+
+    def compare(self, op: str, a: Term, b: Term) -> Term:
+        """One of == != < <=, decided where the ranges decide it."""
+        if is_float(a) or is_float(b):
+            most, least = self.range(a)[1], self.range(b)[0]
+            sure = (op == "<" and most < least) or (op == "<=" and most <= least)
+            return 1 if sure and not (_may_be_nan(a) or _may_be_nan(b)) else make(op, a, b)
+        a, b = self.settled(a), self.settled(b)
+        low, high = self._difference(a, b)
+        decided = {
+            "==": 1 if low == high == 0 else 0 if low > 0 or high < 0 else None,
+            "!=": 0 if low == high == 0 else 1 if low > 0 or high < 0 else None,
+            "<": 1 if high < 0 else 0 if low >= 0 else None,
+            "<=": 1 if high <= 0 else 0 if low > 0 else None,
+        }[op]
+        if decided is not None:
+            return decided
+        # Constants go right, and what is equal to each other has one order: alike ones look alike.
+        if op in {"==", "!="} and (isinstance(a, int) or (not isinstance(b, int) and _after(a, b))):
+            a, b = b, a
+        return make(op, a, b)
+
+    def settled(self, term: Term) -> Term:
+        """A term with the values of the variables that can have one only."""
+        fixed = {
+            v: low
+            for v in variables(term)
+            for low, high in [self.range(v)]
+            if low == high and isinstance(low, int) and not v.is_float
+        }
+        return self._replaced(term, fixed) if fixed else term
+
+    def _replaced(self, term: Term, values: Mapping[Var, int]) -> Term:
+        if isinstance(term, Var):
+            return values.get(term, term)
+        if not isinstance(term, Expr):
+            return term
+        args = [self._replaced(a, values) for a in term.args]
+        if is_float(term) or any(is_float(a) for a in args) or term.op not in _REBUILT:
+            return make(term.op, *args)
+        found = args[0]
+        for arg in args[1:]:
+            found = getattr(self, _REBUILT[term.op])(found, arg)
+        return found
+
+    def _difference(self, a: Term, b: Term) -> Range:
+        low, high = self._factored(self.sub(a, b))
+        # A part of a size is not above it, which ranges of each alone do not tell.
+        if self._is_part(a, b):
+            high = min(high, 0)
+        if self._is_part(b, a):
+            low = max(low, 0)
+        return low, high
+
+    def _factored(self, term: Term) -> Range:
+        """The range of a sum, seen as the product of what its parts have in common and the rest."""
+        low, high = self.range(term)
+        total = _sum_of(term)
+        shared = self._shared(term, term) if len(total) > 1 else ()
+        if shared:
+            rest = self.range(_without(term, shared))
+            ends = _range_of_product([*(self.range(s) for s in shared), rest])
+            low, high = max(low, ends[0]), min(high, ends[1])
+        return low, high
+
+    def _is_part(self, a: Term, b: Term) -> bool:
+        """Whether a is b divided, b's remainder, or the least of b and others."""
+        if not isinstance(a, Expr) or a.op not in {"//", "%", "min"} or b not in a.args:
+            return False
+        if a.op == "min":
+            return True
+        return a.args[0] == b and self.range(b)[0] >= 0 and self.range(a.args[1])[0] >= 1
+
+    def both(self, *conditions: Term) -> Term:
+        open_ = list(dict.fromkeys(c for c in conditions if not isinstance(c, int)))
+        if any(isinstance(c, int) and not c for c in conditions):
+            return 0
+        return _joined("and", open_, 1)
+
+    def either(self, *conditions: Term) -> Term:
+        open_ = list(dict.fromkeys(c for c in conditions if not isinstance(c, int)))
+        if any(isinstance(c, int) and c for c in conditions):
+            return 1
+        return _joined("or", open_, 0)
+
+    def smaller(self, op: str, a: Term, b: Term) -> Term:
+        """`min` or `max`."""
+        if not (is_float(a) or is_float(b)):
+            low, high = self._difference(a, b)
+            if high <= 0:
+                return a if op == "min" else b
+            if low >= 0:
+                return b if op == "min" else a
+        return make(op, *sorted((a, b), key=_key))
+
+    def range(self, term: Term) -> Range:
+        """The least and the largest a term can be, or less tight ones."""
+        if isinstance(term, (int, float)):
+            return term, term
+        if isinstance(term, Var):
+            return self.ranges.get(term.name, ANYTHING)
+        known = self._known.get(term)
+        if known is None:
+            known = self._known[term] = self._range(term)
+        return known
+
+    def _range(self, term: Expr) -> Range:
+        find = _RANGES.get(term.op)
+        if find is None or _may_be_nan(term):
+            return ANYTHING
+        low, high = find([self.range(a) for a in term.args])
+        if self._facts and not is_float(term):
+            core, factor, constant = _core(term)
+            known = self._facts.get(core)
+            if known is not None:
+                ends = [_times(factor, end) + constant for end in known]
+                low, high = max(low, min(ends)), min(high, max(ends))
+        return low, high
+
+    def decide(self, condition: Term) -> int | None:
+        """1 or 0 where the ranges decide a condition, else None."""
+        if isinstance(condition, (int, float)):
+            return int(bool(condition))
+        if not isinstance(condition, Expr):
+            return None
+        if condition.op in COMPARISONS:
+            found = self.compare(condition.op, *condition.args)
+            return found if isinstance(found, int) else None
+        if condition.op not in {"and", "or", "not"}:
+            return None
+        parts = [self.decide(c) for c in condition.args]
+        if condition.op == "not":
+            return None if parts[0] is None else 1 - parts[0]
+        # One part that is 0 decides an `and`, one that is 1 an `or`.
+        ends = 0 if condition.op == "and" else 1
+        if ends in parts:
+            return ends
+        return None if None in parts else 1 - ends
+
+    def narrow(self, condition: Term) -> None:
+        """Take a condition that holds from here on into account."""
+        if condition_is(condition, "and"):
+            assert isinstance(condition, Expr)
+            for part in condition.args:
+                self.narrow(part)
+        if not isinstance(condition, Expr) or condition.op not in COMPARISONS:
+            return
+        a, b = condition.args
+        if is_float(a) or is_float(b):
+            return
+        if condition.op == "==" and condition_is(a, "%") and b == 0:
+            self._divides(a)
+        core, factor, constant = _core(_term_of(_sum_of(Expr("+", (a, Expr("neg", (b,)))))))
+        if not factor:
+            return
+        self._bound(core, self._within(condition.op, core, factor, constant))
+
+    def _within(self, op: str, core: Term, factor: int, constant: int) -> Range:
+        """The range of `core` for which `factor * core + constant` is 0, below 0, ..."""
+        low, high = self.range(core)
+        if op in {"==", "!="}:
+            if constant % factor:
+                return (low, high) if op == "!=" else (math.inf, -math.inf)
+            value = -constant // factor
+            if op == "==":
+                return max(low, value), min(high, value)
+            return (low + 1 if low == value else low), (high - 1 if high == value else high)
+        limit = -constant - (op == "<")
+        if factor > 0:
+            return low, min(high, limit // factor)
+        return max(low, -(limit // -factor)), high
+
+    def _bound(self, core: Term, found: Range) -> None:
+        self.impossible |= found[0] > found[1]
+        if isinstance(core, Var):
+            self.ranges[core.name] = found
+        else:
+            self._facts[core] = found
+        self._known.clear()
+        # A product that is not 0 has no factor that is.
+        if condition_is(core, "*") and isinstance(core, Expr) and found[0] >= 1:
+            factors = {a: self.range(a) for a in core.args}
+            if all(low >= 0 for low, _ in factors.values()):
+                for factor, (low, high) in factors.items():
+                    if low < 1:
+                        self._bound(factor, (1, high))
+
+    def _divides(self, remainder: Term) -> None:
+        assert isinstance(remainder, Expr)
+        value, divisor = remainder.args
+        if isinstance(value, Var) and isinstance(divisor, int) and divisor > 0:
+            before = self.multiples.get(value.name, 1)
+            self.multiples[value.name] = math.lcm(before, divisor)
+
+    def is_multiple(self, term: Term, of: int) -> bool:
+        """Whether a term is a multiple whatever its variables are."""
+        if is_float(term):
+            return False
+        return all(
+            factor * math.prod(self.multiples.get(v.name, 1) for v in p if isinstance(v, Var)) % of
+            == 0
+            for p, factor in _sum_of(term).items()
+        )
+
+    def _shared(self, a: Term, b: Term) -> tuple[Term, ...]:
+        """Factors of every product of both, none of which can be 0."""
+        products = [list(p) for p in (*_sum_of(a), *_sum_of(b))]
+        if not products:
+            return ()
+        found: list[Term] = []
+        for factor in tuple(products[0]):
+            if self.range(factor)[0] >= 1 and all(factor in p for p in products):
+                found.append(factor)
+                for product in products:
+                    product.remove(factor)
+        return tuple(found)
+
+
+_REBUILT = {"+": "add", "*": "mul", "//": "floordiv", "%": "mod"}
+
+
+def _without(term: Term, factors: tuple[Term, ...]) -> Term:
+    found: _Sum = {}
+    for product, factor in _sum_of(term).items():
+        left = list(product)
+        for one in factors:
+            left.remove(one)
+        found[tuple(left)] = factor
+    return _term_of(found)
+
+
+@lru_cache(maxsize=65536)
+def _core(term: Term) -> tuple[Term, int, int]:
+    """`-8 * m + 8 * n + 3` -> (`m - n`, -8, 3): a sum without its constant and common factor."""
+    total = {p: f for p, f in _sum_of(term).items() if f}
+    constant = total.pop((), 0)
+    if not total:
+        return 0, 0, constant
+    first = _leading(total)
+    factor = math.gcd(*total.values()) * (1 if total[first] > 0 else -1)
+    return _term_of({p: f // factor for p, f in total.items()}), factor, constant
+
+
+def _leading(total: _Sum) -> tuple[Term, ...]:
+    return min(total, key=lambda p: (-len(p), [_key(t) for t in p]))
+
+
+def _after(a: Term, b: Term) -> bool:
+    return _key(a) > _key(b)
+
+
+@lru_cache(maxsize=65536)
+def _may_be_nan(term: Term) -> bool:
+    """Whether it is computed from floats that a caller passes, or with infinite constants."""
+    if not is_float(term):
+        return False
+    unbounded = any(math.isinf(c) or math.isnan(c) for c in constants(term))
+    return unbounded or any(v.is_float for v in variables(term))
+
+
+def condition_is(term: Term, *ops: str) -> bool:
+    return isinstance(term, Expr) and term.op in ops
+
+
+def _joined(op: str, conditions: list[Term], empty: int) -> Term:
+    if len(conditions) < 2:
+        return conditions[0] if conditions else empty
+    return Expr(op, tuple(conditions))
+
+
+def _range_of_product(ranges: list[Range]) -> Range:
+    total: Range = (1, 1)
+    for one in ranges:
+        ends = [_times(x, y) for x in total for y in one]
+        total = min(ends), max(ends)
+    return total
+
+
+def _range_of_quotient(ranges: list[Range]) -> Range:
+    if ranges[1][0] < 1:
+        return ANYTHING
+    ends = [_over(x, y) for x in ranges[0] for y in ranges[1]]
+    return min(ends), max(ends)
+
+
+def _range_of_fraction(ranges: list[Range]) -> Range:
+    """Of `/`, by a divisor of one sign."""
+    (low, high), divisor = ranges
+    if divisor[0] < 1:
+        return ANYTHING
+    ends = [_fraction(x, y) for x in (low, high) for y in divisor]
+    return min(ends), max(ends)
+
+
+def _fraction(a: float, b: float) -> float:
+    if math.isinf(b):
+        return a if math.isinf(a) else 0.0
+    return a / b
+
+
+def _growing(function: Callable[[float], float], least: float) -> Callable[[list[Range]], Range]:
+    """The range of a function that grows with its argument, from `least` on."""
+
+    def find(ranges: list[Range]) -> Range:
+        low, high = ranges[0]
+        if low < least:
+            return ANYTHING
+        return tuple(x if math.isinf(x) else function(x) for x in (low, high))  # type: ignore[return-value]
+
+    return find
+
+
+def _truth(_: list[Range]) -> Range:
+    return 0, 1
+
+
+_RANGES: dict[str, Callable[[list[Range]], Range]] = {
+    "+": lambda rs: (sum(r[0] for r in rs), sum(r[1] for r in rs)),
+    "*": _range_of_product,
+    "neg": lambda rs: (-rs[0][1], -rs[0][0]),
+    "//": _range_of_quotient,
+    "/": _range_of_fraction,
+    "%": lambda rs: (0, rs[1][1] - 1) if rs[1][0] >= 1 else ANYTHING,
+    "min": lambda rs: (min(r[0] for r in rs), min(r[1] for r in rs)),
+    "max": lambda rs: (max(r[0] for r in rs), max(r[1] for r in rs)),
+    "where": lambda rs: (min(r[0] for r in rs[1:]), max(r[1] for r in rs[1:])),
+    "abs": lambda rs: (max(0, rs[0][0], -rs[0][1]), max(-rs[0][0], rs[0][1])),
+    "float": lambda rs: rs[0],
+    "int": _growing(math.trunc, -math.inf),
+    "floor": _growing(math.floor, -math.inf),
+    "ceil": _growing(math.ceil, -math.inf),
+    "round": _growing(round, -math.inf),
+    "sqrt": _growing(math.sqrt, 0),
+    "log2": _growing(math.log2, 1),
+    "log": _growing(math.log, 1),
+    "<<": lambda rs: (0, math.inf) if rs[0][0] >= 0 else ANYTHING,
+    ">>": lambda rs: (0, rs[0][1]) if rs[0][0] >= 0 else ANYTHING,
+    "&": lambda rs: (0, min(r[1] for r in rs)) if all(r[0] >= 0 for r in rs) else ANYTHING,
+    **dict.fromkeys(("==", "!=", "<", "<=", "and", "or", "not"), _truth),
+}
+
+
+def _times(a: float, b: float) -> float:
+    return 0 if a == 0 or b == 0 else a * b
+
+
+def _over(a: float, b: float) -> float:
+    if math.isinf(a):
+        return a
+    return (0 if a >= 0 else -1) if math.isinf(b) else a // b

@@ -1,0 +1,120 @@
+"""Every way through a body: one trace per answer to what it asks about sizes.
+
+A trace runs on values, and each question about a size becomes a guard. For every guard the search
+looks for values under which it fails and those before it hold, and traces again, until no answer
+is left:
+
+    n = 67:   n != 0, n <= 4096     ->  launches block
+    n = 0:    n == 0                ->  launches nothing
+    n = 4097: n != 0, 4096 < n      ->  launches loop
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from ..ir.expr import Number, Term, negated
+from ..ir.program import Guard
+from .algebra import Algebra
+from .solve import Domain, multiples_of, ranges_of, solve
+
+Result = TypeVar("Result")
+# Guards and what a trace under them gave.
+Found = tuple[tuple[Guard, ...], Result]
+Prefix = tuple[Term, ...]
+
+MOST = 512
+
+
+class TooManyPaths(Exception):
+    """A body with more ways through it than could be built."""
+
+
+@dataclass
+class _Question(Generic[Result]):
+    """What was asked after some answers: the answers seen, and what followed each."""
+
+    answers: dict[Term, _Question[Result]] = field(default_factory=dict)
+    guards: dict[Term, Guard] = field(default_factory=dict)
+    result: Result | None = None
+
+
+def explore(
+    trace: Callable[[Mapping[str, Number]], Found[Result]],
+    start: Mapping[str, Number],
+    domains: Mapping[str, Domain],
+    given: Sequence[Term] = (),
+) -> list[Found[Result]]:
+    """All paths; `given` are conditions that hold anyway."""
+    root: _Question[Result] = _Question()
+    waiting: list[tuple[Prefix, Mapping[str, Number]]] = []
+    count = 0
+
+    def walk(values: Mapping[str, Number]) -> None:
+        nonlocal count
+        count += 1
+        if count > MOST:
+            raise TooManyPaths
+        guards, result = trace(values)
+        node: _Question[Result] = root
+        prefix: Prefix = ()
+        for guard in guards:
+            condition = guard.condition
+            if condition not in node.answers:
+                node.answers[condition] = _Question()
+                node.guards[condition] = guard
+                waiting.append((prefix, values))
+            node, prefix = node.answers[condition], (*prefix, condition)
+        node.result = result
+
+    walk(start)
+    while waiting:
+        prefix, values = waiting.pop(0)
+        node = root
+        for condition in prefix:
+            node = node.answers[condition]
+        rest = [negated(c) for c in node.answers]
+        if _contradicts(prefix, rest, domains):
+            continue
+        found = solve([*given, *prefix, *rest], values, domains)
+        if found is not None:
+            walk(found)
+    return _merged(root)
+
+
+def _contradicts(prefix: Prefix, rest: Sequence[Term], domains: Mapping[str, Domain]) -> bool:
+    """Whether ranges alone show that no values are left."""
+    if any(negated(c) in prefix for c in rest):
+        return True
+    algebra = Algebra(ranges_of(domains), multiples_of(domains))
+    # Once more from the front: what comes later may decide what came first.
+    for condition in (*prefix, *rest, *prefix):
+        if algebra.decide(condition) == 0 or algebra.impossible:
+            return True
+        algebra.narrow(condition)
+    return False
+
+
+def _merged(node: _Question[Result]) -> list[Found[Result]]:
+    """The paths below a question; one whose two answers come to the same was no question."""
+    if not node.answers:
+        return [((), node.result)] if node.result is not None else []
+    below = {c: _merged(n) for c, n in node.answers.items()}
+    if len(below) == 2:
+        (one, first), (other, second) = below.items()
+        if other == negated(one) and _alike(first, second):
+            return first
+    return [
+        ((node.guards[c], *guards), result)
+        for c, found in below.items()
+        for guards, result in found
+    ]
+
+
+def _alike(first: list[Found[Result]], second: list[Found[Result]]) -> bool:
+    def bare(found: list[Found[Result]]) -> list[tuple[list[Term], Result]]:
+        return [([g.condition for g in guards], result) for guards, result in found]
+
+    return bare(first) == bare(second)

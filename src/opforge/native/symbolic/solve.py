@@ -1,0 +1,284 @@
+"""Values for the variables of a trace under which given conditions hold.
+
+A search: one variable is moved at a time, then two, then three, to where a condition changes its
+mind and to numbers that are likely to matter. What it does not find stays untraced, and calls of
+that kind are refused at run time: never wrong, at worst not covered.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..ir.expr import COMPARISONS, Expr, Number, Term, Var, constants, variables
+from .algebra import Range
+
+Values = Mapping[str, Number]
+
+# How often conditions are evaluated in one search, and how many variables it moves.
+_TRIES = 20000
+_NAMES = 6
+_HUGE = 2**40
+_COMMON = (0, 1, 2, 3, 4, 5, 7, 8, 16, 17, 31, 32, 33, 64, 65, 128, 129, 256, 257, 512, 1024)
+_POWERS = tuple(n for power in range(11, 34) for n in (2**power, 2**power + 1))
+_EXHAUSTIVE = 2000
+
+
+@dataclass(frozen=True)
+class Domain:
+    """What a variable may be; `values` where it is one of a few."""
+
+    low: float
+    high: float
+    values: tuple[Number, ...] = ()
+    is_float: bool = False
+
+    def __contains__(self, value: Number) -> bool:
+        if self.values:
+            return value in self.values
+        return self.low <= value <= self.high
+
+
+def ranges_of(domains: Mapping[str, Domain]) -> dict[str, Range]:
+    """The least and the largest value of each variable."""
+    return {
+        name: (min(d.values), max(d.values)) if d.values else (d.low, d.high)
+        for name, d in domains.items()
+    }
+
+
+def multiples_of(domains: Mapping[str, Domain]) -> dict[str, int]:
+    """A number that divides every value of each variable that has few."""
+    return {
+        name: math.gcd(*(int(v) for v in d.values)) or 1
+        for name, d in domains.items()
+        if d.values and not d.is_float
+    }
+
+
+class _Spent(Exception):
+    """The search has tried as much as it may."""
+
+
+class _Search:
+    """One search; `left` counts down."""
+
+    def __init__(self, conditions: Sequence[Term], domains: Mapping[str, Domain]) -> None:
+        self.domains = domains
+        self.checks = [(_compiled(c), names_of(c)) for c in conditions]
+        self.conditions = list(zip(conditions, self.checks, strict=True))
+        self.left = _TRIES
+
+    def holds(self, values: Values, without: str = "") -> bool:
+        """Whether all conditions hold, or all that do not mention a variable."""
+        self.left -= 1
+        if self.left < 0:
+            raise _Spent
+        return all(_true(check, values) for check, names in self.checks if without not in names)
+
+    def move(self, names: Sequence[str], values: Values) -> dict[str, Number] | None:
+        """Values of these variables under which all holds, the others as they are."""
+        first, *rest = names
+        if not rest and not self.holds(values, without=first):
+            return None
+        for value in self.candidates(first, values, rough=bool(rest)):
+            tried = {**values, first: value}
+            found = self.move(rest, tried) if rest else tried if self.holds(tried) else None
+            if found is not None:
+                return found
+        return None
+
+    def candidates(self, name: str, values: Values, *, rough: bool) -> Iterator[Number]:
+        domain = self.domains[name]
+        if domain.values:
+            yield from domain.values
+            return
+        seen: set[Number] = set()
+        for value in self._likely(name, values, rough=rough):
+            if not math.isfinite(value):
+                continue
+            found: Number = float(value) if domain.is_float else int(value)
+            if found not in seen and found in domain:
+                seen.add(found)
+                yield found
+
+    def _likely(self, name: str, values: Values, *, rough: bool) -> Iterator[Number]:
+        own, domain = values[name], self.domains[name]
+        yield own
+        mentioned = [c for c, (_, names) in self.conditions if name in names]
+        turns = [t for c in mentioned for t in self._turns(c, name, values)]
+        yield from turns
+        numbers = list(dict.fromkeys(c for term in mentioned for c in constants(term)))
+        numbers = [c for c in numbers if abs(c) < _HUGE]
+        yield from (n + d for n in numbers for d in (0, 1, -1))
+        yield from (own + 1, own - 1, own * 2, own // 2)
+        others = {v.name for c in mentioned for v in variables(c)} - {name}
+        yield from (values[n] for n in others)
+        yield from (own * values[n] for n in others)
+        yield from _COMMON
+        step = _period(mentioned)
+        if step > 1:
+            starts = [t - t % step for t in (0, *turns, own)]
+            yield from (s + d * step for s in starts for d in (0, 1, -1))
+        if domain.is_float:
+            yield from (0.5, -1.0, 1.5)
+        if rough:
+            return
+        yield from (a * b for a, b in itertools.combinations(numbers[:6], 2))
+        if step > 1:
+            yield from (s + d for s in (*starts[-3:], 0) for d in range(min(step, 128)))
+        yield from _POWERS
+
+    def _turns(self, condition: Term, name: str, values: Values) -> Iterator[Number]:
+        """Where a comparison in a condition changes its mind, as a function of one variable."""
+        domain, scratch = self.domains[name], dict(values)
+        low, high = int(max(domain.low, -_HUGE)), int(min(domain.high, _HUGE))
+        points = sorted({p for p in (low, low + 1, 64, 4096, 10**6, high) if low <= p <= high})
+        for gap, names in _gaps(condition):
+            if name not in names:
+                continue
+
+            def side(x: Number, gap: Callable[[Values], Number] = gap) -> int:
+                scratch[name] = x
+                self.left -= 1
+                try:
+                    found = gap(scratch)
+                except (ZeroDivisionError, OverflowError, ValueError):
+                    return 0
+                return (found > 0) - (found < 0)
+
+            sides = [(p, side(p)) for p in points]
+            for (left, here), (right, there) in itertools.pairwise(sides):
+                if here == there:
+                    continue
+                found = _bisect(side, left, right, here)
+                yield from (found, found - 1, found + 1)
+                # Where it is 0 in between, it ends to be so as well.
+                if side(found) == 0 and there != 0:
+                    found = _bisect(side, found, right, 0)
+                    yield from (found, found - 1)
+
+
+def solve(
+    conditions: Sequence[Term], start: Values, domains: Mapping[str, Domain]
+) -> dict[str, Number] | None:
+    """Values near `start` under which all conditions hold, or None."""
+    search = _Search(conditions, domains)
+    if search.holds(start):
+        return dict(start)
+    names = _to_move(search, start)
+    few = [domains[n].values for n in names]
+    if all(few) and math.prod(map(len, few)) <= _EXHAUSTIVE:
+        tried = ({**start, **dict(zip(names, p, strict=True))} for p in itertools.product(*few))
+        return next((t for t in tried if search.holds(t)), None)
+    try:
+        for many in (1, 2, 3):
+            for chosen in itertools.permutations(names[:_NAMES], many):
+                found = search.move(chosen, start)
+                if found is not None:
+                    return found
+    except _Spent:
+        pass
+    return None
+
+
+def _to_move(search: _Search, start: Values) -> list[str]:
+    """The variables that failing conditions mention, and those that these are tied to."""
+    failing = [names for check, names in search.checks if not _true(check, start)]
+    found = list(dict.fromkeys(n for names in reversed(failing) for n in names))
+    for name in found:
+        found += [n for _, names in search.checks if name in names for n in names if n not in found]
+    return list(dict.fromkeys(found))
+
+
+@functools.lru_cache(maxsize=4096)
+def names_of(term: Term) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(v.name for v in variables(term)))
+
+
+def _true(check: Callable[[Values], Number], values: Values) -> bool:
+    try:
+        return bool(check(values))
+    except (ZeroDivisionError, OverflowError, ValueError):
+        return False
+
+
+def _bisect(side: Callable[[Number], int], left: int, right: int, here: int) -> int:
+    """The first number where the side is not `here`, if it changes once."""
+    while right - left > 1:
+        middle = (left + right) // 2
+        if side(middle) == here:
+            left = middle
+        else:
+            right = middle
+    return right
+
+
+@functools.lru_cache(maxsize=4096)
+def _gaps(condition: Term) -> list[tuple[Callable[[Values], Number], tuple[str, ...]]]:
+    """What is below 0 where a comparison holds, per comparison in a condition."""
+    return [
+        (_compiled(Expr("+", (atom.args[0], Expr("neg", (atom.args[1],))))), names_of(atom))
+        for atom in _comparisons(condition)
+    ]
+
+
+def _comparisons(term: Term) -> Iterator[Expr]:
+    if isinstance(term, Expr):
+        if term.op in COMPARISONS:
+            yield term
+        for arg in term.args:
+            yield from _comparisons(arg)
+
+
+def _period(conditions: Iterable[Term]) -> int:
+    """After how many steps remainders and quotients come again, if that is not too far."""
+    found = 1
+    for condition in conditions:
+        for divisor in _divisors(condition):
+            if found * divisor <= 1 << 16:
+                found = math.lcm(found, divisor)
+    return found
+
+
+def _divisors(term: Term) -> Iterator[int]:
+    if isinstance(term, Expr):
+        if term.op in {"//", "%"} and isinstance(term.args[1], int) and term.args[1] > 0:
+            yield term.args[1]
+        for arg in term.args:
+            yield from _divisors(arg)
+
+
+@functools.lru_cache(maxsize=4096)
+def _compiled(term: Term) -> Callable[[Values], Number]:
+    """A term as a function: a search evaluates it thousands of times."""
+    function: Callable[[Values], Number] = eval(f"lambda v: {_code(term)}", _NAMES_OF_CODE)  # noqa: S307  # made of terms only
+    return function
+
+
+_INFIX = {"+", "*", "//", "%", "/", "**", "==", "!=", "<", "<=", "and", "or", "&", "|", "^",
+          "<<", ">>"}  # fmt: skip
+_PREFIX = {"neg": "-", "not": "not "}
+_NAMES_OF_CODE = {
+    "floor": math.floor, "ceil": math.ceil, "sqrt": math.sqrt, "exp": math.exp, "log": math.log,
+    "log2": math.log2, "trunc": math.trunc, "inf": math.inf, "nan": math.nan,
+}  # fmt: skip
+
+
+def _code(term: Term) -> str:
+    if isinstance(term, Var):
+        return f"v[{term.name!r}]"
+    if not isinstance(term, Expr):
+        return f"({term!r})"
+    args = [_code(a) for a in term.args]
+    if term.op in _INFIX:
+        return f"({f' {term.op} '.join(args)})"
+    if term.op in _PREFIX:
+        return f"({_PREFIX[term.op]}{args[0]})"
+    if term.op == "where":
+        return f"({args[1]} if {args[0]} else {args[2]})"
+    name = "trunc" if term.op == "int" else term.op
+    return f"{name}({', '.join(args)})"

@@ -1,0 +1,453 @@
+"""Sizes and scalars that a body computes with while it is traced: torch.SymInt over terms.
+
+Each has a value as well, so that a body that branches on one goes on; what it asked becomes a
+guard of the path it then takes. Torch takes any node that answers to the names below, and so
+needs no solver of its own, which would also ask about contiguity and overlap in its own way.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.fx.experimental.sym_node  # gives SymInt and SymFloat their operators
+
+from ..ir.expr import Number, Term, Var, evaluate, is_float, make, negated, variables
+from ..ir.program import Guard
+from .algebra import Algebra, Range
+
+Sym = torch.SymInt | torch.SymFloat | torch.SymBool
+
+
+class NotConstant(Exception):
+    """A size became a constant that could be too many values; says which, and of what."""
+
+    def __init__(self, term: Term, location: str, *, bucket: bool = False) -> None:
+        super().__init__(f"{term} is used as a constant")
+        self.term, self.location, self.bucket = term, location, bucket
+
+
+class Symbols:
+    """The variables of one trace, their values in it, and what was asked about them."""
+
+    def __init__(
+        self,
+        values: Mapping[str, Number],
+        ranges: Mapping[str, Range],
+        locate: Callable[[], str] = lambda: "",
+        counts: Mapping[str, int] | None = None,
+        multiples: Mapping[str, int] | None = None,
+    ) -> None:
+        self.values = values
+        # How many values a variable has, where they were declared one by one.
+        self.counts = counts or {}
+        self.algebra = Algebra(ranges, multiples)
+        self.guards: list[Guard] = []
+        self._asked: dict[Term, int] = {}
+        self._locate = locate
+
+    def integer(self, term: Term) -> Any:
+        """A SymInt, or the number where the term is one."""
+        if isinstance(term, int):
+            return term
+        return torch.SymInt(Node(self, term, int))
+
+    def real(self, term: Term) -> Any:
+        return torch.SymFloat(Node(self, term, float))
+
+    def ask(self, term: Term) -> bool:
+        """Whether a condition holds, on this path and from here on."""
+        if not isinstance(term, (int, float)):
+            return self._answer(term)
+        return bool(term)
+
+    def _answer(self, term: Term) -> bool:
+        known = self._asked.get(term)
+        if known is None:
+            known = self.algebra.decide(term)
+        if known is None:
+            known = self._asked[term] = int(bool(self.value(term)))
+            condition = term if known else negated(term)
+            self._asked[condition] = 1
+            self.guards.append(Guard(condition, self._locate()))
+            self.algebra.narrow(condition)
+        return bool(known)
+
+    def value(self, term: Term) -> Number:
+        number: Number = evaluate(term, self.values)
+        return number
+
+    def settle(self, term: Term) -> Number:
+        """The value of a term from here on; it must have few."""
+        if isinstance(term, (int, float)):
+            return term
+        found = self.value(term)
+        if is_float(term):
+            # Two ways to compute a float need not give the same: what it is made of is settled.
+            return self._settle_variables(term)
+        low, high = self.algebra.range(term)
+        condition = self.algebra.compare("==", term, found)
+        # Asked before already: then it can be nothing else on this path.
+        if isinstance(condition, int) or self._asked.get(condition) == 1:
+            return found
+        if high - low > MANY and self._count(term) > MANY:
+            raise NotConstant(term, self._locate())
+        self.ask(condition)
+        return found
+
+    def _settle_variables(self, term: Term) -> Number:
+        if self._count(term) > MANY:
+            raise NotConstant(term, self._locate())
+        for variable in dict.fromkeys(variables(term)):
+            self.settle(variable)
+        return self.value(term)
+
+    def _count(self, term: Term) -> float:
+        """How many values a term can have, at most."""
+        return math.prod(self._values_of(v) for v in set(variables(term)))
+
+    def _values_of(self, variable: Var) -> float:
+        if variable.is_float:
+            return math.inf
+        low, high = self.algebra.range(variable)
+        return min(self.counts.get(variable.name, math.inf), high - low + 1)
+
+    def next_power_of_2(self, term: Term) -> Any:
+        """Triton's function, answered for a range of sizes at a time.
+
+        Without a largest size the answer waits: `min(next_power_of_2(n), 1024)` has one.
+        """
+        if self.algebra.range(term)[1] == math.inf:
+            return torch.SymInt(Power(self, term))
+        return self.bucket(term)
+
+    def bucket(self, term: Term) -> int:
+        found = int(self.value(term))
+        power = 1 << (found - 1).bit_length() if found > 0 else 0
+        if self.algebra.range(term)[1] == math.inf:
+            raise NotConstant(term, self._locate(), bucket=True)
+        # One question, so that each answer leads to the next bucket.
+        above = self.algebra.compare("<", power // 2, term) if power else 1
+        self.ask(self.algebra.both(above, self.algebra.compare("<=", term, power)))
+        return power
+
+
+# So many values of one constant make a variant each; beyond, they must be declared one by one.
+MANY = 64
+
+
+class Node:
+    """What stands behind a SymInt, SymFloat or SymBool."""
+
+    def __init__(self, symbols: Symbols, term: Term, kind: type) -> None:
+        self.symbols, self.term, self.kind = symbols, term, kind
+
+    # Torch tells its own nodes by these.
+    constant = None
+    expr = property(lambda self: self.term)
+    pytype = property(lambda self: self.kind)
+
+    def is_int(self) -> bool:
+        return self.kind is int
+
+    def is_float(self) -> bool:
+        return self.kind is float
+
+    def is_bool(self) -> bool:
+        return self.kind is bool
+
+    def is_symbolic(self) -> bool:
+        return True
+
+    def is_constant(self) -> bool:
+        # Torch unwraps constants of these two kinds only.
+        return self.kind is not float and isinstance(self.term, (int, float))
+
+    def is_nested_int(self) -> bool:
+        # A SymInt can be hashed only if it says yes here, and caches hash sizes: their value then.
+        frame = inspect.currentframe()
+        caller = frame.f_back if frame is not None else None
+        return caller is not None and caller.f_code.co_name == "__hash__"
+
+    def nested_int(self) -> int:
+        return int(self.symbols.settle(self.term))
+
+    def has_hint(self) -> bool:
+        return True
+
+    @property
+    def hint(self) -> Number:
+        return self.symbols.value(self.term)
+
+    def require_hint(self, _fallback: Any = None) -> Number:
+        return self.hint
+
+    def maybe_as_int(self) -> int | None:
+        return self.term if isinstance(self.term, int) else None
+
+    def maybe_as_float(self) -> None:
+        return None
+
+    maybe_as_bool = maybe_as_float
+
+    def wrap_int(self, value: int) -> Node:
+        return Node(self.symbols, value, int)
+
+    def wrap_float(self, value: float) -> Node:
+        return Node(self.symbols, value, float)
+
+    def wrap_bool(self, value: bool) -> Node:  # noqa: FBT001  # torch's signature
+        return Node(self.symbols, int(value), bool)
+
+    def clone(self) -> Node:
+        return self
+
+    def __str__(self) -> str:
+        return f"{self.term}"
+
+    __repr__ = _graph_repr = __str__
+
+    def guard_int(self, _file: Any, _line: Any) -> int:
+        return int(self.symbols.settle(self.term))
+
+    def int_(self) -> int:
+        return self.guard_int("", 0)
+
+    def guard_float(self, _file: Any, _line: Any) -> float:
+        return float(self.symbols.settle(self.term))
+
+    def guard_bool(self, _file: Any, _line: Any) -> bool:
+        return self.symbols.ask(self.term)
+
+    def bool_(self) -> bool:
+        return self.symbols.ask(self.term)
+
+    expect_true = guard_size_oblivious = guard_bool
+
+    def guard_or_false(self, _file: Any, _line: Any) -> bool:
+        """Asked where torch can do without an answer: only what is certain is said."""
+        return isinstance(self.term, int) and bool(self.term)
+
+    def guard_or_true(self, _file: Any, _line: Any) -> bool:
+        return not (isinstance(self.term, int) and not self.term)
+
+    statically_known_true = guard_or_false
+
+    def _make(self, term: Term, kind: type) -> Node:
+        return Node(self.symbols, term, kind)
+
+    def _common(self, other: Node) -> type:
+        return float if float in {self.kind, other.kind} else int
+
+    def add(self, other: Node) -> Node:
+        return self._make(self.symbols.algebra.add(self.term, other.term), self._common(other))
+
+    def sub(self, other: Node) -> Node:
+        return self._make(self.symbols.algebra.sub(self.term, other.term), self._common(other))
+
+    def mul(self, other: Node) -> Node:
+        return self._make(self.symbols.algebra.mul(self.term, other.term), self._common(other))
+
+    def mod(self, other: Node) -> Node:
+        return self._make(self.symbols.algebra.mod(self.term, other.term), self._common(other))
+
+    def int_floordiv(self, other: Node) -> Node:
+        if isinstance(other.term, int) and other.term == 0:
+            raise ZeroDivisionError("integer division by zero")
+        return self._make(self.symbols.algebra.floordiv(self.term, other.term), int)
+
+    floordiv = int_floordiv
+
+    def int_truediv(self, other: Node) -> Node:
+        return self._make(make("/", self.term, other.term), float)
+
+    truediv = float_truediv = int_truediv
+
+    def pow_by_natural(self, other: Node) -> Node:
+        exponent = other.term
+        if isinstance(exponent, int) and 0 <= exponent <= 4:
+            found: Term = 1
+            for _ in range(exponent):
+                found = self.symbols.algebra.mul(found, self.term)
+            return self._make(found, int)
+        return self._make(make("**", self.term, exponent), int)
+
+    def float_pow(self, other: Node) -> Node:
+        return self._make(make("**", self.sym_float().term, other.term), float)
+
+    pow = float_pow
+
+    def lshift(self, other: Node) -> Node:
+        return self._make(make("<<", self.term, other.term), int)
+
+    def rshift(self, other: Node) -> Node:
+        return self._make(make(">>", self.term, other.term), int)
+
+    def bitwise_and(self, other: Node) -> Node:
+        return self._make(make("&", self.term, other.term), int)
+
+    def bitwise_or(self, other: Node) -> Node:
+        return self._make(make("|", self.term, other.term), int)
+
+    def bitwise_xor(self, other: Node) -> Node:
+        return self._make(make("^", self.term, other.term), int)
+
+    def _compare(self, op: str, a: Term, b: Term) -> Node:
+        return self._make(self.symbols.algebra.compare(op, a, b), bool)
+
+    def eq(self, other: Node) -> Node:
+        return self._compare("==", self.term, other.term)
+
+    def ne(self, other: Node) -> Node:
+        return self._compare("!=", self.term, other.term)
+
+    def lt(self, other: Node) -> Node:
+        return self._compare("<", self.term, other.term)
+
+    def le(self, other: Node) -> Node:
+        return self._compare("<=", self.term, other.term)
+
+    def gt(self, other: Node) -> Node:
+        return self._compare("<", other.term, self.term)
+
+    def ge(self, other: Node) -> Node:
+        return self._compare("<=", other.term, self.term)
+
+    def sym_min(self, other: Node) -> Node:
+        found = self.symbols.algebra.smaller("min", self.term, other.term)
+        return self._make(found, self._common(other))
+
+    def sym_max(self, other: Node) -> Node:
+        found = self.symbols.algebra.smaller("max", self.term, other.term)
+        return self._make(found, self._common(other))
+
+    def sym_and(self, other: Node) -> Node:
+        return self._make(self.symbols.algebra.both(self.term, other.term), bool)
+
+    def sym_or(self, other: Node) -> Node:
+        return self._make(self.symbols.algebra.either(self.term, other.term), bool)
+
+    and_, or_ = sym_and, sym_or
+
+    def sym_not(self) -> Node:
+        return self._make(negated(self.term), bool)
+
+    def sym_ite(self, yes: Node, no: Node) -> Node:
+        return self._make(make("where", self.term, yes.term, no.term), yes._common(no))
+
+    def neg(self) -> Node:
+        if self.kind is float:
+            return self._make(make("neg", self.term), float)
+        return self._make(self.symbols.algebra.mul(self.term, -1), self.kind)
+
+    def pos(self) -> Node:
+        return self
+
+    def abs(self) -> Node:
+        return self._make(make("abs", self.term), self.kind)
+
+    def sym_float(self) -> Node:
+        return self if self.kind is float else self._make(make("float", self.term), float)
+
+    def _to_int(self, op: str) -> Node:
+        return self if self.kind is int else self._make(make(op, self.term), int)
+
+    def sym_int(self) -> Node:
+        return self._to_int("int")
+
+    trunc = sym_int
+
+    def floor(self) -> Node:
+        return self._to_int("floor")
+
+    def ceil(self) -> Node:
+        return self._to_int("ceil")
+
+    def round(self, _digits: Any = None) -> Node:
+        return self._to_int("round")
+
+    def sym_sqrt(self) -> Node:
+        return self._make(make("sqrt", self.sym_float().term), float)
+
+    def sym_log2(self) -> Node:
+        return self._make(make("log2", self.sym_float().term), float)
+
+    def sym_log(self) -> Node:
+        return self._make(make("log", self.sym_float().term), float)
+
+    def sym_exp(self) -> Node:
+        return self._make(make("exp", self.sym_float().term), float)
+
+    def is_integer(self) -> Node:
+        return self._make(make("==", self.term, make("floor", self.term)), bool)
+
+
+class Power(Node):
+    """A power of two that is not below some size, asked for once it is needed.
+
+    Compared with a number it only asks on which side the size is.
+    """
+
+    def __init__(self, symbols: Symbols, size: Term) -> None:
+        self.symbols, self.size, self.kind = symbols, size, int
+        self._term: Term | None = None
+
+    @property
+    def term(self) -> Term:  # type: ignore[override]
+        if self._term is None:
+            self._term = self.symbols.bucket(self.size)
+        return self._term
+
+    def is_constant(self) -> bool:
+        return False
+
+    def maybe_as_int(self) -> int | None:
+        return None
+
+    def _at_most(self, limit: int) -> Node:
+        """Whether the power is at most `limit`: the size is, at most its largest power."""
+        largest = 1 << (limit.bit_length() - 1) if limit > 0 else limit
+        return self._make(self.symbols.algebra.compare("<=", self.size, largest), bool)
+
+    def _number(self, other: Node) -> int | None:
+        known = self._term is None and not isinstance(other, Power)
+        return other.term if known and isinstance(other.term, int) else None
+
+    def le(self, other: Node) -> Node:
+        limit = self._number(other)
+        return super().le(other) if limit is None else self._at_most(limit)
+
+    def lt(self, other: Node) -> Node:
+        limit = self._number(other)
+        return super().lt(other) if limit is None else self._at_most(limit - 1)
+
+    def gt(self, other: Node) -> Node:
+        limit = self._number(other)
+        return super().gt(other) if limit is None else self._at_most(limit).sym_not()
+
+    def ge(self, other: Node) -> Node:
+        limit = self._number(other)
+        return super().ge(other) if limit is None else self._at_most(limit - 1).sym_not()
+
+
+# Torch calls it by this name, which would hide the type inside of the class.
+setattr(Node, "str", Node.__str__)  # noqa: B010
+
+
+def term_of(value: Any) -> Term:
+    """What a number, symbolic or not, is as a term."""
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        node = value.node
+        # Torch wraps plain numbers as nodes of its own on the way through C++.
+        return node.term if isinstance(node, Node) else node.maybe_as_int()
+    if isinstance(value, bool):
+        return int(value)
+    number: Number = value
+    return number
+
+
+def is_symbolic(value: Any) -> bool:
+    return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))

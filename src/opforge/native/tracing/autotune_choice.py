@@ -1,0 +1,38 @@
+"""Which configuration a traced launch takes, by a tuning table.
+
+The table is asked with sizes that are names, so that what it compares them with become conditions
+of the library's paths; what it says for each GPU likewise.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ... import _compat
+from ...tuning.choose import Choice, choose
+from ...tuning.table import Table, load
+from .case_builder import first_config
+from .launches import Choose
+
+
+def by_table(path: str | os.PathLike[str] | None) -> Choose:
+    """How configurations are chosen in a build with this table, or with none."""
+    if path is None:
+        return first_config
+    table = load(path)
+    return lambda tuner, arguments: _chosen(table, tuner, arguments)
+
+
+def _chosen(table: Table, tuner: Any, arguments: dict[str, Any]) -> Choice:
+    if not _compat.autotuning.has_choice(tuner):
+        return Choice(0)
+    names = _compat.autotuning.key_names(tuner, arguments)
+    values = [_compat.autotuning.plain(arguments[n]) for n in names]
+    dtypes = _compat.autotuning.dtypes_of(tuner, arguments)
+    gpu = _compat.driver.current()
+    assert gpu is not None
+    found = choose(table, tuner, gpu.arch, dtypes, values)
+    if found.index is not None:
+        return found
+    return Choice(None, f"the tuning table has {found.why}, so")

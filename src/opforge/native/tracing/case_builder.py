@@ -1,0 +1,320 @@
+"""A case of an op with all its paths: traced, explored, specialized."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ... import _compat
+from ..._compat.tracing import Traced
+from ...errors import CannotTrace, NeedsBound
+from ...registry import Entry
+from ...tuning.choose import Choice
+from ..frontend.expand import Declared
+from ..ir.dtypes import ALIASES
+from ..ir.expr import Expr, evaluate, variables
+from ..ir.kernel_request import Request
+from ..ir.program import (
+    Allocate,
+    Case,
+    ChoiceParam,
+    Fill,
+    Guard,
+    Launch,
+    Output,
+    Param,
+    Path,
+    ScalarParam,
+    Step,
+)
+from ..symbolic.algebra import Algebra
+from ..symbolic.explore import MOST, TooManyPaths, explore
+from ..symbolic.symint import term_of
+from . import traced_gpu
+from .bits import pattern
+from .launches import Called, Choose, Pointed
+from .recorder import Buffer, Filled, NotConstant
+from .specialize import Specializer
+from .tracer import Tracer, Walk, domains_of, first_values
+from .views import same
+
+
+@dataclass
+class Built:
+    """A case whose paths are known, and the kernels they need, with the architectures of each."""
+
+    case: Case
+    requests: dict[str, tuple[Request, tuple[int, ...]]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    # By reason: which inputs the body itself refuses.
+    refused: dict[str, list[str]] = field(default_factory=dict)
+
+
+def first_config(_tuner: Any, _arguments: dict[str, Any]) -> Choice:
+    """What an untuned build takes of an autotuner's configurations."""
+    return Choice(None, "without a tuning table")
+
+
+def build_case(
+    entry: Entry,
+    declared: Declared,
+    case: Case,
+    archs: tuple[int, ...],
+    choose: Choose = first_config,
+) -> Built:
+    """Trace a case every way there is."""
+    domains = {**domains_of(case, declared), **traced_gpu.domains(archs)}
+    tracer = Tracer(entry, declared, case, domains, choose)
+    maker = _Maker(declared, tracer, archs)
+
+    def trace(values: Any) -> tuple[tuple[Guard, ...], Path]:
+        walk = tracer.walk(values)
+        return tuple(walk.guards), maker.path(walk)
+
+    start = {**first_values(case, domains), **traced_gpu.values(archs[0])}
+    try:
+        # Once for nothing, so that what the body keeps between calls is there from the first on.
+        tracer.walk(start)
+        found = explore(trace, start, domains, [traced_gpu.is_one_of(archs)])
+    except NotConstant as error:
+        raise _needs_bound(error, entry) from None
+    except TooManyPaths:
+        raise CannotTrace(
+            f"there are more than {MOST} ways through the body, by its questions about sizes",
+            fix="fix sizes or bound them: dims={'n': (1, 8192)}",
+            op=entry.name,
+            location=entry.location,
+        ) from None
+    paths = tuple(dataclasses.replace(path, guards=guards) for guards, path in found)
+    described = describe(case, declared.params)
+    _refuse_offences(entry, described, paths, list(maker.offences))
+    _refuse_empty(entry, described, paths)
+    built = Built(dataclasses.replace(case, paths=paths), notes=[*tracer.notes, *maker.notes])
+    for path in paths:
+        maker.collect(path, built.requests)
+        if path.refused:
+            under = " and ".join(str(g.condition) for g in path.guards)
+            built.refused.setdefault(path.refused, []).append(f"{described} where {under}")
+    return built
+
+
+class _Maker:
+    """Makes program paths of what traces did."""
+
+    def __init__(self, declared: Declared, tracer: Tracer, archs: tuple[int, ...]) -> None:
+        self.declared = declared
+        self.tracer = tracer
+        self.archs = archs
+        self.notes: list[str] = []
+        # Every call on any way that no library can make, once each.
+        self.offences: dict[str, None] = {}
+        self.requests: dict[str, Request] = {}
+        self.scalars = {p.name: p.dtype for p in declared.params if isinstance(p, ScalarParam)}
+
+    def path(self, walk: Walk) -> Path:
+        if walk.refused:
+            self.offences |= dict.fromkeys(walk.offences)
+            return Path((), refused=walk.refused)
+        # The guards of the path narrow what its sizes can be.
+        algebra = Algebra(self.tracer.ranges, self.tracer.multiples)
+        for guard in walk.guards:
+            algebra.narrow(guard.condition)
+        names: dict[Buffer, str] = {}
+        outputs: list[Output | None] = []
+        for name, tensor in zip(self.declared.outputs, walk.outputs, strict=True):
+            why = _unfit(name, tensor, names, walk.guards)
+            if why:
+                return Path((), refused=why)
+            outputs.append(None if tensor is None else _output(tensor))
+            if tensor is not None:
+                names[_buffer(tensor)] = name
+        specializer = Specializer(algebra, self.scalars)
+        steps: list[Step] = []
+        for step in walk.steps:
+            steps += self._step(step, specializer, names)
+        return Path((), tuple(outputs), tuple(steps))
+
+    def _step(self, step: Any, specializer: Specializer, names: dict[Buffer, str]) -> list[Step]:
+        made: list[Step] = []
+        if isinstance(step, Filled):
+            made += _allocated(step.buffer, names)
+            width = step.dtype.itemsize
+            made.append(
+                Fill(
+                    names[step.buffer], step.offset, step.count, width,
+                    pattern(step.value, step.dtype),
+                )
+            )  # fmt: skip
+            return made
+        assert isinstance(step, Called)
+        for value in step.arguments.values():
+            if isinstance(value, Pointed):
+                made += _allocated(value.memory, names)
+        if step.config is not None and step.config.count > 1 and step.config.why:
+            self._note_config(step)
+        launch, requests = specializer.launch(step, names)
+        self.requests |= {r.key: r for r in requests}
+        return [*made, launch]
+
+    def _note_config(self, called: Called) -> None:
+        config = called.config
+        assert config is not None
+        name = _compat.kernels.kernel_name(called.fn)
+        note = (
+            f"{name} is autotuned over {config.count} configurations; {config.why} the "
+            f"library has number {config.index}: {config.text}"
+        )
+        if note not in self.notes:
+            self.notes.append(note)
+
+    def collect(self, path: Path, into: dict[str, tuple[Request, tuple[int, ...]]]) -> None:
+        """The kernels of a path, for the architectures that its guards leave."""
+        archs = tuple(a for a in self.archs if _reaches(path, a))
+        for step in path.steps:
+            if isinstance(step, Launch):
+                for variant in step.variants:
+                    known = into.get(variant.kernel, (None, ()))[1]
+                    every = tuple(a for a in self.archs if a in {*known, *archs})
+                    into[variant.kernel] = (self.requests[variant.kernel], every)
+
+
+def _reaches(path: Path, arch: int) -> bool:
+    values = {traced_gpu.MAJOR: arch // 10, traced_gpu.MINOR: arch % 10}
+    decided = [
+        g.condition
+        for g in path.guards
+        if {v.name for v in variables(g.condition)} <= values.keys()
+    ]
+    return all(evaluate(c, values) for c in decided)
+
+
+def _buffer(tensor: Traced) -> Buffer:
+    assert isinstance(tensor.memory, Buffer)
+    return tensor.memory
+
+
+def _allocated(buffer: Buffer, names: dict[Buffer, str]) -> list[Step]:
+    """A buffer is workspace where it is first used; parameters and outputs are the caller's."""
+    if buffer in names:
+        return []
+    if not buffer.allocated:
+        names[buffer] = buffer.name
+        return []
+    names[buffer] = f"workspace{sum(b.allocated for b in names)}"
+    itemsize = buffer.dtype.itemsize
+    return [Allocate(names[buffer], Algebra({}).mul(buffer.count, itemsize))]
+
+
+def _unfit(name: str, tensor: Traced | None, names: dict[Buffer, str], guards: list[Guard]) -> str:
+    """Why the caller cannot bring the memory of an output; empty where it can."""
+    if tensor is None:
+        return ""
+    buffer = _buffer(tensor)
+    if not buffer.allocated:
+        return f"output {name} is the parameter {buffer.name}; name it in mutates_args instead"
+    if buffer in names:
+        return f"output {name} shares its memory with {names[buffer]}"
+    count = term_of(math.prod(tensor.sizes))
+    equal = count == buffer.count or any(
+        isinstance(g.condition, Expr)
+        and g.condition.op == "=="
+        and set(g.condition.args) == {count, buffer.count}
+        for g in guards
+    )
+    if not (same(tensor.offset, 0) and equal):
+        return f"output {name} is a part of what the body allocates, not all of it"
+    return ""
+
+
+def _output(tensor: Traced) -> Output:
+    dtype = ALIASES[str(tensor.dtype).removeprefix("torch.")]
+    return Output(
+        dtype,
+        tuple(term_of(s) for s in tensor.sizes),
+        tuple(term_of(s) for s in tensor.steps),
+    )
+
+
+def describe(case: Case, params: Sequence[Param]) -> str:
+    """`x fp16 2-d, w absent, mode 'fast'` for messages."""
+    parts = [
+        f"{t.param} {t.dtype} {len(t.shape)}-d" if t.present else f"{t.param} absent"
+        for t in case.tensors
+    ]
+    values = {p.name: p.values for p in params if isinstance(p, ChoiceParam)}
+    return ", ".join([*parts, *(f"{n} {values[n][i]}" for n, i in case.choices)])
+
+
+def _refuse_offences(
+    entry: Entry, described: str, paths: tuple[Path, ...], offences: list[str]
+) -> None:
+    """A call that no library can make is an error, also where only some sizes lead to it."""
+    if not offences:
+        return
+    ways = [p for p in paths if p.refused and not set(p.refused.splitlines()) - set(offences)]
+    asked = next((p.guards for p in ways if p.guards), ())
+    under = " and ".join(str(g.condition) for g in asked)
+    raise CannotTrace(
+        f"it cannot be built for {described}" + (f" where {under}" if under else ""),
+        found="\n    ".join(offences),
+        fix="a native library holds allocations, views, arithmetic on sizes and launches; "
+        "move the rest into a kernel, declare what does not lead there (a contiguous layout, "
+        "bounds of sizes), or package the model: opforge.package",
+        op=entry.name,
+        location=entry.location,
+    )
+
+
+def _refuse_empty(entry: Entry, described: str, paths: tuple[Path, ...]) -> None:
+    """A case of which nothing can be built is an error; so is one that launches nothing at all."""
+    if all(p.refused for p in paths):
+        reasons = list(dict.fromkeys(p.refused for p in paths))
+        raise CannotTrace(
+            f"it cannot be built for {described}",
+            found="\n    ".join(r for one in reasons for r in one.splitlines()),
+            fix="a native library holds allocations, views, arithmetic on sizes and launches; "
+            "move the rest into a kernel, or package the model: opforge.package",
+            op=entry.name,
+            location=entry.location,
+        )
+    if not any(isinstance(s, Launch) for p in paths for s in p.steps):
+        raise CannotTrace(
+            f"tracing found no kernel launch for {described}",
+            fix="declare ops that launch Triton kernels; package others: opforge.package",
+            op=entry.name,
+            location=entry.location,
+        )
+
+
+def _needs_bound(error: NotConstant, entry: Entry) -> NeedsBound:
+    names = list(dict.fromkeys(v.name for v in variables(error.term)))
+    shown = next((n for n in names if n.isidentifier()), "n")
+    floats = [v.name for v in variables(error.term) if v.is_float]
+    if error.bucket:
+        what = f"next_power_of_2({error.term}) has no largest value, so kernels for it never end"
+        fix = f"bound {names[0]}: dims={{'{shown}': (1, 8192)}}"
+    elif floats:
+        what = f"{error.term} is needed as one number, and a float could be any"
+        fix = (
+            f"declare the values: {floats[0]}=native.choice(0.5, 1.0), or leave out tl.constexpr "
+            "in the kernel"
+        )
+        shown = names[0]
+    else:
+        what = (
+            f"{error.term} is needed as one number, for a constant of a kernel or for Python, and "
+            "every value would need its own kernels"
+        )
+        fix = f"declare the values of {names[0]}: dims={{'{shown}': [1024, 4096]}}"
+    if shown not in names:
+        fix += f", with a name for {names[0]} in the declared shape"
+    return NeedsBound(
+        what,
+        found=f"used at {error.location}",
+        fix=fix,
+        op=entry.name,
+        location=entry.location,
+    )

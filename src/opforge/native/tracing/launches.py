@@ -1,0 +1,205 @@
+"""Kernel launches of a traced body: which function, with which arguments, over which grid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ... import _compat
+from ..._compat import tracing
+from ..._compat.tracing import Traced
+from ...capture import Capture
+from ...tuning.choose import Choice
+from ..ir.dtypes import ALIASES
+from ..ir.expr import Term
+from ..symbolic.symint import is_symbolic, term_of
+from .recorder import Recorder, locate
+
+_kernels, _launches = _compat.kernels, _compat.launches
+
+
+@dataclass(frozen=True)
+class Config:
+    """Which of an autotuner's configurations a launch takes, and out of how many."""
+
+    index: int
+    count: int
+    text: str
+    # Why it is not one that was measured; empty where it is.
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Pointed:
+    """A tensor as a kernel sees it: memory, how many bytes into it, and of which type."""
+
+    memory: Any
+    offset: Any
+    dtype: str
+    # The tensor's strides, by which a kernel's other arguments may be told to be some.
+    steps: tuple[Any, ...] = ()
+
+
+@dataclass
+class Called:
+    """One launch: every parameter of the function has an argument."""
+
+    fn: Any
+    arguments: dict[str, Any]
+    grid: tuple[Term, Term, Term]
+    options: dict[str, Any] = field(default_factory=dict)
+    location: str = ""
+    config: Config | None = None
+
+
+Choose = Callable[[Any, dict[str, Any]], Choice]
+
+
+class Calls(Capture):
+    """Takes the launches of a body in place of a GPU."""
+
+    def __init__(self, owner: Any, recorder: Recorder, choose: Choose, options: list[str]) -> None:
+        super().__init__(owner, None, into_graph=False)
+        self.recorder = recorder
+        self._choose = choose
+        self._options = options
+
+    def _launch(self, inner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self._launched.append((inner, args, dict(kwargs)))
+        self.owner.launches(inner, inside="")
+        where = locate()
+        why = _refusal(inner)
+        if why:
+            self.recorder.note(f"{self._named(inner)}, launched at {where}: {why}")
+            return
+        kwargs = dict(kwargs)
+        grid = kwargs.pop("grid", None)
+        for name in ("warmup", "debug", "instrumentation_mode"):
+            kwargs.pop(name, None)
+        base = _kernels.innermost(inner)
+        named = dict(zip(base.arg_names, args, strict=False))
+        if len(args) > len(base.arg_names):
+            raise self._cannot(f"it takes {len(base.arg_names)} arguments, got {len(args)}", inner)
+        config = self._settle_configs(inner, named, kwargs)
+        given = {**named, **kwargs}
+        arguments = dict(self._arguments_of(base, given, where))
+        options = {n: _plain(v) for n, v in given.items() if n not in arguments}
+        unknown = [n for n in options if n not in self._options]
+        if unknown:
+            raise self._cannot(f"it has no parameter {unknown[0]!r}", inner)
+        options = {n: v for n, v in options.items() if v is not None}
+        if callable(grid):
+            grid = grid({**given, **arguments})
+        sizes = [term_of(_launches.unwrap_constexpr(n)) for n in _as_tuple(grid)]
+        x, y, z = [*sizes, 1, 1, 1][:3]
+        passed = {n: _pointed(v) for n, v in arguments.items()}
+        for argument in passed.values():
+            if isinstance(argument, Pointed):
+                self.recorder.refuse_kept(argument.memory)
+        called = Called(base, passed, (x, y, z), options, where, config)
+        self.recorder.steps.append(called)
+
+    def _settle_configs(
+        self, kernel: Any, named: dict[str, Any], kwargs: dict[str, Any]
+    ) -> Config | None:
+        """What autotuners and heuristics add, from the outside in, as at a real launch."""
+        config = None
+        for part in _kernels.chain(kernel)[:-1]:
+            if _kernels.is_heuristics(part):
+                for name in part.values:
+                    kwargs[name] = self._evaluate(part, name, {**named, **kwargs})
+                continue
+            choice = self._choose(part, {**named, **kwargs})
+            index = choice.index or 0
+            chosen = part.configs[index]
+            if chosen.pre_hook is not None:
+                self.recorder.note(
+                    f"{self._named(kernel)}: the pre_hook of a triton.Config is Python, which a "
+                    "native library cannot run"
+                )
+            kwargs.update(chosen.all_kwargs())
+            config = Config(index, len(part.configs), str(chosen), choice.why)
+        return config
+
+    def _arguments_of(
+        self, base: Any, given: dict[str, Any], where: str
+    ) -> Iterator[tuple[str, Any]]:
+        for param in base.params:
+            if param.name in given:
+                value = _launches.unwrap_constexpr(given[param.name])
+            elif param.has_default:
+                value = _launches.unwrap_constexpr(param.default)
+            else:
+                raise self._cannot(f"argument {param.name!r} is missing", base)
+            if param.is_constexpr:
+                value = _plain(value)
+            elif isinstance(value, torch.Tensor) and not isinstance(value, Traced):
+                self._note_argument(base, param, where, "is a tensor that is no parameter")
+            elif isinstance(value, _launches.descriptor_type()):
+                self._note_argument(base, param, where, "is a tensor descriptor")
+            elif isinstance(value, (tuple, list)):
+                self._note_argument(base, param, where, f"is a {type(value).__name__}")
+            yield param.name, value
+
+    def _note_argument(self, kernel: Any, param: Any, where: str, what: str) -> None:
+        self.recorder.note(
+            f"{self._named(kernel)}, launched at {where}: argument {param.name!r} {what}, "
+            "which native libraries do not take"
+        )
+
+    def _named(self, kernel: Any) -> str:
+        return f"kernel {_kernels.kernel_name(kernel)} ({_kernels.kernel_location(kernel)})"
+
+    def compiled(self, kernel: Any) -> None:
+        raise self._cannot(
+            f"the body launches {_launches.compiled_name(kernel)}, which is compiled already",
+            fix="launch the @triton.jit function itself",
+        )
+
+
+def _refusal(kernel: Any) -> str:
+    """Why no launch of a kernel can be in a native library."""
+    if _kernels.is_interpreted(kernel):
+        return "it belongs to Triton's interpreter; build without TRITON_INTERPRET=1"
+    if _kernels.is_gluon(kernel):
+        return "it is a Gluon kernel, which opforge does not compile"
+    for part in _kernels.chain(kernel)[:-1]:
+        for hook in ("pre_hook", "post_hook"):
+            if getattr(part, f"user_defined_{hook}", False):
+                return f"its autotuner has a {hook}, which is Python"
+    return ""
+
+
+def _plain(value: Any) -> Any:
+    """A constant: the value that a size has on this path, from here on."""
+    value = _launches.unwrap_constexpr(value)
+    if isinstance(value, torch.SymBool):
+        return bool(value)
+    if isinstance(value, torch.SymInt):
+        return int(value)
+    if isinstance(value, torch.SymFloat):
+        return float(value.node.guard_float("", 0))
+    if isinstance(value, (tuple, list)):
+        return type(value)(_plain(v) for v in value)
+    return value
+
+
+def _pointed(value: Any) -> Any:
+    """Triton takes anything for a tensor that has an address and a dtype."""
+    if isinstance(value, type) or not callable(getattr(value, "data_ptr", None)):
+        return value
+    address = value.data_ptr()
+    if not isinstance(address, tracing.Address):
+        return value
+    dtype = str(value.dtype).removeprefix("torch.")
+    steps = value.steps if isinstance(value, Traced) else ()
+    return Pointed(address.memory, address.offset, ALIASES.get(dtype, dtype), steps)
+
+
+def _as_tuple(grid: Any) -> tuple[Any, ...]:
+    if isinstance(grid, (int,)) or is_symbolic(grid):
+        return (grid,)
+    return tuple(grid)

@@ -1,0 +1,299 @@
+"""What a body does while it is traced: it allocates, takes views, fills, and launches.
+
+Everything else cannot be in a native library. Such calls are noted and answered with the right
+shapes, so that one trace names them all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+
+from ..._compat import tracing
+from ..._compat.tracing import Traced
+from ..ir.expr import Term
+from ..symbolic.symint import NotConstant, Symbols, is_symbolic, term_of
+from .views import Views, compact, is_compact, is_contiguous, same
+
+_ATEN = torch.ops.aten
+_HERE = str(Path(__file__).parent.parent)
+_HIDDEN = (_HERE, str(Path(torch.__file__).parent), str(Path(triton.__file__).parent))
+
+
+@dataclass(eq=False)
+class Buffer:
+    """Memory: a parameter's, or what the body allocates; `count` elements of `dtype`."""
+
+    name: str
+    dtype: torch.dtype
+    count: Term
+    allocated: bool
+    # The recorder of the call that it belongs to.
+    trace: Any = field(repr=False)
+
+
+@dataclass
+class Filled:
+    """A part of a buffer was set to one value."""
+
+    buffer: Buffer
+    offset: Term
+    count: Term
+    dtype: torch.dtype
+    value: Any
+
+
+class Offence(Exception):
+    """The trace cannot go on; what was noted says why."""
+
+
+class Recorder:
+    """One trace: answers operators, and keeps what the library will have to do."""
+
+    def __init__(
+        self, symbols: Symbols, nested: Callable[[Any], Callable[..., Any] | None]
+    ) -> None:
+        self.symbols = symbols
+        self.views = Views(symbols)
+        self.buffers: list[Buffer] = []
+        self.steps: list[Any] = []
+        self.offences: list[str] = []
+        self._nested = nested
+
+    def parameter(self, name: str, dtype: torch.dtype, sizes: Any, steps: Any) -> Traced:
+        """A tensor that the caller brings."""
+        buffer = Buffer(name, dtype, term_of(_span(sizes, steps)), allocated=False, trace=self)
+        return Traced(buffer, sizes, steps, 0, dtype)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        with tracing.tracing(self.answer):
+            yield
+
+    def answer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of an operator."""
+        if any(isinstance(a, torch.Tensor) and not isinstance(a, Traced) for a in args):
+            # A tensor that is no parameter: its contents would have to be in the library.
+            return self._offend(func, args, kwargs)
+        for argument in args:
+            if isinstance(argument, Traced):
+                self.refuse_kept(argument.memory)
+        special = _SPECIAL.get(func)
+        if special is not None:
+            found = special(self, *args, **kwargs)
+            if found is not NotImplemented:
+                return found
+        found = self.views(func, args, kwargs)
+        if found is not NotImplemented:
+            return found
+        body = self._nested(func)
+        if body is not None:
+            # Torch takes a mode away while it answers.
+            with self.running():
+                return body(*args, **kwargs)
+        return self._offend(func, args, kwargs)
+
+    def _offend(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self.note(f"{tracing.defining_name(func)} at {locate()}")
+        try:
+            found = tracing.on_fakes(func, args, kwargs, self.value)
+        except Exception as error:
+            raise Offence(str(error)) from error
+        return tracing.map_tensors(self._foreign, found)
+
+    def note(self, offence: str) -> None:
+        if offence not in self.offences:
+            self.offences.append(offence)
+
+    def refuse_kept(self, memory: Any) -> None:
+        """A body that keeps tensors between calls has a state, which C functions have not."""
+        if memory.trace is not self:
+            self.note(
+                f"a tensor that an earlier call has kept is used at {locate()}; allocate it in "
+                "every call, or make it a parameter"
+            )
+
+    def _foreign(self, tensor: torch.Tensor) -> Traced:
+        return self.allocate(list(tensor.shape), tensor.dtype, steps=list(tensor.stride()))
+
+    def value(self, number: Any) -> Any:
+        """What a number is on this path, asking nothing."""
+        return self.symbols.value(term_of(number)) if is_symbolic(number) else number
+
+    def allocate(
+        self, sizes: Sequence[Any], dtype: torch.dtype | None, *, steps: Any = None
+    ) -> Traced:
+        dtype = dtype or torch.get_default_dtype()
+        for size in sizes:
+            if size < 0:
+                raise RuntimeError(f"a tensor cannot have size {size}")
+        steps = compact(sizes) if steps is None else steps
+        span = term_of(_span(sizes, steps))
+        buffer = Buffer(f"w{len(self.buffers)}", dtype, span, allocated=True, trace=self)
+        self.buffers.append(buffer)
+        return Traced(buffer, sizes, steps, 0, dtype)
+
+    def fill(self, tensor: Traced, value: Any) -> Any:
+        """Set a dense tensor; others would need a kernel."""
+        if is_symbolic(value) or not is_compact(tensor) or isinstance(value, torch.Tensor):
+            return NotImplemented
+        buffer = tensor.memory
+        assert isinstance(buffer, Buffer)
+        offset = term_of(tensor.offset * tensor.dtype.itemsize)
+        count = term_of(math.prod(tensor.sizes))
+        self.steps.append(Filled(buffer, offset, count, tensor.dtype, value))
+        return tensor
+
+    def empty(self, sizes: Any, *, dtype: Any = None, device: Any = None, **_: Any) -> Any:
+        if device is None or torch.device(device).type != "cuda":
+            return NotImplemented
+        return self.allocate(sizes, dtype)
+
+    def empty_strided(self, sizes: Any, steps: Any, *, dtype: Any = None, **_: Any) -> Any:
+        return self.allocate(sizes, dtype, steps=steps)
+
+    def empty_like(
+        self, x: Traced, *, dtype: Any = None, memory_format: Any = None, **_: Any
+    ) -> Any:
+        dtype = dtype or x.dtype
+        if memory_format is torch.contiguous_format or is_compact(x):
+            return self.allocate(x.sizes, dtype)
+        if memory_format not in {None, torch.preserve_format}:
+            return NotImplemented
+        return self.allocate(x.sizes, dtype, steps=self._dense_steps(x))
+
+    def _dense_steps(self, x: Traced) -> list[Any]:
+        """Strides in the same order, without gaps, as torch gives them to `empty_like`."""
+        order = list(reversed(range(len(x.sizes))))
+        for start in range(1, len(order)):
+            at = start
+            for before in reversed(range(start)):
+                outer, inner = order[before], order[at]
+                if self._lies_outside(x, outer, inner):
+                    order[before], order[at] = inner, outer
+                    at = before
+                elif before and self._lies_inside(x, outer, inner):
+                    break
+        steps: list[Any] = [0] * len(order)
+        step: Any = 1
+        for d in order:
+            steps[d] = step
+            step *= x.sizes[d]
+        return steps
+
+    def _lies_outside(self, x: Traced, a: int, b: int) -> bool:
+        """Whether dimension a has the larger stride; strides of 0 say nothing."""
+        compare, both = self.symbols.algebra.compare, self.symbols.algebra.both
+        one, other = term_of(x.steps[a]), term_of(x.steps[b])
+        sizes = compare("<", term_of(x.sizes[b]), term_of(x.sizes[a]))
+        larger = both(compare("!=", other, 0), compare("<", other, one))
+        equal = both(compare("!=", one, 0), compare("==", one, other), sizes)
+        return self.symbols.ask(self.symbols.algebra.either(larger, equal))
+
+    def _lies_inside(self, x: Traced, a: int, b: int) -> bool:
+        one, other = term_of(x.steps[a]), term_of(x.steps[b])
+        compare = self.symbols.algebra.compare
+        smaller = self.symbols.algebra.both(compare("!=", one, 0), compare("<", one, other))
+        return self.symbols.ask(smaller)
+
+    def new_empty(self, x: Traced, sizes: Any, *, dtype: Any = None, **_: Any) -> Any:
+        return self.allocate(sizes, dtype or x.dtype)
+
+    def new_empty_strided(
+        self, x: Traced, sizes: Any, steps: Any, *, dtype: Any = None, **_: Any
+    ) -> Any:
+        return self.allocate(sizes, dtype or x.dtype, steps=steps)
+
+    def is_contiguous(self, x: Traced, memory_format: Any = torch.contiguous_format) -> Any:
+        if memory_format is torch.contiguous_format:
+            return is_contiguous(self.symbols, x)
+        order = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}.get(len(x.sizes))
+        return order is not None and is_contiguous(self.symbols, x, order)
+
+    def is_dense(self, x: Traced) -> bool:
+        return is_compact(x)
+
+
+def _span(sizes: Sequence[Any], steps: Sequence[Any]) -> Any:
+    """How many elements there are from the first to the last, whatever lies between."""
+    if all(map(same, steps, compact(sizes))):
+        return math.prod(sizes)
+    return sum((n - 1) * s for n, s in zip(sizes, steps, strict=True)) + 1
+
+
+def _filled(make: Callable[..., Any], value: Any) -> Callable[..., Any]:
+    def run(recorder: Recorder, *args: Any, **kwargs: Any) -> Any:
+        made = make(recorder, *args, **kwargs)
+        if made is NotImplemented:
+            return made
+        return recorder.fill(made, value)
+
+    return run
+
+
+def _full(make: Callable[..., Any]) -> Callable[..., Any]:
+    def run(recorder: Recorder, first: Any, *args: Any, **kwargs: Any) -> Any:
+        *sizes, value = args
+        kwargs = dict(kwargs)
+        if make is Recorder.empty and kwargs.get("dtype") is None:
+            kwargs["dtype"] = _dtype_of(value)
+        if is_symbolic(value):
+            return NotImplemented
+        made = make(recorder, first, *sizes, **kwargs)
+        return made if made is NotImplemented else recorder.fill(made, value)
+
+    return run
+
+
+def _dtype_of(value: Any) -> torch.dtype:
+    if isinstance(value, bool):
+        return torch.bool
+    return torch.int64 if isinstance(value, int) else torch.get_default_dtype()
+
+
+_SPECIAL: dict[Any, Callable[..., Any]] = {
+    _ATEN.empty.memory_format: Recorder.empty,
+    _ATEN.empty_strided.default: Recorder.empty_strided,
+    _ATEN.empty_like.default: Recorder.empty_like,
+    _ATEN.new_empty.default: Recorder.new_empty,
+    _ATEN.new_empty_strided.default: Recorder.new_empty_strided,
+    _ATEN.zeros.default: _filled(Recorder.empty, 0),
+    _ATEN.zeros_like.default: _filled(Recorder.empty_like, 0),
+    _ATEN.new_zeros.default: _filled(Recorder.new_empty, 0),
+    _ATEN.ones.default: _filled(Recorder.empty, 1),
+    _ATEN.ones_like.default: _filled(Recorder.empty_like, 1),
+    _ATEN.new_ones.default: _filled(Recorder.new_empty, 1),
+    _ATEN.full.default: _full(Recorder.empty),
+    _ATEN.full_like.default: _full(Recorder.empty_like),
+    _ATEN.new_full.default: _full(Recorder.new_empty),
+    _ATEN.zero_.default: _filled(lambda _, x: x, 0),
+    _ATEN.fill_.Scalar: Recorder.fill,
+    _ATEN.is_contiguous.default: Recorder.is_contiguous,
+    _ATEN.is_contiguous.memory_format: Recorder.is_contiguous,
+    _ATEN.is_non_overlapping_and_dense.default: Recorder.is_dense,
+    _ATEN.is_strides_like_format.default: lambda *_: False,
+}
+
+
+def locate() -> str:
+    """`file:line` of the host code that is running."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith((*_HIDDEN, "<")) and not file.startswith(_STANDARD):
+            return f"{file}:{frame.f_lineno}"
+        frame = frame.f_back
+    return "unknown"
+
+
+_STANDARD = str(Path(contextlib.__file__).parent)
+
+__all__ = ["Buffer", "Filled", "NotConstant", "Offence", "Recorder", "locate"]

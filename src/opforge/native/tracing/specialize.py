@@ -1,0 +1,241 @@
+"""From a launch to the kernel variants that may serve it, as Triton's JIT would specialize it.
+
+The JIT compiles anew for what it sees: addresses and integers that are multiples of 16, integers
+that need 64 bits, integers that are 1. A library has to have them all beforehand:
+
+    i32, addresses and integers multiples of 16  |  addresses and strides  |  addresses  |  nothing
+    i64 where a size may exceed 32 bits: multiples of 16  |  nothing
+    before these, where strides are symbolic: one stride of every such tensor is 1
+
+Memory that is known to lie densely is read in wide words, so strides matter most. Counts of
+blocks, `n // 128`, are never asked: they are seldom multiples, and address nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ... import _compat
+from ..ir.expr import Expr, Term, Var, is_float, variables
+from ..ir.kernel_request import Request
+from ..ir.program import ONE, Argument, Launch, Pointer, Value, Variant
+from ..symbolic.algebra import Algebra
+from ..symbolic.symint import is_symbolic, term_of
+from .launches import Called, Pointed
+from .recorder import Buffer
+
+_kernels = _compat.kernels
+_I32 = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A run-time parameter of one launch; `type` is fixed, or None for an int of either width."""
+
+    position: int
+    name: str
+    argument: Argument
+    type: str | None
+    # Whether the JIT would look at its alignment, and whether it is known to be one of 16.
+    aligns: bool
+    multiple: bool
+    wide: bool = False
+    is_stride: bool = False
+    # Whether the JIT would make it a constant where it is 1.
+    folds: bool = False
+
+
+class Specializer:
+    """Turns launches into variants, and keeps the kernels that they ask for."""
+
+    def __init__(self, algebra: Algebra, scalars: dict[str, str]) -> None:
+        self.algebra = algebra
+        self.scalars = scalars
+        # Of the tensors of the launch at hand.
+        self.strides: set[Term] = set()
+
+    def launch(self, called: Called, names: dict[Buffer, str]) -> tuple[Launch, list[Request]]:
+        """A launch, and a request per variant; `names` are the buffers' in the library."""
+        slots: list[Slot] = []
+        constants: dict[str, Any] = {}
+        self.strides = {
+            term_of(step)
+            for value in called.arguments.values()
+            if isinstance(value, Pointed)
+            for step in value.steps
+        }
+        for param in called.fn.params:
+            value = called.arguments[param.name]
+            slot = None if param.is_constexpr else self._slot(param, value, names)
+            if slot is None:
+                constants[param.name] = 1 if _is_one(param, value) else value
+            else:
+                slots.append(slot)
+        variants, requests = [], []
+        for types, aligned, divisible in _forms(slots):
+            request = self._request(called, slots, constants, types, (*aligned, *divisible))
+            variant = Variant(request.key, types, aligned, divisible)
+            if variant not in variants:
+                variants.append(variant)
+                requests.append(request)
+        launch = Launch(
+            _kernels.kernel_name(called.fn),
+            _kernels.kernel_location(called.fn),
+            called.grid,
+            tuple(s.argument for s in slots),
+            tuple(variants),
+            tuple((n, _spelled(v)) for n, v in constants.items()),
+            called.location,
+        )
+        return launch, requests
+
+    def _slot(self, param: Any, value: Any, names: dict[Buffer, str]) -> Slot | None:
+        """The run-time parameter that an argument becomes, or None for a constant."""
+        if value is None:
+            return None
+        looks = not param.do_not_specialize
+        aligns = looks and not param.do_not_specialize_on_alignment
+        if isinstance(value, Pointed):
+            offset = term_of(value.offset)
+            pointer = Pointer(param.name, names[value.memory], offset, value.dtype)
+            annotated = param.annotation_type
+            # Triton's own name for a bool in memory is another one.
+            held = "u1" if pointer.dtype == "i1" else pointer.dtype
+            type_ = annotated if annotated.startswith("*") else f"*{held}"
+            if param.is_const and not type_.startswith("*k"):
+                type_ = f"*k{type_[1:]}"
+            return Slot(param.num, param.name, pointer, type_, aligns, multiple=False)
+        if _is_one(param, value):
+            return None
+        if isinstance(value, (bool, torch.SymBool)):
+            argument = Value(param.name, term_of(value))
+            return Slot(param.num, param.name, argument, "u1", aligns=False, multiple=False)
+        term = term_of(value)
+        argument = Value(param.name, term)
+        fixed = param.annotation_type or self._declared_type(term)
+        if fixed is None and (is_float(term) or isinstance(value, torch.SymFloat)):
+            fixed = "fp64" if self._mentions_double(term) else "fp32"
+        if fixed is not None and fixed.startswith(("fp", "bf", "u1")):
+            return Slot(param.num, param.name, argument, fixed, aligns=False, multiple=False)
+        multiple = self.algebra.is_multiple(term, 16) if aligns else False
+        if fixed is not None:
+            return Slot(param.num, param.name, argument, fixed, aligns, multiple)
+        low, high = self.algebra.range(term)
+        wide = low < -_I32 - 1 or high > _I32
+        if isinstance(term, int):
+            return Slot(param.num, param.name, argument, "i64" if wide else "i32", aligns, multiple)
+        is_stride = term in self.strides
+        aligns = aligns and (is_stride or not _divides(term))
+        return Slot(
+            param.num, param.name, argument, None, aligns, multiple, wide, is_stride, folds=looks
+        )
+
+    def _declared_type(self, term: Term) -> str | None:
+        """A scalar that is handed on as it came keeps the type it was declared with."""
+        return self.scalars.get(term.name) if isinstance(term, Var) else None
+
+    def _mentions_double(self, term: Term) -> bool:
+        return any(self.scalars.get(v.name) == "fp64" for v in variables(term))
+
+    def _request(
+        self,
+        called: Called,
+        slots: list[Slot],
+        constants: dict[str, Any],
+        types: tuple[str, ...],
+        conditional: tuple[int, ...],
+    ) -> Request:
+        by_name = {s.name: t for s, t in zip(slots, types, strict=True) if t != ONE}
+        constants = constants | {s.name: 1 for s in slots if s.name not in by_name}
+        in_order = [p.name for p in called.fn.params if p.name in constants]
+        fn = called.fn
+        always = [s.position for s in slots if s.multiple]
+        divisible = sorted({*always, *(slots[i].position for i in conditional)})
+        return Request(
+            fn,
+            _kernels.kernel_name(fn),
+            _kernels.kernel_location(fn),
+            f"{fn.fn.__module__}:{fn.fn.__qualname__}",
+            str(fn.cache_key),
+            tuple((p.name, by_name.get(p.name, "constexpr")) for p in fn.params),
+            tuple((n, constants[n]) for n in in_order),
+            tuple(divisible),
+            tuple(sorted(called.options.items())),
+        )
+
+
+def _forms(
+    slots: list[Slot],
+) -> list[tuple[tuple[str, ...], tuple[int, ...], tuple[int, ...]]]:
+    """Types, aligned arguments and divisible ones of every variant, most specialized first."""
+    pointers = [i for i, s in enumerate(slots) if isinstance(s.argument, Pointer) and s.aligns]
+    integers = [
+        i
+        for i, s in enumerate(slots)
+        if isinstance(s.argument, Value)
+        and s.aligns
+        and not s.multiple
+        and not isinstance(s.argument.value, int)
+    ]
+    strides = tuple(i for i in integers if slots[i].is_stride)
+    forms = []
+    for ones in _unit_strides(slots):
+        types = tuple(ONE if i in ones else s.type or "i32" for i, s in enumerate(slots))
+        rest = tuple(i for i in integers if i not in ones)
+        forms.append((types, tuple(pointers), rest))
+        forms.append((types, tuple(pointers), tuple(i for i in strides if i not in ones)))
+        forms.append((types, tuple(pointers), ()))
+    narrow = tuple(s.type or "i32" for s in slots)
+    wide = tuple(s.type or ("i64" if s.wide else "i32") for s in slots)
+    every = (tuple(pointers), tuple(integers))
+    forms += [(narrow, *every), (narrow, tuple(pointers), strides)]
+    forms += [(narrow, tuple(pointers), ()), (narrow, (), ())]
+    if wide != narrow:
+        forms += [(wide, *every), (wide, (), ())]
+    return list(dict.fromkeys(forms))
+
+
+# So many combinations of unit strides are tried at most; each makes two variants.
+_MOST_DENSE = 16
+
+
+def _unit_strides(slots: list[Slot]) -> list[frozenset[int]]:
+    """Which arguments are 1 in the variants for dense tensors: one stride of each tensor.
+
+    (a.stride[0], a.stride[1], b.stride[0], b.stride[1]) -> {1, 3}, {1, 2}, {0, 3}, {0, 2}
+    """
+    strides: dict[str, list[int]] = {}
+    for i, slot in enumerate(slots):
+        value = slot.argument.value if isinstance(slot.argument, Value) else None
+        if isinstance(value, Var) and ".stride[" in value.name and slot.folds:
+            strides.setdefault(value.name.partition(".")[0], []).append(i)
+    if not strides:
+        return []
+    # Rows lie densely more often than columns, and further dimensions hardly ever do.
+    rows = [found[-1] for found in strides.values()]
+    choices = [list(reversed(found))[:2] for found in strides.values()]
+    chosen = list(itertools.product(*choices))
+    if len(chosen) > _MOST_DENSE:
+        columns = [found[-2:][0] for found in strides.values()]
+        chosen = [tuple(rows), tuple(columns)]
+    return [frozenset(one) for one in chosen]
+
+
+def _divides(term: Term) -> bool:
+    return isinstance(term, Expr) and (term.op in {"//", "%"} or any(map(_divides, term.args)))
+
+
+def _is_one(param: Any, value: Any) -> bool:
+    """The JIT makes an integer that is 1 a constant, unless told not to, or which type it has."""
+    if param.do_not_specialize or param.annotation_type or isinstance(value, bool):
+        return False
+    return isinstance(value, int) and value == 1 and not is_symbolic(value)
+
+
+def _spelled(value: Any) -> str:
+    name = getattr(value, "__name__", None)
+    return name if callable(value) and name else repr(value)

@@ -1,0 +1,88 @@
+"""The GPU that host code asks about, of which a trace knows only the architectures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import _compat
+from ...errors import CannotTrace
+from ...gpu_target import parse
+from ..ir.expr import Expr, Number, Term, Var
+from ..symbolic.solve import Domain
+from ..symbolic.symint import Symbols
+
+# Host code reads these; a native library asks the driver for them.
+ATTRIBUTES = (
+    "multi_processor_count",
+    "shared_memory_per_block_optin",
+    "shared_memory_per_multiprocessor",
+    "l2_cache_size",
+    "warp_size",
+    "max_threads_per_multi_processor",
+    "max_threads_per_block",
+    "regs_per_multiprocessor",
+    "shared_memory_per_block",
+    "clock_rate",
+    "memory_clock_rate",
+    "memory_bus_width",
+)
+MAJOR, MINOR = "device.major", "device.minor"
+
+
+def domains(archs: tuple[int, ...]) -> dict[str, Domain]:
+    found = {f"device.{name}": Domain(1, 2**40) for name in ATTRIBUTES}
+    found["device.warp_size"] = Domain(32, 32, (32,))
+    found[MAJOR] = Domain(0, 99, tuple(sorted({a // 10 for a in archs})))
+    found[MINOR] = Domain(0, 9, tuple(sorted({a % 10 for a in archs})))
+    return found
+
+
+def values(arch: int) -> dict[str, Number]:
+    """Those of a common board of an architecture."""
+    gpu = parse(f"sm_{arch}")
+    found: dict[str, Number] = {f"device.{n}": getattr(gpu, n) for n in ATTRIBUTES}
+    return found | {MAJOR: arch // 10, MINOR: arch % 10}
+
+
+def is_one_of(archs: tuple[int, ...]) -> Term:
+    """The condition that the device is one of these."""
+    pairs = [
+        Expr("and", (Expr("==", (Var(MAJOR), a // 10)), Expr("==", (Var(MINOR), a % 10))))
+        for a in archs
+    ]
+    return pairs[0] if len(pairs) == 1 else Expr("or", tuple(pairs))
+
+
+class TracedGpu(_compat.driver.Gpu):
+    """Answers with variables; a decision on one becomes a guard."""
+
+    def __init__(self, symbols: Symbols) -> None:
+        major, minor = symbols.integer(Var(MAJOR)), symbols.integer(Var(MINOR))
+        asked = {name: symbols.integer(Var(f"device.{name}")) for name in ATTRIBUTES}
+        asked["warp_size"] = 32
+        super().__init__(arch=major * 10 + minor, name=_NoAnswer("name"), **asked)  # type: ignore[arg-type]
+        object.__setattr__(self, "_capability", (major, minor))
+        object.__setattr__(self, "total_memory", _NoAnswer("total_memory"))
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        found: tuple[int, int] = self._capability  # type: ignore[attr-defined]
+        return found
+
+
+class _NoAnswer:
+    """A property that no library can look at when it is built; using it says so."""
+
+    def __init__(self, name: str) -> None:
+        object.__setattr__(self, "_name", name)
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        name = object.__getattribute__(self, "_name")
+        raise CannotTrace(
+            f"the body asks for the GPU's {name}, on which a native library cannot depend",
+            fix="decide on the capability, the number of multiprocessors or shared memory",
+        )
+
+    __str__ = __contains__ = __eq__ = __lt__ = __gt__ = __le__ = __ge__ = _refuse
+    __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __bool__ = __int__ = _refuse
+    __getattr__ = __hash__ = _refuse

@@ -1,0 +1,221 @@
+"""One run of an op's body on sizes that are names, and what it did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ... import _compat
+from ..._compat import tracing
+from ..._compat.tracing import Traced
+from ...errors import OpforgeError
+from ...registration.generated import Generated
+from ...registry import Entry, registry
+from ..frontend.expand import Declared
+from ..ir.dtypes import DTYPES, named
+from ..ir.expr import Number, Term, Var
+from ..ir.program import Case, Guard, ScalarParam
+from ..symbolic.solve import Domain, multiples_of, ranges_of
+from ..symbolic.symint import Symbols, term_of
+from .launches import Calls, Choose
+from .recorder import NotConstant, Offence, Recorder, locate
+from .traced_gpu import TracedGpu
+from .views import compact
+
+
+@dataclass
+class Walk:
+    """What one way through the body does; `refused` where it cannot be in a library."""
+
+    guards: list[Guard]
+    steps: list[Any] = field(default_factory=list)
+    outputs: list[Traced | None] = field(default_factory=list)
+    refused: str = ""
+    # Calls that no library can make, as against inputs that the body itself refuses.
+    offences: list[str] = field(default_factory=list)
+
+
+class _Owner:
+    """Hears of the launches of one trace."""
+
+    def __init__(self, entry: Entry) -> None:
+        self.name, self.location = entry.name, entry.location
+        self.notes: list[str] = []
+
+    def launches(self, kernel: Any, *, inside: str) -> None:
+        pass
+
+    def assumes(self, kernel: Any, why: str) -> None:
+        pass
+
+    def looks_through(self, wrapper: Any, kernel: Any, why: str) -> None:
+        name = _compat.kernels.kernel_name(kernel)
+        self.notes.append(
+            f"{type(wrapper).__qualname__}, a wrapper around {name}, was passed over: {why}"
+        )
+
+
+class Tracer:
+    """Traces one case of an op, for values of its variables that are tried."""
+
+    def __init__(
+        self,
+        entry: Entry,
+        declared: Declared,
+        case: Case,
+        domains: Mapping[str, Domain],
+        choose: Choose,
+    ) -> None:
+        self.entry, self.declared, self.case = entry, declared, case
+        self.ranges = ranges_of(domains)
+        self.multiples = multiples_of(domains)
+        self.counts = {n: len(d.values) for n, d in domains.items() if d.values}
+        self.notes: list[str] = []
+        self._choose = choose
+        self._options = _options()
+
+    def walk(self, values: Mapping[str, Number]) -> Walk:
+        """Run the body once. Raises NotConstant where a size has to be declared more closely."""
+        symbols = Symbols(values, self.ranges, locate, self.counts, self.multiples)
+        recorder = Recorder(symbols, nested_body)
+        leaves = self._leaves(symbols, recorder)
+        args, kwargs = self.declared.arguments(self.case, leaves)
+        owner = _Owner(self.entry)
+        calls = Calls(owner, recorder, self._choose, self._options)
+        walk = Walk(symbols.guards, recorder.steps)
+        before = _compat.launches.route_to(calls)
+        try:
+            with (
+                _compat.driver.standing_in(TracedGpu(symbols)),
+                tracing.powers_of_two(lambda n: symbols.next_power_of_2(term_of(n))),
+                tracing.symbolic_math(),
+                recorder.running(),
+            ):
+                result = self.entry.fn(*args, **kwargs)
+                walk.outputs = self._outputs(result, recorder)
+        except NotConstant:
+            raise
+        except Offence:
+            pass
+        except OpforgeError as error:
+            walk.refused = error.what + (f" ({error.found})" if error.found else "")
+        except Exception as error:  # noqa: BLE001  # the body's own: these inputs it refuses
+            walk.refused = f"the body raises {type(error).__name__}: {_first_line(error)}"
+        finally:
+            _compat.launches.route_to(before)
+        if recorder.offences:
+            walk.refused = "\n".join(recorder.offences)
+            walk.offences = recorder.offences
+        for note in owner.notes:
+            if note not in self.notes:
+                self.notes.append(note)
+        return walk
+
+    def _leaves(self, symbols: Symbols, recorder: Recorder) -> dict[str, Any]:
+        leaves: dict[str, Any] = {}
+        for tensor in self.case.tensors:
+            if not tensor.present:
+                continue
+            sizes = [symbols.integer(s) for s in tensor.shape]
+            strides = tensor.strides
+            steps = compact(sizes) if strides is None else [symbols.integer(s) for s in strides]
+            dtype = getattr(torch, DTYPES[tensor.dtype].torch)
+            leaves[tensor.param] = recorder.parameter(tensor.param, dtype, sizes, steps)
+        for param in self.declared.params:
+            if isinstance(param, ScalarParam):
+                is_float = param.dtype.startswith(("fp", "bf"))
+                var = Var(param.name, is_float)
+                leaves[param.name] = symbols.real(var) if is_float else symbols.integer(var)
+        return leaves
+
+    def _outputs(self, result: Any, recorder: Recorder) -> list[Traced | None]:
+        """What the body returns, flat; no output is an argument, or lies within another."""
+        flat = [result] if not isinstance(result, (tuple, list)) else list(result)
+        if not self.declared.outputs:
+            return []
+        for one in flat:
+            if one is not None and not isinstance(one, Traced):
+                recorder.note(f"the body returns a {type(one).__name__}, and C takes tensors only")
+                raise Offence("output")
+        return flat
+
+
+def domains_of(case: Case, declared: Declared) -> dict[str, Domain]:
+    """What every variable of a case may be."""
+    found: dict[str, Domain] = {}
+    for bound in case.bounds:
+        high = float("inf") if bound.high is None else bound.high
+        found[bound.var] = Domain(bound.low, high, bound.values)
+    for tensor in case.tensors:
+        for term in (*tensor.shape, *(tensor.strides or ())):
+            if isinstance(term, Var):
+                found.setdefault(term.name, Domain(0, float("inf")))
+    for param in declared.params:
+        if isinstance(param, ScalarParam) and param.name not in found:
+            found[param.name] = _scalar_domain(param.dtype)
+    return found
+
+
+def _scalar_domain(dtype: str) -> Domain:
+    if dtype.startswith(("fp", "bf")):
+        return Domain(-float("inf"), float("inf"), is_float=True)
+    kind = named(dtype)
+    assert kind is not None
+    bits = kind.bits
+    if dtype.startswith("u"):
+        return Domain(0, 2**bits - 1)
+    return Domain(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+# Different for each size, so that no two are equal by accident; larger than a dimension's 0 and 1.
+_PRIMES = (67, 71, 73, 79, 83, 89, 97, 101, 103, 107, 109, 113, 127, 131, 137, 139, 149, 151)
+
+
+def first_values(case: Case, domains: Mapping[str, Domain]) -> dict[str, Number]:
+    """Ordinary values to begin with: sizes of about a hundred, compact strides."""
+    found: dict[str, Number] = {}
+    primes = iter(_PRIMES * 4)
+    for name, domain in domains.items():
+        if name.startswith("device."):
+            continue
+        wanted: Number = 0.37 if domain.is_float else next(primes)
+        if domain.values:
+            wanted = domain.values[-1]
+        found[name] = wanted if wanted in domain else _nearest(wanted, domain)
+    for tensor in case.tensors:
+        step = 1
+        for size, stride in reversed(list(zip(tensor.shape, tensor.strides or (), strict=False))):
+            if isinstance(stride, Var):
+                found[stride.name] = step
+            step *= int(found[size.name]) if isinstance(size, Var) else int(_number(size))
+    return found
+
+
+def _number(term: Term) -> int:
+    assert isinstance(term, int)
+    return term
+
+
+def _nearest(value: Number, domain: Domain) -> Number:
+    return int(min(max(value, domain.low), domain.high))
+
+
+def nested_body(func: Any) -> Callable[..., Any] | None:
+    """The Python that an op inside the body stands for, if it is one that can be seen through."""
+    entry = registry.find(func)
+    if entry is not None and entry.lowered is not None:
+        return Generated(entry.name, entry.location, entry.lowered).bind(entry.fn)
+    found: Callable[..., Any] | None = _compat.operators.triton_op_body(func)
+    return found
+
+
+def _options() -> list[str]:
+    with _compat.driver.standing_in(_compat.driver.Gpu(90)):
+        return _compat.launches.launch_options()
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [""])[0]

@@ -1,0 +1,104 @@
+"""At which sizes an op is measured: what the user gives, else what is declared.
+
+--sizes m=1,16,256     the size m            --sizes x.shape[0]=8,64   one of a `...`
+--sizes x.shape=8,64   every size of a `...` of x; likewise s of `*s`
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..errors import NoSizes
+from ..native.frontend.expand import Declared
+from ..native.ir.program import Bound, Case, ScalarParam
+
+Sizes = Mapping[str, Sequence[int]]
+
+
+def parse(texts: Iterable[str]) -> dict[str, list[int]]:
+    """`("m=1,16", "n=4096")` -> `{"m": [1, 16], "n": [4096]}`."""
+    found: dict[str, list[int]] = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        try:
+            numbers = [int(v) for v in values.split(",")]
+        except ValueError:
+            numbers = []
+        if not equals or not name.strip() or not numbers:
+            raise NoSizes(f"--sizes {text} cannot be read", fix="--sizes m=1,16,256,4096")
+        if min(numbers) < 1:
+            raise NoSizes(
+                f"--sizes {text} has a size below 1, at which there is nothing to measure",
+                fix="--sizes m=1,16,256,4096",
+            )
+        found.setdefault(name.strip(), []).extend(numbers)
+    return found
+
+
+@dataclass(frozen=True)
+class Point:
+    """A case, and a value for each of its sizes and integers."""
+
+    case: Case
+    values: Mapping[str, int]
+
+
+def points(declared: Declared, given: Sizes, op: str, location: str) -> Iterator[Point]:
+    """Every combination of sizes, case by case."""
+    for case in declared.cases:
+        asked = {b.var: b for b in case.bounds}
+        for param in declared.params:
+            if isinstance(param, ScalarParam) and not param.dtype.startswith(("fp", "bf")):
+                asked.setdefault(param.name, Bound(param.name, low=-(2**63)))
+        tried = {name: _tried(bound, given) for name, bound in asked.items()}
+        missing = [name for name, values in tried.items() if not values]
+        if missing:
+            raise NoSizes(
+                f"there are no sizes to measure at for {', '.join(missing)}",
+                fix=" ".join(f"--sizes {n}=1,16,256,4096" for n in missing),
+                op=op,
+                location=location,
+            )
+        for name, bound in asked.items():
+            _check(bound, tried[name], op, location)
+        for values in itertools.product(*tried.values()):
+            yield Point(case, dict(zip(tried, values, strict=True)))
+
+
+def _tried(bound: Bound, given: Sizes) -> list[int]:
+    for name in (bound.var, bound.var.partition("[")[0]):
+        if name in given:
+            return list(dict.fromkeys(given[name]))
+    if bound.values:
+        return [value for value in bound.values if value > 0]
+    return [bound.low] if bound.low == bound.high else []
+
+
+def _check(bound: Bound, values: Sequence[int], op: str, location: str) -> None:
+    for value in values:
+        inside = value >= bound.low and (bound.high is None or value <= bound.high)
+        if not inside or (bound.values and value not in bound.values):
+            allowed = (
+                ", ".join(map(str, bound.values))
+                if bound.values
+                else f"{bound.low} to {bound.high if bound.high is not None else 'any'}"
+            )
+            raise NoSizes(
+                f"{bound.var} = {value} is not what is declared",
+                found=f"declared: {allowed}",
+                fix=f"give --sizes {bound.var} within that, or declare more",
+                op=op,
+                location=location,
+            )
+
+
+def unused(given: Sizes, ops: Iterable[Declared]) -> list[str]:
+    """Names that no op has, which are likely misspelt."""
+    known: set[str] = set()
+    for declared in ops:
+        for case in declared.cases:
+            known |= {b.var for b in case.bounds} | {b.var.partition("[")[0] for b in case.bounds}
+        known |= {p.name for p in declared.params if isinstance(p, ScalarParam)}
+    return [name for name in given if name not in known]
