@@ -32,11 +32,11 @@ from typing import (
 
 import pytest
 import torch
-from opforge.analysis.signature.parameter_tree import read_signature
 from torch import Tensor
 
 import opforge
 from opforge.analysis.signature.annotations import user_scope
+from opforge.analysis.signature.parameter_tree import read_signature
 from opforge.errors import (
     MissingAnnotation,
     MixedLiteral,
