@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ... import _compat
-from .objects import is_instance
+from .objects import is_instance, is_module_instance
 from .values import (
     ANY,
     NOTHING,
@@ -69,7 +69,7 @@ def _opened(obj: Any) -> Sequence | Table | None:
     if isinstance(held.get("data"), dict) and is_instance(obj, collections.UserDict):
         return _table(held["data"].items())
     modules = held.get("_modules")
-    if is_instance(obj, torch.nn.Module) and isinstance(modules, dict):
+    if is_module_instance(obj) and isinstance(modules, dict):
         return _modules(obj, modules)
     return None
 

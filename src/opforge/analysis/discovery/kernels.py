@@ -11,8 +11,8 @@ from typing import Any
 from ... import _compat
 from ...model import MISSING, Discovery, KernelRef, NestedOp, Unresolved
 from .bytecode import line_reading, mentions
-from .calls import Reader
-from .frames import Called, Effect, Entered, Frame, Launched, Lost, Outcome
+from .frames import Call, Called, Effect, Entered, Frame, Launched, Lost, Outcome
+from .interpreter import Interpreter
 from .objects import (
     OP_MARK,
     builtin_named,
@@ -54,7 +54,7 @@ class _Walk:
     def __init__(self, max_depth: int) -> None:
         # Whoever asks; its depth is that of the function asked about.
         self.root = Frame(_ROOT, _NOBODY, 0, 0, {})
-        self.reader = Reader(max_depth, self.root)
+        self.interpreter = Interpreter(max_depth, self.root)
         self.max_depth = max_depth
         self.queue: collections.deque[Frame] = collections.deque()
         self.visited: set[int] = set()
@@ -65,16 +65,16 @@ class _Walk:
         self.read: set[int] = set()
 
     def discover(self, fn: Any) -> Discovery:
-        outcome = Outcome()
-        self.reader.call(self.root, Known(_body(fn)), Arguments(), outcome, cost=0)
-        for effect in outcome.effects:
+        call = Call(self.root, Arguments(), Outcome(), cost=0)
+        self.interpreter.call(call, Known(_body(fn)))
+        for effect in call.outcome.effects:
             if isinstance(effect, Lost):
                 self.lose(describe(fn), _place(fn), effect.why)
             else:
                 self.note(self.root, self.root.scope.node, effect)
         while self.queue:
             self.visit(self.queue.popleft())
-        if self.reader.exhausted or self.reader.fuel <= 0:
+        if self.interpreter.exhausted:
             self.lose(describe(fn), _place(fn), "it calls too much to be read to the end")
         return Discovery(
             tuple(self.kernels.values()),
@@ -98,16 +98,17 @@ class _Walk:
     def read_frame(self, frame: Frame) -> None:
         scope = frame.scope
         for call, names in scope.calls:
-            if not self.reader.is_of_interest(frame, call, names):
+            if not self.interpreter.calls.matters(frame, call, names):
                 continue
-            for effect in self.reader.outcome(frame, call).effects:
+            for effect in self.interpreter.outcome(frame, call).effects:
                 self.follow(frame, call, effect)
-        for operation in scope.operations:
-            self.reader.operate(frame, operation)
+        if scope.operations and self.interpreter.operators.matter(frame):
+            for operation in scope.operations:
+                self.interpreter.operate(frame, operation)
         for node in scope.entered:
-            self.reader.entered(frame, node)
+            self.interpreter.names.entered(frame, node)
         for inner in scope.comprehensions:
-            self.read_frame(self.reader.comprehension(frame, inner.node))
+            self.read_frame(frame.comprehension(inner))
         while frame.implied:
             self.follow(frame, frame.implied_at.pop(), frame.implied.pop())
 

@@ -225,7 +225,7 @@ def instance_attribute(obj: Any, name: str) -> Any:
     held = _compat.kernels.instance_dict(obj)
     if name in held:
         return held[name]
-    if is_instance(obj, torch.nn.Module):
+    if is_module_instance(obj):
         for group in ("_modules", "_parameters", "_buffers"):
             if name in held.get(group, ()):
                 return held[group][name]
@@ -248,6 +248,10 @@ def is_instance(obj: Any, cls: tuple[type[Any], ...]) -> TypeGuard[Any]: ...
 def is_instance(obj: Any, cls: type[Any] | tuple[type[Any], ...]) -> bool:
     """`isinstance` by the object's real class: `__class__` may be a property that runs code."""
     return issubclass(type(obj), cls)
+
+
+def is_module_instance(obj: Any) -> bool:
+    return is_instance(obj, torch.nn.Module)
 
 
 def is_subclass(cls: Any, base: type[Any]) -> bool:

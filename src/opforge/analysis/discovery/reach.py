@@ -21,9 +21,9 @@ import torch
 
 from ... import _compat
 from ...model import MISSING
-from .attributes import is_module_instance
 from .bytecode import mentions
 from .containers import SEQUENCES, opened
+from .frames import Local
 from .objects import (
     C_FUNCTIONS,
     builtin_named,
@@ -33,13 +33,14 @@ from .objects import (
     is_instance,
     is_leaf,
     is_leaf_module,
+    is_module_instance,
     is_registered_op,
     is_set,
     is_subclass,
     relative_name,
     wrapped,
 )
-from .values import Bound, Known, Launch, Local, Operator, Partial, Sequence, Table, Unknown, Value
+from .values import Bound, Known, Launch, Operator, Partial, Sequence, Table, Unknown, Value
 
 # Names that let code reach anything at all.
 _OPEN_DOORS = frozenset(
@@ -125,7 +126,7 @@ class Reach:
         inner = wrapped(obj)
         if inner is not None:
             return (inner,)
-        if is_leaf(obj) and not is_instance(obj, torch.nn.Module):
+        if is_leaf(obj) and not is_module_instance(obj):
             return ()
         return _below_object(obj)
 

@@ -46,7 +46,7 @@ class Scope:
     operations: list[Operation] = field(default_factory=list)
     returns: list[ast.expr] = field(default_factory=list)
     yields: list[ast.expr] = field(default_factory=list)
-    comprehensions: list[Scope] = field(default_factory=list)
+    comprehensions: list[Comprehension] = field(default_factory=list)
     # `table[key] = value` and `items.append(value)`, by the name of the container.
     item_stores: dict[str, list[tuple[ast.expr | None, ast.expr]]] = field(default_factory=dict)
     # The names that those values mention, by the name of the container.
@@ -352,7 +352,7 @@ class _Collector:
 
     def on_comprehension(self, node: Comprehension, names: set[str]) -> None:
         inner = scope_of(node)
-        self.scope.comprehensions.append(inner)
+        self.scope.comprehensions.append(node)
         names |= inner.names
         # A walrus inside a comprehension binds in the function around it.
         for part in ast.walk(node):
