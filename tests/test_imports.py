@@ -69,8 +69,7 @@ CONTRACT["check"] = {
 }
 CONTRACT["check"] |= {"gpu_target", "cli_targets", "doctor", "native", "aoti_package", "torch"}
 CONTRACT["tuning"] |= {"native", "registry", "rich", "cli_targets"}
-CONTRACT["reading"] = {"model", "errors", "_compat", "analysis", "registration", "registry"}
-CONTRACT["op"] = {"naming", "explain", "reading", "registry", "registration", "analysis"}
+CONTRACT["op"] = {"naming", "explain", "registry", "registration", "analysis"}
 CONTRACT["op"] |= CONTRACT["registration"]
 
 every_module = pytest.mark.parametrize("name", MODULES)

@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 import torch
 
 from . import _compat
+from .analysis.body_reader import BodyReader, given_kernels
 from .analysis.mode import MODES
 from .analysis.signature.annotations import user_scope
 from .analysis.signature.parameter_tree import parameter_kinds, read_signature
@@ -20,15 +21,14 @@ from .errors import BadOption, BadSchema, NotAFunction, OpforgeError
 from .explain import Explanation, render, render_plain
 from .lowering.given import lower_given
 from .lowering.plan import lower, mutated_names
-from .model import Lowered, OpInfo
+from .model import Lowered, OpInfo, Reading
 from .naming import check_name, default_name
-from .reading import Reader, given_kernels
 from .registration.autocast import read_autocast
 from .registration.autograd import check_callbacks
 from .registration.fake import FakeRule, check_fake_signature
 from .registration.register import Definition, Registration, register
 from .registration.sharding import register_sharding
-from .registration.transparent import Reading, Transparency
+from .registration.transparent import Transparency
 from .registration.vmap import check_vmap
 from .registry import Entry, definition_pass, registry
 
@@ -175,7 +175,7 @@ def _register_sharding(registration: Registration, rule: Callable[..., Any]) -> 
         raise
 
 
-def _reader(fn: types.FunctionType, name: str, options: Options) -> Reader:
+def _reader(fn: types.FunctionType, name: str, options: Options) -> BodyReader:
     depth = options.max_depth
     if not isinstance(depth, int) or isinstance(depth, bool) or depth < 0:
         raise BadOption(f"max_depth={depth!r} is no number of calls to follow", fix="max_depth=5")
@@ -194,7 +194,7 @@ def _reader(fn: types.FunctionType, name: str, options: Options) -> Reader:
         if given
     ]
     callbacks = (options.backward, options.setup_context)
-    return Reader(
+    return BodyReader(
         name=name,
         fn=fn,
         callbacks=tuple(fn for fn in callbacks if fn is not None),
@@ -202,6 +202,7 @@ def _reader(fn: types.FunctionType, name: str, options: Options) -> Reader:
         mode=options.mode,
         max_depth=depth,
         lost=" and ".join(lost),
+        find=registry.find,
     )
 
 
@@ -210,7 +211,7 @@ def define(  # noqa: PLR0917  # one record out of all that is known
     name: str,
     location: str,
     options: Options,
-    reader: Reader,
+    reader: BodyReader,
     reading: Reading,
 ) -> Definition:
     """Everything about the op that can be known before torch hears of it."""

@@ -8,11 +8,11 @@ from typing import Any
 from .. import _compat
 from ..explain import Explanation, render
 from ..lowering.given import lower_given
-from ..model import Decision, Discovery, Lowered, OpInfo
+from ..model import Decision, Discovery, Lowered, OpInfo, Reading
 from ..native.ir.interface import Op
 from ..registration.fake import FakeRule
 from ..registration.register import Definition, Registration, register
-from ..registration.transparent import Reading, Transparency
+from ..registration.transparent import Transparency
 from ..registry import Entry, registry
 from .arguments import unflat
 from .formula import Formula

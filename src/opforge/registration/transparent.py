@@ -7,60 +7,18 @@ import functools
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from .. import _compat
 from ..capture import Capture, capture
 from ..errors import NeedsGpu, OpforgeError, OpforgeWarning, UndeclaredWrite
-from ..model import (
-    SEEN_WHILE_TRACING,
-    Decision,
-    Discovery,
-    FlatArgument,
-    KernelRef,
-    Lowered,
-    NestedOp,
-)
+from ..model import SEEN_WHILE_TRACING, Decision, FlatArgument, KernelRef, Lowered, Reading
 from .dependence import cache_entries
 from .lists import tensors_in
 
 _kernels = _compat.kernels
 _launches = _compat.launches
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What reading the body, and the backward, came to.
-
-    `nested` are kernels that nested transparent ops launch; the graph will hold them, too.
-    `pending` are nested ops whose own mode is not settled.
-    """
-
-    decision: Decision
-    body: Discovery
-    backward: Discovery
-    nested: tuple[Any, ...] = ()
-    pending: tuple[NestedOp, ...] = ()
-
-    @property
-    def is_open(self) -> bool:
-        """Whether names are unbound that may yet be bound to something with kernels."""
-        return bool(self.body.unbound or self.backward.unbound or self.pending)
-
-    @property
-    def may_be_transparent(self) -> bool:
-        waits = bool(self.body.unbound or self.pending)
-        return waits or self.decision.mode == "triton_op"
-
-    @property
-    def may_launch(self) -> bool:
-        return any((self.body.kernels, self.body.unresolved, self.body.unbound, self.nested))
-
-    @property
-    def backward_may_launch(self) -> bool:
-        found = self.backward
-        return any((found.kernels, found.unresolved, found.unbound, found.nested_ops))
 
 
 class Transparency:

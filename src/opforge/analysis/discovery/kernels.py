@@ -41,9 +41,9 @@ def find_kernels(fn: Any, max_depth: int = 5) -> Discovery:
 
         [k.name for k in find_kernels(scale)]  # ['scale_kernel']
 
-    Functions that it calls are read too, `max_depth` calls deep. Where a name may stand for
-    several kernels, all of them are found. `unresolved` has the calls that could not be
-    followed, `unbound` the names that nothing binds yet.
+    The functions that it calls are read too, `max_depth` calls deep. Where a name may stand for
+    several kernels, all of them are found. `nested_ops` has the operators, `unresolved` the calls
+    that could not be followed, and `unbound` the names that are not bound yet.
     """
     return _Walk(max_depth).discover(fn)
 
