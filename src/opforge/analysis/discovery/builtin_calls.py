@@ -6,7 +6,6 @@ import collections
 import functools
 import itertools
 import operator
-import types
 from collections.abc import Callable
 from typing import Any
 
@@ -35,19 +34,12 @@ from .values import (
 
 
 def builtin_result(machine: Machine, frame: Frame, obj: Any, arguments: Arguments) -> Values | None:
-    """What a call of a function or class returns, or None where it is not in the tables."""
-    if not is_hashable(obj):
-        return None
+    """What a call of a function or class returns, or None where the tables do not have it."""
     of_arguments = _OF_ARGUMENTS.get(obj)
     if of_arguments is not None:
         return of_arguments(arguments)
     of_frame = _OF_FRAME.get(obj)
     return None if of_frame is None else of_frame(machine, frame, arguments)
-
-
-def is_hashable(obj: Any) -> bool:
-    """Whether hashing an object runs no code of its owner's."""
-    return is_instance(obj, (types.BuiltinFunctionType, type, types.FunctionType))
 
 
 def _getattr(machine: Machine, frame: Frame, arguments: Arguments) -> Values:

@@ -282,7 +282,9 @@ class CallTable:
                     unknown = unknown or bool(value.why)
                 elif self._may_launch(value):
                     return False
-        return not self.reach.leads_on(fn) and not (unknown and calls_a_parameter(fn))
+        if self.reach.leads_on(fn):
+            return False
+        return not (unknown and calls_a_parameter(fn.__code__, fn.__globals__))
 
     def _may_launch(self, value: Value) -> bool:
         """Whether a function that is given a value may launch something through it."""

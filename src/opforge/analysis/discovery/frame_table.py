@@ -70,8 +70,8 @@ class FrameTable:
         _forget_numbers(bound, scope)
         if caller is self.root:
             _give_self(fn, bound)
-        most = _SHORT_CONTEXTS if is_short(fn) else _CONTEXTS
-        if self._contexts.get(id(fn), 0) > most:
+        read = self._contexts.get(id(fn), 0)
+        if read > (_SHORT_CONTEXTS if is_short(fn) else _CONTEXTS):
             bound = _generalized(bound)
         key = (id(fn), _context_key(bound))
         known = self._frames.get(key)
@@ -79,7 +79,7 @@ class FrameTable:
             if len(self._frames) >= _FRAMES:
                 self.exhausted = True
                 return None
-            self._contexts[id(fn)] = self._contexts.get(id(fn), 0) + 1
+            self._contexts[id(fn)] = read + 1
             known = self._frames[key] = Frame(scope, fn, source.offset, depth, bound)
         known.depth = min(known.depth, depth)
         return known
@@ -91,12 +91,13 @@ class FrameTable:
         bound: dict[str, Values] = {}
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             bound = _bind(local.scope, arguments, self._written_defaults(home, node.args))
-        if self._contexts.get(id(node), 0) > _CONTEXTS:
+        read = self._contexts.get(id(node), 0)
+        if read > _CONTEXTS:
             bound = _generalized(bound)
         key: Hashable = (id(node), id(home), _context_key(bound))
         known = self._frames.get(key)
         if known is None:
-            self._contexts[id(node)] = self._contexts.get(id(node), 0) + 1
+            self._contexts[id(node)] = read + 1
             # Once the table is full, this frame stands for all calls still to come.
             key = key if len(self._frames) < _FRAMES else (id(node), id(home))
             known = self._frames.setdefault(

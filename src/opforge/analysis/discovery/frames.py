@@ -159,19 +159,17 @@ class Outcome:
         self.frames.append(frame)
 
 
+@dataclass(eq=False, slots=True)
 class Call:
     """One call: the frame it stands in, its arguments, and the outcome that it adds to.
 
     `cost` is how much deeper the callee lies: 0 for a step from a wrapper to what it wraps.
     """
 
-    __slots__ = ("arguments", "cost", "frame", "outcome")
-
-    def __init__(self, frame: Frame, arguments: Arguments, outcome: Outcome, cost: int = 1) -> None:
-        self.frame = frame
-        self.arguments = arguments
-        self.outcome = outcome
-        self.cost = cost
+    frame: Frame
+    arguments: Arguments
+    outcome: Outcome
+    cost: int = 1
 
     def given(self, arguments: Arguments) -> Call:
         """The same with other arguments."""

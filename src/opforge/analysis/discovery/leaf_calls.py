@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ... import _compat
-from .builtin_calls import builtin_result, is_hashable
+from .builtin_calls import builtin_result
 from .containers import opened, table_values
 from .frames import Call, Launched, Local, Lost, Outcome
 from .machine import Machine
@@ -41,18 +41,10 @@ from .values import (
 )
 
 # Parts of the standard library that call what they are given; the rest only looks at it.
-_CALLING = frozenset(
-    [
-        "asyncio",
-        "concurrent",
-        "contextlib",
-        "contextvars",
-        "itertools",
-        "multiprocessing",
-        "threading",
-        "timeit",
-    ]
-)
+_CALLING = frozenset({
+    "asyncio", "concurrent", "contextlib", "contextvars", "itertools", "multiprocessing",
+    "threading", "timeit",
+})  # fmt: skip
 _CALLING_BUILTINS = frozenset({filter, map, max, min, sorted, functools.reduce})
 # Parts of torch that keep or mark a function and do not call it.
 _KEEPING = ("torch.library", "torch._library", "torch.compiler", "torch.jit", "torch.fx")
@@ -83,7 +75,9 @@ def call_leaf(machine: Machine, call: Call, fn: types.FunctionType) -> None:
 def call_leaf_builtin(machine: Machine, call: Call, obj: Any) -> None:
     """Call a C function of a leaf."""
     arguments, outcome = call.arguments, call.outcome
-    found = builtin_result(machine, call.frame, obj, arguments)
+    found = None
+    if _is_hashable(obj):
+        found = builtin_result(machine, call.frame, obj, arguments)
     if found is not None:
         outcome.values.extend(found)
         return
@@ -167,7 +161,7 @@ def _call_opaque(machine: Machine, call: Call, fn: Any) -> None:
 
 
 def _calls_its_arguments(fn: Any) -> bool:
-    if is_hashable(fn) and fn in _CALLING_BUILTINS:
+    if _is_hashable(fn) and fn in _CALLING_BUILTINS:
         return True
     module = fn.__globals__.get("__name__") if is_instance(fn, types.FunctionType) else None
     module = str(module or getattr(fn, "__module__", None) or "builtins")
@@ -175,6 +169,11 @@ def _calls_its_arguments(fn: Any) -> bool:
     if top not in {"torch", "triton", "numpy"}:
         return top in _CALLING
     return not module.startswith(_KEEPING) and fn is not torch.compile
+
+
+def _is_hashable(obj: Any) -> bool:
+    """Whether hashing an object runs no code of its owner's."""
+    return is_instance(obj, (types.BuiltinFunctionType, type, types.FunctionType))
 
 
 def _may_call(texts: Values) -> bool:

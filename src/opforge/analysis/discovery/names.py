@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import ast
 import sys
-from typing import Any
 
 from ...model import MISSING
 from .containers import elements, opened, stored, unpacked
 from .frames import Call, Frame, Instance, Local, Outcome
 from .interest import Interest, is_text
 from .machine import Machine
-from .objects import (
-    builtin_named,
-    is_installed,
-    is_leaf,
-    is_leaf_module,
-    relative_name,
-)
+from .objects import is_leaf, may_be_imported, outside_value, relative_name
 from .scopes import Binding, scope_of
 from .values import (
     ANY,
@@ -63,17 +56,7 @@ class NameResolver:
 
     def outside(self, frame: Frame, name: str) -> Values:
         """A name that a function takes from its closure, its module or the builtins."""
-        fn = frame.fn
-        free = fn.__code__.co_freevars
-        found: Any
-        if name in free:
-            try:
-                found = (fn.__closure__ or ())[free.index(name)].cell_contents
-            except ValueError:
-                found = MISSING
-        else:
-            found = fn.__globals__.get(name, MISSING)
-            found = builtin_named(name) if found is MISSING else found
+        found = outside_value(frame.fn, name)
         if found is MISSING:
             return (Unknown(f"'{name}' is not bound yet", sticky=True),)
         values = (self.interest.known(found),)
@@ -188,6 +171,6 @@ def _loaded(name: str) -> Values:
     module = sys.modules.get(name)
     if module is not None:
         return (Known(module),)
-    if is_leaf_module(name) or not is_installed(name.partition(".")[0]):
-        return ANY
-    return (Unknown(f"'{name}' is not imported yet", sticky=True),)
+    return (
+        (Unknown(f"'{name}' is not imported yet", sticky=True),) if may_be_imported(name) else ANY
+    )

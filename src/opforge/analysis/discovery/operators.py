@@ -18,7 +18,7 @@ from .bytecode import mentions
 from .frames import Frame, Instance, Local
 from .interest import Interest
 from .machine import Machine
-from .objects import class_attribute, is_instance, is_leaf, is_set
+from .objects import class_attribute, closure_values, is_instance, is_leaf
 from .scopes import Operation, operands
 from .values import (
     ANY,
@@ -135,7 +135,7 @@ class OperatorTable:
         if known is None:
             said = mentions(fn.__code__)
             values = [fn.__globals__.get(name) for name in said.globals_read]
-            values += [cell.cell_contents for cell in fn.__closure__ or () if is_set(cell)]
+            values += closure_values(fn)
             ours = [v for v in values if is_instance(v, types.ModuleType) and not is_leaf(v)]
             values += [instance_dict(m).get(name) for m in ours for name in said.names]
             found = said.has_classes or any(map(self._has_operators, values))
@@ -191,12 +191,8 @@ class OperatorTable:
         found = []
         for value in self._operand(frame, owner):
             for method in self._method_of(value, f"__{name}__"):
-                given = (
-                    Arguments()
-                    if other is None
-                    else Arguments((self.machine.evaluate(frame, other),))
-                )
-                found.append(self.machine.run(frame, method, given, node))
+                given = () if other is None else (self.machine.evaluate(frame, other),)
+                found.append(self.machine.run(frame, method, Arguments(given), node))
         return union(*found)
 
     def _method_of(self, value: Value, name: str) -> Values:
