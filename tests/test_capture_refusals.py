@@ -155,7 +155,7 @@ def test_a_compiled_kernel_is_refused(refusal, compiled_double):
         return out
 
     text = refusal(body, kernels=[double])
-    assert "the body launches double, which is compiled already" in text
+    assert "the body launches double, which is already compiled" in text
     assert "launch the @triton.jit function itself" in text
     assert "mode='custom_op'" in text
 

@@ -38,7 +38,7 @@ def test_a_power_of_two_without_bound_says_how_to_declare_it():
         return out
 
     error = refusal(NeedsBound, body)
-    assert error.what == "next_power_of_2(n) has no largest value, so kernels for it never end"
+    assert error.what == "next_power_of_2(n) is unbounded, so it would need endless kernels"
     assert error.fix == "bound n: dims={'n': (1, 8192)}"
     assert f"used at {__file__}:" in error.found
     loose = refusal(NeedsBound, body, x=T("...", dtype="fp32", ranks=2))
@@ -52,7 +52,7 @@ def test_a_size_that_is_a_constant_says_how_to_declare_it():
         return out
 
     error = refusal(NeedsBound, body)
-    assert error.what.startswith("n is needed as one number")
+    assert error.what.startswith("n must be a constant")
     assert error.fix == "declare the values of n: dims={'n': [1024, 4096]}"
     found = built(body, dims={"n": [16, 64]}, **X)
     assert sorted(guards(found)) == ["n == 16", "n == 64"]
@@ -65,7 +65,7 @@ def test_a_float_that_is_a_constant_says_how_to_declare_it():
         return out
 
     error = refusal(NeedsBound, body, eps=native.scalar("fp32"), **X)
-    assert error.what == "eps is needed as one number, and a float could be any"
+    assert error.what == "eps must be a constant, but it is a float that could have any value"
     assert "eps=native.choice(0.5, 1.0)" in error.fix
 
 
@@ -127,16 +127,16 @@ def test_too_many_ways_through_a_body():
         return out
 
     error = refusal(CannotTrace, body, a=T("...", dtype="fp32", ranks=8))
-    assert "more than 512 ways" in error.what
+    assert "more than 512 paths" in error.what
 
 
 @pytest.mark.parametrize(
     ("make", "said"),
     [
         (lambda x, _: x, "output out is the parameter x"),
-        (lambda _, out: out[1:], "output out is a part of what the body allocates"),
-        (lambda _, out: out[:, ::2], "output out is a part of what the body allocates"),
-        (lambda _, __: 3, "the body returns a int, and C takes tensors only"),
+        (lambda _, out: out[1:], "output out is only part of a tensor that the body allocates"),
+        (lambda _, out: out[:, ::2], "output out is only part of a tensor that the body allocates"),
+        (lambda _, __: 3, "the body returns a int, not a tensor"),
     ],
 )
 def test_outputs_that_a_caller_cannot_bring(make, said):
@@ -196,7 +196,7 @@ def test_a_body_that_keeps_a_tensor_between_calls_is_refused():
         return out
 
     error = refusal(CannotTrace, body)
-    assert "a tensor that an earlier call has kept is used at" in error.found
+    assert "a tensor kept from an earlier call is used at" in error.found
     assert "make it a parameter" in error.found
 
 

@@ -28,8 +28,8 @@ def test_the_table_becomes_conditions(ops, table_of):
     # fp16 has no rows: the first configuration, and the build says so.
     (note,) = made.notes
     assert note.startswith(
-        "scale_kernel is autotuned over 3 configurations; the tuning table has no rows for "
-        "tensors of float16, float16, so the library has number 0: BLOCK: 64"
+        "scale_kernel has 3 autotuning configurations; the tuning table has no rows for "
+        "tensors of float16, float16, so the library uses number 0: BLOCK: 64"
     )
 
 
