@@ -205,7 +205,7 @@ def test_list_shows_what_it_can_and_tells_the_rest_with_status_1(listed):
         "  kernels     none found",
     ]
     assert f"Error: {listed}/failing: importing" in result.stderr
-    assert f"Error: {listed}/hollow: there is no op.py in it" in result.stderr
+    assert f"Error: {listed}/hollow: it has no op.py" in result.stderr
 
 
 def test_list_prints_the_same_as_json(listed):
@@ -222,7 +222,7 @@ def test_build_of_a_tree_names_every_folder_that_fails(listed, tmp_path):
     assert result.exit_code == 1
     assert f"2 folders of {listed} cannot be built" in result.stderr
     assert f"{listed}/failing: importing" in result.stderr
-    assert f"{listed}/hollow: there is no op.py" in result.stderr
+    assert f"{listed}/hollow: it has no op.py" in result.stderr
     assert not (tmp_path / "dist").exists()
 
 

@@ -167,14 +167,16 @@ def test_a_torch_adapter_on_request_with_what_it_cannot_do(tmp_path):
     notes = [line for line in said.splitlines() if line.startswith("note: ")]
     assert len(notes) == 2
     assert notes[0].startswith("note: listed is not in the torch adapter, because sizes is of type")
-    assert notes[1].startswith("note: listed: its backward stays behind, as it does more than call")
+    assert notes[1].startswith(
+        "note: listed: the library does not carry its backward, which does more than call"
+    )
 
 
 def test_without_a_cpp_compiler_an_adapter_is_refused_by_name(sample, tmp_path, monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     done = run(sample, "--arch", "sm_80", "-o", tmp_path, "--torch")
     assert done.exit_code == 1
-    assert "no-such-compiler is not there" in done.output
+    assert "no-such-compiler, which compiles native libraries, is not installed" in done.output
     assert tree(tmp_path) == {}
 
 
@@ -182,8 +184,8 @@ def test_without_a_cpp_compiler_an_adapter_is_refused_by_name(sample, tmp_path, 
 def test_the_name_of_a_system_header_or_library_is_refused(sample, tmp_path, name):
     done = run(sample, "--arch", "sm_80", "-o", tmp_path, "--name", name)
     assert done.exit_code == 1
-    assert f"programs that include <{name}.h> or link -l{name} would get this" in done.output
-    assert f"fix: another name: --name {name}_ops" in done.output
+    assert f"programs that include <{name}.h> or link -l{name} would pick up this" in done.output
+    assert f"fix: choose another name: --name {name}_ops" in done.output
     assert tree(tmp_path) == {}
 
 
@@ -340,7 +342,7 @@ def test_without_a_c_compiler_nothing_is_left_behind(sample, tmp_path, monkeypat
     ("arch", "said"),
     [
         ("sm_12", "cannot compile for sm_12"),
-        ("ampere", "'ampere' is no GPU architecture"),
+        ("ampere", "'ampere' is not a GPU architecture"),
         ("hip:gfx942", "built for NVIDIA GPUs only"),
     ],
 )
@@ -367,7 +369,7 @@ def test_the_example_of_the_readme_builds(tmp_path):
 def test_an_operator_without_a_declaration_is_nothing_to_build(sample, tmp_path):
     done = run(f"{sample}:plain", "-o", tmp_path / "dist")
     assert done.exit_code == 1
-    assert "none is declared of build_sample::plain" in done.output
+    assert "build_sample::plain has no native.declare" in done.output
     assert not (tmp_path / "dist").exists()
 
 

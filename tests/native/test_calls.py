@@ -192,7 +192,8 @@ def test_an_untuned_build_takes_the_first_config_and_says_so_once():
     found = built(body)
     (note,) = found.notes
     assert note == (
-        "tuned has 2 autotuning configurations; without a tuning table the library uses number 0: {tuned.configs[0]}"
+        "tuned has 2 autotuning configurations; without a tuning table the library uses "
+        f"number 0: {tuned.configs[0]}"
     )
     assert [str(s.grid[0]) for s in launches(found)] == ["(m + 63) // 64"] * 2
     assert {dict(r.options)["num_warps"] for r, _ in found.requests.values()} == {2}

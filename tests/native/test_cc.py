@@ -41,17 +41,17 @@ def test_a_missing_compiler_is_told_with_what_to_install(folder, monkeypatch):
     with pytest.raises(NoCompiler) as refused:
         compile_library(folder, "tiny")
     what, found, fix = str(refused.value).splitlines()
-    assert what == "no-such-compiler is not there, and a native library is compiled with it"
+    assert what == "no-such-compiler, which compiles native libraries, is not installed"
     assert found == "  found: CC=no-such-compiler -O1"
     assert fix.startswith("  fix: install a C compiler (`apt install gcc`")
-    assert fix.endswith("or name one in the environment: CC=...")
+    assert fix.endswith("or set the environment variable CC=...")
     assert not (folder / "lib").exists()
 
 
 def test_no_compiler_at_all(folder, monkeypatch):
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("PATH", str(folder))
-    with pytest.raises(NoCompiler, match=r"^cc is not there"):
+    with pytest.raises(NoCompiler, match=r"^cc, which compiles native libraries, is not installed"):
         compile_library(folder, "tiny")
 
 
@@ -66,6 +66,6 @@ def test_an_error_of_the_compiler_is_shown(folder):
     (folder / "src" / "two.c").write_text("int broken(\n")
     with pytest.raises(CCompileFailed) as failed:
         compile_library(folder, "tiny")
-    assert "fails with exit code 1" in str(failed.value)
+    assert "failed with exit code 1" in str(failed.value)
     assert "src/two.c:1" in str(failed.value)
     assert not (folder / "lib" / "libtiny.so").exists()

@@ -107,7 +107,7 @@ def test_an_entry_of_another_form_is_ignored(cache, monkeypatch):
         "opforge.native.kernels.image_cache._pack", lambda image: b'{"cubin": 0, "new": 1}\n'
     )
     cache.write("ab12", IMAGE)
-    with pytest.raises(CorruptEntry, match="not in the form of this version"):
+    with pytest.raises(CorruptEntry, match="not in this version's format"):
         cache.read("ab12")
 
 
@@ -117,7 +117,7 @@ def test_a_folder_that_cannot_be_written_is_noted_once_and_the_build_goes_on(tmp
     wanted = [(scale_request(b), (80,)) for b in (64, 128)]
     images = compile_all(wanted, executor=pool, cache=Cache(tmp_path / "file"), progress=heard)
     assert len(images) == 2
-    assert len([n for n in heard.notes if n.startswith("cache not written to")]) == 1
+    assert len([n for n in heard.notes if n.startswith("cannot write to the cache")]) == 1
 
 
 def test_writers_at_once_leave_whole_entries_and_nothing_else(cache):

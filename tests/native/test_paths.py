@@ -42,7 +42,7 @@ def test_a_power_of_two_without_bound_says_how_to_declare_it():
     assert error.fix == "bound n: dims={'n': (1, 8192)}"
     assert f"used at {__file__}:" in error.found
     loose = refusal(NeedsBound, body, x=T("...", dtype="fp32", ranks=2))
-    assert "with a name for x.shape[1] in the declared shape" in loose.fix
+    assert "and give x.shape[1] a name in the declared shape" in loose.fix
 
 
 def test_a_size_that_is_a_constant_says_how_to_declare_it():
@@ -108,8 +108,8 @@ def test_a_reason_is_told_once_for_all_cases(make_op):
     native.declare(op, x=native.tensor("m n", dtype=("fp16", "bf16", "fp32")))
     (note,) = plan([op], (80,)).notes
     assert note == (
-        f"{opforge.info(op).name} is not built for x fp16 2-d where m % 8 != 0, nor in 2 more such "
-        "cases: the body raises AssertionError: rows come in eights"
+        f"{opforge.info(op).name} is not built for x fp16 2-d where m % 8 != 0, nor in 2 similar "
+        f"cases: the body raises AssertionError: rows come in eights"
     )
 
 

@@ -376,7 +376,7 @@ def test_namesakes_that_are_not_listed_are_still_refused(operators):
     loaded = operator_tree.load(folder)
     (problem,) = loaded.problems
     assert "has an operator copy as well" in problem.message
-    with pytest.raises(BadLibraryName, match="two operators would be the C function copy"):
+    with pytest.raises(BadLibraryName, match="two operators would become the C function copy"):
         plan([op for _, op in loaded.operators], (80,), name="several")
 
 

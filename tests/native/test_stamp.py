@@ -58,7 +58,7 @@ def test_touching_a_file_changes_nothing(built):
     "change", [{"archs": [80]}, {"ptx": True}, {"name": "other"}, {"static": True}]
 )
 def test_other_arguments_are_noticed(change, built):
-    assert build_record.difference(built, {**ARGUMENTS, **change}) == "the arguments are others"
+    assert build_record.difference(built, {**ARGUMENTS, **change}) == "the arguments have changed"
 
 
 @pytest.mark.parametrize("name", ["opforge", "python", "torch", "triton"])

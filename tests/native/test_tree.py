@@ -102,7 +102,7 @@ def test_each_folder_that_is_wrong_is_named_and_the_others_are_there(ops):
     assert "SystemExit(3)" in told["ending"]
     assert "no operators" in told["idle"]
     assert "no op.py" in told["nothing"]
-    assert "nothing is declared" in told["undeclared"]
+    assert "has no native.declare" in told["undeclared"]
     with pytest.raises(BadTree, match="5 folders of ops/ cannot be built") as raised:
         operator_tree.refuse("ops/", found.problems)
     assert all(f"{folder / name}: " in str(raised.value) for name in told)
