@@ -11,8 +11,8 @@ import sys
 import pytest
 
 from opforge.errors import NoGpu, NoSizes
-from opforge.native.build import plan
 from opforge.native.ir.program import Launch
+from opforge.native.plan import plan
 from opforge.native.tracing.autotune_choice import by_table
 from opforge.tuning.measure import tune
 from opforge.tuning.sizes import parse

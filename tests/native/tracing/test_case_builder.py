@@ -8,7 +8,7 @@ from torch import Tensor
 import opforge
 from opforge import native
 from opforge.errors import CannotTrace, NeedsBound
-from opforge.native.build import plan
+from opforge.native.plan import plan
 from support.native.traced_kernels import block, rows, take
 from support.native.traced_oracle import Body
 
