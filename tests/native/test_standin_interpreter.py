@@ -32,7 +32,8 @@ def row_sum():
         kernels.append(
             hand_made.Kernel(
                 key, "row_sum_kernel", "row_sums.py:16", tuple(types.values()),
-                (("BLOCK", str(BLOCK)),), (image,), qualified_name="row_sums.row_sum_kernel",
+                (("BLOCK", str(BLOCK)),), (image,),
+                qualified_name="support.native.row_sums.row_sum_kernel",
             )
         )  # fmt: skip
         launch = hand_made.Launch(
