@@ -103,11 +103,10 @@ class AttributeResolver:
             return (method,)
         if _compat.operators.operator_name(obj) is not None:
             return _plain_attribute(Operator(operator_name(obj) or ""), name)
-        kernel = _compat.kernels.launched_kernel(obj)
-        if kernel is not None and name in {"run", "__getitem__", "warmup"}:
-            if name == "__getitem__":
-                return (Method(Known(kernel), name),)
-            return (Launch(kernel),) if name == "run" else ANY
+        if name in {"run", "__getitem__", "warmup"}:
+            kernel = _compat.kernels.launched_kernel(obj)
+            if kernel is not None:
+                return _kernel_attribute(kernel, name)
         return self._instance_member(frame, value, name, node)
 
     def _instance_member(self, frame: Frame, value: Known, name: str, node: ast.AST) -> Values:
@@ -252,6 +251,12 @@ def _plain_attribute(value: Value, name: str) -> Values:
         return (value,)
     method = container_method(value, name)
     return ANY if method is None else (method,)
+
+
+def _kernel_attribute(kernel: Any, name: str) -> Values:
+    if name == "__getitem__":
+        return (Method(Known(kernel), name),)
+    return (Launch(kernel),) if name == "run" else ANY
 
 
 def _field(cls: type[Any], given: Arguments, name: str) -> Values:

@@ -275,6 +275,8 @@ def is_registered_op(obj: Any) -> bool:
 
 def operator_name(obj: Any) -> str | None:
     """The "ns::op" of the operator that an object calls, or None."""
+    if type(obj) is types.FunctionType and not obj.__dict__:
+        return None
     marked = _compat.kernels.instance_dict(obj).get(OP_MARK)
     return _compat.operators.operator_name(obj if marked is None else marked)
 

@@ -1,0 +1,121 @@
+"""Terms in one form, and what ranges decide."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opforge.native.ir.expr import Expr, Var, evaluate, text
+from opforge.native.symbolic.algebra import Algebra
+
+m, n, k = Var("m"), Var("n"), Var("k")
+ANY = Algebra(dict.fromkeys("mnk", (0, math.inf)))
+POSITIVE = Algebra(dict.fromkeys("mnk", (1, math.inf)))
+SMALL = Algebra({"m": (0, 15), "n": (1, 8), "k": (0, math.inf)})
+
+
+def test_sums_and_products_have_one_form():
+    assert ANY.add(ANY.mul(n, m), 0) == ANY.mul(m, n) == Expr("*", (m, n))
+    assert ANY.sub(ANY.mul(2, m), m) == m
+    assert ANY.sub(m, m) == 0
+    assert text(ANY.mul(ANY.add(m, 1), ANY.add(n, 2))) == "m * n + 2 * m + n + 2"
+
+
+def test_division_takes_out_what_divides():
+    assert ANY.floordiv(ANY.mul(32, m), 16) == ANY.mul(2, m)
+    assert text(ANY.floordiv(ANY.add(ANY.mul(16, m), n), 16)) == "m + n // 16"
+    assert ANY.floordiv(ANY.mul(m, n), n) == Expr("//", (Expr("*", (m, n)), n))
+    assert POSITIVE.floordiv(ANY.mul(m, n), n) == m
+    product = ANY.mul(ANY.mul(m, n), k)
+    assert POSITIVE.floordiv(product, ANY.mul(8, n)) == Expr("//", (Expr("*", (k, m)), 8))
+
+
+def test_a_divisor_goes_into_its_own_multiples_so_often():
+    blocks = POSITIVE.floordiv(POSITIVE.add(n, 255), 256)
+    twice = POSITIVE.sub(POSITIVE.mul(2, blocks), 1)
+    assert POSITIVE.floordiv(twice, blocks) == 1
+    assert POSITIVE.floordiv(POSITIVE.mul(3, blocks), blocks) == 3
+    assert isinstance(ANY.floordiv(ANY.sub(ANY.mul(2, n), 1), n), Expr)
+
+
+def test_remainders_that_are_known():
+    assert ANY.mod(ANY.mul(48, m), 16) == 0
+    assert SMALL.mod(m, 16) == m
+    assert text(ANY.mod(ANY.add(ANY.mul(16, m), n), 16)) == "n % 16"
+    assert POSITIVE.mod(ANY.mul(m, n), n) == 0
+
+
+@pytest.mark.parametrize(
+    ("op", "a", "b", "found"),
+    [
+        ("<", m, 16, 1),
+        ("<=", m, 14, None),
+        ("==", m, 16, 0),
+        ("!=", n, 0, 1),
+        ("<", k, 0, 0),
+        ("<=", 0, k, 1),
+        ("==", k, k, 1),
+        ("<", Expr("*", (m, n)), 121, 1),
+    ],
+)
+def test_ranges_decide_comparisons(op, a, b, found):
+    decided = SMALL.compare(op, a, b)
+    assert decided == found if found is not None else isinstance(decided, Expr)
+
+
+def test_what_was_decided_narrows_what_follows():
+    algebra = Algebra({"m": (0, math.inf), "n": (0, math.inf)})
+    algebra.narrow(Expr("<=", (m, 128)))
+    algebra.narrow(Expr("<", (64, m)))
+    assert algebra.range(m) == (65, 128)
+    assert algebra.compare("<", m, 65) == 0
+    algebra.narrow(Expr("<=", (1, Expr("*", (8, n)))))
+    assert algebra.range(n) == (1, math.inf)
+
+
+def test_a_float_comparison_is_never_decided_for_what_may_be_nan():
+    x = Var("x", is_float=True)
+    assert isinstance(ANY.compare("<", x, math.inf), Expr)
+    assert ANY.compare("<=", 0.0, Expr("float", (m,))) == 1
+
+
+def test_multiples_are_known_from_factors():
+    assert ANY.is_multiple(ANY.add(ANY.mul(32, m), 16), 16)
+    assert not ANY.is_multiple(ANY.add(ANY.mul(32, m), 8), 16)
+    assert not ANY.is_multiple(m, 16)
+
+
+terms = st.recursive(
+    st.sampled_from([m, n, k]) | st.integers(-3, 20),
+    lambda inner: st.tuples(
+        st.sampled_from(["add", "sub", "mul", "floordiv", "mod", "min", "max"]), inner, inner
+    ),
+    max_leaves=6,
+)
+OPS = {"add": "+", "mul": "*", "floordiv": "//", "mod": "%", "min": "min", "max": "max"}
+
+
+def build(tree, algebra):
+    """The same tree, simplified and as it stands; None where it divides by what may be 0."""
+    if not isinstance(tree, tuple):
+        return tree, tree
+    op, *operands = tree
+    (a, raw_a), (b, raw_b) = (build(t, algebra) for t in operands)
+    if op in {"floordiv", "mod"} and not (isinstance(b, int) and b > 0):
+        b = raw_b = 7
+    if op in {"min", "max"}:
+        return algebra.min_max(op, a, b), Expr(op, (raw_a, raw_b))
+    if op == "sub":
+        return algebra.sub(a, b), Expr("+", (raw_a, Expr("neg", (raw_b,))))
+    return getattr(algebra, op)(a, b), Expr(OPS[op], (raw_a, raw_b))
+
+
+@given(terms, st.integers(0, 15), st.integers(1, 8), st.integers(0, 40))
+def test_simplifying_keeps_the_value_and_the_range_holds_it(tree, m_, n_, k_):
+    values = {"m": m_, "n": n_, "k": k_}
+    simple, raw = build(tree, SMALL)
+    found = evaluate(raw, values)
+    assert evaluate(simple, values) == found
+    low, high = SMALL.range(simple)
+    assert low <= found <= high
