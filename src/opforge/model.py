@@ -1,4 +1,4 @@
-"""The frozen records that pass between the stages; nothing here computes more than a name."""
+"""The frozen records that pass between the stages; they compute next to nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Missing(enum.Enum):
-    """Stands for "no default", because `None` is one."""
+    """Stands for "no default", because `None` is a default."""
 
     MISSING = "missing"
 
@@ -39,7 +39,7 @@ class Codec:
             return True
         if self.by == "name" or not all(isinstance(v, (int, str)) for v in self.values):
             return False
-        # A mixin's `__new__` can make a member another int or text than its value.
+        # A mixin's `__new__` can make a member differ from its value.
         return all(plain(v) == plain(v.value) for v in self.values)
 
     def encode(self, value: Any) -> Any:
@@ -51,7 +51,7 @@ class Codec:
 
 
 def plain(value: Any) -> Any:
-    """An int or str without its subclass: an IntEnum used as an Enum's value, say."""
+    """An int or str without its subclass, such as an IntEnum used as an Enum's value."""
     if isinstance(value, str):
         return str.__str__(value)
     return int(value) if isinstance(value, int) and not isinstance(value, bool) else value
@@ -80,7 +80,7 @@ class Leaf:
         return self.base == "Tensor"
 
     def schema_type(self, *, optional: bool = False, alias: str = "") -> str:
-        """`Tensor(a0!)?`, `SymInt[]`; `optional` says that an absent record stands above."""
+        """`Tensor(a0!)?`, `SymInt[]`; `optional` where the record around it may be absent."""
         text = self.base + alias
         if self.container:
             text += "?[]" if self.element_optional else "[]"
@@ -98,7 +98,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Record:
-    """Something taken apart: a frozen dataclass, a NamedTuple or a tuple of fixed length."""
+    """Something that is flattened: a frozen dataclass, NamedTuple or tuple of fixed length."""
 
     path: str
     kind: str
@@ -116,7 +116,7 @@ Node = Leaf | Record
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of the user's function; `kind` as `inspect` words it."""
+    """One parameter of the user's function; `kind` in the words of `inspect`."""
 
     name: str
     kind: str
@@ -164,7 +164,7 @@ class FlatArgument:
 
 @dataclass(frozen=True)
 class Lowered:
-    """A signature laid flat: what the dispatcher sees, and how calls get there."""
+    """A flattened signature: what the dispatcher sees, and how calls get there."""
 
     signature: Signature
     arguments: tuple[FlatArgument, ...]
@@ -189,8 +189,8 @@ SEEN_WHILE_TRACING = "seen while tracing"
 class KernelRef:
     """A Triton kernel that an op launches.
 
-    `kernel` is what is launched, an Autotuner say; `location` is where its function is defined;
-    `found_via` says how the body reaches it: "table['silu'][grid] in launch (ops.py:12)".
+    `kernel` is what is launched, perhaps an Autotuner; `location` is where its function is
+    defined; `found_via` is how the body reaches it: "table['silu'][grid] in launch (ops.py:12)".
     """
 
     name: str
@@ -206,7 +206,7 @@ class KernelRef:
 
 @dataclass(frozen=True)
 class Unresolved:
-    """A reference that static reading could not follow."""
+    """A reference that reading could not follow."""
 
     name: str
     location: str
@@ -214,9 +214,9 @@ class Unresolved:
 
 
 class NestedOp(str):
-    """An operator that a body calls: its "ns::op" name, and where the call stands.
+    """An operator that a body calls: its "ns::op" name, and where it is called.
 
-    `op` is the operator found there, or None while nothing of that name is registered.
+    `op` is the operator, or None while none of that name is registered.
     """
 
     __slots__ = ("location", "op")
@@ -236,10 +236,10 @@ class NestedOp(str):
 
 @dataclass(frozen=True)
 class Discovery:
-    """What a static reading of a function found; iterating gives the kernels.
+    """What reading a function found, without running it; iterating gives the kernels.
 
-    `unbound` are names that functions read and that nothing binds yet; what they will be bound
-    to may launch kernels.
+    `unbound` are names that are read but not bound yet; what they will be bound to may launch
+    kernels.
     """
 
     kernels: tuple[KernelRef, ...] = ()
@@ -258,8 +258,8 @@ class Discovery:
 class Decision:
     """How an op is registered, and why.
 
-    `asked` is the mode that the user gave; `cell` is what the body has, as the table of modes words
-    it; `change` what would change the mode; `warning` what the user should hear of once.
+    `asked` is the mode that the user gave; `cell` is what the body contains, in the words of the
+    table of modes; `change` is what would change the mode; `warning` is shown to the user once.
     """
 
     mode: str
@@ -323,7 +323,7 @@ class OpInfo:
     subgraph_boundary: bool = False
     notes: tuple[str, ...] = field(default=())
     backward_kernels: tuple[KernelRef, ...] = ()
-    # What a loaded library does for it; empty where none was loaded.
+    # What a loaded library does for it; empty if none is loaded.
     native: str = ""
 
 
@@ -338,7 +338,7 @@ def fits_int64(value: int) -> bool:
 
 
 def leaves_of(node: Node) -> Iterator[Leaf]:
-    """The leaves below a node, in schema order, presence flags left out."""
+    """The leaves below a node, in schema order, without presence flags."""
     if isinstance(node, Leaf):
         yield node
         return
@@ -347,7 +347,7 @@ def leaves_of(node: Node) -> Iterator[Leaf]:
 
 
 def flat_width(node: Node) -> int:
-    """How many schema arguments a node takes, presence flags counted."""
+    """How many schema arguments a node takes, including presence flags."""
     if isinstance(node, Leaf):
         return 1
     return int(node.optional) + sum(flat_width(item.node) for item in node.fields)

@@ -190,7 +190,7 @@ def test_a_misspelt_field_is_refused_with_a_close_one():
         flatten_gradients(FULL, (G, {"wieght": H}, None))
     text = str(caught.value)
     assert text.startswith("parameter 'cfg': backward returned a gradient for 'wieght'")
-    assert "which is no field of Config" in text
+    assert "which is not a field of Config" in text
     assert "did you mean 'weight'? fields: scale, weight, inner" in text
 
 

@@ -310,7 +310,7 @@ def test_a_misspelt_field_is_refused_with_the_right_one(op_name):
     text = str(caught.value)
     assert name in text
     assert "parameter 'cfg'" in text
-    assert "'wieght', which is no field of Weights" in text
+    assert "'wieght', which is not a field of Weights" in text
     assert "did you mean 'weight'?" in text
 
 

@@ -15,7 +15,7 @@ from ..model import Leaf, Node, Record, Signature, flat_width
 
 
 def flatten_gradients(signature: Signature, result: Any) -> list[Any]:
-    """Lay what `backward` returned flat; a tensor list's gradients stay one list."""
+    """Flatten what `backward` returned; a tensor list's gradients stay one list."""
     parameters = signature.parameters
     grads = result if type(result) is tuple else (result,)
     if len(parameters) == 1 and len(grads) != 1 and isinstance(parameters[0].node, Record):
@@ -36,7 +36,7 @@ def flatten_gradients(signature: Signature, result: Any) -> list[Any]:
 
 
 def _flatten(node: Node, grad: Any, flat: list[Any], *, own: bool) -> None:
-    """`own`: it stands in an instance of the user's class, whose other fields hold values."""
+    """`own`: it is inside an instance of the user's class, whose other fields hold values."""
     if isinstance(node, Leaf):
         flat.append(_leaf(node, grad, own=own))
         return
@@ -84,7 +84,7 @@ def _parts(node: Record, grad: Any) -> list[Any]:
             close = difflib.get_close_matches(str(unknown[0]), names, 1)
             hint = f"did you mean {close[0]!r}? " if close else ""
             raise GradientField(
-                f"backward returned a gradient for {unknown[0]!r}, which is no field of "
+                f"backward returned a gradient for {unknown[0]!r}, which is not a field of "
                 f"{node.cls.__name__}",
                 parameter=node.path,
                 fix=f"{hint}fields: {', '.join(names)}",
@@ -102,7 +102,7 @@ def _parts(node: Record, grad: Any) -> list[Any]:
                 fix=f"return {len(names)}, None where there is none",
             )
         return list(grad)
-    # A plain tuple or list has attributes, too: `count` and `index`.
+    # A plain tuple or list has attributes too: `count` and `index`.
     by_name = node.kind != "tuple" and not _is_tensor(grad) and type(grad) not in (tuple, list)
     if by_name and any(hasattr(grad, n) for n in names):
         return [getattr(grad, name, None) for name in names]
