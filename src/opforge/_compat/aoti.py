@@ -89,10 +89,6 @@ def flatten(tree: Any) -> list[Any]:
     return list(torch.utils._pytree.tree_leaves(tree))
 
 
-def map_leaves(function: Any, tree: Any) -> Any:
-    return torch.utils._pytree.tree_map(function, tree)
-
-
 def refill(tree: Any, leaves: list[Any]) -> Any:
     """The same tree with other leaves."""
     spec = torch.utils._pytree.tree_structure(tree)
