@@ -293,11 +293,8 @@ class Capture:
                     fix=f"launch the @triton.jit function itself, or {_OPAQUE}",
                 )
             )
-        before = _launches.route_to(None)
-        try:
+        with _launches.routed_to(None):
             return run(*map(_mock, args), warmup=True, **{k: _mock(v) for k, v in kwargs.items()})
-        finally:
-            _launches.route_to(before)
 
     def _cannot(
         self, what: str, kernel: Any = None, *, found: str = "", fix: str = ""
@@ -344,11 +341,8 @@ def capture(
     with contextlib.ExitStack() as stack:
         if _compat.driver.current() is None and not _compat.driver.has_driver():
             stack.enter_context(_compat.driver.standing_in(DEFAULT))
-        before = _launches.route_to(own)
-        try:
-            yield own
-        finally:
-            _launches.route_to(before)
+        stack.enter_context(_launches.routed_to(own))
+        yield own
 
 
 def _cannot_trace(error: Exception) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import torch
 
-from . import kernels
+from . import kernels, patches
 from .launches import unwrap_constexpr
 
 # Milliseconds of one call: the median, and a lower and an upper quantile.
@@ -86,18 +86,13 @@ def measure(
 
     Infinity where the GPU has not enough of something for it, as in Triton's own tuning.
     """
-    tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
-    before = vars(tuner).get("do_bench")
-    vars(tuner)["do_bench"] = clock
-    try:
-        for config in tuner.prune_configs(dict(kwargs)) if configs is None else configs:
-            median = tuner._bench(*args, config=config, **kwargs)[0]
-            yield config, float(median) * 1e3
-    finally:
-        vars(tuner).pop("do_bench")
-        if before is not None:
-            vars(tuner)["do_bench"] = before
-        tuner.nargs = None
+    # On a copy: a tuner that other threads use keeps its own clock and arguments.
+    measured = copy.copy(tuner)
+    measured.nargs = dict(zip(tuner.arg_names, args, strict=False))
+    vars(measured)["do_bench"] = clock
+    for config in measured.prune_configs(dict(kwargs)) if configs is None else configs:
+        median = measured._bench(*args, config=config, **kwargs)[0]
+        yield config, float(median) * 1e3
 
 
 def default_clock() -> Clock:
@@ -120,9 +115,6 @@ def with_one_config(tuner: Any, config: Any) -> Any:
     return copied
 
 
-_ASKS = "_opforge_asks"
-
-
 class Adviser(Protocol):
     """Knows configurations; what it said before a new `edition` does not hold any more."""
 
@@ -133,20 +125,22 @@ class Adviser(Protocol):
 
 def ask_first(adviser: Adviser) -> None:
     """Let every autotuner ask for a configuration before it measures: one, or None."""
-    from triton.runtime.autotuner import Autotuner
 
-    original = Autotuner.run
-    if hasattr(original, _ASKS):
-        return
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if type(self.cache) is not _Advised and len(self.configs) > 1:
+                self.cache = _Advised(self, adviser)
+            return original(self, *args, **kwargs)
 
-    @functools.wraps(original)
-    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if type(self.cache) is not _Advised and len(self.configs) > 1:
-            self.cache = _Advised(self, adviser)
-        return original(self, *args, **kwargs)
+        return run
 
-    setattr(run, _ASKS, True)
-    Autotuner.run = run
+    patches.install(patches.AUTOTUNER_RUN.by("run", make))
+
+
+def ask_no_more() -> None:
+    """Autotuners that asked keep what was measured, and the adviser has nothing to say."""
+    patches.undo(patches.AUTOTUNER_RUN)
 
 
 class _Advised(dict[Any, Any]):

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from . import kernels
+from . import kernels, patches
 
 
 def new_fake_mode() -> Any:
@@ -130,15 +130,9 @@ def is_compiler_wrapper(error: BaseException) -> bool:
     return type(error).__name__ in names
 
 
-@contextlib.contextmanager
-def without_example_inputs(exported: Any) -> Iterator[None]:
+def without_example_inputs(exported: Any) -> contextlib.AbstractContextManager[None]:
     """Saved along, fakes and dataclasses among them could be loaded only by trusting the file."""
-    before = exported._example_inputs
-    exported._example_inputs = None
-    try:
-        yield
-    finally:
-        exported._example_inputs = before
+    return patches.EXAMPLE_INPUTS.on(exported, _example_inputs=None)
 
 
 @contextlib.contextmanager

@@ -11,6 +11,8 @@ import torch
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd.function import _SingleLevelFunction
 
+from . import patches
+
 OpOverload = torch._ops.OpOverload
 OpOverloadPacket = torch._ops.OpOverloadPacket
 DispatchKeySet = torch._C.DispatchKeySet
@@ -79,7 +81,9 @@ def forget_dispatch(overload: Any) -> None:
 def disable_overload(overload: Any, raise_dead: Callable[..., Any]) -> None:
     """Make calls of an overload and its packet raise: their C++ handle dangles afterwards."""
     for handle in (overload, overload.overloadpacket):
-        handle._op = _Dead(raise_dead, hash(handle._op))
+        patches.install_for_good(
+            patches.UNREGISTERED.by("_op", lambda op: _Dead(raise_dead, hash(op)), handle)
+        )
 
 
 class _Dead:
@@ -268,20 +272,15 @@ class FakeTrial:
     @contextlib.contextmanager
     def strict(self) -> Iterator[None]:
         """Make reading a data pointer an error: outside torch.compile torch only warns."""
-        before = [(m._allow_unsafe_data_ptr_access, m.allow_non_fake_inputs) for m in self._modes]
         for tensor in self._tensors:
             if hasattr(tensor, "fake_mode"):
                 torch._C._set_throw_on_mutable_data_ptr(tensor)
-        for mode in self._modes:
-            mode._allow_unsafe_data_ptr_access = False
-            # A body may read a tensor of its module.
-            mode.allow_non_fake_inputs = True
-        try:
+        with contextlib.ExitStack() as stack:
+            for mode in self._modes:
+                # A body may read a tensor of its module.
+                flags = {"_allow_unsafe_data_ptr_access": False, "allow_non_fake_inputs": True}
+                stack.enter_context(patches.FAKE_MODE.on(mode, **flags))
             yield
-        finally:
-            for mode, (pointers, real) in zip(self._modes, before, strict=True):
-                mode._allow_unsafe_data_ptr_access = pointers
-                mode.allow_non_fake_inputs = real
 
     def forget_symbols(self, outputs: Any) -> None:
         """Drop the unbacked symbols that the body made and its outputs do not have.

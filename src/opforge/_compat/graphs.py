@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from . import patches
+
 
 def backends() -> list[str]:
     from torch._dynamo.backends.registry import list_backends
@@ -84,13 +86,8 @@ class _PieceCompiler(torch.fx.Interpreter):
         if self.fake_mode is None:
             yield
             return
-        before = self.fake_mode.allow_non_fake_inputs
-        self.fake_mode.allow_non_fake_inputs = True
-        try:
-            with self.fake_mode:
-                yield
-        finally:
-            self.fake_mode.allow_non_fake_inputs = before
+        with patches.FAKE_MODE.on(self.fake_mode, allow_non_fake_inputs=True), self.fake_mode:
+            yield
 
 
 @contextmanager

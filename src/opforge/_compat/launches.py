@@ -1,12 +1,13 @@
 """Where Triton launches a kernel, and how torch takes a launch into a graph.
 
 `kernel[grid](...)` and `kernel.run(...)` both end in the `run` of the kernel's class. While a
-thread is under a router its launches go there; everywhere else `run` does what it always did,
-behind one attribute read.
+thread has a router, its launches go there; in other threads `run` does what it always did, behind
+one attribute read, and once no thread has one it is Triton's own again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import logging
@@ -17,7 +18,7 @@ from typing import Any, Protocol
 
 import torch
 
-from . import driver, kernels
+from . import driver, kernels, patches
 from .dispatcher import concrete
 
 
@@ -39,53 +40,54 @@ class Router(Protocol):
 
 class _State(threading.local):
     router: Router | None = None
-    failure: BaseException | None = None
 
 
 _state = _State()
-_lock = threading.Lock()
 _analysis_lock = threading.Lock()
-_MARK = "_opforge_routed"
 
 
 def current() -> Router | None:
     return _state.router
 
 
-def route_to(router: Router | None) -> Router | None:
-    """Send this thread's launches to a router; returns the one before."""
-    if router is not None:
-        install()
-    before, _state.router = _state.router, router
-    return before
+@contextlib.contextmanager
+def routed_to(router: Router | None) -> Iterator[None]:
+    """Send this thread's launches to a router, or, for None, where they always went."""
+    before = _state.router
+    with _ROUTES:
+        _state.router = router
+        try:
+            yield
+        finally:
+            _state.router = before
 
 
-def install() -> None:
-    """Put the switch in front of every `run` there is; classes may have come since last time."""
+def _routes() -> Iterator[patches.Replacement]:
+    """A switch in front of every `run` there is now: classes may have come since last time."""
     if not kernels.triton_loaded():
         return
+    interface, compiled = _launching_types()
+    for cls in _subclasses(interface):
+        if "run" in vars(cls):
+            yield patches.KERNEL_RUN.by("run", _routed_run, cls)
+    yield patches.COMPILED_KERNEL.by("__getitem__", _routed_compiled, compiled)
+    if _WRAP in sys.modules:
+        yield patches.WRAPPED_KERNEL.by("__getitem__", _renumbered)
+        yield patches.WRAPPED_KERNEL.by("__call__", _routed_wrapped)
+        yield patches.WRAPPED_KERNEL.by("run", _routed_wrapped_run)
+        yield patches.MUTATION_ANALYSIS.by("get_mutated_tensors", _routed_analysis)
+
+
+_ROUTES = patches.Scope(_routes)
+_WRAP = "torch._higher_order_ops.triton_kernel_wrap"
+
+
+@functools.cache
+def _launching_types() -> tuple[type[Any], type[Any]]:
     from triton.compiler.compiler import CompiledKernel
     from triton.runtime.jit import KernelInterface
 
-    with _lock:
-        for cls in _subclasses(KernelInterface):
-            if "run" in vars(cls):
-                _replace(cls, "run", _routed_run)
-        _replace(CompiledKernel, "__getitem__", _routed_compiled)
-        wrap = sys.modules.get(_WRAP)
-        if wrap is not None:
-            from torch.utils import _triton
-
-            _replace(_triton, "has_triton_tensor_descriptor_host_tma", _for_target)
-            _replace(wrap.TraceableTritonKernelWrapper, "__getitem__", _renumbered)
-            _replace(wrap.TraceableTritonKernelWrapper, "__call__", _routed_wrapped)
-            _replace(wrap.TraceableTritonKernelWrapper, "run", _routed_wrapped_run)
-            _replace(wrap, "get_mutated_tensors", _routed_analysis)
-            if not any(isinstance(f, _FailureFilter) for f in wrap.log.filters):
-                wrap.log.addFilter(_FailureFilter())
-
-
-_WRAP = "torch._higher_order_ops.triton_kernel_wrap"
+    return KernelInterface, CompiledKernel
 
 
 def _subclasses(cls: type[Any]) -> Iterator[type[Any]]:
@@ -94,14 +96,8 @@ def _subclasses(cls: type[Any]) -> Iterator[type[Any]]:
         yield from _subclasses(child)
 
 
-def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-    original = vars(owner)[name]
-    if not hasattr(original, _MARK):
-        replaced = make(original)
-        setattr(replaced, _MARK, True)
-        setattr(owner, name, replaced)
-
-
+# Each switch is made once: making them anew for every trace would cost it 20 us.
+@functools.cache
 def _routed_run(original: Any) -> Any:
     @functools.wraps(original)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -113,6 +109,7 @@ def _routed_run(original: Any) -> Any:
     return run
 
 
+@functools.cache
 def _routed_compiled(original: Any) -> Any:
     @functools.wraps(original)
     def getitem(self: Any, grid: Any) -> Any:
@@ -123,6 +120,7 @@ def _routed_compiled(original: Any) -> Any:
     return getitem
 
 
+@functools.cache
 def _renumbered(original: Any) -> Any:
     @functools.wraps(original)
     def getitem(self: Any, *args: Any) -> Any:
@@ -133,6 +131,7 @@ def _renumbered(original: Any) -> Any:
     return getitem
 
 
+@functools.cache
 def _routed_wrapped(original: Any) -> Any:
     @functools.wraps(original)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -145,6 +144,7 @@ def _routed_wrapped(original: Any) -> Any:
     return call
 
 
+@functools.cache
 def _routed_wrapped_run(original: Any) -> Any:
     @functools.wraps(original)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -156,6 +156,7 @@ def _routed_wrapped_run(original: Any) -> Any:
     return run
 
 
+@functools.cache
 def _routed_analysis(original: Any) -> Any:
     @functools.wraps(original)
     def get_mutated_tensors(
@@ -164,39 +165,35 @@ def _routed_analysis(original: Any) -> Any:
         router = _state.router
         if router is None:
             return list(original(kernel_idx, constant_args_idx, kwargs, *rest))
-        _state.failure = None
+        wrap = sys.modules[_WRAP]
         # torch keeps what it analyses in one table per process.
-        with _analysis_lock:
+        with _analysis_lock, _failures_kept(wrap.log) as failures:
             names = list(original(kernel_idx, constant_args_idx, kwargs, *rest))
-        failure, _state.failure = _state.failure, None
-        kernel = sys.modules[_WRAP].kernel_side_table.get_kernel(kernel_idx)
+        kernel = wrap.kernel_side_table.get_kernel(kernel_idx)
         tensors = [n for n, v in kwargs.items() if isinstance(v, torch.Tensor)]
-        return router.written(kernel, names, tensors, failure)
+        return router.written(kernel, names, tensors, failures[-1] if failures else None)
 
     return get_mutated_tensors
 
 
-def _for_target(original: Any) -> Any:
-    @functools.wraps(original)
-    def has_descriptors() -> bool:
-        """Torch asks the machine's GPU; its analysis then takes a descriptor for a pointer."""
-        gpu = driver.current()
-        return gpu.arch >= _DESCRIPTORS_SINCE if gpu is not None else bool(original())
+@contextlib.contextmanager
+def _failures_kept(log: logging.Logger) -> Iterator[list[BaseException]]:
+    """Keep the reason of this thread's failed analysis, which torch logs before it goes on."""
+    kept: list[BaseException] = []
+    thread = threading.get_ident()
 
-    return has_descriptors
-
-
-_DESCRIPTORS_SINCE = 90
-
-
-class _FailureFilter(logging.Filter):
-    """torch logs a failed analysis and goes on; under a router its reason is kept instead."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if _state.router is None or not record.exc_info or record.exc_info[1] is None:
+    def keep(record: logging.LogRecord) -> bool:
+        failure = record.exc_info[1] if record.exc_info else None
+        if failure is None or threading.get_ident() != thread:
             return True
-        _state.failure = record.exc_info[1]
+        kept.append(failure)
         return False
+
+    log.addFilter(keep)
+    try:
+        yield kept
+    finally:
+        log.removeFilter(keep)
 
 
 class Unsupported(Exception):  # it carries torch's reason to who knows the kernel
@@ -245,7 +242,8 @@ def into_graph(kernel: Any, grid: Any, arguments: dict[str, Any]) -> None:
     are given positional arguments by name, and keywords as they are.
     """
     tracer, launch = _tracing_types()
-    install()
+    # The module that this imports may be new.
+    _ROUTES.refresh()
     args, kwargs = [], dict(arguments)
     for name in kernels.innermost(kernel).arg_names:
         if name not in kwargs:
