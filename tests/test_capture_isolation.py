@@ -282,7 +282,7 @@ def test_a_wrapper_that_launches_where_nobody_sees_it_is_looked_through_with_a_w
     graphs = []
     op = wrapped_by(Hidden, op_name())
     (told,) = opforge_warnings(lambda: graphs.append(graph_of(op, x)))
-    assert "it launched nothing that could be seen" in told
+    assert "it made no launch that can be seen" in told
     assert kernel_names(graphs[0]) == ["double"]
 
 

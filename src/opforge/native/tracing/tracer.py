@@ -39,17 +39,11 @@ class Walk:
 
 
 class _Owner:
-    """Hears of the launches of one trace."""
+    """Hears which wrappers were skipped in one trace."""
 
     def __init__(self, entry: Entry) -> None:
         self.name, self.location = entry.name, entry.location
         self.notes: list[str] = []
-
-    def launches(self, kernel: Any, *, inside: str) -> None:
-        pass
-
-    def assumes(self, kernel: Any, why: str) -> None:
-        pass
 
     def looks_through(self, wrapper: Any, kernel: Any, why: str) -> None:
         name = _compat.kernels.kernel_name(kernel)
