@@ -221,6 +221,7 @@ ALLOWED = {
     "sys.path[:]": "the path of a fresh process",
     "triton_ops_to_kernels[name]": "torch's list of what an op launches",
     "vars(measured)": "a copy of an autotuner",
+    "wrapper": "the function that opforge hands out for an op",
 }
 
 

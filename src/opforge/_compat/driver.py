@@ -24,7 +24,7 @@ from . import patches
 
 @dataclass(frozen=True)
 class Gpu:
-    """What host code asks of a GPU; the numbers are those of a common board of each kind."""
+    """What host code can ask about a GPU; the defaults are those of a common board."""
 
     arch: int
     name: str = "NVIDIA GPU"
@@ -47,7 +47,7 @@ class Gpu:
         return divmod(self.arch, 10)
 
     def properties(self) -> types.SimpleNamespace:
-        """As `torch.cuda.get_device_properties` gives them."""
+        """As `torch.cuda.get_device_properties` returns them."""
         names = [f for f in self.__dataclass_fields__ if f != "arch"]
         major, minor = self.capability
         found = {n: getattr(self, n) for n in names}
@@ -60,13 +60,13 @@ _now: contextvars.ContextVar[Gpu | None] = contextvars.ContextVar("opforge_targe
 
 
 def current() -> Gpu | None:
-    """The GPU that the calling thread traces for, if one was set."""
+    """The GPU that the calling thread traces for, if any."""
     return _now.get()
 
 
 @contextlib.contextmanager
 def standing_in(gpu: Gpu) -> Iterator[None]:
-    """Answer for `gpu` in this thread."""
+    """Answer this thread's questions for `gpu`."""
     ensure_device_guard()
     token = _now.set(gpu)
     try:
@@ -77,7 +77,7 @@ def standing_in(gpu: Gpu) -> Iterator[None]:
 
 
 def has_driver() -> bool:
-    """Whether Triton finds a GPU of its own, or somebody set a driver."""
+    """Whether Triton finds a GPU, or somebody has set a driver."""
     config = _config()
     if config._active is not None and not isinstance(config._active, _StandIn):
         return True
@@ -88,7 +88,7 @@ def has_driver() -> bool:
 
 
 class _StandIn:
-    """A Triton driver: the target's where a thread has one, the machine's otherwise."""
+    """A Triton driver: answers for the thread's target, or else passes on to the machine's."""
 
     def __init__(self, real: Any) -> None:
         self._real = real
@@ -145,7 +145,7 @@ class _Utils:
 
 
 class NoGpu(RuntimeError):
-    """Something was asked that only a GPU can answer."""
+    """A question that only a real GPU can answer."""
 
 
 def _config() -> Any:
@@ -190,7 +190,7 @@ _ANSWERS: dict[str, Callable[[Gpu], Any]] = {
     "get_device_properties": lambda gpu: gpu.properties(),
     "set_device": lambda _: None,
     "synchronize": lambda _: None,
-    # What `torch.cuda.device(...)` calls on its way in and out.
+    # `torch.cuda.device(...)` calls these on entry and exit.
     "_exchange_device": lambda _: 0,
     "_maybe_exchange_device": lambda _: 0,
 }

@@ -1,4 +1,4 @@
-"""Where Triton launches a kernel, and how torch takes a launch into a graph.
+"""Intercepts kernel launches, and puts them into the graph that torch traces.
 
 `kernel[grid](...)` and `kernel.run(...)` both end in the `run` of the kernel's class. While a
 thread has a router, its launches go there; in other threads `run` does what it always did, behind
@@ -23,7 +23,7 @@ from .dispatcher import concrete
 
 
 class Router(Protocol):
-    """Decides what becomes of a launch; `leaves_wrapped` leaves `wrap_triton`'s to torch."""
+    """Decides what becomes of a launch; `leaves_wrapped` leaves those of `wrap_triton` to torch."""
 
     leaves_wrapped: bool
 
@@ -52,7 +52,7 @@ def current() -> Router | None:
 
 @contextlib.contextmanager
 def routed_to(router: Router | None) -> Iterator[None]:
-    """Send this thread's launches to a router, or, for None, where they always went."""
+    """Send this thread's launches to a router; with None, let Triton make them."""
     before = _state.router
     with _ROUTES:
         _state.router = router
@@ -63,7 +63,7 @@ def routed_to(router: Router | None) -> Iterator[None]:
 
 
 def _routes() -> Iterator[patches.Replacement]:
-    """A switch in front of every `run` there is now: classes may have come since last time."""
+    """A switch in front of every `run`, also of classes that are new since the last time."""
     if not kernels.triton_loaded():
         return
     interface, compiled = _launching_types()
@@ -124,7 +124,7 @@ def _routed_compiled(original: Any) -> Any:
 def _renumbered(original: Any) -> Any:
     @functools.wraps(original)
     def getitem(self: Any, *args: Any) -> Any:
-        """torch._dynamo.reset() empties the table of kernels, in which this one has a number."""
+        """Number the kernel anew: torch._dynamo.reset() empties torch's table of kernels."""
         self.kernel_idx = sys.modules[_WRAP].kernel_side_table.add_kernel(self.kernel)
         return original(self, *args)
 
@@ -166,7 +166,7 @@ def _routed_analysis(original: Any) -> Any:
         if router is None:
             return list(original(kernel_idx, constant_args_idx, kwargs, *rest))
         wrap = sys.modules[_WRAP]
-        # torch keeps what it analyses in one table per process.
+        # torch keeps its analyses in one table per process.
         with _analysis_lock, _failures_kept(wrap.log) as failures:
             names = list(original(kernel_idx, constant_args_idx, kwargs, *rest))
         kernel = wrap.kernel_side_table.get_kernel(kernel_idx)
@@ -178,7 +178,7 @@ def _routed_analysis(original: Any) -> Any:
 
 @contextlib.contextmanager
 def _failures_kept(log: logging.Logger) -> Iterator[list[BaseException]]:
-    """Keep the reason of this thread's failed analysis, which torch logs before it goes on."""
+    """Collect the reasons for failed analyses in this thread, which torch would only log."""
     kept: list[BaseException] = []
     thread = threading.get_ident()
 
@@ -196,13 +196,13 @@ def _failures_kept(log: logging.Logger) -> Iterator[list[BaseException]]:
         log.removeFilter(keep)
 
 
-class Unsupported(Exception):  # it carries torch's reason to who knows the kernel
-    """torch has no node for a launch."""
+class Unsupported(Exception):
+    """torch has no node for a launch; its reason, without the kernel that the caller knows."""
 
 
 @functools.cache
 def _tracing_types() -> tuple[Any, Any]:
-    """Torch's own tracing of launches, taught to say no in a way that can be told apart."""
+    """Subclasses of torch's tracing of launches that refuse with an exception of their own."""
     import torch._higher_order_ops.triton_kernel_wrap as wrap
 
     class Tracer(wrap.TracingTritonHOPifier):
@@ -238,11 +238,11 @@ def _tracing_types() -> tuple[Any, Any]:
 def into_graph(kernel: Any, grid: Any, arguments: dict[str, Any]) -> None:
     """Make a launch a node of the graph that is being traced.
 
-    What stands in kernel order is passed by position: pruning and heuristics inside an autotuner
-    are given positional arguments by name, and keywords as they are.
+    Leading arguments are passed by position: an autotuner's pruning and heuristics get positional
+    arguments by name, and keywords as they are.
     """
     tracer, launch = _tracing_types()
-    # The module that this imports may be new.
+    # That may have imported the module whose functions are replaced.
     _ROUTES.refresh()
     args, kwargs = [], dict(arguments)
     for name in kernels.innermost(kernel).arg_names:
@@ -258,7 +258,7 @@ def descriptor_type() -> tuple[type[Any], ...]:
 
 
 def _unpack_descriptors(values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Tensors instead of the descriptors made from them, and the block shapes by name."""
+    """Replace descriptors by the tensors behind them; returns their block shapes by name, too."""
     import torch._higher_order_ops.triton_kernel_wrap as wrap
 
     plain, found = dict(values), {}
@@ -270,7 +270,7 @@ def _unpack_descriptors(values: dict[str, Any]) -> tuple[dict[str, Any], dict[st
 
 
 def _described_tensor(descriptor: Any) -> Any:
-    """The tensor whose own shape and strides are the descriptor's."""
+    """A tensor with the shape and strides of the descriptor."""
     base, shape, strides = descriptor.base, descriptor.shape, descriptor.strides
     if list(base.shape) == list(shape) and list(base.stride()) == list(strides):
         return base
@@ -278,29 +278,29 @@ def _described_tensor(descriptor: Any) -> Any:
 
 
 def unsupported(kernel: Any) -> str:
-    """Why torch cannot take any launch of a kernel into a graph; empty where it can."""
+    """Why torch cannot put launches of a kernel into a graph; empty if it can."""
     if kernels.is_gluon(kernel):
-        return "it is a Gluon kernel, and Inductor knows no Gluon"
+        return "it is a Gluon kernel, which Inductor does not support"
     autotuners = [k for k in kernels.chain(kernel) if hasattr(k, "configs")]
     if len(autotuners) > 1:
-        return "it has several @triton.autotune, and Inductor takes one"
+        return "it has more than one @triton.autotune, and Inductor supports one"
     for tuner in autotuners:
         hooks = [h for h in ("pre_hook", "post_hook") if getattr(tuner, f"user_defined_{h}", False)]
         if any(c.pre_hook is not None for c in tuner.configs):
             hooks.append("pre_hook of a triton.Config")
         if hooks:
-            return f"its autotuner has a {hooks[0]}, and compiled code runs no Python at a launch"
+            return f"its autotuner has a {hooks[0]}, and compiled code runs no Python at launch"
         if getattr(tuner, "use_cuda_graph", False):
-            return "its autotuner has use_cuda_graph=True, which Inductor does not take"
+            return "its autotuner has use_cuda_graph=True, which Inductor does not support"
         if getattr(tuner, "num_warmups", None) not in (None, 25) or getattr(
             tuner, "num_reps", None
         ) not in (None, 100):
-            return "its autotuner sets warmup= or rep=, which Inductor does not take"
+            return "its autotuner sets warmup= or rep=, which Inductor does not support"
     return ""
 
 
 def launch_options() -> list[str]:
-    """Keywords of a launch that are no parameters of the kernel: num_warps, maxnreg, ..."""
+    """Keywords of a launch that are not parameters of the kernel: num_warps, maxnreg, ..."""
     from triton.compiler.compiler import make_backend
     from triton.runtime import driver
 
@@ -315,7 +315,7 @@ def unwrap_constexpr(value: Any) -> Any:
 
 
 def mock_tensor(dtype: torch.dtype) -> Any:
-    """What `warmup` takes for a tensor of that type."""
+    """What `warmup` accepts in place of a tensor."""
     from triton.runtime.jit import MockTensor
 
     return MockTensor(dtype)
@@ -326,7 +326,7 @@ def compiled_name(kernel: Any) -> str:
 
 
 def parameters(kernel: Any) -> dict[str, Any]:
-    """Parameters of the jitted function with their defaults, `inspect.Parameter.empty` for none."""
+    """Parameters of the jitted function and their defaults, if any (`inspect.Parameter.empty`)."""
     signature = inspect.signature(kernels.innermost(kernel).fn)
     return {p.name: p.default for p in signature.parameters.values()}
 
@@ -337,7 +337,7 @@ def constexpr_parameters(kernel: Any) -> set[str]:
 
 
 def is_no_gpu(error: BaseException) -> bool:
-    """Whether Triton refused a launch because there is no GPU, or tensors are not on it."""
+    """Whether a launch failed because there is no GPU, or because tensors are not on it."""
     if isinstance(error, driver.NoGpu):
         return True
     if isinstance(error, RuntimeError):

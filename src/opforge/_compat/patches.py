@@ -1,7 +1,7 @@
-"""What opforge replaces in torch, Triton, `math` and `__main__`, and the only way in which it does.
+"""The table of everything that opforge replaces in torch, Triton and Python, and how it does it.
 
-A replacement looks at the calling thread: where the thread is not tracing, it hands on to the
-original. Most stand only while somebody traces; `undo` takes back those that stand longer.
+A replacement looks at the calling thread, and calls the original unless that thread is tracing.
+Most last only while somebody traces; `undo` takes back those that last longer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Make = Callable[[Any], Any]
 
 @dataclass(frozen=True, eq=False)
 class Patch:
-    """Attributes or entries of one owner that are replaced for one reason."""
+    """Attributes or entries of one owner, replaced for one reason."""
 
     owner: str
     names: tuple[str, ...]
@@ -32,15 +32,15 @@ class Patch:
         return tuple(f"{self.owner}.{name}" for name in self.names)
 
     def by(self, name: str, make: Make, owner: Any = None) -> Replacement:
-        """One of the names, replaced by what `make` makes of the original.
+        """Replace one of the names by what `make` returns for the original.
 
-        `owner` is given where the table's one stands for several: subclasses, or instances.
+        `owner` says which one, if the table's owner stands for its subclasses or instances.
         """
         assert name in self.names
         return Replacement(self, self._found if owner is None else owner, name, make)
 
     def on(self, owner: Any, **values: Any) -> Scope:
-        """Plain values instead of the originals, on one owner."""
+        """Set plain values on one owner, for a while."""
         made = [self.by(name, _constantly(value), owner) for name, value in values.items()]
         return Scope(lambda: made)
 
@@ -64,7 +64,7 @@ _WRAP = "torch._higher_order_ops.triton_kernel_wrap"
 KERNEL_RUN = Patch(
     "triton.runtime.jit.KernelInterface",
     ("run",),
-    "A launch becomes a node of the graph, however the body reaches the kernel; replaced in every "
+    "A launch becomes a node of the graph, however the body reaches the kernel. Replaced in every "
     "subclass that defines it.",
     _A_TRACE,
     _LAST_TRACE,
@@ -72,31 +72,31 @@ KERNEL_RUN = Patch(
 COMPILED_KERNEL = Patch(
     "triton.compiler.compiler.CompiledKernel",
     ("__getitem__",),
-    "A launch of a kernel that is already compiled cannot become a node, and is refused.",
+    "A kernel that is already compiled cannot become a node, so its launch is refused.",
     _A_TRACE,
     _LAST_TRACE,
 )
 WRAPPED_KERNEL = Patch(
     f"{_WRAP}.TraceableTritonKernelWrapper",
     ("__getitem__", "__call__", "run"),
-    "A launch through wrap_triton takes the same way as any other, and keeps its kernel when "
-    "torch._dynamo.reset() empties torch's table of kernels.",
+    "A launch through wrap_triton is treated like any other, and still finds its kernel after "
+    "torch._dynamo.reset() has emptied torch's table of kernels.",
     _A_TRACE,
     _LAST_TRACE,
 )
 MUTATION_ANALYSIS = Patch(
     _WRAP,
     ("get_mutated_tensors",),
-    "Where torch cannot tell what a kernel writes, it logs that and guesses; opforge keeps the "
-    "reason, reports it, and never takes a launch to write nothing.",
+    "If torch cannot tell what a kernel writes, it logs that and guesses. opforge reports the "
+    "reason, and never assumes that a launch writes nothing.",
     _A_TRACE,
     _LAST_TRACE,
 )
 POWER_OF_TWO = Patch(
     "triton.next_power_of_2",
     ("__code__",),
-    "Of a symbolic size, it becomes a choice between powers; host code may hold the function "
-    "under any name, so its code is replaced.",
+    "For a symbolic size it becomes a choice between powers of two. Host code may have imported "
+    "the function under any name, so its code is replaced.",
     "native trace",
     _LAST_TRACE,
 )
@@ -110,7 +110,8 @@ MATH = Patch(
 TRITON_DRIVER = Patch(
     "triton.runtime.driver.driver",
     ("_active",),
-    "Host code asks Triton for the GPU; a thread that traces for a target is answered for it.",
+    "Host code asks Triton about the GPU; a thread that traces for a target gets the target's "
+    "answers.",
     "target",
     "when the last target ends",
 )
@@ -127,24 +128,25 @@ CUDA = Patch(
         "_exchange_device",
         "_maybe_exchange_device",
     ),
-    "Host code asks torch for the GPU; a thread that traces for a target is answered for it.",
+    "Host code asks torch about the GPU; a thread that traces for a target gets the target's "
+    "answers.",
     "target",
     "when the last target ends",
 )
 DESCRIPTOR_SUPPORT = Patch(
     "torch.utils._triton",
     ("has_triton_tensor_descriptor_host_tma",),
-    "torch asks the machine's GPU instead of the target, and would take a descriptor for a "
-    "pointer.",
+    "torch asks the machine's GPU instead of the target, and its analysis would mistake a "
+    "descriptor for a pointer.",
     "target",
     "when the last target ends",
 )
 DEVICE_GUARD = Patch(
     "c10::impl::device_guard_impl_registry",
     ("CUDA",),
-    "A torch without CUDA has no device guard for fake CUDA tensors, and indexing one would "
-    "fail; it gets the guard of meta tensors, which does nothing.",
-    "process, where torch was built without CUDA",
+    "Without CUDA, torch has no device guard for fake CUDA tensors, and indexing one would fail. "
+    "It gets the guard for meta tensors, which does nothing.",
+    "process, if torch was built without CUDA",
     "by undo()",
 )
 AUTOTUNER_RUN = Patch(
@@ -157,43 +159,43 @@ AUTOTUNER_RUN = Patch(
 FAKE_MODE = Patch(
     "torch._subclasses.FakeTensorMode",
     ("_allow_unsafe_data_ptr_access", "allow_non_fake_inputs"),
-    "A body on fake tensors may read a tensor of its module, but must not read a data pointer; "
-    "set on the mode of that run.",
+    "A body that runs on fake tensors may read real tensors of its module, but no data pointers. "
+    "Set on the mode of that run.",
     "one run on fakes",
     "when the run ends",
 )
 EXAMPLE_INPUTS = Patch(
     "torch.export.ExportedProgram",
     ("_example_inputs",),
-    "Saved along, fakes and dataclasses could be loaded only by trusting the file; left out of "
-    "the program that a check saves.",
+    "A check saves programs without their example inputs: fakes and dataclasses could be loaded "
+    "only by trusting the file.",
     "one save",
-    "when it is saved",
+    "when the program is saved",
 )
 MAIN_MODULE = Patch(
     "sys.modules",
     ("__main__",),
-    "A spawned compiler process would run the main script again, and import torch with it.",
+    "A spawned compiler process would run the main script again, and import torch.",
     "start of a compiler process",
     "when the process has started",
 )
 UNREGISTERED = Patch(
     "torch._ops.OpOverload",
     ("_op",),
-    "The C++ handle of an unregistered op dangles; a call of the overload, or of its packet, "
-    "raises UnregisteredOp instead.",
+    "The C++ handle of an unregistered op dangles. Calling the overload or its packet raises "
+    "UnregisteredOp instead.",
     "process, on that op",
     "never: nothing is left to call",
 )
 
 
 def table() -> tuple[Patch, ...]:
-    """Every patch, as the documentation lists them."""
+    """Every patch, for the documentation to list."""
     return tuple(value for value in globals().values() if isinstance(value, Patch))
 
 
 class Scope:
-    """Replacements that stand while anybody is inside, in any thread."""
+    """Replacements that last while any thread is inside."""
 
     def __init__(self, find: Callable[[], Iterable[Replacement]]) -> None:
         self._find = find
@@ -210,8 +212,8 @@ class Scope:
                 self._made = [r for r in self._made if not _take_back(r)]
 
     def refresh(self, users: int = 0) -> None:
-        """Replace what has appeared since the scope was entered, too."""
-        # Looking may import, for which another thread may wait that wants the lock.
+        """Also replace what has appeared since the scope was entered."""
+        # Outside the lock: finding may import, and wait for a thread that wants the lock.
         found = [*self._find()]
         with _lock:
             self._made += [r for r in found if _put(r)]
@@ -219,7 +221,7 @@ class Scope:
 
 
 def install(replacement: Replacement) -> None:
-    """Replace until it is undone; once is enough."""
+    """Replace until it is undone; does nothing the second time."""
     with _lock:
         _put(replacement)
 
@@ -231,9 +233,9 @@ def install_for_good(replacement: Replacement) -> None:
 
 
 def undo(patch: Patch | None = None) -> None:
-    """Bring the originals back: of one patch, or of all.
+    """Bring the originals back, of one patch or of all.
 
-    What somebody else has replaced since stays theirs; ours is below it, and hands on.
+    If somebody else has replaced ours since, theirs stays, and ours below it calls the original.
     """
     with _lock:
         for place in [*_places.values()]:
@@ -242,7 +244,7 @@ def undo(patch: Patch | None = None) -> None:
 
 
 class _Place:
-    """Something that is replaced now: its original, and what was put over it, in order."""
+    """A name that is replaced at present: its original, and the layers over it in order."""
 
     def __init__(self, owner: Any, name: str) -> None:
         self.owner, self.name = owner, name
@@ -272,7 +274,7 @@ class _Place:
         return True
 
     def _is_covered(self) -> bool:
-        """Whether somebody else has put something over ours."""
+        """Whether somebody else has replaced ours."""
         return bool(_read(self.owner, self.name) != self.now)
 
     def _write(self, value: Any) -> None:
@@ -306,5 +308,5 @@ def _constantly(value: Any) -> Make:
 def _read(owner: Any, name: str) -> Any:
     if isinstance(owner, dict):
         return owner[name]
-    # A class's own: `getattr` would also find its base's.
+    # `getattr` would also find what a class inherits.
     return vars(owner)[name] if isinstance(owner, type) else getattr(owner, name)

@@ -1,4 +1,4 @@
-"""Tensors that have only metadata, and that metadata from whoever traces."""
+"""Tensors that have only metadata, which the tracer supplies."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ Handler = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
 class Memory(Protocol):
-    """What tensors that share memory have in common; `count` elements, as whoever traces has it."""
+    """Memory that tensors share; `count` is its number of elements, in the tracer's terms."""
 
     count: Any
 
 
 class NoAddress(driver.NoGpu):
-    """A tensor of a trace lies nowhere."""
+    """A traced tensor has no address."""
 
 
 class Address:
-    """What `data_ptr()` gives: it can be moved and handed to a kernel, and is no number."""
+    """What `data_ptr()` returns: not a number, but it takes an offset and a kernel takes it."""
 
     def __init__(self, memory: Memory, offset: Any) -> None:
         self.memory, self.offset = memory, offset
@@ -46,14 +46,14 @@ class Address:
         return Address(self.memory, self.offset - count)
 
     def _refuse(self, *_: Any) -> Any:
-        raise NoAddress("the body asks for a tensor's address, which a library gets at run time")
+        raise NoAddress("the body asks for a tensor's address, which is known only at run time")
 
     __int__ = __index__ = __bool__ = __mod__ = __and__ = __floordiv__ = __mul__ = _refuse
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __hash__ = __rsub__ = _refuse
 
 
 class Traced(torch.Tensor):
-    """A tensor on a GPU that need not be there; sizes, strides and offset may be symbolic."""
+    """A tensor on a GPU that need not exist; sizes, strides and offset may be symbolic."""
 
     memory: Memory
     sizes: tuple[Any, ...]
@@ -61,7 +61,7 @@ class Traced(torch.Tensor):
     offset: Any
 
     @staticmethod
-    def __new__(  # noqa: PYI034, PLR0917  # a tensor's constructor gives what torch made
+    def __new__(  # noqa: PYI034, PLR0917  # a tensor's constructor returns what torch made
         cls: type[Traced],
         memory: Memory,
         sizes: Sequence[Any],
@@ -69,7 +69,7 @@ class Traced(torch.Tensor):
         offset: Any,
         dtype: torch.dtype,
     ) -> Traced:
-        # What torch keeps in C++ is only the rank: every question about sizes comes to Python.
+        # torch keeps only the rank in C++; every question about sizes comes to Python.
         made = torch.Tensor._make_wrapper_subclass(
             cls,
             (1,) * len(sizes),
@@ -88,7 +88,7 @@ class Traced(torch.Tensor):
         return torch.device("cuda", 0)
 
     def data_ptr(self) -> Any:
-        # A descriptor looks whether its base is aligned; the launch it is made for is refused.
+        # A descriptor checks its base's alignment; the launch that it is for will be refused.
         if sys._getframe(1).f_globals.get("__name__") == "triton.tools.tensor_descriptor":
             return 0
         return Address(self.memory, self.offset * self.dtype.itemsize)
@@ -106,13 +106,13 @@ class Traced(torch.Tensor):
         found = about(func, args)
         if found is not NotImplemented:
             return found
-        raise RuntimeError(f"{func} was called on a tensor of a trace that is over")
+        raise RuntimeError(f"{func} was called on a tensor of a trace that has ended")
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
 
 def about(func: Any, args: tuple[Any, ...]) -> Any:
-    """Answers to questions about a tensor that need no tracing, or NotImplemented."""
+    """The answer to a question about a tensor's metadata, or NotImplemented."""
     tensor = args[0] if args else None
     if not isinstance(tensor, Traced):
         return NotImplemented
@@ -150,10 +150,10 @@ class _Mode(TorchDispatchMode):
 
 @contextlib.contextmanager
 def tracing(handler: Handler) -> Iterator[None]:
-    """Hand every operator that this thread calls to a handler.
+    """Pass every operator that this thread calls to a handler.
 
-    A fake mode lies below and sees nothing: while one is there, `device="cuda"` does not start
-    CUDA, which a machine without a GPU could not.
+    The fake mode below it sees nothing. It is there because under one, `device="cuda"` does not
+    initialize CUDA, which would fail on a machine without a GPU.
     """
     driver.ensure_device_guard()
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), _Mode(handler):
@@ -203,7 +203,7 @@ def _original_power_of_two() -> tuple[types.FunctionType, types.FunctionType]:
 
 
 def _next_power_of_2(n: Any) -> Any:
-    # Runs with Triton's globals, which do not have this module.
+    # Runs with Triton's globals, which do not include this module.
     from opforge._compat import tracing  # noqa: PLW0406  # see above
 
     return tracing.next_power_of_2(n)
@@ -230,7 +230,7 @@ def _on_nodes(method: str) -> patches.Make:
 
 
 def on_fakes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Any:
-    """What an operator gives for tensors of the sizes that `value` gives for symbolic ones."""
+    """An operator's result on fakes, with `value` in place of each symbolic number."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
 
     def plain(one: Any) -> Any:
