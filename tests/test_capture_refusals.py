@@ -7,9 +7,10 @@ import torch
 import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-import launching
 import opforge
-from launching import (
+from opforge.errors import CannotCapture, OpforgeError
+from support import launching
+from support.launching import (
     affine_at_run_time,
     blocks,
     compiled_graph_of,
@@ -20,7 +21,6 @@ from launching import (
     tuned,
     with_defaults,
 )
-from opforge.errors import CannotCapture, OpforgeError
 
 Tensor = torch.Tensor
 x = torch.ones(8, 128)

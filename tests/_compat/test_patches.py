@@ -11,13 +11,13 @@ import torch
 import triton
 from triton.runtime.autotuner import Autotuner
 
-import launching
 import opforge
 from opforge import native
 from opforge._compat import checking, driver, launches, patches, tracing
 from opforge.native.ir.expr import Var
 from opforge.native.kernels import workers
 from opforge.native.symbolic.symint import Symbols
+from support import launching
 
 SOURCE = Path(opforge.__file__).parent
 # These are replaced on an instance: a fake mode, an exported program, an operator.
