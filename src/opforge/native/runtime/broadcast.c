@@ -14,8 +14,8 @@ static int in_group(const Operation *op, const View *views, int tensor, int grou
 }
 
 /* The shape that the tensors of a group are broadcast to. */
-static OpforgeStatus common_shape(const Operation *op, const View *views, int group,
-                                  int64_t *sizes, int *rank)
+static OpforgeStatus common_shape(const Operation *op, const View *views, int group, int64_t *sizes,
+                                  int *rank)
 {
     int d;
     int i;

@@ -52,8 +52,8 @@ static OpforgeStatus check_unsigned(const Operation *op, const void *values)
         int64_t value;
         memcpy(&value, (const char *)values + field->offset, sizeof value);
         if (value < 0) {
-            return of_fail(OPFORGE_INVALID_ARGUMENT, "%s: %llu, expected at most %lld",
-                           field->name, (unsigned long long)value, (long long)INT64_MAX);
+            return of_fail(OPFORGE_INVALID_ARGUMENT, "%s: %llu, expected at most %lld", field->name,
+                           (unsigned long long)value, (long long)INT64_MAX);
         }
     }
     return OPFORGE_OK;
@@ -125,8 +125,7 @@ static OpforgeStatus check_outputs(const Operation *op, const Path *path, View *
         }
         if (outputs[i].tensor == NULL) {
             status = of_fail(OPFORGE_INVALID_ARGUMENT, "%s: is NULL or has no type", info->name);
-        } else if (outputs[i].key != key ||
-                   !has_layout(&outputs[i], key, &layouts[i])) {
+        } else if (outputs[i].key != key || !has_layout(&outputs[i], key, &layouts[i])) {
             status = refuse_output(info, &outputs[i], key, &layouts[i]);
         }
     }
@@ -194,8 +193,9 @@ static OpforgeStatus describe_output(const TensorInfo *info, uint32_t key, const
     int is_compact = 1;
     int d;
     if (rank > 0 && output->shape == NULL) {
-        return of_fail(OPFORGE_INVALID_ARGUMENT, "%s: its shape is NULL, expected room for %d sizes",
-                       info->name, OPFORGE_MAX_RANK);
+        return of_fail(OPFORGE_INVALID_ARGUMENT,
+                       "%s: its shape is NULL, expected room for %d sizes", info->name,
+                       OPFORGE_MAX_RANK);
     }
     for (d = rank - 1; d >= 0; d--) {
         is_compact &= layout->strides[d] == compact || layout->sizes[d] == 1;
@@ -323,8 +323,7 @@ static OpforgeStatus failed_with(const Operation *op, int index, OpforgeStatus s
     if (status == OPFORGE_OK) {
         return status;
     }
-    snprintf(which, sizeof which, "implementation %d (%s)", index,
-             op->implementations[index].name);
+    snprintf(which, sizeof which, "implementation %d (%s)", index, op->implementations[index].name);
     of_failed_in(which, status);
     return of_failed_in(op->name, status);
 }

@@ -91,8 +91,7 @@ static OpforgeStatus add_device(int ordinal, Device **added)
     }
     if (device == NULL || device->kernels == NULL) {
         free(device);
-        return of_fail(OPFORGE_OUT_OF_MEMORY, "no host memory for the state of device %d",
-                       ordinal);
+        return of_fail(OPFORGE_OUT_OF_MEMORY, "no host memory for the state of device %d", ordinal);
     }
     status = open_device(ordinal, device);
     if (status != OPFORGE_OK) {

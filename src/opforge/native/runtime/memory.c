@@ -61,8 +61,7 @@ static OpforgeStatus allocate(const Workspace *workspace, int64_t bytes, int64_t
     return OPFORGE_OK;
 }
 
-OpforgeStatus of_allocate(Workspace *workspace, int64_t bytes, int64_t alignment,
-                          uint64_t *address)
+OpforgeStatus of_allocate(Workspace *workspace, int64_t bytes, int64_t alignment, uint64_t *address)
 {
     OpforgeStatus status;
     *address = 0;
@@ -94,8 +93,7 @@ OpforgeStatus of_release_all(Workspace *workspace, OpforgeStatus status)
         const int i = --workspace->count;
         if (workspace->release != NULL) {
             workspace->release(workspace->context, (void *)(uintptr_t)workspace->addresses[i],
-                               (size_t)workspace->bytes[i], scope->device->ordinal,
-                               scope->stream);
+                               (size_t)workspace->bytes[i], scope->device->ordinal, scope->stream);
         } else {
             const int error = of_driver.cuMemFreeAsync(workspace->addresses[i], scope->stream);
             if (error != OF_CUDA_SUCCESS && status == OPFORGE_OK) {
@@ -124,8 +122,8 @@ OpforgeStatus of_fill(void *stream, uint64_t address, int64_t count, int width, 
         error = of_driver.cuMemsetD16Async(address, (unsigned short)low, elements, stream);
     } else if (width == 4 || low == high) {
         name = "cuMemsetD32Async";
-        error = of_driver.cuMemsetD32Async(address, low, width == 4 ? elements : elements * 2,
-                                           stream);
+        error =
+            of_driver.cuMemsetD32Async(address, low, width == 4 ? elements : elements * 2, stream);
     } else {
         /* There is no memset of 8 bytes: one half of each element, then the other. */
         error = of_driver.cuMemsetD2D32Async(address, 8, low, 1, elements, stream);

@@ -36,8 +36,8 @@ static OpforgeStatus prepare(const Image *image, void *function)
     }
     /* Clusters of 16 run on some devices only, which is for the caller of the kernel to know. */
     if (image->num_ctas == 16) {
-        error = of_driver.cuFuncSetAttribute(function, OF_FUNC_NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
-                                             1);
+        error =
+            of_driver.cuFuncSetAttribute(function, OF_FUNC_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1);
         if (error != OF_CUDA_SUCCESS) {
             return of_cuda_failed(error, "cuFuncSetAttribute");
         }
@@ -58,10 +58,9 @@ static OpforgeStatus load_kernel(Device *device, const Kernel *kernel, Loaded *l
         return no_image(device, kernel);
     }
     if ((int64_t)image->shared > offered && image->shared > SHARED_WITHOUT_ASKING) {
-        return of_fail(OPFORGE_NO_IMAGE,
-                       "%s needs %u bytes of shared memory, and device %d (sm_%d) has %lld",
-                       kernel->key, image->shared, device->ordinal, device->arch,
-                       (long long)offered);
+        return of_fail(
+            OPFORGE_NO_IMAGE, "%s needs %u bytes of shared memory, and device %d (sm_%d) has %lld",
+            kernel->key, image->shared, device->ordinal, device->arch, (long long)offered);
     }
     error = of_driver.cuModuleLoadData(&module, image->data);
     if (error != OF_CUDA_SUCCESS) {

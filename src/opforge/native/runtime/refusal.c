@@ -64,8 +64,8 @@ static OpforgeStatus refuse_rank(const Operation *op, int tensor, uint32_t key)
 {
     int shown = 0;
     int i;
-    of_fail(OPFORGE_INVALID_ARGUMENT, "%s: has %d dimension%s, expected ",
-            op->tensors[tensor].name, OF_KEY_RANK(key), OF_KEY_RANK(key) == 1 ? "" : "s");
+    of_fail(OPFORGE_INVALID_ARGUMENT, "%s: has %d dimension%s, expected ", op->tensors[tensor].name,
+            OF_KEY_RANK(key), OF_KEY_RANK(key) == 1 ? "" : "s");
     for (i = 0; i < op->case_count; i++) {
         const uint32_t other = op->cases[i].keys[tensor];
         if (other != OF_ABSENT && !is_repeated(op, tensor, i, 0xff0000)) {
@@ -230,8 +230,7 @@ static const Case *closest_case(const Operation *op, const View *views, const in
             asked = failed_check(candidate, views, values);
             fewest = count;
             differ = 0;
-        } else if (count == fewest &&
-                   !same_check(asked, failed_check(candidate, views, values))) {
+        } else if (count == fewest && !same_check(asked, failed_check(candidate, views, values))) {
             differ = 1;
         }
     }

@@ -140,13 +140,13 @@ typedef struct {
 } Field;
 
 enum {
-    OF_COMPACT,     /* tensor's strides are those that its sizes imply */
-    OF_SIZE_IS,     /* tensor.shape[dim] == low */
-    OF_SIZE_LIKE,   /* tensor.shape[dim] == other.shape[other_dim], both called `name` */
-    OF_STRIDE_IS,   /* the same for strides, which sizes of 1 leave open */
+    OF_COMPACT,   /* tensor's strides are those that its sizes imply */
+    OF_SIZE_IS,   /* tensor.shape[dim] == low */
+    OF_SIZE_LIKE, /* tensor.shape[dim] == other.shape[other_dim], both called `name` */
+    OF_STRIDE_IS, /* the same for strides, which sizes of 1 leave open */
     OF_STRIDE_LIKE,
-    OF_RANGE,       /* low <= field <= high */
-    OF_ONE_OF       /* field is one of values, of which there are `high` */
+    OF_RANGE, /* low <= field <= high */
+    OF_ONE_OF /* field is one of values, of which there are `high` */
 };
 
 /* A condition on sizes that a case declares. */
@@ -164,8 +164,7 @@ typedef struct {
 } Check;
 
 #define OF_CHECK_COMPACT(tensor) {OF_COMPACT, tensor, 0, 0, 0, NULL, 0, 0, 0, NULL}
-#define OF_CHECK_SIZE(tensor, dim, value) \
-    {OF_SIZE_IS, tensor, dim, 0, 0, NULL, 0, value, 0, NULL}
+#define OF_CHECK_SIZE(tensor, dim, value) {OF_SIZE_IS, tensor, dim, 0, 0, NULL, 0, value, 0, NULL}
 #define OF_CHECK_SIZE_LIKE(tensor, dim, other, other_dim, name) \
     {OF_SIZE_LIKE, tensor, dim, other, other_dim, name, 0, 0, 0, NULL}
 #define OF_CHECK_STRIDE(tensor, dim, value) \
@@ -306,7 +305,7 @@ typedef struct {
 
 extern Driver of_driver;
 
-#define OF_FORMAT(format_at) __attribute__((format(printf, format_at, format_at + 1)))
+#define OF_FORMAT(at) __attribute__((format(printf, at, (at) + 1)))
 
 /* message.c */
 OpforgeStatus of_fail(OpforgeStatus status, const char *format, ...) OF_FORMAT(2);

@@ -17,8 +17,8 @@ typedef struct {
 } Chosen;
 
 static const char *const type_names[] = {
-    "a pointer", "i1", "i8",  "i16",  "i32",  "i64",  "u8",
-    "u16",       "u32", "u64", "fp16", "bf16", "fp32", "fp64", "1",
+    "a pointer", "i1",  "i8",   "i16",  "i32",  "i64",  "u8", "u16",
+    "u32",       "u64", "fp16", "bf16", "fp32", "fp64", "1",
 };
 
 static int fits(int64_t value, int argument)
@@ -27,26 +27,16 @@ static int fits(int64_t value, int argument)
         return 0;
     }
     switch (argument & OF_TYPE) {
-    case OF_I1:
-        return value == 0 || value == 1;
-    case OF_I8:
-        return value >= INT8_MIN && value <= INT8_MAX;
-    case OF_I16:
-        return value >= INT16_MIN && value <= INT16_MAX;
-    case OF_I32:
-        return value >= INT32_MIN && value <= INT32_MAX;
-    case OF_U8:
-        return value >= 0 && value <= UINT8_MAX;
-    case OF_U16:
-        return value >= 0 && value <= UINT16_MAX;
-    case OF_U32:
-        return value >= 0 && value <= (int64_t)UINT32_MAX;
-    case OF_U64:
-        return value >= 0 || (argument & OF_UNSIGNED);
-    case OF_ONE:
-        return value == 1;
-    default:
-        return 1;
+    case OF_I1: return value == 0 || value == 1;
+    case OF_I8: return value >= INT8_MIN && value <= INT8_MAX;
+    case OF_I16: return value >= INT16_MIN && value <= INT16_MAX;
+    case OF_I32: return value >= INT32_MIN && value <= INT32_MAX;
+    case OF_U8: return value >= 0 && value <= UINT8_MAX;
+    case OF_U16: return value >= 0 && value <= UINT16_MAX;
+    case OF_U32: return value >= 0 && value <= (int64_t)UINT32_MAX;
+    case OF_U64: return value >= 0 || (argument & OF_UNSIGNED);
+    case OF_ONE: return value == 1;
+    default: return 1;
     }
 }
 
@@ -72,8 +62,7 @@ static OpforgeStatus refuse_launch(const Launch *launch, const int64_t *values)
         const Variant *variant = &launch->variants[i];
         const int refused = refused_argument(launch, variant, values);
         const int type = variant->arguments[refused] & OF_TYPE;
-        of_more("\n  %s: %s is ", of_kernels[variant->kernel].key,
-                launch->argument_names[refused]);
+        of_more("\n  %s: %s is ", of_kernels[variant->kernel].key, launch->argument_names[refused]);
         if (type == OF_POINTER) {
             of_more("at 0x%llx", (unsigned long long)values[refused]);
         } else {
@@ -103,8 +92,7 @@ static OpforgeStatus check_grid(const Launch *launch, const int64_t *grid, int n
                    MAX_GRID_YZ);
 }
 
-static OpforgeStatus choose(const Launch *launch, const int64_t *n, Device *device,
-                            Chosen *chosen)
+static OpforgeStatus choose(const Launch *launch, const int64_t *n, Device *device, Chosen *chosen)
 {
     OpforgeStatus status = check_grid(launch, n, 1);
     int without_image = 0;
@@ -133,8 +121,8 @@ static OpforgeStatus choose(const Launch *launch, const int64_t *n, Device *devi
 }
 
 /* The numbers of a step, looked at before anything is done; of a launch also its kernel. */
-static OpforgeStatus prepare(const Step *step, int position, const void *values,
-                             const uint64_t *at, Device *device, int64_t *n, Chosen *chosen)
+static OpforgeStatus prepare(const Step *step, int position, const void *values, const uint64_t *at,
+                             Device *device, int64_t *n, Chosen *chosen)
 {
     int overflow = 0;
     step->numbers(values, at, n, &overflow);
@@ -151,8 +139,8 @@ static OpforgeStatus prepare(const Step *step, int position, const void *values,
     return step->kind == OF_LAUNCH ? choose(step->launch, n, device, chosen) : OPFORGE_OK;
 }
 
-static OpforgeStatus plan(const Path *path, const void *values, const uint64_t *at,
-                          Device *device, Chosen *chosen)
+static OpforgeStatus plan(const Path *path, const void *values, const uint64_t *at, Device *device,
+                          Chosen *chosen)
 {
     int64_t n[OF_MAX_NUMBERS];
     OpforgeStatus status = OPFORGE_OK;
@@ -204,19 +192,14 @@ static void pack(int64_t *slot, int type)
     float single;
     memcpy(&value, slot, sizeof value);
     switch (type) {
-    case OF_FP16:
-        *slot = narrow(value, 5, 10);
-        break;
-    case OF_BF16:
-        *slot = narrow(value, 8, 7);
-        break;
+    case OF_FP16: *slot = narrow(value, 5, 10); break;
+    case OF_BF16: *slot = narrow(value, 8, 7); break;
     case OF_FP32:
         single = (float)value;
         *slot = 0;
         memcpy(slot, &single, sizeof single);
         break;
-    default:
-        break;
+    default: break;
     }
 }
 
@@ -319,8 +302,8 @@ static OpforgeStatus launch_kernel(const Launch *launch, const Chosen *chosen, i
     }
     if (image->num_ctas == 1 && !image->cooperative && !image->programmatic) {
         error = of_driver.cuLaunchKernel(function, (unsigned int)n[0], (unsigned int)n[1],
-                                         (unsigned int)n[2], (unsigned int)image->num_warps * 32,
-                                         1, 1, image->shared, stream, parameters, NULL);
+                                         (unsigned int)n[2], (unsigned int)image->num_warps * 32, 1,
+                                         1, image->shared, stream, parameters, NULL);
     } else if (of_driver.cuLaunchKernelEx == NULL) {
         return of_fail(OPFORGE_NO_DRIVER,
                        "%s (%s): the driver has no cuLaunchKernelEx, install a newer one",

@@ -11,22 +11,10 @@ typedef struct {
 #define TYPE(code, bits, name) {OF_KEY_TYPE(OF_KEY(code, bits, 0)), name}
 
 static const TypeName type_names[] = {
-    TYPE(2, 16, "fp16"),
-    TYPE(4, 16, "bf16"),
-    TYPE(2, 32, "fp32"),
-    TYPE(2, 64, "fp64"),
-    TYPE(10, 8, "fp8e4nv"),
-    TYPE(11, 8, "fp8e4b8"),
-    TYPE(12, 8, "fp8e5"),
-    TYPE(13, 8, "fp8e5b16"),
-    TYPE(0, 8, "i8"),
-    TYPE(0, 16, "i16"),
-    TYPE(0, 32, "i32"),
-    TYPE(0, 64, "i64"),
-    TYPE(1, 8, "u8"),
-    TYPE(1, 16, "u16"),
-    TYPE(1, 32, "u32"),
-    TYPE(1, 64, "u64"),
+    TYPE(2, 16, "fp16"),    TYPE(4, 16, "bf16"),    TYPE(2, 32, "fp32"),  TYPE(2, 64, "fp64"),
+    TYPE(10, 8, "fp8e4nv"), TYPE(11, 8, "fp8e4b8"), TYPE(12, 8, "fp8e5"), TYPE(13, 8, "fp8e5b16"),
+    TYPE(0, 8, "i8"),       TYPE(0, 16, "i16"),     TYPE(0, 32, "i32"),   TYPE(0, 64, "i64"),
+    TYPE(1, 8, "u8"),       TYPE(1, 16, "u16"),     TYPE(1, 32, "u32"),   TYPE(1, 64, "u64"),
     TYPE(6, 8, "bool"),
 };
 
@@ -180,9 +168,10 @@ OpforgeStatus of_view(const TensorInfo *info, const OpforgeTensor *tensor, int n
     }
     if (view->elements > 0 && tensor->dtype.bits >= 8 &&
         view->address % (tensor->dtype.bits / 8) != 0) {
-        return of_fail(OPFORGE_INVALID_ARGUMENT,
-                       "%s: its data begins at 0x%llx, which is no multiple of its elements' %d bytes",
-                       info->name, (unsigned long long)view->address, tensor->dtype.bits / 8);
+        return of_fail(
+            OPFORGE_INVALID_ARGUMENT,
+            "%s: its data begins at 0x%llx, which is no multiple of its elements' %d bytes",
+            info->name, (unsigned long long)view->address, tensor->dtype.bits / 8);
     }
     return OPFORGE_OK;
 }
@@ -256,8 +245,8 @@ OpforgeStatus of_check_overlaps(const Operation *op, const View *views)
         for (j = 0; j < count; j++) {
             if (j != i && overlap(&views[i], &views[j])) {
                 return of_fail(OPFORGE_INVALID_ARGUMENT,
-                               "%s: overlaps %s in memory, and is written to",
-                               op->tensors[i].name, op->tensors[j].name);
+                               "%s: overlaps %s in memory, and is written to", op->tensors[i].name,
+                               op->tensors[j].name);
             }
         }
     }

@@ -45,8 +45,8 @@ bool attach(Operator &op, const char *key)
 {
     op.host_memory = std::strcmp(key, "CPU") == 0;
     return aoti_torch_library_init_impl(op.space, key, kFile, 0, &op.implementation) == 0 &&
-           torch_library_impl(op.implementation, op.plain_name, op.kernel,
-                              TORCH_TARGET_VERSION) == 0;
+           torch_library_impl(op.implementation, op.plain_name, op.kernel, TORCH_TARGET_VERSION) ==
+               0;
 }
 
 /* For programs without Python: everything is there once the file is loaded. */

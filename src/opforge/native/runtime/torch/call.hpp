@@ -44,12 +44,30 @@ struct Choice {
     int32_t (*dtype)();
 };
 
-constexpr Choice none() { return {Choice::kNone, 0, 0, nullptr, nullptr}; }
-constexpr Choice of_int(int64_t v) { return {Choice::kInt, v, 0, nullptr, nullptr}; }
-constexpr Choice of_float(double v) { return {Choice::kFloat, 0, v, nullptr, nullptr}; }
-constexpr Choice of_bool(bool v) { return {Choice::kBool, v, 0, nullptr, nullptr}; }
-constexpr Choice of_text(const char *v) { return {Choice::kText, 0, 0, v, nullptr}; }
-constexpr Choice of_dtype(int32_t (*v)()) { return {Choice::kDType, 0, 0, nullptr, v}; }
+constexpr Choice none()
+{
+    return {Choice::kNone, 0, 0, nullptr, nullptr};
+}
+constexpr Choice of_int(int64_t v)
+{
+    return {Choice::kInt, v, 0, nullptr, nullptr};
+}
+constexpr Choice of_float(double v)
+{
+    return {Choice::kFloat, 0, v, nullptr, nullptr};
+}
+constexpr Choice of_bool(bool v)
+{
+    return {Choice::kBool, v, 0, nullptr, nullptr};
+}
+constexpr Choice of_text(const char *v)
+{
+    return {Choice::kText, 0, 0, v, nullptr};
+}
+constexpr Choice of_dtype(int32_t (*v)())
+{
+    return {Choice::kDType, 0, 0, nullptr, v};
+}
 
 /* A tensor that the library reads or writes. */
 struct Input {
@@ -205,8 +223,8 @@ class Call {
         StableIValue value;
         if (!present(at, &value))
             return absent(name);
-        const int64_t number =
-            letter(at) == 'b' ? static_cast<int64_t>(read<bool>(value)) : read<int64_t>(value);
+        const int64_t number = letter(at) == 'b' ? static_cast<int64_t>(read<bool>(value))
+                                                 : read<int64_t>(value);
         *result = static_cast<T>(number);
         if (static_cast<int64_t>(*result) == number &&
             (number >= 0 || std::numeric_limits<T>::is_signed))
@@ -304,17 +322,14 @@ class Call {
     bool is(size_t at, StableIValue value, const Choice &choice) const
     {
         switch (choice.kind) {
-        case Choice::kInt:
-            return letter(at) == 'i' && read<int64_t>(value) == choice.number;
+        case Choice::kInt: return letter(at) == 'i' && read<int64_t>(value) == choice.number;
         case Choice::kFloat: {
             const double number = read<double>(value);
             return letter(at) == 'f' &&
                    (number == choice.real || (number != number && choice.real != choice.real));
         }
-        case Choice::kBool:
-            return letter(at) == 'b' && read<bool>(value) == (choice.number != 0);
-        case Choice::kDType:
-            return letter(at) == 'd' && read<int32_t>(value) == choice.dtype();
+        case Choice::kBool: return letter(at) == 'b' && read<bool>(value) == (choice.number != 0);
+        case Choice::kDType: return letter(at) == 'd' && read<int32_t>(value) == choice.dtype();
         case Choice::kText: {
             const char *data = nullptr;
             size_t length = 0;
@@ -325,8 +340,7 @@ class Call {
             return length == std::strlen(choice.text) &&
                    std::memcmp(data, choice.text, length) == 0;
         }
-        default:
-            return false;
+        default: return false;
         }
     }
 

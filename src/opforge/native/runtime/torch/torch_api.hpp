@@ -53,24 +53,15 @@ struct DType {
 const DType *dtypes()
 {
     static const DType known[] = {
-        {aoti_torch_dtype_float16(), 2, 16},
-        {aoti_torch_dtype_bfloat16(), 4, 16},
-        {aoti_torch_dtype_float32(), 2, 32},
-        {aoti_torch_dtype_float64(), 2, 64},
-        {aoti_torch_dtype_float8_e4m3fn(), 10, 8},
-        {aoti_torch_dtype_float8_e4m3fnuz(), 11, 8},
-        {aoti_torch_dtype_float8_e5m2(), 12, 8},
-        {aoti_torch_dtype_float8_e5m2fnuz(), 13, 8},
-        {aoti_torch_dtype_int8(), 0, 8},
-        {aoti_torch_dtype_int16(), 0, 16},
-        {aoti_torch_dtype_int32(), 0, 32},
-        {aoti_torch_dtype_int64(), 0, 64},
-        {aoti_torch_dtype_uint8(), 1, 8},
-        {aoti_torch_dtype_uint16(), 1, 16},
-        {aoti_torch_dtype_uint32(), 1, 32},
-        {aoti_torch_dtype_uint64(), 1, 64},
-        {aoti_torch_dtype_bool(), 6, 8},
-        {-1, 0, 0},
+        {aoti_torch_dtype_float16(), 2, 16},       {aoti_torch_dtype_bfloat16(), 4, 16},
+        {aoti_torch_dtype_float32(), 2, 32},       {aoti_torch_dtype_float64(), 2, 64},
+        {aoti_torch_dtype_float8_e4m3fn(), 10, 8}, {aoti_torch_dtype_float8_e4m3fnuz(), 11, 8},
+        {aoti_torch_dtype_float8_e5m2(), 12, 8},   {aoti_torch_dtype_float8_e5m2fnuz(), 13, 8},
+        {aoti_torch_dtype_int8(), 0, 8},           {aoti_torch_dtype_int16(), 0, 16},
+        {aoti_torch_dtype_int32(), 0, 32},         {aoti_torch_dtype_int64(), 0, 64},
+        {aoti_torch_dtype_uint8(), 1, 8},          {aoti_torch_dtype_uint16(), 1, 16},
+        {aoti_torch_dtype_uint32(), 1, 32},        {aoti_torch_dtype_uint64(), 1, 64},
+        {aoti_torch_dtype_bool(), 6, 8},           {-1, 0, 0},
     };
     return known;
 }

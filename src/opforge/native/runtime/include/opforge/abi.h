@@ -83,8 +83,8 @@ typedef void (*OpforgeRelease)(void *context, void *pointer, size_t bytes, int d
 #define OPFORGE_CHECKED_DLPACK
 /* An array of negative size where the two differ. */
 #define OPFORGE_SAME_OFFSET(field, name) \
-    typedef char opforge_dlpack_##name \
-        [offsetof(OpforgeTensor, field) == offsetof(DLTensor, field) ? 1 : -1]
+    typedef char opforge_dlpack_##name[1 - 2 * (offsetof(OpforgeTensor, field) != \
+                                                offsetof(DLTensor, field))]
 typedef char opforge_dlpack_size[sizeof(OpforgeTensor) == sizeof(DLTensor) ? 1 : -1];
 OPFORGE_SAME_OFFSET(data, data);
 OPFORGE_SAME_OFFSET(device.device_type, device_type);

@@ -83,10 +83,10 @@ template <typename T> constexpr DType dtype_of() noexcept
     static_assert(std::is_arithmetic_v<Number> && sizeof(Number) <= 8,
                   "opforge knows no element type for this pointer; pass a DType before the shape");
     constexpr auto bits = static_cast<std::uint8_t>(8 * sizeof(Number));
-    constexpr int code = std::is_same_v<Number, bool>         ? 6
-                         : std::is_floating_point_v<Number>   ? 2
-                         : std::is_unsigned_v<Number>         ? 1
-                                                              : 0;
+    constexpr int code = std::is_same_v<Number, bool>       ? 6
+                         : std::is_floating_point_v<Number> ? 2
+                         : std::is_unsigned_v<Number>       ? 1
+                                                            : 0;
     return DType{static_cast<std::uint8_t>(code), bits, 1};
 }
 
@@ -147,9 +147,9 @@ class Tensor {
         : Tensor(data, dtype, shape, device)
     {
         if (strides.count() != shape.count()) {
-            throw Error(OPFORGE_INVALID_ARGUMENT,
-                        "a tensor of " + std::to_string(shape.count()) + " sizes has " +
-                            std::to_string(strides.count()) + " strides");
+            throw Error(OPFORGE_INVALID_ARGUMENT, "a tensor of " + std::to_string(shape.count()) +
+                                                      " sizes has " +
+                                                      std::to_string(strides.count()) + " strides");
         }
         strides_ = strides.values();
         point(true, true);
@@ -197,7 +197,10 @@ class Tensor {
     DType dtype() const noexcept { return raw_.dtype; }
     Device device() const noexcept { return Device(raw_.device); }
     int rank() const noexcept { return raw_.ndim; }
-    std::int64_t size(int dimension) const { return shape_.at(static_cast<std::size_t>(dimension)); }
+    std::int64_t size(int dimension) const
+    {
+        return shape_.at(static_cast<std::size_t>(dimension));
+    }
     std::int64_t stride(int dimension) const
     {
         if (raw_.strides != nullptr) {
@@ -334,9 +337,9 @@ class Output : public Tensor {
         memory_ = Memory(allocator.allocate(size, index, stream),
                          detail::Returned{allocator.release(), size, index, stream});
         if (memory_ == nullptr) {
-            throw Error(OPFORGE_OUT_OF_MEMORY, std::string(name) + ": the allocator has not given " +
-                                                   std::to_string(size) + " bytes on device " +
-                                                   std::to_string(index));
+            throw Error(OPFORGE_OUT_OF_MEMORY,
+                        std::string(name) + ": the allocator has not given " +
+                            std::to_string(size) + " bytes on device " + std::to_string(index));
         }
         set_data(memory_.get());
     }
@@ -384,8 +387,8 @@ inline std::optional<Tensor> present(const Tensor &described)
 {
     return described.dtype().bits != 0 ? std::optional<Tensor>(described) : std::nullopt;
 }
-inline std::optional<Output> made(const std::optional<Tensor> &described, const Allocator &allocator,
-                                  Stream stream, const char *name)
+inline std::optional<Output> made(const std::optional<Tensor> &described,
+                                  const Allocator &allocator, Stream stream, const char *name)
 {
     return described ? std::optional<Output>(std::in_place, *described, allocator, stream, name)
                      : std::nullopt;
