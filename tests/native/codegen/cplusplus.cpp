@@ -112,7 +112,7 @@ static void views()
         opforge::Tensor(data, {2, 3}, {1});
         failures++;
     } catch (const opforge::Error &error) {
-        CHECK(std::strcmp(error.what(), "a tensor of 2 sizes has 1 strides") == 0);
+        CHECK(std::strcmp(error.what(), "expected 2 strides, got 1") == 0);
     }
 }
 

@@ -3,10 +3,10 @@
 
 #include <string.h>
 
-/* What cuMemAllocAsync gives, and what is asked of an allocator. */
+/* In bytes: what cuMemAllocAsync gives, and what an allocator is asked for. */
 #define WORKSPACE_ALIGNMENT 256
 
-/* A grid's largest dimensions, on every architecture there is. */
+/* The largest dimensions of a grid, on every architecture. */
 #define MAX_GRID_X INT64_C(0x7fffffff)
 #define MAX_GRID_YZ 65535
 
@@ -69,11 +69,11 @@ static OpforgeStatus refuse_launch(const Launch *launch, const int64_t *values)
             of_more("%lld", (long long)values[refused]);
         }
         if (fits(values[refused], variant->arguments[refused])) {
-            of_more(", no multiple of 16");
+            of_more(", not a multiple of 16");
         } else if (type == OF_ONE) {
             of_more(", not 1");
         } else {
-            of_more(", more than %s holds", type_names[type]);
+            of_more(", which does not fit into %s", type_names[type]);
         }
     }
     return OPFORGE_UNCOVERED;
@@ -86,7 +86,7 @@ static OpforgeStatus check_grid(const Launch *launch, const int64_t *grid, int n
         return OPFORGE_OK;
     }
     return of_fail(OPFORGE_UNCOVERED,
-                   "%s (%s): its grid is %lld x %lld x %lld, at most %lld x %d x %d is possible",
+                   "%s (%s): its grid is %lld x %lld x %lld, but the largest is %lld x %d x %d",
                    launch->kernel, launch->location, (long long)grid[0], (long long)grid[1],
                    (long long)grid[2], (long long)(MAX_GRID_X / num_ctas), MAX_GRID_YZ,
                    MAX_GRID_YZ);
@@ -111,7 +111,7 @@ static OpforgeStatus choose(const Launch *launch, const int64_t *n, Device *devi
             chosen->arguments = variant->arguments;
             return check_grid(launch, n, chosen->kernel->image->num_ctas);
         }
-        /* A less specialized one may have an image for this device. */
+        /* A less specialized variant may have an image for this device. */
         if (status != OPFORGE_NO_IMAGE) {
             return status;
         }
@@ -120,7 +120,7 @@ static OpforgeStatus choose(const Launch *launch, const int64_t *n, Device *devi
     return without_image ? OPFORGE_NO_IMAGE : refuse_launch(launch, n + 3);
 }
 
-/* The numbers of a step, looked at before anything is done; of a launch also its kernel. */
+/* Computes and checks the numbers of a step before anything is done, and chooses its kernel. */
 static OpforgeStatus prepare(const Step *step, int position, const void *values, const uint64_t *at,
                              Device *device, int64_t *n, Chosen *chosen)
 {
@@ -185,7 +185,7 @@ static int64_t narrow(double value, int exponent_bits, int fraction_bits)
     return (int64_t)(sign | (kept < infinity ? kept : infinity));
 }
 
-/* Floats come as doubles; everything else lies in its slot as the kernel reads it. */
+/* Floats come as doubles; everything else is in its slot as the kernel reads it. */
 static void pack(int64_t *slot, int type)
 {
     double value;
@@ -254,8 +254,9 @@ static OpforgeStatus allocate_scratch(Workspace *workspace, const Launch *launch
     global = of_mul(programs, image->global_scratch, &overflow);
     profile = of_mul(programs, image->profile_scratch, &overflow);
     if (overflow) {
-        return of_fail(OPFORGE_OUT_OF_MEMORY, "%s (%s): its scratch memory exceeds 64 bits",
-                       launch->kernel, launch->location);
+        return of_fail(OPFORGE_OUT_OF_MEMORY,
+                       "%s (%s): the size of its scratch memory overflows 64 bits", launch->kernel,
+                       launch->location);
     }
     status = of_allocate(workspace, global,
                          image->global_scratch_align > WORKSPACE_ALIGNMENT
@@ -306,7 +307,7 @@ static OpforgeStatus launch_kernel(const Launch *launch, const Chosen *chosen, i
                                          1, image->shared, stream, parameters, NULL);
     } else if (of_driver.cuLaunchKernelEx == NULL) {
         return of_fail(OPFORGE_NO_DRIVER,
-                       "%s (%s): the driver has no cuLaunchKernelEx, install a newer one",
+                       "%s (%s): the driver has no cuLaunchKernelEx; install a newer one",
                        launch->kernel, launch->location);
     } else {
         name = "cuLaunchKernelEx";
@@ -345,7 +346,7 @@ static OpforgeStatus take_steps(const Path *path, const void *values, uint64_t *
     return status;
 }
 
-/* Most paths: what was decided on is launched as it is. */
+/* Most paths. The numbers that the kernel was chosen by are launched as they are. */
 static OpforgeStatus run_one_launch(const Step *step, const void *values, const uint64_t *at,
                                     Workspace *workspace)
 {
@@ -377,7 +378,7 @@ OpforgeStatus of_run(const Path *path, const View *views, int view_count, const 
     for (i = 0; i < view_count; i++) {
         at[i] = views[i].address;
     }
-    /* Until it is allocated, workspace counts as lying at 0: its alignment is what matters. */
+    /* Until it is allocated, workspace is taken to be at 0: only its alignment matters. */
     for (i = 0; i < path->workspace_count; i++) {
         at[view_count + i] = 0;
     }

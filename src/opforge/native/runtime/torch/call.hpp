@@ -74,7 +74,7 @@ struct Input {
     OpforgeTensor raw;
 };
 
-/* A tensor that the library says and torch allocates; freed unless it is handed on. */
+/* A tensor that the library describes and torch allocates; freed unless it is handed on. */
 class Output {
   public:
     Output()
@@ -104,8 +104,8 @@ class Output {
         check(aoti_torch_empty_strided(raw.ndim, raw.shape, raw.strides, dtype,
                                        host_memory ? cpu : cuda,
                                        host_memory ? 0 : raw.device.device_id, &handle_),
-              "to allocate an output");
-        check(aoti_torch_get_data_ptr(handle_, &raw.data), "the memory of an output");
+              "allocate an output");
+        check(aoti_torch_get_data_ptr(handle_, &raw.data), "give the memory of an output");
     }
     OpforgeTensor *get() { return handle_ ? &raw : nullptr; }
     StableIValue give()
@@ -131,7 +131,7 @@ class Output {
     AtenTensorHandle handle_ = nullptr;
 };
 
-/* One call: owns its arguments until it is answered or handed on.
+/* One call. It owns its arguments until it has returned or is handed on.
  *
  * `kinds` has a letter per argument: t(ensor), i(nt), f(loat), b(ool), s(tring), d(type), in
  * capitals where it may be None. */
@@ -147,13 +147,13 @@ class Call {
 
     bool host_memory() const { return host_memory_; }
 
-    /* Whether another implementation has answered: the JIT, or one that autograd sees. */
+    /* Whether another implementation has taken the call: the JIT's, or one that autograd sees. */
     bool elsewhere()
     {
         if (__builtin_expect(wanted == kJit, 0)) {
             if (!(op_.flags.load() & kHasJit))
                 fail(text(std::string(op_.name) +
-                          ": the backend is 'jit', and there is no source to compile"));
+                          ": the backend is 'jit', but there is no source to compile"));
             hand_on(op_.jit);
             return true;
         }
@@ -161,9 +161,9 @@ class Call {
         if (__builtin_expect((flags & kUnseen) || needs_autograd(), 0)) {
             reason.clear();
             if (!(flags & kSteered))
-                fail(std::string(op_.name) +
-                     ": an input requires grad or has a tangent, and there is no derivative here; "
-                     "call it with grad disabled, or on detached tensors");
+                fail(std::string(op_.name) + ": an input requires grad or has a tangent, but the "
+                                             "operator has no derivative; "
+                                             "call it with grad disabled, or on detached tensors");
             hand_on(op_.grad);
             return true;
         }
@@ -188,7 +188,7 @@ class Call {
                      aoti_torch_get_strides(handle, &raw.strides);
         failed |= written ? torch_get_mutable_data_ptr(handle, const_cast<void **>(&data))
                           : torch_get_const_data_ptr(handle, &data);
-        check(failed, name);
+        check(failed, "describe the tensor ", name);
         raw.data = const_cast<void *>(data);
         raw.ndim = static_cast<int32_t>(rank);
         raw.byte_offset = 0;
@@ -243,7 +243,7 @@ class Call {
         return true;
     }
 
-    /* Which of the values this is; -1 for none of them. */
+    /* The index of the value, or -1. */
     int choose(size_t at, const Choice *values, int count, const char *otherwise)
     {
         StableIValue value = 0;
@@ -257,7 +257,7 @@ class Call {
 
     void *stream() const { return device_ < 0 ? nullptr : current_stream(device_); }
 
-    /* True for a call that the library has answered; else another has, or it raises. */
+    /* True if the library has run the call. Otherwise another implementation has, or it throws. */
     bool done(OpforgeStatus status)
     {
         if (__builtin_expect(status == OPFORGE_OK, 1))
@@ -269,7 +269,7 @@ class Call {
         return false;
     }
 
-    /* For a call that the library was not built for; `reason` says why. */
+    /* For a call that the library does not cover; `reason` says why. */
     void fall_back()
     {
         const int flags = op_.flags.load();
@@ -315,7 +315,7 @@ class Call {
     bool absent(const char *name)
     {
         reason = std::string(op_.name) + ": " + name +
-                 " is None, and the library was built for numbers";
+                 " is None, but the library was built for numbers";
         return false;
     }
 
@@ -335,8 +335,8 @@ class Call {
             size_t length = 0;
             if (letter(at) != 's')
                 return false;
-            check(torch_string_c_str(read<StringHandle>(value), &data), "a string");
-            check(torch_string_length(read<StringHandle>(value), &length), "a string");
+            check(torch_string_c_str(read<StringHandle>(value), &data), "read a string");
+            check(torch_string_length(read<StringHandle>(value), &length), "read a string");
             return length == std::strlen(choice.text) &&
                    std::memcmp(data, choice.text, length) == 0;
         }
@@ -361,7 +361,7 @@ class Call {
         return false;
     }
 
-    /* Lets another operator of the same schema answer; it takes the arguments. */
+    /* Calls another operator of the same schema, which takes the arguments. */
     void hand_on(const char *helper)
     {
         owns_ = false;
