@@ -191,7 +191,7 @@ def test_a_python_that_does_not_run_is_refused(quick, tmp_path):
 
 CALLS = {
     "mylib": "there is nothing to build",
-    "mylib OPERATORS ops": "Give their architectures: ARCHS 80 90",
+    "mylib OPERATORS ops": "no GPU architecture is given: ARCHS 80 90",
     "mylib MODULES ops.py ARCHS 80 TUNING t.json": "there is no tuning table",
     "mylib OPERATORS ops ARCHS 80 STATIC SHARED": "STATIC and SHARED are both given",
     "mylib SOURCES ops": "unknown arguments: SOURCES ops",
