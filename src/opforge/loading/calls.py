@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 from ..errors import NativeCallFailed
+from ..native.ir.abi import MAX_RANK
 from ..native.ir.dtypes import DTYPES
-from ..native.ir.interface import MAX_RANK, ChoiceParam, Op, Param, ScalarParam, TensorParam
+from ..native.ir.interface import ChoiceParam, Op, Param, ScalarParam, TensorParam
 from ..native.library.ctypes_ops import FLOATS, INTEGERS, OpforgeTensor
 from ..native.library.shared_library import SharedLibrary
 from .arguments import DTYPE_OF, TORCH_OF, Binding, uncovered

@@ -8,10 +8,9 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from ..ir.abi import ABI, MANIFEST_FORMAT
 from ..ir.expr import Expr, Term, text, to_json
 from ..ir.program import (
-    ABI,
-    MANIFEST_FORMAT,
     Allocate,
     Argument,
     Case,

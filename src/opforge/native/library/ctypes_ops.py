@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import BadChoice, NotALibrary, WrongArgument
+from ..ir.abi import MAX_RANK
 from ..ir.dtypes import DTYPES
-from ..ir.interface import MAX_RANK
 from ..ir.wording import one_of, spell
 from .shared_library import SharedLibrary, find_library
 
