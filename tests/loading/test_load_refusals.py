@@ -8,7 +8,7 @@ import pytest
 
 import opforge
 from opforge.errors import NotALibrary, StaleLibrary
-from opforge.loading.library import _runs_on
+from opforge.native.library.manifest_reader import Manifest
 
 
 def forge(folder, name, text):
@@ -22,7 +22,8 @@ def forge(folder, name, text):
 
 
 def manifest_of(*images):
-    return {"kernels": [{"images": [{"arch": a, "ptx_sha256": ptx} for a, ptx in images]}]}
+    kernels = [{"images": [{"arch": arch, "ptx_sha256": ptx}]} for arch, ptx in images]
+    return Manifest(json.dumps({"ops": [], "kernels": kernels}).encode())
 
 
 @pytest.mark.parametrize(
@@ -40,11 +41,11 @@ def manifest_of(*images):
     ],
 )
 def test_a_gpu_runs_what_the_library_would_take_for_it(image, gpu, runs):
-    assert _runs_on(manifest_of(image), *gpu) is runs
+    assert manifest_of(image).runs_on(*gpu) is runs
 
 
 def test_a_library_without_kernels_runs_anywhere():
-    assert _runs_on({"kernels": []}, 9, 0)
+    assert manifest_of().runs_on(9, 0)
 
 
 def test_another_abi_is_refused_with_both_numbers(tmp_path):

@@ -97,7 +97,7 @@ class Adapter:
         if version != ADAPTER_ABI:
             what = f"{self.file} has adapter ABI {version}, and this opforge has {ADAPTER_ABI}"
             raise errors.StaleLibrary(what, fix=fix)
-        ours = hashlib.sha256(library.manifest_text).hexdigest()
+        ours = hashlib.sha256(library.contents.text).hexdigest()
         theirs = self._text("manifest_hash")().decode()
         if ours != theirs:
             raise errors.StaleLibrary(

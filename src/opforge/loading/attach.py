@@ -8,14 +8,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import DuplicateOp, OpforgeWarning, StaleLibrary
-from ..native.ir.interface import Op
+from ..native.library.manifest_reader import ManifestOp
 from ..native.library.shared_library import SharedLibrary
 from ..registry import Entry, registry
 from .adapter import Adapter
 from .calls import Caller
 from .define import define
 from .first_call import PlainOp
-from .manifest import read_op
 from .op_backend import Service, frames_to_caller
 
 # By the op's name, whoever serves it; the registry's lock is theirs, too.
@@ -31,15 +30,15 @@ def serve(
     strict: bool,
 ) -> dict[str, Service]:
     """Services for a library's operators, by their names in it; `plain` are those that run."""
-    described = [op for op in library.manifest["ops"] if op["schema"]]
+    operators = [op for op in library.contents.ops if op.schema]
     with registry.lock:
-        services = {op["name"]: _service(library, adapter, key, op) for op in described}
+        services = {op.name: _service(library, adapter, key, op) for op in operators}
         try:
             _refuse_served(services)
-            for op in described:
-                service = services[op["name"]]
+            for op in operators:
+                service = services[op.name]
                 service.strict = strict
-                _start(service, op, plain.get(op["torch_name"]))
+                _start(service, op, plain.get(op.torch_name))
         except BaseException:
             withdraw(services)
             for each in plain.values():
@@ -61,12 +60,12 @@ def withdraw(services: Mapping[str, Service]) -> None:
 
 
 def _service(
-    library: SharedLibrary, adapter: Adapter | None, key: str, described: dict[str, Any]
+    library: SharedLibrary, adapter: Adapter | None, key: str, described: ManifestOp
 ) -> Service:
-    op = read_op(described)
-    call = Caller(library, op, described["function"], host_memory=key == "CPU")
+    op = described.op
+    call = Caller(library, op, described.function, host_memory=key == "CPU")
     service = Service(op, call, key=key, file=library.file)
-    service.archs = tuple(library.manifest["archs"])
+    service.archs = library.contents.archs
     if adapter is not None and op.torch_name in adapter.operators:
         service.adapter = adapter
     return service
@@ -83,10 +82,10 @@ def _refuse_served(services: Mapping[str, Service]) -> None:
             )
 
 
-def _start(service: Service, described: dict[str, Any], plain: PlainOp | None) -> None:
+def _start(service: Service, described: ManifestOp, plain: PlainOp | None) -> None:
     entry = registry.find(service.op.torch_name)
     if entry is None:
-        fake = _Fake(service.op, described)
+        fake = _Fake(described)
         defined = None if plain is None else plain.hand_over()
         entry = define(service.op, service.run, fake, str(service.file), defined)
     if plain is not None:
@@ -100,16 +99,14 @@ def _start(service: Service, described: dict[str, Any], plain: PlainOp | None) -
 class _Fake:
     """`Shapes`, made when something is first traced."""
 
-    def __init__(self, op: Op, described: dict[str, Any]) -> None:
-        self._op = op
+    def __init__(self, described: ManifestOp) -> None:
         self._described = described
 
     @functools.cached_property
     def _shapes(self) -> Callable[..., Any]:
-        from .cases import read_cases  # noqa: PLC0415 - calls do without
-        from .fake import Shapes  # noqa: PLC0415 - as above
+        from .fake import Shapes  # noqa: PLC0415 - calls do without
 
-        return Shapes(self._op, read_cases(self._described))
+        return Shapes(self._described.op, self._described.cases)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._shapes(*args, **kwargs)

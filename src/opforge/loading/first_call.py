@@ -18,6 +18,7 @@ import torch
 
 from .. import _compat
 from ..deferred import settle
+from ..native.library.manifest_reader import ManifestOp
 from .adapter import Adapter
 from .fallback_ops import ENDINGS, Helper
 
@@ -37,11 +38,11 @@ _AUTOGRAD = ("AutogradCPU", "AutogradCUDA")
 class PlainOp:
     """One operator; given up, or handed over to a service that it then steps aside for."""
 
-    def __init__(self, described: dict[str, Any], adapter: Adapter) -> None:
-        self.name: str = described["torch_name"]
-        self._schema: str = described["schema"]
+    def __init__(self, described: ManifestOp, adapter: Adapter) -> None:
+        self.name: str = described.torch_name
+        self._schema: str = described.schema
         # Both need kernels in Python in front of the library's.
-        self._is_simple = "!" not in self._schema and not described["formula"]
+        self._is_simple = "!" not in self._schema and not described.has_backward
         self._short = self.name.partition("::")[2]
         self.helpers: dict[str, Helper] = {}
         self._library, self._overload = _compat.define(

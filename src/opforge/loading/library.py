@@ -196,7 +196,7 @@ class Loaded:
         return sorted({*super().__dir__(), *self._services})
 
     def __repr__(self) -> str:
-        lines = [f"<library {self.file} for {', '.join(self.manifest['archs'])}"]
+        lines = [f"<library {self.file} for {', '.join(self._library.contents.archs)}"]
         lines += [f"  {s.op.schema}: native {s.how}" for s in self._services.values()]
         return "\n".join(lines) + ">"
 
@@ -211,13 +211,13 @@ class Loaded:
 
     def _start_plain(self) -> None:
         assert self._adapter is not None
-        command = rebuild(self.file, archs=self.manifest["archs"], torch=True)
+        command = rebuild(self.file, archs=self._library.contents.archs, torch=True)
         try:
-            for op in self.manifest["ops"]:
-                if op["schema"]:
+            for op in self._library.contents.ops:
+                if op.schema:
                     plain = PlainOp(op, self._adapter)
                     self._plain[plain.name] = plain
-                    advice = advice_without_source(plain.name, op["location"], command)
+                    advice = advice_without_source(plain.name, op.location, command)
                     plain.start(self._key, strict=self._strict, advice=advice)
         except BaseException:
             for plain in self._plain.values():
@@ -245,17 +245,17 @@ class Loaded:
         if wanted is False or (wanted is None and not file.is_file()):
             return None
         if not file.is_file():
-            fix = rebuild(self.file, archs=self.manifest["archs"], torch=True)
+            fix = rebuild(self.file, archs=self._library.contents.archs, torch=True)
             raise errors.NotALibrary(f"there is no torch adapter: {file}", fix=fix)
         return Adapter(self._library)
 
     def _check_format(self) -> None:
-        found = self.manifest["format"]
+        found = self._library.contents.format
         if found != MANIFEST_FORMAT:
             raise errors.StaleLibrary(
                 f"the manifest in {self.file} has format {found}, and this opforge reads "
                 f"{MANIFEST_FORMAT}",
-                fix=f"build it again: {rebuild(self.file, archs=self.manifest['archs'])}",
+                fix=f"build it again: {rebuild(self.file, archs=self._library.contents.archs)}",
             )
 
     def _check_archs(self) -> None:
@@ -263,33 +263,16 @@ class Loaded:
         if self._key != "CUDA" or not torch.cuda.is_initialized():
             return
         here = [torch.cuda.get_device_capability(i) for i in range(torch.cuda.device_count())]
-        if any(_runs_on(self.manifest, *capability) for capability in here):
+        if any(self._library.contents.runs_on(*capability) for capability in here):
             return
         gpus = ", ".join(sorted({f"sm_{major}{minor}" for major, minor in here}))
-        archs = sorted({*self.manifest["archs"], *gpus.split(", ")})
+        built = self._library.contents.archs
+        command = rebuild(self.file, archs=sorted({*built, *gpus.split(", ")}))
         raise errors.WrongArchitecture(
-            f"{self.file} was built for {', '.join(self.manifest['archs'])}, and runs on no GPU "
-            "that is here",
+            f"{self.file} was built for {', '.join(built)}, which no GPU of this machine runs",
             found=gpus,
-            fix=f"build it for them: {rebuild(self.file, archs=archs)}",
+            fix=f"build it for them: {command}",
         )
-
-
-def _runs_on(manifest: dict[str, Any], major: int, minor: int) -> bool:
-    """A GPU runs what was built for its major version and at most its minor one, and older PTX.
-
-    What was built for sm_90a runs on nothing else.
-    """
-    for kernel in manifest["kernels"]:
-        for image in kernel["images"]:
-            name = image["arch"].removeprefix("sm_")
-            digits = name.rstrip("af")
-            arch = (int(digits[:-1]), int(digits[-1]))
-            if arch == (major, minor) or (name == digits and arch[0] == major and arch[1] < minor):
-                return True
-            if name == digits and image["ptx_sha256"] and arch <= (major, minor):
-                return True
-    return not manifest["kernels"]
 
 
 def _refuse_changed(file: Path) -> None:

@@ -6,12 +6,12 @@ By itself, because the first call of a library that was loaded waits for what is
 from __future__ import annotations
 
 import ctypes
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..._lazy import later
+from .manifest_reader import Manifest
 
 if TYPE_CHECKING:
     from ... import errors
@@ -56,7 +56,7 @@ def library_of(file: Path) -> Path:
 
 
 class SharedLibrary:
-    """The C functions of a library, and its manifest."""
+    """The C functions of a library, and its manifest, as JSON and as `contents`."""
 
     def __init__(self, file: Path) -> None:
         name = file.name.partition(".so")[0].removeprefix("lib")
@@ -72,8 +72,8 @@ class SharedLibrary:
         self.name = name
         self._text("last_error").restype = ctypes.c_char_p
         self._text("manifest").restype = ctypes.c_char_p
-        self.manifest_text: bytes = self._text("manifest")()
-        self.manifest: dict[str, Any] = json.loads(self.manifest_text)
+        self.contents = Manifest(self._text("manifest")())
+        self.manifest = self.contents.content
 
     def load(self, device: int = 0) -> None:
         """Load every kernel for a device, so that no call has to."""
