@@ -13,7 +13,6 @@ from ..native.ir.interface import ChoiceParam, Flat, Op, SchemaArgument
 from ..native.ir.wording import one_of
 
 DTYPE_OF = {getattr(torch, d.torch): d for d in DTYPES.values()}
-TORCH_OF = {(d.code, d.bits): getattr(torch, d.torch) for d in DTYPES.values()}
 
 
 class Binding:

@@ -63,7 +63,7 @@ def _service(
     library: SharedLibrary, adapter: Adapter | None, key: str, described: ManifestOp
 ) -> Service:
     op = described.op
-    call = Caller(library, op, described.function, host_memory=key == "CPU")
+    call = Caller(library, described, host_memory=key == "CPU")
     service = Service(op, call, key=key, file=library.file)
     service.archs = library.contents.archs
     if adapter is not None and op.torch_name in adapter.operators:

@@ -95,7 +95,7 @@ def test_memory_of_the_cpu_is_refused_where_it_was_not_asked_for(built):
         ({"mode": "gelu"}, BadChoice, "'mode': is 'gelu', expected 'relu' or None"),
         ({"s_i8": 200}, WrongArgument, "'s_i8': is 200, which i8 does not hold"),
         ({"s_i32": 1.5}, WrongArgument, "'s_i32': is 1.5, expected a number for i32"),
-        ({"x": [1.0]}, WrongArgument, "'x': list does not speak DLPack"),
+        ({"x": [1.0]}, WrongArgument, "'x': list does not support DLPack"),
         ({"z": 1}, WrongArgument, "'z': is none of x, bias"),
     ],
 )
