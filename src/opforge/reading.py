@@ -54,7 +54,7 @@ class Reader:
         except ModeRefused:
             if not waits or (facts.kernels and facts.opaque):
                 raise
-            decision = Decision("custom_op", "not settled yet")
+            decision = Decision("custom_op", "not resolved yet")
         return replace(self._reading(*found, decision, facts), pending=pending), waits
 
     def again(self) -> Reading:
@@ -130,7 +130,7 @@ def _given(value: Any) -> KernelRef:
 
 
 def _is_pending(op: NestedOp) -> bool:
-    """Whether an opforge op waits for names to be bound before its mode is settled."""
+    """Whether an opforge op waits for names to be bound before its mode is resolved."""
     entry = registry.find(op.op) if op.op is not None else registry.find(str(op))
     return entry is not None and entry.is_open()
 

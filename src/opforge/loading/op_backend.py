@@ -20,7 +20,6 @@ from ..native.frontend.source_hash import source_hash
 from ..native.ir.interface import Op
 from ..native.library.shared_library import rebuild
 from ..registration.register import Registration
-from ..registration.unrecorded import Unrecorded, make_refuse_tangents
 from ..registry import Entry
 from .adapter import Adapter
 from .backend import JIT, NATIVE, wanted
@@ -70,16 +69,17 @@ class Service:
         if not entry.stands_in:
             if complete:
                 self._look()
-            self.jit = registration.generated.namespace["_of_kernel"]
+            self.jit = registration.kernel
         if self.adapter is not None:
             self._helpers(registration, self.adapter)
             self.adapter.attach(self.op.torch_name, self.key)
-            self.configure()
         elif not entry.stands_in:
             # The body of an op that was defined from the manifest is `run` already.
-            library = self._library()
-            library.impl(self._short(), self._kernel(registration), self.key)
-        registration.runs_natively(self.key, self.how)
+            namespace, _, name = self.op.torch_name.partition("::")
+            library = torch.library.Library(namespace, "FRAGMENT")
+            self._libraries.append(library)
+            library.impl(name, registration.guarded(self.run), self.key)
+        self.configure()
 
     def detach(self) -> None:
         """Give the calls back."""
@@ -105,8 +105,7 @@ class Service:
                 unseen=self._unseen,
                 advice=self._advice(),
             )
-        if self.key in self.entry.registration.backends:
-            self.entry.registration.backends[self.key] = self.how
+        self.entry.registration.runs_natively(self.key, self.how)
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """The operator over flat arguments, without autograd."""
@@ -131,36 +130,14 @@ class Service:
             )
         return self.jit(*args, **kwargs)
 
-    def _kernel(self, registration: Registration) -> Callable[..., Any]:
-        """`run` with what the op's own kernel has in front of its body."""
-        definition = registration.definition
-        refuse_tangents = make_refuse_tangents(definition.name, definition.location)
-        recorded = definition.backward is not None
-        unrecorded = self._unrecorded(registration)
-        run_unrecorded = unrecorded.eager(self.run)
-
-        def kernel(*args: Any, **kwargs: Any) -> Any:
-            if _compat.forward_ad_open():
-                refuse_tangents(*args, *kwargs.values())
-            if not recorded and unrecorded.needs_grad(args, kwargs):
-                return run_unrecorded(*args, **kwargs)
-            return self.run(*args, **kwargs)
-
-        return kernel
-
     def _helpers(self, registration: Registration, adapter: Adapter) -> None:
         """`op__jit` and `op__grad`, which the adapter calls where it does not serve a call."""
-        definition = registration.definition
-        below = _compat.to_key(registration.overload, self.key)
-        unrecorded = self._unrecorded(registration).eager(below)
-        refuse_tangents = make_refuse_tangents(definition.name, definition.location)
+        unrecorded = registration.unrecorded(_compat.to_key(registration.overload, self.key))
 
         def grad(*args: Any, **kwargs: Any) -> Any:
             if self._unseen:
                 self._look()
                 self.configure()
-            if _compat.forward_ad_open():
-                refuse_tangents(*args, *kwargs.values())
             return unrecorded(*args, **kwargs)
 
         def jit(*args: Any, **kwargs: Any) -> Any:
@@ -175,20 +152,6 @@ class Service:
                 made = Helper(self.op.torch_name, self.op.schema, ending, target)
             made.target = target
             self._libraries.append(made.library)
-
-    def _unrecorded(self, registration: Registration) -> Unrecorded:
-        definition = registration.definition
-        return Unrecorded(
-            definition.name, definition.location, definition.lowered, definition.transparency
-        )
-
-    def _library(self) -> Any:
-        namespace = self.op.torch_name.partition("::")[0]
-        self._libraries.append(torch.library.Library(namespace, "FRAGMENT"))
-        return self._libraries[-1]
-
-    def _short(self) -> str:
-        return self.op.torch_name.partition("::")[2]
 
     def _warn(self, reason: str) -> None:
         if not self._warned:

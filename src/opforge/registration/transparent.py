@@ -34,7 +34,7 @@ class Reading:
     """What reading the body, and the backward, came to.
 
     `nested` are kernels that nested transparent ops launch; the graph will hold them, too.
-    `pending` are nested ops whose own mode is not settled.
+    `pending` are nested ops whose own mode is not resolved yet.
     """
 
     decision: Decision
@@ -133,7 +133,7 @@ class Transparency:
         """Whether the mode may still change, because something is not bound yet."""
         return self._reading.is_open
 
-    def settle(self) -> None:
+    def resolve_mode(self) -> None:
         """Decide the mode, if that had to wait; refuse what cannot be registered."""
         self.reading  # noqa: B018  # reading decides
 
@@ -174,7 +174,7 @@ class Transparency:
 
     def on_fakes(self, *args: Any, **kwargs: Any) -> Any:
         """The body on fake tensors; launches do nothing."""
-        self.settle()
+        self.resolve_mode()
         with self._captured(into_graph=False):
             return self.body(*args, **kwargs)
 
