@@ -15,7 +15,8 @@ MODULES = {
     "opforge", "opforge._compat", "opforge._compat.dispatcher", "opforge._lazy", "opforge.loading",
     "opforge.loading.adapter", "opforge.loading.fallback_ops", "opforge.loading.library",
     "opforge.loading.first_call", "opforge.loading.backend", "opforge.native",
-    "opforge.native.library", "opforge.native.library.shared_library", "opforge.deferred",
+    "opforge.native.ir", "opforge.native.ir.abi", "opforge.native.library",
+    "opforge.native.library.shared_library", "opforge.deferred",
 }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._lazy import later
+from ..native.ir.abi import ADAPTER_ABI
 from ..native.library.shared_library import SharedLibrary, rebuild
 from .backend import follow
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 else:
     errors = later("opforge.errors")
 
-# Of what the adapter exports to this module.
-ADAPTER_ABI = 1
 # Set while Python loads an adapter, which else defines all its operators at once, as a C++
 # program needs it.
 _DEFER = "OPFORGE_TORCH_DEFER"

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ..errors import NativeCallFailed, WrongArgument
-from ..native.ir.interface import MAX_RANK
+from ..native.ir.abi import MAX_RANK
 from ..native.library.c_call import (
     CPU,
     CUDA,

@@ -12,7 +12,8 @@ import torch
 
 from .._lazy import later
 from ..deferred import put_off, settle
-from ..native.library.shared_library import MANIFEST_FORMAT, SharedLibrary, find_library, rebuild
+from ..native.ir.abi import MANIFEST_FORMAT
+from ..native.library.shared_library import SharedLibrary, find_library, rebuild
 from .adapter import Adapter, adapter_file
 from .fallback_ops import advice_without_source
 from .first_call import PlainOp

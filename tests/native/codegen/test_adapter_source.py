@@ -91,7 +91,7 @@ def test_an_operator_that_it_cannot_serve_is_left_out_and_said_why(argument, why
     op, kernels = with_arguments(argument)
     assert unadapted(op) == why
     text = text_of(op, kernels)
-    assert "constexpr int kOperators = 0;" in text
+    assert "const int operator_count = 0;" in text
     assert "demo_pick(" not in text
 
 

@@ -58,7 +58,7 @@ def test_the_first_that_covers_a_call_is_taken_and_its_outputs_described(
     library, standin, x, kernel, strides
 ):
     (described,) = library.outputs("copy", x)
-    assert described.steps == strides
+    assert described.stride == strides
     (made,) = library.run("copy", x)
     assert made.stride() == strides
     assert launched(standin) == [kernel]

@@ -17,7 +17,7 @@ from opforge import native
 from opforge.cli import main
 from opforge.errors import NativeCallFailed
 from opforge.native.artifacts.toolchain import compile_library
-from opforge.native.library.shared_library import STATUSES
+from opforge.native.ir.abi import STATUS_NAMES
 
 PROGRAM = Path(__file__).with_name("same_texts.cpp")
 CXX17 = ("-std=c++17", "-Wall", "-Wextra", "-Werror", "-pedantic")
@@ -59,7 +59,7 @@ def of_program(folder, tmp_path):
     environment = {"LD_LIBRARY_PATH": str(build_standin().parent)}
     done = subprocess.run([str(binary)], env=environment, capture_output=True, check=True)
     found = re.findall(r"(C|C\+\+) (\d) (.*?)\n=====\n", done.stdout.decode(), re.DOTALL)
-    said = [(STATUSES[int(status)], text) for _, status, text in found]
+    said = [(STATUS_NAMES[int(status)], text) for _, status, text in found]
     assert [name for name, _, _ in found] == ["C", "C++"] * len(CALLS)
     return said[::2], said[1::2]
 

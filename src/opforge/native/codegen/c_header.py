@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import textwrap
 
+from ..ir.abi import ABI, MAX_RANK
 from ..ir.dtypes import DTYPES
-from ..ir.program import ABI, MAX_RANK, ChoiceParam, Library, Op, Param, ScalarParam, TensorParam
+from ..ir.program import ChoiceParam, Library, Op, Param, ScalarParam, TensorParam
 from .coverage_text import source
 from .names import comment, macro
 from .signature import Signature
@@ -30,7 +31,6 @@ def header(library: Library, archs: str) -> str:
         name=library.name,
         guard=macro(library.name),
         abi=ABI,
-        max_rank=MAX_RANK,
         summary=f"{ops} operator{'' if ops == 1 else 's'} for {archs}.",
         enums="".join(f"{enum}\n\n" for enum in enums),
         operations="".join(f"\n{_operation(library.name, op)}\n" for op in library.ops),

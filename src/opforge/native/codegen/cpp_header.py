@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..ir.dtypes import DTYPES
-from ..ir.program import ABI, ChoiceParam, Library, Op, ScalarParam, TensorParam
+from ..ir.program import ChoiceParam, Library, Op, ScalarParam, TensorParam
 from .names import comment, distinct, identifier, kept, macro
 from .signature import Signature
 from .templates import fill
@@ -17,17 +17,11 @@ _WIDTH = 100
 def cplusplus_header(library: Library) -> str:
     """`include/NAME.hpp`."""
     made = [_Operation(library, op) for op in library.ops]
-    dtypes = [
-        f"inline constexpr DType {identifier(d.torch)}{{{d.code}, {d.bits}, 1}};"
-        for d in DTYPES.values()
-    ]
     return fill(
         "header.hpp",
         name=library.name,
         namespace=namespace(library.name),
         guard=macro(library.name),
-        abi=ABI,
-        dtypes="\n".join(dtypes),
         enums="".join(f"\n{enum}\n" for op in made for enum in op.enums()),
         operations="".join(f"\n{function}\n" for op in made for function in op.functions()),
     )

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from ..ir.abi import ABI, MANIFEST_FORMAT
 from ..ir.case_codec import CASE
 from ..ir.op_codec import OP
-from ..ir.program import ABI, MANIFEST_FORMAT, Image, Kernel, Library, Op
+from ..ir.program import Image, Kernel, Library, Op
 from .coverage_text import guards as guards_of
 from .images import arch_name, words
 from .signature import Signature

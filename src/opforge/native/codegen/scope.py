@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...errors import BadProgram
-from ..ir import device_attributes
+from ..ir.device_attributes import is_attribute
 from ..ir.dtypes import DTYPES
 from ..ir.expr import Term, Var, variables
 from ..ir.program import (
@@ -63,9 +63,7 @@ class Scope:
         used = [name for i in range(len(op.cases)) for name in self.variables(i)]
         names = list(dict.fromkeys([*self.scalars, *used]))
         self.fields = distinct(names)
-        self.answers = [
-            n for n in names if n.startswith(device_attributes.PREFIX) and n not in self.scalars
-        ]
+        self.attributes = [n for n in names if is_attribute(n) and n not in self.scalars]
 
     def error(self, what: str) -> BadProgram:
         return BadProgram(what, op=self.op.torch_name or self.op.name, location=self.op.location)
@@ -101,8 +99,8 @@ class Scope:
         return places
 
     def _named_place(self, name: str, case: Case) -> Place | None:
-        """Of `x.shape[0]`; None for an answer of the device."""
-        if device_attributes.answer(name) is not None:
+        """Of `x.shape[0]`; None for an attribute of the device."""
+        if is_attribute(name):
             return None
         matched = _PART.fullmatch(name)
         if matched is None or matched[1] not in self.input_index:

@@ -12,8 +12,6 @@ from .names import part, quoted
 from .signature import Signature
 from .templates import fill
 
-# Of what the adapter exports to opforge.load.
-ADAPTER_ABI = 1
 _KINDS = {
     "Tensor": "t", "int": "i", "SymInt": "i", "float": "f", "bool": "b", "str": "s",
     "ScalarType": "d",
@@ -23,20 +21,15 @@ _KINDS = {
 def adapter_source(library: Library, manifest: bytes) -> str:
     """`src/torch/NAME_torch.cpp`."""
     served = [op for op in library.ops if not unadapted(op)]
-    dtypes = [
-        f"        {{aoti_torch_dtype_{d.torch}(), {d.code}, {d.bits}}}," for d in DTYPES.values()
-    ]
     return fill(
         "torch.cpp",
         name=library.name,
-        adapter_abi=ADAPTER_ABI,
-        dtypes="\n".join(dtypes),
         kernels="\n".join(_Kernel(library, op, i).text() for i, op in enumerate(served)),
         # An array has at least one element.
         table="\n".join(_row(op) for op in served) or "    {},",
         count=len(served),
-        manifest_hash=hashlib.sha256(manifest).hexdigest(),
-        operators=" ".join(op.torch_name for op in served),
+        manifest_hash=quoted(hashlib.sha256(manifest).hexdigest()),
+        operators=quoted(" ".join(op.torch_name for op in served)),
     )
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .expr import Expr, Term, from_json, text, to_json
-from .program import (
+from .cases import (
     Allocate,
     Bound,
     Case,
@@ -24,6 +23,7 @@ from .program import (
     Value,
     Variant,
 )
+from .expr import Expr, Term, from_json, text, to_json
 from .record_codec import LIST, PAIRS, PLAIN, Codec, each, is_a, maybe, one_of, record
 
 

@@ -10,10 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .program import Case
-
-# Shapes have at most this many dimensions; callers give `_outputs` arrays of this length.
-MAX_RANK = 8
+    from .cases import Case
 
 
 @dataclass(frozen=True)

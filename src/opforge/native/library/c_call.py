@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ...errors import WrongArgument
+from ..ir.abi import MAX_RANK
 from ..ir.dtypes import DTYPES
-from ..ir.interface import MAX_RANK, ChoiceParam, Param, ScalarParam, TensorParam
+from ..ir.interface import ChoiceParam, Param, ScalarParam, TensorParam
 from .manifest_reader import ManifestOp
 from .shared_library import SharedLibrary
 

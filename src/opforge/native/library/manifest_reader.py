@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..ir.interface import Op
-    from ..ir.program import Case
+    from ..ir.cases import Case
 
 
 class Manifest:

@@ -11,20 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..._lazy import later
+from ..ir.abi import ABI, STATUS_NAMES
 from .manifest_reader import Manifest
 
 if TYPE_CHECKING:
     from ... import errors
 else:
     errors = later("opforge.errors")
-
-# Of the C header's types and functions; a program links only against libraries of its own.
-ABI = 1
-# Of the manifest's layout; 2 has the schema's arguments.
-MANIFEST_FORMAT = 2
-STATUSES = (
-    "OK", "INVALID_ARGUMENT", "UNCOVERED", "NO_DRIVER", "NO_IMAGE", "CUDA_ERROR", "OUT_OF_MEMORY",
-)  # fmt: skip
 
 
 def find_library(path: Path) -> Path:
@@ -88,7 +81,7 @@ class SharedLibrary:
         status = getattr(self._c, function)(*arguments)
         if status != 0:
             error = errors.NativeCallFailed(self._text("last_error")().decode())
-            error.status = STATUSES[status]
+            error.status = STATUS_NAMES[status]
             raise error
 
     def _text(self, ending: str) -> Any:

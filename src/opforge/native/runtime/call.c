@@ -33,12 +33,12 @@ static OpforgeStatus ask_device(const Operation *op, int ordinal, void *values)
     Device *device;
     OpforgeStatus status;
     int i;
-    if (op->answer_count == 0) {
+    if (op->attribute_count == 0) {
         return OPFORGE_OK;
     }
     status = of_device(ordinal, &device);
-    for (i = 0; status == OPFORGE_OK && i < op->answer_count; i++) {
-        memcpy((char *)values + op->answer_offsets[i], &device->answers[op->answers[i]],
+    for (i = 0; status == OPFORGE_OK && i < op->attribute_count; i++) {
+        memcpy((char *)values + op->attribute_offsets[i], &device->attributes[op->attributes[i]],
                sizeof(int64_t));
     }
     return status;

@@ -1,4 +1,4 @@
-/* Devices: their primary contexts, and what they answer about themselves. */
+/* Devices: their primary contexts and their attributes. */
 #include "runtime.h"
 
 #include <pthread.h>
@@ -12,9 +12,11 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static Device *devices[MAX_DEVICES];
 
-/* CUdevice_attribute, in the order of the enum in runtime.h; the total memory is no attribute. */
-static const int attributes[] = {
-    16, 39, 1, 8, 97, 81, 12, 82, 38, 10, 13, 36, 37, 75, 76,
+/* The CUdevice_attribute of each OF_DEVICE_... */
+static const int cuda_attributes[] = {
+#define OF_ATTRIBUTE(name, cuda) cuda,
+#include "device_attributes.inc"
+#undef OF_ATTRIBUTE
 };
 
 void of_lock(void)
@@ -29,27 +31,21 @@ void of_unlock(void)
 
 static OpforgeStatus ask(Device *device)
 {
-    size_t total = 0;
     int i;
-    int error;
-    for (i = 0; i < OF_DEVICE_TOTAL_MEMORY; i++) {
+    for (i = 0; i < OF_DEVICE_ATTRIBUTES; i++) {
         int value = 0;
-        error = of_driver.cuDeviceGetAttribute(&value, attributes[i], device->handle);
+        const int error =
+            of_driver.cuDeviceGetAttribute(&value, cuda_attributes[i], device->handle);
         /* A driver or a board may not know all of them, and most operators ask for none. */
         if (error != OF_CUDA_SUCCESS && error != OF_CUDA_ERROR_INVALID_VALUE) {
             return of_cuda_failed(error, "cuDeviceGetAttribute");
         }
-        device->answers[i] = value;
+        device->attributes[i] = value;
     }
-    error = of_driver.cuDeviceTotalMem(&total, device->handle);
-    if (error != OF_CUDA_SUCCESS) {
-        return of_cuda_failed(error, "cuDeviceTotalMem");
-    }
-    device->answers[OF_DEVICE_TOTAL_MEMORY] = (int64_t)total;
     device->arch =
-        (int)(device->answers[OF_DEVICE_MAJOR] * 10 + device->answers[OF_DEVICE_MINOR]);
-    device->answers[OF_DEVICE_MAJOR] = of_counts_as(device->arch) / 10;
-    device->answers[OF_DEVICE_MINOR] = of_counts_as(device->arch) % 10;
+        (int)(device->attributes[OF_DEVICE_MAJOR] * 10 + device->attributes[OF_DEVICE_MINOR]);
+    device->attributes[OF_DEVICE_MAJOR] = of_counts_as(device->arch) / 10;
+    device->attributes[OF_DEVICE_MINOR] = of_counts_as(device->arch) % 10;
     return OPFORGE_OK;
 }
 

@@ -20,7 +20,6 @@ static const Symbol symbols[] = {
     NEEDED(cuDeviceGetCount, "cuDeviceGetCount"),
     NEEDED(cuDeviceGet, "cuDeviceGet"),
     NEEDED(cuDeviceGetAttribute, "cuDeviceGetAttribute"),
-    NEEDED(cuDeviceTotalMem, "cuDeviceTotalMem_v2"),
     NEEDED(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain"),
     NEEDED(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2"),
     NEEDED(cuCtxGetCurrent, "cuCtxGetCurrent"),

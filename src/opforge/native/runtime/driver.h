@@ -48,7 +48,6 @@ typedef struct {
     int (*cuDeviceGetCount)(int *count);
     int (*cuDeviceGet)(int *device, int ordinal);
     int (*cuDeviceGetAttribute)(int *value, int attribute, int device);
-    int (*cuDeviceTotalMem)(size_t *bytes, int device);
     int (*cuDevicePrimaryCtxRetain)(void **context, int device);
     int (*cuDevicePrimaryCtxRelease)(int device);
     int (*cuCtxGetCurrent)(void **context);

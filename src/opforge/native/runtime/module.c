@@ -1,65 +1,8 @@
 /* Loads the image of a kernel that fits a device. */
 #include "runtime.h"
 
-/* Triton compiles for sm_90 and later with the features of that very architecture (sm_90a), so
- * such an image runs nowhere else. */
-#define FIRST_ARCH_SPECIFIC 90
-
 /* A launch may use this much dynamic shared memory without asking. */
 #define SHARED_WITHOUT_ASKING (48 * 1024)
-
-/* 3: this architecture; 2: an earlier minor of the same major; 1: PTX; 0: none. */
-static int fitness(int built_for, int is_ptx, int arch)
-{
-    if (is_ptx) {
-        return built_for <= arch && built_for < FIRST_ARCH_SPECIFIC;
-    }
-    if (built_for == arch) {
-        return 3;
-    }
-    if (built_for < FIRST_ARCH_SPECIFIC && built_for < arch && built_for / 10 == arch / 10) {
-        return 2;
-    }
-    return 0;
-}
-
-/* The architecture that a device counts as where host code asked for it: the one whose images it
- * runs, because no other's decisions were traced. */
-int of_counts_as(int arch)
-{
-    int best = arch;
-    int best_fitness = 0;
-    int i;
-    for (i = 0; i < of_arch_count; i++) {
-        const int built_for = of_arch_list[i].arch;
-        int fits = fitness(built_for, 0, arch);
-        if (fits == 0 && of_arch_list[i].has_ptx) {
-            fits = fitness(built_for, 1, arch);
-        }
-        if (fits > best_fitness || (fits > 0 && fits == best_fitness && built_for > best)) {
-            best = built_for;
-            best_fitness = fits;
-        }
-    }
-    return best;
-}
-
-static const Image *choose_image(const Kernel *kernel, int arch)
-{
-    const Image *best = NULL;
-    int best_fitness = 0;
-    int i;
-    for (i = 0; i < kernel->image_count; i++) {
-        const Image *image = &kernel->images[i];
-        const int fits = fitness(image->arch, image->is_ptx, arch);
-        if (fits > best_fitness ||
-            (fits > 0 && fits == best_fitness && image->arch > best->arch)) {
-            best = image;
-            best_fitness = fits;
-        }
-    }
-    return best;
-}
 
 static OpforgeStatus no_image(const Device *device, const Kernel *kernel)
 {
@@ -69,7 +12,7 @@ static OpforgeStatus no_image(const Device *device, const Kernel *kernel)
     for (i = 0; i < kernel->image_count; i++) {
         const Image *image = &kernel->images[i];
         of_more("%s %s%d%s", i ? "," : "", image->is_ptx ? "PTX for sm_" : "sm_", image->arch,
-                image->arch >= FIRST_ARCH_SPECIFIC ? "a" : "");
+                image->arch >= OF_FIRST_ARCH_SPECIFIC ? "a" : "");
     }
     of_more("%s; the library was built for %s: build it again with opforge build ... --arch sm_%d",
             kernel->image_count ? "" : " none", of_archs, device->arch);
@@ -105,8 +48,8 @@ static OpforgeStatus prepare(const Image *image, void *function)
 /* Under the lock, and with the device's context current. */
 static OpforgeStatus load_kernel(Device *device, const Kernel *kernel, Loaded *loaded)
 {
-    const Image *image = choose_image(kernel, device->arch);
-    const int64_t offered = device->answers[OF_DEVICE_SHARED_MEMORY_PER_BLOCK_OPTIN];
+    const Image *image = of_choose_image(kernel, device->arch);
+    const int64_t offered = device->attributes[OF_DEVICE_SHARED_MEMORY_PER_BLOCK_OPTIN];
     OpforgeStatus status;
     void *module = NULL;
     void *function = NULL;

@@ -1,5 +1,5 @@
 /* Says why no case or path takes a call: each candidate, and the first condition it fails on. */
-#include "runtime.h"
+#include "match.h"
 
 #include <string.h>
 
@@ -185,23 +185,12 @@ static int takes(const Operation *op, const Case *candidate, const View *views, 
     return 1;
 }
 
-static const Check *failed_check(const Case *candidate, const View *views, const void *values)
-{
-    int i;
-    for (i = 0; i < candidate->check_count; i++) {
-        if (!of_check_holds(&candidate->checks[i], views, values)) {
-            return &candidate->checks[i];
-        }
-    }
-    return NULL;
-}
-
 static int failed_checks(const Case *candidate, const View *views, const void *values)
 {
     int count = 0;
     int i;
     for (i = 0; i < candidate->check_count; i++) {
-        count += !of_check_holds(&candidate->checks[i], views, values);
+        count += !check_holds(&candidate->checks[i], views, values);
     }
     return count;
 }
@@ -213,13 +202,6 @@ static int same_check(const Check *a, const Check *b)
                       a->other == b->other && a->other_dim == b->other_dim;
     return alike && a->offset == b->offset && a->low == b->low && a->high == b->high &&
            a->values == b->values;
-}
-
-static void bind(const Case *candidate, const View *views, void *values)
-{
-    if (candidate->bind != NULL) {
-        candidate->bind(views, values);
-    }
 }
 
 /* The case that comes closest to a call by the number of its checks that fail. NULL where others
@@ -286,7 +268,7 @@ static void describe_paths(const Case *candidate, const void *values)
     for (i = 0; i < candidate->path_count; i++) {
         const Path *path = &candidate->paths[i];
         int overflow;
-        const int failed = of_refused_guard(path, values, &overflow);
+        const int failed = refused_guard(path, values, &overflow);
         if (of_room() < RESERVED) {
             of_more("\n    and %d more", candidate->path_count - i);
             return;

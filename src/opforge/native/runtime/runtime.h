@@ -1,12 +1,23 @@
 /* What the generated operators are made of, and what the runtime does with it.
  *
  *     of_call(operation, tensors, choices, values, stream)
- *       views       every tensor looked at once: address, extent, strides
- *       select      the case by types and ranks, then the path by its guards
- *       run         the path's steps: workspace, fills, launches
+ *       views       looks at every tensor once: address, extent, strides
+ *       select      finds the case by types and ranks, then the path by its guards
+ *       run         takes the path's steps: workspace, fills, launches
  *
  * An operator's file holds tables of these records and small functions over its `Values`, the
  * sizes and scalars of one call. Messages are put together only after something was refused.
+ *
+ * The runtime has layers; a file calls only files of the layers below its own:
+ *
+ *     library              the functions of the API that belong to no operator
+ *     call                 what the functions of every operator do
+ *     select   steps       finds a path   runs it
+ *     refusal  broadcast   explains why no path was found   expands tensors
+ *     tensor   module   memory
+ *     device               contexts, attributes, the lock
+ *     driver   arch        libcuda   which image suits a device
+ *     message              the text behind a status
  */
 #ifndef OPFORGE_RUNTIME_H
 #define OPFORGE_RUNTIME_H
@@ -27,25 +38,12 @@
 extern "C" {
 #endif
 
-/* What a device can be asked for, in the order of the table in device.c. */
+/* What a device can be asked: OF_DEVICE_WARP_SIZE and so on. */
 enum {
-    OF_DEVICE_MULTI_PROCESSOR_COUNT,
-    OF_DEVICE_MAX_THREADS_PER_MULTI_PROCESSOR,
-    OF_DEVICE_MAX_THREADS_PER_BLOCK,
-    OF_DEVICE_SHARED_MEMORY_PER_BLOCK,
-    OF_DEVICE_SHARED_MEMORY_PER_BLOCK_OPTIN,
-    OF_DEVICE_SHARED_MEMORY_PER_MULTIPROCESSOR,
-    OF_DEVICE_REGS_PER_BLOCK,
-    OF_DEVICE_REGS_PER_MULTIPROCESSOR,
-    OF_DEVICE_L2_CACHE_SIZE,
-    OF_DEVICE_WARP_SIZE,
-    OF_DEVICE_CLOCK_RATE,
-    OF_DEVICE_MEMORY_CLOCK_RATE,
-    OF_DEVICE_MEMORY_BUS_WIDTH,
-    OF_DEVICE_MAJOR,
-    OF_DEVICE_MINOR,
-    OF_DEVICE_TOTAL_MEMORY,
-    OF_DEVICE_ANSWERS
+#define OF_ATTRIBUTE(name, cuda) OF_DEVICE_##name,
+#include "device_attributes.inc"
+#undef OF_ATTRIBUTE
+    OF_DEVICE_ATTRIBUTES
 };
 
 /* A kernel compiled for one architecture, and what a launch of it needs. */
@@ -82,7 +80,7 @@ typedef struct {
     int handle;
     int arch;
     void *context;
-    int64_t answers[OF_DEVICE_ANSWERS];
+    int64_t attributes[OF_DEVICE_ATTRIBUTES];
     Loaded *kernels;
 } Device;
 
@@ -266,7 +264,7 @@ typedef struct {
 } Case;
 
 /* `tensors` has the inputs, then the outputs. `unsigned_fields` are 64-bit unsigned scalars that
- * sizes are computed from; `answers` are the fields that come from the device. The cases are in
+ * sizes are computed from; `attributes` are those of the device that fields hold. The cases are in
  * the order of the implementations; those of i begin at first_cases[i], and there is one more. */
 typedef struct {
     const char *name;
@@ -280,9 +278,9 @@ typedef struct {
     const ChoiceInfo *choices;
     int unsigned_count;
     const Field *unsigned_fields;
-    int answer_count;
-    const size_t *answer_offsets;
-    const int *answers;
+    int attribute_count;
+    const size_t *attribute_offsets;
+    const int *attributes;
     int case_count;
     const Case *cases;
 } Operation;
@@ -308,11 +306,11 @@ typedef struct {
 
 extern Driver of_driver;
 
-#define OF_FORMAT __attribute__((format(printf, 2, 3)))
+#define OF_FORMAT(format_at) __attribute__((format(printf, format_at, format_at + 1)))
 
 /* message.c */
-OpforgeStatus of_fail(OpforgeStatus status, const char *format, ...) OF_FORMAT;
-void of_more(const char *format, ...) __attribute__((format(printf, 1, 2)));
+OpforgeStatus of_fail(OpforgeStatus status, const char *format, ...) OF_FORMAT(2);
+void of_more(const char *format, ...) OF_FORMAT(1);
 size_t of_room(void);
 OpforgeStatus of_failed_in(const char *function, OpforgeStatus status);
 const char *of_last_error(void);
@@ -320,6 +318,10 @@ const char *of_last_error(void);
 /* driver.c; the caller of of_open_driver holds the runtime's lock */
 OpforgeStatus of_open_driver(void);
 OpforgeStatus of_cuda_failed(int error, const char *call);
+
+/* arch.c */
+int of_counts_as(int arch);
+const Image *of_choose_image(const Kernel *kernel, int arch);
 
 /* device.c */
 void of_lock(void);
@@ -331,7 +333,6 @@ Device *of_open_device(int ordinal);
 OpforgeStatus of_close_device(Device *device);
 
 /* module.c */
-int of_counts_as(int arch);
 OpforgeStatus of_kernel(Device *device, int kernel, const Loaded **loaded);
 OpforgeStatus of_load(const char *function, int ordinal);
 OpforgeStatus of_unload(const char *function, int ordinal);
@@ -347,12 +348,12 @@ OpforgeStatus of_check_overlaps(const Operation *op, const View *views);
 /* broadcast.c */
 OpforgeStatus of_broadcast(const Operation *op, View *views);
 
-/* select.c, refusal.c */
+/* refusal.c */
+OpforgeStatus of_refuse(const Operation *op, const View *views, const int *choices, void *values);
+
+/* select.c */
 OpforgeStatus of_select(const Operation *op, const View *views, const int *choices, void *values,
                         const Path **path);
-int of_refused_guard(const Path *path, const void *values, int *overflow);
-int of_check_holds(const Check *check, const View *views, const void *values);
-OpforgeStatus of_refuse(const Operation *op, const View *views, const int *choices, void *values);
 
 /* call.c; the ones with an index leave the choice of the implementation to the caller */
 OpforgeStatus of_call(const Operation *op, const OpforgeTensor *const *given, const int *choices,

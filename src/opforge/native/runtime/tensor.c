@@ -8,16 +8,26 @@ typedef struct {
     const char *name;
 } TypeName;
 
+#define TYPE(code, bits, name) {OF_KEY_TYPE(OF_KEY(code, bits, 0)), name}
+
 static const TypeName type_names[] = {
-    {OF_KEY_TYPE(OF_KEY(2, 16, 0)), "fp16"},    {OF_KEY_TYPE(OF_KEY(4, 16, 0)), "bf16"},
-    {OF_KEY_TYPE(OF_KEY(2, 32, 0)), "fp32"},    {OF_KEY_TYPE(OF_KEY(2, 64, 0)), "fp64"},
-    {OF_KEY_TYPE(OF_KEY(10, 8, 0)), "fp8e4nv"}, {OF_KEY_TYPE(OF_KEY(11, 8, 0)), "fp8e4b8"},
-    {OF_KEY_TYPE(OF_KEY(12, 8, 0)), "fp8e5"},   {OF_KEY_TYPE(OF_KEY(13, 8, 0)), "fp8e5b16"},
-    {OF_KEY_TYPE(OF_KEY(0, 8, 0)), "i8"},       {OF_KEY_TYPE(OF_KEY(0, 16, 0)), "i16"},
-    {OF_KEY_TYPE(OF_KEY(0, 32, 0)), "i32"},     {OF_KEY_TYPE(OF_KEY(0, 64, 0)), "i64"},
-    {OF_KEY_TYPE(OF_KEY(1, 8, 0)), "u8"},       {OF_KEY_TYPE(OF_KEY(1, 16, 0)), "u16"},
-    {OF_KEY_TYPE(OF_KEY(1, 32, 0)), "u32"},     {OF_KEY_TYPE(OF_KEY(1, 64, 0)), "u64"},
-    {OF_KEY_TYPE(OF_KEY(6, 8, 0)), "bool"},
+    TYPE(2, 16, "fp16"),
+    TYPE(4, 16, "bf16"),
+    TYPE(2, 32, "fp32"),
+    TYPE(2, 64, "fp64"),
+    TYPE(10, 8, "fp8e4nv"),
+    TYPE(11, 8, "fp8e4b8"),
+    TYPE(12, 8, "fp8e5"),
+    TYPE(13, 8, "fp8e5b16"),
+    TYPE(0, 8, "i8"),
+    TYPE(0, 16, "i16"),
+    TYPE(0, 32, "i32"),
+    TYPE(0, 64, "i64"),
+    TYPE(1, 8, "u8"),
+    TYPE(1, 16, "u16"),
+    TYPE(1, 32, "u32"),
+    TYPE(1, 64, "u64"),
+    TYPE(6, 8, "bool"),
 };
 
 void of_describe_type(uint32_t type)

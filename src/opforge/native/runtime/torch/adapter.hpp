@@ -1,0 +1,129 @@
+/* The operators of an adapter in torch's dispatcher, and the functions by which opforge.load steers
+ * them.
+ *
+ * The file that includes this one defines the tables that are declared here, and last `registered`
+ * as register_operators().
+ */
+#ifndef OPFORGE_TORCH_ADAPTER_HPP
+#define OPFORGE_TORCH_ADAPTER_HPP
+
+#include "call.hpp"
+
+#include <cstdlib>
+
+#define OF_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+/* Of the functions below. */
+constexpr int kAdapterAbi = 1;
+constexpr const char *kFile = "lib" OF_LIBRARY "_torch.so";
+
+extern Operator operators[];
+extern const int operator_count;
+/* With spaces between them. */
+extern const char operator_names[];
+/* Of the library that the adapter was built for. */
+extern const char manifest_hash[];
+
+Operator *find(const char *name)
+{
+    for (int i = 0; i < operator_count; i++)
+        if (std::strcmp(operators[i].name, name) == 0)
+            return &operators[i];
+    return nullptr;
+}
+
+void leave(TorchLibraryHandle *library)
+{
+    if (*library)
+        aoti_torch_delete_library_object(*library);
+    *library = nullptr;
+}
+
+bool attach(Operator &op, const char *key)
+{
+    op.host_memory = std::strcmp(key, "CPU") == 0;
+    return aoti_torch_library_init_impl(op.space, key, kFile, 0, &op.implementation) == 0 &&
+           torch_library_impl(op.implementation, op.plain_name, op.kernel,
+                              TORCH_TARGET_VERSION) == 0;
+}
+
+/* For programs without Python: everything is there once the file is loaded. */
+bool register_operators()
+{
+    if (std::getenv("OPFORGE_TORCH_DEFER"))
+        return false;
+    bool done = true;
+    for (int i = 0; i < operator_count; i++) {
+        Operator &op = operators[i];
+        done &= aoti_torch_library_init_fragment(op.space, kFile, 0, &op.definition) == 0 &&
+                aoti_torch_library_def(op.definition, op.schema) == 0 && attach(op, "CUDA");
+    }
+    return done;
+}
+
+} // namespace
+
+OF_EXPORT int OF_FUNCTION(torch_abi_version)(void)
+{
+    return kAdapterAbi;
+}
+
+OF_EXPORT const char *OF_FUNCTION(torch_manifest_hash)(void)
+{
+    return manifest_hash;
+}
+
+/* The operators' names, with spaces between them. */
+OF_EXPORT const char *OF_FUNCTION(torch_operators)(void)
+{
+    return operator_names;
+}
+
+OF_EXPORT int OF_FUNCTION(torch_attach)(const char *name, const char *key)
+{
+    std::lock_guard<std::mutex> held(mutex);
+    Operator *op = find(name);
+    reason = op ? "torch refuses the kernel" : "there is no such operator";
+    if (!op || op->implementation)
+        return op ? 0 : 1;
+    return attach(*op, key) ? 0 : 1;
+}
+
+OF_EXPORT void OF_FUNCTION(torch_detach)(const char *name)
+{
+    std::lock_guard<std::mutex> held(mutex);
+    if (Operator *op = find(name)) {
+        op->flags = 0;
+        leave(&op->implementation);
+    }
+}
+
+/* What to do with calls that are not covered; from then on there are the helpers that it names. */
+OF_EXPORT void OF_FUNCTION(torch_configure)(const char *name, int flags, const char *advice)
+{
+    std::lock_guard<std::mutex> held(mutex);
+    if (Operator *op = find(name)) {
+        op->advice = advice;
+        op->flags = flags | kSteered;
+    }
+}
+
+/* For the calling thread: 0 auto, 1 native, 2 JIT. */
+OF_EXPORT void OF_FUNCTION(torch_set_backend)(int backend)
+{
+    wanted = backend;
+}
+
+OF_EXPORT const char *OF_FUNCTION(torch_reason)(void)
+{
+    return reason.c_str();
+}
+
+OF_EXPORT void OF_FUNCTION(torch_say)(const char *text)
+{
+    reason = text;
+}
+
+#endif
