@@ -54,7 +54,7 @@ def hand_on(
             )
         home = importlib.import_module(f"{package}.{home_of[name]}")
         for each in homes[home_of[name]]:
-            # What is there already was set by somebody: a test that replaces it, say.
+            # A name that is set already was replaced, by a test for example.
             this.__dict__.setdefault(each, getattr(home, each))
         return this.__dict__[name]
 
@@ -66,16 +66,3 @@ def hand_on(
         this.__dict__["_namesakes"] = frozenset(namesakes)
         this.__class__ = _Namesakes
     return load, names
-
-
-class _Later:
-    def __init__(self, module: str) -> None:
-        self._module = module
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(importlib.import_module(self._module), name)
-
-
-def later(module: str) -> Any:
-    """A module that is imported when something of it is used: `errors`, by who seldom raises."""
-    return _Later(module)

@@ -9,6 +9,7 @@ import pytest
 import opforge
 from opforge.errors import NotALibrary, StaleLibrary
 from opforge.native.library.manifest_reader import Manifest
+from opforge.native.library.shared_library import SharedLibrary
 
 
 def forge(folder, name, text):
@@ -68,7 +69,7 @@ def test_another_layout_of_the_manifest_is_refused(tmp_path):
 
 
 OTHER = """
-int demo_torch_abi_version(void) { return 1; }
+int demo_torch_abi_version(void) { return 2; }
 const char *demo_torch_manifest_hash(void) { return "0123456789abcdef"; }
 """
 
@@ -76,10 +77,10 @@ const char *demo_torch_manifest_hash(void) { return "0123456789abcdef"; }
 @pytest.mark.parametrize(
     ("text", "error", "said"),
     [
-        ("int nothing;", NotALibrary, "is no torch adapter of .*demo_torch_abi_version"),
+        ("int nothing;", NotALibrary, "is not a torch adapter of .*demo_torch_abi_version"),
         (
             "int demo_torch_abi_version(void) { return 7; }",
-            StaleLibrary, "has adapter ABI 7, and this opforge has 1",
+            StaleLibrary, "has adapter ABI 7, and this opforge has 2",
         ),
         (OTHER, StaleLibrary, "(?s)another libdemo.so.*manifest 0123456789ab in the adapter"),
     ],
@@ -94,6 +95,19 @@ def test_an_adapter_that_does_not_fit_is_refused(dist, tmp_path, text, error, sa
         assert "opforge build SOURCE.py --torch --name demo" in str(failed.value)
 
 
+def test_an_adapter_of_an_earlier_opforge_is_left_out_unless_asked_for(dist, tmp_path, monkeypatch):
+    folder = tmp_path / "dist"
+    shutil.copytree(dist / "lib", folder / "lib")
+    monkeypatch.setattr(SharedLibrary, "torch_deferred", None)
+    with pytest.raises(StaleLibrary, match=r"libdemo_torch\.so was built by an earlier opforge"):
+        opforge.load(folder, host_memory=True, adapter=True)
+    with pytest.warns(opforge.OpforgeWarning, match="calls go by ctypes") as warned:
+        ops = opforge.load(folder, host_memory=True)
+    assert warned[0].filename == __file__
+    assert "by ctypes" in str(ops)
+    ops.close()
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(NotALibrary, match=r"none\.so is no library of opforge's"):
+    with pytest.raises(NotALibrary, match=r"none\.so is not an opforge library"):
         opforge.load(tmp_path / "libnone.so")

@@ -1,4 +1,4 @@
-"""What stands behind a loaded library: a service per operator, which the registry knows."""
+"""Puts a service behind each operator of a library, and keeps it there while ops come and go."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .define import define
 from .first_call import PlainOp
 from .op_backend import Service, frames_to_caller
 
-# By the op's name, whoever serves it; the registry's lock is theirs, too.
+# By the op's name, whoever serves it; guarded by the registry's lock.
 _services: dict[str, Service] = {}
 
 
@@ -29,9 +29,11 @@ def serve(
     *,
     strict: bool,
 ) -> dict[str, Service]:
-    """Services for a library's operators, by their names in it; `plain` are those that run."""
+    """Services for a library's operators, by their names in it; `plain` are those that run now."""
     operators = [op for op in library.contents.ops if op.schema]
     with registry.lock:
+        if _follow not in registry.watchers:
+            registry.watchers.append(_follow)
         services = {op.name: _service(library, adapter, key, op) for op in operators}
         try:
             _refuse_served(services)
@@ -76,7 +78,7 @@ def _refuse_served(services: Mapping[str, Service]) -> None:
         other = _services.get(service.op.torch_name)
         if other is not None:
             raise DuplicateOp(
-                f"{service.op.torch_name} is served by another library already",
+                f"{service.op.torch_name} is already served by another library",
                 found=f"first {other.file}, now {service.file}",
                 fix="close the first: opforge.load(...).close()",
             )
@@ -85,31 +87,26 @@ def _refuse_served(services: Mapping[str, Service]) -> None:
 def _start(service: Service, described: ManifestOp, plain: PlainOp | None) -> None:
     entry = registry.find(service.op.torch_name)
     if entry is None:
-        fake = _Fake(described)
+        fake = _fake(described)
         defined = None if plain is None else plain.hand_over()
         entry = define(service.op, service.run, fake, str(service.file), defined)
-    if plain is not None:
-        service.helpers = dict(plain.helpers)
     service.attach(entry)
     _services[service.op.torch_name] = service
     if plain is not None:
         plain.step_aside()
 
 
-class _Fake:
-    """`Shapes`, made when something is first traced."""
+def _fake(described: ManifestOp) -> Callable[..., Any]:
+    @functools.cache
+    def shapes() -> Callable[..., Any]:
+        from .fake import Shapes  # noqa: PLC0415 - only traces need it
 
-    def __init__(self, described: ManifestOp) -> None:
-        self._described = described
+        return Shapes(described.op, described.cases)
 
-    @functools.cached_property
-    def _shapes(self) -> Callable[..., Any]:
-        from .fake import Shapes  # noqa: PLC0415 - calls do without
+    def fake(*args: Any, **kwargs: Any) -> Any:
+        return shapes()(*args, **kwargs)
 
-        return Shapes(self._described.op, self._described.cases)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._shapes(*args, **kwargs)
+    return fake
 
 
 def _follow(event: str, entry: Entry) -> None:
@@ -126,6 +123,3 @@ def _follow(event: str, entry: Entry) -> None:
             # The op is there and works without the library.
             text = f"{error}\n{entry.name} is not served by {service.file.name}"
             warnings.warn(text, OpforgeWarning, stacklevel=frames_to_caller())
-
-
-registry.watchers.append(_follow)

@@ -23,7 +23,7 @@ from ..registration.register import Registration
 from ..registry import Entry
 from .adapter import Adapter
 from .backend import JIT, NATIVE, wanted
-from .fallback_ops import Helper, advice_without_source
+from .first_call import advice_without_source
 
 _HASH_SHOWN = 12
 
@@ -41,8 +41,6 @@ class Service:
         self.adapter: Adapter | None = None
         self.entry: Entry | None = None
         self.jit: Callable[..., Any] | None = None
-        # Those that torch has already, because the library was loaded in two steps.
-        self.helpers: dict[str, Helper] = {}
         self._libraries: list[Any] = []
         self._warned = False
         # Whether the source is to be compared when the op is first called.
@@ -71,7 +69,7 @@ class Service:
                 self._look()
             self.jit = registration.kernel
         if self.adapter is not None:
-            self._helpers(registration, self.adapter)
+            self._add_fallbacks(registration, self.adapter)
             self.adapter.attach(self.op.torch_name, self.key)
         elif not entry.stands_in:
             # The body of an op that was defined from the manifest is `run` already.
@@ -130,7 +128,7 @@ class Service:
             )
         return self.jit(*args, **kwargs)
 
-    def _helpers(self, registration: Registration, adapter: Adapter) -> None:
+    def _add_fallbacks(self, registration: Registration, adapter: Adapter) -> None:
         """`op__jit` and `op__grad`, which the adapter calls where it does not serve a call."""
         unrecorded = registration.unrecorded(_compat.to_key(registration.overload, self.key))
 
@@ -145,13 +143,15 @@ class Service:
                 self._warn(adapter.reason())
             return self._compile(*args, **kwargs)
 
-        for ending, helper in (("jit", jit), ("grad", grad)):
-            target = adapter.telling(helper)
-            made = self.helpers.pop(ending, None)
-            if made is None:
-                made = Helper(self.op.torch_name, self.op.schema, ending, target)
-            made.target = target
-            self._libraries.append(made.library)
+        namespace, _, name = self.op.torch_name.partition("::")
+        signature = self.op.schema.removeprefix(self.op.torch_name)
+        for fallback in (jit, grad):
+            library = torch.library.Library(namespace, "FRAGMENT")
+            self._libraries.append(library)
+            own_name = f"{name}__{fallback.__name__}"
+            library.define(own_name + signature)
+            library.impl(own_name, adapter.telling(fallback), "CompositeExplicitAutograd")
+            library.impl(own_name, torch.library.fallthrough_kernel, "Autograd")
 
     def _warn(self, reason: str) -> None:
         if not self._warned:

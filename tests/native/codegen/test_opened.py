@@ -117,6 +117,12 @@ def test_arguments_are_counted(demo):
         demo.add(x, x, out=(x, x))
 
 
+def test_a_notebook_shows_operators_and_what_they_cover(demo):
+    assert repr(demo) == "<native library demo: add, matmul, everything, special, pick>"
+    assert "demo_add(x, y, out=, stream=, implementation=)" in demo._repr_html_()
+    assert "demo::add" in demo.add._repr_html_()
+
+
 def test_the_operators_are_attributes(demo):
     assert {"add", "matmul", "everything", "special", "pick", "load"} <= set(dir(demo))
     assert demo.add.__doc__ == "The sum of two tensors."
@@ -127,7 +133,7 @@ def test_the_operators_are_attributes(demo):
 def test_what_is_no_library_is_refused_by_path(built, tmp_path):
     with pytest.raises(NotALibrary, match=r"no lib\*\.so"):
         native.open(tmp_path)
-    with pytest.raises(NotALibrary, match=r"none\.so is no library of opforge's"):
+    with pytest.raises(NotALibrary, match=r"none\.so is not an opforge library"):
         native.open(tmp_path / "none.so")
     shutil.copy(built / "lib" / "libdemo.so", tmp_path / "libother.so")
     with pytest.raises(NotALibrary, match="other_abi_version"):

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import BadChoice, NotALibrary, WrongArgument
+from ...notebook import html_table
 from ..ir.interface import ChoiceParam, TensorParam
 from ..ir.wording import one_of, spell
 from .c_call import CUDA, MANAGED, OperatorCall, OpforgeTensor, current_stream, is_torch
 from .manifest_reader import ManifestOp
-from .shared_library import SharedLibrary, find_library
+from .shared_library import SharedLibrary, find_library, shortened
 
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.restype = ctypes.c_void_p
@@ -61,7 +62,11 @@ class NativeLibrary(SharedLibrary):
         return sorted({*super().__dir__(), *self._operators})
 
     def __repr__(self) -> str:
-        return f"<native library {self.name}: {', '.join(self._operators)}>"
+        return f"<native library {self.name}: {shortened(self._operators)}>"
+
+    def _repr_html_(self) -> str:
+        rows = [(name, op.signature, op.__doc__ or "") for name, op in self._operators.items()]
+        return html_table(f"{self.file}", ("operator", "C function", ""), rows)
 
     def implementations_of(self, function: str) -> tuple[NativeImplementation, ...]:
         """What C lists for an operator, in the order in which a call tries them."""
@@ -101,10 +106,18 @@ class NativeOperator:
         self.__name__ = described.name
         self.__doc__ = self._op.doc or self._op.torch_name
 
-    def __repr__(self) -> str:
+    @property
+    def signature(self) -> str:
         names = [param.name for param in self._op.params]
         own = ["out=", "stream=", "implementation="]
-        return f"<native operator {self._function}({', '.join(names + own)})>"
+        return f"{self._function}({', '.join(names + own)})"
+
+    def __repr__(self) -> str:
+        return f"<native operator {self.signature}>"
+
+    def _repr_html_(self) -> str:
+        rows = [(one.name, one.op, one.guards) for one in self.implementations]
+        return html_table(self.signature, ("implementation", "op", "covers"), rows)
 
     def __call__(
         self,

@@ -11,8 +11,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..ir.interface import Op
     from ..ir.cases import Case
+    from ..ir.interface import Op
 
 
 class Manifest:
@@ -77,14 +77,14 @@ class ManifestOp:
     @functools.cached_property
     def op(self) -> Op:
         """The record that was written, without its cases."""
-        from ..ir.op_codec import OP  # noqa: PLC0415 - first calls do without
+        from ..ir.op_codec import OP
 
         record: Op = OP.read(self._content)
         return record
 
     @functools.cached_property
     def cases(self) -> tuple[Case, ...]:
-        from ..ir.case_codec import CASE  # noqa: PLC0415 - only fakes need cases
+        from ..ir.case_codec import CASE
 
         return tuple(CASE.read(case) for case in self._content["cases"])
 
