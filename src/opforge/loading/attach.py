@@ -110,7 +110,7 @@ def _fake(described: ManifestOp) -> Callable[..., Any]:
 
 
 def _follow(event: str, entry: Entry) -> None:
-    """An op that is served comes or goes: its source was imported, reloaded or unregistered."""
+    """Follow a served op: its source was imported, reloaded or unregistered."""
     service = _services.get(entry.name)
     if service is None:
         return
@@ -120,6 +120,6 @@ def _follow(event: str, entry: Entry) -> None:
         try:
             service.attach(entry, complete=False)
         except StaleLibrary as error:
-            # The op is there and works without the library.
+            # The op works without the library.
             text = f"{error}\n{entry.name} is not served by {service.file.name}"
             warnings.warn(text, OpforgeWarning, stacklevel=frames_to_caller())

@@ -1,4 +1,4 @@
-"""Which of an op's implementations a thread wants: native, the JIT, or whichever there is."""
+"""Which implementation of an op a thread wants: native, the JIT, or either."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`opforge.load`: a built library, put behind torch's operators."""
+"""`opforge.load`: a built library as torch operators."""
 
 from __future__ import annotations
 

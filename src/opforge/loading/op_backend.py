@@ -1,8 +1,8 @@
 """One operator of a loaded library, and how torch comes to call it.
 
-Calls with CUDA tensors go to the library: to the adapter, where there is one, else to `run`. With
-the source registered the op stays what it is, and only its kernel for CUDA is another; without,
-the op is defined from the manifest.
+Calls with CUDA tensors go to the library: through the adapter if there is one, otherwise through
+`run`. If the op's source is registered, only its CUDA kernel is replaced; if not, the op is defined
+from the manifest.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HASH_SHOWN = 12
 
 
 class Service:
-    """Serves one operator; `entry` is the op it serves, None while there is none."""
+    """Serves one operator; `entry` is the op that it serves now, if any."""
 
     def __init__(self, op: Op, call: Callable[..., Any], *, key: str, file: Any) -> None:
         self.op = op
@@ -43,12 +43,12 @@ class Service:
         self.jit: Callable[..., Any] | None = None
         self._libraries: list[Any] = []
         self._warned = False
-        # Whether the source is to be compared when the op is first called.
+        # Whether the source is still to be compared with the library's.
         self._unseen = False
 
     @property
     def how(self) -> str:
-        """For people: `native where covered, from libops.so (C++), else the JIT`."""
+        """For people: `where covered, from libops.so (C++), else the JIT`."""
         means = "C++" if self.adapter is not None else "by ctypes"
         otherwise = "else the JIT" if self.jit is not None and not self.strict else "else an error"
         return f"where covered, from {self.file.name} ({means}), {otherwise}"
@@ -56,8 +56,8 @@ class Service:
     def attach(self, entry: Entry, *, complete: bool = True) -> None:
         """Take over the calls of an op.
 
-        While the module that defines it is still being imported its source is not `complete`:
-        what the body calls may not be bound yet, and is looked at when the op is first called.
+        While the module that defines it is still being imported, its source is not `complete`:
+        the body may call what is not bound yet. It is then compared at the first call.
         """
         registration: Registration = entry.registration
         self._refuse_other_schema(entry)
@@ -92,7 +92,7 @@ class Service:
         self.entry = self.jit = None
 
     def configure(self) -> None:
-        """Tell the adapter, and people, what to do with calls that are not covered."""
+        """Tell the adapter, and people, what happens to calls that are not covered."""
         if self.entry is None:
             return
         if self.adapter is not None:
@@ -106,7 +106,7 @@ class Service:
         self.entry.registration.runs_natively(self.key, self.how)
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        """The operator over flat arguments, without autograd."""
+        """Call the operator on flat arguments, below autograd."""
         self._look()
         if wanted() == JIT:
             return self._compile(*args, **kwargs)
@@ -157,8 +157,8 @@ class Service:
         if not self._warned:
             self._warned = True
             text = (
-                f"{self.op.torch_name}: {self.file.name} does not cover this call, which is "
-                f"compiled instead, as all others that it does not cover: {reason}"
+                f"{self.op.torch_name}: {self.file.name} does not cover this call; Triton compiles "
+                f"it, and further such calls, instead: {reason}"
             )
             warnings.warn(text, OpforgeWarning, stacklevel=frames_to_caller())
 
@@ -168,7 +168,7 @@ class Service:
         return (
             "pass what the library was built for; "
             "declare such calls with native.declare and build the library again: "
-            f"{self._rebuild(self.entry)}; or let them be compiled: "
+            f"{self._rebuild(self.entry)}; or let Triton compile them: "
             "opforge.backend('auto'), strict=False"
         )
 
@@ -177,7 +177,7 @@ class Service:
         return rebuild(self.file, source, self.archs, torch=self.adapter is not None)
 
     def _refuse_other_schema(self, entry: Entry) -> None:
-        """The library would take arguments for what they are not."""
+        """Such a library would misread the arguments."""
         assert entry.lowered is not None
         schema = f"{entry.name}{entry.lowered.schema}"
         if schema != self.op.schema:
@@ -200,7 +200,7 @@ class Service:
         warnings.warn(
             f"{entry.name} ({entry.location}) is not the source that {self.file} was built from: "
             f"its hash is {found[:_HASH_SHOWN]}, the library's {self.op.source_hash[:_HASH_SHOWN]} "
-            f"({self.op.location}); calls go to the library all the same. Build it again: "
+            f"({self.op.location}); calls still go to the library. Build it again: "
             f"{self._rebuild(entry)}",
             OpforgeWarning,
             stacklevel=frames_to_caller(),
@@ -208,7 +208,7 @@ class Service:
 
 
 def frames_to_caller() -> int:
-    """For a warning of the function that calls this: up to code that is not torch's or ours."""
+    """The stacklevel that puts a warning where code outside of torch and opforge called."""
     frame, count = sys._getframe(1), 1  # noqa: SLF001 - as `warnings` itself counts frames
     while frame.f_back is not None:
         module = str(frame.f_globals.get("__name__", ""))
