@@ -32,7 +32,7 @@ class Adapter:
         self._c = self._open(library)
         self._check(library)
         self.operators = frozenset(self._text("operators")().decode().split())
-        # Kept for as long as the adapter may call it.
+        # Held for as long as the adapter may call it.
         self._prepare = _Prepare()
         follow(self._function("set_backend"))
 
@@ -66,7 +66,7 @@ class Adapter:
         self._function("set_prepare")(self._prepare)
 
     def has_fallbacks(self) -> None:
-        """All fallback operators are registered."""
+        """End that: all fallback operators are registered, or nothing needs them."""
         self._function("set_prepare")(None)
 
     def reason(self) -> str:

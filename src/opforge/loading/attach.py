@@ -34,13 +34,13 @@ def serve(
     with registry.lock:
         if _follow not in registry.watchers:
             registry.watchers.append(_follow)
-        services = {op.name: _service(library, adapter, key, op) for op in operators}
+        services = {
+            op.name: _service(library, adapter, op, key=key, strict=strict) for op in operators
+        }
         try:
             _refuse_served(services)
             for op in operators:
-                service = services[op.name]
-                service.strict = strict
-                _start(service, op, plain.get(op.torch_name))
+                _start(services[op.name], op, plain.get(op.torch_name))
         except BaseException:
             withdraw(services)
             for each in plain.values():
@@ -62,15 +62,17 @@ def withdraw(services: Mapping[str, Service]) -> None:
 
 
 def _service(
-    library: SharedLibrary, adapter: Adapter | None, key: str, described: ManifestOp
+    library: SharedLibrary,
+    adapter: Adapter | None,
+    described: ManifestOp,
+    *,
+    key: str,
+    strict: bool,
 ) -> Service:
-    op = described.op
     call = Caller(library, described, host_memory=key == "CPU")
-    service = Service(op, call, key=key, file=library.file)
-    service.archs = library.contents.archs
-    if adapter is not None and op.torch_name in adapter.operators:
-        service.adapter = adapter
-    return service
+    if adapter is not None and described.torch_name not in adapter.operators:
+        adapter = None
+    return Service(described.op, call, library, adapter, key=key, strict=strict)
 
 
 def _refuse_served(services: Mapping[str, Service]) -> None:

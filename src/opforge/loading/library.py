@@ -240,6 +240,7 @@ class Loaded:
             for plain in self._plain.values():
                 plain.give_up()
             self._plain.clear()
+            self._adapter.has_fallbacks()
             raise
 
     def _finisher(self) -> Callable[[], None]:
@@ -254,8 +255,9 @@ class Loaded:
             except BaseException:
                 _loaded.pop(self.file, None)
                 raise
-            if self._adapter is not None:
-                self._adapter.has_fallbacks()
+            finally:
+                if self._adapter is not None:
+                    self._adapter.has_fallbacks()
 
         return finish
 

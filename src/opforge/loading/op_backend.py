@@ -18,7 +18,7 @@ from .. import _compat
 from ..errors import OpforgeWarning, StaleLibrary, Uncovered
 from ..native.frontend.source_hash import source_hash
 from ..native.ir.interface import Op
-from ..native.library.shared_library import rebuild
+from ..native.library.shared_library import SharedLibrary, rebuild
 from ..registration.register import Registration
 from ..registry import Entry
 from .adapter import Adapter
@@ -31,14 +31,23 @@ _HASH_SHOWN = 12
 class Service:
     """Serves one operator; `entry` is the op that it serves now, if any."""
 
-    def __init__(self, op: Op, call: Callable[..., Any], *, key: str, file: Any) -> None:
+    def __init__(
+        self,
+        op: Op,
+        call: Callable[..., Any],
+        library: SharedLibrary,
+        adapter: Adapter | None,
+        *,
+        key: str,
+        strict: bool,
+    ) -> None:
         self.op = op
         self.call = call
+        self.file = library.file
+        self.archs = library.contents.archs
+        self.adapter = adapter
         self.key = key
-        self.file = file
-        self.archs: tuple[str, ...] = ()
-        self.strict = False
-        self.adapter: Adapter | None = None
+        self.strict = strict
         self.entry: Entry | None = None
         self.jit: Callable[..., Any] | None = None
         self._libraries: list[Any] = []
