@@ -177,7 +177,7 @@ class Service:
         return (
             "pass what the library was built for; "
             "declare such calls with native.declare and build the library again: "
-            f"{self._rebuild(self.entry)}; or let Triton compile them: "
+            f"{self._rebuild(self.entry)}; or let them be compiled: "
             "opforge.backend('auto'), strict=False"
         )
 
