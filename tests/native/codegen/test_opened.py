@@ -96,7 +96,7 @@ def test_memory_of_the_cpu_is_refused_where_it_was_not_asked_for(built):
         ({"s_i8": 200}, WrongArgument, "'s_i8': is 200, which i8 does not hold"),
         ({"s_i32": 1.5}, WrongArgument, "'s_i32': is 1.5, expected a number for i32"),
         ({"x": [1.0]}, WrongArgument, "'x': list does not support DLPack"),
-        ({"z": 1}, WrongArgument, "'z': is none of x, bias"),
+        ({"z": 1}, WrongArgument, "'z': is not one of x, bias"),
     ],
 )
 def test_an_argument_that_c_could_not_be_given_is_refused_by_name(demo, changed, error, text):
@@ -119,7 +119,8 @@ def test_arguments_are_counted(demo):
 
 def test_a_notebook_shows_operators_and_what_they_cover(demo):
     assert repr(demo) == "<native library demo: add, matmul, everything, special, pick>"
-    assert "demo_add(x, y, out=, stream=, implementation=)" in demo._repr_html_()
+    assert "add(x, y, out=, stream=, implementation=)" in demo._repr_html_()
+    assert repr(demo.pick) == "<native operator demo_pick: pick(x, out=, stream=, implementation=)>"
     assert "demo::add" in demo.add._repr_html_()
 
 

@@ -42,7 +42,7 @@ def open(path: str | Path, *, host_memory: bool = False) -> NativeLibrary:  # no
 
 
 class NativeLibrary(SharedLibrary):
-    """What `open` gives: an attribute per operator, and `load`, `unload` and `manifest`."""
+    """What `open` returns: an attribute per operator, and `load`, `unload` and `manifest`."""
 
     def __init__(self, file: Path, *, host_memory: bool) -> None:
         super().__init__(file)
@@ -65,11 +65,11 @@ class NativeLibrary(SharedLibrary):
         return f"<native library {self.name}: {shortened(self._operators)}>"
 
     def _repr_html_(self) -> str:
-        rows = [(name, op.signature, op.__doc__ or "") for name, op in self._operators.items()]
-        return html_table(f"{self.file}", ("operator", "C function", ""), rows)
+        rows = [(op.signature, op.__doc__ or "") for op in self._operators.values()]
+        return html_table(str(self.file), ("operator", ""), rows)
 
     def implementations_of(self, function: str) -> tuple[NativeImplementation, ...]:
-        """What C lists for an operator, in the order in which a call tries them."""
+        """What implements an operator, in the order in which a call tries them."""
         first = ctypes.POINTER(_Implementation)()
         try:
             count = getattr(self._c, f"{function}_implementations")(ctypes.byref(first))
@@ -84,7 +84,7 @@ class NativeLibrary(SharedLibrary):
 
 @dataclass(frozen=True)
 class NativeImplementation:
-    """One of the ops behind an operator; `guards` says what it covers, for a person."""
+    """One of the ops that implement an operator; `guards` says what it covers, for people."""
 
     index: int
     name: str
@@ -95,7 +95,7 @@ class NativeImplementation:
 class NativeOperator:
     """One operator: `ops.silu(x)` allocates with torch, `ops.silu(x, out=y)` does not.
 
-    `ops.silu(x, implementation=1)` is computed by that one, given by index or by name.
+    `ops.silu(x, implementation=1)` chooses an implementation, by index or by name.
     """
 
     def __init__(self, library: NativeLibrary, described: ManifestOp, *, host_memory: bool) -> None:
@@ -110,10 +110,10 @@ class NativeOperator:
     def signature(self) -> str:
         names = [param.name for param in self._op.params]
         own = ["out=", "stream=", "implementation="]
-        return f"{self._function}({', '.join(names + own)})"
+        return f"{self.__name__}({', '.join(names + own)})"
 
     def __repr__(self) -> str:
-        return f"<native operator {self.signature}>"
+        return f"<native operator {self._function}: {self.signature}>"
 
     def _repr_html_(self) -> str:
         rows = [(one.name, one.op, one.guards) for one in self.implementations]
@@ -161,7 +161,7 @@ class NativeOperator:
         given = dict(zip(names, arguments, strict=False))
         for name, value in named.items():
             if name not in names or name in given:
-                what = "is given twice" if name in given else f"is none of {', '.join(names)}"
+                what = "is given twice" if name in given else f"is not one of {', '.join(names)}"
                 raise WrongArgument(what, op=self._function, parameter=name)
             given[name] = value
         for param in params:
