@@ -36,6 +36,7 @@ demo: $(READY)
 lint: $(READY)
 	$(RUN) -m ruff check .
 	$(RUN) -m mypy
+	git ls-files '*.c' '*.h' '*.cpp' '*.hpp' | xargs $(VENV)/bin/clang-format --dry-run -Werror
 	$(RUN) -m pytest -q tests/test_imports.py
 
 test: lint

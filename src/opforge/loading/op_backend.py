@@ -131,7 +131,7 @@ class Service:
     def _compile(self, *args: Any, **kwargs: Any) -> Any:
         if self.jit is None:
             raise Uncovered(
-                "the backend is 'jit', and there is no source to compile",
+                "the backend is 'jit', but there is no source to compile",
                 fix=self._advice(),
                 op=self.op.torch_name,
             )

@@ -142,7 +142,7 @@ def test_a_launch_is_refused_before_the_ones_in_front_of_it_are_made(make, stand
     library.call("narrow", torch.zeros(32, dtype=torch.int8))
     assert [name_of(launched) for launched in standin.launches] == ["wide", "one", "wide", "narrow"]
     standin.launches.clear()
-    for size, reason in ((17, "no multiple of 16"), (208, "more than i8 holds")):
+    for size, reason in ((17, "not a multiple of 16"), (208, "which does not fit into i8")):
         found = refusal(library, "narrow", torch.zeros(size, dtype=torch.int8))
         assert standin.launches == []
         assert found.status == "UNCOVERED"

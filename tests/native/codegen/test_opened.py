@@ -75,7 +75,7 @@ def test_choices_are_python_values_and_optionals_may_be_left_out(demo):
 def test_a_failure_has_the_text_of_c(demo):
     with pytest.raises(NativeCallFailed) as failed:
         demo.add(torch.zeros(4), torch.zeros(3))
-    assert str(failed.value) == "demo_add: y: size 3 in dimension 0, expected 4 as x has it (m)"
+    assert str(failed.value) == "demo_add: y: size 3 in dimension 0, expected 4 as in x (m)"
     assert failed.value.status == "INVALID_ARGUMENT"
     with pytest.raises(NativeCallFailed, match="nothing was built for this call") as failed:
         demo.add(torch.zeros(2, 2), torch.zeros(8))

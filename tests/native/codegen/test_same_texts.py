@@ -79,7 +79,7 @@ def test_bad_input_reads_the_same_in_every_language(library, tmp_path):
     assert len(set(in_c)) == len(CALLS)
     assert {status for status, _ in in_c} == {"INVALID_ARGUMENT", "UNCOVERED"}
     assert in_c[3] == (
-        "INVALID_ARGUMENT", "demo_add: y: size 3 in dimension 1, expected 2 as x has it (n)"
+        "INVALID_ARGUMENT", "demo_add: y: size 3 in dimension 1, expected 2 as in x (n)"
     )  # fmt: skip
 
 
@@ -88,7 +88,7 @@ def test_bad_memory_reads_the_same_in_c_and_python(library):
         native.open(library.folder).add(X, Y, out=OUT)
     said = library.function("last_error")().decode()
     assert str(failed.value) == said
-    assert said.startswith("demo_add: x: on DLPack device type 1, expected CUDA memory")
+    assert said.startswith("demo_add: x: is on DLPack device type 1, expected CUDA memory")
 
 
 OPERATORS = """

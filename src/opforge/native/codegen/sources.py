@@ -21,7 +21,7 @@ from .torch_adapter import adapter_source
 
 
 def sources(library: Library, *, torch: bool = False) -> dict[str, bytes]:
-    """Header, C sources, manifest and CMake package; the same program gives the same bytes.
+    """Headers, C sources, manifest and CMake package; the same program gives the same bytes.
 
         sources(library)["include/mylib.h"]
 
@@ -58,7 +58,7 @@ def sources(library: Library, *, torch: bool = False) -> dict[str, bytes]:
 
 
 def _check_cplusplus(library: Library) -> None:
-    """`new` is `new_` in C++, as an operator of that name would be."""
+    """Refuses two operators of one name in C++, where `new` becomes `new_`."""
     names: dict[str, Op] = {}
     for op in library.ops:
         other = names.setdefault(function_name(op), op)

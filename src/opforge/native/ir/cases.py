@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from .expr import Term
 
-# In place of a type: the value is 1, and compiled in.
+# Instead of a type: the value is 1 and compiled in.
 ONE = "1"
 
 
@@ -93,7 +93,7 @@ class Pointer:
 
 @dataclass(frozen=True)
 class Value:
-    """A kernel's run-time number; a variant says in which type it is passed."""
+    """A kernel's run-time number; a variant says as which type it is passed."""
 
     name: str
     value: Term
@@ -127,7 +127,7 @@ class Launch:
     grid: tuple[Term, Term, Term]
     arguments: tuple[Argument, ...]
     variants: tuple[Variant, ...]
-    # The constexprs, as Python wrote them, for comments and messages.
+    # The constexprs as Python spells them, for comments and messages.
     constants: tuple[tuple[str, str], ...] = ()
     location: str = ""
 
@@ -151,12 +151,12 @@ class Path:
 
 @dataclass(frozen=True)
 class Case:
-    """What is settled before sizes are looked at: dtypes, ranks, choices, which optionals."""
+    """What is known before sizes are: dtypes, ranks, choices, which optionals are present."""
 
     tensors: tuple[TensorCase, ...]
     # By parameter name, the index of the chosen value.
     choices: tuple[tuple[str, int], ...] = ()
     bounds: tuple[Bound, ...] = ()
     paths: tuple[Path, ...] = ()
-    # By index, which of the operator's implementations it belongs to.
+    # The index of the implementation that it belongs to.
     implementation: int = 0

@@ -104,14 +104,14 @@ class Kernel:
     images: tuple[Image, ...] = ()
     # Which parameters are assumed to be multiples of 16, in order of `types`.
     divisible: tuple[int, ...] = ()
-    # Module and qualified name, with which the tests' stand-in finds the Python function.
+    # Module and qualified name, by which the tests' stand-in finds the Python function.
     qualified_name: str = ""
     options: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
 class Library:
-    """All there is to write out."""
+    """All that is written out."""
 
     name: str
     ops: tuple[Op, ...]

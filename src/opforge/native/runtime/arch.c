@@ -47,8 +47,7 @@ const Image *of_choose_image(const Kernel *kernel, int arch)
     for (i = 0; i < kernel->image_count; i++) {
         const Image *image = &kernel->images[i];
         const int fits = fitness(image->arch, image->is_ptx, arch);
-        if (fits > best_fitness ||
-            (fits > 0 && fits == best_fitness && image->arch > best->arch)) {
+        if (fits > best_fitness || (fits > 0 && fits == best_fitness && image->arch > best->arch)) {
             best = image;
             best_fitness = fits;
         }

@@ -6,7 +6,7 @@
 
 #define MAX_DEVICES 64
 
-/* The streams that are no object of a context: legacy default and per-thread default. */
+/* The streams that belong to no context: legacy default and per-thread default. */
 #define LAST_SPECIAL_STREAM 2
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -86,12 +86,12 @@ static OpforgeStatus add_device(int ordinal, Device **added)
     }
     device = (Device *)calloc(1, sizeof *device);
     if (device != NULL) {
-        /* One more, because calloc of nothing may give NULL. */
+        /* One more, because calloc of nothing may return NULL. */
         device->kernels = (Loaded *)calloc((size_t)of_kernel_count + 1, sizeof *device->kernels);
     }
     if (device == NULL || device->kernels == NULL) {
         free(device);
-        return of_fail(OPFORGE_OUT_OF_MEMORY, "no host memory for the state of device %d",
+        return of_fail(OPFORGE_OUT_OF_MEMORY, "out of host memory for the state of device %d",
                        ordinal);
     }
     status = open_device(ordinal, device);
@@ -122,7 +122,7 @@ OpforgeStatus of_device(int ordinal, Device **device)
     return status;
 }
 
-/* NULL for one that is not open. */
+/* NULL for a device that is not open. */
 Device *of_open_device(int ordinal)
 {
     if (ordinal < 0 || ordinal >= MAX_DEVICES) {
@@ -131,7 +131,7 @@ Device *of_open_device(int ordinal)
     return __atomic_load_n(&devices[ordinal], __ATOMIC_ACQUIRE);
 }
 
-/* Its modules are unloaded; the context is released, and a later call opens the device anew. */
+/* After its modules are unloaded. A later call opens the device again. */
 OpforgeStatus of_close_device(Device *device)
 {
     int error;
@@ -161,11 +161,11 @@ static OpforgeStatus wrong_stream(const Device *device, void *context)
     }
     if (other == device->handle) {
         return of_fail(OPFORGE_INVALID_ARGUMENT,
-                       "stream: of another context of device %d than its primary one",
+                       "stream: belongs to a context of device %d that is not its primary one",
                        device->ordinal);
     }
     return of_fail(OPFORGE_INVALID_ARGUMENT,
-                   "stream: of device %d, but the tensors are on device %d", other,
+                   "stream: belongs to device %d, but the tensors are on device %d", other,
                    device->ordinal);
 }
 
@@ -203,7 +203,7 @@ OpforgeStatus of_enter(int ordinal, void *stream, Scope *scope)
     return OPFORGE_OK;
 }
 
-/* The first failure is the one that is told. */
+/* The first failure is the one that is reported. */
 OpforgeStatus of_leave(Scope *scope, OpforgeStatus status)
 {
     void *popped = NULL;

@@ -39,10 +39,8 @@ static inline int check_holds(const Check *check, const View *views, const void 
 {
     const View *view = check->tensor >= 0 ? &views[check->tensor] : NULL;
     switch (check->kind) {
-    case OF_COMPACT:
-        return view->is_compact;
-    case OF_SIZE_IS:
-        return view->shape[check->dim] == check->low;
+    case OF_COMPACT: return view->is_compact;
+    case OF_SIZE_IS: return view->shape[check->dim] == check->low;
     case OF_SIZE_LIKE:
         return view->shape[check->dim] == views[check->other].shape[check->other_dim];
     case OF_STRIDE_IS:
@@ -52,13 +50,13 @@ static inline int check_holds(const Check *check, const View *views, const void 
     case OF_RANGE:
         return field_of(values, check->offset) >= check->low &&
                field_of(values, check->offset) <= check->high;
-    default:
-        return one_of(check, field_of(values, check->offset));
+    default: return one_of(check, field_of(values, check->offset));
     }
 }
 
 /* The first check of a case that does not hold, or NULL. */
-static inline const Check *failed_check(const Case *candidate, const View *views, const void *values)
+static inline const Check *failed_check(const Case *candidate, const View *views,
+                                        const void *values)
 {
     int i;
     for (i = 0; i < candidate->check_count; i++) {

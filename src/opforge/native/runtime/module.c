@@ -14,7 +14,7 @@ static OpforgeStatus no_image(const Device *device, const Kernel *kernel)
         of_more("%s %s%d%s", i ? "," : "", image->is_ptx ? "PTX for sm_" : "sm_", image->arch,
                 image->arch >= OF_FIRST_ARCH_SPECIFIC ? "a" : "");
     }
-    of_more("%s; the library was built for %s: build it again with opforge build ... --arch sm_%d",
+    of_more("%s; the library was built for %s: rebuild it with opforge build ... --arch sm_%d",
             kernel->image_count ? "" : " none", of_archs, device->arch);
     return OPFORGE_NO_IMAGE;
 }
@@ -23,7 +23,7 @@ static OpforgeStatus prepare(const Image *image, void *function)
 {
     int error;
     if (image->shared > SHARED_WITHOUT_ASKING) {
-        /* As Triton's own launcher does: it decides how the L1 cache is split. */
+        /* As Triton's own launcher does; it decides how the L1 cache is split. */
         error = of_driver.cuFuncSetCacheConfig(function, OF_FUNC_CACHE_PREFER_SHARED);
         if (error != OF_CUDA_SUCCESS) {
             return of_cuda_failed(error, "cuFuncSetCacheConfig");
@@ -34,10 +34,10 @@ static OpforgeStatus prepare(const Image *image, void *function)
             return of_cuda_failed(error, "cuFuncSetAttribute");
         }
     }
-    /* Clusters of 16 run on some devices only, which is for the caller of the kernel to know. */
+    /* Clusters of 16 run on some devices only; the author of the kernel knows on which. */
     if (image->num_ctas == 16) {
-        error = of_driver.cuFuncSetAttribute(function, OF_FUNC_NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
-                                             1);
+        error =
+            of_driver.cuFuncSetAttribute(function, OF_FUNC_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1);
         if (error != OF_CUDA_SUCCESS) {
             return of_cuda_failed(error, "cuFuncSetAttribute");
         }
@@ -58,10 +58,9 @@ static OpforgeStatus load_kernel(Device *device, const Kernel *kernel, Loaded *l
         return no_image(device, kernel);
     }
     if ((int64_t)image->shared > offered && image->shared > SHARED_WITHOUT_ASKING) {
-        return of_fail(OPFORGE_NO_IMAGE,
-                       "%s needs %u bytes of shared memory, and device %d (sm_%d) has %lld",
-                       kernel->key, image->shared, device->ordinal, device->arch,
-                       (long long)offered);
+        return of_fail(
+            OPFORGE_NO_IMAGE, "%s needs %u bytes of shared memory, but device %d (sm_%d) has %lld",
+            kernel->key, image->shared, device->ordinal, device->arch, (long long)offered);
     }
     error = of_driver.cuModuleLoadData(&module, image->data);
     if (error != OF_CUDA_SUCCESS) {
@@ -108,7 +107,7 @@ OpforgeStatus of_load(const char *function, int ordinal)
     }
     for (i = 0; i < of_kernel_count && status == OPFORGE_OK; i++) {
         status = of_kernel(scope.device, i, &loaded);
-        /* A kernel may have been needed on other architectures only. */
+        /* A kernel may be needed on other architectures only. */
         if (status == OPFORGE_NO_IMAGE && ++missing < of_kernel_count) {
             status = OPFORGE_OK;
         }
@@ -117,7 +116,7 @@ OpforgeStatus of_load(const char *function, int ordinal)
     return status == OPFORGE_OK ? status : of_failed_in(function, status);
 }
 
-/* What could not be unloaded is kept, so that the call can be repeated. */
+/* Keeps what could not be unloaded, so that the call can be repeated. */
 static OpforgeStatus unload_kernels(Device *device)
 {
     OpforgeStatus status = OPFORGE_OK;

@@ -68,7 +68,7 @@ typedef struct {
     const Image *images;
 } Kernel;
 
-/* A kernel on a device; `function` is stored last, and NULL until the rest is there. */
+/* A kernel on a device; `function` is stored last, and is NULL until then. */
 typedef struct {
     void *function;
     void *module;
@@ -98,18 +98,18 @@ extern const char of_archs[];
 
 /* A tensor of a call, looked at once. */
 typedef struct {
-    const OpforgeTensor *tensor; /* NULL where an optional one is left out */
+    const OpforgeTensor *tensor; /* NULL if an optional one is left out */
     uint64_t address;            /* of the first element */
-    uint64_t bytes;              /* from there to the end of the last; 0 where there is none */
+    uint64_t bytes;              /* from there to the end of the last; 0 without elements */
     int64_t elements;
     const int64_t *shape;
     uint32_t key;
     int is_compact;
     int64_t strides[OPFORGE_MAX_RANK];
-    int64_t expanded[OPFORGE_MAX_RANK]; /* what `shape` points to where it is broadcast */
+    int64_t expanded[OPFORGE_MAX_RANK]; /* what `shape` points to once it is broadcast */
 } View;
 
-/* A tensor's type, rank and presence in one number: what cases are told apart by. */
+/* Presence, rank and type of a tensor in one number, by which cases are told apart. */
 #define OF_ABSENT 0u
 #define OF_KEY(code, bits, ndim) \
     (0x80000000u | (uint32_t)(ndim) << 16 | (uint32_t)(bits) << 8 | (uint32_t)(code))
@@ -117,7 +117,7 @@ typedef struct {
 #define OF_KEY_TYPE(key) ((key) & 0xffff)
 
 enum { OF_WRITTEN = 1, OF_OPTIONAL = 2, OF_OUTPUT = 4, OF_BROADCAST = 8 };
-/* Tensors of one group, from 1 on, have one shape, to which those are broadcast that may be. */
+/* Tensors of one group, numbered from 1, have one shape; OF_BROADCAST ones are expanded to it. */
 #define OF_GROUP(group) ((group) << 8)
 #define OF_GROUP_OF(flags) ((flags) >> 8)
 
@@ -132,7 +132,7 @@ typedef struct {
     const char *const *labels;
 } ChoiceInfo;
 
-/* A variable of an operator: its name in messages, and where its `Values` have it. */
+/* A variable of an operator: its name in messages, and its offset in `Values`. */
 typedef struct {
     const char *name;
     size_t offset;
@@ -140,13 +140,13 @@ typedef struct {
 } Field;
 
 enum {
-    OF_COMPACT,     /* tensor's strides are those that its sizes imply */
-    OF_SIZE_IS,     /* tensor.shape[dim] == low */
-    OF_SIZE_LIKE,   /* tensor.shape[dim] == other.shape[other_dim], both called `name` */
-    OF_STRIDE_IS,   /* the same for strides, which sizes of 1 leave open */
+    OF_COMPACT,   /* the strides are those that the sizes imply */
+    OF_SIZE_IS,   /* tensor.shape[dim] == low */
+    OF_SIZE_LIKE, /* tensor.shape[dim] == other.shape[other_dim], both called `name` */
+    OF_STRIDE_IS, /* the same for strides, which sizes of 1 leave open */
     OF_STRIDE_LIKE,
-    OF_RANGE,       /* low <= field <= high */
-    OF_ONE_OF       /* field is one of values, of which there are `high` */
+    OF_RANGE, /* low <= field <= high */
+    OF_ONE_OF /* field is one of `high` values */
 };
 
 /* A condition on sizes that a case declares. */
@@ -164,8 +164,7 @@ typedef struct {
 } Check;
 
 #define OF_CHECK_COMPACT(tensor) {OF_COMPACT, tensor, 0, 0, 0, NULL, 0, 0, 0, NULL}
-#define OF_CHECK_SIZE(tensor, dim, value) \
-    {OF_SIZE_IS, tensor, dim, 0, 0, NULL, 0, value, 0, NULL}
+#define OF_CHECK_SIZE(tensor, dim, value) {OF_SIZE_IS, tensor, dim, 0, 0, NULL, 0, value, 0, NULL}
 #define OF_CHECK_SIZE_LIKE(tensor, dim, other, other_dim, name) \
     {OF_SIZE_LIKE, tensor, dim, other, other_dim, name, 0, 0, 0, NULL}
 #define OF_CHECK_STRIDE(tensor, dim, value) \
@@ -237,8 +236,8 @@ typedef struct {
     int64_t strides[OPFORGE_MAX_RANK];
 } Layout;
 
-/* One way through an operator's body. `guards` answers with the first condition that does not
- * hold, -1 for none. `outputs` has a key per output, OF_ABSENT where this path gives none. */
+/* One way through an operator's body. `guards` returns the first condition that does not hold,
+ * or -1. `outputs` has a key per output, OF_ABSENT where this path does not have it. */
 typedef struct {
     const char *refused; /* why it was not built, or NULL */
     int (*guards)(const void *values, int *overflow);
@@ -264,7 +263,7 @@ typedef struct {
 } Case;
 
 /* `tensors` has the inputs, then the outputs. `unsigned_fields` are 64-bit unsigned scalars that
- * sizes are computed from; `attributes` are those of the device that fields hold. The cases are in
+ * sizes are computed from; `attributes` are those of the device that it asks for. The cases are in
  * the order of the implementations; those of i begin at first_cases[i], and there is one more. */
 typedef struct {
     const char *name;
@@ -285,14 +284,14 @@ typedef struct {
     const Case *cases;
 } Operation;
 
-/* A device's primary context, made current for a while. */
+/* The primary context of a device, made current for a while. */
 typedef struct {
     Device *device;
     void *stream;
     int pushed;
 } Scope;
 
-/* What a call has allocated, and from whom: another thread may set another allocator meanwhile. */
+/* What a call has allocated, and from which allocator: a thread may set another one meanwhile. */
 typedef struct {
     const Scope *scope;
     int has_allocator;
@@ -306,7 +305,7 @@ typedef struct {
 
 extern Driver of_driver;
 
-#define OF_FORMAT(format_at) __attribute__((format(printf, format_at, format_at + 1)))
+#define OF_FORMAT(at) __attribute__((format(printf, at, (at) + 1)))
 
 /* message.c */
 OpforgeStatus of_fail(OpforgeStatus status, const char *format, ...) OF_FORMAT(2);
@@ -355,7 +354,7 @@ OpforgeStatus of_refuse(const Operation *op, const View *views, const int *choic
 OpforgeStatus of_select(const Operation *op, const View *views, const int *choices, void *values,
                         const Path **path);
 
-/* call.c; the ones with an index leave the choice of the implementation to the caller */
+/* call.c; those with an index use that implementation */
 OpforgeStatus of_call(const Operation *op, const OpforgeTensor *const *given, const int *choices,
                       void *values, void *stream);
 OpforgeStatus of_call_with(const Operation *op, int index, const OpforgeTensor *const *given,

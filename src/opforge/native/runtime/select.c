@@ -14,7 +14,7 @@ static const Path *first_path(const Case *candidate, const void *values)
     return NULL;
 }
 
-/* The first mostly differs already, where a memcmp would have to be called. */
+/* No memcmp: the first key differs most of the time. */
 static int same_keys(const uint32_t *a, const uint32_t *b, int count)
 {
     int i;
@@ -37,8 +37,9 @@ OpforgeStatus of_select(const Operation *op, const View *views, const int *choic
     }
     for (i = 0; i < op->choice_count; i++) {
         if (choices[i] < 0 || choices[i] >= op->choices[i].count) {
-            return of_fail(OPFORGE_INVALID_ARGUMENT, "%s: %d is no value of the enum, which has %d",
-                           op->choices[i].name, choices[i], op->choices[i].count);
+            return of_fail(OPFORGE_INVALID_ARGUMENT,
+                           "%s: %d is not a value of the enum, which has %d", op->choices[i].name,
+                           choices[i], op->choices[i].count);
         }
         keys[op->input_count + i] = (uint32_t)choices[i];
     }

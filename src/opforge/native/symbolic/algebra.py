@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from typing import TypeGuard
 
 from ..ir.expr import COMPARISONS, Expr, Term, Var, constants, is_float, make, text, variables
 
@@ -102,7 +103,7 @@ class Algebra:
         """`8 * (c * h // 8)` -> `c * h`, where 8 is known to divide it."""
         ((product, factor),) = total.items()
         for one in product:
-            if condition_is(one, "//") and isinstance(one, Expr) and isinstance(one.args[1], int):
+            if is_op(one, "//") and isinstance(one.args[1], int):
                 whole, divisor = one.args[0], one.args[1]
                 if divisor and factor % divisor == 0 and self.is_multiple(whole, divisor):
                     rest = list(product)
@@ -238,7 +239,7 @@ class Algebra:
             return 1
         return _joined("or", open_, 0)
 
-    def smaller(self, op: str, a: Term, b: Term) -> Term:
+    def min_max(self, op: str, a: Term, b: Term) -> Term:
         """`min` or `max`."""
         if not (is_float(a) or is_float(b)):
             low, high = self._difference(a, b)
@@ -294,8 +295,7 @@ class Algebra:
 
     def narrow(self, condition: Term) -> None:
         """Take a condition that holds from here on into account."""
-        if condition_is(condition, "and"):
-            assert isinstance(condition, Expr)
+        if is_op(condition, "and"):
             for part in condition.args:
                 self.narrow(part)
         if not isinstance(condition, Expr) or condition.op not in COMPARISONS:
@@ -303,7 +303,7 @@ class Algebra:
         a, b = condition.args
         if is_float(a) or is_float(b):
             return
-        if condition.op == "==" and condition_is(a, "%") and b == 0:
+        if condition.op == "==" and is_op(a, "%") and b == 0:
             self._divides(a)
         core, factor, constant = _core(_term_of(_sum_of(Expr("+", (a, Expr("neg", (b,)))))))
         if not factor:
@@ -333,15 +333,14 @@ class Algebra:
             self._facts[core] = found
         self._known.clear()
         # A product that is not 0 has no factor that is.
-        if condition_is(core, "*") and isinstance(core, Expr) and found[0] >= 1:
+        if is_op(core, "*") and found[0] >= 1:
             factors = {a: self.range(a) for a in core.args}
             if all(low >= 0 for low, _ in factors.values()):
                 for factor, (low, high) in factors.items():
                     if low < 1:
                         self._bound(factor, (1, high))
 
-    def _divides(self, remainder: Term) -> None:
-        assert isinstance(remainder, Expr)
+    def _divides(self, remainder: Expr) -> None:
         value, divisor = remainder.args
         if isinstance(value, Var) and isinstance(divisor, int) and divisor > 0:
             before = self.multiples.get(value.name, 1)
@@ -413,7 +412,7 @@ def _may_be_nan(term: Term) -> bool:
     return unbounded or any(v.is_float for v in variables(term))
 
 
-def condition_is(term: Term, *ops: str) -> bool:
+def is_op(term: Term, *ops: str) -> TypeGuard[Expr]:
     return isinstance(term, Expr) and term.op in ops
 
 

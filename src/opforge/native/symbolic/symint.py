@@ -317,11 +317,11 @@ class Node:
         return self._compare("<=", other.term, self.term)
 
     def sym_min(self, other: Node) -> Node:
-        found = self.symbols.algebra.smaller("min", self.term, other.term)
+        found = self.symbols.algebra.min_max("min", self.term, other.term)
         return self._make(found, self._common(other))
 
     def sym_max(self, other: Node) -> Node:
-        found = self.symbols.algebra.smaller("max", self.term, other.term)
+        found = self.symbols.algebra.min_max("max", self.term, other.term)
         return self._make(found, self._common(other))
 
     def sym_and(self, other: Node) -> Node:

@@ -1,8 +1,8 @@
 /* demo: 5 operators for sm_80, sm_90a.
  *
- * Every function answers with a status; demo_last_error() has the text to one that is not
- * OPFORGE_OK. Work is put on the stream that is passed, a CUstream (or cudaStream_t) of the
- * tensors' device, NULL for the legacy default stream, and nothing waits for it.
+ * Every function returns a status; if it is not OPFORGE_OK, demo_last_error() explains it. Work
+ * is put on the given stream, a CUstream (or cudaStream_t) of the tensors' device, NULL for the
+ * legacy default stream. No function waits for the work.
  *
  * Written by opforge.
  */
@@ -12,7 +12,7 @@
 #include "opforge/abi.h"
 
 #if OPFORGE_ABI_VERSION != 1
-#error "this header and one of another opforge library were written for different ABIs"
+#error "this header and that of another opforge library have different ABIs"
 #endif
 
 typedef enum {
@@ -32,29 +32,29 @@ typedef enum {
     DEMO_SPECIAL_WHAT_LATE = 8 /* 'late' */
 } demo_special_what;
 
-/* Linking fails where the library has another ABI than this header. A program that opens the
- * library with dlopen defines OPFORGE_NO_LINK_CHECK and compares demo_abi_version(). */
+/* Linking fails if the library has another ABI than this header. A program that opens the library
+ * with dlopen defines OPFORGE_NO_LINK_CHECK and compares demo_abi_version(). */
 OPFORGE_API const int demo_abi_1;
 OPFORGE_API int demo_abi_version(void);
 #ifndef OPFORGE_NO_LINK_CHECK
 static const int *const demo_abi_check __attribute__((used)) = &demo_abi_1;
 #endif
 
-/* Loads every kernel for a device, so that no call has to: for CUDA graphs, and for a steady
- * first call. Otherwise each kernel is loaded when it is first called. */
+/* Loads every kernel on a device, for CUDA graphs and for a fast first call. Otherwise a kernel is
+ * loaded when it is first launched. */
 OPFORGE_API OpforgeStatus demo_load(int device);
 
-/* Unloads the kernels of a device and releases its context. No call may be under way. */
+/* Unloads the kernels of a device and releases its context. No call may be running. */
 OPFORGE_API OpforgeStatus demo_unload(int device);
 
-/* Where workspace comes from; NULL, NULL for cuMemAllocAsync and cuMemFreeAsync. */
+/* Sets the source of workspace; NULL, NULL for cuMemAllocAsync and cuMemFreeAsync. */
 OPFORGE_API OpforgeStatus demo_set_allocator(OpforgeAllocate allocate, OpforgeRelease release,
                                                 void *context);
 
-/* The text of this thread's last failure; it stays until the next one. */
+/* Explains the last failure of this thread; valid until its next one. */
 OPFORGE_API const char *demo_last_error(void);
 
-/* What is inside, as JSON: operators, cases, guards, kernels, architectures, versions. */
+/* The contents as JSON: operators, cases, guards, kernels, architectures, versions. */
 OPFORGE_API const char *demo_manifest(void);
 
 /* The sum of two tensors.
@@ -66,14 +66,14 @@ OPFORGE_API const char *demo_manifest(void);
 OPFORGE_API OpforgeStatus demo_add(const OpforgeTensor *x, const OpforgeTensor *y,
                                    OpforgeTensor *out, void *stream);
 
-/* Fills in type, shape, strides and device of what the call above writes. Shape and strides have
- * room for OPFORGE_MAX_RANK (8) numbers each.
+/* Fills in type, shape, strides and device of the outputs of the call above. Shape and strides
+ * have room for OPFORGE_MAX_RANK (8) numbers each.
  */
 OPFORGE_API OpforgeStatus demo_add_outputs(const OpforgeTensor *x, const OpforgeTensor *y,
                                            OpforgeTensor *out);
 
-/* The same by one implementation, where the call above takes the first that covers it.
- * OPFORGE_INVALID_ARGUMENT for an index that there is none of.
+/* The same with a given implementation, where the call above uses the first that covers it. An
+ * index out of range is OPFORGE_INVALID_ARGUMENT.
  */
 OPFORGE_API OpforgeStatus demo_add_with(int implementation, const OpforgeTensor *x,
                                         const OpforgeTensor *y, OpforgeTensor *out,
@@ -81,8 +81,8 @@ OPFORGE_API OpforgeStatus demo_add_with(int implementation, const OpforgeTensor 
 OPFORGE_API OpforgeStatus demo_add_outputs_with(int implementation, const OpforgeTensor *x,
                                                 const OpforgeTensor *y, OpforgeTensor *out);
 
-/* The number of implementations, and where list is not NULL their names, sources and guards, in
- * the order in which they are tried. They stay as long as the library is loaded.
+/* Returns the number of implementations; if list is not NULL, also their names, sources and
+ * guards, in the order in which they are tried. They live as long as the library is loaded.
  */
 OPFORGE_API int demo_add_implementations(const OpforgeImplementation **list);
 
@@ -94,14 +94,14 @@ OPFORGE_API int demo_add_implementations(const OpforgeImplementation **list);
 OPFORGE_API OpforgeStatus demo_matmul(const OpforgeTensor *a, const OpforgeTensor *b,
                                       OpforgeTensor *out, void *stream);
 
-/* Fills in type, shape, strides and device of what the call above writes. Shape and strides have
- * room for OPFORGE_MAX_RANK (8) numbers each.
+/* Fills in type, shape, strides and device of the outputs of the call above. Shape and strides
+ * have room for OPFORGE_MAX_RANK (8) numbers each.
  */
 OPFORGE_API OpforgeStatus demo_matmul_outputs(const OpforgeTensor *a, const OpforgeTensor *b,
                                               OpforgeTensor *out);
 
-/* The same by one implementation, where the call above takes the first that covers it.
- * OPFORGE_INVALID_ARGUMENT for an index that there is none of.
+/* The same with a given implementation, where the call above uses the first that covers it. An
+ * index out of range is OPFORGE_INVALID_ARGUMENT.
  */
 OPFORGE_API OpforgeStatus demo_matmul_with(int implementation, const OpforgeTensor *a,
                                            const OpforgeTensor *b, OpforgeTensor *out,
@@ -109,8 +109,8 @@ OPFORGE_API OpforgeStatus demo_matmul_with(int implementation, const OpforgeTens
 OPFORGE_API OpforgeStatus demo_matmul_outputs_with(int implementation, const OpforgeTensor *a,
                                                    const OpforgeTensor *b, OpforgeTensor *out);
 
-/* The number of implementations, and where list is not NULL their names, sources and guards, in
- * the order in which they are tried. They stay as long as the library is loaded.
+/* Returns the number of implementations; if list is not NULL, also their names, sources and
+ * guards, in the order in which they are tried. They live as long as the library is loaded.
  */
 OPFORGE_API int demo_matmul_implementations(const OpforgeImplementation **list);
 
@@ -144,8 +144,8 @@ OPFORGE_API OpforgeStatus demo_everything(const OpforgeTensor *x, const OpforgeT
                                           demo_everything_mode mode, OpforgeTensor *out,
                                           OpforgeTensor *stats, void *stream);
 
-/* Fills in type, shape, strides and device of what the call above writes. An output that there
- * is none of gets dtype.bits 0, and may be NULL there. Shape and strides have room for
+/* Fills in type, shape, strides and device of the outputs of the call above. One that the call
+ * does not have gets dtype.bits 0, and may be NULL there. Shape and strides have room for
  * OPFORGE_MAX_RANK (8) numbers each.
  */
 OPFORGE_API OpforgeStatus demo_everything_outputs(const OpforgeTensor *x,
@@ -158,8 +158,8 @@ OPFORGE_API OpforgeStatus demo_everything_outputs(const OpforgeTensor *x,
                                                   demo_everything_mode mode, OpforgeTensor *out,
                                                   OpforgeTensor *stats);
 
-/* The same by one implementation, where the call above takes the first that covers it.
- * OPFORGE_INVALID_ARGUMENT for an index that there is none of.
+/* The same with a given implementation, where the call above uses the first that covers it. An
+ * index out of range is OPFORGE_INVALID_ARGUMENT.
  */
 OPFORGE_API OpforgeStatus demo_everything_with(int implementation, const OpforgeTensor *x,
                                                const OpforgeTensor *bias, OpforgeTensor *state,
@@ -183,8 +183,8 @@ OPFORGE_API OpforgeStatus demo_everything_outputs_with(int implementation,
                                                        demo_everything_mode mode,
                                                        OpforgeTensor *out, OpforgeTensor *stats);
 
-/* The number of implementations, and where list is not NULL their names, sources and guards, in
- * the order in which they are tried. They stay as long as the library is loaded.
+/* Returns the number of implementations; if list is not NULL, also their names, sources and
+ * guards, in the order in which they are tried. They live as long as the library is loaded.
  */
 OPFORGE_API int demo_everything_implementations(const OpforgeImplementation **list);
 
@@ -196,14 +196,14 @@ OPFORGE_API int demo_everything_implementations(const OpforgeImplementation **li
  */
 OPFORGE_API OpforgeStatus demo_special(OpforgeTensor *x, demo_special_what what, void *stream);
 
-/* The same by one implementation, where the call above takes the first that covers it.
- * OPFORGE_INVALID_ARGUMENT for an index that there is none of.
+/* The same with a given implementation, where the call above uses the first that covers it. An
+ * index out of range is OPFORGE_INVALID_ARGUMENT.
  */
 OPFORGE_API OpforgeStatus demo_special_with(int implementation, OpforgeTensor *x,
                                             demo_special_what what, void *stream);
 
-/* The number of implementations, and where list is not NULL their names, sources and guards, in
- * the order in which they are tried. They stay as long as the library is loaded.
+/* Returns the number of implementations; if list is not NULL, also their names, sources and
+ * guards, in the order in which they are tried. They live as long as the library is loaded.
  */
 OPFORGE_API int demo_special_implementations(const OpforgeImplementation **list);
 
@@ -213,21 +213,21 @@ OPFORGE_API int demo_special_implementations(const OpforgeImplementation **list)
  */
 OPFORGE_API OpforgeStatus demo_pick(const OpforgeTensor *x, OpforgeTensor *out, void *stream);
 
-/* Fills in type, shape, strides and device of what the call above writes. Shape and strides have
- * room for OPFORGE_MAX_RANK (8) numbers each.
+/* Fills in type, shape, strides and device of the outputs of the call above. Shape and strides
+ * have room for OPFORGE_MAX_RANK (8) numbers each.
  */
 OPFORGE_API OpforgeStatus demo_pick_outputs(const OpforgeTensor *x, OpforgeTensor *out);
 
-/* The same by one implementation, where the call above takes the first that covers it.
- * OPFORGE_INVALID_ARGUMENT for an index that there is none of.
+/* The same with a given implementation, where the call above uses the first that covers it. An
+ * index out of range is OPFORGE_INVALID_ARGUMENT.
  */
 OPFORGE_API OpforgeStatus demo_pick_with(int implementation, const OpforgeTensor *x,
                                          OpforgeTensor *out, void *stream);
 OPFORGE_API OpforgeStatus demo_pick_outputs_with(int implementation, const OpforgeTensor *x,
                                                  OpforgeTensor *out);
 
-/* The number of implementations, and where list is not NULL their names, sources and guards, in
- * the order in which they are tried. They stay as long as the library is loaded.
+/* Returns the number of implementations; if list is not NULL, also their names, sources and
+ * guards, in the order in which they are tried. They live as long as the library is loaded.
  */
 OPFORGE_API int demo_pick_implementations(const OpforgeImplementation **list);
 

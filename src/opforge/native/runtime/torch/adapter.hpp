@@ -46,11 +46,11 @@ bool attach(Operator &op, const char *key)
 {
     op.host_memory = std::strcmp(key, "CPU") == 0;
     return aoti_torch_library_init_impl(op.space, key, kFile, 0, &op.implementation) == 0 &&
-           torch_library_impl(op.implementation, op.plain_name, op.kernel,
-                              TORCH_TARGET_VERSION) == 0;
+           torch_library_impl(op.implementation, op.plain_name, op.kernel, TORCH_TARGET_VERSION) ==
+               0;
 }
 
-/* For programs without Python: everything is there once the file is loaded. */
+/* For programs without Python: loading the file registers everything. */
 bool register_operators()
 {
     if (OF_FUNCTION(torch_deferred))
@@ -86,7 +86,7 @@ OF_EXPORT int OF_FUNCTION(torch_attach)(const char *name, const char *key)
 {
     std::lock_guard<std::mutex> held(mutex);
     Operator *op = find(name);
-    reason = op ? "torch refuses the kernel" : "there is no such operator";
+    reason = op ? "torch refused the kernel" : "there is no such operator";
     if (!op || op->implementation)
         return op ? 0 : 1;
     return attach(*op, key) ? 0 : 1;
@@ -101,7 +101,7 @@ OF_EXPORT void OF_FUNCTION(torch_detach)(const char *name)
     }
 }
 
-/* What to do with calls that are not covered; from then on there are the helpers that it names. */
+/* What to do with calls that are not covered. From then on the helpers of the operator exist. */
 OF_EXPORT void OF_FUNCTION(torch_configure)(const char *name, int flags, const char *advice)
 {
     std::lock_guard<std::mutex> held(mutex);

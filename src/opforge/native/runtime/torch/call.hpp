@@ -47,19 +47,37 @@ struct Choice {
     int32_t (*dtype)();
 };
 
-constexpr Choice none() { return {Choice::kNone, 0, 0, nullptr, nullptr}; }
-constexpr Choice of_int(int64_t v) { return {Choice::kInt, v, 0, nullptr, nullptr}; }
-constexpr Choice of_float(double v) { return {Choice::kFloat, 0, v, nullptr, nullptr}; }
-constexpr Choice of_bool(bool v) { return {Choice::kBool, v, 0, nullptr, nullptr}; }
-constexpr Choice of_text(const char *v) { return {Choice::kText, 0, 0, v, nullptr}; }
-constexpr Choice of_dtype(int32_t (*v)()) { return {Choice::kDType, 0, 0, nullptr, v}; }
+constexpr Choice none()
+{
+    return {Choice::kNone, 0, 0, nullptr, nullptr};
+}
+constexpr Choice of_int(int64_t v)
+{
+    return {Choice::kInt, v, 0, nullptr, nullptr};
+}
+constexpr Choice of_float(double v)
+{
+    return {Choice::kFloat, 0, v, nullptr, nullptr};
+}
+constexpr Choice of_bool(bool v)
+{
+    return {Choice::kBool, v, 0, nullptr, nullptr};
+}
+constexpr Choice of_text(const char *v)
+{
+    return {Choice::kText, 0, 0, v, nullptr};
+}
+constexpr Choice of_dtype(int32_t (*v)())
+{
+    return {Choice::kDType, 0, 0, nullptr, v};
+}
 
 /* A tensor that the library reads or writes. */
 struct Input {
     OpforgeTensor raw;
 };
 
-/* A tensor that the library says and torch allocates; freed unless it is handed on. */
+/* A tensor that the library describes and torch allocates; freed unless it is handed on. */
 class Output {
   public:
     Output()
@@ -89,8 +107,8 @@ class Output {
         check(aoti_torch_empty_strided(raw.ndim, raw.shape, raw.strides, dtype,
                                        host_memory ? cpu : cuda,
                                        host_memory ? 0 : raw.device.device_id, &handle_),
-              "to allocate an output");
-        check(aoti_torch_get_data_ptr(handle_, &raw.data), "the memory of an output");
+              "allocate an output");
+        check(aoti_torch_get_data_ptr(handle_, &raw.data), "give the memory of an output");
     }
     OpforgeTensor *get() { return handle_ ? &raw : nullptr; }
     StableIValue give()
@@ -116,7 +134,7 @@ class Output {
     AtenTensorHandle handle_ = nullptr;
 };
 
-/* One call: owns its arguments until it is answered or handed on.
+/* One call. It owns its arguments until it has returned or is handed on.
  *
  * `kinds` has a letter per argument: t(ensor), i(nt), f(loat), b(ool), s(tring), d(type), in
  * capitals where it may be None. */
@@ -132,13 +150,13 @@ class Call {
 
     bool host_memory() const { return host_memory_; }
 
-    /* Whether another implementation has answered: the JIT, or one that autograd sees. */
+    /* Whether another implementation has taken the call: the JIT's, or one that autograd sees. */
     bool elsewhere()
     {
         if (__builtin_expect(wanted == kJit, 0)) {
             if (!(op_.flags.load() & kHasJit))
                 fail(text(std::string(op_.name) +
-                          ": the backend is 'jit', and there is no source to compile"));
+                          ": the backend is 'jit', but there is no source to compile"));
             hand_on(op_.jit);
             return true;
         }
@@ -146,9 +164,9 @@ class Call {
         if (__builtin_expect((flags & kUnseen) || needs_autograd(), 0)) {
             reason.clear();
             if (!(flags & kSteered))
-                fail(std::string(op_.name) +
-                     ": an input requires grad or has a tangent, and there is no derivative here; "
-                     "call it with grad disabled, or on detached tensors");
+                fail(std::string(op_.name) + ": an input requires grad or has a tangent, but the "
+                                             "operator has no derivative; "
+                                             "call it with grad disabled, or on detached tensors");
             hand_on(op_.grad);
             return true;
         }
@@ -173,7 +191,7 @@ class Call {
                      aoti_torch_get_strides(handle, &raw.strides);
         failed |= written ? torch_get_mutable_data_ptr(handle, const_cast<void **>(&data))
                           : torch_get_const_data_ptr(handle, &data);
-        check(failed, name);
+        check(failed, "describe the tensor ", name);
         raw.data = const_cast<void *>(data);
         raw.ndim = static_cast<int32_t>(rank);
         raw.byte_offset = 0;
@@ -208,8 +226,8 @@ class Call {
         StableIValue value;
         if (!present(at, &value))
             return absent(name);
-        const int64_t number =
-            letter(at) == 'b' ? static_cast<int64_t>(read<bool>(value)) : read<int64_t>(value);
+        const int64_t number = letter(at) == 'b' ? static_cast<int64_t>(read<bool>(value))
+                                                 : read<int64_t>(value);
         *result = static_cast<T>(number);
         if (static_cast<int64_t>(*result) == number &&
             (number >= 0 || std::numeric_limits<T>::is_signed))
@@ -228,7 +246,7 @@ class Call {
         return true;
     }
 
-    /* Which of the values this is; -1 for none of them. */
+    /* The index of the value, or -1. */
     int choose(size_t at, const Choice *values, int count, const char *otherwise)
     {
         StableIValue value = 0;
@@ -242,7 +260,7 @@ class Call {
 
     void *stream() const { return device_ < 0 ? nullptr : current_stream(device_); }
 
-    /* True for a call that the library has answered; else another has, or it raises. */
+    /* True if the library has run the call. Otherwise another implementation has, or it throws. */
     bool done(OpforgeStatus status)
     {
         if (__builtin_expect(status == OPFORGE_OK, 1))
@@ -254,7 +272,7 @@ class Call {
         return false;
     }
 
-    /* For a call that the library was not built for; `reason` says why. */
+    /* For a call that the library does not cover; `reason` says why. */
     void fall_back()
     {
         const int flags = op_.flags.load();
@@ -300,36 +318,32 @@ class Call {
     bool absent(const char *name)
     {
         reason = std::string(op_.name) + ": " + name +
-                 " is None, and the library was built for numbers";
+                 " is None, but the library was built for numbers";
         return false;
     }
 
     bool is(size_t at, StableIValue value, const Choice &choice) const
     {
         switch (choice.kind) {
-        case Choice::kInt:
-            return letter(at) == 'i' && read<int64_t>(value) == choice.number;
+        case Choice::kInt: return letter(at) == 'i' && read<int64_t>(value) == choice.number;
         case Choice::kFloat: {
             const double number = read<double>(value);
             return letter(at) == 'f' &&
                    (number == choice.real || (number != number && choice.real != choice.real));
         }
-        case Choice::kBool:
-            return letter(at) == 'b' && read<bool>(value) == (choice.number != 0);
-        case Choice::kDType:
-            return letter(at) == 'd' && read<int32_t>(value) == choice.dtype();
+        case Choice::kBool: return letter(at) == 'b' && read<bool>(value) == (choice.number != 0);
+        case Choice::kDType: return letter(at) == 'd' && read<int32_t>(value) == choice.dtype();
         case Choice::kText: {
             const char *data = nullptr;
             size_t length = 0;
             if (letter(at) != 's')
                 return false;
-            check(torch_string_c_str(read<StringHandle>(value), &data), "a string");
-            check(torch_string_length(read<StringHandle>(value), &length), "a string");
+            check(torch_string_c_str(read<StringHandle>(value), &data), "read a string");
+            check(torch_string_length(read<StringHandle>(value), &length), "read a string");
             return length == std::strlen(choice.text) &&
                    std::memcmp(data, choice.text, length) == 0;
         }
-        default:
-            return false;
+        default: return false;
         }
     }
 
@@ -350,7 +364,7 @@ class Call {
         return false;
     }
 
-    /* Lets another operator of the same schema answer; it takes the arguments. */
+    /* Calls another operator of the same schema, which takes the arguments. */
     void hand_on(const char *helper)
     {
         int (*first)() = prepare.load();

@@ -30,10 +30,11 @@ namespace {
     throw std::runtime_error(text);
 }
 
-void check(AOTITorchError error, const char *what)
+/* `what` torch was asked to do, of an argument of that name. */
+void check(AOTITorchError error, const char *what, const char *name = "")
 {
     if (error != 0)
-        fail(std::string(OF_LIBRARY ": torch refuses ") + what);
+        fail(std::string(OF_LIBRARY ": torch failed to ") + what + name);
 }
 
 template <class T> T read(StableIValue value)
@@ -53,24 +54,15 @@ struct DType {
 const DType *dtypes()
 {
     static const DType known[] = {
-        {aoti_torch_dtype_float16(), 2, 16},
-        {aoti_torch_dtype_bfloat16(), 4, 16},
-        {aoti_torch_dtype_float32(), 2, 32},
-        {aoti_torch_dtype_float64(), 2, 64},
-        {aoti_torch_dtype_float8_e4m3fn(), 10, 8},
-        {aoti_torch_dtype_float8_e4m3fnuz(), 11, 8},
-        {aoti_torch_dtype_float8_e5m2(), 12, 8},
-        {aoti_torch_dtype_float8_e5m2fnuz(), 13, 8},
-        {aoti_torch_dtype_int8(), 0, 8},
-        {aoti_torch_dtype_int16(), 0, 16},
-        {aoti_torch_dtype_int32(), 0, 32},
-        {aoti_torch_dtype_int64(), 0, 64},
-        {aoti_torch_dtype_uint8(), 1, 8},
-        {aoti_torch_dtype_uint16(), 1, 16},
-        {aoti_torch_dtype_uint32(), 1, 32},
-        {aoti_torch_dtype_uint64(), 1, 64},
-        {aoti_torch_dtype_bool(), 6, 8},
-        {-1, 0, 0},
+        {aoti_torch_dtype_float16(), 2, 16},       {aoti_torch_dtype_bfloat16(), 4, 16},
+        {aoti_torch_dtype_float32(), 2, 32},       {aoti_torch_dtype_float64(), 2, 64},
+        {aoti_torch_dtype_float8_e4m3fn(), 10, 8}, {aoti_torch_dtype_float8_e4m3fnuz(), 11, 8},
+        {aoti_torch_dtype_float8_e5m2(), 12, 8},   {aoti_torch_dtype_float8_e5m2fnuz(), 13, 8},
+        {aoti_torch_dtype_int8(), 0, 8},           {aoti_torch_dtype_int16(), 0, 16},
+        {aoti_torch_dtype_int32(), 0, 32},         {aoti_torch_dtype_int64(), 0, 64},
+        {aoti_torch_dtype_uint8(), 1, 8},          {aoti_torch_dtype_uint16(), 1, 16},
+        {aoti_torch_dtype_uint32(), 1, 32},        {aoti_torch_dtype_uint64(), 1, 64},
+        {aoti_torch_dtype_bool(), 6, 8},           {-1, 0, 0},
     };
     return known;
 }
@@ -91,10 +83,11 @@ const void *implementation(AtenTensorHandle tensor)
 
 bool has_tangent(const Autograd &known, AtenTensorHandle tensor)
 {
-    /* torch has one level of them. */
+    /* torch has one level of tangents. */
     void *found = known.tangent(implementation(tensor), 0, tensor);
     bool defined = false;
-    check(aoti_torch_is_defined(reinterpret_cast<AtenTensorHandle>(found), &defined), "a tangent");
+    check(aoti_torch_is_defined(reinterpret_cast<AtenTensorHandle>(found), &defined),
+          "look for a tangent");
     return defined;
 }
 
@@ -126,7 +119,7 @@ typedef AOTITorchError (*CurrentStream)(int32_t, void **);
 
 void *current_stream(int32_t device)
 {
-    /* In the part of torch that a build for the CPU lacks. */
+    /* A build of torch for the CPU does not have it. */
     static const CurrentStream current = [] {
         void *cuda = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
         const char *name = "aoti_torch_get_current_cuda_stream";
@@ -136,7 +129,7 @@ void *current_stream(int32_t device)
     void *stream = nullptr;
     if (!current)
         fail(OF_LIBRARY ": this torch has no CUDA streams");
-    check(current(device, &stream), "the current stream");
+    check(current(device, &stream), "give the current stream");
     return stream;
 }
 

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Sizes and strides per tensor, at most. */
+/* The most sizes and strides that a tensor can have. */
 #define OPFORGE_MAX_RANK 8
 
 #ifdef __cplusplus
@@ -57,16 +57,16 @@ typedef struct {
     uint64_t byte_offset;
 } OpforgeTensor;
 
-/* One of the ways in which an operator is computed. */
+/* One of the implementations of an operator. */
 typedef struct {
     const char *name;
-    /* The Python op and where it stands: "mylib::add_flat (ops/add/op.py:30)". */
+    /* The Python op and its source: "mylib::add_flat (ops/add/op.py:30)". */
     const char *op;
-    /* What it covers, for a person; several lines. */
+    /* What it covers, in words; several lines. */
     const char *guards;
 } OpforgeImplementation;
 
-/* Memory of the device, usable in the stream's order, at a multiple of `alignment`. */
+/* Returns memory of the device at a multiple of `alignment`, to be used in the stream's order. */
 typedef void *(*OpforgeAllocate)(void *context, size_t bytes, size_t alignment, int device,
                                  void *stream);
 /* Called once the work that uses the memory is on the stream, not when it is done. */
@@ -83,8 +83,8 @@ typedef void (*OpforgeRelease)(void *context, void *pointer, size_t bytes, int d
 #define OPFORGE_CHECKED_DLPACK
 /* An array of negative size where the two differ. */
 #define OPFORGE_SAME_OFFSET(field, name) \
-    typedef char opforge_dlpack_##name \
-        [offsetof(OpforgeTensor, field) == offsetof(DLTensor, field) ? 1 : -1]
+    typedef char opforge_dlpack_##name[1 - 2 * (offsetof(OpforgeTensor, field) != \
+                                                offsetof(DLTensor, field))]
 typedef char opforge_dlpack_size[sizeof(OpforgeTensor) == sizeof(DLTensor) ? 1 : -1];
 OPFORGE_SAME_OFFSET(data, data);
 OPFORGE_SAME_OFFSET(device.device_type, device_type);

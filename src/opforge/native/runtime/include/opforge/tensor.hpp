@@ -45,7 +45,7 @@ class Stream {
     void *handle_;
 };
 
-/* Where a tensor lies: device 0 where nothing is said. */
+/* The device of a tensor; 0 by default. */
 class Device {
   public:
     Device() noexcept : raw_{2, 0} {}
@@ -83,10 +83,10 @@ template <typename T> constexpr DType dtype_of() noexcept
     static_assert(std::is_arithmetic_v<Number> && sizeof(Number) <= 8,
                   "opforge knows no element type for this pointer; pass a DType before the shape");
     constexpr auto bits = static_cast<std::uint8_t>(8 * sizeof(Number));
-    constexpr int code = std::is_same_v<Number, bool>         ? 6
-                         : std::is_floating_point_v<Number>   ? 2
-                         : std::is_unsigned_v<Number>         ? 1
-                                                              : 0;
+    constexpr int code = std::is_same_v<Number, bool>       ? 6
+                         : std::is_floating_point_v<Number> ? 2
+                         : std::is_unsigned_v<Number>       ? 1
+                                                            : 0;
     return DType{static_cast<std::uint8_t>(code), bits, 1};
 }
 
@@ -105,7 +105,7 @@ class Sizes {
     const std::array<std::int64_t, OPFORGE_MAX_RANK> &values() const noexcept { return values_; }
 
   private:
-    /* Those that there is no room for are only counted, and refused by the call. */
+    /* Values beyond OPFORGE_MAX_RANK are only counted; the call refuses them. */
     template <typename Range> void fill(const Range &values)
     {
         for (const auto &value : values) {
@@ -119,7 +119,7 @@ class Sizes {
     std::int32_t count_ = 0;
 };
 
-/* A view of memory that belongs to someone else; sizes and strides are its own. */
+/* A view of memory that it does not own; it owns its sizes and strides. */
 class Tensor {
   public:
     Tensor() noexcept : raw_{} { point(true, true); }
@@ -147,9 +147,9 @@ class Tensor {
         : Tensor(data, dtype, shape, device)
     {
         if (strides.count() != shape.count()) {
-            throw Error(OPFORGE_INVALID_ARGUMENT,
-                        "a tensor of " + std::to_string(shape.count()) + " sizes has " +
-                            std::to_string(strides.count()) + " strides");
+            throw Error(OPFORGE_INVALID_ARGUMENT, "expected " + std::to_string(shape.count()) +
+                                                      " strides, got " +
+                                                      std::to_string(strides.count()));
         }
         strides_ = strides.values();
         point(true, true);
@@ -167,7 +167,7 @@ class Tensor {
                given.strides,
                given.byte_offset}
     {
-        /* Other ranks are refused by the call. */
+        /* The call refuses other ranks. */
         if (raw_.ndim >= 0 && raw_.ndim <= OPFORGE_MAX_RANK) {
             for (std::size_t i = 0; i < static_cast<std::size_t>(raw_.ndim); i++) {
                 shape_[i] = given.shape != nullptr ? given.shape[i] : 0;
@@ -197,7 +197,10 @@ class Tensor {
     DType dtype() const noexcept { return raw_.dtype; }
     Device device() const noexcept { return Device(raw_.device); }
     int rank() const noexcept { return raw_.ndim; }
-    std::int64_t size(int dimension) const { return shape_.at(static_cast<std::size_t>(dimension)); }
+    std::int64_t size(int dimension) const
+    {
+        return shape_.at(static_cast<std::size_t>(dimension));
+    }
     std::int64_t stride(int dimension) const
     {
         if (raw_.strides != nullptr) {
@@ -245,7 +248,7 @@ class Tensor {
     std::array<std::int64_t, OPFORGE_MAX_RANK> strides_{};
 };
 
-/* The same memory in a shape that it is repeated to, by strides of 0: {3, 1} or {4} to {3, 4}. */
+/* The same memory repeated to a larger shape, by strides of 0: {3, 1} or {4} to {3, 4}. */
 inline Tensor expand(const Tensor &tensor, const Sizes &shape)
 {
     const int missing = shape.count() - tensor.rank();
@@ -258,8 +261,9 @@ inline Tensor expand(const Tensor &tensor, const Sizes &shape)
         fits = same || tensor.size(i) == 1;
     }
     if (!fits) {
-        throw Error(OPFORGE_INVALID_ARGUMENT,
-                    "expand: the sizes of a tensor are those of the shape, or 1, from the end on");
+        throw Error(
+            OPFORGE_INVALID_ARGUMENT,
+            "expand: from the last dimension on, each size must be that of the shape, or 1");
     }
     OpforgeTensor raw = *tensor.raw();
     auto sizes = shape.values();
@@ -269,13 +273,13 @@ inline Tensor expand(const Tensor &tensor, const Sizes &shape)
     return Tensor(raw);
 }
 
-/* Where outputs come from and go to: functions of your own, or the hooks of set_allocator. */
+/* Allocates and releases outputs: functions of your own, or the hooks of set_allocator. */
 class Allocator {
   public:
     using Allocate = std::function<void *(std::size_t bytes, int device, Stream stream)>;
     using Release = std::function<void(void *data, std::size_t bytes, int device, Stream stream)>;
 
-    /* Without `releaser` the memory stays the allocator's, an arena's say. */
+    /* Without `releaser` the memory stays the allocator's, as in an arena. */
     template <typename Function, typename = std::enable_if_t<std::is_invocable_r_v<
                                      void *, Function &, std::size_t, int, Stream>>>
     Allocator(Function taker, Release releaser = nullptr)
@@ -319,10 +323,10 @@ struct Returned {
 
 } // namespace detail
 
-/* A tensor with memory of its own, released on the stream of the call that made it. */
+/* A tensor that owns its memory, released on the stream of the call that made it. */
 class Output : public Tensor {
   public:
-    /* What a function's _outputs described, in new memory; `name` is for the error. */
+    /* What an _outputs function described, in new memory; `name` is for the error. */
     Output(const Tensor &described, const Allocator &allocator, Stream stream, const char *name)
         : Tensor(described)
     {
@@ -334,9 +338,9 @@ class Output : public Tensor {
         memory_ = Memory(allocator.allocate(size, index, stream),
                          detail::Returned{allocator.release(), size, index, stream});
         if (memory_ == nullptr) {
-            throw Error(OPFORGE_OUT_OF_MEMORY, std::string(name) + ": the allocator has not given " +
-                                                   std::to_string(size) + " bytes on device " +
-                                                   std::to_string(index));
+            throw Error(OPFORGE_OUT_OF_MEMORY,
+                        std::string(name) + ": the allocator returned NULL for " +
+                            std::to_string(size) + " bytes on device " + std::to_string(index));
         }
         set_data(memory_.get());
     }
@@ -346,7 +350,7 @@ class Output : public Tensor {
     Memory memory_;
 };
 
-/* How an operator is implemented: .name, .op and .guards of each, in the order of the tries. */
+/* The implementations of an operator: .name, .op and .guards of each, in the order tried. */
 class Implementations {
   public:
     explicit Implementations(int (*list)(const OpforgeImplementation **))
@@ -379,13 +383,13 @@ inline OpforgeTensor *raw(Tensor *tensor) noexcept
 {
     return tensor != nullptr ? tensor->raw() : nullptr;
 }
-/* A type of no bits is how _outputs says that there is no such output. */
+/* _outputs gives an output that does not exist a type of 0 bits. */
 inline std::optional<Tensor> present(const Tensor &described)
 {
     return described.dtype().bits != 0 ? std::optional<Tensor>(described) : std::nullopt;
 }
-inline std::optional<Output> made(const std::optional<Tensor> &described, const Allocator &allocator,
-                                  Stream stream, const char *name)
+inline std::optional<Output> made(const std::optional<Tensor> &described,
+                                  const Allocator &allocator, Stream stream, const char *name)
 {
     return described ? std::optional<Output>(std::in_place, *described, allocator, stream, name)
                      : std::nullopt;
