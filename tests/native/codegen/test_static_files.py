@@ -6,15 +6,15 @@ import subprocess
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-import hand_made
 import pytest
-from standin.library import write
 
 from opforge.native.artifacts.toolchain import compile_library
 from opforge.native.codegen.names import identifier
 from opforge.native.codegen.templates import runtime
 from opforge.native.ir import abi
 from opforge.native.ir.dtypes import DTYPES
+from support.native import hand_made
+from support.standin.library import write
 
 C_HEADER = runtime("include/opforge")["abi.h"]
 CPP_HEADER = runtime("include/opforge")["tensor.hpp"]

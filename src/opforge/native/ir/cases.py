@@ -151,7 +151,7 @@ class Path:
 
 @dataclass(frozen=True)
 class Case:
-    """What is known before sizes are: dtypes, ranks, choices, which optionals are present."""
+    """What is fixed before any size is known: dtypes, ranks, choices, present optionals."""
 
     tensors: tuple[TensorCase, ...]
     # By parameter name, the index of the chosen value.

@@ -1,8 +1,8 @@
-"""Values for the variables of a trace under which given conditions hold.
+"""Finds values of a trace's variables that satisfy given conditions.
 
-A search: one variable is moved at a time, then two, then three, to where a condition changes its
-mind and to numbers that are likely to matter. What it does not find stays untraced, and calls of
-that kind are refused at run time: never wrong, at worst not covered.
+The search moves one variable at a time, then two, then three, to where a condition flips and to
+numbers that are likely to matter. What it misses is not traced, and such calls are refused at run
+time: never wrong, at worst not covered.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .algebra import Range
 
 Values = Mapping[str, Number]
 
-# How often conditions are evaluated in one search, and how many variables it moves.
+# The limits of one search: evaluations of conditions, and variables moved.
 _TRIES = 20000
 _NAMES = 6
 _HUGE = 2**40
@@ -28,8 +28,8 @@ _EXHAUSTIVE = 2000
 
 
 @dataclass(frozen=True)
-class Domain:
-    """What a variable may be; `values` where it is one of a few."""
+class VarRange:
+    """The range of a variable; `values` if it has only a few."""
 
     low: float
     high: float
@@ -42,45 +42,45 @@ class Domain:
         return self.low <= value <= self.high
 
 
-def ranges_of(domains: Mapping[str, Domain]) -> dict[str, Range]:
+def ranges_of(var_ranges: Mapping[str, VarRange]) -> dict[str, Range]:
     """The least and the largest value of each variable."""
     return {
         name: (min(d.values), max(d.values)) if d.values else (d.low, d.high)
-        for name, d in domains.items()
+        for name, d in var_ranges.items()
     }
 
 
-def multiples_of(domains: Mapping[str, Domain]) -> dict[str, int]:
-    """A number that divides every value of each variable that has few."""
+def multiples_of(var_ranges: Mapping[str, VarRange]) -> dict[str, int]:
+    """A common divisor of the values of each variable that has only a few."""
     return {
         name: math.gcd(*(int(v) for v in d.values)) or 1
-        for name, d in domains.items()
+        for name, d in var_ranges.items()
         if d.values and not d.is_float
     }
 
 
 class _Spent(Exception):
-    """The search has tried as much as it may."""
+    """The search has used up its evaluations."""
 
 
 class _Search:
     """One search; `left` counts down."""
 
-    def __init__(self, conditions: Sequence[Term], domains: Mapping[str, Domain]) -> None:
-        self.domains = domains
+    def __init__(self, conditions: Sequence[Term], var_ranges: Mapping[str, VarRange]) -> None:
+        self.var_ranges = var_ranges
         self.checks = [(_compiled(c), names_of(c)) for c in conditions]
         self.conditions = list(zip(conditions, self.checks, strict=True))
         self.left = _TRIES
 
     def holds(self, values: Values, without: str = "") -> bool:
-        """Whether all conditions hold, or all that do not mention a variable."""
+        """Whether all conditions hold, or all that do not mention `without`."""
         self.left -= 1
         if self.left < 0:
             raise _Spent
         return all(_true(check, values) for check, names in self.checks if without not in names)
 
     def move(self, names: Sequence[str], values: Values) -> dict[str, Number] | None:
-        """Values of these variables under which all holds, the others as they are."""
+        """Values of these variables that satisfy all conditions, with the others unchanged."""
         first, *rest = names
         if not rest and not self.holds(values, without=first):
             return None
@@ -92,21 +92,21 @@ class _Search:
         return None
 
     def candidates(self, name: str, values: Values, *, rough: bool) -> Iterator[Number]:
-        domain = self.domains[name]
-        if domain.values:
-            yield from domain.values
+        var_range = self.var_ranges[name]
+        if var_range.values:
+            yield from var_range.values
             return
         seen: set[Number] = set()
         for value in self._likely(name, values, rough=rough):
             if not math.isfinite(value):
                 continue
-            found: Number = float(value) if domain.is_float else int(value)
-            if found not in seen and found in domain:
+            found: Number = float(value) if var_range.is_float else int(value)
+            if found not in seen and found in var_range:
                 seen.add(found)
                 yield found
 
     def _likely(self, name: str, values: Values, *, rough: bool) -> Iterator[Number]:
-        own, domain = values[name], self.domains[name]
+        own, var_range = values[name], self.var_ranges[name]
         yield own
         mentioned = [c for c, (_, names) in self.conditions if name in names]
         turns = [t for c in mentioned for t in self._turns(c, name, values)]
@@ -123,7 +123,7 @@ class _Search:
         if step > 1:
             starts = [t - t % step for t in (0, *turns, own)]
             yield from (s + d * step for s in starts for d in (0, 1, -1))
-        if domain.is_float:
+        if var_range.is_float:
             yield from (0.5, -1.0, 1.5)
         if rough:
             return
@@ -133,9 +133,9 @@ class _Search:
         yield from _POWERS
 
     def _turns(self, condition: Term, name: str, values: Values) -> Iterator[Number]:
-        """Where a comparison in a condition changes its mind, as a function of one variable."""
-        domain, scratch = self.domains[name], dict(values)
-        low, high = int(max(domain.low, -_HUGE)), int(min(domain.high, _HUGE))
+        """Where a comparison in a condition flips, as a function of one variable."""
+        var_range, scratch = self.var_ranges[name], dict(values)
+        low, high = int(max(var_range.low, -_HUGE)), int(min(var_range.high, _HUGE))
         points = sorted({p for p in (low, low + 1, 64, 4096, 10**6, high) if low <= p <= high})
         for gap, names in _gaps(condition):
             if name not in names:
@@ -156,21 +156,21 @@ class _Search:
                     continue
                 found = _bisect(side, left, right, here)
                 yield from (found, found - 1, found + 1)
-                # Where it is 0 in between, it ends to be so as well.
+                # If the gap is 0 in between, it also leaves 0 somewhere.
                 if side(found) == 0 and there != 0:
                     found = _bisect(side, found, right, 0)
                     yield from (found, found - 1)
 
 
 def solve(
-    conditions: Sequence[Term], start: Values, domains: Mapping[str, Domain]
+    conditions: Sequence[Term], start: Values, var_ranges: Mapping[str, VarRange]
 ) -> dict[str, Number] | None:
     """Values near `start` under which all conditions hold, or None."""
-    search = _Search(conditions, domains)
+    search = _Search(conditions, var_ranges)
     if search.holds(start):
         return dict(start)
     names = _to_move(search, start)
-    few = [domains[n].values for n in names]
+    few = [var_ranges[n].values for n in names]
     if all(few) and math.prod(map(len, few)) <= _EXHAUSTIVE:
         tried = ({**start, **dict(zip(names, p, strict=True))} for p in itertools.product(*few))
         return next((t for t in tried if search.holds(t)), None)
@@ -186,7 +186,7 @@ def solve(
 
 
 def _to_move(search: _Search, start: Values) -> list[str]:
-    """The variables that failing conditions mention, and those that these are tied to."""
+    """The variables of the failing conditions, and those connected to them."""
     failing = [names for check, names in search.checks if not _true(check, start)]
     found = list(dict.fromkeys(n for names in reversed(failing) for n in names))
     for name in found:
@@ -219,7 +219,7 @@ def _bisect(side: Callable[[Number], int], left: int, right: int, here: int) -> 
 
 @functools.lru_cache(maxsize=4096)
 def _gaps(condition: Term) -> list[tuple[Callable[[Values], Number], tuple[str, ...]]]:
-    """What is below 0 where a comparison holds, per comparison in a condition."""
+    """For each comparison in a condition, left side minus right side."""
     return [
         (_compiled(Expr("+", (atom.args[0], Expr("neg", (atom.args[1],))))), names_of(atom))
         for atom in _comparisons(condition)
@@ -235,7 +235,7 @@ def _comparisons(term: Term) -> Iterator[Expr]:
 
 
 def _period(conditions: Iterable[Term]) -> int:
-    """After how many steps remainders and quotients come again, if that is not too far."""
+    """The period of the remainders and quotients, if it is small."""
     found = 1
     for condition in conditions:
         for divisor in _divisors(condition):
@@ -254,7 +254,7 @@ def _divisors(term: Term) -> Iterator[int]:
 
 @functools.lru_cache(maxsize=4096)
 def _compiled(term: Term) -> Callable[[Values], Number]:
-    """A term as a function: a search evaluates it thousands of times."""
+    """A term as a function, because a search evaluates it thousands of times."""
     function: Callable[[Values], Number] = eval(f"lambda v: {_code(term)}", _NAMES_OF_CODE)  # noqa: S307  # made of terms only
     return function
 

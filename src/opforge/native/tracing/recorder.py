@@ -1,7 +1,7 @@
-"""What a body does while it is traced: it allocates, takes views, fills, and launches.
+"""Records what a traced body does: it allocates, takes views, fills and launches.
 
-Everything else cannot be in a native library. Such calls are noted and answered with the right
-shapes, so that one trace names them all.
+A native library can do nothing else. Other calls are noted and answered with the right shapes, so
+that one trace reports all of them.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from ..symbolic.symint import NotConstant, Symbols, is_symbolic, term_of
 from .views import Views, compact, is_compact, is_contiguous, same
 
 _ATEN = torch.ops.aten
-_HERE = str(Path(__file__).parent.parent)
+_HERE = str(Path(__file__).parent.parent.parent)
 _HIDDEN = (_HERE, str(Path(torch.__file__).parent), str(Path(triton.__file__).parent))
 
 
 @dataclass(eq=False)
 class Buffer:
-    """Memory: a parameter's, or what the body allocates; `count` elements of `dtype`."""
+    """Memory of a parameter, or allocated by the body: `count` elements of `dtype`."""
 
     name: str
     dtype: torch.dtype
     count: Term
     allocated: bool
-    # The recorder of the call that it belongs to.
+    # The recorder of the trace that it belongs to.
     trace: Any = field(repr=False)
 
 
@@ -52,11 +52,11 @@ class Filled:
 
 
 class Offence(Exception):
-    """The trace cannot go on; what was noted says why."""
+    """The trace cannot continue; the recorder's notes say why."""
 
 
 class Recorder:
-    """One trace: answers operators, and keeps what the library will have to do."""
+    """One trace: answers operators and keeps the steps that the library will run."""
 
     def __init__(
         self, symbols: Symbols, nested: Callable[[Any], Callable[..., Any] | None]
@@ -68,10 +68,10 @@ class Recorder:
         self.offences: list[str] = []
         self._nested = nested
 
-    def parameter(self, name: str, dtype: torch.dtype, sizes: Any, steps: Any) -> Traced:
-        """A tensor that the caller brings."""
-        buffer = Buffer(name, dtype, term_of(_span(sizes, steps)), allocated=False, trace=self)
-        return Traced(buffer, sizes, steps, 0, dtype)
+    def parameter(self, name: str, dtype: torch.dtype, sizes: Any, strides: Any) -> Traced:
+        """A tensor that the caller passes."""
+        buffer = Buffer(name, dtype, term_of(_span(sizes, strides)), allocated=False, trace=self)
+        return Traced(buffer, sizes, strides, 0, dtype)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -81,7 +81,7 @@ class Recorder:
     def answer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of an operator."""
         if any(isinstance(a, torch.Tensor) and not isinstance(a, Traced) for a in args):
-            # A tensor that is no parameter: its contents would have to be in the library.
+            # A tensor that is not a parameter: the library would have to contain its data.
             return self._offend(func, args, kwargs)
         for argument in args:
             if isinstance(argument, Traced):
@@ -96,7 +96,7 @@ class Recorder:
             return found
         body = self._nested(func)
         if body is not None:
-            # Torch takes a mode away while it answers.
+            # Torch disables a mode while the mode handles a call.
             with self.running():
                 return body(*args, **kwargs)
         return self._offend(func, args, kwargs)
@@ -114,35 +114,35 @@ class Recorder:
             self.offences.append(offence)
 
     def refuse_kept(self, memory: Any) -> None:
-        """A body that keeps tensors between calls has a state, which C functions have not."""
+        """A body that keeps tensors between calls has state, which a C function does not."""
         if memory.trace is not self:
             self.note(
-                f"a tensor that an earlier call has kept is used at {locate()}; allocate it in "
+                f"a tensor kept from an earlier call is used at {locate()}; allocate it in "
                 "every call, or make it a parameter"
             )
 
     def _foreign(self, tensor: torch.Tensor) -> Traced:
-        return self.allocate(list(tensor.shape), tensor.dtype, steps=list(tensor.stride()))
+        return self.allocate(list(tensor.shape), tensor.dtype, strides=list(tensor.stride()))
 
     def value(self, number: Any) -> Any:
-        """What a number is on this path, asking nothing."""
+        """The value of a number on this path, without a guard."""
         return self.symbols.value(term_of(number)) if is_symbolic(number) else number
 
     def allocate(
-        self, sizes: Sequence[Any], dtype: torch.dtype | None, *, steps: Any = None
+        self, sizes: Sequence[Any], dtype: torch.dtype | None, *, strides: Any = None
     ) -> Traced:
         dtype = dtype or torch.get_default_dtype()
         for size in sizes:
             if size < 0:
                 raise RuntimeError(f"a tensor cannot have size {size}")
-        steps = compact(sizes) if steps is None else steps
-        span = term_of(_span(sizes, steps))
+        strides = compact(sizes) if strides is None else strides
+        span = term_of(_span(sizes, strides))
         buffer = Buffer(f"w{len(self.buffers)}", dtype, span, allocated=True, trace=self)
         self.buffers.append(buffer)
-        return Traced(buffer, sizes, steps, 0, dtype)
+        return Traced(buffer, sizes, strides, 0, dtype)
 
     def fill(self, tensor: Traced, value: Any) -> Any:
-        """Set a dense tensor; others would need a kernel."""
+        """Fill a dense tensor; others would need a kernel."""
         if is_symbolic(value) or not is_compact(tensor) or isinstance(value, torch.Tensor):
             return NotImplemented
         buffer = tensor.memory
@@ -157,8 +157,8 @@ class Recorder:
             return NotImplemented
         return self.allocate(sizes, dtype)
 
-    def empty_strided(self, sizes: Any, steps: Any, *, dtype: Any = None, **_: Any) -> Any:
-        return self.allocate(sizes, dtype, steps=steps)
+    def empty_strided(self, sizes: Any, strides: Any, *, dtype: Any = None, **_: Any) -> Any:
+        return self.allocate(sizes, dtype, strides=strides)
 
     def empty_like(
         self, x: Traced, *, dtype: Any = None, memory_format: Any = None, **_: Any
@@ -168,10 +168,10 @@ class Recorder:
             return self.allocate(x.sizes, dtype)
         if memory_format not in {None, torch.preserve_format}:
             return NotImplemented
-        return self.allocate(x.sizes, dtype, steps=self._dense_steps(x))
+        return self.allocate(x.sizes, dtype, strides=self._dense_strides(x))
 
-    def _dense_steps(self, x: Traced) -> list[Any]:
-        """Strides in the same order, without gaps, as torch gives them to `empty_like`."""
+    def _dense_strides(self, x: Traced) -> list[Any]:
+        """Dense strides in the same order, as in torch's `empty_like`."""
         order = list(reversed(range(len(x.sizes))))
         for start in range(1, len(order)):
             at = start
@@ -182,24 +182,24 @@ class Recorder:
                     at = before
                 elif before and self._lies_inside(x, outer, inner):
                     break
-        steps: list[Any] = [0] * len(order)
-        step: Any = 1
+        strides: list[Any] = [0] * len(order)
+        stride: Any = 1
         for d in order:
-            steps[d] = step
-            step *= x.sizes[d]
-        return steps
+            strides[d] = stride
+            stride *= x.sizes[d]
+        return strides
 
     def _lies_outside(self, x: Traced, a: int, b: int) -> bool:
-        """Whether dimension a has the larger stride; strides of 0 say nothing."""
+        """Whether dimension a has the larger stride; strides of 0 do not count."""
         compare, both = self.symbols.algebra.compare, self.symbols.algebra.both
-        one, other = term_of(x.steps[a]), term_of(x.steps[b])
+        one, other = term_of(x.strides[a]), term_of(x.strides[b])
         sizes = compare("<", term_of(x.sizes[b]), term_of(x.sizes[a]))
         larger = both(compare("!=", other, 0), compare("<", other, one))
         equal = both(compare("!=", one, 0), compare("==", one, other), sizes)
         return self.symbols.ask(self.symbols.algebra.either(larger, equal))
 
     def _lies_inside(self, x: Traced, a: int, b: int) -> bool:
-        one, other = term_of(x.steps[a]), term_of(x.steps[b])
+        one, other = term_of(x.strides[a]), term_of(x.strides[b])
         compare = self.symbols.algebra.compare
         smaller = self.symbols.algebra.both(compare("!=", one, 0), compare("<", one, other))
         return self.symbols.ask(smaller)
@@ -208,9 +208,9 @@ class Recorder:
         return self.allocate(sizes, dtype or x.dtype)
 
     def new_empty_strided(
-        self, x: Traced, sizes: Any, steps: Any, *, dtype: Any = None, **_: Any
+        self, x: Traced, sizes: Any, strides: Any, *, dtype: Any = None, **_: Any
     ) -> Any:
-        return self.allocate(sizes, dtype or x.dtype, steps=steps)
+        return self.allocate(sizes, dtype or x.dtype, strides=strides)
 
     def is_contiguous(self, x: Traced, memory_format: Any = torch.contiguous_format) -> Any:
         if memory_format is torch.contiguous_format:
@@ -222,11 +222,11 @@ class Recorder:
         return is_compact(x)
 
 
-def _span(sizes: Sequence[Any], steps: Sequence[Any]) -> Any:
-    """How many elements there are from the first to the last, whatever lies between."""
-    if all(map(same, steps, compact(sizes))):
+def _span(sizes: Sequence[Any], strides: Sequence[Any]) -> Any:
+    """The number of elements from the first to the last, gaps included."""
+    if all(map(same, strides, compact(sizes))):
         return math.prod(sizes)
-    return sum((n - 1) * s for n, s in zip(sizes, steps, strict=True)) + 1
+    return sum((n - 1) * s for n, s in zip(sizes, strides, strict=True)) + 1
 
 
 def _filled(make: Callable[..., Any], value: Any) -> Callable[..., Any]:

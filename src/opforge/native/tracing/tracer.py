@@ -1,4 +1,4 @@
-"""One run of an op's body on sizes that are names, and what it did."""
+"""Runs an op's body once on symbolic sizes, and records what it did."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..frontend.expand import Declared
 from ..ir.dtypes import DTYPES, named
 from ..ir.expr import Number, Term, Var
 from ..ir.program import Case, Guard, ScalarParam
-from ..symbolic.solve import Domain, multiples_of, ranges_of
+from ..symbolic.solve import VarRange, multiples_of, ranges_of
 from ..symbolic.symint import Symbols, term_of
 from .launches import Calls, Choose
 from .recorder import NotConstant, Offence, Recorder, locate
@@ -28,18 +28,18 @@ from .views import compact
 
 @dataclass
 class Walk:
-    """What one way through the body does; `refused` where it cannot be in a library."""
+    """What one path through the body does; `refused` says why a library cannot have it."""
 
     guards: list[Guard]
     steps: list[Any] = field(default_factory=list)
     outputs: list[Traced | None] = field(default_factory=list)
     refused: str = ""
-    # Calls that no library can make, as against inputs that the body itself refuses.
+    # Calls that a library cannot make, unlike inputs that the body itself refuses.
     offences: list[str] = field(default_factory=list)
 
 
 class _Owner:
-    """Hears of the launches of one trace."""
+    """Receives the notes about the launches of one trace."""
 
     def __init__(self, entry: Entry) -> None:
         self.name, self.location = entry.name, entry.location
@@ -54,31 +54,31 @@ class _Owner:
     def looks_through(self, wrapper: Any, kernel: Any, why: str) -> None:
         name = _compat.kernels.kernel_name(kernel)
         self.notes.append(
-            f"{type(wrapper).__qualname__}, a wrapper around {name}, was passed over: {why}"
+            f"{type(wrapper).__qualname__}, a wrapper around {name}, was skipped: {why}"
         )
 
 
 class Tracer:
-    """Traces one case of an op, for values of its variables that are tried."""
+    """Traces one case of an op for given values of its variables."""
 
     def __init__(
         self,
         entry: Entry,
         declared: Declared,
         case: Case,
-        domains: Mapping[str, Domain],
+        var_ranges: Mapping[str, VarRange],
         choose: Choose,
     ) -> None:
         self.entry, self.declared, self.case = entry, declared, case
-        self.ranges = ranges_of(domains)
-        self.multiples = multiples_of(domains)
-        self.counts = {n: len(d.values) for n, d in domains.items() if d.values}
+        self.ranges = ranges_of(var_ranges)
+        self.multiples = multiples_of(var_ranges)
+        self.counts = {n: len(d.values) for n, d in var_ranges.items() if d.values}
         self.notes: list[str] = []
         self._choose = choose
         self._options = _options()
 
     def walk(self, values: Mapping[str, Number]) -> Walk:
-        """Run the body once. Raises NotConstant where a size has to be declared more closely."""
+        """Run the body once. Raises NotConstant if a size needs a narrower declaration."""
         symbols = Symbols(values, self.ranges, locate, self.counts, self.multiples)
         recorder = Recorder(symbols, nested_body)
         leaves = self._leaves(symbols, recorder)
@@ -120,10 +120,12 @@ class Tracer:
             if not tensor.present:
                 continue
             sizes = [symbols.integer(s) for s in tensor.shape]
-            strides = tensor.strides
-            steps = compact(sizes) if strides is None else [symbols.integer(s) for s in strides]
+            if tensor.strides is None:
+                strides = compact(sizes)
+            else:
+                strides = [symbols.integer(s) for s in tensor.strides]
             dtype = getattr(torch, DTYPES[tensor.dtype].torch)
-            leaves[tensor.param] = recorder.parameter(tensor.param, dtype, sizes, steps)
+            leaves[tensor.param] = recorder.parameter(tensor.param, dtype, sizes, strides)
         for param in self.declared.params:
             if isinstance(param, ScalarParam):
                 is_float = param.dtype.startswith(("fp", "bf"))
@@ -132,65 +134,65 @@ class Tracer:
         return leaves
 
     def _outputs(self, result: Any, recorder: Recorder) -> list[Traced | None]:
-        """What the body returns, flat; no output is an argument, or lies within another."""
+        """What the body returns, as a flat list."""
         flat = [result] if not isinstance(result, (tuple, list)) else list(result)
         if not self.declared.outputs:
             return []
         for one in flat:
             if one is not None and not isinstance(one, Traced):
-                recorder.note(f"the body returns a {type(one).__name__}, and C takes tensors only")
+                recorder.note(f"the body returns a {type(one).__name__}, not a tensor")
                 raise Offence("output")
         return flat
 
 
-def domains_of(case: Case, declared: Declared) -> dict[str, Domain]:
-    """What every variable of a case may be."""
-    found: dict[str, Domain] = {}
+def var_ranges_of(case: Case, declared: Declared) -> dict[str, VarRange]:
+    """The range of every variable of a case."""
+    found: dict[str, VarRange] = {}
     for bound in case.bounds:
         high = float("inf") if bound.high is None else bound.high
-        found[bound.var] = Domain(bound.low, high, bound.values)
+        found[bound.var] = VarRange(bound.low, high, bound.values)
     for tensor in case.tensors:
         for term in (*tensor.shape, *(tensor.strides or ())):
             if isinstance(term, Var):
-                found.setdefault(term.name, Domain(0, float("inf")))
+                found.setdefault(term.name, VarRange(0, float("inf")))
     for param in declared.params:
         if isinstance(param, ScalarParam) and param.name not in found:
-            found[param.name] = _scalar_domain(param.dtype)
+            found[param.name] = _scalar_range(param.dtype)
     return found
 
 
-def _scalar_domain(dtype: str) -> Domain:
+def _scalar_range(dtype: str) -> VarRange:
     if dtype.startswith(("fp", "bf")):
-        return Domain(-float("inf"), float("inf"), is_float=True)
+        return VarRange(-float("inf"), float("inf"), is_float=True)
     kind = named(dtype)
     assert kind is not None
     bits = kind.bits
     if dtype.startswith("u"):
-        return Domain(0, 2**bits - 1)
-    return Domain(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+        return VarRange(0, 2**bits - 1)
+    return VarRange(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 
-# Different for each size, so that no two are equal by accident; larger than a dimension's 0 and 1.
+# Different for each size, so that no two are equal by accident; never 0 or 1.
 _PRIMES = (67, 71, 73, 79, 83, 89, 97, 101, 103, 107, 109, 113, 127, 131, 137, 139, 149, 151)
 
 
-def first_values(case: Case, domains: Mapping[str, Domain]) -> dict[str, Number]:
-    """Ordinary values to begin with: sizes of about a hundred, compact strides."""
+def first_values(case: Case, var_ranges: Mapping[str, VarRange]) -> dict[str, Number]:
+    """Ordinary values to start from: sizes of about a hundred, dense strides."""
     found: dict[str, Number] = {}
     primes = iter(_PRIMES * 4)
-    for name, domain in domains.items():
+    for name, var_range in var_ranges.items():
         if name.startswith("device."):
             continue
-        wanted: Number = 0.37 if domain.is_float else next(primes)
-        if domain.values:
-            wanted = domain.values[-1]
-        found[name] = wanted if wanted in domain else _nearest(wanted, domain)
+        wanted: Number = 0.37 if var_range.is_float else next(primes)
+        if var_range.values:
+            wanted = var_range.values[-1]
+        found[name] = wanted if wanted in var_range else _nearest(wanted, var_range)
     for tensor in case.tensors:
-        step = 1
+        dense = 1
         for size, stride in reversed(list(zip(tensor.shape, tensor.strides or (), strict=False))):
             if isinstance(stride, Var):
-                found[stride.name] = step
-            step *= int(found[size.name]) if isinstance(size, Var) else int(_number(size))
+                found[stride.name] = dense
+            dense *= int(found[size.name]) if isinstance(size, Var) else int(_number(size))
     return found
 
 
@@ -199,12 +201,12 @@ def _number(term: Term) -> int:
     return term
 
 
-def _nearest(value: Number, domain: Domain) -> Number:
-    return int(min(max(value, domain.low), domain.high))
+def _nearest(value: Number, var_range: VarRange) -> Number:
+    return int(min(max(value, var_range.low), var_range.high))
 
 
 def nested_body(func: Any) -> Callable[..., Any] | None:
-    """The Python that an op inside the body stands for, if it is one that can be seen through."""
+    """The Python body of a nested op, if tracing can see through it."""
     entry = registry.find(func)
     if entry is not None and entry.lowered is not None:
         return Generated(entry.name, entry.location, entry.lowered).bind(entry.fn)

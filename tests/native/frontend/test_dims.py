@@ -1,0 +1,340 @@
+"""Dims text, ranks, shapes and bounds, on their own."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opforge.errors import BadBounds, BadDims, BadRanks, UnusedName
+from opforge.native.frontend.dims import (
+    Name,
+    Rest,
+    Shared,
+    parse,
+    read_bounds,
+    read_ranks,
+    shape,
+    shared_lengths,
+)
+from opforge.native.ir.expr import Var
+from opforge.native.ir.program import Bound
+
+
+def raising(error, message):
+    return pytest.raises(error, match=f"^{re.escape(message)}$")
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("m k", (Name("m"), Name("k"))),
+        ("  rows\t64   hidden ", (Name("rows"), 64, Name("hidden"))),
+        ("", ()),
+        ("...", (Rest(),)),
+        ("... hidden", (Rest(), Name("hidden"))),
+        ("batch ... 4", (Name("batch"), Rest(), 4)),
+        ("*s", (Shared("s"),)),
+        ("*outer_2 hidden", (Shared("outer_2"), Name("hidden"))),
+        ("0 1", (0, 1)),
+        ("n n", (Name("n"), Name("n"))),
+    ],
+)
+def test_dims_are_words_with_spaces_between(text, parts):
+    assert parse(text, "x") == parts
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "m, k",
+            (
+                "parameter 'x': 'm,' is not a dimension\n  found: dims 'm, k'\n"
+                '  fix: separate dimensions with spaces, not commas: "m k"'
+            ),
+        ),
+        (
+            "...hidden",
+            (
+                "parameter 'x': '...hidden' is not a dimension\n  found: dims '...hidden'\n"
+                '  fix: put spaces around "...": "... hidden"'
+            ),
+        ),
+        (
+            "m 2*k",
+            (
+                "parameter 'x': '2*k' is not a dimension\n  found: dims 'm 2*k'\n"
+                "  fix: names, whole "
+                'numbers, "..." or "*name", with spaces between: "rows hidden"'
+            ),
+        ),
+        (
+            "... *s",
+            (
+                "parameter 'x': ... and *s in one tensor: where one ends is ambiguous\n"
+                "  found: '... *s'\n"
+                "  fix: keep one of them, and name the other dimensions one by one"
+            ),
+        ),
+        (
+            64,
+            (
+                "parameter 'x': dims is a string with one word per dimension\n  found: 64\n"
+                '  fix: native.tensor("rows hidden", dtype=...)'
+            ),
+        ),
+    ],
+)
+def test_what_is_no_dims_text_is_refused_with_what_to_write(text, message):
+    with raising(BadDims, message):
+        parse(text, "x")
+
+
+@pytest.mark.parametrize("word", ["-1", "*", "**s", "m-1", "1.5", "....", "?", "größe", "*4", "4m"])
+def test_words_that_are_no_dimension_are_refused(word):
+    with pytest.raises(BadDims, match=re.escape(repr(word))):
+        parse(f"m {word}", "x")
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks", "read"),
+    [
+        ("m k", None, (2,)),
+        ("", None, (0,)),
+        ("...", (1, 2), (1, 2)),
+        ("...", 3, (3,)),
+        ("...", range(1, 4), (1, 2, 3)),
+        ("...", {2, 1}, (1, 2)),
+        ("...", (2, 1, 2), (2, 1)),
+        ("... hidden", [1, 8], (1, 8)),
+        ("*s", None, ()),
+        ("*s hidden", (2,), (2,)),
+        ("...", (0,), (0,)),
+    ],
+)
+def test_ranks_count_all_dimensions_of_a_tensor(text, ranks, read):
+    assert read_ranks(parse(text, "x"), ranks, "x") == read
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks", "message"),
+    [
+        (
+            "m k",
+            (2, 3),
+            (
+                'parameter \'x\': ranks are for "...": "m k" has 2 dimensions already\n'
+                "  found: ranks=(2, 3)\n"
+                '  fix: remove ranks, or write "..." for the dimensions that vary'
+            ),
+        ),
+        (
+            "... k",
+            None,
+            (
+                "parameter 'x': \"...\" without ranks: how many dimensions may there be?\n"
+                "  found: dims '... k'\n  fix: native.tensor(\"... k\", ..., ranks=(1, 2, 3))"
+            ),
+        ),
+        (
+            "... m k",
+            (1, 2),
+            (
+                "parameter 'x': rank 1 is too low: \"... m k\" names 2 dimensions beside ...\n"
+                "  found: ranks=(1, 2)\n  fix: ranks count all dimensions of the tensor"
+            ),
+        ),
+        (
+            "...",
+            (9,),
+            (
+                "parameter 'x': rank 9 is above 8, the highest that opforge builds\n"
+                "  fix: fold dimensions together before the call"
+            ),
+        ),
+        (
+            "a b c d e f g h i",
+            None,
+            (
+                "parameter 'x': rank 9 is above 8, the highest that opforge builds\n"
+                "  fix: fold dimensions together before the call"
+            ),
+        ),
+    ],
+)
+def test_ranks_that_do_not_fit_the_dims_are_refused(text, ranks, message):
+    with raising(BadRanks, message):
+        read_ranks(parse(text, "x"), ranks, "x")
+
+
+@pytest.mark.parametrize("ranks", [(), "12", (1.0,), True, ("1",), {}])
+def test_ranks_that_are_no_numbers_are_refused(ranks):
+    with raising(
+        BadRanks,
+        f"parameter 'x': ranks are whole numbers\n  found: ranks={ranks!r}\n  fix: ranks=(1, 2, 3)",
+    ):
+        read_ranks(parse("...", "x"), ranks, "x")
+
+
+def lengths_of(**tensors):
+    return shared_lengths(
+        (name, parse(text, name), read_ranks(parse(text, name), ranks, name))
+        for name, (text, ranks) in tensors.items()
+    )
+
+
+def test_one_parameter_says_for_all_how_long_a_shared_shape_is():
+    assert lengths_of(x=("*s", None), y=("*s hidden", (1, 3)), z=("m", None)) == {"s": (0, 2)}
+    assert lengths_of(x=("*s", (1, 2)), y=("*s k", (3, 2))) == {"s": (1, 2)}
+    assert lengths_of(x=("*s", 1), y=("*t", 2)) == {"s": (1,), "t": (2,)}
+
+
+def test_ranks_of_a_shared_shape_that_disagree_are_refused():
+    with raising(
+        BadRanks,
+        "parameter 'y': *s stands for 2 or 3 dimensions here and for 1 or 2 in 'x'\n"
+        "  fix: give ranks to only one of them, or ranks that agree; ranks count all dimensions of "
+        "a tensor, "
+        "*s and the others",
+    ):
+        lengths_of(x=("*s", (1, 2)), y=("*s", (2, 3)))
+
+
+def test_a_shared_shape_without_ranks_is_refused():
+    with raising(
+        BadRanks,
+        "parameter 'x': no parameter with *s has ranks: how many dimensions may there be?\n"
+        '  fix: native.tensor("*s h", ..., ranks=(1, 2, 3))',
+    ):
+        lengths_of(x=("*s h", None))
+
+
+def test_a_shared_shape_may_not_lift_another_tensor_beyond_the_highest_rank():
+    with pytest.raises(BadRanks, match="parameter 'y': rank 9 is above 8"):
+        lengths_of(x=("*s", 8), y=("*s k", None))
+
+
+def test_shapes_have_a_variable_per_symbolic_size():
+    assert shape(parse("m 64 k", "x"), "x", 0, {}) == (Var("m"), 64, Var("k"))
+    assert shape(parse("... hidden", "x"), "x", 2, {}) == (
+        Var("x.shape[0]"), Var("x.shape[1]"), Var("hidden"),
+    )  # fmt: skip
+    assert shape(parse("b ... c", "cfg__w"), "cfg__w", 1, {}) == (
+        Var("b"), Var("cfg__w.shape[1]"), Var("c"),
+    )  # fmt: skip
+    assert shape(parse("*s k", "x"), "x", 2, {}) == (Var("s[0]"), Var("s[1]"), Var("k"))
+    assert shape(parse("", "x"), "x", 0, {}) == ()
+
+
+def test_a_fixed_size_stands_as_its_number():
+    assert shape(parse("m k", "x"), "x", 0, {"k": 128}) == (Var("m"), 128)
+    assert shape(parse("*s", "x"), "x", 2, {"s": 4}) == (4, 4)
+
+
+@given(
+    st.lists(st.sampled_from(["m", "n", "7"]), max_size=3),
+    st.lists(st.sampled_from(["m", "n", "7"]), max_size=3),
+    st.sampled_from(["...", "*s"]),
+    st.integers(0, 8),
+)
+def test_a_shape_has_the_rank_that_was_asked_for(before, after, loose, rank):
+    parts = parse(" ".join([*before, loose, *after]), "x")
+    length = rank - len(before) - len(after)
+    if length < 0:
+        with pytest.raises(BadRanks):
+            read_ranks(parts, rank, "x")
+    else:
+        assert read_ranks(parts, rank, "x") == (rank,)
+        sizes = shape(parts, "x", length, {})
+        assert len(sizes) == rank
+        assert len({str(v) for v in sizes[len(before) : rank - len(after)]}) == length
+
+
+@pytest.mark.parametrize(
+    ("given", "bound"),
+    [
+        ((1, 8192), Bound("k", 1, 8192)),
+        ((0, None), Bound("k", 0, None)),
+        ((3, 3), Bound("k", 3, 3)),
+        ([128, 64, 128], Bound("k", 64, 128, (64, 128))),
+        ({64, 32}, Bound("k", 32, 64, (32, 64))),
+        (range(1, 4), Bound("k", 1, 3, (1, 2, 3))),
+    ],
+)
+def test_a_bound_is_a_range_or_a_list_of_sizes(given, bound):
+    assert read_bounds({"k": given}, ["m", "k"], []) == ({}, {"k": bound})
+
+
+def test_a_single_number_fixes_a_size():
+    assert read_bounds({"k": 64}, ["m", "k"], []) == ({"k": 64}, {})
+
+
+def test_numbers_that_are_passed_may_be_bounded_and_negative():
+    assert read_bounds({"n": (-4, 4)}, [], ["n"]) == ({}, {"n": Bound("n", -4, 4)})
+    assert read_bounds({"n": -1}, [], ["n"]) == ({}, {"n": Bound("n", -1, -1, (-1,))})
+
+
+TOO_LARGE = "sizes and integers have 64 bits; None means no upper end"
+FIX = (
+    "  fix: dims={'k': (1, 8192)} for a range, [64, 128] for only these sizes, 64 for a single "
+    "size; sizes "
+    "are not negative"
+)
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        ((9, 8), "the range is empty: 9 is above 8"),
+        ((-1, 8), "the ends of a range are sizes"),
+        ((1, 2.5), "the ends of a range are sizes"),
+        ((None, 4), "the ends of a range are sizes"),
+        ((1, 2, 3), "a range has two ends, not 3"),
+        ((1,), "a range has two ends, not 1"),
+        (-1, "it is not a bound"),
+        (True, "it is not a bound"),
+        ("64", "it is not a bound"),
+        ([], "it is not a bound"),
+        ([64, -1], "it is not a bound"),
+        ([64, "x"], "it is not a bound"),
+        (None, "it is not a bound"),
+        ((0, 2**63), TOO_LARGE),
+        ([1, 2**70], TOO_LARGE),
+        (2**63, TOO_LARGE),
+    ],
+)
+def test_a_bound_that_no_size_can_meet_is_refused(given, what):
+    with raising(BadBounds, f"dims={{'k': {given!r}}}: {what}\n{FIX}"):
+        read_bounds({"k": given}, ["k"], [])
+
+
+def test_the_largest_numbers_of_64_bits_are_bounds():
+    fixed, bounds = read_bounds({"k": (0, 2**63 - 1), "n": -(2**63)}, ["k"], ["n"])
+    assert fixed == {}
+    assert [(b.low, b.high) for b in bounds.values()] == [(0, 2**63 - 1), (-(2**63), -(2**63))]
+
+
+def test_a_size_beyond_64_bits_is_refused():
+    with pytest.raises(BadDims, match=r"size 9223372036854775808 is beyond 2\*\*63 - 1"):
+        parse("m 9223372036854775808", "x")
+
+
+def test_dims_that_are_no_table_are_refused():
+    with raising(
+        BadBounds,
+        'dims= maps size names to bounds\n  found: [1]\n  fix: dims={"hidden": (1, 8192)}',
+    ):
+        read_bounds([1], ["k"], [])
+
+
+def test_a_bound_for_a_name_that_is_not_used_is_refused():
+    with raising(
+        UnusedName,
+        "dims= bounds 'hiden', but no parameter's dims have that name\n"
+        "  fix: did you mean 'hidden'? there are rows, hidden; \"...\" has no names, so write "
+        '"... hiden" to bound a size of it',
+    ):
+        read_bounds({"hiden": (1, 2)}, ["rows", "hidden"], [])
+    with pytest.raises(UnusedName, match="no parameter names a size"):
+        read_bounds({"k": 1}, [], [])

@@ -1,0 +1,111 @@
+"""Every way through a body is found, and ways that come to the same are one."""
+
+import math
+
+import pytest
+
+from opforge.native.ir.expr import Expr, Var, evaluate
+from opforge.native.symbolic.explore import TooManyPaths, explore
+from opforge.native.symbolic.solve import VarRange, ranges_of, solve
+from opforge.native.symbolic.symint import Symbols, term_of
+
+SIZE = VarRange(0, math.inf)
+
+
+def paths(body, **domains):
+    """{condition: result} of a function of symbolic sizes."""
+    ranges = ranges_of(domains)
+
+    def trace(values):
+        symbols = Symbols(values, ranges)
+        result = body(*(symbols.integer(Var(name)) for name in domains))
+        return tuple(symbols.guards), result
+
+    start = {name: 67 if 67 in d else int(d.low) for name, d in domains.items()}
+    found = explore(trace, start, domains)
+    return {" and ".join(str(g.condition) for g in guards): result for guards, result in found}
+
+
+def test_both_sides_of_a_branch():
+    def body(n):
+        if n == 0:
+            return "nothing"
+        return "block" if n <= 4096 else "loop"
+
+    assert paths(body, n=SIZE) == {
+        "n != 0 and n <= 4096": "block",
+        "n == 0": "nothing",
+        "n != 0 and 4096 < n": "loop",
+    }
+
+
+def test_a_question_whose_answers_come_to_the_same_is_dropped():
+    def body(m, n):
+        return ("one", "one")[bool(n > 5)] if m > 5 else "two"
+
+    assert paths(body, m=SIZE, n=SIZE) == {"5 < m": "one", "m <= 5": "two"}
+
+
+def test_equal_sizes_and_remainders_are_found():
+    def body(m, n):
+        return (bool(m == n), bool(m % 16 == 0))
+
+    found = paths(body, m=SIZE, n=SIZE)
+    assert sorted(found.values()) == [(False, False), (False, True), (True, False), (True, True)]
+
+
+def test_all_buckets_of_a_range():
+    def body(n):
+        return n.node.symbols.next_power_of_2(term_of(n))
+
+    found = paths(body, n=VarRange(1, 1000))
+    assert sorted(found.values()) == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
+
+
+def test_declared_values_are_all_found():
+    def body(n):
+        return int(n.node.symbols.specialize(term_of(n)))
+
+    assert sorted(paths(body, n=VarRange(1, 3)).values()) == [1, 2, 3]
+
+
+def test_a_loop_over_a_bounded_size_is_unrolled():
+    def body(n):
+        return sum(1 for _ in range(n))
+
+    assert sorted(paths(body, n=VarRange(0, 4)).values()) == [0, 1, 2, 3, 4]
+
+
+def test_too_many_ways_end():
+    def body(*sizes):
+        return tuple(bool(s > 5) for s in sizes)
+
+    with pytest.raises(TooManyPaths):
+        paths(body, **{f"s{i}": SIZE for i in range(10)})
+
+
+m, n = Var("m"), Var("n")
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        Expr("==", (Expr("//", (n, 64)), 3)),
+        Expr("==", (Expr("%", (n, 16)), 5)),
+        Expr("==", (Expr("*", (m, n)), 0)),
+        Expr("==", (m, Expr("*", (2, n)))),
+        Expr("and", (Expr("<", (m, n)), Expr("<", (n, 3)))),
+        Expr("==", (Expr("+", (m, n)), 100)),
+        Expr("<", (2**31, Expr("*", (m, n)))),
+    ],
+    ids=str,
+)
+def test_values_are_found_for_a_condition(condition):
+    found = solve([condition], {"m": 67, "n": 71}, {"m": SIZE, "n": SIZE})
+    assert found is not None
+    assert evaluate(condition, found)
+
+
+def test_no_values_for_what_cannot_be():
+    impossible = [Expr("<", (n, 5)), Expr("<", (10, n))]
+    assert solve(impossible, {"n": 67}, {"n": SIZE}) is None
