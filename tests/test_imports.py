@@ -25,6 +25,7 @@ CONTRACT = {
     "registration": {"model", "errors", "lowering", "capture", "_compat", "torch", "tuning"},
     "naming": {"errors"},
     "deferred": set(),
+    "notebook": set(),
     "registry": {"model", "errors", "_compat", "deferred"},
     "explain": {"registry", "model", "errors", "op", "lowering", "analysis", "tuning"},
     "magi": {"op", "model", "errors"},
@@ -50,6 +51,7 @@ CONTRACT["native"] |= {
     "opforge",
     "capture",
     "doctor",
+    "notebook",
     "registration",
     "rich",
     "torch",
@@ -57,7 +59,7 @@ CONTRACT["native"] |= {
     "tuning",
 }
 CONTRACT["loading"] = {"_lazy", "_compat", "errors", "explain", "lowering", "model", "native"}
-CONTRACT["loading"] |= {"deferred", "registration", "registry", "torch"}
+CONTRACT["loading"] |= {"deferred", "notebook", "registration", "registry", "torch"}
 CONTRACT["check"] = {
     "model",
     "errors",

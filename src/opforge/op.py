@@ -163,7 +163,7 @@ def _make(fn: types.FunctionType, name: str, location: str, options: Options) ->
             _register_sharding(registration, options.sharding)
         registry.add(_entry(registration, options))
     if not waits:
-        definition.transparency.settle()
+        definition.transparency.resolve_mode()
     return registration.handle
 
 

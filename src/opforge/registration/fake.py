@@ -49,7 +49,7 @@ class FakeRule:
         # The given fake, or the body, on flat arguments; set when the op is registered.
         self.call: Callable[..., Any] = _not_registered
         # Decides the op's mode if that had to wait; set when the op is registered.
-        self.settle: Callable[[], None] = _not_registered
+        self.resolve_mode: Callable[[], None] = _not_registered
         self.refusal = ""
         self.source = "undetermined"
         # Kinds of inputs (dtype, device and rank of each) for which a real call has yet to confirm
@@ -70,7 +70,7 @@ class FakeRule:
         return self.given is None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        self.settle()
+        self.resolve_mode()
         if self.given is not None:
             return self.call(*args, **kwargs)
         if self.source not in ("listed", "assumed"):

@@ -56,6 +56,42 @@ class Registration:
     # What else runs the op, by dispatch key: "native where covered, from libops.so".
     backends: dict[str, str] = field(default_factory=dict, compare=False)
 
+    @property
+    def kernel(self) -> Callable[..., Any]:
+        """What torch runs below autograd: the body behind its checks, over flat arguments."""
+        kernel: Callable[..., Any] = self.generated.namespace["_of_kernel"]
+        return kernel
+
+    def guarded(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """`run` in place of the op's body: behind what its own kernel asks of autograd first."""
+        definition = self.definition
+        recorded = definition.backward is not None
+        refuse_tangents = make_refuse_tangents(definition.name, definition.location)
+        unrecorded = _unrecorded(definition)
+        run_unrecorded = unrecorded.eager(run)
+
+        def kernel(*args: Any, **kwargs: Any) -> Any:
+            if _compat.forward_ad_open():
+                refuse_tangents(*args, *kwargs.values())
+            if not recorded and unrecorded.needs_grad(args, kwargs):
+                return run_unrecorded(*args, **kwargs)
+            return run(*args, **kwargs)
+
+        return kernel
+
+    def unrecorded(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """`run` on inputs that autograd follows: tangents are refused, and going back raises."""
+        definition = self.definition
+        refuse_tangents = make_refuse_tangents(definition.name, definition.location)
+        run_unrecorded = _unrecorded(definition).eager(run)
+
+        def kernel(*args: Any, **kwargs: Any) -> Any:
+            if _compat.forward_ad_open():
+                refuse_tangents(*args, *kwargs.values())
+            return run_unrecorded(*args, **kwargs)
+
+        return kernel
+
     def runs_natively(self, key: str, what: str) -> None:
         """Send calls with this key to a native implementation of the same op.
 
@@ -180,7 +216,7 @@ def _install_kernel(
     )
     transparency = definition.transparency
     transparency.body = functools.partial(_on_original_arguments, generated, definition.fn)
-    fake.settle = generated.before_first_call = transparency.settle
+    fake.resolve_mode = generated.before_first_call = transparency.resolve_mode
     write_kernel = kernel_writer(
         guarded=definition.backward is None,
         verified=fake.verifiable,
@@ -218,13 +254,17 @@ def _recording_kernel(definition: Definition, generated: Generated, overload: An
 
 def _install_no_backward(definition: Definition, generated: Generated, library: Any) -> None:
     op = definition.name.partition("::")[2]
-    unrecorded = Unrecorded(
-        definition.name, definition.location, definition.lowered, definition.transparency
-    )
+    unrecorded = _unrecorded(definition)
     names = generated.namespace
     names["_of_unrecorded"] = unrecorded.eager(names["_of_kernel"])
     _compat.register_functional_rule(library, op, unrecorded.traced)
     _compat.around_functorch(library, definition.name, unrecorded.transformed)
+
+
+def _unrecorded(definition: Definition) -> Unrecorded:
+    return Unrecorded(
+        definition.name, definition.location, definition.lowered, definition.transparency
+    )
 
 
 def _install_transparency(definition: Definition, library: Any) -> None:

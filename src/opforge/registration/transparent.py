@@ -91,7 +91,7 @@ class Transparency:
         """Whether the mode may still change, because something is not bound yet."""
         return self._reading.is_open
 
-    def settle(self) -> None:
+    def resolve_mode(self) -> None:
         """Decide the mode, if that had to wait; refuse what cannot be registered."""
         self.reading  # noqa: B018  # reading decides
 
@@ -132,7 +132,7 @@ class Transparency:
 
     def on_fakes(self, *args: Any, **kwargs: Any) -> Any:
         """Run the body on fake tensors; launches do nothing."""
-        self.settle()
+        self.resolve_mode()
         with self._captured(into_graph=False):
             return self.body(*args, **kwargs)
 
