@@ -26,8 +26,10 @@ CONTRACT = {
     "naming": {"errors"},
     "deferred": set(),
     "registry": {"model", "errors", "_compat", "deferred"},
-    "explain": {"registry", "model", "errors", "op", "lowering", "analysis", "tuning"},
-    "magi": {"op", "model", "errors"},
+    "notebook": set(),
+    "describe": {"_compat", "model", "registration"},
+    "explain": {"model", "notebook", "registration", "tuning"},
+    "magi": {"op", "model", "errors", "registration"},
     "doctor": {"torch"},
     "cli_targets": {"errors", "opforge", "registry"},
     "testing": {"check", "pytest"},
@@ -57,7 +59,7 @@ CONTRACT["native"] |= {
     "tuning",
 }
 CONTRACT["loading"] = {"_lazy", "_compat", "errors", "explain", "lowering", "model", "native"}
-CONTRACT["loading"] |= {"deferred", "registration", "registry", "torch"}
+CONTRACT["loading"] |= {"deferred", "describe", "registration", "registry", "torch"}
 CONTRACT["check"] = {
     "model",
     "errors",
@@ -70,7 +72,15 @@ CONTRACT["check"] = {
 CONTRACT["check"] |= {"gpu_target", "cli_targets", "doctor", "native", "aoti_package", "torch"}
 CONTRACT["tuning"] |= {"native", "registry", "rich", "cli_targets"}
 CONTRACT["reading"] = {"model", "errors", "_compat", "analysis", "registration", "registry"}
-CONTRACT["op"] = {"naming", "explain", "reading", "registry", "registration", "analysis"}
+CONTRACT["op"] = {
+    "naming",
+    "describe",
+    "explain",
+    "reading",
+    "registry",
+    "registration",
+    "analysis",
+}
 CONTRACT["op"] |= CONTRACT["registration"]
 
 every_module = pytest.mark.parametrize("name", MODULES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -277,17 +277,17 @@ class OpInfo:
     name: str
     mode: str
     reason: str
-    schema: str
-    path: str
-    overload: Any
     location: str
-    fake_source: str
+    schema: str = ""
+    path: str = "direct"
+    overload: Any = None
+    fake_source: str = "undetermined"
     kernels: tuple[KernelRef, ...] = ()
     unresolved: tuple[Unresolved, ...] = ()
     nested_ops: tuple[NestedOp, ...] = ()
     compute_sensitive: bool = False
     subgraph_boundary: bool = False
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
     backward_kernels: tuple[KernelRef, ...] = ()
     # What a loaded library does for it; empty where none was loaded.
     native: str = ""
