@@ -21,9 +21,9 @@ from opforge.errors import (
     Undeclared,
     UnknownOperator,
 )
-from opforge.native.build import plan
 from opforge.native.commands import operator_tree, selection
 from opforge.native.commands.list import collect
+from opforge.native.plan import plan
 from opforge.registry import registry
 
 

@@ -12,7 +12,16 @@ from typing import Any
 from ...errors import BadSpec, ConflictingDeclarations, NoNativeForm, TooManyCases
 from ...model import FlatArgument, Lowered
 from ..ir.program import Bound, ChoiceParam, Param, ScalarParam, TensorParam
-from .declaration import Choices, Declaration, Domain, Scalars, Tensors, choices, one_of, spell
+from .declaration import (
+    Choices,
+    Declaration,
+    LeafDeclaration,
+    Scalars,
+    Tensors,
+    choices,
+    one_of,
+    spell,
+)
 from .dims import Name, Part, Shared, is_loose
 
 # Each case is traced and compiled on its own; beyond this a build would not end the same day.
@@ -33,17 +42,17 @@ def merge(lowered: Lowered, declarations: Sequence[Declaration]) -> Merged:
     params: list[Param] = []
     values: dict[str, tuple[Any, ...]] = {}
     constants: dict[str, Any] = {}
-    tables = [(declaration, dict(declaration.domains)) for declaration in declarations]
+    tables = [(declaration, dict(declaration.leaves)) for declaration in declarations]
     groups = _groups(lowered, declarations)
     for argument in lowered.arguments:
         said = [(declaration, table[argument.name]) for declaration, table in tables]
-        asked = [(d, domain) for d, domain in said if isinstance(domain, (Tensors, Scalars))]
+        asked = [(d, leaf) for d, leaf in said if isinstance(leaf, (Tensors, Scalars))]
         if argument.is_tensor and asked:
             params.append(_tensor(argument, said, groups.get(argument.name, 0)))
         elif asked:
             params.append(_scalar(argument, said))
         else:
-            union = _union(domain for _, domain in said)
+            union = _union(leaf for _, leaf in said)
             if union.asked or len(union.values) > 1:
                 params.append(_choice(argument, union))
                 values[argument.name] = union.values
@@ -76,13 +85,13 @@ def _factors(declaration: Declaration) -> dict[str, int]:
     """By how much each parameter multiplies the number of cases."""
     factors = {letter: len(types) for letter, types in declaration.types}
     factors |= {f"*{name}": len(lengths) for name, lengths in declaration.lengths}
-    for name, domain in declaration.domains:
-        if isinstance(domain, Tensors):
-            ranks = 1 if any(isinstance(p, Shared) for p in domain.parts) else len(domain.ranks)
-            dtypes = 1 if domain.variable else len(domain.dtypes)
-            factors[name] = ranks * dtypes + int(domain.optional)
-        elif isinstance(domain, Choices):
-            factors[name] = len(domain.values)
+    for name, leaf in declaration.leaves:
+        if isinstance(leaf, Tensors):
+            ranks = 1 if any(isinstance(p, Shared) for p in leaf.parts) else len(leaf.ranks)
+            dtypes = 1 if leaf.variable else len(leaf.dtypes)
+            factors[name] = ranks * dtypes + int(leaf.optional)
+        elif isinstance(leaf, Choices):
+            factors[name] = len(leaf.values)
     return factors
 
 
@@ -132,7 +141,7 @@ def _groups(lowered: Lowered, declarations: Sequence[Declaration]) -> dict[str, 
 
 
 def _numbered(declaration: Declaration) -> tuple[dict[str, int], set[str]]:
-    tensors = {n: d for n, d in declaration.domains if isinstance(d, Tensors)}
+    tensors = {n: d for n, d in declaration.leaves if isinstance(d, Tensors)}
     broadcast = {n for n, d in tensors.items() if d.broadcast}
     parts = list(dict.fromkeys(d.parts for n, d in tensors.items() if n in broadcast))
     groups = {n: parts.index(d.parts) + 1 for n, d in tensors.items() if d.parts in parts}
@@ -140,26 +149,28 @@ def _numbered(declaration: Declaration) -> tuple[dict[str, int], set[str]]:
 
 
 def _tensor(
-    argument: FlatArgument, said: Sequence[tuple[Declaration, Domain]], group: int
+    argument: FlatArgument, said: Sequence[tuple[Declaration, LeafDeclaration]], group: int
 ) -> TensorParam:
     texts: dict[str, None] = {}
     optional = broadcast = False
-    for declaration, domain in said:
-        if isinstance(domain, Tensors):
-            texts[_describe(domain, declaration)] = None
-            optional = optional or domain.optional
-            broadcast = domain.broadcast
+    for declaration, leaf in said:
+        if isinstance(leaf, Tensors):
+            texts[_describe(leaf, declaration)] = None
+            optional = optional or leaf.optional
+            broadcast = leaf.broadcast
         else:
             optional = True
     text = "; or ".join(texts)
     return TensorParam(argument.name, argument.mutated, optional, text, broadcast, group)
 
 
-def _scalar(argument: FlatArgument, said: Sequence[tuple[Declaration, Domain]]) -> ScalarParam:
+def _scalar(
+    argument: FlatArgument, said: Sequence[tuple[Declaration, LeafDeclaration]]
+) -> ScalarParam:
     kinds = {
-        _kind(domain): declaration.location
-        for declaration, domain in said
-        if isinstance(domain, (Scalars, Choices))
+        _kind(leaf): declaration.location
+        for declaration, leaf in said
+        if isinstance(leaf, (Scalars, Choices))
     }
     if len(kinds) > 1:
         raise ConflictingDeclarations(
@@ -169,23 +180,23 @@ def _scalar(argument: FlatArgument, said: Sequence[tuple[Declaration, Domain]]) 
             fix="declare it alike in all of them; a parameter that is left out has its default "
             "for its only value",
         )
-    dtype = next(domain.dtype for _, domain in said if isinstance(domain, Scalars))
+    dtype = next(leaf.dtype for _, leaf in said if isinstance(leaf, Scalars))
     return ScalarParam(argument.name, dtype, dtype)
 
 
-def _kind(domain: Scalars | Choices) -> str:
-    if isinstance(domain, Scalars):
-        return f"native.scalar({domain.dtype!r})"
-    if domain.asked:
-        return f"native.choice({', '.join(domain.written)})"
-    return f"fixed at {', '.join(domain.written)}"
+def _kind(leaf: Scalars | Choices) -> str:
+    if isinstance(leaf, Scalars):
+        return f"native.scalar({leaf.dtype!r})"
+    if leaf.asked:
+        return f"native.choice({', '.join(leaf.written)})"
+    return f"fixed at {', '.join(leaf.written)}"
 
 
-def _union(domains: Iterator[Domain]) -> Choices:
-    listed = [domain for domain in domains if isinstance(domain, Choices)]
+def _union(leaves: Iterator[LeafDeclaration]) -> Choices:
+    listed = [leaf for leaf in leaves if isinstance(leaf, Choices)]
     return choices(
-        [value for domain in listed for value in domain.values],
-        asked=any(domain.asked for domain in listed),
+        [value for leaf in listed for value in leaf.values],
+        asked=any(leaf.asked for leaf in listed),
     )
 
 
@@ -214,31 +225,31 @@ def _label(value: Any) -> str:
     return re.sub("[^A-Za-z0-9]+", "_", text).strip("_").upper() or "EMPTY"
 
 
-def _describe(domain: Tensors, declaration: Declaration) -> str:
+def _describe(leaf: Tensors, declaration: Declaration) -> str:
     """`fp16 or fp32, 2-d (rows, hidden <= 8192), compact`."""
     bounds = {bound.var: bound for bound in declaration.bounds}
     fixed = dict(declaration.fixed)
-    sizes = ", ".join(_size(part, bounds, fixed) for part in domain.parts)
-    ranks = one_of([f"{rank}-d" for rank in _ranks(domain, declaration)])
-    dtypes = one_of(domain.dtypes) + (f" ({domain.variable})" if domain.variable else "")
-    layout = "any strides" if domain.strided else "compact"
-    return f"{dtypes}, {ranks} ({sizes}), {layout}" + (", broadcast" if domain.broadcast else "")
+    sizes = ", ".join(_size(part, bounds, fixed) for part in leaf.parts)
+    ranks = one_of([f"{rank}-d" for rank in _ranks(leaf, declaration)])
+    dtypes = one_of(leaf.dtypes) + (f" ({leaf.variable})" if leaf.variable else "")
+    layout = "any strides" if leaf.strided else "compact"
+    return f"{dtypes}, {ranks} ({sizes}), {layout}" + (", broadcast" if leaf.broadcast else "")
 
 
-def _ranks(domain: Tensors, declaration: Declaration) -> tuple[int, ...]:
-    return domain.ranks or tuple(
-        length + len(domain.parts) - 1 for length in loose_lengths(domain, declaration)
+def _ranks(leaf: Tensors, declaration: Declaration) -> tuple[int, ...]:
+    return leaf.ranks or tuple(
+        length + len(leaf.parts) - 1 for length in loose_lengths(leaf, declaration)
     )
 
 
-def loose_lengths(domain: Tensors, declaration: Declaration) -> tuple[int, ...]:
+def loose_lengths(leaf: Tensors, declaration: Declaration) -> tuple[int, ...]:
     """How many sizes the `...` or `*s` of a tensor may stand for."""
-    for part in domain.parts:
+    for part in leaf.parts:
         if isinstance(part, Shared):
             return dict(declaration.lengths)[part.name]
-    if not is_loose(domain.parts):
+    if not is_loose(leaf.parts):
         return (0,)
-    return tuple(rank - len(domain.parts) + 1 for rank in domain.ranks)
+    return tuple(rank - len(leaf.parts) + 1 for rank in leaf.ranks)
 
 
 def _size(part: Part, bounds: Mapping[str, Bound], fixed: Mapping[str, int]) -> str:

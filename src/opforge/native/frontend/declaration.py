@@ -14,7 +14,7 @@ from .dims import Part
 __all__ = [
     "Choices",
     "Declaration",
-    "Domain",
+    "LeafDeclaration",
     "Nothing",
     "Scalars",
     "Tensors",
@@ -61,7 +61,7 @@ class Nothing:
     """A leaf below a record that is None, so that nobody asks for it."""
 
 
-Domain = Tensors | Scalars | Choices | Nothing
+LeafDeclaration = Tensors | Scalars | Choices | Nothing
 
 
 def choices(values: Iterable[Any], *, asked: bool = False) -> Choices:
@@ -78,7 +78,7 @@ class Declaration:
     """
 
     # By the leaf's flat name, in the order of the signature.
-    domains: tuple[tuple[str, Domain], ...]
+    leaves: tuple[tuple[str, LeafDeclaration], ...]
     # By type variable; by name of a `*s`, how many sizes it may stand for.
     types: tuple[tuple[str, tuple[str, ...]], ...] = ()
     lengths: tuple[tuple[str, tuple[int, ...]], ...] = ()

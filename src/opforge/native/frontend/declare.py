@@ -24,7 +24,7 @@ from ...model import MISSING, Leaf, Lowered, Node, Record, leaves_of, lowered_na
 from ...registry import Entry, registry, running_pass
 from .alternatives import Alternatives
 from .c_parameters import check_together
-from .declaration import Declaration, Domain, Nothing, Scalars, Tensors, choices
+from .declaration import Declaration, LeafDeclaration, Nothing, Scalars, Tensors, choices
 from .dims import names_of, read_bounds, shared_lengths
 from .specs import SPECS
 from .validate import as_seen, example, fit, is_variable, no_list, read_dtypes
@@ -90,15 +90,15 @@ def _read(lowered: Lowered, dims: Any, specs: dict[str, Any]) -> Declaration:
     for parameter in lowered.signature.parameters:
         reader.read(parameter.node, parameter.default)
     reader.refuse_missing()
-    domains = reader.domains
-    tensors = {n: d for n, d in domains.items() if isinstance(d, Tensors)}
+    leaves = reader.leaves
+    tensors = {n: d for n, d in leaves.items() if isinstance(d, Tensors)}
     lengths = shared_lengths((reader.path(n), d.parts, d.ranks) for n, d in tensors.items())
-    numbers = [n for n, d in domains.items() if isinstance(d, Scalars) and d.dtype[0] in "iu"]
+    numbers = [n for n, d in leaves.items() if isinstance(d, Scalars) and d.dtype[0] in "iu"]
     sizes = _sizes(reader, tensors, lengths)
     fixed, bounds = read_bounds({} if dims is None else dims, sizes, numbers)
     _refuse_unused(reader.variables, tensors)
     return Declaration(
-        domains=tuple(domains.items()),
+        leaves=tuple(leaves.items()),
         types=tuple(reader.variables.items()),
         lengths=tuple(lengths.items()),
         fixed=tuple(fixed.items()),
@@ -109,11 +109,11 @@ def _read(lowered: Lowered, dims: Any, specs: dict[str, Any]) -> Declaration:
 def _sizes(reader: _Reader, tensors: Mapping[str, Tensors], shared: Mapping[str, Any]) -> list[str]:
     """The names of sizes, none of which may mean two things."""
     sizes: dict[str, None] = {}
-    for name, domain in tensors.items():
-        for part in domain.parts:
+    for name, leaf in tensors.items():
+        for part in leaf.parts:
             for size in names_of([part]):
                 both = size in shared and str(part) == size
-                if both or isinstance(reader.domains.get(size), Scalars):
+                if both or isinstance(reader.leaves.get(size), Scalars):
                     other = f"*{size}" if both else "a number that is passed by itself"
                     raise BadDims(
                         f"{size!r} names one size here, and is also {other}",
@@ -136,7 +136,7 @@ def _refuse_unused(variables: Mapping[str, Any], tensors: Mapping[str, Tensors])
 
 @dataclass
 class _Reader:
-    """Goes through a signature and gives each of its leaves a domain."""
+    """Goes through a signature and gives each leaf its declaration."""
 
     lowered: Lowered
     nodes: dict[str, Node] = field(default_factory=dict)
@@ -144,7 +144,7 @@ class _Reader:
     # By flat name: specs and plain values. A record is here when it is fixed as a whole.
     given: dict[str, Any] = field(default_factory=dict)
     opened: set[str] = field(default_factory=set)
-    domains: dict[str, Domain] = field(default_factory=dict)
+    leaves: dict[str, LeafDeclaration] = field(default_factory=dict)
     missing: list[Leaf | Record] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -215,10 +215,10 @@ class _Reader:
                 fix="keep one of them; two declare calls can have one each",
             )
         elif below or name in self.opened or _is_there(default):
-            self.domains[flag] = choices([True])
+            self.leaves[flag] = choices([True])
             self._read_fields(node, default)
         elif name in self.given or default is None:
-            self.domains[flag] = choices([False])
+            self.leaves[flag] = choices([False])
             self._leave_out(node)
         else:
             self.missing.append(node)
@@ -229,22 +229,22 @@ class _Reader:
 
     def _leave_out(self, node: Node) -> None:
         if isinstance(node, Leaf):
-            self.domains[node.name] = Nothing()
+            self.leaves[node.name] = Nothing()
             return
         for item in node.fields:
             if isinstance(item.node, Record) and item.node.optional:
-                self.domains[lowered_name(item.node.present_path)] = Nothing()
+                self.leaves[lowered_name(item.node.present_path)] = Nothing()
             self._leave_out(item.node)
 
     def _read_leaf(self, leaf: Leaf, default: Any) -> None:
         if leaf.name in self.given:
-            self.domains[leaf.name] = fit(leaf, self.given[leaf.name], self.variables)
+            self.leaves[leaf.name] = fit(leaf, self.given[leaf.name], self.variables)
         elif default is MISSING:
             if leaf.is_tensor and leaf.container:
                 raise no_list(leaf)
             self.missing.append(leaf)
         else:
-            self.domains[leaf.name] = choices([as_seen(leaf, default)])
+            self.leaves[leaf.name] = choices([as_seen(leaf, default)])
 
     def refuse_missing(self) -> None:
         if not self.missing:

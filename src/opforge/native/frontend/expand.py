@@ -100,44 +100,44 @@ def expand(op: Any, joined: Merged | None = None) -> Declared:
     )
 
 
-# One way to settle one thing: "T" -> "fp16", "x" -> (2, "fp16"), "mode" -> 1.
-_Settled = dict[str, Any]
+# One choice for one axis: "T" -> "fp16", "x" -> (2, "fp16"), "mode" -> 1.
+_Chosen = dict[str, Any]
 
 
 def _cases(declaration: Declaration, merged: Merged) -> Iterator[Case]:
     axes: dict[str, list[Any]] = {letter: list(types) for letter, types in declaration.types}
     axes |= {f"*{name}": list(lengths) for name, lengths in declaration.lengths}
     optionals = {p.name for p in merged.params if isinstance(p, TensorParam)}
-    for name, domain in declaration.domains:
-        if isinstance(domain, Tensors):
-            axes[name] = _options(domain, declaration)
-        elif isinstance(domain, Choices) and name in merged.values:
+    for name, leaf in declaration.leaves:
+        if isinstance(leaf, Tensors):
+            axes[name] = _options(leaf, declaration)
+        elif isinstance(leaf, Choices) and name in merged.values:
             written = [spell(value) for value in merged.values[name]]
-            axes[name] = [written.index(text) for text in domain.written]
-    for settled in itertools.product(*axes.values()):
-        yield _case(declaration, merged, optionals, dict(zip(axes, settled, strict=True)))
+            axes[name] = [written.index(text) for text in leaf.written]
+    for chosen in itertools.product(*axes.values()):
+        yield _case(declaration, merged, optionals, dict(zip(axes, chosen, strict=True)))
 
 
-def _options(domain: Tensors, declaration: Declaration) -> list[tuple[int | None, str] | None]:
+def _options(leaf: Tensors, declaration: Declaration) -> list[tuple[int | None, str] | None]:
     """(length of the `...`, dtype) each; None in them where `*s` or a type variable says it."""
-    shared = any(isinstance(part, Shared) for part in domain.parts)
-    lengths = (None,) if shared else loose_lengths(domain, declaration)
-    dtypes = ("",) if domain.variable else domain.dtypes
+    shared = any(isinstance(part, Shared) for part in leaf.parts)
+    lengths = (None,) if shared else loose_lengths(leaf, declaration)
+    dtypes = ("",) if leaf.variable else leaf.dtypes
     options: list[tuple[int | None, str] | None] = list(itertools.product(lengths, dtypes))
-    return [*options, None] if domain.optional else options
+    return [*options, None] if leaf.optional else options
 
 
-def _case(declaration: Declaration, merged: Merged, optionals: set[str], settled: _Settled) -> Case:
+def _case(declaration: Declaration, merged: Merged, optionals: set[str], chosen: _Chosen) -> Case:
     tensors, choices = [], []
     bounds = {bound.var: bound for bound in declaration.bounds}
     used: dict[str, Bound] = {}
-    for name, domain in declaration.domains:
-        if isinstance(domain, Tensors):
-            tensors.append(_tensor(name, domain, declaration, settled))
+    for name, leaf in declaration.leaves:
+        if isinstance(leaf, Tensors):
+            tensors.append(_tensor(name, leaf, declaration, chosen))
         elif name in merged.values:
-            if name in settled:
-                choices.append((name, settled[name]))
-        elif isinstance(domain, Scalars):
+            if name in chosen:
+                choices.append((name, chosen[name]))
+        elif isinstance(leaf, Scalars):
             used |= {name: bounds[name]} if name in bounds else {}
         elif name in optionals:
             tensors.append(TensorCase(name, present=False))
@@ -154,21 +154,21 @@ def _case(declaration: Declaration, merged: Merged, optionals: set[str], settled
     return Case(tuple(tensors), tuple(choices), tuple(used.values()))
 
 
-def _tensor(name: str, domain: Tensors, declaration: Declaration, settled: _Settled) -> TensorCase:
-    option = settled[name]
+def _tensor(name: str, leaf: Tensors, declaration: Declaration, chosen: _Chosen) -> TensorCase:
+    option = chosen[name]
     if option is None:
         return TensorCase(name, present=False)
     length, dtype = option
-    for part in domain.parts:
+    for part in leaf.parts:
         if isinstance(part, Shared):
-            length = settled[str(part)]
-    sizes = shape(domain.parts, name, length, dict(declaration.fixed))
+            length = chosen[str(part)]
+    sizes = shape(leaf.parts, name, length, dict(declaration.fixed))
     strides = tuple(Var(f"{name}.stride[{i}]") for i in range(len(sizes)))
     return TensorCase(
         name,
-        dtype=settled[domain.variable] if domain.variable else dtype,
+        dtype=chosen[leaf.variable] if leaf.variable else dtype,
         shape=sizes,
-        strides=strides if domain.strided else None,
+        strides=strides if leaf.strided else None,
     )
 
 

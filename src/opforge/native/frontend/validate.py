@@ -11,7 +11,7 @@ import torch
 from ...errors import BadChoice, BadSpec, NoNativeForm, UnboundType, UnknownDtype
 from ...model import Leaf, fits_int64
 from ..ir.dtypes import DTYPES, named
-from .declaration import Choices, Domain, Scalars, Tensors, choices, one_of, spell
+from .declaration import Choices, LeafDeclaration, Scalars, Tensors, choices, one_of, spell
 from .dims import Part, Shared, parse, read_ranks
 from .specs import SPECS, ChoiceSpec, OptionalSpec, ScalarSpec, TensorSpec
 
@@ -47,7 +47,7 @@ _WORDS = {
 }
 
 
-def fit(leaf: Leaf, given: Any, variables: Mapping[str, tuple[str, ...]]) -> Domain:
+def fit(leaf: Leaf, given: Any, variables: Mapping[str, tuple[str, ...]]) -> LeafDeclaration:
     """What a spec, or a plain value that is to be fixed, means for a leaf."""
     if isinstance(given, (TensorSpec, OptionalSpec)):
         return _tensors(leaf, given, variables)
@@ -189,7 +189,7 @@ def _dtype(given: Any, parameter: str | None) -> str:
     )
 
 
-def _scalars(leaf: Leaf, spec: ScalarSpec) -> Domain:
+def _scalars(leaf: Leaf, spec: ScalarSpec) -> LeafDeclaration:
     # A text, an enum or a dtype has no C number to stand for it, and a bool is one of two values.
     plain = not leaf.container and leaf.codec is None
     if (
