@@ -25,7 +25,8 @@ CONTRACT = {
     "registration": {"model", "errors", "lowering", "capture", "_compat", "torch", "tuning"},
     "naming": {"errors"},
     "deferred": set(),
-    "registry": {"model", "errors", "_compat", "deferred"},
+    # registration for a type alone.
+    "registry": {"model", "errors", "_compat", "deferred", "registration"},
     "notebook": set(),
     "describe": {"_compat", "model", "registration"},
     "explain": {"model", "notebook", "registration", "tuning"},

@@ -414,7 +414,7 @@ def _entry(registration: Registration, options: Options) -> Entry:
         is_open=lambda: definition.transparency.is_open,
         lowered=definition.lowered,
         given=options.given,
-        registration=registration,
+        registered=registration,
     )
 
 

@@ -7,21 +7,25 @@ import threading
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from . import _compat, deferred
 from .errors import DuplicateOp, NotAnOp
 from .model import Lowered, OpInfo
 
+if TYPE_CHECKING:
+    # Only the type: a loaded library's first call gets by without registration.
+    from .registration.register import Registration
 
-@dataclass(frozen=True)
+Event = Literal["added", "removed"]
+
+
+@dataclass(frozen=True, eq=False)
 class Entry:
     """One op: its handle (what the user calls), and how to describe and remove it.
 
-    `given` are the options that the user gave; `lowered` is None for a function in mode "none",
-    which `flat` lowers when it is asked. `declarations` is what `native.declare` was told, and
-    `alternatives` what `native.implementations` was; they go with the entry when the op is
-    unregistered or defined anew.
+    `given` are the options that the user gave. A function in mode "none" has neither `lowered`,
+    which `flat` computes on demand, nor anything `registered`.
     """
 
     name: str
@@ -37,12 +41,15 @@ class Entry:
     lowered: Lowered | None = None
     given: frozenset[str] = frozenset()
     lower: Callable[[], Lowered] | None = None
-    declarations: list[Any] = field(default_factory=list, compare=False, repr=False)
-    alternatives: list[Any] = field(default_factory=list, compare=False, repr=False)
-    # None in mode "none", which torch has nothing of.
-    registration: Any = field(default=None, compare=False, repr=False)
+    registered: Registration | None = field(default=None, repr=False)
     # Defined by a library that was loaded; the op's source takes its place when it is imported.
     stands_in: bool = False
+
+    @property
+    def registration(self) -> Registration:
+        """What torch holds of an op in any mode but "none"."""
+        assert self.registered is not None
+        return self.registered
 
     @property
     def own_name(self) -> str:
@@ -64,8 +71,8 @@ class Registry:
         self._lock = threading.RLock()
         self._by_name: dict[str, Entry] = {}
         self._plain: dict[int, Entry] = {}
-        # Called with "added" or "removed" and the entry; loaded libraries follow ops with them.
-        self.watchers: list[Callable[[str, Entry], None]] = []
+        # Told of every op that is added or removed, so that other rooms can keep what is theirs.
+        self.watchers: list[Callable[[Event, Entry], None]] = []
 
     @property
     def lock(self) -> threading.RLock:
@@ -110,7 +117,7 @@ class Registry:
             else:
                 self._by_name.pop(entry.name, None)
 
-    def _tell(self, event: str, entry: Entry) -> None:
+    def _tell(self, event: Event, entry: Entry) -> None:
         for watcher in self.watchers:
             watcher(event, entry)
 
@@ -125,8 +132,8 @@ class Registry:
         if getattr(type(op), "stands_for_overload", False):
             op = op.overload
         overload = _compat.overload_of(op)
-        if overload is None and isinstance(op, types.FunctionType):
-            overload = vars(op).get("_magi_torch_registered_op")
+        if overload is None:
+            overload = _compat.operators.marked_overload(op)
         if overload is None:
             return None
         entry = self._by_name.get(_compat.qualified_name(overload))

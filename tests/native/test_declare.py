@@ -26,6 +26,7 @@ from opforge.errors import (
     UnknownParameter,
 )
 from opforge.native.frontend.expand import expand
+from opforge.native.frontend.store import declarations_of
 from opforge.registry import registry
 
 
@@ -165,15 +166,16 @@ def test_equal_numbers_of_different_types_are_different_declarations(make_op):
 def test_unregistering_forgets_declarations(make_op):
     op = make_op(silu)
     native.declare(op, x=X)
-    name = registry.get(op).name
+    entry = registry.get(op)
     opforge.unregister(op)
-    again = opforge.op(silu, name=name)
+    assert declarations_of(entry) == ()
+    again = opforge.op(silu, name=entry.name)
     assert declarations(again) == []
     with pytest.raises(Undeclared) as caught:
         expand(again)
     where = f"{silu.__code__.co_filename}:{silu.__code__.co_firstlineno}"
     assert str(caught.value) == (
-        f"{name} ({where}): nothing is declared of this op, so there is nothing to build\n"
+        f"{entry.name} ({where}): nothing is declared of this op, so there is nothing to build\n"
         "  fix: native.declare(op, x=native.tensor(...), ...) in the module that defines it"
     )
 

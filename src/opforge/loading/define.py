@@ -110,6 +110,6 @@ def _entry(registration: Registration) -> Entry:
         explain=explain,
         undo=registration.undo,
         lowered=definition.lowered,
-        registration=registration,
+        registered=registration,
         stands_in=True,
     )

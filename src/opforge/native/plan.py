@@ -16,6 +16,7 @@ from .frontend.c_parameters import merge
 from .frontend.expand import expand
 from .frontend.implementations import join
 from .frontend.source_hash import part_hash, source_hash
+from .frontend.store import declarations_of
 from .frontend.torch_schema import schema_arguments, schema_of, schema_returns
 from .ir.kernel_request import Request
 from .ir.program import Case, Implementation, Op, Param, ScalarParam, TensorParam
@@ -45,7 +46,7 @@ def plan(
     """Trace every declared case of the operators; ops without a declaration are left out."""
     entries = operators(op if isinstance(op, Entry) else registry.get(op) for op in ops)
     parts = {e.name: implementing(e) for e in entries}
-    declared = [e for e in entries if any(part.declarations for part in parts[e.name])]
+    declared = [e for e in entries if any(declarations_of(part) for part in parts[e.name])]
     if not declared:
         names = ", ".join(e.name for e in entries) or "no operator at all"
         raise Undeclared(
@@ -94,7 +95,7 @@ def _plan_op(entry: Entry, parts: Sequence[Entry], made: Plan, choose: Choose) -
 
 def _implementation(part: Entry, parts: Sequence[Entry]) -> Implementation:
     shorts = [each.own_name for each in parts]
-    own = merge(part.flat(), part.declarations)
+    own = merge(part.flat(), declarations_of(part))
     return Implementation(
         name=part.own_name if shorts.count(part.own_name) == 1 else part.name,
         torch_name=part.name,

@@ -292,7 +292,7 @@ def _handle(definition: Definition, generated: Generated, overload: Any) -> Any:
     name = fn.__name__ if fn.__name__.isidentifier() else "_of_wrapper"
     wrapper = generated.now(name, functools.partial(emit_wrapper, name=name))
     functools.update_wrapper(wrapper, fn)
-    wrapper.__dict__["_magi_torch_registered_op"] = overload
+    setattr(wrapper, _compat.operators.MARK, overload)
     return wrapper
 
 

@@ -13,6 +13,7 @@ import torch
 from .. import _compat
 from ..errors import NoGpu, NoSizes, OpforgeError, TuningFailed
 from ..native.frontend.expand import Declared, expand
+from ..native.frontend.store import declarations_of
 from ..native.kernels.archs import parse_arch, show_arch
 from ..registry import Entry, registry
 from .choose import config_of, source_of
@@ -116,7 +117,7 @@ def _work(
 ) -> Iterable[tuple[Entry, Declared, list[Point]]]:
     declared_all = []
     for entry in entries:
-        if not entry.declarations:
+        if not declarations_of(entry):
             done.notes.append(f"{entry.name} has no native.declare, so its sizes are not known")
             continue
         declared = expand(entry)

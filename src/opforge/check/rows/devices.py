@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ... import _compat
+from ...native.frontend.store import alternatives_of, declarations_of
 from ..compare import difference
 from ..subject import Batches, Outcome, Subject
 from ..values import tensors_in
@@ -156,7 +157,7 @@ def _put_together(subject: Subject, shards: list[Shard]) -> str:
 
 
 def undeclared(subject: Subject) -> Verdict | None:
-    if not subject.entry.declarations and not subject.entry.alternatives:
+    if not declarations_of(subject.entry) and alternatives_of(subject.entry) is None:
         return skipped("nothing was declared", "native.declare(op, x=native.tensor(...), ...)")
     if subject.interpreted:
         return skipped("its kernels run through Triton's interpreter, which compiles nothing")
