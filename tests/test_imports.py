@@ -28,6 +28,7 @@ CONTRACT = {
     # registration for a type alone.
     "registry": {"model", "errors", "_compat", "deferred", "registration"},
     "notebook": set(),
+    "progress": {"rich"},
     "describe": {"_compat", "model", "registration"},
     "explain": {"model", "notebook", "registration", "tuning"},
     "magi": {"op", "model", "errors", "registration"},
@@ -53,6 +54,7 @@ CONTRACT["native"] |= {
     "opforge",
     "capture",
     "doctor",
+    "progress",
     "registration",
     "rich",
     "torch",
@@ -71,7 +73,7 @@ CONTRACT["check"] = {
     "cli_targets",
 }
 CONTRACT["check"] |= {"gpu_target", "cli_targets", "doctor", "native", "aoti_package", "torch"}
-CONTRACT["tuning"] |= {"native", "registry", "rich", "cli_targets"}
+CONTRACT["tuning"] |= {"native", "progress", "registry", "rich", "cli_targets"}
 CONTRACT["reading"] = {"model", "errors", "_compat", "analysis", "registration", "registry"}
 CONTRACT["op"] = {
     "naming",

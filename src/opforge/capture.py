@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import torch
 
 from . import _compat
-from .errors import CannotCapture
+from .errors import CannotCapture, first_line
 from .gpu_target import DEFAULT
 from .tuning.use import pinned
 
@@ -122,7 +122,7 @@ class Capture:
             same = not made or (len(made) == 1 and _same_launch(made[0], asked))
             if not (enough and expected and same):
                 raise
-            self.owner.looks_through(kernel, inner, f"{type(error).__name__}: {_first_line(error)}")
+            self.owner.looks_through(kernel, inner, f"{type(error).__name__}: {first_line(error)}")
             result, told = None, True
         if len(self._launched) > before or inner is None:
             return result
@@ -146,7 +146,7 @@ class Capture:
         """What a launch is taken to write, given what torch made of Triton's analysis."""
         why = ""
         if failure is not None:
-            why = f"{type(failure).__name__}: {_first_line(failure)}"
+            why = f"{type(failure).__name__}: {first_line(failure)}"
         elif not names and tensors:
             why = "it shows no write at all, and a launch that writes nothing would be dropped"
         if not why:
@@ -219,7 +219,7 @@ class Capture:
         return self._cannot(
             f"the heuristic for {name!r} needs what is not known while tracing",
             kernel,
-            found=f"{type(error).__name__}: {_first_line(error)}",
+            found=f"{type(error).__name__}: {first_line(error)}",
             fix="stack it so that a config's values are known to it: @triton.autotune over "
             f"@triton.heuristics over @triton.jit; let it read shapes only; or {_OPAQUE}",
         )
@@ -425,7 +425,3 @@ def _mock(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return _launches.mock_tensor(value.dtype)
     return _compat.concrete(value)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [""])[0]

@@ -64,6 +64,11 @@ def _rebuild(cls: type[OpforgeError], state: dict[str, str | None]) -> OpforgeEr
     return error.locate(None, None)
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, where another message quotes it."""
+    return (str(error).strip().splitlines() or [""])[0]
+
+
 class BadName(OpforgeError, ValueError):
     """An operator name that torch cannot take."""
 

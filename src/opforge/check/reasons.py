@@ -59,7 +59,7 @@ def reason_of(error: BaseException) -> tuple[str, str]:
     return line, _fix_for(line, chain)
 
 
-def first_line(error: BaseException) -> str:
+def short_reason(error: BaseException) -> str:
     return reason_of(error)[0]
 
 

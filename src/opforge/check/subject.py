@@ -17,7 +17,7 @@ from ..gpu_target import target
 from ..model import OpInfo
 from ..registry import Entry
 from .compare import Tolerance, difference, same_bits
-from .reasons import first_line
+from .reasons import short_reason
 from .values import Call, resized, tensors_in
 
 Tensor = torch.Tensor
@@ -200,7 +200,7 @@ class Subject:
             error = next((e for e in map(self._error_of, calls) if e is not None), None)
             if error is None:
                 return Batches(calls[0], calls[1], (first, second), paths)
-            why = why or first_line(error)
+            why = why or short_reason(error)
         return f"the op takes no other batch size than {batch}: {why}"
 
     def _error_of(self, call: Call) -> Exception | None:

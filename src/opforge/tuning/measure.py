@@ -38,6 +38,8 @@ class Watcher:
 
     def note(self, text: str) -> None: ...
 
+    def stop(self) -> None: ...
+
 
 @dataclass
 class Tuned:

@@ -11,7 +11,7 @@ import torch
 
 from ...errors import MissingBackward
 from ..compare import gradient_difference
-from ..reasons import first_line, reason_of
+from ..reasons import reason_of, short_reason
 from ..report import FAIL, PASS
 from ..subject import Subject
 from ..values import tensors_in
@@ -87,7 +87,7 @@ def _of_strided_gradients(subject: Subject, paths: list[str]) -> Verdict | None:
     try:
         found = torch.autograd.grad(outputs, inputs, gaps, allow_unused=True)
     except Exception as error:  # noqa: BLE001  # whatever the backward says of such gradients
-        return failed(f"of a gradient that is not contiguous: {first_line(error)}", fix)
+        return failed(f"of a gradient that is not contiguous: {short_reason(error)}", fix)
     for path, one, other in zip(paths, found, expected, strict=True):
         text = gradient_difference(one, other, f"gradient of {path}")
         if text:
@@ -128,7 +128,7 @@ def _numerically(subject: Subject, paths: list[str]) -> Verdict:
         outputs = function(*inputs)
     except Exception as error:  # noqa: BLE001  # whatever it says, double is what it refused
         return skipped(
-            f"the op does not take double: {first_line(error)}",
+            f"the op does not take double: {short_reason(error)}",
             "pass reference=, whose gradients the op's are then compared with",
         )
     if not outputs:

@@ -12,7 +12,7 @@ from ... import _compat
 from ...doctor import examine
 from ...errors import MissingBackward
 from ..compare import gradient_difference
-from ..reasons import first_line, reason_of
+from ..reasons import reason_of, short_reason
 from ..subject import Batches, Outcome, Subject
 from ..values import Call, tensors_in
 from ..verdict import Verdict, failed, passed, skipped
@@ -94,7 +94,7 @@ def _trace_backward(subject: Subject) -> str:
         with mode:
             subject.invoke(call)
     except Exception as error:  # noqa: BLE001  # a body for GPUs alone may refuse in any way
-        return f"the backward was not traced: on CPU tensors, {first_line(error)}"
+        return f"the backward was not traced: on CPU tensors, {short_reason(error)}"
     call = call.map(lambda p, t: t.requires_grad_(p in paths))
     value = _compiled(subject, "aot_eager", dynamic=False)(*call.args, **call.kwargs)
     outputs = [t for _, t in tensors_in(value, "output") if t.requires_grad]

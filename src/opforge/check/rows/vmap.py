@@ -6,7 +6,7 @@ import torch
 
 from ... import _compat
 from ..compare import difference
-from ..reasons import first_line, reason_of
+from ..reasons import reason_of, short_reason
 from ..subject import Subject
 from ..values import tensors_in
 from ..verdict import Verdict, failed, passed, skipped
@@ -25,7 +25,7 @@ def vmap(subject: Subject) -> Verdict:
         return skipped("the op draws random numbers, which vmap hands out differently")
     other = subject.run(subject.call.cloned().map(_other_slice))
     if other.error is not None:
-        return skipped(f"the op does not take inputs of half the size: {first_line(other.error)}")
+        return skipped(f"the op does not take inputs of half the size: {short_reason(other.error)}")
     for dims in _ways(subject):
         where = _where(subject, dims)
         try:
