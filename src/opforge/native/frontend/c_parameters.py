@@ -1,4 +1,4 @@
-"""Several declarations of one op -> the parameters of its one C function."""
+"""The declarations of one op -> the parameters of its C function."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from .declaration import (
 )
 from .dims import Name, Part, Shared, is_loose
 
-# Each case is traced and compiled on its own; beyond this a build would not end the same day.
+# Each case is traced and compiled on its own; more than this would take a day to build.
 MAX_CASES = 4096
 
 
 @dataclass(frozen=True)
 class Merged:
-    """`values` are a choice's, by parameter; `constants` are the leaves that C does not pass."""
+    """`values` has the values of each choice; `constants` the leaves that C does not pass."""
 
     params: tuple[Param, ...]
     values: Mapping[str, tuple[Any, ...]]
@@ -57,7 +57,7 @@ def merge(lowered: Lowered, declarations: Sequence[Declaration]) -> Merged:
                 params.append(_choice(argument, union))
                 values[argument.name] = union.values
             else:
-                # Without a value it stands below a record that is always None.
+                # A leaf without a value stands below a record that is always None.
                 constants[argument.name] = union.values[0] if union.values else None
     return Merged(tuple(params), values, constants)
 
@@ -75,14 +75,14 @@ def check_together(lowered: Lowered, declarations: Sequence[Declaration]) -> Non
             f"{total} cases, more than {MAX_CASES}: each combination of dtypes, ranks and choices "
             "is traced and compiled by itself",
             found=f"{listed}; these multiply",
-            fix=f"fewer for {largest}, which has most; several declare calls, each with the "
-            "combinations that are needed, add up instead of multiplying; a type variable ties "
+            fix=f"declare fewer values for {largest}; several declare calls, each with the "
+            "combinations you need, add up instead of multiplying; a type variable ties "
             "the dtypes of parameters together",
         )
 
 
 def _factors(declaration: Declaration) -> dict[str, int]:
-    """By how much each parameter multiplies the number of cases."""
+    """The factor by which each parameter multiplies the number of cases."""
     factors = {letter: len(types) for letter, types in declaration.types}
     factors |= {f"*{name}": len(lengths) for name, lengths in declaration.lengths}
     for name, leaf in declaration.leaves:
@@ -101,9 +101,9 @@ def output_names(lowered: Lowered, params: Sequence[Param]) -> tuple[str, ...]:
         if not leaf.is_tensor or leaf.container:
             kind = f"a {leaf.container} of tensors" if leaf.is_tensor else "a number"
             raise NoNativeForm(
-                f"the op returns {kind}, which a C function has no place for",
+                f"the op returns {kind}, which a C function cannot return",
                 parameter=leaf.path,
-                fix="return tensors, each by itself: Tensor, Tensor | None, or a tuple, NamedTuple "
+                fix="return individual tensors: Tensor, Tensor | None, or a tuple, NamedTuple "
                 "or frozen dataclass of them",
             )
     count = len(lowered.returns)
@@ -115,7 +115,7 @@ def output_names(lowered: Lowered, params: Sequence[Param]) -> tuple[str, ...]:
 
 
 def _groups(lowered: Lowered, declarations: Sequence[Declaration]) -> dict[str, int]:
-    """By parameter, the number of its `*s`, of those that something is broadcast to.
+    """Which `*s` group each parameter broadcasts with, by parameter.
 
     x: "*s" broadcast, y: "*s" broadcast, w: "*t"  ->  x: 1, y: 1
     """
@@ -124,7 +124,7 @@ def _groups(lowered: Lowered, declarations: Sequence[Declaration]) -> dict[str, 
         first, (known, expected) = found[0]
         if (groups, broadcast) != (known, expected):
             raise ConflictingDeclarations(
-                "declarations of one op broadcast different parameters",
+                "the declarations of this op broadcast different parameters",
                 found=f"{', '.join(sorted(expected)) or 'none'} at {first.location}; "
                 f"{', '.join(sorted(broadcast)) or 'none'} at {declaration.location}",
                 fix="give broadcast= to the same parameters, with the same *s, in all of them",
@@ -133,9 +133,9 @@ def _groups(lowered: Lowered, declarations: Sequence[Declaration]) -> dict[str, 
     for argument in lowered.arguments:
         if argument.name in broadcast and argument.mutated:
             raise BadSpec(
-                "broadcast, and written to: its elements would be several results at once",
+                "it is broadcast and written to, so one element would hold several results",
                 parameter=argument.path,
-                fix="broadcast the others to its shape",
+                fix="broadcast the other parameters to its shape",
             )
     return groups
 
@@ -174,10 +174,10 @@ def _scalar(
     }
     if len(kinds) > 1:
         raise ConflictingDeclarations(
-            "declarations of one op give this parameter different forms in C",
+            "the declarations of this op give this parameter different C types",
             parameter=argument.path,
             found="; ".join(f"{kind} at {where}" for kind, where in kinds.items()),
-            fix="declare it alike in all of them; a parameter that is left out has its default "
+            fix="declare it the same way in each; a parameter that is left out has its default "
             "for its only value",
         )
     dtype = next(leaf.dtype for _, leaf in said if isinstance(leaf, Scalars))
@@ -243,7 +243,7 @@ def _ranks(leaf: Tensors, declaration: Declaration) -> tuple[int, ...]:
 
 
 def loose_lengths(leaf: Tensors, declaration: Declaration) -> tuple[int, ...]:
-    """How many sizes the `...` or `*s` of a tensor may stand for."""
+    """How many dimensions the `...` or `*s` of a tensor may stand for."""
     for part in leaf.parts:
         if isinstance(part, Shared):
             return dict(declaration.lengths)[part.name]

@@ -25,15 +25,15 @@ from .store import declarations_of
 
 @dataclass(frozen=True)
 class Declared:
-    """What was declared of an op, all calls together.
+    """All declarations of an op together.
 
-    A case has no entry for a choice that it does not ask about: one below a record that is None.
+    A case has no entry for a choice below a record that is None.
     """
 
     params: tuple[Param, ...]
     outputs: tuple[str, ...]
     cases: tuple[Case, ...]
-    # By leaf: what C does not pass. By choice parameter: its values, in the order of its labels.
+    # `constants` by leaf: what C callers do not pass. `values` by choice, in the order of labels.
     constants: Mapping[str, Any] = field(default_factory=dict)
     values: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     signature: Signature = field(default=Signature((), None), repr=False)
@@ -47,8 +47,8 @@ class Declared:
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The call of the op's function for a case: `fn(*args, **kwargs)`.
 
-        `leaves` has a value per scalar and per tensor that the case has, by C parameter; choices,
-        constants, absent tensors and records are put in here.
+        `leaves` has a value for each scalar and each present tensor, by C parameter; choices,
+        constants, absent tensors and records are filled in here.
         """
         chosen = dict(case.choices)
         absent = {tensor.param for tensor in case.tensors if not tensor.present}
@@ -80,7 +80,7 @@ def expand(op: Any, joined: Merged | None = None) -> Declared:
     declarations = declarations_of(entry)
     if not declarations:
         raise Undeclared(
-            "nothing is declared of this op, so there is nothing to build",
+            "this op has no native.declare, so there is nothing to build",
             fix="native.declare(op, x=native.tensor(...), ...) in the module that defines it",
             op=entry.name,
             location=entry.location,
@@ -121,7 +121,7 @@ def _cases(declaration: Declaration, merged: Merged) -> Iterator[Case]:
 
 
 def _options(leaf: Tensors, declaration: Declaration) -> list[tuple[int | None, str] | None]:
-    """(length of the `...`, dtype) each; None in them where `*s` or a type variable says it."""
+    """(length of the `...`, dtype) pairs; None where `*s` or a type variable decides."""
     shared = any(isinstance(part, Shared) for part in leaf.parts)
     lengths = (None,) if shared else loose_lengths(leaf, declaration)
     dtypes = ("",) if leaf.variable else leaf.dtypes
@@ -175,10 +175,10 @@ def _tensor(name: str, leaf: Tensors, declaration: Declaration, chosen: _Chosen)
 
 
 def _rebuild(node: Node, value_of: Callable[[str], Any]) -> Any:
-    """A parameter as the body gets it, from the values of its leaves by flat name."""
+    """A parameter as the body receives it, from its leaves' values by flat name."""
     if isinstance(node, Leaf):
         value = value_of(node.name)
-        # Kept as tuples; a body may change the list that it is given.
+        # Kept as tuples, because a body may change a list that it receives.
         return list(value) if node.container == "list" and value is not None else value
     if node.optional and not value_of(lowered_name(node.present_path)):
         return None
@@ -187,7 +187,7 @@ def _rebuild(node: Node, value_of: Callable[[str], Any]) -> Any:
         return tuple(parts)
     if node.kind == "namedtuple":
         return tuple.__new__(node.cls, parts)
-    # As operators rebuild them: a class's __init__ may do more than keep its fields.
+    # Rebuilt as ops rebuild them: a class's __init__ may do more than store its fields.
     built = object.__new__(node.cls)
     for item, part in zip(node.fields, parts, strict=True):
         object.__setattr__(built, item.name, part)
