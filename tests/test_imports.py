@@ -14,7 +14,7 @@ MODULES = {str(path.relative_to(ROOT)): path for path in sorted(ROOT.rglob("*.py
 # names of the public API. `cli` may import everything and is left out.
 CONTRACT = {
     "errors": set(),
-    "model": set(),
+    "model": {"notebook"},
     "_lazy": set(),
     "_compat": {"_lazy", "torch", "triton"},
     "analysis": {"model", "errors", "_compat", "torch"},
@@ -35,7 +35,7 @@ CONTRACT = {
     "doctor": {"torch"},
     "cli_targets": {"errors", "opforge", "registry"},
     "testing": {"check", "pytest"},
-    "aoti_package": {"errors", "_compat", "registry", "cli_targets", "torch"},
+    "aoti_package": {"notebook", "errors", "_compat", "registry", "cli_targets", "torch"},
 }
 CONTRACT["compiler"] = {"_compat", "errors", "registry", "torch"}
 CONTRACT["native"] = {
@@ -54,6 +54,7 @@ CONTRACT["native"] |= {
     "opforge",
     "capture",
     "doctor",
+    "notebook",
     "progress",
     "registration",
     "rich",
@@ -72,7 +73,15 @@ CONTRACT["check"] = {
     "gpu_target",
     "cli_targets",
 }
-CONTRACT["check"] |= {"gpu_target", "cli_targets", "doctor", "native", "aoti_package", "torch"}
+CONTRACT["check"] |= {
+    "notebook",
+    "gpu_target",
+    "cli_targets",
+    "doctor",
+    "native",
+    "aoti_package",
+    "torch",
+}
 CONTRACT["tuning"] |= {"native", "progress", "registry", "rich", "cli_targets"}
 CONTRACT["reading"] = {"model", "errors", "_compat", "analysis", "registration", "registry"}
 CONTRACT["op"] = {

@@ -1,4 +1,4 @@
-"""The frozen records that pass between the stages; nothing here computes more than a name."""
+"""The frozen records that pass between the stages."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+
+from .notebook import counted, html_table
 
 
 class Missing(enum.Enum):
@@ -252,6 +254,26 @@ class Discovery:
 
     def __len__(self) -> int:
         return len(self.kernels)
+
+    def __repr__(self) -> str:
+        names = f" ({', '.join(ref.name for ref in self.kernels)})" if self.kernels else ""
+        rest = [
+            counted(len(found), noun)
+            for found, noun in (
+                (self.nested_ops, "operator"),
+                (self.unresolved, "unresolved call"),
+                (self.unbound, "unbound name"),
+            )
+            if found
+        ]
+        return f"<Discovery: {', '.join([counted(len(self), 'kernel') + names, *rest])}>"
+
+    def _repr_html_(self) -> str:
+        rows = [("kernel", ref.name, ref.location, ref.found_via) for ref in self.kernels]
+        rows += [("operator", op.name, op.location, "") for op in self.nested_ops]
+        rows += [("unresolved", u.name, u.location, u.why) for u in self.unresolved]
+        rows += [("unbound", u.name, u.location, u.why) for u in self.unbound]
+        return html_table("Discovery", ("", "name", "location", ""), rows)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import Undeclared
+from ..notebook import counted, html_table
 from ..registry import Entry, registry
 from .frontend.alternatives import implementing, operators, refuse_undeclared
 from .frontend.backward_formula import formula_of
@@ -38,6 +39,29 @@ class Plan:
     # Kernels for sizes beyond 32 bits: one that cannot be compiled is left out.
     spare: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        variants = counted(self._variants, "kernel variant")
+        return f"<Plan of {self.name}: {counted(len(self.ops), 'operator')}, {variants} to compile>"
+
+    def _repr_html_(self) -> str:
+        title = f"{self.name}: {counted(self._variants, 'kernel variant')} to compile"
+        return html_table(title, OP_COLUMNS, op_rows(self.ops))
+
+    @property
+    def _variants(self) -> int:
+        return sum(len(archs) for _, archs in self.requests.values())
+
+
+OP_COLUMNS = ("operator", "parameters", "cases", "location")
+
+
+def op_rows(ops: Sequence[Op]) -> list[tuple[str, ...]]:
+    """Operators as rows of a table."""
+    return [
+        (op.name, ", ".join(p.name for p in op.params), str(len(op.cases)), op.location)
+        for op in ops
+    ]
 
 
 def plan(
