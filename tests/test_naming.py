@@ -379,7 +379,7 @@ def test_unregister_takes_a_name_a_packet_and_a_flattened_callable(op_name):
 def test_unregistering_twice_is_refused(op_name):
     op = opforge.op(op_name())(plain)
     opforge.unregister(op)
-    with pytest.raises(NotAnOp, match="it has been unregistered or replaced"):
+    with pytest.raises(NotAnOp, match="it was unregistered or replaced"):
         opforge.unregister(op)
 
 

@@ -104,7 +104,7 @@ def _kernel(ref: KernelRef) -> str:
 
 def _tuning(ref: KernelRef) -> list[str]:
     count = len(rows_of(ref.kernel))
-    return [f"{ref.name} has {count} rows in the table in use"] if count else []
+    return [f"{ref.name} has {count} rows in the tuning table"] if count else []
 
 
 def _without_vmap(lowered: Lowered) -> str:

@@ -31,8 +31,8 @@ def magi_register_custom_op(  # noqa: PLR0917  # the parameters and their order 
         def scale(x: torch.Tensor, factor: float) -> torch.Tensor:
             return x * factor
 
-    Without `infer_output_meta_fn` the i-th output is taken to look like the i-th tensor input,
-    and the first real call verifies it.
+    Without `infer_output_meta_fn`, the i-th output is assumed to look like the i-th tensor input,
+    and the first real call verifies that.
     """
     if force_register_mode not in _MODES:
         raise BadOption(

@@ -41,7 +41,7 @@ class Codec:
             return True
         if self.by == "name" or not all(isinstance(v, (int, str)) for v in self.values):
             return False
-        # A mixin's `__new__` can make a member another int or text than its value.
+        # A mixin's `__new__` can give a member a different int or text than its value.
         return all(plain(v) == plain(v.value) for v in self.values)
 
     def encode(self, value: Any) -> Any:
@@ -53,7 +53,7 @@ class Codec:
 
 
 def plain(value: Any) -> Any:
-    """An int or str without its subclass: an IntEnum used as an Enum's value, say."""
+    """An int or str without its subclass, such as an IntEnum used as an Enum's value."""
     if isinstance(value, str):
         return str.__str__(value)
     return int(value) if isinstance(value, int) and not isinstance(value, bool) else value
@@ -166,7 +166,7 @@ class FlatArgument:
 
 @dataclass(frozen=True)
 class Lowered:
-    """A signature laid flat: what the dispatcher sees, and how calls get there."""
+    """A flat signature: what the dispatcher sees, and how calls get there."""
 
     signature: Signature
     arguments: tuple[FlatArgument, ...]
@@ -191,8 +191,8 @@ SEEN_WHILE_TRACING = "seen while tracing"
 class KernelRef:
     """A Triton kernel that an op launches.
 
-    `kernel` is what is launched, an Autotuner say; `location` is where its function is defined;
-    `found_via` says how the body reaches it: "table['silu'][grid] in launch (ops.py:12)".
+    `kernel` is what is launched, for example an Autotuner; `location` is where its function is
+    defined; `found_via` says how the body reaches it: "table['silu'][grid] in launch (ops.py:12)".
     """
 
     name: str
@@ -240,8 +240,8 @@ class NestedOp(str):
 class Discovery:
     """What a static reading of a function found; iterating gives the kernels.
 
-    `unbound` are names that functions read and that nothing binds yet; what they will be bound
-    to may launch kernels.
+    `unbound` are names that functions read but nothing binds yet; what they will be bound to may
+    launch kernels.
     """
 
     kernels: tuple[KernelRef, ...] = ()
@@ -280,8 +280,8 @@ class Discovery:
 class Decision:
     """How an op is registered, and why.
 
-    `asked` is the mode that the user gave; `cell` is what the body has, as the table of modes words
-    it; `change` what would change the mode; `warning` what the user should hear of once.
+    `asked` is the mode that the user gave; `cell` is what the body has, in the words of the table
+    of modes; `change` says what would change the mode; `warning` is given to the user once.
     """
 
     mode: str
@@ -294,7 +294,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class OpInfo:
-    """What opforge made of a function."""
+    """How a function was registered as an op."""
 
     name: str
     mode: str
@@ -311,7 +311,7 @@ class OpInfo:
     subgraph_boundary: bool = False
     notes: tuple[str, ...] = ()
     backward_kernels: tuple[KernelRef, ...] = ()
-    # What a loaded library does for it; empty where none was loaded.
+    # What a loaded library does for it; empty if none was loaded.
     native: str = ""
 
 

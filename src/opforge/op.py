@@ -232,7 +232,7 @@ class _Asked:
 
 
 def make_op(fn: Any, options: Options, make_fake: MakeFake = fake_rule) -> Any:
-    """The op for a function; errors name it and where it stands."""
+    """The op for a function; errors name the op and its `file:line`."""
     name, location = options.name, None
     try:
         fn = _as_function(fn)
@@ -308,7 +308,7 @@ def _reader(asked: _Asked) -> Reader:
 
 
 def _define(asked: _Asked, reader: Reader, reading: Reading) -> Definition:
-    """Everything about the op that can be known before torch hears of it."""
+    """Everything about the op that is known before it is registered with torch."""
     fn, name, location, options = asked.fn, asked.name, asked.location, asked.options
     lowered, views = _lower(fn, options)
     check_callbacks(lowered, options.backward, options.setup_context)
@@ -317,9 +317,9 @@ def _define(asked: _Asked, reader: Reader, reading: Reading) -> Definition:
     autocast = read_autocast(options.autocast)
     if autocast and lowered.mutated:
         raise BadOption(
-            "autocast would cast what the op mutates, and the change would be lost in the copy",
+            "autocast would cast a mutated argument, and the op would change the copy instead",
             parameter=lowered.mutated[0].path,
-            fix="leave autocast out, and cast in the body",
+            fix="remove autocast, and cast in the body",
         )
     return Definition(
         name=name,
@@ -357,13 +357,13 @@ def _as_function(fn: Any) -> types.FunctionType:
             raise NotAFunction(f"{fn.__qualname__} is a generator", fix="return a list of tensors")
         if inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):
             raise NotAFunction(
-                f"{fn.__qualname__} is async", fix="an operator runs to its end: def"
+                f"{fn.__qualname__} is async", fix="use def: an operator cannot be suspended"
             )
         return fn
     raise NotAFunction(
         f"@opforge.op takes a plain Python function, got {type(fn).__name__}",
         found=repr(fn),
-        fix="write def f(x: torch.Tensor) -> torch.Tensor: ... around it",
+        fix="wrap it: def f(x: torch.Tensor) -> torch.Tensor: ...",
     )
 
 
@@ -381,7 +381,7 @@ def _lower(fn: types.FunctionType, options: Options) -> tuple[Lowered, bool]:
             raise BadSchema(
                 "schema= and mutates_args disagree",
                 found=f"schema mutates {sorted(written) or 'nothing'}, mutates_args {sorted(said)}",
-                fix="make them agree, or leave mutates_args out",
+                fix="make them agree, or remove mutates_args",
             )
     return lowered, given.has_views
 
@@ -391,7 +391,8 @@ def _read_tags(tags: Any) -> tuple[torch.Tag, ...]:
     if isinstance(listed, (list, tuple)) and all(isinstance(t, torch.Tag) for t in listed):
         return tuple(listed)
     raise BadOption(
-        f"tags={tags!r} are no torch tags", fix="tags=[torch.Tag.needs_fixed_stride_order]"
+        f"tags must be torch.Tag values, got {tags!r}",
+        fix="tags=[torch.Tag.needs_fixed_stride_order]",
     )
 
 
@@ -450,12 +451,12 @@ def _flagged(info: OpInfo, options: Options) -> OpInfo:
 
 
 def info(op: Any) -> OpInfo:
-    """What opforge made of an op: its schema, call path, mode, and where its fake comes from."""
+    """How an op was registered: its schema, call path, mode, kernels and source of its fake."""
     return registry.get(op).describe()
 
 
 def explain(op_or_fn: Any) -> str:
-    """What opforge made of an op, for a person to read.
+    """How an op was registered and why, for a person to read.
 
         print(opforge.explain(silu))
 
@@ -485,5 +486,5 @@ def is_op(value: Any) -> bool:
 
 
 def unregister(op: Any) -> None:
-    """Remove an op: its name is free again, and handles that are still held raise."""
+    """Remove an op: its name is free again, and its old handles raise when called."""
     registry.remove(registry.get(op), "unregistered")

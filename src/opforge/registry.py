@@ -1,4 +1,4 @@
-"""The one owner of what opforge has registered, and of the way to undo it."""
+"""What opforge has registered, and how to undo it; nothing else keeps such state."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Entry:
         return self.name.partition("::")[2] or self.name
 
     def flat(self) -> Lowered:
-        """The signature laid flat, in any mode; raises where a function in mode "none" has none."""
+        """The flat signature, in any mode; raises for a function in mode "none" that has none."""
         if self.lowered is not None:
             return self.lowered
         assert self.lower is not None
@@ -76,7 +76,7 @@ class Registry:
 
     @property
     def lock(self) -> threading.RLock:
-        """To be held while ops are added and removed; nothing is pending once it is."""
+        """Held while ops are added and removed; once it is, nothing is deferred any more."""
         deferred.settle()
         return self._lock
 
@@ -85,7 +85,7 @@ class Registry:
             return iter([*self._by_name.values(), *self._plain.values()])
 
     def make_room(self, name: str, fn: Callable[..., Any], location: str) -> None:
-        """Remove an op that `fn` defines anew; refuse when `name` belongs to something else."""
+        """Remove the op that `fn` redefines; raise if `name` belongs to something else."""
         old = self._by_name.get(name)
         if old is None:
             return
@@ -145,7 +145,7 @@ class Registry:
             raise NotAnOp(
                 f"{op!r} is not an opforge op",
                 found=type(op).__name__,
-                fix="decorate it with @opforge.op; if it was, it has been unregistered or replaced",
+                fix="decorate it with @opforge.op; if you did, it was unregistered or replaced",
             )
         return entry
 
@@ -153,8 +153,8 @@ class Registry:
 def definition_pass(fn: types.FunctionType) -> types.CodeType | None:
     """The module-level code that is running now and defines `fn`, if there is one.
 
-    Importing, reloading and running a notebook cell each compile the code anew, so the code
-    object tells two passes apart, and two definitions within one pass share it.
+    Importing, reloading and running a notebook cell each compile the code again, so the code
+    object tells two passes apart, while two definitions in one pass share it.
     """
     return running_pass(fn.__globals__)
 

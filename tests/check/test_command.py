@@ -71,7 +71,7 @@ def test_a_table_with_every_row_its_fixes_and_a_sum_is_printed(sample):
         ["numerics", "skipped"],
     ]
     assert "  input   x: float32 (4, 3) on cpu" in rest
-    assert "numerics: pass reference=fn, a function of the op's parameters" in rest
+    assert "numerics: pass reference=fn, a function with the op's parameters" in rest
     assert rest[-1].startswith("2 passed, 0 failed, 1 skipped in ")
 
 

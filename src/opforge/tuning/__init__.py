@@ -1,1 +1,1 @@
-"""Tuning tables: which configuration an autotuned kernel takes, measured before and shipped."""
+"""Tuning tables: configurations of autotuned kernels, measured in advance and shipped."""

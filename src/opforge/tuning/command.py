@@ -1,4 +1,4 @@
-"""`opforge tune`: what it was given, and what it says."""
+"""`opforge tune`: its arguments, and what it prints."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run(
     only: tuple[str, ...],
     again: bool,
 ) -> str:
-    """Measure, and say what came of it."""
+    """Measure, and summarize."""
     given = parse(sizes)
     ops = operators(targets, only)
     console = watched_terminal()
@@ -33,7 +33,7 @@ def run(
         # What was measured is in the file already.
         watcher.stop()
         raise SystemExit(
-            f"interrupted; {output} has what was measured, and the same command goes on from there"
+            f"interrupted; {output} has what was measured; the same command continues from there"
             + (" without --again" if again else "")
         ) from None
     finally:
@@ -45,8 +45,8 @@ def _summary(done: Tuned, output: str) -> str:
     if not len(done.table):
         return f"nothing to tune, so {output} was not written"
     return (
-        f"{output}: {done.measured} rows measured, {done.known} were there; "
-        f"{len(done.table)} rows of {len(done.table.rows)} kernels in all"
+        f"{output}: {done.measured} rows measured, {done.known} already there; "
+        f"{len(done.table)} rows for {len(done.table.rows)} kernels in total"
     )
 
 
