@@ -73,16 +73,9 @@ CONTRACT["check"] = {
     "gpu_target",
     "cli_targets",
 }
-CONTRACT["check"] |= {
-    "notebook",
-    "gpu_target",
-    "cli_targets",
-    "doctor",
-    "native",
-    "aoti_package",
-    "torch",
-}
-CONTRACT["tuning"] |= {"native", "progress", "registry", "rich", "cli_targets"}
+CONTRACT["check"] |= {"doctor", "native", "aoti_package", "notebook", "torch"}
+CONTRACT["measuring"] = CONTRACT["tuning"] | {"native", "progress", "registry", "rich", "tuning"}
+CONTRACT["measuring"] |= {"cli_targets"}
 CONTRACT["reading"] = {"model", "errors", "_compat", "analysis", "registration", "registry"}
 CONTRACT["op"] = {
     "naming",

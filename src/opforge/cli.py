@@ -364,7 +364,7 @@ def tune(  # one per option
     Writes a table for `opforge build --tuning` and opforge.use_tuning. Existing rows are kept, so
     an interrupted run continues where it stopped.
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
-    from .tuning.command import run
+    from .measuring.command import run
 
     click.echo(run(targets, output, arch=arch, sizes=sizes, only=only, again=again))
 

@@ -1,0 +1,95 @@
+"""`opforge tune`: its arguments, and what it prints."""
+
+from __future__ import annotations
+
+import sys
+
+from rich.console import Console
+
+from ..native.commands.build import operators
+from ..progress import ProgressBar, watched_terminal
+from ..tuning.table import Kernel, Row
+from .measure import Tuned, Watcher, tune
+from .sizes import Point, parse
+
+
+def run(
+    targets: tuple[str, ...],
+    output: str,
+    *,
+    arch: str | None,
+    sizes: tuple[str, ...],
+    only: tuple[str, ...],
+    again: bool,
+) -> str:
+    """Measure, and summarize."""
+    given = parse(sizes)
+    ops = operators(targets, only)
+    console = watched_terminal()
+    watcher = LineWatcher() if console is None else BarWatcher(console)
+    try:
+        done = tune(ops, output, sizes=given, arch=arch, again=again, watcher=watcher)
+    except KeyboardInterrupt:
+        # What was measured is in the file already.
+        watcher.stop()
+        raise SystemExit(
+            f"interrupted; {output} has what was measured; the same command continues from there"
+            + (" without --again" if again else "")
+        ) from None
+    finally:
+        watcher.stop()
+    return _summary(done, output)
+
+
+def _summary(done: Tuned, output: str) -> str:
+    if not len(done.table):
+        return f"nothing to tune, so {output} was not written"
+    return (
+        f"{output}: {done.measured} rows measured, {done.known} already there; "
+        f"{len(done.table)} rows for {len(done.table.rows)} kernels in total"
+    )
+
+
+class BarWatcher(Watcher):
+    """A bar over the calls, with every row above it."""
+
+    def __init__(self, console: Console) -> None:
+        self._bar = ProgressBar("tuning", console)
+
+    def start(self, calls: int) -> None:
+        self._bar.start(calls)
+
+    def called(self, op: str, point: Point) -> None:
+        self._bar.advance(f"{op} {', '.join(f'{n}={v}' for n, v in point.values.items())}")
+
+    def measured(self, kernel: Kernel, row: Row, configs: int) -> None:
+        self._bar.say(row_line(kernel, row, configs))
+
+    def note(self, text: str) -> None:
+        self._bar.say(f"note: {text}")
+
+    def stop(self) -> None:
+        self._bar.stop()
+
+
+class LineWatcher(Watcher):
+    """One line per row, for logs."""
+
+    def measured(self, kernel: Kernel, row: Row, configs: int) -> None:
+        self._say(row_line(kernel, row, configs))
+
+    def note(self, text: str) -> None:
+        self._say(f"note: {text}")
+
+    @staticmethod
+    def _say(text: str) -> None:
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
+
+
+def row_line(kernel: Kernel, row: Row, configs: int) -> str:
+    """`gemm_kernel float16 m=16, n=4096: 12.1 us with BLOCK_M=16, ..., best of 6`."""
+    at = ", ".join(f"{n}={v}" for n, v in zip(kernel.key, row.at, strict=True))
+    config = ", ".join(f"{n}={v}" for n, v in row.config)
+    dtypes = ", ".join(kernel.dtypes)
+    return f"{kernel.name} {at} ({dtypes}): {row.us:.1f} us with {config}, best of {configs}"

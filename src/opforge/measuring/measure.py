@@ -1,0 +1,252 @@
+"""Runs ops at many sizes, and measures each autotuned launch that they make."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import _compat
+from ..errors import NoGpu, NoSizes, OpforgeError, TuningFailed
+from ..native.frontend.expand import Declared, expand
+from ..native.frontend.store import declarations_of
+from ..native.kernels.archs import parse_arch, show_arch
+from ..registry import Entry, registry
+from ..tuning.choose import config_of, source_of
+from ..tuning.table import Kernel, Row, Table, load, save
+from .inputs import call_of
+from .sizes import Point, Sizes, points, unused
+
+_autotuning, _kernels = _compat.autotuning, _compat.kernels
+Clock = _autotuning.Clock
+# What is measured again, by its ratio to the fastest, and how many times.
+_CLOSE, _ROUNDS = 1.1, 3
+
+
+class Watcher:
+    """Hears what tuning does; this one says nothing."""
+
+    def start(self, calls: int) -> None: ...
+
+    def measured(self, kernel: Kernel, row: Row, configs: int) -> None: ...
+
+    def called(self, op: str, point: Point) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+@dataclass
+class Tuned:
+    """What a run added to a table: rows measured now, and rows that it already had."""
+
+    table: Table
+    measured: int = 0
+    known: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+def tune(
+    ops: Sequence[Any],
+    path: str | os.PathLike[str],
+    *,
+    sizes: Sizes | None = None,
+    arch: str | None = None,
+    again: bool = False,
+    clock: Clock | None = None,
+    watcher: Watcher | None = None,
+) -> Tuned:
+    """Measure all configurations of the ops' autotuned kernels at all sizes, into a table.
+
+        tune([gemm], "tuning.json", sizes={"m": [1, 16, 256], "n": [4096], "k": [4096]})
+
+    Existing rows are kept, so an interrupted run continues where it stopped; with `again` they are
+    measured again. `clock(call, quantiles=...)` returns milliseconds, the median first.
+    """
+    watcher = watcher or Watcher()
+    entries = [op if isinstance(op, Entry) else registry.get(op) for op in ops]
+    device, found_arch = _gpu(arch, entries, clocked=clock is not None)
+    table = load(path) if Path(path).exists() else Table()
+    done = Tuned(table)
+    work = list(_work(entries, sizes or {}, done))
+    watcher.start(sum(len(calls) for _, _, calls in work))
+    for note in done.notes:
+        watcher.note(note)
+    router = _Router(done, found_arch, device, clock or _autotuning.default_clock(), watcher)
+    router.again = again
+    router.save = lambda: save(table, path)
+    for entry, declared, calls in work:
+        for point in calls:
+            watcher.called(entry.name, point)
+            _call(entry, declared, point, device, router)
+    return done
+
+
+def _gpu(wanted: str | None, entries: Iterable[Entry], *, clocked: bool) -> tuple[str, str]:
+    """The device to run on, and its architecture as tables name it."""
+    wanted = None if wanted is None else show_arch(parse_arch(wanted))
+    if any(_kernels.is_interpreted(k.kernel) for e in entries for k in e.describe().kernels):
+        # For tests with a clock of their own.
+        if wanted is None or not clocked:
+            raise NoGpu(
+                "timings in Triton's interpreter mean nothing, so nothing is measured",
+                fix="run without TRITON_INTERPRET=1, on a GPU",
+            )
+        return "cpu", wanted
+    if not torch.cuda.is_available():
+        raise NoGpu(
+            "tuning measures kernels on a GPU, and torch finds none here",
+            fix="run opforge tune on a machine with a GPU, and commit the table that it writes",
+        )
+    major, minor = torch.cuda.get_device_capability()
+    found = f"sm_{major}{minor}"
+    if wanted not in {None, found}:
+        raise NoGpu(
+            f"the GPU here is {found} ({torch.cuda.get_device_name()}), so nothing can be "
+            f"measured for {wanted}",
+            fix=f"--arch {found}, or run it on that GPU; one file holds the rows of several GPUs",
+        )
+    return "cuda", found
+
+
+def _work(
+    entries: Iterable[Entry], sizes: Sizes, done: Tuned
+) -> Iterable[tuple[Entry, Declared, list[Point]]]:
+    declared_all = []
+    for entry in entries:
+        if not declarations_of(entry):
+            done.notes.append(f"{entry.name} has no native.declare, so its sizes are unknown")
+            continue
+        declared = expand(entry)
+        declared_all.append(declared)
+        kernels = [k.kernel for k in entry.describe().kernels]
+        if not any(_autotuning.has_choice(p) for k in kernels for p in _kernels.chain(k)):
+            done.notes.append(f"{entry.name} has no autotuned kernel")
+            continue
+        yield entry, declared, list(points(declared, sizes, entry.name, entry.location))
+    lost = unused(sizes, declared_all)
+    if lost:
+        raise NoSizes(
+            f"no operator has a size {', '.join(lost)}", fix="`opforge list` shows the sizes"
+        )
+
+
+def _call(entry: Entry, declared: Declared, point: Point, device: str, router: _Router) -> None:
+    defaults = {a.name: a.default for a in entry.flat().arguments}
+    args, kwargs = call_of(declared, point, defaults, device)
+    before = _compat.launches.route_to(router)
+    try:
+        with torch.no_grad():
+            entry.fn(*args, **kwargs)
+    except OpforgeError:
+        raise
+    except Exception as error:
+        raise TuningFailed(
+            f"the op fails at {_shown(point)}",
+            found=f"{type(error).__name__}: {error}",
+            fix="remove these sizes from --sizes, or fix the op",
+            op=entry.name,
+            location=entry.location,
+        ) from error
+    finally:
+        _compat.launches.route_to(before)
+
+
+def _shown(point: Point) -> str:
+    dtypes = ", ".join(t.dtype for t in point.case.tensors if t.present)
+    return f"{', '.join(f'{n}={v}' for n, v in point.values.items())} ({dtypes})"
+
+
+class _Router:
+    """Sees a call's launches, and measures autotuned ones before they run."""
+
+    leaves_wrapped = False
+    again = False
+
+    def __init__(self, done: Tuned, arch: str, device: str, clock: Clock, watcher: Watcher) -> None:
+        self.done, self.arch, self.clock, self.watcher = done, arch, clock, watcher
+        self.device = torch.cuda.get_device_name() if device == "cuda" else "Triton's interpreter"
+        self.save: Callable[[], None] = lambda: None
+        self._measured: set[tuple[Kernel, tuple[Any, ...]]] = set()
+
+    def launch(
+        self, kernel: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if not _autotuning.has_choice(kernel):
+            return run(*args, **kwargs)
+        before = _compat.launches.route_to(None)
+        try:
+            config = self._best(kernel, args, kwargs)
+            key = _autotuning.triton_key(kernel, args, kwargs)
+            _autotuning.choose_config(kernel, key, config)
+            return run(*args, **kwargs)
+        finally:
+            _compat.launches.route_to(before)
+
+    def compiled(self, kernel: Any) -> None:
+        """A compiled kernel has nothing to choose."""
+
+    def written(self, _kernel: Any, names: list[str], *_: Any) -> list[str]:
+        return names
+
+    def _best(self, tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        given = {**dict(zip(tuner.arg_names, args, strict=False)), **kwargs}
+        names = _autotuning.key_names(tuner, given)
+        kernel = Kernel(
+            _kernels.kernel_name(tuner),
+            source_of(tuner),
+            self.arch,
+            _autotuning.dtypes_of(tuner, given),
+            names,
+        )
+        at = tuple(_autotuning.plain(given[n]) for n in names)
+        known = self.done.table.find(kernel, at)
+        fresh = (kernel, at) in self._measured or not self.again
+        places = {config_of(c): c for c in tuner.configs}
+        if known is not None and fresh and known.config in places:
+            self.done.known += (kernel, at) not in self._measured
+            self._measured.add((kernel, at))
+            return places[known.config]
+        return self._measure(tuner, kernel, at, args, kwargs)
+
+    def _measure(
+        self, tuner: Any, kernel: Kernel, at: tuple[Any, ...], args: Any, kwargs: Any
+    ) -> Any:
+        timed = list(_autotuning.measure(tuner, args, kwargs, self.clock))
+        config, us = self._decide(tuner, timed, args, kwargs)
+        if us == float("inf"):
+            raise TuningFailed(
+                f"no configuration of {kernel.name} runs on this GPU at "
+                f"{dict(zip(kernel.key, at, strict=True))}",
+                fix="add a smaller configuration to its @triton.autotune",
+            )
+        row = Row(at, config_of(config), us, self.device)
+        self.done.table.add(kernel, row)
+        self.done.measured += 1
+        self._measured.add((kernel, at))
+        self.save()
+        self.watcher.measured(kernel, row, len(timed))
+        return config
+
+    def _decide(
+        self, tuner: Any, timed: list[tuple[Any, float]], args: Any, kwargs: Any
+    ) -> tuple[Any, float]:
+        """The fastest; those that are close to it are measured again, in turns.
+
+        A GPU's clock changes while it is measured, by more than good configurations differ.
+        """
+        best = min(us for _, us in timed)
+        close = [config for config, us in timed if us <= best * _CLOSE and us != float("inf")]
+        if len(close) <= 1:
+            return min(timed, key=lambda pair: pair[1])
+        lowest = [float("inf")] * len(close)
+        for _ in range(_ROUNDS):
+            again = _autotuning.measure(tuner, args, kwargs, self.clock, close)
+            lowest = [min(low, us) for low, (_, us) in zip(lowest, again, strict=True)]
+        us, place = min((us, place) for place, us in enumerate(lowest))
+        return close[place], us
