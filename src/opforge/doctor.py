@@ -284,7 +284,7 @@ def _headers() -> Tool:
 
 def _ptxas(triton: Tool) -> Tool:
     if not triton.present:
-        return Tool(present=False, detail="comes with Triton")
+        return Tool(present=False, detail="not found; it comes with Triton")
     spec = importlib.util.find_spec("triton.backends.nvidia")
     folders = [] if spec is None else spec.submodule_search_locations or []
     path = next((p for f in folders if (p := Path(f) / "bin" / "ptxas").is_file()), None)

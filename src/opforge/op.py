@@ -213,7 +213,7 @@ def fake_rule(
 ) -> FakeRule:
     """A fake as `fake=` gives it; if `names_matter`, its parameters are named as the op's."""
     if isinstance(fake, str):
-        raise BadOption(f"fake={fake!r} is a string", fix=f"fake=[{fake!r}]")
+        raise BadOption(f"fake must be a function or a list, got {fake!r}", fix=f"fake=[{fake!r}]")
     if fake is None or isinstance(fake, (list, tuple)):
         return FakeRule(name, location, lowered, listed=fake)
     check_fake_signature(fn, fake, names_matter=names_matter)

@@ -86,7 +86,7 @@ def test_an_input_may_require_grad():
 @pytest.mark.parametrize(
     ("text", "what", "column"),
     [
-        ("x", "an input reads path=value", 1),
+        ("x", "an input must look like path=value", 1),
         ("3x=1", "'3x' is not a parameter or field", 0),
         ("x=", "there is no value after the =", 2),
         ("x=randn(8,128", "this does not parse: '(' was never closed", 7),
@@ -113,7 +113,7 @@ def test_an_input_may_require_grad():
         ("x=randn(8, cpu, device='cpu')", "device is given twice", 23),
         ("x=ones(8, i32, requires_grad=True)", "ones: only Tensors of floating point dtype", 2),
         ("x=randint(3)", "randint: it takes low, high and a shape", 2),
-        ("x=arange()", "arange: it takes end", 2),
+        ("x=arange()", "arange: it takes (end)", 2),
         ("größe=['ä', os]", "'os' is not a known name", 12),
     ],
 )

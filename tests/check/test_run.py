@@ -104,7 +104,7 @@ def test_arguments_that_the_op_does_not_take_are_refused_with_its_signature(op_n
 @pytest.mark.parametrize("tolerance", ["a", -1.0, (1e-3,), (1, 2, 3)])
 def test_a_tolerance_that_is_none_is_refused(op_name, tolerance):
     op = opforge.op(op_name())(add_one)
-    with pytest.raises(BadOption, match="tolerance must be one or two numbers"):
+    with pytest.raises(BadOption, match="tolerance must be a non-negative number"):
         opforge.check(op, torch.ones(2), tolerance=tolerance)
 
 

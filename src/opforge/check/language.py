@@ -77,7 +77,9 @@ def parse_input(
     if not equals or not _PATH.fullmatch(name):
         column = len(path) if not equals else len(path) - len(path.lstrip())
         _refuse(
-            "an input reads path=value" if not equals else f"{name!r} is not a parameter or field",
+            "an input must look like path=value"
+            if not equals
+            else f"{name!r} is not a parameter or field",
             text,
             column,
             fix="write it like x=randn(8, 128, bf16) or cfg.eps=1e-6",
@@ -254,7 +256,7 @@ def _uniform(a: Arguments, generator: torch.Generator) -> torch.Tensor:
 
 def _range(a: Arguments, _generator: torch.Generator) -> torch.Tensor:
     if not 1 <= len(a.numbers) <= 3:
-        raise ValueError("it takes end, or start, end, or start, end, step")
+        raise ValueError("it takes (end), (start, end) or (start, end, step)")
     return torch.arange(*a.numbers, dtype=a.dtype)
 
 

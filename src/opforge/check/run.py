@@ -170,7 +170,7 @@ def _check_settings(settings: Settings) -> None:
     numbers = found if isinstance(found, tuple) else (0.0 if found is None else found, 0.0)
     if len(numbers) != 2 or not all(isinstance(n, (int, float)) and n >= 0 for n in numbers):
         raise BadOption(
-            f"tolerance must be one or two numbers that are not negative, got {found!r}",
+            f"tolerance must be a non-negative number or a pair of them, got {found!r}",
             fix="1e-3, or (relative, absolute): (1e-3, 1e-5)",
         )
 
@@ -194,7 +194,7 @@ def _bind(entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
                 "a check needs tensors with contents",
                 parameter=path,
                 found=f"a {type(tensor).__name__} on {tensor.device}",
-                fix="pass real tensors; without a GPU pass CPU tensors: graphs are traced for one",
+                fix="pass real tensors; without a GPU, CPU tensors will do",
                 op=entry.name,
                 location=entry.location,
             )

@@ -33,7 +33,7 @@ def run(
         # What was measured is in the file already.
         watcher.stop()
         raise SystemExit(
-            f"interrupted; {output} has what was measured; the same command continues from there"
+            f"interrupted: {output} has what was measured, and the same command continues there"
             + (" without --again" if again else "")
         ) from None
     finally:

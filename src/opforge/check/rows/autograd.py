@@ -136,7 +136,7 @@ def _numerically(subject: Subject, paths: list[str]) -> Verdict:
     noise = _noise(function, inputs)
     if noise.relative > _HALF_NOISE:
         return skipped(
-            "the op computes in less than single precision inside, so numerical gradients mean "
+            "internally the op computes in less than single precision, so numerical gradients mean "
             "nothing",
             "pass reference=, to compare gradients with",
         )
@@ -149,7 +149,7 @@ def _numerically(subject: Subject, paths: list[str]) -> Verdict:
     if failure is not None and noise.coarse:
         # The op rounds inside, so that steps of 1e-6 drown; larger ones do not.
         failure = _gradcheck(function, inputs, eps=3e-3, tolerance=2e-2, fast=fast)
-        how = "gradcheck, coarsely: the op computes in less than double inside"
+        how = "gradcheck, coarsely: internally the op computes in less than double"
     if failure is not None:
         return _gradient_verdict(failure, function, inputs, paths, noise)
     # gradcheck allows an absolute error, which its fast mode raises with the size of the inputs:
@@ -281,7 +281,9 @@ def _by_direction(
                 "along a random direction",
                 "correct backward=" if gradient is not None else _NO_GRADIENT,
             )
-    how = "coarsely: the op computes in less than double inside" if noise.coarse else "in double"
+    how = (
+        "coarsely: internally the op computes in less than double" if noise.coarse else "in double"
+    )
     return passed(f"along random directions, {how}")
 
 

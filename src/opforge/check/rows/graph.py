@@ -232,7 +232,7 @@ def kernels_visible(subject: Subject) -> Verdict:
     if not seen:
         found = ", ".join(ref.name for ref in subject.info.kernels)
         return failed(
-            f"the graph has no launch; the op launches {found} elsewhere, or not on these inputs",
+            f"the graph has no launch: {found} is not launched on these inputs, or not traced",
             "check with inputs on which the kernels are launched",
         )
     unseen = sorted({ref.name for ref in subject.info.kernels} - set(seen))
