@@ -36,7 +36,9 @@ class Explanation(str):
 
     def __repr__(self) -> str:
         info = self.info
-        return f"<Explanation of {info.name} ({info.location}): mode {info.mode}; print it for all>"
+        return (
+            f"<Explanation of {info.name} ({info.location}): mode {info.mode}; print() shows all>"
+        )
 
     def _repr_html_(self) -> str:
         return html_table(f"{self.info.name} ({self.info.location})", (), self._rows)
