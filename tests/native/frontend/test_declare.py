@@ -92,7 +92,8 @@ def test_a_function_in_mode_none_is_asked_for_its_annotations_when_it_is_declare
 
 def test_a_launching_op_can_be_declared_under_tritons_interpreter():
     script = """
-import torch, triton, launching, opforge
+import torch, triton, opforge
+from support import launching
 from opforge import native
 from opforge.native.frontend.expand import expand
 
