@@ -98,7 +98,7 @@ def test_a_fake_that_is_neither_callable_nor_list_is_refused(op_name):
 
 
 def test_a_string_is_refused_with_the_list_to_write(op_name):
-    with pytest.raises(BadOption, match=r"fake='x' is a string") as caught:
+    with pytest.raises(BadOption, match=r"fake must be a function or a list, got 'x'") as caught:
 
         @opforge.op(op_name(), fake="x")
         def op(x: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
 import torch
@@ -20,6 +21,10 @@ BUILT_IN = frozenset(
     """.split()  # noqa: SIM905  # one a line would fill a page
 )
 
+
+# Where a function keeps the overload that it calls. The name is MagiCompiler's, so that each finds
+# the other's ops.
+MARK = "_magi_torch_registered_op"
 
 _KINDS = (OpOverload, OpOverloadPacket, CustomOpDef, HigherOrderOperator)
 # Whether a class is of those kinds. It is cached because every called function is asked, and one
@@ -60,6 +65,11 @@ def operator_name(value: Any) -> str | None:
     if issubclass(type(value), HigherOrderOperator):
         return f"higher_order::{value.name()}"
     return None
+
+
+def marked_overload(value: Any) -> Any:
+    """The overload that a function says it calls, or None."""
+    return vars(value).get(MARK) if isinstance(value, types.FunctionType) else None
 
 
 def triton_op_body(overload: Any) -> Any:

@@ -10,9 +10,10 @@ from typing import Any, Protocol
 import torch
 
 from .. import _compat
+from ..errors import first_line
 from ..gpu_target import DEFAULT
 from ..tuning.use import pinned
-from .router import LaunchRouter, Owner, first_line, set_by_configs
+from .router import LaunchRouter, Owner, set_by_configs
 
 _launches = _compat.launches
 _kernels = _compat.kernels

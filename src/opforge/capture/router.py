@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 
 from .. import _compat
-from ..errors import CannotCapture
+from ..errors import CannotCapture, first_line
 
 _launches = _compat.launches
 _kernels = _compat.kernels
@@ -188,10 +188,6 @@ def set_by_configs(kernel: Any) -> set[str]:
         for config in getattr(part, "configs", ()):
             names.update(config.all_kwargs())
     return names
-
-
-def first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [""])[0]
 
 
 def _cannot_trace(error: Exception) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from .. import _compat
-from ..errors import BadOption, FakeMismatch, FakeSignature, FakeUnknown
+from ..errors import BadOption, FakeMismatch, FakeSignature, FakeUnknown, first_line
 from ..lowering.plan import select_tensor
 from ..model import Leaf, Lowered
 from .lists import tensors_in
@@ -85,7 +85,7 @@ class FakeRule:
                 if not _compat.is_fake_refusal(error):
                     raise
                 trial.forget_symbols(())
-                self.refusal = f"{type(error).__name__}: {_first_line(error)}"
+                self.refusal = f"{type(error).__name__}: {first_line(error)}"
             else:
                 trial.forget_symbols(result)
                 self.source = "body"
@@ -195,7 +195,7 @@ class FakeRule:
     def _leak(self, error: BaseException) -> FakeUnknown:
         return FakeUnknown(
             "the body keeps tensors between calls, and kept a fake one when it was traced",
-            found=_first_line(error),
+            found=first_line(error),
             fix="give fake=: a function with the op's signature; tracing then runs that instead",
             op=self.name,
             location=self.location,
@@ -304,7 +304,3 @@ def _strides(tensor: Tensor) -> list[int]:
 
 def _not_registered(*_args: Any, **_kwargs: Any) -> Any:
     raise AssertionError("a fake was called before its op was registered")
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [""])[0]

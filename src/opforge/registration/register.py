@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -316,9 +317,12 @@ def _body_on_fakes(definition: Definition, checks: OutputChecks) -> Callable[...
 
 def _handle(definition: Definition, generated: Generated, overload: Any) -> Any:
     """What the user calls: the overload, or a callable that flattens arguments for it."""
-    if definition.lowered.path != "flattened":
-        return overload
     fn = definition.fn
+    if definition.lowered.path != "flattened":
+        # Its names stay torch's, which graphs are serialized by, and it gets no `__wrapped__`,
+        # because torch unwraps what it traces.
+        overload.__doc__, overload.__signature__ = fn.__doc__, inspect.signature(fn)
+        return overload
     generated.namespace.update(
         _of_overload=overload,
         _of_call=_compat.raw_call(overload),
@@ -328,7 +332,7 @@ def _handle(definition: Definition, generated: Generated, overload: Any) -> Any:
     name = fn.__name__ if fn.__name__.isidentifier() else "_of_wrapper"
     wrapper = generated.now(name, functools.partial(emit_wrapper, name=name))
     functools.update_wrapper(wrapper, fn)
-    wrapper.__dict__["_magi_torch_registered_op"] = overload
+    setattr(wrapper, _compat.operators.MARK, overload)
     return wrapper
 
 

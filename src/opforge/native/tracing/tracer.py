@@ -11,7 +11,7 @@ import torch
 from ... import _compat
 from ..._compat import tracing
 from ..._compat.tracing import Traced
-from ...errors import OpforgeError
+from ...errors import OpforgeError, first_line
 from ...registration.generated import Generated
 from ...registry import Entry, registry
 from ..frontend.expand import Declared
@@ -96,7 +96,7 @@ class Tracer:
         except OpforgeError as error:
             walk.refused = error.what + (f" ({error.found})" if error.found else "")
         except Exception as error:  # noqa: BLE001  # the body's own: these inputs it refuses
-            walk.refused = f"the body raises {type(error).__name__}: {_first_line(error)}"
+            walk.refused = f"the body raises {type(error).__name__}: {first_line(error)}"
         if recorder.offences:
             walk.refused = "\n".join(recorder.offences)
             walk.offences = recorder.offences
@@ -208,7 +208,3 @@ def nested_body(func: Any) -> Callable[..., Any] | None:
 def _options() -> list[str]:
     with _compat.driver.standing_in(_compat.driver.Gpu(90)):
         return _compat.launches.launch_options()
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [""])[0]
