@@ -16,6 +16,7 @@ CONTRACT = {
     "errors": set(),
     "model": set(),
     "_lazy": set(),
+    "environment": set(),
     "_compat": {"_lazy", "torch", "triton"},
     "analysis": {"model", "errors", "_compat", "torch"},
     "lowering": {"model", "errors"},
@@ -28,10 +29,10 @@ CONTRACT = {
     "registry": {"model", "errors", "_compat", "deferred"},
     "explain": {"registry", "model", "errors", "op", "lowering", "analysis", "tuning"},
     "magi": {"op", "model", "errors"},
-    "doctor": {"torch"},
+    "doctor": {"environment", "torch"},
     "cli_targets": {"errors", "opforge", "registry"},
     "testing": {"check", "pytest"},
-    "aoti_package": {"errors", "_compat", "registry", "cli_targets", "torch"},
+    "aoti_package": {"environment", "errors", "_compat", "registry", "cli_targets", "torch"},
 }
 CONTRACT["compiler"] = {"_compat", "errors", "registry", "torch"}
 CONTRACT["native"] = {
@@ -68,6 +69,8 @@ CONTRACT["check"] = {
     "cli_targets",
 }
 CONTRACT["check"] |= {"gpu_target", "cli_targets", "doctor", "native", "aoti_package", "torch"}
+CONTRACT["native"] |= {"environment"}
+CONTRACT["check"] |= {"environment"}
 CONTRACT["tuning"] |= {"native", "registry", "rich", "cli_targets"}
 CONTRACT["reading"] = {"model", "errors", "_compat", "analysis", "registration", "registry"}
 CONTRACT["op"] = {"naming", "explain", "reading", "registry", "registration", "analysis"}
