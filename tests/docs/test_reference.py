@@ -1,0 +1,28 @@
+"""The reference has every public name."""
+
+import re
+
+import pytest
+
+import opforge
+from opforge import native
+from support.snippets import ROOT
+
+DOCS = ROOT / "docs"
+ENTRY = re.compile(r"^::: (\S+)$", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def documented():
+    pages = (DOCS / "reference").glob("*.md")
+    return {name for page in pages for name in ENTRY.findall(page.read_text())}
+
+
+@pytest.mark.parametrize("name", sorted({*opforge.__all__} - {"__version__", "magi", "native"}))
+def test_a_name_of_opforge_is_in_the_reference(name, documented):
+    assert f"opforge.{name}" in documented
+
+
+@pytest.mark.parametrize("name", native.__all__)
+def test_a_name_of_opforge_native_is_in_the_reference(name, documented):
+    assert f"opforge.native.{name}" in documented
