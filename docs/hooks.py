@@ -42,6 +42,8 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     folder = Path(page.file.abs_src_path).parent
     filled = _NAME.sub(_at_home, _MARK.sub(_generated, markdown))
+    if page.file.src_uri == "reference/errors.md":
+        filled = re.sub(r"^### (\w+)$", _error_class, filled, flags=re.MULTILINE)
     return _LINK.sub(lambda link: _to_file(link, folder), filled)
 
 
@@ -67,6 +69,14 @@ def _to_file(link: re.Match[str], folder: Path) -> str:
 
 def _generated(mark: re.Match[str]) -> str:
     return "\n".join(_GENERATORS[mark[1]]())
+
+
+def _error_class(heading: re.Match[str]) -> str:
+    from opforge import errors  # noqa: PLC0415 - on_startup finds it first
+
+    cls = getattr(errors, heading[1])
+    kinds = [base.__name__ for base in cls.__mro__[1:] if base.__module__ == "builtins"]
+    return f"{heading[0]}\n\n{inspect.getdoc(cls)} Also a `{kinds[0]}`."
 
 
 def _commands() -> Iterator[str]:

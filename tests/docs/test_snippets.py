@@ -9,8 +9,8 @@ PAGES = all_pages()
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if p.runs], ids=lambda p: p.name)
-def test_the_blocks_of_a_page_run(page):
-    run_page(page)
+def test_the_blocks_of_a_page_run(page, pytestconfig):
+    run_page(page, accept=pytestconfig.getoption("--accept"))
 
 
 def test_a_block_that_is_not_run_has_a_reason():
@@ -33,16 +33,27 @@ def test_a_page_is_read_as_its_comments_say(tmp_path):
         '<!-- append -->\n\n```python title="ops.py"\nz = 3\n```\n'
         "```console\n$ opforge list \\\n    ops\nsilu\n$ true\n```\n"
         "```text\noutput\n```\n"
+        "<!-- output -->\n```text\noutput\n```\n"
         "<!-- hidden: python\nw = 4\n-->\n"
         "<!-- not-run: needs the network -->\n```bash\npip install opforge\n```\n"
     )
     read = read_page(page)
     assert read.interpret
-    gpu, written, appended, console, output, hidden, skipped = read.blocks
+    gpu, written, appended, console, shown, output, hidden, skipped = read.blocks
     assert (gpu.needs_gpu, gpu.text, gpu.line) == (True, "x = 1\n", 4)
     assert (written.needs_gpu, written.title, written.append) == (False, "ops.py", False)
     assert (appended.title, appended.append) == ("ops.py", True)
     assert console.commands == "opforge list \\\n    ops\ntrue"
-    assert not output.runs
+    assert not shown.runs
+    assert (output.is_output, output.text) == (True, "output\n")
     assert (hidden.text, hidden.runs) == ("w = 4\n", True)
     assert (skipped.not_run, skipped.runs) == ("needs the network", False)
+
+
+def test_what_a_page_shows_is_compared_with_what_it_prints(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("```bash\necho two\n```\n<!-- output -->\n```text\none\n```\n")
+    with pytest.raises(pytest.fail.Exception, match="is not what was printed:\ntwo"):
+        run_page(read_page(page))
+    run_page(read_page(page), accept=True)
+    run_page(read_page(page))

@@ -14,13 +14,16 @@ from .snippets import ROOT, Page
 RUNNER = Path(__file__).with_name("run_page.py")
 
 
-def run_page(page: Page, *, gpu: bool = False) -> None:
+def run_page(page: Page, *, gpu: bool = False, accept: bool = False) -> None:
     """Op names, Triton's interpreter and imports of one page do not reach the next."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     environment.pop("TRITON_INTERPRET", None)
+    if not gpu:
+        environment["CUDA_VISIBLE_DEVICES"] = ""
     if page.interpret and not gpu:
         environment["TRITON_INTERPRET"] = "1"
-    command = [sys.executable, str(RUNNER), *(["--gpu"] if gpu else []), str(page.path)]
+    options = [*(["--gpu"] if gpu else []), *(["--accept"] if accept else [])]
+    command = [sys.executable, str(RUNNER), *options, str(page.path)]
     done = subprocess.run(
         command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         check=False,

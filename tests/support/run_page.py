@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 import types
+from collections.abc import Iterator
 from pathlib import Path
 
 from snippets import PYTHON, ROOT, Block, Page, read_page
@@ -22,18 +25,21 @@ CHECKOUT = ("examples", "ops", "benchmarks")
 
 
 def main() -> None:
-    gpu, path = sys.argv[1] == "--gpu", Path(sys.argv[-1]).resolve()
-    page = read_page(path)
+    *options, path = sys.argv[1:]
+    page = read_page(Path(path).resolve())
     with tempfile.TemporaryDirectory(prefix="opforge-page-") as folder:
         os.chdir(folder)
         _equip(Path(folder), page)
-        namespace = types.ModuleType("page")
-        sys.modules["page"] = namespace
+        run = Run(page, Path(folder).resolve())
         for block in page.blocks:
-            if block.runs and (gpu or not block.needs_gpu):
+            if block.runs and ("--gpu" in options or not block.needs_gpu):
                 sys.stdout.write(f"{page.name}:{block.line}\n")
                 sys.stdout.flush()
-                _run(block, page, namespace)
+                run.block(block)
+        if "--accept" in options:
+            run.accept()
+        elif run.changed:
+            sys.exit("\n".join(run.differences()))
 
 
 def _equip(folder: Path, page: Page) -> None:
@@ -52,29 +58,104 @@ def _equip(folder: Path, page: Page) -> None:
     sys.path.insert(0, str(folder))
 
 
-def _run(block: Block, page: Page, namespace: types.ModuleType) -> None:
-    try:
-        _run_plainly(block, page, namespace)
-    except Exception as error:
-        if type(error).__name__ != block.raises:
-            raise
-    else:
-        if block.raises:
-            raise AssertionError(f"{page.name}:{block.line} did not raise {block.raises}")
+class Run:
+    """One page's blocks, one after the other, and what the last of them printed."""
+
+    def __init__(self, page: Page, folder: Path) -> None:
+        self.page = page
+        self.folder = folder
+        self.printed = ""
+        self.changed: dict[Block, str] = {}
+        self.namespace = types.ModuleType("page")
+        sys.modules["page"] = self.namespace
+
+    def block(self, block: Block) -> None:
+        if block.is_output:
+            if self.printed.strip() != block.text.strip():
+                self.changed[block] = self.printed.strip() + "\n"
+        elif block.raises:
+            self.printed = self._plain(str(self._error(block)))
+        else:
+            self.printed = self._plain(self._do(block) or "")
+
+    def _error(self, block: Block) -> BaseException:
+        try:
+            self._do(block)
+        except Exception as error:
+            # The command prints errors of opforge as messages of click.
+            cause = error.__cause__ if type(error).__name__ == "ClickException" else error
+            if type(cause).__name__ != block.raises:
+                raise
+            return cause
+        raise AssertionError(f"{self.page.name}:{block.line} does not raise {block.raises}")
+
+    def _do(self, block: Block) -> str | None:
+        if block.title:
+            _write(block)
+            if block.title.endswith(".py") and "/" not in block.title:
+                _import(block.title.removesuffix(".py"))
+        elif block.language in PYTHON:
+            self._execute(block)
+        elif block.raises:
+            _command(block.commands)
+        else:
+            return _shell(block.commands)
+        return None
+
+    def _execute(self, block: Block) -> None:
+        # A file, because Triton and opforge read the source of functions; its lines are the page's.
+        file = self._file(block)
+        file.parent.mkdir(exist_ok=True)
+        text = "\n" * (block.line - 1) + block.text
+        file.write_text(text)
+        code = compile(text, str(file), "exec", dont_inherit=True)
+        exec(code, self.namespace.__dict__)
+
+    def _file(self, block: Block) -> Path:
+        return self.folder / ".blocks" / f"{self.page.path.stem}_{block.line}.py"
+
+    def _plain(self, text: str) -> str:
+        """Without what only this run has: its folder, and the place of a block on its page."""
+        text = text.replace(f"{self.folder}/", "").replace(str(self.folder), ".")
+        text = re.sub(r"\.blocks/\w+_(\d+)\.py(?::(\d+))?", _in_block, text)
+        text = re.sub(rf"{tempfile.gettempdir()}/opforge-[\w-]+", "/tmp/opforge", text)
+        text = text.replace(sys.executable, "python")
+        # What torch adds to an error of a node that it traces.
+        return text.partition("\n\nWhile executing %")[0]
+
+    def differences(self) -> Iterator[str]:
+        for block, found in self.changed.items():
+            yield f"{self.page.name}:{block.line} is not what was printed:\n{found}"
+
+    def accept(self) -> None:
+        lines = self.page.path.read_text().splitlines(keepends=True)
+        for block, found in reversed(self.changed.items()):
+            end = block.line - 1 + len(block.text.splitlines())
+            lines[block.line - 1 : end] = [found]
+        self.page.path.write_text("".join(lines))
 
 
-def _run_plainly(block: Block, page: Page, namespace: types.ModuleType) -> None:
-    if block.title:
-        _write(block)
-        if block.title.endswith(".py") and "/" not in block.title:
-            _import(block.title.removesuffix(".py"))
-    elif block.language in PYTHON:
-        _execute(block, page, namespace)
-    else:
-        # A command that wants the interpreter says so itself.
-        environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-        command = ["bash", "-euo", "pipefail", "-c", block.commands]
-        subprocess.run(command, check=True, stdin=subprocess.DEVNULL, env=environment)
+def _in_block(place: re.Match[str]) -> str:
+    return f"ops.py:{int(place[2]) - int(place[1]) + 1}" if place[2] else "ops.py"
+
+
+def _command(text: str) -> None:
+    """A command of opforge's in this process, for the error behind its message."""
+    from opforge.cli import main  # noqa: PLC0415 - pages without such commands need no opforge
+
+    main(shlex.split(text)[1:], standalone_mode=False)
+
+
+def _shell(text: str) -> str:
+    # A command that wants the interpreter says so itself.
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", text],
+        check=False, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=environment,
+    )  # fmt: skip
+    sys.stdout.write(done.stdout)
+    done.check_returncode()
+    return done.stdout
 
 
 def _write(block: Block) -> None:
@@ -90,15 +171,6 @@ def _import(name: str) -> None:
         importlib.reload(sys.modules[name])
     else:
         importlib.import_module(name)
-
-
-def _execute(block: Block, page: Page, namespace: types.ModuleType) -> None:
-    # A file, because Triton and opforge read the source of functions; its lines are the page's.
-    file = Path(".blocks", f"{page.path.stem}_{block.line}.py").resolve()
-    file.parent.mkdir(exist_ok=True)
-    text = "\n" * (block.line - 1) + block.text
-    file.write_text(text)
-    exec(compile(text, str(file), "exec"), namespace.__dict__)
 
 
 if __name__ == "__main__":

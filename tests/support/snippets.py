@@ -11,12 +11,15 @@ The info string of a fence says what becomes of a block, a comment before it wha
     <!-- interpret -->          once per page: Triton's interpreter runs its kernels
     <!-- append -->             adds to the file of that title, as a reader would
     <!-- not-run: reason -->    needs the network, or would run the suite again
-    <!-- raises: ErrorClass --> ends in this error
+    <!-- raises: ErrorClass --> ends in this error; so does a single `opforge` command
+    <!-- output -->             before ```text: what the block above printed, or its error's text;
+                                `pytest --accept` writes it anew
     <!-- hidden: python         set-up that a reader has already; up to the closing -->
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -45,11 +48,12 @@ class Block:
     append: bool = False
     not_run: str | None = None
     raises: str | None = None
+    is_output: bool = False
 
     @property
     def runs(self) -> bool:
         code = self.language in PYTHON | SHELL | {CONSOLE}
-        return self.not_run is None and (code or self.title is not None)
+        return self.not_run is None and (code or self.is_output or self.title is not None)
 
     @property
     def commands(self) -> str:
@@ -71,7 +75,7 @@ class Page:
 
     @property
     def name(self) -> str:
-        return self.path.relative_to(ROOT).as_posix()
+        return os.path.relpath(self.path, ROOT)
 
     @property
     def runs(self) -> bool:
@@ -134,6 +138,7 @@ def _block(  # noqa: PLR0917  # where a block stands, and what was said of it
         append="append" in given,
         not_run=given.get("not-run"),
         raises=given.get("raises"),
+        is_output="output" in given,
     )
 
 
