@@ -105,7 +105,7 @@ def build(tree, algebra):
     if op in {"floordiv", "mod"} and not (isinstance(b, int) and b > 0):
         b = raw_b = 7
     if op in {"min", "max"}:
-        return algebra.smaller(op, a, b), Expr(op, (raw_a, raw_b))
+        return algebra.min_max(op, a, b), Expr(op, (raw_a, raw_b))
     if op == "sub":
         return algebra.sub(a, b), Expr("+", (raw_a, Expr("neg", (raw_b,))))
     return getattr(algebra, op)(a, b), Expr(OPS[op], (raw_a, raw_b))

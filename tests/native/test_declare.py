@@ -173,7 +173,7 @@ def test_unregistering_forgets_declarations(make_op):
         expand(again)
     where = f"{silu.__code__.co_filename}:{silu.__code__.co_firstlineno}"
     assert str(caught.value) == (
-        f"{name} ({where}): nothing is declared of this op, so there is nothing to build\n"
+        f"{name} ({where}): this op has no native.declare, so there is nothing to build\n"
         "  fix: native.declare(op, x=native.tensor(...), ...) in the module that defines it"
     )
 
@@ -302,8 +302,8 @@ def test_what_is_broadcast_forms_a_group_with_what_shares_its_shape(make_op):
 def test_what_is_written_to_cannot_be_broadcast(make_op):
     op = make_op(accumulate, mutates_args=("state",))
     assert refusal(BadSpec, op, state=B, x=S, scale=S) == (
-        "OP (HERE), parameter 'state': broadcast, and written to: its elements would be several "
-        "results at once\n  fix: broadcast the others to its shape"
+        "OP (HERE), parameter 'state': it is broadcast and written to, so one element would "
+        "hold several results\n  fix: broadcast the other parameters to its shape"
     )
 
 
@@ -312,7 +312,7 @@ def test_declarations_that_broadcast_different_parameters_are_refused(make_op):
     native.declare(op, state=S, x=B, scale=S)
     first = declarations(op)[0].location
     assert refusal(ConflictingDeclarations, op, state=S, x=S, scale=B) == (
-        "OP (HERE): declarations of one op broadcast different parameters\n"
+        "OP (HERE): the declarations of this op broadcast different parameters\n"
         f"  found: x at {first}; scale at HERE\n"
         "  fix: give broadcast= to the same parameters, with the same *s, in all of them"
     )

@@ -86,8 +86,8 @@ def test_an_optional_record_without_a_default_must_be_declared(make_op):
     native.declare(op, x=X, window=None)
     native.declare(op, x=X, window=dict(left=native.scalar()))
     assert refusal(BadSpec, op, x=X, window=None, window__left=1) == (
-        "OP (HERE), parameter 'window': declared as None, and field by field too\n"
-        "  found: window__left\n  fix: keep one of them; two declare calls can have one each"
+        "OP (HERE), parameter 'window': declared both as None and field by field\n"
+        "  found: window__left\n  fix: keep one of them, or write two declare calls with one each"
     )
 
 
@@ -103,20 +103,20 @@ THERE_ARE = (
         (
             "complex64",
             (
-                "'complex64' is a type of torch's that Triton does not store\n"
+                "'complex64' is a torch dtype that Triton cannot store\n"
                 f"  fix: {THERE_ARE}; pass a complex tensor as its real view"
             ),
         ),
         (
             torch.complex128,
             (
-                "'complex128' is a type of torch's that Triton does not store\n"
+                "'complex128' is a torch dtype that Triton cannot store\n"
                 f"  fix: {THERE_ARE}; pass a complex tensor as its real view"
             ),
         ),
-        ("qint8", f"'qint8' is a type of torch's that Triton does not store\n  fix: {THERE_ARE}"),
-        ("fp61", f"'fp61' is no element type\n  fix: did you mean 'fp64'? {THERE_ARE}"),
-        (("fp16", 3), f"3 is no element type\n  fix: {THERE_ARE}"),
+        ("qint8", f"'qint8' is a torch dtype that Triton cannot store\n  fix: {THERE_ARE}"),
+        ("fp61", f"'fp61' is not an element type\n  fix: did you mean 'fp64'? {THERE_ARE}"),
+        (("fp16", 3), f"3 is not an element type\n  fix: {THERE_ARE}"),
         (
             None,
             f"no dtype is given\n  fix: a name such as dtype='fp16', or several; {THERE_ARE}",
@@ -131,7 +131,7 @@ def test_a_dtype_that_triton_lacks_is_refused(make_op, dtype, message):
 
 def test_a_type_variable_without_types_is_refused(make_op):
     fix = (
-        '  fix: give declare T=("fp16", "bf16") beside the parameters; a letter that is a '
+        '  fix: give declare T=("fp16", "bf16") beside the parameters; a letter that names a '
         "parameter of the op cannot be a type variable"
     )
     assert refusal(UnboundType, make_op(silu), x=native.tensor("m", "T")) == (
@@ -156,32 +156,32 @@ def test_a_parameter_wins_over_a_type_variable_of_its_name(make_op):
 
 def test_a_type_variable_that_nobody_uses_is_refused(make_op):
     assert refusal(UnusedName, make_op(silu), x=X, T=("fp16", "bf16")) == (
-        "OP (HERE): type variable 'T' is used by no parameter\n"
+        "OP (HERE): type variable 'T' is not used by any parameter\n"
         '  fix: native.tensor(..., dtype="T"), or leave T= out'
     )
 
 
 def test_a_type_variable_may_not_hold_what_triton_lacks(make_op):
     text = refusal(UnknownDtype, make_op(silu), x=native.tensor("m", "T"), T=("fp16", "complex32"))
-    assert text.startswith("OP (HERE): 'complex32' is a type of torch's that Triton does not store")
+    assert text.startswith("OP (HERE): 'complex32' is a torch dtype that Triton cannot store")
 
 
 def test_mistakes_in_dims_ranks_and_bounds_name_the_op_and_the_parameter(make_op):
     op = make_op(silu)
     text = refusal(BadDims, op, x=native.tensor("m;n", "fp16"))
-    assert text.startswith("OP (HERE), parameter 'x': 'm;n' is no dimension")
+    assert text.startswith("OP (HERE), parameter 'x': 'm;n' is not a dimension")
     text = refusal(BadRanks, op, x=native.tensor("...", "fp16"))
     assert text.startswith("OP (HERE), parameter 'x': \"...\" without ranks")
     text = refusal(BadRanks, op, x=native.tensor("m", "fp16", ranks=(1,)))
     assert text.startswith("OP (HERE), parameter 'x': ranks are for \"...\"")
     text = refusal(BadRanks, op, x=native.tensor("...", "fp16", ranks=(9,)))
-    assert text.startswith("OP (HERE), parameter 'x': rank 9 is beyond 8")
+    assert text.startswith("OP (HERE), parameter 'x': rank 9 is above 8")
     text = refusal(BadRanks, op, x=native.tensor("*s", "fp16"))
     assert text.startswith("OP (HERE), parameter 'x': no parameter with *s has ranks")
     text = refusal(BadBounds, op, x=X, dims={"m": (4, 1)})
     assert text.startswith("OP (HERE): dims={'m': (4, 1)}: the range is empty")
     text = refusal(UnusedName, op, x=X, dims={"q": 1})
-    assert text.startswith("OP (HERE): dims= bounds 'q', which no parameter's dims name")
+    assert text.startswith("OP (HERE): dims= bounds 'q', but no parameter's dims have that name")
 
 
 def test_a_name_that_is_a_size_and_a_shared_shape_is_refused(make_op):
@@ -192,7 +192,7 @@ def test_a_name_that_is_a_size_and_a_shared_shape_is_refused(make_op):
         b=native.tensor("*s", "fp16", ranks=1),
     )
     assert text == (
-        "OP (HERE), parameter 'a': 's' names one size here, and is also *s\n"
+        "OP (HERE), parameter 'a': 's' names a size here and is also *s\n"
         "  fix: give the size another name"
     )
 
@@ -203,8 +203,8 @@ def test_a_size_may_not_have_the_name_of_a_number_that_is_passed(make_op):
 
     op = make_op(sliced)
     assert refusal(BadDims, op, x=X, n=native.scalar("i64")) == (
-        "OP (HERE), parameter 'x': 'n' names one size here, and is also a number that is passed by "
-        "itself\n  fix: give the size another name"
+        "OP (HERE), parameter 'x': 'n' names a size here and is also a scalar parameter\n"
+        "  fix: give the size another name"
     )
     native.declare(op, x=native.tensor("m", "fp16"), n=native.scalar("i64"), dims={"n": (1, 64)})
 
@@ -224,7 +224,7 @@ def test_a_size_may_not_have_the_name_of_a_number_that_is_passed(make_op):
             "x",
             native.scalar("fp32"),
             (
-                "a number is declared for a parameter of type Tensor\n  found: "
+                "a scalar is declared for a parameter of type Tensor\n  found: "
                 "native.scalar('fp32')\n  fix: x=native.tensor('m n', dtype='fp16')"
             ),
         ),
@@ -232,7 +232,7 @@ def test_a_size_may_not_have_the_name_of_a_number_that_is_passed(make_op):
             "x",
             native.choice(None),
             (
-                "a tensor has no list of values\n  found: native.choice(None)\n"
+                "native.choice is not for tensors\n  found: native.choice(None)\n"
                 "  fix: x=native.tensor('m n', dtype='fp16')"
             ),
         ),
@@ -248,7 +248,7 @@ def test_a_size_may_not_have_the_name_of_a_number_that_is_passed(make_op):
             "x",
             None,
             (
-                "None is no Tensor\n  found: a value of type NoneType\n"
+                "None is not a Tensor\n  found: a value of type NoneType\n"
                 "  fix: annotate it as Tensor | None in the op, or x=native.tensor('m n', "
                 "dtype='fp16')"
             ),
@@ -285,7 +285,7 @@ def test_a_size_may_not_have_the_name_of_a_number_that_is_passed(make_op):
             "x",
             native.tensor("m n", "fp16", layout="strided", broadcast=True),
             (
-                "a tensor is broadcast to a shape that it shares, by strides of 0\n"
+                'only a strided tensor with dims "*s" can be broadcast\n'
                 "  found: native.tensor('m n', dtype='fp16', layout='strided', broadcast=True)\n"
                 '  fix: native.tensor("*s", ..., layout="strided", broadcast=True)'
             ),
@@ -294,7 +294,7 @@ def test_a_size_may_not_have_the_name_of_a_number_that_is_passed(make_op):
             "x",
             native.tensor("*s", "fp16", ranks=2, broadcast=True),
             (
-                "a tensor is broadcast to a shape that it shares, by strides of 0\n"
+                'only a strided tensor with dims "*s" can be broadcast\n'
                 "  found: native.tensor('*s', dtype='fp16', ranks=2, broadcast=True)\n"
                 '  fix: native.tensor("*s", ..., layout="strided", broadcast=True)'
             ),
@@ -310,8 +310,9 @@ def test_a_size_may_not_have_the_name_of_a_number_that_is_passed(make_op):
             (
                 "a list of tensors has no place in a C function\n"
                 "  found: native.tensor('m n', dtype='fp16')\n"
-                "  fix: name the tensors one by one in the op's signature, or in a dataclass or a "
-                "tuple of fixed length; one that has a default may be left out, and is fixed at it"
+                "  fix: list the tensors one by one in the op's signature, or in a dataclass or a "
+                "tuple of fixed length; a parameter with a default can be left out and is "
+                "fixed at the default"
             ),
         ),
         (
@@ -319,15 +320,16 @@ def test_a_size_may_not_have_the_name_of_a_number_that_is_passed(make_op):
             native.choice(1),
             (
                 "a list of tensors has no place in a C function\n  found: native.choice(1)\n"
-                "  fix: name the tensors one by one in the op's signature, or in a dataclass or a "
-                "tuple of fixed length; one that has a default may be left out, and is fixed at it"
+                "  fix: list the tensors one by one in the op's signature, or in a dataclass or a "
+                "tuple of fixed length; a parameter with a default can be left out and is "
+                "fixed at the default"
             ),
         ),
         (
             "name",
             native.scalar("fp32"),
             (
-                "a number is declared for a parameter of type str\n  found: native.scalar('fp32')\n"
+                "a scalar is declared for a parameter of type str\n  found: native.scalar('fp32')\n"
                 "  fix: name=native.choice('one', 'other'), since C gets a number per value"
             ),
         ),
@@ -335,7 +337,7 @@ def test_a_size_may_not_have_the_name_of_a_number_that_is_passed(make_op):
             "name",
             native.scalar("str"),
             (
-                "a number is declared for a parameter of type str\n  found: native.scalar('str')\n"
+                "a scalar is declared for a parameter of type str\n  found: native.scalar('str')\n"
                 "  fix: name=native.choice('one', 'other'), since C gets a number per value"
             ),
         ),
@@ -343,7 +345,7 @@ def test_a_size_may_not_have_the_name_of_a_number_that_is_passed(make_op):
             "mode",
             native.scalar("i32"),
             (
-                "a number is declared for a parameter of type Mode\n  found: native.scalar('i32')\n"
+                "a scalar is declared for a parameter of type Mode\n  found: native.scalar('i32')\n"
                 "  fix: mode=native.choice(Mode.FAST, Mode.SLOW)"
             ),
         ),
@@ -351,7 +353,7 @@ def test_a_size_may_not_have_the_name_of_a_number_that_is_passed(make_op):
             "sizes",
             native.scalar("i64"),
             (
-                "a number is declared for a parameter of type list[int]\n"
+                "a scalar is declared for a parameter of type list[int]\n"
                 "  found: native.scalar('i64')\n  fix: sizes=native.choice((1, 2))"
             ),
         ),
@@ -359,7 +361,7 @@ def test_a_size_may_not_have_the_name_of_a_number_that_is_passed(make_op):
             "flag",
             native.scalar("i32"),
             (
-                "a number is declared for a parameter of type bool\n  found: native.scalar('i32')\n"
+                "a scalar is declared for a parameter of type bool\n  found: native.scalar('i32')\n"
                 "  fix: flag=native.scalar('bool')"
             ),
         ),
@@ -376,61 +378,64 @@ def test_a_size_may_not_have_the_name_of_a_number_that_is_passed(make_op):
             "factor",
             native.scalar("fp8e5"),
             (
-                "fp8e5 exists in memory only, C has no number of that type\n"
+                "fp8e5 exists only in memory; C has no scalar of that type\n"
                 "  found: native.scalar('fp8e5')\n"
                 "  fix: native.scalar of fp16, bf16, fp32, fp64, i8, i16, i32, i64, u8, u16, u32 "
                 "or u64"
             ),
         ),
-        ("n", native.choice(), "a choice of nothing\n  fix: n=native.scalar('i64')"),
+        ("n", native.choice(), "native.choice has no values\n  fix: n=native.scalar('i64')"),
         (
             "n",
             native.choice(1, "2"),
-            "'2' is no int\n  found: a value of type str\n  fix: n=native.scalar('i64')",
+            "'2' is not a int\n  found: a value of type str\n  fix: n=native.scalar('i64')",
         ),
         (
             "n",
             True,
-            "True is no int\n  found: a value of type bool\n  fix: n=native.scalar('i64')",
+            "True is not a int\n  found: a value of type bool\n  fix: n=native.scalar('i64')",
         ),
         (
             "n",
             2**63,
-            f"{2**63} is no int\n  found: a value of type int\n  fix: n=native.scalar('i64')",
+            f"{2**63} is not a int\n  found: a value of type int\n  fix: n=native.scalar('i64')",
         ),
         (
             "n",
             native.choice(native.scalar("i64")),
-            "a spec stands where a value is expected\n  found: native.scalar('i64')",
+            "found a spec where a value is expected\n  found: native.scalar('i64')",
         ),
         (
             "n",
             native.choice(None, 1),
             (
-                "None is no int\n  found: a value of type NoneType\n"
+                "None is not a int\n  found: a value of type NoneType\n"
                 "  fix: annotate it as int | None in the op, or n=native.scalar('i64')"
             ),
         ),
         (
             "act",
             native.choice("relu", "gelu"),
-            "'gelu' is not among the parameter's values\n  fix: one of 'relu', 'silu'",
+            "'gelu' is not one of the parameter's values\n  fix: one of 'relu', 'silu'",
         ),
         (
             "mode",
             "medium",
-            "'medium' is not among the parameter's values\n  fix: one of Mode.FAST, Mode.SLOW",
+            "'medium' is not one of the parameter's values\n  fix: one of Mode.FAST, Mode.SLOW",
         ),
         (
             "sizes",
             3,
-            "3 is no list[int]\n  found: a value of type int\n  fix: sizes=native.choice((1, 2))",
+            (
+                "3 is not a list[int]\n  found: a value of type int\n"
+                "  fix: sizes=native.choice((1, 2))"
+            ),
         ),
         (
             "dtype",
             "fp16",
             (
-                "'fp16' is no torch.dtype\n  found: a value of type str\n"
+                "'fp16' is not a torch.dtype\n  found: a value of type str\n"
                 "  fix: dtype=native.choice(torch.float16, torch.float32)"
             ),
         ),
@@ -445,9 +450,9 @@ def test_a_spec_that_does_not_fit_the_parameter_is_refused(make_op, parameter, s
 
 def test_a_scalar_of_no_type_is_refused(make_op):
     text = refusal(UnknownDtype, make_op(gemm), a=X, b=X, alpha=native.scalar("cfloat"))
-    assert text.startswith("OP (HERE), parameter 'alpha': 'complex64' is a type of torch's")
+    assert text.startswith("OP (HERE), parameter 'alpha': 'complex64' is a torch dtype")
     text = refusal(UnknownDtype, make_op(gemm), a=X, b=X, alpha=native.scalar("double_float"))
-    assert text.startswith("OP (HERE), parameter 'alpha': 'double_float' is no element type")
+    assert text.startswith("OP (HERE), parameter 'alpha': 'double_float' is not an element type")
 
 
 def test_a_list_of_tensors_without_a_default_cannot_be_declared(make_op):
@@ -514,9 +519,9 @@ def test_declarations_that_need_different_c_functions_are_refused(make_op):
     ]:
         text = refusal(ConflictingDeclarations, op, a=X, b=b, alpha=alpha)
         assert text == (
-            "OP (HERE), parameter 'alpha': declarations of one op give this parameter different "
-            f"forms in C\n  found: native.scalar('fp32') at {first}; {found} at HERE\n"
-            "  fix: declare it alike in all of them; a parameter that is left out has its default "
+            "OP (HERE), parameter 'alpha': the declarations of this op give this parameter "
+            f"different C types\n  found: native.scalar('fp32') at {first}; {found} at HERE\n"
+            "  fix: declare it the same way in each; a parameter that is left out has its default "
             "for its only value"
         )
 
@@ -529,8 +534,8 @@ def test_an_output_that_is_no_tensor_is_refused(make_op, annotation, kind):
         return [x * 1]
 
     assert refusal(NoNativeForm, make_op(fn), x=X) == (
-        f"OP (HERE), parameter 'return': the op returns {kind}, which a C function has no place for"
-        "\n  fix: return tensors, each by itself: Tensor, Tensor | None, or a tuple, NamedTuple or "
+        f"OP (HERE), parameter 'return': the op returns {kind}, which a C function cannot return"
+        "\n  fix: return individual tensors: Tensor, Tensor | None, or a tuple, NamedTuple or "
         "frozen dataclass of them"
     )
 
@@ -545,8 +550,8 @@ def test_too_many_cases_are_refused_with_what_multiplies(make_op):
         "OP (HERE): 5120 cases, more than 4096: each combination of dtypes, ranks and choices is "
         "traced and compiled by itself\n"
         "  found: x: 32, weight: 32, eps: 5; these multiply\n"
-        "  fix: fewer for x, which has most; several declare calls, each with the combinations "
-        "that are needed, add up instead of multiplying; a type variable ties the dtypes of "
+        "  fix: declare fewer values for x; several declare calls, each with the combinations you "
+        "need, add up instead of multiplying; a type variable ties the dtypes of "
         "parameters together"
     )
 

@@ -59,7 +59,7 @@ def test_a_decision_on_a_property_becomes_a_guard():
 
     found = built(body)
     assert sorted(str(p.guards[0].condition) for p in found.case.paths) == [
-        "166000 < traced_gpu.shared_memory_per_block_optin",
+        "166000 < device.shared_memory_per_block_optin",
         "device.shared_memory_per_block_optin <= 166000",
     ]
 

@@ -50,28 +50,29 @@ def test_dims_are_words_with_spaces_between(text, parts):
         (
             "m, k",
             (
-                "parameter 'x': 'm,' is no dimension\n  found: dims 'm, k'\n"
-                '  fix: spaces and no commas between dimensions: "m k"'
+                "parameter 'x': 'm,' is not a dimension\n  found: dims 'm, k'\n"
+                '  fix: separate dimensions with spaces, not commas: "m k"'
             ),
         ),
         (
             "...hidden",
             (
-                "parameter 'x': '...hidden' is no dimension\n  found: dims '...hidden'\n"
-                '  fix: a space beside "...": "... hidden"'
+                "parameter 'x': '...hidden' is not a dimension\n  found: dims '...hidden'\n"
+                '  fix: put spaces around "...": "... hidden"'
             ),
         ),
         (
             "m 2*k",
             (
-                "parameter 'x': '2*k' is no dimension\n  found: dims 'm 2*k'\n  fix: names, whole "
+                "parameter 'x': '2*k' is not a dimension\n  found: dims 'm 2*k'\n"
+                "  fix: names, whole "
                 'numbers, "..." or "*name", with spaces between: "rows hidden"'
             ),
         ),
         (
             "... *s",
             (
-                "parameter 'x': ... and *s in one tensor: where the one ends is not determined\n"
+                "parameter 'x': ... and *s in one tensor: where one ends is ambiguous\n"
                 "  found: '... *s'\n"
                 "  fix: keep one of them, and name the other dimensions one by one"
             ),
@@ -79,7 +80,7 @@ def test_dims_are_words_with_spaces_between(text, parts):
         (
             64,
             (
-                "parameter 'x': dims are text, one word per dimension\n  found: 64\n"
+                "parameter 'x': dims is a string with one word per dimension\n  found: 64\n"
                 '  fix: native.tensor("rows hidden", dtype=...)'
             ),
         ),
@@ -125,7 +126,7 @@ def test_ranks_count_all_dimensions_of_a_tensor(text, ranks, read):
             (
                 'parameter \'x\': ranks are for "...": "m k" has 2 dimensions already\n'
                 "  found: ranks=(2, 3)\n"
-                '  fix: leave ranks out, or write "..." for the dimensions that vary'
+                '  fix: remove ranks, or write "..." for the dimensions that vary'
             ),
         ),
         (
@@ -148,7 +149,7 @@ def test_ranks_count_all_dimensions_of_a_tensor(text, ranks, read):
             "...",
             (9,),
             (
-                "parameter 'x': rank 9 is beyond 8, the highest that is built\n"
+                "parameter 'x': rank 9 is above 8, the highest that opforge builds\n"
                 "  fix: fold dimensions together before the call"
             ),
         ),
@@ -156,7 +157,7 @@ def test_ranks_count_all_dimensions_of_a_tensor(text, ranks, read):
             "a b c d e f g h i",
             None,
             (
-                "parameter 'x': rank 9 is beyond 8, the highest that is built\n"
+                "parameter 'x': rank 9 is above 8, the highest that opforge builds\n"
                 "  fix: fold dimensions together before the call"
             ),
         ),
@@ -192,8 +193,9 @@ def test_one_parameter_says_for_all_how_long_a_shared_shape_is():
 def test_ranks_of_a_shared_shape_that_disagree_are_refused():
     with raising(
         BadRanks,
-        "parameter 'y': *s stands for 2 or 3 dimensions here and for 1 or 2 in 'x'\n  fix: give "
-        "ranks to one of them only, or ranks that agree; ranks count all dimensions of a tensor, "
+        "parameter 'y': *s stands for 2 or 3 dimensions here and for 1 or 2 in 'x'\n"
+        "  fix: give ranks to only one of them, or ranks that agree; ranks count all dimensions of "
+        "a tensor, "
         "*s and the others",
     ):
         lengths_of(x=("*s", (1, 2)), y=("*s", (2, 3)))
@@ -209,7 +211,7 @@ def test_a_shared_shape_without_ranks_is_refused():
 
 
 def test_a_shared_shape_may_not_lift_another_tensor_beyond_the_highest_rank():
-    with pytest.raises(BadRanks, match="parameter 'y': rank 9 is beyond 8"):
+    with pytest.raises(BadRanks, match="parameter 'y': rank 9 is above 8"):
         lengths_of(x=("*s", 8), y=("*s k", None))
 
 
@@ -273,9 +275,10 @@ def test_numbers_that_are_passed_may_be_bounded_and_negative():
     assert read_bounds({"n": -1}, [], ["n"]) == ({}, {"n": Bound("n", -1, -1, (-1,))})
 
 
-TOO_LARGE = "sizes and integers have 64 bits; None is for a range without an upper end"
+TOO_LARGE = "sizes and integers have 64 bits; None means no upper end"
 FIX = (
-    "  fix: dims={'k': (1, 8192)} for a range, [64, 128] for these sizes only, 64 for one; sizes "
+    "  fix: dims={'k': (1, 8192)} for a range, [64, 128] for only these sizes, 64 for a single "
+    "size; sizes "
     "are not negative"
 )
 
@@ -289,13 +292,13 @@ FIX = (
         ((None, 4), "the ends of a range are sizes"),
         ((1, 2, 3), "a range has two ends, not 3"),
         ((1,), "a range has two ends, not 1"),
-        (-1, "no bound of a size"),
-        (True, "no bound of a size"),
-        ("64", "no bound of a size"),
-        ([], "no bound of a size"),
-        ([64, -1], "no bound of a size"),
-        ([64, "x"], "no bound of a size"),
-        (None, "no bound of a size"),
+        (-1, "it is not a bound"),
+        (True, "it is not a bound"),
+        ("64", "it is not a bound"),
+        ([], "it is not a bound"),
+        ([64, -1], "it is not a bound"),
+        ([64, "x"], "it is not a bound"),
+        (None, "it is not a bound"),
         ((0, 2**63), TOO_LARGE),
         ([1, 2**70], TOO_LARGE),
         (2**63, TOO_LARGE),
@@ -320,8 +323,7 @@ def test_a_size_beyond_64_bits_is_refused():
 def test_dims_that_are_no_table_are_refused():
     with raising(
         BadBounds,
-        "dims= maps names of sizes to their bounds\n  found: [1]\n"
-        '  fix: dims={"hidden": (1, 8192)}',
+        'dims= maps size names to bounds\n  found: [1]\n  fix: dims={"hidden": (1, 8192)}',
     ):
         read_bounds([1], ["k"], [])
 
@@ -329,10 +331,10 @@ def test_dims_that_are_no_table_are_refused():
 def test_a_bound_for_a_name_that_is_not_used_is_refused():
     with raising(
         UnusedName,
-        "dims= bounds 'hiden', which no parameter's dims name\n"
+        "dims= bounds 'hiden', but no parameter's dims have that name\n"
         "  fix: did you mean 'hidden'? there are rows, hidden; \"...\" has no names, so write "
         '"... hiden" to bound a size of it',
     ):
         read_bounds({"hiden": (1, 2)}, ["rows", "hidden"], [])
-    with pytest.raises(UnusedName, match="no parameter names one"):
+    with pytest.raises(UnusedName, match="no parameter names a size"):
         read_bounds({"k": 1}, [], [])

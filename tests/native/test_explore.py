@@ -6,10 +6,10 @@ import pytest
 
 from opforge.native.ir.expr import Expr, Var, evaluate
 from opforge.native.symbolic.explore import TooManyPaths, explore
-from opforge.native.symbolic.solve import Domain, ranges_of, solve
+from opforge.native.symbolic.solve import VarRange, ranges_of, solve
 from opforge.native.symbolic.symint import Symbols, term_of
 
-SIZE = Domain(0, math.inf)
+SIZE = VarRange(0, math.inf)
 
 
 def paths(body, **domains):
@@ -58,22 +58,22 @@ def test_all_buckets_of_a_range():
     def body(n):
         return n.node.symbols.next_power_of_2(term_of(n))
 
-    found = paths(body, n=Domain(1, 1000))
+    found = paths(body, n=VarRange(1, 1000))
     assert sorted(found.values()) == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
 
 
 def test_declared_values_are_all_found():
     def body(n):
-        return int(n.node.symbols.settle(term_of(n)))
+        return int(n.node.symbols.specialize(term_of(n)))
 
-    assert sorted(paths(body, n=Domain(1, 3)).values()) == [1, 2, 3]
+    assert sorted(paths(body, n=VarRange(1, 3)).values()) == [1, 2, 3]
 
 
 def test_a_loop_over_a_bounded_size_is_unrolled():
     def body(n):
         return sum(1 for _ in range(n))
 
-    assert sorted(paths(body, n=Domain(0, 4)).values()) == [0, 1, 2, 3, 4]
+    assert sorted(paths(body, n=VarRange(0, 4)).values()) == [0, 1, 2, 3, 4]
 
 
 def test_too_many_ways_end():

@@ -10,7 +10,7 @@ from traced_oracle import Body
 import opforge
 from opforge import native
 from opforge.errors import CannotTrace, NeedsBound
-from opforge.native.build import plan
+from opforge.native.plan import plan
 
 T = native.tensor
 X = {"x": T("m n", dtype="fp32")}

@@ -21,9 +21,9 @@ from opforge.errors import (
     Undeclared,
     UnknownOperator,
 )
-from opforge.native.build import plan
 from opforge.native.commands import operator_tree, selection
 from opforge.native.commands.list import collect
+from opforge.native.plan import plan
 from opforge.registry import registry
 
 
@@ -117,7 +117,9 @@ def test_the_operator_may_be_left_out_where_nothing_is_declared_of_it(make_op):
     assert op.torch_name == opforge.info(general).name
     assert [one.name for one in op.implementations] == [short(flat)]
     native.declare(general, **STRIDED)
-    with pytest.raises(BadImplementations, match="is none of its implementations") as refused:
+    with pytest.raises(
+        BadImplementations, match="is not in its list of implementations"
+    ) as refused:
         plan([general, flat], (80,), name="several")
     assert f"native.declare at {__file__}:" in str(refused.value)
     opforge.unregister(general)
@@ -125,7 +127,7 @@ def test_the_operator_may_be_left_out_where_nothing_is_declared_of_it(make_op):
 
 def test_an_operator_that_is_declared_is_one_of_its_implementations(both):
     general, flat = both
-    with pytest.raises(BadImplementations, match="is none of its implementations"):
+    with pytest.raises(BadImplementations, match="is not in its list of implementations"):
         native.implementations(general, flat)
 
 
@@ -137,7 +139,7 @@ def test_an_implementation_of_which_nothing_is_declared_is_refused(make_op):
         plan([general], (80,), name="several")
     text = named(str(refused.value), ADD=general, FLAT=flat)
     assert text.startswith(
-        "FLAT (PLACE): it is to implement ADD (PLACE), and nothing is declared of it"
+        "FLAT (PLACE): it should implement ADD (PLACE) but has no native.declare"
     )
 
 
@@ -179,7 +181,7 @@ def test_another_signature_is_refused_where_they_are_listed(
         native.implementations(op, alternative, op)
     said = named(str(refused.value), OP=op, OTHER=alternative).splitlines()
     assert said[0] == (
-        f"OP (PLACE), parameter '{parameter}': OTHER (PLACE), which is to implement it, differs: "
+        f"OP (PLACE), parameter '{parameter}': OTHER (PLACE), which should implement it, differs: "
         f"{text}"
     )
     assert said[1].startswith("  fix: give the functions the same parameters")
@@ -222,11 +224,11 @@ def test_a_number_of_another_type_is_refused(make_op, declared_first):
     text = named(str(refused.value), OP=op, OTHER=other)
     assert text.startswith(
         "OP (PLACE), parameter 'limit': declarations of OTHER (PLACE) and OP (PLACE), which "
-        "implement it, give this parameter different forms in C\n"
+        "implement it, give this parameter different C types\n"
         f"  found: native.scalar('fp64') at {__file__}:"
     )
     assert f"; native.scalar('fp32') at {__file__}:" in text
-    assert "fix: declare it alike for both" in text
+    assert "fix: declare it the same way for both" in text
 
 
 def pick(x: Tensor, mode: str = "sum") -> Tensor:
@@ -276,14 +278,16 @@ def test_a_tensor_that_one_of_them_goes_without_may_be_left_out(make_op):
 def test_lists_that_cannot_be_meant_are_refused(both, make_op):
     general, flat = both
     third = make_op(add)
-    with pytest.raises(BadImplementations, match="no implementation is named"):
+    with pytest.raises(BadImplementations, match="no implementation is listed"):
         native.implementations(general)
     with pytest.raises(BadImplementations, match="is listed twice"):
         native.implementations(general, flat, flat)
     with pytest.raises(NotAnOp, match="is not an opforge op"):
         native.implementations(general, len)
     native.implementations(general, flat, general)
-    with pytest.raises(BadImplementations, match="listed already, and otherwise") as refused:
+    with pytest.raises(
+        BadImplementations, match="a different list of its implementations"
+    ) as refused:
         native.implementations(general, general, flat)
     assert refused.value.location.startswith(__file__)
     with pytest.raises(BadImplementations, match=r"it implements .* itself"):
@@ -300,7 +304,7 @@ def test_an_implementation_that_is_gone_is_named(both):
     native.implementations(general, flat, general)
     name = opforge.info(flat).name
     opforge.unregister(flat)
-    with pytest.raises(BadImplementations, match=f"{name} .* is no op any more"):
+    with pytest.raises(BadImplementations, match=f"{name} .* is not an op any more"):
         plan([general], (80,), name="several")
 
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from opforge.native.ir.expr import OPERATIONS, Expr, Var, evaluate, negated
 from opforge.native.symbolic.algebra import Algebra
-from opforge.native.symbolic.solve import Domain, multiples_of, ranges_of, solve
+from opforge.native.symbolic.solve import VarRange, multiples_of, ranges_of, solve
 
 m, n, k = Var("m"), Var("n"), Var("k")
-SIZE = Domain(0, math.inf)
+SIZE = VarRange(0, math.inf)
 SIZES = dict.fromkeys("mnk", SIZE)
 START = {"m": 67, "n": 71, "k": 73}
 
@@ -49,14 +49,14 @@ def test_values_are_found(conditions):
 
 
 def test_declared_values_are_all_tried():
-    domains = {"m": Domain(1, 9, (1, 4, 9)), "n": Domain(2, 8, (2, 3, 8)), "k": SIZE}
+    domains = {"m": VarRange(1, 9, (1, 4, 9)), "n": VarRange(2, 8, (2, 3, 8)), "k": SIZE}
     found = solve([e("==", m, e("+", n, 1)), e("<", 4, m)], START | {"m": 1, "n": 2}, domains)
     assert found is not None
     assert (found["m"], found["n"]) == (9, 8)
 
 
 def test_floats():
-    domains = {"x": Domain(-math.inf, math.inf, is_float=True)}
+    domains = {"x": VarRange(-math.inf, math.inf, is_float=True)}
     x = Var("x", is_float=True)
     assert solve([e("<", 0.5, x)], {"x": 0.1}, domains)["x"] > 0.5
     assert solve([e("==", x, 0.0)], {"x": 0.1}, domains) == {"x": 0.0}
@@ -77,7 +77,7 @@ def test_only_what_is_tied_to_a_failing_condition_moves():
 
 
 def test_what_divides_all_declared_values():
-    domains = {"m": Domain(64, 96, (64, 96)), "n": SIZE, "k": Domain(0, 0, (0,))}
+    domains = {"m": VarRange(64, 96, (64, 96)), "n": SIZE, "k": VarRange(0, 0, (0,))}
     assert multiples_of(domains) == {"m": 32, "k": 1}
     assert ranges_of(domains)["m"] == (64, 96)
 
@@ -99,7 +99,7 @@ conditions = st.lists(
 def test_narrowing_excludes_nothing_that_can_be(drawn):
     terms = [e(op, a, b) for op, a, b, _ in drawn]
     terms = [negated(t) if flip else t for t, (*_, flip) in zip(terms, drawn, strict=True)]
-    domains = {"m": Domain(0, 12), "n": Domain(0, 12)}
+    domains = {"m": VarRange(0, 12), "n": VarRange(0, 12)}
     algebra = Algebra(ranges_of(domains))
     decided = []
     for term in terms:

@@ -144,11 +144,11 @@ def test_installed_files_and_pythons_own_are_not_the_users():
 def test_nothing_to_do_is_known_without_torch(built):
     code = f"""
     import sys
-    from opforge.native import stamp
+    from opforge.native.artifacts import build_record
     assert build_record.unchanged({str(built)!r}, {ARGUMENTS!r})
     assert not {{"torch", "triton", "rich"}} & set(sys.modules)
     """
-    source = Path(build_record.__file__).parents[2]
+    source = Path(build_record.__file__).parents[3]
     subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],
         check=True,

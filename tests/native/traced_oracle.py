@@ -29,7 +29,7 @@ from opforge.native.ir.expr import evaluate
 from opforge.native.ir.program import ONE, Allocate, Fill, Launch, Pointer, ScalarParam
 from opforge.native.tracing.bits import pattern
 from opforge.native.tracing.case_builder import build_case
-from opforge.native.tracing.tracer import domains_of
+from opforge.native.tracing.tracer import var_ranges_of
 from opforge.registry import registry
 
 _numbers = itertools.count()
@@ -68,7 +68,7 @@ class Body:
         return [build_case(self.entry, self.declared, c, self.archs) for c in self.declared.cases]
 
     def domains(self, index: int) -> dict[str, Any]:
-        return domains_of(self.declared.cases[index], self.declared)
+        return var_ranges_of(self.declared.cases[index], self.declared)
 
 
 @dataclass(frozen=True)

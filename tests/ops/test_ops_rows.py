@@ -36,9 +36,9 @@ import torch
 
 import opforge
 from launching import graph_of, kernel_names
-from opforge.native import tree
+from opforge.native.commands import operator_tree
 
-found = tree.load(ROOT + "/ops")
+found = operator_tree.load(ROOT + "/ops")
 ops = {opforge.info(op).name.partition("::")[2]: op for _, op in found.operators}
 told = {}
 x, half, weight = torch.empty(8, 64), torch.empty(8, 32), torch.empty(64)

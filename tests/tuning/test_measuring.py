@@ -13,8 +13,8 @@ import pytest
 
 import launching
 from opforge.errors import NoGpu, NoSizes
-from opforge.native.build import plan
 from opforge.native.ir.program import Launch
+from opforge.native.plan import plan
 from opforge.native.tracing.autotune_choice import by_table
 from opforge.tuning.measure import tune
 from opforge.tuning.sizes import parse

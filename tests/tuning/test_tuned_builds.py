@@ -3,9 +3,9 @@
 import pytest
 
 from opforge.errors import BadTuning
-from opforge.native.build import plan
 from opforge.native.commands.build import Given, listing
 from opforge.native.ir.program import Launch
+from opforge.native.plan import plan
 from opforge.native.tracing.autotune_choice import by_table
 
 

@@ -107,7 +107,7 @@ def default_clock() -> Clock:
     return functools.partial(do_bench, warmup=25, rep=100)
 
 
-def settle(tuner: Any, key: tuple[Any, ...], config: Any) -> None:
+def choose_config(tuner: Any, key: tuple[Any, ...], config: Any) -> None:
     """Make a choice for a key, so that the next launch does not measure."""
     tuner.cache[key] = config
 

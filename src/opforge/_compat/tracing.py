@@ -57,7 +57,7 @@ class Traced(torch.Tensor):
 
     memory: Memory
     sizes: tuple[Any, ...]
-    steps: tuple[Any, ...]
+    strides: tuple[Any, ...]
     offset: Any
 
     @staticmethod
@@ -65,7 +65,7 @@ class Traced(torch.Tensor):
         cls: type[Traced],
         memory: Memory,
         sizes: Sequence[Any],
-        steps: Sequence[Any],
+        strides: Sequence[Any],
         offset: Any,
         dtype: torch.dtype,
     ) -> Traced:
@@ -80,7 +80,7 @@ class Traced(torch.Tensor):
             dispatch_device=True,
         )
         made.memory = memory
-        made.sizes, made.steps, made.offset = tuple(sizes), tuple(steps), offset
+        made.sizes, made.strides, made.offset = tuple(sizes), tuple(strides), offset
         return made
 
     @property
@@ -94,7 +94,7 @@ class Traced(torch.Tensor):
         return Address(self.memory, self.offset * self.dtype.itemsize)
 
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
-        return f"Traced({self.dtype}, shape={self.sizes}, strides={self.steps})"
+        return f"Traced({self.dtype}, shape={self.sizes}, strides={self.strides})"
 
     def __format__(self, _spec: str) -> str:
         return repr(self)
@@ -121,7 +121,7 @@ def about(func: Any, args: tuple[Any, ...]) -> Any:
     if func in {_ATEN.sym_size.default, _ATEN.size.default}:
         return list(tensor.sizes)
     if func in {_ATEN.sym_stride.default, _ATEN.stride.default}:
-        return list(tensor.steps)
+        return list(tensor.strides)
     if func in {_ATEN.sym_storage_offset.default, _ATEN.storage_offset.default}:
         return tensor.offset
     if func in {_ATEN.sym_numel.default, _ATEN.numel.default}:
@@ -242,9 +242,9 @@ def on_fakes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: An
 
     def plain(one: Any) -> Any:
         if isinstance(one, Traced):
-            sizes, steps = [value(s) for s in one.sizes], [value(s) for s in one.steps]
+            sizes, strides = [value(s) for s in one.sizes], [value(s) for s in one.strides]
             with mode:
-                return torch.empty_strided(sizes, steps, dtype=one.dtype, device="cuda")
+                return torch.empty_strided(sizes, strides, dtype=one.dtype, device="cuda")
         return value(one) if isinstance(one, (torch.SymInt, torch.SymFloat, torch.SymBool)) else one
 
     args, kwargs = pytree.tree_map(plain, (args, kwargs))

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 from .._lazy import hand_on
 
 if TYPE_CHECKING:
-    from .build import Plan, Result, build, compile_plan, plan
+    from .build import Result, build, compile_plan
     from .frontend.declare import declare
     from .frontend.implementations import implementations
     from .frontend.specs import choice, optional, scalar, tensor
     from .library.ctypes_ops import NativeLibrary, open  # noqa: A004 - native.open
+    from .plan import Plan, plan
 
 __all__ = [
     "NativeLibrary",
@@ -33,11 +34,12 @@ __all__ = [
 __getattr__, __dir__ = hand_on(
     __name__,
     {
-        "build": ("Plan", "Result", "build", "compile_plan", "plan"),
+        "build": ("Result", "build", "compile_plan"),
         "frontend.declare": ("declare",),
         "frontend.implementations": ("implementations",),
         "library.ctypes_ops": ("NativeLibrary", "open"),
+        "plan": ("Plan", "plan"),
         "frontend.specs": ("choice", "optional", "scalar", "tensor"),
     },
-    namesakes=("build",),
+    namesakes=("build", "plan"),
 )

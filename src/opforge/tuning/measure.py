@@ -178,7 +178,7 @@ class _Router:
         try:
             config = self._best(kernel, args, kwargs)
             key = _autotuning.triton_key(kernel, args, kwargs)
-            _autotuning.settle(kernel, key, config)
+            _autotuning.choose_config(kernel, key, config)
             return run(*args, **kwargs)
         finally:
             _compat.launches.route_to(before)

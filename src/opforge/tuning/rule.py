@@ -31,11 +31,11 @@ def nearest(rows: Sequence[Row], values: Sequence[Any]) -> Row | None:
             continue
         left = [row for row in left if _equal(row.at[place], value)]
     for place in integers:
-        left = _settle(left, place, values[place])
+        left = _narrow(left, place, values[place])
     return left[0] if left else None
 
 
-def _settle(rows: list[Row], place: int, value: Any) -> list[Row]:
+def _narrow(rows: list[Row], place: int, value: Any) -> list[Row]:
     """Half of the measured values go with each question."""
     while rows and len({row.config for row in rows}) > 1:
         measured = sorted({int(row.at[place]) for row in rows})  # type: ignore[arg-type]

@@ -59,7 +59,9 @@ def test_the_library_needs_nothing_but_the_c_library(folder):
         ["readelf", "-d", folder / "lib" / "libdemo.so"], capture_output=True, text=True, check=True
     ).stdout
     needed = [line.split("[")[1].rstrip("]") for line in shown.splitlines() if "NEEDED" in line]
-    assert {name.split(".so")[0] for name in needed} <= {"libc", "libdl", "libpthread", "libm"}
+    # The dynamic loader itself stands in the list of x86-64 libraries with thread-local storage.
+    others = {name.split(".so")[0] for name in needed if not name.startswith("ld-linux")}
+    assert others <= {"libc", "libdl", "libpthread", "libm"}
 
 
 def symbols(library: Path, *options: str) -> set[str]:

@@ -24,7 +24,7 @@ from typing import Any
 from ... import __version__
 
 _FORMAT = 1
-_PACKAGE = Path(__file__).parent.parent
+_PACKAGE = Path(__file__).parent.parent.parent
 # Triton and LLVM listen to many; one that changes nothing costs no more than a build from the
 # cache. The others choose the C compiler.
 _VARIABLES = ("TRITON_", "LLVM_", "MLIR_", "NVPTX_", "DISABLE_PTXAS_OPT")

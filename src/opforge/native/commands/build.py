@@ -109,8 +109,8 @@ def run(given: Given) -> str:
 
 def listing(given: Given) -> str:
     """What would be built, without compiling anything."""
-    from ..build import plan
     from ..kernels.archs import parse_archs
+    from ..plan import plan
     from ..tracing.autotune_choice import by_table
 
     made = plan(

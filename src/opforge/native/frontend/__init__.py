@@ -1,1 +1,1 @@
-"""Declarations, read and checked against an op, and multiplied out into cases."""
+"""Reads declarations, checks them against the op, and expands them into cases."""

@@ -1,4 +1,4 @@
-"""Which op implements which operator, as `native.implementations` was told."""
+"""Which ops implement which operator, from the `native.implementations` calls."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Alternatives:
 
 
 def operator_of(entry: Entry) -> Entry | None:
-    """The operator that the op implements beside others; None where it is an operator itself."""
+    """The operator that this op helps implement; None if it is an operator itself."""
     for other in registry:
         listed = [name for each in other.alternatives for name in each.names]
         if other.name != entry.name and entry.name in listed:
@@ -34,7 +34,7 @@ def operator_of(entry: Entry) -> Entry | None:
 
 
 def operators(entries: Iterable[Entry]) -> list[Entry]:
-    """Those that are operators: what implements another of them is not one of its own."""
+    """The entries that are operators themselves rather than implementations of another."""
     every = list(entries)
     names = {entry.name for entry in every}
     found = []
@@ -46,7 +46,7 @@ def operators(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def implementing(entry: Entry) -> tuple[Entry, ...]:
-    """The ops that implement an operator, in order: itself alone where nothing was listed."""
+    """The ops that implement an operator, in order; the operator alone if none were listed."""
     if not entry.alternatives:
         return (entry,)
     (listed,) = entry.alternatives
@@ -56,41 +56,40 @@ def implementing(entry: Entry) -> tuple[Entry, ...]:
 
 
 def refuse_left_out(entry: Entry, listed: Alternatives) -> None:
-    """An operator that says what it covers is one of its implementations."""
+    """An operator with declarations of its own must be in its own list."""
     if entry.declarations and entry.name not in listed.names:
         raise BadImplementations(
-            "it has a declaration of its own, and is none of its implementations",
+            "it has a native.declare of its own but is not in its list of implementations",
             found=f"native.declare at {entry.declarations[0].location}; "
             f"{', '.join(listed.names)} at {listed.location}",
-            fix=f"list it where it is to be tried: native.implementations({entry.own_name}, "
-            f"..., {entry.own_name}), or take its native.declare away",
+            fix=f"add it to the list, in order: native.implementations({entry.own_name}, "
+            f"..., {entry.own_name}), or remove its native.declare",
             op=entry.name,
             location=entry.location,
         )
 
 
 def refuse_undeclared(entry: Entry, parts: Iterable[Entry]) -> None:
-    """Every implementation says what it covers."""
+    """Every implementation needs a declaration."""
     for part in parts:
         if not part.declarations:
             raise Undeclared(
-                f"it is to implement {entry.name} ({entry.location}), and nothing is declared "
-                "of it",
-                fix=f"native.declare({part.own_name}, x=native.tensor(...), ...), or take it "
-                "out of native.implementations",
+                f"it should implement {entry.name} ({entry.location}) but has no native.declare",
+                fix=f"native.declare({part.own_name}, x=native.tensor(...), ...), or remove "
+                "it from native.implementations",
                 op=part.name,
                 location=part.location,
             )
 
 
 def _current(operator: Entry, entry: Entry, listed: Alternatives) -> Entry:
-    """As it is defined now: the module that has it may have been loaded again."""
+    """The current definition; its module may have been reloaded."""
     found = registry.find(entry.handle if entry.overload is None else entry.name)
     if found is None:
         raise BadImplementations(
-            f"{entry.name} ({entry.location}), which implements it, is no op any more",
+            f"{entry.name} ({entry.location}), which implements it, is not an op any more",
             found=f"native.implementations at {listed.location}",
-            fix="call native.implementations again, with the ops that there are",
+            fix="call native.implementations again with ops that still exist",
             op=operator.name,
             location=operator.location,
         )

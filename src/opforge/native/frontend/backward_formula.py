@@ -1,4 +1,4 @@
-"""A backward that a library can carry: one that does nothing but call the library's operators.
+"""A backward that a library can carry: one that only calls the library's operators.
 
     def save(ctx, inputs, output):
         ctx.factor = inputs[1]
@@ -8,8 +8,8 @@
 
         -> (("call", "mylib::scale", ("grad", 0), ("input", 1)), None)
 
-It is read from the source, statement by statement, and anything else in it, a branch or some
-arithmetic, means that it stays behind: running it once could not show what it does the next time.
+The source is read statement by statement. With anything else in it, such as a branch or arithmetic,
+the library cannot carry it: running it once would not show what it does the next time.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _CONSTANTS = (bool, int, float, str, type(None))
 
 
 class _Other(Exception):
-    """Something that is no call of an operator."""
+    """The backward does something other than call operators."""
 
 
 def formula_of(entry: Entry, declared: Collection[str]) -> tuple[Term | None, ...]:
-    """One term per argument, None for no gradient; empty where the backward cannot be carried.
+    """One term per argument, None for no gradient; empty if the library cannot carry the backward.
 
     `declared` are the names of the operators that the library has.
     """
@@ -121,7 +121,7 @@ class _Reader:
 
 
 class _Saved(_Reader):
-    """What setup_context keeps: attributes of ctx, and tensors."""
+    """Reads setup_context: which attributes and tensors it saves."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -205,7 +205,7 @@ class _Backward(_Reader):
         arguments = [self.value(argument) for argument in node.args]
         if any(isinstance(argument, list) for argument in arguments):
             raise _Other
-        # A None is an argument here, not a gradient that is missing.
+        # None is an argument here, not a missing gradient.
         passed = [("value", None) if argument is None else argument for argument in arguments]
         return ("call", op.name, *passed)
 

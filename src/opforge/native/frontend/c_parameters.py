@@ -1,4 +1,4 @@
-"""Several declarations of one op -> the parameters of its one C function."""
+"""The declarations of one op -> the parameters of its C function."""
 
 from __future__ import annotations
 
@@ -12,16 +12,25 @@ from typing import Any
 from ...errors import BadSpec, ConflictingDeclarations, NoNativeForm, TooManyCases
 from ...model import FlatArgument, Lowered
 from ..ir.program import Bound, ChoiceParam, Param, ScalarParam, TensorParam
-from .declaration import Choices, Declaration, Domain, Scalars, Tensors, choices, one_of, spell
+from .declaration import (
+    Choices,
+    Declaration,
+    LeafDeclaration,
+    Scalars,
+    Tensors,
+    choices,
+    one_of,
+    spell,
+)
 from .dims import Name, Part, Shared, is_loose
 
-# Each case is traced and compiled on its own; beyond this a build would not end the same day.
+# Each case is traced and compiled on its own; more than this would take a day to build.
 MAX_CASES = 4096
 
 
 @dataclass(frozen=True)
 class Merged:
-    """`values` are a choice's, by parameter; `constants` are the leaves that C does not pass."""
+    """`values` has the values of each choice; `constants` the leaves that C does not pass."""
 
     params: tuple[Param, ...]
     values: Mapping[str, tuple[Any, ...]]
@@ -33,22 +42,22 @@ def merge(lowered: Lowered, declarations: Sequence[Declaration]) -> Merged:
     params: list[Param] = []
     values: dict[str, tuple[Any, ...]] = {}
     constants: dict[str, Any] = {}
-    tables = [(declaration, dict(declaration.domains)) for declaration in declarations]
+    tables = [(declaration, dict(declaration.leaves)) for declaration in declarations]
     groups = _groups(lowered, declarations)
     for argument in lowered.arguments:
         said = [(declaration, table[argument.name]) for declaration, table in tables]
-        asked = [(d, domain) for d, domain in said if isinstance(domain, (Tensors, Scalars))]
+        asked = [(d, leaf) for d, leaf in said if isinstance(leaf, (Tensors, Scalars))]
         if argument.is_tensor and asked:
             params.append(_tensor(argument, said, groups.get(argument.name, 0)))
         elif asked:
             params.append(_scalar(argument, said))
         else:
-            union = _union(domain for _, domain in said)
+            union = _union(leaf for _, leaf in said)
             if union.asked or len(union.values) > 1:
                 params.append(_choice(argument, union))
                 values[argument.name] = union.values
             else:
-                # Without a value it stands below a record that is always None.
+                # A leaf without a value stands below a record that is always None.
                 constants[argument.name] = union.values[0] if union.values else None
     return Merged(tuple(params), values, constants)
 
@@ -66,23 +75,23 @@ def check_together(lowered: Lowered, declarations: Sequence[Declaration]) -> Non
             f"{total} cases, more than {MAX_CASES}: each combination of dtypes, ranks and choices "
             "is traced and compiled by itself",
             found=f"{listed}; these multiply",
-            fix=f"fewer for {largest}, which has most; several declare calls, each with the "
-            "combinations that are needed, add up instead of multiplying; a type variable ties "
+            fix=f"declare fewer values for {largest}; several declare calls, each with the "
+            "combinations you need, add up instead of multiplying; a type variable ties "
             "the dtypes of parameters together",
         )
 
 
 def _factors(declaration: Declaration) -> dict[str, int]:
-    """By how much each parameter multiplies the number of cases."""
+    """The factor by which each parameter multiplies the number of cases."""
     factors = {letter: len(types) for letter, types in declaration.types}
     factors |= {f"*{name}": len(lengths) for name, lengths in declaration.lengths}
-    for name, domain in declaration.domains:
-        if isinstance(domain, Tensors):
-            ranks = 1 if any(isinstance(p, Shared) for p in domain.parts) else len(domain.ranks)
-            dtypes = 1 if domain.variable else len(domain.dtypes)
-            factors[name] = ranks * dtypes + int(domain.optional)
-        elif isinstance(domain, Choices):
-            factors[name] = len(domain.values)
+    for name, leaf in declaration.leaves:
+        if isinstance(leaf, Tensors):
+            ranks = 1 if any(isinstance(p, Shared) for p in leaf.parts) else len(leaf.ranks)
+            dtypes = 1 if leaf.variable else len(leaf.dtypes)
+            factors[name] = ranks * dtypes + int(leaf.optional)
+        elif isinstance(leaf, Choices):
+            factors[name] = len(leaf.values)
     return factors
 
 
@@ -92,9 +101,9 @@ def output_names(lowered: Lowered, params: Sequence[Param]) -> tuple[str, ...]:
         if not leaf.is_tensor or leaf.container:
             kind = f"a {leaf.container} of tensors" if leaf.is_tensor else "a number"
             raise NoNativeForm(
-                f"the op returns {kind}, which a C function has no place for",
+                f"the op returns {kind}, which a C function cannot return",
                 parameter=leaf.path,
-                fix="return tensors, each by itself: Tensor, Tensor | None, or a tuple, NamedTuple "
+                fix="return individual tensors: Tensor, Tensor | None, or a tuple, NamedTuple "
                 "or frozen dataclass of them",
             )
     count = len(lowered.returns)
@@ -106,7 +115,7 @@ def output_names(lowered: Lowered, params: Sequence[Param]) -> tuple[str, ...]:
 
 
 def _groups(lowered: Lowered, declarations: Sequence[Declaration]) -> dict[str, int]:
-    """By parameter, the number of its `*s`, of those that something is broadcast to.
+    """Which `*s` group each parameter broadcasts with, by parameter.
 
     x: "*s" broadcast, y: "*s" broadcast, w: "*t"  ->  x: 1, y: 1
     """
@@ -115,7 +124,7 @@ def _groups(lowered: Lowered, declarations: Sequence[Declaration]) -> dict[str, 
         first, (known, expected) = found[0]
         if (groups, broadcast) != (known, expected):
             raise ConflictingDeclarations(
-                "declarations of one op broadcast different parameters",
+                "the declarations of this op broadcast different parameters",
                 found=f"{', '.join(sorted(expected)) or 'none'} at {first.location}; "
                 f"{', '.join(sorted(broadcast)) or 'none'} at {declaration.location}",
                 fix="give broadcast= to the same parameters, with the same *s, in all of them",
@@ -124,15 +133,15 @@ def _groups(lowered: Lowered, declarations: Sequence[Declaration]) -> dict[str, 
     for argument in lowered.arguments:
         if argument.name in broadcast and argument.mutated:
             raise BadSpec(
-                "broadcast, and written to: its elements would be several results at once",
+                "it is broadcast and written to, so one element would hold several results",
                 parameter=argument.path,
-                fix="broadcast the others to its shape",
+                fix="broadcast the other parameters to its shape",
             )
     return groups
 
 
 def _numbered(declaration: Declaration) -> tuple[dict[str, int], set[str]]:
-    tensors = {n: d for n, d in declaration.domains if isinstance(d, Tensors)}
+    tensors = {n: d for n, d in declaration.leaves if isinstance(d, Tensors)}
     broadcast = {n for n, d in tensors.items() if d.broadcast}
     parts = list(dict.fromkeys(d.parts for n, d in tensors.items() if n in broadcast))
     groups = {n: parts.index(d.parts) + 1 for n, d in tensors.items() if d.parts in parts}
@@ -140,52 +149,54 @@ def _numbered(declaration: Declaration) -> tuple[dict[str, int], set[str]]:
 
 
 def _tensor(
-    argument: FlatArgument, said: Sequence[tuple[Declaration, Domain]], group: int
+    argument: FlatArgument, said: Sequence[tuple[Declaration, LeafDeclaration]], group: int
 ) -> TensorParam:
     texts: dict[str, None] = {}
     optional = broadcast = False
-    for declaration, domain in said:
-        if isinstance(domain, Tensors):
-            texts[_describe(domain, declaration)] = None
-            optional = optional or domain.optional
-            broadcast = domain.broadcast
+    for declaration, leaf in said:
+        if isinstance(leaf, Tensors):
+            texts[_describe(leaf, declaration)] = None
+            optional = optional or leaf.optional
+            broadcast = leaf.broadcast
         else:
             optional = True
     text = "; or ".join(texts)
     return TensorParam(argument.name, argument.mutated, optional, text, broadcast, group)
 
 
-def _scalar(argument: FlatArgument, said: Sequence[tuple[Declaration, Domain]]) -> ScalarParam:
+def _scalar(
+    argument: FlatArgument, said: Sequence[tuple[Declaration, LeafDeclaration]]
+) -> ScalarParam:
     kinds = {
-        _kind(domain): declaration.location
-        for declaration, domain in said
-        if isinstance(domain, (Scalars, Choices))
+        _kind(leaf): declaration.location
+        for declaration, leaf in said
+        if isinstance(leaf, (Scalars, Choices))
     }
     if len(kinds) > 1:
         raise ConflictingDeclarations(
-            "declarations of one op give this parameter different forms in C",
+            "the declarations of this op give this parameter different C types",
             parameter=argument.path,
             found="; ".join(f"{kind} at {where}" for kind, where in kinds.items()),
-            fix="declare it alike in all of them; a parameter that is left out has its default "
+            fix="declare it the same way in each; a parameter that is left out has its default "
             "for its only value",
         )
-    dtype = next(domain.dtype for _, domain in said if isinstance(domain, Scalars))
+    dtype = next(leaf.dtype for _, leaf in said if isinstance(leaf, Scalars))
     return ScalarParam(argument.name, dtype, dtype)
 
 
-def _kind(domain: Scalars | Choices) -> str:
-    if isinstance(domain, Scalars):
-        return f"native.scalar({domain.dtype!r})"
-    if domain.asked:
-        return f"native.choice({', '.join(domain.written)})"
-    return f"fixed at {', '.join(domain.written)}"
+def _kind(leaf: Scalars | Choices) -> str:
+    if isinstance(leaf, Scalars):
+        return f"native.scalar({leaf.dtype!r})"
+    if leaf.asked:
+        return f"native.choice({', '.join(leaf.written)})"
+    return f"fixed at {', '.join(leaf.written)}"
 
 
-def _union(domains: Iterator[Domain]) -> Choices:
-    listed = [domain for domain in domains if isinstance(domain, Choices)]
+def _union(leaves: Iterator[LeafDeclaration]) -> Choices:
+    listed = [leaf for leaf in leaves if isinstance(leaf, Choices)]
     return choices(
-        [value for domain in listed for value in domain.values],
-        asked=any(domain.asked for domain in listed),
+        [value for leaf in listed for value in leaf.values],
+        asked=any(leaf.asked for leaf in listed),
     )
 
 
@@ -214,31 +225,31 @@ def _label(value: Any) -> str:
     return re.sub("[^A-Za-z0-9]+", "_", text).strip("_").upper() or "EMPTY"
 
 
-def _describe(domain: Tensors, declaration: Declaration) -> str:
+def _describe(leaf: Tensors, declaration: Declaration) -> str:
     """`fp16 or fp32, 2-d (rows, hidden <= 8192), compact`."""
     bounds = {bound.var: bound for bound in declaration.bounds}
     fixed = dict(declaration.fixed)
-    sizes = ", ".join(_size(part, bounds, fixed) for part in domain.parts)
-    ranks = one_of([f"{rank}-d" for rank in _ranks(domain, declaration)])
-    dtypes = one_of(domain.dtypes) + (f" ({domain.variable})" if domain.variable else "")
-    layout = "any strides" if domain.strided else "compact"
-    return f"{dtypes}, {ranks} ({sizes}), {layout}" + (", broadcast" if domain.broadcast else "")
+    sizes = ", ".join(_size(part, bounds, fixed) for part in leaf.parts)
+    ranks = one_of([f"{rank}-d" for rank in _ranks(leaf, declaration)])
+    dtypes = one_of(leaf.dtypes) + (f" ({leaf.variable})" if leaf.variable else "")
+    layout = "any strides" if leaf.strided else "compact"
+    return f"{dtypes}, {ranks} ({sizes}), {layout}" + (", broadcast" if leaf.broadcast else "")
 
 
-def _ranks(domain: Tensors, declaration: Declaration) -> tuple[int, ...]:
-    return domain.ranks or tuple(
-        length + len(domain.parts) - 1 for length in loose_lengths(domain, declaration)
+def _ranks(leaf: Tensors, declaration: Declaration) -> tuple[int, ...]:
+    return leaf.ranks or tuple(
+        length + len(leaf.parts) - 1 for length in loose_lengths(leaf, declaration)
     )
 
 
-def loose_lengths(domain: Tensors, declaration: Declaration) -> tuple[int, ...]:
-    """How many sizes the `...` or `*s` of a tensor may stand for."""
-    for part in domain.parts:
+def loose_lengths(leaf: Tensors, declaration: Declaration) -> tuple[int, ...]:
+    """How many dimensions the `...` or `*s` of a tensor may stand for."""
+    for part in leaf.parts:
         if isinstance(part, Shared):
             return dict(declaration.lengths)[part.name]
-    if not is_loose(domain.parts):
+    if not is_loose(leaf.parts):
         return (0,)
-    return tuple(rank - len(domain.parts) + 1 for rank in domain.ranks)
+    return tuple(rank - len(leaf.parts) + 1 for rank in leaf.ranks)
 
 
 def _size(part: Part, bounds: Mapping[str, Bound], fixed: Mapping[str, int]) -> str:

@@ -1,4 +1,4 @@
-"""What may be passed for one leaf of a signature, once it is checked; and whole declarations."""
+"""What one leaf of a signature accepts, and whole declarations, after validation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .dims import Part
 __all__ = [
     "Choices",
     "Declaration",
-    "Domain",
+    "LeafDeclaration",
     "Nothing",
     "Scalars",
     "Tensors",
@@ -26,7 +26,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Tensors:
-    """Tensors of some dtypes, or of the type variable's; `ranks` is empty where `*s` decides."""
+    """Tensors of these dtypes, or of the type variable's; `ranks` is empty where `*s` sets them."""
 
     parts: tuple[Part, ...]
     dtypes: tuple[str, ...]
@@ -46,9 +46,9 @@ class Scalars:
 
 @dataclass(frozen=True)
 class Choices:
-    """Some values; `asked` where the user listed them, and then C has a parameter for them.
+    """A list of values; `asked` if the user listed them, in which case C has a parameter.
 
-    Compared by how the values are written, because Python holds 1, 1.0 and True for equal.
+    Compared by spelling, because 1, 1.0 and True are equal in Python.
     """
 
     values: tuple[Any, ...] = field(compare=False)
@@ -58,10 +58,10 @@ class Choices:
 
 @dataclass(frozen=True)
 class Nothing:
-    """A leaf below a record that is None, so that nobody asks for it."""
+    """A leaf below a record that is None, which no case has."""
 
 
-Domain = Tensors | Scalars | Choices | Nothing
+LeafDeclaration = Tensors | Scalars | Choices | Nothing
 
 
 def choices(values: Iterable[Any], *, asked: bool = False) -> Choices:
@@ -71,15 +71,15 @@ def choices(values: Iterable[Any], *, asked: bool = False) -> Choices:
 
 @dataclass(frozen=True)
 class Declaration:
-    """One `declare` call. Two that say the same are equal, wherever they stand.
+    """One `declare` call. Calls that declare the same are equal, wherever they are.
 
-    `running` is the code of the module that made the call while it was imported, and tells an
-    import from the reload after it.
+    `running` is the code object of the module that made the call during its import; it
+    distinguishes an import from a later reload.
     """
 
     # By the leaf's flat name, in the order of the signature.
-    domains: tuple[tuple[str, Domain], ...]
-    # By type variable; by name of a `*s`, how many sizes it may stand for.
+    leaves: tuple[tuple[str, LeafDeclaration], ...]
+    # `types` by type variable; `lengths` by `*s`, how many dimensions it may stand for.
     types: tuple[tuple[str, tuple[str, ...]], ...] = ()
     lengths: tuple[tuple[str, tuple[int, ...]], ...] = ()
     fixed: tuple[tuple[str, int], ...] = ()

@@ -1,7 +1,7 @@
 """`native.declare`: what callers of an op's C function may pass.
 
-Read against the op's flat signature, checked, and kept with the op's registry entry; the body is
-neither read nor run.
+A declaration is checked against the op's flat signature and kept with its registry entry. The body
+is neither read nor run.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from ...model import MISSING, Leaf, Lowered, Node, Record, leaves_of, lowered_na
 from ...registry import Entry, registry, running_pass
 from .alternatives import Alternatives
 from .c_parameters import check_together
-from .declaration import Declaration, Domain, Nothing, Scalars, Tensors, choices
+from .declaration import Declaration, LeafDeclaration, Nothing, Scalars, Tensors, choices
 from .dims import names_of, read_bounds, shared_lengths
 from .specs import SPECS
 from .validate import as_seen, example, fit, is_variable, no_list, read_dtypes
 
 
 def declare(op: Any, /, *, dims: Any = None, **specs: Any) -> None:
-    """Say what callers of an op's C function may pass, parameter by parameter.
+    """Declare what callers of an op's C function may pass, parameter by parameter.
 
         native.declare(rms_norm, x=native.tensor("rows hidden", dtype="T"),
             weight=native.tensor("hidden", dtype="T"), eps=native.scalar("fp32"),
             T=("fp16", "bf16"), dims={"hidden": (1, 8192)})
 
-    A plain value fixes a parameter, and one that is left out is fixed at its default. Fields of a
+    A plain value fixes a parameter; one that is left out is fixed at its default. Fields of a
     dataclass are given as `cfg__scale=...` or `cfg=dict(scale=...)`. Several calls add up.
     """
     file, line, namespace = caller()
@@ -46,7 +46,7 @@ def declare(op: Any, /, *, dims: Any = None, **specs: Any) -> None:
     try:
         entry = registry.get(op)
         lowered = entry.flat()
-        # Kept by file, so that a reload replaces what the file said before; a prompt has none.
+        # Kept by file, so that a reload replaces earlier declarations; a prompt has no file.
         running = running_pass(namespace) if namespace.get("__file__") else None
         read = _read(lowered, dims, specs)
         with registry.lock:
@@ -73,7 +73,7 @@ def _keep(entry: Entry, lowered: Lowered, new: Declaration) -> None:
 
 
 def is_reloaded(old: Declaration | Alternatives, new: Declaration | Alternatives) -> bool:
-    """Whether the same file says it anew, having been loaded again."""
+    """Whether `new` replaces `old` because its file was reloaded."""
     return (
         old.file == new.file
         and None not in (old.running, new.running)
@@ -84,21 +84,21 @@ def is_reloaded(old: Declaration | Alternatives, new: Declaration | Alternatives
 def _read(lowered: Lowered, dims: Any, specs: dict[str, Any]) -> Declaration:
     reader = _Reader(lowered)
     if dims is not None and not isinstance(dims, Mapping) and "dims" in reader.nodes:
-        # The op has a parameter of that name, and this is no table of bounds.
+        # The op has a parameter called dims, and this is not a table of bounds.
         specs, dims = {**specs, "dims": dims}, None
     reader.take(specs)
     for parameter in lowered.signature.parameters:
         reader.read(parameter.node, parameter.default)
     reader.refuse_missing()
-    domains = reader.domains
-    tensors = {n: d for n, d in domains.items() if isinstance(d, Tensors)}
+    leaves = reader.leaves
+    tensors = {n: d for n, d in leaves.items() if isinstance(d, Tensors)}
     lengths = shared_lengths((reader.path(n), d.parts, d.ranks) for n, d in tensors.items())
-    numbers = [n for n, d in domains.items() if isinstance(d, Scalars) and d.dtype[0] in "iu"]
+    numbers = [n for n, d in leaves.items() if isinstance(d, Scalars) and d.dtype[0] in "iu"]
     sizes = _sizes(reader, tensors, lengths)
     fixed, bounds = read_bounds({} if dims is None else dims, sizes, numbers)
     _refuse_unused(reader.variables, tensors)
     return Declaration(
-        domains=tuple(domains.items()),
+        leaves=tuple(leaves.items()),
         types=tuple(reader.variables.items()),
         lengths=tuple(lengths.items()),
         fixed=tuple(fixed.items()),
@@ -107,16 +107,16 @@ def _read(lowered: Lowered, dims: Any, specs: dict[str, Any]) -> Declaration:
 
 
 def _sizes(reader: _Reader, tensors: Mapping[str, Tensors], shared: Mapping[str, Any]) -> list[str]:
-    """The names of sizes, none of which may mean two things."""
+    """Refuse a size name that means two things."""
     sizes: dict[str, None] = {}
-    for name, domain in tensors.items():
-        for part in domain.parts:
+    for name, leaf in tensors.items():
+        for part in leaf.parts:
             for size in names_of([part]):
                 both = size in shared and str(part) == size
-                if both or isinstance(reader.domains.get(size), Scalars):
-                    other = f"*{size}" if both else "a number that is passed by itself"
+                if both or isinstance(reader.leaves.get(size), Scalars):
+                    other = f"*{size}" if both else "a scalar parameter"
                     raise BadDims(
-                        f"{size!r} names one size here, and is also {other}",
+                        f"{size!r} names a size here and is also {other}",
                         parameter=reader.path(name),
                         fix="give the size another name",
                     )
@@ -129,14 +129,14 @@ def _refuse_unused(variables: Mapping[str, Any], tensors: Mapping[str, Tensors])
     for letter in variables:
         if letter not in used:
             raise UnusedName(
-                f"type variable {letter!r} is used by no parameter",
+                f"type variable {letter!r} is not used by any parameter",
                 fix=f'native.tensor(..., dtype="{letter}"), or leave {letter}= out',
             )
 
 
 @dataclass
 class _Reader:
-    """Goes through a signature and gives each of its leaves a domain."""
+    """Goes through a signature and gives each leaf its declaration."""
 
     lowered: Lowered
     nodes: dict[str, Node] = field(default_factory=dict)
@@ -144,7 +144,7 @@ class _Reader:
     # By flat name: specs and plain values. A record is here when it is fixed as a whole.
     given: dict[str, Any] = field(default_factory=dict)
     opened: set[str] = field(default_factory=set)
-    domains: dict[str, Domain] = field(default_factory=dict)
+    leaves: dict[str, LeafDeclaration] = field(default_factory=dict)
     missing: list[Leaf | Record] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -209,16 +209,16 @@ class _Reader:
             self._read_fields(node, default)
         elif name in self.given and below:
             raise BadSpec(
-                "declared as None, and field by field too",
+                "declared both as None and field by field",
                 parameter=node.path,
                 found=", ".join(below),
-                fix="keep one of them; two declare calls can have one each",
+                fix="keep one of them, or write two declare calls with one each",
             )
         elif below or name in self.opened or _is_there(default):
-            self.domains[flag] = choices([True])
+            self.leaves[flag] = choices([True])
             self._read_fields(node, default)
         elif name in self.given or default is None:
-            self.domains[flag] = choices([False])
+            self.leaves[flag] = choices([False])
             self._leave_out(node)
         else:
             self.missing.append(node)
@@ -229,22 +229,22 @@ class _Reader:
 
     def _leave_out(self, node: Node) -> None:
         if isinstance(node, Leaf):
-            self.domains[node.name] = Nothing()
+            self.leaves[node.name] = Nothing()
             return
         for item in node.fields:
             if isinstance(item.node, Record) and item.node.optional:
-                self.domains[lowered_name(item.node.present_path)] = Nothing()
+                self.leaves[lowered_name(item.node.present_path)] = Nothing()
             self._leave_out(item.node)
 
     def _read_leaf(self, leaf: Leaf, default: Any) -> None:
         if leaf.name in self.given:
-            self.domains[leaf.name] = fit(leaf, self.given[leaf.name], self.variables)
+            self.leaves[leaf.name] = fit(leaf, self.given[leaf.name], self.variables)
         elif default is MISSING:
             if leaf.is_tensor and leaf.container:
                 raise no_list(leaf)
             self.missing.append(leaf)
         else:
-            self.domains[leaf.name] = choices([as_seen(leaf, default)])
+            self.leaves[leaf.name] = choices([as_seen(leaf, default)])
 
     def refuse_missing(self) -> None:
         if not self.missing:
@@ -273,7 +273,7 @@ def _is_there(default: Any) -> bool:
 
 
 def _part(node: Record, name: str, whole: Any, own: Any) -> Any:
-    """The default of a field: the parameter's where it has one, else the class's."""
+    """The default of a field: the parameter's if it has one, else the class's."""
     if not _is_there(whole):
         return own
     return whole[int(name)] if node.kind == "tuple" else getattr(whole, name)

@@ -1,4 +1,4 @@
-"""Sizes as they are declared: `"rows 64 hidden"`, `"... hidden"`, `"*s"`, and their bounds."""
+"""Declared sizes: `"rows 64 hidden"`, `"... hidden"`, `"*s"`, and their bounds."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ _LARGEST = 2**63 - 1
 
 
 def parse(text: Any, parameter: str) -> tuple[Part, ...]:
-    """`"... hidden 4"` -> (Rest(), Name("hidden"), 4); the empty text is a tensor of rank 0."""
+    """`"... hidden 4"` -> (Rest(), Name("hidden"), 4); an empty string is a tensor of rank 0."""
     if not isinstance(text, str):
         raise BadDims(
-            "dims are text, one word per dimension",
+            "dims is a string with one word per dimension",
             parameter=parameter,
             found=repr(text),
             fix='native.tensor("rows hidden", dtype=...)',
@@ -59,7 +59,7 @@ def parse(text: Any, parameter: str) -> tuple[Part, ...]:
     loose = [part for part in parts if isinstance(part, (Rest, Shared))]
     if len(loose) > 1:
         raise BadDims(
-            f"{loose[0]} and {loose[1]} in one tensor: where the one ends is not determined",
+            f"{loose[0]} and {loose[1]} in one tensor: where one ends is ambiguous",
             parameter=parameter,
             found=repr(text),
             fix="keep one of them, and name the other dimensions one by one",
@@ -73,22 +73,23 @@ def _part(word: str, text: str, parameter: str) -> Part:
     if re.fullmatch("[0-9]+", word):
         if int(word) > _LARGEST:
             raise BadDims(
-                f"size {word} is beyond 2**63 - 1, the largest that C callers can pass",
+                f"size {word} is beyond 2**63 - 1, the largest size that C callers can pass",
                 parameter=parameter,
                 found=f"dims {text!r}",
-                fix="a smaller size, or a name for any",
+                fix="use a smaller size, or a name for any size",
             )
         return int(word)
     if re.fullmatch(r"\*?[A-Za-z_][A-Za-z_0-9]*", word):
         return Shared(word[1:]) if word[0] == "*" else Name(word)
     fix = 'names, whole numbers, "..." or "*name", with spaces between: "rows hidden"'
     if "," in text:
-        fix = (
-            f'spaces and no commas between dimensions: "{" ".join(text.replace(",", " ").split())}"'
-        )
+        spaced = " ".join(text.replace(",", " ").split())
+        fix = f'separate dimensions with spaces, not commas: "{spaced}"'
     elif word.startswith("...") or word.endswith("..."):
-        fix = f'a space beside "...": "{" ".join(text.replace("...", " ... ").split())}"'
-    raise BadDims(f"{word!r} is no dimension", parameter=parameter, found=f"dims {text!r}", fix=fix)
+        fix = f'put spaces around "...": "{" ".join(text.replace("...", " ... ").split())}"'
+    raise BadDims(
+        f"{word!r} is not a dimension", parameter=parameter, found=f"dims {text!r}", fix=fix
+    )
 
 
 def is_loose(parts: Sequence[Part]) -> bool:
@@ -97,7 +98,7 @@ def is_loose(parts: Sequence[Part]) -> bool:
 
 
 def read_ranks(parts: Sequence[Part], ranks: Any, parameter: str) -> tuple[int, ...]:
-    """The ranks that a tensor may have; empty where another parameter says it, for `*s`."""
+    """The ranks that a tensor may have; empty for a `*s` whose length another parameter sets."""
     text = " ".join(map(str, parts))
     if not is_loose(parts):
         if ranks is not None:
@@ -105,7 +106,7 @@ def read_ranks(parts: Sequence[Part], ranks: Any, parameter: str) -> tuple[int, 
                 f'ranks are for "...": "{text}" has {len(parts)} dimensions already',
                 parameter=parameter,
                 found=f"ranks={ranks!r}",
-                fix='leave ranks out, or write "..." for the dimensions that vary',
+                fix='remove ranks, or write "..." for the dimensions that vary',
             )
         if len(parts) > MAX_RANK:
             raise _too_high(len(parts), parameter)
@@ -144,7 +145,7 @@ def read_ranks(parts: Sequence[Part], ranks: Any, parameter: str) -> tuple[int, 
 
 def _too_high(rank: int, parameter: str) -> BadRanks:
     return BadRanks(
-        f"rank {rank} is beyond {MAX_RANK}, the highest that is built",
+        f"rank {rank} is above {MAX_RANK}, the highest that opforge builds",
         parameter=parameter,
         fix="fold dimensions together before the call",
     )
@@ -153,7 +154,7 @@ def _too_high(rank: int, parameter: str) -> BadRanks:
 def shared_lengths(
     tensors: Iterable[tuple[str, Sequence[Part], tuple[int, ...]]],
 ) -> dict[str, tuple[int, ...]]:
-    """How many sizes each `*s` may stand for, of (parameter, parts, ranks) each."""
+    """How many dimensions each `*s` may stand for, from (parameter, parts, ranks) triples."""
     known: dict[str, tuple[tuple[int, ...], str]] = {}
     listed = [(p, parts, ranks) for p, parts, ranks in tensors if _shared(parts)]
     for parameter, parts, ranks in listed:
@@ -166,7 +167,7 @@ def shared_lengths(
                 f"*{name} stands for {_numbers(lengths)} dimensions here and for "
                 f"{_numbers(before)} in {where!r}",
                 parameter=parameter,
-                fix=f"give ranks to one of them only, or ranks that agree; ranks count all "
+                fix=f"give ranks to only one of them, or ranks that agree; ranks count all "
                 f"dimensions of a tensor, *{name} and the others",
             )
     for parameter, parts, _ in listed:
@@ -194,7 +195,7 @@ def _numbers(values: Sequence[int]) -> str:
 def shape(
     parts: Sequence[Part], parameter: str, length: int, fixed: Mapping[str, int]
 ) -> tuple[Term, ...]:
-    """The sizes of a tensor whose loose part, if it has one, stands for `length` of them.
+    """The sizes of a tensor whose `...` or `*s`, if any, stands for `length` dimensions.
 
     `"... hidden"` of x at rank 3 -> x.shape[0], x.shape[1], hidden
     """
@@ -221,10 +222,10 @@ def names_of(parts: Iterable[Part]) -> Iterator[str]:
 def read_bounds(
     dims: Any, sizes: Iterable[str], scalars: Iterable[str]
 ) -> tuple[dict[str, int], dict[str, Bound]]:
-    """`dims={...}` -> the sizes that it fixes, and the bounds of the others and of scalars."""
+    """`dims={...}` -> the sizes that it fixes, and the bounds of other sizes and scalars."""
     if not isinstance(dims, Mapping):
         raise BadBounds(
-            "dims= maps names of sizes to their bounds",
+            "dims= maps size names to bounds",
             found=repr(dims),
             fix='dims={"hidden": (1, 8192)}',
         )
@@ -248,9 +249,7 @@ def _bound(name: str, given: Any, *, negative: bool) -> Bound | int:
     lowest = None if negative else 0
     ends = given if isinstance(given, (tuple, list, set, frozenset, range)) else (given,)
     if any(isinstance(v, int) and not -_LARGEST - 1 <= v <= _LARGEST for v in ends):
-        raise _bad_bound(
-            name, given, "sizes and integers have 64 bits; None is for a range without an upper end"
-        )
+        raise _bad_bound(name, given, "sizes and integers have 64 bits; None means no upper end")
     if _whole(given, lowest):
         return int(given)
     if isinstance(given, tuple):
@@ -259,7 +258,7 @@ def _bound(name: str, given: Any, *, negative: bool) -> Bound | int:
         values = sorted(set(given)) if all(_whole(v, lowest) for v in given) else []
         if values:
             return Bound(name, values[0], values[-1], tuple(values))
-    raise _bad_bound(name, given, "no bound of a size")
+    raise _bad_bound(name, given, "it is not a bound")
 
 
 def _range(name: str, given: tuple[Any, ...], lowest: int | None) -> Bound:
@@ -282,16 +281,16 @@ def _whole(value: Any, lowest: int | None) -> bool:
 def _bad_bound(name: str, given: Any, what: str) -> BadBounds:
     return BadBounds(
         f"dims={{{name!r}: {given!r}}}: {what}",
-        fix=f"dims={{{name!r}: (1, 8192)}} for a range, [64, 128] for these sizes only, "
-        "64 for one; sizes are not negative",
+        fix=f"dims={{{name!r}: (1, 8192)}} for a range, [64, 128] for only these sizes, "
+        "64 for a single size; sizes are not negative",
     )
 
 
 def _unused(name: str, known: Sequence[str]) -> UnusedName:
     close = difflib.get_close_matches(name, known, 1)
     hint = f"did you mean {close[0]!r}? " if close else ""
-    there = f"there are {', '.join(known)}" if known else "no parameter names one"
+    there = f"there are {', '.join(known)}" if known else "no parameter names a size"
     return UnusedName(
-        f"dims= bounds {name!r}, which no parameter's dims name",
+        f"dims= bounds {name!r}, but no parameter's dims have that name",
         fix=f'{hint}{there}; "..." has no names, so write "... {name}" to bound a size of it',
     )

@@ -24,15 +24,15 @@ from .dims import Shared, shape
 
 @dataclass(frozen=True)
 class Declared:
-    """What was declared of an op, all calls together.
+    """All declarations of an op together.
 
-    A case has no entry for a choice that it does not ask about: one below a record that is None.
+    A case has no entry for a choice below a record that is None.
     """
 
     params: tuple[Param, ...]
     outputs: tuple[str, ...]
     cases: tuple[Case, ...]
-    # By leaf: what C does not pass. By choice parameter: its values, in the order of its labels.
+    # `constants` by leaf: what C callers do not pass. `values` by choice, in the order of labels.
     constants: Mapping[str, Any] = field(default_factory=dict)
     values: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     signature: Signature = field(default=Signature((), None), repr=False)
@@ -46,8 +46,8 @@ class Declared:
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The call of the op's function for a case: `fn(*args, **kwargs)`.
 
-        `leaves` has a value per scalar and per tensor that the case has, by C parameter; choices,
-        constants, absent tensors and records are put in here.
+        `leaves` has a value for each scalar and each present tensor, by C parameter; choices,
+        constants, absent tensors and records are filled in here.
         """
         chosen = dict(case.choices)
         absent = {tensor.param for tensor in case.tensors if not tensor.present}
@@ -78,7 +78,7 @@ def expand(op: Any, joined: Merged | None = None) -> Declared:
     entry = op if isinstance(op, Entry) else registry.get(op)
     if not entry.declarations:
         raise Undeclared(
-            "nothing is declared of this op, so there is nothing to build",
+            "this op has no native.declare, so there is nothing to build",
             fix="native.declare(op, x=native.tensor(...), ...) in the module that defines it",
             op=entry.name,
             location=entry.location,
@@ -100,44 +100,44 @@ def expand(op: Any, joined: Merged | None = None) -> Declared:
     )
 
 
-# One way to settle one thing: "T" -> "fp16", "x" -> (2, "fp16"), "mode" -> 1.
-_Settled = dict[str, Any]
+# One choice for one axis: "T" -> "fp16", "x" -> (2, "fp16"), "mode" -> 1.
+_Chosen = dict[str, Any]
 
 
 def _cases(declaration: Declaration, merged: Merged) -> Iterator[Case]:
     axes: dict[str, list[Any]] = {letter: list(types) for letter, types in declaration.types}
     axes |= {f"*{name}": list(lengths) for name, lengths in declaration.lengths}
     optionals = {p.name for p in merged.params if isinstance(p, TensorParam)}
-    for name, domain in declaration.domains:
-        if isinstance(domain, Tensors):
-            axes[name] = _options(domain, declaration)
-        elif isinstance(domain, Choices) and name in merged.values:
+    for name, leaf in declaration.leaves:
+        if isinstance(leaf, Tensors):
+            axes[name] = _options(leaf, declaration)
+        elif isinstance(leaf, Choices) and name in merged.values:
             written = [spell(value) for value in merged.values[name]]
-            axes[name] = [written.index(text) for text in domain.written]
-    for settled in itertools.product(*axes.values()):
-        yield _case(declaration, merged, optionals, dict(zip(axes, settled, strict=True)))
+            axes[name] = [written.index(text) for text in leaf.written]
+    for chosen in itertools.product(*axes.values()):
+        yield _case(declaration, merged, optionals, dict(zip(axes, chosen, strict=True)))
 
 
-def _options(domain: Tensors, declaration: Declaration) -> list[tuple[int | None, str] | None]:
-    """(length of the `...`, dtype) each; None in them where `*s` or a type variable says it."""
-    shared = any(isinstance(part, Shared) for part in domain.parts)
-    lengths = (None,) if shared else loose_lengths(domain, declaration)
-    dtypes = ("",) if domain.variable else domain.dtypes
+def _options(leaf: Tensors, declaration: Declaration) -> list[tuple[int | None, str] | None]:
+    """(length of the `...`, dtype) pairs; None where `*s` or a type variable decides."""
+    shared = any(isinstance(part, Shared) for part in leaf.parts)
+    lengths = (None,) if shared else loose_lengths(leaf, declaration)
+    dtypes = ("",) if leaf.variable else leaf.dtypes
     options: list[tuple[int | None, str] | None] = list(itertools.product(lengths, dtypes))
-    return [*options, None] if domain.optional else options
+    return [*options, None] if leaf.optional else options
 
 
-def _case(declaration: Declaration, merged: Merged, optionals: set[str], settled: _Settled) -> Case:
+def _case(declaration: Declaration, merged: Merged, optionals: set[str], chosen: _Chosen) -> Case:
     tensors, choices = [], []
     bounds = {bound.var: bound for bound in declaration.bounds}
     used: dict[str, Bound] = {}
-    for name, domain in declaration.domains:
-        if isinstance(domain, Tensors):
-            tensors.append(_tensor(name, domain, declaration, settled))
+    for name, leaf in declaration.leaves:
+        if isinstance(leaf, Tensors):
+            tensors.append(_tensor(name, leaf, declaration, chosen))
         elif name in merged.values:
-            if name in settled:
-                choices.append((name, settled[name]))
-        elif isinstance(domain, Scalars):
+            if name in chosen:
+                choices.append((name, chosen[name]))
+        elif isinstance(leaf, Scalars):
             used |= {name: bounds[name]} if name in bounds else {}
         elif name in optionals:
             tensors.append(TensorCase(name, present=False))
@@ -154,29 +154,29 @@ def _case(declaration: Declaration, merged: Merged, optionals: set[str], settled
     return Case(tuple(tensors), tuple(choices), tuple(used.values()))
 
 
-def _tensor(name: str, domain: Tensors, declaration: Declaration, settled: _Settled) -> TensorCase:
-    option = settled[name]
+def _tensor(name: str, leaf: Tensors, declaration: Declaration, chosen: _Chosen) -> TensorCase:
+    option = chosen[name]
     if option is None:
         return TensorCase(name, present=False)
     length, dtype = option
-    for part in domain.parts:
+    for part in leaf.parts:
         if isinstance(part, Shared):
-            length = settled[str(part)]
-    sizes = shape(domain.parts, name, length, dict(declaration.fixed))
+            length = chosen[str(part)]
+    sizes = shape(leaf.parts, name, length, dict(declaration.fixed))
     strides = tuple(Var(f"{name}.stride[{i}]") for i in range(len(sizes)))
     return TensorCase(
         name,
-        dtype=settled[domain.variable] if domain.variable else dtype,
+        dtype=chosen[leaf.variable] if leaf.variable else dtype,
         shape=sizes,
-        strides=strides if domain.strided else None,
+        strides=strides if leaf.strided else None,
     )
 
 
 def _rebuild(node: Node, value_of: Callable[[str], Any]) -> Any:
-    """A parameter as the body gets it, from the values of its leaves by flat name."""
+    """A parameter as the body receives it, from its leaves' values by flat name."""
     if isinstance(node, Leaf):
         value = value_of(node.name)
-        # Kept as tuples; a body may change the list that it is given.
+        # Kept as tuples, because a body may change a list that it receives.
         return list(value) if node.container == "list" and value is not None else value
     if node.optional and not value_of(lowered_name(node.present_path)):
         return None
@@ -185,7 +185,7 @@ def _rebuild(node: Node, value_of: Callable[[str], Any]) -> Any:
         return tuple(parts)
     if node.kind == "namedtuple":
         return tuple.__new__(node.cls, parts)
-    # As operators rebuild them: a class's __init__ may do more than keep its fields.
+    # Rebuilt as ops rebuild them: a class's __init__ may do more than store its fields.
     built = object.__new__(node.cls)
     for item, part in zip(node.fields, parts, strict=True):
         object.__setattr__(built, item.name, part)

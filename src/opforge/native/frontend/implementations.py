@@ -15,8 +15,8 @@ from .declaration import Declaration
 from .declare import caller, is_reloaded
 
 _FIX = (
-    "give the functions the same parameters, in order and kind, as many outputs, and the same "
-    "mutates_args"
+    "give the functions the same parameters, in the same order and of the same kinds, "
+    "as many outputs, and the same mutates_args"
 )
 
 
@@ -26,7 +26,7 @@ def implementations(op: Any, /, *ops: Any) -> None:
         native.implementations(add, add_flat, add)
 
     Each has its own `native.declare`; all have the same signature. The operator itself stands
-    where it is to be tried, or is left out where nothing is declared of it.
+    in the order it should be tried; leave it out if it has no native.declare.
     """
     file, line, namespace = caller()
     location = f"{file}:{line}"
@@ -48,7 +48,7 @@ def implementations(op: Any, /, *ops: Any) -> None:
 
 
 def join(operator: Entry, parts: Sequence[Entry]) -> Merged:
-    """The parameters of the one C function; refused where the declarations give it two forms."""
+    """The parameters of the one C function; refuses declarations that disagree on them."""
     _check_signatures(operator, parts)
     merged = [_merged(part) for part in parts]
     for argument in parts[0].flat().arguments:
@@ -71,16 +71,16 @@ def _check_list(entry: Entry, given: Alternatives) -> None:
             raise BadImplementations(f"{name} is listed twice", fix="name each op once")
     if not names:
         raise BadImplementations(
-            "no implementation is named",
+            "no implementation is listed",
             fix="native.implementations(add, fast_add, add): the operator, then its "
             "implementations in the order in which they are tried",
         )
     for old in entry.alternatives:
         if old.names != names and not is_reloaded(old, given):
             raise BadImplementations(
-                "its implementations were listed already, and otherwise",
+                "a different list of its implementations exists already",
                 found=f"{', '.join(old.names)} at {old.location}",
-                fix="one native.implementations call with all of them",
+                fix="list them all in one native.implementations call",
             )
     above = operator_of(entry)
     if above is not None:
@@ -95,13 +95,13 @@ def _check_list(entry: Entry, given: Alternatives) -> None:
             raise BadImplementations(
                 f"{part.name} implements {other.name} already",
                 found=f"native.implementations at {other.alternatives[0].location}",
-                fix="an op implements one operator: write a second op that calls the same function",
+                fix="an op implements one operator; write a second op that calls the same function",
             )
         if part.alternatives and part.name != entry.name:
             raise BadImplementations(
                 f"{part.name} is an operator with implementations of its own",
                 found=f"native.implementations at {part.alternatives[0].location}",
-                fix="list those instead of it, and take its native.implementations away",
+                fix="list those instead, and remove its native.implementations",
             )
 
 
@@ -148,7 +148,7 @@ def _different(
     operator: Entry, part: Entry, what: str, parameter: str | None = None
 ) -> DifferentImplementations:
     return DifferentImplementations(
-        f"{part.name} ({part.location}), which is to implement it, differs: {what}",
+        f"{part.name} ({part.location}), which should implement it, differs: {what}",
         parameter=parameter,
         fix=_FIX,
         op=operator.name,
@@ -159,8 +159,8 @@ def _different(
 def _check_forms(
     operator: Entry, argument: FlatArgument, parts: Sequence[tuple[Entry, Merged]]
 ) -> None:
-    """A number is one type of C's in all of them; values of a choice add up, and so do tensors
-    that may be left out.
+    """A scalar has the same C type in all implementations; the values of choices add up, and so do
+    optional tensors.
     """
     forms = [(part, _form(argument.name, merged)) for part, merged in parts]
     scalar = next(((p, form) for p, form in forms if form.startswith("native.scalar")), None)
@@ -170,11 +170,11 @@ def _check_forms(
     both = (scalar, other)
     named = " and ".join(f"{part.name} ({part.location})" for part, _ in both)
     raise DifferentImplementations(
-        f"declarations of {named}, which implement it, give this parameter different forms in C",
+        f"declarations of {named}, which implement it, give this parameter different C types",
         parameter=argument.path,
         found="; ".join(f"{form} at {_declared_at(part)}" for part, form in both),
-        fix="declare it alike for both; a parameter that is left out has its default for its only "
-        "value",
+        fix="declare it the same way for both; a parameter that is left out has its "
+        "default for its only value",
         op=operator.name,
         location=operator.location,
     )

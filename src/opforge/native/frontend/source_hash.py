@@ -1,4 +1,4 @@
-"""The hash of an operator's source, with that of all ops that implement it."""
+"""Hashes of an operator's source, including the ops that implement it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from .alternatives import implementing
 
 
 def source_hash(entry: Entry) -> str:
-    """Of the source that is registered, the same where it is built and loaded."""
+    """The hash of the registered source, the same at build time and at load time."""
     hashes = [part_hash(part) for part in implementing(entry)]
     return hashes[0] if len(hashes) == 1 else hashlib.sha256("\n".join(hashes).encode()).hexdigest()
 
 
 def part_hash(part: Entry) -> str:
-    """Of one op alone."""
+    """The hash of one op alone."""
     return op_fingerprint(part.fn, part.describe().kernels)

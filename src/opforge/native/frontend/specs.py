@@ -1,4 +1,4 @@
-"""What a user writes about one parameter; `declare` reads and checks it, knowing the op."""
+"""What a user writes about one parameter; `declare` checks it against the op."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def tensor(
     Equal names are equal sizes and integers are fixed ones. `...` stands for any sizes and `*s` for
     sizes that several parameters share; `ranks` then lists how many dimensions the tensor may have
     in all. A single letter as dtype is a type variable, given to `declare` as a keyword. With
-    `broadcast`, callers may pass fewer dimensions of `*s`, or 1 for sizes, as with torch.
+    `broadcast`, callers may pass fewer dimensions of `*s`, or sizes of 1, as in torch.
     """
     return TensorSpec(dims, dtype, layout, ranks, broadcast)
 
@@ -85,7 +85,7 @@ def tensor(
 def scalar(type: str | None = None) -> ScalarSpec:  # noqa: A002  # reads well where it is called
     """A number that C passes by value: `native.scalar("fp32")`, `native.scalar("i64")`.
 
-    Left out, the type is fp32 for a float and i64 for an int. A bool has two values, so
+    The default type is fp32 for a float and i64 for an int. A bool has two values, so
     `native.scalar("bool")` is `native.choice(False, True)`.
     """
     return ScalarSpec(type)

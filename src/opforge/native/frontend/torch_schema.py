@@ -1,4 +1,4 @@
-"""What a library tells torch of its operators: schema and values of arguments."""
+"""The schema of an operator as torch sees it, with the values of its arguments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .expand import Declared
 
 
 def schema_of(entry: Entry) -> str:
-    """`ops::silu(Tensor x) -> Tensor`; empty for a function that is no operator (mode none)."""
+    """`ops::silu(Tensor x) -> Tensor`; empty for a function in mode none."""
     return f"{entry.name}{entry.lowered.schema}" if entry.lowered is not None else ""
 
 
@@ -23,7 +23,7 @@ def schema_returns(entry: Entry) -> tuple[str, ...]:
 
 
 def schema_arguments(entry: Entry, declared: Declared | Merged) -> tuple[SchemaArgument, ...]:
-    """The arguments of the operator, in order; none for a function that is no operator."""
+    """The arguments of the operator, in order; empty for a function in mode none."""
     if entry.lowered is None:
         return ()
     params = {param.name: param for param in declared.params}
@@ -48,7 +48,7 @@ def schema_arguments(entry: Entry, declared: Declared | Merged) -> tuple[SchemaA
 
 
 def _carried(argument: FlatArgument, value: Any) -> Flat:
-    """What the schema carries for a value: `Rounding.UP` -> "up"."""
+    """The schema's value for one of the user's: `Rounding.UP` -> "up"."""
     codec = argument.leaf.codec if argument.leaf is not None else None
     return _flat(value if codec is None or value is None else codec.encode(value))
 

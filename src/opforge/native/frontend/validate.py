@@ -1,4 +1,4 @@
-"""Holds what is declared of a parameter against the parameter's own type."""
+"""Checks what was declared for a parameter against the parameter's type."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import torch
 from ...errors import BadChoice, BadSpec, NoNativeForm, UnboundType, UnknownDtype
 from ...model import Leaf, fits_int64
 from ..ir.dtypes import DTYPES, named
-from .declaration import Choices, Domain, Scalars, Tensors, choices, one_of, spell
+from .declaration import Choices, LeafDeclaration, Scalars, Tensors, choices, one_of, spell
 from .dims import Part, Shared, parse, read_ranks
 from .specs import SPECS, ChoiceSpec, OptionalSpec, ScalarSpec, TensorSpec
 
 _INTS = tuple(d.name for d in DTYPES.values() if d.code in {0, 1})
 _FLOATS = ("fp16", "bf16", "fp32", "fp64")
-# How annotations and torch's parser name what a schema carries.
+# Schema types, by the names that annotations and torch's parser use.
 _NUMBERS = {
     "SymInt": _INTS,
     "int": _INTS,
@@ -47,8 +47,8 @@ _WORDS = {
 }
 
 
-def fit(leaf: Leaf, given: Any, variables: Mapping[str, tuple[str, ...]]) -> Domain:
-    """What a spec, or a plain value that is to be fixed, means for a leaf."""
+def fit(leaf: Leaf, given: Any, variables: Mapping[str, tuple[str, ...]]) -> LeafDeclaration:
+    """What a spec, or a plain value that fixes the leaf, means for it."""
     if isinstance(given, (TensorSpec, OptionalSpec)):
         return _tensors(leaf, given, variables)
     if leaf.is_tensor and leaf.container and given is not None:
@@ -116,7 +116,7 @@ def _reads_broadcast(leaf: Leaf, spec: TensorSpec, parts: tuple[Part, ...]) -> b
     whole = len(parts) == 1 and isinstance(parts[0], Shared)
     if spec.broadcast and not (whole and spec.layout == "strided"):
         raise BadSpec(
-            "a tensor is broadcast to a shape that it shares, by strides of 0",
+            'only a strided tensor with dims "*s" can be broadcast',
             parameter=leaf.path,
             found=repr(spec),
             fix='native.tensor("*s", ..., layout="strided", broadcast=True)',
@@ -129,8 +129,8 @@ def no_list(leaf: Leaf, found: str | None = None) -> NoNativeForm:
         f"a {leaf.container} of tensors has no place in a C function",
         parameter=leaf.path,
         found=found,
-        fix="name the tensors one by one in the op's signature, or in a dataclass or a tuple of "
-        "fixed length; one that has a default may be left out, and is fixed at it",
+        fix="list the tensors one by one in the op's signature, or in a dataclass or a tuple of "
+        "fixed length; a parameter with a default can be left out and is fixed at the default",
     )
 
 
@@ -144,7 +144,7 @@ def read_dtypes(
                 f"type variable {given!r} has no types",
                 parameter=parameter,
                 fix=f'give declare {given}=("fp16", "bf16") beside the parameters; a letter that '
-                "is a parameter of the op cannot be a type variable",
+                "names a parameter of the op cannot be a type variable",
             )
         return given, variables[given]
     listed = given if isinstance(given, (list, tuple)) else (given,)
@@ -157,7 +157,7 @@ def is_variable(name: str) -> bool:
     return len(name) == 1 and name.isalpha()
 
 
-# i1 is bool's other name.
+# i1 is another name for bool.
 _THERE_ARE = f"there are {', '.join(name for name in DTYPES if name != 'i1')} and bool"
 _DTYPE_FIX = f"a name such as dtype='fp16', or several; {_THERE_ARE}"
 
@@ -166,14 +166,14 @@ def _dtype(given: Any, parameter: str | None) -> str:
     if given is None:
         raise UnknownDtype("no dtype is given", parameter=parameter, fix=_DTYPE_FIX)
     known = named(given) if isinstance(given, str) else None
-    # torch has names of its own, "half" and "double" among them.
+    # torch also has aliases, such as "half" and "double".
     torchs = given if isinstance(given, torch.dtype) else getattr(torch, str(given), None)
     if known is None and isinstance(torchs, torch.dtype):
         name = str(torchs).removeprefix("torch.")
         known = named(name)
         if known is None:
             raise UnknownDtype(
-                f"{name!r} is a type of torch's that Triton does not store",
+                f"{name!r} is a torch dtype that Triton cannot store",
                 parameter=parameter,
                 fix=_THERE_ARE
                 + ("; pass a complex tensor as its real view" if torchs.is_complex else ""),
@@ -183,14 +183,14 @@ def _dtype(given: Any, parameter: str | None) -> str:
     close = difflib.get_close_matches(str(given), [*DTYPES, "bool"], 1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     raise UnknownDtype(
-        f"{given!r} is no element type",
+        f"{given!r} is not an element type",
         parameter=parameter,
         fix=f"{hint}{_THERE_ARE}",
     )
 
 
-def _scalars(leaf: Leaf, spec: ScalarSpec) -> Domain:
-    # A text, an enum or a dtype has no C number to stand for it, and a bool is one of two values.
+def _scalars(leaf: Leaf, spec: ScalarSpec) -> LeafDeclaration:
+    # A string, an enum or a dtype has no C scalar, and a bool is a choice of two.
     plain = not leaf.container and leaf.codec is None
     if (
         plain
@@ -200,7 +200,7 @@ def _scalars(leaf: Leaf, spec: ScalarSpec) -> Domain:
         return choices([False, True], asked=True)
     if not plain or leaf.base not in _NUMBERS:
         raise BadSpec(
-            f"a number is declared for a parameter of type {word(leaf)}",
+            f"a scalar is declared for a parameter of type {word(leaf)}",
             parameter=leaf.path,
             found=repr(spec),
             fix=example(leaf),
@@ -211,7 +211,7 @@ def _scalars(leaf: Leaf, spec: ScalarSpec) -> Domain:
     if dtype not in _NUMBERS[leaf.base]:
         memory = dtype.startswith("fp8")
         raise BadSpec(
-            f"{dtype} exists in memory only, C has no number of that type"
+            f"{dtype} exists only in memory; C has no scalar of that type"
             if memory
             else f"type {dtype} is declared for a parameter of type {word(leaf)}",
             parameter=leaf.path,
@@ -224,13 +224,13 @@ def _scalars(leaf: Leaf, spec: ScalarSpec) -> Domain:
 def _choices(leaf: Leaf, spec: ChoiceSpec) -> Choices:
     if leaf.is_tensor:
         raise BadSpec(
-            "a tensor has no list of values",
+            "native.choice is not for tensors",
             parameter=leaf.path,
             found=repr(spec),
             fix=example(leaf),
         )
     if not spec.values:
-        raise BadSpec("a choice of nothing", parameter=leaf.path, fix=example(leaf))
+        raise BadSpec("native.choice has no values", parameter=leaf.path, fix=example(leaf))
     return choices([check_value(leaf, v) for v in spec.values], asked=True)
 
 
@@ -249,7 +249,7 @@ def check_value(leaf: Leaf, value: Any) -> Any:
 
 
 def as_seen(leaf: Leaf, default: Any) -> Any:
-    """A default as the body sees it; that it fits was checked when the op was made."""
+    """A default as the body sees it; it was validated at decoration."""
     if default is None or (leaf.codec is None and not leaf.container):
         return default
     listed = default if leaf.container else [default]
@@ -260,7 +260,7 @@ def as_seen(leaf: Leaf, default: Any) -> Any:
 def _check_one(leaf: Leaf, value: Any) -> Any:
     if isinstance(value, SPECS):
         raise BadSpec(
-            "a spec stands where a value is expected", parameter=leaf.path, found=repr(value)
+            "found a spec where a value is expected", parameter=leaf.path, found=repr(value)
         )
     if leaf.codec is not None:
         return _check_member(leaf, value)
@@ -286,7 +286,7 @@ def _check_member(leaf: Leaf, value: Any) -> Any:
             if type(known.value) is type(value) and known.value == value:
                 return known
     raise BadChoice(
-        f"{spell(value)} is not among the parameter's values",
+        f"{spell(value)} is not one of the parameter's values",
         parameter=leaf.path,
         fix=f"one of {', '.join(map(spell, leaf.codec.values))}",
     )
@@ -297,7 +297,7 @@ def _wrong_value(leaf: Leaf, value: Any) -> BadSpec:
     if value is None:
         fix = f"annotate it as {word(leaf)} | None in the op, or {fix}"
     return BadSpec(
-        f"{value!r} is no {word(leaf)}",
+        f"{value!r} is not a {word(leaf)}",
         parameter=leaf.path,
         found=f"a value of type {type(value).__name__}",
         fix=fix,
@@ -336,4 +336,4 @@ def example(leaf: Leaf) -> str:
         "str": "native.choice('one', 'other'), since C gets a number per value",
         "ScalarType": "native.choice(torch.float16, torch.float32)",
     }
-    return f"{name}={shown.get(leaf.base, 'a value, which is then fixed')}"
+    return f"{name}={shown.get(leaf.base, 'a value, which fixes it')}"

@@ -199,7 +199,7 @@ class Path:
 
 @dataclass(frozen=True)
 class Case:
-    """What is settled before sizes are looked at: dtypes, ranks, choices, which optionals."""
+    """What is fixed before any size is known: dtypes, ranks, choices, present optionals."""
 
     tensors: tuple[TensorCase, ...]
     # By parameter name, the index of the chosen value.

@@ -102,7 +102,7 @@ class Algebra:
         """`8 * (c * h // 8)` -> `c * h`, where 8 is known to divide it."""
         ((product, factor),) = total.items()
         for one in product:
-            if condition_is(one, "//") and isinstance(one, Expr) and isinstance(one.args[1], int):
+            if is_op(one, "//") and isinstance(one, Expr) and isinstance(one.args[1], int):
                 whole, divisor = one.args[0], one.args[1]
                 if divisor and factor % divisor == 0 and self.is_multiple(whole, divisor):
                     rest = list(product)
@@ -160,7 +160,7 @@ class Algebra:
             most, least = self.range(a)[1], self.range(b)[0]
             sure = (op == "<" and most < least) or (op == "<=" and most <= least)
             return 1 if sure and not (_may_be_nan(a) or _may_be_nan(b)) else make(op, a, b)
-        a, b = self.settled(a), self.settled(b)
+        a, b = self.with_known_values(a), self.with_known_values(b)
         low, high = self._difference(a, b)
         decided = {
             "==": 1 if low == high == 0 else 0 if low > 0 or high < 0 else None,
@@ -175,7 +175,7 @@ class Algebra:
             a, b = b, a
         return make(op, a, b)
 
-    def settled(self, term: Term) -> Term:
+    def with_known_values(self, term: Term) -> Term:
         """A term with the values of the variables that can have one only."""
         fixed = {
             v: low
@@ -238,7 +238,7 @@ class Algebra:
             return 1
         return _joined("or", open_, 0)
 
-    def smaller(self, op: str, a: Term, b: Term) -> Term:
+    def min_max(self, op: str, a: Term, b: Term) -> Term:
         """`min` or `max`."""
         if not (is_float(a) or is_float(b)):
             low, high = self._difference(a, b)
@@ -294,7 +294,7 @@ class Algebra:
 
     def narrow(self, condition: Term) -> None:
         """Take a condition that holds from here on into account."""
-        if condition_is(condition, "and"):
+        if is_op(condition, "and"):
             assert isinstance(condition, Expr)
             for part in condition.args:
                 self.narrow(part)
@@ -303,7 +303,7 @@ class Algebra:
         a, b = condition.args
         if is_float(a) or is_float(b):
             return
-        if condition.op == "==" and condition_is(a, "%") and b == 0:
+        if condition.op == "==" and is_op(a, "%") and b == 0:
             self._divides(a)
         core, factor, constant = _core(_term_of(_sum_of(Expr("+", (a, Expr("neg", (b,)))))))
         if not factor:
@@ -333,7 +333,7 @@ class Algebra:
             self._facts[core] = found
         self._known.clear()
         # A product that is not 0 has no factor that is.
-        if condition_is(core, "*") and isinstance(core, Expr) and found[0] >= 1:
+        if is_op(core, "*") and isinstance(core, Expr) and found[0] >= 1:
             factors = {a: self.range(a) for a in core.args}
             if all(low >= 0 for low, _ in factors.values()):
                 for factor, (low, high) in factors.items():
@@ -413,7 +413,7 @@ def _may_be_nan(term: Term) -> bool:
     return unbounded or any(v.is_float for v in variables(term))
 
 
-def condition_is(term: Term, *ops: str) -> bool:
+def is_op(term: Term, *ops: str) -> bool:
     return isinstance(term, Expr) and term.op in ops
 
 

@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 from ..ir.expr import Number, Term, negated
 from ..ir.program import Guard
 from .algebra import Algebra
-from .solve import Domain, multiples_of, ranges_of, solve
+from .solve import VarRange, multiples_of, ranges_of, solve
 
 Result = TypeVar("Result")
 # Guards and what a trace under them gave.
@@ -44,7 +44,7 @@ class _Question(Generic[Result]):
 def explore(
     trace: Callable[[Mapping[str, Number]], Found[Result]],
     start: Mapping[str, Number],
-    domains: Mapping[str, Domain],
+    var_ranges: Mapping[str, VarRange],
     given: Sequence[Term] = (),
 ) -> list[Found[Result]]:
     """All paths; `given` are conditions that hold anyway."""
@@ -76,19 +76,19 @@ def explore(
         for condition in prefix:
             node = node.answers[condition]
         rest = [negated(c) for c in node.answers]
-        if _contradicts(prefix, rest, domains):
+        if _contradicts(prefix, rest, var_ranges):
             continue
-        found = solve([*given, *prefix, *rest], values, domains)
+        found = solve([*given, *prefix, *rest], values, var_ranges)
         if found is not None:
             walk(found)
     return _merged(root)
 
 
-def _contradicts(prefix: Prefix, rest: Sequence[Term], domains: Mapping[str, Domain]) -> bool:
+def _contradicts(prefix: Prefix, rest: Sequence[Term], var_ranges: Mapping[str, VarRange]) -> bool:
     """Whether ranges alone show that no values are left."""
     if any(negated(c) in prefix for c in rest):
         return True
-    algebra = Algebra(ranges_of(domains), multiples_of(domains))
+    algebra = Algebra(ranges_of(var_ranges), multiples_of(var_ranges))
     # Once more from the front: what comes later may decide what came first.
     for condition in (*prefix, *rest, *prefix):
         if algebra.decide(condition) == 0 or algebra.impossible:

@@ -28,7 +28,7 @@ _EXHAUSTIVE = 2000
 
 
 @dataclass(frozen=True)
-class Domain:
+class VarRange:
     """What a variable may be; `values` where it is one of a few."""
 
     low: float
@@ -42,19 +42,19 @@ class Domain:
         return self.low <= value <= self.high
 
 
-def ranges_of(domains: Mapping[str, Domain]) -> dict[str, Range]:
+def ranges_of(var_ranges: Mapping[str, VarRange]) -> dict[str, Range]:
     """The least and the largest value of each variable."""
     return {
         name: (min(d.values), max(d.values)) if d.values else (d.low, d.high)
-        for name, d in domains.items()
+        for name, d in var_ranges.items()
     }
 
 
-def multiples_of(domains: Mapping[str, Domain]) -> dict[str, int]:
+def multiples_of(var_ranges: Mapping[str, VarRange]) -> dict[str, int]:
     """A number that divides every value of each variable that has few."""
     return {
         name: math.gcd(*(int(v) for v in d.values)) or 1
-        for name, d in domains.items()
+        for name, d in var_ranges.items()
         if d.values and not d.is_float
     }
 
@@ -66,8 +66,8 @@ class _Spent(Exception):
 class _Search:
     """One search; `left` counts down."""
 
-    def __init__(self, conditions: Sequence[Term], domains: Mapping[str, Domain]) -> None:
-        self.domains = domains
+    def __init__(self, conditions: Sequence[Term], var_ranges: Mapping[str, VarRange]) -> None:
+        self.var_ranges = var_ranges
         self.checks = [(_compiled(c), names_of(c)) for c in conditions]
         self.conditions = list(zip(conditions, self.checks, strict=True))
         self.left = _TRIES
@@ -92,21 +92,21 @@ class _Search:
         return None
 
     def candidates(self, name: str, values: Values, *, rough: bool) -> Iterator[Number]:
-        domain = self.domains[name]
-        if domain.values:
-            yield from domain.values
+        var_range = self.var_ranges[name]
+        if var_range.values:
+            yield from var_range.values
             return
         seen: set[Number] = set()
         for value in self._likely(name, values, rough=rough):
             if not math.isfinite(value):
                 continue
-            found: Number = float(value) if domain.is_float else int(value)
-            if found not in seen and found in domain:
+            found: Number = float(value) if var_range.is_float else int(value)
+            if found not in seen and found in var_range:
                 seen.add(found)
                 yield found
 
     def _likely(self, name: str, values: Values, *, rough: bool) -> Iterator[Number]:
-        own, domain = values[name], self.domains[name]
+        own, var_range = values[name], self.var_ranges[name]
         yield own
         mentioned = [c for c, (_, names) in self.conditions if name in names]
         turns = [t for c in mentioned for t in self._turns(c, name, values)]
@@ -123,7 +123,7 @@ class _Search:
         if step > 1:
             starts = [t - t % step for t in (0, *turns, own)]
             yield from (s + d * step for s in starts for d in (0, 1, -1))
-        if domain.is_float:
+        if var_range.is_float:
             yield from (0.5, -1.0, 1.5)
         if rough:
             return
@@ -134,8 +134,8 @@ class _Search:
 
     def _turns(self, condition: Term, name: str, values: Values) -> Iterator[Number]:
         """Where a comparison in a condition changes its mind, as a function of one variable."""
-        domain, scratch = self.domains[name], dict(values)
-        low, high = int(max(domain.low, -_HUGE)), int(min(domain.high, _HUGE))
+        var_range, scratch = self.var_ranges[name], dict(values)
+        low, high = int(max(var_range.low, -_HUGE)), int(min(var_range.high, _HUGE))
         points = sorted({p for p in (low, low + 1, 64, 4096, 10**6, high) if low <= p <= high})
         for gap, names in _gaps(condition):
             if name not in names:
@@ -163,14 +163,14 @@ class _Search:
 
 
 def solve(
-    conditions: Sequence[Term], start: Values, domains: Mapping[str, Domain]
+    conditions: Sequence[Term], start: Values, var_ranges: Mapping[str, VarRange]
 ) -> dict[str, Number] | None:
     """Values near `start` under which all conditions hold, or None."""
-    search = _Search(conditions, domains)
+    search = _Search(conditions, var_ranges)
     if search.holds(start):
         return dict(start)
     names = _to_move(search, start)
-    few = [domains[n].values for n in names]
+    few = [var_ranges[n].values for n in names]
     if all(few) and math.prod(map(len, few)) <= _EXHAUSTIVE:
         tried = ({**start, **dict(zip(names, p, strict=True))} for p in itertools.product(*few))
         return next((t for t in tried if search.holds(t)), None)

@@ -80,14 +80,14 @@ class Symbols:
         number: Number = evaluate(term, self.values)
         return number
 
-    def settle(self, term: Term) -> Number:
+    def specialize(self, term: Term) -> Number:
         """The value of a term from here on; it must have few."""
         if isinstance(term, (int, float)):
             return term
         found = self.value(term)
         if is_float(term):
-            # Two ways to compute a float need not give the same: what it is made of is settled.
-            return self._settle_variables(term)
+            # Two ways to compute a float may differ, so its variables are specialized instead.
+            return self._specialize_variables(term)
         low, high = self.algebra.range(term)
         condition = self.algebra.compare("==", term, found)
         # Asked before already: then it can be nothing else on this path.
@@ -98,11 +98,11 @@ class Symbols:
         self.ask(condition)
         return found
 
-    def _settle_variables(self, term: Term) -> Number:
+    def _specialize_variables(self, term: Term) -> Number:
         if self._count(term) > MANY:
             raise NotConstant(term, self._locate())
         for variable in dict.fromkeys(variables(term)):
-            self.settle(variable)
+            self.specialize(variable)
         return self.value(term)
 
     def _count(self, term: Term) -> float:
@@ -173,7 +173,7 @@ class Node:
         return caller is not None and caller.f_code.co_name == "__hash__"
 
     def nested_int(self) -> int:
-        return int(self.symbols.settle(self.term))
+        return int(self.symbols.specialize(self.term))
 
     def has_hint(self) -> bool:
         return True
@@ -211,13 +211,13 @@ class Node:
     __repr__ = _graph_repr = __str__
 
     def guard_int(self, _file: Any, _line: Any) -> int:
-        return int(self.symbols.settle(self.term))
+        return int(self.symbols.specialize(self.term))
 
     def int_(self) -> int:
         return self.guard_int("", 0)
 
     def guard_float(self, _file: Any, _line: Any) -> float:
-        return float(self.symbols.settle(self.term))
+        return float(self.symbols.specialize(self.term))
 
     def guard_bool(self, _file: Any, _line: Any) -> bool:
         return self.symbols.ask(self.term)
@@ -317,11 +317,11 @@ class Node:
         return self._compare("<=", other.term, self.term)
 
     def sym_min(self, other: Node) -> Node:
-        found = self.symbols.algebra.smaller("min", self.term, other.term)
+        found = self.symbols.algebra.min_max("min", self.term, other.term)
         return self._make(found, self._common(other))
 
     def sym_max(self, other: Node) -> Node:
-        found = self.symbols.algebra.smaller("max", self.term, other.term)
+        found = self.symbols.algebra.min_max("max", self.term, other.term)
         return self._make(found, self._common(other))
 
     def sym_and(self, other: Node) -> Node:

@@ -38,7 +38,7 @@ from .bits import pattern
 from .launches import Called, Choose, Pointed
 from .recorder import Buffer, Filled, NotConstant
 from .specialize import Specializer
-from .tracer import Tracer, Walk, domains_of, first_values
+from .tracer import Tracer, Walk, first_values, var_ranges_of
 from .views import same
 
 
@@ -66,19 +66,19 @@ def build_case(
     choose: Choose = first_config,
 ) -> Built:
     """Trace a case every way there is."""
-    domains = {**domains_of(case, declared), **traced_gpu.domains(archs)}
-    tracer = Tracer(entry, declared, case, domains, choose)
+    var_ranges = {**var_ranges_of(case, declared), **traced_gpu.var_ranges(archs)}
+    tracer = Tracer(entry, declared, case, var_ranges, choose)
     maker = _Maker(declared, tracer, archs)
 
     def trace(values: Any) -> tuple[tuple[Guard, ...], Path]:
         walk = tracer.walk(values)
         return tuple(walk.guards), maker.path(walk)
 
-    start = {**first_values(case, domains), **traced_gpu.values(archs[0])}
+    start = {**first_values(case, var_ranges), **traced_gpu.values(archs[0])}
     try:
         # Once for nothing, so that what the body keeps between calls is there from the first on.
         tracer.walk(start)
-        found = explore(trace, start, domains, [traced_gpu.is_one_of(archs)])
+        found = explore(trace, start, var_ranges, [traced_gpu.is_one_of(archs)])
     except NotConstant as error:
         raise _needs_bound(error, entry) from None
     except TooManyPaths:
@@ -234,7 +234,7 @@ def _output(tensor: Traced) -> Output:
     return Output(
         dtype,
         tuple(term_of(s) for s in tensor.sizes),
-        tuple(term_of(s) for s in tensor.steps),
+        tuple(term_of(s) for s in tensor.strides),
     )
 
 

@@ -40,7 +40,7 @@ class Pointed:
     offset: Any
     dtype: str
     # The tensor's strides, by which a kernel's other arguments may be told to be some.
-    steps: tuple[Any, ...] = ()
+    strides: tuple[Any, ...] = ()
 
 
 @dataclass
@@ -83,7 +83,7 @@ class Calls(Capture):
         named = dict(zip(base.arg_names, args, strict=False))
         if len(args) > len(base.arg_names):
             raise self._cannot(f"it takes {len(base.arg_names)} arguments, got {len(args)}", inner)
-        config = self._settle_configs(inner, named, kwargs)
+        config = self._choose_config(inner, named, kwargs)
         given = {**named, **kwargs}
         arguments = dict(self._arguments_of(base, given, where))
         options = {n: _plain(v) for n, v in given.items() if n not in arguments}
@@ -102,7 +102,7 @@ class Calls(Capture):
         called = Called(base, passed, (x, y, z), options, where, config)
         self.recorder.steps.append(called)
 
-    def _settle_configs(
+    def _choose_config(
         self, kernel: Any, named: dict[str, Any], kwargs: dict[str, Any]
     ) -> Config | None:
         """What autotuners and heuristics add, from the outside in, as at a real launch."""
@@ -195,8 +195,8 @@ def _pointed(value: Any) -> Any:
     if not isinstance(address, tracing.Address):
         return value
     dtype = str(value.dtype).removeprefix("torch.")
-    steps = value.steps if isinstance(value, Traced) else ()
-    return Pointed(address.memory, address.offset, ALIASES.get(dtype, dtype), steps)
+    strides = value.strides if isinstance(value, Traced) else ()
+    return Pointed(address.memory, address.offset, ALIASES.get(dtype, dtype), strides)
 
 
 def _as_tuple(grid: Any) -> tuple[Any, ...]:

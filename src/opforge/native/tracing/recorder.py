@@ -24,7 +24,7 @@ from ..symbolic.symint import NotConstant, Symbols, is_symbolic, term_of
 from .views import Views, compact, is_compact, is_contiguous, same
 
 _ATEN = torch.ops.aten
-_HERE = str(Path(__file__).parent.parent)
+_HERE = str(Path(__file__).parent.parent.parent)
 _HIDDEN = (_HERE, str(Path(torch.__file__).parent), str(Path(triton.__file__).parent))
 
 
@@ -68,10 +68,10 @@ class Recorder:
         self.offences: list[str] = []
         self._nested = nested
 
-    def parameter(self, name: str, dtype: torch.dtype, sizes: Any, steps: Any) -> Traced:
+    def parameter(self, name: str, dtype: torch.dtype, sizes: Any, strides: Any) -> Traced:
         """A tensor that the caller brings."""
-        buffer = Buffer(name, dtype, term_of(_span(sizes, steps)), allocated=False, trace=self)
-        return Traced(buffer, sizes, steps, 0, dtype)
+        buffer = Buffer(name, dtype, term_of(_span(sizes, strides)), allocated=False, trace=self)
+        return Traced(buffer, sizes, strides, 0, dtype)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -122,24 +122,24 @@ class Recorder:
             )
 
     def _foreign(self, tensor: torch.Tensor) -> Traced:
-        return self.allocate(list(tensor.shape), tensor.dtype, steps=list(tensor.stride()))
+        return self.allocate(list(tensor.shape), tensor.dtype, strides=list(tensor.stride()))
 
     def value(self, number: Any) -> Any:
         """What a number is on this path, asking nothing."""
         return self.symbols.value(term_of(number)) if is_symbolic(number) else number
 
     def allocate(
-        self, sizes: Sequence[Any], dtype: torch.dtype | None, *, steps: Any = None
+        self, sizes: Sequence[Any], dtype: torch.dtype | None, *, strides: Any = None
     ) -> Traced:
         dtype = dtype or torch.get_default_dtype()
         for size in sizes:
             if size < 0:
                 raise RuntimeError(f"a tensor cannot have size {size}")
-        steps = compact(sizes) if steps is None else steps
-        span = term_of(_span(sizes, steps))
+        strides = compact(sizes) if strides is None else strides
+        span = term_of(_span(sizes, strides))
         buffer = Buffer(f"w{len(self.buffers)}", dtype, span, allocated=True, trace=self)
         self.buffers.append(buffer)
-        return Traced(buffer, sizes, steps, 0, dtype)
+        return Traced(buffer, sizes, strides, 0, dtype)
 
     def fill(self, tensor: Traced, value: Any) -> Any:
         """Set a dense tensor; others would need a kernel."""
@@ -157,8 +157,8 @@ class Recorder:
             return NotImplemented
         return self.allocate(sizes, dtype)
 
-    def empty_strided(self, sizes: Any, steps: Any, *, dtype: Any = None, **_: Any) -> Any:
-        return self.allocate(sizes, dtype, steps=steps)
+    def empty_strided(self, sizes: Any, strides: Any, *, dtype: Any = None, **_: Any) -> Any:
+        return self.allocate(sizes, dtype, strides=strides)
 
     def empty_like(
         self, x: Traced, *, dtype: Any = None, memory_format: Any = None, **_: Any
@@ -168,9 +168,9 @@ class Recorder:
             return self.allocate(x.sizes, dtype)
         if memory_format not in {None, torch.preserve_format}:
             return NotImplemented
-        return self.allocate(x.sizes, dtype, steps=self._dense_steps(x))
+        return self.allocate(x.sizes, dtype, strides=self._dense_strides(x))
 
-    def _dense_steps(self, x: Traced) -> list[Any]:
+    def _dense_strides(self, x: Traced) -> list[Any]:
         """Strides in the same order, without gaps, as torch gives them to `empty_like`."""
         order = list(reversed(range(len(x.sizes))))
         for start in range(1, len(order)):
@@ -182,24 +182,24 @@ class Recorder:
                     at = before
                 elif before and self._lies_inside(x, outer, inner):
                     break
-        steps: list[Any] = [0] * len(order)
-        step: Any = 1
+        strides: list[Any] = [0] * len(order)
+        stride: Any = 1
         for d in order:
-            steps[d] = step
-            step *= x.sizes[d]
-        return steps
+            strides[d] = stride
+            stride *= x.sizes[d]
+        return strides
 
     def _lies_outside(self, x: Traced, a: int, b: int) -> bool:
         """Whether dimension a has the larger stride; strides of 0 say nothing."""
         compare, both = self.symbols.algebra.compare, self.symbols.algebra.both
-        one, other = term_of(x.steps[a]), term_of(x.steps[b])
+        one, other = term_of(x.strides[a]), term_of(x.strides[b])
         sizes = compare("<", term_of(x.sizes[b]), term_of(x.sizes[a]))
         larger = both(compare("!=", other, 0), compare("<", other, one))
         equal = both(compare("!=", one, 0), compare("==", one, other), sizes)
         return self.symbols.ask(self.symbols.algebra.either(larger, equal))
 
     def _lies_inside(self, x: Traced, a: int, b: int) -> bool:
-        one, other = term_of(x.steps[a]), term_of(x.steps[b])
+        one, other = term_of(x.strides[a]), term_of(x.strides[b])
         compare = self.symbols.algebra.compare
         smaller = self.symbols.algebra.both(compare("!=", one, 0), compare("<", one, other))
         return self.symbols.ask(smaller)
@@ -208,9 +208,9 @@ class Recorder:
         return self.allocate(sizes, dtype or x.dtype)
 
     def new_empty_strided(
-        self, x: Traced, sizes: Any, steps: Any, *, dtype: Any = None, **_: Any
+        self, x: Traced, sizes: Any, strides: Any, *, dtype: Any = None, **_: Any
     ) -> Any:
-        return self.allocate(sizes, dtype or x.dtype, steps=steps)
+        return self.allocate(sizes, dtype or x.dtype, strides=strides)
 
     def is_contiguous(self, x: Traced, memory_format: Any = torch.contiguous_format) -> Any:
         if memory_format is torch.contiguous_format:
@@ -222,11 +222,11 @@ class Recorder:
         return is_compact(x)
 
 
-def _span(sizes: Sequence[Any], steps: Sequence[Any]) -> Any:
+def _span(sizes: Sequence[Any], strides: Sequence[Any]) -> Any:
     """How many elements there are from the first to the last, whatever lies between."""
-    if all(map(same, steps, compact(sizes))):
+    if all(map(same, strides, compact(sizes))):
         return math.prod(sizes)
-    return sum((n - 1) * s for n, s in zip(sizes, steps, strict=True)) + 1
+    return sum((n - 1) * s for n, s in zip(sizes, strides, strict=True)) + 1
 
 
 def _filled(make: Callable[..., Any], value: Any) -> Callable[..., Any]:

@@ -63,10 +63,10 @@ class Specializer:
         slots: list[Slot] = []
         constants: dict[str, Any] = {}
         self.strides = {
-            term_of(step)
+            term_of(stride)
             for value in called.arguments.values()
             if isinstance(value, Pointed)
-            for step in value.steps
+            for stride in value.strides
         }
         for param in called.fn.params:
             value = called.arguments[param.name]

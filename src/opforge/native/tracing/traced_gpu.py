@@ -8,7 +8,7 @@ from ... import _compat
 from ...errors import CannotTrace
 from ...gpu_target import parse
 from ..ir.expr import Expr, Number, Term, Var
-from ..symbolic.solve import Domain
+from ..symbolic.solve import VarRange
 from ..symbolic.symint import Symbols
 
 # Host code reads these; a native library asks the driver for them.
@@ -29,11 +29,11 @@ ATTRIBUTES = (
 MAJOR, MINOR = "device.major", "device.minor"
 
 
-def domains(archs: tuple[int, ...]) -> dict[str, Domain]:
-    found = {f"device.{name}": Domain(1, 2**40) for name in ATTRIBUTES}
-    found["device.warp_size"] = Domain(32, 32, (32,))
-    found[MAJOR] = Domain(0, 99, tuple(sorted({a // 10 for a in archs})))
-    found[MINOR] = Domain(0, 9, tuple(sorted({a % 10 for a in archs})))
+def var_ranges(archs: tuple[int, ...]) -> dict[str, VarRange]:
+    found = {f"device.{name}": VarRange(1, 2**40) for name in ATTRIBUTES}
+    found["device.warp_size"] = VarRange(32, 32, (32,))
+    found[MAJOR] = VarRange(0, 99, tuple(sorted({a // 10 for a in archs})))
+    found[MINOR] = VarRange(0, 9, tuple(sorted({a % 10 for a in archs})))
     return found
 
 

@@ -18,7 +18,7 @@ from ..frontend.expand import Declared
 from ..ir.dtypes import DTYPES, named
 from ..ir.expr import Number, Term, Var
 from ..ir.program import Case, Guard, ScalarParam
-from ..symbolic.solve import Domain, multiples_of, ranges_of
+from ..symbolic.solve import VarRange, multiples_of, ranges_of
 from ..symbolic.symint import Symbols, term_of
 from .launches import Calls, Choose
 from .recorder import NotConstant, Offence, Recorder, locate
@@ -66,13 +66,13 @@ class Tracer:
         entry: Entry,
         declared: Declared,
         case: Case,
-        domains: Mapping[str, Domain],
+        var_ranges: Mapping[str, VarRange],
         choose: Choose,
     ) -> None:
         self.entry, self.declared, self.case = entry, declared, case
-        self.ranges = ranges_of(domains)
-        self.multiples = multiples_of(domains)
-        self.counts = {n: len(d.values) for n, d in domains.items() if d.values}
+        self.ranges = ranges_of(var_ranges)
+        self.multiples = multiples_of(var_ranges)
+        self.counts = {n: len(d.values) for n, d in var_ranges.items() if d.values}
         self.notes: list[str] = []
         self._choose = choose
         self._options = _options()
@@ -120,10 +120,12 @@ class Tracer:
             if not tensor.present:
                 continue
             sizes = [symbols.integer(s) for s in tensor.shape]
-            strides = tensor.strides
-            steps = compact(sizes) if strides is None else [symbols.integer(s) for s in strides]
+            if tensor.strides is None:
+                strides = compact(sizes)
+            else:
+                strides = [symbols.integer(s) for s in tensor.strides]
             dtype = getattr(torch, DTYPES[tensor.dtype].torch)
-            leaves[tensor.param] = recorder.parameter(tensor.param, dtype, sizes, steps)
+            leaves[tensor.param] = recorder.parameter(tensor.param, dtype, sizes, strides)
         for param in self.declared.params:
             if isinstance(param, ScalarParam):
                 is_float = param.dtype.startswith(("fp", "bf"))
@@ -143,54 +145,54 @@ class Tracer:
         return flat
 
 
-def domains_of(case: Case, declared: Declared) -> dict[str, Domain]:
+def var_ranges_of(case: Case, declared: Declared) -> dict[str, VarRange]:
     """What every variable of a case may be."""
-    found: dict[str, Domain] = {}
+    found: dict[str, VarRange] = {}
     for bound in case.bounds:
         high = float("inf") if bound.high is None else bound.high
-        found[bound.var] = Domain(bound.low, high, bound.values)
+        found[bound.var] = VarRange(bound.low, high, bound.values)
     for tensor in case.tensors:
         for term in (*tensor.shape, *(tensor.strides or ())):
             if isinstance(term, Var):
-                found.setdefault(term.name, Domain(0, float("inf")))
+                found.setdefault(term.name, VarRange(0, float("inf")))
     for param in declared.params:
         if isinstance(param, ScalarParam) and param.name not in found:
-            found[param.name] = _scalar_domain(param.dtype)
+            found[param.name] = _scalar_range(param.dtype)
     return found
 
 
-def _scalar_domain(dtype: str) -> Domain:
+def _scalar_range(dtype: str) -> VarRange:
     if dtype.startswith(("fp", "bf")):
-        return Domain(-float("inf"), float("inf"), is_float=True)
+        return VarRange(-float("inf"), float("inf"), is_float=True)
     kind = named(dtype)
     assert kind is not None
     bits = kind.bits
     if dtype.startswith("u"):
-        return Domain(0, 2**bits - 1)
-    return Domain(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+        return VarRange(0, 2**bits - 1)
+    return VarRange(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 
 # Different for each size, so that no two are equal by accident; larger than a dimension's 0 and 1.
 _PRIMES = (67, 71, 73, 79, 83, 89, 97, 101, 103, 107, 109, 113, 127, 131, 137, 139, 149, 151)
 
 
-def first_values(case: Case, domains: Mapping[str, Domain]) -> dict[str, Number]:
+def first_values(case: Case, var_ranges: Mapping[str, VarRange]) -> dict[str, Number]:
     """Ordinary values to begin with: sizes of about a hundred, compact strides."""
     found: dict[str, Number] = {}
     primes = iter(_PRIMES * 4)
-    for name, domain in domains.items():
+    for name, var_range in var_ranges.items():
         if name.startswith("device."):
             continue
-        wanted: Number = 0.37 if domain.is_float else next(primes)
-        if domain.values:
-            wanted = domain.values[-1]
-        found[name] = wanted if wanted in domain else _nearest(wanted, domain)
+        wanted: Number = 0.37 if var_range.is_float else next(primes)
+        if var_range.values:
+            wanted = var_range.values[-1]
+        found[name] = wanted if wanted in var_range else _nearest(wanted, var_range)
     for tensor in case.tensors:
-        step = 1
+        dense = 1
         for size, stride in reversed(list(zip(tensor.shape, tensor.strides or (), strict=False))):
             if isinstance(stride, Var):
-                found[stride.name] = step
-            step *= int(found[size.name]) if isinstance(size, Var) else int(_number(size))
+                found[stride.name] = dense
+            dense *= int(found[size.name]) if isinstance(size, Var) else int(_number(size))
     return found
 
 
@@ -199,8 +201,8 @@ def _number(term: Term) -> int:
     return term
 
 
-def _nearest(value: Number, domain: Domain) -> Number:
-    return int(min(max(value, domain.low), domain.high))
+def _nearest(value: Number, var_range: VarRange) -> Number:
+    return int(min(max(value, var_range.low), var_range.high))
 
 
 def nested_body(func: Any) -> Callable[..., Any] | None:

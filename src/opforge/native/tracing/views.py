@@ -23,12 +23,12 @@ _ATEN = torch.ops.aten
 
 def compact(sizes: Sizes) -> list[Any]:
     """`(m, n, 4)` -> `[n * 4, 4, 1]`."""
-    steps: list[Any] = []
-    step: Any = 1
+    strides: list[Any] = []
+    stride: Any = 1
     for size in reversed(sizes):
-        steps.append(step)
-        step *= size
-    return steps[::-1]
+        strides.append(stride)
+        stride *= size
+    return strides[::-1]
 
 
 def same(a: Any, b: Any) -> bool:
@@ -40,8 +40,8 @@ def is_compact(tensor: Traced) -> bool:
     """Whether a tensor is compact whatever its sizes are."""
     expected = compact(tensor.sizes)
     return all(
-        same(step, want) or (not is_symbolic(size) and size == 1)
-        for size, step, want in zip(tensor.sizes, tensor.steps, expected, strict=True)
+        same(stride, want) or (not is_symbolic(size) and size == 1)
+        for size, stride, want in zip(tensor.sizes, tensor.strides, expected, strict=True)
     )
 
 
@@ -50,12 +50,12 @@ def is_contiguous(symbols: Symbols, tensor: Traced, order: Sequence[int] | None 
     if order is None and is_compact(tensor):
         return True
     order = range(len(tensor.sizes)) if order is None else order
-    sizes, steps = [tensor.sizes[d] for d in order], [tensor.steps[d] for d in order]
+    sizes, strides = [tensor.sizes[d] for d in order], [tensor.strides[d] for d in order]
     algebra = symbols.algebra
     wanted = []
-    for size, step, want in zip(sizes, steps, compact(sizes), strict=True):
+    for size, stride, want in zip(sizes, strides, compact(sizes), strict=True):
         one = algebra.compare("==", term_of(size), 1)
-        wanted.append(algebra.either(one, algebra.compare("==", term_of(step), term_of(want))))
+        wanted.append(algebra.either(one, algebra.compare("==", term_of(stride), term_of(want))))
     # Nothing lies anywhere where there is nothing.
     nothing = [algebra.compare("==", term_of(size), 0) for size in sizes]
     return symbols.ask(algebra.either(*nothing, algebra.both(*wanted)))
@@ -75,13 +75,13 @@ class Views:
         return make(self, *args, **kwargs)
 
     def of(
-        self, base: Traced, sizes: Sizes, steps: Sizes, offset: Any = None, dtype: Any = None
+        self, base: Traced, sizes: Sizes, strides: Sizes, offset: Any = None, dtype: Any = None
     ) -> Traced:
         offset = base.offset if offset is None else offset
-        return Traced(base.memory, sizes, steps, offset, dtype or base.dtype)
+        return Traced(base.memory, sizes, strides, offset, dtype or base.dtype)
 
     def same(self, x: Traced, *_: Any, **__: Any) -> Traced:
-        return self.of(x, x.sizes, x.steps)
+        return self.of(x, x.sizes, x.strides)
 
     def view(self, x: Traced, shape: Sizes) -> Traced:
         sizes = _inferred(x, shape)
@@ -89,33 +89,33 @@ class Views:
             return self.of(x, sizes, compact(sizes))
         # A tensor of no elements can be seen in any shape.
         nothing = math.prod(x.sizes) == 0
-        steps = compact(sizes) if nothing else _steps_of_view(x, sizes)
-        if steps is None:
+        strides = compact(sizes) if nothing else _view_strides(x, sizes)
+        if strides is None:
             raise RuntimeError(
                 f"view size {list(sizes)} is not compatible with a tensor of shape "
-                f"{list(x.sizes)} and strides {list(x.steps)}"
+                f"{list(x.sizes)} and strides {list(x.strides)}"
             )
-        return self.of(x, sizes, steps)
+        return self.of(x, sizes, strides)
 
     def view_dtype(self, x: Traced, dtype: torch.dtype) -> Any:
         if dtype.itemsize != x.dtype.itemsize:
             return NotImplemented
-        return self.of(x, x.sizes, x.steps, dtype=dtype)
+        return self.of(x, x.sizes, x.strides, dtype=dtype)
 
     def expand(self, x: Traced, shape: Sizes, **_: Any) -> Traced:
         new = len(shape) - len(x.sizes)
-        sizes, steps = list(shape), [0] * len(shape)
-        for d, (size, step) in enumerate(zip(x.sizes, x.steps, strict=True), start=new):
+        sizes, strides = list(shape), [0] * len(shape)
+        for d, (size, stride) in enumerate(zip(x.sizes, x.strides, strict=True), start=new):
             if (not is_symbolic(shape[d]) and shape[d] == -1) or same(shape[d], size):
-                sizes[d], steps[d] = size, step
+                sizes[d], strides[d] = size, stride
             elif size == shape[d]:
-                steps[d] = step
+                strides[d] = stride
             elif size != 1:
                 raise RuntimeError(f"expand: size {size} of dimension {d} is not {shape[d]} or 1")
-        return self.of(x, sizes, steps)
+        return self.of(x, sizes, strides)
 
     def permute(self, x: Traced, dims: Sequence[int]) -> Traced:
-        return self.of(x, [x.sizes[d] for d in dims], [x.steps[d] for d in dims])
+        return self.of(x, [x.sizes[d] for d in dims], [x.strides[d] for d in dims])
 
     def transpose(self, x: Traced, a: int, b: int) -> Traced:
         order = list(range(len(x.sizes)))
@@ -138,10 +138,10 @@ class Views:
         length = end - start if step == 1 else (end - start + step - 1) // step
         if not (same(start, 0) or whole) and start > end:
             length = 0
-        sizes, steps = list(x.sizes), list(x.steps)
-        offset = x.offset + start * steps[dim]
-        sizes[dim], steps[dim] = length, steps[dim] * step
-        return self.of(x, sizes, steps, offset)
+        sizes, strides = list(x.sizes), list(x.strides)
+        offset = x.offset + start * strides[dim]
+        sizes[dim], strides[dim] = length, strides[dim] * step
+        return self.of(x, sizes, strides, offset)
 
     def select(self, x: Traced, dim: int, index: Any) -> Traced:
         dim = _axis(x, dim)
@@ -151,21 +151,21 @@ class Views:
         if index < 0 or index >= size:
             raise IndexError(f"index {index} is out of range for size {size} of dimension {dim}")
         keep = [d for d in range(len(x.sizes)) if d != dim]
-        offset = x.offset + index * x.steps[dim]
-        return self.of(x, [x.sizes[d] for d in keep], [x.steps[d] for d in keep], offset)
+        offset = x.offset + index * x.strides[dim]
+        return self.of(x, [x.sizes[d] for d in keep], [x.strides[d] for d in keep], offset)
 
     def unsqueeze(self, x: Traced, dim: int) -> Traced:
         dim %= len(x.sizes) + 1
-        step = x.sizes[dim] * x.steps[dim] if dim < len(x.sizes) else 1
-        sizes, steps = list(x.sizes), list(x.steps)
-        return self.of(x, [*sizes[:dim], 1, *sizes[dim:]], [*steps[:dim], step, *steps[dim:]])
+        stride = x.sizes[dim] * x.strides[dim] if dim < len(x.sizes) else 1
+        sizes, strides = list(x.sizes), list(x.strides)
+        return self.of(x, [*sizes[:dim], 1, *sizes[dim:]], [*strides[:dim], stride, *strides[dim:]])
 
     def squeeze(self, x: Traced, dims: Any = None) -> Traced:
         rank = len(x.sizes)
         asked = range(rank) if dims is None else [dims] if isinstance(dims, int) else dims
         gone = {d % rank for d in asked if rank and x.sizes[d] == 1}
         keep = [d for d in range(rank) if d not in gone]
-        return self.of(x, [x.sizes[d] for d in keep], [x.steps[d] for d in keep])
+        return self.of(x, [x.sizes[d] for d in keep], [x.strides[d] for d in keep])
 
     def split(self, x: Traced, size: Any, dim: int = 0) -> list[Traced]:
         dim = _axis(x, dim)
@@ -197,19 +197,19 @@ class Views:
         dim = _axis(x, dim)
         sizes = list(x.sizes)
         sizes[dim] = length
-        return self.of(x, sizes, x.steps, x.offset + start * x.steps[dim])
+        return self.of(x, sizes, x.strides, x.offset + start * x.strides[dim])
 
     def unbind(self, x: Traced, dim: int = 0) -> list[Traced]:
         dim = _axis(x, dim)
-        count = self.symbols.settle(term_of(x.sizes[dim]))
+        count = self.symbols.specialize(term_of(x.sizes[dim]))
         return [self.select(x, dim, i) for i in range(int(count))]
 
-    def as_strided(self, x: Traced, sizes: Sizes, steps: Sizes, offset: Any = None) -> Traced:
+    def as_strided(self, x: Traced, sizes: Sizes, strides: Sizes, offset: Any = None) -> Traced:
         start = x.offset if offset is None else offset
-        last = start + sum((n - 1) * s for n, s in zip(sizes, steps, strict=True))
+        last = start + sum((n - 1) * s for n, s in zip(sizes, strides, strict=True))
         if last >= self.symbols.integer(x.memory.count):
             raise RuntimeError(f"as_strided: element {last} lies beyond the tensor's memory")
-        return self.of(x, sizes, steps, offset)
+        return self.of(x, sizes, strides, offset)
 
     def diagonal(self, x: Traced, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
         if offset:
@@ -219,8 +219,8 @@ class Views:
         keep = [d for d in range(rank) if d not in {dim1, dim2}]
         size = torch.sym_min(x.sizes[dim1], x.sizes[dim2])
         sizes = [*(x.sizes[d] for d in keep), size]
-        steps = [*(x.steps[d] for d in keep), x.steps[dim1] + x.steps[dim2]]
-        return self.of(x, sizes, steps)
+        strides = [*(x.strides[d] for d in keep), x.strides[dim1] + x.strides[dim2]]
+        return self.of(x, sizes, strides)
 
 
 _VIEWS: dict[Any, Callable[..., Any]] = {
@@ -263,29 +263,29 @@ def _inferred(x: Traced, shape: Sizes) -> list[Any]:
     return sizes
 
 
-def _steps_of_view(x: Traced, sizes: Sizes) -> list[Any] | None:
+def _view_strides(x: Traced, sizes: Sizes) -> list[Any] | None:
     """Strides for new sizes of a tensor that is not compact, or None where there are none."""
     if not x.sizes:
         return [1] * len(sizes)
-    steps: list[Any] = [0] * len(sizes)
+    strides: list[Any] = [0] * len(sizes)
     at = len(sizes) - 1
-    base = x.steps[-1]
+    base = x.strides[-1]
     old: Any = 1
     new: Any = 1
     for d in reversed(range(len(x.sizes))):
         old *= x.sizes[d]
         # A run of dimensions that lie densely behind each other can be cut anew.
-        if d == 0 or (x.sizes[d - 1] != 1 and x.steps[d - 1] != old * base):
+        if d == 0 or (x.sizes[d - 1] != 1 and x.strides[d - 1] != old * base):
             while at >= 0 and (new < old or sizes[at] == 1):
-                steps[at] = new * base
+                strides[at] = new * base
                 new *= sizes[at]
                 at -= 1
             if new != old:
                 return None
             if d > 0:
-                base = x.steps[d - 1]
+                base = x.strides[d - 1]
                 old = new = 1
-    return steps if at < 0 else None
+    return strides if at < 0 else None
 
 
 def _axis(x: Traced, dim: int) -> int:

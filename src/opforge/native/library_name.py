@@ -1,0 +1,62 @@
+"""The name of a library, which begins its C functions and names its files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ..errors import BadLibraryName
+from ..registry import Entry
+
+# Headers that C and CUDA programs include, and libraries that they link.
+_SYSTEM = frozenset(
+    {
+        "assert", "complex", "ctype", "errno", "fenv", "float", "inttypes", "iso646", "limits",
+        "locale", "math", "setjmp", "signal", "stdalign", "stdarg", "stdatomic", "stdbool",
+        "stddef", "stdint", "stdio", "stdlib", "stdnoreturn", "string", "strings", "tgmath",
+        "threads", "time", "uchar", "unistd", "wchar", "wctype", "dlfcn", "fcntl", "memory",
+        "pthread", "sched",
+        "c", "dl", "gcc", "m", "rt", "util",
+        "cuda", "cudart", "cublas", "cudnn", "cufft", "nvrtc",
+    }
+)  # fmt: skip
+
+
+def common_namespace(entries: Sequence[Entry]) -> str:
+    """The operators' namespace, where it is one."""
+    found = sorted({e.name.partition("::")[0] for e in entries})
+    if len(found) > 1:
+        raise BadLibraryName(
+            f"the operators have {len(found)} namespaces, so the library has no name",
+            found=", ".join(found),
+            fix="give one: --name NAME",
+        )
+    return found[0]
+
+
+def check_name(name: str) -> None:
+    """A library's name begins C functions and names files."""
+    if name in _SYSTEM:
+        raise BadLibraryName(
+            f"{name!r} is a name of the system's: programs that include <{name}.h> or link "
+            f"-l{name} would get this library",
+            fix=f"another name: --name {name}_ops",
+        )
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
+        raise BadLibraryName(
+            f"{name!r} cannot begin the name of a C function",
+            fix="letters, digits and underscores, a letter first: --name NAME",
+        )
+
+
+def refuse_namesakes(entries: Sequence[Entry]) -> None:
+    seen: dict[str, Entry] = {}
+    for entry in entries:
+        short = entry.own_name
+        other = seen.setdefault(short, entry)
+        if other is not entry:
+            raise BadLibraryName(
+                f"two operators would be the C function {short}",
+                found=f"{other.name} ({other.location}), {entry.name} ({entry.location})",
+                fix="rename one, or build them into two libraries",
+            )

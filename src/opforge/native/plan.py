@@ -1,0 +1,143 @@
+"""From declared operators to a plan: every case traced, every kernel variant known."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import Undeclared
+from ..registry import Entry, registry
+from .frontend.alternatives import implementing, operators, refuse_undeclared
+from .frontend.backward_formula import formula_of
+from .frontend.c_parameters import merge
+from .frontend.expand import expand
+from .frontend.implementations import join
+from .frontend.source_hash import part_hash, source_hash
+from .frontend.torch_schema import schema_arguments, schema_of, schema_returns
+from .ir.kernel_request import Request
+from .ir.program import Case, Implementation, Op, Param, ScalarParam, TensorParam
+from .library_name import check_name, common_namespace, refuse_namesakes
+from .tracing.case_builder import Built, build_case, first_config
+from .tracing.launches import Choose
+
+Archs = tuple[int, ...]
+
+
+@dataclass
+class Plan:
+    """What a build is going to make: operators with their paths, and kernels to compile."""
+
+    name: str
+    ops: list[Op]
+    archs: Archs
+    requests: dict[str, tuple[Request, Archs]] = field(default_factory=dict)
+    # Kernels for sizes beyond 32 bits: one that cannot be compiled is left out.
+    spare: set[str] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
+
+
+def plan(
+    ops: Sequence[Any], archs: Archs, *, name: str | None = None, choose: Choose = first_config
+) -> Plan:
+    """Trace every declared case of the operators; ops without a declaration are left out."""
+    entries = operators(op if isinstance(op, Entry) else registry.get(op) for op in ops)
+    parts = {e.name: implementing(e) for e in entries}
+    declared = [e for e in entries if any(part.declarations for part in parts[e.name])]
+    if not declared:
+        names = ", ".join(e.name for e in entries) or "no operator at all"
+        raise Undeclared(
+            f"nothing to build: none is declared of {names}",
+            fix="native.declare(op, x=native.tensor(...), ...) beside the operators",
+        )
+    made = Plan(name or common_namespace(declared), [], archs)
+    check_name(made.name)
+    refuse_namesakes(declared)
+    own = {entry.name for entry in declared}
+    for entry in declared:
+        refuse_undeclared(entry, parts[entry.name])
+        op = _plan_op(entry, parts[entry.name], made, choose)
+        made.ops.append(dataclasses.replace(op, formula=formula_of(entry, own)))
+    return made
+
+
+def _plan_op(entry: Entry, parts: Sequence[Entry], made: Plan, choose: Choose) -> Op:
+    joined = join(entry, parts)
+    cases: list[Case] = []
+    served = []
+    for index, part in enumerate(parts):
+        found = expand(part, joined)
+        built = [build_case(part, found, case, made.archs, choose) for case in found.cases]
+        for one in built:
+            _take(one, made)
+        made.notes += _refusals(part, built)
+        cases += [dataclasses.replace(b.case, implementation=index) for b in built]
+        served.append(_implementation(part, parts))
+    made.notes += _other_types(entry, joined.params)
+    return Op(
+        name=entry.own_name,
+        torch_name=entry.name,
+        location=entry.location,
+        params=joined.params,
+        outputs=found.outputs,
+        cases=tuple(cases),
+        doc=inspect.getdoc(entry.fn) or "",
+        source_hash=source_hash(entry),
+        schema=schema_of(entry),
+        arguments=schema_arguments(entry, joined),
+        returns=schema_returns(entry),
+        implementations=tuple(served),
+    )
+
+
+def _implementation(part: Entry, parts: Sequence[Entry]) -> Implementation:
+    shorts = [each.own_name for each in parts]
+    own = merge(part.flat(), part.declarations)
+    return Implementation(
+        name=part.own_name if shorts.count(part.own_name) == 1 else part.name,
+        torch_name=part.name,
+        location=part.location,
+        doc=inspect.getdoc(part.fn) or "",
+        source_hash=part_hash(part),
+        schema=schema_of(part),
+        takes=tuple((p.name, p.doc) for p in own.params if isinstance(p, TensorParam)),
+    )
+
+
+def _refusals(entry: Entry, built: Sequence[Built]) -> list[str]:
+    """What the body refuses, once for all cases in which it does so for the same reason."""
+    cases: dict[str, list[str]] = {}
+    for one in built:
+        for why, where in one.refused.items():
+            cases.setdefault(why, []).extend(where)
+    return [
+        f"{entry.name} is not built for {where[0]}"
+        + (f", nor in {len(where) - 1} more such cases" if len(where) > 1 else "")
+        + f": {why}"
+        for why, where in cases.items()
+    ]
+
+
+# In what the JIT passes Python's numbers.
+_USUAL = {"fp32", "i32", "i64"}
+
+
+def _other_types(entry: Entry, params: Sequence[Param]) -> list[str]:
+    scalars = [p for p in params if isinstance(p, ScalarParam) and p.dtype not in _USUAL]
+    return [
+        f"{entry.name}: kernels get {p.name} as {p.dtype}, as declared; the JIT would pass "
+        f"{'fp32' if p.dtype.startswith(('fp', 'bf')) else 'i32 or i64'}"
+        for p in scalars
+    ]
+
+
+def _take(built: Built, made: Plan) -> None:
+    for key, (request, archs) in built.requests.items():
+        known = made.requests.get(key, (request, ()))[1]
+        every = tuple(a for a in made.archs if a in {*known, *archs})
+        made.requests[key] = (request, every)
+        if "i64" in request.types:
+            made.spare.add(key)
+    made.notes += [n for n in built.notes if n not in made.notes]
