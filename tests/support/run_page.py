@@ -96,7 +96,7 @@ class Run:
                 _import(block.title.removesuffix(".py"))
         elif block.language in PYTHON:
             self._execute(block)
-        elif block.raises:
+        elif block.raises not in {None, "CalledProcessError"}:
             _command(block.commands)
         else:
             return _shell(block.commands)

@@ -11,7 +11,8 @@ The info string of a fence says what becomes of a block, a comment before it wha
     <!-- interpret -->          once per page: Triton's interpreter runs its kernels
     <!-- append -->             adds to the file of that title, as a reader would
     <!-- not-run: reason -->    needs the network, or would run the suite again
-    <!-- raises: ErrorClass --> ends in this error; so does a single `opforge` command
+    <!-- raises: ErrorClass --> ends in this error; for a single `opforge` command, too, and for
+                                any other CalledProcessError
     <!-- output -->             before ```text: what the block above printed, or its error's text;
                                 `pytest --accept` writes it anew
     <!-- hidden: python         set-up that a reader has already; up to the closing -->
