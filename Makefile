@@ -8,7 +8,7 @@ PIP := $(RUN) -m pip --disable-pip-version-check -qq
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-native test-others lint bench docs test-gpu clean
+.PHONY: help setup demo test lint bench docs test-gpu clean
 
 help:
 	@echo "make demo      set up $(VENV) and run examples/demo.py"
@@ -39,16 +39,9 @@ lint: $(READY)
 	$(RUN) -m mypy
 	$(RUN) -m pytest -q tests/test_imports.py
 
+# A file stays in one process, because its tests share what they have built.
 test: lint
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-native test-others
-
-# The tests in two parts of about the same length, each in its own process.
-NATIVE := tests/native tests/ops tests/tuning
-test-native: $(READY)
-	$(RUN) -m pytest -q $(NATIVE)
-
-test-others: $(READY)
-	$(RUN) -m pytest -q $(NATIVE:%=--ignore=%)
+	$(RUN) -m pytest -q -n auto --dist loadfile
 
 bench: $(READY)
 	$(RUN) benchmarks/call_overhead.py

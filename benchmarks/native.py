@@ -29,7 +29,7 @@ from rich.table import Table
 from opforge import native
 
 ROOT = Path(__file__).parent.parent
-sys.path[:0] = [str(ROOT / "examples" / "native"), str(ROOT / "tests" / "native")]
+sys.path[:0] = [str(ROOT / "examples" / "native"), str(ROOT / "tests")]
 
 CALLS, ROUNDS = 20_000, 9
 HOST_LIMIT, FIRST_LIMIT, GPU_LIMIT = 1.15, 0.01, 1.02
@@ -72,7 +72,7 @@ double bare_us(void *launch, void *function, uint64_t x, uint64_t out, int32_t n
 FIRST_NATIVE = """
 import ctypes, sys, time, torch
 sys.path[:0] = {paths!r}
-from standin.library import NativeLibrary
+from support.standin.library import NativeLibrary
 x = torch.randn(4096, device="cuda"); out = torch.empty_like(x); torch.cuda.synchronize()
 start = time.perf_counter()
 library = NativeLibrary(__import__("pathlib").Path({folder!r}), "ops")
@@ -101,7 +101,7 @@ def build(folder: Path) -> Any:
 
 
 def host_us(folder: Path, library: Any) -> dict[str, float]:
-    from standin.library import NativeLibrary, OpforgeTensor  # noqa: PLC0415  # as above
+    from support.standin.library import NativeLibrary, OpforgeTensor  # noqa: PLC0415  # as above
 
     source, shim = folder / "loops.c", folder / "loops.so"
     source.write_text(LOOPS)
@@ -173,7 +173,8 @@ def first_seconds(folder: Path, rounds: int = 3) -> dict[str, float]:
 def gpu_us(folder: Path) -> dict[str, tuple[float, float]]:
     """Per op, (native, JIT) of the same kernel on the same tensors."""
     import ops  # noqa: PLC0415  # as above
-    from standin.library import NativeLibrary  # noqa: PLC0415  # as above
+
+    from support.standin.library import NativeLibrary  # noqa: PLC0415  # as above
 
     library = NativeLibrary(folder, "ops")
     library.load(0)

@@ -9,9 +9,9 @@ import triton.language as tl
 from torch.library import wrap_triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-import launching
 import opforge
-from launching import (
+from support import launching
+from support.launching import (
     CONFIGS,
     affine,
     biased,

@@ -8,7 +8,7 @@ import triton.language as tl
 from torch.export import Dim
 
 import opforge
-from launching import (
+from support.launching import (
     Module,
     blocks,
     compiled_graph_of,

@@ -12,10 +12,10 @@ from torch._library.triton import triton_ops_to_kernels
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch._subclasses.functional_tensor import dispatch_functionalize
 
-import launching
 import opforge
-from launching import biased, double, graph_of, kernel_names, launches, targets
 from opforge.errors import OpforgeWarning
+from support import launching
+from support.launching import biased, double, graph_of, kernel_names, launches, targets
 
 Tensor = torch.Tensor
 x = torch.ones(8, 128)
@@ -131,7 +131,7 @@ def test_neither_globals_nor_kernels_are_touched_by_a_trace(op_name):
 
 REBOUND = """
 import torch, triton, opforge
-from launching import double, tuned_other
+from support.launching import double, tuned_other
 
 kernel = double
 

@@ -7,9 +7,10 @@ import torch
 import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-import launching
 import opforge
-from launching import (
+from opforge.errors import CannotCapture, OpforgeError
+from support import launching
+from support.launching import (
     affine_at_run_time,
     blocks,
     compiled_graph_of,
@@ -20,7 +21,6 @@ from launching import (
     tuned,
     with_defaults,
 )
-from opforge.errors import CannotCapture, OpforgeError
 
 Tensor = torch.Tensor
 x = torch.ones(8, 128)
@@ -155,7 +155,7 @@ def test_a_compiled_kernel_is_refused(refusal, compiled_double):
         return out
 
     text = refusal(body, kernels=[double])
-    assert "the body launches double, which is compiled already" in text
+    assert "the body launches double, which is already compiled" in text
     assert "launch the @triton.jit function itself" in text
     assert "mode='custom_op'" in text
 

@@ -5,7 +5,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import opforge
-from launching import (
+from support.launching import (
     biased,
     blocks,
     compiled_graph_of,

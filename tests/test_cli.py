@@ -1,7 +1,6 @@
 """The `opforge` command: what it prints, where, and with which exit status."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from click.testing import CliRunner
 import opforge
 from opforge.cli import main
 from opforge.doctor import examine
+from support.processes import environment
 
 SOURCE = """
 import opforge
@@ -113,21 +113,19 @@ def test_help_lists_the_commands():
 def test_a_real_process_prints_nothing_but_the_json():
     code = "from opforge.cli import main; main()"
     command = [sys.executable, "-c", code, "doctor", "--json"]
-    # The child must find opforge where this process does.
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    env = environment()
     ran = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
     assert json.loads(ran.stdout)
     assert ran.stderr == ""
 
 
 def test_python_dash_m_runs_the_command():
-    paths = os.pathsep.join(sys.path)
     done = subprocess.run(
         [sys.executable, "-m", "opforge", "--version"],
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "PYTHONPATH": paths},
+        env=environment(),
     )
     assert done.stdout.strip() == f"opforge, version {opforge.__version__}", done.stderr
 
@@ -140,7 +138,7 @@ def child(*arguments, code=None):
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        env=environment(),
     )
 
 
@@ -205,7 +203,7 @@ def test_list_shows_what_it_can_and_tells_the_rest_with_status_1(listed):
         "  kernels     none found",
     ]
     assert f"Error: {listed}/failing: importing" in result.stderr
-    assert f"Error: {listed}/hollow: there is no op.py in it" in result.stderr
+    assert f"Error: {listed}/hollow: it has no op.py" in result.stderr
 
 
 def test_list_prints_the_same_as_json(listed):
@@ -222,7 +220,7 @@ def test_build_of_a_tree_names_every_folder_that_fails(listed, tmp_path):
     assert result.exit_code == 1
     assert f"2 folders of {listed} cannot be built" in result.stderr
     assert f"{listed}/failing: importing" in result.stderr
-    assert f"{listed}/hollow: there is no op.py" in result.stderr
+    assert f"{listed}/hollow: it has no op.py" in result.stderr
     assert not (tmp_path / "dist").exists()
 
 

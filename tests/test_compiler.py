@@ -9,8 +9,8 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 import opforge
-from launching import blocks, double, joint_graph_of, kernel_names
 from opforge.errors import BadOption
+from support.launching import blocks, double, joint_graph_of, kernel_names
 
 contexts = functools.partial(create_selective_checkpoint_contexts, opforge.checkpoint_policy())
 

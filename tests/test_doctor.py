@@ -1,7 +1,6 @@
 """The doctor's judgement on made-up machines, and that it can look at this one."""
 
 import dataclasses
-import os
 import re
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import torch
 
 from opforge import doctor
 from opforge.doctor import Machine, Tool, examine, judge, look
+from support.processes import environment
 
 ABSENT = Tool(present=False, detail="not here")
 HEALTHY = Machine(
@@ -28,11 +28,6 @@ HEALTHY = Machine(
     gpu_unused=False,
     interpret=None,
 )
-
-
-def same_path():
-    """The environment for a child that finds opforge where this process does."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 def findings(**changes):
@@ -155,7 +150,7 @@ def test_examining_imports_neither_inductor_nor_dynamo():
         "print([m for m in ('torch._inductor', 'torch._dynamo') if m in sys.modules])"
     )
     command = [sys.executable, "-c", code]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True, env=same_path())
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, env=environment())
     assert ran.stdout.strip() == "[]"
 
 

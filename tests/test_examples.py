@@ -1,7 +1,6 @@
 """Every example op, against a reference and through torch's own opcheck."""
 
 import importlib
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 import torch
 
 import opforge
+from support.processes import environment
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -23,8 +23,7 @@ def example():
 
 def interpreted(script):
     """What a script prints when Triton's interpreter runs its kernels on the CPU."""
-    paths = os.pathsep.join([str(EXAMPLES), *sys.path])
-    env = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": paths}
+    env = environment(EXAMPLES, TRITON_INTERPRET="1")
     done = subprocess.run(
         [sys.executable, "-c", script], env=env, capture_output=True, text=True, check=False
     )

@@ -1,12 +1,12 @@
 """What importing opforge, using its names and decorating load: never Inductor, Dynamo or Triton."""
 
 import json
-import os
 import pathlib
 import subprocess
 import sys
 
 import opforge
+from support.processes import environment
 
 PREAMBLE = """
 import json, sys
@@ -29,14 +29,12 @@ print(json.dumps({"loaded": loaded, "opforge": opforge.__file__}))
 
 def loaded_by(code):
     """The heavy modules that a fresh process has loaded after `code`."""
-    source = str(pathlib.Path(opforge.__file__).parent.parent)
-    path = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
     result = subprocess.run(
         [sys.executable, "-c", PREAMBLE + code + REPORT],
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "PYTHONPATH": path},
+        env=environment(),
     )
     assert result.returncode == 0, result.stderr
     report = json.loads(result.stdout.splitlines()[-1])
@@ -115,7 +113,7 @@ def test_decorating_does_not_wait_for_what_checks_and_packages():
         capture_output=True,
         text=True,
         check=True,
-        env={**os.environ, "PYTHONPATH": str(pathlib.Path(opforge.__file__).parent.parent)},
+        env=environment(),
     )
     loaded = result.stdout.split()
     assert "opforge.op" in loaded

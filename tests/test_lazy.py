@@ -4,7 +4,6 @@ import ast
 import importlib
 import itertools
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -14,6 +13,7 @@ import pytest
 
 import opforge
 from opforge import _compat, _lazy
+from support.processes import environment
 
 ROOT = pathlib.Path(opforge.__file__).parent
 # Names that are a function of the package and a module in it.
@@ -31,7 +31,7 @@ def fresh(code: str) -> object:
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT.parent)},
+        env=environment(),
     )
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout.splitlines()[-1])

@@ -12,10 +12,11 @@ import triton
 from torch.library import wrap_triton
 from triton.experimental import gluon
 
-import launching
 import opforge
-from launching import biased, blocks, double, graph_of, kernel_names, targets
 from opforge.errors import ModeRefused, NotAKernel, OpforgeError, OpforgeWarning
+from support import launching
+from support.launching import biased, blocks, double, graph_of, kernel_names, targets
+from support.processes import run_python
 
 Tensor = torch.Tensor
 x = torch.ones(8, 128)
@@ -410,7 +411,7 @@ def test_explain_shows_what_could_not_be_read(make):
 
 INTERPRETED = """
 import torch, triton, opforge
-from launching import double, blocks, Module
+from support.launching import double, blocks, Module
 
 @opforge.op("interpreted::double")
 def op(x: torch.Tensor) -> torch.Tensor:
@@ -454,12 +455,12 @@ print("done")
 def test_under_the_interpreter_the_op_is_opaque_and_its_numbers_are_right(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(INTERPRETED)
-    assert launching.run_python(script, TRITON_INTERPRET="1").split()[-1] == "done"
+    assert run_python(script, TRITON_INTERPRET="1").split()[-1] == "done"
 
 
 AUTOTUNED = """
 import torch, triton, opforge
-from launching import tuned, blocks
+from support.launching import tuned, blocks
 
 @opforge.op("interpreted::tuned")
 def op(x: torch.Tensor) -> torch.Tensor:
@@ -477,13 +478,13 @@ except RuntimeError as error:
 def test_nobody_is_told_to_start_the_interpreter_under_it(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(AUTOTUNED)
-    printed = launching.run_python(script, TRITON_INTERPRET="1")
+    printed = run_python(script, TRITON_INTERPRET="1")
     assert "start Python with TRITON_INTERPRET=1" not in printed
 
 
 LATE = """
 import torch, triton, opforge
-from launching import double, blocks
+from support.launching import double, blocks
 
 @opforge.op({name!r}, mode={mode!r})
 def op(x: torch.Tensor) -> torch.Tensor:
@@ -491,7 +492,7 @@ def op(x: torch.Tensor) -> torch.Tensor:
 
 def bind():
     global late
-    from launching import double, blocks
+    from support.launching import double, blocks
     def late(x):
         out = torch.empty_like(x)
         double[blocks(x.numel())](x, out, x.numel(), BLOCK=128)
@@ -499,7 +500,7 @@ def bind():
 
 def bind_kernel():
     global late
-    from launching import double as late
+    from support.launching import double as late
 
 def bind_plain():
     global late

@@ -3,7 +3,6 @@
 import importlib
 import itertools
 import linecache
-import os
 import pathlib
 import re
 import subprocess
@@ -24,6 +23,7 @@ from opforge.errors import (
     UnregisteredOp,
     UnsupportedAnnotation,
 )
+from support.processes import environment
 
 numbers = itertools.count()
 HERE = pathlib.Path(__file__).name
@@ -514,11 +514,6 @@ def test_a_compiled_function_that_holds_a_removed_op_raises(op_name):
     # torch's own generated code looks the op up by name before it would call the handle.
     with pytest.raises((UnregisteredOp, AttributeError), match=name.partition("::")[2]):
         compiled(torch.ones(2))
-
-
-def environment():
-    package = pathlib.Path(opforge.__file__).parent.parent
-    return {**os.environ, "PYTHONPATH": str(package)}
 
 
 @pytest.mark.parametrize(

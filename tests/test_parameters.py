@@ -28,7 +28,7 @@ from opforge.errors import (
     UnknownArgument,
     WrongArgument,
 )
-from sameness import same
+from support.sameness import same
 
 X = torch.arange(3.0)
 T, U = torch.tensor([1.0, 2.0]), torch.tensor([3])

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import opforge
 from opforge.errors import AliasedOutput, UnsupportedReturn, WrongReturn
-from sameness import same
+from support.sameness import same
 
 X = torch.arange(4.0)
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import opforge
-from sameness import same
+from support.sameness import same
 
 numbers = itertools.count()
 MODEST = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))

@@ -1,6 +1,5 @@
 """`opforge.testing`: a check in a test suite."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from torch import Tensor
 
 import opforge
 from opforge.testing import check_op
+from support.processes import environment
 
 
 def add_one(x: Tensor) -> Tensor:
@@ -55,7 +55,7 @@ def test_unsound(opforge_check):
 def test_the_fixture_is_there_for_suites_that_name_the_plugin_once_or_twice(tmp_path):
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["opforge.testing"]\n')
     (tmp_path / "test_suite.py").write_text(SUITE)
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    env = environment()
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "opforge.testing", str(tmp_path)],
         env=env,
@@ -70,7 +70,7 @@ def test_the_fixture_is_there_for_suites_that_name_the_plugin_once_or_twice(tmp_
 
 def test_importing_opforge_does_not_import_pytest():
     code = "import opforge, sys; print('pytest' in sys.modules, 'rich' in sys.modules)"
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    env = environment()
     done = subprocess.run(
         [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
     )

@@ -47,7 +47,7 @@ def parse(arch: str) -> _compat.driver.Gpu:
     digits = arch.removeprefix("sm_").removesuffix("a") if isinstance(arch, str) else ""
     if not isinstance(arch, str) or not arch.startswith("sm_") or not digits.isdigit():
         raise BadTarget(
-            f"target {arch!r} is no GPU architecture",
+            f"target {arch!r} is not a GPU architecture",
             fix=f"one of {', '.join(f'sm_{a}' for a in _KNOWN)}",
         )
     number = int(digits)

@@ -1,7 +1,6 @@
 """`opforge check`: what it prints, where, and with which exit status."""
 
 import json
-import os
 import subprocess
 import sys
 
@@ -9,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from opforge.cli import main
+from support.processes import environment
 
 SOURCE = """
 import dataclasses
@@ -163,8 +163,7 @@ def test_a_real_process_exits_with_1_and_keeps_stdout_for_json(sample):
     command = [sys.executable, "-c", "from opforge.cli import main; main()", "check"]
     command += [f"{sample}:wrong", "--input", "x=ones(4)", "--json"]
     command += ["--only", "eager", "--only", "fake", "--only", "native"]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert [r["name"] for r in json.loads(done.stdout)["rows"]] == ["eager", "fake", "native"]
 

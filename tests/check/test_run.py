@@ -7,13 +7,13 @@ import warnings
 
 import pytest
 import torch
-from checking import row, statuses
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import opforge
 from opforge.check import ROW_NAMES, Settings, check_call
 from opforge.errors import AmbiguousOption, BadOption, NotAnOp, UnknownRow, WrongArgument
+from support.checking import row, statuses
 
 
 class Mode(enum.Enum):

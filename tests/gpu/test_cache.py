@@ -1,11 +1,12 @@
 """Compiled code that was cached must not outlive an edit of what it was compiled from."""
 
-import os
 import subprocess
 import sys
 
 import pytest
 import torch
+
+from support.processes import environment
 
 pytestmark = [
     pytest.mark.gpu,
@@ -52,8 +53,7 @@ EDITS = {
 
 def result_of(text, folder):
     (folder / "edited.py").write_text(text)
-    caches = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "cache")}
-    env = {**os.environ, **caches, "PYTHONPATH": os.pathsep.join(sys.path)}
+    env = environment(TORCHINDUCTOR_CACHE_DIR=str(folder / "cache"))
     command = [sys.executable, str(folder / "edited.py")]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -3,10 +3,10 @@
 import pytest
 import torch
 import triton
-from gpu_kernels import autotuned, double
 from torch import Tensor
 
 import opforge
+from support.gpu.kernels import autotuned, double
 
 pytestmark = [
     pytest.mark.gpu,

@@ -2,24 +2,22 @@
 
 import importlib
 import itertools
-import os
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 import torch
 
 import opforge
 from opforge import native
+from support.processes import ROOT, environment
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use"),
 ]
 
-ROOT = Path(__file__).parent.parent.parent
 CALLS = ROOT / "tests" / "native" / "end_to_end"
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 HALVES = FLOATS[:2]
@@ -32,9 +30,7 @@ TOLERANCES = {
 
 @pytest.fixture(scope="module")
 def harness():
-    sys.path.insert(0, str(ROOT / "tests" / "native"))
-    yield importlib.import_module("standin.library")
-    sys.path.remove(str(ROOT / "tests" / "native"))
+    return importlib.import_module("support.standin.library")
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +42,7 @@ def ops():
 
 @pytest.fixture(scope="module")
 def kinds():
-    sys.path.insert(0, str(CALLS))
-    yield importlib.import_module("kinds")
-    sys.path.remove(str(CALLS))
+    return importlib.import_module("support.native.kinds")
 
 
 def build(module, folder):
@@ -260,11 +254,10 @@ def test_workspace_of_a_captured_call_is_the_graphs(kinds_dist, harness):
 
 def test_all_that_holds_on_the_stand_in_holds_on_the_gpu(dist, kinds_dist, folder):
     """Every kind of host function, random shapes and strides, and the C program."""
-    paths = os.pathsep.join([str(ROOT / "src"), *sys.path])
-    more = {"PYTHONPATH": paths, "OPFORGE_TEST_BUILT": str(folder), "OPFORGE_TEST_DEVICE": "cuda"}
+    more = {"OPFORGE_TEST_BUILT": str(folder), "OPFORGE_TEST_DEVICE": "cuda"}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-rs", *sorted(CALLS.glob("calls_*.py"))],
-        env=os.environ | more, cwd=ROOT, capture_output=True, text=True, check=False,
+        env=environment(**more), cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -273,7 +266,7 @@ def test_all_that_holds_on_the_stand_in_holds_on_the_gpu(dist, kinds_dist, folde
 def hopper(folder, harness):
     if torch.cuda.get_device_capability() < (9, 0):
         pytest.skip("needs a GPU of sm_90 or later")
-    build(importlib.import_module("hopper_ops"), folder / "hopper")
+    build(importlib.import_module("support.gpu.hopper_ops"), folder / "hopper")
     return harness.NativeLibrary(folder / "hopper", "hopper")
 
 

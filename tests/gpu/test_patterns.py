@@ -1,16 +1,11 @@
 """Every launch pattern of the corpus, for real: in eager, and compiled into one graph."""
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from torch import Tensor
 
 import opforge
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "analysis"))
-from launch_patterns import PATTERNS
+from support.launch_patterns import PATTERNS
 
 pytestmark = [
     pytest.mark.gpu,

@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import gpu_kernels as k
 import pytest
 import torch
 import triton
@@ -12,6 +11,7 @@ from torch._higher_order_ops.triton_kernel_wrap import triton_kernel_wrapper_mut
 
 import opforge
 from opforge.errors import NeedsGpu, OpforgeWarning
+from support.gpu import kernels as k
 
 tools = pytest.importorskip("triton.tools.tensor_descriptor")
 

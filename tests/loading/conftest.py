@@ -3,25 +3,20 @@
 import ctypes
 import dataclasses
 import functools
-import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "native" / "codegen")]
-
-import demo_source  # noqa: E402
-import hand_made  # noqa: E402
-from standin.driver import load_standin  # noqa: E402
-
-import opforge  # noqa: E402
-from opforge.native.artifacts.toolchain import compile_adapter, compile_library  # noqa: E402
-from opforge.native.codegen import sources  # noqa: E402
-from opforge.native.ir.program import SchemaArgument  # noqa: E402
-from opforge.registration.fingerprint import op_fingerprint  # noqa: E402
+import opforge
+from opforge.native.artifacts.toolchain import compile_adapter, compile_library
+from opforge.native.codegen import sources
+from opforge.native.ir.program import SchemaArgument
+from opforge.registration.fingerprint import op_fingerprint
+from support.loading import demo_source
+from support.native import hand_made
+from support.standin.driver import load_standin
 
 _TYPES = {"fp": "float", "bf": "float", "i1": "bool"}
 

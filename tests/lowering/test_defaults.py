@@ -3,18 +3,16 @@
 import dataclasses
 import enum
 import math
-import os
-import pathlib
 import subprocess
 import sys
 from typing import NamedTuple
 
 import pytest
 
-import opforge
 from opforge.errors import BadDefault
 from opforge.lowering.defaults import flatten_default, schema_text
 from opforge.model import MISSING, Codec, Field, Leaf, Record
+from support.processes import environment
 
 
 class Color(enum.Enum):
@@ -284,13 +282,12 @@ print(int(value))
 
 def test_an_int_of_a_subclass_as_a_default_is_encoded_at_once():
     # In a process of its own: looking such an int up in a range once took forever.
-    source = pathlib.Path(opforge.__file__).parent.parent
     run = subprocess.run(
         [sys.executable, "-c", SUBCLASS],
         capture_output=True,
         text=True,
         timeout=15,
         check=True,
-        env={**os.environ, "PYTHONPATH": str(source)},
+        env=environment(),
     )
     assert run.stdout.strip() == "1"

@@ -1,10 +1,18 @@
-"""Ops under names nobody has used; a cache and workers of the tests' own."""
+"""Ops under names nobody has used; a cache, workers and a driver; hand-made libraries."""
+
+import functools
+import tempfile
+from pathlib import Path
 
 import pytest
 
 import opforge
+from opforge.native.ir.program import Library
 from opforge.native.kernels import workers
 from opforge.native.kernels.image_cache import Cache
+from support.native import hand_made
+from support.standin.driver import load_standin
+from support.standin.library import NativeLibrary, build
 
 
 @pytest.fixture
@@ -27,3 +35,49 @@ def pool():
     """Workers that are started once: each imports Triton."""
     with workers.start_pool(2) as executor:
         yield executor
+
+
+@functools.cache
+def built_once(program: Library) -> NativeLibrary:
+    """The same program is built once in a run of the tests."""
+    return build(program, Path(tempfile.mkdtemp(prefix="opforge-native-")))
+
+
+@pytest.fixture
+def standin():
+    """The driver, with one device and nothing recorded."""
+    found = load_standin()
+    found.reset()
+    yield found
+    found.reset()
+    assert found.depth == 0
+
+
+@pytest.fixture
+def library(standin):
+    """The library of all hand-made programs; nothing of it is left alive after the test."""
+    built = built_once(hand_made.every_op())
+    yield built
+    assert standin.errors == []
+    close(built, standin)
+
+
+@pytest.fixture
+def make(standin):
+    """Builds a program's library, of which nothing is left alive after the test."""
+    made = []
+
+    def build_one(program):
+        made.append(built_once(program))
+        return made[-1]
+
+    yield build_one
+    for built in made:
+        close(built, standin)
+
+
+def close(built: NativeLibrary, standin) -> None:
+    standin.fail(0)
+    for device in (0, 1):
+        built.unload(device)
+    assert standin.alive == {"modules": 0, "allocations": 0, "contexts": 0}

@@ -7,16 +7,15 @@ configured once, and the tests that change its operators come after those that l
 import importlib.util
 import shutil
 import sys
-from pathlib import Path
 
 import pytest
-from cmake_projects import CMAKE_DIR, Project, environment_of
 
 import opforge
 from opforge._compat.autotuning import source_hash
+from support.native.cmake import CMAKE_DIR, Project, environment_of
+from support.processes import ROOT
 
-ROOT = Path(__file__).parent.parent.parent
-PACKAGES = ROOT / "tests" / "packages"
+PROJECTS = ROOT / "tests" / "cmake_projects"
 EXAMPLE = ROOT / "examples" / "cmake_project"
 COMPILING = "Building C object"
 
@@ -44,14 +43,14 @@ def make_project(environment, tmp_path_factory):
 def operators(tmp_path_factory):
     """The operators, where tests may change them; the spaces and signs are part of the test."""
     folder = tmp_path_factory.mktemp("sources") / "some $ops #1"
-    shutil.copytree(PACKAGES / "ops", folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(PROJECTS / "ops", folder, ignore=shutil.ignore_patterns("__pycache__"))
     return folder
 
 
 @pytest.fixture(scope="module")
 def shared(make_project, operators):
     """Configured and built; Python is the first on the path."""
-    project = make_project(PACKAGES / "library", "-DKIND=SHARED", f"-DOPS={operators}")
+    project = make_project(PROJECTS / "library", "-DKIND=SHARED", f"-DOPS={operators}")
     assert "compiled 5 of 5" in project.configure()
     assert project.make().count(COMPILING) > 5
     return project
@@ -61,7 +60,7 @@ def shared(make_project, operators):
 def quick(make_project):
     """A project that is refused before anything is generated."""
     return make_project(
-        PACKAGES / "library",
+        PROJECTS / "library",
         f"-DOPFORGE_PYTHON_EXECUTABLE={sys.executable}",
         "-DCMAKE_C_COMPILER_WORKS=ON",
     )
@@ -98,7 +97,7 @@ def run_installed(project, make_project, tmp_path):
     project.install(tmp_path / "prefix")
     # Nothing in it may hold where it was installed, or where it was built.
     moved = (tmp_path / "prefix").rename(tmp_path / "moved")
-    user = make_project(PACKAGES / "installed", f"-DCMAKE_PREFIX_PATH={moved}")
+    user = make_project(PROJECTS / "installed", f"-DCMAKE_PREFIX_PATH={moved}")
     user.configure()
     user.make()
     return user.run()
@@ -148,7 +147,7 @@ def test_an_unknown_operator_in_only_is_refused(shared):
 
 def test_a_static_library_of_a_subdirectory_goes_into_shared_ones(make_project, tmp_path):
     project = make_project(
-        PACKAGES / "subdirectory",
+        PROJECTS / "subdirectory",
         "-DKIND=STATIC",
         "-DOPS=",
         "-DMODULES=../ops/add/op.py",

@@ -3,7 +3,6 @@
 The second one is started with TRITON_INTERPRET=1, and runs end_to_end/calls_*.py.
 """
 
-import os
 import re
 import shutil
 import subprocess
@@ -13,29 +12,22 @@ from pathlib import Path
 import pytest
 
 from opforge import native
+from support.processes import ROOT, environment
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
 EXAMPLES = ROOT / "examples" / "native"
-CALLS = sorted((HERE / "end_to_end").glob("calls_*.py"))
+CALLS = sorted(Path(__file__).with_name("end_to_end").glob("calls_*.py"))
 
 
 @pytest.fixture(scope="module")
 def kinds():
-    sys.path.insert(0, str(HERE / "end_to_end"))
-    import kinds  # noqa: PLC0415
+    from support.native import kinds  # noqa: PLC0415
 
-    yield kinds
-    sys.path.remove(str(HERE / "end_to_end"))
+    return kinds
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("end_to_end")
-
-
-def environment(**more):
-    return os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), *sys.path])} | more
 
 
 def start(*arguments):
@@ -84,7 +76,7 @@ def built_kinds(folder, started, kinds, pool):
 def test_every_call_gives_what_torch_gives(folder, built_kinds, examples):
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *CALLS],
-        env=environment(TRITON_INTERPRET="1", OPFORGE_TEST_BUILT=str(folder)),
+        env=environment(EXAMPLES, TRITON_INTERPRET="1", OPFORGE_TEST_BUILT=str(folder)),
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
@@ -94,7 +86,7 @@ def test_every_call_gives_what_torch_gives(folder, built_kinds, examples):
 
 def test_an_untuned_autotuner_is_named_once(built_kinds):
     (note,) = [note for note in built_kinds.notes if "autotuned" in note]
-    assert note.startswith("square_kernel is autotuned over 2 configurations; without a tuning")
+    assert note.startswith("square_kernel has 2 autotuning configurations; without a tuning")
     assert "BLOCK: 32" in note
 
 

@@ -3,18 +3,17 @@
 Its tests change one copy of it, and come in order: it is built once.
 """
 
-import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from cmake_projects import CMAKE_DIR, Project, environment_of
 
-ROOT = Path(__file__).parent.parent.parent
+from support.native.cmake import CMAKE_DIR, Project, environment_of
+from support.processes import ROOT, environment
+
 EXAMPLE = ROOT / "examples" / "template_dispatch"
-MUL = ROOT / "tests" / "packages" / "mul"
+MUL = ROOT / "tests" / "cmake_projects" / "mul"
 
 pytestmark = pytest.mark.skipif(
     not all(map(shutil.which, ("cmake", "ninja"))), reason="no CMake or ninja here"
@@ -32,8 +31,8 @@ def example(tmp_path_factory):
         f"-Dopforge_DIR={CMAKE_DIR}",
         f"-DOPFORGE_PYTHON_EXECUTABLE={sys.executable}",
     ]
-    environment = environment_of(folder / "cache")
-    return Project(folder / "source", folder / "build", environment, arguments=given)
+    variables = environment_of(folder / "cache")
+    return Project(folder / "source", folder / "build", variables, arguments=given)
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +47,10 @@ def run(project, *arguments):
     """With kernels that are run by Triton's interpreter, in a process of its own."""
     generated = project.build / "opforge.dir" / "lab_ops" / "lab_ops"
     manifest = generated / "share" / "lab_ops" / "manifest.json"
-    # Without what other tests have put on sys.path: a module `ops` there would hide the tree.
-    paths = [str(project.source), str(ROOT / "src"), str(ROOT / "tests" / "native")]
-    paths += filter(None, [os.environ.get("PYTHONPATH")])
+    program = [manifest, project.build / "dispatch", *arguments]
     done = subprocess.run(
-        [sys.executable, "-m", "standin.run", manifest, project.build / "dispatch", *arguments],
-        env=os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(paths)},
+        [sys.executable, "-m", "support.standin.run", *program],
+        env=environment(project.source, TRITON_INTERPRET="1"),
         cwd=project.build,
         capture_output=True,
         text=True,

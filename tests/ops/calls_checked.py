@@ -3,9 +3,9 @@
 import importlib
 
 import pytest
-from operators import ON_GPU, laid_out, numbers
 
 import opforge
+from support.ops.operators import ON_GPU, laid_out, numbers
 
 # Their library is built and called by other tests; what compiles C++ for the CPU takes long.
 SKIPPED = ["native"] if ON_GPU else ["native", "package", "compile", "compile dynamic"]

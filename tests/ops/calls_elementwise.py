@@ -5,9 +5,18 @@ import importlib
 import numpy as np
 import pytest
 import torch
-from operators import DEVICE, LAYOUTS, MODES, ON_GPU, assert_close, in_mode, laid_out, numbers
 
 from opforge.errors import NativeCallFailed
+from support.ops.operators import (
+    DEVICE,
+    LAYOUTS,
+    MODES,
+    ON_GPU,
+    assert_close,
+    in_mode,
+    laid_out,
+    numbers,
+)
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)

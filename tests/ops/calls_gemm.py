@@ -5,7 +5,8 @@ import itertools
 
 import pytest
 import torch
-from operators import LAYOUTS, ON_GPU, assert_close, in_mode, laid_out, numbers
+
+from support.ops.operators import LAYOUTS, ON_GPU, assert_close, in_mode, laid_out, numbers
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 # What the library has that is built where there is no GPU, and what is compiled during tests.

@@ -5,9 +5,9 @@ import itertools
 
 import pytest
 import torch
-from operators import DEVICE, ON_GPU, assert_close, double, in_mode, numbers
 
 from opforge.errors import NativeCallFailed
+from support.ops.operators import DEVICE, ON_GPU, assert_close, double, in_mode, numbers
 
 STYLES = pytest.mark.parametrize("interleaved", [False, True], ids=["halves", "interleaved"])
 # Of q and k, and of the tables.

@@ -2,8 +2,9 @@
 
 import pytest
 import torch
-from operators import DEVICE, LAYOUTS, ON_GPU, in_mode, numbers
-from rows_given import BUILT_DTYPES, DTYPES, OPS, arguments, check, reference
+
+from support.ops.operators import DEVICE, LAYOUTS, ON_GPU, in_mode, numbers
+from support.ops.rows_given import BUILT_DTYPES, DTYPES, OPS, arguments, check, reference
 
 SHAPES = [
     (1,), (7,), (1, 1), (3, 1), (1, 33), (5, 33), (8, 64), (2, 1023), (3, 1024), (2, 3, 5),

@@ -2,8 +2,9 @@
 
 import pytest
 import torch
-from operators import ON_GPU, assert_close, in_mode, numbers
-from rows_given import BUILT_DTYPES, DTYPES, NAMES, OPS, arguments, check, reference
+
+from support.ops.operators import ON_GPU, assert_close, in_mode, numbers
+from support.ops.rows_given import BUILT_DTYPES, DTYPES, NAMES, OPS, arguments, check, reference
 
 
 @pytest.mark.parametrize("name", OPS)

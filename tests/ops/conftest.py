@@ -1,10 +1,11 @@
 """Fixtures of `calls_*.py`: the operators of the tree, and their library on the device."""
 
 import pytest
-from operators import BUILT, MODES, ON_GPU, ROOT, in_mode
 
 import opforge
 from opforge import native
+from support.ops.operators import BUILT, MODES, ON_GPU, in_mode
+from support.processes import ROOT
 
 
 @pytest.fixture(scope="session")
@@ -21,7 +22,7 @@ def tree():
 def standin():
     if ON_GPU:
         return None
-    from standin import load_standin  # noqa: PLC0415
+    from support.standin.driver import load_standin  # noqa: PLC0415
 
     return load_standin()
 
@@ -37,7 +38,7 @@ def library(_library, standin):
     if standin is None:
         yield _library
         return
-    from standin import Interpreter  # noqa: PLC0415
+    from support.standin.interpreter import Interpreter  # noqa: PLC0415
 
     standin.reset()
     standin.execute = Interpreter(_library.manifest)

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from operators import LAYOUTS, laid_out, numbers
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import opforge
-from launching import Module, graph_of, kernel_names, launches, targets
+from support.launching import Module, graph_of, kernel_names, launches, targets
+from support.ops.operators import LAYOUTS, laid_out, numbers
 
 DTYPES = (
     torch.float16, torch.bfloat16, torch.float32, torch.float64,

@@ -2,18 +2,15 @@
 
 import importlib.util
 import itertools
-import pathlib
 
 import pytest
 import torch
-from torch._inductor.codegen.wrapper import (
-    user_defined_triton_kernel_transitive_closure_source_code,
-)
 from torch._library.triton import triton_ops_to_kernels
-from triton.runtime.autotuner import Autotuner
 
 import opforge
-from launching import double, graph_of, guessed, run_python
+from support.cache_keys import key_of
+from support.launching import double, graph_of, guessed
+from support.processes import run_python
 
 MODULE = """
 import torch, triton, opforge
@@ -83,13 +80,6 @@ numbers = itertools.count()
 # What is cached goes stale when one of these changes.
 
 
-def key_of(name):
-    """As torch's AOTAutogradCacheDetails takes the kernels of an op."""
-    kernels = triton_ops_to_kernels[name]
-    below = [k.fn if isinstance(k, Autotuner) else k for k in kernels]
-    return "\n".join(map(user_defined_triton_kernel_transitive_closure_source_code, below))
-
-
 @pytest.fixture
 def key(tmp_path, op_name):
     """The key of an op in a module whose text differs in some places."""
@@ -143,11 +133,10 @@ def test_what_nothing_reads_does_not_change_the_key(key):
 def test_the_key_is_the_same_in_every_process(tmp_path):
     path = tmp_path / "keyed_elsewhere.py"
     path.write_text(MODULE.format(name="keyed::elsewhere", **PLAIN))
-    here = str(pathlib.Path(__file__).parent)
     script = (
-        f"import sys, hashlib; sys.path[:0] = [{str(tmp_path)!r}, {here!r}];"
-        "import keyed_elsewhere, test_cache_key as t;"
-        "print(hashlib.sha256(t.key_of('keyed::elsewhere').encode()).hexdigest())"
+        f"import sys, hashlib; sys.path.insert(0, {str(tmp_path)!r});"
+        "import keyed_elsewhere; from support.cache_keys import key_of;"
+        "print(hashlib.sha256(key_of('keyed::elsewhere').encode()).hexdigest())"
     )
     seeds = ("1", "2")
     first, second = (run_python(script, PYTHONHASHSEED=s).split()[-1] for s in seeds)

@@ -2,15 +2,13 @@
 
 import importlib.util
 import itertools
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-import opforge
 from opforge.registration.fingerprint import op_fingerprint
+from support.processes import environment
 
 SOURCE = """
 import triton
@@ -78,11 +76,10 @@ def test_it_is_the_same_in_every_process_and_under_the_interpreter(tmp_path):
         "import hashed_ops; from opforge.registration.fingerprint import op_fingerprint; "
         "print(op_fingerprint(hashed_ops.op))"
     )
-    path = os.pathsep.join([str(tmp_path), str(Path(opforge.__file__).parent.parent)])
     said = {
         subprocess.run(
             [sys.executable, "-c", code], text=True, capture_output=True, check=True,
-            env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": seed, **more},
+            env=environment(tmp_path, PYTHONHASHSEED=seed, **more),
         ).stdout
         for seed, more in (("1", {}), ("2", {"TRITON_INTERPRET": "1"}))
     }  # fmt: skip

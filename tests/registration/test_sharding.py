@@ -1,6 +1,5 @@
 """A sharding rule makes an op run on DTensors; a wrong one leaves nothing behind."""
 
-import os
 import subprocess
 import sys
 
@@ -9,6 +8,7 @@ from torch import Tensor
 
 import opforge
 from opforge.errors import BadOption
+from support.processes import environment
 
 # In a process of its own, because a process group is for good.
 SCRIPT = """
@@ -47,7 +47,7 @@ def test_an_op_with_a_sharding_rule_runs_on_dtensors():
         text=True,
         check=False,
         timeout=120,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        env=environment(),
     )
     assert "sharded" in run.stdout, run.stderr
 
@@ -120,14 +120,13 @@ print("fine")
 
 
 def test_two_ranks_run_it_on_their_shards_under_tensor_parallelism_and_fsdp(tmp_path):
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     ranks = [
         subprocess.Popen(
             [sys.executable, "-c", TWO_RANKS, str(rank), str(tmp_path / "store")],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=env,
+            env=environment(),
         )
         for rank in range(2)
     ]

@@ -9,9 +9,11 @@ from torch._subclasses.functional_tensor import FunctionalTensorMode
 from torch.library import wrap_triton
 from torch.testing._internal.two_tensor import TwoTensor
 
-import launching
 import opforge
-from launching import (
+from opforge.errors import MissingBackward, NeedsGpu
+from opforge.registry import registry
+from support import launching
+from support.launching import (
     WRAPPERS,
     Module,
     biased,
@@ -25,8 +27,7 @@ from launching import (
     no_gpu,
     targets,
 )
-from opforge.errors import MissingBackward, NeedsGpu
-from opforge.registry import registry
+from support.processes import run_python
 
 Tensor = torch.Tensor
 x = torch.ones(8, 128)
@@ -452,4 +453,4 @@ def test_decorating_and_describing_load_neither_dynamo_nor_inductor(tmp_path):
     (tmp_path / "launch_module.py").write_text(LAUNCH_MODULE)
     script = tmp_path / "script.py"
     script.write_text(DECORATE)
-    assert launching.run_python(script).strip() == "[] []"
+    assert run_python(script).strip() == "[] []"

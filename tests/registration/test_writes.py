@@ -11,7 +11,8 @@ import triton
 import triton.language as tl
 
 import opforge
-from launching import (
+from opforge.errors import OpforgeWarning, UndeclaredWrite
+from support.launching import (
     blocks,
     compiled_graph_of,
     double,
@@ -21,7 +22,6 @@ from launching import (
     kernel_names,
     launches,
 )
-from opforge.errors import OpforgeWarning, UndeclaredWrite
 
 Tensor = torch.Tensor
 x = torch.ones(8, 128)

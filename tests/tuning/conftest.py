@@ -1,20 +1,16 @@
 """Tables for the kernel of tuned_ops."""
 
 import importlib
-import sys
-from pathlib import Path
 
 import pytest
 
 from opforge import _compat
 from opforge.tuning.table import Kernel, Row, Table, as_config, save
 
-sys.path.insert(0, str(Path(__file__).parent))
-
 
 @pytest.fixture
 def ops():
-    return importlib.import_module("tuned_ops")
+    return importlib.import_module("support.tuned_ops")
 
 
 @pytest.fixture

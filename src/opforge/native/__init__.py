@@ -30,7 +30,7 @@ __all__ = [
     "tensor",
 ]
 
-# Workers import modules from here, and need no torch.
+# Workers import modules from here without torch.
 __getattr__, __dir__ = hand_on(
     __name__,
     {

@@ -32,7 +32,7 @@ from .tracing.autotune_choice import by_table
 
 @dataclass(frozen=True)
 class Result:
-    """A library that was written: its program, its folder, and what became of the files."""
+    """A library on disk: its program, its folder, and which files changed."""
 
     library: Library
     folder: Folder
@@ -62,12 +62,11 @@ def build(
 
         native.build([silu, rms_norm], "dist", archs=("sm_80", "sm_90"))
 
-    Kernels are compiled by `jobs` processes (default: all cores), or by any `executor`; its
-    workers need Triton, and neither torch nor the operators' source. With `sources_only` the C is
-    written and not compiled. `tuning` is a table that `opforge tune` has made, by which autotuned
-    kernels take their configurations. With `torch` there is also `libNAME_torch.so`, which makes
-    torch operators of the functions. `read` and `arguments` go into the record by which the
-    command sees that nothing has changed.
+    `jobs` processes compile the kernels (default: all cores), or any `executor`, whose workers
+    need Triton but neither torch nor the operators' source. `sources_only` writes the C without
+    compiling it. `tuning` is a table from `opforge tune` that picks the configurations of
+    autotuned kernels. `torch` adds `libNAME_torch.so`, which makes the functions torch operators.
+    `read` and `arguments` go into the record from which the command sees that nothing changed.
     """
     check_writable(output)
     choose = by_table(tuning)
@@ -88,7 +87,7 @@ def build(
         files |= _compiled(files, library.name, static=static, torch=torch, jobs=jobs)
     hosts = [one.location.rpartition(":")[0] for op in library.ops for one in op.served_by]
     kernels = [kernel.location.rpartition(":")[0] for kernel in library.kernels]
-    # Installed packages' too: an upgrade changes their kernels.
+    # Files of installed packages too, because an upgrade changes their kernels.
     tables = [] if tuning is None else [str(tuning)]
     files_read = sorted({file for file in (*hosts, *kernels, *tables) if Folder(file).is_file()})
     stamp = make(output, arguments or {}, read or {}, files_read)
@@ -105,7 +104,7 @@ def compile_plan(
     ptx: bool = False,
     progress: Progress | None = None,
 ) -> Library:
-    """Compile a plan's kernels; what comes out is all that is written to disk."""
+    """Compile a plan's kernels into the library that is written to disk."""
     progress = progress or Silent()
 
     def compiled() -> dict[tuple[str, int], Image]:
@@ -121,7 +120,7 @@ def compile_plan(
         lost = {key for key, _ in error.failed}
         if not lost or not lost <= made.spare:
             raise
-        # The JIT would fail for such sizes as well; all others are served.
+        # The JIT would fail for such sizes too; all others are covered.
         _drop(made, lost, error)
         images = compiled()
     kernels = [_kernel(request, archs, images) for request, archs in made.requests.values()]
@@ -185,11 +184,11 @@ def _last_line(text: str) -> str:
 
 
 def _left_behind(library: Library) -> list[str]:
-    """Operators whose backward is more than calls of the library's operators."""
+    """Operators whose backward does more than call the library's operators."""
     entries = [(op, registry.find(op.torch_name)) for op in library.ops if not op.formula]
     return [
-        f"{op.name}: its backward stays behind, as it does more than call operators of the "
-        "library; without the source, going backward through it raises"
+        f"{op.name}: the library does not carry its backward, which does more than call the "
+        "library's operators; without the source, a backward pass through it raises"
         for op, entry in entries
         if entry is not None and entry.registration.definition.backward is not None
     ]
@@ -198,7 +197,7 @@ def _left_behind(library: Library) -> list[str]:
 def _compiled(
     files: Mapping[str, bytes], name: str, *, static: bool, torch: bool, jobs: int
 ) -> dict[str, bytes]:
-    """The libraries that the C compiler makes of the sources."""
+    """The compiled libraries, by path."""
     with tempfile.TemporaryDirectory(prefix="opforge-build-") as temporary:
         folder = Folder(temporary)
         for path, content in files.items():

@@ -1,4 +1,4 @@
-"""The name of a library, which begins its C functions and names its files."""
+"""The name of a library, which prefixes its C functions and names its files."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _SYSTEM = frozenset(
 
 
 def common_namespace(entries: Sequence[Entry]) -> str:
-    """The operators' namespace, where it is one."""
+    """The operators' common namespace."""
     found = sorted({e.name.partition("::")[0] for e in entries})
     if len(found) > 1:
         raise BadLibraryName(
-            f"the operators have {len(found)} namespaces, so the library has no name",
+            f"the operators have {len(found)} namespaces, so the library has no default name",
             found=", ".join(found),
             fix="give one: --name NAME",
         )
@@ -35,17 +35,17 @@ def common_namespace(entries: Sequence[Entry]) -> str:
 
 
 def check_name(name: str) -> None:
-    """A library's name begins C functions and names files."""
+    """Refuse a name that cannot prefix C functions or name files."""
     if name in _SYSTEM:
         raise BadLibraryName(
-            f"{name!r} is a name of the system's: programs that include <{name}.h> or link "
-            f"-l{name} would get this library",
-            fix=f"another name: --name {name}_ops",
+            f"{name!r} is a system name: programs that include <{name}.h> or link "
+            f"-l{name} would pick up this library",
+            fix=f"choose another name: --name {name}_ops",
         )
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
         raise BadLibraryName(
-            f"{name!r} cannot begin the name of a C function",
-            fix="letters, digits and underscores, a letter first: --name NAME",
+            f"{name!r} cannot prefix the name of a C function",
+            fix="use letters, digits and underscores, starting with a letter: --name NAME",
         )
 
 
@@ -56,7 +56,7 @@ def refuse_namesakes(entries: Sequence[Entry]) -> None:
         other = seen.setdefault(short, entry)
         if other is not entry:
             raise BadLibraryName(
-                f"two operators would be the C function {short}",
+                f"two operators would become the C function {short}",
                 found=f"{other.name} ({other.location}), {entry.name} ({entry.location})",
-                fix="rename one, or build them into two libraries",
+                fix="rename one of them, or build two libraries",
             )

@@ -28,13 +28,13 @@ Archs = tuple[int, ...]
 
 @dataclass
 class Plan:
-    """What a build is going to make: operators with their paths, and kernels to compile."""
+    """What a build will make: operators with their paths, and kernels to compile."""
 
     name: str
     ops: list[Op]
     archs: Archs
     requests: dict[str, tuple[Request, Archs]] = field(default_factory=dict)
-    # Kernels for sizes beyond 32 bits: one that cannot be compiled is left out.
+    # Kernels for sizes beyond 32 bits; one that does not compile is dropped.
     spare: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
 
@@ -49,8 +49,8 @@ def plan(
     if not declared:
         names = ", ".join(e.name for e in entries) or "no operator at all"
         raise Undeclared(
-            f"nothing to build: none is declared of {names}",
-            fix="native.declare(op, x=native.tensor(...), ...) beside the operators",
+            f"nothing to build: {names} has no native.declare",
+            fix="native.declare(op, x=native.tensor(...), ...) next to the operators",
         )
     made = Plan(name or common_namespace(declared), [], archs)
     check_name(made.name)
@@ -107,27 +107,27 @@ def _implementation(part: Entry, parts: Sequence[Entry]) -> Implementation:
 
 
 def _refusals(entry: Entry, built: Sequence[Built]) -> list[str]:
-    """What the body refuses, once for all cases in which it does so for the same reason."""
+    """Inputs that the body refuses, grouped by reason."""
     cases: dict[str, list[str]] = {}
     for one in built:
         for why, where in one.refused.items():
             cases.setdefault(why, []).extend(where)
     return [
         f"{entry.name} is not built for {where[0]}"
-        + (f", nor in {len(where) - 1} more such cases" if len(where) > 1 else "")
+        + (f", nor in {len(where) - 1} similar cases" if len(where) > 1 else "")
         + f": {why}"
         for why, where in cases.items()
     ]
 
 
-# In what the JIT passes Python's numbers.
+# The types in which the JIT passes Python's numbers.
 _USUAL = {"fp32", "i32", "i64"}
 
 
 def _other_types(entry: Entry, params: Sequence[Param]) -> list[str]:
     scalars = [p for p in params if isinstance(p, ScalarParam) and p.dtype not in _USUAL]
     return [
-        f"{entry.name}: kernels get {p.name} as {p.dtype}, as declared; the JIT would pass "
+        f"{entry.name}: kernels receive {p.name} as {p.dtype}, as declared; the JIT would pass "
         f"{'fp32' if p.dtype.startswith(('fp', 'bf')) else 'i32 or i64'}"
         for p in scalars
     ]

@@ -4,12 +4,12 @@ import os
 import shutil
 import subprocess
 
-import hand_made
 import pytest
-from standin.driver import build_standin
-from standin.library import write
 
 from opforge.native.artifacts.toolchain import compile_library
+from support.native import hand_made
+from support.standin.driver import build_standin
+from support.standin.library import write
 
 CMAKE = """
 cmake_minimum_required(VERSION 3.18)

@@ -5,17 +5,16 @@ import json
 import subprocess
 from pathlib import Path
 
-import hand_made
 import pytest
 import torch
-from standin import OpforgeTensor, Refused
-from standin.driver import build_standin
-from standin.library import write
 
 from opforge import native
 from opforge.errors import BadChoice, NativeCallFailed, WrongArgument
 from opforge.native.artifacts.toolchain import compile_library
 from opforge.native.codegen import sources
+from support.native import hand_made
+from support.standin.driver import build_standin
+from support.standin.library import OpforgeTensor, Refused, write
 
 C99 = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic")
 CXX17 = ("-std=c++17", "-Wall", "-Wextra", "-Werror", "-Wshadow", "-pedantic")

@@ -5,12 +5,9 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import hand_made
 import pytest
 import torch
 from click.testing import CliRunner
-from cmake_projects import CMAKE_DIR, Project, environment_of
-from standin.driver import build_standin
 
 import opforge
 from opforge import native
@@ -18,6 +15,9 @@ from opforge.cli import main
 from opforge.errors import NativeCallFailed
 from opforge.native.artifacts.toolchain import compile_library
 from opforge.native.library.shared_library import STATUSES
+from support.native import hand_made
+from support.native.cmake import CMAKE_DIR, Project, environment_of
+from support.standin.driver import build_standin
 
 PROGRAM = Path(__file__).with_name("same_texts.cpp")
 CXX17 = ("-std=c++17", "-Wall", "-Wextra", "-Werror", "-pedantic")

@@ -6,15 +6,14 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import hand_made
 import pytest
 import torch
-from standin import Refused
-from standin.library import write
 
 from opforge.errors import BadProgram
 from opforge.native.artifacts.toolchain import compile_library
 from opforge.native.codegen import sources
+from support.native import hand_made
+from support.standin.library import Refused, write
 
 GOLDEN = Path(__file__).parent / "golden"
 C99 = ("-std=c99", "-O1", "-Wall", "-Wextra", "-Werror", "-pedantic")

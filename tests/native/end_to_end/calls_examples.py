@@ -3,8 +3,9 @@
 import ops as examples
 import pytest
 import torch
-from calling import described, moved_by, place
-from standin import OpforgeTensor, Refused
+
+from support.native.calling import described, moved_by, place
+from support.standin.library import OpforgeTensor, Refused
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 HALVES = FLOATS[:2]

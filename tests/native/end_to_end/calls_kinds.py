@@ -5,8 +5,9 @@ import struct
 
 import pytest
 import torch
-from calling import moved_by, place
-from standin import Refused
+
+from support.native.calling import moved_by, place
+from support.standin.library import Refused
 
 SINGLE = struct.unpack("f", struct.pack("f", 0.1))[0]
 FLOATS = (SINGLE, 0.5, -1.5, 1e-300)

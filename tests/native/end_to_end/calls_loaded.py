@@ -1,14 +1,14 @@
 """The libraries as torch operators: `opforge.load`, with the source there, against torch."""
 
-import kinds as source
 import pytest
 import torch
-from calling import BUILT, DEVICE, place
-from kinds import Affine, Rounding
-from standin import Interpreter
 
 import opforge
 from opforge.errors import OpforgeWarning
+from support.native import kinds as source
+from support.native.calling import BUILT, DEVICE, place
+from support.native.kinds import Affine, Rounding
+from support.standin.interpreter import Interpreter
 
 
 @pytest.fixture(params=["C++", "ctypes"])

@@ -3,13 +3,15 @@
 import os
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
-from calling import BUILT
-from standin import Interpreter, serving
 
-SOURCE = Path(__file__).parents[3] / "examples" / "native"
+from support.native.calling import BUILT
+from support.processes import ROOT
+from support.standin.interpreter import Interpreter
+from support.standin.remote import serving
+
+SOURCE = ROOT / "examples" / "native"
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,8 @@
 import ops as examples
 import pytest
 import torch
-from calling import moved_by
+
+from support.native.calling import moved_by
 
 pytest.importorskip("hypothesis")
 from hypothesis import HealthCheck, given, settings

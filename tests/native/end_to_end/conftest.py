@@ -4,17 +4,10 @@
 tests/gpu/test_native.py on a GPU.
 """
 
-import sys
-from pathlib import Path
-
 import pytest
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[2]
-sys.path[:0] = [str(HERE), str(HERE.parent), str(ROOT / "examples" / "native")]
-
-from calling import DEVICE, Caller  # noqa: E402
-from standin import load_standin  # noqa: E402
+from support.native.calling import DEVICE, Caller
+from support.standin.driver import load_standin
 
 
 @pytest.fixture(scope="session")

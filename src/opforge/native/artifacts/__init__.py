@@ -1,1 +1,1 @@
-"""What a build leaves on disk, and how it gets there."""
+"""Writes a build to disk: compiled, complete, and with a record for the next build."""

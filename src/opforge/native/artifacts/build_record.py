@@ -1,4 +1,4 @@
-"""What a build read and what it wrote, so that the next one can see that nothing has changed.
+"""A record of what a build read and wrote, from which the next build sees whether anything changed.
 
 Needs neither torch nor Triton: a build with nothing to do ends before they are imported.
 """
@@ -25,8 +25,8 @@ from ... import __version__
 
 _FORMAT = 1
 _PACKAGE = Path(__file__).parent.parent.parent
-# Triton and LLVM listen to many; one that changes nothing costs no more than a build from the
-# cache. The others choose the C compiler.
+# Triton and LLVM read many; a change without effect costs one build from the cache. The others
+# choose the C compiler.
 _VARIABLES = ("TRITON_", "LLVM_", "MLIR_", "NVPTX_", "DISABLE_PTXAS_OPT")
 _C_VARIABLES = {"CC", "CXX", "CFLAGS", "CPPFLAGS", "LDFLAGS", "AR"}
 _INDIFFERENT = {"TRITON_CACHE_DIR", "TRITON_HOME", "TRITON_DUMP_DIR"}
@@ -34,7 +34,7 @@ _INDIFFERENT = {"TRITON_CACHE_DIR", "TRITON_HOME", "TRITON_DUMP_DIR"}
 
 @dataclass(frozen=True)
 class Stamp:
-    """`read` and `written` give hashes of files by their paths, relative to the output folder."""
+    """`read` and `written` map paths relative to the output folder to hashes."""
 
     arguments: Mapping[str, Any]
     read: Mapping[str, str]
@@ -53,11 +53,11 @@ def make(
     imported: Mapping[Path, str],
     files: Iterable[str | Path] = (),
 ) -> Stamp:
-    """The stamp of a build into `folder`; `write_output` adds what was written.
+    """The record of a build into `folder`; `write_output` adds what was written.
 
-    `arguments` is whatever decides what is built, as JSON has it: targets, architectures,
-    options. `imported` comes from `watching_imports`; `files` are others that were read: those
-    of kernels and host functions, a tuning table.
+    `arguments` is everything that decides what is built, as JSON: targets, architectures,
+    options. `imported` comes from `watching_imports`; `files` are the other files that were read:
+    kernels, host functions, a tuning table.
     """
     root = Path(folder).resolve()
     digests = {path: _digest_or_unknown(path) for path in {Path(f).resolve() for f in files}}
@@ -66,7 +66,7 @@ def make(
 
 
 def read(path: Path) -> Stamp | None:
-    """None where there is no stamp, or none that this version has written."""
+    """None if there is no record, or one of another version."""
     try:
         content = json.loads(path.read_bytes())
         if content.pop("format") != _FORMAT:
@@ -77,15 +77,14 @@ def read(path: Path) -> Stamp | None:
 
 
 def unchanged(path: str | os.PathLike[str], arguments: Mapping[str, Any]) -> bool:
-    """Whether the build that left a stamp would give the same again."""
+    """Whether repeating the build of this record would change nothing."""
     return difference(path, arguments) is None
 
 
 def find_unchanged(folder: str | os.PathLike[str], arguments: Mapping[str, Any]) -> Path | None:
-    """The stamp in `folder` whose build would change nothing.
+    """The record in `folder` whose build would change nothing.
 
-    Without --name it is not known before the import what the library is called, so all are
-    looked at.
+    Without --name the library's name is not known before the import, so all records are read.
     """
     for path in sorted(Path(folder).glob("share/*/build.json")):
         if unchanged(path, arguments):
@@ -94,17 +93,17 @@ def find_unchanged(folder: str | os.PathLike[str], arguments: Mapping[str, Any])
 
 
 def stamp_path(name: str) -> str:
-    """Where the stamp of a library goes, in the output folder."""
+    """Where the record of a library goes, in the output folder."""
     return f"share/{name}/build.json"
 
 
 def difference(path: str | os.PathLike[str], arguments: Mapping[str, Any]) -> str | None:
-    """The first thing that has changed since, for a person; None if nothing has."""
+    """The first thing that has changed since, as text; None if nothing has."""
     stamp = read(Path(path))
     if stamp is None:
         return "there is no record of a build"
     if _plain(arguments) != stamp.arguments:
-        return "the arguments are others"
+        return "the arguments have changed"
     for what, now, then in (
         ("version", current_versions(), stamp.versions),
         ("variable", current_variables(), stamp.variables),
@@ -128,7 +127,7 @@ def digest_of(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-# What no file has, so that a build whose input is in doubt is never taken for unchanged.
+# A hash that no file has, so that a doubtful input never counts as unchanged.
 _UNKNOWN = ""
 
 
@@ -143,7 +142,7 @@ def _digest_or_unknown(path: Path, since: int | None = None) -> str:
 
 
 def current_versions() -> dict[str, str]:
-    """Of everything whose version may change what is built, without importing it."""
+    """The versions of everything that may change the result, without importing it."""
     return {
         "opforge": f"{__version__}+{_own_digest()}",
         "python": platform.python_version(),
@@ -169,7 +168,7 @@ def _installed(name: str) -> str:
 
 @functools.cache
 def _own_digest() -> str:
-    # A checkout changes without its version.
+    # The files of a checkout change without its version.
     hasher = hashlib.sha256()
     for path in sorted(_PACKAGE.rglob("*")):
         if path.is_file() and path.suffix not in {".pyc", ".so"}:
@@ -187,16 +186,16 @@ def _relative(path: Path, root: Path) -> str:
 
 
 def _plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """As JSON gives it back: tuples as lists, paths as text."""
+    """As JSON returns it: tuples as lists, paths as strings."""
     plain: dict[str, Any] = json.loads(json.dumps(dict(arguments), sort_keys=True, default=str))
     return plain
 
 
 @contextlib.contextmanager
 def watching_imports() -> Iterator[dict[Path, str]]:
-    """Yield a dict that has, afterwards, the hash of each of the user's files imported meanwhile.
+    """Yield a dict that receives the hash of each of the user's files imported meanwhile.
 
-    Those are all but the standard library's, installed packages' and opforge's own.
+    The user's files are all but those of the standard library, installed packages and opforge.
     """
     start, before = time.time_ns(), set(sys.modules)
     found: dict[Path, str] = {}
@@ -211,7 +210,7 @@ def watching_imports() -> Iterator[dict[Path, str]]:
 
 
 def is_users(file: str | os.PathLike[str]) -> bool:
-    """Whether a file is neither Python's, nor installed, nor opforge's."""
+    """Whether a file belongs neither to Python, nor to an installed package, nor to opforge."""
     path = Path(file).resolve()
     return path.is_file() and not any(path.is_relative_to(home) for home in _homes())
 

@@ -1,4 +1,4 @@
-"""The files that a build has read, in the form that make, Ninja and CMake take."""
+"""Writes the files that a build read as a depfile for make, Ninja and CMake."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def render(target: Path, files: Iterable[Path]) -> str:
 
 
 def write_depfile(path: str, target: Path, files: Iterable[Path]) -> None:
-    """Write the rule, where it differs from what is there."""
+    """Write the rule if it differs from the file."""
     text = render(target, files)
     place = Path(path)
     try:
@@ -32,11 +32,11 @@ def write_depfile(path: str, target: Path, files: Iterable[Path]) -> None:
         raise OutputNotWritable(
             f"cannot write the depfile {path}",
             found=error.strerror or str(error),
-            fix="choose another place with --depfile",
+            fix="choose another path with --depfile",
         ) from error
 
 
 def _escaped(path: Path) -> str:
-    # Links stay as they are: build tools compare names. `..` is taken out of them.
+    # Links are not resolved, because build tools compare names; `..` is.
     text = Path(os.path.normpath(path.absolute())).as_posix()
     return text.replace("$", "$$").replace(" ", "\\ ").replace("#", "\\#")

@@ -1,8 +1,8 @@
-"""Write a build's files in one go: all of them or none, and only those that changed.
+"""Writes a build's files at once: all of them or none, and only those that changed.
 
-Everything is first written to a hidden folder within the output folder, which is on the same
-file system whatever is mounted there; then each file that differs is renamed into its place. If
-anything fails, what was renamed so far is put back.
+Everything is first written to a hidden folder inside the output folder, and so on the same file
+system; then each file that differs is renamed into place. If anything fails, earlier renames are
+undone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _STAGE = ".opforge-"
 
 @dataclass(frozen=True)
 class Written:
-    """What became of the files, by their paths in the folder."""
+    """What happened to the files, by their paths in the folder."""
 
     changed: tuple[str, ...] = ()
     unchanged: tuple[str, ...] = ()
@@ -42,9 +42,8 @@ def write_output(
 ) -> Written:
     """Make `folder` hold `files`, given by relative paths, and leave all other files alone.
 
-    With a stamp, which goes to the place that library `name` has for it after everything else,
-    files that the last one lists and that are not made any more are removed, unless somebody
-    has changed them.
+    With a stamp, which is written last to the record of library `name`, files that the previous
+    record lists and that are not made any more are removed, unless somebody has changed them.
 
         made = stamp.make("dist", arguments, files_read)
         write_output("dist", {"include/ops.h": b"..."}, stamp=made, name="ops")
@@ -68,7 +67,7 @@ def write_output(
 
 
 def check_writable(folder: str | os.PathLike[str]) -> None:
-    """Raise `OutputNotWritable` now, not after minutes of compiling."""
+    """Raise `OutputNotWritable` before minutes of compiling, not after."""
     root = Path(folder)
     with _writing(root), _stage(root) as stage:
         (stage / "probe").write_bytes(b"")
@@ -77,7 +76,7 @@ def check_writable(folder: str | os.PathLike[str]) -> None:
 def _checked(path: str) -> str:
     parts = PurePosixPath(path).parts
     if not parts or parts[0] == "/" or ".." in parts:
-        raise ValueError(f"{path!r} does not lead into the output folder")
+        raise ValueError(f"{path!r} is outside the output folder")
     return str(PurePosixPath(path))
 
 
@@ -93,7 +92,7 @@ def _write(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
     if ".so" in path.suffixes:
-        # As linkers leave them: readable means executable.
+        # As linkers leave them: executable for whoever can read them.
         mode = path.stat().st_mode
         path.chmod(mode | (mode & 0o444) >> 2)
 
@@ -125,14 +124,14 @@ def _put(root: Path, stage: Path, changed: list[str], gone: list[str]) -> None:
 
 
 def _kept(target: Path, copy: Path) -> Callable[[], object]:
-    """Keep a file, and return what brings it back; or removes it, where there was none."""
+    """Back up a file; returns the undo, which removes the file if there was none."""
     if not target.exists():
         return lambda: target.unlink(missing_ok=True)
     copy.parent.mkdir(parents=True, exist_ok=True)
     try:
         copy.hardlink_to(target)
     except OSError:
-        # Not every file system has hard links.
+        # Some file systems have no hard links.
         shutil.copy2(target, copy)
     return lambda: copy.replace(target)
 
@@ -159,7 +158,7 @@ def _stage(root: Path) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(dir=root, prefix=_STAGE) as stage:
             yield Path(stage)
     finally:
-        # Folders that were made for nothing go again: only empty ones can.
+        # Remove folders that were made for nothing; rmdir only takes empty ones.
         for folder in reversed(made):
             with contextlib.suppress(OSError):
                 folder.rmdir()

@@ -1,8 +1,8 @@
-"""Where things stand in source, without the folders of the machine that builds.
+"""Source locations without the folders of the machine that builds.
 
 /home/me/project/ops.py:12                             -> ops.py:12
 /usr/lib/python3/site-packages/mylib/ops/silu.py:30    -> mylib/ops/silu.py:30
-/home/me/project/ops/add/op.py:8, of a tree of ops     -> ops/add/op.py:8
+/home/me/project/ops/add/op.py:8, in a tree of ops     -> ops/add/op.py:8
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-# A path from the root on, up to the line number that follows it.
+# An absolute path, up to the line number after it.
 _PLACE = re.compile(r"(/[^\s:()]+):(\d+)")
 
 
 def shown(text: str) -> str:
-    """A text with the places in it as a reader on another machine knows them."""
+    """A text with the locations in it shortened for readers on another machine."""
     return _PLACE.sub(lambda found: f"{_short(found[1])}:{found[2]}", text)
 
 
@@ -33,7 +33,7 @@ def _short(file: str) -> str:
 
 
 def _depth(path: Path) -> int:
-    """How much of a path the name of its module is: 3 for `ops.add.op`."""
+    """How many parts of a path its module name has: 3 for `ops.add.op`."""
     for name, module in list(sys.modules.items()):
         if getattr(module, "__file__", None) == str(path):
             return name.count(".") + (2 if path.stem == "__init__" else 1)
@@ -41,13 +41,13 @@ def _depth(path: Path) -> int:
 
 
 def _roots() -> list[Path]:
-    """What programs import from, deepest first; a build's own folder too."""
+    """The folders on the import path, deepest first, and the current folder."""
     found = {Path(entry).resolve() for entry in [*sys.path, "."] if entry}
     return sorted(found - {Path("/")}, key=lambda p: len(p.parts), reverse=True)
 
 
 def everywhere(value: Any) -> Any:
-    """The same records with all their texts shown that way."""
+    """The same records with all locations shortened."""
     if isinstance(value, str):
         return shown(value)
     if isinstance(value, tuple):

@@ -1,4 +1,4 @@
-"""Compiles a library's sources with the C compiler of the machine."""
+"""Compiles a library's sources with the machine's C compiler."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from ... import environment
 from ...errors import CCompileFailed, NoCompiler
 
-# No path and no time goes into the objects, so that the same sources give the same library.
+# No path and no time goes into the objects: the same sources give the same library.
 FLAGS = ("-std=c99", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
 CXX_FLAGS = (
     "-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra",
@@ -28,11 +28,11 @@ def compile_library(
 ) -> list[Path]:
     """Compile `folder/src/*.c` into `folder/lib/libNAME.so`, with `static` also `libNAME.a`.
 
-    The compiler is `$CC`, or else `cc`; the archiver `$AR` or `ar`. Gives the files it wrote.
+    The compiler is `$CC`, else `cc`; the archiver `$AR`, else `ar`. Returns the files written.
     """
     compiler = _tool(environment.CC, "cc")
     archiver = _tool(environment.AR, "ar") if static else []
-    # Relative, and compiled from within the folder: the compiler sees no name of this machine.
+    # Relative, and compiled inside the folder: the compiler sees no path of this machine.
     files = sorted(str(f.relative_to(folder)) for f in (folder / "src").glob("*.c"))
     output = folder / "lib"
     output.mkdir(parents=True, exist_ok=True)
@@ -59,8 +59,7 @@ def compile_library(
 def compile_adapter(folder: Path, name: str, *, flags: tuple[str, ...] = ()) -> Path:
     """Compile `folder/src/torch/NAME_torch.cpp` into `folder/lib/libNAME_torch.so`.
 
-    The compiler is `$CXX`, or else `c++`; headers and libraries are those of the torch that this
-    Python has, of which only functions of the stable ABI are used.
+    The compiler is `$CXX`, else `c++`; headers and libraries come from this Python's torch.
     """
     compiler = _tool(environment.CXX, "c++")
     torch = _torch_folder()
@@ -81,7 +80,7 @@ def _torch_folder() -> Path:
     folder = Path(places[0]) if places else None
     if folder is None or not (folder / "include/torch/csrc/stable/c/shim.h").is_file():
         raise NoCompiler(
-            "a torch adapter is compiled with torch's headers, which are not here",
+            "torch's headers, which a torch adapter is compiled with, are not installed",
             found="no torch" if folder is None else f"{folder}",
             fix="pip install 'torch>=2.11' into the Python that runs the build",
         )
@@ -93,10 +92,10 @@ def _tool(variable: environment.Variable, default: str) -> list[str]:
     command = shlex.split(given) or [default]
     if shutil.which(command[0]) is None:
         raise NoCompiler(
-            f"{command[0]} is not there, and a native library is compiled with it",
+            f"{command[0]}, which compiles native libraries, is not installed",
             found=f"{variable.name}={given}" if given else None,
             fix="install a C compiler (`apt install gcc`, `dnf install gcc`, "
-            f"`conda install gxx_linux-64`), or name one in the environment: {variable.name}=...",
+            f"`conda install gxx_linux-64`), or set the environment variable {variable.name}=...",
         )
     return command
 
@@ -105,6 +104,6 @@ def _run(command: list[str], folder: Path) -> None:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603 - the compiler that the user has
     if done.returncode != 0:
         raise CCompileFailed(
-            f"{command[0]} fails with exit code {done.returncode}",
+            f"{command[0]} failed with exit code {done.returncode}",
             found=f"{shlex.join(command)}\n{done.stderr.strip() or done.stdout.strip()}",
         )

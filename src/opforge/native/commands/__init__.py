@@ -1,1 +1,1 @@
-"""`opforge build` and `opforge list`: what they were given, and what they print."""
+"""`opforge build` and `opforge list`: their arguments and their output."""

@@ -1,4 +1,4 @@
-"""`opforge build`: what it was given, and what it says. Imports torch only if there is work."""
+"""`opforge build`: its arguments and its output. Imports torch only if there is work."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Given:
     tuning: str | None = None
 
     def deciding(self) -> dict[str, Any]:
-        """Those that decide what comes out."""
+        """The arguments that decide the result."""
         return {
             "targets": self.targets,
             "folder": str(Path.cwd()) if any(map(_is_relative, self.targets)) else "",
@@ -46,7 +46,7 @@ class Given:
             "sources_only": self.sources_only,
             "tuning": self.tuning,
             "torch": self.torch,
-            # A folder that comes or goes is seen by its name alone.
+            # A folder that was added or removed shows by its name.
             "folders": [f.name for t in self.targets if is_tree(t) for f in folders(t)],
         }
 
@@ -56,7 +56,7 @@ def _is_relative(target: str) -> bool:
 
 
 def nothing_to_do(given: Given) -> str | None:
-    """What to say where the last build gave the same; None where there is work."""
+    """The message if the last build gave the same; None if there is work."""
     if given.verbose:
         return None
     found = build_record.find_unchanged(given.output, given.deciding())
@@ -69,7 +69,7 @@ def nothing_to_do(given: Given) -> str | None:
 
 
 def run(given: Given) -> str:
-    """Build, and say what came of it."""
+    """Build, and report the result."""
     from ..build import build
     from ..kernels.progress import for_terminal
 
@@ -108,7 +108,7 @@ def run(given: Given) -> str:
 
 
 def listing(given: Given) -> str:
-    """What would be built, without compiling anything."""
+    """What a build would make, without compiling anything."""
     from ..kernels.archs import parse_archs
     from ..plan import plan
     from ..tracing.autotune_choice import by_table
@@ -128,7 +128,7 @@ def listing(given: Given) -> str:
 
 
 def operators(targets: tuple[str, ...], only: tuple[str, ...]) -> list[Any]:
-    """The operators that a command is about: of modules, files and trees."""
+    """The operators that a command names, from modules, files and trees."""
     from ...cli_targets import resolve
     from .selection import select
 
@@ -149,7 +149,7 @@ def _write_depfile(path: str, place: Path, record: build_record.Stamp) -> None:
 
 
 def _cases(op: Op) -> Iterator[str]:
-    """Below the implementation that they belong to, where there are several."""
+    """Cases, below their implementation if there are several."""
     for index, one in enumerate(op.served_by):
         indent = ""
         if len(op.served_by) > 1:
@@ -178,7 +178,7 @@ def _step(step: Any) -> str:
 
 
 def _verbose(library: Library) -> Iterator[str]:
-    """Per variant: under what it is taken, and what the compiler made of it."""
+    """For each variant, when it is used and what the compiler made of it."""
     kernels = {kernel.key: kernel for kernel in library.kernels}
     for op in library.ops:
         yield f"{op.name} ({op.location})"

@@ -1,4 +1,4 @@
-"""`opforge list`: what operators there are, without tracing or compiling any."""
+"""`opforge list`: the operators of a target, without tracing or compiling them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .operator_tree import is_tree, load
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of the C function; `takes` is its dtypes, or the values of a choice."""
+    """A parameter of the C function; `takes` has its dtypes, or the values of a choice."""
 
     name: str
     kind: str
@@ -57,7 +57,7 @@ class Operator:
 
 @dataclass
 class Listed:
-    """What was found, and what was not to be had."""
+    """The operators found, and the problems."""
 
     operators: list[Operator] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -67,7 +67,7 @@ class Listed:
 
 
 def collect(targets: Iterable[str]) -> Listed:
-    """Describe the operators of each target; a target that fails is told of among the problems."""
+    """Describe the operators of each target; a target that fails is listed under problems."""
     listed = Listed()
     found: dict[str, tuple[Entry, str]] = {}
     for target in targets:
@@ -158,7 +158,7 @@ def _lines(operator: Operator) -> list[str]:
     rows = [
         ("", operator.doc),
         ("parameters", ", ".join(shown)),
-        ("cases", str(operator.cases) if operator.cases else "none: nothing is declared"),
+        ("cases", str(operator.cases) if operator.cases else "none: no native.declare"),
         ("kernels", ", ".join(operator.kernels) or "none found"),
     ]
     if len(operator.implementations) > 1:

@@ -1,7 +1,7 @@
 """Operator trees: `ops/<op>/op.py`, a folder per operator, walked and loaded.
 
-The tree is a package while it is loaded, so that `ops/add/op.py` is `ops.add.op` and may import
-`from ..common import ...`; two folders may have files of one name. Walking needs no torch.
+The tree loads as a package: `ops/add/op.py` is `ops.add.op` and may import `from ..common import
+...`, and two folders may have files of the same name. Walking needs no torch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FILE = "op.py"
 
 @dataclass(frozen=True)
 class Problem:
-    """What keeps a folder from being built."""
+    """Why a folder cannot be built."""
 
     folder: Path
     message: str
@@ -39,14 +39,14 @@ class Problem:
 
 @dataclass
 class Found:
-    """The operators of a tree, each with its folder, and what is wrong with the others."""
+    """The operators of a tree with their folders, and the problems of the other folders."""
 
     operators: list[tuple[Path, Any]] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
 
 def is_tree(target: str) -> bool:
-    """Whether a target names a folder, and not a package that can be imported.
+    """Whether a target names a folder rather than an importable package.
 
     `ops` is one unless it has an `__init__.py`; `ops/` always is.
     """
@@ -54,7 +54,7 @@ def is_tree(target: str) -> bool:
 
 
 def folders(tree: str | Path) -> list[Path]:
-    """The operators' folders; those whose names begin with `_` or `.` are none."""
+    """The operators' folders; names that begin with `_` or `.` do not count."""
     found = sorted(p for p in Path(tree).iterdir() if p.is_dir() and p.name[0] not in "_.")
     if not found:
         raise BadTree(
@@ -66,7 +66,7 @@ def folders(tree: str | Path) -> list[Path]:
 
 
 def load(tree: str | Path) -> Found:
-    """Import every `op.py` of a tree; a folder that fails does not keep the others from it."""
+    """Import every `op.py` of a tree; one that fails does not stop the others."""
     found = Found()
     walked = folders(tree)
     package = _package(Path(tree).resolve())
@@ -86,7 +86,7 @@ def _load_folder(folder: Path, package: str, into: Found) -> None:
 
 
 def refuse(tree: str, problems: Sequence[Problem]) -> None:
-    """Raise one error for everything that is wrong, if anything is."""
+    """Raise one error for all problems, if there are any."""
     if problems:
         count = len({problem.folder for problem in problems})
         told = "\n\n".join(map(str, problems))
@@ -97,11 +97,11 @@ def refuse(tree: str, problems: Sequence[Problem]) -> None:
 def _operators(folder: Path, package: str) -> list[Any]:
     if not (folder / FILE).is_file():
         raise BadTree(
-            f"there is no {FILE} in it",
-            fix=f"write {folder / FILE}, or let the folder's name begin with _ if it holds none",
+            f"it has no {FILE}",
+            fix=f"write {folder / FILE}, or prefix the folder's name with _ to skip it",
         )
     if "." in folder.name:
-        raise BadTree("a dot in its name keeps Python from importing it", fix="rename the folder")
+        raise BadTree("Python cannot import it because its name has a dot", fix="rename the folder")
     module = _imported(f"{package}.{folder.name}.{Path(FILE).stem}", folder)
     operators = list({id(op): op for op in operators_in(module).values()}.values())
     if not operators:
@@ -114,20 +114,20 @@ def _imported(name: str, folder: Path) -> ModuleType:
         try:
             return importlib.import_module(name)
         except SystemExit as error:
-            raise TargetFailed(f"{FILE} ends Python when it is imported: {error!r}") from error
+            raise TargetFailed(f"{FILE} exits Python on import: {error!r}") from error
 
 
 def _check_declared(operators: Sequence[Any]) -> None:
     if not any(registry.get(op).declarations for op in operators):
         names = ", ".join(opforge.info(op).name for op in operators)
         raise Undeclared(
-            f"nothing is declared of {names}",
+            f"{names} has no native.declare",
             fix=f"native.declare(op, x=native.tensor(...), ...) in {FILE}",
         )
 
 
 def _namesakes(operators: Sequence[tuple[Path, Any]]) -> list[Problem]:
-    """Operators that would be one C function; an import of another folder's is no second one."""
+    """Operators that would share a C function; importing one from another folder is fine."""
     first: dict[str, tuple[Path, Any]] = {}
     problems = []
     own = {entry.name for entry in operators_of(registry.get(op) for _, op in operators)}
@@ -145,7 +145,7 @@ def _namesakes(operators: Sequence[tuple[Path, Any]]) -> list[Problem]:
 
 
 def _package(tree: Path) -> str:
-    """The name under which the tree is a package; its own, unless that means something else."""
+    """The tree's package name: its own, unless that name is taken."""
     wanted = tree.name.replace(".", "_") or "operators"
     name, number = wanted, 1
     while not _is_free(name, tree):
@@ -163,7 +163,7 @@ def _is_free(name: str, tree: Path) -> bool:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):
         return False
-    # A folder on the path, such as the tree itself in the current one, is not in the way.
+    # A plain folder on the path, such as the tree itself, does not take the name.
     return spec is None or spec.origin in {None, str(tree / "__init__.py")}
 
 

@@ -1,4 +1,4 @@
-"""Which of the operators found are built: `--only add`."""
+"""Selects the operators to build: `--only add`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ..frontend.alternatives import operator_of, operators
 
 
 def select(ops: Sequence[Any], only: Sequence[str]) -> list[Any]:
-    """Those named, by `add` or `mylib::add`, in the order found; all where none is named.
+    """The operators named `add` or `mylib::add`, in the order found; all if none is named.
 
-    What implements another operator beside others is none by itself, and comes with that one.
+    An implementation of another operator cannot be selected on its own; it comes with that one.
     """
     found = operators(registry.get(op) for op in ops)
     known = sorted({name for entry in found for name in (entry.name, entry.own_name)})
@@ -39,6 +39,6 @@ def _fix(wanted: str, known: Sequence[str], entries: Sequence[Entry]) -> str:
     for entry in entries:
         operator = operator_of(entry)
         if operator is not None and wanted in {entry.name, entry.own_name}:
-            return f"it is an implementation of {operator.own_name}, and comes with it"
+            return f"it is an implementation of {operator.own_name} and comes with it"
     close = difflib.get_close_matches(wanted, known, n=1)
     return f"did you mean {close[0]}?" if close else "choose one of these"

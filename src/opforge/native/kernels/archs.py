@@ -1,4 +1,4 @@
-"""GPU architectures, as people name them: `sm_90`, `90`, `sm_90a`."""
+"""GPU architectures by their usual names: `sm_90`, `90`, `sm_90a`."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def parse_arch(text: str) -> int:
         )
     match = re.fullmatch(r"(?:cuda:)?(?:sm_?|compute_)?(\d{2,3})(a?)", name)
     if match is None:
-        raise UnknownArch(f"{text!r} is no GPU architecture", fix=_fix())
+        raise UnknownArch(f"{text!r} is not a GPU architecture", fix=_fix())
     arch = int(match[1])
     if match[2] and arch < 90:
-        raise UnknownArch(f"{text!r}: there is no such form of sm_{arch}", fix=f"use sm_{arch}")
+        raise UnknownArch(f"{text!r}: sm_{arch} has no such variant", fix=f"use sm_{arch}")
     return check_arch(arch)
 
 

@@ -1,4 +1,4 @@
-"""Kernel variants into cubins: in parallel, and only those that no build has made before."""
+"""Compiles kernel variants to cubins, in parallel, and only those that are not in the cache."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from .archs import check_arch, show_arch
 from .image_cache import USER_CACHE, Cache, CorruptEntry, cache_key
 from .progress import Compiled, Progress, Silent
 
-# Jobs that wait for a worker are a few kilobytes each. An executor that is brought along may
-# have any number of workers, and must not starve.
+# A waiting job takes a few kilobytes. A caller's executor may have any number of workers, which
+# must not starve.
 _WAITING_PER_WORKER = 4
 _WAITING_ELSEWHERE = 1024
 
@@ -60,15 +60,15 @@ def compile_all(
     """Compile each variant for its architectures; the results by `(request.key, arch)`.
 
     Without an `executor`, `jobs` processes do the work (default: all cores). `cache=None`
-    compiles everything anew. Cubins name source files for profilers; with `full_paths=False` not
-    their folders, so that a project gives the same bytes wherever it lies. Every variant is tried
-    before `KernelFailed` names all that failed; what did compile is in the cache then.
+    disables the cache. Cubins name source files for profilers; `full_paths=False` leaves out
+    their folders, so that the same project gives the same bytes anywhere. Every variant is tried
+    before `KernelFailed` names those that failed; the others are in the cache by then.
 
         images = compile_all([(request, (80, 90))], jobs=8)
         images[request.key, 90].cubin
     """
     if jobs is not None and jobs < 1:
-        raise BadJobs(f"{jobs} jobs cannot compile anything", fix="give a number from 1 on")
+        raise BadJobs(f"jobs={jobs} cannot compile anything", fix="give a number of at least 1")
     wanted = list(requests)
     for arch in sorted({arch for _, archs in wanted for arch in archs}):
         check_arch(arch)
@@ -83,13 +83,13 @@ def compile_all(
         build.progress.stop()
     if build.failures:
         raise _error(build.failures)
-    # In the order of the requests, whatever the workers' order was.
+    # In the order of the requests, not of the workers.
     images = {task.result_key: build.images[task.result_key] for task in tasks}
     return images if ptx else {k: dataclasses.replace(i, ptx="") for k, i in images.items()}
 
 
 class _Build:
-    """What one call has made so far."""
+    """The state of one call."""
 
     def __init__(self, cache: Cache | None, progress: Progress, *, full_paths: bool) -> None:
         self.cache = cache
@@ -122,7 +122,7 @@ class _Build:
         try:
             image = self.cache.read(task.key)
         except CorruptEntry as error:
-            self.progress.note(f"cache entry ignored, compiling anew: {error}")
+            self.progress.note(f"ignoring a cache entry: {error}")
             return False
         if image is not None:
             self.images[task.result_key] = image
@@ -139,8 +139,8 @@ class _Build:
         jobs = min(jobs or workers.default_jobs(), len(tasks))
         with _own_pool(jobs) as pool:
             stranded = self._pipeline(tasks, pool, jobs * _WAITING_PER_WORKER)
-        # A crash of the compiler takes its worker along, and with it the whole pool. Each job
-        # alone then tells which kernel it was; the others get done.
+        # A compiler crash kills its worker and with it the whole pool. Running each job alone
+        # shows which kernel it was, and finishes the others.
         for task, job in stranded:
             self._alone(task, job)
 
@@ -152,13 +152,13 @@ class _Build:
                 self._take(task, future.result())
             except BrokenExecutor:
                 said = log.read_text(errors="replace").strip() if log.exists() else ""
-                died = "the compiler crashed, or memory ran out: its process died"
+                died = "the compiler process died: it crashed or ran out of memory"
                 self._fail(task, f"{died}\n{said}".strip())
 
     def _pipeline(
         self, tasks: list[_Task], executor: Executor, limit: int
     ) -> list[tuple[_Task, compiling.Job]]:
-        """Lower here while workers compile; returns what was lost with a broken executor."""
+        """Lower here while workers compile; returns the jobs lost with a broken executor."""
         pending: dict[Future[compiling.Built | compiling.Failed], tuple[_Task, compiling.Job]] = {}
         stranded: list[tuple[_Task, compiling.Job]] = []
         try:
@@ -186,7 +186,7 @@ class _Build:
         pending: dict[Future[compiling.Built | compiling.Failed], tuple[_Task, compiling.Job]],
         more: Callable[[], bool],
     ) -> list[tuple[_Task, compiling.Job]]:
-        """Take in what is done, and wait while there is `more` to wait for."""
+        """Collect finished jobs, and wait while there are `more`."""
         stranded: list[tuple[_Task, compiling.Job]] = []
         while pending:
             done, _ = wait(pending, None if more() else 0, return_when=FIRST_COMPLETED)
@@ -242,8 +242,8 @@ class _Build:
         try:
             self.cache.write(task.key, image)
         except OSError as error:
-            # A build does not need the cache; one note is enough.
-            self.progress.note(f"cache not written to: {error}")
+            # A build works without the cache, so one note is enough.
+            self.progress.note(f"cannot write to the cache: {error}")
             self.cache = None
 
     def _fail(self, task: _Task, text: str) -> None:
@@ -264,7 +264,7 @@ _DESCRIPTORS = (
 
 def _refused(request: Request) -> str | None:
     if not compiling.is_compilable(request.fn):
-        return "it is no jitted kernel; under TRITON_INTERPRET=1 nothing can be compiled"
+        return "it is not a jitted kernel; nothing can be compiled under TRITON_INTERPRET=1"
     if dict(request.options).get("launch_pdl"):
         return _PDL
     if any(kind.startswith("tensordesc") for kind in request.types):
@@ -301,7 +301,7 @@ def _own_pool(jobs: int) -> Iterator[Executor]:
 
 
 def _error(failures: list[_Failure]) -> KernelFailed:
-    """One paragraph per mistake: variants and architectures that fail alike share it."""
+    """One paragraph per error; variants and architectures that fail alike share it."""
     alike: dict[tuple[str, str], list[_Failure]] = {}
     for failure in failures:
         alike.setdefault((failure.request.location, failure.text), []).append(failure)

@@ -1,7 +1,7 @@
-"""What a cubin says of its kernels: registers and stack, which `ptxas -v` prints as well.
+"""Reads a cubin's register and stack use, which `ptxas -v` prints too.
 
 A cubin is an ELF file. Its section `.nv.info` is a list of records: a format, an attribute and a
-length, then the payload. Those read here are a symbol's index and a number.
+length, then the payload. The records read here are a symbol's index and a number.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Usage:
 
 
 def usage(cubin: bytes, function: str) -> Usage:
-    """Zeros for a file that has no such records: they are shown to people, and nothing else."""
+    """Zeros for a file without such records; the numbers are only for display."""
     try:
         found = _records(_sections(cubin), function)
     except (struct.error, IndexError, KeyError, ValueError):

@@ -1,4 +1,4 @@
-"""Compiled kernels, kept between builds under a hash of everything they were made from."""
+"""Keeps compiled kernels between builds, under a hash of everything that goes into them."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ..._compat import compiling
 from ..ir.kernel_request import Request
 from ..ir.program import Image
 
-# Part of every key: raised when what is stored, or how a kernel is compiled here, changes.
+# Part of every key; raise it when the stored format or the compile options change.
 _FORMAT = 1
 
 
 class CorruptEntry(Exception):
-    """An entry that is not what was written; the text says which."""
+    """An entry is damaged; the message says which."""
 
 
 class Cache:
-    """A folder of images, written by any number of processes at once.
+    """A folder of images that any number of processes may write at once.
 
     Without a folder, `$OPFORGE_CACHE_DIR/native`, or `opforge/native` where the system keeps
     caches (`$XDG_CACHE_HOME`, `~/.cache`).
@@ -35,14 +35,14 @@ class Cache:
 
     @property
     def folder(self) -> Path:
-        # Asked every time: the variables may be set after the import.
+        # Read on every call, because the variables may be set after the import.
         return _user_folder() if self._folder is None else self._folder
 
     def path(self, key: str) -> Path:
         return self.folder / key[:2] / f"{key}.image"
 
     def read(self, key: str) -> Image | None:
-        """What is stored under a key, None if nothing is; raises `CorruptEntry`."""
+        """The image stored under a key, or None; raises `CorruptEntry`."""
         path = self.path(key)
         try:
             content = path.read_bytes()
@@ -56,10 +56,10 @@ class Cache:
         try:
             return _unpack(body)
         except (ValueError, KeyError, TypeError) as error:
-            raise CorruptEntry(f"{path}: not in the form of this version") from error
+            raise CorruptEntry(f"{path}: not in this version's format") from error
 
     def write(self, key: str, image: Image) -> None:
-        """Store an image; raises `OSError` where the folder cannot be written to."""
+        """Store an image; raises `OSError` if the folder cannot be written to."""
         path = self.path(key)
         path.parent.mkdir(parents=True, exist_ok=True)
         body = _pack(image)
@@ -74,14 +74,14 @@ class Cache:
                 raise
 
 
-# What `compile_all` uses unless told otherwise.
+# The default cache of `compile_all`.
 USER_CACHE = Cache()
 
 
 def cache_key(
     request: Request, arch: int, options: dict[str, object], *, full_paths: bool = True
 ) -> str:
-    """Of everything that a compiled kernel depends on.
+    """A hash of everything that a compiled kernel depends on.
 
     The kernel's `file:line` is in it because cubins carry line numbers for profilers.
     """

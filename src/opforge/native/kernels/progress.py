@@ -1,4 +1,4 @@
-"""How a build says where it stands: a bar on a terminal, plain lines elsewhere."""
+"""Build progress: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rich.progress import Progress as RichProgress
 
 @dataclass(frozen=True)
 class Compiled:
-    """A variant that is done: its kernel, `str(request)`, and the architecture."""
+    """A finished variant: its kernel, `str(request)`, and the architecture."""
 
     kernel: str
     variant: str
@@ -30,9 +30,9 @@ class Compiled:
 
 
 class Progress(Protocol):
-    """What `compile_all` tells; `start` comes first, `stop` last, also after an error.
+    """What `compile_all` reports; `start` comes first, `stop` last, even after an error.
 
-    Both may come again: a build compiles once more without kernels that it can do without.
+    Both may come twice: a build that drops optional kernels compiles again.
     """
 
     def start(self, total: int) -> None: ...
@@ -45,7 +45,7 @@ class Progress(Protocol):
 
 
 class Silent:
-    """Says nothing."""
+    """Prints nothing."""
 
     def start(self, total: int) -> None: ...
 
@@ -57,7 +57,7 @@ class Silent:
 
 
 class Bar:
-    """A bar that stays when the build is done, with notes above it."""
+    """A bar that stays on screen after the build, with notes above it."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)
@@ -99,7 +99,7 @@ class Bar:
 
 
 class Lines:
-    """A line every so often, for logs: the first, the last, and one per `seconds` between."""
+    """Lines for logs: the first, the last, and one every `seconds` in between."""
 
     def __init__(self, file: TextIO | None = None, seconds: float = 10.0) -> None:
         self._file = file
@@ -142,6 +142,6 @@ def _asides(cached: int, failed: int) -> str:
 
 
 def for_terminal() -> Progress:
-    """A bar if people watch stderr, else lines."""
+    """A bar if stderr is a terminal, else lines."""
     console = Console(stderr=True)
     return Bar(console) if console.is_terminal and console.is_interactive else Lines()

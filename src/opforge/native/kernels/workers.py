@@ -1,4 +1,4 @@
-"""Processes that compile: they import Triton, and nothing of the program that starts them."""
+"""Compile workers: processes that import Triton, but nothing of the program that starts them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ..._compat import compiling
 class _Process(SpawnProcess):
     """A spawned process that does not run the main module again.
 
-    It would import torch and the user's kernels in each worker, and start the build anew where
-    a script has no `if __name__ == "__main__"`.
+    Otherwise each worker would import torch and the user's kernels, and a script without
+    `if __name__ == "__main__"` would start the build again.
     """
 
     @staticmethod
@@ -34,26 +34,26 @@ class _Context(SpawnContext):
 
 
 def start_pool(jobs: int) -> ProcessPoolExecutor:
-    """Workers that start when the first job comes."""
+    """A pool whose workers start with the first job."""
     return ProcessPoolExecutor(jobs, mp_context=_Context(), initializer=_prepare)
 
 
 def default_jobs() -> int:
-    """As many as there are cores that this process may use."""
+    """The number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0)) or 1
     return os.cpu_count() or 1
 
 
 def _prepare() -> None:
-    # Control-C reaches the whole group; the parent alone decides what becomes of the work.
+    # Control-C reaches the whole process group; only the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     compiling.version()
 
 
 @contextlib.contextmanager
 def _no_main() -> Iterator[None]:
-    # Spawning reads from the main module what the child should import in its place.
+    # Spawning reads the main module to decide what the child imports as its own.
     main = sys.modules["__main__"]
     sys.modules["__main__"] = types.ModuleType("__main__")
     try:

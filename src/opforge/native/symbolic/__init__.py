@@ -1,1 +1,1 @@
-"""Arithmetic on sizes that are names, and the values that lead down every path."""
+"""Arithmetic on symbolic sizes, and the search for values that lead down every path."""

@@ -1,7 +1,7 @@
-"""Terms in one form, so that equal sizes look equal: `n * m + 0` becomes `m * n`.
+"""Normal forms of terms, so that equal sizes look equal: `n * m + 0` becomes `m * n`.
 
-What can be decided from the declared ranges alone is decided here, and asks for no guard:
-with `m` between 0 and 4096, `m < 0` is 0 and `min(m, 8192)` is `m`.
+Conditions that the declared ranges decide are decided here, without a guard: with `m` between 0 and
+4096, `m < 0` is 0 and `min(m, 8192)` is `m`.
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ class Algebra:
         self, ranges: Mapping[str, Range], multiples: Mapping[str, int] | None = None
     ) -> None:
         self.ranges = dict(ranges)
-        # By variable, a number that divides it.
+        # A known divisor of each variable.
         self.multiples = dict(multiples or {})
-        # Whether what was taken into account cannot all be true.
+        # Whether the conditions so far contradict each other.
         self.impossible = False
-        # What is known of sums and products as a whole, each in the form of `_core`.
+        # Known ranges of whole sums and products, each in the form of `_core`.
         self._facts: dict[Term, Range] = {}
         self._known: dict[Term, Range] = {}
 
@@ -112,7 +112,7 @@ class Algebra:
         return _term_of(total)
 
     def floordiv(self, a: Term, b: Term) -> Term:
-        """Without common factors, and exact where the divisor is one of every product."""
+        """Cancels common factors; exact if the divisor divides every product."""
         if not isinstance(b, int) or is_float(a):
             shared = () if is_float(a) or is_float(b) else self._shared(a, b)
             if not shared:
@@ -129,11 +129,11 @@ class Algebra:
         low, high = self.range(_term_of(rest))
         if b > 0 and low >= 0 and high < b:
             return _term_of(whole)
-        # What the divisor divides comes out in front: 16 m + n by 16 is m and n by 16.
+        # Multiples of the divisor move out: (16 * m + n) // 16 is m + n // 16.
         return self.add(_term_of(whole), make("//", _term_of(rest), b))
 
     def _quotient(self, a: Term, b: Term) -> int | None:
-        """`(2 * n - 1) // n` -> 1 for n from 1 on: how often a divisor goes into its multiples."""
+        """`(2 * n - 1) // n` -> 1 for n >= 1: a quotient that is the same for all values."""
         divisor = _sum_of(b)
         if len(divisor) != 1 or self.range(b)[0] < 1:
             return None
@@ -155,7 +155,7 @@ class Algebra:
         return make("%", a, b)
 
     def compare(self, op: str, a: Term, b: Term) -> Term:
-        """One of == != < <=, decided where the ranges decide it."""
+        """One of == != < <=, folded to 0 or 1 if the ranges decide it."""
         if is_float(a) or is_float(b):
             most, least = self.range(a)[1], self.range(b)[0]
             sure = (op == "<" and most < least) or (op == "<=" and most <= least)
@@ -170,13 +170,13 @@ class Algebra:
         }[op]
         if decided is not None:
             return decided
-        # Constants go right, and what is equal to each other has one order: alike ones look alike.
+        # Constants go to the right, and == and != have one order of operands.
         if op in {"==", "!="} and (isinstance(a, int) or (not isinstance(b, int) and _after(a, b))):
             a, b = b, a
         return make(op, a, b)
 
     def with_known_values(self, term: Term) -> Term:
-        """A term with the values of the variables that can have one only."""
+        """A term in which variables with a single possible value are replaced by it."""
         fixed = {
             v: low
             for v in variables(term)
@@ -200,7 +200,7 @@ class Algebra:
 
     def _difference(self, a: Term, b: Term) -> Range:
         low, high = self._factored(self.sub(a, b))
-        # A part of a size is not above it, which ranges of each alone do not tell.
+        # A part of a size is never larger than it, which their ranges alone do not show.
         if self._is_part(a, b):
             high = min(high, 0)
         if self._is_part(b, a):
@@ -208,7 +208,7 @@ class Algebra:
         return low, high
 
     def _factored(self, term: Term) -> Range:
-        """The range of a sum, seen as the product of what its parts have in common and the rest."""
+        """The range of a sum, also seen as the product of its common factors and the rest."""
         low, high = self.range(term)
         total = _sum_of(term)
         shared = self._shared(term, term) if len(total) > 1 else ()
@@ -219,7 +219,7 @@ class Algebra:
         return low, high
 
     def _is_part(self, a: Term, b: Term) -> bool:
-        """Whether a is b divided, b's remainder, or the least of b and others."""
+        """Whether a is b // x, b % x, or min(b, ...)."""
         if not isinstance(a, Expr) or a.op not in {"//", "%", "min"} or b not in a.args:
             return False
         if a.op == "min":
@@ -249,7 +249,7 @@ class Algebra:
         return make(op, *sorted((a, b), key=_key))
 
     def range(self, term: Term) -> Range:
-        """The least and the largest a term can be, or less tight ones."""
+        """Bounds of a term; they need not be tight."""
         if isinstance(term, (int, float)):
             return term, term
         if isinstance(term, Var):
@@ -273,7 +273,7 @@ class Algebra:
         return low, high
 
     def decide(self, condition: Term) -> int | None:
-        """1 or 0 where the ranges decide a condition, else None."""
+        """1 or 0 if the ranges decide a condition, else None."""
         if isinstance(condition, (int, float)):
             return int(bool(condition))
         if not isinstance(condition, Expr):
@@ -286,14 +286,14 @@ class Algebra:
         parts = [self.decide(c) for c in condition.args]
         if condition.op == "not":
             return None if parts[0] is None else 1 - parts[0]
-        # One part that is 0 decides an `and`, one that is 1 an `or`.
+        # A single 0 decides an `and`, a single 1 an `or`.
         ends = 0 if condition.op == "and" else 1
         if ends in parts:
             return ends
         return None if None in parts else 1 - ends
 
     def narrow(self, condition: Term) -> None:
-        """Take a condition that holds from here on into account."""
+        """Assume a condition from here on."""
         if is_op(condition, "and"):
             assert isinstance(condition, Expr)
             for part in condition.args:
@@ -332,7 +332,7 @@ class Algebra:
         else:
             self._facts[core] = found
         self._known.clear()
-        # A product that is not 0 has no factor that is.
+        # A product that is at least 1 has no factor of 0.
         if is_op(core, "*") and isinstance(core, Expr) and found[0] >= 1:
             factors = {a: self.range(a) for a in core.args}
             if all(low >= 0 for low, _ in factors.values()):
@@ -348,7 +348,7 @@ class Algebra:
             self.multiples[value.name] = math.lcm(before, divisor)
 
     def is_multiple(self, term: Term, of: int) -> bool:
-        """Whether a term is a multiple whatever its variables are."""
+        """Whether a term is a multiple for all values of its variables."""
         if is_float(term):
             return False
         return all(
@@ -358,7 +358,7 @@ class Algebra:
         )
 
     def _shared(self, a: Term, b: Term) -> tuple[Term, ...]:
-        """Factors of every product of both, none of which can be 0."""
+        """Common factors of both terms that cannot be 0."""
         products = [list(p) for p in (*_sum_of(a), *_sum_of(b))]
         if not products:
             return ()
@@ -406,7 +406,7 @@ def _after(a: Term, b: Term) -> bool:
 
 @lru_cache(maxsize=65536)
 def _may_be_nan(term: Term) -> bool:
-    """Whether it is computed from floats that a caller passes, or with infinite constants."""
+    """Whether a caller's floats or infinite constants can make it NaN."""
     if not is_float(term):
         return False
     unbounded = any(math.isinf(c) or math.isnan(c) for c in constants(term))
@@ -439,7 +439,7 @@ def _range_of_quotient(ranges: list[Range]) -> Range:
 
 
 def _range_of_fraction(ranges: list[Range]) -> Range:
-    """Of `/`, by a divisor of one sign."""
+    """The range of `/` by a positive divisor."""
     (low, high), divisor = ranges
     if divisor[0] < 1:
         return ANYTHING
@@ -454,7 +454,7 @@ def _fraction(a: float, b: float) -> float:
 
 
 def _growing(function: Callable[[float], float], least: float) -> Callable[[list[Range]], Range]:
-    """The range of a function that grows with its argument, from `least` on."""
+    """The range of a function that is increasing from `least` on."""
 
     def find(ranges: list[Range]) -> Range:
         low, high = ranges[0]

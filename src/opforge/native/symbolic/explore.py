@@ -1,8 +1,8 @@
-"""Every way through a body: one trace per answer to what it asks about sizes.
+"""Finds every path through a body: one trace per outcome of its branches on sizes.
 
-A trace runs on values, and each question about a size becomes a guard. For every guard the search
-looks for values under which it fails and those before it hold, and traces again, until no answer
-is left:
+A trace runs on concrete values, and each branch on a size becomes a guard. For every guard the
+search looks for values that violate it but satisfy those before it, and traces again, until no
+outcome is left:
 
     n = 67:   n != 0, n <= 4096     ->  launches block
     n = 0:    n == 0                ->  launches nothing
@@ -21,7 +21,7 @@ from .algebra import Algebra
 from .solve import VarRange, multiples_of, ranges_of, solve
 
 Result = TypeVar("Result")
-# Guards and what a trace under them gave.
+# Guards, and the result of the trace under them.
 Found = tuple[tuple[Guard, ...], Result]
 Prefix = tuple[Term, ...]
 
@@ -29,12 +29,12 @@ MOST = 512
 
 
 class TooManyPaths(Exception):
-    """A body with more ways through it than could be built."""
+    """The body has more paths than a library can have."""
 
 
 @dataclass
 class _Question(Generic[Result]):
-    """What was asked after some answers: the answers seen, and what followed each."""
+    """A branch point: the outcomes seen so far, and what followed each."""
 
     answers: dict[Term, _Question[Result]] = field(default_factory=dict)
     guards: dict[Term, Guard] = field(default_factory=dict)
@@ -47,7 +47,7 @@ def explore(
     var_ranges: Mapping[str, VarRange],
     given: Sequence[Term] = (),
 ) -> list[Found[Result]]:
-    """All paths; `given` are conditions that hold anyway."""
+    """All paths; `given` are conditions that always hold."""
     root: _Question[Result] = _Question()
     waiting: list[tuple[Prefix, Mapping[str, Number]]] = []
     count = 0
@@ -85,11 +85,11 @@ def explore(
 
 
 def _contradicts(prefix: Prefix, rest: Sequence[Term], var_ranges: Mapping[str, VarRange]) -> bool:
-    """Whether ranges alone show that no values are left."""
+    """Whether the ranges alone rule out all values."""
     if any(negated(c) in prefix for c in rest):
         return True
     algebra = Algebra(ranges_of(var_ranges), multiples_of(var_ranges))
-    # Once more from the front: what comes later may decide what came first.
+    # The prefix twice: later conditions may decide earlier ones.
     for condition in (*prefix, *rest, *prefix):
         if algebra.decide(condition) == 0 or algebra.impossible:
             return True
@@ -98,7 +98,7 @@ def _contradicts(prefix: Prefix, rest: Sequence[Term], var_ranges: Mapping[str, 
 
 
 def _merged(node: _Question[Result]) -> list[Found[Result]]:
-    """The paths below a question; one whose two answers come to the same was no question."""
+    """The paths below a branch point; one whose two outcomes lead to the same is dropped."""
     if not node.answers:
         return [((), node.result)] if node.result is not None else []
     below = {c: _merged(n) for c, n in node.answers.items()}

@@ -1,8 +1,8 @@
-"""Values for the variables of a trace under which given conditions hold.
+"""Finds values of a trace's variables that satisfy given conditions.
 
-A search: one variable is moved at a time, then two, then three, to where a condition changes its
-mind and to numbers that are likely to matter. What it does not find stays untraced, and calls of
-that kind are refused at run time: never wrong, at worst not covered.
+The search moves one variable at a time, then two, then three, to where a condition flips and to
+numbers that are likely to matter. What it misses is not traced, and such calls are refused at run
+time: never wrong, at worst not covered.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .algebra import Range
 
 Values = Mapping[str, Number]
 
-# How often conditions are evaluated in one search, and how many variables it moves.
+# The limits of one search: evaluations of conditions, and variables moved.
 _TRIES = 20000
 _NAMES = 6
 _HUGE = 2**40
@@ -29,7 +29,7 @@ _EXHAUSTIVE = 2000
 
 @dataclass(frozen=True)
 class VarRange:
-    """What a variable may be; `values` where it is one of a few."""
+    """The range of a variable; `values` if it has only a few."""
 
     low: float
     high: float
@@ -51,7 +51,7 @@ def ranges_of(var_ranges: Mapping[str, VarRange]) -> dict[str, Range]:
 
 
 def multiples_of(var_ranges: Mapping[str, VarRange]) -> dict[str, int]:
-    """A number that divides every value of each variable that has few."""
+    """A common divisor of the values of each variable that has only a few."""
     return {
         name: math.gcd(*(int(v) for v in d.values)) or 1
         for name, d in var_ranges.items()
@@ -60,7 +60,7 @@ def multiples_of(var_ranges: Mapping[str, VarRange]) -> dict[str, int]:
 
 
 class _Spent(Exception):
-    """The search has tried as much as it may."""
+    """The search has used up its evaluations."""
 
 
 class _Search:
@@ -73,14 +73,14 @@ class _Search:
         self.left = _TRIES
 
     def holds(self, values: Values, without: str = "") -> bool:
-        """Whether all conditions hold, or all that do not mention a variable."""
+        """Whether all conditions hold, or all that do not mention `without`."""
         self.left -= 1
         if self.left < 0:
             raise _Spent
         return all(_true(check, values) for check, names in self.checks if without not in names)
 
     def move(self, names: Sequence[str], values: Values) -> dict[str, Number] | None:
-        """Values of these variables under which all holds, the others as they are."""
+        """Values of these variables that satisfy all conditions, with the others unchanged."""
         first, *rest = names
         if not rest and not self.holds(values, without=first):
             return None
@@ -133,7 +133,7 @@ class _Search:
         yield from _POWERS
 
     def _turns(self, condition: Term, name: str, values: Values) -> Iterator[Number]:
-        """Where a comparison in a condition changes its mind, as a function of one variable."""
+        """Where a comparison in a condition flips, as a function of one variable."""
         var_range, scratch = self.var_ranges[name], dict(values)
         low, high = int(max(var_range.low, -_HUGE)), int(min(var_range.high, _HUGE))
         points = sorted({p for p in (low, low + 1, 64, 4096, 10**6, high) if low <= p <= high})
@@ -156,7 +156,7 @@ class _Search:
                     continue
                 found = _bisect(side, left, right, here)
                 yield from (found, found - 1, found + 1)
-                # Where it is 0 in between, it ends to be so as well.
+                # If the gap is 0 in between, it also leaves 0 somewhere.
                 if side(found) == 0 and there != 0:
                     found = _bisect(side, found, right, 0)
                     yield from (found, found - 1)
@@ -186,7 +186,7 @@ def solve(
 
 
 def _to_move(search: _Search, start: Values) -> list[str]:
-    """The variables that failing conditions mention, and those that these are tied to."""
+    """The variables of the failing conditions, and those connected to them."""
     failing = [names for check, names in search.checks if not _true(check, start)]
     found = list(dict.fromkeys(n for names in reversed(failing) for n in names))
     for name in found:
@@ -219,7 +219,7 @@ def _bisect(side: Callable[[Number], int], left: int, right: int, here: int) -> 
 
 @functools.lru_cache(maxsize=4096)
 def _gaps(condition: Term) -> list[tuple[Callable[[Values], Number], tuple[str, ...]]]:
-    """What is below 0 where a comparison holds, per comparison in a condition."""
+    """For each comparison in a condition, left side minus right side."""
     return [
         (_compiled(Expr("+", (atom.args[0], Expr("neg", (atom.args[1],))))), names_of(atom))
         for atom in _comparisons(condition)
@@ -235,7 +235,7 @@ def _comparisons(term: Term) -> Iterator[Expr]:
 
 
 def _period(conditions: Iterable[Term]) -> int:
-    """After how many steps remainders and quotients come again, if that is not too far."""
+    """The period of the remainders and quotients, if it is small."""
     found = 1
     for condition in conditions:
         for divisor in _divisors(condition):
@@ -254,7 +254,7 @@ def _divisors(term: Term) -> Iterator[int]:
 
 @functools.lru_cache(maxsize=4096)
 def _compiled(term: Term) -> Callable[[Values], Number]:
-    """A term as a function: a search evaluates it thousands of times."""
+    """A term as a function, because a search evaluates it thousands of times."""
     function: Callable[[Values], Number] = eval(f"lambda v: {_code(term)}", _NAMES_OF_CODE)  # noqa: S307  # made of terms only
     return function
 

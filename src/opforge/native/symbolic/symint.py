@@ -1,8 +1,8 @@
-"""Sizes and scalars that a body computes with while it is traced: torch.SymInt over terms.
+"""The symbolic sizes and scalars of a trace: torch.SymInt over terms.
 
-Each has a value as well, so that a body that branches on one goes on; what it asked becomes a
-guard of the path it then takes. Torch takes any node that answers to the names below, and so
-needs no solver of its own, which would also ask about contiguity and overlap in its own way.
+Each also has a concrete value, so a body can branch on it; the outcome becomes a guard of the path.
+Torch accepts any node with the methods below, so its own ShapeEnv, which would guard on contiguity
+and overlap for its own reasons, is not needed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Sym = torch.SymInt | torch.SymFloat | torch.SymBool
 
 
 class NotConstant(Exception):
-    """A size became a constant that could be too many values; says which, and of what."""
+    """A size that is used as a constant has too many possible values."""
 
     def __init__(self, term: Term, location: str, *, bucket: bool = False) -> None:
         super().__init__(f"{term} is used as a constant")
@@ -31,7 +31,7 @@ class NotConstant(Exception):
 
 
 class Symbols:
-    """The variables of one trace, their values in it, and what was asked about them."""
+    """The variables of one trace, their values, and the guards on them."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Symbols:
         multiples: Mapping[str, int] | None = None,
     ) -> None:
         self.values = values
-        # How many values a variable has, where they were declared one by one.
+        # The number of values of each variable whose values were declared one by one.
         self.counts = counts or {}
         self.algebra = Algebra(ranges, multiples)
         self.guards: list[Guard] = []
@@ -50,7 +50,7 @@ class Symbols:
         self._locate = locate
 
     def integer(self, term: Term) -> Any:
-        """A SymInt, or the number where the term is one."""
+        """A SymInt, or an int if the term is constant."""
         if isinstance(term, int):
             return term
         return torch.SymInt(Node(self, term, int))
@@ -59,7 +59,7 @@ class Symbols:
         return torch.SymFloat(Node(self, term, float))
 
     def ask(self, term: Term) -> bool:
-        """Whether a condition holds, on this path and from here on."""
+        """Whether a condition holds on this path; it becomes a guard unless it is known."""
         if not isinstance(term, (int, float)):
             return self._answer(term)
         return bool(term)
@@ -81,7 +81,7 @@ class Symbols:
         return number
 
     def specialize(self, term: Term) -> Number:
-        """The value of a term from here on; it must have few."""
+        """Make a term a constant on this path; it must have few possible values."""
         if isinstance(term, (int, float)):
             return term
         found = self.value(term)
@@ -90,7 +90,7 @@ class Symbols:
             return self._specialize_variables(term)
         low, high = self.algebra.range(term)
         condition = self.algebra.compare("==", term, found)
-        # Asked before already: then it can be nothing else on this path.
+        # A guard already fixes it on this path.
         if isinstance(condition, int) or self._asked.get(condition) == 1:
             return found
         if high - low > MANY and self._count(term) > MANY:
@@ -116,9 +116,9 @@ class Symbols:
         return min(self.counts.get(variable.name, math.inf), high - low + 1)
 
     def next_power_of_2(self, term: Term) -> Any:
-        """Triton's function, answered for a range of sizes at a time.
+        """Triton's function, with one guard per power of two.
 
-        Without a largest size the answer waits: `min(next_power_of_2(n), 1024)` has one.
+        An unbounded size defers the guard: `min(next_power_of_2(n), 1024)` is bounded.
         """
         if self.algebra.range(term)[1] == math.inf:
             return torch.SymInt(Power(self, term))
@@ -129,23 +129,23 @@ class Symbols:
         power = 1 << (found - 1).bit_length() if found > 0 else 0
         if self.algebra.range(term)[1] == math.inf:
             raise NotConstant(term, self._locate(), bucket=True)
-        # One question, so that each answer leads to the next bucket.
+        # One condition, so that its negation leads to the next bucket.
         above = self.algebra.compare("<", power // 2, term) if power else 1
         self.ask(self.algebra.both(above, self.algebra.compare("<=", term, power)))
         return power
 
 
-# So many values of one constant make a variant each; beyond, they must be declared one by one.
+# A constant with up to this many values gets a variant for each; others must be declared.
 MANY = 64
 
 
 class Node:
-    """What stands behind a SymInt, SymFloat or SymBool."""
+    """The node behind a SymInt, SymFloat or SymBool."""
 
     def __init__(self, symbols: Symbols, term: Term, kind: type) -> None:
         self.symbols, self.term, self.kind = symbols, term, kind
 
-    # Torch tells its own nodes by these.
+    # Torch reads these on its own nodes.
     constant = None
     expr = property(lambda self: self.term)
     pytype = property(lambda self: self.kind)
@@ -163,11 +163,11 @@ class Node:
         return True
 
     def is_constant(self) -> bool:
-        # Torch unwraps constants of these two kinds only.
+        # Torch unwraps only int and bool constants.
         return self.kind is not float and isinstance(self.term, (int, float))
 
     def is_nested_int(self) -> bool:
-        # A SymInt can be hashed only if it says yes here, and caches hash sizes: their value then.
+        # Caches hash sizes, and torch hashes a SymInt only if this is true; its value is hashed.
         frame = inspect.currentframe()
         caller = frame.f_back if frame is not None else None
         return caller is not None and caller.f_code.co_name == "__hash__"
@@ -228,7 +228,7 @@ class Node:
     expect_true = guard_size_oblivious = guard_bool
 
     def guard_or_false(self, _file: Any, _line: Any) -> bool:
-        """Asked where torch can do without an answer: only what is certain is said."""
+        """Torch calls this where it can do without an answer: true only if it is certain."""
         return isinstance(self.term, int) and bool(self.term)
 
     def guard_or_true(self, _file: Any, _line: Any) -> bool:
@@ -386,9 +386,9 @@ class Node:
 
 
 class Power(Node):
-    """A power of two that is not below some size, asked for once it is needed.
+    """The next power of two of a size, with guards only when its value is needed.
 
-    Compared with a number it only asks on which side the size is.
+    A comparison with a number only asks which side the size is on.
     """
 
     def __init__(self, symbols: Symbols, size: Term) -> None:
@@ -408,7 +408,7 @@ class Power(Node):
         return None
 
     def _at_most(self, limit: int) -> Node:
-        """Whether the power is at most `limit`: the size is, at most its largest power."""
+        """Whether the power is at most `limit`: the size is at most the largest power below it."""
         largest = 1 << (limit.bit_length() - 1) if limit > 0 else limit
         return self._make(self.symbols.algebra.compare("<=", self.size, largest), bool)
 
@@ -433,15 +433,15 @@ class Power(Node):
         return super().ge(other) if limit is None else self._at_most(limit - 1).sym_not()
 
 
-# Torch calls it by this name, which would hide the type inside of the class.
+# Torch calls it `str`, which would shadow the type inside the class.
 setattr(Node, "str", Node.__str__)  # noqa: B010
 
 
 def term_of(value: Any) -> Term:
-    """What a number, symbolic or not, is as a term."""
+    """A number, symbolic or not, as a term."""
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         node = value.node
-        # Torch wraps plain numbers as nodes of its own on the way through C++.
+        # C++ wraps plain numbers in torch's own nodes.
         return node.term if isinstance(node, Node) else node.maybe_as_int()
     if isinstance(value, bool):
         return int(value)

@@ -1,7 +1,7 @@
-"""Which configuration a traced launch takes, by a tuning table.
+"""Picks the configuration of a traced launch from a tuning table.
 
-The table is asked with sizes that are names, so that what it compares them with become conditions
-of the library's paths; what it says for each GPU likewise.
+The lookup runs on symbolic sizes, so its comparisons become guards of the library's paths, and so
+does its choice by GPU.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .launches import Choose
 
 
 def by_table(path: str | os.PathLike[str] | None) -> Choose:
-    """How configurations are chosen in a build with this table, or with none."""
+    """The rule that picks configurations in a build, with or without a table."""
     if path is None:
         return first_config
     table = load(path)

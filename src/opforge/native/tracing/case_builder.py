@@ -1,4 +1,4 @@
-"""A case of an op with all its paths: traced, explored, specialized."""
+"""Builds a case of an op with all its paths: traces, explores, specializes."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ from .views import same
 
 @dataclass
 class Built:
-    """A case whose paths are known, and the kernels they need, with the architectures of each."""
+    """A case with its paths, and the kernels they need with the architectures of each."""
 
     case: Case
     requests: dict[str, tuple[Request, tuple[int, ...]]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    # By reason: which inputs the body itself refuses.
+    # The inputs that the body itself refuses, by reason.
     refused: dict[str, list[str]] = field(default_factory=dict)
 
 
 def first_config(_tuner: Any, _arguments: dict[str, Any]) -> Choice:
-    """What an untuned build takes of an autotuner's configurations."""
+    """The configuration that a build without a tuning table takes."""
     return Choice(None, "without a tuning table")
 
 
@@ -65,7 +65,7 @@ def build_case(
     archs: tuple[int, ...],
     choose: Choose = first_config,
 ) -> Built:
-    """Trace a case every way there is."""
+    """Trace every path of a case."""
     var_ranges = {**var_ranges_of(case, declared), **traced_gpu.var_ranges(archs)}
     tracer = Tracer(entry, declared, case, var_ranges, choose)
     maker = _Maker(declared, tracer, archs)
@@ -76,15 +76,15 @@ def build_case(
 
     start = {**first_values(case, var_ranges), **traced_gpu.values(archs[0])}
     try:
-        # Once for nothing, so that what the body keeps between calls is there from the first on.
+        # A trial run first, so that anything the body caches between calls is there already.
         tracer.walk(start)
         found = explore(trace, start, var_ranges, [traced_gpu.is_one_of(archs)])
     except NotConstant as error:
         raise _needs_bound(error, entry) from None
     except TooManyPaths:
         raise CannotTrace(
-            f"there are more than {MOST} ways through the body, by its questions about sizes",
-            fix="fix sizes or bound them: dims={'n': (1, 8192)}",
+            f"the body has more than {MOST} paths, because it branches on sizes",
+            fix="fix some sizes or bound them: dims={'n': (1, 8192)}",
             op=entry.name,
             location=entry.location,
         ) from None
@@ -102,14 +102,14 @@ def build_case(
 
 
 class _Maker:
-    """Makes program paths of what traces did."""
+    """Turns what traces did into program paths."""
 
     def __init__(self, declared: Declared, tracer: Tracer, archs: tuple[int, ...]) -> None:
         self.declared = declared
         self.tracer = tracer
         self.archs = archs
         self.notes: list[str] = []
-        # Every call on any way that no library can make, once each.
+        # Every call on any path that a library cannot make, once each.
         self.offences: dict[str, None] = {}
         self.requests: dict[str, Request] = {}
         self.scalars = {p.name: p.dtype for p in declared.params if isinstance(p, ScalarParam)}
@@ -118,7 +118,7 @@ class _Maker:
         if walk.refused:
             self.offences |= dict.fromkeys(walk.offences)
             return Path((), refused=walk.refused)
-        # The guards of the path narrow what its sizes can be.
+        # The path's guards narrow the ranges of its sizes.
         algebra = Algebra(self.tracer.ranges, self.tracer.multiples)
         for guard in walk.guards:
             algebra.narrow(guard.condition)
@@ -164,14 +164,14 @@ class _Maker:
         assert config is not None
         name = _compat.kernels.kernel_name(called.fn)
         note = (
-            f"{name} is autotuned over {config.count} configurations; {config.why} the "
-            f"library has number {config.index}: {config.text}"
+            f"{name} has {config.count} autotuning configurations; {config.why} the "
+            f"library uses number {config.index}: {config.text}"
         )
         if note not in self.notes:
             self.notes.append(note)
 
     def collect(self, path: Path, into: dict[str, tuple[Request, tuple[int, ...]]]) -> None:
-        """The kernels of a path, for the architectures that its guards leave."""
+        """The kernels of a path, for the architectures that its guards allow."""
         archs = tuple(a for a in self.archs if _reaches(path, a))
         for step in path.steps:
             if isinstance(step, Launch):
@@ -197,7 +197,7 @@ def _buffer(tensor: Traced) -> Buffer:
 
 
 def _allocated(buffer: Buffer, names: dict[Buffer, str]) -> list[Step]:
-    """A buffer is workspace where it is first used; parameters and outputs are the caller's."""
+    """Allocate workspace at first use; the caller brings parameters and outputs."""
     if buffer in names:
         return []
     if not buffer.allocated:
@@ -209,12 +209,12 @@ def _allocated(buffer: Buffer, names: dict[Buffer, str]) -> list[Step]:
 
 
 def _unfit(name: str, tensor: Traced | None, names: dict[Buffer, str], guards: list[Guard]) -> str:
-    """Why the caller cannot bring the memory of an output; empty where it can."""
+    """Why the caller cannot provide the memory of an output; empty if it can."""
     if tensor is None:
         return ""
     buffer = _buffer(tensor)
     if not buffer.allocated:
-        return f"output {name} is the parameter {buffer.name}; name it in mutates_args instead"
+        return f"output {name} is the parameter {buffer.name}; list it in mutates_args instead"
     if buffer in names:
         return f"output {name} shares its memory with {names[buffer]}"
     count = term_of(math.prod(tensor.sizes))
@@ -225,7 +225,7 @@ def _unfit(name: str, tensor: Traced | None, names: dict[Buffer, str], guards: l
         for g in guards
     )
     if not (same(tensor.offset, 0) and equal):
-        return f"output {name} is a part of what the body allocates, not all of it"
+        return f"output {name} is only part of a tensor that the body allocates"
     return ""
 
 
@@ -251,7 +251,7 @@ def describe(case: Case, params: Sequence[Param]) -> str:
 def _refuse_offences(
     entry: Entry, described: str, paths: tuple[Path, ...], offences: list[str]
 ) -> None:
-    """A call that no library can make is an error, also where only some sizes lead to it."""
+    """A call that a library cannot make is an error, even if only some sizes lead to it."""
     if not offences:
         return
     ways = [p for p in paths if p.refused and not set(p.refused.splitlines()) - set(offences)]
@@ -260,22 +260,22 @@ def _refuse_offences(
     raise CannotTrace(
         f"it cannot be built for {described}" + (f" where {under}" if under else ""),
         found="\n    ".join(offences),
-        fix="a native library holds allocations, views, arithmetic on sizes and launches; "
-        "move the rest into a kernel, declare what does not lead there (a contiguous layout, "
-        "bounds of sizes), or package the model: opforge.package",
+        fix="a native library can hold allocations, views, arithmetic on sizes and launches; "
+        "move the rest into a kernel, declare inputs that do not lead there (a contiguous layout, "
+        "bounds on sizes), or package the model: opforge.package",
         op=entry.name,
         location=entry.location,
     )
 
 
 def _refuse_empty(entry: Entry, described: str, paths: tuple[Path, ...]) -> None:
-    """A case of which nothing can be built is an error; so is one that launches nothing at all."""
+    """A case that cannot be built at all is an error; so is one that launches nothing."""
     if all(p.refused for p in paths):
         reasons = list(dict.fromkeys(p.refused for p in paths))
         raise CannotTrace(
             f"it cannot be built for {described}",
             found="\n    ".join(r for one in reasons for r in one.splitlines()),
-            fix="a native library holds allocations, views, arithmetic on sizes and launches; "
+            fix="a native library can hold allocations, views, arithmetic on sizes and launches; "
             "move the rest into a kernel, or package the model: opforge.package",
             op=entry.name,
             location=entry.location,
@@ -294,23 +294,23 @@ def _needs_bound(error: NotConstant, entry: Entry) -> NeedsBound:
     shown = next((n for n in names if n.isidentifier()), "n")
     floats = [v.name for v in variables(error.term) if v.is_float]
     if error.bucket:
-        what = f"next_power_of_2({error.term}) has no largest value, so kernels for it never end"
+        what = f"next_power_of_2({error.term}) is unbounded, so it would need endless kernels"
         fix = f"bound {names[0]}: dims={{'{shown}': (1, 8192)}}"
     elif floats:
-        what = f"{error.term} is needed as one number, and a float could be any"
+        what = f"{error.term} must be a constant, but it is a float that could have any value"
         fix = (
-            f"declare the values: {floats[0]}=native.choice(0.5, 1.0), or leave out tl.constexpr "
+            f"declare its values: {floats[0]}=native.choice(0.5, 1.0), or remove tl.constexpr "
             "in the kernel"
         )
         shown = names[0]
     else:
         what = (
-            f"{error.term} is needed as one number, for a constant of a kernel or for Python, and "
-            "every value would need its own kernels"
+            f"{error.term} must be a constant, for a constexpr of a kernel or for Python, and "
+            "each value would need its own kernels"
         )
         fix = f"declare the values of {names[0]}: dims={{'{shown}': [1024, 4096]}}"
     if shown not in names:
-        fix += f", with a name for {names[0]} in the declared shape"
+        fix += f", and give {names[0]} a name in the declared shape"
     return NeedsBound(
         what,
         found=f"used at {error.location}",

@@ -23,23 +23,23 @@ _kernels, _launches = _compat.kernels, _compat.launches
 
 @dataclass(frozen=True)
 class Config:
-    """Which of an autotuner's configurations a launch takes, and out of how many."""
+    """The autotuning configuration that a launch takes, and how many there are."""
 
     index: int
     count: int
     text: str
-    # Why it is not one that was measured; empty where it is.
+    # Why it is not a measured one; empty if it is.
     why: str = ""
 
 
 @dataclass(frozen=True)
 class Pointed:
-    """A tensor as a kernel sees it: memory, how many bytes into it, and of which type."""
+    """A tensor as a kernel sees it: memory, byte offset and element type."""
 
     memory: Any
     offset: Any
     dtype: str
-    # The tensor's strides, by which a kernel's other arguments may be told to be some.
+    # The tensor's strides, to recognize which of the kernel's arguments are strides.
     strides: tuple[Any, ...] = ()
 
 
@@ -59,7 +59,7 @@ Choose = Callable[[Any, dict[str, Any]], Choice]
 
 
 class Calls(Capture):
-    """Takes the launches of a body in place of a GPU."""
+    """Records the launches of a body instead of running them."""
 
     def __init__(self, owner: Any, recorder: Recorder, choose: Choose, options: list[str]) -> None:
         super().__init__(owner, None, into_graph=False)
@@ -105,7 +105,7 @@ class Calls(Capture):
     def _choose_config(
         self, kernel: Any, named: dict[str, Any], kwargs: dict[str, Any]
     ) -> Config | None:
-        """What autotuners and heuristics add, from the outside in, as at a real launch."""
+        """Adds what autotuners and heuristics add, from the outside in, as a real launch does."""
         config = None
         for part in _kernels.chain(kernel)[:-1]:
             if _kernels.is_heuristics(part):
@@ -137,7 +137,7 @@ class Calls(Capture):
             if param.is_constexpr:
                 value = _plain(value)
             elif isinstance(value, torch.Tensor) and not isinstance(value, Traced):
-                self._note_argument(base, param, where, "is a tensor that is no parameter")
+                self._note_argument(base, param, where, "is a tensor that is not a parameter")
             elif isinstance(value, _launches.descriptor_type()):
                 self._note_argument(base, param, where, "is a tensor descriptor")
             elif isinstance(value, (tuple, list)):
@@ -147,7 +147,7 @@ class Calls(Capture):
     def _note_argument(self, kernel: Any, param: Any, where: str, what: str) -> None:
         self.recorder.note(
             f"{self._named(kernel)}, launched at {where}: argument {param.name!r} {what}, "
-            "which native libraries do not take"
+            "which a native library cannot pass"
         )
 
     def _named(self, kernel: Any) -> str:
@@ -155,15 +155,15 @@ class Calls(Capture):
 
     def compiled(self, kernel: Any) -> None:
         raise self._cannot(
-            f"the body launches {_launches.compiled_name(kernel)}, which is compiled already",
+            f"the body launches {_launches.compiled_name(kernel)}, which is already compiled",
             fix="launch the @triton.jit function itself",
         )
 
 
 def _refusal(kernel: Any) -> str:
-    """Why no launch of a kernel can be in a native library."""
+    """Why a native library cannot launch a kernel."""
     if _kernels.is_interpreted(kernel):
-        return "it belongs to Triton's interpreter; build without TRITON_INTERPRET=1"
+        return "it runs in Triton's interpreter; build without TRITON_INTERPRET=1"
     if _kernels.is_gluon(kernel):
         return "it is a Gluon kernel, which opforge does not compile"
     for part in _kernels.chain(kernel)[:-1]:
@@ -174,7 +174,7 @@ def _refusal(kernel: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A constant: the value that a size has on this path, from here on."""
+    """The value that a size has on this path, which it is specialized to."""
     value = _launches.unwrap_constexpr(value)
     if isinstance(value, torch.SymBool):
         return bool(value)
@@ -188,7 +188,7 @@ def _plain(value: Any) -> Any:
 
 
 def _pointed(value: Any) -> Any:
-    """Triton takes anything for a tensor that has an address and a dtype."""
+    """Triton accepts anything with an address and a dtype as a tensor."""
     if isinstance(value, type) or not callable(getattr(value, "data_ptr", None)):
         return value
     address = value.data_ptr()

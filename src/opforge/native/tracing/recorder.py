@@ -1,7 +1,7 @@
-"""What a body does while it is traced: it allocates, takes views, fills, and launches.
+"""Records what a traced body does: it allocates, takes views, fills and launches.
 
-Everything else cannot be in a native library. Such calls are noted and answered with the right
-shapes, so that one trace names them all.
+A native library can do nothing else. Other calls are noted and answered with the right shapes, so
+that one trace reports all of them.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _HIDDEN = (_HERE, str(Path(torch.__file__).parent), str(Path(triton.__file__).pa
 
 @dataclass(eq=False)
 class Buffer:
-    """Memory: a parameter's, or what the body allocates; `count` elements of `dtype`."""
+    """Memory of a parameter, or allocated by the body: `count` elements of `dtype`."""
 
     name: str
     dtype: torch.dtype
     count: Term
     allocated: bool
-    # The recorder of the call that it belongs to.
+    # The recorder of the trace that it belongs to.
     trace: Any = field(repr=False)
 
 
@@ -52,11 +52,11 @@ class Filled:
 
 
 class Offence(Exception):
-    """The trace cannot go on; what was noted says why."""
+    """The trace cannot continue; the recorder's notes say why."""
 
 
 class Recorder:
-    """One trace: answers operators, and keeps what the library will have to do."""
+    """One trace: answers operators and keeps the steps that the library will run."""
 
     def __init__(
         self, symbols: Symbols, nested: Callable[[Any], Callable[..., Any] | None]
@@ -69,7 +69,7 @@ class Recorder:
         self._nested = nested
 
     def parameter(self, name: str, dtype: torch.dtype, sizes: Any, strides: Any) -> Traced:
-        """A tensor that the caller brings."""
+        """A tensor that the caller passes."""
         buffer = Buffer(name, dtype, term_of(_span(sizes, strides)), allocated=False, trace=self)
         return Traced(buffer, sizes, strides, 0, dtype)
 
@@ -81,7 +81,7 @@ class Recorder:
     def answer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of an operator."""
         if any(isinstance(a, torch.Tensor) and not isinstance(a, Traced) for a in args):
-            # A tensor that is no parameter: its contents would have to be in the library.
+            # A tensor that is not a parameter: the library would have to contain its data.
             return self._offend(func, args, kwargs)
         for argument in args:
             if isinstance(argument, Traced):
@@ -96,7 +96,7 @@ class Recorder:
             return found
         body = self._nested(func)
         if body is not None:
-            # Torch takes a mode away while it answers.
+            # Torch disables a mode while the mode handles a call.
             with self.running():
                 return body(*args, **kwargs)
         return self._offend(func, args, kwargs)
@@ -114,10 +114,10 @@ class Recorder:
             self.offences.append(offence)
 
     def refuse_kept(self, memory: Any) -> None:
-        """A body that keeps tensors between calls has a state, which C functions have not."""
+        """A body that keeps tensors between calls has state, which a C function does not."""
         if memory.trace is not self:
             self.note(
-                f"a tensor that an earlier call has kept is used at {locate()}; allocate it in "
+                f"a tensor kept from an earlier call is used at {locate()}; allocate it in "
                 "every call, or make it a parameter"
             )
 
@@ -125,7 +125,7 @@ class Recorder:
         return self.allocate(list(tensor.shape), tensor.dtype, strides=list(tensor.stride()))
 
     def value(self, number: Any) -> Any:
-        """What a number is on this path, asking nothing."""
+        """The value of a number on this path, without a guard."""
         return self.symbols.value(term_of(number)) if is_symbolic(number) else number
 
     def allocate(
@@ -142,7 +142,7 @@ class Recorder:
         return Traced(buffer, sizes, strides, 0, dtype)
 
     def fill(self, tensor: Traced, value: Any) -> Any:
-        """Set a dense tensor; others would need a kernel."""
+        """Fill a dense tensor; others would need a kernel."""
         if is_symbolic(value) or not is_compact(tensor) or isinstance(value, torch.Tensor):
             return NotImplemented
         buffer = tensor.memory
@@ -171,7 +171,7 @@ class Recorder:
         return self.allocate(x.sizes, dtype, strides=self._dense_strides(x))
 
     def _dense_strides(self, x: Traced) -> list[Any]:
-        """Strides in the same order, without gaps, as torch gives them to `empty_like`."""
+        """Dense strides in the same order, as in torch's `empty_like`."""
         order = list(reversed(range(len(x.sizes))))
         for start in range(1, len(order)):
             at = start
@@ -190,7 +190,7 @@ class Recorder:
         return strides
 
     def _lies_outside(self, x: Traced, a: int, b: int) -> bool:
-        """Whether dimension a has the larger stride; strides of 0 say nothing."""
+        """Whether dimension a has the larger stride; strides of 0 do not count."""
         compare, both = self.symbols.algebra.compare, self.symbols.algebra.both
         one, other = term_of(x.strides[a]), term_of(x.strides[b])
         sizes = compare("<", term_of(x.sizes[b]), term_of(x.sizes[a]))
@@ -223,7 +223,7 @@ class Recorder:
 
 
 def _span(sizes: Sequence[Any], strides: Sequence[Any]) -> Any:
-    """How many elements there are from the first to the last, whatever lies between."""
+    """The number of elements from the first to the last, gaps included."""
     if all(map(same, strides, compact(sizes))):
         return math.prod(sizes)
     return sum((n - 1) * s for n, s in zip(sizes, strides, strict=True)) + 1

@@ -1,14 +1,14 @@
-"""From a launch to the kernel variants that may serve it, as Triton's JIT would specialize it.
+"""From a launch to its kernel variants, specialized as Triton's JIT would.
 
-The JIT compiles anew for what it sees: addresses and integers that are multiples of 16, integers
-that need 64 bits, integers that are 1. A library has to have them all beforehand:
+The JIT recompiles for what it sees: addresses and integers that are multiples of 16, integers that
+need 64 bits, integers that are 1. A library must have all of these variants in advance:
 
     i32, addresses and integers multiples of 16  |  addresses and strides  |  addresses  |  nothing
     i64 where a size may exceed 32 bits: multiples of 16  |  nothing
     before these, where strides are symbolic: one stride of every such tensor is 1
 
-Memory that is known to lie densely is read in wide words, so strides matter most. Counts of
-blocks, `n // 128`, are never asked: they are seldom multiples, and address nothing.
+Memory that is known to be dense is read in wide words, so strides matter most. Block counts such as
+`n // 128` are never checked: they are seldom multiples of 16, and address nothing.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ class Slot:
     name: str
     argument: Argument
     type: str | None
-    # Whether the JIT would look at its alignment, and whether it is known to be one of 16.
+    # Whether the JIT would check its alignment, and whether it is known to be a multiple of 16.
     aligns: bool
     multiple: bool
     wide: bool = False
     is_stride: bool = False
-    # Whether the JIT would make it a constant where it is 1.
+    # Whether the JIT would make it a constant if it is 1.
     folds: bool = False
 
 
 class Specializer:
-    """Turns launches into variants, and keeps the kernels that they ask for."""
+    """Turns launches into variants and keeps the kernels that they need."""
 
     def __init__(self, algebra: Algebra, scalars: dict[str, str]) -> None:
         self.algebra = algebra
         self.scalars = scalars
-        # Of the tensors of the launch at hand.
+        # Strides of the tensors of the current launch.
         self.strides: set[Term] = set()
 
     def launch(self, called: Called, names: dict[Buffer, str]) -> tuple[Launch, list[Request]]:
-        """A launch, and a request per variant; `names` are the buffers' in the library."""
+        """A launch and a request per variant; `names` gives the library's name of each buffer."""
         slots: list[Slot] = []
         constants: dict[str, Any] = {}
         self.strides = {
@@ -103,7 +103,7 @@ class Specializer:
             offset = term_of(value.offset)
             pointer = Pointer(param.name, names[value.memory], offset, value.dtype)
             annotated = param.annotation_type
-            # Triton's own name for a bool in memory is another one.
+            # Triton has another name for a bool in memory.
             held = "u1" if pointer.dtype == "i1" else pointer.dtype
             type_ = annotated if annotated.startswith("*") else f"*{held}"
             if param.is_const and not type_.startswith("*k"):
@@ -135,7 +135,7 @@ class Specializer:
         )
 
     def _declared_type(self, term: Term) -> str | None:
-        """A scalar that is handed on as it came keeps the type it was declared with."""
+        """A scalar that is passed on unchanged keeps its declared type."""
         return self.scalars.get(term.name) if isinstance(term, Var) else None
 
     def _mentions_double(self, term: Term) -> bool:
@@ -171,7 +171,7 @@ class Specializer:
 def _forms(
     slots: list[Slot],
 ) -> list[tuple[tuple[str, ...], tuple[int, ...], tuple[int, ...]]]:
-    """Types, aligned arguments and divisible ones of every variant, most specialized first."""
+    """Types, aligned arguments and divisible arguments of each variant, most specialized first."""
     pointers = [i for i, s in enumerate(slots) if isinstance(s.argument, Pointer) and s.aligns]
     integers = [
         i
@@ -199,7 +199,7 @@ def _forms(
     return list(dict.fromkeys(forms))
 
 
-# So many combinations of unit strides are tried at most; each makes two variants.
+# At most this many combinations of unit strides; each makes two variants.
 _MOST_DENSE = 16
 
 
@@ -215,7 +215,7 @@ def _unit_strides(slots: list[Slot]) -> list[frozenset[int]]:
             strides.setdefault(value.name.partition(".")[0], []).append(i)
     if not strides:
         return []
-    # Rows lie densely more often than columns, and further dimensions hardly ever do.
+    # Rows are dense more often than columns; other dimensions hardly ever are.
     rows = [found[-1] for found in strides.values()]
     choices = [list(reversed(found))[:2] for found in strides.values()]
     chosen = list(itertools.product(*choices))
@@ -230,7 +230,7 @@ def _divides(term: Term) -> bool:
 
 
 def _is_one(param: Any, value: Any) -> bool:
-    """The JIT makes an integer that is 1 a constant, unless told not to, or which type it has."""
+    """The JIT makes an integer 1 a constant unless the parameter opts out or has a type."""
     if param.do_not_specialize or param.annotation_type or isinstance(value, bool):
         return False
     return isinstance(value, int) and value == 1 and not is_symbolic(value)

@@ -1,4 +1,4 @@
-"""The GPU that host code asks about, of which a trace knows only the architectures."""
+"""The GPU that host code queries; a trace knows only its architectures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..ir.expr import Expr, Number, Term, Var
 from ..symbolic.solve import VarRange
 from ..symbolic.symint import Symbols
 
-# Host code reads these; a native library asks the driver for them.
+# Host code reads these; a native library queries the driver for them.
 ATTRIBUTES = (
     "multi_processor_count",
     "shared_memory_per_block_optin",
@@ -38,7 +38,7 @@ def var_ranges(archs: tuple[int, ...]) -> dict[str, VarRange]:
 
 
 def values(arch: int) -> dict[str, Number]:
-    """Those of a common board of an architecture."""
+    """The properties of a common board of an architecture."""
     gpu = parse(f"sm_{arch}")
     found: dict[str, Number] = {f"device.{n}": getattr(gpu, n) for n in ATTRIBUTES}
     return found | {MAJOR: arch // 10, MINOR: arch % 10}
@@ -54,7 +54,7 @@ def is_one_of(archs: tuple[int, ...]) -> Term:
 
 
 class TracedGpu(_compat.driver.Gpu):
-    """Answers with variables; a decision on one becomes a guard."""
+    """Answers with variables; a branch on one becomes a guard."""
 
     def __init__(self, symbols: Symbols) -> None:
         major, minor = symbols.integer(Var(MAJOR)), symbols.integer(Var(MINOR))
@@ -71,7 +71,7 @@ class TracedGpu(_compat.driver.Gpu):
 
 
 class _NoAnswer:
-    """A property that no library can look at when it is built; using it says so."""
+    """A property that a native library cannot query; using it raises."""
 
     def __init__(self, name: str) -> None:
         object.__setattr__(self, "_name", name)
@@ -79,8 +79,8 @@ class _NoAnswer:
     def _refuse(self, *_: Any, **__: Any) -> Any:
         name = object.__getattribute__(self, "_name")
         raise CannotTrace(
-            f"the body asks for the GPU's {name}, on which a native library cannot depend",
-            fix="decide on the capability, the number of multiprocessors or shared memory",
+            f"the body reads the GPU's {name}, which a native library cannot query",
+            fix="branch on the capability, the number of multiprocessors or the shared memory",
         )
 
     __str__ = __contains__ = __eq__ = __lt__ = __gt__ = __le__ = __ge__ = _refuse

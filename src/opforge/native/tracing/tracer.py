@@ -1,4 +1,4 @@
-"""One run of an op's body on sizes that are names, and what it did."""
+"""Runs an op's body once on symbolic sizes, and records what it did."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from .views import compact
 
 @dataclass
 class Walk:
-    """What one way through the body does; `refused` where it cannot be in a library."""
+    """What one path through the body does; `refused` says why a library cannot have it."""
 
     guards: list[Guard]
     steps: list[Any] = field(default_factory=list)
     outputs: list[Traced | None] = field(default_factory=list)
     refused: str = ""
-    # Calls that no library can make, as against inputs that the body itself refuses.
+    # Calls that a library cannot make, unlike inputs that the body itself refuses.
     offences: list[str] = field(default_factory=list)
 
 
 class _Owner:
-    """Hears of the launches of one trace."""
+    """Receives the notes about the launches of one trace."""
 
     def __init__(self, entry: Entry) -> None:
         self.name, self.location = entry.name, entry.location
@@ -54,12 +54,12 @@ class _Owner:
     def looks_through(self, wrapper: Any, kernel: Any, why: str) -> None:
         name = _compat.kernels.kernel_name(kernel)
         self.notes.append(
-            f"{type(wrapper).__qualname__}, a wrapper around {name}, was passed over: {why}"
+            f"{type(wrapper).__qualname__}, a wrapper around {name}, was skipped: {why}"
         )
 
 
 class Tracer:
-    """Traces one case of an op, for values of its variables that are tried."""
+    """Traces one case of an op for given values of its variables."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Tracer:
         self._options = _options()
 
     def walk(self, values: Mapping[str, Number]) -> Walk:
-        """Run the body once. Raises NotConstant where a size has to be declared more closely."""
+        """Run the body once. Raises NotConstant if a size needs a narrower declaration."""
         symbols = Symbols(values, self.ranges, locate, self.counts, self.multiples)
         recorder = Recorder(symbols, nested_body)
         leaves = self._leaves(symbols, recorder)
@@ -134,19 +134,19 @@ class Tracer:
         return leaves
 
     def _outputs(self, result: Any, recorder: Recorder) -> list[Traced | None]:
-        """What the body returns, flat; no output is an argument, or lies within another."""
+        """What the body returns, as a flat list."""
         flat = [result] if not isinstance(result, (tuple, list)) else list(result)
         if not self.declared.outputs:
             return []
         for one in flat:
             if one is not None and not isinstance(one, Traced):
-                recorder.note(f"the body returns a {type(one).__name__}, and C takes tensors only")
+                recorder.note(f"the body returns a {type(one).__name__}, not a tensor")
                 raise Offence("output")
         return flat
 
 
 def var_ranges_of(case: Case, declared: Declared) -> dict[str, VarRange]:
-    """What every variable of a case may be."""
+    """The range of every variable of a case."""
     found: dict[str, VarRange] = {}
     for bound in case.bounds:
         high = float("inf") if bound.high is None else bound.high
@@ -172,12 +172,12 @@ def _scalar_range(dtype: str) -> VarRange:
     return VarRange(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 
-# Different for each size, so that no two are equal by accident; larger than a dimension's 0 and 1.
+# Different for each size, so that no two are equal by accident; never 0 or 1.
 _PRIMES = (67, 71, 73, 79, 83, 89, 97, 101, 103, 107, 109, 113, 127, 131, 137, 139, 149, 151)
 
 
 def first_values(case: Case, var_ranges: Mapping[str, VarRange]) -> dict[str, Number]:
-    """Ordinary values to begin with: sizes of about a hundred, compact strides."""
+    """Ordinary values to start from: sizes of about a hundred, dense strides."""
     found: dict[str, Number] = {}
     primes = iter(_PRIMES * 4)
     for name, var_range in var_ranges.items():
@@ -206,7 +206,7 @@ def _nearest(value: Number, var_range: VarRange) -> Number:
 
 
 def nested_body(func: Any) -> Callable[..., Any] | None:
-    """The Python that an op inside the body stands for, if it is one that can be seen through."""
+    """The Python body of a nested op, if tracing can see through it."""
     entry = registry.find(func)
     if entry is not None and entry.lowered is not None:
         return Generated(entry.name, entry.location, entry.lowered).bind(entry.fn)

@@ -1,7 +1,7 @@
-"""What torch's views do to sizes, strides and offset, for symbolic ones.
+"""torch's view operators on symbolic sizes, strides and offsets.
 
-Each is a function of the tensor and the operator's own arguments; a comparison of symbolic sizes
-in here becomes a guard of the path, as it would have decided in torch.
+Each is a function of the tensor and the operator's arguments. A comparison of symbolic sizes in
+here becomes a guard of the path, where torch would have decided.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def compact(sizes: Sizes) -> list[Any]:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two sizes are the same term, which asks nothing."""
+    """Whether two sizes are the same term; adds no guard."""
     return term_of(a) == term_of(b)
 
 
 def is_compact(tensor: Traced) -> bool:
-    """Whether a tensor is compact whatever its sizes are."""
+    """Whether a tensor is dense for all sizes."""
     expected = compact(tensor.sizes)
     return all(
         same(stride, want) or (not is_symbolic(size) and size == 1)
@@ -46,7 +46,7 @@ def is_compact(tensor: Traced) -> bool:
 
 
 def is_contiguous(symbols: Symbols, tensor: Traced, order: Sequence[int] | None = None) -> bool:
-    """As torch's; one guard where strides are symbolic."""
+    """Torch's is_contiguous; one guard if strides are symbolic."""
     if order is None and is_compact(tensor):
         return True
     order = range(len(tensor.sizes)) if order is None else order
@@ -56,7 +56,7 @@ def is_contiguous(symbols: Symbols, tensor: Traced, order: Sequence[int] | None 
     for size, stride, want in zip(sizes, strides, compact(sizes), strict=True):
         one = algebra.compare("==", term_of(size), 1)
         wanted.append(algebra.either(one, algebra.compare("==", term_of(stride), term_of(want))))
-    # Nothing lies anywhere where there is nothing.
+    # A tensor without elements is contiguous.
     nothing = [algebra.compare("==", term_of(size), 0) for size in sizes]
     return symbols.ask(algebra.either(*nothing, algebra.both(*wanted)))
 
@@ -68,7 +68,7 @@ class Views:
         self.symbols = symbols
 
     def __call__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The view that an operator gives, or NotImplemented."""
+        """The view that an operator returns, or NotImplemented."""
         make = _VIEWS.get(func)
         if make is None:
             return NotImplemented
@@ -87,7 +87,7 @@ class Views:
         sizes = _inferred(x, shape)
         if is_compact(x):
             return self.of(x, sizes, compact(sizes))
-        # A tensor of no elements can be seen in any shape.
+        # A tensor without elements can be viewed in any shape.
         nothing = math.prod(x.sizes) == 0
         strides = compact(sizes) if nothing else _view_strides(x, sizes)
         if strides is None:
@@ -171,7 +171,7 @@ class Views:
         dim = _axis(x, dim)
         length = x.sizes[dim]
         pieces = int(self.symbols.value(term_of((length + size - 1) // size)))
-        # As one question: that there are so many, which tells less than what `length` is.
+        # One guard on the number of parts, which is weaker than one on `length`.
         algebra = self.symbols.algebra
         least, most = term_of(size * (pieces - 1)), term_of(size * pieces)
         enough = algebra.compare("<=", term_of(length), most)
@@ -249,14 +249,14 @@ _VIEWS: dict[Any, Callable[..., Any]] = {
 
 
 def _inferred(x: Traced, shape: Sizes) -> list[Any]:
-    """The sizes of a view, the one given as -1 worked out."""
+    """The sizes of a view, with -1 resolved."""
     sizes = list(shape)
     total = math.prod(x.sizes)
     open_ = [d for d, size in enumerate(sizes) if not is_symbolic(size) and size == -1]
     if open_:
         known = math.prod(s for d, s in enumerate(sizes) if d != open_[0])
         if not same(known, 1) and known < 1:
-            raise RuntimeError(f"cannot tell -1 in shape {list(shape)} of a tensor of no elements")
+            raise RuntimeError(f"cannot infer -1 in shape {list(shape)} of an empty tensor")
         sizes[open_[0]] = total if same(known, 1) else total // known
     if not same(math.prod(sizes), total) and math.prod(sizes) != total:
         raise RuntimeError(f"shape {list(shape)} is invalid for a tensor of {total} elements")
@@ -264,7 +264,7 @@ def _inferred(x: Traced, shape: Sizes) -> list[Any]:
 
 
 def _view_strides(x: Traced, sizes: Sizes) -> list[Any] | None:
-    """Strides for new sizes of a tensor that is not compact, or None where there are none."""
+    """Strides of a view of a tensor that is not dense, or None if there is no such view."""
     if not x.sizes:
         return [1] * len(sizes)
     strides: list[Any] = [0] * len(sizes)
@@ -274,7 +274,7 @@ def _view_strides(x: Traced, sizes: Sizes) -> list[Any] | None:
     new: Any = 1
     for d in reversed(range(len(x.sizes))):
         old *= x.sizes[d]
-        # A run of dimensions that lie densely behind each other can be cut anew.
+        # A run of dimensions that are dense together can be split in another way.
         if d == 0 or (x.sizes[d - 1] != 1 and x.strides[d - 1] != old * base):
             while at >= 0 and (new < old or sizes[at] == 1):
                 strides[at] = new * base
@@ -296,7 +296,7 @@ def _axis(x: Traced, dim: int) -> int:
 
 
 def _clamped(index: Any, size: Any) -> Any:
-    """An end of a slice, as Python takes it: negative ones count from the end."""
+    """An end of a slice as in Python: negative ones count from the end."""
     if index < 0:
         index += size
         if index < 0:

@@ -1,0 +1,40 @@
+"""Packages that take seconds to build, built once."""
+
+import pytest
+import torch
+
+import opforge
+from support import packaged_ops
+
+
+@pytest.fixture(scope="session")
+def model():
+    torch.manual_seed(0)
+    return packaged_ops.Model().eval()
+
+
+@pytest.fixture(scope="session")
+def arguments():
+    return (torch.randn(4, 16),), {"bias": torch.randn(8)}
+
+
+@pytest.fixture(scope="session")
+def built(model, arguments, tmp_path_factory):
+    """A model with several ops and a mutated buffer, for any batch from 1 to 64."""
+    args, kwargs = arguments
+    return opforge.package(
+        model,
+        args,
+        tmp_path_factory.mktemp("packages") / "model.pt2",
+        kwargs=kwargs,
+        dynamic={"x": {0: ("batch", 1, 64)}},
+        also=[(torch.randn(23, 16),)],
+    )
+
+
+@pytest.fixture(scope="session")
+def built_op(tmp_path_factory):
+    """An op by itself, that takes a record and writes into it."""
+    state = packaged_ops.Scale(torch.randn(6), eps=0.5)
+    path = tmp_path_factory.mktemp("packages") / "step.pt2"
+    return opforge.package(packaged_ops.step, (state,), path, kwargs={"grad": torch.randn(6)})

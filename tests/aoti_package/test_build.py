@@ -1,0 +1,238 @@
+"""`opforge.package` from end to end, on the CPU."""
+
+import json
+import re
+
+import pytest
+import torch
+
+import opforge
+from opforge.aoti_package import build
+from opforge.aoti_package.cases import eager_cases
+from opforge.aoti_package.export import export
+from opforge.aoti_package.subject import read_subject
+from opforge.errors import (
+    BadInputs,
+    BadOption,
+    BadPackagePath,
+    CompileFailed,
+    NeedsGpu,
+    NotPackageable,
+    PackageMismatch,
+)
+from support import packaged_ops
+
+
+def rows(package, name):
+    return [row for row in package.report if row.name == name]
+
+
+def test_the_package_is_verified_at_the_traced_size_at_others_and_again_after_its_state_changed(
+    built,
+):
+    labels = [row.text.partition(":")[0] for row in rows(built, "verified")]
+    assert labels == [
+        "batch=4 (traced)",
+        "batch=1",
+        "batch=9",
+        "also[0]",
+        "batch=4 (traced), again",
+    ]
+    assert all(row.value < 1e-4 for row in rows(built, "verified"))
+
+
+def skip_if_loading_would_end_this_process(package):
+    if package.preload:
+        pytest.skip(f"this process was not started with LD_PRELOAD={package.preload}")
+
+
+def test_the_package_gives_what_the_model_gives(built, model, arguments):
+    args, kwargs = arguments
+    skip_if_loading_would_end_this_process(built)
+    loaded = built.load()
+    expected = model.linear(
+        packaged_ops.scale(args[0] * 2, packaged_ops.Scale(model.block.weight, 0.25))
+    )
+    torch.testing.assert_close(loaded(*args, **kwargs)["y"], expected.detach() + 1 + kwargs["bias"])
+    # A loaded package has state of its own.
+    assert loaded(*args, **kwargs)["calls"].item() == 8
+
+
+def test_the_users_model_keeps_its_state(built, model):
+    assert model.calls.item() == 0
+
+
+def test_the_report_has_seconds_bytes_and_the_range(built):
+    assert rows(built, "export")[0].value > 0
+    assert rows(built, "compile")[0].value > 1
+    assert rows(built, "size")[0].value == built.path.stat().st_size
+    assert rows(built, "load")[0].value > 0
+    assert rows(built, "dynamic")[0].text == "batch from 1 to 64"
+
+
+def test_the_static_launch_config_is_reported(built):
+    [row] = rows(built, "static launch")
+    assert "static_launch_user_defined_triton_kernels" in row.text
+
+
+def test_ops_say_whether_the_compiler_saw_through_them(built):
+    seen = {op.name: op.seen_through for op in built.ops}
+    assert seen == {
+        "packaged_ops::double": True,
+        "packaged_ops::scale": False,
+        "packaged_ops::shift": False,
+    }
+    assert [op.name for op in built.needed] == ["packaged_ops::scale", "packaged_ops::shift"]
+    assert {op.module for op in built.needed} == {"support.packaged_ops"}
+    assert built.ops[0].location.endswith("packaged_ops.py:20")
+
+
+def test_the_printed_package_says_what_is_needed_at_run_time(built):
+    text = str(built)
+    assert text.startswith(f"{built.path}  (Model)\n  export ")
+    assert "packaged_ops::double (" in text
+    assert ", seen through: it launches double_kernel" in text
+    assert "packaged_ops::shift at run time: import support.packaged_ops (" in text
+
+
+def test_the_json_holds_the_same(built):
+    held = json.loads(built.to_json())
+    assert held["path"] == str(built.path)
+    assert held["strict"] is False
+    assert [row["text"] for row in held["report"]] == [row.text for row in built.report]
+    assert held["needed_at_run_time"] == ["packaged_ops::scale", "packaged_ops::shift"]
+    assert held["inputs"][0] == {
+        "name": "x",
+        "dtype": "float32",
+        "shape": [4, 16],
+        "device": "cpu",
+    }
+
+
+def test_a_bare_op_that_writes_into_a_record_is_packaged_as_it_is_called(built_op):
+    state, grad = packaged_ops.Scale(torch.ones(6), eps=0.5), torch.full((6,), 0.5)
+    skip_if_loading_would_end_this_process(built_op)
+    built_op.load()(state, grad)
+    torch.testing.assert_close(state.weight, torch.full((6,), 0.75))
+    assert built_op.title == "packaged_ops::step"
+    assert [value.name for value in built_op.inputs] == ["state.weight", "grad"]
+    assert [row.text for row in rows(built_op, "verified")] == ["as given: max error 0"]
+
+
+def test_traces_of_the_compiled_model_and_of_the_package_are_written(built_op, tmp_path):
+    for file in built_op.profile(tmp_path / "traces", repeat=2):
+        events = json.loads(file.read_text())["traceEvents"]
+        assert [e["name"] for e in events if e.get("cat") == "user_annotation"].count("call") == 2
+    assert sorted(p.name for p in (tmp_path / "traces").iterdir()) == [
+        "compiled.json",
+        "package.json",
+    ]
+
+
+class Sizes(torch.nn.Module):
+    def forward(self, x):
+        return x + 1, x.shape[0], None
+
+
+def test_whole_numbers_among_the_results_are_compared_as_the_tensors_they_become():
+    subject = read_subject(Sizes(), (torch.ones(3),), None)
+    program = export(subject, (), strict=False).program
+    [case] = eager_cases(program, subject, (), ())
+    assert [t.tolist() for t in case.outputs] == [[2.0, 2.0, 2.0], 3]
+
+
+class Plain(torch.nn.Module):
+    def forward(self, x):
+        return x + 1
+
+
+def test_nothing_is_kept_when_the_package_computes_something_else(built_op, tmp_path, monkeypatch):
+    """The compiler stood in for by one that hands out the package of another op."""
+
+    def wrong(_exported, path, _configs):
+        path.write_bytes(built_op.path.read_bytes())
+        return "set"
+
+    class Undo(torch.nn.Module):
+        def forward(self, state, grad):
+            state.weight.add_(grad)
+
+    monkeypatch.setattr(build._compat.aoti, "compile_package", wrong)
+    state = packaged_ops.Scale(torch.randn(6))
+    with pytest.raises(PackageMismatch) as raised:
+        opforge.package(Undo(), (state, torch.randn(6)), tmp_path / "wrong.pt2")
+    text = str(raised.value)
+    assert text.startswith("wrong.pt2 computes something else than eager, so it was not kept")
+    assert "as given: tensor 0 differs by " in text
+    assert "if it has dropout, which draws at random: model.eval() first" in text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_the_compiler_says_is_in_the_error(tmp_path, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("g++: command not found\nsecond line")
+
+    monkeypatch.setattr(build._compat.aoti, "compile_package", fail)
+    with pytest.raises(CompileFailed) as raised:
+        opforge.package(Plain(), (torch.randn(3),), tmp_path / "model.pt2")
+    assert "Plain was exported, but AOTInductor cannot compile it" in str(raised.value)
+    assert "RuntimeError: g++: command not found\n         second line" in str(raised.value)
+    assert "opforge doctor" in str(raised.value)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_kernels_need_a_gpu_to_be_compiled(tmp_path):
+    class Doubled(torch.nn.Module):
+        def forward(self, x):
+            return packaged_ops.launch(x)
+
+    with pytest.raises(
+        NeedsGpu, match="Doubled was exported, but to compile and verify it needs a GPU"
+    ):
+        opforge.package(Doubled(), (torch.randn(3),), tmp_path / "model.pt2")
+
+
+@pytest.mark.parametrize(
+    ("model", "args", "path", "error", "text"),
+    [
+        (Plain(), (torch.ones(2),), "model.so", BadPackagePath, "fix: model.pt2"),
+        (Plain(), torch.ones(2), "model.pt2", BadInputs, "fix: args=(x,)"),
+        (Plain(), (), "model.pt2", BadInputs, "missing a required argument: 'x'"),
+        (Plain, (torch.ones(2),), "model.pt2", NotPackageable, "not an instance of it"),
+        (len, (torch.ones(2),), "model.pt2", NotPackageable, "len is neither a module nor an op"),
+    ],
+)
+def test_what_cannot_be_packaged_is_refused_before_anything_runs(model, args, path, error, text):
+    with pytest.raises(error) as raised:
+        opforge.package(model, args, path)
+    assert text in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"strict": "yes"}, "strict='yes' is no way to export"),
+        ({"rtol": -1.0}, "rtol=-1.0 is no tolerance"),
+        ({"atol": "1e-3"}, "atol='1e-3' is no tolerance"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused_before_anything_runs(options, text):
+    with pytest.raises(BadOption, match=re.escape(text)):
+        opforge.package(Plain(), (torch.ones(2),), "model.pt2", **options)
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_anything_runs(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadPackagePath, match="file, which is no folder"):
+        opforge.package(Plain(), (torch.ones(2),), tmp_path / "file" / "model.pt2")
+
+
+def test_a_package_that_is_seen_through_needs_no_opforge(tmp_path):
+    x = torch.randn(3, 4)
+    package = opforge.package(packaged_ops.double, (x,), tmp_path / "double.pt2", strict=True)
+    assert package.strict
+    assert [(op.name, op.seen_through) for op in package.ops] == [("packaged_ops::double", True)]
+    # For CPU tensors the body launches nothing, so there is no kernel inside.
+    assert (package.needed, package.kernels) == ((), ())
+    assert rows(package, "load")[0].text.endswith("which imported no opforge")
+    assert "nothing but torch at run time" in str(package)

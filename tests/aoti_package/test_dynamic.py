@@ -1,0 +1,85 @@
+"""`dynamic`: names, ranges, Dim objects, and what is refused."""
+
+import pytest
+import torch
+
+from opforge.aoti_package.dynamic import read_dynamic, shapes_collection
+from opforge.aoti_package.subject import read_subject
+from opforge.errors import BadDynamic
+from support import packaged_ops
+
+
+class Add(torch.nn.Module):
+    def forward(self, x, y):
+        return x + y
+
+
+@pytest.fixture
+def subject():
+    return read_subject(Add(), (torch.ones(4, 3), torch.ones(4, 3)), None)
+
+
+def test_dimensions_of_one_name_share_one_dim_and_its_range(subject):
+    x, y = read_dynamic({"x": {0: "batch"}, "y": {0: ("batch", 2, 64)}}, subject)
+    assert x.dim is y.dim
+    assert (x.dim.min, x.dim.max, x.least) == (2, 64, 2)
+
+
+def test_a_torch_dim_is_taken_as_it_is(subject):
+    rows = torch.export.Dim("rows", min=3, max=9)
+    [found] = read_dynamic({"x": {-2: rows}}, subject)
+    assert (found.dim is rows, found.index, found.label, found.least) == (True, 0, "rows", 3)
+
+
+def test_a_hint_has_the_place_as_its_name(subject):
+    [found] = read_dynamic({"x": {1: torch.export.Dim.AUTO}}, subject)
+    assert (found.label, found.least) == ("x[1]", None)
+
+
+def test_a_tensor_in_a_record_is_named_by_its_path():
+    cfg = packaged_ops.Scale(torch.ones(4))
+    subject = read_subject(packaged_ops.scale, (torch.ones(4), cfg), None)
+    assert subject.paths == ("x", "cfg.weight", "cfg.eps")
+    [found] = read_dynamic({"cfg.weight": {0: "n"}}, subject)
+    assert shapes_collection((found,), subject)[cfg.weight] == {0: found.dim}
+
+
+def test_an_op_that_torch_made_is_named_by_its_schema():
+    subject = read_subject(packaged_ops.shift, (), {"x": torch.ones(4)})
+    assert (subject.title, subject.paths) == ("packaged_ops::shift", ("x",))
+
+
+def test_nothing_dynamic_is_nothing_for_torch(subject):
+    assert shapes_collection(read_dynamic(None, subject), subject) is None
+
+
+@pytest.mark.parametrize(
+    ("dynamic", "text"),
+    [
+        ({"z": {0: "n"}}, "which is no tensor argument of Add\n  found: the arguments x, y"),
+        ({"x": {5: "n"}}, "there is no dimension 5\n  found: a tensor of shape (4, 3)"),
+        ({"x": {0: 7}}, "dimension 0 has no name\n  found: 7"),
+        ({"x": "batch"}, "dynamic maps an argument to its dimensions"),
+        ("batch", "dynamic maps arguments to their dimensions\n  found: 'batch'"),
+        ({"x": {0: "n"}, "y": {1: "n"}}, "found: 4 in x, 3 in y\n  fix: give them two names"),
+        ({"x": {0: "a b"}}, "'a b' is no name for a dimension"),
+        ({"x": {0: ("n", 8, 9)}}, "the given size 4 is not in the range of n"),
+        ({"x": {0: ("n", 1, 8)}, "y": {0: ("n", 1, 9)}}, "n has two ranges"),
+    ],
+)
+def test_mistakes_are_named(dynamic, text, subject):
+    with pytest.raises(BadDynamic) as raised:
+        read_dynamic(dynamic, subject)
+    assert text in str(raised.value)
+
+
+def test_a_number_cannot_be_dynamic():
+    subject = read_subject(Add(), (torch.ones(4), 2), None)
+    with pytest.raises(BadDynamic, match="2, which becomes a constant of the package"):
+        read_dynamic({"y": {0: "n"}}, subject)
+
+
+def test_a_size_that_export_would_bake_in_is_refused_with_what_to_do():
+    subject = read_subject(Add(), (torch.ones(1, 3), torch.ones(1, 3)), None)
+    with pytest.raises(BadDynamic, match="trace with a size of 2 or more"):
+        read_dynamic({"x": {0: "batch"}}, subject)

@@ -1,0 +1,228 @@
+"""Exporting one way or both: what is kept, and how a failure names the user's line."""
+
+import linecache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+import opforge
+from opforge import _compat
+from opforge.aoti_package.dynamic import read_dynamic
+from opforge.aoti_package.export import export
+from opforge.aoti_package.subject import read_subject
+from opforge.errors import BareKernel, ExportFailed
+from support import packaged_ops
+
+
+def attempt(model, *args, strict=None, dynamic=None):
+    subject = read_subject(model, args or (torch.randn(4, 16),), None)
+    return export(subject, read_dynamic(dynamic, subject), strict=strict)
+
+
+def refusal(model, *args, **options):
+    with pytest.raises(ExportFailed) as raised:
+        attempt(model, *args, **options)
+    file, line, *_ = str(raised.value).split(":")
+    return raised.value, str(raised.value), linecache.getline(file, int(line)).strip()
+
+
+class Numpy(torch.nn.Module):
+    def forward(self, x):
+        return torch.from_numpy(np.sin(x.numpy()))
+
+
+class Breaks(torch.nn.Module):
+    def forward(self, x):
+        torch._dynamo.graph_break()
+        return x + 1
+
+
+class Branches(torch.nn.Module):
+    def forward(self, x):
+        if x.sum() > 0:
+            return x + 1
+        return x
+
+
+class Specializes(torch.nn.Module):
+    def forward(self, x):
+        return x.reshape(4, 16) + torch.ones(4, 16)
+
+
+@triton.jit
+def bare_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=offsets < n), mask=offsets < n)
+
+
+class Bare(torch.nn.Module):
+    def forward(self, x):
+        out = torch.empty_like(x)
+        bare_kernel[(1,)](x, out, x.numel(), BLOCK=1024)
+        return out
+
+
+def test_non_strict_is_tried_first_and_is_enough():
+    exported = attempt(Breaks())
+    assert (exported.strict, exported.failures) == (False, ())
+
+
+def test_strict_is_tried_next_and_the_reason_is_kept():
+    exported = attempt(Numpy())
+    assert exported.strict
+    [failure] = exported.failures
+    assert failure.line == "return torch.from_numpy(np.sin(x.numpy()))"
+    assert str(failure).startswith(f"non-strict export failed at {__file__}:")
+    assert ".numpy() is not supported for tensor subclasses" in str(failure)
+
+
+def test_forced_non_strict_does_not_try_strict():
+    _, text, line = refusal(Numpy(), strict=False)
+    assert line == "return torch.from_numpy(np.sin(x.numpy()))"
+    assert "Numpy cannot be exported non-strict\n" in text
+    assert text.endswith("use torch functions, or strict=True")
+
+
+def test_forced_strict_does_not_try_non_strict():
+    _, text, line = refusal(Breaks(), strict=True)
+    assert line == "torch._dynamo.graph_break()"
+    assert "Breaks cannot be exported strict\n" in text
+    assert "User-inserted graph break" in text
+
+
+def test_when_both_fail_both_reasons_are_told():
+    _, text, line = refusal(Branches())
+    assert line == "if x.sum() > 0:"
+    assert "Branches cannot be exported, neither non-strict nor strict" in text
+    assert "non-strict export failed at" in text
+    assert "Data-dependent branching" in text
+    assert "fix: the value is known only at run time: write the branch with torch.where" in text
+
+
+@pytest.mark.parametrize("strict", [True, None])
+def test_a_size_that_the_code_fixes_is_found_at_its_line(strict):
+    _, text, line = refusal(Specializes(), strict=strict, dynamic={"x": {0: "batch"}})
+    assert line == "return x.reshape(4, 16) + torch.ones(4, 16)"
+    assert "your code specialized it to be a constant (4)" in text
+    assert "fix: the code works for this size only" in text
+
+
+def test_an_error_that_names_no_line_is_placed_at_the_forward():
+    _, _, line = refusal(Specializes(), strict=False, dynamic={"x": {0: "batch"}})
+    assert line == "def forward(self, x):"
+
+
+class Narrow(torch.nn.Module):
+    def forward(self, x):
+        torch._check(x.shape[0] > 2)
+        return x + 1
+
+
+def test_a_range_that_the_code_narrows_is_told_with_what_torch_suggests():
+    _, text, _ = refusal(Narrow(), strict=False, dynamic={"x": {0: "batch"}})
+    assert "Not all values of batch" in text
+    assert "fix: narrow the range in dynamic: torch suggests batch = Dim('batch', min=3)" in text
+
+
+def test_a_bare_launch_is_explained_and_its_kernel_is_named():
+    error, text, line = refusal(Bare(), strict=False)
+    assert isinstance(error, BareKernel)
+    assert line == "bare_kernel[(1,)](x, out, x.numel(), BLOCK=1024)"
+    first = bare_kernel.fn.__code__.co_firstlineno
+    assert f"launches the Triton kernel bare_kernel ({__file__}:{first}) itself" in text
+    assert "put the launch of bare_kernel into a function decorated with @opforge.op" in text
+
+
+def test_a_bare_launch_never_reaches_triton(monkeypatch):
+    """Because a fake tensor's pointer is 0, and a launch with it would end the GPU's context."""
+
+    def launched(*_args, **_kwargs):
+        raise AssertionError("launched")
+
+    monkeypatch.setattr(type(bare_kernel), "run", launched)
+    error, _, _ = refusal(Bare(), strict=False)
+    assert isinstance(error, BareKernel)
+    assert _compat.launches.current() is None
+
+
+class Wrapped(torch.nn.Module):
+    def forward(self, x):
+        out = torch.empty_like(x)
+        torch.library.wrap_triton(bare_kernel)[(1,)](x, out, x.numel(), BLOCK=1024)
+        return out
+
+
+def test_a_launch_that_torch_wraps_is_left_to_torch():
+    with opforge.target("sm_90"):
+        exported = attempt(Wrapped(), strict=False)
+    assert "triton_kernel_wrapper_mutation" in str(exported.program.graph)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="strict export takes it with a GPU")
+def test_without_a_gpu_a_bare_launch_fails_both_ways():
+    error, text, _ = refusal(Bare())
+    assert isinstance(error, BareKernel)
+    assert "which Dynamo takes only with a GPU" in text
+
+
+def test_an_op_in_a_model_exports_both_ways():
+    for strict in (True, False):
+        exported = attempt(packaged_ops.Block(), strict=strict, dynamic={"x": {0: "batch"}})
+        assert exported.strict is strict
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_bare_op_with_a_record_exports_both_ways(strict):
+    args = torch.randn(4, 16), packaged_ops.Scale(torch.randn(16))
+    exported = attempt(packaged_ops.scale, *args, strict=strict, dynamic={"x": {0: "batch"}})
+    assert "packaged_ops.scale.default" in str(exported.program.graph)
+
+
+class Refuses(torch.nn.Module):
+    def forward(self, x):
+        raise ValueError("not today")
+
+
+@pytest.mark.parametrize("strict", [None, True, False])
+def test_what_the_model_raises_itself_is_asked_of_eager_first(strict):
+    error, _, line = refusal(Refuses(), strict=strict)
+    assert line == 'raise ValueError("not today")'
+    assert "does the model run in eager with these arguments?" in error.fix
+
+
+class Opens(torch.nn.Module):
+    def forward(self, x):
+        with Path("/dev/null").open():
+            return x + 1
+
+
+def test_what_dynamo_cannot_trace_is_met_with_a_way_out_and_not_with_its_own_hints():
+    error, _, line = refusal(Opens(), strict=True)
+    assert line == 'with Path("/dev/null").open():'
+    assert error.fix.startswith("strict=False traces with Python itself")
+
+
+class Labels(torch.nn.Module):
+    def __init__(self, label):
+        super().__init__()
+        self.label = label
+
+    def forward(self, x):
+        return x + 1, self.label
+
+
+@pytest.mark.parametrize("label", ["half", 0.5, True])
+def test_what_no_package_returns_is_refused_before_it_is_compiled(label):
+    error, text, line = refusal(Labels(label))
+    assert line == "def forward(self, x):"
+    assert "Labels returns what no package can" in text
+    assert repr(label) in error.found
+
+
+@pytest.mark.parametrize("label", [None, 3])
+def test_none_and_whole_numbers_may_be_returned(label):
+    assert attempt(Labels(label)).program is not None

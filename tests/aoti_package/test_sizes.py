@@ -1,0 +1,117 @@
+"""Other sizes: which are chosen, and tensors made for them."""
+
+import pytest
+import torch
+
+from opforge.aoti_package.cases import eager_cases
+from opforge.aoti_package.dynamic import read_dynamic
+from opforge.aoti_package.export import export
+from opforge.aoti_package.sizes import Symbol, copy_of, open_sizes, other_sizes, resized
+from opforge.aoti_package.subject import read_subject
+from opforge.errors import BadInputs, EagerFailed
+from support import packaged_ops
+
+
+class Lookup(torch.nn.Module):
+    def forward(self, x, index):
+        return x[index].t() + 1
+
+
+def traced(model, args, dynamic):
+    subject = read_subject(model, args, None)
+    dims = read_dynamic(dynamic, subject)
+    program = export(subject, dims, strict=False).program
+    return program, subject, open_sizes(program, subject, dims)
+
+
+def symbol(label="n", traced=8, least=1, most=1024):
+    return Symbol(None, label, traced, least, most)
+
+
+@pytest.mark.parametrize(
+    ("symbols", "sizes"),
+    [
+        ([], []),
+        ([symbol()], [{"n": 1}, {"n": 17}]),
+        ([symbol(most=None)], [{"n": 1}, {"n": 17}]),
+        ([symbol(most=10)], [{"n": 1}, {"n": 10}]),
+        ([symbol(most=8)], [{"n": 1}, {"n": 7}]),
+        ([symbol(least=8)], [{"n": 17}]),
+        ([symbol(least=8, most=8)], []),
+        ([symbol("a"), symbol("b")], [{"a": 1, "b": 1}, {"a": 17, "b": 19}]),
+    ],
+)
+def test_the_smallest_and_another_but_never_the_traced_sizes(symbols, sizes):
+    assert other_sizes(symbols) == sizes
+
+
+def test_indices_stay_valid_and_strides_stay_as_traced():
+    x = torch.randn(6, 10)[:, ::2].t()
+    index = torch.tensor([0, 4, 2])
+    program, subject, symbols = traced(Lookup(), (x, index), {"index": {0: "picked"}})
+    made, picked = resized(program, subject, symbols, {"picked": 7})
+    assert picked.tolist() == [0, 4, 2, 0, 4, 2, 0]
+    assert made.stride() == x.stride()
+    assert made.shape == x.shape
+    assert set(made.flatten().tolist()) <= set(x.flatten().tolist())
+
+
+def test_a_derived_size_follows_the_one_it_is_derived_from():
+    half = torch.export.Dim("half", min=2, max=32)
+
+    class Halves(torch.nn.Module):
+        def forward(self, x, y):
+            return x + y[::2]
+
+    dynamic = {"x": {0: half}, "y": {0: 2 * half}}
+    program, subject, symbols = traced(Halves(), (torch.ones(4), torch.ones(8)), dynamic)
+    assert [(s.label, s.traced) for s in symbols] == [("half", 4)]
+    x, y = resized(program, subject, symbols, {"half": 5})
+    assert (x.shape, y.shape) == ((5,), (10,))
+
+
+@pytest.mark.parametrize(("least", "seen"), [(0, 0), (None, 1), (2, 2)])
+def test_empty_tensors_are_tried_only_where_the_user_named_zero(least, seen):
+    class Plus(torch.nn.Module):
+        def forward(self, x):
+            return x + 1
+
+    dynamic = {"x": {0: ("n", least, 9) if least is not None else "n"}}
+    _, _, symbols = traced(Plus(), (torch.ones(4),), dynamic)
+    assert symbols[0].least == seen
+
+
+def test_a_copy_has_the_same_strides_even_where_they_overlap():
+    for tensor in (
+        torch.randn(3, 1).expand(3, 4),
+        torch.randn(4, 6)[:, ::2],
+        torch.tensor(2.0),
+        torch.empty(0, 3),
+    ):
+        copy = copy_of(tensor)
+        assert copy.stride() == tensor.stride()
+        assert torch.equal(copy, tensor)
+        assert copy.data_ptr() != tensor.data_ptr() or tensor.numel() == 0
+
+
+def test_what_eager_cannot_do_is_told_with_the_size():
+    class Picky(torch.nn.Module):
+        def forward(self, x):
+            if not torch.compiler.is_compiling() and x.shape[0] < 3:
+                raise ValueError("too few")
+            return x + 1
+
+    program, subject, symbols = traced(Picky(), (torch.ones(4),), {"x": {0: "n"}})
+    with pytest.raises(EagerFailed) as raised:
+        eager_cases(program, subject, symbols, ())
+    assert "Picky itself fails in eager for n=1" in str(raised.value)
+    assert "found: ValueError: too few" in str(raised.value)
+    assert "fix: narrow the range in dynamic" in str(raised.value)
+
+
+def test_further_arguments_must_be_like_the_given_ones():
+    program, subject, symbols = traced(packaged_ops.Block(), (torch.ones(4, 16),), None)
+    with pytest.raises(BadInputs, match=r"also\[0\] has other arguments than args"):
+        eager_cases(program, subject, symbols, [(torch.ones(4), torch.ones(4))])
+    with pytest.raises(BadInputs, match=r"also\[0\] are positional arguments"):
+        eager_cases(program, subject, symbols, [torch.ones(4)])

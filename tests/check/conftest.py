@@ -1,1 +1,0 @@
-"""Its presence puts this folder on the path, where `checking` stands."""

@@ -1,0 +1,222 @@
+"""autograd: passing, failing and skipped."""
+
+import pytest
+import torch
+from torch import Tensor
+
+import opforge
+from support.checking import row
+
+
+def save(ctx, inputs, output):
+    ctx.save_for_backward(*[t for t in inputs if isinstance(t, Tensor)])
+
+
+def double_in_single(x: Tensor) -> Tensor:
+    return (x.float().sin() * 2).to(x.dtype)
+
+
+def product(x: Tensor, y: Tensor) -> Tensor:
+    return x * y
+
+
+def good(ctx, grad):
+    x, y = ctx.saved_tensors
+    return grad * y, grad * x
+
+
+def wrong_for_y(ctx, grad):
+    x, y = ctx.saved_tensors
+    return grad * y, grad * x * 1.5
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (9, 9), (100, 100)])
+def test_a_right_backward_passes_and_a_wrong_one_fails_by_parameter(op_name, shape):
+    inputs = torch.randn(shape), torch.randn(shape)
+    right = opforge.op(op_name(), backward=good, setup_context=save)(product)
+    assert row("autograd", right, *inputs).status == "pass"
+    wrong = opforge.op(op_name(), backward=wrong_for_y, setup_context=save)(product)
+    found = row("autograd", wrong, *inputs)
+    assert found.status == "fail"
+    assert found.reason.startswith("the gradient of y is wrong")
+    assert "numerical" in found.reason
+    assert found.fix == "correct backward="
+    assert found.notes == ()
+
+
+def test_a_wrong_backward_fails_whatever_the_inputs(op_name):
+    wrong = opforge.op(op_name(), backward=wrong_for_y, setup_context=save)(product)
+    for seed in range(20):
+        torch.manual_seed(seed)
+        inputs = torch.randn(9, 9), torch.randn(9, 9)
+        assert row("autograd", wrong, *inputs).status == "fail", seed
+
+
+def no_gradient_for_y(ctx, grad):
+    _, y = ctx.saved_tensors
+    return grad * y, None
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (8, 128), (128, 128)])
+def test_a_gradient_that_is_left_out_fails_whatever_the_size(op_name, shape):
+    op = opforge.op(op_name(), backward=no_gradient_for_y, setup_context=save)(product)
+    x, y = torch.randn(shape), torch.randn(shape)
+    found = row("autograd", op, x, y)
+    assert found.status == "fail"
+    assert found.reason.startswith("the gradient of y is wrong")
+    assert "analytical None" in found.reason
+    assert "let only the other inputs of the check require grad" in found.fix
+    assert row("autograd", op, x.requires_grad_(), y).status == "pass"
+
+
+def mean(x: Tensor) -> Tensor:
+    return x.mean()
+
+
+def test_small_gradients_are_held_to_their_own_size(op_name):
+    def spread(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return (grad / x.numel()).expand(x.shape).clone()
+
+    x = torch.randn(1024, 1024)
+    right = opforge.op(op_name(), backward=spread, setup_context=save)(mean)
+    assert row("autograd", right, x).status == "pass"
+    zero = opforge.op(op_name(), backward=lambda ctx, g: 0 * spread(ctx, g), setup_context=save)
+    assert row("autograd", zero(mean), x).status == "fail"
+
+
+@pytest.mark.parametrize("shape", [(8, 128), (1024, 1024)])
+def test_single_precision_inside_hides_no_wrong_factor_at_any_size(op_name, shape):
+    torch.manual_seed(0)
+
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return (grad.float() * x.float().cos() * 2).to(grad.dtype)
+
+    right = opforge.op(op_name(), backward=backward, setup_context=save)(double_in_single)
+    assert row("autograd", right, torch.randn(shape)).status == "pass"
+    wrong = opforge.op(
+        op_name(), backward=lambda ctx, g: backward(ctx, g) * 1.1, setup_context=save
+    )(double_in_single)
+    assert row("autograd", wrong, torch.randn(shape)).status == "fail"
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (8, 128), (128, 128)])
+def test_half_precision_inside_is_skipped_with_the_way_out(op_name, shape):
+    def backward(ctx, grad):
+        return grad * ctx.saved_tensors[0].exp()
+
+    @opforge.op(op_name(), backward=backward, setup_context=save)
+    def exp(x: Tensor) -> Tensor:
+        return x.bfloat16().exp().to(x.dtype)
+
+    found = row("autograd", exp, torch.randn(shape))
+    assert found.status == "skipped"
+    assert "less than single precision" in found.reason
+    assert "reference=" in found.fix
+
+
+def test_only_inputs_that_require_grad_are_differentiated_where_some_do(op_name):
+    op = opforge.op(op_name(), backward=wrong_for_y, setup_context=save)(product)
+    inputs = torch.randn(2, 3, requires_grad=True), torch.randn(2, 3)
+    assert row("autograd", op, *inputs).status == "pass"
+
+
+def test_gradients_are_compared_with_the_references(op_name):
+    inputs = torch.randn(4, dtype=torch.bfloat16), torch.randn(4, dtype=torch.bfloat16)
+    right = opforge.op(op_name(), backward=good, setup_context=save)(product)
+    found = row("autograd", right, *inputs, reference=lambda x, y: x * y)
+    assert (found.status, found.reason) == ("pass", "as the reference's")
+    wrong = opforge.op(op_name(), backward=wrong_for_y, setup_context=save)(product)
+    found = row("autograd", wrong, *inputs, reference=lambda x, y: x * y)
+    assert found.status == "fail"
+    assert found.reason.startswith("gradient of y: off by")
+
+
+def test_an_op_that_rounds_inside_is_held_to_what_it_can(op_name):
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return (grad.float() * x.float().cos() * 2).to(grad.dtype)
+
+    op = opforge.op(op_name(), backward=backward, setup_context=save)(double_in_single)
+    found = row("autograd", op, torch.rand(3, 3))
+    assert found.status == "pass"
+    assert "less than double" in found.reason
+    wrong = opforge.op(
+        op_name(), backward=lambda ctx, g: backward(ctx, g) * 1.2, setup_context=save
+    )(double_in_single)
+    assert row("autograd", wrong, torch.rand(3, 3)).status == "fail"
+
+
+def test_what_the_backward_raises_is_the_reason(op_name):
+    def raising(ctx, grad):
+        raise KeyError("nothing saved")
+
+    op = opforge.op(op_name(), backward=raising, setup_context=save)(product)
+    found = row("autograd", op, torch.randn(2), torch.randn(2))
+    assert found.status == "fail"
+    assert "nothing saved" in found.reason
+
+
+def test_an_op_that_refuses_double_is_skipped_with_the_way_out(op_name):
+    @opforge.op(op_name(), backward=good, setup_context=save)
+    def single_only(x: Tensor, y: Tensor) -> Tensor:
+        if x.dtype is torch.float64:
+            raise TypeError("single precision only")
+        return x * y
+
+    found = row("autograd", single_only, torch.randn(2), torch.randn(2))
+    assert found.status == "skipped"
+    assert found.reason == "the op does not take double: TypeError: single precision only"
+    assert "reference=" in found.fix
+
+
+def test_without_backward_or_floats_autograd_is_skipped(op_name):
+    found = row("autograd", opforge.op(op_name())(product), torch.randn(2), torch.randn(2))
+    assert (found.status, found.reason) == ("skipped", "no backward was given")
+    op = opforge.op(op_name(), backward=good, setup_context=save)(product)
+    found = row("autograd", op, torch.arange(2), torch.arange(2))
+    assert found.reason == "no floating-point input to differentiate by"
+
+
+def test_inputs_that_are_no_floats_do_not_require_grad(op_name):
+    @opforge.op(
+        op_name(),
+        backward=lambda ctx, g: (g.new_zeros(3).index_add(0, ctx.saved_tensors[1], g), None),
+        setup_context=save,
+    )
+    def pick(x: Tensor, index: Tensor) -> Tensor:
+        return x[index]
+
+    assert row("autograd", pick, torch.randn(3), torch.tensor([0, 2])).status == "pass"
+
+
+def by_memory(ctx, grad):
+    """As a kernel that takes its gradient for contiguous."""
+    x, y = ctx.saved_tensors
+    grad = grad.as_strided(x.shape, x.stride())
+    return grad * y, grad * x
+
+
+def by_view(ctx, grad):
+    x, y = ctx.saved_tensors
+    grad = grad.view(-1).view(x.shape)
+    return grad * y, grad * x
+
+
+@pytest.mark.parametrize("reference", [None, product])
+@pytest.mark.parametrize(
+    ("backward", "reason"),
+    [
+        (by_memory, "of a gradient that is not contiguous, gradient of x: off by"),
+        (by_view, "of a gradient that is not contiguous: RuntimeError: view size is not"),
+    ],
+)
+def test_a_backward_must_take_gradients_that_are_not_contiguous(
+    op_name, backward, reason, reference
+):
+    op = opforge.op(op_name(), backward=backward, setup_context=save)(product)
+    found = row("autograd", op, torch.randn(3, 4), torch.randn(3, 4), reference=reference)
+    assert found.status == "fail"
+    assert found.reason.startswith(reason)
+    assert ".contiguous()" in found.fix

@@ -1,0 +1,126 @@
+"""cuda graph, dtensor, native."""
+
+import subprocess
+import sys
+
+import torch
+from torch import Tensor
+
+import opforge
+from opforge import native
+from support.checking import row
+from support.launching import blocks, double, no_gpu
+from support.processes import environment
+
+
+def add_one(x: Tensor) -> Tensor:
+    return x + 1
+
+
+def launch(x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    double[blocks(x.numel())](x, out, x.numel(), BLOCK=64)
+    return out
+
+
+def test_native_is_skipped_where_nothing_is_declared(op_name):
+    found = row("native", opforge.op(op_name())(add_one), torch.ones(2))
+    assert (found.status, found.reason) == ("skipped", "nothing was declared")
+    assert "native.declare(" in found.fix
+
+
+def test_what_was_declared_is_built(op_name):
+    op = opforge.op(op_name())(launch)
+    native.declare(op, x=native.tensor("n", dtype="fp32"))
+    found = row("native", op, torch.ones(2))
+    assert found.status == "pass", found
+    assert found.reason.endswith("kernel variants for sm_90")
+
+
+def test_what_cannot_be_built_is_told(op_name):
+    op = opforge.op(op_name())(add_one)
+    native.declare(op, x=native.tensor("n", dtype="fp32"))
+    found = row("native", op, torch.ones(2))
+    assert found.status == "fail"
+    assert "it cannot be built for x fp32 1-d (aten.add.Tensor at" in found.reason
+    assert "opforge.package" in found.fix
+
+
+@no_gpu
+def test_cuda_graphs_need_a_gpu(op_name):
+    found = row("cuda graph", opforge.op(op_name())(add_one), torch.ones(2))
+    assert (found.status, found.reason) == ("skipped", "needs a GPU")
+
+
+def test_dtensor_is_skipped_without_a_rule(op_name):
+    found = row("dtensor", opforge.op(op_name())(add_one), torch.ones(2))
+    assert (found.status, found.reason) == ("skipped", "no sharding rule was given")
+
+
+# In a process of its own, so that no process group of another test is in the way.
+SCRIPT = """
+import torch
+from support.checking import row
+from torch import Tensor
+from torch.distributed.tensor import Partial, Replicate, Shard
+import opforge
+
+whole, split = Replicate(), Shard(0)
+either = [([whole], [whole, None]), ([split], [split, None])]
+
+@opforge.op("shards::scaled", sharding=lambda x, s: either)
+def scaled(x: Tensor, s: float) -> Tensor:
+    return x * s
+
+@opforge.op("shards::total", sharding=lambda x: [([whole], [whole]), ([Partial()], [split])])
+def total(x: Tensor) -> Tensor:
+    return x.sum(0)
+
+@opforge.op("shards::mistaken", sharding=lambda x: [([whole], [whole]), ([split], [split])])
+def mistaken(x: Tensor) -> Tensor:
+    return x - x.sum(0)
+
+@opforge.op("shards::gathers", sharding=lambda x: [([whole], [whole])])
+def gathers(x: Tensor) -> Tensor:
+    return x - x.sum(0)
+
+def puzzled(x):
+    raise ValueError("which way?")
+
+@opforge.op("shards::puzzled", sharding=puzzled)
+def raises(x: Tensor) -> Tensor:
+    return x + 1
+
+x = torch.arange(10.0).reshape(5, 2)
+rows = [row("dtensor", op, x) for op in (total, mistaken, gathers, raises)]
+for found in (row("dtensor", scaled, x, 2.0), *rows):
+    print(found.status, found.reason, found.fix, *found.notes, sep=" | ")
+print(torch.distributed.is_initialized())
+store = torch.distributed.HashStore()
+torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+print(row("dtensor", total, x).reason)
+torch.distributed.destroy_process_group()
+"""
+
+
+def test_dtensor_computes_shards_as_the_rule_says_and_compares_the_whole():
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = done.stdout.splitlines()
+    assert len(lines) == 7, done.stderr
+    scaled, total, mistaken, gathers, raises, initialized, busy = lines
+    assert scaled.startswith("pass | outputs placed S(0)")
+    assert total.startswith("pass | outputs placed P")
+    assert mistaken.startswith("fail | inputs split over two ranks: placed S(0), output 0: off by")
+    assert mistaken.endswith("correct sharding=")
+    assert gathers.startswith("pass | outputs placed R")
+    assert gathers.endswith("a batch that is split over ranks is gathered first")
+    assert raises.startswith("fail")
+    assert "which way?" in raises
+    assert initialized == "False"
+    assert busy == "a process group is open, and this row needs one of its own"

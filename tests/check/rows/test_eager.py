@@ -1,0 +1,194 @@
+"""eager, opcheck, fake, mutation, determinism, numerics: each passing and failing."""
+
+import dataclasses
+import itertools
+
+import torch
+from torch import Tensor
+
+import opforge
+from support.checking import row
+
+
+@dataclasses.dataclass(frozen=True)
+class State:
+    weight: Tensor
+    velocity: Tensor
+
+
+def x():
+    return torch.randn(4, 3)
+
+
+def add_one(x: Tensor) -> Tensor:
+    return x + 1
+
+
+def test_an_op_that_runs_passes_eager(op_name):
+    assert row("eager", opforge.op(op_name())(add_one), x()).status == "pass"
+
+
+def test_an_op_that_raises_fails_eager_with_the_first_line(op_name):
+    @opforge.op(op_name())
+    def picky(x: Tensor) -> Tensor:
+        raise ValueError("not this one\nand a page more")
+
+    found = row("eager", picky, x())
+    assert (found.status, found.reason) == ("fail", "ValueError: not this one")
+    other = row("compile", picky, x())
+    assert other.status == "skipped"
+    assert other.reason == "the op does not run on these inputs (row eager)"
+
+
+def test_opcheck_passes_a_sound_op_with_a_record(op_name):
+    @opforge.op(op_name(), mutates_args=["state"])
+    def step(state: State, *, lr: float = 0.1) -> None:
+        state.weight.sub_(state.velocity, alpha=lr)
+
+    assert row("opcheck", step, State(x(), x()), lr=0.5).status == "pass"
+
+
+def test_opcheck_fails_by_the_name_of_torchs_test(op_name):
+    op = opforge.op(op_name(), fake=lambda x: x.new_empty(2))(add_one)
+    found = row("opcheck", op, x())
+    assert found.status == "fail"
+    assert found.reason.startswith("test_faketensor: ")
+    assert "give fake=" in found.fix
+    assert len(found.reason) < 400
+
+
+def test_fake_passes_and_says_where_the_fake_comes_from(op_name):
+    found = row("fake", opforge.op(op_name())(add_one), x())
+    assert (found.status, found.reason) == ("pass", "from: body")
+
+
+def test_fake_fails_by_what_differs(op_name):
+    fakes = {
+        "shape (4, 2), the op gives (4, 3)": lambda x: x.new_empty(4, 2),
+        "dtype torch.float64, the op gives torch.float32": lambda x: x.double(),
+        "strides (1, 4), the op gives (3, 1)": lambda x: x.new_empty(3, 4).t(),
+        "device meta, the op gives cpu": lambda x: torch.empty_like(x, device="meta"),
+    }
+    for text, fake in fakes.items():
+        found = row("fake", opforge.op(op_name(), fake=fake)(add_one), x())
+        assert found.status == "fail"
+        assert found.reason == f"output: the fake says {text}"
+        assert found.fix == "correct fake=: it must return what the body returns"
+
+
+def test_a_fake_that_fits_one_size_only_fails(op_name):
+    @opforge.op(op_name(), fake=lambda x: x.new_empty(8, 3))
+    def double(x: Tensor) -> Tensor:
+        return x * 2
+
+    found = row("fake", double, torch.randn(8, 3))
+    assert found.status == "fail"
+    assert found.reason == (
+        "output: the fake says shape (8, 3), the op gives (17, 3), for batch 17"
+    )
+
+
+def test_fake_takes_sizes_that_depend_on_data(op_name):
+    def positive(x):
+        size = torch.library.get_ctx().new_dynamic_size()
+        return x.new_empty(size)
+
+    @opforge.op(op_name(), fake=positive)
+    def select(x: Tensor) -> Tensor:
+        return x[x > 0].clone()
+
+    assert row("fake", select, x()).status == "pass"
+
+
+def test_outputs_may_be_several_and_none(op_name):
+    @opforge.op(op_name())
+    def three(x: Tensor) -> tuple[Tensor, Tensor | None, list[Tensor]]:
+        return x + 1, None, [x + 2, x + 3]
+
+    for name in ("fake", "determinism", "compile", "export"):
+        assert row(name, three, x()).status == "pass", name
+
+
+def test_mutation_passes_what_is_declared_and_names_it(op_name):
+    @opforge.op(op_name(), mutates_args=["state.weight"])
+    def step(state: State, grad: Tensor) -> None:
+        state.weight.add_(grad)
+
+    found = row("mutation", step, State(x(), x()), x())
+    assert (found.status, found.reason) == ("pass", "writes state.weight, as declared")
+
+
+def test_mutation_fails_an_undeclared_write_by_parameter(op_name):
+    @opforge.op(op_name(), mutates_args=["state.weight"])
+    def step(state: State, items: list[Tensor]) -> None:
+        state.weight.add_(1)
+        items[1].add_(1)
+
+    found = row("mutation", step, State(x(), x()), [x(), x()])
+    assert found.status == "fail"
+    assert found.reason == "the op writes to 'items[1]', which mutates_args does not name"
+    assert found.fix == "mutates_args=('items',), or write to a copy"
+
+
+def test_mutation_notes_what_is_declared_and_not_written(op_name):
+    op = opforge.op(op_name(), mutates_args=["x"])(add_one)
+    found = row("mutation", op, x())
+    assert found.status == "pass"
+    assert found.notes == ("mutates_args names 'x', which this call did not change",)
+
+
+def test_determinism_passes_also_where_random_numbers_are_drawn(op_name):
+    @opforge.op(op_name())
+    def noisy(x: Tensor) -> Tensor:
+        return x + torch.rand_like(x)
+
+    assert row("determinism", noisy, x()).status == "pass"
+    assert row("compile", noisy, x()).status == "pass"
+
+
+def test_determinism_fails_where_two_runs_differ(op_name):
+    count = itertools.count()
+
+    @opforge.op(op_name(), fake=torch.empty_like)
+    def counting(x: Tensor) -> Tensor:
+        return x + next(count)
+
+    found = row("determinism", counting, torch.zeros(2))
+    assert found.status == "fail"
+    assert found.reason.startswith("two runs on the same inputs differ: output: off by 1")
+    assert "atomics" in found.fix
+
+
+def test_numerics_is_skipped_without_a_reference(op_name):
+    found = row("numerics", opforge.op(op_name())(add_one), x())
+    assert (found.status, found.reason) == ("skipped", "no reference")
+
+
+def test_numerics_compares_with_the_reference(op_name):
+    op = opforge.op(op_name())(add_one)
+    assert row("numerics", op, x(), reference=lambda x: 1 + x).status == "pass"
+    found = row("numerics", op, torch.zeros(2), reference=lambda x: x + 2)
+    assert found.status == "fail"
+    assert "output: off by 1" in found.reason
+    assert found.fix == "if the difference is rounding, pass tolerance="
+    passed = row("numerics", op, torch.zeros(2), reference=lambda x: x + 2, tolerance=0.9)
+    assert passed.status == "pass"
+
+
+def test_numerics_of_an_op_in_place_compares_what_is_written(op_name):
+    @opforge.op(op_name(), mutates_args=["x"])
+    def increment(x: Tensor) -> None:
+        x.add_(1)
+
+    for reference in (lambda x: x.add_(1), lambda x: x + 1):
+        assert row("numerics", increment, x(), reference=reference).status == "pass"
+    assert row("numerics", increment, x(), reference=lambda x: x.add_(2)).status == "fail"
+    found = row("numerics", increment, x(), reference=lambda x: None)
+    assert found.reason == "the reference writes to no input, and the op does"
+
+
+def test_a_reference_may_compute_in_a_wider_dtype(op_name):
+    op = opforge.op(op_name())(add_one)
+    found = row("numerics", op, x().bfloat16(), reference=lambda x: x.float() + 1)
+    assert found.status == "pass"
+    assert found.notes == ("the reference gives torch.float32, the op torch.bfloat16",)

@@ -1,0 +1,314 @@
+"""compile, compile dynamic, kernels visible: each passing, failing and skipped."""
+
+import pytest
+import torch
+import triton
+from torch import Tensor
+from torch._dynamo.utils import counters
+
+import opforge
+from opforge.check.rows import graph
+from opforge.check.subject import Subject
+from opforge.check.values import Call
+from opforge.doctor import Finding
+from opforge.registry import registry
+from support.checking import row, statuses
+from support.launching import CONFIGS, blocks, double, double_in_place, no_gpu
+
+hooked = triton.autotune(CONFIGS, key=["n"], pre_hook=lambda args, **_: None)(double)
+
+
+def add_one(x: Tensor) -> Tensor:
+    return x + 1
+
+
+def test_compile_passes_with_one_graph(op_name):
+    found = row("compile", opforge.op(op_name())(add_one), torch.ones(4, 3))
+    assert (found.status, found.reason) == ("pass", "aot_eager, 1 graph")
+
+
+def test_compile_fails_where_the_result_is_another(op_name):
+    compiled = []
+
+    @opforge.op(op_name(), fake=lambda x: compiled.append(1) or torch.empty_like(x))
+    def remembers(x: Tensor) -> Tensor:
+        return x + len(compiled)
+
+    found = row("compile", remembers, torch.zeros(4, 3))
+    assert found.status == "fail"
+    assert found.reason.startswith("compiled, output: off by")
+    assert "see the rows fake and mutation" in found.fix
+
+
+def test_compile_fails_by_the_error_that_the_trace_raised(op_name):
+    def refuse(x):
+        raise ValueError("cannot be faked")
+
+    found = row("compile", opforge.op(op_name(), fake=refuse)(add_one), torch.ones(2))
+    assert found.status == "fail"
+    assert "cannot be faked" in found.reason
+    assert len(found.reason) < 320
+
+
+def test_a_graph_break_in_a_plain_function_fails(op_name):
+    inner = opforge.op(op_name(), mode="triton_op", kernels=[double])(_doubled)
+
+    @opforge.op
+    def breaking(x: Tensor) -> Tensor:
+        torch._dynamo.graph_break()
+        return inner(x)
+
+    assert opforge.info(breaking).mode == "none"
+    try:
+        found = row("compile", breaking, torch.ones(2))
+        assert found.status == "fail"
+        assert "graph_break" in found.reason
+        assert "make what breaks the trace an op of its own" in found.fix
+    finally:
+        opforge.unregister(breaking)
+
+
+def _doubled(x: Tensor) -> Tensor:
+    if x.device.type == "cpu":
+        return x * 2
+    out = torch.empty_like(x)
+    double[blocks(x.numel())](x, out, x.numel(), BLOCK=64)
+    return out
+
+
+def test_compile_runs_the_backward_as_well(op_name):
+    runs = []
+
+    def backward(ctx, grad):
+        # Leaves a trace only in eager, as a backward that reads global state may.
+        runs.append(1)
+        return grad * len(runs)
+
+    op = opforge.op(op_name(), backward=backward, setup_context=lambda ctx, inputs, output: None)(
+        add_one
+    )
+    found = row("compile", op, torch.ones(2))
+    assert found.status == "fail"
+    assert found.reason.startswith("compiled backward: gradient of x: off by")
+
+
+def test_inductor_is_used_where_it_works_and_else_aot_eager_with_a_note(op_name, monkeypatch):
+    op = opforge.op(op_name())(add_one)
+    lacking = [Finding("torch.compile", "limited", "Inductor lacks a C++ compiler", "apt-get g++")]
+    monkeypatch.setattr(graph, "examine", lambda: lacking)
+    found = row("compile", op, torch.ones(2), backend="inductor")
+    assert (found.status, found.reason) == ("pass", "aot_eager, 1 graph")
+    (note,) = found.notes
+    assert note == ("with backend='aot_eager', because Inductor lacks a C++ compiler (apt-get g++)")
+
+
+def test_dynamic_passes_with_one_graph_for_two_sizes(op_name):
+    found = row("compile dynamic", opforge.op(op_name())(add_one), torch.ones(4, 3))
+    assert (found.status, found.reason) == ("pass", "aot_eager, one graph for batch 4 and 9")
+
+
+def test_a_batch_of_one_is_grown_before_it_is_compiled(op_name):
+    found = row("compile dynamic", opforge.op(op_name())(add_one), torch.ones(1, 3))
+    assert found.reason == "aot_eager, one graph for batch 2 and 5"
+
+
+def test_dynamic_fails_on_a_recompile_and_names_the_guard(op_name):
+    def fake(x):
+        return torch.empty_like(x) if x.shape[0] < 6 else x.clone()
+
+    found = row("compile dynamic", opforge.op(op_name(), fake=fake)(add_one), torch.ones(4, 3))
+    assert found.status == "fail"
+    assert found.reason.startswith("batch 9 after 4 compiles anew: ")
+    assert "x.size()[0] <= 5" in found.reason
+    assert "branch on no size" in found.fix
+
+
+def test_dynamic_is_skipped_where_there_is_no_batch_to_vary(op_name):
+    @opforge.op(op_name())
+    def fixed(x: Tensor) -> Tensor:
+        if x.shape[0] != 4:
+            raise ValueError("four rows only")
+        return x + 1
+
+    found = row("compile dynamic", fixed, torch.ones(4, 3))
+    expected = "the op takes no other batch size than 4: ValueError: four rows only"
+    assert (found.status, found.reason) == ("skipped", expected)
+
+    @opforge.op(op_name())
+    def allocate(n: int) -> Tensor:
+        return torch.zeros(n)
+
+    assert row("compile dynamic", allocate, 3).reason == "no tensor input has a batch dimension"
+
+
+def test_a_weight_that_happens_to_have_the_batchs_size_is_not_grown(op_name):
+    @opforge.op(op_name())
+    def weighted(x: Tensor, weight: Tensor) -> Tensor:
+        return x * weight
+
+    found = row("compile dynamic", weighted, torch.ones(4, 4), torch.ones(4))
+    assert found.reason == "aot_eager, one graph for batch 4 and 9"
+
+
+def test_sizes_that_the_op_refuses_are_passed_over(op_name):
+    @opforge.op(op_name())
+    def even(x: Tensor) -> Tensor:
+        torch._check(x.shape[0] % 2 == 0, lambda: "even only")
+        return x + 1
+
+    assert "batch 4 and 8" in row("compile dynamic", even, torch.ones(4, 3)).reason
+
+
+def test_kernels_are_visible_where_the_graph_launches_them(op_name):
+    found = row("kernels visible", opforge.op(op_name())(_doubled), torch.ones(2, 8))
+    assert (found.status, found.reason) == ("pass", "the graph launches double")
+
+
+def test_kernels_that_are_not_launched_fail(op_name):
+    @opforge.op(op_name())
+    def seldom(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        if x.numel() > 100:
+            double[blocks(x.numel())](x, out, x.numel(), BLOCK=64)
+        return out
+
+    found = row("kernels visible", seldom, torch.ones(2))
+    assert found.status == "fail"
+    assert found.reason.startswith("the graph has no launch; the op launches double elsewhere")
+
+
+def test_an_op_that_is_opaque_by_choice_or_without_kernels_is_skipped(op_name):
+    op = opforge.op(op_name(), mode="custom_op")(_doubled)
+    found = row("kernels visible", op, torch.ones(2))
+    assert found.reason == "mode='custom_op' was asked for: the op is one opaque step"
+    found = row("kernels visible", opforge.op(op_name())(add_one), torch.ones(2))
+    assert found.reason == "the op launches no Triton kernels"
+
+
+def test_an_op_that_is_opaque_for_want_of_support_fails(op_name):
+    def with_hook(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        hooked[blocks(x.numel())](x, out, x.numel())
+        return out
+
+    with pytest.warns(opforge.OpforgeWarning, match="pre_hook"):
+        with_hook = opforge.op(op_name())(with_hook)
+    found = row("kernels visible", with_hook, torch.ones(2))
+    assert found.status == "fail"
+    assert found.reason.startswith("the op is opaque: ")
+
+
+@no_gpu
+def test_without_a_gpu_graphs_are_traced_on_fakes_and_runs_are_skipped(op_name):
+    @opforge.op(op_name())
+    def launched(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        double[blocks(x.numel())](x, out, x.numel(), BLOCK=64)
+        return out
+
+    found = statuses(launched, torch.ones(4, 8))
+    passing = {"mutation", "compile", "compile dynamic", "kernels visible", "export"}
+    passing |= {"export strict", "save and load"}
+    assert {n for n, s in found.items() if s == "pass"} == passing
+    assert {s for n, s in found.items() if n not in passing} == {"skipped"}
+    skipped = row("eager", launched, torch.ones(4, 8))
+    assert skipped.reason == "needs a GPU: the op launches Triton kernels"
+    assert "TRITON_INTERPRET=1" in skipped.fix
+
+
+@no_gpu
+@pytest.mark.parametrize(
+    ("fake", "status", "reason"),
+    [
+        (lambda x: x.new_empty(3), "fail", "output[0]: the fake says shape (3,), the op gives"),
+        (torch.empty_like, "pass", "from: given, as the body on fake CUDA tensors"),
+        (["x"], "pass", "from: listed, as the body on fake CUDA tensors"),
+        (None, "skipped", "needs a GPU: the fake is the body itself"),
+    ],
+)
+def test_without_a_gpu_a_fake_is_compared_with_the_body_on_fakes(op_name, fake, status, reason):
+    @opforge.op(op_name(), fake=fake)
+    def launched(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        double[blocks(x.numel())](x, out, x.numel(), BLOCK=64)
+        return out
+
+    found = row("fake", launched, torch.ones(4, 8))
+    assert found.status == status
+    assert found.reason.startswith(reason)
+
+
+@no_gpu
+def test_without_a_gpu_an_undeclared_write_is_found_by_analysis(op_name):
+    @opforge.op(op_name())
+    def overwrites(x: Tensor) -> Tensor:
+        double_in_place[blocks(x.numel())](x, x.numel(), BLOCK=64)
+        return x + 1
+
+    found = row("mutation", overwrites, torch.ones(4, 8))
+    assert found.status == "fail"
+    assert "kernel double_in_place" in found.reason
+    assert found.fix == "mutates_args=['x'], or write to a copy"
+
+
+@no_gpu
+def test_without_a_gpu_the_backward_is_traced_as_well(op_name):
+    def launched(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        double[blocks(x.numel())](x, out, x.numel(), BLOCK=64)
+        return out
+
+    op = opforge.op(op_name(), backward=lambda ctx, grad: grad.reshape(7, 7))(launched)
+    found = row("compile", op, torch.ones(4, 8))
+    assert found.status == "fail"
+    assert found.reason == "RuntimeError: shape '[7, 7]' is invalid for input of size 32"
+    assert found.notes == ()
+
+    def for_gpus(x: Tensor) -> Tensor:
+        if not x.is_cuda:
+            raise ValueError("CUDA only")
+        return launched(x)
+
+    op = opforge.op(op_name(), backward=lambda ctx, grad: grad * 2)(for_gpus)
+    found = check_on_fakes(op)
+    assert found.status == "pass"
+    assert found.notes == ("the backward was not traced: on CPU tensors, ValueError: CUDA only",)
+
+
+def check_on_fakes(op):
+    """The row for an op that runs nowhere here, for another reason than a missing GPU."""
+    subject = Subject(registry.get(op), Call((torch.ones(4, 8),), {}, ("x",)))
+    return graph.compile_static_on_fakes(subject)
+
+
+@no_gpu
+def test_without_a_gpu_a_recompile_is_found_on_fakes(op_name):
+    @opforge.op(op_name())
+    def branches(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        width = 64 if x.shape[0] < 6 else 128
+        double[blocks(x.numel())](x, out, x.numel(), BLOCK=width)
+        return out
+
+    found = row("compile dynamic", branches, torch.ones(4, 8))
+    assert found.status == "fail"
+    assert "batch 9 after 4 compiles anew" in found.reason
+
+
+@no_gpu
+def test_without_a_gpu_an_op_without_tensor_inputs_is_traced_as_well(op_name):
+    @opforge.op(op_name())
+    def allocate(n: int) -> Tensor:
+        out = torch.zeros(n, device="cuda")
+        double[blocks(n)](out, out, n, BLOCK=64)
+        return out
+
+    found = statuses(allocate, 64)
+    assert [n for n, s in found.items() if s == "fail"] == []
+    assert found["kernels visible"] == found["compile"] == found["export"] == "pass"
+
+
+def test_dynamos_counters_are_as_before(op_name):
+    before = {key: dict(value) for key, value in counters.items()}
+    row("compile", opforge.op(op_name())(add_one), torch.ones(2))
+    assert {key: dict(value) for key, value in counters.items()} == before

@@ -1,0 +1,50 @@
+"""add, mul and rotary of the operator tree on a GPU: in eager, compiled, exported and native.
+
+The calls are those of tests/ops, in processes of their own, several at a time: much of their time
+goes into compiling kernels.
+"""
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from support.ops import operators
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use"),
+]
+
+PARTS = {
+    "native": ("calls_elementwise.py", "native"),
+    "compiled": ("calls_elementwise.py", "compiled"),
+    "eager and exported": ("calls_elementwise.py", "not native and not compiled"),
+    "rotary": ("calls_rotary.py", ""),
+    "add and mul checked": ("calls_checked.py", "add"),
+    "rotary checked": ("calls_checked.py", "rotary"),
+}
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    """All parts, begun at once."""
+    major, minor = torch.cuda.get_device_capability()
+    wanted = ("add", "mul", "rotary")
+    folder = tmp_path_factory.mktemp("elementwise")
+    built = operators.build(folder, *wanted, arch=f"sm_{major}{minor}")
+    with ThreadPoolExecutor(len(PARTS)) as pool:
+        yield {
+            part: pool.submit(operators.run_calls, built, file, device="cuda", only=only)
+            for part, (file, only) in PARTS.items()
+        }
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_every_call_gives_what_torch_and_numpy_give(running, part):
+    said = running[part].result()
+    passed = re.search(r"(\d+) passed", said)
+    assert passed is not None, said
+    if part == "native":
+        assert int(passed[1]) >= 108

@@ -1,0 +1,251 @@
+"""A library beside the source of its operators: who runs a call, and who is told."""
+
+import threading
+import warnings
+
+import pytest
+import torch
+
+import opforge
+from opforge.errors import OpforgeWarning, StaleLibrary, UnknownBackend
+from support.loading import demo_source
+
+X = torch.arange(6.0).view(2, 3)
+# Two tensors of double precision, for which the library was not built.
+WIDE = X.double()
+
+
+def test_calls_go_to_the_library_and_the_rest_stays(loading, register, standin):
+    add = register()
+    ops = loading()
+    torch.testing.assert_close(add(X, X), 2 * X)
+    assert len(standin.launches) == 1
+    assert ops.add.has_source
+    text = opforge.explain(add)
+    assert "  native    where covered, from libdemo.so" in text
+    assert text.splitlines()[0].endswith(f"({opforge.info(add).location})")
+    assert ", else the JIT" in text
+
+
+def test_a_call_that_is_not_covered_runs_the_source_with_one_warning(loading, register, standin):
+    add = register()
+    loading()
+    with pytest.warns(OpforgeWarning, match=r"libdemo.so does not cover this call.*type fp64") as w:
+        torch.testing.assert_close(add(WIDE, WIDE), 2 * WIDE)
+    assert len(w) == 1
+    add(WIDE, WIDE)
+    add(X.int(), X.int())
+    assert standin.launches == []
+
+
+def test_the_warning_points_at_the_call(loading, register):
+    add = register()
+    loading()
+    with pytest.warns(OpforgeWarning) as warned:
+        add(WIDE, WIDE)
+    assert warned[0].filename == __file__
+
+
+def test_strict_raises_instead(loading, register):
+    add = register()
+    loading(strict=True)
+    with pytest.raises(RuntimeError, match="type fp64, expected") as failed:
+        add(WIDE, WIDE)
+    assert f"opforge build {demo_source.__file__} --arch sm_80" in str(failed.value)
+    assert "strict=False" in str(failed.value)
+    torch.testing.assert_close(add(X, X), 2 * X)
+    loading(strict=False)
+    with pytest.warns(OpforgeWarning):
+        torch.testing.assert_close(add(WIDE, WIDE), 2 * WIDE)
+
+
+def test_the_backend_is_chosen_for_a_block(loading, register, standin):
+    add = register()
+    loading()
+    with opforge.backend("jit"):
+        torch.testing.assert_close(add(X, X), 2 * X)
+        torch.testing.assert_close(add(WIDE, WIDE), 2 * WIDE)
+        assert standin.launches == []
+        with opforge.backend("native"):
+            torch.testing.assert_close(add(X, X), 2 * X)
+            assert len(standin.launches) == 1
+            with pytest.raises(RuntimeError, match="type fp64"):
+                add(WIDE, WIDE)
+    add(X, X)
+    assert len(standin.launches) == 2
+
+
+def test_the_backend_is_back_after_an_error(loading, register, standin):
+    add = register()
+    loading()
+    with pytest.raises(ZeroDivisionError), opforge.backend("jit"):
+        raise ZeroDivisionError
+    add(X, X)
+    assert len(standin.launches) == 1
+
+
+def test_the_backend_is_the_threads_own(loading, register, standin):
+    add = register()
+    loading()
+    failed = []
+
+    def call():
+        try:
+            torch.testing.assert_close(add(X, X), 2 * X)
+        except BaseException as error:  # noqa: BLE001 - the main thread looks
+            failed.append(error)
+
+    with opforge.backend("jit"):
+        other = threading.Thread(target=call)
+        other.start()
+        other.join()
+        add(X, X)
+    assert failed == []
+    assert len(standin.launches) == 1
+
+
+def test_many_threads_call_at_once(loading, register):
+    add = register()
+    loading()
+    failed = []
+
+    def call(seed):
+        try:
+            x = torch.full((4, 5), float(seed))
+            for _ in range(20):
+                torch.testing.assert_close(add(x, x), 2 * x)
+                with opforge.backend("jit" if seed % 2 else "native"):
+                    torch.testing.assert_close(add(x, x), 2 * x)
+        except BaseException as error:  # noqa: BLE001 - the main thread looks
+            failed.append(error)
+
+    threads = [threading.Thread(target=call, args=(i,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+
+
+def test_an_unknown_backend_is_refused():
+    with pytest.raises(UnknownBackend, match=r"no backend 'cuda'\s+fix: one of 'auto', 'native'"):
+        opforge.backend("cuda").__enter__()
+
+
+def test_an_error_of_the_source_is_told(loading, register):
+    def fails(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        raise ValueError("the body's own words")
+
+    add = register(fails)
+    with pytest.warns(OpforgeWarning, match=r"is not the source that .*libdemo\.so was built from"):
+        loading()
+    with opforge.backend("jit"), pytest.raises((RuntimeError, ValueError), match="own words"):
+        add(X, X)
+
+
+def test_a_backward_of_the_source_is_kept(loading, register, standin):
+    add = register(backward=demo_source.add_backward, setup_context=demo_source.save)
+    x = X.clone().requires_grad_()
+    add(X, X)
+    add(x, x)
+    loading()
+    out = add(x, x)
+    assert len(standin.launches) == 1
+    out.sum().backward()
+    torch.testing.assert_close(x.grad, torch.full((2, 3), 2.0))
+    torch.testing.assert_close(add(X, X), 2 * X)
+    assert len(standin.launches) == 2
+
+
+def test_a_source_without_a_backward_raises_as_before(loading, register, standin):
+    add = register()
+    loading()
+    out = add(X.clone().requires_grad_(), X)
+    assert len(standin.launches) == 1
+    with pytest.raises(opforge.OpforgeError, match="has no backward"):
+        out.sum().backward()
+
+
+def test_another_source_is_warned_about_and_both_are_named(loading, register, dist):
+    add = register(demo_source.add_double)
+    with pytest.warns(OpforgeWarning) as warned:
+        loading()
+    text = str(warned[0].message)
+    assert (
+        f"demo::add ({opforge.info(add).location}) is not the source that {dist.resolve()}" in text
+    )
+    assert f"Build it again: opforge build {demo_source.__file__} --arch sm_80" in text
+    assert len(warned) == 1
+
+
+def test_another_signature_is_refused_and_both_are_named(loading, register, dist):
+    add = register(demo_source.add_scaled)
+    with pytest.raises(StaleLibrary, match="was built for another signature of demo::add") as err:
+        loading()
+    assert "demo::add(Tensor x, Tensor y) -> Tensor in the library, demo::add(" in str(err.value)
+    assert f"opforge build {demo_source.__file__} --arch sm_80" in str(err.value)
+    torch.testing.assert_close(add(X, X), 2 * X)
+
+
+def test_another_signature_that_comes_later_is_not_served(loading, register, standin):
+    loading()
+    with pytest.warns(OpforgeWarning, match=r"(?s)another signature.*not served by libdemo\.so"):
+        add = register(demo_source.add_scaled)
+    torch.testing.assert_close(add(X, X, 2.0), 3 * X)
+    assert standin.launches == []
+
+
+def test_source_that_comes_later_is_compared_when_it_is_called(loading, register, standin):
+    loading()
+    add = register(demo_source.add_double)
+    with pytest.warns(OpforgeWarning, match="is not the source that") as warned:
+        torch.testing.assert_close(add(X, X), 2 * X)
+    assert len(standin.launches) == len(warned) == 1
+    torch.testing.assert_close(add(X, X), 2 * X)
+
+
+def test_source_that_calls_what_is_bound_later_is_the_same(loading, register, monkeypatch):
+    loading()
+    with monkeypatch.context() as unbound:
+        unbound.delattr(demo_source, "plus")
+        add = register(demo_source.add)
+    torch.testing.assert_close(add(X, X), 2 * X)
+
+
+def test_source_that_comes_later_takes_the_place_of_the_definition(loading, register, standin):
+    loading()
+    assert opforge.info("demo::add").mode == "custom_op"
+    add = register(backward=demo_source.add_backward, setup_context=demo_source.save)
+    x = X.clone().requires_grad_()
+    add(x, x).sum().backward()
+    assert len(standin.launches) == 1
+    torch.testing.assert_close(x.grad, torch.full((2, 3), 2.0))
+    with pytest.warns(OpforgeWarning):
+        add(WIDE, WIDE)
+
+
+def test_source_that_is_unregistered_leaves_nothing_behind(loading, register, standin):
+    register()
+    loading()
+    opforge.unregister("demo::add")
+    add = register()
+    torch.testing.assert_close(add(X, X), 2 * X)
+    assert len(standin.launches) == 1
+
+
+def test_closing_leaves_the_source_alone(loading, register, standin):
+    add = register()
+    ops = loading()
+    add(X, X)
+    ops.close()
+    torch.testing.assert_close(add(X, X), 2 * X)
+    assert len(standin.launches) == 1
+    assert "native" not in opforge.explain(add)
+
+
+def test_no_warning_where_everything_is_covered(loading, register):
+    add = register()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loading()
+        add(X, X)

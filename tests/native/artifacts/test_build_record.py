@@ -1,0 +1,156 @@
+"""Stamps: a build whose inputs and outputs are what they were has nothing to do."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from opforge.native.artifacts import build_record
+from opforge.native.artifacts.fileset import write_output
+from support.processes import environment
+
+ARGUMENTS = {"targets": ("ops.py",), "archs": [80, 90], "name": None, "ptx": False}
+
+
+@pytest.fixture
+def built(tmp_path, monkeypatch):
+    """A build of a user's file; returns the stamp's path."""
+    source = tmp_path / "ops.py"
+    source.write_text("x = 1\n")
+    read = {source: build_record.digest_of(source)}
+    tuning = tmp_path / "tuning.json"
+    tuning.write_text("{}")
+    made = build_record.make(tmp_path / "dist", ARGUMENTS, read, [tuning])
+    write_output(tmp_path / "dist", {"include/ops.h": b"header"}, stamp=made, name="ops")
+    return tmp_path / "dist" / build_record.stamp_path("ops")
+
+
+def test_a_build_with_nothing_changed_is_recognised(built):
+    assert build_record.difference(built, ARGUMENTS) is None
+    assert build_record.unchanged(built, ARGUMENTS)
+    assert build_record.find_unchanged(built.parents[2], ARGUMENTS) == built
+
+
+@pytest.mark.parametrize("path", ["ops.py", "tuning.json", "dist/include/ops.h"])
+@pytest.mark.parametrize("how", ["has changed", "is gone"])
+def test_a_file_that_was_read_or_written_is_noticed(path, how, built):
+    file = built.parents[3] / path
+    if how == "is gone":
+        file.unlink()
+    else:
+        file.write_text("other")
+    reason = build_record.difference(built, ARGUMENTS)
+    assert reason.endswith(f"{Path(path).name} {how}")
+    assert not build_record.unchanged(built, ARGUMENTS)
+    assert build_record.find_unchanged(built.parents[2], ARGUMENTS) is None
+
+
+def test_touching_a_file_changes_nothing(built):
+    os.utime(built.parents[3] / "ops.py")
+    assert build_record.unchanged(built, ARGUMENTS)
+
+
+@pytest.mark.parametrize(
+    "change", [{"archs": [80]}, {"ptx": True}, {"name": "other"}, {"static": True}]
+)
+def test_other_arguments_are_noticed(change, built):
+    assert build_record.difference(built, {**ARGUMENTS, **change}) == "the arguments have changed"
+
+
+@pytest.mark.parametrize("name", ["opforge", "python", "torch", "triton"])
+def test_another_version_is_noticed(name, built, monkeypatch):
+    now = build_record.current_versions()
+    monkeypatch.setattr(build_record, "current_versions", lambda: {**now, name: "0.0"})
+    assert build_record.difference(built, ARGUMENTS) == f"version of {name}: {now[name]} -> 0.0"
+
+
+def test_another_variable_is_noticed(built, monkeypatch):
+    monkeypatch.setenv("TRITON_CACHE_DIR", "/elsewhere")
+    assert build_record.unchanged(built, ARGUMENTS)
+    monkeypatch.setenv("TRITON_PTXAS_PATH", "/opt/ptxas")
+    text = "variable of TRITON_PTXAS_PATH: None -> /opt/ptxas"
+    assert build_record.difference(built, ARGUMENTS) == text
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"format": 0}', '{"format": 1}'])
+def test_a_stamp_that_cannot_be_read_is_none(content, built):
+    built.write_text(content)
+    assert build_record.difference(built, ARGUMENTS) == "there is no record of a build"
+
+
+def test_a_folder_without_stamps_has_to_be_built(tmp_path):
+    assert build_record.find_unchanged(tmp_path / "nowhere", ARGUMENTS) is None
+    assert not build_record.unchanged(tmp_path / "share/ops/build.json", ARGUMENTS)
+
+
+def test_a_project_can_be_moved(built):
+    moved = built.parents[3].with_name("moved")
+    built.parents[3].rename(moved)
+    assert build_record.unchanged(moved / "dist" / build_record.stamp_path("ops"), ARGUMENTS)
+    moved.rename(built.parents[3])
+
+
+def test_a_stamp_is_the_same_each_time(built):
+    content = json.loads(built.read_text())
+    assert built.read_bytes() == build_record.read(built).to_json()
+    assert sorted(content["read"]) == ["../ops.py", "../tuning.json"]
+    assert list(content["written"]) == ["include/ops.h"]
+
+
+def test_the_users_files_that_an_import_reads_are_found(tmp_path, monkeypatch):
+    package = tmp_path / "stamped_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("import json, click, opforge.errors\n")
+    (package / "ops.py").write_text("from . import helper\n")
+    (package / "helper.py").write_text("")
+    (package / "unused.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("", ".ops", ".helper"):
+        sys.modules.pop(f"stamped_package{name}", None)
+    with build_record.watching_imports() as found:
+        __import__("stamped_package.ops")
+    assert found == {
+        package / name: build_record.digest_of(package / name)
+        for name in ("__init__.py", "ops.py", "helper.py")
+    }
+
+
+def test_a_file_that_is_written_while_it_is_imported_is_never_unchanged(tmp_path, monkeypatch):
+    source = tmp_path / "stamped_module.py"
+    source.write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    with build_record.watching_imports() as found:
+        __import__("stamped_module")
+        time.sleep(0.05)
+        source.write_text("x = 1")
+    made = build_record.make(tmp_path / "dist", {}, found)
+    write_output(tmp_path / "dist", {}, stamp=made, name="ops")
+    reason = build_record.difference(tmp_path / "dist" / build_record.stamp_path("ops"), {})
+    assert reason == "../stamped_module.py has changed"
+
+
+def test_installed_files_and_pythons_own_are_not_the_users():
+    assert not build_record.is_users(json.__file__)
+    assert not build_record.is_users(pytest.__file__)
+    assert not build_record.is_users(build_record.__file__)
+    assert not build_record.is_users("nowhere.py")
+    assert build_record.is_users(__file__)
+
+
+def test_nothing_to_do_is_known_without_torch(built):
+    code = f"""
+    import sys
+    from opforge.native.artifacts import build_record
+    assert build_record.unchanged({str(built)!r}, {ARGUMENTS!r})
+    assert not {{"torch", "triton", "rich"}} & set(sys.modules)
+    """
+    subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        check=True,
+        env=environment(),
+    )

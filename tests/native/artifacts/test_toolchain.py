@@ -1,0 +1,71 @@
+"""Compiling: where the compiler is missing or refuses, and what it writes."""
+
+import hashlib
+
+import pytest
+
+from opforge.errors import CCompileFailed, NoCompiler
+from opforge.native.artifacts.toolchain import compile_library
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "one.c").write_text(
+        "int tiny_one(void);\nint tiny_one(void) { return 1; }\n"
+    )
+    return tmp_path
+
+
+def digest(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_a_shared_and_a_static_library_are_written(folder):
+    written = compile_library(folder, "tiny", static=True)
+    assert written == [folder / "lib" / "libtiny.so", folder / "lib" / "libtiny.a"]
+    assert all(path.stat().st_size > 0 for path in written)
+    assert compile_library(folder, "tiny") == written[:1]
+
+
+def test_the_same_sources_give_the_same_library_anywhere(folder, tmp_path_factory):
+    other = tmp_path_factory.mktemp("elsewhere")
+    (other / "src").mkdir()
+    (other / "src" / "one.c").write_bytes((folder / "src" / "one.c").read_bytes())
+    first = [digest(path) for path in compile_library(folder, "tiny", static=True)]
+    assert first == [digest(path) for path in compile_library(other, "tiny", static=True, jobs=2)]
+
+
+def test_a_missing_compiler_is_told_with_what_to_install(folder, monkeypatch):
+    monkeypatch.setenv("CC", "no-such-compiler -O1")
+    with pytest.raises(NoCompiler) as refused:
+        compile_library(folder, "tiny")
+    what, found, fix = str(refused.value).splitlines()
+    assert what == "no-such-compiler, which compiles native libraries, is not installed"
+    assert found == "  found: CC=no-such-compiler -O1"
+    assert fix.startswith("  fix: install a C compiler (`apt install gcc`")
+    assert fix.endswith("or set the environment variable CC=...")
+    assert not (folder / "lib").exists()
+
+
+def test_no_compiler_at_all(folder, monkeypatch):
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", str(folder))
+    with pytest.raises(NoCompiler, match=r"^cc, which compiles native libraries, is not installed"):
+        compile_library(folder, "tiny")
+
+
+def test_options_in_cc_are_kept(folder, monkeypatch):
+    monkeypatch.setenv("CC", "cc -DWRONG=1")
+    (folder / "src" / "one.c").write_text("#ifdef WRONG\n#error seen\n#endif\n")
+    with pytest.raises(CCompileFailed, match="error seen"):
+        compile_library(folder, "tiny")
+
+
+def test_an_error_of_the_compiler_is_shown(folder):
+    (folder / "src" / "two.c").write_text("int broken(\n")
+    with pytest.raises(CCompileFailed) as failed:
+        compile_library(folder, "tiny")
+    assert "failed with exit code 1" in str(failed.value)
+    assert "src/two.c:1" in str(failed.value)
+    assert not (folder / "lib" / "libtiny.so").exists()

@@ -1,0 +1,149 @@
+"""The C++ header: compiled, and programs of it run on the stand-in driver."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+from opforge.native.codegen import sources
+from support.native import hand_made
+from support.native.cpp_programs import CXX17, build_archive, build_program
+from support.native.sanitizers import has_sanitizer
+from support.standin.library import write
+
+PROGRAM = Path(__file__).with_name("cpp_header.cpp")
+COMPILERS = [
+    pytest.param(c, marks=pytest.mark.skipif(not shutil.which(c), reason=f"no {c} here"))
+    for c in ("g++", "clang++")
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("hpp")
+    build_archive(hand_made.every_op(), folder)
+    return folder
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_a_program_calls_allocates_and_is_refused_as_in_c(folder, compiler):
+    binary = build_program(folder, PROGRAM, "demo", compiler=compiler)
+    done = subprocess.run([str(binary)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines() == [
+        "demo_add: out: the allocator has not given 32 bytes on device 0",
+        "demo_add: y: size 4 in dimension 1, expected 2 as x has it (n)",
+        "demo_add: y: size 4 in dimension 1, expected 2 as x has it (n)",
+        "demo_add: nothing was built for this call (x fp32 [2, 2], y fp32 [8]):",
+        "  x fp16 [m], y fp16 [m]: x is fp32",
+        "  x fp16 [m, n], y fp16 [m, n]: x is fp32",
+        "  x fp32 [m], y fp32 [m]: x has 2 dimensions",
+        "  x fp32 [m, n], y fp32 [m, n]: y has 1 dimension",
+        "demo_add: x: has 9 dimensions, expected 0 to 8",
+        "demo_add: x: its type has 0 lanes, expected 1",
+        "demo_load: device 7 does not exist; the driver has 1",
+        "demo_everything: bias: has 2 dimensions, expected 1",
+        "demo_everything: mode: 9 is no value of the enum, which has 2",
+    ]
+
+
+def test_nothing_leaks_or_is_used_after_its_end(folder):
+    flags = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+    if not has_sanitizer(flags, folder):
+        pytest.skip("this compiler has no sanitizers")
+    binary = build_program(folder, PROGRAM, "demo", flags=flags)
+    done = subprocess.run([str(binary)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_two_libraries_headers_live_in_one_program(tmp_path):
+    for name in ("one", "two"):
+        build_archive(hand_made.library(name=name), tmp_path)
+    program = tmp_path / "main.cpp"
+    program.write_text(
+        '#include "one.hpp"\n#include "two.hpp"\n#include <cstdio>\n'
+        "template <typename Function> void say(Function call) {\n"
+        "    try { call(); } catch (const opforge::Error &e) { std::puts(e.what()); }\n"
+        "}\n"
+        "int main() {\n"
+        "    float numbers[4] = {};\n"
+        "    const opforge::Tensor x(numbers, {4}), y(numbers, {3});\n"
+        "    say([&] { one::add_outputs(x, y); });\n"
+        "    say([&] { two::add_outputs(x, y); });\n"
+        "}\n"
+    )
+    binary = build_program(tmp_path, program, "one", "two")
+    done = subprocess.run([str(binary)], capture_output=True, text=True, check=True)
+    said = "add: y: size 3 in dimension 0, expected 4 as x has it (m)"
+    assert done.stdout.splitlines() == [f"one_{said}", f"two_{said}"]
+
+
+@pytest.mark.parametrize("first", ["dlpack", "demo"])
+def test_a_dltensor_is_taken_wherever_its_header_stands(folder, tmp_path, first):
+    real = Path(torch.__file__).parent / "include" / "ATen" / "dlpack.h"
+    if not real.exists():
+        pytest.skip("this torch has no dlpack.h")
+    shutil.copy(real, tmp_path / "dl.h")
+    includes = ['#include "dl.h"\n', '#include "demo.hpp"\n']
+    program = tmp_path / "main.cpp"
+    program.write_text(
+        "".join(includes if first == "dlpack" else reversed(includes))
+        + "void call(const DLTensor &x, opforge::Tensor &out) { demo::add(x, x, out); }\n"
+    )
+    paths = [f"-I{folder / 'demo' / 'include'}", f"-I{tmp_path}"]
+    subprocess.run(["g++", *CXX17, *paths, "-fsyntax-only", str(program)], check=True)
+
+
+def test_a_pointer_without_a_known_type_is_refused_by_name(folder, tmp_path):
+    program = tmp_path / "main.cpp"
+    program.write_text(
+        '#include "demo.hpp"\nstruct Half { short bits; };\n'
+        "opforge::Tensor view(Half *data) { return opforge::Tensor(data, {4}); }\n"
+    )
+    command = ["g++", *CXX17, f"-I{folder / 'demo' / 'include'}", "-fsyntax-only", str(program)]
+    failed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "pass a DType before the shape" in failed.stderr
+
+
+@pytest.mark.parametrize("name", ["std", "opforge", "delete", "words"])
+def test_names_that_cplusplus_has_itself_are_changed(tmp_path, name):
+    n = hand_made.Var("n")
+    params = (
+        hand_made.TensorParam("new"),
+        hand_made.ScalarParam("opforge", "i32"),
+        hand_made.ScalarParam("std", "i64"),
+        hand_made.ScalarParam("allocator", "i1"),
+        hand_made.ScalarParam("of_described", "fp32"),
+        hand_made.ScalarParam("register", "fp32"),
+        hand_made.ScalarParam("register_mode", "fp32"),
+        hand_made.ChoiceParam("mode", ("NULL", "TRUE", "1"), ("'null'", "True", "'\\\\'")),
+    )
+    case = hand_made.Case(
+        (hand_made.TensorCase("new", True, "fp32", (n,)),),
+        (("mode", 0),),
+        paths=(hand_made.Path((), (hand_made.out_like("fp32", (n,)),)),),
+    )
+    op = hand_made.Op("register", "", "", params, ("stream",), (case,), 'Says "*/" and ??/.')
+    write(hand_made.library((op, []), name=name), tmp_path)
+    space = name if name == "words" else f"{name}_"
+    program = tmp_path / "main.cpp"
+    program.write_text(
+        f'#include "{name}.hpp"\n'
+        "opforge::Output call(const opforge::Tensor &x, const opforge::Allocator &a) {\n"
+        f"    return {space}::register_(x, 1, 2, true, 0, 0, 0, {space}::register_mode::null, a);\n"
+        "}\n"
+    )
+    command = ["g++", *CXX17, f"-I{tmp_path / 'include'}", "-fsyntax-only", str(program)]
+    subprocess.run(command, check=True)
+
+
+def test_the_functions_of_the_header_are_as_accepted(request):
+    text = sources(hand_made.every_op())["include/demo.hpp"].decode()
+    own = re.search(r"^namespace demo \{$.*", text, re.MULTILINE | re.DOTALL).group()
+    file = Path(__file__).parent / "golden" / "demo.hpp"
+    if request.config.getoption("--accept"):
+        file.write_text(own)
+    assert own == file.read_text()

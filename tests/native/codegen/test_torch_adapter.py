@@ -1,0 +1,100 @@
+"""The C++ of the torch adapter: what it serves, and how values are written."""
+
+import dataclasses
+
+import pytest
+
+from opforge.native.codegen import sources
+from opforge.native.codegen.torch_adapter import adapter_source, unadapted
+from opforge.native.ir.program import ChoiceParam, SchemaArgument, TensorParam
+from support.native import hand_made
+
+X = SchemaArgument("x", "Tensor")
+
+
+def with_arguments(*arguments, params=(), returns=("Tensor",)):
+    op, kernels = hand_made.overlapping()
+    op = dataclasses.replace(
+        op, params=(TensorParam("x"), *params), arguments=(X, *arguments), returns=returns,
+        schema=f"demo::pick({', '.join(f'{a.type} {a.name}' for a in (X, *arguments))}) -> Tensor",
+    )  # fmt: skip
+    return op, kernels
+
+
+def text_of(op, kernels):
+    return adapter_source(hand_made.library((op, kernels)), b"{}")
+
+
+def test_it_is_written_only_where_it_is_asked_for():
+    library = hand_made.every_op()
+    assert "src/torch/demo_torch.cpp" not in sources(library)
+    with_torch = sources(library, torch=True)
+    assert "src/torch/demo_torch.cpp" in with_torch
+    assert sources(library).items() <= with_torch.items()
+    assert sources(library, torch=True) == with_torch
+
+
+@pytest.mark.parametrize(
+    ("argument", "letter"),
+    [
+        (SchemaArgument("n", "SymInt", (1,), fixed=True), "i"),
+        (SchemaArgument("n", "int?", (None,), fixed=True), "I"),
+        (SchemaArgument("n", "float", (1.0,), fixed=True), "f"),
+        (SchemaArgument("n", "bool", (True,), fixed=True), "b"),
+        (SchemaArgument("n", "str?", ("a",), fixed=True), "S"),
+        (SchemaArgument("n", "ScalarType", (("dtype", "float16"),), fixed=True), "d"),
+        (SchemaArgument("n", "Tensor?", (None,), fixed=True), "T"),
+    ],
+)
+def test_every_type_has_a_letter(argument, letter):
+    op, kernels = with_arguments(argument)
+    assert unadapted(op) == ""
+    assert f'Call call(operators[0], stack, "t{letter}");' in text_of(op, kernels)
+
+
+@pytest.mark.parametrize(
+    ("type_", "value", "written"),
+    [
+        ("SymInt", -(2**63), "of_int(INT64_MIN)"),
+        ("SymInt", 5, "of_int(INT64_C(5))"),
+        ("float", 2, "of_float(2.0)"),
+        ("float", 1e-300, "of_float(1e-300)"),
+        ("float", float("-inf"), "of_float(-std::numeric_limits<double>::infinity())"),
+        ("float", float("nan"), "of_float(std::numeric_limits<double>::quiet_NaN())"),
+        ("bool", False, "of_bool(false)"),
+        ("str", 'a "b"?\n', r'of_text("a \"b\"\?\n")'),
+        ("ScalarType", ("dtype", "bfloat16"), "of_dtype(aoti_torch_dtype_bfloat16)"),
+        ("Tensor?", None, "none()"),
+    ],
+)
+def test_values_are_written_as_cpp(type_, value, written):
+    text = text_of(*with_arguments(SchemaArgument("n", type_, (value,), fixed=True)))
+    assert f"static const Choice a1_values[] = {{{written}}};" in text
+
+
+def test_a_choice_is_handed_on_as_its_enum():
+    choice = ChoiceParam("mode", ("FAST", "EXACT"), ("'fast'", "'exact'"))
+    argument = SchemaArgument("mode", "str", ("fast", "exact"))
+    text = text_of(*with_arguments(argument, params=(choice,)))
+    assert "demo_pick(a0_raw, static_cast<demo_pick_mode>(a1), out0.get(), call.stream())" in text
+    assert "mode is none of what the library was built for: 'fast' or 'exact'" in text
+
+
+@pytest.mark.parametrize(
+    ("argument", "why"),
+    [
+        (SchemaArgument("n", "SymInt[]", (("list", 1),), fixed=True), "n is of type SymInt[]"),
+        (SchemaArgument("d", "Device", (("device", "cuda"),), fixed=True), "d is of type Device"),
+    ],
+)
+def test_an_operator_that_it_cannot_serve_is_left_out_and_said_why(argument, why):
+    op, kernels = with_arguments(argument)
+    assert unadapted(op) == why
+    text = text_of(op, kernels)
+    assert "constexpr int kOperators = 0;" in text
+    assert "demo_pick(" not in text
+
+
+def test_a_function_that_is_no_torch_operator_is_left_out():
+    op, _ = hand_made.matmul()
+    assert unadapted(op) == "it is no torch operator (mode none)"

@@ -1,0 +1,379 @@
+"""`opforge build`: what it prints, what it leaves, and how it fails."""
+
+import importlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import opforge
+from opforge.cli import main
+from support.processes import ROOT, environment
+
+README = ROOT / "README.md"
+SOURCE = """
+import opforge
+import torch
+import triton
+import triton.language as tl
+from opforge import native
+
+
+@triton.jit
+def twice_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    tl.store(out_ptr + offsets, 2 * tl.load(x_ptr + offsets, mask=mask), mask=mask)
+
+
+@opforge.op("SPACE::twice")
+def twice(x: torch.Tensor, mode: str = "fast") -> torch.Tensor:
+    '''Two times x.'''
+    out, n = torch.empty_like(x), x.numel()
+    if n > 100:
+        twice_kernel[(triton.cdiv(n, 128),)](x, out, n, BLOCK=128)
+    else:
+        twice_kernel[(triton.cdiv(n, 32),)](x, out, n, BLOCK=32)
+    return out
+
+
+native.declare(
+    twice,
+    x=native.tensor("n", dtype="fp32"),
+    mode=native.choice("fast", "exact"),
+    dims={"n": (0, 1000)},
+)
+
+
+@opforge.op("SPACE::plain", mode="custom_op")
+def plain(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+"""
+
+BROKEN = """
+import opforge
+import torch
+import triton
+import triton.language as tl
+from opforge import native
+
+
+@triton.jit
+def broken_kernel(x_ptr, n, BLOCK: tl.constexpr):
+    tl.store(x_ptr, tl.no_such_thing(n))
+
+
+@opforge.op("SPACE::broken", mutates_args=("x",))
+def broken(x: torch.Tensor) -> None:
+    broken_kernel[(1,)](x, x.numel(), BLOCK=32)
+
+
+native.declare(broken, x=native.tensor("n", dtype="i32"), dims={"n": (0, 1000)})
+"""
+
+
+@pytest.fixture(autouse=True)
+def _any_compiler(monkeypatch):
+    monkeypatch.delenv("CC", raising=False)
+
+
+def write_source(folder, name, text=SOURCE):
+    path = folder / f"{name}.py"
+    path.write_text(text.replace("SPACE", name))
+    return path
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory):
+    return write_source(tmp_path_factory.mktemp("sample"), "build_sample")
+
+
+@pytest.fixture(scope="module")
+def pristine(sample, tmp_path_factory):
+    dist = tmp_path_factory.mktemp("pristine") / "dist"
+    built(sample, "--arch", "sm_80", "-o", dist)
+    return dist
+
+
+@pytest.fixture
+def dist(pristine, tmp_path):
+    """A library that was built before."""
+    return shutil.copytree(pristine, tmp_path / "dist")
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, ["build", *map(str, arguments)])
+
+
+def built(*arguments):
+    done = run(*arguments)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def tree(folder):
+    return {f.relative_to(folder): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
+
+
+def test_a_library_is_built_and_said_to_be(sample, tmp_path):
+    said = built(sample, "--arch", "sm_80", "-o", tmp_path / "dist")
+    files = len(tree(tmp_path / "dist"))
+    assert said == (
+        f"{tmp_path / 'dist'}: build_sample, 1 operator, 6 kernel variants, 6 images for sm_80; "
+        f"{files} files of {files} changed\n"
+    )
+    names = {str(path) for path in tree(tmp_path / "dist")}
+    assert {
+        "include/build_sample.h",
+        "lib/libbuild_sample.so",
+        "lib/cmake/build_sample/build_sampleConfig.cmake",
+        "share/build_sample/manifest.json",
+        "src/op_twice.c",
+    } <= names
+
+
+def test_the_name_and_a_static_library_on_request(sample, tmp_path):
+    built(sample, "--arch", "sm_80", "-o", tmp_path, "--name", "other", "--static")
+    names = {str(path) for path in tree(tmp_path)}
+    assert {"include/other.h", "lib/libother.so", "lib/libother.a"} <= names
+
+
+LISTED = """
+
+def backward(ctx, grad):
+    return grad * 2, None
+
+
+@opforge.op("SPACE::listed", mode="custom_op", backward=backward)
+def listed(x: torch.Tensor, sizes: list[int]) -> torch.Tensor:
+    out = torch.empty_like(x)
+    twice_kernel[(1,)](x, out, x.numel(), BLOCK=128)
+    return out
+
+
+native.declare(listed, x=native.tensor("n", dtype="fp32"), sizes=[1, 2], dims={"n": (0, 100)})
+"""
+
+
+def test_a_torch_adapter_on_request_with_what_it_cannot_do(tmp_path):
+    source = write_source(tmp_path, "build_adapted", SOURCE + LISTED)
+    said = built(source, "--arch", "sm_80", "-o", tmp_path / "dist", "--torch")
+    names = {str(path) for path in tree(tmp_path / "dist")}
+    assert {"lib/libbuild_adapted_torch.so", "src/torch/build_adapted_torch.cpp"} <= names
+    notes = [line for line in said.splitlines() if line.startswith("note: ")]
+    assert len(notes) == 2
+    assert notes[0].startswith("note: listed is not in the torch adapter, because sizes is of type")
+    assert notes[1].startswith(
+        "note: listed: the library does not carry its backward, which does more than call"
+    )
+
+
+def test_without_a_cpp_compiler_an_adapter_is_refused_by_name(sample, tmp_path, monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    done = run(sample, "--arch", "sm_80", "-o", tmp_path, "--torch")
+    assert done.exit_code == 1
+    assert "no-such-compiler, which compiles native libraries, is not installed" in done.output
+    assert tree(tmp_path) == {}
+
+
+@pytest.mark.parametrize("name", ["math", "string", "m", "cuda"])
+def test_the_name_of_a_system_header_or_library_is_refused(sample, tmp_path, name):
+    done = run(sample, "--arch", "sm_80", "-o", tmp_path, "--name", name)
+    assert done.exit_code == 1
+    assert f"programs that include <{name}.h> or link -l{name} would pick up this" in done.output
+    assert f"fix: choose another name: --name {name}_ops" in done.output
+    assert tree(tmp_path) == {}
+
+
+def test_list_shows_what_would_be_built_and_builds_nothing(sample, tmp_path):
+    said = built(sample, "--arch", "sm_90", "--arch", "sm_80", "--list", "-o", tmp_path / "dist")
+    assert said.replace(str(sample), "FILE") == (
+        "build_sample for sm_80, sm_90\n"
+        "  twice (FILE:16)\n"
+        "    x fp32 1-d, mode 'fast'\n"
+        "      where n <= 100: twice_kernel in 3 variants\n"
+        "      where 100 < n: twice_kernel in 3 variants\n"
+        "    x fp32 1-d, mode 'exact'\n"
+        "      where n <= 100: twice_kernel in 3 variants\n"
+        "      where 100 < n: twice_kernel in 3 variants\n"
+        "  6 kernel variants\n"
+    )
+    assert not (tmp_path / "dist").exists()
+
+
+def test_verbose_shows_each_variant_and_what_the_compiler_made_of_it(sample, tmp_path):
+    said = built(sample, "--arch", "sm_80", "-v", "-o", tmp_path)
+    assert "  x fp32 1-d, mode 'exact' where n <= 100: twice_kernel\n" in said
+    assert (
+        "    x_ptr: *fp32 aligned, out_ptr: *fp32 aligned, n: i32 multiple of 16, BLOCK=32\n"
+        in said
+    )
+    found = re.findall(
+        r"      sm_80 twice_kernel_\w{12}: \d+ registers, \d+ bytes shared, 4 warps, "
+        r"cubin \d+ bytes\n",
+        said,
+    )
+    assert len(found) == 12
+
+
+def test_several_architectures_share_a_library(sample, tmp_path):
+    said = built(sample, "--arch", "sm_80", "--arch", "sm_90", "-o", tmp_path)
+    assert "6 kernel variants, 12 images for sm_80, sm_90; " in said
+
+
+def command(*arguments, python=()):
+    """In a process of its own."""
+    return subprocess.run(
+        [sys.executable, *python, "-m", "opforge", "build", *map(str, arguments)],
+        env=environment(),
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def imported(done):
+    """The modules that -X importtime lists."""
+    return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if "|" in line}
+
+
+def test_a_build_of_what_has_not_changed_ends_before_torch_is_imported(tmp_path):
+    source, dist = write_source(tmp_path, "build_twice"), tmp_path / "dist"
+    arguments = (source, "--arch", "sm_80", "-o", dist)
+    built(*arguments)
+    before = {f: f.stat().st_mtime_ns for f in dist.rglob("*")}
+
+    second = command(*arguments, python=("-X", "importtime"))
+    assert second.returncode == 0, second.stderr
+    assert second.stdout == f"{dist}: nothing has changed since the last build of build_twice\n"
+    assert "opforge.native.artifacts.build_record" in imported(second)
+    assert not {m for m in imported(second) if m.split(".")[0] in {"torch", "triton", "numpy"}}
+    assert {f: f.stat().st_mtime_ns for f in dist.rglob("*")} == before
+
+    source.write_text(source.read_text().replace("Two times", "Twice"))
+    third = command(*arguments)
+    assert re.search(r"; \d+ files of \d+ changed\n$", third.stdout), third.stderr
+    assert "Twice x." in (dist / "include" / "build_twice.h").read_text()
+
+
+def test_what_is_missing_or_asked_for_anew_is_built_again(sample, tmp_path):
+    arguments = (sample, "--arch", "sm_80", "-o", tmp_path)
+    built(*arguments)
+    before = tree(tmp_path)
+    assert "nothing has changed" in built(*arguments)
+    assert "0 files of" in built(*arguments, "--force")
+    (tmp_path / "include" / "build_sample.h").unlink()
+    (tmp_path / "lib" / "libbuild_sample.so").write_bytes(b"damaged")
+    assert "2 files of" in built(*arguments)
+    assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("place", ["compile_plan", "compile_library", "write_output"])
+def test_an_interrupted_build_leaves_the_last_one(sample, dist, monkeypatch, place):
+    before = tree(dist)
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(importlib.import_module("opforge.native.build"), place, interrupt)
+    assert run(sample, "--arch", "sm_90", "-o", dist).exit_code == 1
+    assert tree(dist) == before
+
+
+def test_a_build_interrupted_while_it_writes_leaves_the_last_one(sample, dist, monkeypatch):
+    before, replace, done = tree(dist), Path.replace, []
+
+    def interrupt(self, target):
+        if len(done) == 2:
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+        done.append(target)
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", interrupt)
+    assert run(sample, "--arch", "sm_90", "-o", dist).exit_code == 1
+    assert len(done) == 2
+    assert tree(dist) == before
+
+
+def test_a_kernel_that_does_not_compile_is_shown_with_its_place_and_variant(tmp_path):
+    source = write_source(tmp_path, "build_broken", BROKEN)
+    done = run(source, "--arch", "sm_80", "-o", tmp_path / "dist")
+    assert done.exit_code == 1
+    line = 1 + BROKEN[: BROKEN.index("@triton.jit")].count("\n")
+    assert f"{source}:{line}" in done.output
+    assert "broken_kernel(x_ptr: *i32, n: i32, BLOCK=32)" in done.output
+    assert "no_such_thing" in done.output
+    assert "sm_80" in done.output
+    assert not (tmp_path / "dist").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_said_before_anything_is_compiled(sample, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    done = run(sample, "--arch", "sm_80", "-o", tmp_path / "file" / "dist")
+    assert done.exit_code == 1
+    assert f"cannot write to {tmp_path / 'file' / 'dist'}" in done.output
+    assert "-o" in done.output
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_permission_is_left_alone(sample, tmp_path):
+    tmp_path.chmod(0o500)
+    try:
+        done = run(sample, "--arch", "sm_80", "-o", tmp_path / "dist")
+    finally:
+        tmp_path.chmod(0o700)
+    assert done.exit_code == 1
+    assert "cannot write" in done.output
+
+
+def test_without_a_c_compiler_nothing_is_left_behind(sample, tmp_path, monkeypatch):
+    monkeypatch.setenv("CC", "no-such-compiler")
+    done = run(sample, "--arch", "sm_80", "-o", tmp_path / "dist")
+    assert done.exit_code == 1
+    assert "no-such-compiler" in done.output
+    assert "CC=" in done.output
+    assert not (tmp_path / "dist").exists()
+
+
+@pytest.mark.parametrize(
+    ("arch", "said"),
+    [
+        ("sm_12", "cannot compile for sm_12"),
+        ("ampere", "'ampere' is not a GPU architecture"),
+        ("hip:gfx942", "built for NVIDIA GPUs only"),
+    ],
+)
+def test_an_architecture_that_cannot_be_built_for_is_refused(sample, tmp_path, arch, said):
+    done = run(sample, "--arch", arch, "-o", tmp_path / "dist")
+    assert done.exit_code == 1
+    assert said in done.output
+    assert "fix: " in done.output
+    assert not (tmp_path / "dist").exists()
+
+
+def test_the_example_of_the_readme_builds(tmp_path):
+    blocks = README.read_text().split("```python\n")[1:]
+    codes = [block.partition("```")[0] for block in blocks]
+    op = codes[0].partition("x = torch.randn")[0]
+    (declared,) = [code for code in codes if "native.declare(" in code]
+    (tmp_path / "readme_ops.py").write_text(op + declared)
+    built(tmp_path / "readme_ops.py", "--arch", "sm_80", "-o", tmp_path / "dist")
+    header = (tmp_path / "dist" / "include" / "mylib.h").read_text()
+    assert "mylib_scale(const OpforgeTensor *x, float factor, OpforgeTensor *out" in header
+    opforge.unregister("mylib::scale")
+
+
+def test_an_operator_without_a_declaration_is_nothing_to_build(sample, tmp_path):
+    done = run(f"{sample}:plain", "-o", tmp_path / "dist")
+    assert done.exit_code == 1
+    assert "build_sample::plain has no native.declare" in done.output
+    assert not (tmp_path / "dist").exists()
+
+
+def test_ptx_is_carried_on_request(sample, tmp_path):
+    built(sample, "--arch", "sm_80", "--ptx", "-o", tmp_path)
+    assert b".version" in (tmp_path / "lib" / "libbuild_sample.so").read_bytes()

@@ -1,0 +1,187 @@
+"""Operator trees: what is walked, what is loaded, and what is wrong with the rest."""
+
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import opforge
+from opforge.errors import BadTree, UnknownOperator
+from opforge.native.artifacts import depfile, portable_paths
+from opforge.native.commands import build, operator_tree, selection
+from opforge.registry import registry
+
+OP = """
+import torch
+import opforge
+from opforge import native
+
+@opforge.op("{name}")
+def {function}(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+native.declare({function}, x=native.tensor("n", dtype="fp32"))
+"""
+numbers = itertools.count()
+
+
+@pytest.fixture
+def ops(tmp_path):
+    """Writes trees of a name that no other test's has; their operators go after the test."""
+    before = {entry.name for entry in registry}
+    folder = tmp_path / f"tree{next(numbers)}"
+    folder.mkdir()
+
+    def write(**files):
+        for path, text in files.items():
+            place = folder / path / "op.py"
+            place.parent.mkdir(exist_ok=True)
+            place.write_text(text)
+        return folder
+
+    yield write
+    for entry in registry:
+        if entry.name not in before:
+            opforge.unregister(entry.name)
+
+
+def op(function, namespace="tree_tests"):
+    return OP.format(name=f"{namespace}::{function}", function=function)
+
+
+def names(found):
+    return [opforge.info(operator).name for _, operator in found.operators]
+
+
+def test_a_tree_gives_the_operators_of_each_folder(ops):
+    folder = ops(add=op("add"), silu=op("silu"))
+    found = operator_tree.load(folder)
+    assert names(found) == ["tree_tests::add", "tree_tests::silu"]
+    assert found.problems == []
+
+
+def test_places_in_a_tree_are_told_with_the_operators_folder(ops):
+    folder = ops(add=op("add"))
+    operator_tree.load(folder)
+    assert portable_paths.shown(f"{folder}/add/op.py:3") == f"{folder.name}/add/op.py:3"
+
+
+def test_folders_with_an_underscore_or_a_dot_first_are_no_operators(ops):
+    folder = ops(add=op("add"))
+    for name in ("__pycache__", "_shared", ".git"):
+        (folder / name).mkdir()
+    assert operator_tree.folders(folder) == [folder / "add"]
+
+
+def test_an_op_imports_what_the_tree_shares_and_what_lies_beside_it(ops):
+    uses = "from ..common import SIZE\nfrom .own import NAME\n"
+    folder = ops(add=uses + op("add"), mul=uses + op("mul"))
+    (folder / "common.py").write_text("SIZE = 1\n")
+    for name in ("add", "mul"):
+        (folder / name / "own.py").write_text(f"NAME = {name!r}\n")
+    assert operator_tree.load(folder).problems == []
+    assert sys.modules[f"{folder.name}.mul.own"].NAME == "mul"
+
+
+def test_each_folder_that_is_wrong_is_named_and_the_others_are_there(ops):
+    folder = ops(
+        add=op("add"),
+        broken="1 / 0\n",
+        ending="raise SystemExit(3)\n",
+        idle="x = 1\n",
+        undeclared=op("undeclared").rpartition("native.declare")[0],
+    )
+    (folder / "nothing").mkdir()
+    found = operator_tree.load(folder)
+    told = {problem.folder.name: problem.message for problem in found.problems}
+    assert "tree_tests::add" in names(found)
+    assert sorted(told) == ["broken", "ending", "idle", "nothing", "undeclared"]
+    assert "ZeroDivisionError" in told["broken"]
+    assert "SystemExit(3)" in told["ending"]
+    assert "no operators" in told["idle"]
+    assert "no op.py" in told["nothing"]
+    assert "has no native.declare" in told["undeclared"]
+    with pytest.raises(BadTree, match="5 folders of ops/ cannot be built") as raised:
+        operator_tree.refuse("ops/", found.problems)
+    assert all(f"{folder / name}: " in str(raised.value) for name in told)
+
+
+def test_two_operators_of_one_name_are_refused_with_both_places(ops):
+    folder = ops(one=op("same"), two=op("same"))
+    (problem,) = operator_tree.load(folder).problems
+    assert problem.folder == folder / "two"
+    assert str(folder / "one" / "op.py") in problem.message
+    assert str(folder / "two" / "op.py") in problem.message
+
+
+def test_namesakes_of_two_namespaces_would_be_one_c_function(ops):
+    folder = ops(one=op("same", "tree_one"), two=op("same", "tree_two"))
+    (problem,) = operator_tree.load(folder).problems
+    assert f"{folder / 'one'} has an operator same as well" in problem.message
+
+
+def test_an_operator_that_another_folder_imports_is_no_second_one(ops):
+    folder = ops(one=op("first"))
+    ops(two="from ..one.op import first\n" + op("second"))
+    found = operator_tree.load(folder)
+    assert found.problems == []
+    assert sorted(set(names(found))) == ["tree_tests::first", "tree_tests::second"]
+
+
+def test_a_tree_may_be_called_as_an_installed_package_is(tmp_path, ops):
+    folder = ops(add=op("named")).rename(tmp_path / "triton")
+    found = operator_tree.load(folder)
+    assert found.problems == []
+    assert registry.get("tree_tests::named").fn.__module__ == "triton_2.add.op"
+    assert sys.modules["triton"].__file__ != str(folder)
+
+
+def test_an_empty_tree_is_refused(tmp_path):
+    with pytest.raises(BadTree, match="has no operators"):
+        operator_tree.load(tmp_path)
+
+
+def test_a_package_that_can_be_imported_is_a_tree_only_with_a_slash(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("ops").mkdir()
+    assert operator_tree.is_tree("ops")
+    Path("ops", "__init__.py").touch()
+    assert not operator_tree.is_tree("ops")
+    assert operator_tree.is_tree("ops/")
+    assert not operator_tree.is_tree("absent/")
+
+
+def test_a_folder_that_comes_is_another_build(tmp_path):
+    (tmp_path / "add").mkdir()
+    given = build.Given((str(tmp_path),), "dist", ("80",))
+    before = given.deciding()
+    (tmp_path / "mul").mkdir()
+    assert given.deciding() != before
+
+
+def test_only_names_operators_with_or_without_their_namespace(ops):
+    found = [o for _, o in operator_tree.load(ops(add=op("add"), mul=op("mul"))).operators]
+    assert selection.select(found, ()) == found
+    assert selection.select(found, ("mul",)) == found[1:]
+    assert selection.select(found, ("tree_tests::add",)) == found[:1]
+    with pytest.raises(UnknownOperator, match="did you mean mul") as raised:
+        selection.select(found, ("add", "mull"))
+    assert "found: the operators add, mul" in str(raised.value)
+
+
+def test_make_reads_a_depfile(tmp_path):
+    (tmp_path / "a folder").mkdir()
+    read = [tmp_path / "a folder" / "b.py", tmp_path / "c$d#.py"]
+    for file in read:
+        file.touch()
+    text = depfile.render(tmp_path / "made", [*read, tmp_path / "a folder" / ".." / "c$d#.py"])
+    assert len(text.splitlines()) == 3
+    (tmp_path / "makefile").write_text(text + "\t@echo made\n")
+    command_ = ["make", "-C", tmp_path, "-s"]
+    done = subprocess.run(command_, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("made\n", 0), done.stderr
+    read[1].unlink()
+    done = subprocess.run(command_, capture_output=True, text=True, check=False)
+    assert "c$d#.py" in done.stderr

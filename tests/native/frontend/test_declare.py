@@ -1,0 +1,318 @@
+"""`native.declare`: what it accepts and what it keeps."""
+
+# Fields are declared with dict(...), as the documentation shows it.
+# ruff: noqa: C408
+
+import contextlib
+import importlib
+import sys
+
+import pytest
+import torch
+from torch import Tensor
+
+import opforge
+from opforge import native
+from opforge.errors import (
+    BadDims,
+    BadSpec,
+    ConflictingDeclarations,
+    MissingAnnotation,
+    NotAnOp,
+    OpforgeError,
+    Undeclared,
+    UnknownParameter,
+)
+from opforge.native.frontend.expand import expand
+from opforge.registry import registry
+from support.native.declared import X, configured, declarations, gemm, refusal, rms_norm, silu
+from support.processes import run_python
+
+
+def text_of(caught):
+    """The message, with HERE for the place of the declare call, which it must name."""
+    error = caught.value
+    assert isinstance(error, OpforgeError)
+    here = f"{__file__}:{caught.traceback[0].lineno + 1}"
+    assert here in str(error)
+    text = str(error).replace(here, "HERE")
+    return text.replace(error.op, "OP") if error.op else text
+
+
+def test_the_examples_of_the_documentation_are_accepted(make_op):
+    ops = [make_op(fn) for fn in (silu, gemm, rms_norm)]
+    native.declare(
+        ops[0], x=native.tensor("...", dtype=("fp16", "bf16", "fp32"), ranks=(1, 2, 3, 4))
+    )
+    native.declare(
+        ops[1],
+        a=native.tensor("m k", dtype="T", layout="strided"),
+        b=native.tensor("k n", dtype="T", layout="strided"),
+        alpha=native.scalar("fp32"),
+        T=("fp16", "bf16"),
+    )
+    native.declare(
+        ops[2],
+        x=native.tensor("rows hidden", dtype="T"),
+        weight=native.tensor("hidden", dtype="T"),
+        eps=native.scalar("fp32"),
+        T=("fp16", "bf16", "fp32"),
+        dims={"hidden": (1, 8192)},
+    )
+    assert [len(expand(op).cases) for op in ops] == [12, 2, 3]
+
+
+@pytest.mark.parametrize("mode", ["custom_op", "none", "auto"])
+def test_an_op_of_any_mode_can_be_declared(make_op, mode):
+    # In mode none the function is the op itself, so it is one of this test's own.
+    def doubled(x: Tensor) -> Tensor:
+        return x * 2
+
+    op = make_op(doubled, mode=mode)
+    native.declare(op, x=X)
+    assert [p.name for p in expand(op).params] == ["x"]
+
+
+def test_an_op_is_named_by_its_handle_its_overload_or_its_name(make_op):
+    op = make_op(gemm)
+    entry = registry.get(op)
+    for each, dtype in [(op, "fp16"), (entry.overload, "bf16"), (entry.name, "fp32")]:
+        native.declare(each, a=native.tensor("m k", dtype), b=native.tensor("k n", dtype))
+    assert len(declarations(op)) == 3
+
+
+def test_a_function_in_mode_none_is_asked_for_its_annotations_when_it_is_declared(make_op):
+    def bare(x):
+        return x
+
+    op = make_op(bare, mode="none")
+    assert refusal(MissingAnnotation, op, x=X).startswith("OP (HERE): no annotation on x, return")
+
+
+def test_a_launching_op_can_be_declared_under_tritons_interpreter():
+    script = """
+import torch, triton, launching, opforge
+from opforge import native
+from opforge.native.frontend.expand import expand
+
+@opforge.op("opforge_declare::doubled")
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    launching.double[(1,)](x, out, x.numel(), BLOCK=64)
+    return out
+
+native.declare(doubled, x=native.tensor("...", dtype="fp32", ranks=(1, 2)))
+assert opforge.info(doubled).mode == "custom_op"
+print(len(expand(doubled).cases))
+"""
+    assert run_python(script, TRITON_INTERPRET="1").split()[-1] == "2"
+
+
+def test_declaring_does_not_read_the_body(make_op):
+    # The helper is bound later, so the mode is open until something needs it.
+    def waits(x: Tensor) -> Tensor:
+        return later(x)  # noqa: F821
+
+    op = make_op(waits)
+    assert registry.get(op).is_open()
+    native.declare(op, x=X)
+    expand(op)
+    assert registry.get(op).is_open()
+
+
+def test_something_that_is_no_op_is_refused_where_it_is_declared():
+    with pytest.raises(NotAnOp) as caught:
+        native.declare(silu, x=X)
+    assert text_of(caught).startswith("HERE: <function silu")
+
+
+def test_the_error_names_the_line_of_the_declare_call(make_op):
+    op = make_op(silu)
+    with pytest.raises(UnknownParameter) as caught:
+        native.declare(
+            op,
+            x=X,
+            zeta=1,
+        )
+    assert text_of(caught) == "OP (HERE): the op has no parameter 'zeta'\n  fix: it has x"
+
+
+def test_declarations_add_up(make_op):
+    op = make_op(silu)
+    native.declare(op, x=native.tensor("m", dtype="fp16"))
+    native.declare(op, x=native.tensor("m n", dtype="fp32"))
+    assert [case.tensors[0].dtype for case in expand(op).cases] == ["fp16", "fp32"]
+
+
+def test_declaring_the_same_twice_changes_nothing(make_op):
+    op = make_op(configured)
+    for _ in range(3):
+        native.declare(op, x=X, cfg=dict(scale=1, inner=dict(k=native.choice(1, 2))))
+        native.declare(op, x=X, cfg__scale=1.0, cfg__inner__k=native.choice(1, 2))
+    assert len(declarations(op)) == 1
+
+
+def test_equal_numbers_of_different_types_are_different_declarations(make_op):
+    def scaled(x: Tensor, by: torch.types.Number) -> Tensor:
+        return x * by
+
+    op = make_op(scaled)
+    native.declare(op, x=X, by=1)
+    native.declare(op, x=X, by=1.0)
+    assert expand(op).params[1].values == ("1", "1.0")
+
+
+def test_unregistering_forgets_declarations(make_op):
+    op = make_op(silu)
+    native.declare(op, x=X)
+    name = registry.get(op).name
+    opforge.unregister(op)
+    again = opforge.op(silu, name=name)
+    assert declarations(again) == []
+    with pytest.raises(Undeclared) as caught:
+        expand(again)
+    where = f"{silu.__code__.co_filename}:{silu.__code__.co_firstlineno}"
+    assert str(caught.value) == (
+        f"{name} ({where}): this op has no native.declare, so there is nothing to build\n"
+        "  fix: native.declare(op, x=native.tensor(...), ...) in the module that defines it"
+    )
+
+
+OPS = """
+import opforge
+from opforge import native
+from torch import Tensor
+
+@opforge.op("opforge_declare_reload::silu")
+def silu(x: Tensor) -> Tensor:
+    return x * 1
+"""
+DECLARED = "native.declare(silu, x=native.tensor('m', dtype='{}'))\n"
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """Writes a module, and imports it or reloads it."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    made = []
+
+    def load(name, source):
+        (tmp_path / f"{name}.py").write_text(source)
+        importlib.invalidate_caches()
+        made.append(name)
+        if name in sys.modules:
+            return importlib.reload(sys.modules[name])
+        return importlib.import_module(name)
+
+    yield load
+    with contextlib.suppress(NotAnOp):
+        opforge.unregister("opforge_declare_reload::silu")
+    for name in made:
+        sys.modules.pop(name, None)
+
+
+def dtypes(op):
+    return [case.tensors[0].dtype for case in expand(op).cases]
+
+
+@pytest.mark.parametrize(
+    "dtype", ["half", "float16", torch.float16, "fp16", ["fp16", torch.float16]]
+)
+def test_a_dtype_has_several_names(make_op, dtype):
+    op = make_op(silu)
+    native.declare(op, x=native.tensor("m", dtype))
+    assert dtypes(op) == ["fp16"]
+
+
+def test_reloading_the_module_of_an_op_does_not_double_its_declarations(module):
+    for dtype in ("fp16", "fp16", "bf16"):
+        loaded = module("reloaded_ops", OPS + DECLARED.format(dtype))
+        assert dtypes(loaded.silu) == [dtype]
+
+
+def test_reloading_a_function_in_mode_none_leaves_one_of_it(module):
+    source = OPS.replace('"opforge_declare_reload::silu"', 'mode="none"')
+    for dtype in ("fp16", "bf16"):
+        loaded = module("plain_ops", source + DECLARED.format(dtype))
+        entries = [entry for entry in registry if entry.name == "plain_ops::silu"]
+        assert [entry.handle for entry in entries] == [loaded.silu]
+        assert dtypes(loaded.silu) == [dtype]
+    opforge.unregister(loaded.silu)
+
+
+def test_reloading_a_module_of_declarations_replaces_what_it_said(module):
+    ops = module("kept_ops", OPS + DECLARED.format("fp64"))
+    head = "from opforge import native\nfrom kept_ops import silu\n"
+    module("kept_declarations", head + DECLARED.format("fp16") + DECLARED.format("fp32"))
+    assert dtypes(ops.silu) == ["fp64", "fp16", "fp32"]
+    module("kept_declarations", head + DECLARED.format("bf16") + "\n")
+    assert dtypes(ops.silu) == ["fp64", "bf16"]
+
+
+def test_what_is_declared_at_a_prompt_adds_up(make_op):
+    op = make_op(silu)
+    prompt = {"__name__": "__main__", "native": native, "silu": op}
+    for dtype in ("fp16", "fp32"):
+        exec(compile(DECLARED.format(dtype), "<stdin>", "exec"), prompt)
+    assert dtypes(op) == ["fp16", "fp32"]
+
+
+def test_a_refused_declaration_leaves_the_others(make_op):
+    op = make_op(gemm)
+    b = native.tensor("n k", dtype="fp16")
+    native.declare(op, a=X, b=b, alpha=native.scalar())
+    refusal(ConflictingDeclarations, op, a=X, b=b)
+    refusal(BadDims, op, a=native.tensor("m,", dtype="fp16"), b=b)
+    assert len(expand(op).cases) == 1
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        native.tensor("m n", dtype="T", layout="strided"),
+        native.tensor("...", dtype=("fp16", "bf16"), ranks=(1, 2)),
+        native.tensor("*s", dtype="T", layout="strided", broadcast=True),
+        native.scalar(),
+        native.scalar("fp32"),
+        native.choice("relu", None, 1),
+        native.optional(native.tensor("m", dtype="i1")),
+    ],
+)
+def test_a_spec_is_shown_as_it_is_written(spec):
+    assert eval(repr(spec), {"native": native}) == spec
+
+
+S = native.tensor("*s", dtype="fp16", layout="strided", ranks=(1, 2))
+B = native.tensor("*s", dtype="fp16", layout="strided", broadcast=True)
+
+
+def accumulate(state: Tensor, x: Tensor, scale: Tensor) -> None:
+    state += x * scale
+
+
+def test_what_is_broadcast_forms_a_group_with_what_shares_its_shape(make_op):
+    op = make_op(accumulate, mutates_args=("state",))
+    native.declare(op, state=S, x=B, scale=native.tensor("one", dtype="fp16"))
+    params = expand(op).params
+    assert [(p.group, p.broadcast) for p in params] == [(1, False), (1, True), (0, False)]
+    assert params[1].doc == "fp16, 1-d or 2-d (*s), any strides, broadcast"
+
+
+def test_what_is_written_to_cannot_be_broadcast(make_op):
+    op = make_op(accumulate, mutates_args=("state",))
+    assert refusal(BadSpec, op, state=B, x=S, scale=S) == (
+        "OP (HERE), parameter 'state': it is broadcast and written to, so one element would "
+        "hold several results\n  fix: broadcast the other parameters to its shape"
+    )
+
+
+def test_declarations_that_broadcast_different_parameters_are_refused(make_op):
+    op = make_op(accumulate, mutates_args=("state",))
+    native.declare(op, state=S, x=B, scale=S)
+    first = declarations(op)[0].location
+    assert refusal(ConflictingDeclarations, op, state=S, x=S, scale=B) == (
+        "OP (HERE): the declarations of this op broadcast different parameters\n"
+        f"  found: x at {first}; scale at HERE\n"
+        "  fix: give broadcast= to the same parameters, with the same *s, in all of them"
+    )

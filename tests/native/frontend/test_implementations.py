@@ -1,0 +1,407 @@
+"""`native.implementations`: what it accepts and refuses, and what a build makes of it."""
+
+import json
+from collections import Counter
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from click.testing import CliRunner
+from torch import Tensor
+
+import opforge
+from opforge import native
+from opforge.cli import main
+from opforge.errors import (
+    BadImplementations,
+    BadLibraryName,
+    DifferentImplementations,
+    NotAnOp,
+    Undeclared,
+    UnknownOperator,
+)
+from opforge.native.commands import operator_tree, selection
+from opforge.native.commands.list import collect
+from opforge.native.plan import plan
+from opforge.registry import registry
+
+
+@triton.jit
+def flat_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    total = tl.load(x_ptr + offsets, mask=mask) + tl.load(y_ptr + offsets, mask=mask)
+    tl.store(out_ptr + offsets, total, mask=mask)
+
+
+@triton.jit
+def strided_kernel(  # noqa: PLR0917 - a kernel's arguments
+    x_ptr, y_ptr, out_ptr, n, x_step, y_step, BLOCK: tl.constexpr
+):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = at < n
+    total = tl.load(x_ptr + at * x_step, mask=mask) + tl.load(y_ptr + at * y_step, mask=mask)
+    tl.store(out_ptr + at, total, mask=mask)
+
+
+def add(x: Tensor, y: Tensor) -> Tensor:
+    """The sum, of any strides."""
+    out, n = x.new_empty(x.shape), x.shape[0]
+    strided_kernel[(triton.cdiv(n, 128),)](x, y, out, n, x.stride(0), y.stride(0), BLOCK=128)
+    return out
+
+
+def flat_add(x: Tensor, y: Tensor) -> Tensor:
+    """The sum of compact tensors."""
+    out, n = torch.empty_like(x), x.numel()
+    flat_kernel[(triton.cdiv(n, 1024),)](x, y, out, n, BLOCK=1024)
+    return out
+
+
+COMPACT = {"x": native.tensor("n", dtype="fp32"), "y": native.tensor("n", dtype="fp32")}
+STRIDED = {n: native.tensor("n", dtype="fp32", layout="strided") for n in "xy"}
+
+
+@pytest.fixture
+def both(make_op):
+    """The operator of any strides, and one for compact tensors, declared."""
+    general, flat = make_op(add), make_op(flat_add)
+    native.declare(general, **STRIDED)
+    native.declare(flat, **COMPACT)
+    return general, flat
+
+
+def short(op):
+    return opforge.info(op).name.partition("::")[2]
+
+
+def named(text, **ops):
+    """A message with the ops' names and places replaced."""
+    for name, op in ops.items():
+        info = opforge.info(op)
+        text = text.replace(f"{info.name} ({info.location})", f"{name} (PLACE)")
+        text = text.replace(info.name, name)
+    return text
+
+
+def test_a_build_has_one_operator_with_the_cases_of_all(both):
+    general, flat = both
+    native.implementations(general, flat, general)
+    (op,) = plan([general, flat], (80,), name="several").ops
+    assert op.name == short(general)
+    assert [one.name for one in op.implementations] == [short(flat), short(general)]
+    assert [case.implementation for case in op.cases] == [0, 1]
+    assert [case.tensors[0].strides is None for case in op.cases] == [True, False]
+    launched = [s.kernel_name for case in op.cases for p in case.paths for s in p.steps]
+    assert Counter(launched).keys() == {"flat_kernel", "strided_kernel"}
+    assert dict(op.implementations[0].takes)["x"] == "fp32, 1-d (n), compact"
+    assert "compact; or fp32" in op.params[0].doc
+    assert op.source_hash not in {one.source_hash for one in op.implementations}
+
+
+def test_the_operator_alone_brings_the_others(both):
+    general, flat = both
+    native.implementations(general, flat, general)
+    (op,) = plan([general], (80,), name="several").ops
+    assert len(op.implementations) == 2
+    (op,) = plan([flat], (80,), name="several").ops
+    assert (op.name, len(op.implementations)) == (short(flat), 1)
+
+
+def test_the_operator_may_be_left_out_where_nothing_is_declared_of_it(make_op):
+    general, flat = make_op(add), make_op(flat_add)
+    native.declare(flat, **COMPACT)
+    native.implementations(general, flat)
+    (op,) = plan([general, flat], (80,), name="several").ops
+    assert op.torch_name == opforge.info(general).name
+    assert [one.name for one in op.implementations] == [short(flat)]
+    native.declare(general, **STRIDED)
+    with pytest.raises(
+        BadImplementations, match="is not in its list of implementations"
+    ) as refused:
+        plan([general, flat], (80,), name="several")
+    assert f"native.declare at {__file__}:" in str(refused.value)
+    opforge.unregister(general)
+
+
+def test_an_operator_that_is_declared_is_one_of_its_implementations(both):
+    general, flat = both
+    with pytest.raises(BadImplementations, match="is not in its list of implementations"):
+        native.implementations(general, flat)
+
+
+def test_an_implementation_of_which_nothing_is_declared_is_refused(make_op):
+    general, flat = make_op(add), make_op(flat_add)
+    native.declare(general, **STRIDED)
+    native.implementations(general, flat, general)
+    with pytest.raises(Undeclared) as refused:
+        plan([general], (80,), name="several")
+    text = named(str(refused.value), ADD=general, FLAT=flat)
+    assert text.startswith(
+        "FLAT (PLACE): it should implement ADD (PLACE) but has no native.declare"
+    )
+
+
+def clamp_(x: Tensor, limit: float, mode: str = "both") -> None:
+    x.clamp_(-limit, limit)
+
+
+def clamp_other(x: Tensor, bound: float, mode: str = "both") -> None:
+    x.clamp_(-bound, bound)
+
+
+def clamp_number(x: float, limit: float, mode: str = "both") -> Tensor:
+    return torch.zeros(())
+
+
+def clamp_read(x: Tensor, limit: float, mode: str = "both") -> Tensor:
+    return x * limit
+
+
+def clamp_longer(x: Tensor, limit: float, mode: str = "both", more: int = 0) -> None:
+    x.clamp_(-limit, limit)
+
+
+@pytest.mark.parametrize(
+    ("other", "mutated", "parameter", "text"),
+    [
+        (clamp_other, ("x",), "limit", "it is called 'bound' there"),
+        (clamp_number, (), "x", "it is Tensor here and float there"),
+        (clamp_read, (), "x", "it is changed here and only read there"),
+        (clamp_longer, ("x",), "more", "OP has no such parameter"),
+    ],
+)
+def test_another_signature_is_refused_where_they_are_listed(
+    make_op, other, mutated, parameter, text
+):
+    op = make_op(clamp_, mutates_args=("x",), mode="custom_op")
+    alternative = make_op(other, mutates_args=mutated, mode="custom_op")
+    with pytest.raises(DifferentImplementations) as refused:
+        native.implementations(op, alternative, op)
+    said = named(str(refused.value), OP=op, OTHER=alternative).splitlines()
+    assert said[0] == (
+        f"OP (PLACE), parameter '{parameter}': OTHER (PLACE), which should implement it, differs: "
+        f"{text}"
+    )
+    assert said[1].startswith("  fix: give the functions the same parameters")
+    assert registry.get(op).alternatives == []
+
+
+def test_another_number_of_outputs_is_refused(make_op):
+    def two(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.empty_like(x), torch.empty_like(y)
+
+    op, pair = make_op(add), make_op(two)
+    with pytest.raises(DifferentImplementations) as refused:
+        native.implementations(op, pair)
+    text = named(str(refused.value), OP=op, TWO=pair)
+    assert "differs: OP has 1 output, and TWO 2 outputs" in text
+
+
+@pytest.mark.parametrize("declared_first", [True, False])
+def test_a_number_of_another_type_is_refused(make_op, declared_first):
+    op = make_op(clamp_, mutates_args=("x",), mode="custom_op")
+    other = make_op(clamp_, mutates_args=("x",), mode="custom_op")
+    x = native.tensor("n", dtype="fp32")
+
+    def listed():
+        native.implementations(op, other, op)
+
+    def declared():
+        native.declare(op, x=x, limit=native.scalar("fp32"))
+        native.declare(other, x=x, limit=native.scalar("fp64"))
+
+    first, second = (declared, listed) if declared_first else (listed, declared)
+    first()
+
+    def built():
+        second()
+        plan([op], (80,), name="several")
+
+    with pytest.raises(DifferentImplementations) as refused:
+        built()
+    text = named(str(refused.value), OP=op, OTHER=other)
+    assert text.startswith(
+        "OP (PLACE), parameter 'limit': declarations of OTHER (PLACE) and OP (PLACE), which "
+        "implement it, give this parameter different C types\n"
+        f"  found: native.scalar('fp64') at {__file__}:"
+    )
+    assert f"; native.scalar('fp32') at {__file__}:" in text
+    assert "fix: declare it the same way for both" in text
+
+
+def pick(x: Tensor, mode: str = "sum") -> Tensor:
+    out, n = torch.empty_like(x), x.numel()
+    block = {"sum": 128, "both": 256, "fast": 512}[mode]
+    flat_kernel[(triton.cdiv(n, block),)](x, x, out, n, BLOCK=block)
+    return out
+
+
+def test_choices_of_the_implementations_add_up(make_op):
+    first, second = make_op(pick), make_op(pick)
+    x = native.tensor("n", dtype="fp32")
+    native.declare(first, x=x, mode="fast")
+    native.declare(second, x=x, mode=native.choice("sum", "both", "fast"))
+    native.implementations(second, first, second)
+    (op,) = plan([second], (80,), name="several").ops
+    (mode,) = [p for p in op.params if p.name == "mode"]
+    assert mode.labels == ("FAST", "SUM", "BOTH")
+    taken = [(case.implementation, mode.labels[dict(case.choices)["mode"]]) for case in op.cases]
+    assert taken == [(0, "FAST"), (1, "SUM"), (1, "BOTH"), (1, "FAST")]
+    blocks = [dict(s.constants)["BLOCK"] for c in op.cases for p in c.paths for s in p.steps]
+    assert list(dict.fromkeys(blocks)) == ["512", "128", "256"]
+
+
+def biased(x: Tensor, bias: Tensor | None = None) -> Tensor:
+    out, n = torch.empty_like(x), x.numel()
+    other = x if bias is None else bias
+    flat_kernel[(triton.cdiv(n, 128),)](x, other, out, n, BLOCK=128)
+    return out
+
+
+def test_a_tensor_that_one_of_them_goes_without_may_be_left_out(make_op):
+    plain, full = make_op(biased), make_op(biased)
+    x = native.tensor("n", dtype="fp32")
+    native.declare(plain, x=x)
+    native.declare(full, x=x, bias=x)
+    native.implementations(full, plain, full)
+    (op,) = plan([full], (80,), name="several").ops
+    (bias,) = [p for p in op.params if p.name == "bias"]
+    assert bias.optional
+    assert [c.tensors[1].present for c in op.cases] == [False, True]
+    assert [dict(one.takes).get("bias") for one in op.implementations] == [
+        None, "fp32, 1-d (n), compact"
+    ]  # fmt: skip
+
+
+def test_lists_that_cannot_be_meant_are_refused(both, make_op):
+    general, flat = both
+    third = make_op(add)
+    with pytest.raises(BadImplementations, match="no implementation is listed"):
+        native.implementations(general)
+    with pytest.raises(BadImplementations, match="is listed twice"):
+        native.implementations(general, flat, flat)
+    with pytest.raises(NotAnOp, match="is not an opforge op"):
+        native.implementations(general, len)
+    native.implementations(general, flat, general)
+    with pytest.raises(
+        BadImplementations, match="a different list of its implementations"
+    ) as refused:
+        native.implementations(general, general, flat)
+    assert refused.value.location.startswith(__file__)
+    with pytest.raises(BadImplementations, match=r"it implements .* itself"):
+        native.implementations(flat, third)
+    with pytest.raises(BadImplementations, match=r"implements .* already"):
+        native.implementations(third, flat, third)
+    with pytest.raises(BadImplementations, match="is an operator with implementations of its own"):
+        native.implementations(third, general)
+    native.implementations(general, flat, general)
+
+
+def test_an_implementation_that_is_gone_is_named(both):
+    general, flat = both
+    native.implementations(general, flat, general)
+    name = opforge.info(flat).name
+    opforge.unregister(flat)
+    with pytest.raises(BadImplementations, match=f"{name} .* is not an op any more"):
+        plan([general], (80,), name="several")
+
+
+OPERATOR = '''
+import torch
+import opforge
+from opforge import native
+import triton, triton.language as tl
+
+@triton.jit
+def kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + at, tl.load(x_ptr + at, mask=at < n), mask=at < n)
+
+def run(x):
+    out, n = torch.empty_like(x), x.numel()
+    kernel[(triton.cdiv(n, 128),)](x, out, n, BLOCK=128)
+    return out
+
+@opforge.op("several_tree::copy")
+def copy(x: torch.Tensor) -> torch.Tensor:
+    """A copy."""
+    return run(x)
+
+@opforge.op("several_fast::copy")
+def fast_copy(x: torch.Tensor) -> torch.Tensor:
+    return run(x)
+
+native.declare(copy, x=native.tensor("n", dtype=("fp16", "fp32"), layout="strided"))
+native.declare(fast_copy, x=native.tensor("n", dtype="fp32"))
+LISTED
+'''
+
+
+@pytest.fixture
+def operators(tmp_path):
+    """A tree with one operator, whose alternative has the same name in another namespace."""
+
+    def write(listed):
+        folder = tmp_path / "several_operators"
+        (folder / "copy").mkdir(parents=True)
+        (folder / "copy" / "op.py").write_text(OPERATOR.replace("LISTED", listed))
+        return folder
+
+    yield write
+    for entry in registry:
+        if entry.name.startswith("several_"):
+            opforge.unregister(entry.name)
+
+
+LISTED = "native.implementations(copy, fast_copy, copy)"
+
+
+def test_an_alternative_in_a_tree_is_no_operator_of_its_own(operators):
+    folder = operators(LISTED)
+    loaded = operator_tree.load(folder)
+    assert loaded.problems == []
+    found = [op for _, op in loaded.operators]
+    (op,) = plan(selection.select(found, ()), (80,)).ops
+    assert (op.name, op.torch_name) == ("copy", "several_tree::copy")
+    assert [one.name for one in op.implementations] == ["several_fast::copy", "several_tree::copy"]
+    assert selection.select(found, ("copy",)) == found
+    with pytest.raises(UnknownOperator, match="it is an implementation of copy"):
+        selection.select(found, ("several_fast::copy",))
+
+
+def test_namesakes_that_are_not_listed_are_still_refused(operators):
+    folder = operators("")
+    loaded = operator_tree.load(folder)
+    (problem,) = loaded.problems
+    assert "has an operator copy as well" in problem.message
+    with pytest.raises(BadLibraryName, match="two operators would become the C function copy"):
+        plan([op for _, op in loaded.operators], (80,), name="several")
+
+
+def test_the_commands_list_them_below_their_operator(operators):
+    folder = operators(LISTED)
+    done = CliRunner().invoke(main, ["list", f"{folder}/"])
+    assert done.exit_code == 0, done.output
+    told = [" ".join(line.split()) for line in done.output.replace(f"{folder}/", "").splitlines()]
+    assert told == [
+        "several_tree::copy (copy/op.py:17)",
+        "A copy.",
+        "parameters x: fp32 or fp16 tensor",
+        "cases 3",
+        "kernels kernel (copy/op.py:7)",
+        "[0] several_fast::copy (copy/op.py:22), x: fp32, 1-d (n), compact",
+        "[1] several_tree::copy (copy/op.py:17), x: fp16 or fp32, 1-d (n), any strides",
+    ]
+    (listed,) = json.loads(collect([f"{folder}/"]).to_json())["operators"]
+    assert [one["cases"] for one in listed["implementations"]] == [1, 2]
+    done = CliRunner().invoke(main, ["build", f"{folder}/", "--list", "--arch", "80"])
+    assert done.exit_code == 0, done.output
+    lines = done.output.splitlines()
+    assert lines[1].strip().startswith("copy (")
+    at = [i for i, line in enumerate(lines) if line.startswith("    implementation ")]
+    assert [lines[i].split("(")[0].strip() for i in at] == [
+        "implementation 0: several_fast::copy", "implementation 1: several_tree::copy"
+    ]  # fmt: skip
+    assert lines[at[0] + 1].startswith("      x fp32 1-d")

@@ -1,0 +1,62 @@
+"""Architectures by name."""
+
+import pytest
+
+from opforge._compat import compiling
+from opforge.errors import UnknownArch
+from opforge.native.kernels.archs import check_arch, parse_arch, parse_archs, show_arch
+
+
+@pytest.mark.parametrize(
+    ("text", "arch"),
+    [
+        ("sm_80", 80),
+        ("80", 80),
+        ("sm_90", 90),
+        ("sm_90a", 90),
+        ("SM_90", 90),
+        (" sm90 ", 90),
+        ("cuda:86", 86),
+        ("compute_89", 89),
+        ("sm_120", 120),
+        ("sm_100a", 100),
+    ],
+)
+def test_an_architecture_is_read(text, arch):
+    assert parse_arch(text) == arch
+
+
+@pytest.mark.parametrize("text", ["hip:gfx942", "gfx942", "HIP:gfx90a"])
+def test_amd_is_refused_by_name(text):
+    with pytest.raises(UnknownArch, match="NVIDIA GPUs only") as caught:
+        parse_arch(text)
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "hopper", "sm_", "sm_9", "sm_90b", "9.0", "sm_1234"])
+def test_what_is_no_architecture_is_refused_with_those_there_are(text):
+    with pytest.raises(UnknownArch, match="not a GPU architecture") as caught:
+        parse_arch(text)
+    assert "sm_80" in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["sm_85", "sm_95", "sm_30", "999"])
+def test_an_architecture_that_triton_lacks_is_refused_with_those_there_are(text):
+    with pytest.raises(UnknownArch, match=r"Triton \S+ cannot compile for sm_") as caught:
+        parse_arch(text)
+    assert "sm_90" in str(caught.value)
+
+
+def test_a_form_that_does_not_exist_is_refused():
+    with pytest.raises(UnknownArch, match="use sm_80"):
+        parse_arch("sm_80a")
+
+
+def test_several_are_sorted_and_kept_once():
+    assert parse_archs(["sm_90", "80", "sm_90a"]) == (80, 90)
+
+
+def test_every_arch_that_is_listed_is_accepted():
+    assert {75, 80, 86, 89, 90, 100, 120} <= set(compiling.known_archs())
+    assert [check_arch(a) for a in compiling.known_archs()] == list(compiling.known_archs())
+    assert show_arch(90) == "sm_90"

@@ -1,0 +1,335 @@
+"""Compiling variants in other processes: the same bytes as Triton's own, and errors that help."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+import textwrap
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from triton.experimental.gluon._runtime import GluonASTSource
+
+from opforge.errors import BadJobs, KernelFailed, OpforgeError, UnknownArch
+from opforge.native.ir.program import Image
+from opforge.native.kernels.compile import compile_all
+from support.native import kernel_requests
+from support.native.heard import Heard
+from support.native.kernel_requests import (
+    KINDS,
+    crashes_the_compiler,
+    gemm,
+    given_descriptor,
+    request,
+    scale_request,
+    wrong_instruction,
+    wrong_range,
+)
+from support.processes import environment
+
+
+@pytest.fixture(autouse=True)
+def own_triton_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+
+
+def compiled_by_triton(wanted, arch):
+    attrs = {(i,): [["tt.divisibility", 16]] for i in wanted.divisible}
+    kind = GluonASTSource if wanted.fn.is_gluon() else ASTSource
+    source = kind(wanted.fn, dict(wanted.signature), dict(wanted.constants), attrs)
+    return triton.compile(source, GPUTarget("cuda", arch, 32), dict(wanted.options))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("arch", [80, 90, 100])
+def test_a_worker_makes_the_bytes_that_triton_makes(kind, arch, pool):
+    wanted = KINDS[kind]
+    image = compile_all([(wanted, (arch,))], executor=pool, cache=None, ptx=True)[wanted.key, arch]
+    expected = compiled_by_triton(wanted, arch)
+    assert image.cubin == expected.asm["cubin"]
+    assert image.ptx == expected.asm["ptx"]
+    assert image.function == expected.metadata.name
+    assert image.num_warps == expected.metadata.num_warps
+    assert image.shared == expected.metadata.shared
+    assert image.global_scratch_size == expected.metadata.global_scratch_size
+
+
+def test_results_come_by_key_and_arch_in_the_order_of_the_requests(pool):
+    first, second = scale_request(256), scale_request(128)
+    images = compile_all([(first, (90, 80)), (second, (80,))], executor=pool, cache=None)
+    assert list(images) == [(first.key, 90), (first.key, 80), (second.key, 80)]
+    assert all(image.arch == arch for (_, arch), image in images.items())
+
+
+def test_a_variant_that_is_asked_for_twice_is_compiled_once(pool):
+    heard = Heard()
+    twice = [(scale_request(), (80, 80)), (scale_request(), (80,))]
+    assert len(compile_all(twice, executor=pool, cache=None, progress=heard)) == 1
+    assert (heard.total, len(heard.compiled), heard.stopped) == (1, 1, 1)
+
+
+def test_nothing_to_compile_gives_nothing():
+    assert compile_all([], cache=None) == {}
+
+
+def test_ptx_is_left_out_unless_asked_for(pool):
+    (image,) = compile_all([(scale_request(), (80,))], executor=pool, cache=None).values()
+    assert image.ptx == ""
+
+
+def test_threads_will_do_as_workers():
+    with ThreadPoolExecutor(2) as threads:
+        requests = [(scale_request(b), (80,)) for b in (32, 64, 128)]
+        images = compile_all(requests, executor=threads, cache=None)
+    assert len({image.cubin for image in images.values()}) == 3
+
+
+def test_what_a_launch_needs_is_read_from_the_metadata(pool):
+    plain = scale_request()
+    special = scale_request(num_ctas=2, num_warps=8, launch_cooperative_grid=True)
+    images = compile_all([(plain, (90,)), (special, (90,))], executor=pool, cache=None)
+    assert (images[plain.key, 90].num_ctas, images[plain.key, 90].cooperative) == (1, False)
+    found = images[special.key, 90]
+    assert (found.num_ctas, found.num_warps, found.cooperative) == (2, 8, True)
+
+
+def test_scratch_memory_is_read_from_the_metadata(pool):
+    wanted = KINDS["descriptor"]
+    (image,) = compile_all([(wanted, (90,))], executor=pool, cache=None).values()
+    assert image.global_scratch_size >= 256
+    assert image.global_scratch_align >= 64
+
+
+@pytest.mark.parametrize("arch", [75, 80, 90, 100, 120])
+def test_registers_and_spills_are_what_ptxas_prints(arch, pool, tmp_path):
+    squeezed = request(
+        gemm, ["*fp16"] * 3 + ["i32"] * 3, {"BM": 32, "BN": 64, "BK": 16}, range(6), maxnreg=40
+    )
+    for wanted in (scale_request(), squeezed):
+        (image,) = compile_all([(wanted, (arch,))], executor=pool, cache=None, ptx=True).values()
+        printed = ptxas_verbose(image, tmp_path)
+        assert image.registers == int(re.search(r"Used (\d+) registers", printed)[1])
+        assert image.spills == int(re.search(r"(\d+) bytes stack frame", printed)[1]) // 4
+        assert (image.spills > 0) is (wanted is squeezed)
+
+
+def ptxas_verbose(image: Image, folder: Path) -> str:
+    nvidia = triton.knobs.nvidia
+    tool = nvidia.ptxas_blackwell if image.arch >= 100 else nvidia.ptxas
+    name = re.search(r"\.target (\w+)", image.ptx)[1]
+    source = folder / "kernel.ptx"
+    source.write_text(image.ptx)
+    # As Triton calls it: versions differ in how they are told to allocate registers.
+    extra = ["--regAllocOptLevel=2"] if triton.__version__ >= "3.7" else []
+    command = [tool.path, "-lineinfo", "-v", *extra, f"--gpu-name={name}", source]
+    command += ["-o", folder / "kernel.o"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stderr
+
+
+def test_every_failing_kernel_is_named_with_its_place_variant_and_text(pool, cache):
+    good = scale_request()
+    bad = [request(k, ["*i32"], {"BLOCK": 64}) for k in (wrong_range, wrong_instruction)]
+    with pytest.raises(KernelFailed) as caught:
+        compile_all([(r, (80, 90)) for r in (bad[0], good, bad[1])], executor=pool, cache=cache)
+    text = str(caught.value)
+    assert "2 kernels do not compile" in text
+    assert f"{bad[0].location}: wrong_range(x_ptr: *i32, BLOCK=64) for sm_80, sm_90" in text
+    assert "arange's range must be a power of 2" in text
+    assert f"{bad[1].location}: wrong_instruction(x_ptr: *i32, BLOCK=64) for sm_80" in text
+    assert "Not a name of any known instruction: 'bogus'" in text
+    # What did compile was kept.
+    heard = Heard()
+    compile_all([(good, (80, 90))], executor=pool, cache=cache, progress=heard)
+    assert [c.cached for c in heard.compiled] == [True, True]
+
+
+def test_variants_that_differ_in_alignment_only_are_counted(pool):
+    bad = [request(wrong_range, ["*i32"], {"BLOCK": 48}, divisible=d) for d in ((), (0,))]
+    with pytest.raises(KernelFailed) as caught:
+        compile_all([(r, (80,)) for r in bad], executor=pool, cache=None)
+    assert "BLOCK=48) for sm_80, and 1 more variant of it\n" in str(caught.value)
+
+
+def test_variants_that_fail_alike_share_a_paragraph(pool):
+    bad = [request(wrong_range, ["*i32"], {"BLOCK": b}) for b in (32, 64, 128)]
+    with pytest.raises(KernelFailed) as caught:
+        compile_all([(r, (80,)) for r in bad], executor=pool, cache=None)
+    text = str(caught.value)
+    assert text.startswith("a kernel does not compile")
+    assert "wrong_range(x_ptr: *i32, BLOCK=32) for sm_80, and 2 more variants of it" in text
+    assert text.count("CompilationError") == 1
+
+
+def test_a_worker_keeps_the_ptx_of_a_failure_to_itself(pool, capfd):
+    bad = request(wrong_instruction, ["*i32"], {"BLOCK": 64})
+    with pytest.raises(KernelFailed):
+        compile_all([(bad, (80,))], executor=pool, cache=None)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_crash_of_the_compiler_is_pinned_on_its_kernel_and_the_others_get_done():
+    bad = request(crashes_the_compiler, ["*i32"], {"BLOCK": 64})
+    heard = Heard()
+    wanted = [(r, (80,)) for r in (scale_request(32), bad, scale_request(64))]
+    with pytest.raises(KernelFailed) as caught:
+        compile_all(wanted, jobs=2, cache=None, progress=heard)
+    assert "a kernel does not compile" in str(caught.value)
+    assert "crashes_the_compiler(x_ptr: *i32, BLOCK=64) for sm_80" in str(caught.value)
+    assert "failed to parse constraints" in str(caught.value)
+    assert sorted((c.kernel, c.failed) for c in heard.compiled) == [
+        ("crashes_the_compiler", True),
+        ("scale", False),
+        ("scale", False),
+    ]
+
+
+class Broken(Executor):
+    """An executor whose workers are gone."""
+
+    def __init__(self, after=0):
+        self.left = after
+
+    def submit(self, fn, /, *args, **kwargs):
+        self.left -= 1
+        future = Future()
+        if self.left < -1:
+            raise BrokenExecutor("gone")
+        future.set_exception(BrokenExecutor("gone"))
+        return future
+
+
+def test_an_executor_of_somebody_else_that_breaks_fails_what_it_had():
+    wanted = [(scale_request(b), (80,)) for b in (32, 64, 128)]
+    with pytest.raises(KernelFailed, match="a worker died"):
+        compile_all(wanted, executor=Broken(), cache=None)
+
+
+class Refusing(Executor):
+    """An executor that fails in its own way, as clusters do."""
+
+    def submit(self, fn, /, *args, **kwargs):
+        future = Future()
+        future.set_exception(RuntimeError("worker lost its disk"))
+        return future
+
+
+def test_an_error_of_the_executor_is_told_with_the_kernel():
+    with pytest.raises(KernelFailed, match="worker lost its disk") as caught:
+        compile_all([(scale_request(), (80,))], executor=Refusing(), cache=None)
+    assert "scale(x_ptr: *fp16" in str(caught.value)
+
+
+def test_an_interruption_ends_the_build_and_cancels_what_waits(pool):
+    class Interrupting(Heard):
+        def done(self, compiled):
+            super().done(compiled)
+            raise KeyboardInterrupt
+
+    heard = Interrupting()
+    wanted = [(scale_request(b, num_warps=w), (80,)) for b in (32, 64, 128, 256) for w in (1, 2, 4)]
+    with pytest.raises(KeyboardInterrupt):
+        compile_all(wanted, executor=pool, cache=None, progress=heard)
+    assert (len(heard.compiled), heard.stopped) == (1, 1)
+
+
+def test_without_full_paths_a_kernel_gives_the_same_bytes_wherever_it_lies(pool, tmp_path, cache):
+    images = []
+    for place in ("here", "there"):
+        path = tmp_path / place / "moved_variants.py"
+        path.parent.mkdir()
+        path.write_text(Path(kernel_requests.__file__).read_text())
+        spec = importlib.util.spec_from_file_location("moved_variants", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        wanted = module.KINDS["helper"]
+        images += [
+            compile_all([(wanted, (90,))], executor=pool, cache=c, full_paths=full)[wanted.key, 90]
+            for full, c in ((False, None), (True, cache), (False, cache))
+        ]
+    assert images[0] == images[2] == images[3] == images[5]
+    assert images[1] != images[4]
+    assert b"/here" in images[1].cubin
+    assert b"/here" not in images[0].cubin
+
+
+@pytest.mark.parametrize(
+    ("bad", "text"),
+    [
+        (scale_request(launch_pdl=True), "launch_pdl"),
+        (
+            request(given_descriptor, ["tensordesc<fp16[32, 32]>", "*fp16"], {"BLOCK": 32}),
+            "tensor descriptors",
+        ),
+        (scale_request(num_wraps=4), "num_wraps"),
+        (scale_request(num_ctas=2), "num_ctas > 1 requires"),
+        (scale_request(num_warps=3), "num_warps must be a power of 2"),
+    ],
+)
+def test_what_no_native_launch_can_do_is_refused_by_name(bad, text, pool):
+    with pytest.raises(KernelFailed) as caught:
+        compile_all([(bad, (80,))], executor=pool, cache=None)
+    assert bad.location in str(caught.value)
+    assert text in str(caught.value)
+
+
+def test_an_unknown_architecture_is_refused_before_anything_is_compiled():
+    with pytest.raises(UnknownArch, match="cannot compile for sm_85"):
+        compile_all([(scale_request(), (80, 85))], cache=None)
+
+
+@pytest.mark.parametrize("jobs", [0, -1])
+def test_a_number_of_jobs_below_one_is_refused(jobs):
+    with pytest.raises(BadJobs):
+        compile_all([(scale_request(), (80,))], jobs=jobs, cache=None)
+
+
+def test_errors_are_opforges_own():
+    assert issubclass(KernelFailed, OpforgeError)
+    assert issubclass(UnknownArch, OpforgeError)
+
+
+def run_script(tmp_path, text, **variables):
+    path = tmp_path / "script.py"
+    path.write_text(textwrap.dedent(text))
+    return subprocess.run(
+        [sys.executable, path],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(**variables),
+    )
+
+
+def test_a_script_without_a_main_guard_can_build_and_workers_do_not_run_it(tmp_path):
+    result = run_script(
+        tmp_path,
+        """
+        print("started")
+        from support.native.kernel_requests import scale_request
+        from opforge.native.kernels.compile import compile_all
+        print(len(compile_all([(scale_request(), (80, 90))], jobs=2, cache=None)))
+        """,
+    )
+    assert result.stdout.split() == ["started", "2"], result.stderr
+    assert result.stderr == ""
+
+
+def test_workers_need_no_torch(tmp_path):
+    hidden = tmp_path / "hidden" / "torch"
+    hidden.mkdir(parents=True)
+    (hidden / "__init__.py").write_text("raise ImportError('no torch here')")
+    result = run_script(
+        tmp_path,
+        f"""
+        import sys
+        sys.path.insert(0, {str(hidden.parent)!r})
+        from support.native.kernel_requests import scale_request
+        from opforge.native.kernels.compile import compile_all
+        print(len(compile_all([(scale_request(), (80,))], jobs=1, cache=None)))
+        """,
+    )
+    assert result.stdout.split() == ["1"], result.stderr

@@ -1,0 +1,152 @@
+"""The cache of compiled kernels: what is a hit, and what happens to a damaged one."""
+
+import dataclasses
+import threading
+from concurrent.futures import Executor
+from pathlib import Path
+
+import pytest
+
+from opforge._compat import compiling
+from opforge.native.ir.program import Image
+from opforge.native.kernels.compile import compile_all
+from opforge.native.kernels.image_cache import Cache, CorruptEntry, cache_key
+from support.native.heard import Heard
+from support.native.kernel_requests import applied, gelu, outlined, request, scale_request
+
+IMAGE = Image(80, b"\x7fELF\n\x00cubin", "scale", 4, shared=16, ptx=".version 8.7\n// ü", spills=2)
+
+
+class Unused(Executor):
+    """Fails if anything is submitted."""
+
+    def submit(self, fn, /, *args, **kwargs):
+        raise AssertionError("nothing should be compiled")
+
+
+def key_of(wanted, arch=80):
+    return cache_key(wanted, arch, compiling.launch_options(wanted.fn, dict(wanted.options)))
+
+
+def test_an_image_comes_back_as_it_was(cache):
+    cache.write("ab12", IMAGE)
+    assert cache.read("ab12") == IMAGE
+    assert cache.read("ab13") is None
+
+
+def test_a_hit_needs_neither_lowering_nor_a_worker(cache, pool, monkeypatch):
+    wanted = [(scale_request(b), (80, 90)) for b in (64, 128)]
+    first = compile_all(wanted, executor=pool, cache=cache, ptx=True)
+    monkeypatch.setattr(compiling, "lower", None)
+    heard = Heard()
+    again = compile_all(wanted, executor=Unused(), cache=cache, ptx=True, progress=heard)
+    assert again == first
+    assert [c.cached for c in heard.compiled] == [True] * 4
+
+
+def test_ptx_is_there_for_a_build_that_wants_it_later(cache, pool):
+    wanted = [(scale_request(), (80,))]
+    compile_all(wanted, executor=pool, cache=cache)
+    (image,) = compile_all(wanted, executor=Unused(), cache=cache, ptx=True).values()
+    assert ".visible .entry scale" in image.ptx
+
+
+def test_the_key_has_everything_that_the_kernel_depends_on(monkeypatch):
+    base = scale_request()
+    changed = [
+        scale_request(256),
+        scale_request(dtype="bf16"),
+        scale_request(num_warps=8),
+        dataclasses.replace(base, source="other"),
+        dataclasses.replace(base, divisible=(0,)),
+        dataclasses.replace(base, location="elsewhere.py:1"),
+        dataclasses.replace(base, constants=(("BLOCK", True),)),
+    ]
+    keys = [key_of(base), key_of(base, 90), *map(key_of, changed)]
+    monkeypatch.setattr(compiling, "version", lambda: "0.0")
+    keys.append(key_of(base))
+    assert len(set(keys)) == len(keys)
+
+
+def test_options_that_are_spelled_out_change_no_key():
+    assert key_of(scale_request()) == key_of(scale_request(num_warps=4))
+
+
+def test_a_function_given_as_a_constant_counts_with_its_source():
+    one, other = (
+        request(applied, ["*fp32", "*fp32", "i32"], {"fn": f, "BLOCK": 128})
+        for f in (gelu, outlined)
+    )
+    assert key_of(one) != key_of(other)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: b"",
+        lambda content: content[:-1],
+        lambda content: content.replace(b"scale", b"scala"),
+        lambda content: b"no hash",
+    ],
+)
+def test_a_damaged_entry_is_ignored_with_a_note_and_made_anew(damage, cache, pool):
+    wanted = scale_request()
+    first = compile_all([(wanted, (80,))], executor=pool, cache=cache)
+    path = cache.path(key_of(wanted))
+    path.write_bytes(damage(path.read_bytes()))
+    heard = Heard()
+    assert compile_all([(wanted, (80,))], executor=pool, cache=cache, progress=heard) == first
+    assert [c.cached for c in heard.compiled] == [False]
+    assert len(heard.notes) == 1
+    assert str(path) in heard.notes[0]
+    assert cache.read(key_of(wanted)) is not None
+
+
+def test_an_entry_of_another_form_is_ignored(cache, monkeypatch):
+    monkeypatch.setattr(
+        "opforge.native.kernels.image_cache._pack", lambda image: b'{"cubin": 0, "new": 1}\n'
+    )
+    cache.write("ab12", IMAGE)
+    with pytest.raises(CorruptEntry, match="not in this version's format"):
+        cache.read("ab12")
+
+
+def test_a_folder_that_cannot_be_written_is_noted_once_and_the_build_goes_on(tmp_path, pool):
+    (tmp_path / "file").write_text("")
+    heard = Heard()
+    wanted = [(scale_request(b), (80,)) for b in (64, 128)]
+    images = compile_all(wanted, executor=pool, cache=Cache(tmp_path / "file"), progress=heard)
+    assert len(images) == 2
+    assert len([n for n in heard.notes if n.startswith("cannot write to the cache")]) == 1
+
+
+def test_writers_at_once_leave_whole_entries_and_nothing_else(cache):
+    images = [dataclasses.replace(IMAGE, cubin=bytes([n]) * 100_000) for n in range(8)]
+    threads = [threading.Thread(target=cache.write, args=("ab12", image)) for image in images]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert cache.read("ab12") in images
+    assert [p.name for p in cache.folder.rglob("*") if p.is_file()] == ["ab12.image"]
+
+
+def test_a_write_that_fails_leaves_nothing_behind(cache, monkeypatch):
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        cache.write("ab12", IMAGE)
+    assert [p for p in cache.folder.rglob("*") if p.is_file()] == []
+
+
+def test_the_folder_follows_the_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "mine"))
+    assert Cache().folder == tmp_path / "mine" / "native"
+    monkeypatch.delenv("OPFORGE_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert Cache().folder == tmp_path / "xdg" / "opforge" / "native"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert Cache().folder == tmp_path / "home" / ".cache" / "opforge" / "native"

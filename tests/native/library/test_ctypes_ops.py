@@ -1,0 +1,150 @@
+"""`native.open`: operators of a built library in Python, on the stand-in driver."""
+
+import ctypes
+import json
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+import torch
+
+from opforge import native
+from opforge.errors import BadChoice, NativeCallFailed, NotALibrary, WrongArgument
+from opforge.native.codegen.names import quoted
+from support.native import hand_made
+
+SCALARS = {f"s_{t}": 1 for t in hand_made.SCALARS} | {"s_u8": 3}
+
+
+@pytest.fixture
+def built(make, standin):
+    yield make(hand_made.every_op()).folder
+    assert standin.errors == []
+
+
+@pytest.fixture
+def demo(built, standin):
+    standin.execute = execute
+    return native.open(built, host_memory=True)
+
+
+def execute(launched):
+    """The kernel of add, for fp32."""
+    if launched.function != "add_kernel":
+        return
+    count = launched.read(3, ctypes.c_int32)
+    x, y, out = (
+        np.ctypeslib.as_array((ctypes.c_float * count).from_address(address))
+        for address in (launched.read(i, ctypes.c_void_p) for i in range(3))
+    )
+    np.add(x, y, out=out)
+
+
+def test_torch_tensors_are_taken_and_given_back(demo):
+    x = torch.arange(6.0).view(2, 3)
+    made = demo.add(x, y=torch.ones(2, 3, requires_grad=True))
+    torch.testing.assert_close(made, x + 1)
+
+
+def test_numpy_arrays_are_taken_and_written_to(demo):
+    x = np.arange(4, dtype=np.float32)
+    out = np.zeros(4, dtype=np.float32)
+    assert demo.add(x, x, out=out) is out
+    np.testing.assert_array_equal(out, 2 * x)
+
+
+def test_work_is_put_on_the_stream_that_is_given(demo, standin):
+    x = torch.ones(4)
+    stream = standin.stream()
+    demo.add(x, x, stream=stream)
+    assert [launch.stream for launch in standin.launches] == [stream]
+
+
+def test_choices_are_python_values_and_optionals_may_be_left_out(demo):
+    x, state = torch.zeros(3, 8), torch.zeros(3)
+    out, stats = demo.everything(x=x, state=state, mode="relu", **SCALARS)
+    assert (out.shape, stats.dtype) == ((3, 8), torch.float64)
+    assert state.tolist() == [1, 1, 1]
+    out, stats = demo.everything(x, torch.zeros(8), state, mode=None, **SCALARS)
+    assert stats is None
+    assert demo.everything(x, None, state, mode=None, out=(out, None), **SCALARS)[0] is out
+    assert demo.special(torch.zeros(4), "pdl") is None
+
+
+def test_a_failure_has_the_text_of_c(demo):
+    with pytest.raises(NativeCallFailed) as failed:
+        demo.add(torch.zeros(4), torch.zeros(3))
+    assert str(failed.value) == "demo_add: y: size 3 in dimension 0, expected 4 as x has it (m)"
+    assert failed.value.status == "INVALID_ARGUMENT"
+    with pytest.raises(NativeCallFailed, match="nothing was built for this call") as failed:
+        demo.add(torch.zeros(2, 2), torch.zeros(8))
+    assert failed.value.status == "UNCOVERED"
+    with pytest.raises(NativeCallFailed, match="device 7 does not exist"):
+        demo.load(7)
+
+
+def test_memory_of_the_cpu_is_refused_where_it_was_not_asked_for(built):
+    with pytest.raises(NativeCallFailed, match="demo_add: x: "):
+        native.open(built).add(torch.zeros(4), torch.zeros(4))
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "text"),
+    [
+        ({"mode": "gelu"}, BadChoice, "'mode': is 'gelu', expected 'relu' or None"),
+        ({"s_i8": 200}, WrongArgument, "'s_i8': is 200, which i8 does not hold"),
+        ({"s_i32": 1.5}, WrongArgument, "'s_i32': is 1.5, expected a number for i32"),
+        ({"x": [1.0]}, WrongArgument, "'x': list does not speak DLPack"),
+        ({"z": 1}, WrongArgument, "'z': is none of x, bias"),
+    ],
+)
+def test_an_argument_that_c_could_not_be_given_is_refused_by_name(demo, changed, error, text):
+    given = {"x": torch.zeros(3, 8), "state": torch.zeros(3), "mode": None} | SCALARS | changed
+    with pytest.raises(error, match=text):
+        demo.everything(**given)
+
+
+def test_arguments_are_counted(demo):
+    x = torch.zeros(4)
+    with pytest.raises(WrongArgument, match="'y': is missing"):
+        demo.add(x)
+    with pytest.raises(WrongArgument, match="takes 2 arguments, not 3"):
+        demo.add(x, x, x)
+    with pytest.raises(WrongArgument, match="'x': is given twice"):
+        demo.add(x, x=x)
+    with pytest.raises(WrongArgument, match="out= has 2 tensors, and the operator 1 outputs"):
+        demo.add(x, x, out=(x, x))
+
+
+def test_the_operators_are_attributes(demo):
+    assert {"add", "matmul", "everything", "special", "pick", "load"} <= set(dir(demo))
+    assert demo.add.__doc__ == "The sum of two tensors."
+    with pytest.raises(AttributeError, match="no operator 'sub'; it has add, matmul"):
+        demo.sub  # noqa: B018 - it is what raises
+
+
+def test_what_is_no_library_is_refused_by_path(built, tmp_path):
+    with pytest.raises(NotALibrary, match=r"no lib\*\.so"):
+        native.open(tmp_path)
+    with pytest.raises(NotALibrary, match=r"none\.so is no library of opforge's"):
+        native.open(tmp_path / "none.so")
+    shutil.copy(built / "lib" / "libdemo.so", tmp_path / "libother.so")
+    with pytest.raises(NotALibrary, match="other_abi_version"):
+        native.open(tmp_path / "libother.so")
+
+
+def test_a_library_of_an_opforge_without_implementations_is_to_be_built_again(tmp_path):
+    ops = json.dumps({"ops": [{"name": "f", "function": "old_f", "params": [], "outputs": []}]})
+    (tmp_path / "old.c").write_text(
+        "int old_abi_version(void) { return 1; }\n"
+        'const char *old_last_error(void) { return ""; }\n'
+        f"const char *old_manifest(void) {{ return {quoted(ops)}; }}\n"
+    )
+    library = tmp_path / "libold.so"
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", str(tmp_path / "old.c"), "-o", str(library)], check=True
+    )
+    with pytest.raises(NotALibrary, match="old was built by another version of opforge") as failed:
+        native.open(library)
+    assert "fix: build the library again" in str(failed.value)

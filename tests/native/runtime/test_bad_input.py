@@ -1,0 +1,278 @@
+"""Bad arguments: a status, a text that names the argument, and never a launch."""
+
+import ctypes
+
+import pytest
+import torch
+
+from support.native import hand_made
+from support.native.hand_made_calls import SPECIAL, everything, fresh
+from support.standin.library import OpforgeTensor, Refused, numbers
+
+
+@pytest.fixture
+def refuses(library, standin):
+    def check(op, *arguments, text, status="INVALID_ARGUMENT", **options):
+        with pytest.raises(Refused) as refused:
+            library.call(op, *arguments, **options)
+        assert refused.value.text == f"demo_{op}: {text}"
+        assert refused.value.status == status
+        assert standin.launches == []
+
+    return check
+
+
+def changed(shape=(4,), dtype=torch.float32, **fields):
+    tensor = OpforgeTensor.of(torch.zeros(shape, dtype=dtype))
+    for name, value in fields.items():
+        setattr(tensor, name, value)
+    return tensor
+
+
+ZEROS = torch.zeros(4)
+TENSORS = {
+    "no tensor": (None, "is NULL"),
+    "no data": (changed(data=None), "its data is NULL, and it has 4 elements"),
+    "no shape": (changed(shape_=1), "its shape is NULL"),
+    "too many dimensions": (changed(ndim=9), "has 9 dimensions, expected 0 to 8"),
+    "a negative rank": (changed(ndim=-1), "has -1 dimensions, expected 0 to 8"),
+    "another rank": (changed((2, 2, 1)), "has 3 dimensions, expected 1 or 2"),
+    "another type": (changed(dtype=torch.float64), "type fp64, expected fp16 or fp32"),
+    "an unknown type": (changed(code=5), "type DLPack type 5 of 32 bits, expected fp16 or fp32"),
+    "lanes": (changed(lanes=4), "its type has 4 lanes, expected 1"),
+    "host memory": (
+        changed(device_type=1),
+        "on DLPack device type 1, expected CUDA memory (2, or 13 if managed)",
+    ),
+    "pinned memory": (
+        changed(device_type=3),
+        "on DLPack device type 3, expected CUDA memory (2, or 13 if managed)",
+    ),
+    "data between elements": (
+        changed(data=0x1002),
+        "its data begins at 0x1002, which is no multiple of its elements' 4 bytes",
+    ),
+    "an offset beyond memory": (
+        changed(byte_offset=2**64 - 1),
+        "byte_offset 18446744073709551615 leads beyond all memory",
+    ),
+}
+TENSORS["no shape"][0].shape = None
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("name", TENSORS)
+def test_a_tensor_that_is_none(refuses, name, which):
+    tensor, text = TENSORS[name]
+    arguments = [ZEROS, ZEROS, torch.zeros(4)]
+    arguments[which] = tensor
+    refuses("add", *arguments, text=f"{'xy'[which]}: {text}")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "strides", "text"),
+    [
+        ([-4], None, "shape [-4] has a negative size"),
+        ([2, -1], [1, 1], "shape [2, -1] with strides [1, 1] has a negative size"),
+        ([2, 2], [-2, 1], "shape [2, 2] with strides [-2, 1] has a negative stride"),
+        ([2**32, 2**32], None, "shape [4294967296, 4294967296] does not fit into 64 bits"),
+        ([2**62], None, "shape [4611686018427387904] does not fit into 64 bits"),
+        (
+            [2, 2],
+            [2**62, 1],
+            "shape [2, 2] with strides [4611686018427387904, 1] does not fit into 64 bits",
+        ),
+    ],
+)
+def test_sizes_and_strides_that_no_tensor_has(refuses, sizes, strides, text):
+    x = changed()
+    x.ndim, x.shape = len(sizes), numbers(sizes)
+    x.strides = numbers(strides) if strides else None
+    refuses("add", x, x, torch.zeros(4), text=f"x: {text}")
+
+
+def test_a_managed_tensor_is_taken(library):
+    library.call("add", changed(device_type=13), changed(), torch.zeros(4))
+
+
+def test_sizes_of_the_same_name_differ(refuses):
+    x = torch.zeros(4, 3)
+    text = "y: size 5 in dimension 1, expected 3 as x has it (n)"
+    refuses("add", x, torch.zeros(4, 5), x, text=text)
+    a, b = torch.zeros(4, 3), torch.zeros(5, 2)
+    text = "b: size 5 in dimension 0, expected 3 as a has it (k)"
+    refuses("matmul", a, b, torch.zeros(4, 2), text=text)
+
+
+def test_a_size_outside_of_its_bounds(refuses):
+    a, b = torch.zeros(4, 5000), torch.zeros(5000, 4)
+    text = "a: k is 5000, expected 1 to 4096"
+    refuses("matmul", a, b, torch.zeros(4, 4), text=text)
+    a, b = torch.zeros(4, 0), torch.zeros(0, 4)
+    refuses("matmul", a, b, torch.zeros(4, 4), text="a: k is 0, expected 1 to 4096")
+    given = everything(rows=1)
+    given[0], given[2] = torch.zeros(0, 8), torch.zeros(0)
+    refuses("everything", *given, None, None, text="x: rows is 0, expected at least 1")
+
+
+def test_a_scalar_outside_of_its_bounds(refuses):
+    out = torch.empty(3, 8), torch.empty(3, dtype=torch.float64)
+    text = "s_i32: s_i32 is 6, expected -5 to 5"
+    refuses("everything", *everything(s_i32=6), *out, text=text)
+    text = "s_u8: s_u8 is 4, expected 0 or 3 or 200"
+    refuses("everything", *everything(s_u8=4), *out, text=text)
+
+
+def test_a_fixed_size_that_differs(refuses):
+    arguments = everything()
+    arguments[0] = torch.zeros(3, 9)
+    text = "x: size 9 in dimension 1, expected 8"
+    refuses("everything", *arguments, None, None, text=text)
+
+
+def test_strides_where_compact_tensors_are_taken(refuses, library):
+    x = torch.zeros(3, 4).t()
+    text = "x: strides [1, 4] are not compact for shape [4, 3], as expected"
+    refuses("add", x, torch.zeros(4, 3), torch.zeros(4, 3), text=text)
+    # A dimension of one element may have any stride.
+    library.call("add", torch.zeros(9, 5)[:1], torch.zeros(1, 5), torch.zeros(1, 5))
+
+
+def test_the_output_has_another_shape_type_or_stride(refuses):
+    expected = "expected fp32 [4, 3] with strides [3, 1]"
+    x = torch.zeros(4, 3)
+    for out, shown in (
+        (torch.zeros(3, 4), "fp32 [3, 4]"),
+        (torch.zeros(12), "fp32 [12]"),
+        (torch.zeros(4, 3).half(), "fp16 [4, 3]"),
+        (torch.zeros(3, 4).t(), "fp32 [4, 3] strides [1, 4]"),
+    ):
+        refuses("add", x, x.clone(), out, text=f"out: is {shown}, {expected}")
+    refuses("add", x, x.clone(), None, text="out: is NULL or has no type")
+    out = changed((4, 3), device_type=1)
+    text = "out: on DLPack device type 1, expected CUDA memory (2, or 13 if managed)"
+    refuses("add", x, x.clone(), out, text=text)
+
+
+def test_tensors_of_two_devices(refuses, standin):
+    standin.reset(devices=2)
+    text = "y: on device 1, but x is on device 0"
+    refuses("add", ZEROS, changed(device_id=1), torch.zeros(4), text=text)
+    text = "out: on device 1, but x is on device 0"
+    refuses("add", ZEROS, ZEROS, changed(device_id=1), text=text)
+
+
+@pytest.mark.parametrize("device", [-1, 3, 1000])
+def test_a_device_that_does_not_exist(refuses, device):
+    tensors = [changed(device_id=device) for _ in range(3)]
+    text = f"device {device} does not exist; the driver has 1"
+    refuses("add", *tensors, text=text)
+
+
+def test_an_output_that_overlaps_an_input(refuses, library):
+    memory = torch.zeros(16)
+    text = "out: overlaps x in memory, and is written to"
+    refuses("add", memory[:4], memory[8:12], memory[3:7], text=text)
+    refuses("add", memory[8:12], memory[:4], memory[:4], text=text.replace("x", "y"))
+    # Neighbours do not, and inputs may.
+    library.call("add", memory[:4], memory[2:6], memory[6:10])
+
+
+def test_a_written_input_that_overlaps(refuses):
+    arguments = everything(rows=1)
+    arguments[1] = torch.zeros(8)
+    arguments[2] = arguments[1][3:4]
+    out = torch.empty(1, 8), torch.empty(1, dtype=torch.float64)
+    refuses(
+        "everything", *arguments, *out, text="state: overlaps bias in memory, and is written to"
+    )
+
+
+def in_place():
+    """Two tensors of any strides that are both written, as a rotary embedding writes q and k."""
+    n, d = hand_made.Var("n"), hand_made.Var("d")
+    tensors = [
+        hand_made.TensorCase(
+            name, True, "fp32", (n, d), tuple(hand_made.Var(f"{name}.stride[{i}]") for i in (0, 1))
+        )
+        for name in "qk"
+    ]
+    params = tuple(hand_made.TensorParam(name, written=True) for name in "qk")
+    case = hand_made.Case(tuple(tensors), paths=(hand_made.Path(()),))
+    return hand_made.library(
+        (hand_made.Op("rotate", "", "", params, (), (case,)), []), name="inplace"
+    )
+
+
+def test_slices_of_one_buffer_may_be_written_side_by_side(make):
+    library = make(in_place())
+    packed = torch.zeros(4, 3, 8)
+    library.call("rotate", packed[:, 0], packed[:, 1])
+    library.call("rotate", packed[:, 2], packed[:, 0])
+    library.call("rotate", packed.view(4, 24)[:, ::2], packed.view(4, 24)[:, 1::2])
+    overlapping = [
+        (packed[:, 0], packed[:, 0]),
+        (packed[:, 0], packed.view(4, 24)[:, 7:15]),
+        (packed.view(4, 24)[:, ::2], packed.view(4, 24)[:, :12]),
+        (packed.view(8, 12)[:, 1:5], packed.view(12, 8)[:8, 4:8]),
+    ]
+    for q, k in overlapping:
+        with pytest.raises(Refused, match="inplace_rotate: q: overlaps k in memory"):
+            library.call("rotate", q, k)
+
+
+def test_a_written_tensor_that_repeats_itself(refuses):
+    x = OpforgeTensor.of(torch.zeros(1).expand(4))
+    text = "x: shape [4] with strides [0] overlaps itself, and is written to"
+    refuses("special", x, SPECIAL["scratch"], text=text)
+
+
+@pytest.mark.parametrize("mode", [-1, 2])
+def test_a_choice_that_is_no_member(refuses, mode):
+    out = torch.empty(3, 8), torch.empty(3, dtype=torch.float64)
+    text = f"mode: {mode} is no value of the enum, which has 2"
+    refuses("everything", *everything(mode=mode), *out, text=text)
+
+
+def test_the_text_of_a_failure_stays_until_the_next(library):
+    with pytest.raises(Refused):
+        library.call("add", None, None, None)
+    library.call("add", ZEROS, ZEROS, torch.zeros(4))
+    assert library.function("last_error")() == b"demo_add: x: is NULL"
+
+
+def test_sizes_whose_product_overflows_are_refused(library, standin):
+    # Each tensor is empty or small; only the product of their sizes is not.
+    a, b = changed((1, 1)), changed((1, 1))
+    a.shape, b.shape = numbers([2**40, 1]), numbers([1, 2**40])
+    a.strides = b.strides = numbers([0, 0])
+    given = [ctypes.byref(t) for t in (a, b, OpforgeTensor.empty())]
+    library.check(library.function("matmul_outputs")(*given))
+    text = "^INVALID_ARGUMENT: demo_matmul: out: shape .* does not fit into 64 bits$"
+    with pytest.raises(Refused, match=text):
+        library.call("matmul", a, b, given_output(library, a, b))
+    assert standin.launches == []
+
+
+def given_output(library, a, b):
+    filled = OpforgeTensor.empty()
+    library.check(library.function("matmul_outputs")(*(ctypes.byref(t) for t in (a, b, filled))))
+    filled.data = fresh((1,)).data_ptr()
+    return filled
+
+
+def test_workspace_whose_size_overflows_is_refused(make, standin):
+    n = hand_made.Var("n")
+    steps = (hand_made.Allocate("workspace", hand_made.make("*", n, 2**62)),)
+    case = hand_made.Case(
+        (hand_made.TensorCase("x", True, "i8", (n,)),), paths=(hand_made.Path((), (), steps),)
+    )
+    op = hand_made.Op("large", "", "", (hand_made.TensorParam("x", True),), (), (case,))
+    library = make(hand_made.library((op, []), name="large"))
+    with pytest.raises(Refused) as refused:
+        library.call("large", torch.zeros(2, dtype=torch.int8))
+    assert refused.value.status == "INVALID_ARGUMENT"
+    assert refused.value.text == "large_large: step 1: sizes of workspace do not fit into 64 bits"
+    with pytest.raises(Refused, match=r"^OUT_OF_MEMORY: large_large: cuMemAllocAsync: "):
+        library.call("large", torch.zeros(1, dtype=torch.int8))
+    assert standin.alive["allocations"] == 0

@@ -1,0 +1,230 @@
+"""Tensors that are broadcast: by the C functions, to a shape that `_outputs` tells."""
+
+import ctypes
+import hashlib
+import subprocess
+
+import pytest
+import torch
+
+from support.native import hand_made
+from support.native.cpp_programs import build_archive, build_program
+from support.native.hand_made import (
+    Case,
+    Launch,
+    Op,
+    Path,
+    Pointer,
+    TensorCase,
+    TensorParam,
+    Value,
+    Var,
+    Variant,
+)
+from support.standin.library import Refused
+
+
+def blend() -> tuple[Op, list]:
+    """Of x, y and, where there is one, z: what the kernel is given are their strides."""
+    names, kernels, cases = ("x", "y", "z"), {}, []
+    for rank in (0, 1, 2, 3):
+        shape = tuple(Var(f"s[{d}]") for d in range(rank))
+        for count in (2, 3):
+            key = f"blend_{count}_{rank}"
+            types = ("*fp32",) * (count + 1) + ("i64",) * (count * rank)
+            kernels[key] = hand_made.kernel(key, "blend_kernel", types)
+            strides = {n: tuple(Var(f"{n}.stride[{d}]") for d in range(rank)) for n in names}
+            present = names[:count]
+            arguments = [Pointer(f"{n}_ptr", n, 0, "fp32") for n in (*present, "out")]
+            arguments += [Value(f"{n}{d}", v) for n in present for d, v in enumerate(strides[n])]
+            launch = Launch(
+                "blend_kernel", "kernels.py:1", (1, 1, 1), tuple(arguments), (Variant(key, types),)
+            )
+            tensors = tuple(
+                TensorCase(n, True, "fp32", shape, strides[n])
+                if n in present
+                else TensorCase(n, present=False)
+                for n in names
+            )
+            paths = (Path((), (hand_made.out_like("fp32", shape),), (launch,)),)
+            cases.append(Case(tensors, paths=paths))
+    params = tuple(TensorParam(n, optional=n == "z", broadcast=True, group=1) for n in names)
+    op = Op("blend", "demo::blend", "ops.py:1", params, ("out",), tuple(cases))
+    return op, list(kernels.values())
+
+
+def add_to() -> tuple[Op, list]:
+    """state += x, of which only x is broadcast."""
+    m, n = Var("s[0]"), Var("s[1]")
+    types = ("*fp32", "*fp32", "i64", "i64")
+    steps = (Var("x.stride[0]"), Var("x.stride[1]"))
+    tensors = (
+        TensorCase("state", True, "fp32", (m, n)),
+        TensorCase("x", True, "fp32", (m, n), steps),
+    )
+    launch = Launch(
+        "add_to_kernel", "kernels.py:9", (1, 1, 1),
+        (Pointer("state_ptr", "state", 0, "fp32"), Pointer("x_ptr", "x", 0, "fp32"),
+         Value("row", steps[0]), Value("col", steps[1])),
+        (Variant("add_to", types),),
+    )  # fmt: skip
+    params = (
+        TensorParam("state", written=True, group=1),
+        TensorParam("x", broadcast=True, group=1),
+    )
+    case = Case(tensors, paths=(Path((), (), (launch,)),))
+    op = Op("add_to", "demo::add_to", "ops.py:9", params, (), (case,))
+    return op, [hand_made.kernel("add_to", "add_to_kernel", types)]
+
+
+@pytest.fixture
+def broadcasting(make):
+    return make(hand_made.library(blend(), add_to()))
+
+
+@pytest.fixture
+def given(standin, broadcasting):
+    """The strides that each launch was given."""
+    types = {
+        image["sha256"]: kernel["types"]
+        for kernel in broadcasting.manifest["kernels"]
+        for image in kernel["images"]
+    }
+    found = []
+
+    def keep(launched):
+        kinds = types[hashlib.sha256(launched.image).hexdigest()]
+        numbers = [i for i, kind in enumerate(kinds) if kind == "i64"]
+        found.append([launched.read(i, ctypes.c_int64) for i in numbers])
+
+    standin.execute = keep
+    return found
+
+
+@pytest.mark.parametrize(
+    ("shapes", "shape", "steps"),
+    [
+        (((2, 3), (3,)), (2, 3), [3, 1, 0, 1]),
+        (((2, 1), (1, 3)), (2, 3), [1, 0, 0, 1]),
+        (((2, 3), (2, 3)), (2, 3), [3, 1, 3, 1]),
+        (((), (4,)), (4,), [0, 1]),
+        (((), ()), (), []),
+        (((5,), (2, 3, 1)), (2, 3, 5), [0, 0, 1, 3, 1, 0]),
+    ],
+)
+def test_sizes_of_1_are_repeated_by_strides_of_0(broadcasting, given, shapes, shape, steps):
+    x, y = map(torch.ones, shapes)
+    (described,) = broadcasting.outputs("blend", x, y, None)
+    assert described.sizes == shape
+    (out,) = broadcasting.run("blend", x, y, None)
+    assert out.shape == shape
+    assert given == [steps]
+
+
+@pytest.mark.parametrize(("x", "y"), [((1, 3), (0, 3)), ((0, 1), (1, 3)), ((0, 3), ())])
+def test_a_size_of_1_is_repeated_no_times_too(broadcasting, x, y):
+    (out,) = broadcasting.run("blend", torch.ones(x), torch.ones(y), None)
+    assert out.shape == (0, 3)
+
+
+def test_the_strides_of_the_caller_are_kept_where_nothing_is_repeated(broadcasting, given):
+    broadcasting.run("blend", torch.ones(3, 2).t(), torch.ones(2, 6)[:, ::2], None)
+    assert given == [[1, 2, 6, 2]]
+
+
+def test_an_optional_tensor_takes_part_where_it_is_there(broadcasting, given):
+    x, y, z = torch.ones(1), torch.ones(2, 1), torch.ones(2, 3)
+    (out,) = broadcasting.run("blend", x, y, z)
+    assert out.shape == (2, 3)
+    # Of a size that is not repeated, x has its own stride.
+    assert given == [[0, 0, 1, 0, 3, 1]]
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "z", "said"),
+    [
+        ((2,), (3,), None, "y: size 3 in dimension 0, expected 2 as x has it, or 1"),
+        ((4, 2), (3,), None, "y: size 3 in dimension 0, expected 2 as x has it, or 1"),
+        ((1, 2), (3, 1), (4, 2), "z: size 4 in dimension 0, expected 3 as y has it, or 1"),
+        ((0,), (3,), None, "y: size 3 in dimension 0, expected 0 as x has it, or 1"),
+    ],
+)
+def test_other_sizes_are_refused_with_both_tensors(broadcasting, x, y, z, said):
+    tensors = [None if shape is None else torch.ones(shape) for shape in (x, y, z)]
+    for function in (broadcasting.outputs, broadcasting.run):
+        with pytest.raises(Refused) as refused:
+            function("blend", *tensors)
+        assert refused.value.status == "INVALID_ARGUMENT"
+        assert refused.value.text == f"demo_blend: {said}"
+
+
+def test_of_too_many_dimensions_the_tensor_is_named_that_has_them(broadcasting):
+    with pytest.raises(Refused) as refused:
+        broadcasting.outputs("blend", torch.ones(2), torch.ones(1, 1, 2, 2), None)
+    assert refused.value.text == "demo_blend: y: has 4 dimensions, expected 0 or 1 or 2 or 3"
+
+
+def test_a_shape_beyond_64_bits_is_refused(broadcasting):
+    def long(*shape):
+        return torch.ones(1).expand(shape)
+
+    with pytest.raises(Refused) as refused:
+        broadcasting.outputs("blend", long(2**31, 1, 1), long(2**31, 4), None)
+    assert refused.value.text == (
+        "demo_blend: x: broadcast to shape [2147483648, 2147483648, 4], which does not fit "
+        "into 64 bits"
+    )
+
+
+def test_what_is_written_to_is_not_broadcast(broadcasting, given):
+    broadcasting.call("add_to", torch.zeros(2, 3), torch.ones(3))
+    assert given == [[0, 1]]
+    with pytest.raises(Refused) as refused:
+        broadcasting.call("add_to", torch.zeros(2, 1), torch.ones(3))
+    assert refused.value.text == (
+        "demo_add_to: x: size 3 in dimension 1, expected 1 as state has it (s[1])"
+    )
+
+
+def test_the_manifest_names_what_is_broadcast(broadcasting):
+    assert [p.get("broadcast") for p in broadcasting.ops["add_to"]["params"]] == [None, True]
+
+
+PROGRAM = r"""
+#include "demo.hpp"
+#include <cstdio>
+#include <cstdlib>
+template <typename Function> void say(Function call) {
+    try { call(); } catch (const opforge::Error &e) { std::puts(e.what()); }
+}
+void show(const opforge::Tensor &tensor) {
+    for (int d = 0; d < tensor.rank(); d++) {
+        std::printf("%ld/%ld ", (long)tensor.size(d), (long)tensor.stride(d));
+    }
+    std::puts("");
+}
+int main() {
+    float numbers[6] = {};
+    const opforge::Tensor x(numbers, {2, 1}), y(numbers, {3});
+    opforge::Allocator allocator(
+        [](std::size_t bytes, int, opforge::Stream) { return std::malloc(bytes); },
+        [](void *data, std::size_t, int, opforge::Stream) { std::free(data); });
+    show(demo::blend(x, y, nullptr, allocator));
+    show(opforge::expand(x, {4, 2, 3}));
+    show(opforge::expand(y, {2, 3}));
+    show(opforge::expand(opforge::Tensor(numbers, {}), {2}));
+    say([&] { opforge::expand(y, {4}); });
+    say([&] { opforge::expand(x, {2}); });
+    say([&] { opforge::expand(y, {1, 1, 1, 1, 1, 1, 1, 1, 3}); });
+}
+"""
+
+
+def test_cplusplus_broadcasts_and_expands(tmp_path):
+    build_archive(hand_made.library(blend()), tmp_path)
+    (tmp_path / "main.cpp").write_text(PROGRAM)
+    binary = build_program(tmp_path, tmp_path / "main.cpp", "demo")
+    done = subprocess.run([str(binary)], capture_output=True, text=True, check=True)
+    refused = "expand: the sizes of a tensor are those of the shape, or 1, from the end on"
+    shown = ["2/3 3/1 ", "4/0 2/1 3/0 ", "2/0 3/1 ", "2/0 "]
+    assert done.stdout.splitlines() == [*shown, *[refused] * 3]

@@ -1,0 +1,386 @@
+"""Contexts, streams, images and threads, and a driver that fails at any call."""
+
+import ctypes
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+
+from support.native import hand_made
+from support.native.hand_made_calls import SPECIAL, everything, name_of
+from support.standin.driver import MAJOR, MINOR, SHARED_OPTIN
+from support.standin.library import OpforgeTensor, Refused
+
+ZEROS = torch.zeros(4)
+
+
+def refusal(call, *arguments, **options):
+    with pytest.raises(Refused) as refused:
+        call(*arguments, **options)
+    return refused.value
+
+
+def add(library, **options):
+    library.call("add", ZEROS, ZEROS, torch.zeros(4), **options)
+
+
+def test_a_kernel_is_loaded_once_when_it_is_first_called(library, standin):
+    add(library)
+    assert standin.calls.count("cuModuleLoadData") == 1
+    standin.forget_calls()
+    add(library)
+    assert standin.calls == [
+        "cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuLaunchKernel", "cuCtxPopCurrent_v2",
+    ]  # fmt: skip
+
+
+def test_a_current_context_is_used_as_it_is(library, standin):
+    standin.set_current(0)
+    add(library)
+    standin.forget_calls()
+    add(library, stream=standin.stream())
+    assert standin.calls == ["cuStreamGetCtx", "cuCtxGetCurrent", "cuLaunchKernel"]
+    standin.set_current(-1)
+
+
+def test_another_current_context_is_put_aside_and_back(library, standin):
+    standin.reset(devices=2)
+    standin.set_current(1)
+    add(library)
+    assert standin.launches[0].device == 0
+    assert standin.depth == 1
+    standin.set_current(-1)
+
+
+@pytest.mark.parametrize("special", [1, 2])
+def test_the_special_streams_need_no_current_context(library, standin, special):
+    add(library, stream=special)
+    assert standin.launches[0].stream == special
+
+
+def test_a_stream_of_another_device_is_refused(library, standin):
+    standin.reset(devices=2)
+    found = refusal(add, library, stream=standin.stream(1))
+    assert found.status == "INVALID_ARGUMENT"
+    assert found.text == "demo_add: stream: of device 1, but the tensors are on device 0"
+    assert standin.launches == []
+
+
+def test_a_stream_of_another_context_is_refused(library, standin):
+    found = refusal(add, library, stream=standin.stream(0, primary=False))
+    expected = "demo_add: stream: of another context of device 0 than its primary one"
+    assert found.text == expected
+
+
+def test_load_loads_everything_so_that_calls_only_launch(library, standin):
+    standin.reset(capability=(9, 0))
+    standin.set(0, SHARED_OPTIN, 232448)
+    library.load()
+    count = len(library.manifest["kernels"])
+    assert standin.calls.count("cuModuleLoadData") == count
+    standin.forget_calls()
+    add(library)
+    library.run("everything", *everything())
+    assert "cuModuleLoadData" not in standin.calls
+
+
+def test_load_leaves_out_what_other_architectures_need(library, standin):
+    # "late" was built for sm_90 only, and "huge" needs more shared memory than there is.
+    library.load()
+    assert standin.alive["modules"] == len(library.manifest["kernels"]) - 2
+
+
+def test_unload_may_be_called_at_any_time(library, standin):
+    library.unload()
+    library.unload(7)
+    library.unload(-1)
+    library.load()
+    library.unload()
+    assert standin.alive == {"modules": 0, "allocations": 0, "contexts": 0}
+    add(library)
+
+
+@pytest.mark.parametrize(
+    ("capability", "image"),
+    [((8, 0), "sm_80"), ((8, 6), "sm_86"), ((8, 7), "sm_86"), ((8, 9), "sm_86"), ((9, 0), "sm_90")],
+)
+def test_the_closest_image_is_taken(make, standin, capability, image):
+    library = make(of_archs((80, 86, 90)))
+    standin.reset(capability=capability)
+    library.call("touch", torch.zeros(1))
+    assert standin.launches[0].image.endswith(image.encode())
+
+
+@pytest.mark.parametrize("capability", [(7, 5), (10, 0), (9, 1)])
+def test_a_device_without_an_image_is_told_what_there_is(make, standin, capability):
+    library = make(of_archs((80, 86, 90)))
+    standin.reset(capability=capability)
+    found = refusal(library.call, "touch", torch.zeros(1))
+    assert found.status == "NO_IMAGE"
+    arch = capability[0] * 10 + capability[1]
+    assert found.text == (
+        f"arched_touch: touch has no image for sm_{arch} (device 0); it has sm_80, sm_86, sm_90a; "
+        "the library was built for sm_80, sm_86, sm_90a: build it again with opforge build ... "
+        f"--arch sm_{arch}"
+    )
+    found = refusal(library.load)
+    assert found.status == "NO_IMAGE"
+    assert found.text.startswith("arched_load: touch has no image")
+
+
+def test_ptx_is_the_floor_where_it_was_built(make, standin):
+    library = make(of_archs((80, 86, 90), ptx=True))
+    standin.reset(capability=(10, 0))
+    library.call("touch", torch.zeros(1))
+    # Of sm_90 it would be arch-specific too.
+    assert standin.launches[0].image == b"// PTX of sm_86\n"
+    standin.launches.clear()
+    library.unload()
+    standin.reset(capability=(8, 9))
+    library.call("touch", torch.zeros(1))
+    assert standin.launches[0].image.endswith(b"sm_86")
+
+
+def of_archs(archs, *, ptx=False):
+    images = tuple(
+        hand_made.Image(
+            arch, hand_made.cubin("touch", arch), "touch", 4,
+            ptx=f"// PTX of sm_{arch}\n" if ptx else "",
+        )
+        for arch in archs
+    )  # fmt: skip
+    kernel = hand_made.Kernel("touch", "touch", "kernels.py:1", ("*fp32",), (), images)
+    launch = hand_made.Launch(
+        "touch", "kernels.py:1", (1, 1, 1), (hand_made.Pointer("x_ptr", "x", 0, "fp32"),),
+        (hand_made.Variant("touch", ("*fp32",)),),
+    )  # fmt: skip
+    case = hand_made.Case(
+        (hand_made.TensorCase("x", True, "fp32", (hand_made.Var("n"),)),),
+        paths=(hand_made.Path((), (), (launch,)),),
+    )
+    op = hand_made.Op("touch", "", "", (hand_made.TensorParam("x", True),), (), (case,))
+    return hand_made.library((op, [kernel]), name="arched", archs=archs)
+
+
+def test_a_kernel_for_other_architectures_is_no_image(library, standin):
+    found = refusal(library.call, "special", torch.zeros(4), SPECIAL["late"])
+    assert found.status == "NO_IMAGE"
+    assert "late has no image for sm_80 (device 0); it has sm_90a" in found.text
+
+
+def test_a_kernel_that_needs_more_shared_memory_than_there_is(library, standin):
+    found = refusal(library.call, "special", torch.zeros(4), SPECIAL["huge"])
+    assert found.status == "NO_IMAGE"
+    assert found.text == (
+        "demo_special: special_huge needs 200000 bytes of shared memory, "
+        "and device 0 (sm_80) has 166912"
+    )
+
+
+def test_host_code_that_asks_for_the_capability_sees_the_one_that_was_built(make, standin):
+    major, minor = hand_made.Var("device.major"), hand_made.Var("device.minor")
+    n = hand_made.Var("n")
+    cases = hand_made.Case(
+        (hand_made.TensorCase("x", True, "fp32", (n,)),),
+        paths=(
+            hand_made.Path(
+                (), (hand_made.Output("fp32", (major, minor), (minor, 1)),)
+            ),
+        ),
+    )  # fmt: skip
+    op = hand_made.Op("asks", "", "", (hand_made.TensorParam("x"),), ("out",), (cases,))
+    library = make(hand_made.library((op, []), name="asking", archs=(80, 90)))
+    for capability, seen in (
+        ((8, 0), (8, 0)),
+        ((8, 9), (8, 0)),
+        ((9, 0), (9, 0)),
+        ((7, 5), (7, 5)),
+    ):
+        standin.reset(capability=capability)
+        assert library.outputs("asks", torch.zeros(1))[0].sizes == seen
+        library.unload()
+
+
+def test_no_gpu_is_a_status(library, standin):
+    # The driver stays initialized in a process; its first call answers so.
+    standin.fail(1, 100, "cuDeviceGetCount")
+    found = refusal(add, library)
+    assert (found.status, found.text) == (
+        "NO_DRIVER",
+        "demo_add: cuDeviceGetCount: CUDA_ERROR_NO_DEVICE (100): an error of the stand-in",
+    )
+    add(library)
+
+
+def test_no_driver_is_a_status(library):
+    code = (
+        "import ctypes, sys\n"
+        "library = ctypes.CDLL(sys.argv[1])\n"
+        "library.demo_last_error.restype = ctypes.c_char_p\n"
+        "print(library.demo_load(0), library.demo_last_error().decode())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, library.c._name], capture_output=True, text=True, check=True
+    )
+    if "no CUDA driver" not in done.stdout:
+        pytest.skip("this machine has a driver")
+    assert done.stdout.startswith("3 demo_load: no CUDA driver: libcuda.so.1: cannot open")
+
+
+def test_what_a_board_does_not_know_is_no_failure(library, standin):
+    standin.fail(1, 1, "cuDeviceGetAttribute")
+    add(library)
+
+
+def calls_of(library, standin, call):
+    """What a call makes of the driver when nothing is loaded yet."""
+    library.unload()
+    standin.forget_calls()
+    call()
+    made = standin.calls
+    library.unload()
+    return made
+
+
+def fail_each(library, standin, call, prefix):
+    """Every call fails in turn: a status, a text, nothing leaked, and the next call works."""
+    names = calls_of(library, standin, call)
+    for i, name in enumerate(names):
+        before = standin.alive
+        standin.forget_calls()
+        standin.launches.clear()
+        standin.fail(i + 1, 719)
+        found = refusal(call)
+        assert standin.calls[i] == name
+        assert found.status == "CUDA_ERROR"
+        public = name.removesuffix("_v2")
+        assert found.text.startswith(f"{prefix}: {public}: CUDA_ERROR_LAUNCH_FAILED (719): "), name
+        assert standin.alive["allocations"] == 0
+        assert standin.depth == 0
+        standin.fail(0)
+        call()
+        assert standin.alive["allocations"] == 0
+        library.unload()
+        assert standin.alive == before
+    return names
+
+
+def test_each_driver_call_fails_in_turn(library, standin):
+    stream = standin.stream()
+
+    def call():
+        arguments = [*everything(), torch.empty(3, 8), torch.empty(3, dtype=torch.float64)]
+        library.call("everything", *arguments, stream=stream)
+
+    names = fail_each(library, standin, call, "demo_everything")
+    assert {
+        "cuDevicePrimaryCtxRetain", "cuCtxPushCurrent_v2", "cuModuleLoadData",
+        "cuModuleGetFunction", "cuMemAllocAsync", "cuMemsetD32Async", "cuMemsetD2D32Async",
+        "cuLaunchKernel", "cuMemFreeAsync", "cuCtxPopCurrent_v2", "cuStreamGetCtx",
+    } <= set(names)  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ["shared", "cluster16", "scratch"])
+def test_each_driver_call_of_a_special_launch_fails_in_turn(library, standin, what):
+    x = torch.zeros(4)
+    fail_each(library, standin, lambda: library.call("special", x, SPECIAL[what]), "demo_special")
+
+
+def test_each_driver_call_of_a_load_fails_in_turn(library, standin):
+    names = calls_of(library, standin, library.load)
+    for i in range(0, len(names), 5):
+        standin.fail(i + 1, 719)
+        found = refusal(library.load)
+        assert found.text.startswith("demo_load: cu")
+        standin.fail(0)
+        library.load()
+        library.unload()
+        assert standin.alive == {"modules": 0, "allocations": 0, "contexts": 0}
+
+
+def test_an_unload_that_fails_can_be_repeated(library, standin):
+    library.load()
+    standin.forget_calls()
+    library.unload()
+    names = standin.calls
+    for i in range(0, len(names), 3):
+        library.load()
+        standin.fail(i + 1, 719)
+        found = refusal(library.unload)
+        assert found.text.startswith("demo_unload: cu")
+        library.unload()
+        assert standin.alive == {"modules": 0, "allocations": 0, "contexts": 0}
+
+
+def test_a_driver_without_memory_is_told_apart(library, standin):
+    standin.fail(1, 2, "cuMemAllocAsync")
+    found = refusal(library.run, "everything", *everything())
+    assert found.status == "OUT_OF_MEMORY"
+    assert found.text == (
+        "demo_everything: cuMemAllocAsync: CUDA_ERROR_OUT_OF_MEMORY (2): an error of the stand-in "
+        "(40 bytes of workspace)"
+    )
+    assert standin.launches == []
+
+
+def test_a_failed_launch_names_the_kernel(library, standin):
+    standin.fail(1, 1, "cuLaunchKernel")
+    found = refusal(add, library)
+    assert found.text == (
+        "demo_add: cuLaunchKernel: CUDA_ERROR_INVALID_VALUE (1): invalid argument "
+        "(add_kernel, ops.py:13)"
+    )
+
+
+def test_eight_threads_call_on_two_devices_at_once(library, standin):
+    standin.reset(devices=2)
+    library.unload()
+    start = threading.Barrier(8)
+    problems = []
+
+    def execute(launched):
+        size = launched.read(3, ctypes.c_int32)
+        addresses = [launched.read(i, ctypes.c_uint64) for i in range(3)]
+        x, y, out = ((ctypes.c_float * size).from_address(a) for a in addresses)
+        for i in range(size):
+            out[i] = x[i] + y[i]
+
+    standin.execute = execute
+
+    def work(number):
+        device = number % 2
+        stream = standin.stream(device)
+        start.wait()
+        for i in range(20):
+            size = 1 + (number * 7 + i) % 40
+            x, y = torch.randn(size), torch.randn(size)
+            (out,) = library.run("add", x, y, device=device, stream=stream)
+            if not torch.equal(out, x + y):
+                problems.append((number, i))
+            found = refusal(library.call, "add", x, y, torch.zeros(size + 1), device=device)
+            if f"out: is fp32 [{size + 1}]" not in found.text:
+                problems.append(found.text)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+    assert standin.errors == []
+    kernels = {(launched.device, name_of(launched)) for launched in standin.launches}
+    # Each was loaded once, whoever came first.
+    assert standin.calls.count("cuModuleLoadData") == len(kernels)
+    assert standin.calls.count("cuDevicePrimaryCtxRetain") == 2
+
+
+def test_devices_of_two_architectures_take_their_own_images(library, standin):
+    standin.reset(devices=2)
+    standin.set(1, MAJOR, 9)
+    standin.set(1, MINOR, 0)
+    for device in (0, 1):
+        tensors = [OpforgeTensor.of(torch.zeros(4), device) for _ in range(3)]
+        library.call("add", *tensors)
+    assert [launched.image[-5:] for launched in standin.launches] == [b"sm_80", b"sm_90"]

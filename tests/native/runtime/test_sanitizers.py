@@ -1,0 +1,34 @@
+"""The runtime under AddressSanitizer and ThreadSanitizer, called from C."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from support.native import hand_made
+from support.native.sanitizers import has_sanitizer
+from support.standin.driver import SOURCES
+from support.standin.library import write
+
+PROGRAM = Path(__file__).with_name("sanitized.c")
+
+
+@pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
+def test_no_sanitizer_has_anything_to_say(tmp_path, sanitizer):
+    folder = write(hand_made.every_op(), tmp_path / "dist")
+    flags = ["-std=c99", "-g", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"]
+    if not has_sanitizer(flags, tmp_path):
+        pytest.skip(f"this compiler has no sanitizer for {sanitizer}")
+    standin = tmp_path / "libcuda.so.1"
+    shared = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", *SOURCES, "-o", str(standin)]
+    subprocess.run(["cc", *flags, *shared], check=True)
+    sources = sorted(str(f) for f in (folder / "src").glob("*.c"))
+    program = tmp_path / "program"
+    command = ["cc", *flags, f"-I{folder / 'include'}", str(PROGRAM), *sources, str(standin)]
+    link = [f"-Wl,-rpath,{tmp_path}", "-o", str(program), "-ldl", "-lpthread", "-lm"]
+    subprocess.run([*command, *link], check=True)
+    done = subprocess.run([str(program)], capture_output=True, text=True, check=False)
+    if "unexpected memory mapping" in done.stderr:
+        pytest.skip("this kernel's address space is too random for ThreadSanitizer")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "calls failed" in done.stdout

@@ -1,0 +1,324 @@
+"""What reaches the driver: arguments of every type, grids, memory, attributes."""
+
+import ctypes
+import struct
+
+import pytest
+import torch
+
+from support.native import hand_made
+from support.native.hand_made_calls import (
+    SPECIAL,
+    VALUES,
+    aligned_offset,
+    everything,
+    fresh,
+    name_of,
+)
+from support.standin.library import OpforgeTensor, Refused, numbers
+
+
+def read_scalars(launched):
+    """By type, what lies in each argument, in as many bytes as the type has."""
+    codes = {
+        "fp16": "<e", "bf16": "<H", "fp32": "<f", "fp64": "<d", "i8": "<b", "i16": "<h",
+        "i32": "<i", "i64": "<q", "u8": "<B", "u16": "<H", "u32": "<I", "u64": "<Q", "i1": "<B",
+    }  # fmt: skip
+    found = {}
+    for i, (dtype, code) in enumerate(codes.items()):
+        size = struct.calcsize(code)
+        raw = launched.read(4 + i, ctypes.c_uint64).to_bytes(8, "little")[:size]
+        found[dtype] = struct.unpack(code, raw)[0]
+    return found
+
+
+def test_every_scalar_reaches_the_kernel_in_its_own_type(library, standin):
+    seen = []
+    standin.execute = lambda launched: seen.append(
+        read_scalars(launched) if launched.function == "first_kernel" else None
+    )
+    library.run("everything", *everything())
+    found = seen[0]
+    assert found.pop("bf16") == 0x3EAB  # 1/3 to nearest; cut off, it would be 0x3EAA
+    assert found.pop("fp16") == torch.tensor(1 / 3, dtype=torch.float16).item()
+    assert found.pop("fp32") == struct.unpack("<f", struct.pack("<f", 0.1))[0]
+    assert found == {t: VALUES[t] for t in found}
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_half_precision_is_rounded_to_nearest_even(library, standin, dtype):
+    kind = {"fp16": torch.float16, "bf16": torch.bfloat16}[dtype]
+    largest = torch.finfo(kind).max
+    values = [0.0, -0.0, 1.0, 1 / 3, -2.5, largest, largest * 1.001, 3e38, -3e38, 1e-45, 6e-8]
+    values += [2.0**-24, 2.0**-25, 1.5 * 2**-25, 2.0**-14, 65519.0, 65520.0, float("inf")]
+    values += torch.randn(40).mul(torch.randn(40).mul(8).exp()).tolist()
+    slot = 4 + hand_made.SCALARS.index(dtype)
+    seen = []
+    standin.execute = lambda launched: seen.append(launched.read(slot, ctypes.c_uint16))
+    for value in values:
+        library.run("everything", *everything(mode=1, **{f"s_{dtype}": value}))
+    # C passes a float, which is what is rounded.
+    expected = torch.tensor(values, dtype=torch.float32).to(kind).view(torch.int16).tolist()
+    assert seen == [e & 0xFFFF for e in expected]
+
+
+def test_nan_stays_nan_in_half_precision(library, standin):
+    seen = []
+    standin.execute = lambda launched: seen.append(read_scalars(launched)["fp16"])
+    library.run("everything", *everything(mode=1, s_fp16=float("nan")))
+    assert seen[0] != seen[0]
+
+
+def test_workspace_is_filled_offset_and_freed(library, standin):
+    seen = {}
+
+    def execute(launched):
+        address = launched.read(2 if launched.function == "first_kernel" else 0, ctypes.c_uint64)
+        seen[launched.function] = address
+        seen["values"] = list((ctypes.c_uint64 * 3).from_address(address))
+        assert standin.alive["allocations"] == 1
+
+    standin.execute = execute
+    arguments = everything()
+    library.run("everything", *arguments)
+    assert seen["values"] == [0x3FF0_0000_0000_0001] * 3
+    assert seen["first_kernel"] == seen["second_kernel"]
+    assert seen["first_kernel"] % 256 == 16
+    assert torch.equal(arguments[2], torch.ones(3))
+    assert standin.alive["allocations"] == 0
+
+
+def test_grids_come_from_sizes_and_from_the_device(library, standin):
+    standin.set(0, 16, 2)
+    library.run("everything", *everything(rows=5))
+    assert [launched.grid for launched in standin.launches] == [(2, 1, 1), (1, 5, 2)]
+    assert standin.launches[0].block == (128, 1, 1)
+
+
+def test_an_output_may_be_missing_by_choice(library, standin):
+    out, stats = library.run("everything", *everything(mode=1))
+    assert out.shape == (3, 8)
+    assert stats is None
+    described = library.outputs("everything", *everything(mode=1))
+    assert (described[1].bits, described[1].ndim) == (0, 0)
+    # Handed on as `_outputs` left it, it counts as left out.
+    library.call("everything", *everything(mode=1), torch.empty(3, 8), described[1])
+    library.call("everything", *everything(mode=1), torch.empty(3, 8), None)
+
+
+def test_an_output_that_there_is_cannot_be_left_out(library):
+    with pytest.raises(Refused, match="demo_everything: stats: is NULL or has no type"):
+        library.call("everything", *everything(), torch.empty(3, 8), None)
+
+
+def test_an_optional_tensor_may_be_null(library, standin):
+    arguments = everything(bias=False)
+    library.run("everything", *arguments)
+    # That path hands x to the kernel in its place.
+    assert [launched.function for launched in standin.launches] == ["first_kernel", "second_kernel"]
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "variant"),
+    [(4, 4, "aligned"), (1, 16, "aligned"), (1, 15, "plain"), (3, 5, "plain")],
+)
+def test_divisible_sizes_take_the_specialized_kernel(library, standin, m, n, variant):
+    memory = torch.zeros(64, dtype=torch.float32)
+    x = memory[:0].set_(memory.untyped_storage(), aligned_offset(memory), (m, n))
+    library.call("add", x, torch.zeros_like(x).clone(), fresh((m, n)))
+    assert name_of(standin.launches[0]) == f"add_fp32_{variant}"
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_an_unaligned_pointer_takes_the_plain_kernel(library, standin, which):
+    tensors = [fresh((16,), shift=int(i == which)) for i in range(3)]
+    library.call("add", *tensors)
+    assert name_of(standin.launches[0]) == "add_fp32_plain"
+
+
+def test_byte_offset_counts_before_alignment_is_judged(library, standin):
+    x, y, out = (OpforgeTensor.of(fresh((20,))) for _ in range(3))
+    for tensor in (x, y, out):
+        tensor.shape[0] = 16
+    library.call("add", x, y, out)
+    x.byte_offset = 4
+    library.call("add", x, y, out)
+    x.byte_offset = 16
+    library.call("add", x, y, out)
+    assert [name_of(launched).split("_")[-1] for launched in standin.launches] == [
+        "aligned", "plain", "aligned",
+    ]  # fmt: skip
+    assert standin.launches[2]._parameters is not None
+
+
+def test_a_size_beyond_32_bits_takes_the_wide_kernel(library, standin):
+    seen = []
+    standin.execute = lambda launched: seen.append(launched.read(3, ctypes.c_int64))
+    # The stand-in reads no memory for it; the addresses are far apart.
+    tensors = []
+    for i in range(3):
+        tensor = OpforgeTensor.of(torch.zeros(1))
+        tensor.data = (i + 1) << 44
+        tensor.shape, tensor.strides = numbers([3 * 2**30]), None
+        tensors.append(tensor)
+    library.call("add", *tensors)
+    assert seen == [3 * 2**30]
+    assert name_of(standin.launches[0]) == "add_fp32_wide"
+    assert standin.launches[0].grid == (3 * 2**30 // 128, 1, 1)
+
+
+def test_strides_reach_the_kernel_and_ones_are_compiled_in(library, standin):
+    seen = []
+
+    def execute(launched):
+        count = 8 if name_of(launched) == "matmul_ones" else 10
+        seen.append([launched.read(i, ctypes.c_int32) for i in range(3, count)])
+
+    standin.execute = execute
+    a, b = fresh((4, 6)), fresh((6, 5))
+    library.run("matmul", a, b)
+    library.run("matmul", a, fresh((5, 6)).t())
+    assert name_of(standin.launches[0]) == "matmul_ones"
+    assert seen[0] == [4, 5, 6, 6, 5]
+    assert name_of(standin.launches[1]) == "matmul_plain"
+    assert seen[1] == [4, 5, 6, 6, 1, 1, 6]
+    assert standin.launches[0].grid == (1, 1, 1)
+
+
+def test_an_empty_grid_launches_nothing(library, standin):
+    library.run("matmul", torch.empty(0, 6), torch.empty(6, 5))
+    library.run("add", torch.empty(0), torch.empty(0))
+    library.run("add", torch.empty(3, 0), torch.empty(3, 0))
+    assert standin.launches == []
+
+
+def test_shared_memory_beyond_48_kb_is_asked_for_once(library, standin):
+    for _ in range(2):
+        library.call("special", torch.zeros(4), SPECIAL["shared"])
+    assert [launched.shared for launched in standin.launches] == [100_000] * 2
+    assert standin.calls.count("cuFuncSetAttribute") == 1
+    assert standin.launches[0].grid == (4, 3, 2)
+
+
+def test_clusters_multiply_the_grid(library, standin):
+    library.call("special", torch.zeros(4), SPECIAL["cluster"])
+    library.call("special", torch.zeros(4), SPECIAL["cluster16"])
+    first, second = standin.launches
+    assert (first.grid, first.cluster, first.spread) == ((8, 3, 2), 2, True)
+    assert (second.grid, second.cluster) == ((64, 3, 2), 16)
+
+
+def test_cooperative_and_dependent_launches_are_asked_for(library, standin):
+    library.call("special", torch.zeros(4), SPECIAL["cooperative"])
+    library.call("special", torch.zeros(4), SPECIAL["pdl"])
+    first, second = standin.launches
+    assert (first.cooperative, first.programmatic) == (True, False)
+    assert (second.cooperative, second.programmatic) == (False, True)
+
+
+@pytest.mark.parametrize(("what", "slot", "size"), [("scratch", 1, 64), ("profile", 2, 32)])
+def test_scratch_memory_is_there_for_every_program(library, standin, what, slot, size):
+    def execute(launched):
+        address = launched.read(slot, ctypes.c_uint64)
+        assert address % 256 == 0
+        ctypes.memset(address, 0, size * 4 * 3 * 2)
+
+    standin.execute = execute
+    library.call("special", torch.zeros(4), SPECIAL[what])
+    assert len(standin.launches) == 1
+    assert standin.alive["allocations"] == 0
+
+
+def test_scratch_pointers_are_null_where_there_is_none(library, standin):
+    seen = []
+    standin.execute = lambda launched: seen.extend(
+        launched.read(i, ctypes.c_uint64) for i in (4, 5)
+    )
+    library.run("add", torch.zeros(3), torch.zeros(3))
+    assert seen == [0, 0]
+
+
+def test_a_grid_beyond_the_limits_is_refused(library, standin):
+    arguments = everything(rows=1000)
+    library.run("everything", *arguments)
+    x = OpforgeTensor.of(torch.zeros(1))
+    x.shape = numbers([2**31])
+    with pytest.raises(Refused) as refused:
+        library.call("special", x, SPECIAL["scratch"])
+    assert refused.value.status == "UNCOVERED"
+    assert refused.value.text == (
+        "demo_special: scratch_kernel (kernels.py:70): its grid is 2147483648 x 3 x 2, "
+        "at most 2147483647 x 65535 x 65535 is possible"
+    )
+
+
+ALLOCATE = ctypes.CFUNCTYPE(
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_void_p,
+)
+RELEASE = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p
+)
+
+
+@pytest.fixture
+def allocator(library):
+    """An allocator of the test's own; `answer` is what it gives."""
+
+    class Allocator:
+        def __init__(self):
+            self.memory = fresh((4096,), torch.uint8)
+            self.memory = self.memory[-self.memory.data_ptr() % 256 :]
+            self.answer = self.memory.data_ptr()
+            self.log = []
+
+    state = Allocator()
+
+    def allocate(context, size, alignment, device, stream):
+        state.log.append(("allocate", context, size, alignment, device, stream))
+        return state.answer
+
+    def release(context, pointer, size, device, stream):
+        state.log.append(("release", context, size, device, stream))
+
+    hooks = ALLOCATE(allocate), RELEASE(release)
+    library.check(library.function("set_allocator")(*hooks, ctypes.c_void_p(7)))
+    yield state
+    library.check(library.function("set_allocator")(None, None, None))
+
+
+def test_workspace_comes_from_the_allocator_that_was_set(library, standin, allocator):
+    stream = standin.stream(1)
+    standin.reset(devices=2)
+    library.run("everything", *everything(), device=1, stream=stream)
+    assert allocator.log == [
+        ("allocate", 7, 40, 256, 1, stream),
+        ("release", 7, 40, 1, stream),
+    ]
+    assert "cuMemAllocAsync" not in standin.calls
+
+
+def test_an_allocator_without_memory_is_a_status(library, standin, allocator):
+    allocator.answer = None
+    with pytest.raises(Refused, match="OUT_OF_MEMORY: demo_everything: the allocator gave no mem"):
+        library.run("everything", *everything())
+    assert standin.launches == []
+    assert [entry[0] for entry in allocator.log] == ["allocate"]
+
+
+def test_an_allocator_that_ignores_alignment_is_a_status(library, standin, allocator):
+    allocator.answer += 16
+    with pytest.raises(Refused, match="for 40 bytes aligned to 256"):
+        library.run("everything", *everything())
+    assert standin.launches == []
+    assert [entry[0] for entry in allocator.log] == ["allocate", "release"]
+
+
+def test_half_an_allocator_is_refused(library):
+    hook = ALLOCATE(lambda *_: None)
+    with pytest.raises(Refused, match="demo_set_allocator: release: is NULL, and the other is not"):
+        library.check(library.function("set_allocator")(hook, None, None))

@@ -1,0 +1,214 @@
+"""What a build says of cases, outputs and paths it cannot take."""
+
+import pytest
+import torch
+import triton
+from torch import Tensor
+
+import opforge
+from opforge import native
+from opforge.errors import CannotTrace, NeedsBound
+from opforge.native.plan import plan
+from support.native.traced_kernels import block, rows, take
+from support.native.traced_oracle import Body
+
+T = native.tensor
+X = {"x": T("m n", dtype="fp32")}
+
+
+def built(fn, **specs):
+    (found,) = Body(fn, specs or X).built
+    return found
+
+
+def refusal(error, fn, **specs):
+    with pytest.raises(error) as caught:
+        Body(fn, specs or X).built  # noqa: B018  # building is what fails
+    return caught.value
+
+
+def guards(found):
+    return [" and ".join(str(g.condition) for g in p.guards) for p in found.case.paths]
+
+
+def test_a_power_of_two_without_bound_says_how_to_declare_it():
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        rows[(x.shape[0],)](x, out, 1, 1, 1, BLOCK=triton.next_power_of_2(x.shape[1]))
+        return out
+
+    error = refusal(NeedsBound, body)
+    assert error.what == "next_power_of_2(n) is unbounded, so it would need endless kernels"
+    assert error.fix == "bound n: dims={'n': (1, 8192)}"
+    assert f"used at {__file__}:" in error.found
+    loose = refusal(NeedsBound, body, x=T("...", dtype="fp32", ranks=2))
+    assert "and give x.shape[1] a name in the declared shape" in loose.fix
+
+
+def test_a_size_that_is_a_constant_says_how_to_declare_it():
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        rows[(x.shape[0],)](x, out, 1, 1, 1, BLOCK=x.shape[1])
+        return out
+
+    error = refusal(NeedsBound, body)
+    assert error.what.startswith("n must be a constant")
+    assert error.fix == "declare the values of n: dims={'n': [1024, 4096]}"
+    found = built(body, dims={"n": [16, 64]}, **X)
+    assert sorted(guards(found)) == ["n == 16", "n == 64"]
+
+
+def test_a_float_that_is_a_constant_says_how_to_declare_it():
+    def body(x: Tensor, eps: float) -> Tensor:
+        out = torch.empty_like(x)
+        take[(1,)](x, out, A=eps)
+        return out
+
+    error = refusal(NeedsBound, body, eps=native.scalar("fp32"), **X)
+    assert error.what == "eps must be a constant, but it is a float that could have any value"
+    assert "eps=native.choice(0.5, 1.0)" in error.fix
+
+
+def test_a_float_of_a_declared_size_is_a_constant():
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        take[(1,)](x, out, A=x.shape[1] ** -0.5)
+        return out
+
+    found = built(body, dims={"n": [16, 64]}, **X)
+    constants = {dict(r.constants)["A"] for r, _ in found.requests.values()}
+    assert constants == {0.25, 0.125}
+
+
+def test_a_refused_path_carries_the_bodys_message():
+    def body(x: Tensor) -> Tensor:
+        assert x.shape[0] % 8 == 0, "rows come in eights"
+        out = torch.empty_like(x)
+        block[(1,)](x, out, 1, BLOCK=16)
+        return out
+
+    found = built(body)
+    refused = {guards(found)[i]: p.refused for i, p in enumerate(found.case.paths)}
+    assert refused["m % 8 == 0"] == ""
+    (other,) = (text for text in refused.values() if text)
+    assert other.startswith("the body raises AssertionError: rows come in eights")
+    ((why, where),) = found.refused.items()
+    assert why == other
+    assert where == ["x fp32 2-d where m % 8 != 0"]
+
+
+def test_a_reason_is_told_once_for_all_cases(make_op):
+    def body(x: Tensor) -> Tensor:
+        assert x.shape[0] % 8 == 0, "rows come in eights"
+        out = torch.empty_like(x)
+        block[(1,)](x, out, 1, BLOCK=16)
+        return out
+
+    op = make_op(body)
+    native.declare(op, x=native.tensor("m n", dtype=("fp16", "bf16", "fp32")))
+    (note,) = plan([op], (80,)).notes
+    assert note == (
+        f"{opforge.info(op).name} is not built for x fp16 2-d where m % 8 != 0, nor in 2 similar "
+        f"cases: the body raises AssertionError: rows come in eights"
+    )
+
+
+def test_a_body_that_launches_nothing_is_an_error():
+    def body(x: Tensor) -> Tensor:
+        return torch.empty_like(x)
+
+    assert "no kernel launch" in refusal(CannotTrace, body).what
+
+
+def test_too_many_ways_through_a_body():
+    def body(a: Tensor) -> Tensor:
+        out = torch.empty_like(a)
+        take[(1,)](a, out, A=tuple(bool(s > 5) for s in a.shape), B=[bool(s > 9) for s in a.shape])
+        return out
+
+    error = refusal(CannotTrace, body, a=T("...", dtype="fp32", ranks=8))
+    assert "more than 512 paths" in error.what
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda x, _: x, "output out is the parameter x"),
+        (lambda _, out: out[1:], "output out is only part of a tensor that the body allocates"),
+        (lambda _, out: out[:, ::2], "output out is only part of a tensor that the body allocates"),
+        (lambda _, __: 3, "the body returns a int, not a tensor"),
+    ],
+)
+def test_outputs_that_a_caller_cannot_bring(make, said):
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        block[(1,)](x, out, 1, BLOCK=16)
+        return make(x, out)
+
+    assert said in refusal(CannotTrace, body).found
+
+
+def test_outputs_that_share_memory():
+    def body(x: Tensor) -> tuple[Tensor, Tensor]:
+        out = torch.empty_like(x)
+        block[(1,)](x, out, 1, BLOCK=16)
+        return out, out.view(-1)
+
+    assert "output out1 shares its memory with out0" in refusal(CannotTrace, body).found
+
+
+def test_only_architectures_that_reach_a_launch_get_its_kernels():
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        if torch.cuda.get_device_capability()[0] >= 9:
+            block[(1,)](x, out, 1, BLOCK=128)
+        else:
+            block[(1,)](x, out, 1, BLOCK=64)
+        take[(1,)](x, out)
+        return out
+
+    (found,) = Body(body, X, archs=(80, 86, 90, 100)).built
+    archs = {dict(r.constants).get("BLOCK"): a for r, a in found.requests.values()}
+    assert archs == {128: (90, 100), 64: (80, 86), None: (80, 86, 90, 100)}
+
+
+def test_the_same_body_always_gives_the_same_program():
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        if x.shape[0] > 7 and x.shape[1] % 3 == 0:
+            block[(1,)](x, out, x.shape[1], BLOCK=64)
+        take[(1,)](x, out)
+        return out
+
+    first, second = (Body(body, X).built[0] for _ in range(2))
+    assert first.case == second.case
+    assert list(first.requests) == list(second.requests)
+
+
+def test_a_body_that_keeps_a_tensor_between_calls_is_refused():
+    kept = {}
+
+    def body(x: Tensor) -> Tensor:
+        if "zeros" not in kept:
+            kept["zeros"] = torch.zeros(4, device=x.device)
+        out = torch.empty_like(x)
+        take[(1,)](kept["zeros"], out, x.shape[0], 1)
+        return out
+
+    error = refusal(CannotTrace, body)
+    assert "a tensor kept from an earlier call is used at" in error.found
+    assert "make it a parameter" in error.found
+
+
+def test_a_copy_that_only_some_strides_lead_to_is_an_error_that_says_which():
+    def body(x: Tensor) -> Tensor:
+        x = x.contiguous()
+        out = torch.empty_like(x)
+        take[(1,)](x, out, x.shape[0], 1)
+        return out
+
+    error = refusal(CannotTrace, body, x=T("m n", dtype="fp32", layout="strided"))
+    assert error.what.startswith("it cannot be built for x fp32 2-d where not (")
+    assert "x.stride[1] == 1" in error.what
+    assert f"aten.clone at {__file__}:" in error.found
+    assert "a contiguous layout" in error.fix

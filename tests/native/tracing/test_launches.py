@@ -1,0 +1,273 @@
+"""Launches as a trace sees them, and those that no library can hold."""
+
+import inspect
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from triton.experimental import gluon
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from opforge import native
+from opforge.errors import CannotTrace
+from opforge.native.ir.program import Launch
+from support.native.traced_kernels import (
+    Indexed,
+    Reinterpreted,
+    Wrapper,
+    block,
+    hooked,
+    take,
+    tuned,
+    tuned_and_guided,
+)
+from support.native.traced_oracle import Body
+
+T = native.tensor
+X = {"x": T("m n", dtype="fp32")}
+
+
+def refusal(fn, **specs):
+    """What a build says of a function that no case of can be built."""
+    with pytest.raises(CannotTrace) as caught:
+        Body(fn, specs or X).built  # noqa: B018  # building is what fails
+    return str(caught.value)
+
+
+def built(fn, **specs):
+    (found,) = Body(fn, specs or X).built
+    return found
+
+
+def launches(found):
+    return [s for p in found.case.paths for s in p.steps if isinstance(s, Launch)]
+
+
+def line_of(fn, text):
+    """`file:line` of the line of a function that has a text."""
+    lines, first = inspect.getsourcelines(fn)
+    offset = next(i for i, line in enumerate(lines) if text in line)
+    return f"{inspect.getsourcefile(fn)}:{first + offset}"
+
+
+def test_all_calls_that_cannot_be_in_a_library_are_named_at_once():
+    def body(x: Tensor) -> Tensor:
+        y = x.to(torch.float16)
+        z = torch.mm(y, y.t())
+        z.copy_(x[:, : x.shape[0]])
+        z = z.clone() + 1
+        out = torch.empty_like(z)
+        block[(1,)](z, out, 1, BLOCK=16)
+        return out
+
+    said = refusal(body)
+    for call, text in [
+        ("aten._to_copy", "x.to("),
+        ("aten.mm", "torch.mm"),
+        ("aten.copy_", "copy_"),
+        ("aten.clone", "z.clone"),
+        ("aten.add.Tensor", "z.clone"),
+    ]:
+        assert f"{call} at {line_of(body, text)}" in said
+    assert "opforge.package" in said
+
+
+def test_a_value_of_a_tensor_is_not_known():
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        block[(int(x.sum().item()),)](x, out, 1, BLOCK=16)
+        return out
+
+    said = refusal(body)
+    assert f"aten.sum at {line_of(body, 'item()')}" in said
+    assert f"aten._local_scalar_dense at {line_of(body, 'item()')}" in said
+
+
+def test_a_branch_on_a_value_of_a_tensor_is_named():
+    def body(x: Tensor) -> Tensor:
+        if x[0, 0] > 0:
+            block[(1,)](x, x, 1, BLOCK=16)
+        return torch.empty_like(x)
+
+    said = refusal(body)
+    assert "aten.gt.Scalar" in said
+
+
+def test_a_tensor_of_the_module_is_no_parameter():
+    table = torch.arange(4)
+
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        take[(1,)](x, out, table)
+        return out
+
+    assert "'a' is a tensor that is not a parameter" in refusal(body)
+
+
+def test_tensor_descriptors_are_refused_by_name():
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        described = TensorDescriptor(x, list(x.shape), [64, 1], [16, 16])
+        take[(1,)](described, out)
+        return out
+
+    said = refusal(body, x=T("m 64", dtype="fp16"))
+    assert "kernel take (" in said
+    assert "argument 'x' is a tensor descriptor, which a native library cannot pass" in said
+
+
+def test_a_tuple_at_run_time_is_refused_by_name():
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        take[(1,)](x, out, (1, 2))
+        return out
+
+    assert "argument 'a' is a tuple, which a native library cannot pass" in refusal(body)
+
+
+def test_gluon_kernels_are_refused_by_name():
+    @gluon.jit
+    def made_with_gluon(x):
+        pass
+
+    def body(x: Tensor) -> Tensor:
+        made_with_gluon[(1,)](x)
+        return torch.empty_like(x)
+
+    assert "it is a Gluon kernel, which opforge does not compile" in refusal(body)
+
+
+def test_a_pre_hook_is_refused_by_name():
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        hooked[(1,)](x, out, x.shape[0])
+        return out
+
+    said = refusal(body)
+    assert "kernel hooked (" in said
+    assert "pre_hook" in said
+
+
+def test_what_is_reset_while_tuning_is_no_matter():
+    @triton.autotune([triton.Config({"BLOCK": 64})], key=["n"], reset_to_zero=["out"])
+    @triton.jit
+    def zeroing(x, out, n, BLOCK: tl.constexpr):
+        pass
+
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        zeroing[(1,)](x, out, x.shape[0])
+        return out
+
+    found = launches(built(body))
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    ("launch", "said"),
+    [
+        (lambda x, out: take[(1,)](x, out, 1, 2, 3, 4, 5, 6, 7), "it takes 8 arguments, got 9"),
+        (lambda x, out: block[(1,)](x, out, BLOCK=16), "argument 'n' is missing"),
+        (lambda x, out: block[(1,)](x, out, 1, 16, SPLIT=2), "it has no parameter 'SPLIT'"),
+    ],
+)
+def test_launches_that_triton_would_refuse(launch, said):
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        launch(x, out)
+        return out
+
+    assert said in refusal(body)
+
+
+def test_an_untuned_build_takes_the_first_config_and_says_so_once():
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        for _ in range(2):
+            tuned[lambda meta: (triton.cdiv(x.shape[0], meta["BLOCK"]),)](x, out, x.shape[0])
+        return out
+
+    found = built(body)
+    (note,) = found.notes
+    assert note == (
+        "tuned has 2 autotuning configurations; without a tuning table the library uses "
+        f"number 0: {tuned.configs[0]}"
+    )
+    assert [str(s.grid[0]) for s in launches(found)] == ["(m + 63) // 64"] * 2
+    assert {dict(r.options)["num_warps"] for r, _ in found.requests.values()} == {2}
+
+
+def test_launches_remember_where_they_stand():
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        tuned_and_guided[(1,)](x, out, 5)
+        Indexed(block)[(1,)](x, out, 5, BLOCK=16)
+        return out
+
+    found = launches(built(body))
+    assert [s.location for s in found] == [line_of(body, "tuned_and"), line_of(body, "Indexed(")]
+    assert [s.kernel_name for s in found] == ["tuned_and_guided", "block"]
+
+
+def test_a_wrapper_that_asks_for_addresses_is_passed_over():
+    class Aligned(Wrapper):
+        def run(self, *args, grid, **kwargs):
+            key = tuple(a.data_ptr() % 16 for a in args[:2])
+            return self.cache.setdefault(key, self.fn).run(*args, grid=grid, **kwargs)
+
+    wrapped = Aligned(block)
+
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        wrapped[(1,)](x, out, 5, BLOCK=16)
+        return out
+
+    found = built(body)
+    assert len(launches(found)) == 1
+    assert "Aligned, a wrapper around block, was skipped" in found.notes[0]
+
+
+def test_a_heuristic_that_reads_contents_is_refused():
+    @triton.heuristics({"BIG": lambda a: bool(a["x"].sum() > 0)})
+    @triton.jit
+    def curious(x, BIG: tl.constexpr):
+        pass
+
+    def body(x: Tensor) -> Tensor:
+        curious[(1,)](x)
+        return torch.empty_like(x)
+
+    assert "aten.sum" in refusal(body)
+
+
+def test_a_kernel_that_is_compiled_already_is_refused():
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        compiled = block.warmup(x, out, 1, BLOCK=16, grid=(1,))
+        compiled[(1, 1, 1)](x, out, 1)
+        return out
+
+    assert "the body uses what block.warmup(...) gave" in refusal(body)
+
+
+def test_what_has_an_address_and_a_type_is_passed_as_a_tensor():
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        take[(1,)](Reinterpreted(x, x.shape[1]), out, triton.reinterpret(x[2:], tl.float8e5))
+        return out
+
+    (launch,) = launches(built(body, x=T("8 n", dtype="i8")))
+    assert [(p.buffer, str(p.offset), p.dtype) for p in launch.arguments] == [
+        ("x", "n", "i8"), ("out", "0", "i8"), ("x", "2 * n", "fp8e5")
+    ]  # fmt: skip
+
+
+def test_a_branch_on_an_address_is_refused():
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        take[(1,)](x, out, A=x.data_ptr() % 16 == 0)
+        return out
+
+    assert "the body asks for a tensor's address" in refusal(body)

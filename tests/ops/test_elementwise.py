@@ -1,0 +1,31 @@
+"""add and mul of the operator tree: built for the stand-in driver, called by `calls_*.py`."""
+
+import re
+
+import pytest
+
+from support.ops.operators import build, run_calls, run_traces
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    rest = "add:fp16,fp64,i16,i32,i64,u8,u16,u32@2"
+    wanted = ("add:bf16,fp32,i8,u64", rest, "mul:fp32,u64")
+    return build(tmp_path_factory.mktemp("elementwise"), *wanted)
+
+
+def test_every_call_gives_what_torch_and_numpy_give(built):
+    said = run_calls(built, "calls_elementwise.py")
+    passed = re.search(r"(\d+) passed", said)
+    assert passed is not None, said
+    # 12 dtypes in 9 layouts, natively and in eager, are the least of it.
+    assert int(passed[1]) > 2 * 108
+    assert "skipped" not in said, said
+
+
+def test_every_row_of_the_check_passes(built):
+    assert "skipped" not in run_calls(built, "calls_checked.py")
+
+
+def test_compilers_see_the_launches():
+    assert "skipped" not in run_traces("traces_elementwise.py")

@@ -1,0 +1,62 @@
+"""silu, silu_and_mul, softmax, rms_norm and gemm: built for the stand-in driver, and traced."""
+
+import json
+import re
+
+import pytest
+
+from support.ops.operators import build, run_calls
+from support.processes import ROOT, run_python
+
+NAMES = ("silu", "silu_and_mul", "softmax", "rms_norm")
+OPS = (*NAMES, *(f"{name}_backward" for name in NAMES))
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    wanted = [f"{name}:fp32" for name in (*OPS, "gemm")]
+    return build(tmp_path_factory.mktemp("rows"), *wanted)
+
+
+@pytest.mark.parametrize(
+    ("file", "least"), [("calls_rows.py", 400), ("calls_rows_modes.py", 80), ("calls_gemm.py", 50)]
+)
+def test_every_call_gives_what_torch_gives(built, file, least):
+    said = run_calls(built, file)
+    passed = re.search(r"(\d+) passed", said)
+    assert passed is not None, said
+    assert int(passed[1]) >= least
+    assert "skipped" not in said, said
+
+
+TRACED = """
+import json
+
+import torch
+
+import opforge
+from support.launching import graph_of, kernel_names
+from opforge.native.commands import operator_tree
+
+found = operator_tree.load(ROOT + "/ops")
+ops = {opforge.info(op).name.partition("::")[2]: op for _, op in found.operators}
+told = {}
+x, half, weight = torch.empty(8, 64), torch.empty(8, 32), torch.empty(64)
+given = {
+    "silu": (x,), "silu_backward": (x, x), "softmax": (x,), "softmax_backward": (x, x),
+    "silu_and_mul": (x,), "silu_and_mul_backward": (half, x), "rms_norm": (x, weight),
+    "rms_norm_backward": (x, x, weight), "gemm": (x, x, None, 1.0, 1.0, False, True),
+}
+for name, arguments in given.items():
+    graph = graph_of(ops[name], *arguments)
+    told[name] = [opforge.info(ops[name]).mode, *kernel_names(graph)]
+print(json.dumps(told))
+"""
+
+
+def test_the_compiler_sees_the_kernels_of_every_op():
+    told = json.loads(run_python(f"ROOT = {str(ROOT)!r}\n{TRACED}"))
+    backward = {f"{name}_backward": [f"{name}_backward_kernel"] for name in NAMES}
+    backward["rms_norm_backward"].append("weight_sum_kernel")
+    expected = {name: [f"{name}_kernel"] for name in (*NAMES, "gemm")} | backward
+    assert told == {name: ["triton_op", *kernels] for name, kernels in expected.items()}

@@ -1,0 +1,1 @@
+"""What several tests, and the processes that they start, share."""

@@ -1,0 +1,1 @@
+"""Kernels, operators and scripts of the tests on a GPU."""

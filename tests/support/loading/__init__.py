@@ -1,0 +1,1 @@
+"""The source of the library that the tests load, and what is called first."""

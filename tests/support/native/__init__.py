@@ -1,0 +1,1 @@
+"""Operators, programs and kernels that the tests of opforge.native share."""

@@ -1,0 +1,101 @@
+"""Calls of built libraries with CPU tensors, on the stand-in or on a GPU."""
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from support.standin.interpreter import Interpreter
+from support.standin.library import NativeLibrary, OpforgeTensor, numbers
+
+BUILT = Path(os.environ.get("OPFORGE_TEST_BUILT", "/nonexistent"))
+# "cuda" on a GPU; "cpu" for the stand-in.
+DEVICE = os.environ.get("OPFORGE_TEST_DEVICE", "cpu")
+
+
+def place(tensor):
+    """On the device, with the strides and the offset that it has."""
+    if DEVICE == "cpu":
+        return tensor
+    storage = tensor.untyped_storage().cuda()
+    moved = torch.empty(0, dtype=tensor.dtype, device=DEVICE)
+    return moved.set_(storage, tensor.storage_offset(), tensor.size(), tensor.stride())
+
+
+class Caller:
+    """Calls with CPU tensors, wherever the library runs; remembers which kernels it launched."""
+
+    def __init__(self, name, standin):
+        self.library = NativeLibrary(BUILT / name, name)
+        self.standin = standin
+        self._kernels = {
+            image["sha256"]: kernel
+            for kernel in self.library.manifest["kernels"]
+            for image in kernel["images"]
+        }
+
+    def begin(self):
+        if self.standin is not None:
+            self.standin.reset()
+            self.standin.execute = Interpreter(self.library.manifest)
+
+    def end(self):
+        if self.standin is not None:
+            assert not self.standin.errors, self.standin.errors[0]
+            self.library.unload()
+            assert self.standin.alive == {"modules": 0, "allocations": 0, "contexts": 0}
+
+    def __call__(self, op, *inputs):
+        """The outputs, on the CPU; None for one that there is none of."""
+        stream = torch.cuda.current_stream().cuda_stream if DEVICE == "cuda" else None
+        given = [place(i) if isinstance(i, torch.Tensor) else i for i in inputs]
+        outputs = self.library.run(op, *given, stream=stream)
+        # What a kernel wrote to an input is seen in the tensor that was given.
+        for tensor, moved in zip(inputs, given, strict=True):
+            if isinstance(tensor, torch.Tensor) and moved is not tensor:
+                tensor.untyped_storage().copy_(moved.untyped_storage())
+        return [o if o is None else o.cpu() for o in outputs]
+
+    def one(self, op, *inputs):
+        (output,) = self(op, *inputs)
+        return output
+
+    @property
+    def launches(self):
+        return [] if self.standin is None else self.standin.launches
+
+    @property
+    def launched(self):
+        """The manifest's entries of the kernels that were launched since the test began."""
+        if self.standin is None:
+            pytest.skip("a real driver does not tell what it launched")
+        images = [launched.image for launched in self.standin.launches]
+        return [self._kernels[hashlib.sha256(image).hexdigest()] for image in images]
+
+    def saw(self, part, expected):
+        """A part of each kernel that was launched, where that is known."""
+        if self.standin is not None:
+            assert [part(kernel) for kernel in self.launched] == expected
+
+    def only_record(self):
+        """Launch nothing from now on: for sizes that no memory is behind."""
+        if self.standin is None:
+            pytest.skip("a real driver would launch it")
+        self.standin.execute = None
+
+
+def described(shape, strides=None, dtype=torch.float16, address=1 << 20):
+    """A tensor that exists in its description only."""
+    made = OpforgeTensor.of(torch.empty(1, dtype=dtype))
+    made.data, made.ndim, made.shape = address, len(shape), numbers(shape)
+    made.strides = None if strides is None else numbers(strides)
+    return made
+
+
+def moved_by(tensor, elements):
+    """The same numbers, so many elements behind an aligned address."""
+    room = torch.empty(tensor.numel() + elements, dtype=tensor.dtype)
+    placed = room[elements:].view(tensor.shape)
+    return placed.copy_(tensor)

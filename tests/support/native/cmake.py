@@ -1,0 +1,60 @@
+"""CMake projects that tests configure, build and run."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import opforge
+from support.processes import environment
+from support.standin.driver import build_standin
+
+CMAKE_DIR = Path(opforge.__file__).parent / "cmake"
+
+
+@dataclass
+class Project:
+    """A source folder and its build folder; every command gives what it printed."""
+
+    source: Path
+    build: Path
+    environment: dict[str, str]
+    generator: str = "Ninja"
+    arguments: list[str] = field(default_factory=list)
+
+    def configure(self, *arguments, fails=False):
+        given = ["-G", self.generator, "-S", self.source, "-B", self.build, *self.arguments]
+        return self._run("cmake", *given, "-DCMAKE_BUILD_TYPE=Debug", *arguments, fails=fails)
+
+    def make(self, *, fails=False):
+        return self._run("cmake", "--build", self.build, "--parallel", "2", fails=fails)
+
+    def install(self, prefix):
+        return self._run("cmake", "--install", self.build, "--prefix", prefix)
+
+    def run(self, program="program", *arguments):
+        return self._run(self.build / program, *arguments)
+
+    def _run(self, *command, fails=False):
+        done = subprocess.run(
+            [str(word) for word in command],
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode != 0) == fails, done.stdout
+        return done.stdout
+
+
+def environment_of(cache):
+    """A cache for projects, the stand-in driver, and this Python first on the path."""
+    drop = {"OPFORGE_PYTHON_EXECUTABLE", "VIRTUAL_ENV", "TRITON_INTERPRET"}
+    kept = {name: value for name, value in environment().items() if name not in drop}
+    return kept | {
+        "OPFORGE_CACHE_DIR": str(cache),
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "LD_LIBRARY_PATH": str(build_standin().parent),
+    }

@@ -1,0 +1,1 @@
+"""What the tests of the operators in ops/ share."""

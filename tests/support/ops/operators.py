@@ -1,0 +1,168 @@
+"""The operators in ops/, for tests: built, opened, called in every way, compared.
+
+They are called `ops::...`, as those in examples/native, so a process can have either. Tests start
+a second one, with Triton's interpreter or on a GPU, which runs tests/ops/calls_*.py.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+from support.processes import ROOT, environment
+
+CALLS = ROOT / "tests" / "ops"
+# Of the second process: where the library is, and "cuda" on a GPU, "cpu" for the stand-in driver.
+BUILT = Path(os.environ.get("OPFORGE_TEST_BUILT", "/nonexistent"))
+DEVICE = os.environ.get("OPFORGE_TEST_DEVICE", "cpu")
+ON_GPU = DEVICE == "cuda"
+
+MODES = ("eager", "compiled", "exported", "native")
+# Relative errors against the same in double precision.
+LIMITS = {
+    torch.float64: 1e-12,
+    torch.float32: 1e-5,
+    torch.float16: 1.5e-3,
+    torch.bfloat16: 1e-2,
+}
+
+
+def build(folder, *wanted, arch="sm_80"):
+    """A library of some operators: `"add"`, or some dtypes and ranks of it, `"add:fp32,i8@1,2"`."""
+    _run([sys.executable, "-m", "support.ops.subset", str(folder), arch, *wanted], environment())
+    return folder
+
+
+def run_calls(folder, *files, device="cpu", only=""):
+    """Run `calls_*.py` in a process of their own, against a library that was built."""
+    variables = {"OPFORGE_TEST_BUILT": str(folder), "OPFORGE_TEST_DEVICE": device}
+    if device == "cpu":
+        variables["TRITON_INTERPRET"] = "1"
+    return _run_pytest(files, variables, only)
+
+
+def run_traces(*files):
+    """Run `traces_*.py` in a process of their own, whose kernels are compiled and not run."""
+    return _run_pytest(files, {}, "")
+
+
+def _run_pytest(files, variables, only):
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", only]
+    command += ["--show-capture=no", *(str(CALLS / file) for file in files)]
+    return _run(command, environment(**variables))
+
+
+def _run(command, variables):
+    done = subprocess.run(
+        command, env=variables, cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout[-20000:] + done.stderr[-5000:]
+    return done.stdout
+
+
+class Module(torch.nn.Module):
+    """An op as a model, for torch.export."""
+
+    def __init__(self, op):
+        super().__init__()
+        self.op = op
+
+    def forward(self, *args):
+        return self.op(*args)
+
+
+def in_mode(mode, op, native):
+    """The op as a function of its arguments, the way that a mode calls it."""
+    if mode == "eager":
+        return op
+    if mode == "native":
+        return native
+    if mode == "compiled":
+        torch.compiler.reset()
+        # Inductor would spend seconds on C++ for the CPU, around an op that it cannot see into.
+        return torch.compile(op, fullgraph=True, backend="inductor" if ON_GPU else "aot_eager")
+
+    def exported(*args):
+        return torch.export.export(Module(op), args).module()(*args)
+
+    return exported
+
+
+def numbers(shape, dtype=torch.float32, seed=0):
+    """Random numbers on the device: normal ones, or integers that overflow when added."""
+    generator = torch.Generator().manual_seed(seed)
+    if dtype.is_floating_point:
+        return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype).to(DEVICE)
+    raw = torch.randint(0, 256, (*shape, dtype.itemsize), generator=generator, dtype=torch.uint8)
+    return raw.view(dtype).view(shape).to(DEVICE)
+
+
+def double(tensor):
+    return tensor.double() if tensor.is_floating_point() else tensor
+
+
+def assert_close(found, expected, dtype=None):
+    """Against what was computed in double precision, within the limit of the dtype."""
+    dtype = dtype or found.dtype
+    assert found.dtype == dtype
+    assert found.shape == expected.shape
+    # Where terms cancel, the error is one of the terms.
+    scale = expected.double().square().mean().sqrt().item() if expected.numel() else 0.0
+    limit = LIMITS[dtype]
+    torch.testing.assert_close(found.double(), expected.double(), rtol=limit, atol=limit * scale)
+
+
+def _sliced(shape, make):
+    return make((*shape[:-1], 2 * shape[-1] + 3))[..., 1 : 2 * shape[-1] : 2]
+
+
+def _part(shape, make):
+    return make((*shape[:-1], shape[-1] + 16))[..., : shape[-1]]
+
+
+def _transposed(shape, make):
+    return make((*shape[:-2], *shape[-2:][::-1])).transpose(-1, -2)
+
+
+def _permuted(shape, make):
+    return make(shape[::-1]).permute(tuple(reversed(range(len(shape)))))
+
+
+def _shifted(shape, make):
+    count = int(torch.Size(shape).numel())
+    return make((count + 1,))[1:].view(shape)
+
+
+def _one_row(shape, make):
+    return make((*shape[:-2], 1, shape[-1])).expand(shape)
+
+
+def _one_column(shape, make):
+    return make((*shape[:-1], 1)).expand(shape)
+
+
+def _one_number(shape, make):
+    return make((1,) * len(shape)).expand(shape)
+
+
+# How a tensor may lie in memory: from a shape, and a function that makes a compact one.
+LAYOUTS = {
+    "compact": lambda shape, make: make(shape),
+    "shifted": _shifted,
+    "sliced": _sliced,
+    "part of rows": _part,
+    "transposed": _transposed,
+    "permuted": _permuted,
+    "one row": _one_row,
+    "one column": _one_column,
+    "one number": _one_number,
+}
+
+
+def laid_out(layout, shape, dtype=torch.float32, seed=0):
+    """Random numbers in one of LAYOUTS; those that need two dimensions take them compact."""
+    if len(shape) < 2 and layout in {"transposed", "one row"}:
+        layout = "compact"
+    return LAYOUTS[layout](tuple(shape), lambda s: numbers(s, dtype, seed))

@@ -1,0 +1,46 @@
+"""Builds a part of the tree: `python -m support.ops.subset FOLDER ARCH add mul:fp32,i8 mul:u64@2`.
+
+All of an operator, or some of its dtypes, in some ranks: a whole library is compiled in minutes,
+and tests mostly need less.
+"""
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import opforge
+from opforge import native
+from opforge.native.commands import operator_tree
+from opforge.registry import registry
+
+
+def narrowed(declaration, dtypes, ranks):
+    """What was declared, of the dtypes for type variables and of the ranks for `*s`."""
+    types = tuple((v, tuple(t for t in known if t in dtypes)) for v, known in declaration.types)
+    lengths = declaration.lengths
+    if ranks:
+        lengths = tuple((s, tuple(n for n in known if n in ranks)) for s, known in lengths)
+    return dataclasses.replace(declaration, types=types, lengths=lengths)
+
+
+def main(folder, arch, *wanted):
+    found = operator_tree.load(Path("ops").resolve())
+    by_name = {opforge.info(op).name.partition("::")[2]: op for _, op in found.operators}
+    parts = {}
+    for word in wanted:
+        name, _, part = word.partition(":")
+        dtypes, _, ranks = part.partition("@")
+        kept = parts.setdefault(name, [])
+        for declaration in registry.get(by_name[name]).declarations:
+            if dtypes:
+                numbers = [int(rank) for rank in ranks.split(",") if rank]
+                declaration = narrowed(declaration, dtypes.split(","), numbers)  # noqa: PLW2901
+            if all(types for _, types in declaration.types):
+                kept.append(declaration)
+    for name, kept in parts.items():
+        registry.get(by_name[name]).declarations[:] = kept
+    native.build([by_name[name] for name in parts], folder, archs=[arch])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

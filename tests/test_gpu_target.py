@@ -1,0 +1,315 @@
+"""Tracing for a GPU that is not there: who is answered what, and for how long."""
+
+import threading
+
+import pytest
+import torch
+import triton
+from torch._subclasses.fake_tensor import FakeTensorMode
+from triton.backends.compiler import GPUTarget
+
+import opforge
+from opforge.errors import BadTarget, NeedsGpu, OpforgeError
+from support.launching import double, fill, graph_of, kernel_names, no_gpu
+
+Tensor = torch.Tensor
+
+
+def current_target():
+    return triton.runtime.driver.active.get_current_target()
+
+
+@pytest.mark.parametrize(
+    ("arch", "number"),
+    [("sm_75", 75), ("sm_80", 80), ("sm_89", 89), ("sm_90", 90), ("sm_90a", 90), ("sm_100", 100)],
+)
+def test_tritons_driver_answers_for_the_target(arch, number):
+    with opforge.target(arch):
+        assert current_target() == GPUTarget("cuda", number, 32)
+        assert triton.runtime.driver.active.get_current_device() == 0
+        assert triton.runtime.driver.active.get_active_torch_device() == torch.device("cuda", 0)
+        assert triton.runtime.driver.active.get_device_interface() is torch.cuda
+
+
+def test_torch_cuda_answers_for_the_target():
+    with opforge.target("sm_90"):
+        assert torch.cuda.current_device() == 0
+        assert torch.cuda.device_count() == 1
+        assert torch.cuda.get_device_capability() == (9, 0)
+        assert torch.cuda.get_device_capability(0) == (9, 0)
+        assert torch.cuda.get_device_capability("cuda") == (9, 0)
+        assert "H100" in torch.cuda.get_device_name()
+        torch.cuda.synchronize()
+        torch.cuda.set_device(0)
+
+
+def test_properties_of_the_device_are_those_of_a_board_of_that_kind():
+    with opforge.target("sm_80"):
+        properties = torch.cuda.get_device_properties(0)
+        assert torch.cuda.get_device_properties("cuda") == properties
+    assert (properties.major, properties.minor) == (8, 0)
+    assert properties.name == "NVIDIA A100"
+    assert properties.multi_processor_count == 108
+    assert properties.warp_size == 32
+    assert properties.shared_memory_per_block_optin == 166912
+    assert properties.L2_cache_size == 40 << 20
+    assert properties.total_memory == 80 << 30
+    assert properties.max_threads_per_multi_processor == 2048
+
+
+def test_tritons_utils_answer_with_properties():
+    with opforge.target("sm_90"):
+        found = triton.runtime.driver.active.utils.get_device_properties(0)
+    assert found["max_shared_mem"] == 232448
+    assert found["multiprocessor_count"] == 132
+    assert found["warpSize"] == 32
+    assert found["max_num_regs"] == 65536
+
+
+def test_a_device_context_can_be_entered():
+    with opforge.target("sm_90"), torch.cuda.device(0), torch.cuda.device("cuda:0"):
+        assert torch.cuda.current_device() == 0
+
+
+def test_a_device_context_of_a_fake_tensor_can_be_entered():
+    with opforge.target("sm_90"), FakeTensorMode():
+        x = torch.empty(4, device="cuda")
+        with torch.cuda.device(x.device), torch.cuda.device_of(x):
+            assert (x + 1).device == torch.device("cuda", 0)
+
+
+def test_an_architecture_without_a_board_of_its_own_is_answered_for():
+    with opforge.target("sm_87"):
+        assert torch.cuda.get_device_capability() == (8, 7)
+        assert current_target().arch == 87
+
+
+@no_gpu
+def test_everything_is_as_before_afterwards():
+    names = ["current_device", "get_device_capability", "get_device_properties", "device_count"]
+    before = {name: getattr(torch.cuda, name) for name in names}
+    active = triton.runtime.driver._active
+    with opforge.target("sm_90"):
+        assert torch.cuda.device_count() == 1
+    assert {name: getattr(torch.cuda, name) for name in names} == before
+    assert triton.runtime.driver._active is active
+    assert torch.cuda.device_count() == 0
+    with pytest.raises(RuntimeError, match="0 active drivers"):
+        current_target()
+
+
+@no_gpu
+def test_everything_is_as_before_also_after_an_error():
+    before = torch.cuda.get_device_capability
+    with pytest.raises(LookupError), opforge.target("sm_90"):
+        raise LookupError
+    assert torch.cuda.get_device_capability is before
+    with pytest.raises(RuntimeError, match="0 active drivers"):
+        current_target()
+
+
+def test_a_driver_that_was_set_before_is_active_again():
+    class Mine:
+        def get_current_target(self):
+            return GPUTarget("cuda", 70, 32)
+
+    before = triton.runtime.driver._active
+    triton.runtime.driver.set_active(Mine())
+    try:
+        with opforge.target("sm_90"):
+            assert current_target().arch == 90
+        assert current_target().arch == 70
+        assert isinstance(triton.runtime.driver.active, Mine)
+    finally:
+        triton.runtime.driver._active = before
+
+
+def test_targets_can_be_nested():
+    with opforge.target("sm_80"):
+        with opforge.target("sm_100"):
+            assert current_target().arch == 100
+            assert torch.cuda.get_device_capability() == (10, 0)
+        assert current_target().arch == 80
+        assert torch.cuda.get_device_capability() == (8, 0)
+
+
+def test_a_trace_inside_of_a_target_keeps_it(op_name):
+    seen = []
+
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor:
+        seen.append((torch.cuda.get_device_capability(), current_target().arch))
+        out = torch.empty_like(x)
+        double[(8,)](x, out, x.numel(), BLOCK=128)
+        return out
+
+    with opforge.target("sm_100"), FakeTensorMode():
+        op(torch.empty(8, 128, device="cuda"))
+    assert set(seen) == {((10, 0), 100)}
+
+
+@no_gpu
+def test_a_trace_without_a_target_is_one_for_the_default(op_name):
+    seen = []
+
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor:
+        seen.append(torch.cuda.get_device_capability())
+        out = torch.empty_like(x)
+        double[(8,)](x, out, x.numel(), BLOCK=128)
+        return out
+
+    with FakeTensorMode():
+        op(torch.empty(8, 128))
+    assert seen == [(9, 0)]
+    assert torch.cuda.device_count() == 0
+
+
+def in_a_thread(ask):
+    found = []
+
+    def run():
+        try:
+            found.append(ask())
+        except RuntimeError as error:
+            found.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(60)
+    return found[0]
+
+
+@no_gpu
+def test_other_threads_are_unaffected():
+    with opforge.target("sm_90"):
+        assert in_a_thread(torch.cuda.device_count) == 0
+        assert "0 active drivers" in str(in_a_thread(current_target))
+        refused = in_a_thread(lambda: triton.runtime.driver.active.utils)
+        assert "0 active drivers" in str(refused)
+        assert current_target().arch == 90
+
+
+def test_every_thread_has_its_own_target():
+    def ask():
+        with opforge.target("sm_80"):
+            return current_target().arch, torch.cuda.get_device_capability()
+
+    with opforge.target("sm_90"):
+        assert in_a_thread(ask) == (80, (8, 0))
+        assert current_target().arch == 90
+        assert torch.cuda.get_device_capability() == (9, 0)
+
+
+@no_gpu
+def test_targets_of_threads_that_end_in_another_order_leave_nothing():
+    entered, leave = threading.Event(), threading.Event()
+
+    def hold():
+        with opforge.target("sm_80"):
+            entered.set()
+            leave.wait(60)
+
+    before = torch.cuda.get_device_capability
+    thread = threading.Thread(target=hold)
+    with opforge.target("sm_90"):
+        thread.start()
+        entered.wait(60)
+    with pytest.raises(RuntimeError, match="0 active drivers"):
+        current_target()
+    leave.set()
+    thread.join(60)
+    assert torch.cuda.get_device_capability is before
+    assert triton.runtime.driver._active is None
+
+
+@pytest.mark.parametrize("arch", ["hopper", "90", "sm_", "sm_x", "gfx942", "", 90, None, "sm_90b"])
+def test_something_that_is_no_architecture_is_refused(arch):
+    with (
+        pytest.raises(BadTarget, match="is not a GPU architecture") as caught,
+        opforge.target(arch),
+    ):
+        raise AssertionError("entered")
+    assert repr(arch) in str(caught.value)
+    assert "fix: one of sm_75, sm_80, sm_86, sm_89, sm_90" in str(caught.value)
+    assert isinstance(caught.value, ValueError)
+    assert isinstance(caught.value, OpforgeError)
+
+
+def test_an_architecture_that_triton_does_not_compile_for_is_refused():
+    with (
+        pytest.raises(BadTarget, match="compiles for sm_75 and later, not for sm_60"),
+        opforge.target("sm_60"),
+    ):
+        raise AssertionError("entered")
+
+
+@no_gpu
+@pytest.mark.parametrize("kind", ["cpu", "meta"])
+def test_launching_under_a_target_says_that_a_gpu_is_needed(kind):
+    x = torch.ones(8, device=kind)
+    with (
+        opforge.target("sm_90"),
+        pytest.raises(RuntimeError, match="needs a GPU; this thread traces for sm_90 without one"),
+    ):
+        double[(1,)](x, x, 8, BLOCK=8)
+
+
+@no_gpu
+def test_an_op_called_under_a_target_says_that_a_gpu_is_needed(op_name):
+    name = op_name()
+
+    @opforge.op(name)
+    def op(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        fill[(1,)](out, 8, 1.0, BLOCK=8)
+        return out
+
+    with opforge.target("sm_90"), pytest.raises(NeedsGpu, match="pass CUDA tensors") as caught:
+        op(torch.ones(8))
+    assert name in str(caught.value)
+
+
+def index(x):
+    return x[0], x[1:, ::2], x[..., None], x[:, 0]
+
+
+def contiguous(x):
+    return (x.t().contiguous(),)
+
+
+def copy(x):
+    return (torch.empty_like(x).copy_(x), x.clone(), x.to(torch.float16))
+
+
+def assign(x):
+    y = torch.zeros_like(x)
+    y[0] = x[1]
+    y[:, 1] = 3.0
+    return (y,)
+
+
+def split(x):
+    return (*x.chunk(2), *x.split(2), *x.unbind(0))
+
+
+@pytest.mark.parametrize("use", [index, contiguous, copy, assign, split])
+def test_fake_cuda_tensors_can_be_used(use):
+    with opforge.target("sm_90"), FakeTensorMode():
+        found = use(torch.empty(4, 8, device="cuda"))
+        assert {t.device for t in found} == {torch.device("cuda", 0)}
+    expected = use(torch.empty(4, 8))
+    assert [(t.shape, t.dtype) for t in found] == [(t.shape, t.dtype) for t in expected]
+
+
+def test_bodies_with_questions_and_views_are_traced_for_the_target(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor:
+        with torch.cuda.device(x.device):
+            blocks = torch.cuda.get_device_properties(x.device).multi_processor_count
+            out = torch.empty_like(x)
+            first = x[0].contiguous()
+            double[(blocks,)](first, out[0], first.numel(), BLOCK=128)
+        return out
+
+    assert kernel_names(graph_of(op, torch.ones(8, 128))) == ["double"]

@@ -1,0 +1,77 @@
+"""Tables in native builds: conditions on sizes and GPUs, and notes where a table says nothing."""
+
+import pytest
+
+from opforge.errors import BadTuning
+from opforge.native.commands.build import Given, listing
+from opforge.native.ir.program import Launch
+from opforge.native.plan import plan
+from opforge.native.tracing.autotune_choice import by_table
+
+
+def blocks_by_condition(made):
+    """`{"n <= 8192": "128", ...}` of the first case."""
+    found = {}
+    for path in made.ops[0].cases[0].paths:
+        guards = " and ".join(str(g.condition) for g in path.guards)
+        for step in path.steps:
+            if isinstance(step, Launch):
+                found[guards] = dict(step.constants)["BLOCK"]
+    return found
+
+
+def test_the_table_becomes_conditions(ops, table_of):
+    path = table_of({1024: 128, 65536: 256})
+    made = plan([ops.scale], (90,), choose=by_table(path))
+    found = blocks_by_condition(made)
+    assert found == {"8192 < n": "256", "n <= 8192": "128"}
+    # fp16 has no rows: the first configuration, and the build says so.
+    (note,) = made.notes
+    assert note.startswith(
+        "scale_kernel has 3 autotuning configurations; the tuning table has no rows for "
+        "tensors of float16, float16, so the library uses number 0: BLOCK: 64"
+    )
+
+
+def test_equal_configurations_need_no_condition(ops, table_of):
+    made = plan([ops.scale], (90,), choose=by_table(table_of({16: 256, 1024: 256, 65536: 256})))
+    assert list(blocks_by_condition(made).values()) == ["256"]
+
+
+def test_other_gpus_take_the_first_configuration(ops, table_of):
+    made = plan([ops.scale], (80, 90), choose=by_table(table_of({1024: 128})))
+    found = blocks_by_condition(made)
+    assert sorted(found.values()) == ["128", "64"]
+    assert all("device.m" in guards for guards in found), found
+    assert any("only for sm_90" in note for note in made.notes)
+
+
+def test_rows_by_another_key_are_reported_and_skipped(ops, table_of, monkeypatch):
+    path = table_of({1024: 128})
+    monkeypatch.setattr(ops.scale_kernel, "keys", ["factor"])
+    made = plan([ops.scale], (90,), choose=by_table(path))
+    assert set(blocks_by_condition(made).values()) == {"64"}
+    assert "rows of it by another key only (n; tune it again)" in made.notes[0]
+
+
+def test_stale_rows_are_reported_and_skipped(ops, table_of):
+    made = plan([ops.scale], (90,), choose=by_table(table_of({1024: 128}, source="other")))
+    assert set(blocks_by_condition(made).values()) == {"64"}
+    assert "1 rows of it, all stale: they are of another source" in made.notes[0]
+
+
+def test_configurations_that_are_gone_are_skipped(ops, table_of):
+    made = plan([ops.scale], (90,), choose=by_table(table_of({1024: 512})))
+    assert set(blocks_by_condition(made).values()) == {"64"}
+    assert "only configurations of it that it does not have any more" in made.notes[0]
+
+
+def test_the_listing_knows_the_table(ops, table_of):
+    path = table_of({1024: 128, 65536: 256})
+    shown = listing(Given((f"{ops.__name__}:scale",), "dist", ("sm_90",), tuning=str(path)))
+    assert "8192" in shown
+
+
+def test_a_table_that_is_not_there():
+    with pytest.raises(BadTuning, match=r"gone\.json cannot be read"):
+        by_table("gone.json")
