@@ -35,7 +35,7 @@ def resolve_function(target: str) -> Callable[..., Any]:
     """The function that `module:fn` or `path/to/file.py:fn` names."""
     place, name = _split(target)
     if not name:
-        raise TargetNotFound(f"{target!r} names no function", fix=f"write {target}:fn")
+        raise TargetNotFound(f"{target!r} does not name a function", fix=f"write {target}:fn")
     module = _load(place)
     found = vars(module).get(name)
     if callable(found):
@@ -129,7 +129,7 @@ def _split(target: str) -> tuple[str, str]:
         place, name = target, ""
     if not place or (colon and not name):
         raise TargetNotFound(
-            f"{target!r} is no target",
+            f"{target!r} is not a target",
             fix="write module:op, path/to/file.py:op, or only the module or file",
         )
     return place, name
@@ -145,7 +145,7 @@ def _named(module: ModuleType, place: str, name: str) -> Any:
         return ops[name]
     if name in vars(module):
         raise TargetNotFound(
-            f"{name!r} in {place} is no operator",
+            f"{name!r} in {place} is not an operator",
             found=f"a {type(vars(module)[name]).__name__}",
             fix=f"decorate it with @opforge.op, or choose from: {_listed(ops)}",
         )
@@ -208,7 +208,7 @@ def _siblings(name: str) -> list[str]:
 def _load_file(path: Path) -> ModuleType:
     path = path.absolute()
     if path.is_file() and path.suffix != ".py":
-        raise TargetNotFound(f"{path} is no Python file", fix="give the path of a .py file")
+        raise TargetNotFound(f"{path} is not a Python file", fix="give the path of a .py file")
     if not path.is_file():
         near = sorted(p.name for p in path.parent.glob("*.py"))
         raise TargetNotFound(
@@ -221,7 +221,7 @@ def _load_file(path: Path) -> ModuleType:
         return _already_loaded(sys.modules[name], path)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise TargetNotFound(f"{path} is no Python file", fix="give the path of a .py file")
+        raise TargetNotFound(f"{path} is not a Python file", fix="give the path of a .py file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

@@ -139,7 +139,7 @@ def with_gpu(monkeypatch):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, "there are no sizes to measure at for n"),
+        ({}, "no sizes are given for n"),
         ({"n": [1], "m": [2]}, "no operator has a size m"),
         ({"n": [2**21]}, "n = 2097152 is not what is declared"),
     ],

@@ -70,7 +70,7 @@ def run_fresh(spec: Mapping[str, Any], folder: Path, script: Path = SCRIPT) -> O
         raise PackageCrashed(
             f"{died}, and with LD_PRELOAD={preload} of {_signal_name(second.returncode)}",
             found=_last_lines(second.stderr or first.stderr),
-            fix=f"to see it happen: LD_PRELOAD={preload} {shlex.join(command)}",
+            fix=f"to reproduce it: LD_PRELOAD={preload} {shlex.join(command)}",
         )
     note = (
         f"{died}; it ran with LD_PRELOAD={preload}, as it must where g++ links libstdc++ "
@@ -120,7 +120,7 @@ def _read(
     raise PackageCrashed(
         f"the process that loads the package ended with status {done.returncode}",
         found=_last_lines(done.stderr),
-        fix=f"to see it happen: {shlex.join(command)}",
+        fix=f"to reproduce it: {shlex.join(command)}",
     )
 
 

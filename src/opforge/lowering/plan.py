@@ -56,7 +56,7 @@ def mutated_names(
     found: set[str] = set()
     if not isinstance(mutates_args, Iterable):
         raise BadOption(
-            f"mutates_args={mutates_args!r} is no list of parameter names",
+            f"mutates_args={mutates_args!r} is not a list of parameter names",
             fix="mutates_args=['x'], or 'unknown' for all tensors",
         )
     for name in mutates_args:
@@ -95,7 +95,7 @@ def _select(
         close = difflib.get_close_matches(name, valid, 1)
         hint = f"did you mean {close[0]!r}? " if close else ""
         raise UnknownArgument(
-            f"{option} names {name!r}, which is no parameter",
+            f"{option} names {name!r}, which is not a parameter",
             parameter=name,
             fix=f"{hint}valid names: {', '.join(valid) or 'none, the op takes no tensors'}",
         )
