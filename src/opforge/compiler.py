@@ -68,9 +68,9 @@ def _backend(backend: str | Backend) -> Backend:
         return backend
     if backend not in _compat.graphs.backends():
         raise BadOption(
-            f"backend={backend!r} is not a torch.compile backend",
+            f"backend={backend!r} is no backend of torch.compile",
             fix=f"one of {', '.join(_compat.graphs.backends())}, or a function that takes a graph "
-            "and example inputs and returns a callable",
+            "and example inputs and gives a callable",
         )
     return _compat.graphs.backend_named(backend)
 

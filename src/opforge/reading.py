@@ -112,7 +112,7 @@ class Reader:
 def given_kernels(kernels: Any) -> tuple[KernelRef, ...]:
     """`kernels=[...]` as records; something that is no kernel is refused."""
     if not isinstance(kernels, (list, tuple)):
-        raise BadOption(f"kernels={kernels!r} is not a list", fix="kernels=[my_kernel]")
+        raise BadOption(f"kernels={kernels!r} is no list", fix="kernels=[my_kernel]")
     given = [_given(value) for value in kernels]
     return tuple({id(ref.kernel): ref for ref in given}.values())
 
@@ -121,7 +121,7 @@ def _given(value: Any) -> KernelRef:
     kernel = _kernels.launched_kernel(value)
     if kernel is None:
         raise NotAKernel(
-            f"kernels= has {value!r}, which is not a Triton kernel",
+            f"kernels= has {value!r}, which is no Triton kernel",
             found=type(value).__name__,
             fix="name functions decorated with @triton.jit, @triton.autotune or @triton.heuristics",
         )

@@ -144,7 +144,7 @@ def with_gpu(monkeypatch):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, "no sizes are given for n"),
+        ({}, "there are no sizes to measure at for n"),
         ({"n": [1], "m": [2]}, "no operator has a size m"),
         ({"n": [2**21]}, "n = 2097152 is not what is declared"),
     ],

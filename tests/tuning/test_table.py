@@ -61,10 +61,10 @@ def test_later_rows_win():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "t.json is not JSON: "),
-        ("[]", "t.json is not a tuning table: it has no 'kernels'"),
+        ("{", "t.json is no JSON: "),
+        ("[]", "t.json is no tuning table: it has no 'kernels'"),
         ('{"format": 2, "kernels": []}', "t.json has format 2, and this opforge reads 1"),
-        ('{"format": 1, "kernels": 5}', "t.json is not a tuning table: 'kernels' is not a list"),
+        ('{"format": 1, "kernels": 5}', "t.json is no tuning table: 'kernels' is no list"),
         ('{"format": 1, "kernels": [{"kernel": "k"}]}', "t.json: kernels[0] cannot be read"),
         (
             (

@@ -156,14 +156,14 @@ def _refuse_ambiguous(entry: Entry, options: list[str]) -> None:
 def _check_settings(settings: Settings) -> None:
     if settings.reference is not None and not callable(settings.reference):
         raise BadOption(
-            f"reference must be a function, got {settings.reference!r}",
+            f"reference={settings.reference!r} is no function",
             fix="pass a function of the op's parameters",
         )
     found = settings.tolerance
     numbers = found if isinstance(found, tuple) else (0.0 if found is None else found, 0.0)
     if len(numbers) != 2 or not all(isinstance(n, (int, float)) and n >= 0 for n in numbers):
         raise BadOption(
-            f"tolerance must be one number or two, each 0 or more, got {found!r}",
+            f"tolerance={found!r} is no tolerance",
             fix="1e-3, or (relative, absolute): (1e-3, 1e-5)",
         )
 
@@ -174,9 +174,9 @@ def _bind(entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         signature.bind(*args, **kwargs)
     except TypeError as error:
         raise WrongArgument(
-            f"the op does not take these arguments: {error}",
+            f"these are no arguments of the op: {error}",
             found=f"{entry.fn.__name__}{signature}",
-            fix="call opforge.check(op, ...) with the arguments that you would pass to the op",
+            fix="pass to opforge.check, after the op, what you would pass to the op",
             op=entry.name,
             location=entry.location,
         ) from None

@@ -56,7 +56,7 @@ def mutated_names(
     found: set[str] = set()
     if not isinstance(mutates_args, Iterable):
         raise BadOption(
-            f"mutates_args={mutates_args!r} is not a list of parameter names",
+            f"mutates_args={mutates_args!r} is no list of parameter names",
             fix="mutates_args=['x'], or 'unknown' for all tensors",
         )
     for name in mutates_args:

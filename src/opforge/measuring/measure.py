@@ -144,7 +144,7 @@ def _call(entry: Entry, declared: Declared, point: Point, device: str, router: _
         raise TuningFailed(
             f"the op fails at {_shown(point)}",
             found=f"{type(error).__name__}: {error}",
-            fix="leave these sizes out of --sizes, or fix the op",
+            fix="leave these sizes out of --sizes, or mend the op",
             op=entry.name,
             location=entry.location,
         ) from error

@@ -56,7 +56,7 @@ def points(declared: Declared, given: Sizes, op: str, location: str) -> Iterator
         missing = [name for name, values in tried.items() if not values]
         if missing:
             raise NoSizes(
-                f"no sizes are given for {', '.join(missing)}",
+                f"there are no sizes to measure at for {', '.join(missing)}",
                 fix=" ".join(f"--sizes {n}=1,16,256,4096" for n in missing),
                 op=op,
                 location=location,

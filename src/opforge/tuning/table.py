@@ -124,16 +124,16 @@ def parse(text: str, where: str) -> Table:
     try:
         content = json.loads(text)
     except ValueError as error:
-        raise BadTuning(f"{where} is not JSON: {error}", fix=_FIX) from None
+        raise BadTuning(f"{where} is no JSON: {error}", fix=_FIX) from None
     if not isinstance(content, dict) or "kernels" not in content:
-        raise BadTuning(f"{where} is not a tuning table: it has no 'kernels'", fix=_FIX)
+        raise BadTuning(f"{where} is no tuning table: it has no 'kernels'", fix=_FIX)
     if content.get("format") != FORMAT:
         raise BadTuning(
             f"{where} has format {content.get('format')!r}, and this opforge reads {FORMAT}",
             fix=_FIX,
         )
     if not isinstance(content["kernels"], list):
-        raise BadTuning(f"{where} is not a tuning table: 'kernels' is not a list", fix=_FIX)
+        raise BadTuning(f"{where} is no tuning table: 'kernels' is no list", fix=_FIX)
     table = Table()
     for number, block in enumerate(content["kernels"]):
         _read_block(block, table, f"{where}: kernels[{number}]")
