@@ -119,10 +119,10 @@ def _patches() -> Iterator[str]:
         patches = importlib.import_module("opforge._compat.patches")
     except ModuleNotFoundError:
         return
-    yield "| patched | why | while | undone |"
-    yield "|---|---|---|---|"
-    for patch in patches.PATCHES:
-        yield f"| `{patch.what}` | {patch.why} | {patch.scope} | {patch.undo} |"
+    yield "| replaced | why | during | undone |\n|---|---|---|---|"
+    for patch in patches.table():
+        names = ", ".join(f"`{name}`" for name in patch.names)
+        yield f"| `{patch.owner}`: {names} | {patch.why} | {patch.scope} | {patch.undone} |"
 
 
 def _c_types() -> Iterator[str]:
