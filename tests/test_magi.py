@@ -380,7 +380,7 @@ def test_a_bad_name_is_a_value_error(name):
     ids=["mutates_args", "infer"],
 )
 def test_an_unknown_argument_is_a_value_error(op_name, options):
-    with pytest.raises(ValueError, match="names 'z', which is no parameter"):
+    with pytest.raises(ValueError, match="names 'z', which is not a parameter"):
         magi_register_custom_op(op_name(), **options)(double)
 
 
@@ -389,7 +389,7 @@ def test_a_wrong_number_of_gradients_is_a_value_error(op_name):
     def op(x: Tensor, y: Tensor) -> Tensor:
         return x + y
 
-    with pytest.raises(ValueError, match="3 gradients for 2 parameters"):
+    with pytest.raises(ValueError, match="expected 2, got 3"):
         op(torch.ones(1, requires_grad=True), torch.ones(1)).backward()
 
 

@@ -623,7 +623,7 @@ def test_a_module_that_the_body_imports_is_honoured_once_it_is_loaded(
     op_name, tmp_path, monkeypatch
 ):
     (tmp_path / "imported_in_a_body.py").write_text(
-        "import torch\nfrom launching import blocks, double\n"
+        "import torch\nfrom support.launching import blocks, double\n"
         "def helper(x):\n"
         "    out = torch.empty_like(x)\n"
         "    double[blocks(x.numel())](x, out, x.numel(), BLOCK=128)\n"

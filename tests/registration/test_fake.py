@@ -410,7 +410,7 @@ def test_a_wrong_number_of_outputs_is_found(op_name):
         op(torch.ones(2), torch.ones(2))
     text = str(caught.value)
     assert name in text
-    assert "the body returned a tuple of 3, its annotation says a tuple of 2" in text
+    assert "the body returned a tuple of 3, but its annotation says a tuple of 2" in text
 
 
 def test_a_tensor_where_none_was_assumed_is_found(op_name):

@@ -19,7 +19,7 @@ def read_autocast(option: Any) -> dict[str, torch.dtype]:
     for device, dtype in chosen.items():
         if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
             raise BadOption(
-                f"autocast={option!r}: {dtype!r} is no floating-point dtype",
+                f"autocast={option!r}: {dtype!r} is not a floating-point dtype",
                 fix="autocast=torch.float16, or autocast={'cuda': torch.bfloat16}",
             )
         if not _has_autocast(device):

@@ -34,7 +34,7 @@ class OutputChecks:
     def not_none(self) -> None:
         """The annotation says None, the body returned something."""
         raise self.wrong(
-            "the body returned a value, its annotation says None",
+            "the body returned a value, but its annotation says None",
             "annotate what it returns, or return nothing",
         )
 
@@ -43,7 +43,7 @@ class OutputChecks:
         (leaf,) = self.lowered.returns
         if not _is_what_it_says(leaf, value):
             raise self.wrong(
-                f"the body returned {type(value).__name__}, its annotation says Tensor",
+                f"the body returned {type(value).__name__}, but its annotation says Tensor",
                 "return a tensor, or annotate Optional[Tensor]",
             )
 
@@ -56,7 +56,7 @@ class OutputChecks:
                 if not _is_what_it_says(leaf, item):
                     raise self.wrong(
                         f"the body returned {type(item).__name__} for {leaf.path}, "
-                        f"its annotation says {leaf.schema_type()}",
+                        f"but its annotation says {leaf.schema_type()}",
                         "return what the annotation says",
                     )
                 recorded = recorded or (isinstance(item, torch.Tensor) and item.requires_grad)

@@ -118,7 +118,7 @@ class Registration:
 
         def raise_dead() -> None:
             raise UnregisteredOp(
-                f"this handle is of an op that was {why}",
+                f"this handle is stale: the op was {why}",
                 fix="use the new handle, or register the op again",
                 op=name,
                 location=location,

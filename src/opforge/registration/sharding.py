@@ -17,7 +17,7 @@ def register_sharding(overload: Any, rule: Callable[..., Any], lowered: Lowered)
     """`rule` takes the op's arguments and returns (output, input) placements."""
     if not callable(rule):
         raise BadOption(
-            f"sharding={rule!r} is no rule",
+            f"sharding={rule!r} is not a rule",
             fix="sharding=rule with rule(*args) -> [(output placements, input placements), ...]",
         )
     if not torch.distributed.is_available():
