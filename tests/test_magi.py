@@ -389,7 +389,7 @@ def test_a_wrong_number_of_gradients_is_a_value_error(op_name):
     def op(x: Tensor, y: Tensor) -> Tensor:
         return x + y
 
-    with pytest.raises(ValueError, match="3 gradients for 2 parameters"):
+    with pytest.raises(ValueError, match="expected 2, got 3"):
         op(torch.ones(1, requires_grad=True), torch.ones(1)).backward()
 
 

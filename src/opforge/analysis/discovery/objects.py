@@ -18,7 +18,7 @@ from ...model import MISSING
 
 T = TypeVar("T")
 
-OP_MARK = "_magi_torch_registered_op"
+OP_MARK = _compat.operators.MARK
 
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
