@@ -216,7 +216,7 @@ class Unresolved:
 
 
 class NestedOp(str):
-    """An operator that a body calls: its "ns::op" name, and where the call stands.
+    """An operator that a body calls: its "ns::op" name, and where the call is.
 
     `op` is the operator found there, or None while nothing of that name is registered.
     """
