@@ -267,7 +267,7 @@ def test_several_options_that_would_be_lost_are_all_named(make):
 
 @pytest.mark.parametrize("found", [print, "double", None, 3, torch.add])
 def test_something_that_is_no_kernel_is_refused(make, found):
-    with pytest.raises(NotAKernel, match="which is no Triton kernel") as caught:
+    with pytest.raises(NotAKernel, match="which is not a Triton kernel") as caught:
         make(neither, kernels=[found])
     assert isinstance(caught.value, ValueError)
     assert isinstance(caught.value, RuntimeError)
@@ -277,7 +277,7 @@ def test_something_that_is_no_kernel_is_refused(make, found):
 
 
 def test_kernels_must_be_a_list(make):
-    with pytest.raises(ValueError, match="is no list") as caught:
+    with pytest.raises(ValueError, match="is not a list") as caught:
         make(neither, kernels=double)
     assert "kernels=[my_kernel]" in str(caught.value)
 
@@ -623,7 +623,7 @@ def test_a_module_that_the_body_imports_is_honoured_once_it_is_loaded(
     op_name, tmp_path, monkeypatch
 ):
     (tmp_path / "imported_in_a_body.py").write_text(
-        "import torch\nfrom launching import blocks, double\n"
+        "import torch\nfrom support.launching import blocks, double\n"
         "def helper(x):\n"
         "    out = torch.empty_like(x)\n"
         "    double[blocks(x.numel())](x, out, x.numel(), BLOCK=128)\n"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from . import _compat
-from .model import OpInfo
+from .model import OpInfo, Reading
 from .registration.register import Definition, Registration
-from .registration.transparent import Reading
 
 
 def info_of_reading(name: str, location: str, reading: Reading) -> OpInfo:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import os
 import platform
 import re
 import shlex
@@ -19,12 +18,12 @@ from typing import Literal
 
 import torch
 
+from . import environment
+
 OLDEST_TORCH = (2, 11)
 OLDEST_TRITON = (3, 6)
 
 INTERPRET = "TRITON_INTERPRET=1 python your_script.py"
-# As Triton reads a boolean from the environment.
-TRUE = frozenset({"1", "true", "on"})
 
 INSTALL_COMPILER = (
     "xcode-select --install"
@@ -89,13 +88,13 @@ def look() -> Machine:
         torch=str(torch.__version__),
         triton=triton,
         numpy=_package("numpy"),
-        c_compiler=_compiler("CC", ("cc", "gcc", "clang")),
-        cxx_compiler=_compiler("CXX", ("g++", "clang++", "c++")),
+        c_compiler=_compiler(environment.CC, ("cc", "gcc", "clang")),
+        cxx_compiler=_compiler(environment.CXX, ("g++", "clang++", "c++")),
         headers=_headers(),
         ptxas=_ptxas(triton),
         gpu=_gpu(),
         gpu_unused=_torch_is_for_cpus() and shutil.which("nvidia-smi") is not None,
-        interpret=os.environ.get("TRITON_INTERPRET"),
+        interpret=environment.TRITON_INTERPRET.get() or None,
     )
 
 
@@ -120,7 +119,7 @@ def judge(machine: Machine) -> list[Finding]:
 
 
 def interpreting(machine: Machine) -> bool:
-    return (machine.interpret or "").lower() in TRUE
+    return environment.is_on(machine.interpret)
 
 
 def _torch(machine: Machine) -> Finding:
@@ -255,15 +254,14 @@ def _package(name: str) -> Tool:
     return Tool(present=True, detail=str(module.__version__))
 
 
-def _compiler(variable: str, candidates: tuple[str, ...]) -> Tool:
+def _compiler(variable: environment.Variable, candidates: tuple[str, ...]) -> Tool:
     """Runs it: on a Mac without the command line tools, `cc` exists but only asks for them."""
-    given = shlex.split(os.environ.get(variable, ""))
+    given = shlex.split(variable.get())
     names = (given[0],) if given else candidates
     path = next(filter(None, map(shutil.which, names)), None)
     if path is None:
-        asked = (
-            f"{variable}={given[0]}: not found" if given else f"found none of {', '.join(names)}"
-        )
+        found_none = f"found none of {', '.join(names)}"
+        asked = f"{variable.name}={given[0]}: not found" if given else found_none
         return Tool(present=False, detail=asked)
     try:
         # The user's own compiler, found as every build tool finds it.

@@ -293,6 +293,40 @@ class Decision:
 
 
 @dataclass(frozen=True)
+class Reading:
+    """What reading a body and its backward came to.
+
+    `nested` are kernels that nested transparent ops launch; the graph will hold them, too.
+    `pending` are nested ops whose own mode is not resolved yet.
+    """
+
+    decision: Decision
+    body: Discovery
+    backward: Discovery
+    nested: tuple[Any, ...] = ()
+    pending: tuple[NestedOp, ...] = ()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a name that is not bound yet may come to stand for something with kernels."""
+        return bool(self.body.unbound or self.backward.unbound or self.pending)
+
+    @property
+    def may_be_transparent(self) -> bool:
+        waits = bool(self.body.unbound or self.pending)
+        return waits or self.decision.mode == "triton_op"
+
+    @property
+    def may_launch(self) -> bool:
+        return any((self.body.kernels, self.body.unresolved, self.body.unbound, self.nested))
+
+    @property
+    def backward_may_launch(self) -> bool:
+        found = self.backward
+        return any((found.kernels, found.unresolved, found.unbound, found.nested_ops))
+
+
+@dataclass(frozen=True)
 class OpInfo:
     """How a function was registered as an op."""
 

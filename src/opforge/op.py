@@ -12,6 +12,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overloa
 
 import torch
 
+from .analysis.body_reader import BodyReader, given_kernels
 from .analysis.mode import MODES
 from .analysis.signature.annotations import user_scope
 from .analysis.signature.parameter_tree import parameter_kinds, read_signature
@@ -21,15 +22,14 @@ from .errors import BadOption, BadSchema, NotAFunction, OpforgeError
 from .explain import explain_function, explain_op
 from .lowering.given import lower_given
 from .lowering.plan import lower, mutated_names
-from .model import Lowered, OpInfo
+from .model import Lowered, OpInfo, Reading
 from .naming import check_name, default_name
-from .reading import Reader, given_kernels
 from .registration.autocast import read_autocast
 from .registration.autograd import check_callbacks
 from .registration.fake import FakeRule, check_fake_signature
 from .registration.register import Definition, Registration, register
 from .registration.sharding import register_sharding
-from .registration.transparent import Reading, Transparency
+from .registration.transparent import Transparency
 from .registration.vmap import check_vmap
 from .registry import Entry, definition_pass, registry
 
@@ -262,7 +262,7 @@ def _make(asked: _Asked) -> Any:
             _register_sharding(registration, options.sharding)
         registry.add(_entry(registration, options))
     if not waits:
-        definition.transparency.settle()
+        definition.transparency.resolve_mode()
     return registration.handle
 
 
@@ -274,7 +274,7 @@ def _register_sharding(registration: Registration, rule: Callable[..., Any]) -> 
         raise
 
 
-def _reader(asked: _Asked) -> Reader:
+def _reader(asked: _Asked) -> BodyReader:
     options = asked.options
     depth = options.max_depth
     if not isinstance(depth, int) or isinstance(depth, bool):
@@ -296,7 +296,7 @@ def _reader(asked: _Asked) -> Reader:
         if given
     ]
     callbacks = (options.backward, options.setup_context)
-    return Reader(
+    return BodyReader(
         name=asked.name,
         fn=asked.fn,
         callbacks=tuple(fn for fn in callbacks if fn is not None),
@@ -304,10 +304,11 @@ def _reader(asked: _Asked) -> Reader:
         mode=options.mode,
         max_depth=depth,
         lost=" and ".join(lost),
+        find=registry.find,
     )
 
 
-def _define(asked: _Asked, reader: Reader, reading: Reading) -> Definition:
+def _define(asked: _Asked, reader: BodyReader, reading: Reading) -> Definition:
     """Everything about the op that is known before it is registered with torch."""
     fn, name, location, options = asked.fn, asked.name, asked.location, asked.options
     lowered, views = _lower(fn, options)

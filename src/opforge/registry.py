@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from . import _compat, deferred
+from . import _compat
+from .deferred import run_deferred
 from .errors import DuplicateOp, NotAnOp
 from .model import Lowered, OpInfo
 
@@ -76,8 +77,8 @@ class Registry:
 
     @property
     def lock(self) -> threading.RLock:
-        """Held while ops are added and removed; once it is, nothing is deferred any more."""
-        deferred.settle()
+        """To be held while ops are added and removed; no work is deferred once it is held."""
+        run_deferred()
         return self._lock
 
     def __iter__(self) -> Iterator[Entry]:
@@ -123,7 +124,7 @@ class Registry:
 
     def find(self, op: Any) -> Entry | None:
         """The entry of a handle, an overload, a packet or a "ns::op" name."""
-        deferred.settle()
+        run_deferred()
         if isinstance(op, str):
             return self._by_name.get(op)
         plain = self._plain.get(id(op))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import itertools
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from .. import _compat
+from .. import _compat, environment
 from ..errors import NeedsGpu
 from ..gpu_target import target
 from ..model import OpInfo
@@ -244,7 +243,7 @@ def cuda_devices() -> list[int]:
 
 
 def interpreting() -> bool:
-    return os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "true", "on")
+    return environment.TRITON_INTERPRET.is_on()
 
 
 def _random_states() -> list[Tensor]:

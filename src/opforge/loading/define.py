@@ -1,4 +1,4 @@
-"""Defines an operator from a library's manifest: schema, fake and mutation, without its source."""
+"""Defines an operator from a library's manifest: its schema, fake and mutations."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from .. import _compat
 from ..describe import info_of_registration
 from ..explain import explain_op
 from ..lowering.given import lower_given
-from ..model import Decision, Discovery, Lowered, OpInfo
+from ..model import Decision, Discovery, Lowered, OpInfo, Reading
 from ..native.ir.interface import Op
 from ..registration.fake import FakeRule
 from ..registration.register import Definition, Registration, register
-from ..registration.transparent import Reading, Transparency
+from ..registration.transparent import Transparency
 from ..registry import Entry, registry
 from .arguments import unflat
 from .formula import Formula
@@ -26,9 +26,9 @@ def define(
     file: str,
     defined: tuple[Any, Any] | None = None,
 ) -> Entry:
-    """Register the op as one that is opaque to the compiler; its source may take its place.
+    """Register an op that is opaque to the compiler, and that its source may replace.
 
-    `defined`: its torch library and overload, where torch knows the schema already.
+    `defined` are its torch library and overload, if torch already knows the schema.
     """
     lowered = _lowered(op)
     decision = Decision("custom_op", f"it was defined from {file}, without its source")
@@ -57,7 +57,7 @@ def _lowered(op: Op) -> Lowered:
     kinds = {
         a.name: "keyword-only" if a.keyword_only else "positional-or-keyword" for a in op.arguments
     }
-    # As the kernels get them: torch parses a dtype to a number.
+    # As kernels get them: torch parses a dtype to a number.
     defaults = {a.name: unflat(a.default[0]) for a in op.arguments if a.default}
     returns = [kind for kind, _ in _compat.parsed_returns(parsed)]
     arguments = _compat.parsed_arguments(parsed)
@@ -65,7 +65,7 @@ def _lowered(op: Op) -> Lowered:
 
 
 def _function(op: Op, target: Callable[..., Any], filename: str) -> Any:
-    """A function with the operator's parameters and defaults, which hands them on."""
+    """A function with the operator's parameters and defaults, which passes them to `target`."""
     namespace: dict[str, Any] = {"_of_target": target}
     parameters, passed = [], []
     for argument in op.arguments:

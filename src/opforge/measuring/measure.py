@@ -139,9 +139,8 @@ def _work(
 def _call(entry: Entry, declared: Declared, point: Point, device: str, router: _Router) -> None:
     defaults = {a.name: a.default for a in entry.flat().arguments}
     args, kwargs = call_of(declared, point, defaults, device)
-    before = _compat.launches.route_to(router)
     try:
-        with torch.no_grad():
+        with _compat.launches.routed_to(router), torch.no_grad():
             entry.fn(*args, **kwargs)
     except OpforgeError:
         raise
@@ -153,8 +152,6 @@ def _call(entry: Entry, declared: Declared, point: Point, device: str, router: _
             op=entry.name,
             location=entry.location,
         ) from error
-    finally:
-        _compat.launches.route_to(before)
 
 
 def _shown(point: Point) -> str:
@@ -179,14 +176,11 @@ class _Router:
     ) -> Any:
         if not _autotuning.has_choice(kernel):
             return run(*args, **kwargs)
-        before = _compat.launches.route_to(None)
-        try:
+        with _compat.launches.routed_to(None):
             config = self._best(kernel, args, kwargs)
             key = _autotuning.triton_key(kernel, args, kwargs)
             _autotuning.choose_config(kernel, key, config)
             return run(*args, **kwargs)
-        finally:
-            _compat.launches.route_to(before)
 
     def compiled(self, kernel: Any) -> None:
         """A compiled kernel has nothing to choose."""

@@ -83,6 +83,7 @@ def use_tuning(path: str | os.PathLike[str] | None) -> None:
     """
     if path is None:
         _current.change(Table())
+        _autotuning.ask_no_more()
         return
     table = Table()
     table.update(_current.table)

@@ -45,12 +45,6 @@ class _Owner:
         self.name, self.location = entry.name, entry.location
         self.notes: list[str] = []
 
-    def launches(self, kernel: Any, *, inside: str) -> None:
-        pass
-
-    def assumes(self, kernel: Any, why: str) -> None:
-        pass
-
     def looks_through(self, wrapper: Any, kernel: Any, why: str) -> None:
         name = _compat.kernels.kernel_name(kernel)
         self.notes.append(
@@ -86,12 +80,11 @@ class Tracer:
         owner = _Owner(self.entry)
         calls = Calls(owner, recorder, self._choose, self._options)
         walk = Walk(symbols.guards, recorder.steps)
-        before = _compat.launches.route_to(calls)
         try:
             with (
+                _compat.launches.routed_to(calls),
                 _compat.driver.standing_in(TracedGpu(symbols)),
-                tracing.powers_of_two(lambda n: symbols.next_power_of_2(term_of(n))),
-                tracing.symbolic_math(),
+                tracing.symbolic_host_functions(lambda n: symbols.next_power_of_2(term_of(n))),
                 recorder.running(),
             ):
                 result = self.entry.fn(*args, **kwargs)
@@ -104,8 +97,6 @@ class Tracer:
             walk.refused = error.what + (f" ({error.found})" if error.found else "")
         except Exception as error:  # noqa: BLE001  # the body's own: these inputs it refuses
             walk.refused = f"the body raises {type(error).__name__}: {first_line(error)}"
-        finally:
-            _compat.launches.route_to(before)
         if recorder.offences:
             walk.refused = "\n".join(recorder.offences)
             walk.offences = recorder.offences
