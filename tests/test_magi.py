@@ -438,5 +438,5 @@ def test_forcing_triton_op_is_taken(op_name):
 
 
 def test_something_that_is_no_kernel_is_a_runtime_error(op_name):
-    with pytest.raises(RuntimeError, match="which is no Triton kernel"):
+    with pytest.raises(RuntimeError, match="which is not a Triton kernel"):
         magi_register_custom_op(op_name(), extra_triton_kernels=[print])(double)

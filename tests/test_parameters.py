@@ -1087,8 +1087,8 @@ def test_mutates_args_takes_every_spelling(mutates_args, schema, op_name):
     [
         (lambda x: x, "too many positional arguments"),
         (lambda x, flat, more: x, "missing a required argument: 'more'"),
-        (lambda x, config: x, "'config' stands where the op has 'flat'"),
-        (lambda flat, x: x, "'flat' stands where the op has 'x'"),
+        (lambda x, config: x, "it has 'config' where the op has 'flat'"),
+        (lambda flat, x: x, "it has 'flat' where the op has 'x'"),
     ],
     ids=["few", "many", "renamed", "swapped"],
 )
