@@ -88,7 +88,7 @@ def _without_kernels(facts: Facts) -> Decision:
         return _decision(facts, "triton_op", why)
     raise ModeRefused(
         "mode='triton_op', but its body launches no Triton kernel that could be found",
-        found="neither kernels nor operators whose bodies have some",
+        found="neither kernels nor operators that launch any",
         fix="name the kernels with kernels=[...], raise max_depth=, or leave mode out",
     )
 

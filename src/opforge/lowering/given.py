@@ -23,7 +23,7 @@ def lower_given(
         raise BadSchema(
             "the schema's arguments are not the function's parameters",
             found=f"schema: {', '.join(names)}; function: {', '.join(kinds)}",
-            fix="name the schema's arguments as the parameters, in their order",
+            fix="give the schema's arguments the names and the order of the parameters",
         )
     flat, parameters = [], []
     for name, printed, has_default, keyword_only, mutated in arguments:
