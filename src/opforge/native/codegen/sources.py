@@ -77,6 +77,7 @@ def _check_names(library: Library) -> None:
     if not re.fullmatch(r"[A-Za-z]\w*", library.name, re.ASCII):
         raise BadProgram(f"{library.name!r} cannot begin the names of C functions")
     own = ["load", "unload", "set_allocator", "last_error", "manifest", "abi_version"]
+    own += ["torch_deferred"]
     taken = {f"{library.name}_{end}": "the library's own" for end in (*own, f"abi_{ABI}")}
     _check_cplusplus(library)
     for op in library.ops:

@@ -25,6 +25,10 @@ OpforgeStatus OF_FUNCTION(set_allocator)(OpforgeAllocate allocate, OpforgeReleas
     return of_set_allocator(OF_LIBRARY "_set_allocator", allocate, release, context);
 }
 
+/* opforge.load sets it while it opens the torch adapter, which then defines no operators. */
+OPFORGE_API int OF_FUNCTION(torch_deferred);
+int OF_FUNCTION(torch_deferred) = 0;
+
 const char *OF_FUNCTION(last_error)(void)
 {
     return of_last_error();

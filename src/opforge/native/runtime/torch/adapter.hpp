@@ -9,14 +9,15 @@
 
 #include "call.hpp"
 
-#include <cstdlib>
-
 #define OF_EXPORT extern "C" __attribute__((visibility("default")))
+
+/* Of the library: not 0 while opforge.load, which defines the operators itself, opens this file. */
+extern "C" int OF_FUNCTION(torch_deferred);
 
 namespace {
 
 /* Of the functions below. */
-constexpr int kAdapterAbi = 1;
+constexpr int kAdapterAbi = 2;
 constexpr const char *kFile = "lib" OF_LIBRARY "_torch.so";
 
 extern Operator operators[];
@@ -52,7 +53,7 @@ bool attach(Operator &op, const char *key)
 /* For programs without Python: loading the file registers everything. */
 bool register_operators()
 {
-    if (std::getenv("OPFORGE_TORCH_DEFER"))
+    if (OF_FUNCTION(torch_deferred))
         return false;
     bool done = true;
     for (int i = 0; i < operator_count; i++) {
@@ -108,6 +109,12 @@ OF_EXPORT void OF_FUNCTION(torch_configure)(const char *name, int flags, const c
         op->advice = advice;
         op->flags = flags | kSteered;
     }
+}
+
+/* `function` is called before calls are handed on; it returns 0, or says why it failed. */
+OF_EXPORT void OF_FUNCTION(torch_set_prepare)(int (*function)())
+{
+    prepare = function;
 }
 
 /* For the calling thread: 0 auto, 1 native, 2 JIT. */

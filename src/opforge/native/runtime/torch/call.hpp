@@ -19,6 +19,9 @@ thread_local int wanted = kAuto;
 /* Why this thread's last call was not covered, or why a helper failed. */
 thread_local std::string reason;
 
+/* Called before a call is handed on, as long as opforge.load has not registered what takes it. */
+std::atomic<int (*)()> prepare{nullptr};
+
 struct Operator {
     const char *name;
     const char *space;
@@ -366,6 +369,9 @@ class Call {
     /* Calls another operator of the same schema, which takes the arguments. */
     void hand_on(const char *helper)
     {
+        int (*first)() = prepare.load();
+        if (first && first() != 0)
+            fail(reason);
         owns_ = false;
         if (torch_call_dispatcher(helper, "", stack_, TORCH_TARGET_VERSION) != 0)
             fail(reason.empty() ? std::string(helper) + " failed" : reason);
