@@ -1,13 +1,17 @@
 """The C++ of the torch adapter: what it serves, and how values are written."""
 
 import dataclasses
+import subprocess
+from pathlib import Path
 
 import pytest
+import torch
 
 from opforge.native.codegen import sources
 from opforge.native.codegen.torch_adapter import adapter_source, unadapted
 from opforge.native.ir.program import ChoiceParam, SchemaArgument, TensorParam
 from support.native import hand_made
+from support.standin.library import write
 
 X = SchemaArgument("x", "Tensor")
 
@@ -32,6 +36,14 @@ def test_it_is_written_only_where_it_is_asked_for():
     assert "src/torch/demo_torch.cpp" in with_torch
     assert sources(library).items() <= with_torch.items()
     assert sources(library, torch=True) == with_torch
+
+
+def test_it_compiles_without_a_warning(tmp_path):
+    folder = write(hand_made.every_op(), tmp_path, torch=True)
+    warnings = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+    headers = ["-Iinclude", "-isystem", str(Path(torch.__file__).parent / "include")]
+    command = ["c++", "-std=c++17", *warnings, *headers, "-fsyntax-only"]
+    subprocess.run([*command, "src/torch/demo_torch.cpp"], cwd=folder, check=True)
 
 
 @pytest.mark.parametrize(

@@ -9,16 +9,10 @@ from .names import distinct, macro, part
 # The functions' own parameters and locals.
 _TAKEN = frozenset(
     {
-        "implementation",
-        "stream",
-        "of_given",
-        "of_inputs",
-        "of_filled",
-        "of_choices",
-        "of_values",
-        "operation",
+        "implementation", "stream", "operation", "of_given", "of_inputs", "of_filled",
+        "of_choices", "of_values",
     }
-)
+)  # fmt: skip
 # With the header's OPFORGE_API in front.
 _WIDTH = 84
 

@@ -4,6 +4,8 @@
 
 #include "torch_api.hpp"
 
+#include "opforge/abi.h"
+
 #include <atomic>
 #include <limits>
 #include <mutex>

@@ -1,9 +1,8 @@
-/* What an adapter uses of torch.
+/* What an adapter uses of torch: its stable C ABI, and beyond it two C++ symbols of libc10.
  *
- * That is its stable C ABI, so that one binary serves torch 2.11 and later, and beyond it two C++
- * symbols of libc10, TensorImpl::requires_grad and TensorImpl::_fw_grad, which are looked up at
- * run time because the stable ABI does not say whether a call needs autograd. The current CUDA
- * stream is looked up, too, because a build for the CPU does not have it.
+ * With the ABI one binary serves torch 2.11 and later. It does not say whether a call needs
+ * autograd, so TensorImpl::requires_grad and TensorImpl::_fw_grad are looked up at run time. So is
+ * the current CUDA stream, which a build of torch for the CPU does not have.
  *
  * The file that includes this one defines OF_LIBRARY as "mylib", and OF_FUNCTION(last_error) as
  * mylib_last_error.
