@@ -12,8 +12,8 @@ READY := $(VENV)/.ready
 
 help:
 	@echo "make demo      set up $(VENV) and run examples/demo.py"
-	@echo "make test      lint, type check, import contract and all tests"
-	@echo "make lint      the first three of these"
+	@echo "make test      make lint, then all tests on every core"
+	@echo "make lint      ruff, mypy, import contracts, clang-format, codespell"
 	@echo "make bench     what a call costs (benchmarks/call_overhead.py)"
 	@echo "make docs      build the documentation into site/, with warnings as errors"
 	@echo "make test-gpu  the tests that need a GPU"
@@ -36,9 +36,11 @@ demo: $(READY)
 
 lint: $(READY)
 	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check --quiet .
 	$(RUN) -m mypy
-	git ls-files '*.c' '*.h' '*.cpp' '*.hpp' | xargs $(VENV)/bin/clang-format --dry-run -Werror
-	$(RUN) -m pytest -q tests/test_imports.py
+	$(VENV)/bin/lint-imports --no-cache > $(VENV)/imports.log || { cat $(VENV)/imports.log; false; }
+	find src tests examples -name '*.[ch]' -o -name '*.[ch]pp' | xargs $(VENV)/bin/clang-format --dry-run -Werror
+	$(VENV)/bin/codespell
 
 # A file stays in one process, because its tests share what they have built.
 test: lint
