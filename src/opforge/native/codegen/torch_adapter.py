@@ -105,7 +105,7 @@ class _Kernel:
         values = ", ".join(_choice(argument, value) for value in argument.values)
         built = one_of([_spelled(value) for value in argument.values])
         otherwise = quoted(
-            f"{argument.name} must be {built}: the library was built for nothing else"
+            f"{argument.name} is not a value that the library was built for: {built}"
         )
         return [
             f"static const Choice {local}_values[] = {{{values}}};",
