@@ -83,7 +83,7 @@ def test_a_file_that_fails_keeps_its_own_traceback(source, tmp_path):
         ("{}", "x:0=n", "names a module, not something in it"),
         ("{}:inputs", "x:0=n", "is neither a model nor an operator"),
         ("{}:model", "x=n", "'x=n' names no dimension"),
-        ("{}:model", "z:0=n", "dynamic names 'z', which is no tensor argument"),
+        ("{}:model", "z:0=n", "dynamic names 'z', which is not a tensor argument"),
     ],
 )
 def test_mistakes_are_told_on_stderr(target, dynamic, text, source, tmp_path):

@@ -56,13 +56,13 @@ def test_nothing_dynamic_is_nothing_for_torch(subject):
 @pytest.mark.parametrize(
     ("dynamic", "text"),
     [
-        ({"z": {0: "n"}}, "which is no tensor argument of Add\n  found: the arguments x, y"),
+        ({"z": {0: "n"}}, "which is not a tensor argument of Add\n  found: the arguments x, y"),
         ({"x": {5: "n"}}, "there is no dimension 5\n  found: a tensor of shape (4, 3)"),
         ({"x": {0: 7}}, "dimension 0 has no name\n  found: 7"),
         ({"x": "batch"}, "dynamic maps an argument to its dimensions"),
         ("batch", "dynamic maps arguments to their dimensions\n  found: 'batch'"),
         ({"x": {0: "n"}, "y": {1: "n"}}, "found: 4 in x, 3 in y\n  fix: give them two names"),
-        ({"x": {0: "a b"}}, "'a b' is no name for a dimension"),
+        ({"x": {0: "a b"}}, "'a b' cannot name a dimension"),
         ({"x": {0: ("n", 8, 9)}}, "the given size 4 is not in the range of n"),
         ({"x": {0: ("n", 1, 8)}, "y": {0: ("n", 1, 9)}}, "n has two ranges"),
     ],

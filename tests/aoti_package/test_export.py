@@ -219,7 +219,7 @@ class Labels(torch.nn.Module):
 def test_what_no_package_returns_is_refused_before_it_is_compiled(label):
     error, text, line = refusal(Labels(label))
     assert line == "def forward(self, x):"
-    assert "Labels returns what no package can" in text
+    assert "Labels returns a value that a package cannot" in text
     assert repr(label) in error.found
 
 

@@ -54,7 +54,7 @@ def test_a_second_crash_is_an_error_with_the_command(script, tmp_path):
     text = str(raised.value)
     assert "died of SIGSEGV, and with LD_PRELOAD=" in text
     assert "found: terminate called in std::regex" in text
-    command = text.partition("to see it happen: ")[2]
+    command = text.partition("to reproduce it: ")[2]
     assert command.startswith("LD_PRELOAD=")
     # The command can be run as it stands: what it names is still there.
     assert Path(shlex.split(command)[-1]).exists()

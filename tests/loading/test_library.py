@@ -1,5 +1,6 @@
 """`opforge.load`: operators from a library alone."""
 
+import inspect
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,12 @@ def test_an_operator_is_defined_and_runs_natively(loading, standin):
     torch.testing.assert_close(ops.add(X, y=X), 2 * X)
     assert [launch.function for launch in standin.launches] == ["add_kernel"] * 2
     assert str(torch.ops.demo.add.default._schema) == "demo::add(Tensor x, Tensor y) -> Tensor"
+
+
+def test_an_operator_shows_its_docstring_and_parameters(loading):
+    overload = opforge.info(loading().add).overload
+    assert overload.__doc__ == "The sum of two tensors."
+    assert list(inspect.signature(overload).parameters) == ["x", "y"]
 
 
 def test_every_kind_of_argument_and_output_gets_through(loading):

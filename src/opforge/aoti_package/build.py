@@ -80,10 +80,10 @@ def package(
 
 def _check_options(strict: Any, rtol: Any, atol: Any) -> None:
     if strict is not None and not isinstance(strict, bool):
-        raise BadOption(f"strict={strict!r} is no way to export", fix="None, True or False")
+        raise BadOption(f"strict must be None, True or False, got {strict!r}", fix="strict=None")
     for name, value in (("rtol", rtol), ("atol", atol)):
         if value is not None and not (isinstance(value, (int, float)) and value >= 0):
-            raise BadOption(f"{name}={value!r} is no tolerance", fix="1e-3, say")
+            raise BadOption(f"{name} must be a number >= 0, got {value!r}", fix=f"{name}=1e-3")
 
 
 def _put(built: Path, place: Path) -> None:
@@ -138,7 +138,7 @@ def _compile(
             f"{subject.title} was exported, but AOTInductor cannot compile it",
             found="\n         ".join([f"{type(error).__name__}: {lines[0] if lines else ''}"])
             + "".join(f"\n         {line}" for line in lines[1:8]),
-            fix="`opforge doctor` says what this machine lacks; the whole error is the cause below",
+            fix="`opforge doctor` shows what this machine lacks; the cause has the full error",
         ) from error
     return time.perf_counter() - started, static_launch
 

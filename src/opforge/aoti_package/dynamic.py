@@ -71,7 +71,7 @@ def _dims_of(path: str, dims: Any, subject: Subject) -> Mapping[int, Any]:
         close = difflib.get_close_matches(path, subject.paths)
         below = [p for p in subject.paths if p.startswith(f"{path}.")]
         raise BadDynamic(
-            f"dynamic names {path!r}, which is no tensor argument of {subject.title}",
+            f"dynamic names {path!r}, which is not a tensor argument of {subject.title}",
             found=f"the arguments {', '.join(subject.paths) or '(none)'}",
             fix=f"did you mean {' or '.join(close or below)}?" if close or below else None,
         )
@@ -129,7 +129,7 @@ def _spelled(path: str, index: int, value: Any) -> Any:
 def _check_named(path: str, index: int, value: _Named, tensor: torch.Tensor) -> None:
     size, name = tensor.shape[index], value.name
     if not name.isidentifier():
-        raise BadDynamic(f"{name!r} is no name for a dimension", parameter=path, fix='"batch"')
+        raise BadDynamic(f"{name!r} cannot name a dimension", parameter=path, fix='"batch"')
     too_small = value.least is not None and size < value.least
     if too_small or (value.most is not None and size > value.most):
         raise BadDynamic(

@@ -68,9 +68,9 @@ def _refuse_constants(subject: Subject, program: Any) -> None:
     ]
     if odd:
         raise ExportFailed(
-            f"{subject.title} returns what no package can",
+            f"{subject.title} returns a value that a package cannot",
             found=", ".join(f"{v!r}, a {type(v).__name__}" for v in odd),
-            fix="return tensors, whole numbers and None; hand on the rest outside of the model",
+            fix="return tensors, whole numbers and None, and handle the rest outside of the model",
             location=_forward(subject),
         )
 

@@ -25,7 +25,7 @@ class Inputs:
 def from_function(function: Any, target: str) -> Inputs:
     """What a function that a user names returns: `(args, kwargs)`."""
     if not callable(function):
-        raise BadInputs(f"{target} is no function", found=type(function).__name__)
+        raise BadInputs(f"{target} is not a function", found=type(function).__name__)
     with users_own(f"{target}()"):
         given = function()
     if isinstance(given, tuple) and [type(part) for part in given] == [tuple, dict]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .. import environment
 from ..errors import PackageCrashed
 
 SCRIPT = Path(__file__).with_name("fresh.py")
@@ -69,7 +70,7 @@ def run_fresh(spec: Mapping[str, Any], folder: Path, script: Path = SCRIPT) -> O
         raise PackageCrashed(
             f"{died}, and with LD_PRELOAD={preload} of {_signal_name(second.returncode)}",
             found=_last_lines(second.stderr or first.stderr),
-            fix=f"to see it happen: LD_PRELOAD={preload} {shlex.join(command)}",
+            fix=f"to reproduce it: LD_PRELOAD={preload} {shlex.join(command)}",
         )
     note = (
         f"{died}; it ran with LD_PRELOAD={preload}, as it must where g++ links libstdc++ "
@@ -95,7 +96,7 @@ def system_libstdcxx() -> str | None:
 
 def preloaded(library: str) -> bool:
     """Whether this process was started with a library in LD_PRELOAD."""
-    given = os.environ.get("LD_PRELOAD", "").replace(":", " ").split()
+    given = environment.LD_PRELOAD.get().replace(":", " ").split()
     return any(Path(each).name == Path(library).name for each in given)
 
 
@@ -106,7 +107,7 @@ def _run(command: list[str], extra: dict[str, str]) -> subprocess.CompletedProce
 
 
 def _joined(preload: str) -> str:
-    before = os.environ.get("LD_PRELOAD", "")
+    before = environment.LD_PRELOAD.get()
     return f"{preload}:{before}" if before else preload
 
 
@@ -119,7 +120,7 @@ def _read(
     raise PackageCrashed(
         f"the process that loads the package ended with status {done.returncode}",
         found=_last_lines(done.stderr),
-        fix=f"to see it happen: {shlex.join(command)}",
+        fix=f"to reproduce it: {shlex.join(command)}",
     )
 
 

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _compat
-from ..explain import Explanation, render
+from ..describe import info_of_registration
+from ..explain import explain_op
 from ..lowering.given import lower_given
-from ..model import Decision, Discovery, Lowered, OpInfo
+from ..model import Decision, Discovery, Lowered, OpInfo, Reading
 from ..native.ir.interface import Op
 from ..registration.fake import FakeRule
 from ..registration.register import Definition, Registration, register
-from ..registration.transparent import Reading, Transparency
+from ..registration.transparent import Transparency
 from ..registry import Entry, registry
 from .arguments import unflat
 from .formula import Formula
@@ -45,7 +46,7 @@ def define(
         setup_context=formula.save if formula is not None else None,
     )
     with registry.lock:
-        entry = _entry(register(definition, defined), decision)
+        entry = _entry(register(definition, defined))
         registry.add(entry)
     return entry
 
@@ -82,29 +83,21 @@ def _function(op: Op, target: Callable[..., Any], filename: str) -> Any:
         f"def _of_operator({', '.join(parameters)}):\n    return _of_target({', '.join(passed)})\n"
     )
     exec(compile(text, filename, "exec"), namespace)  # noqa: S102 - our own text
-    return namespace["_of_operator"]
+    made = namespace["_of_operator"]
+    made.__doc__ = op.doc or op.schema
+    return made
 
 
-def _entry(registration: Registration, decision: Decision) -> Entry:
+def _entry(registration: Registration) -> Entry:
     definition = registration.definition
 
     def describe() -> OpInfo:
-        return OpInfo(
-            name=definition.name,
-            mode="custom_op",
-            reason=decision.reason,
-            schema=_compat.schema_text(registration.overload),
-            path="direct",
-            overload=registration.overload,
-            location=definition.location,
-            fake_source="given",
-            native="; ".join(registration.backends.values()),
-        )
+        return info_of_registration(registration)
 
     def explain() -> str:
         fake = f"from the manifest of {definition.location}"
-        backward = "" if definition.backward is None else f"carried by {definition.location}"
-        return render(Explanation(describe(), definition.lowered, decision, fake, backward))
+        backward = f"carried by {definition.location}"
+        return explain_op(describe(), definition, fake=fake, backward=backward)
 
     return Entry(
         name=definition.name,
@@ -117,6 +110,6 @@ def _entry(registration: Registration, decision: Decision) -> Entry:
         explain=explain,
         undo=registration.undo,
         lowered=definition.lowered,
-        registration=registration,
+        registered=registration,
         stands_in=True,
     )
