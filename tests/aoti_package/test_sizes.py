@@ -113,5 +113,5 @@ def test_further_arguments_must_be_like_the_given_ones():
     program, subject, symbols = traced(packaged_ops.Block(), (torch.ones(4, 16),), None)
     with pytest.raises(BadInputs, match=r"also\[0\] has other arguments than args"):
         eager_cases(program, subject, symbols, [(torch.ones(4), torch.ones(4))])
-    with pytest.raises(BadInputs, match=r"also\[0\] are positional arguments"):
+    with pytest.raises(BadInputs, match=r"also\[0\] must be a tuple"):
         eager_cases(program, subject, symbols, [torch.ones(4)])

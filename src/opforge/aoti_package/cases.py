@@ -46,7 +46,7 @@ def eager_cases(
 def _leaves_of(subject: Subject, index: int, args: Any) -> list[Any]:
     if not isinstance(args, (tuple, list)):
         raise BadInputs(
-            f"also[{index}] are positional arguments, as a tuple", found=type(args).__name__
+            f"also[{index}] must be a tuple of positional arguments", found=type(args).__name__
         )
     leaves = _compat.aoti.flatten((tuple(args), dict(subject.kwargs)))
     if len(leaves) != len(subject.leaves):

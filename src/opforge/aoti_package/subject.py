@@ -51,7 +51,7 @@ def read_subject(model: Any, args: Any, kwargs: Mapping[str, Any] | None) -> Sub
     """The module, its arguments, and what they are called."""
     if not isinstance(args, (tuple, list)):
         raise BadInputs(
-            "args are the positional arguments, as a tuple",
+            "args must be a tuple of the positional arguments",
             found=type(args).__name__,
             fix="args=(x,)",
         )
@@ -134,7 +134,8 @@ def read_path(path: Any) -> Path:
     place = Path(path)
     if place.suffix != ".pt2":
         raise BadPackagePath(
-            f"a package's name ends in .pt2, got {str(path)!r}", fix=f"{place.with_suffix('.pt2')}"
+            f"a package's name must end in .pt2, got {str(path)!r}",
+            fix=f"{place.with_suffix('.pt2')}",
         )
     if place.is_dir():
         raise BadPackagePath(f"{place} is a folder", fix=f"{place / 'model.pt2'}")
