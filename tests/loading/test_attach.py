@@ -22,7 +22,7 @@ def test_calls_go_to_the_library_and_the_rest_stays(loading, register, standin):
     assert len(standin.launches) == 1
     assert ops.add.has_source
     text = opforge.explain(add)
-    assert "  native    where covered, from libdemo.so" in text
+    assert "  native    where covered, from libloaded.so" in text
     assert text.splitlines()[0].endswith(f"({opforge.info(add).location})")
     assert ", else the JIT" in text
 
@@ -30,7 +30,7 @@ def test_calls_go_to_the_library_and_the_rest_stays(loading, register, standin):
 def test_a_call_that_is_not_covered_runs_the_source_with_one_warning(loading, register, standin):
     add = register()
     loading()
-    with pytest.warns(OpforgeWarning, match=r"libdemo.so does not cover this call.*type fp64") as w:
+    with pytest.warns(OpforgeWarning, match=r"libloaded.so does not cover .*type fp64") as w:
         torch.testing.assert_close(add(WIDE, WIDE), 2 * WIDE)
     assert len(w) == 1
     add(WIDE, WIDE)
@@ -137,7 +137,7 @@ def test_an_error_of_the_source_is_told(loading, register):
         raise ValueError("the body's own words")
 
     add = register(fails)
-    with pytest.warns(OpforgeWarning, match=r"is not the source that .*libdemo\.so was built from"):
+    with pytest.warns(OpforgeWarning, match=r"not the source that .*libloaded\.so was built from"):
         loading()
     with opforge.backend("jit"), pytest.raises((RuntimeError, ValueError), match="own words"):
         add(X, X)
@@ -189,7 +189,7 @@ def test_another_signature_is_refused_and_both_are_named(loading, register, dist
 
 def test_another_signature_that_comes_later_is_not_served(loading, register, standin):
     loading()
-    with pytest.warns(OpforgeWarning, match=r"(?s)another signature.*not served by libdemo\.so"):
+    with pytest.warns(OpforgeWarning, match=r"(?s)another signature.*not served by libloaded\.so"):
         add = register(demo_source.add_scaled)
     torch.testing.assert_close(add(X, X, 2.0), 3 * X)
     assert standin.launches == []

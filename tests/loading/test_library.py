@@ -68,8 +68,8 @@ def test_what_an_operator_mutates_has_its_version_raised(loading):
         (7, 200, "s_i8 is 200, which i8 does not hold"),
         (11, -1, "s_u8 is -1, which u8 does not hold"),
         (9, 6, "s_i32"),
-        (16, "gelu", "mode must be 'relu' or None"),
-        (17, True, "fixed must be False"),
+        (16, "gelu", "mode is .*built for:? 'relu' or None"),
+        (17, True, "fixed is .*built for:? False"),
     ],
 )
 def test_a_call_that_is_not_covered_says_why_and_what_to_do(loading, place, value, text):
@@ -89,7 +89,7 @@ def test_going_backward_without_the_source_raises(loading):
     out = torch.ops.demo.add(x, x)
     torch.testing.assert_close(out, 2 * X)
     assert out.requires_grad
-    with pytest.raises(MissingBackward, match=r"demo::add .*libdemo\.so.*has no backward"):
+    with pytest.raises(MissingBackward, match=r"demo::add .*libloaded\.so.*has no backward"):
         out.sum().backward()
     with torch.no_grad():
         assert not torch.ops.demo.add(x, x).requires_grad
@@ -137,13 +137,13 @@ def test_the_operators_are_listed_with_what_they_run_on(loading, adapter):
     how = "C++" if adapter else "by ctypes"
     assert repr(ops.add) == (
         "<loaded operator demo::add(Tensor x, Tensor y) -> Tensor: native where covered, from "
-        f"libdemo.so ({how}), else an error>"
+        f"libloaded.so ({how}), else an error>"
     )
     assert repr(ops).endswith(" for sm_80, sm_90a: add, matmul, everything, special, pick>")
     assert "for sm_80, sm_90a:\n  demo::add(Tensor x, Tensor y) -> Tensor: native" in str(ops)
     assert "<td" in ops._repr_html_()
     assert "demo::add(Tensor x, Tensor y) -&gt; Tensor" in ops._repr_html_()
-    assert f"libdemo.so ({how}), else an error" in ops.add._repr_html_()
+    assert f"libloaded.so ({how}), else an error" in ops.add._repr_html_()
     assert not ops.add.has_source
     assert "add" in dir(ops)
     with pytest.raises(AttributeError, match="no torch operator 'sub'; it has add, matmul"):
@@ -157,7 +157,7 @@ def dir_of(ops):
 def test_explain_knows_the_library(loading, dist):
     loading()
     text = opforge.explain(torch.ops.demo.add)
-    assert "  native    where covered, from libdemo.so" in text
+    assert "  native    where covered, from libloaded.so" in text
     assert f"  fake      from the manifest of {dist.resolve()}" in text
     assert "defined from" in opforge.info("demo::add").reason
     assert "where covered" in opforge.info("demo::add").native
@@ -202,22 +202,22 @@ def test_a_file_or_a_folder_or_the_adapter_will_do(dist, standin):
     for path in (
         dist,
         dist / "lib",
-        dist / "lib" / "libdemo.so",
-        dist / "lib" / "libdemo_torch.so",
+        dist / "lib" / "libloaded.so",
+        dist / "lib" / "libloaded_torch.so",
     ):
         ops = opforge.load(path, host_memory=True)
-        assert ops.file == (dist / "lib" / "libdemo.so").resolve()
+        assert ops.file == (dist / "lib" / "libloaded.so").resolve()
     ops.close()
 
 
 def test_a_library_that_was_built_again_is_not_mixed_with_the_first(dist, standin, tmp_path):
     shutil.copytree(dist / "lib", tmp_path / "lib")
-    file = tmp_path / "lib" / "libdemo.so"
+    file = tmp_path / "lib" / "libloaded.so"
     ops = opforge.load(file, host_memory=True, adapter=False)
     file.unlink()
-    shutil.copy(dist / "lib" / "libdemo.so", file)
+    shutil.copy(dist / "lib" / "libloaded.so", file)
     for _ in ("while it is loaded", "after it was closed"):
-        with pytest.raises(StaleLibrary, match=r"libdemo\.so was built again since"):
+        with pytest.raises(StaleLibrary, match=r"libloaded\.so was built again since"):
             opforge.load(file, host_memory=True, adapter=False)
         ops.close()
 
@@ -243,8 +243,8 @@ def test_an_operator_of_somebody_else_is_left_alone(loading):
 
 def test_without_an_adapter_one_that_was_asked_for_is_missed(dist, standin, tmp_path):
     (tmp_path / "lib").mkdir()
-    shutil.copy(dist / "lib" / "libdemo.so", tmp_path / "lib")
-    with pytest.raises(NotALibrary, match=r"no torch adapter: .*libdemo_torch\.so") as failed:
+    shutil.copy(dist / "lib" / "libloaded.so", tmp_path / "lib")
+    with pytest.raises(NotALibrary, match=r"no torch adapter: .*libloaded_torch\.so") as failed:
         opforge.load(tmp_path, adapter=True)
     assert "--torch" in str(failed.value)
 
@@ -252,7 +252,7 @@ def test_without_an_adapter_one_that_was_asked_for_is_missed(dist, standin, tmp_
 def test_memory_of_the_cpu_is_refused_where_it_was_not_asked_for(dist, standin):
     ops = opforge.load(dist)
     try:
-        with pytest.raises(RuntimeError, match="demo_add: x: "):
+        with pytest.raises(RuntimeError, match="loaded_add: x: "):
             torch.ops.demo.add(X, X)
     finally:
         ops.close()
@@ -288,7 +288,7 @@ assert not any(m.startswith(("triton", "torch._dynamo", "torch._inductor")) for 
 def test_the_adapter_alone_brings_the_operators_with_it(dist):
     done = run(f"""
 import torch
-torch.ops.load_library({str(dist / "lib" / "libdemo_torch.so")!r})
+torch.ops.load_library({str(dist / "lib" / "libloaded_torch.so")!r})
 print(torch.ops.demo.everything.default._schema)
 print(torch._C._dispatch_has_kernel_for_dispatch_key("demo::add", "CUDA"))
 assert "opforge" not in sys.modules
@@ -342,4 +342,4 @@ def test_options_that_are_no_answers_are_refused(dist, option):
 def test_info_and_explain_take_what_load_gives(loading):
     ops = loading()
     assert opforge.info(ops.add).name == "demo::add"
-    assert "libdemo.so" in opforge.explain(ops.add)
+    assert "libloaded.so" in opforge.explain(ops.add)

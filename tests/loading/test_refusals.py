@@ -69,37 +69,37 @@ def test_another_layout_of_the_manifest_is_refused(tmp_path):
 
 
 OTHER = """
-int demo_torch_abi_version(void) { return 2; }
-const char *demo_torch_manifest_hash(void) { return "0123456789abcdef"; }
+int loaded_torch_abi_version(void) { return 2; }
+const char *loaded_torch_manifest_hash(void) { return "0123456789abcdef"; }
 """
 
 
 @pytest.mark.parametrize(
     ("text", "error", "said"),
     [
-        ("int nothing;", NotALibrary, "is not a torch adapter of .*demo_torch_abi_version"),
+        ("int nothing;", NotALibrary, "is not a torch adapter of .*loaded_torch_abi_version"),
         (
-            "int demo_torch_abi_version(void) { return 7; }",
+            "int loaded_torch_abi_version(void) { return 7; }",
             StaleLibrary, "has adapter ABI 7, and this opforge has 2",
         ),
-        (OTHER, StaleLibrary, "(?s)another libdemo.so.*manifest 0123456789ab in the adapter"),
+        (OTHER, StaleLibrary, "(?s)another libloaded.so.*manifest 0123456789ab in the adapter"),
     ],
 )  # fmt: skip
 def test_an_adapter_that_does_not_fit_is_refused(dist, tmp_path, text, error, said):
     (tmp_path / "lib").mkdir()
-    shutil.copy(dist / "lib" / "libdemo.so", tmp_path / "lib")
-    forge(tmp_path, "demo_torch", text)
+    shutil.copy(dist / "lib" / "libloaded.so", tmp_path / "lib")
+    forge(tmp_path, "loaded_torch", text)
     with pytest.raises(error, match=said) as failed:
         opforge.load(tmp_path, host_memory=True)
     if error is StaleLibrary:
-        assert "opforge build SOURCE.py --torch --name demo" in str(failed.value)
+        assert "opforge build SOURCE.py --torch --name loaded" in str(failed.value)
 
 
 def test_an_adapter_of_an_earlier_opforge_is_left_out_unless_asked_for(dist, tmp_path, monkeypatch):
     folder = tmp_path / "dist"
     shutil.copytree(dist / "lib", folder / "lib")
     monkeypatch.setattr(SharedLibrary, "torch_deferred", None)
-    with pytest.raises(StaleLibrary, match=r"libdemo_torch\.so was built by an earlier opforge"):
+    with pytest.raises(StaleLibrary, match=r"libloaded_torch\.so was built by an earlier opforge"):
         opforge.load(folder, host_memory=True, adapter=True)
     with pytest.warns(opforge.OpforgeWarning, match="calls go by ctypes") as warned:
         ops = opforge.load(folder, host_memory=True)

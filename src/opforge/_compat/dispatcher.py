@@ -11,8 +11,6 @@ import torch
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd.function import _SingleLevelFunction
 
-from . import patches
-
 OpOverload = torch._ops.OpOverload
 OpOverloadPacket = torch._ops.OpOverloadPacket
 DispatchKeySet = torch._C.DispatchKeySet
@@ -80,6 +78,9 @@ def forget_dispatch(overload: Any) -> None:
 
 def disable_overload(overload: Any, raise_dead: Callable[..., Any]) -> None:
     """Make calls of an overload and its packet raise, because their C++ handle will dangle."""
+    # Not above: the first call of a loaded library waits for this module, and not for patches.
+    from . import patches
+
     for handle in (overload, overload.overloadpacket):
         patches.install_for_good(
             patches.UNREGISTERED.by("_op", lambda op: _Dead(raise_dead, hash(op)), handle)
@@ -275,6 +276,8 @@ class FakeTrial:
         for tensor in self._tensors:
             if hasattr(tensor, "fake_mode"):
                 torch._C._set_throw_on_mutable_data_ptr(tensor)
+        from . import patches
+
         with contextlib.ExitStack() as stack:
             for mode in self._modes:
                 # A body may read a tensor of its module.

@@ -39,8 +39,8 @@ class Binding:
         shown = "a tensor" if isinstance(value, torch.Tensor) else repr(value)
         built = one_of([repr(unflat(v)) for v in argument.values])
         return uncovered(
-            f"{self._op.torch_name}: {argument.name} must be {built}, got {shown}: the library was "
-            "built for nothing else"
+            f"{self._op.torch_name}: {argument.name} is {shown}, but the library was built for "
+            f"{built}"
         )
 
 

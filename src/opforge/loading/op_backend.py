@@ -16,7 +16,6 @@ import torch
 
 from .. import _compat
 from ..errors import OpforgeWarning, StaleLibrary, Uncovered
-from ..native.frontend.source_hash import source_hash
 from ..native.ir.interface import Op
 from ..native.library.shared_library import SharedLibrary, rebuild
 from ..registration.register import Registration
@@ -203,6 +202,8 @@ class Service:
             self._compare_source(self.entry)
 
     def _compare_source(self, entry: Entry) -> None:
+        from ..native.frontend.source_hash import source_hash  # noqa: PLC0415 - needs a source
+
         found = source_hash(entry)
         if found == self.op.source_hash:
             return

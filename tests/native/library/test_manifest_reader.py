@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from opforge.native.codegen.manifest import manifest
@@ -36,6 +36,7 @@ from opforge.native.ir.program import (
 from opforge.native.library.manifest_reader import Manifest
 from support.native import hand_made
 
+a_few = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 words = st.text("abxyz_", min_size=1, max_size=4)
 numbers = st.integers(-(2**62), 2**62)
 floats = st.floats(allow_nan=False)
@@ -131,11 +132,13 @@ def test_operators_are_read_as_they_were_written(part):
     assert written_and_read(library) == tuple(as_written(op) for op in library.ops)
 
 
+@a_few
 @given(ops)
 def test_every_operator_is_read_as_it_was_written(op):
     assert written_and_read(Library("demo", (op,), (), (80,))) == (as_written(op),)
 
 
+@a_few
 @given(cases)
 def test_every_case_is_read_as_it_was_written(case):
     content = json.loads(json.dumps(CASE.write(case)))
