@@ -37,6 +37,7 @@ demo: $(READY)
 lint: $(READY)
 	$(RUN) -m ruff check .
 	$(RUN) -m mypy
+	git ls-files '*.c' '*.h' '*.cpp' '*.hpp' | xargs $(VENV)/bin/clang-format --dry-run -Werror
 	$(RUN) -m pytest -q tests/test_imports.py
 
 # A file stays in one process, because its tests share what they have built.

@@ -97,7 +97,7 @@ def test_a_file_of_a_package_is_to_be_named_as_a_module(tmp_path):
     (package / "relative.py").write_text("from . import other\n")
     with pytest.raises(TargetFailed, match="attempted relative import") as caught:
         resolve(f"{package}/relative.py")
-    assert f"name it as outer.inner.relative, from {tmp_path}" in str(caught.value)
+    assert f"run from {tmp_path}, and name it outer.inner.relative" in str(caught.value)
 
 
 def test_a_file_is_loaded_once(stem):

@@ -1030,7 +1030,7 @@ def test_a_default_that_is_not_representable_is_refused_by_name(op_name):
     def f(x: Tensor, n: int = "three") -> Tensor: ...
 
     text = refusal(f, BadDefault, op_name())
-    assert "parameter 'n': default 'three' is not representable as" in text
+    assert "parameter 'n': the default 'three' cannot be represented as" in text
     assert "found: str" in text
 
 
@@ -1047,7 +1047,7 @@ def test_a_field_s_default_that_is_not_representable_is_refused(op_name):
 
     def f(x: Tensor, config: Config) -> Tensor: ...
 
-    assert "default 'three' is not representable as" in refusal(f, BadDefault, op_name())
+    assert "the default 'three' cannot be represented as" in refusal(f, BadDefault, op_name())
 
 
 def test_none_as_the_default_of_what_is_not_optional_is_refused(op_name):
@@ -1087,8 +1087,8 @@ def test_mutates_args_takes_every_spelling(mutates_args, schema, op_name):
     [
         (lambda x: x, "too many positional arguments"),
         (lambda x, flat, more: x, "missing a required argument: 'more'"),
-        (lambda x, config: x, "'config' stands where the op has 'flat'"),
-        (lambda flat, x: x, "'flat' stands where the op has 'x'"),
+        (lambda x, config: x, "it has 'config' where the op has 'flat'"),
+        (lambda flat, x: x, "it has 'flat' where the op has 'x'"),
     ],
     ids=["few", "many", "renamed", "swapped"],
 )

@@ -50,7 +50,7 @@ def resolve_function(target: str) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def users_own(what: str) -> Iterator[None]:
-    """Show an error of the user's code as it would look without opforge around it."""
+    """Show an error in the user's code as it would look without opforge around it."""
     try:
         yield
     except OpforgeError:
@@ -62,7 +62,7 @@ def users_own(what: str) -> Iterator[None]:
 
 
 def _own_frames(error: BaseException) -> TracebackType | None:
-    """The traceback without the frames above the user's: opforge's and the import machinery's."""
+    """The traceback without the outer frames, opforge's and the import machinery's."""
     place = error.__traceback__
     while place is not None and _is_ours(place.tb_frame.f_code.co_filename):
         place = place.tb_next
@@ -84,7 +84,7 @@ def _load(place: str) -> ModuleType:
             raise
         folder, name = _in_package(Path(place).absolute())
         raise TargetFailed(
-            str(failed), fix=f"it is part of a package; name it as {name}, from {folder}"
+            str(failed), fix=f"it belongs to a package: run from {folder}, and name it {name}"
         ) from failed.__cause__
 
 
@@ -168,10 +168,10 @@ def _all(module: ModuleType, place: str) -> list[Any]:
 
 
 def operators_in(module: ModuleType) -> dict[str, Any]:
-    """By the names that the module has for them, else by their own."""
+    """By the names they have in the module, else by their own."""
     named = {name: value for name, value in vars(module).items() if opforge.is_op(value)}
     bound = {id(registry.find(op)) for op in named.values()}
-    # An op made by a function of the module, in a loop say, may have no name there.
+    # An op that a function makes, for example in a loop, may have no name in the module.
     for entry in registry:
         here = getattr(entry.fn, "__globals__", None) is vars(module)
         if here and id(entry) not in bound:
@@ -181,12 +181,12 @@ def operators_in(module: ModuleType) -> dict[str, Any]:
 
 
 def _load_module(name: str) -> ModuleType:
-    # A console script does not look into the current folder, and people expect that it does.
+    # A console script does not search the current folder, but people expect it to.
     with _importable_from(Path.cwd()):
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
-            # What the module itself fails to import is its own affair, traceback and all.
+            # If an import inside the module fails, its own traceback says it best.
             if error.name is None or not f"{name}.".startswith(f"{error.name}."):
                 raise
             raise TargetNotFound(
@@ -198,7 +198,7 @@ def _load_module(name: str) -> ModuleType:
 
 
 def _siblings(name: str) -> list[str]:
-    """What could be imported in place of `name`."""
+    """Modules that `name` may be a misspelling of."""
     parent, _, _ = name.rpartition(".")
     folders = getattr(sys.modules[parent], "__path__", []) if parent else None
     prefix = f"{parent}." if parent else ""

@@ -138,7 +138,7 @@ def _compile(
             f"{subject.title} was exported, but AOTInductor cannot compile it",
             found="\n         ".join([f"{type(error).__name__}: {lines[0] if lines else ''}"])
             + "".join(f"\n         {line}" for line in lines[1:8]),
-            fix="`opforge doctor` shows what this machine lacks; the chained error has the details",
+            fix="`opforge doctor` shows what this machine lacks; the cause has the full error",
         ) from error
     return time.perf_counter() - started, static_launch
 

@@ -1,4 +1,4 @@
-"""What is checked: an op, a call of it, and what can be done with both on this machine."""
+"""What is checked: an op with a call, and how to run and trace it on this machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..gpu_target import target
 from ..model import OpInfo
 from ..registry import Entry
 from .compare import Tolerance, difference, same_bits
-from .reasons import first_line
+from .reasons import short_reason
 from .values import Call, resized, tensors_in
 
 Tensor = torch.Tensor
@@ -28,7 +28,7 @@ _ARCH = "sm_90"
 
 @dataclass(frozen=True)
 class Settings:
-    """What the user asked of the check, beside the op and its inputs."""
+    """The options of a check."""
 
     reference: Callable[..., Any] | None = None
     tolerance: Tolerance = None
@@ -108,7 +108,7 @@ class Subject:
 
     @functools.cached_property
     def needs_gpu(self) -> bool:
-        """Whether the op cannot run here for want of a GPU, and for no other reason."""
+        """Whether a missing GPU is the only reason why the op cannot run here."""
         error = self.eager.error
         if error is None or torch.cuda.is_available():
             return False
@@ -117,7 +117,7 @@ class Subject:
 
     @functools.cached_property
     def draws_random_numbers(self) -> bool:
-        """Whether a run moves torch's generators; two compilers then give other numbers."""
+        """Whether a run advances torch's generators; compiled code then draws different numbers."""
         before = _random_states()
         with torch.random.fork_rng(devices=cuda_devices()):
             self.run()
@@ -145,7 +145,7 @@ class Subject:
         return [path for (path, a), (_, b) in pairs if not same_bits(a, b)]
 
     def differentiable(self) -> list[str]:
-        """The inputs to differentiate by: those that require grad, else all floating ones."""
+        """The inputs to take gradients of: those that require grad, else all floating ones."""
         floats = [(p, t) for p, t in self.call.tensors() if t.is_floating_point()]
         wanted = [p for p, t in floats if t.requires_grad]
         if wanted:
@@ -162,7 +162,7 @@ class Subject:
         return self.declared(path) if self.registered else path in self.written
 
     def mismatch(self, found: Outcome, expected: Outcome) -> str:
-        """How two runs differ; of an op that draws random numbers, only in looks."""
+        """How two runs differ; if the op draws random numbers, only in shape, dtype and device."""
         left, right = self.results(found), self.results(expected)
         if self.draws_random_numbers:
             left, right = (_looks(side) for side in (left, right))
@@ -199,15 +199,15 @@ class Subject:
             error = next((e for e in map(self._error_of, calls) if e is not None), None)
             if error is None:
                 return Batches(calls[0], calls[1], (first, second), paths)
-            why = why or first_line(error)
-        return f"the op takes no other batch size than {batch}: {why}"
+            why = why or short_reason(error)
+        return f"the op accepts no batch size but {batch}: {why}"
 
     def _error_of(self, call: Call) -> Exception | None:
         if not self.needs_gpu:
             return self.run(call).error
         try:
             self.run_on_fakes(call)
-        except Exception as error:  # noqa: BLE001  # handed on as what the op says of this size
+        except Exception as error:  # noqa: BLE001  # it says why this size fails
             return error
         return None
 
@@ -218,7 +218,7 @@ class Subject:
                 return self.invoke(fakes)
 
     def trace(self) -> Any:
-        """The graph that AOTAutograd would get, for a GPU that need not be there."""
+        """The graph that AOTAutograd would get, for a GPU that may be absent."""
         with target(_ARCH):
             mode, fakes = self.fakes()
 
@@ -234,7 +234,7 @@ class Subject:
 
     @functools.cached_property
     def cached(self) -> dict[str, Any]:
-        """What one row made and another goes on with."""
+        """What one row made and another needs."""
         return {}
 
 

@@ -12,7 +12,7 @@ from ..errors import BadOption
 
 
 def read_autocast(option: Any) -> dict[str, torch.dtype]:
-    """`torch.float16` -> CUDA and CPU; `{"cuda": torch.bfloat16}` -> as it says."""
+    """`torch.float16` -> CUDA and CPU; `{"cuda": torch.bfloat16}` -> CUDA only."""
     if option is None:
         return {}
     chosen = dict(option) if isinstance(option, Mapping) else {"cuda": option, "cpu": option}
@@ -36,7 +36,7 @@ def _has_autocast(device: Any) -> bool:
     try:
         return torch.amp.is_autocast_available(device)
     except RuntimeError:
-        # torch raises for a word that is no device type at all.
+        # torch raises for a string that is not a device type.
         return False
 
 

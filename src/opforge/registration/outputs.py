@@ -1,4 +1,4 @@
-"""What a body may return: checks that kernels call, one object per op."""
+"""Checks of what a body returns, which kernels call; one object per op."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _RETURNED: dict[str, Any] = {
 
 
 class OutputChecks:
-    """Refuses outputs that are not what the annotation says, that alias, or that were recorded."""
+    """Refuses outputs that contradict the annotation or alias; detaches recorded ones."""
 
     def __init__(self, name: str, location: str, lowered: Lowered) -> None:
         self.name = name
@@ -39,7 +39,7 @@ class OutputChecks:
         )
 
     def one(self, value: Any) -> None:
-        """For an op that returns one tensor, and a value whose type is not exactly Tensor."""
+        """Check the output of an op that returns one tensor, if its type is not exactly Tensor."""
         (leaf,) = self.lowered.returns
         if not _is_what_it_says(leaf, value):
             raise self.wrong(
@@ -48,7 +48,7 @@ class OutputChecks:
             )
 
     def several(self, out: Any) -> Any:
-        """For any other op; hands the outputs on, detached where autograd recorded them."""
+        """Check the outputs of any other op; returns them, detached if autograd recorded them."""
         returns = self.lowered.returns
         recorded = False
         for leaf, value in zip(returns, out if len(returns) != 1 else (out,), strict=True):
@@ -68,7 +68,7 @@ class OutputChecks:
             self.warned = True
             warnings.warn(
                 f"{self.name} ({self.location}): the body reads a tensor that requires grad and "
-                "is no parameter; no gradient reaches it. Pass it as a parameter and give a "
+                "is not a parameter; no gradient reaches it. Pass it as a parameter and give a "
                 "backward.",
                 OpforgeWarning,
                 stacklevel=3,
@@ -79,7 +79,7 @@ class OutputChecks:
         return value.detach() if recorded else value
 
     def aliased(self, inputs: Sequence[Any], outputs: tuple[Any, ...]) -> None:
-        """Raise for outputs of which torch says that one aliases something; name the input."""
+        """Raise for outputs that alias something, according to torch; name the input."""
         among_outputs = _compat.any_aliases((), {}, outputs)
         guilty = [
             argument.path

@@ -1,4 +1,4 @@
-"""Errors that generated code raises at a call: each maker gives a function for one op."""
+"""Errors that generated code raises at a call; each maker returns a function for one op."""
 
 from __future__ import annotations
 
