@@ -55,7 +55,8 @@ def _equip(folder: Path, page: Page) -> None:
         script.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments}"$@"\n')
         script.chmod(0o755)
     os.environ["PATH"] = f"{commands}{os.pathsep}{os.environ['PATH']}"
-    sys.path.insert(0, str(folder))
+    # In place of this script's folder, whose modules are not the reader's.
+    sys.path[0] = str(folder)
 
 
 class Run:
