@@ -6,8 +6,8 @@ import sys
 import pytest
 
 import opforge
-from opforge.cli_targets import resolve
-from opforge.errors import TargetFailed, TargetNotFound
+from opforge.cli_targets import arguments_from_function, resolve
+from opforge.errors import BadInputs, TargetFailed, TargetNotFound
 
 numbers = itertools.count()
 
@@ -191,3 +191,51 @@ def test_a_file_that_is_no_python_is_said_to_be_none(tmp_path):
     page.write_text("# readme")
     with pytest.raises(TargetNotFound, match="is no Python file"):
         resolve(f"{page}:silu")
+
+
+FUNCTIONS = """
+def pair():
+    return [1, 2], {"y": 3}
+
+def one():
+    return 1
+
+def flat():
+    return 1, {}
+
+def short():
+    return ((1,),)
+
+def raises():
+    raise ValueError("no data here")
+"""
+
+
+@pytest.fixture
+def functions(tmp_path):
+    path = tmp_path / "targets_functions.py"
+    path.write_text(FUNCTIONS)
+    yield path
+    sys.modules.pop("targets_functions", None)
+
+
+def test_a_function_returns_the_arguments_of_a_call(functions):
+    assert arguments_from_function(f"{functions}:pair") == ((1, 2), {"y": 3})
+
+
+@pytest.mark.parametrize(
+    ("name", "found"), [("one", "a int"), ("flat", "(int, dict)"), ("short", "(tuple)")]
+)
+def test_a_function_that_returns_something_else_is_refused(functions, name, found):
+    with pytest.raises(BadInputs) as caught:
+        arguments_from_function(f"{functions}:{name}")
+    assert f"{functions}:{name} must return (args, kwargs)" in str(caught.value)
+    assert f"found: {found}\n" in str(caught.value)
+
+
+def test_an_error_in_the_users_function_keeps_its_own_traceback(functions):
+    with pytest.raises(TargetFailed) as caught:
+        arguments_from_function(f"{functions}:raises")
+    assert str(caught.value).startswith(f"{functions}:raises() raised\n\nTraceback")
+    assert "no data here" in str(caught.value)
+    assert "opforge/cli_targets" not in str(caught.value)
