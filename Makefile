@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin/python
-# Twice quiet: what pip warns about is how this machine finds packages; errors are still shown.
+# -qq hides pip's warnings, which are about how this machine finds packages, but not its errors.
 PIP := $(RUN) -m pip --disable-pip-version-check -qq
 READY := $(VENV)/.ready
 
@@ -14,8 +14,8 @@ help:
 	@echo "make demo      set up $(VENV) and run examples/demo.py"
 	@echo "make test      lint, type check, import contract and all tests"
 	@echo "make lint      the first three of these"
-	@echo "make bench     what a call costs (benchmarks/call_overhead.py)"
-	@echo "make test-gpu  the tests that need a GPU"
+	@echo "make bench     measure what a call costs (benchmarks/call_overhead.py)"
+	@echo "make test-gpu  run the tests that need a GPU"
 	@echo "make clean     remove $(VENV), caches and build products"
 	@echo "PYTHON=... chooses the interpreter ($(PYTHON))"
 

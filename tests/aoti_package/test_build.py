@@ -202,9 +202,7 @@ def test_compiling_kernels_needs_a_gpu(tmp_path):
         (len, (torch.ones(2),), "model.pt2", NotPackageable, "len is neither a module nor an op"),
     ],
 )
-def test_an_unusable_model_or_argument_is_refused_at_once(
-    model, args, path, error, text
-):
+def test_an_unusable_model_or_argument_is_refused_at_once(model, args, path, error, text):
     with pytest.raises(error) as raised:
         opforge.package(model, args, path)
     assert text in str(raised.value)

@@ -185,21 +185,21 @@ def test_a_python_without_the_packages_is_refused(quick, tmp_path):
 
 def test_a_python_that_does_not_run_is_refused(quick, tmp_path):
     printed = quick.configure(f"-DOPFORGE_PYTHON_EXECUTABLE={tmp_path}/none", fails=True)
-    assert "does not run (it is what OPFORGE_PYTHON_EXECUTABLE says)" in " ".join(printed.split())
+    assert "does not run (from OPFORGE_PYTHON_EXECUTABLE)" in " ".join(printed.split())
 
 
 CALLS = {
     "mylib": "there is nothing to build",
-    "mylib OPERATORS ops": "Give their architectures: ARCHS 80 90",
+    "mylib OPERATORS ops": "give the GPU architectures, such as ARCHS 80 90",
     "mylib MODULES ops.py ARCHS 80 TUNING t.json": "there is no tuning table",
-    "mylib OPERATORS ops ARCHS 80 STATIC SHARED": "STATIC and SHARED are both given",
+    "mylib OPERATORS ops ARCHS 80 STATIC SHARED": "STATIC and SHARED were both given",
     "mylib SOURCES ops": "unknown arguments: SOURCES ops",
-    "my-lib OPERATORS ops ARCHS 80": "give another: NAMESPACE <name>",
+    "my-lib OPERATORS ops ARCHS 80": "choose another: NAMESPACE <name>",
 }
 
 
 @pytest.mark.parametrize(("call", "message"), CALLS.items())
-def test_a_call_that_cannot_be_meant_is_refused(make_project, tmp_path, call, message):
+def test_an_invalid_call_is_refused(make_project, tmp_path, call, message):
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.25)\nproject(user C)\n"
         f"find_package(opforge CONFIG REQUIRED)\nopforge_add_library({call})\n"
@@ -229,7 +229,7 @@ native.declare(copy, x=native.tensor("n", dtype="fp32"))
 """
 
 
-def test_a_tuning_table_decides_and_a_new_one_decides_anew(make_project, tmp_path):
+def test_a_tuning_table_decides_and_so_does_a_changed_one(make_project, tmp_path):
     (tmp_path / "ops.py").write_text(TUNED)
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.25)\nproject(user C)\n"
