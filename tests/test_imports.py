@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parent.parent / "src" / "opforge"
 MODULES = {str(path.relative_to(ROOT)): path for path in sorted(ROOT.rglob("*.py"))}
 
-# Each room with what it may import beside itself and the standard library. "opforge" stands for
+# Each room with what it may import besides itself and the standard library. "opforge" stands for
 # names of the public API. `cli` may import everything and is left out.
 CONTRACT = {
     "errors": set(),
@@ -183,5 +183,5 @@ def test_the_contract_sees_relative_absolute_and_nested_imports(tmp_path, monkey
         ("self._torch", False),
     ],
 )
-def test_private_names_are_told_from_public_ones(dotted, private):
+def test_private_names_are_distinguished_from_public_ones(dotted, private):
     assert is_private(dotted) is private

@@ -18,9 +18,9 @@ DTYPES = [
     (torch.float16, torch.float16),
     (torch.bfloat16, torch.bfloat16),
 ]
-# What the library has of them; without a GPU it is one of few kernels.
+# The ones in the library; without a GPU it has few kernels.
 NATIVE = DTYPES if ON_GPU else DTYPES[:1]
-# tokens, heads of q, heads of k, elements of a head, pairs that are turned
+# tokens, heads of q, heads of k, elements of a head, pairs that are rotated
 SIZES = [
     ((1,), 1, 1, 2, 1), ((3,), 2, 1, 64, 32), ((5,), 9, 3, 128, 64), ((2, 3), 4, 4, 34, 17),
     ((2,), 17, 2, 80, 33), ((2, 1), 1, 1, 256, 128), ((0,), 2, 2, 8, 4), ((2, 0), 2, 2, 8, 4),
@@ -127,7 +127,7 @@ def refused(tree, text, *args):
     assert str(raised.value) == text
 
 
-def test_what_does_not_fit_is_refused(tree):
+def test_arguments_that_do_not_fit_are_refused(tree):
     q, k, cos, sin = inputs(((3,), 4, 2, 8, 4))
     start = "q and k must have 3 or 4 dimensions, cos and sin 2; found "
     refused(tree, f"{start}2, 3, 2 and 2", q[0], k, cos, sin)
