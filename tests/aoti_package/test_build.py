@@ -162,7 +162,7 @@ def test_no_package_is_kept_if_it_does_not_agree_with_eager(built_op, tmp_path, 
     with pytest.raises(PackageMismatch) as raised:
         opforge.package(Undo(), (state, torch.randn(6)), tmp_path / "wrong.pt2")
     text = str(raised.value)
-    assert text.startswith("wrong.pt2 does not agree with eager, so it was not kept")
+    assert text.startswith("wrong.pt2 disagrees with eager, so it was not kept")
     assert "as given: tensor 0 differs by " in text
     assert "if the model has dropout, which is random, call model.eval() first" in text
     assert list(tmp_path.iterdir()) == []
@@ -211,7 +211,7 @@ def test_an_unusable_model_or_argument_is_refused_at_once(model, args, path, err
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"strict": "yes"}, "strict must be True, False or None, got 'yes'"),
+        ({"strict": "yes"}, "strict must be None, True or False, got 'yes'"),
         ({"rtol": -1.0}, "rtol must be a number >= 0, got -1.0"),
         ({"atol": "1e-3"}, "atol must be a number >= 0, got '1e-3'"),
     ],

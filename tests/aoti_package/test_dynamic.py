@@ -62,7 +62,7 @@ def test_without_dynamic_torch_gets_no_dynamic_shapes(exportable):
         ({"x": "batch"}, "dynamic must map each argument to its dimensions"),
         ("batch", "dynamic must map arguments to their dimensions\n  found: 'batch'"),
         ({"x": {0: "n"}, "y": {1: "n"}}, "found: 4 in x, 3 in y\n  fix: use different names"),
-        ({"x": {0: "a b"}}, "a dimension's name must be an identifier, got 'a b'"),
+        ({"x": {0: "a b"}}, "'a b' cannot name a dimension"),
         ({"x": {0: ("n", 8, 9)}}, "the given size 4 is outside the range of n"),
         ({"x": {0: ("n", 1, 8)}, "y": {0: ("n", 1, 9)}}, "n has two ranges"),
     ],

@@ -49,7 +49,7 @@ def operators(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def shared(make_project, operators):
-    """Configured and built with the first Python on the path."""
+    """Configured and built; Python is the first on the path."""
     project = make_project(PROJECTS / "library", "-DKIND=SHARED", f"-DOPS={operators}")
     assert "compiled 5 of 5" in project.configure()
     assert project.make().count(COMPILING) > 5
@@ -93,9 +93,9 @@ def test_what_was_installed_is_found(shared, make_project, tmp_path):
 
 
 def run_installed(project, make_project, tmp_path):
-    """The output of a program that finds the library where it was installed and then moved."""
+    """What a program prints that finds the library where it was installed, and then moved to."""
     project.install(tmp_path / "prefix")
-    # Nothing in it may contain the path where it was installed or built.
+    # Nothing in it may hold where it was installed, or where it was built.
     moved = (tmp_path / "prefix").rename(tmp_path / "moved")
     user = make_project(PROJECTS / "installed", f"-DCMAKE_PREFIX_PATH={moved}")
     user.configure()
@@ -116,7 +116,7 @@ def test_a_changed_kernel_is_generated_and_compiled_again(shared, operators):
     assert "no work to do" in shared.make()
 
 
-def test_a_failing_kernel_is_reported_with_the_generators_message_above(shared, operators):
+def test_a_kernel_that_fails_is_told_with_the_generators_message_above(shared, operators):
     file = operators / "add" / "op.py"
     before = file.read_text()
     file.write_text(before.replace("x - tl.load", "x - tl.lod"))
@@ -129,7 +129,7 @@ def test_a_failing_kernel_is_reported_with_the_generators_message_above(shared, 
     assert COMPILING not in shared.make()
 
 
-def test_operators_that_are_added_or_removed_are_noticed(shared, operators):
+def test_operators_that_go_and_come_are_seen(shared, operators):
     (operators / "add").rename(operators.parent / "add")
     assert "has no operators" in " ".join(shared.make(fails=True).split())
     (operators.parent / "add").rename(operators / "add")
@@ -185,21 +185,21 @@ def test_a_python_without_the_packages_is_refused(quick, tmp_path):
 
 def test_a_python_that_does_not_run_is_refused(quick, tmp_path):
     printed = quick.configure(f"-DOPFORGE_PYTHON_EXECUTABLE={tmp_path}/none", fails=True)
-    assert "does not run (from OPFORGE_PYTHON_EXECUTABLE)" in " ".join(printed.split())
+    assert "does not run (it is what OPFORGE_PYTHON_EXECUTABLE says)" in " ".join(printed.split())
 
 
 CALLS = {
     "mylib": "there is nothing to build",
-    "mylib OPERATORS ops": "give the GPU architectures, such as ARCHS 80 90",
+    "mylib OPERATORS ops": "Give their architectures: ARCHS 80 90",
     "mylib MODULES ops.py ARCHS 80 TUNING t.json": "there is no tuning table",
-    "mylib OPERATORS ops ARCHS 80 STATIC SHARED": "STATIC and SHARED were both given",
+    "mylib OPERATORS ops ARCHS 80 STATIC SHARED": "STATIC and SHARED are both given",
     "mylib SOURCES ops": "unknown arguments: SOURCES ops",
-    "my-lib OPERATORS ops ARCHS 80": "choose another: NAMESPACE <name>",
+    "my-lib OPERATORS ops ARCHS 80": "give another: NAMESPACE <name>",
 }
 
 
 @pytest.mark.parametrize(("call", "message"), CALLS.items())
-def test_an_invalid_call_is_refused(make_project, tmp_path, call, message):
+def test_a_call_that_cannot_be_meant_is_refused(make_project, tmp_path, call, message):
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.25)\nproject(user C)\n"
         f"find_package(opforge CONFIG REQUIRED)\nopforge_add_library({call})\n"
@@ -229,7 +229,7 @@ native.declare(copy, x=native.tensor("n", dtype="fp32"))
 """
 
 
-def test_a_tuning_table_decides_and_so_does_a_changed_one(make_project, tmp_path):
+def test_a_tuning_table_decides_and_a_new_one_decides_anew(make_project, tmp_path):
     (tmp_path / "ops.py").write_text(TUNED)
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.25)\nproject(user C)\n"
@@ -254,7 +254,7 @@ def test_a_tuning_table_decides_and_so_does_a_changed_one(make_project, tmp_path
         assert f'"BLOCK": "{block}"' in manifest.read_text()
 
 
-def test_a_project_without_c_is_refused_with_enable_language(make_project, tmp_path):
+def test_a_project_without_c_is_told_to_enable_it(make_project, tmp_path):
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.25)\nproject(user NONE)\n"
         "find_package(opforge CONFIG REQUIRED)\nopforge_add_library(a OPERATORS ops ARCHS 80)\n"
@@ -263,7 +263,7 @@ def test_a_project_without_c_is_refused_with_enable_language(make_project, tmp_p
     assert "add enable_language(C) before this call" in told
 
 
-def test_a_different_version_is_not_found(make_project, tmp_path):
+def test_another_version_than_this_is_not_found(make_project, tmp_path):
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.25)\nproject(user NONE)\n"
         "find_package(opforge 99 CONFIG REQUIRED)\n"

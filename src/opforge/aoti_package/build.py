@@ -81,10 +81,7 @@ def package(
 
 def _check_options(strict: Any, rtol: Any, atol: Any) -> None:
     if strict is not None and not isinstance(strict, bool):
-        raise BadOption(
-            f"strict must be True, False or None, got {strict!r}",
-            fix="leave it out to try non-strict export first, then strict",
-        )
+        raise BadOption(f"strict must be None, True or False, got {strict!r}", fix="strict=None")
     for name, value in (("rtol", rtol), ("atol", atol)):
         if value is not None and not (isinstance(value, (int, float)) and value >= 0):
             raise BadOption(f"{name} must be a number >= 0, got {value!r}", fix=f"{name}=1e-3")
@@ -129,7 +126,7 @@ def _compile(
         raise CompileFailed(
             f"{exportable.title} was exported, but AOTInductor cannot compile it",
             found=indented([f"{type(error).__name__}: {''.join(lines[:1])}", *lines[1:8]]),
-            fix="`opforge doctor` shows what this machine lacks; __cause__ has the full error",
+            fix="`opforge doctor` shows what this machine lacks; the chained error has the details",
         ) from error
     return time.perf_counter() - started, static_launch
 

@@ -129,11 +129,7 @@ def _spelled(path: str, index: int, value: Any) -> Any:
 def _check_named(path: str, index: int, value: _Named, tensor: torch.Tensor) -> None:
     size, name = tensor.shape[index], value.name
     if not name.isidentifier():
-        raise BadDynamic(
-            f"a dimension's name must be an identifier, got {name!r}",
-            parameter=path,
-            fix='"batch"',
-        )
+        raise BadDynamic(f"{name!r} cannot name a dimension", parameter=path, fix='"batch"')
     too_small = value.least is not None and size < value.least
     if too_small or (value.most is not None and size > value.most):
         raise BadDynamic(

@@ -68,9 +68,9 @@ def _refuse_constants(exportable: Exportable, program: Any) -> None:
     ]
     if odd:
         raise ExportFailed(
-            f"{exportable.title} returns values that a package cannot return",
+            f"{exportable.title} returns a value that a package cannot",
             found=", ".join(f"{v!r}, a {type(v).__name__}" for v in odd),
-            fix="return only tensors, integers and None; keep other values outside the model",
+            fix="return tensors, whole numbers and None, and handle the rest outside of the model",
             location=_forward(exportable),
         )
 

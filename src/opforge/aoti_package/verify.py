@@ -128,7 +128,7 @@ def _refuse_local(needed: Sequence[PackagedOp]) -> None:
             raise OpNotImportable(
                 f"the package calls {op.name}, which no other process can import: it is defined "
                 "inside a function",
-                found=f"why the compiler does not see through it: {op.why}",
+                found=op.why,
                 fix="define the op at the top level of a module",
                 location=op.location,
             )
@@ -165,11 +165,11 @@ def _raise_mismatch(package: Path, calls: Sequence[dict[str, Any]], *, training:
     if not wrong:
         return
     told = [f"{c['label']}: {c['wrong'] or 'agrees'}" for c in calls]
-    fix = "if the difference is acceptable, pass rtol=... and atol=..."
+    fix = "to accept the difference, pass rtol=... and atol=..."
     if training:
         fix = f"if the model has dropout, which is random, call model.eval() first; {fix}"
     raise PackageMismatch(
-        f"{package.name} does not agree with eager, so it was not kept",
+        f"{package.name} disagrees with eager, so it was not kept",
         found=indented(told),
         fix=fix,
     )

@@ -1,9 +1,9 @@
-# find_package(opforge CONFIG REQUIRED) defines opforge_add_library(), which makes a library target
-# from Python functions that launch Triton kernels. `opforge cmake-dir` prints this folder.
+# find_package(opforge CONFIG REQUIRED) gives opforge_add_library(), which makes a library target
+# of Python functions that launch Triton kernels. `opforge cmake-dir` prints this folder.
 if(CMAKE_VERSION VERSION_LESS 3.25)
   set(${CMAKE_FIND_PACKAGE_NAME}_FOUND FALSE)
   set(${CMAKE_FIND_PACKAGE_NAME}_NOT_FOUND_MESSAGE
-      "opforge needs CMake 3.25 or newer, but this is ${CMAKE_VERSION}")
+      "opforge needs CMake 3.25 or newer, and this is ${CMAKE_VERSION}")
   return()
 endif()
 

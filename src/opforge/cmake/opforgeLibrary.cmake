@@ -1,4 +1,4 @@
-# opforge_add_library() adds a target with operators written in Python.
+# opforge_add_library(): a target of operators written in Python.
 include_guard()
 
 set(_OPFORGE_CMAKE_DIR "${CMAKE_CURRENT_LIST_DIR}")
@@ -6,14 +6,14 @@ set(_OPFORGE_CMAKE_DIR "${CMAKE_CURRENT_LIST_DIR}")
 # opforge_add_library(<target>
 #   OPERATORS <folder>...     each with one folder per operator: ops/add/op.py
 #   [MODULES <file.py>...]    further files with operators
-#   [ONLY <operator>...]      only these operators
-#   ARCHS <number>...         GPU architectures: 80 90
+#   [ONLY <operator>...]      these operators only
+#   ARCHS <number>...         of GPUs: 80 90
 #   [TUNING <file.json>]      what `opforge tune` measured, for autotuned kernels
-#   [STATIC | SHARED]         default: BUILD_SHARED_LIBS
-#   [JOBS <n>]                processes that compile kernels; default: one per core
-#   [NAMESPACE <name>])       prefix of the C functions' names; default: the target's name
+#   [STATIC | SHARED]         by default as BUILD_SHARED_LIBS says
+#   [JOBS <n>]                processes that compile kernels; by default one a core
+#   [NAMESPACE <name>])       begins the C functions' names; by default the target's name
 #
-# Defines <target> and <target>::<target>, and installs them for find_package(<target>).
+# Gives <target> and <target>::<target>, and installs it so that find_package(<target>) finds it.
 function(opforge_add_library target)
   cmake_parse_arguments(PARSE_ARGV 1 given
     "STATIC;SHARED" "TUNING;JOBS;NAMESPACE" "OPERATORS;MODULES;ONLY;ARCHS")
@@ -24,12 +24,12 @@ function(opforge_add_library target)
   endif()
   if(NOT name MATCHES "^[A-Za-z][A-Za-z0-9_]*$")
     _opforge_refuse(${target}
-      "'${name}' cannot be the prefix of C functions; choose another: NAMESPACE <name>")
+      "'${name}' cannot begin the names of C functions; give another: NAMESPACE <name>")
   endif()
 
   _opforge_arguments(arguments)
   _opforge_find_python(python)
-  # The name is part of the folder, so that no sources of a renamed library are left in it.
+  # By the name as well: nothing of a library that was called otherwise is left among the sources.
   set(folder "${CMAKE_CURRENT_BINARY_DIR}/opforge.dir/${target}/${name}")
   _opforge_generate(${name} "${folder}" "${python}" "${arguments}")
 
@@ -41,23 +41,23 @@ function(_opforge_refuse target reason)
   message(FATAL_ERROR "opforge_add_library(${target}): ${reason}")
 endfunction()
 
-# Like all functions below, sees the parsed arguments of the caller.
+# Sees the parsed arguments of the caller, as all below do.
 function(_opforge_check_given target)
   if(given_UNPARSED_ARGUMENTS)
     list(JOIN given_UNPARSED_ARGUMENTS " " shown)
     _opforge_refuse(${target} "unknown arguments: ${shown}")
   elseif(given_STATIC AND given_SHARED)
-    _opforge_refuse(${target} "STATIC and SHARED were both given; use one of them")
+    _opforge_refuse(${target} "STATIC and SHARED are both given")
   elseif(NOT given_OPERATORS AND NOT given_MODULES)
     _opforge_refuse(${target} "there is nothing to build: give OPERATORS <folder> or MODULES <file.py>")
   elseif(NOT given_ARCHS)
-    _opforge_refuse(${target} "ARCHS is missing: give the GPU architectures, such as ARCHS 80 90")
+    _opforge_refuse(${target} "for which GPUs? Give their architectures: ARCHS 80 90")
   elseif(TARGET ${target})
-    _opforge_refuse(${target} "a target with this name already exists")
+    _opforge_refuse(${target} "there is a target of this name already")
   endif()
   get_property(languages GLOBAL PROPERTY ENABLED_LANGUAGES)
   if(NOT "C" IN_LIST languages)
-    _opforge_refuse(${target} "the library is in C: add enable_language(C) before this call")
+    _opforge_refuse(${target} "the library is written in C: add enable_language(C) before this call")
   endif()
 endfunction()
 
@@ -68,10 +68,10 @@ function(_opforge_arguments result)
     if(NOT IS_DIRECTORY "${tree}")
       _opforge_refuse(${target} "there is no folder ${tree}")
     endif()
-    # With a trailing slash, a folder counts as a tree whatever it contains.
+    # With a slash a folder is a tree whatever is in it.
     cmake_path(APPEND tree "")
     list(APPEND arguments "${tree}")
-    # The depfile covers changed files; this covers operators that are added or removed.
+    # Changed files are in the depfile; this is for operators that come and go.
     file(GLOB _ CONFIGURE_DEPENDS "${tree}*/op.py")
   endforeach()
   foreach(module IN LISTS given_MODULES)
@@ -106,7 +106,7 @@ function(_opforge_target target folder)
   elseif(given_SHARED)
     set(kind SHARED)
   endif()
-  # Just generated; the generator removes files that it no longer writes.
+  # Generated a moment ago, and files that are not made any more are removed by the generator.
   file(GLOB sources "${folder}/src/*.c")
   add_library(${target} ${kind} ${sources})
   add_library(${target}::${target} ALIAS ${target})
@@ -114,7 +114,7 @@ function(_opforge_target target folder)
     C_STANDARD 99 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF
     C_VISIBILITY_PRESET hidden
     POSITION_INDEPENDENT_CODE ON)
-  # Without a build type, compile as `opforge build` does.
+  # A project without a build type gets what `opforge build` compiles with.
   target_compile_options(${target} PRIVATE $<$<CONFIG:>:-O2>)
   target_include_directories(${target} PUBLIC "$<BUILD_INTERFACE:${folder}/include>")
   target_link_libraries(${target} PRIVATE ${CMAKE_DL_LIBS} pthread m)

@@ -1,31 +1,31 @@
-# Finds the Python that generates: OPFORGE_PYTHON_EXECUTABLE, or one found automatically.
+# Which Python generates: OPFORGE_PYTHON_EXECUTABLE, or one that is found by itself.
 include_guard()
 
 set(OPFORGE_PYTHON_EXECUTABLE "" CACHE FILEPATH "The Python that has opforge, torch and triton")
 
-# Sets `result` to a Python with everything that generating needs, or stops with an error.
+# Sets `result` to a Python that has all that generating needs, or stops.
 function(_opforge_find_python result)
   set(python "${OPFORGE_PYTHON_EXECUTABLE}")
-  set(came_from "from OPFORGE_PYTHON_EXECUTABLE")
+  set(came_from "it is what OPFORGE_PYTHON_EXECUTABLE says")
   if(NOT python)
-    # If the project has already chosen a Python, use that one.
+    # A project that has chosen its Python means that one.
     foreach(chosen Python3_EXECUTABLE Python_EXECUTABLE)
       if(${chosen} AND NOT python)
         set(python "${${chosen}}")
-        set(came_from "from ${chosen}")
+        set(came_from "it is what ${chosen} says")
       endif()
     endforeach()
   endif()
   if(NOT python)
-    # The first on the path, which is the active environment's, instead of the newest.
+    # The first on the path, which in an environment is its own, and not the newest of all.
     set(Python3_FIND_STRATEGY LOCATION)
     set(Python3_FIND_UNVERSIONED_NAMES FIRST)
     find_package(Python3 QUIET COMPONENTS Interpreter)
     set(python "${Python3_EXECUTABLE}")
-    set(came_from "found by find_package(Python3)")
+    set(came_from "it is what find_package(Python3) found")
   endif()
   if(NOT python)
-    _opforge_no_python("no Python was found, which opforge needs to generate the library")
+    _opforge_no_python("there is no Python, and opforge generates with it")
   endif()
   _opforge_check_python("${python}" "${came_from}")
   if(NOT OPFORGE_PYTHON_EXECUTABLE)
@@ -41,9 +41,9 @@ function(_opforge_check_python python came_from)
   string(CONCAT script
     "from importlib.util import find_spec\n"
     "found = {name: find_spec(name) for name in ('opforge', 'torch', 'triton')}\n"
-    # A plain folder with that name does not count.
+    # A mere folder of that name is something else.
     "print(*[n for n, spec in found.items() if spec is None or not spec.origin], sep=', ')\n")
-  # Python searches the current folder for modules, and this one has none.
+  # Python looks for modules in the current folder, and here are none.
   set(folder "${CMAKE_CURRENT_BINARY_DIR}/opforge.dir")
   file(MAKE_DIRECTORY "${folder}")
   execute_process(
