@@ -167,7 +167,7 @@ def many_shapes(folder: Path) -> list[Row]:
 GEMM = """
 import itertools, tuned_gemm
 from opforge import native
-from opforge.tuning.measure import tune
+from opforge.measuring.measure import tune
 from triton.testing import do_bench
 
 arch = "sm_{{}}{{}}".format(*torch.cuda.get_device_capability())

@@ -68,7 +68,7 @@ CONTRACT["check"] = {
     "cli_targets",
 }
 CONTRACT["check"] |= {"gpu_target", "cli_targets", "doctor", "native", "aoti_package", "torch"}
-CONTRACT["tuning"] |= {"native", "registry", "rich", "cli_targets"}
+CONTRACT["measuring"] = CONTRACT["tuning"] | {"native", "registry", "rich", "tuning", "cli_targets"}
 CONTRACT["reading"] = {"model", "errors", "_compat", "analysis", "registration", "registry"}
 CONTRACT["op"] = {"naming", "explain", "reading", "registry", "registration", "analysis"}
 CONTRACT["op"] |= CONTRACT["registration"]

@@ -306,7 +306,7 @@ def tune(  # one per option
     The table is for `opforge build --tuning` and for opforge.use_tuning. What it has is kept, so
     that an interrupted run goes on where it was.
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
-    from .tuning.command import run
+    from .measuring.command import run
 
     click.echo(run(targets, output, arch=arch, sizes=sizes, only=only, again=again))
 

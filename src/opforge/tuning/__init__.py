@@ -1,1 +1,1 @@
-"""Tuning tables: which configuration an autotuned kernel takes, measured before and shipped."""
+"""Tuning tables: the measured configuration of each autotuned kernel, as a file that ships."""

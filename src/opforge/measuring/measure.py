@@ -15,10 +15,10 @@ from ..errors import NoGpu, NoSizes, OpforgeError, TuningFailed
 from ..native.frontend.expand import Declared, expand
 from ..native.kernels.archs import parse_arch, show_arch
 from ..registry import Entry, registry
-from .choose import config_of, source_of
+from ..tuning.choose import config_of, source_of
+from ..tuning.table import Kernel, Row, Table, load, save
 from .inputs import call_of
 from .sizes import Point, Sizes, points, unused
-from .table import Kernel, Row, Table, load, save
 
 _autotuning, _kernels = _compat.autotuning, _compat.kernels
 Clock = _autotuning.Clock

@@ -11,18 +11,18 @@ import sys
 import pytest
 
 from opforge.errors import NoGpu, NoSizes
+from opforge.measuring.measure import tune
+from opforge.measuring.sizes import parse
 from opforge.native.ir.program import Launch
 from opforge.native.plan import plan
 from opforge.native.tracing.autotune_choice import by_table
-from opforge.tuning.measure import tune
-from opforge.tuning.sizes import parse
 from opforge.tuning.table import load
-from support import launching
+from support import launching, tuned_ops
 from support.processes import run_python
 
 SCRIPT = """
 from support import tuned_ops
-from opforge.tuning.measure import tune
+from opforge.measuring.measure import tune
 
 calls = []
 
@@ -52,6 +52,11 @@ print(done.measured, done.known, len(calls), "; ".join(done.notes))
 def measured(path, sizes, *, again=False):
     script = SCRIPT.format(path=str(path), sizes=sizes, again=again)
     return run_python(script, TRITON_INTERPRET="1").splitlines()[-1]
+
+
+@pytest.fixture
+def ops():
+    return tuned_ops
 
 
 @pytest.fixture(scope="module")

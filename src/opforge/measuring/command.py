@@ -10,9 +10,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as RichProgress
 
 from ..native.commands.build import operators
+from ..tuning.table import Kernel, Row
 from .measure import Tuned, Watcher, tune
 from .sizes import Point, parse
-from .table import Kernel, Row
 
 
 def run(

@@ -1,0 +1,1 @@
+"""`opforge tune`: measures every configuration of every autotuned kernel into a tuning table."""
