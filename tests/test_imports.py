@@ -183,5 +183,5 @@ def test_the_contract_sees_relative_absolute_and_nested_imports(tmp_path, monkey
         ("self._torch", False),
     ],
 )
-def test_private_names_are_distinguished_from_public_ones(dotted, private):
+def test_private_names_are_told_from_public_ones(dotted, private):
     assert is_private(dotted) is private

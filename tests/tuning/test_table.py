@@ -1,4 +1,4 @@
-"""Tables on disk: written and read again, and files that are not tables."""
+"""Tables on disk: what is written is read again, and what is not a table says so."""
 
 import json
 

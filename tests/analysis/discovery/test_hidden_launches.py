@@ -29,7 +29,7 @@ def test_getitem_by_its_name_is_a_launch():
         operator.getitem({"tuned": tuned_kernel}, "tuned")[(1,)](x)
 
     assert kernels_of(host) == [double_kernel, triple_kernel, tuned_kernel]
-    # As they are after something was traced.
+    # As they are once something was traced.
     _compat.launches.install()
     assert kernels_of(host) == [double_kernel, triple_kernel, tuned_kernel]
 
