@@ -113,5 +113,5 @@ def test_further_arguments_must_match_the_given_ones():
     program, exportable, symbols = traced(packaged_ops.Block(), (torch.ones(4, 16),), None)
     with pytest.raises(BadInputs, match=r"also\[0\] does not have the same arguments"):
         eager_calls(program, exportable, symbols, [(torch.ones(4), torch.ones(4))])
-    with pytest.raises(BadInputs, match=r"also\[0\] must be a tuple of positional arguments"):
+    with pytest.raises(BadInputs, match=r"also\[0\] must be a tuple of the positional arguments"):
         eager_calls(program, exportable, symbols, [torch.ones(4)])

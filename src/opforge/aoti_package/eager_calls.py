@@ -46,7 +46,7 @@ def eager_calls(
 def _leaves_of(exportable: Exportable, index: int, args: Any) -> list[Any]:
     if not isinstance(args, (tuple, list)):
         raise BadInputs(
-            f"also[{index}] must be a tuple of positional arguments", found=type(args).__name__
+            f"also[{index}] must be a tuple of the positional arguments", found=type(args).__name__
         )
     leaves = _compat.aoti.flatten((tuple(args), dict(exportable.kwargs)))
     if len(leaves) != len(exportable.leaves):

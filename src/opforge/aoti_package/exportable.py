@@ -49,7 +49,7 @@ def read_exportable(model: Any, args: Any, kwargs: Mapping[str, Any] | None) -> 
     """The module, its arguments, and their names."""
     if not isinstance(args, (tuple, list)):
         raise BadInputs(
-            "args must be a tuple of positional arguments",
+            "args must be a tuple of the positional arguments",
             found=type(args).__name__,
             fix="args=(x,)",
         )
@@ -77,7 +77,7 @@ def _op_signature(op: Any) -> tuple[str, inspect.Signature]:
         raise NotPackageable(
             f"{getattr(op, '__qualname__', repr(op))} is neither a module nor an operator",
             found=_kind_of(op),
-            fix="pass a torch.nn.Module, an op made by @opforge.op, or torch.ops.ns.op.default",
+            fix="give a torch.nn.Module, an op made by @opforge.op, or torch.ops.ns.op.default",
         )
     parameters = [
         inspect.Parameter(
