@@ -8,13 +8,14 @@ PIP := $(RUN) -m pip --disable-pip-version-check -qq
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench test-gpu clean
+.PHONY: help setup demo test lint bench docs test-gpu clean
 
 help:
 	@echo "make demo      set up $(VENV) and run examples/demo.py"
 	@echo "make test      lint, type check, import contract and all tests"
 	@echo "make lint      the first three of these"
 	@echo "make bench     measure what a call costs (benchmarks/call_overhead.py)"
+	@echo "make docs      build the documentation into site/, with warnings as errors"
 	@echo "make test-gpu  run the tests that need a GPU"
 	@echo "make clean     remove $(VENV), caches and build products"
 	@echo "PYTHON=... chooses the interpreter ($(PYTHON))"
@@ -36,6 +37,7 @@ demo: $(READY)
 lint: $(READY)
 	$(RUN) -m ruff check .
 	$(RUN) -m mypy
+	git ls-files '*.c' '*.h' '*.cpp' '*.hpp' | xargs $(VENV)/bin/clang-format --dry-run -Werror
 	$(RUN) -m pytest -q tests/test_imports.py
 
 # A file stays in one process, because its tests share what they have built.
@@ -45,9 +47,18 @@ test: lint
 bench: $(READY)
 	$(RUN) benchmarks/call_overhead.py
 
+# Its packages are not the tests', so they are collected where the site is built.
+$(VENV)/.docs: $(READY)
+	@echo "adding the documentation's packages to $(VENV)"
+	@$(PIP) install --no-build-isolation -c constraints.txt -e ".[docs]"
+	@touch $@
+
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
+
 test-gpu: $(READY)
 	$(RUN) -m pytest tests/gpu
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

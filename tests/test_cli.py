@@ -104,10 +104,17 @@ def test_doctor_prints_the_same_as_json():
     assert printed == {(f.name, f.status, f.fix) for f in examine()}
 
 
-def test_help_lists_the_commands():
-    result = run("--help")
-    assert "explain" in result.stdout
-    assert "doctor" in result.stdout
+def test_help_lists_every_command_with_its_whole_first_sentence():
+    shown = run("--help").stdout
+    for name, command in main.commands.items():
+        assert f"  {name}  " in shown
+        assert command.help.split("\n\n")[0].replace("\n", " ") in shown
+
+
+@pytest.mark.parametrize("command", [(), *((name,) for name in main.commands)], ids=str)
+def test_help_fits_80_columns(command):
+    lines = run(*command, "--help").stdout.splitlines()
+    assert max(map(len, lines)) <= 80
 
 
 def test_a_real_process_prints_nothing_but_the_json():

@@ -97,7 +97,7 @@ def test_a_file_in_a_package_is_refused_with_its_module_name(tmp_path):
     (package / "relative.py").write_text("from . import other\n")
     with pytest.raises(TargetFailed, match="attempted relative import") as caught:
         resolve(f"{package}/relative.py")
-    assert f"name it as outer.inner.relative, from {tmp_path}" in str(caught.value)
+    assert f"run from {tmp_path}, and name it outer.inner.relative" in str(caught.value)
 
 
 def test_a_file_is_loaded_once(stem):
@@ -117,7 +117,7 @@ def test_a_misspelt_operator_is_refused_with_a_close_name(stem):
 
 
 def test_a_function_that_is_not_an_operator_is_reported_as_such(stem):
-    with pytest.raises(TargetNotFound, match=r"'helper' in .* is no operator") as caught:
+    with pytest.raises(TargetNotFound, match=r"'helper' in .* is not an operator") as caught:
         resolve(f"{stem}:helper")
     assert caught.value.found == "a function"
     assert "@opforge.op" in caught.value.fix
@@ -150,7 +150,7 @@ def test_a_folder_is_not_a_target(tmp_path):
 
 @pytest.mark.parametrize("target", ["", ":", "json:", ":double"])
 def test_an_incomplete_target_is_refused_with_how_to_write_one(target):
-    with pytest.raises(TargetNotFound, match="is no target") as caught:
+    with pytest.raises(TargetNotFound, match="is not a target") as caught:
         resolve(target)
     assert "module:op" in caught.value.fix
 
@@ -189,7 +189,7 @@ def test_an_operators_name_is_distinguished_from_a_module():
 def test_a_file_that_is_not_python_is_refused(tmp_path):
     page = tmp_path / "README.md"
     page.write_text("# readme")
-    with pytest.raises(TargetNotFound, match="is no Python file"):
+    with pytest.raises(TargetNotFound, match="is not a Python file"):
         resolve(f"{page}:silu")
 
 

@@ -133,5 +133,5 @@ def test_a_graph_without_boundaries_is_one_piece():
 
 
 def test_an_unknown_backend_is_refused_with_the_known_ones():
-    with pytest.raises(BadOption, match=r"backend='quick' is no backend(.|\n)*inductor"):
+    with pytest.raises(BadOption, match=r"backend='quick' is not a torch(.|\n)*inductor"):
         opforge.piecewise("quick")

@@ -380,7 +380,7 @@ def test_a_bad_name_is_a_value_error(name):
     ids=["mutates_args", "infer"],
 )
 def test_an_unknown_argument_is_a_value_error(op_name, options):
-    with pytest.raises(ValueError, match="names 'z', which is no parameter"):
+    with pytest.raises(ValueError, match="names 'z', which is not a parameter"):
         magi_register_custom_op(op_name(), **options)(double)
 
 
@@ -389,7 +389,7 @@ def test_a_wrong_number_of_gradients_is_a_value_error(op_name):
     def op(x: Tensor, y: Tensor) -> Tensor:
         return x + y
 
-    with pytest.raises(ValueError, match="3 gradients for 2 parameters"):
+    with pytest.raises(ValueError, match="expected 2, got 3"):
         op(torch.ones(1, requires_grad=True), torch.ones(1)).backward()
 
 
@@ -438,5 +438,5 @@ def test_forcing_triton_op_is_accepted(op_name):
 
 
 def test_something_that_is_not_a_kernel_is_a_runtime_error(op_name):
-    with pytest.raises(RuntimeError, match="which is no Triton kernel"):
+    with pytest.raises(RuntimeError, match="which is not a Triton kernel"):
         magi_register_custom_op(op_name(), extra_triton_kernels=[print])(double)

@@ -13,7 +13,7 @@ from torch.library import wrap_triton
 from triton.experimental import gluon
 
 import opforge
-from opforge.errors import ModeRefused, NotAKernel, OpforgeError, OpforgeWarning
+from opforge.errors import BadOption, ModeRefused, NotAKernel, OpforgeError, OpforgeWarning
 from support import launching
 from support.launching import biased, blocks, double, graph_of, kernel_names, targets
 from support.processes import run_python
@@ -267,7 +267,7 @@ def test_several_options_that_would_be_lost_are_all_named(make):
 
 @pytest.mark.parametrize("found", [print, "double", None, 3, torch.add])
 def test_something_that_is_not_a_kernel_is_refused(make, found):
-    with pytest.raises(NotAKernel, match="which is no Triton kernel") as caught:
+    with pytest.raises(NotAKernel, match="which is not a Triton kernel") as caught:
         make(neither, kernels=[found])
     assert isinstance(caught.value, ValueError)
     assert isinstance(caught.value, RuntimeError)
@@ -277,7 +277,7 @@ def test_something_that_is_not_a_kernel_is_refused(make, found):
 
 
 def test_kernels_must_be_a_list(make):
-    with pytest.raises(ValueError, match="is no list") as caught:
+    with pytest.raises(ValueError, match="is not a list") as caught:
         make(neither, kernels=double)
     assert "kernels=[my_kernel]" in str(caught.value)
 
@@ -623,7 +623,7 @@ def test_a_module_that_the_body_imports_is_honoured_once_it_is_loaded(
     op_name, tmp_path, monkeypatch
 ):
     (tmp_path / "imported_in_a_body.py").write_text(
-        "import torch\nfrom launching import blocks, double\n"
+        "import torch\nfrom support.launching import blocks, double\n"
         "def helper(x):\n"
         "    out = torch.empty_like(x)\n"
         "    double[blocks(x.numel())](x, out, x.numel(), BLOCK=128)\n"
@@ -639,3 +639,19 @@ def test_a_module_that_the_body_imports_is_honoured_once_it_is_loaded(
 
     importlib.import_module("imported_in_a_body")
     assert opforge.info(lazy).mode == "triton_op"
+
+
+@pytest.mark.parametrize(
+    ("depth", "text"),
+    [
+        (True, "max_depth must be an integer, got True"),
+        ("5", "max_depth must be an integer, got '5'"),
+        (-1, "max_depth must not be negative, got -1"),
+    ],
+)
+def test_a_depth_that_is_not_a_count_is_refused(depth, text, op_name):
+    def negate(x: torch.Tensor) -> torch.Tensor:
+        return -x
+
+    with pytest.raises(BadOption, match=text):
+        opforge.op(negate, name=op_name(), max_depth=depth)

@@ -1060,7 +1060,7 @@ def test_an_unknown_name_in_mutates_args_is_refused_with_the_valid_ones(op_name)
     def f(x: Tensor, tensors: Tensors) -> None: ...
 
     text = refusal(f, UnknownArgument, op_name(), mutates_args=["tensors.letf"])
-    assert "mutates_args names 'tensors.letf', which is no parameter" in text
+    assert "mutates_args names 'tensors.letf', which is not a parameter" in text
     assert "did you mean 'tensors.left'?" in text
     assert "valid names: tensors, x, tensors.left, tensors.right" in text
 
@@ -1087,8 +1087,8 @@ def test_mutates_args_takes_every_spelling(mutates_args, schema, op_name):
     [
         (lambda x: x, "too many positional arguments"),
         (lambda x, flat, more: x, "missing a required argument: 'more'"),
-        (lambda x, config: x, "'config' stands where the op has 'flat'"),
-        (lambda flat, x: x, "'flat' stands where the op has 'x'"),
+        (lambda x, config: x, "it has 'config' where the op has 'flat'"),
+        (lambda flat, x: x, "it has 'flat' where the op has 'x'"),
     ],
     ids=["few", "many", "renamed", "swapped"],
 )

@@ -278,7 +278,7 @@ def wrong(op, *args):
 )
 def test_something_other_than_a_tensor_is_refused(value, found, returning):
     text = wrong(returning(Tensor, lambda x: value), X)
-    assert f"the body returned {found}, its annotation says Tensor" in text
+    assert f"the body returned {found}, but its annotation says Tensor" in text
 
 
 def test_something_other_than_an_optional_tensor_is_refused(returning):
@@ -287,26 +287,26 @@ def test_something_other_than_an_optional_tensor_is_refused(returning):
 
 def test_a_value_where_none_is_promised_is_refused(returning):
     text = wrong(returning(None, lambda x: x + 1), X)
-    assert "the body returned a value, its annotation says None" in text
+    assert "the body returned a value, but its annotation says None" in text
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_a_tuple_of_another_length_is_refused(count, returning):
     op = returning(tuple[Tensor, Tensor], lambda x: tuple(x + i for i in range(count)))
     text = wrong(op, X)
-    assert f"the body returned a tuple of {count}, its annotation says a tuple of 2" in text
+    assert f"the body returned a tuple of {count}, but its annotation says a tuple of 2" in text
     assert "return 2 values" in text
 
 
 def test_one_tensor_where_a_tuple_is_promised_is_refused(returning):
     op = returning(tuple[Tensor, Tensor], lambda x: torch.ones(2, 2))
-    assert "the body returned Tensor, its annotation says a tuple of 2" in wrong(op, X)
+    assert "the body returned Tensor, but its annotation says a tuple of 2" in wrong(op, X)
 
 
 def test_something_other_than_a_tensor_in_a_tuple_is_refused_by_its_place(returning):
     op = returning(tuple[Tensor, Tensor], lambda x: (x + 1, None))
     text = wrong(op, X)
-    assert "the body returned NoneType for return.1, its annotation says Tensor" in text
+    assert "the body returned NoneType for return.1, but its annotation says Tensor" in text
 
 
 @pytest.mark.parametrize("value", [None, 3, torch.ones(2, 2)], ids=["None", "int", "Tensor"])
@@ -333,7 +333,7 @@ def test_something_other_than_a_tensor_in_a_list_is_refused(returning):
 )
 def test_something_other_than_the_promised_class_is_refused(annotation, value, found, returning):
     text = wrong(returning(annotation, lambda x: value), X)
-    assert f"the body returned a {found}, its annotation says {annotation.__name__}" in text
+    assert f"the body returned a {found}, but its annotation says {annotation.__name__}" in text
     assert f"return {annotation.__name__}(...)" in text
 
 

@@ -8,6 +8,7 @@ from ._lazy import hand_on
 
 if TYPE_CHECKING:
     from . import magi, native
+    from .analysis.discovery.kernels import find_kernels
     from .aoti_package import Package, package
     from .check import CheckReport, check
     from .compiler import checkpoint_policy, piecewise
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from .loading import Loaded, backend, load
     from .model import Discovery, OpInfo
     from .op import explain, info, is_op, op, unregister
-    from .reading import find_kernels
     from .tuning.use import use_tuning
 
 __version__ = "0.1.0"
@@ -53,6 +53,7 @@ __all__ = [
 __getattr__, __dir__ = hand_on(
     __name__,
     {
+        "analysis.discovery.kernels": ("find_kernels",),
         "check": ("CheckReport", "check"),
         "compiler": ("checkpoint_policy", "piecewise"),
         "errors": ("OpforgeError", "OpforgeWarning"),
@@ -60,7 +61,6 @@ __getattr__, __dir__ = hand_on(
         "model": ("Discovery", "OpInfo"),
         "op": ("explain", "info", "is_op", "op", "unregister"),
         "aoti_package": ("Package", "package"),
-        "reading": ("find_kernels",),
         "gpu_target": ("target",),
         "tuning.use": ("use_tuning",),
     },

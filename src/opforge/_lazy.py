@@ -1,7 +1,7 @@
-"""Packages that hand names on, and import what defines them only when a name is used.
+"""Packages that import the module that defines a name when the name is first used.
 
-The commands that need no torch, and the processes that compile kernels, import parts of opforge;
-with this they do not pay for the rest.
+Commands that need no torch, processes that compile kernels, and the first call of a loaded library
+import parts of opforge, and do not pay for the rest.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 class _Namesakes(types.ModuleType):
     """A package some of whose names are also names of its modules: `opforge.check`.
 
-    The import system binds a module to its package under its own name once it is loaded; the
-    name that is handed on must win whoever imports what first.
+    Importing a module binds it to its package under its own name; the name that the package hands
+    on must win, whatever is imported first.
     """
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -37,9 +37,9 @@ def hand_on(
 
         __getattr__, __dir__ = hand_on(__name__, {"check": ("CheckReport", "check")}, ("magi",))
 
-    `modules` are handed on themselves; `namesakes` are the names that a module has as well. All
-    names of a module are bound together, so that code that is traced later finds each where an
-    ordinary import would have put it.
+    `modules` are handed on themselves; `namesakes` are names that a module also has. All names of
+    a module are bound together, so that code that is traced later finds each where an ordinary
+    import would have put it.
     """
     home_of = {name: home for home, names in homes.items() for name in names}
     modules = frozenset(modules)
@@ -54,7 +54,7 @@ def hand_on(
             )
         home = importlib.import_module(f"{package}.{home_of[name]}")
         for each in homes[home_of[name]]:
-            # What is there already was set by somebody: a test that replaces it, say.
+            # A name that is set already was replaced, by a test for example.
             this.__dict__.setdefault(each, getattr(home, each))
         return this.__dict__[name]
 
@@ -66,16 +66,3 @@ def hand_on(
         this.__dict__["_namesakes"] = frozenset(namesakes)
         this.__class__ = _Namesakes
     return load, names
-
-
-class _Later:
-    def __init__(self, module: str) -> None:
-        self._module = module
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(importlib.import_module(self._module), name)
-
-
-def later(module: str) -> Any:
-    """A module that is imported when something of it is used: `errors`, by who seldom raises."""
-    return _Later(module)

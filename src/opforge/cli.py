@@ -1,7 +1,7 @@
 """The `opforge` command: parses arguments and prints, nothing else.
 
-Each command imports what it needs when it runs: torch takes seconds to import, and help, or a
-build that finds nothing to do, can do without.
+Each command imports what it needs when it runs: torch takes seconds to import, and neither help
+nor a build that finds nothing to do needs it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ROW_STYLES = {"pass": "green", "fail": "bold red", "skipped": "yellow", "running
 
 
 class Commands(click.Group):
-    """Prints opforge's own errors as a message; they already say where and why."""
+    """Prints opforge's own errors without a traceback; they already say where and why."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -51,9 +51,10 @@ def main() -> None:
 @main.command()
 @click.argument("target")
 def explain(target: str) -> None:
-    """Say how an operator was registered, and why.
+    """Show how an operator was registered, and why.
 
-    TARGET is module:op or path/to/file.py:op; without :op, every operator found there.
+    TARGET is module:op or path/to/file.py:op. Without :op, every operator in the module or file
+    is explained.
     """
     from .cli_targets import resolve
 
@@ -63,13 +64,19 @@ def explain(target: str) -> None:
 @main.command()
 @click.argument("target")
 @click.option(
-    "--input", "texts", multiple=True, metavar="PATH=VALUE", help="An argument of the op."
+    "--input", "texts", multiple=True, metavar="NAME=VALUE", help="An argument; repeatable."
 )
-@click.option("--inputs", "function", metavar="FILE.PY:FN", help="Returns (args, kwargs).")
-@click.option("--reference", metavar="FILE.PY:FN", help="What outputs and gradients should be.")
-@click.option("--tolerance", type=float, help="Relative, in place of what the dtypes allow.")
-@click.option("--only", multiple=True, metavar="ROW", help="Only these rows.")
-@click.option("--skip", multiple=True, metavar="ROW", help="All but these rows.")
+@click.option(
+    "--inputs", "function", metavar="FILE.PY:FN", help="A function that returns (args, kwargs)."
+)
+@click.option(
+    "--reference", metavar="FILE.PY:FN", help="A function to compare with; default: none."
+)
+@click.option("--tolerance", type=float, help="Relative tolerance; default: by dtype.")
+@click.option(
+    "--only", multiple=True, metavar="ROW", help="Run this row; repeatable; default: all rows."
+)
+@click.option("--skip", multiple=True, metavar="ROW", help="Skip this row; repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.pass_context
 def check(  # noqa: PLR0917  # one per option
@@ -84,13 +91,15 @@ def check(  # noqa: PLR0917  # one per option
     *,
     as_json: bool,
 ) -> None:
-    """Say whether an operator works everywhere, and if not, where and why.
+    """Check an operator in every runtime and report what fails.
 
     \b
-    opforge check norms.py:rms_norm --input "x=randn(8, 128, bf16)" --input "cfg.weight=ones(128)"
+    opforge check norms.py:rms_norm \\
+      --input "x=randn(8, 128, bf16)" --input "cfg.weight=ones(128)"
 
-    Values are randn, rand, zeros, ones, arange and randint with shapes, dtypes and devices;
-    numbers, 'text', True, False, None; lists and tuples. The exit status is 1 if a row fails.
+    A value is a tensor (randn, rand, zeros, ones, arange or randint with a shape, and optionally
+    a dtype and a device), a number, 'text', True, False, None, or a list or tuple of values. The
+    exit status is 1 if a row fails.
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
     from .check import Settings, check_call
     from .check.command import arguments_of, one_op, row_names, title
@@ -114,7 +123,7 @@ def check(  # noqa: PLR0917  # one per option
 
 @contextlib.contextmanager
 def _watching(names: list[str], *, show: bool) -> Iterator[Callable[[str, Row | None], None]]:
-    """A table that fills while the rows run; in a pipe it is printed once, at the end."""
+    """A table that fills as the rows run; in a pipe it is printed once, at the end."""
     from .check.report import Row
 
     console = Console()
@@ -143,7 +152,7 @@ def _row_table(rows: dict[str, Row]) -> Table:
 
 
 def _after_table(report: CheckReport) -> str:
-    """What does not fit into cells: fixes, notes, and the sum."""
+    """What does not fit into cells: fixes, notes and the summary."""
     lines = [report.circumstances(), ""]
     fixes: dict[str, list[str]] = {}
     for row in report.rows:
@@ -157,7 +166,7 @@ def _after_table(report: CheckReport) -> str:
 @main.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def doctor(*, as_json: bool) -> None:
-    """Say what works on this machine, and how to fix what does not."""
+    """Show what works on this machine, and how to fix what does not."""
     from .doctor import examine
 
     findings = examine()
@@ -165,7 +174,7 @@ def doctor(*, as_json: bool) -> None:
         click.echo(json.dumps([dataclasses.asdict(f) for f in findings], indent=2))
     else:
         Console().print(_table(findings))
-        # Below the table, because a command that is wrapped in a cell cannot be copied.
+        # Below the table: a command that is wrapped in a cell cannot be copied.
         for finding in findings:
             if finding.fix:
                 click.echo(f"{finding.name}: {finding.fix}")
@@ -173,15 +182,28 @@ def doctor(*, as_json: bool) -> None:
 
 @main.command()
 @click.argument("target")
-@click.option("-o", "--output", required=True, help="Where the package goes, such as model.pt2.")
-@click.option("--inputs", help="file.py:function that returns (args, kwargs).")
 @click.option(
-    "--input", "texts", multiple=True, help='For an operator: "x=randn(8,128,bf16)"; once each.'
+    "-o", "--output", required=True, metavar="FILE", help="The package to write, e.g. model.pt2."
 )
-@click.option("--dynamic", multiple=True, help="x:0=batch or x:0=batch:1:1024; may be repeated.")
-@click.option("--strict/--no-strict", default=None, help="Export this way only; else both.")
-@click.option("--profile", metavar="DIR", help="Write chrome traces there.")
-@click.option("--cpp", metavar="DIR", help="Write a C++ program that runs the package there.")
+@click.option("--inputs", metavar="FILE.PY:FN", help="A function that returns (args, kwargs).")
+@click.option(
+    "--input",
+    "texts",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="An argument of an operator, e.g. x=randn(8,128); repeatable.",
+)
+@click.option(
+    "--dynamic",
+    multiple=True,
+    metavar="ARG:DIM=NAME",
+    help="A dimension that varies, e.g. x:0=batch:1:1024; repeatable.",
+)
+@click.option(
+    "--strict/--no-strict", default=None, help="Export mode; default: non-strict, then strict."
+)
+@click.option("--profile", metavar="DIR", help="Write Chrome traces to this folder.")
+@click.option("--cpp", metavar="DIR", help="Write a C++ program that runs the package.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def package(
     target: str,
@@ -195,10 +217,10 @@ def package(
     cpp: str | None,
     as_json: bool,
 ) -> None:
-    """Compile a model or an operator with AOTInductor, and verify the package.
+    """Compile a model or operator with AOTInductor and verify it.
 
-    TARGET is module:model or path/to/file.py:model; an operator, or a class or function that
-    makes the model, will do as well.
+    TARGET is module:model or path/to/file.py:model. It may also name an operator, or a class or
+    function that makes the model.
     """
     from .aoti_package.command import read_dynamic_texts, read_model
     from .aoti_package.cpp import cpp_needs, write_cpp
@@ -208,7 +230,9 @@ def package(
     sizes = read_dynamic_texts(dynamic)
     model = read_model(locate(target), target)
     if inputs is None and not opforge.is_op(model):
-        raise click.UsageError("a model needs --inputs file.py:function, which returns its inputs")
+        raise click.UsageError(
+            "a model needs --inputs file.py:fn, a function that returns (args, kwargs)"
+        )
     if inputs is not None and texts:
         raise BadOption("--input and --inputs were both given", fix="use one of them")
     args, kwargs = (
@@ -216,7 +240,7 @@ def package(
     )
     built = opforge.package(model, args, output, kwargs=kwargs, dynamic=sizes, strict=strict)
     click.echo(built.to_json() if as_json else str(built))
-    # Beside the table or the JSON, which stays the only thing on stdout.
+    # With --json nothing but the JSON goes to stdout.
     for file in built.profile(profile) if profile else ():
         click.echo(f"wrote {file}", err=as_json)
     for file in write_cpp(built, cpp) if cpp else ():
@@ -227,20 +251,38 @@ def package(
 
 @main.command()
 @click.argument("targets", nargs=-1, required=True)
-@click.option("-o", "--output", default="dist", show_default=True, help="Where the files go.")
-@click.option("--arch", "archs", multiple=True, default=("sm_90",), help="sm_80, sm_90, ...")
-@click.option("--name", help="The library's; by default the operators' common namespace.")
-@click.option("--static", is_flag=True, help="libNAME.a as well.")
-@click.option("--ptx", is_flag=True, help="PTX as well, for GPUs that come later.")
-@click.option("--jobs", type=click.IntRange(min=1), help="Processes; by default one a core.")
-@click.option("--list", "only_list", is_flag=True, help="Show what would be built.")
-@click.option("-v", "--verbose", is_flag=True, help="Show every variant.")
-@click.option("--force", is_flag=True, help="Build although nothing seems to have changed.")
-@click.option("--only", multiple=True, metavar="OP", help="Only these operators.")
-@click.option("--sources-only", is_flag=True, help="Write the C, and leave compiling it to others.")
-@click.option("--torch", "for_torch", is_flag=True, help="libNAME_torch.so as well, for torch.")
-@click.option("--depfile", metavar="FILE", help="Write there, as a make rule, what was read.")
-@click.option("--tuning", metavar="FILE", help="A table that `opforge tune` has made.")
+@click.option(
+    "-o", "--output", default="dist", show_default=True, metavar="DIR", help="Output folder."
+)
+@click.option(
+    "--arch",
+    "archs",
+    multiple=True,
+    default=("sm_90",),
+    show_default=True,
+    help="GPU architecture; repeatable.",
+)
+@click.option("--name", help="Library name; default: the operators' namespace.")
+@click.option("--static", is_flag=True, help="Also build libNAME.a.")
+@click.option("--ptx", is_flag=True, help="Also embed PTX, for future GPUs.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Compiler processes; default: one per core.",
+)
+@click.option("--list", "only_list", is_flag=True, help="Show what would be built, and stop.")
+@click.option("-v", "--verbose", is_flag=True, help="Show every kernel variant.")
+@click.option("--force", is_flag=True, help="Build even if nothing has changed.")
+@click.option(
+    "--only", multiple=True, metavar="OP", help="Build this operator; repeatable; default: all."
+)
+@click.option("--sources-only", is_flag=True, help="Write the C sources without compiling them.")
+@click.option("--torch", "for_torch", is_flag=True, help="Also build libNAME_torch.so for PyTorch.")
+@click.option("--depfile", metavar="FILE", help="Write a make rule that lists the files read.")
+@click.option(
+    "--tuning", metavar="FILE", help="Take configurations from this `opforge tune` table."
+)
 def build(  # noqa: PLR0917  # one per option
     targets: tuple[str, ...],
     output: str,
@@ -259,13 +301,14 @@ def build(  # noqa: PLR0917  # one per option
     verbose: bool,
     force: bool,
 ) -> None:
-    """Build declared operators into a native library that needs no Python.
+    """Build declared operators into a native C library.
 
     \b
     opforge build ops.py --arch sm_80 --arch sm_90 -o dist
 
-    TARGETS are modules or files (all operators with a native.declare in them), module:op, or
-    folders with one folder per operator: ops/add/op.py.
+    Each of TARGETS is a module or file (every operator in it that has a native.declare),
+    module:op, or a folder with one subfolder per operator, as ops/add/op.py. The library needs
+    no Python at run time.
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
     from .native.commands import build
 
@@ -284,11 +327,22 @@ def build(  # noqa: PLR0917  # one per option
 
 @main.command()
 @click.argument("targets", nargs=-1, required=True)
-@click.option("-o", "--output", default="tuning.json", show_default=True, help="The table.")
-@click.option("--arch", help="The GPU's, sm_90 say; another than the one here is an error.")
-@click.option("--sizes", multiple=True, metavar="NAME=N,N,...", help="Where to measure.")
-@click.option("--only", multiple=True, metavar="OP", help="Only these operators.")
-@click.option("--again", is_flag=True, help="Measure rows that the table has, too.")
+@click.option(
+    "-o",
+    "--output",
+    default="tuning.json",
+    show_default=True,
+    metavar="FILE",
+    help="The table to write or extend.",
+)
+@click.option("--arch", help="Fail unless the GPU has this architecture, e.g. sm_90.")
+@click.option(
+    "--sizes", multiple=True, metavar="NAME=N,N,...", help="Sizes to measure; repeatable."
+)
+@click.option(
+    "--only", multiple=True, metavar="OP", help="Tune this operator; repeatable; default: all."
+)
+@click.option("--again", is_flag=True, help="Also measure rows that the table already has.")
 def tune(  # one per option
     targets: tuple[str, ...],
     output: str,
@@ -298,13 +352,13 @@ def tune(  # one per option
     *,
     again: bool,
 ) -> None:
-    """Measure the configurations of autotuned kernels on this GPU, into a table.
+    """Measure the configurations of autotuned kernels on this GPU.
 
     \b
     opforge tune ops/ --sizes m=1,16,256,4096 --sizes n=4096 -o tuning.json
 
-    The table is for `opforge build --tuning` and for opforge.use_tuning. What it has is kept, so
-    that an interrupted run goes on where it was.
+    Writes a table for `opforge build --tuning` and opforge.use_tuning. Existing rows are kept, so
+    an interrupted run continues where it stopped.
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
     from .measuring.command import run
 
@@ -316,10 +370,10 @@ def tune(  # one per option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 @click.pass_context
 def list_(ctx: click.Context, targets: tuple[str, ...], *, as_json: bool) -> None:
-    """List operators: parameters, cases and kernels of each.
+    """List operators with their parameters, cases and kernels.
 
-    TARGETS are as for `opforge build`. What cannot be loaded is told on stderr, the others are
-    listed, and the exit status is 1.
+    TARGETS are as for `opforge build`. If some cannot be loaded, the errors go to stderr, the
+    others are listed, and the exit status is 1.
     """
     from .native.commands.list import collect, render
 
@@ -332,7 +386,7 @@ def list_(ctx: click.Context, targets: tuple[str, ...], *, as_json: bool) -> Non
 
 @main.command("cmake-dir")
 def cmake_dir() -> None:
-    """Print the folder of opforgeConfig.cmake, for CMake's find_package(opforge).
+    """Print the folder that find_package(opforge) needs.
 
     \b
     cmake -B build -Dopforge_DIR="$(opforge cmake-dir)"
@@ -344,6 +398,6 @@ def _table(findings: list[Finding]) -> Table:
     table = Table("", "status", "detail", box=SIMPLE_HEAD)
     for finding in findings:
         status = Text(finding.status, style=STYLES[finding.status])
-        # Text, not str: brackets in a compiler's version are no markup.
+        # Text, not str: brackets in a compiler's version are not markup.
         table.add_row(finding.name, status, Text(finding.detail, overflow="fold"))
     return table

@@ -35,7 +35,7 @@ def resolve_function(target: str) -> Callable[..., Any]:
     """The function that `module:fn` or `path/to/file.py:fn` names."""
     place, name = _split(target)
     if not name:
-        raise TargetNotFound(f"{target!r} names no function", fix=f"write {target}:fn")
+        raise TargetNotFound(f"{target!r} does not name a function", fix=f"write {target}:fn")
     module = _load(place)
     found = vars(module).get(name)
     if callable(found):
@@ -66,7 +66,7 @@ def arguments_from_function(target: str) -> tuple[tuple[Any, ...], dict[str, Any
 
 @contextlib.contextmanager
 def users_own(what: str) -> Iterator[None]:
-    """Show an error of the user's code as it would look without opforge around it."""
+    """Show an error in the user's code as it would look without opforge around it."""
     try:
         yield
     except OpforgeError:
@@ -78,7 +78,7 @@ def users_own(what: str) -> Iterator[None]:
 
 
 def _own_frames(error: BaseException) -> TracebackType | None:
-    """The traceback without the frames above the user's: opforge's and the import machinery's."""
+    """The traceback without the outer frames, opforge's and the import machinery's."""
     place = error.__traceback__
     while place is not None and _is_ours(place.tb_frame.f_code.co_filename):
         place = place.tb_next
@@ -100,7 +100,7 @@ def _load(place: str) -> ModuleType:
             raise
         folder, name = _in_package(Path(place).absolute())
         raise TargetFailed(
-            str(failed), fix=f"it is part of a package; name it as {name}, from {folder}"
+            str(failed), fix=f"it belongs to a package: run from {folder}, and name it {name}"
         ) from failed.__cause__
 
 
@@ -145,7 +145,7 @@ def _split(target: str) -> tuple[str, str]:
         place, name = target, ""
     if not place or (colon and not name):
         raise TargetNotFound(
-            f"{target!r} is no target",
+            f"{target!r} is not a target",
             fix="write module:op, path/to/file.py:op, or only the module or file",
         )
     return place, name
@@ -161,7 +161,7 @@ def _named(module: ModuleType, place: str, name: str) -> Any:
         return ops[name]
     if name in vars(module):
         raise TargetNotFound(
-            f"{name!r} in {place} is no operator",
+            f"{name!r} in {place} is not an operator",
             found=f"a {type(vars(module)[name]).__name__}",
             fix=f"decorate it with @opforge.op, or choose from: {_listed(ops)}",
         )
@@ -184,10 +184,10 @@ def _all(module: ModuleType, place: str) -> list[Any]:
 
 
 def operators_in(module: ModuleType) -> dict[str, Any]:
-    """By the names that the module has for them, else by their own."""
+    """By the names they have in the module, else by their own."""
     named = {name: value for name, value in vars(module).items() if opforge.is_op(value)}
     bound = {id(registry.find(op)) for op in named.values()}
-    # An op made by a function of the module, in a loop say, may have no name there.
+    # An op that a function makes, for example in a loop, may have no name in the module.
     for entry in registry:
         here = getattr(entry.fn, "__globals__", None) is vars(module)
         if here and id(entry) not in bound:
@@ -197,12 +197,12 @@ def operators_in(module: ModuleType) -> dict[str, Any]:
 
 
 def _load_module(name: str) -> ModuleType:
-    # A console script does not look into the current folder, and people expect that it does.
+    # A console script does not search the current folder, but people expect it to.
     with _importable_from(Path.cwd()):
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
-            # What the module itself fails to import is its own affair, traceback and all.
+            # If an import inside the module fails, its own traceback says it best.
             if error.name is None or not f"{name}.".startswith(f"{error.name}."):
                 raise
             raise TargetNotFound(
@@ -214,7 +214,7 @@ def _load_module(name: str) -> ModuleType:
 
 
 def _siblings(name: str) -> list[str]:
-    """What could be imported in place of `name`."""
+    """Modules that `name` may be a misspelling of."""
     parent, _, _ = name.rpartition(".")
     folders = getattr(sys.modules[parent], "__path__", []) if parent else None
     prefix = f"{parent}." if parent else ""
@@ -224,7 +224,7 @@ def _siblings(name: str) -> list[str]:
 def _load_file(path: Path) -> ModuleType:
     path = path.absolute()
     if path.is_file() and path.suffix != ".py":
-        raise TargetNotFound(f"{path} is no Python file", fix="give the path of a .py file")
+        raise TargetNotFound(f"{path} is not a Python file", fix="give the path of a .py file")
     if not path.is_file():
         near = sorted(p.name for p in path.parent.glob("*.py"))
         raise TargetNotFound(
@@ -237,7 +237,7 @@ def _load_file(path: Path) -> ModuleType:
         return _already_loaded(sys.modules[name], path)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise TargetNotFound(f"{path} is no Python file", fix="give the path of a .py file")
+        raise TargetNotFound(f"{path} is not a Python file", fix="give the path of a .py file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

@@ -25,8 +25,8 @@ def checkpoint_policy() -> Callable[..., CheckpointPolicy]:
         )
         torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False, context_fn=contexts)
 
-    What ops with `compute_sensitive=True` gave is kept for the backward, all else is computed
-    again; in eager and compiled, and also where the compiler saw through the op.
+    Outputs of ops with `compute_sensitive=True` are kept for the backward, and everything else is
+    recomputed: in eager, compiled, and where the compiler saw through the op.
     """
     return _policy
 
@@ -40,7 +40,7 @@ def _policy(_ctx: Any, op: Any, *_args: Any, **_kwargs: Any) -> CheckpointPolicy
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a graph that `piecewise` compiles on its own, or leaves as it is."""
+    """A part of a graph that `piecewise` compiles by itself, or leaves as it is."""
 
     name: str
     boundary: bool
@@ -56,9 +56,8 @@ def piecewise(backend: str | Backend = "inductor", *, report: bool = False) -> P
 
         torch.compile(model, backend=opforge.piecewise(backend="inductor"))
 
-    The parts between these ops are compiled by `backend`, each on its own; the ops themselves
-    are called as they are. `report=True` prints the pieces of every graph; `.pieces` holds those
-    of the last.
+    `backend` compiles the parts between these ops, each by itself; the ops are called as they
+    are. `report=True` prints the pieces of every graph, and `.pieces` holds those of the last.
     """
     return Piecewise(_backend(backend), report=report)
 
@@ -68,9 +67,9 @@ def _backend(backend: str | Backend) -> Backend:
         return backend
     if backend not in _compat.graphs.backends():
         raise BadOption(
-            f"backend={backend!r} is no backend of torch.compile",
+            f"backend={backend!r} is not a torch.compile backend",
             fix=f"one of {', '.join(_compat.graphs.backends())}, or a function that takes a graph "
-            "and example inputs and gives a callable",
+            "and example inputs and returns a callable",
         )
     return _compat.graphs.backend_named(backend)
 
@@ -111,7 +110,7 @@ class Piecewise:
 
 
 def _partition(graph: torch.fx.GraphModule) -> dict[torch.fx.Node, int] | None:
-    """The part of each node, counting up at every boundary op and after it; None without any."""
+    """The part of each node, counting up at and after every boundary op; None without any."""
     parts: dict[torch.fx.Node, int] = {}
     part, found = 0, False
     for node in graph.graph.nodes:

@@ -1,8 +1,8 @@
-"""What was put off until somebody looks: the larger part of loading a library.
+"""Work that loading a library leaves until something needs it.
 
-The registry settles it before it answers, and so do the operators of such a library for any call
-but the plainest. Nothing is put off once there is a registry, so that whoever has settled and
-goes on with the registry's lock in hand finds nothing new here.
+Two things run it: the registry, before it answers, and the library's operators, for any call but
+the plainest. Nothing is deferred once there is a registry, so that who has run it and holds the
+registry's lock finds nothing new here.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ _lock = threading.RLock()
 _waiting: list[Callable[[], Callable[[], None]]] = []
 
 
-def put_off(begin: Callable[[], None], work: Callable[[], Callable[[], None]]) -> bool:
-    """Do `begin` now and `work` when it is needed; False, and neither, if it is needed already.
+def defer(begin: Callable[[], None], work: Callable[[], Callable[[], None]]) -> bool:
+    """Do `begin` now and `work` when it is needed; False, and neither, if there is a registry.
 
-    `work` imports what it takes and gives the function that does the rest, which is called once.
+    `work` imports what it needs and returns the function that does the rest, which runs once.
     """
     with _lock:
         if "opforge.registry" in sys.modules:
@@ -28,11 +28,11 @@ def put_off(begin: Callable[[], None], work: Callable[[], Callable[[], None]]) -
         return True
 
 
-def settle() -> None:
-    """Do now all that was put off; other threads wait until it is done."""
+def run_deferred() -> None:
+    """Do all deferred work now; other threads wait until it is done."""
     with _lock:
         while _waiting:
-            # Interrupted here it is still waiting.
+            # If the import is interrupted, the work still waits.
             finish = _waiting[-1]()
             _waiting.pop()
             finish()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import os
 import platform
 import re
 import shlex
@@ -19,12 +18,12 @@ from typing import Literal
 
 import torch
 
+from . import environment
+
 OLDEST_TORCH = (2, 11)
 OLDEST_TRITON = (3, 6)
 
 INTERPRET = "TRITON_INTERPRET=1 python your_script.py"
-# As Triton reads a boolean from the environment.
-TRUE = frozenset({"1", "true", "on"})
 
 INSTALL_COMPILER = (
     "xcode-select --install"
@@ -50,7 +49,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Tool:
-    """A package, program or device that was looked for: what it is, or why it is not there."""
+    """A package, program or device: what was found, or why it is missing."""
 
     present: bool
     detail: str
@@ -58,7 +57,7 @@ class Tool:
 
 @dataclass(frozen=True)
 class Machine:
-    """The facts, gathered once, so that judging them can be tested on any machine."""
+    """The facts, gathered once, so that tests can judge any machine."""
 
     python: str
     torch: str
@@ -69,7 +68,7 @@ class Machine:
     headers: Tool
     ptxas: Tool
     gpu: Tool
-    gpu_unused: bool  # a GPU's driver is installed, and this build of torch is for CPUs
+    gpu_unused: bool  # a GPU driver is installed, but this build of torch is CPU-only
     interpret: str | None
 
 
@@ -89,13 +88,13 @@ def look() -> Machine:
         torch=str(torch.__version__),
         triton=triton,
         numpy=_package("numpy"),
-        c_compiler=_compiler("CC", ("cc", "gcc", "clang")),
-        cxx_compiler=_compiler("CXX", ("g++", "clang++", "c++")),
+        c_compiler=_compiler(environment.CC, ("cc", "gcc", "clang")),
+        cxx_compiler=_compiler(environment.CXX, ("g++", "clang++", "c++")),
         headers=_headers(),
         ptxas=_ptxas(triton),
         gpu=_gpu(),
         gpu_unused=_torch_is_for_cpus() and shutil.which("nvidia-smi") is not None,
-        interpret=os.environ.get("TRITON_INTERPRET"),
+        interpret=environment.TRITON_INTERPRET.get() or None,
     )
 
 
@@ -120,7 +119,7 @@ def judge(machine: Machine) -> list[Finding]:
 
 
 def interpreting(machine: Machine) -> bool:
-    return (machine.interpret or "").lower() in TRUE
+    return environment.is_on(machine.interpret)
 
 
 def _torch(machine: Machine) -> Finding:
@@ -147,7 +146,7 @@ def _interpret_variable(machine: Machine) -> Finding:
     if not interpreting(machine):
         return Finding(name, "ok", f"{machine.interpret!r} is off: kernels are compiled")
     if machine.gpu.present:
-        detail = "kernels run in the interpreter although a GPU is here"
+        detail = "kernels run in the interpreter although there is a GPU"
         return Finding(name, "limited", detail, "unset TRITON_INTERPRET")
     return Finding(name, "ok", "kernels run in the interpreter, on the CPU")
 
@@ -203,7 +202,7 @@ def _interpreter(machine: Machine) -> Finding:
 
 
 def _native(machine: Machine) -> Finding:
-    # Only the tools are looked at: kernels are compiled for a named target, no GPU is needed.
+    # Only the tools matter: kernels are compiled for a named architecture, without a GPU.
     name = "native build tools"
     lacking, fix = _lacking(
         [
@@ -224,7 +223,7 @@ def _found(name: str, tool: Tool, fix: str) -> Finding:
 
 
 def _lacking(needs: list[tuple[str, Tool, str]]) -> tuple[str, str]:
-    """What is not there, and the commands that bring it, each once."""
+    """What is missing, and the commands that install it, each once."""
     absent = [(name, fix) for name, tool, fix in needs if not tool.present]
     return " and ".join(name for name, _ in absent), "; ".join(dict.fromkeys(f for _, f in absent))
 
@@ -245,7 +244,7 @@ def _dotted(version: tuple[int, ...]) -> str:
 
 
 def _package(name: str) -> Tool:
-    """Imports it: a package can be installed and still not load."""
+    """Imports it: a package can be installed and still fail to import."""
     try:
         module = importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -255,16 +254,17 @@ def _package(name: str) -> Tool:
     return Tool(present=True, detail=str(module.__version__))
 
 
-def _compiler(variable: str, candidates: tuple[str, ...]) -> Tool:
-    """Runs it: on a Mac without its command line tools `cc` exists and only asks for them."""
-    given = shlex.split(os.environ.get(variable, ""))
+def _compiler(variable: environment.Variable, candidates: tuple[str, ...]) -> Tool:
+    """Runs it: on a Mac without the command line tools, `cc` exists but only asks for them."""
+    given = shlex.split(variable.get())
     names = (given[0],) if given else candidates
     path = next(filter(None, map(shutil.which, names)), None)
     if path is None:
-        asked = f"{variable}={given[0]}: not found" if given else f"none of {', '.join(names)}"
+        found_none = f"found none of {', '.join(names)}"
+        asked = f"{variable.name}={given[0]}: not found" if given else found_none
         return Tool(present=False, detail=asked)
     try:
-        # The path is the user's own compiler, found as every build tool finds it.
+        # The user's own compiler, found as every build tool finds it.
         ran = subprocess.run(  # noqa: S603
             [path, "--version"], capture_output=True, text=True, timeout=30, check=True
         )
@@ -282,7 +282,7 @@ def _headers() -> Tool:
 
 def _ptxas(triton: Tool) -> Tool:
     if not triton.present:
-        return Tool(present=False, detail="it comes with Triton")
+        return Tool(present=False, detail="not found; it comes with Triton")
     spec = importlib.util.find_spec("triton.backends.nvidia")
     folders = [] if spec is None else spec.submodule_search_locations or []
     path = next((p for f in folders if (p := Path(f) / "bin" / "ptxas").is_file()), None)
@@ -303,8 +303,8 @@ def _gpu() -> Tool:
         # torch explains a driver that is too old or broken in a warning.
         return Tool(present=False, detail=str(given[0].message))
     if _torch_is_for_cpus():
-        return Tool(present=False, detail="this build of torch is for CPUs")
-    return Tool(present=False, detail="torch finds none")
+        return Tool(present=False, detail="this build of torch is CPU-only")
+    return Tool(present=False, detail="torch finds no GPU")
 
 
 def _torch_is_for_cpus() -> bool:

@@ -6,8 +6,8 @@ from __future__ import annotations
 class OpforgeError(Exception):
     """Base of all opforge errors.
 
-    The message is rendered from its parts, so that the stage that finds a mistake needs to know
-    only the mistake; `locate` adds the op and the user's `file:line` in one place.
+    The message is rendered from its parts, so the stage that finds a mistake needs to know only
+    the mistake; `locate` adds the op and the user's `file:line` in one place.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class OpforgeError(Exception):
         return self
 
     def _render(self) -> None:
-        # Kept in args, because Dynamo shows an error's repr, which is made from them.
+        # Kept in args: Dynamo shows an error's repr, which is made from them.
         self.args = (self._text(),)
 
     def _text(self) -> str:
@@ -64,6 +64,11 @@ def _rebuild(cls: type[OpforgeError], state: dict[str, str | None]) -> OpforgeEr
     return error.locate(None, None)
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, where another message quotes it."""
+    return (str(error).strip().splitlines() or [""])[0]
+
+
 class BadName(OpforgeError, ValueError):
     """An operator name that torch cannot take."""
 
@@ -73,7 +78,7 @@ class DuplicateOp(OpforgeError, RuntimeError):
 
 
 class NotAnOp(OpforgeError, TypeError):
-    """Something that is no opforge operator was given where one is needed."""
+    """Something other than an opforge operator was given where one is needed."""
 
 
 class UnregisteredOp(OpforgeError, RuntimeError):
@@ -81,7 +86,7 @@ class UnregisteredOp(OpforgeError, RuntimeError):
 
 
 class NotAFunction(OpforgeError, TypeError):
-    """The decorator was applied to something that is no plain Python function."""
+    """The decorator was applied to something other than a plain Python function."""
 
 
 class MissingAnnotation(OpforgeError, TypeError):
@@ -125,7 +130,7 @@ class BadDefault(OpforgeError, TypeError):
 
 
 class UnknownArgument(OpforgeError, ValueError):
-    """A name in `mutates_args`, `fake=[...]` or the like that is no parameter."""
+    """A name in `mutates_args`, `fake=[...]` or a similar list that is not a parameter."""
 
 
 class BadOption(OpforgeError, ValueError):
@@ -189,7 +194,7 @@ class GradientMisplaced(OpforgeError, ValueError):
 
 
 class GradientType(OpforgeError, TypeError):
-    """`backward` returned something that is no gradient."""
+    """`backward` returned something that is not a gradient."""
 
 
 class GradientShape(OpforgeError, ValueError):
@@ -201,7 +206,7 @@ class TargetNotFound(OpforgeError, ValueError):
 
 
 class BadTarget(OpforgeError, ValueError):
-    """Something that is no GPU architecture was given as the target to trace for."""
+    """The target to trace for is not a GPU architecture."""
 
 
 class NotAKernel(BadOption, RuntimeError):
@@ -209,7 +214,7 @@ class NotAKernel(BadOption, RuntimeError):
 
 
 class ModeRefused(OpforgeError, ValueError):
-    """What the body does and the mode that was asked for cannot be had together."""
+    """The body does something that the requested mode does not allow."""
 
 
 class CannotCapture(OpforgeError, RuntimeError):
@@ -251,11 +256,11 @@ class MissingInput(OpforgeError, ValueError):
 
 
 class TargetFailed(OpforgeError, ImportError):
-    """A module that was named as a target raised while it was loaded, or what was called of it."""
+    """A target raised while its module was imported, or when it was called."""
 
 
 class UnknownRow(OpforgeError, ValueError):
-    """A name that is no row of a check."""
+    """A name that is not a row of a check."""
 
 
 class Undeclared(OpforgeError, LookupError):
@@ -263,7 +268,7 @@ class Undeclared(OpforgeError, LookupError):
 
 
 class UnknownParameter(OpforgeError, TypeError):
-    """`native.declare` names something that is no parameter of the op."""
+    """`native.declare` names something that is not a parameter of the op."""
 
 
 class MissingParameter(OpforgeError, TypeError):
@@ -271,11 +276,11 @@ class MissingParameter(OpforgeError, TypeError):
 
 
 class UnknownDtype(OpforgeError, ValueError):
-    """An element type that Triton does not store, or no type at all."""
+    """A dtype that Triton cannot store, or something that is not a dtype."""
 
 
 class UnboundType(OpforgeError, ValueError):
-    """A type variable that `native.declare` is not given."""
+    """`native.declare` uses a type variable and does not say what it stands for."""
 
 
 class BadDims(OpforgeError, ValueError):
@@ -295,7 +300,7 @@ class UnusedName(OpforgeError, ValueError):
 
 
 class BadSpec(OpforgeError, TypeError):
-    """What a declaration says of a parameter does not fit the parameter."""
+    """A spec that does not fit its parameter."""
 
 
 class NoNativeForm(OpforgeError, TypeError):
@@ -307,11 +312,11 @@ class ConflictingDeclarations(OpforgeError, ValueError):
 
 
 class DifferentImplementations(OpforgeError, TypeError):
-    """Ops that are to implement one operator and have different signatures."""
+    """Implementations of one operator have different signatures."""
 
 
 class BadImplementations(OpforgeError, ValueError):
-    """A list of implementations that cannot be meant, or contradicts another."""
+    """A list of implementations that makes no sense, or contradicts another."""
 
 
 class TooManyCases(OpforgeError, ValueError):
@@ -319,11 +324,11 @@ class TooManyCases(OpforgeError, ValueError):
 
 
 class CannotTrace(OpforgeError, RuntimeError):
-    """A body that does what a native library cannot do."""
+    """A body does something that a native library cannot do."""
 
 
 class NeedsBound(OpforgeError, ValueError):
-    """A size that becomes a constant of a kernel, and may have too many values."""
+    """A size becomes a constant of a kernel but could take too many values."""
 
 
 class NotPackageable(OpforgeError, TypeError):
@@ -347,7 +352,7 @@ class ExportFailed(OpforgeError, RuntimeError):
 
 
 class BareKernel(ExportFailed):
-    """A model launches a Triton kernel that belongs to no operator, and is exported non-strict."""
+    """A model that launches a Triton kernel outside of any op is exported non-strict."""
 
 
 class EagerFailed(OpforgeError, RuntimeError):
@@ -359,7 +364,7 @@ class CompileFailed(OpforgeError, RuntimeError):
 
 
 class OpNotImportable(OpforgeError, RuntimeError):
-    """An op that stays opaque in a package cannot be had in another process."""
+    """An op that stays opaque in a package cannot be imported in another process."""
 
 
 class PackageCrashed(OpforgeError, RuntimeError):
@@ -371,15 +376,15 @@ class PackageRefused(OpforgeError, RuntimeError):
 
 
 class PackageMismatch(OpforgeError, ArithmeticError):
-    """A package computes something else than the model in eager."""
+    """A package computes something different from the model in eager."""
 
 
 class BadTree(OpforgeError, ValueError):
-    """A folder of operators that is empty, or some of whose folders cannot be used."""
+    """A folder of operators is empty, or some of its subfolders cannot be used."""
 
 
 class UnknownOperator(OpforgeError, LookupError):
-    """An operator was asked for that is not among those found."""
+    """A requested operator is not among those found."""
 
 
 class KernelFailed(OpforgeError, RuntimeError):
@@ -390,7 +395,7 @@ class KernelFailed(OpforgeError, RuntimeError):
 
 
 class BadLibraryName(OpforgeError, ValueError):
-    """A native library, or two of its functions, cannot be called that."""
+    """A name that a native library, or two of its functions, cannot have."""
 
 
 class UnknownArch(OpforgeError, ValueError):
@@ -422,11 +427,11 @@ class BadTuning(OpforgeError, ValueError):
 
 
 class NoGpu(OpforgeError, RuntimeError):
-    """What was asked for needs a GPU, or another one."""
+    """The command needs a GPU, or a different one."""
 
 
 class NoSizes(OpforgeError, ValueError):
-    """Sizes to measure at are missing, or not what was declared."""
+    """Sizes to measure are missing, or were not declared."""
 
 
 class TuningFailed(OpforgeError, RuntimeError):
@@ -434,11 +439,11 @@ class TuningFailed(OpforgeError, RuntimeError):
 
 
 class NotALibrary(OpforgeError, OSError):
-    """A file or folder that is no native library, or one of another ABI."""
+    """A file or folder that is not a native library, or has a different ABI."""
 
 
 class NativeCallFailed(OpforgeError, RuntimeError):
-    """A native library refuses a call; `status` is the end of its C name, UNCOVERED say."""
+    """A native library refuses a call; `status` is the end of its C name, such as UNCOVERED."""
 
     status = ""
 
@@ -448,15 +453,15 @@ class Uncovered(NativeCallFailed):
 
 
 class WrongArchitecture(OpforgeError, OSError):
-    """A library that was built for other GPUs than those that are here."""
+    """A library was not built for the GPUs of this machine."""
 
 
 class StaleLibrary(OpforgeError, RuntimeError):
-    """A library, or its adapter, is of another build than the one it has to go with."""
+    """A library and its adapter, or what it was linked with, come from different builds."""
 
 
 class UnknownBackend(OpforgeError, ValueError):
-    """A name that is no backend."""
+    """A name that is not a backend."""
 
 
 class OpforgeWarning(UserWarning):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import Any
 
 from .model import MISSING, Decision, KernelRef, Leaf, Lowered, Node, OpInfo, Parameter
+from .notebook import html_table
+from .registration.register import Definition
 from .tuning.use import rows_of
 
 _PATHS = {
@@ -12,54 +15,71 @@ _PATHS = {
     "lowered": "lowered: calls go to the OpOverload itself, whose schema is wider than the types",
     "flattened": "flattened: a generated callable takes arguments apart and calls the OpOverload",
 }
+Rows = list[tuple[str, str]]
 
 
-@dataclass(frozen=True)
-class Explanation:
-    """An op's info with what `OpInfo` has no field for."""
+class Explanation(str):
+    """The text of `opforge.explain`; at a prompt it is one line, and a notebook shows a table."""
 
+    __slots__ = ("_rows", "info")
     info: OpInfo
-    lowered: Lowered
-    decision: Decision
-    fake: str
-    backward: str = ""
-    vmap: str = ""
-    autocast: str = ""
+    _rows: Rows
+
+    def __new__(cls, info: OpInfo, rows: Rows, parameters: Sequence[str] = ()) -> Explanation:  # noqa: PYI034  # Self is 3.11's
+        lines = [f"{info.name}  ({info.location})", *(f"  {t:<9} {text}" for t, text in rows)]
+        if parameters:
+            lines += ["  parameters", *(f"    {line}" for line in parameters)]
+        self = super().__new__(cls, "\n".join(lines))
+        self.info = info
+        self._rows = [*rows, *(("parameter", line.strip()) for line in parameters)]
+        return self
+
+    def __repr__(self) -> str:
+        info = self.info
+        return (
+            f"<Explanation of {info.name} ({info.location}): mode {info.mode}; print() shows all>"
+        )
+
+    def _repr_html_(self) -> str:
+        return html_table(f"{self.info.name} ({self.info.location})", (), self._rows)
+
+    def __reduce__(self) -> Any:
+        # Kernels may not pickle; the text does.
+        return str, (str(self),)
 
 
-def render(explanation: Explanation) -> str:
-    info, lowered = explanation.info, explanation.lowered
+def explain_op(
+    info: OpInfo, definition: Definition, *, fake: str = "", backward: str = "given"
+) -> Explanation:
+    """For an op with a definition; `fake` and `backward` say where these come from."""
+    lowered = definition.lowered
+    vmap = "given" if callable(definition.vmap) else definition.vmap
+    autocast = ", ".join(f"{device} to {dtype}" for device, dtype in definition.autocast.items())
     rows = [
         ("schema", info.schema),
         ("path", _PATHS[info.path]),
-        *([("native", info.native)] if info.native else []),
-        *_mode(info, explanation.decision),
-        ("fake", explanation.fake),
-        ("backward", explanation.backward or "none: going backward through the op raises"),
-        ("vmap", explanation.vmap or _without_vmap(lowered)),
+        ("native", info.native),
+        *_mode(info, definition.transparency.decision),
+        ("fake", fake or definition.fake.describe()),
+        ("backward", backward if definition.backward else _NO_BACKWARD),
+        ("vmap", vmap or _without_vmap(lowered)),
+        ("autocast", autocast),
+        ("mutates", ", ".join(a.path for a in lowered.mutated)),
+        *_found(info),
+        ("flags", ", ".join(flag for flag in _FLAGS if getattr(info, flag))),
+        *(("note", note) for note in info.notes),
     ]
-    if explanation.autocast:
-        rows.append(("autocast", explanation.autocast))
-    if lowered.mutated:
-        rows.append(("mutates", ", ".join(a.path for a in lowered.mutated)))
-    rows += _found(info)
-    if info.compute_sensitive or info.subgraph_boundary:
-        flags = [n for n in ("compute_sensitive", "subgraph_boundary") if getattr(info, n)]
-        rows.append(("flags", ", ".join(flags)))
-    rows += [("note", note) for note in info.notes]
-    lines = _lines(info, rows)
-    lines.append("  parameters")
-    lines += [f"    {line}" for p in lowered.signature.parameters for line in _parameter(p)]
-    return "\n".join(lines)
+    parameters = [line for p in lowered.signature.parameters for line in _parameter(p)]
+    return Explanation(info, [(title, text) for title, text in rows if text], parameters)
 
 
-def render_plain(info: OpInfo, decision: Decision) -> str:
-    """For a function that stays what it is."""
-    return "\n".join(_lines(info, [*_mode(info, decision), *_found(info)]))
+_NO_BACKWARD = "none: going backward through the op raises"
+_FLAGS = ("compute_sensitive", "subgraph_boundary")
 
 
-def _lines(info: OpInfo, rows: list[tuple[str, str]]) -> list[str]:
-    return [f"{info.name}  ({info.location})", *(f"  {title:<9} {text}" for title, text in rows)]
+def explain_function(info: OpInfo, decision: Decision) -> Explanation:
+    """For a function that mode "none" leaves as it is."""
+    return Explanation(info, [*_mode(info, decision), *_found(info)])
 
 
 def _mode(info: OpInfo, decision: Decision) -> list[tuple[str, str]]:
@@ -86,7 +106,7 @@ def _kernel(ref: KernelRef) -> str:
 
 def _tuning(ref: KernelRef) -> list[str]:
     count = len(rows_of(ref.kernel))
-    return [f"{ref.name} has {count} rows in the table in use"] if count else []
+    return [f"{ref.name} has {count} rows in the tuning table"] if count else []
 
 
 def _without_vmap(lowered: Lowered) -> str:

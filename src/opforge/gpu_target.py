@@ -1,4 +1,4 @@
-"""Tracing for a GPU that need not be there: `with opforge.target("sm_90"): ...`."""
+"""Tracing for a GPU that need not exist: `with opforge.target("sm_90"): ...`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .errors import BadTarget
 
 _Gpu = _compat.driver.Gpu
 
-# A common board of each architecture; host code asks for its size, kernels for nothing of it.
+# A common board of each architecture. Host code may ask for its properties; kernels do not.
 _KNOWN = {
     gpu.arch: gpu
     for gpu in (
@@ -34,8 +34,8 @@ def target(arch: str) -> Iterator[None]:
         with opforge.target("sm_90"):
             torch.export.export(model, (x,)).run_decompositions()
 
-    Inside, this thread's questions to Triton's driver and to `torch.cuda` (current device,
-    capability, properties) are answered for that architecture. Launching needs a real GPU.
+    Inside, Triton's driver and `torch.cuda` answer this thread (current device, capability,
+    properties) for that architecture. Launching needs a real GPU.
     """
     gpu = parse(arch)
     with _compat.driver.standing_in(gpu):
@@ -43,7 +43,7 @@ def target(arch: str) -> Iterator[None]:
 
 
 def parse(arch: str) -> _compat.driver.Gpu:
-    """`"sm_90"`, `"sm_90a"` -> the GPU that answers for it."""
+    """`"sm_90"` or `"sm_90a"` -> the GPU that stands for it."""
     digits = arch.removeprefix("sm_").removesuffix("a") if isinstance(arch, str) else ""
     if not isinstance(arch, str) or not arch.startswith("sm_") or not digits.isdigit():
         raise BadTarget(

@@ -1,11 +1,13 @@
-"""The frozen records that pass between the stages; nothing here computes more than a name."""
+"""The frozen records that pass between the stages."""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
+
+from .notebook import counted, html_table
 
 
 class Missing(enum.Enum):
@@ -39,7 +41,7 @@ class Codec:
             return True
         if self.by == "name" or not all(isinstance(v, (int, str)) for v in self.values):
             return False
-        # A mixin's `__new__` can make a member another int or text than its value.
+        # A mixin's `__new__` can give a member a different int or text than its value.
         return all(plain(v) == plain(v.value) for v in self.values)
 
     def encode(self, value: Any) -> Any:
@@ -51,7 +53,7 @@ class Codec:
 
 
 def plain(value: Any) -> Any:
-    """An int or str without its subclass: an IntEnum used as an Enum's value, say."""
+    """An int or str without its subclass, such as an IntEnum used as an Enum's value."""
     if isinstance(value, str):
         return str.__str__(value)
     return int(value) if isinstance(value, int) and not isinstance(value, bool) else value
@@ -164,7 +166,7 @@ class FlatArgument:
 
 @dataclass(frozen=True)
 class Lowered:
-    """A signature laid flat: what the dispatcher sees, and how calls get there."""
+    """A flat signature: what the dispatcher sees, and how calls get there."""
 
     signature: Signature
     arguments: tuple[FlatArgument, ...]
@@ -189,8 +191,8 @@ SEEN_WHILE_TRACING = "seen while tracing"
 class KernelRef:
     """A Triton kernel that an op launches.
 
-    `kernel` is what is launched, an Autotuner say; `location` is where its function is defined;
-    `found_via` says how the body reaches it: "table['silu'][grid] in launch (ops.py:12)".
+    `kernel` is what is launched, for example an Autotuner; `location` is where its function is
+    defined; `found_via` says how the body reaches it: "table['silu'][grid] in launch (ops.py:12)".
     """
 
     name: str
@@ -238,8 +240,8 @@ class NestedOp(str):
 class Discovery:
     """What a static reading of a function found; iterating gives the kernels.
 
-    `unbound` are names that functions read and that nothing binds yet; what they will be bound
-    to may launch kernels.
+    `unbound` are names that functions read but nothing binds yet; what they will be bound to may
+    launch kernels.
     """
 
     kernels: tuple[KernelRef, ...] = ()
@@ -253,13 +255,33 @@ class Discovery:
     def __len__(self) -> int:
         return len(self.kernels)
 
+    def __repr__(self) -> str:
+        names = f" ({', '.join(ref.name for ref in self.kernels)})" if self.kernels else ""
+        rest = [
+            counted(len(found), noun)
+            for found, noun in (
+                (self.nested_ops, "operator"),
+                (self.unresolved, "unresolved call"),
+                (self.unbound, "unbound name"),
+            )
+            if found
+        ]
+        return f"<Discovery: {', '.join([counted(len(self), 'kernel') + names, *rest])}>"
+
+    def _repr_html_(self) -> str:
+        rows = [("kernel", ref.name, ref.location, ref.found_via) for ref in self.kernels]
+        rows += [("operator", op.name, op.location, "") for op in self.nested_ops]
+        rows += [("unresolved", u.name, u.location, u.why) for u in self.unresolved]
+        rows += [("unbound", u.name, u.location, u.why) for u in self.unbound]
+        return html_table("Discovery", ("", "name", "location", ""), rows)
+
 
 @dataclass(frozen=True)
 class Decision:
     """How an op is registered, and why.
 
-    `asked` is the mode that the user gave; `cell` is what the body has, as the table of modes words
-    it; `change` what would change the mode; `warning` what the user should hear of once.
+    `asked` is the mode that the user gave; `cell` is what the body has, in the words of the table
+    of modes; `change` says what would change the mode; `warning` is given to the user once.
     """
 
     mode: str
@@ -271,25 +293,59 @@ class Decision:
 
 
 @dataclass(frozen=True)
+class Reading:
+    """What reading a body and its backward came to.
+
+    `nested` are kernels that nested transparent ops launch; the graph will hold them, too.
+    `pending` are nested ops whose own mode is not resolved yet.
+    """
+
+    decision: Decision
+    body: Discovery
+    backward: Discovery
+    nested: tuple[Any, ...] = ()
+    pending: tuple[NestedOp, ...] = ()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a name that is not bound yet may come to stand for something with kernels."""
+        return bool(self.body.unbound or self.backward.unbound or self.pending)
+
+    @property
+    def may_be_transparent(self) -> bool:
+        waits = bool(self.body.unbound or self.pending)
+        return waits or self.decision.mode == "triton_op"
+
+    @property
+    def may_launch(self) -> bool:
+        return any((self.body.kernels, self.body.unresolved, self.body.unbound, self.nested))
+
+    @property
+    def backward_may_launch(self) -> bool:
+        found = self.backward
+        return any((found.kernels, found.unresolved, found.unbound, found.nested_ops))
+
+
+@dataclass(frozen=True)
 class OpInfo:
-    """What opforge made of a function."""
+    """How a function was registered as an op."""
 
     name: str
     mode: str
     reason: str
-    schema: str
-    path: str
-    overload: Any
     location: str
-    fake_source: str
+    schema: str = ""
+    path: str = "direct"
+    overload: Any = None
+    fake_source: str = "undetermined"
     kernels: tuple[KernelRef, ...] = ()
     unresolved: tuple[Unresolved, ...] = ()
     nested_ops: tuple[NestedOp, ...] = ()
     compute_sensitive: bool = False
     subgraph_boundary: bool = False
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
     backward_kernels: tuple[KernelRef, ...] = ()
-    # What a loaded library does for it; empty where none was loaded.
+    # What a loaded library does for it; empty if none was loaded.
     native: str = ""
 
 

@@ -2,38 +2,40 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import logging
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 
 import torch
 
-from . import _compat
+from .analysis.body_reader import BodyReader, given_kernels
 from .analysis.mode import MODES
 from .analysis.signature.annotations import user_scope
 from .analysis.signature.parameter_tree import parameter_kinds, read_signature
 from .analysis.signature.schema import read_schema
+from .describe import info_of_definition, info_of_reading, info_of_registration
 from .errors import BadOption, BadSchema, NotAFunction, OpforgeError
-from .explain import Explanation, render, render_plain
+from .explain import explain_function, explain_op
 from .lowering.given import lower_given
 from .lowering.plan import lower, mutated_names
-from .model import Lowered, OpInfo
+from .model import Lowered, OpInfo, Reading
 from .naming import check_name, default_name
-from .reading import Reader, given_kernels
 from .registration.autocast import read_autocast
 from .registration.autograd import check_callbacks
 from .registration.fake import FakeRule, check_fake_signature
 from .registration.register import Definition, Registration, register
 from .registration.sharding import register_sharding
-from .registration.transparent import Reading, Transparency
+from .registration.transparent import Transparency
 from .registration.vmap import check_vmap
 from .registry import Entry, definition_pass, registry
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Given = ParamSpec("Given")
 Fake = Callable[..., Any] | Sequence[str] | None
 
 log = logging.getLogger("opforge")
@@ -41,7 +43,7 @@ log = logging.getLogger("opforge")
 
 @dataclass(frozen=True)
 class Options:
-    """What the decorator was told."""
+    """What the decorator was told; the fields and defaults are the options of `op`."""
 
     name: str | None = None
     mutates_args: str | Iterable[str] = ()
@@ -52,118 +54,215 @@ class Options:
     autocast: torch.dtype | Mapping[str, torch.dtype] | None = None
     sharding: Callable[..., Any] | None = None
     schema: str | None = None
+    tags: torch.Tag | Sequence[torch.Tag] = ()
     mode: str = "auto"
     kernels: Sequence[Any] = ()
     max_depth: int = 5
     compute_sensitive: bool = False
     subgraph_boundary: bool = False
-    tags: torch.Tag | Sequence[torch.Tag] = ()
-    # The drop-in for MagiCompiler assumes from the start, and its fakes may rename parameters.
-    assume_fake: bool = False
-    fake_names_matter: bool = True
+
+    @property
+    def given(self) -> frozenset[str]:
+        """The options that differ from their defaults, the name aside."""
+        names = (field.name for field in dataclasses.fields(self) if field.name != "name")
+        return frozenset(n for n in names if getattr(self, n) != getattr(Options, n))
 
 
-@overload
-def op(target: Callable[P, R], /) -> Callable[P, R]: ...
-@overload
+class Decorator(Protocol):
+    """What `op` returns when it is given options and no function."""
+
+    def __call__(self, fn: Callable[P, R], /) -> Callable[P, R]: ...
+
+
+class _Typed(Protocol[Given]):
+    """`op` to a type checker: the options as they stand there, and the function's own type."""
+
+    @overload
+    def __call__(
+        self, target: Callable[P, R], /, *args: Given.args, **kwargs: Given.kwargs
+    ) -> Callable[P, R]: ...
+    @overload
+    def __call__(
+        self, target: str | None = None, /, *args: Given.args, **kwargs: Given.kwargs
+    ) -> Decorator: ...
+
+
+def _typed(function: Callable[Concatenate[Any, Given], Any]) -> _Typed[Given]:
+    return cast("_Typed[Given]", function)
+
+
+@_typed
 def op(
-    target: Callable[P, R],
+    target: Any = None,
     /,
     *,
-    name: str | None = ...,
-    mutates_args: str | Iterable[str] = ...,
-    fake: Fake = ...,
-    backward: Callable[..., Any] | None = ...,
-    setup_context: Callable[..., Any] | None = ...,
-    vmap: Callable[..., Any] | str | None = ...,
-    autocast: torch.dtype | Mapping[str, torch.dtype] | None = ...,
-    sharding: Callable[..., Any] | None = ...,
-    schema: str | None = ...,
-    mode: str = ...,
-    kernels: Sequence[Any] = ...,
-    max_depth: int = ...,
-    compute_sensitive: bool = ...,
-    subgraph_boundary: bool = ...,
-    tags: torch.Tag | Sequence[torch.Tag] = ...,
-) -> Callable[P, R]: ...
-@overload
-def op(
-    target: str | None = None,
-    /,
-    *,
-    name: str | None = ...,
-    mutates_args: str | Iterable[str] = ...,
-    fake: Fake = ...,
-    backward: Callable[..., Any] | None = ...,
-    setup_context: Callable[..., Any] | None = ...,
-    vmap: Callable[..., Any] | str | None = ...,
-    autocast: torch.dtype | Mapping[str, torch.dtype] | None = ...,
-    sharding: Callable[..., Any] | None = ...,
-    schema: str | None = ...,
-    mode: str = ...,
-    kernels: Sequence[Any] = ...,
-    max_depth: int = ...,
-    compute_sensitive: bool = ...,
-    subgraph_boundary: bool = ...,
-    tags: torch.Tag | Sequence[torch.Tag] = ...,
-) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
-def op(target: Any = None, /, *, name: str | None = None, **options: Any) -> Any:
+    name: str | None = None,
+    mutates_args: str | Iterable[str] = (),
+    fake: Fake = None,
+    backward: Callable[..., Any] | None = None,
+    setup_context: Callable[..., Any] | None = None,
+    vmap: Callable[..., Any] | str | None = None,
+    autocast: torch.dtype | Mapping[str, torch.dtype] | None = None,
+    sharding: Callable[..., Any] | None = None,
+    schema: str | None = None,
+    tags: torch.Tag | Sequence[torch.Tag] = (),
+    mode: str = "auto",
+    kernels: Sequence[Any] = (),
+    max_depth: int = 5,
+    compute_sensitive: bool = False,
+    subgraph_boundary: bool = False,
+) -> Any:
     """Turn a function into a PyTorch operator.
 
-        @opforge.op("mylib::scale", mutates_args=())
+        @opforge.op("mylib::scale")
         def scale(x: torch.Tensor, factor: float = 2.0) -> torch.Tensor:
             return x * factor
 
-    Usable bare (`@opforge.op`), with options, or as a call: `opforge.op(fn, name="ns::op")`.
-    Without a name the namespace is the module's file name and the op the function's.
+    Works bare (`@opforge.op`), with options (`@opforge.op("ns::op", mode="custom_op")`) and as a
+    call (`opforge.op(fn, name="ns::op")`).
+
+    Args:
+        target: The function, or the operator's name when `op` is used as a decorator.
+        name: The operator's name, `"ns::op"`. By default the namespace is the name of the
+            module's file and the operator has the function's name.
+        mutates_args: What the body changes in place: names of parameters, of records (every
+            tensor inside), or of single leaves, as `"cfg.weight"` or `"cfg__weight"`;
+            `"unknown"` means every tensor. In mode `"triton_op"` a write that is not declared
+            raises when the op is traced. In other modes nothing notices it at run time, but
+            `torch.library.opcheck` does.
+        fake: Describes the outputs without computing them, for torch.compile and torch.export:
+            a function with the op's signature that returns empty tensors, or a list such as
+            `["x", "cfg.weight"]` that names, for each output, the tensor it looks like. By
+            default the body itself runs on fake tensors.
+        backward: `backward(ctx, *grads)` takes one gradient per returned tensor and returns one
+            per parameter. The gradient of a record may be an instance of its class or a dict of
+            some of its fields. Without `backward`, going backward through the op raises.
+        setup_context: `setup_context(ctx, inputs, output)` saves what `backward` needs; `inputs`
+            has one entry per parameter, as the caller passed it.
+        vmap: `"sequential"` calls the op once per slice. A function is a rule as for
+            `torch.library.register_vmap`: `rule(info, in_dims, *args) -> (output, out_dims)`.
+            It receives the op's own parameters, and `in_dims` has their structure: for
+            `cfg: Cfg`, an instance of `Cfg` that holds dimensions.
+        autocast: The dtype that floating-point inputs are cast to under autocast, for CUDA and
+            CPU or per device: `{"cuda": torch.bfloat16}`. The op then runs with autocast
+            disabled. Without this option the body runs under autocast in eager, as any code
+            does, but is traced without autocast when compiled.
+        sharding: A rule for DTensor, as `torch.distributed.tensor.experimental.register_sharding`
+            takes it.
+        schema: Your own schema, `"(Tensor x, float eps=1e-5) -> Tensor"`, for what annotations
+            cannot express. Names and defaults must match the function's.
+        tags: One `torch.Tag` or several.
+        mode: `"triton_op"` lets the compiler see through the op to the kernels it launches,
+            `"custom_op"` keeps the op opaque, and `"none"` leaves the function as it is, unknown
+            to PyTorch. `"auto"` chooses by what the body calls; `opforge.explain` says why.
+        kernels: Triton kernels that the body launches and that reading it cannot find.
+        max_depth: How many calls deep the body is read for kernels.
+        compute_sensitive: `opforge.checkpoint_policy` keeps the op's outputs for the backward
+            instead of computing them again.
+        subgraph_boundary: `opforge.piecewise` splits graphs at the op.
+
+    Returns:
+        The operator, which is called like the function; a decorator if `target` is not a
+        function.
+
+    Raises:
+        OpforgeError: The function cannot become an operator. Each mistake has a class of its own
+            in `opforge.errors`, which is also a `TypeError` (annotations), a `ValueError` (names
+            and options) or a `RuntimeError` (duplicates).
     """
-    unknown = [o for o in options if o not in _PUBLIC]
-    if unknown:
-        raise TypeError(f"opforge.op has no option {unknown[0]!r}; it has {', '.join(_PUBLIC)}")
-    if target is not None and not isinstance(target, str):
-        return make_op(target, Options(name=name, **options))
-    if target is not None and name is not None:
+    if isinstance(target, str) and name is not None:
         raise TypeError(f"opforge.op was given two names, {target!r} and {name!r}")
-    chosen = Options(name=name if target is None else target, **options)
-    return lambda fn: make_op(fn, chosen)
+    options = Options(
+        name=target if isinstance(target, str) else name,
+        mutates_args=mutates_args,
+        fake=fake,
+        backward=backward,
+        setup_context=setup_context,
+        vmap=vmap,
+        autocast=autocast,
+        sharding=sharding,
+        schema=schema,
+        tags=tags,
+        mode=mode,
+        kernels=kernels,
+        max_depth=max_depth,
+        compute_sensitive=compute_sensitive,
+        subgraph_boundary=subgraph_boundary,
+    )
+    if target is None or isinstance(target, str):
+        return lambda fn: make_op(fn, options)
+    return make_op(target, options)
 
 
-_PUBLIC = tuple(
-    f for f in Options.__dataclass_fields__ if f not in ("name", "assume_fake", "fake_names_matter")
-)
+class MakeFake(Protocol):
+    """Makes the fake of an op from what `fake=` was given."""
+
+    def __call__(
+        self, fn: Callable[..., Any], fake: Fake, name: str, location: str, lowered: Lowered
+    ) -> FakeRule: ...
 
 
-def make_op(fn: Any, options: Options) -> Any:
-    """The op for a function; errors name it and where it stands."""
+def fake_rule(
+    fn: Callable[..., Any],
+    fake: Any,
+    name: str,
+    location: str,
+    lowered: Lowered,
+    *,
+    names_matter: bool = True,
+) -> FakeRule:
+    """A fake as `fake=` gives it; if `names_matter`, its parameters are named as the op's."""
+    if isinstance(fake, str):
+        raise BadOption(f"fake must be a function or a list, got {fake!r}", fix=f"fake=[{fake!r}]")
+    if fake is None or isinstance(fake, (list, tuple)):
+        return FakeRule(name, location, lowered, listed=fake)
+    check_fake_signature(fn, fake, names_matter=names_matter)
+    return FakeRule(name, location, lowered, given=fake)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A function that is to become an op, and how."""
+
+    fn: types.FunctionType
+    name: str
+    location: str
+    options: Options = Options()
+    make_fake: MakeFake = fake_rule
+
+
+def make_op(fn: Any, options: Options, make_fake: MakeFake = fake_rule) -> Any:
+    """The op for a function; errors name the op and its `file:line`."""
     name, location = options.name, None
     try:
         fn = _as_function(fn)
         location = location_of(fn)
         name = check_name(options.name) if options.name is not None else default_name(fn)
-        return _make(fn, name, location, options)
+        return _make(_Asked(fn, name, location, options, make_fake))
     except OpforgeError as error:
         raise error.locate(name, location) from error.__cause__
 
 
-def _make(fn: types.FunctionType, name: str, location: str, options: Options) -> Any:
+def _make(asked: _Asked) -> Any:
+    options = asked.options
     if options.mode not in MODES:
         raise BadOption(
             f"mode={options.mode!r} is unknown", fix=f"one of {', '.join(map(repr, MODES))}"
         )
-    reader = _reader(fn, name, options)
+    reader = _reader(asked)
     reading, waits = reader.first()
     if reading.decision.mode == "none" and not waits:
-        _add_plain(fn, name, location, options, reading)
-        return fn
-    definition = define(fn, name, location, options, reader, reading)
+        _add_plain(asked, reading)
+        return asked.fn
+    definition = _define(asked, reader, reading)
     with registry.lock:
-        registry.make_room(name, fn, location)
+        registry.make_room(asked.name, asked.fn, asked.location)
         registration = register(definition)
         if options.sharding is not None:
             _register_sharding(registration, options.sharding)
         registry.add(_entry(registration, options))
     if not waits:
-        definition.transparency.settle()
+        definition.transparency.resolve_mode()
     return registration.handle
 
 
@@ -175,10 +274,13 @@ def _register_sharding(registration: Registration, rule: Callable[..., Any]) -> 
         raise
 
 
-def _reader(fn: types.FunctionType, name: str, options: Options) -> Reader:
+def _reader(asked: _Asked) -> BodyReader:
+    options = asked.options
     depth = options.max_depth
-    if not isinstance(depth, int) or isinstance(depth, bool) or depth < 0:
-        raise BadOption(f"max_depth={depth!r} is no number of calls to follow", fix="max_depth=5")
+    if not isinstance(depth, int) or isinstance(depth, bool):
+        raise BadOption(f"max_depth must be an integer, got {depth!r}", fix="max_depth=5")
+    if depth < 0:
+        raise BadOption(f"max_depth must not be negative, got {depth}", fix="max_depth=5")
     lost = [
         text
         for given, text in (
@@ -194,26 +296,21 @@ def _reader(fn: types.FunctionType, name: str, options: Options) -> Reader:
         if given
     ]
     callbacks = (options.backward, options.setup_context)
-    return Reader(
-        name=name,
-        fn=fn,
+    return BodyReader(
+        name=asked.name,
+        fn=asked.fn,
         callbacks=tuple(fn for fn in callbacks if fn is not None),
         given=given_kernels(options.kernels),
         mode=options.mode,
         max_depth=depth,
         lost=" and ".join(lost),
+        find=registry.find,
     )
 
 
-def define(  # noqa: PLR0917  # one record out of all that is known
-    fn: types.FunctionType,
-    name: str,
-    location: str,
-    options: Options,
-    reader: Reader,
-    reading: Reading,
-) -> Definition:
-    """Everything about the op that can be known before torch hears of it."""
+def _define(asked: _Asked, reader: BodyReader, reading: Reading) -> Definition:
+    """Everything about the op that is known before it is registered with torch."""
+    fn, name, location, options = asked.fn, asked.name, asked.location, asked.options
     lowered, views = _lower(fn, options)
     check_callbacks(lowered, options.backward, options.setup_context)
     if options.vmap is not None:
@@ -221,20 +318,16 @@ def define(  # noqa: PLR0917  # one record out of all that is known
     autocast = read_autocast(options.autocast)
     if autocast and lowered.mutated:
         raise BadOption(
-            "autocast would cast what the op mutates, and the change would be lost in the copy",
+            "autocast would cast a mutated argument, and the op would change the copy instead",
             parameter=lowered.mutated[0].path,
-            fix="leave autocast out, and cast in the body",
+            fix="remove autocast, and cast in the body",
         )
-    given, listed = _read_fake(fn, options)
-    tags = _read_tags(options.tags)
     return Definition(
         name=name,
         location=location,
         fn=fn,
         lowered=lowered,
-        fake=FakeRule(
-            name, location, lowered, given=given, listed=listed, assume=options.assume_fake
-        ),
+        fake=asked.make_fake(fn, options.fake, name, location, lowered),
         transparency=Transparency(
             name,
             location,
@@ -248,7 +341,7 @@ def define(  # noqa: PLR0917  # one record out of all that is known
         setup_context=options.setup_context,
         vmap=options.vmap,
         autocast=autocast,
-        tags=tags,
+        tags=_read_tags(options.tags),
         views=views,
     )
 
@@ -265,13 +358,13 @@ def _as_function(fn: Any) -> types.FunctionType:
             raise NotAFunction(f"{fn.__qualname__} is a generator", fix="return a list of tensors")
         if inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):
             raise NotAFunction(
-                f"{fn.__qualname__} is async", fix="an operator runs to its end: def"
+                f"{fn.__qualname__} is async", fix="use def: an operator cannot be suspended"
             )
         return fn
     raise NotAFunction(
         f"@opforge.op takes a plain Python function, got {type(fn).__name__}",
         found=repr(fn),
-        fix="write def f(x: torch.Tensor) -> torch.Tensor: ... around it",
+        fix="wrap it: def f(x: torch.Tensor) -> torch.Tensor: ...",
     )
 
 
@@ -289,7 +382,7 @@ def _lower(fn: types.FunctionType, options: Options) -> tuple[Lowered, bool]:
             raise BadSchema(
                 "schema= and mutates_args disagree",
                 found=f"schema mutates {sorted(written) or 'nothing'}, mutates_args {sorted(said)}",
-                fix="make them agree, or leave mutates_args out",
+                fix="make them agree, or remove mutates_args",
             )
     return lowered, given.has_views
 
@@ -299,49 +392,16 @@ def _read_tags(tags: Any) -> tuple[torch.Tag, ...]:
     if isinstance(listed, (list, tuple)) and all(isinstance(t, torch.Tag) for t in listed):
         return tuple(listed)
     raise BadOption(
-        f"tags={tags!r} are no torch tags", fix="tags=[torch.Tag.needs_fixed_stride_order]"
+        f"tags must be torch.Tag values, got {tags!r}",
+        fix="tags=[torch.Tag.needs_fixed_stride_order]",
     )
-
-
-def _read_fake(fn: Any, options: Options) -> tuple[Callable[..., Any] | None, Sequence[str] | None]:
-    fake = options.fake
-    if fake is None:
-        return None, None
-    if isinstance(fake, (list, tuple)):
-        return None, fake
-    if isinstance(fake, str):
-        raise BadOption(f"fake={fake!r} is a string", fix=f"fake=[{fake!r}]")
-    check_fake_signature(fn, fake, names_matter=options.fake_names_matter)  # type: ignore[arg-type]
-    return fake, None  # type: ignore[return-value]
 
 
 def _entry(registration: Registration, options: Options) -> Entry:
     definition = registration.definition
-    transparency = definition.transparency
 
     def describe() -> OpInfo:
-        reading = transparency.reading
-        return OpInfo(
-            name=definition.name,
-            mode=reading.decision.mode,
-            reason=reading.decision.reason,
-            schema=_compat.schema_text(registration.overload),
-            path=definition.lowered.path,
-            overload=registration.overload,
-            location=definition.location,
-            fake_source=definition.fake.source,
-            kernels=transparency.kernels,
-            unresolved=reading.body.unresolved,
-            nested_ops=reading.body.nested_ops,
-            compute_sensitive=options.compute_sensitive,
-            subgraph_boundary=options.subgraph_boundary,
-            notes=(*definition.lowered.notes, *transparency.notes),
-            backward_kernels=reading.backward.kernels,
-            native="; ".join(registration.backends.values()),
-        )
-
-    def explain() -> str:
-        return render(_explanation(describe(), definition))
+        return _flagged(info_of_registration(registration), options)
 
     return Entry(
         name=definition.name,
@@ -351,76 +411,58 @@ def _entry(registration: Registration, options: Options) -> Entry:
         location=definition.location,
         definition_pass=definition_pass(definition.fn),  # type: ignore[arg-type]
         describe=describe,
-        explain=explain,
+        explain=lambda: explain_op(describe(), definition),
         undo=registration.undo,
-        is_open=lambda: transparency.is_open,
+        is_open=lambda: definition.transparency.is_open,
         lowered=definition.lowered,
-        given=frozenset(n for n in _PUBLIC if getattr(options, n) != getattr(Options, n)),
-        registration=registration,
+        given=options.given,
+        registered=registration,
     )
 
 
-def _add_plain(
-    fn: types.FunctionType, name: str, location: str, options: Options, reading: Reading
-) -> None:
+def _add_plain(asked: _Asked, reading: Reading) -> None:
+    fn, name, location, options = asked.fn, asked.name, asked.location, asked.options
     log.info("%s (%s): mode none: %s", name, location, reading.decision.reason)
 
     def describe() -> OpInfo:
-        return OpInfo(
-            name=name,
-            mode="none",
-            reason=reading.decision.reason,
-            schema="",
-            path="direct",
-            overload=None,
-            location=location,
-            fake_source="undetermined",
-            kernels=reading.body.kernels,
-            unresolved=reading.body.unresolved,
-            nested_ops=reading.body.nested_ops,
-            compute_sensitive=options.compute_sensitive,
-            subgraph_boundary=options.subgraph_boundary,
-        )
+        return _flagged(info_of_reading(name, location, reading), options)
 
-    def nothing(_why: str) -> None:
-        return None
-
-    def explain() -> str:
-        return render_plain(describe(), reading.decision)
-
-    def lower_now() -> Lowered:
-        return _lower(fn, options)[0]
-
-    made = definition_pass(fn)
-    entry = Entry(name, fn, None, fn, location, made, describe, explain, nothing, lower=lower_now)
+    entry = Entry(
+        name=name,
+        handle=fn,
+        overload=None,
+        fn=fn,
+        location=location,
+        definition_pass=definition_pass(fn),
+        describe=describe,
+        explain=lambda: explain_function(describe(), reading.decision),
+        undo=lambda _why: None,
+        lower=lambda: _lower(fn, options)[0],
+    )
     with registry.lock:
         registry.add(entry)
 
 
-def _explanation(info: OpInfo, definition: Definition) -> Explanation:
-    autocast = ", ".join(f"{d} to {t}" for d, t in definition.autocast.items())
-    return Explanation(
-        info=info,
-        lowered=definition.lowered,
-        decision=definition.transparency.decision,
-        fake=definition.fake.describe(),
-        backward="given" if definition.backward else "",
-        vmap=definition.vmap
-        if isinstance(definition.vmap, str)
-        else "given"
-        if definition.vmap
-        else "",
-        autocast=autocast,
+def _flagged(info: OpInfo, options: Options) -> OpInfo:
+    return dataclasses.replace(
+        info,
+        compute_sensitive=options.compute_sensitive,
+        subgraph_boundary=options.subgraph_boundary,
     )
 
 
 def info(op: Any) -> OpInfo:
-    """What opforge made of an op: its schema, call path, mode, and where its fake comes from."""
+    """How an op was registered: its schema, call path, mode, kernels and source of its fake."""
     return registry.get(op).describe()
 
 
 def explain(op_or_fn: Any) -> str:
-    """The same for a person. An undecorated function is explained without registering it."""
+    """How an op was registered and why, for a person to read.
+
+        print(opforge.explain(silu))
+
+    A function that is not an op yet is explained without registering it.
+    """
     entry = registry.find(op_or_fn)
     if entry is not None:
         return entry.explain()
@@ -429,27 +471,14 @@ def explain(op_or_fn: Any) -> str:
     name, location = None, location_of(op_or_fn)
     try:
         name = default_name(op_or_fn)
-        reader = _reader(op_or_fn, name, Options())
-        reading, _ = reader.first()
-        definition = define(op_or_fn, name, location, Options(), reader, reading)
+        asked = _Asked(op_or_fn, name, location)
+        reader = _reader(asked)
+        definition = _define(asked, reader, reader.first()[0])
     except OpforgeError as error:
         raise error.locate(name, location) from error.__cause__
-    planned = OpInfo(
-        name=name,
-        mode=reading.decision.mode,
-        reason=f"{reading.decision.reason} (not registered yet: what @opforge.op would do)",
-        schema=name + definition.lowered.schema,
-        path=definition.lowered.path,
-        overload=None,
-        location=location,
-        fake_source="undetermined",
-        kernels=reading.body.kernels,
-        unresolved=reading.body.unresolved,
-        nested_ops=reading.body.nested_ops,
-        notes=definition.lowered.notes,
-        backward_kernels=reading.backward.kernels,
-    )
-    return render(_explanation(planned, definition))
+    planned = info_of_definition(definition)
+    reason = f"{planned.reason} (not registered yet: what @opforge.op would do)"
+    return explain_op(dataclasses.replace(planned, reason=reason), definition)
 
 
 def is_op(value: Any) -> bool:
@@ -458,5 +487,5 @@ def is_op(value: Any) -> bool:
 
 
 def unregister(op: Any) -> None:
-    """Remove an op: its name is free again, and handles that are still held raise."""
+    """Remove an op: its name is free again, and its old handles raise when called."""
     registry.remove(registry.get(op), "unregistered")

@@ -1,4 +1,4 @@
-"""The one owner of what opforge has registered, and of the way to undo it."""
+"""What opforge has registered, and how to undo it; nothing else keeps such state."""
 
 from __future__ import annotations
 
@@ -7,21 +7,26 @@ import threading
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from . import _compat, deferred
+from . import _compat
+from .deferred import run_deferred
 from .errors import DuplicateOp, NotAnOp
 from .model import Lowered, OpInfo
 
+if TYPE_CHECKING:
+    # Only the type: a loaded library's first call gets by without registration.
+    from .registration.register import Registration
 
-@dataclass(frozen=True)
+Event = Literal["added", "removed"]
+
+
+@dataclass(frozen=True, eq=False)
 class Entry:
     """One op: its handle (what the user calls), and how to describe and remove it.
 
-    `given` are the options that the user gave; `lowered` is None for a function in mode "none",
-    which `flat` lowers when it is asked. `declarations` is what `native.declare` was told, and
-    `alternatives` what `native.implementations` was; they go with the entry when the op is
-    unregistered or defined anew.
+    `given` are the options that the user gave. A function in mode "none" has neither `lowered`,
+    which `flat` computes on demand, nor anything `registered`.
     """
 
     name: str
@@ -37,12 +42,15 @@ class Entry:
     lowered: Lowered | None = None
     given: frozenset[str] = frozenset()
     lower: Callable[[], Lowered] | None = None
-    declarations: list[Any] = field(default_factory=list, compare=False, repr=False)
-    alternatives: list[Any] = field(default_factory=list, compare=False, repr=False)
-    # None in mode "none", which torch has nothing of.
-    registration: Any = field(default=None, compare=False, repr=False)
+    registered: Registration | None = field(default=None, repr=False)
     # Defined by a library that was loaded; the op's source takes its place when it is imported.
     stands_in: bool = False
+
+    @property
+    def registration(self) -> Registration:
+        """What torch holds of an op in any mode but "none"."""
+        assert self.registered is not None
+        return self.registered
 
     @property
     def own_name(self) -> str:
@@ -50,7 +58,7 @@ class Entry:
         return self.name.partition("::")[2] or self.name
 
     def flat(self) -> Lowered:
-        """The signature laid flat, in any mode; raises where a function in mode "none" has none."""
+        """The flat signature, in any mode; raises for a function in mode "none" that has none."""
         if self.lowered is not None:
             return self.lowered
         assert self.lower is not None
@@ -64,13 +72,13 @@ class Registry:
         self._lock = threading.RLock()
         self._by_name: dict[str, Entry] = {}
         self._plain: dict[int, Entry] = {}
-        # Called with "added" or "removed" and the entry; loaded libraries follow ops with them.
-        self.watchers: list[Callable[[str, Entry], None]] = []
+        # Told of every op that is added or removed, so that other rooms can keep what is theirs.
+        self.watchers: list[Callable[[Event, Entry], None]] = []
 
     @property
     def lock(self) -> threading.RLock:
-        """To be held while ops are added and removed; nothing is pending once it is."""
-        deferred.settle()
+        """To be held while ops are added and removed; no work is deferred once it is held."""
+        run_deferred()
         return self._lock
 
     def __iter__(self) -> Iterator[Entry]:
@@ -78,7 +86,7 @@ class Registry:
             return iter([*self._by_name.values(), *self._plain.values()])
 
     def make_room(self, name: str, fn: Callable[..., Any], location: str) -> None:
-        """Remove an op that `fn` defines anew; refuse when `name` belongs to something else."""
+        """Remove the op that `fn` redefines; raise if `name` belongs to something else."""
         old = self._by_name.get(name)
         if old is None:
             return
@@ -110,13 +118,13 @@ class Registry:
             else:
                 self._by_name.pop(entry.name, None)
 
-    def _tell(self, event: str, entry: Entry) -> None:
+    def _tell(self, event: Event, entry: Entry) -> None:
         for watcher in self.watchers:
             watcher(event, entry)
 
     def find(self, op: Any) -> Entry | None:
         """The entry of a handle, an overload, a packet or a "ns::op" name."""
-        deferred.settle()
+        run_deferred()
         if isinstance(op, str):
             return self._by_name.get(op)
         plain = self._plain.get(id(op))
@@ -125,8 +133,8 @@ class Registry:
         if getattr(type(op), "stands_for_overload", False):
             op = op.overload
         overload = _compat.overload_of(op)
-        if overload is None and isinstance(op, types.FunctionType):
-            overload = vars(op).get("_magi_torch_registered_op")
+        if overload is None:
+            overload = _compat.operators.marked_overload(op)
         if overload is None:
             return None
         entry = self._by_name.get(_compat.qualified_name(overload))
@@ -138,7 +146,7 @@ class Registry:
             raise NotAnOp(
                 f"{op!r} is not an opforge op",
                 found=type(op).__name__,
-                fix="decorate it with @opforge.op; if it was, it has been unregistered or replaced",
+                fix="decorate it with @opforge.op; if you did, it was unregistered or replaced",
             )
         return entry
 
@@ -146,8 +154,8 @@ class Registry:
 def definition_pass(fn: types.FunctionType) -> types.CodeType | None:
     """The module-level code that is running now and defines `fn`, if there is one.
 
-    Importing, reloading and running a notebook cell each compile the code anew, so the code
-    object tells two passes apart, and two definitions within one pass share it.
+    Importing, reloading and running a notebook cell each compile the code again, so the code
+    object tells two passes apart, while two definitions in one pass share it.
     """
     return running_pass(fn.__globals__)
 

@@ -1,6 +1,6 @@
 """Checks in a test suite: `check_op`, and the pytest fixture `opforge_check`.
 
-Where opforge is installed the fixture is there by itself; elsewhere put
+An installed opforge registers the fixture itself; otherwise put
 `pytest_plugins = ["opforge.testing"]` into conftest.py.
 """
 
@@ -15,7 +15,7 @@ from .check import CheckReport, check
 
 
 def check_op(op: Any, /, *args: Any, **kwargs: Any) -> CheckReport:
-    """`opforge.check`, which raises AssertionError with what failed.
+    """`opforge.check` that raises AssertionError with what failed.
 
     def test_silu():
         check_op(silu, torch.randn(8, 128), reference=torch.nn.functional.silu)

@@ -71,7 +71,7 @@ def test_a_table_with_every_row_its_fixes_and_a_summary_is_printed(sample):
         ["numerics", "skipped"],
     ]
     assert "  input   x: float32 (4, 3) on cpu" in rest
-    assert "numerics: pass reference=fn, a function of the op's parameters" in rest
+    assert "numerics: pass reference=fn, a function with the op's parameters" in rest
     assert rest[-1].startswith("2 passed, 0 failed, 1 skipped in ")
 
 
@@ -156,7 +156,7 @@ def test_a_file_with_several_operators_needs_a_name(sample):
 def test_help_shows_an_example():
     result = run("--help")
     assert "--input" in result.stdout
-    assert 'opforge check norms.py:rms_norm --input "x=randn(8, 128, bf16)"' in result.stdout
+    assert '--input "x=randn(8, 128, bf16)" --input "cfg.weight=ones(128)"' in result.stdout
 
 
 def test_a_real_process_exits_with_1_and_keeps_stdout_for_json(sample):

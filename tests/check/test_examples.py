@@ -52,7 +52,7 @@ def test_momentum_step_passes_with_what_it_writes():
     skipping = ("--skip", "package", "--skip", "compile")
     rows = checked("momentum_step.py:momentum_step", *options, *skipping)
     assert passing(rows) == REAL - {"autograd", "vmap", "compile"}
-    assert rows["mutation"]["reason"] == "writes state.weight, state.velocity, as declared"
+    assert rows["mutation"]["reason"] == "writes to state.weight, state.velocity, as declared"
 
 
 def test_silu_runs_in_the_interpreter():
@@ -61,7 +61,7 @@ def test_silu_runs_in_the_interpreter():
     )
     assert passing(rows) == REAL
     reason = rows["kernels visible"]["reason"]
-    assert reason == "Triton's interpreter runs the kernels, which no graph can hold"
+    assert reason == "Triton's interpreter runs the kernels, and no graph can hold that"
 
 
 @no_gpu

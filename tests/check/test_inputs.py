@@ -137,8 +137,8 @@ def test_an_unknown_parameter_is_refused_with_a_close_one(arguments):
         (["x=ones(1)", "cfg=3"], "cfg is a Config"),
         (["x=ones(1)", "cfg.weight=ones(1)", "cfg.eps='a'"], "cfg.eps is float, not 'a'"),
         (["x=ones(1)", "cfg.weight=ones(1)", "cfg.eps=True"], "cfg.eps is float, not True"),
-        (["x=ones(1)", "cfg.weight=ones(1)", "how='c'"], "'c' is no choice of how"),
-        (["x=ones(1)", "cfg=None", "cfg.eps=1"], "'cfg' is given whole and by its fields"),
+        (["x=ones(1)", "cfg.weight=ones(1)", "how='c'"], "how cannot be 'c'"),
+        (["x=ones(1)", "cfg=None", "cfg.eps=1"], "'cfg' is given both whole and by its fields"),
     ],
 )
 def test_a_value_that_does_not_fit_is_refused_with_a_caret(arguments, texts, what):

@@ -74,8 +74,8 @@ def test_a_cycle_of_causes_ends():
 @pytest.mark.parametrize(
     ("text", "fix"),
     [
-        ("wrong number of dimensions2 for op: torch.ops.a.b.default", "see the row fake"),
-        ("expected size 17==8, stride 128==128 at dim=0", "see the row fake"),
+        ("wrong number of dimensions2 for op: torch.ops.a.b.default", "see row fake"),
+        ("expected size 17==8, stride 128==128 at dim=0", "see row fake"),
         ("torch.* op returned non-Tensor", "return a tensor"),
     ],
 )

@@ -60,7 +60,7 @@ def test_a_call_that_no_library_serves_fails_while_it_is_traced(loading, traced)
     loading()
     with (
         traced,
-        pytest.raises(Uncovered, match=r"no such call \(x: float64 \[2\], y: float64 \[2\]"),
+        pytest.raises(Uncovered, match=r"for this call \(x: float64 \[2\], y: float64 \[2\]"),
     ):
         torch.ops.demo.add(*[torch.empty(2, dtype=torch.float64)] * 2)
     with traced, pytest.raises(Uncovered, match="mode is 'gelu'"):

@@ -13,9 +13,11 @@ from support.processes import environment
 # Everything that an operator's first call waits for.
 MODULES = {
     "opforge", "opforge._compat", "opforge._compat.dispatcher", "opforge._lazy", "opforge.loading",
-    "opforge.loading.adapter", "opforge.loading.fallback_ops", "opforge.loading.library",
+    "opforge.loading.adapter", "opforge.loading.library",
     "opforge.loading.first_call", "opforge.loading.backend", "opforge.native",
-    "opforge.native.library", "opforge.native.library.shared_library", "opforge.deferred",
+    "opforge.native.ir", "opforge.native.ir.abi", "opforge.native.library",
+    "opforge.native.library.manifest_reader", "opforge.native.library.shared_library",
+    "opforge.deferred",
 }  # fmt: skip
 
 

@@ -8,7 +8,8 @@ import pytest
 
 import opforge
 from opforge.errors import NotALibrary, StaleLibrary
-from opforge.loading.library import _runs_on
+from opforge.native.library.manifest_reader import Manifest
+from opforge.native.library.shared_library import SharedLibrary
 
 
 def forge(folder, name, text):
@@ -22,7 +23,8 @@ def forge(folder, name, text):
 
 
 def manifest_of(*images):
-    return {"kernels": [{"images": [{"arch": a, "ptx_sha256": ptx} for a, ptx in images]}]}
+    kernels = [{"images": [{"arch": arch, "ptx_sha256": ptx}]} for arch, ptx in images]
+    return Manifest(json.dumps({"ops": [], "kernels": kernels}).encode())
 
 
 @pytest.mark.parametrize(
@@ -40,11 +42,11 @@ def manifest_of(*images):
     ],
 )
 def test_a_library_runs_on_the_gpus_that_have_an_image(image, gpu, runs):
-    assert _runs_on(manifest_of(image), *gpu) is runs
+    assert manifest_of(image).runs_on(*gpu) is runs
 
 
 def test_a_library_without_kernels_runs_anywhere():
-    assert _runs_on({"kernels": []}, 9, 0)
+    assert manifest_of().runs_on(9, 0)
 
 
 def test_another_abi_is_refused_with_both_numbers(tmp_path):
@@ -67,7 +69,7 @@ def test_another_layout_of_the_manifest_is_refused(tmp_path):
 
 
 OTHER = """
-int demo_torch_abi_version(void) { return 1; }
+int demo_torch_abi_version(void) { return 2; }
 const char *demo_torch_manifest_hash(void) { return "0123456789abcdef"; }
 """
 
@@ -75,10 +77,10 @@ const char *demo_torch_manifest_hash(void) { return "0123456789abcdef"; }
 @pytest.mark.parametrize(
     ("text", "error", "said"),
     [
-        ("int nothing;", NotALibrary, "is no torch adapter of .*demo_torch_abi_version"),
+        ("int nothing;", NotALibrary, "is not a torch adapter of .*demo_torch_abi_version"),
         (
             "int demo_torch_abi_version(void) { return 7; }",
-            StaleLibrary, "has adapter ABI 7, and this opforge has 1",
+            StaleLibrary, "has adapter ABI 7, and this opforge has 2",
         ),
         (OTHER, StaleLibrary, "(?s)another libdemo.so.*manifest 0123456789ab in the adapter"),
     ],
@@ -93,6 +95,19 @@ def test_an_adapter_that_does_not_fit_is_refused(dist, tmp_path, text, error, sa
         assert "opforge build SOURCE.py --torch --name demo" in str(failed.value)
 
 
+def test_an_adapter_of_an_earlier_opforge_is_left_out_unless_asked_for(dist, tmp_path, monkeypatch):
+    folder = tmp_path / "dist"
+    shutil.copytree(dist / "lib", folder / "lib")
+    monkeypatch.setattr(SharedLibrary, "torch_deferred", None)
+    with pytest.raises(StaleLibrary, match=r"libdemo_torch\.so was built by an earlier opforge"):
+        opforge.load(folder, host_memory=True, adapter=True)
+    with pytest.warns(opforge.OpforgeWarning, match="calls go by ctypes") as warned:
+        ops = opforge.load(folder, host_memory=True)
+    assert warned[0].filename == __file__
+    assert "by ctypes" in str(ops)
+    ops.close()
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(NotALibrary, match=r"none\.so is no library of opforge's"):
+    with pytest.raises(NotALibrary, match=r"none\.so is not an opforge library"):
         opforge.load(tmp_path / "libnone.so")

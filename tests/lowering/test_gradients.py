@@ -167,19 +167,19 @@ def test_a_wrong_count_is_refused_with_the_right_form(result, count):
     with pytest.raises(GradientCount) as caught:
         flatten_gradients(FULL, result)
     text = str(caught.value)
-    assert f"backward returned {count} gradients for 3 parameters" in text
-    assert "None where there is none: (grad_x, grad_cfg, grad_n)" in text
+    assert f"one gradient per parameter: expected 3, got {count}" in text
+    assert "return (grad_x, grad_cfg, grad_n), with None" in text
     assert isinstance(caught.value, ValueError)
 
 
 def test_no_gradients_at_all_for_several_parameters_are_refused():
-    with pytest.raises(GradientCount, match="backward returned 1 gradients for 3 parameters"):
+    with pytest.raises(GradientCount, match="one gradient per parameter: expected 3, got 1"):
         flatten_gradients(FULL, None)
 
 
 def test_a_tuple_of_the_wrong_length_is_refused_by_name():
     with pytest.raises(
-        GradientCount, match="backward returned 3 gradients for t, which has 2"
+        GradientCount, match="one gradient per element of t: expected 2, got 3"
     ) as caught:
         flatten_gradients(signature(X, TUPLE), (G, (G, H, K)))
     assert caught.value.parameter == "t"
@@ -190,7 +190,7 @@ def test_a_misspelt_field_is_refused_with_a_close_one():
         flatten_gradients(FULL, (G, {"wieght": H}, None))
     text = str(caught.value)
     assert text.startswith("parameter 'cfg': backward returned a gradient for 'wieght'")
-    assert "which is no field of Config" in text
+    assert "which is not a field of Config" in text
     assert "did you mean 'weight'? fields: scale, weight, inner" in text
 
 

@@ -123,7 +123,7 @@ def test_a_kernel_that_fails_is_told_with_the_generators_message_above(shared, o
     printed = shared.make(fails=True)
     generator, _, error = printed.partition("CMake Error")
     assert "module 'triton.language' has no attribute 'lod'" in generator
-    assert "tiny cannot be generated: " in " ".join(error.split())
+    assert "cannot generate tiny: " in " ".join(error.split())
     assert "OPFORGE_PYTHON_EXECUTABLE" in error
     file.write_text(before)
     assert COMPILING not in shared.make()
@@ -142,7 +142,7 @@ def test_an_unknown_operator_in_only_is_refused(shared):
     printed = shared.configure("-DONLY=ad", fails=True)
     generator, _, error = printed.partition("CMake Error")
     assert "fix: did you mean add?" in generator
-    assert "tiny cannot be generated: there is no operator 'ad'" in " ".join(error.split())
+    assert "cannot generate tiny: there is no operator 'ad'" in " ".join(error.split())
 
 
 def test_a_static_library_of_a_subdirectory_goes_into_shared_ones(make_project, tmp_path):
@@ -190,7 +190,7 @@ def test_a_python_that_does_not_run_is_refused(quick, tmp_path):
 
 CALLS = {
     "mylib": "there is nothing to build",
-    "mylib OPERATORS ops": "Give their architectures: ARCHS 80 90",
+    "mylib OPERATORS ops": "no GPU architecture is given: ARCHS 80 90",
     "mylib MODULES ops.py ARCHS 80 TUNING t.json": "there is no tuning table",
     "mylib OPERATORS ops ARCHS 80 STATIC SHARED": "STATIC and SHARED are both given",
     "mylib SOURCES ops": "unknown arguments: SOURCES ops",

@@ -170,10 +170,10 @@ def test_the_outputs_of_a_broadcast_are_described_without_memory(library):
 @pytest.mark.parametrize(
     ("shapes", "said"),
     [
-        (((3,), (4,)), "ops_add: y: size 4 in dimension 0, expected 3 as x has it, or 1"),
-        (((2, 3), (2,)), "ops_add: y: size 2 in dimension 0, expected 3 as x has it, or 1"),
-        (((2, 5, 1), (3, 4)), "ops_add: y: size 3 in dimension 0, expected 5 as x has it, or 1"),
-        (((0,), (2,)), "ops_add: y: size 2 in dimension 0, expected 0 as x has it, or 1"),
+        (((3,), (4,)), "ops_add: y: size 4 in dimension 0, expected 3 as in x, or 1"),
+        (((2, 3), (2,)), "ops_add: y: size 2 in dimension 0, expected 3 as in x, or 1"),
+        (((2, 5, 1), (3, 4)), "ops_add: y: size 3 in dimension 0, expected 5 as in x, or 1"),
+        (((0,), (2,)), "ops_add: y: size 2 in dimension 0, expected 0 as in x, or 1"),
     ],
 )
 def test_c_says_what_does_not_broadcast(library, shapes, said):
@@ -190,5 +190,5 @@ def test_an_output_whose_shape_is_not_the_broadcast_is_refused(library):
 
 def test_an_output_must_not_overlap_what_is_broadcast(library):
     x = numbers((4, 3))
-    with pytest.raises(NativeCallFailed, match="out: overlaps y in memory, and is written to"):
+    with pytest.raises(NativeCallFailed, match="out: overlaps y in memory but is written to"):
         library.add(numbers((4, 3)), x[0], out=x)

@@ -190,7 +190,7 @@ def test_c_refuses_the_same(library, change, said):
 
 def test_q_and_k_must_not_be_the_same_memory(library):
     q, _, cos, sin = inputs(((3,), 4, 2, 8, 4))
-    with pytest.raises(NativeCallFailed, match="overlaps k in memory, and is written to"):
+    with pytest.raises(NativeCallFailed, match="overlaps k in memory but is written to"):
         library.rotary(q, q, cos, sin, None, False)
 
 

@@ -151,9 +151,9 @@ def test_autocast_works_under_vmap_and_grad(op_name):
 @pytest.mark.parametrize(
     ("option", "reason"),
     [
-        (torch.int32, "torch.int32 is no floating-point dtype"),
-        ("float16", "'float16' is no floating-point dtype"),
-        ({"cpu": torch.int8}, "torch.int8 is no floating-point dtype"),
+        (torch.int32, "torch.int32 is not a floating-point dtype"),
+        ("float16", "'float16' is not a floating-point dtype"),
+        ({"cpu": torch.int8}, "torch.int8 is not a floating-point dtype"),
         ({"toaster": torch.float16}, "no autocast for device 'toaster'"),
         ({3: torch.float16}, "no autocast for device 3"),
     ],

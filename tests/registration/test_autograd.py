@@ -568,9 +568,9 @@ def test_a_saved_output_has_its_history_at_every_level(op_name):
             {"backward": lambda ctx, grad: grad, "setup_context": lambda ctx, output, inputs: None},
             "in another order than it is called with",
         ),
-        ({"tags": "x"}, "are no torch tags"),
+        ({"tags": "x"}, "tags must be torch.Tag values, got 'x'"),
         ({"mutates_args": True}, "is no list of parameter names"),
-        ({"kernels": 3}, "is no list"),
+        ({"kernels": 3}, "is not a list"),
     ],
 )
 def test_an_option_that_would_fail_later_is_refused_at_decoration(options, text, op_name):

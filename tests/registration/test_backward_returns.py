@@ -258,7 +258,7 @@ def test_a_wrong_number_of_gradients_is_refused(op_name, grads, count):
         op(leaf(2), leaf(2)).sum().backward()
     text = str(caught.value)
     assert name in text
-    assert f"backward returned {count} gradients for 2 parameters" in text
+    assert f"one gradient per parameter: expected 2, got {count}" in text
     assert "(grad_x, grad_y)" in text
     assert isinstance(caught.value, ValueError)
 
@@ -268,7 +268,7 @@ def test_a_bare_gradient_for_two_parameters_is_a_wrong_count(op_name):
     def op(x: Tensor, y: Tensor) -> Tensor:
         return x + y
 
-    with pytest.raises(GradientCount, match="1 gradients for 2 parameters"):
+    with pytest.raises(GradientCount, match="expected 2, got 1"):
         op(leaf(2), leaf(2)).sum().backward()
 
 
@@ -277,7 +277,7 @@ def test_a_wrong_number_of_gradients_for_a_tuple_is_refused_by_name(op_name):
     def op(x: Tensor, pair: tuple[Tensor, Tensor]) -> Tensor:
         return x + pair[0] + pair[1]
 
-    with pytest.raises(GradientCount, match=r"parameter 'pair'.*3 gradients for pair, which has 2"):
+    with pytest.raises(GradientCount, match=r"'pair'.*element of pair: expected 2, got 3"):
         op(leaf(2), (leaf(2), leaf(2))).sum().backward()
 
 
@@ -310,7 +310,7 @@ def test_a_misspelt_field_is_refused_with_the_right_one(op_name):
     text = str(caught.value)
     assert name in text
     assert "parameter 'cfg'" in text
-    assert "'wieght', which is no field of Weights" in text
+    assert "'wieght', which is not a field of Weights" in text
     assert "did you mean 'weight'?" in text
 
 

@@ -157,7 +157,7 @@ def test_a_listed_fake_is_verified_by_the_first_real_call(op_name):
         return torch.ones(7)
 
     with pytest.raises(
-        FakeMismatch, match=r"listed as like x.*shape \(7,\), expected \(2,\)"
+        FakeMismatch, match=r"listed to look like x.*shape \(7,\), expected \(2,\)"
     ) as caught:
         op(torch.ones(2))
     assert name in str(caught.value)
@@ -294,7 +294,7 @@ def test_too_few_tensors_in_a_list_is_an_error(op_name):
     def op(items: list[Tensor]) -> tuple[Tensor, Tensor]:
         return numpy_body(items[0]), numpy_body(items[0])
 
-    with pytest.raises(FakeUnknown, match="2 outputs but only 1 tensor inputs"):
+    with pytest.raises(FakeUnknown, match="2 outputs, but only 1 tensor inputs"):
         on_fakes(op, [torch.ones(2)])
 
 
@@ -394,7 +394,7 @@ def test_the_first_real_call_finds_a_wrong(op_name, body, difference):
     text = str(caught.value)
     assert name in text
     assert pathlib.Path(__file__).name in text
-    assert "output 0 is not what the fake says" in text
+    assert "output 0 differs from the fake" in text
     assert difference in text
     assert "fix: give fake=" in text
 
@@ -410,7 +410,7 @@ def test_a_wrong_number_of_outputs_is_found(op_name):
         op(torch.ones(2), torch.ones(2))
     text = str(caught.value)
     assert name in text
-    assert "the body returned a tuple of 3, its annotation says a tuple of 2" in text
+    assert "the body returned a tuple of 3, but its annotation says a tuple of 2" in text
 
 
 def test_a_tensor_where_none_was_assumed_is_found(op_name):

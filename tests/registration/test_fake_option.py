@@ -35,7 +35,7 @@ def test_a_fake_with_other_parameters_is_refused(op_name):
     text = str(caught.value)
     assert name in text
     assert pathlib.Path(__file__).name in text
-    assert "the fake's signature does not match the op's: 'z' stands where the op has 'y'" in text
+    assert "the fake's signature does not match the op's: it has 'z' where the op has 'y'" in text
     assert "fix: fake(x, y)" in text
 
 
@@ -44,7 +44,7 @@ def test_a_fake_with_other_parameters_is_refused(op_name):
     [
         (lambda x: x, "too many positional arguments"),
         (lambda x, y, z, w: x, "missing a required argument: 'w'"),
-        (lambda y, x, *, z: x, "'y' stands where the op has 'x'"),
+        (lambda y, x, *, z: x, "it has 'y' where the op has 'x'"),
         (lambda x, y: x, "unexpected keyword argument 'z'|got an unexpected keyword"),
     ],
     ids=["too few", "too many", "swapped", "no keyword"],
@@ -98,7 +98,7 @@ def test_a_fake_that_is_neither_callable_nor_list_is_refused(op_name):
 
 
 def test_a_string_is_refused_with_the_list_to_write(op_name):
-    with pytest.raises(BadOption, match=r"fake='x' is a string") as caught:
+    with pytest.raises(BadOption, match=r"fake must be a function or a list, got 'x'") as caught:
 
         @opforge.op(op_name(), fake="x")
         def op(x: Tensor) -> Tensor:
@@ -115,7 +115,7 @@ def test_a_listed_name_that_does_not_exist_is_refused_with_the_valid_ones(op_nam
             return x + 1
 
     text = str(caught.value)
-    assert "fake names 'cfg.wieght', which is no parameter" in text
+    assert "fake names 'cfg.wieght', which is not a parameter" in text
     assert "did you mean 'cfg.weight'?" in text
     assert "cfg.other" in text
 

@@ -140,7 +140,7 @@ def test_an_invalid_sharding_rule_leaves_the_name_free(op_name):
     def op(x: Tensor) -> Tensor:
         return x + 1
 
-    with pytest.raises(BadOption, match="is no rule") as caught:
+    with pytest.raises(BadOption, match="is not a rule") as caught:
         opforge.op(name, sharding="Shard(0)")(op)
     assert name in str(caught.value)
     opforge.op(name)(op)

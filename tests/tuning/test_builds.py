@@ -51,19 +51,19 @@ def test_rows_by_another_key_are_reported_and_skipped(ops, table_of, monkeypatch
     monkeypatch.setattr(ops.scale_kernel, "keys", ["factor"])
     made = plan([ops.scale], (90,), choose=by_table(path))
     assert set(blocks_by_condition(made).values()) == {"64"}
-    assert "rows of it by another key only (n; tune it again)" in made.notes[0]
+    assert "rows for it under a different key only (n; tune it again)" in made.notes[0]
 
 
 def test_stale_rows_are_reported_and_skipped(ops, table_of):
     made = plan([ops.scale], (90,), choose=by_table(table_of({1024: 128}, source="other")))
     assert set(blocks_by_condition(made).values()) == {"64"}
-    assert "1 rows of it, all stale: they are of another source" in made.notes[0]
+    assert "1 rows for it, all stale: its source has changed" in made.notes[0]
 
 
 def test_configurations_that_are_gone_are_skipped(ops, table_of):
     made = plan([ops.scale], (90,), choose=by_table(table_of({1024: 512})))
     assert set(blocks_by_condition(made).values()) == {"64"}
-    assert "only configurations of it that it does not have any more" in made.notes[0]
+    assert "only configurations that it no longer has" in made.notes[0]
 
 
 def test_the_listing_knows_the_table(ops, table_of):

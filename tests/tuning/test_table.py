@@ -61,31 +61,31 @@ def test_later_rows_win():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "t.json is no JSON: "),
-        ("[]", "t.json is no tuning table: it has no 'kernels'"),
-        ('{"format": 2, "kernels": []}', "t.json has format 2, and this opforge reads 1"),
-        ('{"format": 1, "kernels": 5}', "t.json is no tuning table: 'kernels' is no list"),
+        ("{", "t.json is not JSON: "),
+        ("[]", "t.json is not a tuning table: it has no 'kernels'"),
+        ('{"format": 2, "kernels": []}', "t.json has format 2, but this opforge reads 1"),
+        ('{"format": 1, "kernels": 5}', "t.json is not a tuning table: 'kernels' is not a list"),
         ('{"format": 1, "kernels": [{"kernel": "k"}]}', "t.json: kernels[0] cannot be read"),
         (
             (
                 '{"format": 1, "kernels": [{"kernel": "k", "source": "s", "arch": "sm_90a", '
                 '"dtypes": [], "key": [], "rows": []}]}'
             ),
-            "the arch is 'sm_90a', and not one such as 'sm_90'",
+            "the arch must look like 'sm_90', got 'sm_90a'",
         ),
         (
             (
                 '{"format": 1, "kernels": [{"kernel": "k", "source": "s", "arch": "sm_90", '
                 '"dtypes": [], "key": [], "rows": [{"at": [], "config": {"B": [1]}, "us": 1}]}]}'
             ),
-            "[1] is no number, text or null",
+            "[1] is not a number, a string or null",
         ),
         (
             (
                 '{"format": 1, "kernels": [{"kernel": "k", "source": "s", "arch": "sm_90", '
                 '"dtypes": [], "key": ["n"], "rows": [{"at": [], "config": {}, "us": 1}]}]}'
             ),
-            "a row has 0 values, and the key 1",
+            "a row has 0 values, but the key has 1",
         ),
     ],
 )

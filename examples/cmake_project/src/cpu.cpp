@@ -18,4 +18,4 @@ void silu(const float *x, float *out, std::size_t n)
     }
 }
 
-}  // namespace engine::cpu
+} // namespace engine::cpu

@@ -9,7 +9,7 @@ namespace engine {
 namespace cpu {
 void add(const float *x, const float *y, float *out, std::size_t n);
 void silu(const float *x, float *out, std::size_t n);
-}  // namespace cpu
+} // namespace cpu
 
 #ifdef ENGINE_WITH_TRITON
 namespace gpu {
@@ -22,7 +22,7 @@ float *allocate(std::size_t n);
 void copy_in(float *to, const std::vector<float> &from);
 // Waits for what writes there.
 std::vector<float> copy_out(const float *from, std::size_t n);
-}  // namespace gpu
+} // namespace gpu
 #endif
 
-}  // namespace engine
+} // namespace engine

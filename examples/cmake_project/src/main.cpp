@@ -41,7 +41,7 @@ int compare()
 #endif
 }
 
-}  // namespace
+} // namespace
 
 int main(int count, char **arguments)
 {

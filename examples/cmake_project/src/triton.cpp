@@ -15,7 +15,7 @@ namespace {
 using Address = unsigned long long;
 
 class Vector {
-   public:
+  public:
     Vector(const float *data, std::size_t n) : shape_{static_cast<std::int64_t>(n)}
     {
         tensor_.data = const_cast<float *>(data);
@@ -28,7 +28,7 @@ class Vector {
     Vector &operator=(const Vector &) = delete;
     OpforgeTensor *get() { return &tensor_; }
 
-   private:
+  private:
     std::int64_t shape_[1];
     OpforgeTensor tensor_{};
 };
@@ -40,8 +40,7 @@ void check(OpforgeStatus status)
     }
 }
 
-template <typename... Arguments>
-void driver(const char *name, Arguments... arguments)
+template <typename... Arguments> void driver(const char *name, Arguments... arguments)
 {
     static void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
     if (library == nullptr) {
@@ -54,7 +53,7 @@ void driver(const char *name, Arguments... arguments)
     }
 }
 
-}  // namespace
+} // namespace
 
 void add(const float *x, const float *y, float *out, std::size_t n)
 {
@@ -95,4 +94,4 @@ std::vector<float> copy_out(const float *from, std::size_t n)
     return to;
 }
 
-}  // namespace engine::gpu
+} // namespace engine::gpu

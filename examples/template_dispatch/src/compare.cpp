@@ -54,8 +54,7 @@ float sample(std::size_t i)
 }
 
 // Inputs of one type and shape, and an output of the same.
-template <std::size_t count>
-struct Call {
+template <std::size_t count> struct Call {
     std::list<Copies> tensors;
     Call(Type type, const Sizes &shape, const std::string &layout)
     {
@@ -68,8 +67,7 @@ struct Call {
         tensors.emplace_back(type, shape, compact(shape));
         tensors.back().fill([](std::size_t) { return 77.0f; });
     }
-    template <typename Op, Device device>
-    void run(int slot)
+    template <typename Op, Device device> void run(int slot)
     {
         std::array<Tensor *, count + 1> given{};
         std::size_t i = 0;
@@ -122,8 +120,7 @@ void compare_one(const char *name, int slot, Type type, const Sizes &shape,
     }
 }
 
-template <typename Op, std::size_t inputs>
-int compare_all(const char *name, int slot)
+template <typename Op, std::size_t inputs> int compare_all(const char *name, int slot)
 {
     Counted counted;
     for (const Type type : {Type::bfloat16, Type::float32, Type::int32}) {
@@ -178,14 +175,14 @@ bool call_one(int slot, const std::vector<float> &numbers, float &result)
     return false;
 }
 
-}  // namespace
+} // namespace
 
 void list()
 {
 #define OPFORGE_OPERATOR(op_, implementations, tensors, values, outputs, function) \
-    if (has_slot<op::op_, Device::cpu, 0>::value) {                                \
-        std::printf("%s cpu 0\n", #op_);                                           \
-    }                                                                              \
+    if (has_slot<op::op_, Device::cpu, 0>::value) { \
+        std::printf("%s cpu 0\n", #op_); \
+    } \
     std::printf("%s nvidia 8 %s\n", #op_, #function);
 #define OPFORGE_IMPLEMENTATION(op_, index, name, tensors, values, outputs, function) \
     std::printf("%s nvidia %d %s\n", #op_, 9 + index, name);
@@ -204,12 +201,12 @@ int compare()
 float call(const std::string &name, int slot, const std::vector<float> &numbers)
 {
     float result = 0;
-#define OPFORGE_OPERATOR(op_, implementations, tensors, values, outputs, function)          \
+#define OPFORGE_OPERATOR(op_, implementations, tensors, values, outputs, function) \
     if (name == #op_ && call_one<op::op_, tensors, values, outputs>(slot, numbers, result)) { \
-        return result;                                                                      \
+        return result; \
     }
 #include <lab_ops_dispatch.inc>
     throw std::invalid_argument("there is no operator of tensors alone that is called " + name);
 }
 
-}  // namespace lab
+} // namespace lab

@@ -14,4 +14,4 @@ int compare();
 // output.
 float call(const std::string &name, int slot, const std::vector<float> &numbers);
 
-}  // namespace lab
+} // namespace lab

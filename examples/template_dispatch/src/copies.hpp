@@ -11,35 +11,26 @@ namespace lab {
 inline double number_at(const Tensor &tensor, std::int64_t i)
 {
     switch (tensor.type) {
-    case Type::bfloat16:
-        return static_cast<float>(static_cast<const bfloat16 *>(tensor.data)[i]);
-    case Type::float32:
-        return static_cast<const float *>(tensor.data)[i];
-    default:
-        return static_cast<const std::int32_t *>(tensor.data)[i];
+    case Type::bfloat16: return static_cast<float>(static_cast<const bfloat16 *>(tensor.data)[i]);
+    case Type::float32: return static_cast<const float *>(tensor.data)[i];
+    default: return static_cast<const std::int32_t *>(tensor.data)[i];
     }
 }
 
 inline void set_number(Tensor &tensor, std::size_t i, float number)
 {
     switch (tensor.type) {
-    case Type::bfloat16:
-        static_cast<bfloat16 *>(tensor.data)[i] = bfloat16(number);
-        break;
-    case Type::float32:
-        static_cast<float *>(tensor.data)[i] = number;
-        break;
-    default:
-        static_cast<std::int32_t *>(tensor.data)[i] = static_cast<std::int32_t>(100 * number);
+    case Type::bfloat16: static_cast<bfloat16 *>(tensor.data)[i] = bfloat16(number); break;
+    case Type::float32: static_cast<float *>(tensor.data)[i] = number; break;
+    default: static_cast<std::int32_t *>(tensor.data)[i] = static_cast<std::int32_t>(100 * number);
     }
 }
 
 class Copies {
-   public:
+  public:
     Copies(Type type, const std::vector<std::int64_t> &shape,
            const std::vector<std::int64_t> &strides)
-        : cpu{nullptr, type, shape, strides},
-          bytes_(size_of(type) * elements()),
+        : cpu{nullptr, type, shape, strides}, bytes_(size_of(type) * elements()),
           memory_(bytes_.size())
     {
         cpu.data = bytes_.data();
@@ -47,8 +38,7 @@ class Copies {
         gpu.data = memory_.get();
     }
     // What strides leave out is filled as well.
-    template <typename Function>
-    void fill(Function number)
+    template <typename Function> void fill(Function number)
     {
         for (std::size_t i = 0; i < elements(); i++) {
             set_number(cpu, i, number(i));
@@ -83,7 +73,7 @@ class Copies {
     Tensor cpu;
     Tensor gpu;
 
-   private:
+  private:
     static double size(double number) { return std::fmax(1, std::fabs(number)); }
     // From the first to the last, at least one.
     std::size_t elements() const
@@ -94,4 +84,4 @@ class Copies {
     Memory memory_;
 };
 
-}  // namespace lab
+} // namespace lab

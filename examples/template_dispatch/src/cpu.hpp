@@ -10,7 +10,7 @@
 namespace lab::op {
 struct add;
 struct silu;
-}  // namespace lab::op
+} // namespace lab::op
 
 namespace lab {
 namespace detail {
@@ -37,10 +37,9 @@ void of_floats(Function function, Tensor &out, const Inputs &...inputs)
     }
 }
 
-}  // namespace detail
+} // namespace detail
 
-template <>
-struct Operator<op::add, Device::cpu, 0> {
+template <> struct Operator<op::add, Device::cpu, 0> {
     static void call(const Tensor &x, const Tensor &y, Tensor &out)
     {
         const auto sum = [](auto a, auto b) { return a + b; };
@@ -54,12 +53,11 @@ struct Operator<op::add, Device::cpu, 0> {
     }
 };
 
-template <>
-struct Operator<op::silu, Device::cpu, 0> {
+template <> struct Operator<op::silu, Device::cpu, 0> {
     static void call(const Tensor &x, Tensor &out)
     {
         detail::of_floats([](float a) { return a / (1 + std::exp(-a)); }, out, x);
     }
 };
 
-}  // namespace lab
+} // namespace lab

@@ -45,7 +45,7 @@ int run(int, char **)
 }
 #endif
 
-}  // namespace
+} // namespace
 
 int main(int count, char **arguments)
 {

@@ -8,8 +8,7 @@
 namespace lab {
 namespace {
 
-template <typename... Arguments>
-int driver(const char *name, Arguments... arguments)
+template <typename... Arguments> int driver(const char *name, Arguments... arguments)
 {
     static void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
     if (library == nullptr) {
@@ -19,8 +18,7 @@ int driver(const char *name, Arguments... arguments)
     return function == nullptr ? -1 : function(arguments...);
 }
 
-template <typename... Arguments>
-void checked(const char *name, Arguments... arguments)
+template <typename... Arguments> void checked(const char *name, Arguments... arguments)
 {
     const int result = driver(name, arguments...);
     if (result != 0) {
@@ -28,7 +26,7 @@ void checked(const char *name, Arguments... arguments)
     }
 }
 
-}  // namespace
+} // namespace
 
 Memory::Memory(std::size_t bytes) : bytes_(bytes)
 {
@@ -56,4 +54,4 @@ void Memory::read(void *to) const
     checked("cuMemcpyDtoH_v2", to, address_, bytes_);
 }
 
-}  // namespace lab
+} // namespace lab

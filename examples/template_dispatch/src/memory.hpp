@@ -6,7 +6,7 @@
 namespace lab {
 
 class Memory {
-   public:
+  public:
     explicit Memory(std::size_t bytes);
     Memory(const Memory &) = delete;
     Memory &operator=(const Memory &) = delete;
@@ -17,9 +17,9 @@ class Memory {
     // Waits for what writes there.
     void read(void *to) const;
 
-   private:
+  private:
     std::size_t bytes_;
     unsigned long long address_ = 0;
 };
 
-}  // namespace lab
+} // namespace lab

@@ -11,8 +11,7 @@
 namespace lab {
 
 // One way to compute an operator on a device. A slot that nobody defines is empty.
-template <typename Op, Device device, int slot>
-struct Operator;
+template <typename Op, Device device, int slot> struct Operator;
 
 inline constexpr int slots = 16;
 
@@ -40,7 +39,7 @@ bool call(std::integer_sequence<int, every...>, int slot, Arguments &...argument
     return ((every == slot && call_if_there<Op, device, every>(arguments...)) || ...);
 }
 
-}  // namespace detail
+} // namespace detail
 
 // By a slot that is known when the program runs.
 template <typename Op, Device device, typename... Arguments>
@@ -51,4 +50,4 @@ void call(int slot, Arguments &...arguments)
     }
 }
 
-}  // namespace lab
+} // namespace lab

@@ -62,4 +62,4 @@ struct Tensor {
     }
 };
 
-}  // namespace lab
+} // namespace lab

@@ -11,7 +11,7 @@
 namespace lab::op {
 #define OPFORGE_OPERATOR(op_, implementations, tensors, values, outputs, function) struct op_;
 #include <lab_ops_dispatch.inc>
-}  // namespace lab::op
+} // namespace lab::op
 
 namespace lab {
 namespace detail {
@@ -22,8 +22,7 @@ inline opforge::Tensor lowered(const Tensor &tensor)
     const opforge::DType type = types[static_cast<int>(tensor.type)];
     return opforge::Tensor(tensor.data, type, tensor.shape, tensor.strides);
 }
-template <typename Number>
-Number lowered(Number number)
+template <typename Number> Number lowered(Number number)
 {
     return number;
 }
@@ -31,8 +30,7 @@ inline OpforgeTensor *raw(opforge::Tensor &&tensor)
 {
     return tensor.raw();
 }
-template <typename Number>
-Number raw(Number number)
+template <typename Number> Number raw(Number number)
 {
     return number;
 }
@@ -43,32 +41,27 @@ inline void check(OpforgeStatus status)
     }
 }
 
-}  // namespace detail
+} // namespace detail
 
-template <auto function>
-struct Generated {
-    template <typename... Arguments>
-    static void call(const Arguments &...arguments)
+template <auto function> struct Generated {
+    template <typename... Arguments> static void call(const Arguments &...arguments)
     {
         detail::check(function(detail::raw(detail::lowered(arguments))..., nullptr));
     }
 };
 
-template <auto function, int index>
-struct GeneratedBy {
-    template <typename... Arguments>
-    static void call(const Arguments &...arguments)
+template <auto function, int index> struct GeneratedBy {
+    template <typename... Arguments> static void call(const Arguments &...arguments)
     {
         detail::check(function(index, detail::raw(detail::lowered(arguments))..., nullptr));
     }
 };
 
 #define OPFORGE_OPERATOR(op_, implementations, tensors, values, outputs, function) \
-    template <>                                                                    \
-    struct Operator<op::op_, Device::nvidia, 8> : Generated<&function> {};
+    template <> struct Operator<op::op_, Device::nvidia, 8> : Generated<&function> {};
 #define OPFORGE_IMPLEMENTATION(op_, index, name, tensors, values, outputs, function) \
-    template <>                                                                      \
+    template <> \
     struct Operator<op::op_, Device::nvidia, 9 + index> : GeneratedBy<&function##_with, index> {};
 #include <lab_ops_dispatch.inc>
 
-}  // namespace lab
+} // namespace lab

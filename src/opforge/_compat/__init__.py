@@ -164,5 +164,5 @@ _MODULES = frozenset(
         "operators",
     }
 )
-# The processes that compile kernels for native libraries use `compiling`, and have no torch.
+# The processes that compile kernels for native libraries import `compiling`, and have no torch.
 __getattr__, __dir__ = hand_on(__name__, {"dispatcher": {*__all__} - _MODULES}, _MODULES)

@@ -1,4 +1,4 @@
-"""AOTInductor, trees of arguments, and what an exported program holds."""
+"""AOTInductor packages, trees of arguments, and the contents of an exported program."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from torch.export.graph_signature import ConstantArgument
 from . import kernels, operators
 from .dispatcher import overload_of
 
-# A fresh process has no opforge to ask, so it is told by name how torch loads a package.
+# A fresh process does not import opforge, so it is given the name of torch's own loader.
 LOADER = "torch._inductor:aoti_load_package"
 CONSTANT_FOLDING = "joint_graph_constant_folding"
 STATIC_LAUNCH = "static_launch_user_defined_triton_kernels"
 
 
 def compile_package(exported: Any, path: Path, configs: dict[str, Any]) -> str:
-    """Compile and write a package; says what became of the static launch of user's kernels."""
+    """Compile and write a package; returns whether user kernels are launched statically."""
     import torch._inductor
     from torch._inductor import config
 
@@ -46,7 +46,7 @@ def load_package(path: Path) -> Any:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without torch's warnings about its own deprecated calls."""
+    """Hide torch's warnings about its own deprecated calls."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -65,13 +65,13 @@ def operators_called_by(path: Path) -> tuple[str, ...]:
 
 
 def constant_outputs(exported: Any) -> list[Any]:
-    """What an exported program returns beside tensors and sizes."""
+    """What an exported program returns besides tensors and sizes."""
     returned = [spec.arg for spec in exported.graph_signature.output_specs]
     return [arg.value for arg in returned if isinstance(arg, ConstantArgument)]
 
 
 def source_of(path: Path) -> str:
-    """The C++ that AOTInductor wrote, which names the kernels that it launches."""
+    """The C++ that AOTInductor wrote; it names the kernels that it launches."""
     with zipfile.ZipFile(path) as archive:
         files = [entry for entry in archive.namelist() if entry.endswith(".cpp")]
         return "\n".join(archive.read(entry).decode() for entry in files)
@@ -80,7 +80,7 @@ def source_of(path: Path) -> str:
 def _targets(held: Any) -> Iterator[str]:
     for node in held.get("nodes", ()) if isinstance(held, dict) else ():
         target = str(node["node"]["target"]).removeprefix("torch.ops.")
-        # Written as "ns::op" or "ns::op.overload", and by some versions as "ns.op.overload".
+        # "ns::op" or "ns::op.overload"; some versions write "ns.op.overload".
         space, _, op = target.partition("::" if "::" in target else ".")
         yield f"{space}::{op.partition('.')[0]}"
 
@@ -89,18 +89,14 @@ def flatten(tree: Any) -> list[Any]:
     return list(torch.utils._pytree.tree_leaves(tree))
 
 
-def map_leaves(function: Any, tree: Any) -> Any:
-    return torch.utils._pytree.tree_map(function, tree)
-
-
 def refill(tree: Any, leaves: list[Any]) -> Any:
-    """The same tree with other leaves."""
+    """The same tree with new leaves."""
     spec = torch.utils._pytree.tree_structure(tree)
     return torch.utils._pytree.tree_unflatten(leaves, spec)
 
 
 def paths(tree: Any) -> list[tuple[str, ...]]:
-    """The way to each leaf, in the order of `flatten`."""
+    """The path to each leaf, in the order of `flatten`."""
     found, _ = torch.utils._pytree.tree_flatten_with_path(tree)
     return [tuple(_step(key) for key in path) for path, _ in found]
 
@@ -122,16 +118,16 @@ def operator_nodes(exported: Any) -> Iterator[tuple[str, Any]]:
 
 
 def written_inputs(exported: Any) -> set[str]:
-    """Names of the placeholders that a program may write to, buffers and parameters among them.
+    """Names of the placeholders that a program may write, including buffers and parameters.
 
-    torch.export leaves writes as they stand in the model, and its signature does not list them.
+    torch.export leaves a model's writes as they are, and its signature does not list them.
     """
     outer = exported.graph_module.graph
     found: set[str] = set()
     for name, node in operator_nodes(exported):
         roots = {_root(value) for value in _written(name, node)}
         if roots and node.graph is not outer:
-            # A branch or loop body has placeholders of its own; then anything may be meant.
+            # A branch or loop body has its own placeholders, so any input may be meant.
             return {n.name for n in outer.nodes if n.op == "placeholder"}
         found.update(root.name for root in roots if root.op == "placeholder")
     return found
@@ -150,7 +146,7 @@ def _written(name: str, node: Any) -> list[Any]:
 
 
 def _root(node: Any) -> Any:
-    # A view has what it shows as its first argument; so does much else, which does no harm.
+    # A view's first argument is what it views. Other ops match as well, which does no harm.
     while node.args and isinstance(node.args[0], torch.fx.Node):
         node = node.args[0]
     return node
@@ -178,12 +174,12 @@ def launch_in(traceback: TracebackType | None) -> Any:
 
 
 def loaded_libraries() -> tuple[str, ...]:
-    """Shared libraries of operators that this process loaded."""
+    """Shared libraries of operators that this process has loaded."""
     return tuple(sorted(map(str, torch.ops.loaded_libraries)))
 
 
 def overload_behind(op: Any) -> Any:
-    """The overload of any operator: also of what `torch.library.custom_op` makes."""
+    """The overload of any operator, including one made by `torch.library.custom_op`."""
     if isinstance(op, CustomOpDef):
         return op._opoverload
     return overload_of(op)

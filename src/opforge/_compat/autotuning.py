@@ -1,4 +1,4 @@
-"""Triton's autotuners: what they choose between, by what key, and how they are told the choice."""
+"""Triton's autotuners: their configurations, their keys, and how to set their choice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import torch
 
-from . import kernels
+from . import kernels, patches
 from .launches import unwrap_constexpr
 
 # Milliseconds of one call: the median, and a lower and an upper quantile.
@@ -30,18 +30,18 @@ def has_choice(kernel: Any) -> bool:
 
 
 def config_values(config: Any) -> dict[str, Any]:
-    """All that a configuration sets: `{"BLOCK": 128, "num_warps": 4, ...}`."""
+    """Everything that a configuration sets: `{"BLOCK": 128, "num_warps": 4, ...}`."""
     return dict(config.all_kwargs())
 
 
 def key_names(tuner: Any, given: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names of a key's values; Triton leaves out what a launch does not pass."""
+    """The names of a key's values, without those that a launch does not pass."""
     names = set(tuner.arg_names) & given.keys()
     return tuple(name for name in tuner.keys if name in names)
 
 
 def split_key(key: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[str, ...]]:
-    """Triton's own key, taken apart: values, then the dtypes of the tensors."""
+    """Split Triton's own key into its values and the dtypes of the tensors."""
     count = len(key)
     while count and isinstance(key[count - 1], str) and key[count - 1].startswith("torch."):
         count -= 1
@@ -56,14 +56,14 @@ def dtypes_of(tuner: Any, given: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def plain(value: Any) -> Any:
-    """A value as a table holds it; what JSON lacks, as its text. Symbols stay what they are."""
+    """A value as a table holds it: text where JSON has no such type. Symbols stay as they are."""
     value = unwrap_constexpr(value)
     kept = (bool, int, float, str, type(None), torch.SymInt, torch.SymFloat, torch.SymBool)
     return value if isinstance(value, kept) else str(value)
 
 
 def hint(value: Any) -> Any:
-    """What a size was when tracing began, without a guard; None where that is not known."""
+    """The value of a size when tracing began, without adding a guard; None if it is unknown."""
     return value.node.hint if isinstance(value, (torch.SymInt, torch.SymBool)) else value
 
 
@@ -82,49 +82,41 @@ def measure(
     clock: Clock,
     configs: Sequence[Any] | None = None,
 ) -> Iterator[tuple[Any, float]]:
-    """Each of some configurations, or of those that pruning leaves, with its time in microseconds.
+    """Configurations, by default those that pruning leaves, each with its time in microseconds.
 
-    Infinity where the GPU has not enough of something for it, as in Triton's own tuning.
+    The time is infinite where the GPU lacks the resources for it, as in Triton's own tuning.
     """
-    tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
-    before = vars(tuner).get("do_bench")
-    vars(tuner)["do_bench"] = clock
-    try:
-        for config in tuner.prune_configs(dict(kwargs)) if configs is None else configs:
-            median = tuner._bench(*args, config=config, **kwargs)[0]
-            yield config, float(median) * 1e3
-    finally:
-        vars(tuner).pop("do_bench")
-        if before is not None:
-            vars(tuner)["do_bench"] = before
-        tuner.nargs = None
+    # On a copy: a tuner that other threads use keeps its own clock and arguments.
+    measured = copy.copy(tuner)
+    measured.nargs = dict(zip(tuner.arg_names, args, strict=False))
+    vars(measured)["do_bench"] = clock
+    for config in measured.prune_configs(dict(kwargs)) if configs is None else configs:
+        median = measured._bench(*args, config=config, **kwargs)[0]
+        yield config, float(median) * 1e3
 
 
 def default_clock() -> Clock:
-    """Triton's: warms up, empties the cache between calls, and takes the median."""
+    """Triton's own: warms up, clears the cache between calls, and takes the median."""
     from triton.testing import do_bench
 
     return functools.partial(do_bench, warmup=25, rep=100)
 
 
 def choose_config(tuner: Any, key: tuple[Any, ...], config: Any) -> None:
-    """Make a choice for a key, so that the next launch does not measure."""
+    """Set the choice for a key, so that the next launch does not measure."""
     tuner.cache[key] = config
 
 
 def with_one_config(tuner: Any, config: Any) -> Any:
-    """The same autotuner with nothing to choose."""
+    """The same autotuner with a single configuration."""
     copied = copy.copy(tuner)
     copied.configs = [config]
     copied.cache = {}
     return copied
 
 
-_ASKS = "_opforge_asks"
-
-
 class Adviser(Protocol):
-    """Knows configurations; what it said before a new `edition` does not hold any more."""
+    """Knows configurations; a new `edition` makes all its earlier answers invalid."""
 
     edition: int
 
@@ -132,29 +124,31 @@ class Adviser(Protocol):
 
 
 def ask_first(adviser: Adviser) -> None:
-    """Let every autotuner ask for a configuration before it measures: one, or None."""
-    from triton.runtime.autotuner import Autotuner
+    """Let every autotuner ask for a configuration before it measures; None lets it measure."""
 
-    original = Autotuner.run
-    if hasattr(original, _ASKS):
-        return
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if type(self.cache) is not _Advised and len(self.configs) > 1:
+                self.cache = _Advised(self, adviser)
+            return original(self, *args, **kwargs)
 
-    @functools.wraps(original)
-    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if type(self.cache) is not _Advised and len(self.configs) > 1:
-            self.cache = _Advised(self, adviser)
-        return original(self, *args, **kwargs)
+        return run
 
-    setattr(run, _ASKS, True)
-    Autotuner.run = run
+    patches.install(patches.AUTOTUNER_RUN.by("run", make))
+
+
+def ask_no_more() -> None:
+    """Let autotuners measure again; they keep what they have measured."""
+    patches.undo(patches.AUTOTUNER_RUN)
 
 
 class _Advised(dict[Any, Any]):
-    """An autotuner's choices by key. It looks with `key in cache`, and then takes the choice."""
+    """An autotuner's choices by key; it tests `key in cache` before it reads one."""
 
     def __init__(self, tuner: Any, adviser: Adviser) -> None:
         super().__init__()
-        # What was measured before stays known, for when there is no advice.
+        # Kept for keys that get no advice.
         self._measured = dict(tuner.cache)
         self._tuner, self._adviser = tuner, adviser
         self._edition = adviser.edition
@@ -178,10 +172,10 @@ class _Advised(dict[Any, Any]):
 
 
 def source_hash(kernel: Any) -> str:
-    """Of a kernel's function and of the jitted functions and constants that it uses.
+    """A hash of a kernel's function and of the jitted functions and constants that it uses.
 
-    The same wherever the function stands in its file and under every version of Triton, and for a
-    kernel of the interpreter.
+    It depends neither on where the function stands in its file nor on the version of Triton, and
+    is the same under the interpreter.
     """
     hasher = hashlib.sha256()
     waiting, seen = [kernels.innermost(kernel)], set()
@@ -201,7 +195,7 @@ def source_hash(kernel: Any) -> str:
 
 
 def _is_constant(value: Any) -> bool:
-    """Whether a value is written the same in every process: numbers, texts, dtypes, tuples."""
+    """Whether a value has the same repr in every process: numbers, strings, dtypes, tuples."""
     import triton.language as tl
 
     if isinstance(value, (tuple, list)):

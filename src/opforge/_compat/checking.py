@@ -1,4 +1,4 @@
-"""Private torch APIs that checking an op needs: fakes, graphs, counters, packages."""
+"""Private torch APIs that a check uses: fakes, graphs, counters, packages."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from . import kernels
+from . import kernels, patches
 
 
 def new_fake_mode() -> Any:
-    """Fakes that may have sizes which depend on data, as they have while compiling."""
+    """A fake mode that allows data-dependent sizes, as compiling does."""
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
@@ -22,7 +22,7 @@ def new_fake_mode() -> Any:
 
 
 def as_fake(mode: Any, tensor: torch.Tensor, device: str | None = None) -> torch.Tensor:
-    """A fake with fixed sizes that looks like `tensor`, on another device if one is named."""
+    """A fake of `tensor` with fixed sizes, on another device if one is given."""
     with mode:
         fake: torch.Tensor = torch.empty_strided(
             tensor.shape,
@@ -35,14 +35,14 @@ def as_fake(mode: Any, tensor: torch.Tensor, device: str | None = None) -> torch
 
 
 def has_contents(tensor: torch.Tensor) -> bool:
-    """Whether a tensor has values: fake and meta tensors have none."""
+    """Whether a tensor has values; fake and meta tensors do not."""
     from torch._subclasses.fake_tensor import FakeTensor
 
     return not (tensor.is_meta or isinstance(tensor, FakeTensor))
 
 
 def functional_graph(mode: Any, fn: Callable[..., Any], tensors: list[torch.Tensor]) -> Any:
-    """The graph that AOTAutograd would get of a function of fake tensors."""
+    """The graph that AOTAutograd would get from a function of fake tensors."""
     from torch._subclasses.functional_tensor import dispatch_functionalize
     from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -51,7 +51,7 @@ def functional_graph(mode: Any, fn: Callable[..., Any], tensors: list[torch.Tens
 
 
 def outputs_of(graph_module: Any) -> list[torch.Tensor]:
-    """What a traced function returned, as fakes."""
+    """What a traced function returns, as fakes."""
     (returned,) = graph_module.graph.output_node().args
     return [node.meta["val"] for node in returned]
 
@@ -67,7 +67,7 @@ def launched_in(graph_module: Any) -> list[str]:
 
 
 def with_own_code(fn: Any) -> Any:
-    """The function with a code object of its own: Dynamo keeps what it compiled by code object."""
+    """The function with its own code object, by which Dynamo keeps what it has compiled."""
     made = types.FunctionType(
         fn.__code__.replace(), fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__
     )
@@ -91,7 +91,7 @@ class Graphs:
 
 @contextlib.contextmanager
 def counting_graphs() -> Iterator[Graphs]:
-    """Count graphs; Dynamo's counters are as they were afterwards."""
+    """Count graphs, and restore Dynamo's counters afterwards."""
     from torch._dynamo.utils import counters
 
     before = copy.deepcopy(dict(counters))
@@ -104,7 +104,7 @@ def counting_graphs() -> Iterator[Graphs]:
 
 @contextlib.contextmanager
 def no_recompiles() -> Iterator[None]:
-    """Make Dynamo raise where it would compile anew; its error names the guard that failed."""
+    """Make Dynamo raise where it would recompile; its error names the guard that failed."""
     from torch._dynamo import config
 
     with config.patch(error_on_recompile=True):
@@ -130,27 +130,21 @@ def is_compiler_wrapper(error: BaseException) -> bool:
     return type(error).__name__ in names
 
 
-@contextlib.contextmanager
-def without_example_inputs(exported: Any) -> Iterator[None]:
-    """Saved along, fakes and dataclasses among them could be loaded only by trusting the file."""
-    before = exported._example_inputs
-    exported._example_inputs = None
-    try:
-        yield
-    finally:
-        exported._example_inputs = before
+def without_example_inputs(exported: Any) -> contextlib.AbstractContextManager[None]:
+    """Leave example inputs out of a saved program: loading fakes would mean trusting the file."""
+    return patches.EXAMPLE_INPUTS.on(exported, _example_inputs=None)
 
 
 @contextlib.contextmanager
 def quiet_vmap_fallback() -> Iterator[None]:
-    """The fallback speaks of its slowness on stderr, past Python's warnings."""
+    """Silence the fallback, which warns on stderr past Python's warnings."""
     functorch: Any = torch._C._functorch
     switch = functorch._set_vmap_fallback_warning_enabled
     switch(False)
     try:
         yield
     finally:
-        # There is no way to ask what it was; torch starts with True.
+        # The previous value cannot be read; torch starts with True.
         switch(True)
 
 
@@ -168,7 +162,7 @@ def load_package(path: str) -> Any:
 
 @contextlib.contextmanager
 def playing_rank(rank: int, ranks: int, device: str) -> Iterator[Any]:
-    """A mesh of `ranks` as one of them sees it; nothing is sent, and nobody else need be there."""
+    """A mesh as one of its ranks sees it; nothing is sent, and no other rank has to exist."""
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
     from torch.testing._internal.distributed.fake_pg import FakeStore

@@ -1,4 +1,4 @@
-"""Triton's compiler, taken apart: lowering needs the kernel, the rest needs only its text.
+"""Triton's compiler in two parts: lowering needs the kernel, the rest only its text.
 
 `lower` runs where the kernel's Python function is; `run` runs anywhere, in a process that has
 neither torch nor the user's module. Together they give the same bytes as `triton.compile`.
@@ -27,23 +27,23 @@ from triton.compiler.compiler import ASTSource, make_backend
 
 @dataclass(frozen=True)
 class Job:
-    """A kernel as text, and what the compiler must know of it; small, and can be pickled."""
+    """A kernel as text, with what the compiler must know about it; small and picklable."""
 
     text: str
-    # "ttir", or "ttgir" of a Gluon kernel: which of the compiler's stages comes first.
+    # The compiler stage to start from: "ttir", or "ttgir" for a Gluon kernel.
     stage: str
     arch: int
     options: tuple[tuple[str, Any], ...]
     triton: str
-    # Of the process that made the job: output of other processes can be held back.
+    # The process that made the job; output is held back in all others.
     process: int
-    # Where stderr goes, for a parent that wants to read it after the worker has died.
+    # Where stderr goes, so that the parent can read it after the worker has died.
     log: str = ""
 
 
 @dataclass(frozen=True)
 class Built:
-    """What the compiler made of a job."""
+    """What the compiler made from a job."""
 
     cubin: bytes
     ptx: str
@@ -56,19 +56,19 @@ class Built:
     num_ctas: int
     cooperative: bool
     launch_pdl: bool
-    # How many arguments are TMA descriptors, which a launch would have to encode.
+    # How many arguments are TMA descriptors, which the launch must encode.
     descriptors: int
 
 
 @dataclass(frozen=True)
 class Failed:
-    """Why the compiler made nothing, in its own words."""
+    """Why the compiler failed, in its own words."""
 
     text: str
 
 
 class UnknownOption(Exception):
-    """An option of a launch that this Triton does not have for the target."""
+    """A launch option that this Triton does not have for the target."""
 
 
 def version() -> str:
@@ -76,26 +76,26 @@ def version() -> str:
 
 
 def is_compilable(fn: Any) -> bool:
-    """Whether a kernel is jitted; under TRITON_INTERPRET=1 it is not."""
+    """Whether a kernel is jitted, which it is not under TRITON_INTERPRET=1."""
     return isinstance(fn, triton.JITFunction)
 
 
 def constant_key(value: Any) -> str:
-    """What a constant is to the cache: the source of a jitted function, else its text."""
+    """A constant as the cache key holds it: a jitted function's source, otherwise its repr."""
     if type(value) in {tuple, list}:
         return repr([constant_key(item) for item in value])
     return str(value.cache_key) if hasattr(value, "cache_key") else repr(value)
 
 
 def launch_options(fn: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a launch with what the JIT adds to them."""
+    """The options of a launch, with those that the JIT adds."""
     debug = options.get("debug", fn.debug) or triton.knobs.runtime.debug
     mode = triton.knobs.compilation.instrumentation_mode
     return {**options, "debug": debug, "instrumentation_mode": mode}
 
 
 def environment_key(arch: int, options: Mapping[str, Any]) -> str:
-    """All that decides what a kernel's text becomes: versions, options, variables."""
+    """Everything that the result of compiling depends on: versions, options, variables."""
     backend = make_backend(_target(arch))
     parsed = _parsed(backend, options)
     variables = sorted(get_cache_invalidating_env_vars().items())
@@ -114,7 +114,7 @@ def lower(
 ) -> Job:
     """A kernel's text for a target; raises what Triton raises.
 
-    Its line numbers name source files, by their full paths as Triton does, or by name alone.
+    Its line numbers name source files by their full paths, as Triton does, or by file name.
     """
     target = _target(arch)
     backend = make_backend(target)
@@ -138,14 +138,14 @@ def run(job: Job) -> Built | Failed:
     with _held_back(job) as said:
         try:
             return _stages(job)
-        except Exception as error:  # noqa: BLE001  # the compiler raises of any kind
-            # MLIR says what is wrong on stderr, and then raises "PassManager::run failed".
+        except Exception as error:  # noqa: BLE001  # the compiler raises anything
+            # MLIR prints what is wrong to stderr, then raises "PassManager::run failed".
             text = error_text(error)
             return Failed(f"{said().strip()}\n{text}".strip())
 
 
 def error_text(error: BaseException) -> str:
-    """`CompilationError: at 5:4: ...`; what Triton wraps is in the text of the wrapper."""
+    """`CompilationError: at 5:4: ...`; a wrapper's text includes the error that it wraps."""
     return f"{type(error).__name__}: {error}".strip()
 
 
@@ -178,12 +178,12 @@ def _stages(job: Job) -> Built:
 
 
 def _parse(job: Job, context: Any) -> Any:
-    # MLIR's parser reads files only.
+    # MLIR's parser reads only files.
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"kernel.{job.stage}"
         path.write_text(job.text, encoding="utf-8")
         module = ir.parse_mlir_module(str(path), context)
-    # The passes look for it there; it also must outlive the module.
+    # The passes look for it there, and it must outlive the module.
     module.context = context
     return module
 
@@ -203,7 +203,7 @@ def _parsed(backend: Any, options: Mapping[str, Any]) -> Any:
     parsed = backend.parse_options(dict(options))
     unknown = [name for name in options if name not in parsed.__dict__]
     if unknown:
-        raise UnknownOption(f"no option of a launch: {', '.join(unknown)}")
+        raise UnknownOption(f"not a launch option: {', '.join(unknown)}")
     return parsed
 
 
@@ -221,11 +221,11 @@ _descriptors = threading.Lock()
 
 @contextlib.contextmanager
 def _held_back(job: Job) -> Iterator[Any]:
-    """Yield what is written to stderr meanwhile; all of it is shown if the job succeeds.
+    """Hold back stdout and stderr, and show both if the job succeeds; yields a reader of stderr.
 
-    A failed one repeats it in its error, and leaves out what Triton prints on stdout: the whole
-    PTX where `ptxas` fails. In the process that made the job nothing is held back, as its own
-    output would be held back with it.
+    A failed job repeats stderr in its error and drops stdout, where Triton prints the whole PTX
+    if `ptxas` fails. Nothing is held back in the process that made the job, because that would
+    hold back its own output.
     """
     if job.process == os.getpid() or not _descriptors.acquire(blocking=False):
         yield lambda: ""
@@ -269,12 +269,12 @@ def _redirected(stream: TextIO, descriptor: int, path: str = "") -> Iterator[Any
 
 @functools.cache
 def known_archs() -> tuple[int, ...]:
-    """The compute capabilities that the assemblers Triton carries can assemble for."""
+    """The compute capabilities that Triton's bundled assemblers support."""
     listed: set[int] = set()
     nvidia = triton.knobs.nvidia
     for tool, low, high in ((nvidia.ptxas, 70, 100), (nvidia.ptxas_blackwell, 100, 1000)):
         text = subprocess.check_output([tool.path, "--help"], text=True)  # noqa: S603  # Triton's
-        # From sm_90 on Triton compiles for the form with an "a", which not every chip has.
+        # From sm_90 on, Triton compiles for the "a" variant, which not every chip has.
         found = {(int(n), suffix) for n, suffix in re.findall(r"'sm_(\d+)(a?)'", text)}
         listed |= {n for n, suffix in found if low <= n < high and (n < 90) == (suffix == "")}
     return tuple(sorted(listed))

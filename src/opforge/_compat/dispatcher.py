@@ -11,6 +11,8 @@ import torch
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd.function import _SingleLevelFunction
 
+from . import patches
+
 OpOverload = torch._ops.OpOverload
 OpOverloadPacket = torch._ops.OpOverloadPacket
 DispatchKeySet = torch._C.DispatchKeySet
@@ -27,14 +29,14 @@ functorch_active = torch._C._are_functorch_transforms_active
 python_impls = torch.library._impls
 single_level_autograd = enable_single_level_autograd_function
 
-# torch.autograd.Function.apply asks about functorch on every call and refuses to run inside
-# one of its transforms without a setup_context; a kernel at the Autograd key already is at
-# one level, which is what the single-level class is for.
+# torch.autograd.Function.apply asks about functorch on every call, and without a setup_context it
+# refuses to run inside a transform. A kernel at the Autograd key is already at one level, which is
+# what the single-level class is for.
 AutogradFunction = _SingleLevelFunction
 
 
 def define(name: str, schema: str, tags: tuple[Any, ...]) -> tuple[torch.library.Library, Any]:
-    """Define `ns::op` with a schema; the library that owns it, and its overload."""
+    """Define `ns::op` with a schema; returns the library that owns it, and its overload."""
     namespace, op = name.split("::")
     library = torch.library.Library(namespace, "FRAGMENT")
     library.define(op + schema, tags=tags)
@@ -43,7 +45,7 @@ def define(name: str, schema: str, tags: tuple[Any, ...]) -> tuple[torch.library
 
 
 def raw_call(overload: Any) -> Callable[..., Any]:
-    """What an OpOverload calls; going there directly saves 0.3 us of Python."""
+    """What an OpOverload calls; calling it directly saves 0.3 us of Python."""
     call: Callable[..., Any] = overload._op
     return call
 
@@ -63,7 +65,7 @@ def destroy(library: torch.library.Library) -> None:
 
 
 def keep_kernels(name: str, keys: Iterable[str]) -> None:
-    """Let an op's kernels be destroyed while they run; torch would free what it returns to."""
+    """Let an op be destroyed while its kernels run: torch would free the code they return to."""
     find = torch._C._dispatch_get_computed_kernel_for_dispatch_key
     _kept.extend(find(name, key) for key in keys)
 
@@ -72,18 +74,20 @@ _kept: list[Any] = []
 
 
 def forget_dispatch(overload: Any) -> None:
-    """Where the dispatcher that is written in Python went before."""
+    """Forget which kernels torch's Python dispatcher has looked up."""
     overload._dispatch_cache.clear()
 
 
 def disable_overload(overload: Any, raise_dead: Callable[..., Any]) -> None:
-    """Make calls of an overload and its packet raise: their C++ handle dangles afterwards."""
+    """Make calls of an overload and its packet raise, because their C++ handle will dangle."""
     for handle in (overload, overload.overloadpacket):
-        handle._op = _Dead(raise_dead, hash(handle._op))
+        patches.install_for_good(
+            patches.UNREGISTERED.by("_op", lambda op: _Dead(raise_dead, hash(op)), handle)
+        )
 
 
 class _Dead:
-    """Stands in for an overload's C++ function; keeps its hash, which OpOverload's own is."""
+    """Stands in for an overload's C++ function, and keeps its hash, which OpOverload uses."""
 
     def __init__(self, raise_dead: Callable[..., Any], hashed: int) -> None:
         self._raise_dead = raise_dead
@@ -100,7 +104,7 @@ class _Dead:
 
 
 def overload_of(op: Any) -> Any | None:
-    """The default overload behind an overload, a packet or a "ns::op" string, if there is one."""
+    """The overload itself, or the default one of a packet; None for anything else."""
     if isinstance(op, OpOverload):
         return op
     if isinstance(op, OpOverloadPacket):
@@ -144,9 +148,9 @@ def parsed_returns(schema: Any) -> list[tuple[str, bool]]:
 
 
 def schema_type_of(annotation: Any) -> str | None:
-    """What torch's own schema inference says of an annotation opforge has no entry for.
+    """The schema type that torch infers from an annotation unknown to opforge.
 
-    Covers types that torch learns later and opaque types that users register.
+    This covers types that later versions of torch add, and opaque types that users register.
     """
 
     def prototype(x: Any) -> None:
@@ -167,7 +171,7 @@ def schema_type_of(annotation: Any) -> str | None:
 def register_fake(
     library: torch.library.Library, name: str, fake: Callable[..., Any], source: str
 ) -> None:
-    """As `torch.library.register_fake`, but errors name the user's source line."""
+    """Like `torch.library.register_fake`, but errors name the user's source line."""
     entry = torch._library.simple_registry.singleton.find(name)
     handle = entry.fake_impl.register(fake, source, lib=library, allow_override=True)
     library._registration_handles.append(handle)
@@ -176,7 +180,7 @@ def register_fake(
 def register_functional_rule(
     library: torch.library.Library, op: str, rule: Callable[..., Any]
 ) -> None:
-    """What FunctionalTensorMode, which AOTAutograd traces under, does with an op."""
+    """Set what FunctionalTensorMode, under which AOTAutograd traces, does with an op."""
     from torch._subclasses.functional_tensor import FunctionalTensorMode
 
     library._register_torch_dispatch_rule(op, FunctionalTensorMode, rule)
@@ -187,7 +191,7 @@ def around_functorch(
     name: str,
     make: Callable[[Callable[..., Any]], Callable[..., Any]],
 ) -> None:
-    """Put a kernel around the one that hands an op from one functorch level to the next."""
+    """Wrap the kernel that passes an op from one functorch level to the next."""
     key = "FuncTorchDynamicLayerBackMode"
     original = torch._C._dispatch_get_computed_kernel_for_dispatch_key(name, key)
     library.impl(name.partition("::")[2], make(original.call_boxed), key, with_keyset=True)
@@ -203,7 +207,7 @@ def has_kernel(name: str, key: str) -> bool:
 
 
 def backend_of(keyset: Any) -> str | None:
-    """The one plain backend key in a keyset, or None where anything else takes part.
+    """The plain backend key that a keyset consists of, or None if it has anything else.
 
     `DispatchKeySet(CPU)` -> "CPU"; with Python, Meta, Conjugate, functorch or two backends: None.
     """
@@ -215,7 +219,7 @@ def backend_of(keyset: Any) -> str | None:
 
 
 def is_fake_leak(error: BaseException) -> bool:
-    """Whether a fake tensor of another trace turned up: a body keeps tensors between calls."""
+    """Whether a fake tensor of another trace turned up, because a body keeps tensors."""
     return isinstance(error, AssertionError) and any(
         phrase in str(error)
         for phrase in ("Mixing fake modes", "Please convert all Tensors to FakeTensors first")
@@ -223,7 +227,7 @@ def is_fake_leak(error: BaseException) -> bool:
 
 
 def is_fake_refusal(error: BaseException) -> bool:
-    """Whether FakeTensor itself said no: a data pointer, numpy, or a data-dependent value."""
+    """Whether FakeTensor refused: a data pointer, numpy, or a data-dependent value."""
     from torch._subclasses import fake_tensor
 
     kinds = (
@@ -232,7 +236,7 @@ def is_fake_refusal(error: BaseException) -> bool:
     )
     if isinstance(error, kinds):
         return True
-    # symbolic_shapes takes half a second to import; where it was not, it raised nothing.
+    # By name: importing symbolic_shapes takes half a second, and unimported it raised nothing.
     if type(error).__name__ in ("GuardOnDataDependentSymNode", "PendingUnbackedSymbolNotFound"):
         return True
     return isinstance(error, (RuntimeError, TypeError, NotImplementedError)) and any(
@@ -255,7 +259,7 @@ _REFUSALS = (
 
 
 class FakeTrial:
-    """A body's run on fake tensors, of which nothing but its outputs may stay."""
+    """A body's run on fake tensors, which must leave nothing behind but its outputs."""
 
     def __init__(self, tensors: list[torch.Tensor]) -> None:
         self._tensors = tensors
@@ -267,27 +271,22 @@ class FakeTrial:
 
     @contextlib.contextmanager
     def strict(self) -> Iterator[None]:
-        """Make reading a data pointer an error: outside torch.compile torch only warns."""
-        before = [(m._allow_unsafe_data_ptr_access, m.allow_non_fake_inputs) for m in self._modes]
+        """Make reading a data pointer an error; outside torch.compile, torch only warns."""
         for tensor in self._tensors:
             if hasattr(tensor, "fake_mode"):
                 torch._C._set_throw_on_mutable_data_ptr(tensor)
-        for mode in self._modes:
-            mode._allow_unsafe_data_ptr_access = False
-            # A body may read a tensor of its module.
-            mode.allow_non_fake_inputs = True
-        try:
+        with contextlib.ExitStack() as stack:
+            for mode in self._modes:
+                # A body may read a tensor of its module.
+                flags = {"_allow_unsafe_data_ptr_access": False, "allow_non_fake_inputs": True}
+                stack.enter_context(patches.FAKE_MODE.on(mode, **flags))
             yield
-        finally:
-            for mode, (pointers, real) in zip(self._modes, before, strict=True):
-                mode._allow_unsafe_data_ptr_access = pointers
-                mode.allow_non_fake_inputs = real
 
     def forget_symbols(self, outputs: Any) -> None:
-        """Drop the unbacked symbols that the body made and its outputs do not have.
+        """Drop the unbacked symbols that the body made and its outputs do not use.
 
-        The tracer looks for every new one in the outputs. A body that reads a value and uses it
-        up, or that was refused after reading one, leaves some behind.
+        The tracer looks for every new symbol in the outputs. A body leaves some behind if it
+        reads a value and does not return it, or is refused after reading one.
         """
         for env, known in self._pending:
             fresh = env.pending_fresh_unbacked_symbols[known:]
@@ -301,7 +300,7 @@ class FakeTrial:
 
 
 def write_count(tensor: torch.Tensor) -> int:
-    """How often a functional tensor's storage was written while it was traced; -1 for others."""
+    """How often a functional tensor's storage was written in a trace; -1 for other tensors."""
     inner = getattr(tensor, "elem", None)
     if inner is None or not torch._is_functional_tensor(inner):
         return -1
@@ -309,13 +308,13 @@ def write_count(tensor: torch.Tensor) -> int:
 
 
 def storage_of(tensor: torch.Tensor) -> int:
-    """The identity of a tensor's storage, of the traced one behind a functional tensor."""
+    """The identity of a tensor's storage, or of the one behind a functional tensor."""
     inner = getattr(tensor, "elem", tensor)
     return int(inner.untyped_storage()._cdata)
 
 
 def concrete(value: Any) -> Any:
-    """A symbolic number's value, guarded on; anything else as it is."""
+    """A symbolic number's value, with a guard; anything else as it is."""
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         from torch.fx.experimental.symbolic_shapes import guard_scalar
 
@@ -334,14 +333,14 @@ def faking() -> bool:
 
 
 def keeps_triton_ops() -> bool:
-    """Whether torch.export is at work, which leaves ops with kernels as they are."""
+    """Whether torch.export is running, which leaves ops with kernels as they are."""
     from torch._functorch import config
 
     return not config.decompose_custom_triton_ops
 
 
 def only_known_types(types: Any) -> bool:
-    """Whether all tensors of a call are plain, fake or functional, and none another subclass."""
+    """Whether all tensors of a call are plain, fake or functional, not of another subclass."""
     from torch._subclasses import FakeTensor
     from torch._subclasses.functional_tensor import FunctionalTensor
 
@@ -349,8 +348,8 @@ def only_known_types(types: Any) -> bool:
     return all(t in known or issubclass(t, FakeTensor) for t in types)
 
 
-# `.value` is set to False while a body runs in eager: `wrap_triton` then hands the kernel back, and
-# a launch does not go through torch's node for it, which takes about 1 ms.
+# `.value` is False while a body runs in eager: `wrap_triton` then returns the kernel itself, and a
+# launch does not go through torch's node, which takes about 1 ms.
 wrap_triton_state = torch._library.triton.wrap_triton_enabled
 wrap_triton_enabled = torch._library.triton.is_wrap_triton_enabled
 
@@ -408,7 +407,7 @@ def pt2_tag() -> Any:
 
 
 def register_sharding(overload: Any, rule: Callable[..., Any]) -> None:
-    # Imported only here: DTensor takes a third of a second to import.
+    # Imported here, because DTensor takes a third of a second to import.
     from torch.distributed.tensor.experimental import register_sharding as torch_register
 
     torch_register(overload)(rule)

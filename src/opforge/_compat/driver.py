@@ -1,8 +1,8 @@
-"""Answers Triton and torch.cuda for a GPU that is not there.
+"""Answers for Triton and torch.cuda on behalf of a GPU that is not there.
 
-Triton has one active driver per process, and `torch.cuda` one set of functions. Both are replaced
-by stand-ins that look at the calling thread: one that traces for a target gets the target's
-answers, every other thread gets what it always got.
+Triton has one active driver per process, and `torch.cuda` one set of functions. While any thread
+traces for a target, stand-ins replace both: that thread gets the target's answers, every other
+thread gets what it always got.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import ctypes
+import functools
 import pathlib
-import threading
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,10 +19,12 @@ from typing import Any
 
 import torch
 
+from . import patches
+
 
 @dataclass(frozen=True)
 class Gpu:
-    """What host code asks of a GPU; the numbers are those of a common board of each kind."""
+    """What host code can ask about a GPU; the defaults are those of a common board."""
 
     arch: int
     name: str = "NVIDIA GPU"
@@ -45,7 +47,7 @@ class Gpu:
         return divmod(self.arch, 10)
 
     def properties(self) -> types.SimpleNamespace:
-        """As `torch.cuda.get_device_properties` gives them."""
+        """As `torch.cuda.get_device_properties` returns them."""
         names = [f for f in self.__dataclass_fields__ if f != "arch"]
         major, minor = self.capability
         found = {n: getattr(self, n) for n in names}
@@ -55,30 +57,27 @@ class Gpu:
 
 
 _now: contextvars.ContextVar[Gpu | None] = contextvars.ContextVar("opforge_target", default=None)
-_lock = threading.RLock()
-_users = 0
-_before: dict[Any, Any] = {}
 
 
 def current() -> Gpu | None:
-    """The GPU that the calling thread traces for, if one was set."""
+    """The GPU that the calling thread traces for, if any."""
     return _now.get()
 
 
 @contextlib.contextmanager
 def standing_in(gpu: Gpu) -> Iterator[None]:
-    """Answer for `gpu` in this thread."""
+    """Answer this thread's questions for `gpu`."""
+    ensure_device_guard()
     token = _now.set(gpu)
-    _enter()
     try:
-        yield
+        with _STAND_INS:
+            yield
     finally:
-        _leave()
         _now.reset(token)
 
 
 def has_driver() -> bool:
-    """Whether Triton finds a GPU of its own, or somebody set a driver."""
+    """Whether Triton finds a GPU, or somebody has set a driver."""
     config = _config()
     if config._active is not None and not isinstance(config._active, _StandIn):
         return True
@@ -89,7 +88,7 @@ def has_driver() -> bool:
 
 
 class _StandIn:
-    """A Triton driver: the target's where a thread has one, the machine's otherwise."""
+    """A Triton driver: answers for the thread's target, or else passes on to the machine's."""
 
     def __init__(self, real: Any) -> None:
         self._real = real
@@ -146,7 +145,7 @@ class _Utils:
 
 
 class NoGpu(RuntimeError):
-    """Something was asked that only a GPU can answer."""
+    """A question that only a real GPU can answer."""
 
 
 def _config() -> Any:
@@ -155,41 +154,32 @@ def _config() -> Any:
     return driver
 
 
-def _enter() -> None:
-    global _users  # noqa: PLW0603  # one count per process, as Triton's driver is
-    with _lock:
-        _users += 1
-        if _users > 1:
-            return
-        config = _config()
-        _before["driver"] = config._active
-        config.set_active(_StandIn(config._active))
-        for name, answer in _ANSWERS.items():
-            original = getattr(torch.cuda, name)
-            _before[name] = original
-            setattr(torch.cuda, name, _in_targets(original, answer))
-        ensure_device_guard()
+@functools.cache
+def _stand_ins() -> list[patches.Replacement]:
+    return [
+        patches.TRITON_DRIVER.by("_active", _StandIn),
+        *(patches.CUDA.by(name, _answering(answer)) for name, answer in _ANSWERS.items()),
+        patches.DESCRIPTOR_SUPPORT.by(
+            "has_triton_tensor_descriptor_host_tma",
+            _answering(lambda gpu: gpu.arch >= _DESCRIPTORS_SINCE),
+        ),
+    ]
 
 
-def _leave() -> None:
-    global _users  # noqa: PLW0603  # as above
-    with _lock:
-        _users -= 1
-        if _users:
-            return
-        config = _config()
-        if isinstance(config._active, _StandIn):
-            config._active = _before.pop("driver")
-        for name in _ANSWERS:
-            setattr(torch.cuda, name, _before.pop(name))
+_STAND_INS = patches.Scope(_stand_ins)
+_DESCRIPTORS_SINCE = 90
 
 
-def _in_targets(original: Callable[..., Any], answer: Callable[..., Any]) -> Callable[..., Any]:
-    def ask(*args: Any, **kwargs: Any) -> Any:
-        gpu = _now.get()
-        return original(*args, **kwargs) if gpu is None else answer(gpu)
+def _answering(answer: Callable[[Gpu], Any]) -> patches.Make:
+    @functools.cache
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def ask(*args: Any, **kwargs: Any) -> Any:
+            gpu = _now.get()
+            return original(*args, **kwargs) if gpu is None else answer(gpu)
 
-    return ask
+        return ask
+
+    return make
 
 
 _ANSWERS: dict[str, Callable[[Gpu], Any]] = {
@@ -200,7 +190,7 @@ _ANSWERS: dict[str, Callable[[Gpu], Any]] = {
     "get_device_properties": lambda gpu: gpu.properties(),
     "set_device": lambda _: None,
     "synchronize": lambda _: None,
-    # What `torch.cuda.device(...)` calls on its way in and out.
+    # `torch.cuda.device(...)` calls these on entry and exit.
     "_exchange_device": lambda _: 0,
     "_maybe_exchange_device": lambda _: 0,
 }
@@ -209,17 +199,30 @@ _ANSWERS: dict[str, Callable[[Gpu], Any]] = {
 def ensure_device_guard() -> None:
     """Let fake CUDA tensors be indexed on a build of torch without CUDA.
 
-    Indexing, `.contiguous()` and `copy_` take a C++ device guard, of which such a build has none
-    for CUDA. The guard for meta tensors does nothing, which is right for fake ones.
+    Indexing, `.contiguous()` and `copy_` take a C++ device guard, and such a build has none for
+    CUDA. The guard for meta tensors does nothing, which is right for fake ones.
     """
-    if torch.version.cuda is not None or torch.version.hip is not None:
-        return
-    library = ctypes.CDLL(str(pathlib.Path(torch.__file__).parent / "lib" / "libc10.so"))
-    symbol = "_ZN3c104impl26device_guard_impl_registryE"
-    guards = (ctypes.c_void_p * (_META + 1)).in_dll(library, symbol)
-    if guards[_CUDA] is None:
-        guards[_CUDA] = guards[_META]
+    if torch.version.cuda is None and torch.version.hip is None:
+        guards = _device_guards()
+        patches.install(patches.DEVICE_GUARD.by("CUDA", lambda guard: guard or guards.meta, guards))
 
 
-# c10::DeviceType
-_CUDA, _META = 1, 14
+class _DeviceGuards:
+    """Two entries of c10's table of device guards, which it keeps by c10::DeviceType."""
+
+    def __init__(self) -> None:
+        library = ctypes.CDLL(str(pathlib.Path(torch.__file__).parent / "lib" / "libc10.so"))
+        symbol = "_ZN3c104impl26device_guard_impl_registryE"
+        self._table = (ctypes.c_void_p * 15).in_dll(library, symbol)
+        self.meta = self._table[14]
+
+    @property
+    def CUDA(self) -> int | None:  # noqa: N802  # c10's name, as the table of patches has it
+        return self._table[1]
+
+    @CUDA.setter
+    def CUDA(self, guard: int | None) -> None:  # noqa: N802
+        self._table[1] = guard
+
+
+_device_guards = functools.cache(_DeviceGuards)

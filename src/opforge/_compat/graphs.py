@@ -1,4 +1,4 @@
-"""Graphs that Dynamo hands to a backend: splitting them, and compiling the parts."""
+"""Splits graphs that Dynamo passes to a backend, and compiles the parts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from . import patches
+
 
 def backends() -> list[str]:
     from torch._dynamo.backends.registry import list_backends
@@ -16,7 +18,7 @@ def backends() -> list[str]:
 
 
 def backend_named(backend: str) -> Callable[..., Any]:
-    """A backend by its name, as `torch.compile` knows it."""
+    """The backend that `torch.compile` knows by a name."""
     from torch._dynamo.backends.registry import lookup_backend
 
     found: Callable[..., Any] = lookup_backend(backend)
@@ -35,13 +37,13 @@ def split(
 def compile_pieces(
     split: torch.fx.GraphModule, inputs: list[Any], backend: Callable[..., Any], kept: set[str]
 ) -> None:
-    """Replace every submodule but the `kept` by what the backend makes of it."""
+    """Replace every submodule except those in `kept` by what the backend makes of it."""
     fake_mode = torch._guards.detect_fake_mode(inputs)
     _PieceCompiler(split, backend, kept, fake_mode).compile(*inputs)
 
 
 class _PieceCompiler(torch.fx.Interpreter):
-    """Runs the split graph on fakes, so that each part is compiled for what it will be given."""
+    """Runs the split graph on fakes, so that each part is compiled for the inputs it will get."""
 
     def __init__(
         self,
@@ -68,7 +70,7 @@ class _PieceCompiler(torch.fx.Interpreter):
         return outputs
 
     def _compiled(self, part: torch.fx.GraphModule, args: list[Any]) -> Any:
-        # Backends take graphs whose output is a tuple.
+        # Backends expect graphs that return a tuple.
         single = _as_tuple(part)
         with torch._guards.tracing(torch._guards.TracingContext(self.fake_mode)), _outside_fakes():
             compiled = self.backend(part, args)
@@ -84,13 +86,8 @@ class _PieceCompiler(torch.fx.Interpreter):
         if self.fake_mode is None:
             yield
             return
-        before = self.fake_mode.allow_non_fake_inputs
-        self.fake_mode.allow_non_fake_inputs = True
-        try:
-            with self.fake_mode:
-                yield
-        finally:
-            self.fake_mode.allow_non_fake_inputs = before
+        with patches.FAKE_MODE.on(self.fake_mode, allow_non_fake_inputs=True), self.fake_mode:
+            yield
 
 
 @contextmanager

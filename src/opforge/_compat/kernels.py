@@ -1,4 +1,4 @@
-"""What Triton's kernel objects are; Triton is asked only where somebody has imported it."""
+"""Recognizes Triton's kernel objects, without importing Triton where nobody else has."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import torch
 
 
 def triton_loaded() -> bool:
-    """Whether Triton was imported; where it was not, there are no kernels."""
+    """Whether Triton was imported; if not, there are no kernels."""
     return "triton" in sys.modules
 
 
 def load_triton() -> None:
-    import triton  # noqa: F401  # for its side effect on sys.modules
+    import triton  # noqa: F401  # so that it is in sys.modules
 
 
 def is_kernel(value: Any) -> bool:
-    """Whether a value is a kernel of Triton's own: jitted, autotuned, heuristics, or Gluon."""
+    """Whether a value is one of Triton's own kernels: jitted, autotuned, heuristics, or Gluon."""
     return _kind(type(value)).is_kernel
 
 
@@ -44,10 +44,10 @@ def _compiled_types() -> tuple[type[Any], ...]:
 
 
 def launched_kernel(value: Any) -> Any:
-    """The kernel that `value[grid]` launches, or None: itself, or the first below wrappers.
+    """The kernel that `value[grid]` launches: the value itself, the first below wrappers, or None.
 
-    torch's `wrap_triton(k)` holds it as `kernel`, other people's wrappers as `fn`. Attributes
-    are read from the instance alone: a property could run code.
+    torch's `wrap_triton(k)` holds it as `kernel`, third-party wrappers as `fn`. Attributes are
+    read only from the instance, because a property could run code.
     """
     for _ in range(16):
         cls = type(value)
@@ -64,12 +64,12 @@ def launched_kernel(value: Any) -> Any:
 
 
 def is_traced_wrapper(value: Any) -> bool:
-    """Whether a value is what `torch.library.wrap_triton` makes of a kernel."""
+    """Whether a value is the result of `torch.library.wrap_triton`."""
     return _kind(type(value)).below == "kernel"
 
 
 def grid_bound_kernel(fn: types.FunctionType) -> Any:
-    """The kernel of a function that `k[grid]` made, or None."""
+    """The kernel of a function that `k[grid]` returned, or None."""
     if fn.__code__.co_name != "<lambda>" or fn.__module__ != "triton.runtime.jit":
         return None
     for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=False):
@@ -79,7 +79,7 @@ def grid_bound_kernel(fn: types.FunctionType) -> Any:
 
 
 def is_wrap_triton(value: Any) -> bool:
-    """Whether a function is `torch.library.wrap_triton`, under any of its names."""
+    """Whether a value is `torch.library.wrap_triton`, under any of its names."""
     return any(value is fn for fn in _wrap_functions())
 
 
@@ -93,7 +93,7 @@ def _wrap_functions() -> tuple[Any, ...]:
 
 
 def instance_dict(value: Any) -> dict[str, Any]:
-    """What an instance holds by itself, read past any `__getattribute__` of its class."""
+    """An instance's own attributes, read past any `__getattribute__` of its class."""
     cls = type(value)
     slot = (_kinds.get(id(cls)) or _kind(cls)).slot
     held = slot(value) if slot is not None else None
@@ -101,16 +101,16 @@ def instance_dict(value: Any) -> dict[str, Any]:
 
 
 def has_dict(cls: type[Any]) -> bool:
-    """Whether the instances of a class hold anything by themselves."""
+    """Whether the instances of a class can have attributes of their own."""
     return _kind(cls).slot is not None
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """What holds for all objects of a class.
+    """What is true of all objects of a class.
 
-    `slot` reads an object's `__dict__`; `below` names the entry that holds the kernel which a
-    wrapper launches, None where its objects are no wrappers.
+    `slot` reads an object's `__dict__`. `below` names the entry that holds the kernel which a
+    wrapper launches; it is None if the objects are not wrappers.
     """
 
     cls: type[Any]
@@ -119,8 +119,8 @@ class _Kind:
     below: str | None
 
 
-# Told by id, as hashing a class may run its metaclass's code; the class is kept, so that its id
-# stays its own. A class of Triton's or torch's exists before any object of it is asked about.
+# Keyed by id, because hashing a class may run its metaclass's code; the class is kept, so that its
+# id is not reused. Classes of Triton and torch exist before anyone asks about their objects.
 _kinds: dict[int, _Kind] = {}
 
 
@@ -140,7 +140,7 @@ def _traced_wrapper() -> Any:
 
 
 def _dict_slot(cls: type[Any]) -> Callable[[Any], Any] | None:
-    """What reads `__dict__`: it may be a property of the class's own, which would run code."""
+    """A reader of `__dict__`, or None if the class defines its own, which would run code."""
     for base in type.__getattribute__(cls, "__mro__"):
         slot = type.__getattribute__(base, "__dict__").get("__dict__")
         if slot is not None:
@@ -150,7 +150,7 @@ def _dict_slot(cls: type[Any]) -> Callable[[Any], Any] | None:
 
 
 _NO_WRAPPERS = (type, types.FunctionType, types.ModuleType)
-# Common types whose instances hold no attributes by themselves.
+# Common types whose instances have no attributes of their own.
 _BARE = frozenset(
     map(
         id,
@@ -163,7 +163,7 @@ _BARE = frozenset(
 
 
 def chain(kernel: Any) -> list[Any]:
-    """A kernel and what it is made of: Autotuner, Heuristics, JITFunction."""
+    """A kernel and those below it: Autotuner, Heuristics, JITFunction."""
     found = [kernel]
     while not _is_base(kernel) and hasattr(kernel, "fn"):
         kernel = kernel.fn
@@ -203,6 +203,6 @@ def kernel_location(kernel: Any) -> str:
 
 
 def _is_base(kernel: Any) -> bool:
-    # Autotuners and heuristics stand above another kernel; the other kinds hold the function.
+    # Autotuners and heuristics wrap another kernel; the other kinds hold the function.
     jitted, *above = _compiled_types()
     return isinstance(kernel, jitted) or (is_kernel(kernel) and not isinstance(kernel, (*above,)))

@@ -1,12 +1,13 @@
-"""Where Triton launches a kernel, and how torch takes a launch into a graph.
+"""Intercepts kernel launches, and puts them into the graph that torch traces.
 
 `kernel[grid](...)` and `kernel.run(...)` both end in the `run` of the kernel's class. While a
-thread is under a router its launches go there; everywhere else `run` does what it always did,
-behind one attribute read.
+thread has a router, its launches go there; in other threads `run` does what it always did, behind
+one attribute read, and once no thread has one it is Triton's own again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import logging
@@ -17,12 +18,12 @@ from typing import Any, Protocol
 
 import torch
 
-from . import driver, kernels
+from . import driver, kernels, patches
 from .dispatcher import concrete
 
 
 class Router(Protocol):
-    """Decides what becomes of a launch; `leaves_wrapped` leaves `wrap_triton`'s to torch."""
+    """Decides what becomes of a launch; `leaves_wrapped` leaves those of `wrap_triton` to torch."""
 
     leaves_wrapped: bool
 
@@ -39,53 +40,54 @@ class Router(Protocol):
 
 class _State(threading.local):
     router: Router | None = None
-    failure: BaseException | None = None
 
 
 _state = _State()
-_lock = threading.Lock()
 _analysis_lock = threading.Lock()
-_MARK = "_opforge_routed"
 
 
 def current() -> Router | None:
     return _state.router
 
 
-def route_to(router: Router | None) -> Router | None:
-    """Send this thread's launches to a router; returns the one before."""
-    if router is not None:
-        install()
-    before, _state.router = _state.router, router
-    return before
+@contextlib.contextmanager
+def routed_to(router: Router | None) -> Iterator[None]:
+    """Send this thread's launches to a router; with None, let Triton make them."""
+    before = _state.router
+    with _ROUTES:
+        _state.router = router
+        try:
+            yield
+        finally:
+            _state.router = before
 
 
-def install() -> None:
-    """Put the switch in front of every `run` there is; classes may have come since last time."""
+def _routes() -> Iterator[patches.Replacement]:
+    """A switch in front of every `run`, also of classes that are new since the last time."""
     if not kernels.triton_loaded():
         return
+    interface, compiled = _launching_types()
+    for cls in _subclasses(interface):
+        if "run" in vars(cls):
+            yield patches.KERNEL_RUN.by("run", _routed_run, cls)
+    yield patches.COMPILED_KERNEL.by("__getitem__", _routed_compiled, compiled)
+    if _WRAP in sys.modules:
+        yield patches.WRAPPED_KERNEL.by("__getitem__", _renumbered)
+        yield patches.WRAPPED_KERNEL.by("__call__", _routed_wrapped)
+        yield patches.WRAPPED_KERNEL.by("run", _routed_wrapped_run)
+        yield patches.MUTATION_ANALYSIS.by("get_mutated_tensors", _routed_analysis)
+
+
+_ROUTES = patches.Scope(_routes)
+_WRAP = "torch._higher_order_ops.triton_kernel_wrap"
+
+
+@functools.cache
+def _launching_types() -> tuple[type[Any], type[Any]]:
     from triton.compiler.compiler import CompiledKernel
     from triton.runtime.jit import KernelInterface
 
-    with _lock:
-        for cls in _subclasses(KernelInterface):
-            if "run" in vars(cls):
-                _replace(cls, "run", _routed_run)
-        _replace(CompiledKernel, "__getitem__", _routed_compiled)
-        wrap = sys.modules.get(_WRAP)
-        if wrap is not None:
-            from torch.utils import _triton
-
-            _replace(_triton, "has_triton_tensor_descriptor_host_tma", _for_target)
-            _replace(wrap.TraceableTritonKernelWrapper, "__getitem__", _renumbered)
-            _replace(wrap.TraceableTritonKernelWrapper, "__call__", _routed_wrapped)
-            _replace(wrap.TraceableTritonKernelWrapper, "run", _routed_wrapped_run)
-            _replace(wrap, "get_mutated_tensors", _routed_analysis)
-            if not any(isinstance(f, _FailureFilter) for f in wrap.log.filters):
-                wrap.log.addFilter(_FailureFilter())
-
-
-_WRAP = "torch._higher_order_ops.triton_kernel_wrap"
+    return KernelInterface, CompiledKernel
 
 
 def _subclasses(cls: type[Any]) -> Iterator[type[Any]]:
@@ -94,14 +96,8 @@ def _subclasses(cls: type[Any]) -> Iterator[type[Any]]:
         yield from _subclasses(child)
 
 
-def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-    original = vars(owner)[name]
-    if not hasattr(original, _MARK):
-        replaced = make(original)
-        setattr(replaced, _MARK, True)
-        setattr(owner, name, replaced)
-
-
+# Each switch is made once: making them anew for every trace would cost it 20 us.
+@functools.cache
 def _routed_run(original: Any) -> Any:
     @functools.wraps(original)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -113,6 +109,7 @@ def _routed_run(original: Any) -> Any:
     return run
 
 
+@functools.cache
 def _routed_compiled(original: Any) -> Any:
     @functools.wraps(original)
     def getitem(self: Any, grid: Any) -> Any:
@@ -123,16 +120,18 @@ def _routed_compiled(original: Any) -> Any:
     return getitem
 
 
+@functools.cache
 def _renumbered(original: Any) -> Any:
     @functools.wraps(original)
     def getitem(self: Any, *args: Any) -> Any:
-        """torch._dynamo.reset() empties the table of kernels, in which this one has a number."""
+        """Number the kernel anew: torch._dynamo.reset() empties torch's table of kernels."""
         self.kernel_idx = sys.modules[_WRAP].kernel_side_table.add_kernel(self.kernel)
         return original(self, *args)
 
     return getitem
 
 
+@functools.cache
 def _routed_wrapped(original: Any) -> Any:
     @functools.wraps(original)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -145,6 +144,7 @@ def _routed_wrapped(original: Any) -> Any:
     return call
 
 
+@functools.cache
 def _routed_wrapped_run(original: Any) -> Any:
     @functools.wraps(original)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -156,6 +156,7 @@ def _routed_wrapped_run(original: Any) -> Any:
     return run
 
 
+@functools.cache
 def _routed_analysis(original: Any) -> Any:
     @functools.wraps(original)
     def get_mutated_tensors(
@@ -164,48 +165,44 @@ def _routed_analysis(original: Any) -> Any:
         router = _state.router
         if router is None:
             return list(original(kernel_idx, constant_args_idx, kwargs, *rest))
-        _state.failure = None
-        # torch keeps what it analyses in one table per process.
-        with _analysis_lock:
+        wrap = sys.modules[_WRAP]
+        # torch keeps its analyses in one table per process.
+        with _analysis_lock, _failures_kept(wrap.log) as failures:
             names = list(original(kernel_idx, constant_args_idx, kwargs, *rest))
-        failure, _state.failure = _state.failure, None
-        kernel = sys.modules[_WRAP].kernel_side_table.get_kernel(kernel_idx)
+        kernel = wrap.kernel_side_table.get_kernel(kernel_idx)
         tensors = [n for n, v in kwargs.items() if isinstance(v, torch.Tensor)]
-        return router.written(kernel, names, tensors, failure)
+        return router.written(kernel, names, tensors, failures[-1] if failures else None)
 
     return get_mutated_tensors
 
 
-def _for_target(original: Any) -> Any:
-    @functools.wraps(original)
-    def has_descriptors() -> bool:
-        """Torch asks the machine's GPU; its analysis then takes a descriptor for a pointer."""
-        gpu = driver.current()
-        return gpu.arch >= _DESCRIPTORS_SINCE if gpu is not None else bool(original())
+@contextlib.contextmanager
+def _failures_kept(log: logging.Logger) -> Iterator[list[BaseException]]:
+    """Collect the reasons for failed analyses in this thread, which torch would only log."""
+    kept: list[BaseException] = []
+    thread = threading.get_ident()
 
-    return has_descriptors
-
-
-_DESCRIPTORS_SINCE = 90
-
-
-class _FailureFilter(logging.Filter):
-    """torch logs a failed analysis and goes on; under a router its reason is kept instead."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if _state.router is None or not record.exc_info or record.exc_info[1] is None:
+    def keep(record: logging.LogRecord) -> bool:
+        failure = record.exc_info[1] if record.exc_info else None
+        if failure is None or threading.get_ident() != thread:
             return True
-        _state.failure = record.exc_info[1]
+        kept.append(failure)
         return False
 
+    log.addFilter(keep)
+    try:
+        yield kept
+    finally:
+        log.removeFilter(keep)
 
-class Unsupported(Exception):  # it carries torch's reason to who knows the kernel
-    """torch has no node for a launch."""
+
+class Unsupported(Exception):
+    """torch has no node for a launch; its reason, without the kernel that the caller knows."""
 
 
 @functools.cache
 def _tracing_types() -> tuple[Any, Any]:
-    """Torch's own tracing of launches, taught to say no in a way that can be told apart."""
+    """Subclasses of torch's tracing of launches that refuse with an exception of their own."""
     import torch._higher_order_ops.triton_kernel_wrap as wrap
 
     class Tracer(wrap.TracingTritonHOPifier):
@@ -241,11 +238,12 @@ def _tracing_types() -> tuple[Any, Any]:
 def into_graph(kernel: Any, grid: Any, arguments: dict[str, Any]) -> None:
     """Make a launch a node of the graph that is being traced.
 
-    What stands in kernel order is passed by position: pruning and heuristics inside an autotuner
-    are given positional arguments by name, and keywords as they are.
+    Leading arguments are passed by position: an autotuner's pruning and heuristics get positional
+    arguments by name, and keywords as they are.
     """
     tracer, launch = _tracing_types()
-    install()
+    # That may have imported the module whose functions are replaced.
+    _ROUTES.refresh()
     args, kwargs = [], dict(arguments)
     for name in kernels.innermost(kernel).arg_names:
         if name not in kwargs:
@@ -260,7 +258,7 @@ def descriptor_type() -> tuple[type[Any], ...]:
 
 
 def _unpack_descriptors(values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Tensors instead of the descriptors made from them, and the block shapes by name."""
+    """Replace descriptors by the tensors behind them; returns their block shapes by name, too."""
     import torch._higher_order_ops.triton_kernel_wrap as wrap
 
     plain, found = dict(values), {}
@@ -272,7 +270,7 @@ def _unpack_descriptors(values: dict[str, Any]) -> tuple[dict[str, Any], dict[st
 
 
 def _described_tensor(descriptor: Any) -> Any:
-    """The tensor whose own shape and strides are the descriptor's."""
+    """A tensor with the shape and strides of the descriptor."""
     base, shape, strides = descriptor.base, descriptor.shape, descriptor.strides
     if list(base.shape) == list(shape) and list(base.stride()) == list(strides):
         return base
@@ -280,29 +278,29 @@ def _described_tensor(descriptor: Any) -> Any:
 
 
 def unsupported(kernel: Any) -> str:
-    """Why torch cannot take any launch of a kernel into a graph; empty where it can."""
+    """Why torch cannot put launches of a kernel into a graph; empty if it can."""
     if kernels.is_gluon(kernel):
-        return "it is a Gluon kernel, and Inductor knows no Gluon"
+        return "it is a Gluon kernel, which Inductor does not support"
     autotuners = [k for k in kernels.chain(kernel) if hasattr(k, "configs")]
     if len(autotuners) > 1:
-        return "it has several @triton.autotune, and Inductor takes one"
+        return "it has more than one @triton.autotune, and Inductor supports one"
     for tuner in autotuners:
         hooks = [h for h in ("pre_hook", "post_hook") if getattr(tuner, f"user_defined_{h}", False)]
         if any(c.pre_hook is not None for c in tuner.configs):
             hooks.append("pre_hook of a triton.Config")
         if hooks:
-            return f"its autotuner has a {hooks[0]}, and compiled code runs no Python at a launch"
+            return f"its autotuner has a {hooks[0]}, and compiled code runs no Python at launch"
         if getattr(tuner, "use_cuda_graph", False):
-            return "its autotuner has use_cuda_graph=True, which Inductor does not take"
+            return "its autotuner has use_cuda_graph=True, which Inductor does not support"
         if getattr(tuner, "num_warmups", None) not in (None, 25) or getattr(
             tuner, "num_reps", None
         ) not in (None, 100):
-            return "its autotuner sets warmup= or rep=, which Inductor does not take"
+            return "its autotuner sets warmup= or rep=, which Inductor does not support"
     return ""
 
 
 def launch_options() -> list[str]:
-    """Keywords of a launch that are no parameters of the kernel: num_warps, maxnreg, ..."""
+    """Keywords of a launch that are not parameters of the kernel: num_warps, maxnreg, ..."""
     from triton.compiler.compiler import make_backend
     from triton.runtime import driver
 
@@ -317,7 +315,7 @@ def unwrap_constexpr(value: Any) -> Any:
 
 
 def mock_tensor(dtype: torch.dtype) -> Any:
-    """What `warmup` takes for a tensor of that type."""
+    """What `warmup` accepts in place of a tensor."""
     from triton.runtime.jit import MockTensor
 
     return MockTensor(dtype)
@@ -328,7 +326,7 @@ def compiled_name(kernel: Any) -> str:
 
 
 def parameters(kernel: Any) -> dict[str, Any]:
-    """Parameters of the jitted function with their defaults, `inspect.Parameter.empty` for none."""
+    """Parameters of the jitted function and their defaults, if any (`inspect.Parameter.empty`)."""
     signature = inspect.signature(kernels.innermost(kernel).fn)
     return {p.name: p.default for p in signature.parameters.values()}
 
@@ -339,7 +337,7 @@ def constexpr_parameters(kernel: Any) -> set[str]:
 
 
 def is_no_gpu(error: BaseException) -> bool:
-    """Whether Triton refused a launch because there is no GPU, or tensors are not on it."""
+    """Whether a launch failed because there is no GPU, or because tensors are not on it."""
     if isinstance(error, driver.NoGpu):
         return True
     if isinstance(error, RuntimeError):

@@ -1,14 +1,15 @@
-"""Which values are operators, and which operators exist; looking never raises or registers."""
+"""Recognizes and finds operators; looking one up never raises or registers anything."""
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
 import torch
 from torch._library.custom_ops import CustomOpDef
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket, _OpNamespace
 
-# The namespaces that torch itself fills, some only after a part of it is imported.
+# The namespaces that torch itself fills, some only once a part of torch is imported.
 BUILT_IN = frozenset(
     """
     _c10d_functional _c10d_functional_autograd _dtensor _inductor_debug _inductor_test _native
@@ -21,10 +22,14 @@ BUILT_IN = frozenset(
 )
 
 
+# Where a function keeps the overload that it calls. The name is MagiCompiler's, so that each finds
+# the other's ops.
+MARK = "_magi_torch_registered_op"
+
 _KINDS = (OpOverload, OpOverloadPacket, CustomOpDef, HigherOrderOperator)
-# Whether a class is of those kinds, asked of every function that is called and every value that
-# may be; one of them is an abstract class, which takes its time. Told by id, as hashing a class
-# may run its metaclass's code, and kept, so that its id stays its own.
+# Whether a class is of those kinds. It is cached because every called function is asked, and one
+# kind is an abstract class, where issubclass is slow. Keyed by id, because hashing a class may run
+# its metaclass's code; the class is kept, so that its id is not reused.
 _kinds: dict[int, tuple[type[Any], bool]] = {}
 
 
@@ -44,7 +49,7 @@ def is_space(value: Any) -> bool:
 
 
 def operator_name(value: Any) -> str | None:
-    """The "ns::op" of an overload, a packet, a `CustomOpDef`, or what calls an operator."""
+    """The "ns::op" of an overload, a packet, a `CustomOpDef` or a higher-order operator."""
     cls = type(value)
     known = _kinds.get(id(cls))
     if known is None:
@@ -62,8 +67,13 @@ def operator_name(value: Any) -> str | None:
     return None
 
 
+def marked_overload(value: Any) -> Any:
+    """The overload that a function says it calls, or None."""
+    return vars(value).get(MARK) if isinstance(value, types.FunctionType) else None
+
+
 def triton_op_body(overload: Any) -> Any:
-    """The Python function that `torch.library.triton_op` made an operator of, or None."""
+    """The Python function behind an operator of `torch.library.triton_op`, or None."""
     from torch._library.custom_ops import OPDEFS
     from torch._library.triton import triton_ops_to_kernels
 
@@ -74,7 +84,7 @@ def triton_op_body(overload: Any) -> Any:
 
 
 def body_of(value: Any) -> Any:
-    """The Python function that a `CustomOpDef` was made of, or None."""
+    """The Python function behind a `CustomOpDef`, or None."""
     return value._init_fn if issubclass(type(value), CustomOpDef) else None
 
 
@@ -84,9 +94,9 @@ def definition(name: str) -> Any:
 
 
 def find(name: str) -> Any:
-    """The packet registered as "ns::op", or None while there is none.
+    """The packet registered as "ns::op", or None.
 
-    Asked first, because `torch.ops.ns.op` makes a namespace and raises where nothing is there.
+    `torch.ops.ns.op` would create a namespace, and raise if there is no such operator.
     """
     try:
         found, _ = torch._C._jit_get_operation(name)

@@ -1,12 +1,12 @@
-"""Tensors that have only metadata, and that metadata from whoever traces."""
+"""Tensors that have only metadata, which the tracer supplies."""
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 import math
 import sys
-import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
@@ -16,23 +16,23 @@ from torch._subclasses import FakeTensorMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import driver
+from . import driver, patches
 
 Handler = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
 class Memory(Protocol):
-    """What tensors that share memory have in common; `count` elements, as whoever traces has it."""
+    """Memory that tensors share; `count` is its number of elements, in the tracer's terms."""
 
     count: Any
 
 
 class NoAddress(driver.NoGpu):
-    """A tensor of a trace lies nowhere."""
+    """A traced tensor has no address."""
 
 
 class Address:
-    """What `data_ptr()` gives: it can be moved and handed to a kernel, and is no number."""
+    """What `data_ptr()` returns: not a number, but it takes an offset and a kernel takes it."""
 
     def __init__(self, memory: Memory, offset: Any) -> None:
         self.memory, self.offset = memory, offset
@@ -46,14 +46,14 @@ class Address:
         return Address(self.memory, self.offset - count)
 
     def _refuse(self, *_: Any) -> Any:
-        raise NoAddress("the body asks for a tensor's address, which a library gets at run time")
+        raise NoAddress("the body asks for a tensor's address, which is known only at run time")
 
     __int__ = __index__ = __bool__ = __mod__ = __and__ = __floordiv__ = __mul__ = _refuse
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __hash__ = __rsub__ = _refuse
 
 
 class Traced(torch.Tensor):
-    """A tensor on a GPU that need not be there; sizes, strides and offset may be symbolic."""
+    """A tensor on a GPU that need not exist; sizes, strides and offset may be symbolic."""
 
     memory: Memory
     sizes: tuple[Any, ...]
@@ -61,7 +61,7 @@ class Traced(torch.Tensor):
     offset: Any
 
     @staticmethod
-    def __new__(  # noqa: PYI034, PLR0917  # a tensor's constructor gives what torch made
+    def __new__(  # noqa: PYI034, PLR0917  # a tensor's constructor returns what torch made
         cls: type[Traced],
         memory: Memory,
         sizes: Sequence[Any],
@@ -69,7 +69,7 @@ class Traced(torch.Tensor):
         offset: Any,
         dtype: torch.dtype,
     ) -> Traced:
-        # What torch keeps in C++ is only the rank: every question about sizes comes to Python.
+        # torch keeps only the rank in C++; every question about sizes comes to Python.
         made = torch.Tensor._make_wrapper_subclass(
             cls,
             (1,) * len(sizes),
@@ -88,7 +88,7 @@ class Traced(torch.Tensor):
         return torch.device("cuda", 0)
 
     def data_ptr(self) -> Any:
-        # A descriptor looks whether its base is aligned; the launch it is made for is refused.
+        # A descriptor checks its base's alignment; the launch that it is for will be refused.
         if sys._getframe(1).f_globals.get("__name__") == "triton.tools.tensor_descriptor":
             return 0
         return Address(self.memory, self.offset * self.dtype.itemsize)
@@ -106,13 +106,13 @@ class Traced(torch.Tensor):
         found = about(func, args)
         if found is not NotImplemented:
             return found
-        raise RuntimeError(f"{func} was called on a tensor of a trace that is over")
+        raise RuntimeError(f"{func} was called on a tensor of a trace that has ended")
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
 
 def about(func: Any, args: tuple[Any, ...]) -> Any:
-    """Answers to questions about a tensor that need no tracing, or NotImplemented."""
+    """The answer to a question about a tensor's metadata, or NotImplemented."""
     tensor = args[0] if args else None
     if not isinstance(tensor, Traced):
         return NotImplemented
@@ -150,10 +150,10 @@ class _Mode(TorchDispatchMode):
 
 @contextlib.contextmanager
 def tracing(handler: Handler) -> Iterator[None]:
-    """Hand every operator that this thread calls to a handler.
+    """Pass every operator that this thread calls to a handler.
 
-    A fake mode lies below and sees nothing: while one is there, `device="cuda"` does not start
-    CUDA, which a machine without a GPU could not.
+    The fake mode below it sees nothing. It is there because under one, `device="cuda"` does not
+    initialize CUDA, which would fail on a machine without a GPU.
     """
     driver.ensure_device_guard()
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), _Mode(handler):
@@ -161,83 +161,76 @@ def tracing(handler: Handler) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def powers_of_two(answer: Callable[[Any], int]) -> Iterator[None]:
-    """Answer this thread's `triton.next_power_of_2` of symbolic sizes.
+def symbolic_host_functions(next_power_of_2: Callable[[Any], int]) -> Iterator[None]:
+    """Let this thread's `triton.next_power_of_2`, `math.sqrt` and the like take symbolic numbers.
 
-    Host code may hold the function under any name, so its code is replaced, once and for good;
-    for plain numbers, and outside of this, it does what it did.
+    Python and Triton would turn them into plain ones.
     """
+    token = _power_of_two.set(next_power_of_2)
+    try:
+        with _HOST_FUNCTIONS:
+            yield
+    finally:
+        _power_of_two.reset(token)
+
+
+_power_of_two: contextvars.ContextVar[Callable[[Any], int] | None] = contextvars.ContextVar(
+    "opforge_power_of_two", default=None
+)
+
+
+def _host_functions() -> list[patches.Replacement]:
+    power = _original_power_of_two()[0]
+    return [
+        patches.POWER_OF_TWO.by("__code__", lambda _: _next_power_of_2.__code__, power),
+        *(patches.MATH.by(name, _on_nodes(method)) for name, method in _MATH.items()),
+    ]
+
+
+_HOST_FUNCTIONS = patches.Scope(_host_functions)
+_MATH = {"sqrt": "sym_sqrt", "log2": "sym_log2", "log": "sym_log", "exp": "sym_exp"}
+
+
+@functools.cache
+def _original_power_of_two() -> tuple[types.FunctionType, types.FunctionType]:
+    """Triton's function, and another with its code."""
     import triton
 
     function = triton.next_power_of_2
     while not isinstance(function, types.FunctionType):
         function = function.fn
-    if not hasattr(_power_of_two, "original"):
-        _power_of_two.original = types.FunctionType(  # type: ignore[attr-defined]
-            function.__code__, function.__globals__
-        )
-        function.__code__ = _power_of_two.__code__
-    token = _answers.set(answer)
-    try:
-        yield
-    finally:
-        _answers.reset(token)
+    return function, types.FunctionType(function.__code__, function.__globals__)
 
 
-_answers: contextvars.ContextVar[Callable[[Any], int] | None] = contextvars.ContextVar(
-    "opforge_powers_of_two", default=None
-)
-
-
-def _power_of_two(n: Any) -> Any:
-    # Runs with Triton's globals, which know nothing of this module.
-    import torch
-
+def _next_power_of_2(n: Any) -> Any:
+    # Runs with Triton's globals, which do not include this module.
     from opforge._compat import tracing  # noqa: PLW0406  # see above
 
-    answer = tracing._answers.get()
+    return tracing.next_power_of_2(n)
+
+
+def next_power_of_2(n: Any) -> Any:
+    answer = _power_of_two.get()
     if answer is not None and isinstance(n, torch.SymInt):
         return answer(n)
-    return tracing._power_of_two.original(n)  # type: ignore[attr-defined]
+    return _original_power_of_two()[1](n)
 
 
-_MATH = {"sqrt": "sym_sqrt", "log2": "sym_log2", "log": "sym_log", "exp": "sym_exp"}
-_math_lock = threading.Lock()
-_math_before: dict[str, Any] = {}
-_math_users = 0
+def _on_nodes(method: str) -> patches.Make:
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def function(x: Any, *rest: Any) -> Any:
+            symbolic = isinstance(x, (torch.SymInt, torch.SymFloat))
+            if rest or not symbolic or _power_of_two.get() is None:
+                return original(x, *rest)
+            return torch.SymFloat(getattr(x.node, method)())
 
+        return function
 
-@contextlib.contextmanager
-def symbolic_math() -> Iterator[None]:
-    """Let `math.sqrt` and the like take symbolic numbers, which Python would make plain ones."""
-    global _math_users  # noqa: PLW0603  # one count per process, as the module is
-    with _math_lock:
-        _math_users += 1
-        if _math_users == 1:
-            for name, method in _MATH.items():
-                _math_before[name] = getattr(math, name)
-                setattr(math, name, _on_nodes(_math_before[name], method))
-    try:
-        yield
-    finally:
-        with _math_lock:
-            _math_users -= 1
-            if not _math_users:
-                for name in _MATH:
-                    setattr(math, name, _math_before.pop(name))
-
-
-def _on_nodes(original: Callable[..., Any], method: str) -> Callable[..., Any]:
-    def function(x: Any, *rest: Any) -> Any:
-        if rest or not isinstance(x, (torch.SymInt, torch.SymFloat)):
-            return original(x, *rest)
-        return torch.SymFloat(getattr(x.node, method)())
-
-    return function
+    return make
 
 
 def on_fakes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Any:
-    """What an operator gives for tensors of the sizes that `value` gives for symbolic ones."""
+    """An operator's result on fakes, with `value` in place of each symbolic number."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
 
     def plain(one: Any) -> Any:
@@ -254,14 +247,6 @@ def on_fakes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: An
 
 def map_tensors(fn: Callable[[torch.Tensor], Any], value: Any) -> Any:
     return pytree.tree_map_only(torch.Tensor, fn, value)
-
-
-def is_view(func: Any) -> bool:
-    """Whether an operator only gives other metadata to the memory of an argument."""
-    returns = func._schema.returns
-    return bool(returns) and all(
-        r.alias_info is not None and not r.alias_info.is_write for r in returns
-    )
 
 
 def writes(func: Any) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from .. import _compat
@@ -50,10 +50,5 @@ class Refusal:
         return names
 
 
-@contextlib.contextmanager
-def bare_launches_refused() -> Iterator[None]:
-    before = _compat.launches.route_to(Refusal())
-    try:
-        yield
-    finally:
-        _compat.launches.route_to(before)
+def bare_launches_refused() -> contextlib.AbstractContextManager[None]:
+    return _compat.launches.routed_to(Refusal())

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from .. import _compat
-from ..errors import BadInputs, EagerFailed, OpforgeError
+from ..errors import BadInputs, EagerFailed, OpforgeError, first_line
 from .dynamic_sizes import Symbol, copy_of, other_sizes, resized
 from .exportable import Exportable
 
@@ -69,7 +69,7 @@ def _run(exportable: Exportable, label: str, leaves: list[Any]) -> EagerCall:
     except Exception as error:
         raise EagerFailed(
             f"{exportable.title} itself fails in eager for {label}",
-            found=f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}",
+            found=f"{type(error).__name__}: {first_line(error)}",
             fix="narrow the range in dynamic, or correct the model",
         ) from error
     # Copied, because an output may be a buffer that the next call changes.

@@ -10,6 +10,7 @@ from typing import Any
 
 from .. import _compat
 from ..errors import PackageCrashed
+from ..notebook import counted, html_table
 from .contents import PackagedInput, PackagedKernel, PackagedOp, needed_at_run_time
 from .process import preloaded
 
@@ -83,14 +84,24 @@ class Package:
         )
 
     def __str__(self) -> str:
+        rows = [(name, text.replace("\n", "\n    ")) for name, text in self._rows()]
+        width = max(len(name) for name, _ in rows)
         lines = [f"{self.path}  ({self.title})"]
+        return "\n".join([*lines, *(f"  {name:<{width}}  {text}" for name, text in rows)])
+
+    def __repr__(self) -> str:
+        holds = f"{counted(len(self.ops), 'operator')}, {counted(len(self.kernels), 'kernel')}"
+        return f"<Package {self.path} ({self.title}): {holds}>"
+
+    def _repr_html_(self) -> str:
+        return html_table(f"{self.path} ({self.title})", (), self._rows())
+
+    def _rows(self) -> list[tuple[str, str]]:
         rows = [(row.name, row.text) for row in self.report]
         rows += [("op", _op_text(op)) for op in self.ops]
         rows += [("kernel", _kernel_text(kernel)) for kernel in self.kernels]
         rows += [("needed", text) for text in _needed_texts(self.needed)]
-        rows += [("note", reason.replace("\n", "\n    ")) for reason in self.reasons]
-        width = max(len(name) for name, _ in rows)
-        return "\n".join([*lines, *(f"  {name:<{width}}  {text}" for name, text in rows)])
+        return rows + [("note", reason) for reason in self.reasons]
 
 
 def _op_text(op: PackagedOp) -> str:

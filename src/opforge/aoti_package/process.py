@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .. import environment
 from ..errors import PackageCrashed
 from .failure import indented
 
@@ -96,7 +97,7 @@ def system_libstdcxx() -> str | None:
 
 def preloaded(library: str) -> bool:
     """Whether this process was started with a library in LD_PRELOAD."""
-    given = os.environ.get("LD_PRELOAD", "").replace(":", " ").split()
+    given = environment.LD_PRELOAD.get().replace(":", " ").split()
     return any(Path(each).name == Path(library).name for each in given)
 
 
@@ -107,7 +108,7 @@ def _run(command: list[str], extra: dict[str, str]) -> subprocess.CompletedProce
 
 
 def _joined(preload: str) -> str:
-    before = os.environ.get("LD_PRELOAD", "")
+    before = environment.LD_PRELOAD.get()
     return f"{preload}:{before}" if before else preload
 
 

@@ -1,4 +1,4 @@
-"""Does an op work everywhere, and if not, where and why: `opforge.check(op, *args)`."""
+"""Checks an op in every runtime: `opforge.check(op, *args)`."""
 
 from .report import CheckReport, Row
 from .run import ROW_NAMES, check, check_call

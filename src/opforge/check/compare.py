@@ -11,7 +11,7 @@ from .values import leaves
 Tensor = torch.Tensor
 Tolerance = float | tuple[float, float] | None
 
-# Relative; a little wider than torch.testing's for float32, because sums are taken in another
+# Relative; a little wider than torch.testing's for float32, because sums are taken in a different
 # order. The absolute part is the same share of the expected values' root mean square.
 _RELATIVE = {
     torch.float64: 1e-7,
@@ -21,10 +21,10 @@ _RELATIVE = {
     torch.complex128: 1e-7,
     torch.complex64: 1e-5,
 }
-_COARSE = 0.125  # what is left are the 8-bit floats
+_COARSE = 0.125  # the rest are 8-bit floats
 
 
-# A gradient is rounded at every step of the backward, and its steps are not the reference's.
+# A gradient is rounded at every step of the backward, whose steps differ from the reference's.
 _GRADIENTS = 4
 
 
@@ -40,7 +40,7 @@ def gradient_difference(found: Any, expected: Any, path: str, tolerance: Toleran
 
 
 def difference(found: Any, expected: Any, path: str, tolerance: Tolerance = None) -> str:
-    """How two values differ beyond the tolerance, or nothing."""
+    """How two values differ beyond the tolerance; empty if they do not."""
     left, right = leaves(found, path), leaves(expected, path)
     if [p for p, _ in left] != [p for p, _ in right]:
         return f"{path}: {_count(left)}, expected {_count(right)}"
@@ -87,7 +87,7 @@ def _numeric_difference(a: Tensor, b: Tensor, tolerance: Tolerance) -> str:
     left, right = a.to(wide), b.to(wide)
     relative, absolute = _tolerances(a.dtype, right, tolerance)
     error = (left - right).abs()
-    # What is infinite or not a number on both sides is equal.
+    # Infinities and NaNs on both sides count as equal.
     error[(left == right) | (left.isnan() & right.isnan())] = 0
     error = error.nan_to_num(nan=torch.inf, posinf=torch.inf)
     excess = error - (absolute + relative * right.abs().nan_to_num(posinf=0))

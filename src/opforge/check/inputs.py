@@ -54,7 +54,7 @@ def arguments_from(
 
 
 def signature_of(entry: Entry) -> Signature:
-    """Also for a function in mode none, which nobody has lowered."""
+    """Also of a function in mode none, which was never lowered."""
     if entry.lowered is not None:
         return entry.lowered.signature
     fn = inspect.unwrap(entry.fn)
@@ -109,7 +109,9 @@ def _refuse_unknown(signature: Signature, given: Mapping[str, Given]) -> None:
     whole = [p for p in given if any(other.startswith(f"{p}.") for other in given)]
     if whole:
         one = given[whole[0]]
-        raise BadInput(f"{one.path!r} is given whole and by its fields", text=one.text, column=0)
+        raise BadInput(
+            f"{one.path!r} is given both whole and by its fields", text=one.text, column=0
+        )
 
 
 def _nodes(node: Node) -> list[Node]:
@@ -209,7 +211,7 @@ def _choice(leaf: Leaf, value: Any, given: Given) -> Any:
     if codec.cls is not None and isinstance(value, str) and value in codec.cls.__members__:
         return codec.cls[value]
     choices = ", ".join(repr(c) for c in _choices(leaf))
-    return _misfit(given, f"{value!r} is no choice of {leaf.path}", f"one of {choices}")
+    return _misfit(given, f"{leaf.path} cannot be {value!r}", f"one of {choices}")
 
 
 def _example(signature: Signature, path: str) -> str:

@@ -34,7 +34,7 @@ LONG_DTYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (*SHORT_DTYPES.values(), torch.bool, torch.complex64, torch.complex128)
 }
-# These are Python's words for numbers as well; as an argument of a call they are dtypes.
+# These are also Python's types of numbers; as an argument they are dtypes.
 WORDS = {"float": torch.float32, "double": torch.float64, "half": torch.float16, "int": torch.int64}
 DTYPES = {
     **SHORT_DTYPES,
@@ -77,7 +77,9 @@ def parse_input(
     if not equals or not _PATH.fullmatch(name):
         column = len(path) if not equals else len(path) - len(path.lstrip())
         _refuse(
-            "an input reads path=value" if not equals else f"{name!r} is no parameter or field",
+            "an input must look like path=value"
+            if not equals
+            else f"{name!r} is not a parameter or field",
             text,
             column,
             fix="write it like x=randn(8, 128, bf16) or cfg.eps=1e-6",
@@ -99,7 +101,7 @@ class _Reader:
 
     def read(self, expression: str) -> Any:
         if not expression:
-            self.refuse("nothing stands after the =", None)
+            self.refuse("there is no value after the =", None)
         try:
             tree = ast.parse(expression, mode="eval")
         except SyntaxError as error:
@@ -141,7 +143,7 @@ class _Reader:
         if name in MAKERS:
             return self.refuse(f"{name} needs a shape", node, fix=f"{name}(8, 128)")
         return self.refuse(
-            f"the name {name!r} means nothing here", node, fix=f"text needs quotes: '{name}'"
+            f"{name!r} is not a known name", node, fix=f"text needs quotes: '{name}'"
         )
 
     def call(self, node: ast.Call) -> torch.Tensor:
@@ -161,7 +163,7 @@ class _Reader:
             why = said[0] if said else type(error).__name__
             fix = ""
             if arguments.device.type == "cuda" and not torch.cuda.is_available():
-                fix = "leave the device out: without a GPU, graphs are traced for one all the same"
+                fix = "leave the device out: graphs are traced for a GPU even without one"
             return self.refuse(f"{name}: {why}", node, fix)  # type: ignore[no-any-return]
         return made
 
@@ -197,14 +199,14 @@ class _Reader:
         else:
             shown = "**" if keyword.arg is None else f"{keyword.arg}={value!r}"
             self.refuse(
-                f"{name} takes no {shown}",
+                f"{name} does not take {shown}",
                 keyword.value,
-                fix="dtype=, device=, requires_grad= and shape= go by name",
+                fix="its keywords are dtype=, device=, requires_grad= and shape=",
             )
 
     def put(self, found: dict[str, Any], key: str, value: Any, node: ast.expr) -> None:
         if key in found:
-            self.refuse(f"a second {key}", node, fix="give one of them")
+            self.refuse(f"{key} is given twice", node, fix="give it once")
         found[key] = value
 
     def a_device(self, value: Any, node: ast.expr) -> torch.device:
@@ -216,7 +218,7 @@ class _Reader:
         try:
             return torch.device(value)
         except (RuntimeError, TypeError):
-            return self.refuse(f"{value!r} is no device", node, fix=fix)  # type: ignore[no-any-return]
+            return self.refuse(f"{value!r} is not a device", node, fix=fix)  # type: ignore[no-any-return]
 
     def a_number(self, value: Any, node: ast.expr, name: str) -> int | float:
         whole = name != "arange"
@@ -254,7 +256,7 @@ def _uniform(a: Arguments, generator: torch.Generator) -> torch.Tensor:
 
 def _range(a: Arguments, _generator: torch.Generator) -> torch.Tensor:
     if not 1 <= len(a.numbers) <= 3:
-        raise ValueError("it takes end, or start, end, or start, end, step")
+        raise ValueError("it takes (end), (start, end) or (start, end, step)")
     return torch.arange(*a.numbers, dtype=a.dtype)
 
 
@@ -296,4 +298,4 @@ def _kind(node: ast.expr) -> str:
 
 
 def _refuse(what: str, text: str, column: int, fix: str = "") -> NoReturn:
-    raise BadInput(what, text=text, column=column, fix=fix or f"allowed are {ALLOWED}")
+    raise BadInput(what, text=text, column=column, fix=fix or f"allowed: {ALLOWED}")

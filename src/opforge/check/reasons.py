@@ -14,29 +14,29 @@ _FIXES = {
     "keep synchronisation (.item(), .cpu(), print) out of the body": (
         r"when stream is capturing|error during capture"
     ),
-    "return a tensor: Dynamo takes no numbers from operators": r"returned non-Tensor",
-    "let the fake return what the body returns: see the row fake": (
+    "return a tensor: Dynamo does not accept numbers from operators": r"returned non-Tensor",
+    "make the fake return what the body returns: see row fake": (
         r"wrong number of dimensions|expected size \d+==\d+, stride"
     ),
     "register the class of the argument: torch.export.register_dataclass(Cls)": (
         r"unsupported input type|Unsupported input type|pytree\.register|"
         r"is not a supported (input )?type|not registered.*pytree"
     ),
-    "give fake=: a function of the op's signature that does not read tensors' contents": (
+    "give fake=, a function with the op's signature that does not read tensors' contents": (
         r"data-dependent|GuardOnDataDependent|Could not guard on|\.item\(\)|\.nonzero|_local_scalar"
     ),
-    "let the body compute with x.shape[0] and not with a fixed number or a branch on it": (
+    "compute with x.shape[0] in the body, not with a fixed number, and do not branch on it": (
         r"specialized|Constraints violated|marked as dynamic|not all values of|Guard failed|"
         r"Expected input at"
     ),
-    "make what breaks the trace an op of its own, or register this one opaque: custom_op": (
+    "make what breaks the trace an op of its own, or keep this one opaque: mode='custom_op'": (
         r"[Gg]raph break|Unsupported|torch\.compile does not support|marked as skipped|"
         r"Dynamo (does not know|cannot|failed)|[Dd]ata-dependent branching"
     ),
     "return a copy: .clone()": r"alias",
     "check with smaller inputs": r"out of memory",
 }
-# Lines that wrappers put before or around what matters.
+# Lines that wrappers put around what matters.
 _NOISE = re.compile(
     r"^(Traceback|During handling|The above exception|from user code|File |Set TORCH|"
     r"You can suppress|Developer debug|import torch\._dynamo|Hint:|For more|To fix|"
@@ -59,7 +59,7 @@ def reason_of(error: BaseException) -> tuple[str, str]:
     return line, _fix_for(line, chain)
 
 
-def first_line(error: BaseException) -> str:
+def short_reason(error: BaseException) -> str:
     return reason_of(error)[0]
 
 
@@ -78,7 +78,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _best_line(chain: list[BaseException]) -> str:
-    # A compiler's wrapper repeats what it wraps in its own words; what it wraps says it best.
+    # A compiler's wrapper rephrases what it wraps; the original says it best.
     plain = [e for e in chain if not _compat.checking.is_compiler_wrapper(e)]
     wrapped = _compat.checking.is_compiler_wrapper(chain[0])
     error = (plain[0] if plain else chain[0]) if wrapped else chain[0]

@@ -8,6 +8,8 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..notebook import html_table
+
 PASS, FAIL, SKIPPED = "pass", "fail", "skipped"
 
 
@@ -84,6 +86,17 @@ class CheckReport:
     def render_failures(self) -> str:
         """Only what failed, for the message of a test."""
         return "\n".join([self.header(), "", *_table(self.failures), "", self.summary()])
+
+    def __repr__(self) -> str:
+        failed = f"; failed: {', '.join(row.name for row in self.failures)}" if not self.ok else ""
+        return f"<CheckReport of {self.op}: {self.summary()}{failed}>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (row.name, row.status, "\n".join([row.reason, *row.notes]).strip(), row.fix)
+            for row in self.rows
+        ]
+        return html_table(f"{self.op}: {self.summary()}", ("", "status", "", "fix"), rows)
 
     def __str__(self) -> str:
         return "\n".join([self.header(), "", *_table(self.rows), "", self.summary()])

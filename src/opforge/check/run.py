@@ -1,4 +1,4 @@
-"""Runs the rows of a check, each on its own, and puts the report together."""
+"""Runs the rows of a check, each isolated, and assembles the report."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .values import Call, describe
 from .verdict import Verdict, failed, skipped
 
 Judge = Callable[[Subject], Verdict]
-# Called when a row begins, with None, and when it has ended.
+# Called with None when a row begins, and with the row when it has ended.
 Progress = Callable[[str, Row | None], None]
 
 
@@ -77,15 +77,22 @@ def check(
     skip: str | Iterable[str] = (),
     **kwargs: Any,
 ) -> CheckReport:
-    """Check whether an op works everywhere, on these inputs, and say where not and why.
+    """Check an op on these inputs in every runtime and report what fails.
 
         report = opforge.check(silu, torch.randn(8, 128), reference=torch.nn.functional.silu)
         assert report.ok, report
 
-    `args` and `kwargs` are the op's; the tensors are copied first and never changed. Options:
-    `reference` is a function of the same parameters to compare outputs and gradients with;
-    `tolerance` a relative error, or (relative, absolute), in place of the dtypes'; `only` and
-    `skip` choose rows by name. Where the op has parameters of these names, use `check_call`.
+    Args:
+        op: The operator.
+        args: The op's arguments. Tensors are copied first and never changed.
+        reference: A function with the op's parameters; outputs and gradients are compared with
+            its own.
+        tolerance: The allowed relative error, or (relative, absolute); by default it follows from
+            the dtypes.
+        only: Names of the rows to run; by default all.
+        skip: Names of rows to leave out.
+        kwargs: The op's keyword arguments. If some are named like an option above, use
+            `opforge.check.check_call`.
     """
     entry = registry.get(op)
     given = {"reference": reference, "tolerance": tolerance, "only": only, "skip": skip or None}
@@ -104,7 +111,7 @@ def check_call(
     skip: str | Iterable[str] = (),
     progress: Progress | None = None,
 ) -> CheckReport:
-    """As `check`, with the op's arguments in a tuple and a dict.
+    """`check` with the op's arguments in a tuple and a dict.
 
     check_call(op, (x,), {"skip": 3}, settings=Settings(tolerance=1e-3))
     """
@@ -144,7 +151,7 @@ def _refuse_ambiguous(entry: Entry, options: list[str]) -> None:
     for name in options:
         if name in parameters:
             raise AmbiguousOption(
-                f"{name!r} is an option of opforge.check, and a parameter of the op",
+                f"{name!r} is both an option of opforge.check and a parameter of the op",
                 parameter=name,
                 fix="from opforge.check import check_call; check_call(op, args, kwargs, ...) keeps "
                 "them apart",
@@ -156,14 +163,14 @@ def _refuse_ambiguous(entry: Entry, options: list[str]) -> None:
 def _check_settings(settings: Settings) -> None:
     if settings.reference is not None and not callable(settings.reference):
         raise BadOption(
-            f"reference={settings.reference!r} is no function",
-            fix="pass a function of the op's parameters",
+            f"reference must be a function, got {settings.reference!r}",
+            fix="pass a function that takes the op's parameters",
         )
     found = settings.tolerance
     numbers = found if isinstance(found, tuple) else (0.0 if found is None else found, 0.0)
     if len(numbers) != 2 or not all(isinstance(n, (int, float)) and n >= 0 for n in numbers):
         raise BadOption(
-            f"tolerance={found!r} is no tolerance",
+            f"tolerance must be a non-negative number or a pair of them, got {found!r}",
             fix="1e-3, or (relative, absolute): (1e-3, 1e-5)",
         )
 
@@ -174,9 +181,9 @@ def _bind(entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         signature.bind(*args, **kwargs)
     except TypeError as error:
         raise WrongArgument(
-            f"these are no arguments of the op: {error}",
+            f"the op cannot be called with these arguments: {error}",
             found=f"{entry.fn.__name__}{signature}",
-            fix="pass to opforge.check, after the op, what you would pass to the op",
+            fix="after the op, pass the arguments that you would call it with",
             op=entry.name,
             location=entry.location,
         ) from None
@@ -187,7 +194,7 @@ def _bind(entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
                 "a check needs tensors with contents",
                 parameter=path,
                 found=f"a {type(tensor).__name__} on {tensor.device}",
-                fix="pass real tensors; without a GPU, CPU tensors do: graphs are traced for one",
+                fix="pass real tensors; without a GPU, CPU tensors will do",
                 op=entry.name,
                 location=entry.location,
             )
@@ -224,7 +231,7 @@ def _judge(one: Check, subject: Subject) -> Verdict:
 
 @contextlib.contextmanager
 def _isolated() -> Iterator[list[warnings.WarningMessage]]:
-    """Random states are as before afterwards, and warnings are collected."""
+    """Restores random states, and collects warnings."""
     python = random.getstate()
     with (
         torch.random.fork_rng(devices=cuda_devices()),
@@ -241,9 +248,9 @@ _UPSTREAM = (DeprecationWarning, FutureWarning, PendingDeprecationWarning, Resou
 
 
 def _notes_of(heard: list[warnings.WarningMessage]) -> list[str]:
-    """What the op or torch warned of; what torch deprecates in itself is no news of the op."""
+    """What the op or torch warned of, without torch's own deprecations."""
     said = [str(w.message) for w in heard if not issubclass(w.category, _UPSTREAM)]
-    # Of an error in a backward, AOTAutograd prints where the forward was; the row has the error.
+    # For an error in a backward AOTAutograd also prints the forward's place; the row has the error.
     return [_first(text) for text in said if not text.startswith("Error detected in")]
 
 

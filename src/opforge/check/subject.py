@@ -1,23 +1,22 @@
-"""What is checked: an op, a call of it, and what can be done with both on this machine."""
+"""What is checked: an op with a call, and how to run and trace it on this machine."""
 
 from __future__ import annotations
 
 import functools
 import itertools
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from .. import _compat
+from .. import _compat, environment
 from ..errors import NeedsGpu
 from ..gpu_target import target
 from ..model import OpInfo
 from ..registry import Entry
 from .compare import Tolerance, difference, same_bits
-from .reasons import first_line
+from .reasons import short_reason
 from .values import Call, resized, tensors_in
 
 Tensor = torch.Tensor
@@ -29,7 +28,7 @@ _ARCH = "sm_90"
 
 @dataclass(frozen=True)
 class Settings:
-    """What the user asked of the check, beside the op and its inputs."""
+    """The options of a check."""
 
     reference: Callable[..., Any] | None = None
     tolerance: Tolerance = None
@@ -109,7 +108,7 @@ class Subject:
 
     @functools.cached_property
     def needs_gpu(self) -> bool:
-        """Whether the op cannot run here for want of a GPU, and for no other reason."""
+        """Whether a missing GPU is the only reason why the op cannot run here."""
         error = self.eager.error
         if error is None or torch.cuda.is_available():
             return False
@@ -118,7 +117,7 @@ class Subject:
 
     @functools.cached_property
     def draws_random_numbers(self) -> bool:
-        """Whether a run moves torch's generators; two compilers then give other numbers."""
+        """Whether a run advances torch's generators; compiled code then draws different numbers."""
         before = _random_states()
         with torch.random.fork_rng(devices=cuda_devices()):
             self.run()
@@ -163,7 +162,7 @@ class Subject:
         return self.declared(path) if self.registered else path in self.written
 
     def mismatch(self, found: Outcome, expected: Outcome) -> str:
-        """How two runs differ; of an op that draws random numbers, only in looks."""
+        """How two runs differ; if the op draws random numbers, only in shape, dtype and device."""
         left, right = self.results(found), self.results(expected)
         if self.draws_random_numbers:
             left, right = (_looks(side) for side in (left, right))
@@ -200,8 +199,8 @@ class Subject:
             error = next((e for e in map(self._error_of, calls) if e is not None), None)
             if error is None:
                 return Batches(calls[0], calls[1], (first, second), paths)
-            why = why or first_line(error)
-        return f"the op takes no other batch size than {batch}: {why}"
+            why = why or short_reason(error)
+        return f"the op accepts no batch size but {batch}: {why}"
 
     def _error_of(self, call: Call) -> Exception | None:
         if not self.needs_gpu:
@@ -235,7 +234,7 @@ class Subject:
 
     @functools.cached_property
     def cached(self) -> dict[str, Any]:
-        """What one row made and another goes on with."""
+        """What one row made and another needs."""
         return {}
 
 
@@ -244,7 +243,7 @@ def cuda_devices() -> list[int]:
 
 
 def interpreting() -> bool:
-    return os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "true", "on")
+    return environment.TRITON_INTERPRET.is_on()
 
 
 def _random_states() -> list[Tensor]:

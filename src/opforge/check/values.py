@@ -56,7 +56,7 @@ class Call:
         return self.map(copied)
 
     def recording(self, paths: Iterable[str]) -> Call:
-        """Copies, of which those at `paths` require grad."""
+        """Copies; those at `paths` require grad."""
         wanted = set(paths)
         return self.cloned().map(lambda p, t: t.requires_grad_(p in wanted))
 
@@ -76,7 +76,7 @@ def tensors_in(value: Any, path: str) -> list[tuple[str, Tensor]]:
 
 
 def leaves(value: Any, path: str) -> list[tuple[str, Any]]:
-    """What is not taken apart, with its path: `output[1]`, `cfg.weight`."""
+    """The leaves of a value with their paths: `output[1]`, `cfg.weight`."""
     parts = _parts(value)
     if parts is None:
         return [(path, value)]
@@ -115,7 +115,7 @@ def _parts(value: Any) -> list[tuple[str, Any]] | None:
 
 
 def resized(tensor: Tensor, size: int) -> Tensor:
-    """The tensor with `size` rows, its own over and over; dimensions keep their order in memory."""
+    """The tensor with its rows repeated to `size`; dimensions keep their order in memory."""
     if tensor.shape[0] == 0:
         return tensor.new_zeros((size, *tensor.shape[1:]))
     order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)

@@ -1,4 +1,4 @@
-"""What a row says of an op."""
+"""The outcome of a row."""
 
 from __future__ import annotations
 

@@ -4,11 +4,11 @@ include_guard()
 # Writes the sources of library `name` to `folder`. `arguments` are those of `opforge build`.
 function(_opforge_generate name folder python arguments)
   set(depfile "${folder}/read.d")
-  # -B: the operators' folders stay as they are.
+  # -B: write no bytecode into the operators' folders.
   set(command "${python}" -B -m opforge build ${arguments} --name "${name}" --output "${folder}"
       --depfile "${depfile}" --sources-only)
   file(MAKE_DIRECTORY "${folder}")
-  # Python looks for modules in the current folder, and here are none.
+  # Python looks for modules in the current folder; this one has none.
   execute_process(
     COMMAND ${command}
     WORKING_DIRECTORY "${folder}"
@@ -19,16 +19,16 @@ function(_opforge_generate name folder python arguments)
     _opforge_reason(reason "${said}" "${status}")
     list(JOIN command " " shown)
     message(FATAL_ERROR
-      "opforge: ${name} cannot be generated: ${reason}\n"
-      "The whole message is above. Generated with\n"
+      "opforge: cannot generate ${name}: ${reason}\n"
+      "The whole message is above. The command was\n"
       "  ${shown}\n"
-      "If this is the wrong Python, set another: -DOPFORGE_PYTHON_EXECUTABLE=/path/to/python")
+      "If this is the wrong Python, choose another: -DOPFORGE_PYTHON_EXECUTABLE=/path/to/python")
   endif()
   message(STATUS "opforge: ${told}")
   _opforge_reconfigure_after("${depfile}")
 endfunction()
 
-# The first line of the command's error; what it printed before is progress.
+# The first line of the command's error; what comes before it is progress.
 function(_opforge_reason result said status)
   set(reason "the command ended with ${status}")
   string(FIND "\n${said}" "\nError: " start)
@@ -39,10 +39,10 @@ function(_opforge_reason result said status)
   set(${result} "${reason}" PARENT_SCOPE)
 endfunction()
 
-# CMake runs again when one of the files that a depfile names has changed.
+# Lets CMake run again when a file that the depfile names has changed.
 function(_opforge_reconfigure_after depfile)
   file(READ "${depfile}" text)
-  # A backslash at the end of a list's element would take the next one with it.
+  # A backslash at the end of a list element would join it to the next.
   string(REPLACE " \\\n" "\n" text "${text}")
   string(REGEX MATCHALL "\n  [^\n]+" lines "${text}")
   foreach(line IN LISTS lines)

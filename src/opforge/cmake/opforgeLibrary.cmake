@@ -1,4 +1,4 @@
-# opforge_add_library(): a target of operators written in Python.
+# opforge_add_library(): a library target of operators written in Python.
 include_guard()
 
 set(_OPFORGE_CMAKE_DIR "${CMAKE_CURRENT_LIST_DIR}")
@@ -7,13 +7,13 @@ set(_OPFORGE_CMAKE_DIR "${CMAKE_CURRENT_LIST_DIR}")
 #   OPERATORS <folder>...     each with one folder per operator: ops/add/op.py
 #   [MODULES <file.py>...]    further files with operators
 #   [ONLY <operator>...]      these operators only
-#   ARCHS <number>...         of GPUs: 80 90
+#   ARCHS <number>...         architectures of GPUs: 80 90
 #   [TUNING <file.json>]      what `opforge tune` measured, for autotuned kernels
 #   [STATIC | SHARED]         by default as BUILD_SHARED_LIBS says
-#   [JOBS <n>]                processes that compile kernels; by default one a core
-#   [NAMESPACE <name>])       begins the C functions' names; by default the target's name
+#   [JOBS <n>]                processes that compile kernels; by default one per core
+#   [NAMESPACE <name>])       prefix of the C functions; by default the target's name
 #
-# Gives <target> and <target>::<target>, and installs it so that find_package(<target>) finds it.
+# Defines <target> and <target>::<target>, and installs it for find_package(<target>).
 function(opforge_add_library target)
   cmake_parse_arguments(PARSE_ARGV 1 given
     "STATIC;SHARED" "TUNING;JOBS;NAMESPACE" "OPERATORS;MODULES;ONLY;ARCHS")
@@ -29,7 +29,7 @@ function(opforge_add_library target)
 
   _opforge_arguments(arguments)
   _opforge_find_python(python)
-  # By the name as well: nothing of a library that was called otherwise is left among the sources.
+  # By name, too: a library that is renamed leaves nothing among the sources.
   set(folder "${CMAKE_CURRENT_BINARY_DIR}/opforge.dir/${target}/${name}")
   _opforge_generate(${name} "${folder}" "${python}" "${arguments}")
 
@@ -41,7 +41,7 @@ function(_opforge_refuse target reason)
   message(FATAL_ERROR "opforge_add_library(${target}): ${reason}")
 endfunction()
 
-# Sees the parsed arguments of the caller, as all below do.
+# Like all functions below, sees the caller's parsed arguments.
 function(_opforge_check_given target)
   if(given_UNPARSED_ARGUMENTS)
     list(JOIN given_UNPARSED_ARGUMENTS " " shown)
@@ -51,9 +51,9 @@ function(_opforge_check_given target)
   elseif(NOT given_OPERATORS AND NOT given_MODULES)
     _opforge_refuse(${target} "there is nothing to build: give OPERATORS <folder> or MODULES <file.py>")
   elseif(NOT given_ARCHS)
-    _opforge_refuse(${target} "for which GPUs? Give their architectures: ARCHS 80 90")
+    _opforge_refuse(${target} "no GPU architecture is given: ARCHS 80 90")
   elseif(TARGET ${target})
-    _opforge_refuse(${target} "there is a target of this name already")
+    _opforge_refuse(${target} "a target of this name exists already")
   endif()
   get_property(languages GLOBAL PROPERTY ENABLED_LANGUAGES)
   if(NOT "C" IN_LIST languages)
@@ -68,10 +68,10 @@ function(_opforge_arguments result)
     if(NOT IS_DIRECTORY "${tree}")
       _opforge_refuse(${target} "there is no folder ${tree}")
     endif()
-    # With a slash a folder is a tree whatever is in it.
+    # With a slash, a folder is a tree of operators whatever is in it.
     cmake_path(APPEND tree "")
     list(APPEND arguments "${tree}")
-    # Changed files are in the depfile; this is for operators that come and go.
+    # The depfile has the files that change; this is for operators that come and go.
     file(GLOB _ CONFIGURE_DEPENDS "${tree}*/op.py")
   endforeach()
   foreach(module IN LISTS given_MODULES)
@@ -106,7 +106,7 @@ function(_opforge_target target folder)
   elseif(given_SHARED)
     set(kind SHARED)
   endif()
-  # Generated a moment ago, and files that are not made any more are removed by the generator.
+  # Generated a moment ago; the generator removes files that it no longer writes.
   file(GLOB sources "${folder}/src/*.c")
   add_library(${target} ${kind} ${sources})
   add_library(${target}::${target} ALIAS ${target})
@@ -114,7 +114,7 @@ function(_opforge_target target folder)
     C_STANDARD 99 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF
     C_VISIBILITY_PRESET hidden
     POSITION_INDEPENDENT_CODE ON)
-  # A project without a build type gets what `opforge build` compiles with.
+  # Without a build type, compile as `opforge build` does.
   target_compile_options(${target} PRIVATE $<$<CONFIG:>:-O2>)
   target_include_directories(${target} PUBLIC "$<BUILD_INTERFACE:${folder}/include>")
   target_link_libraries(${target} PRIVATE ${CMAKE_DL_LIBS} pthread m)

@@ -1,14 +1,14 @@
-# Which Python generates: OPFORGE_PYTHON_EXECUTABLE, or one that is found by itself.
+# Which Python generates: OPFORGE_PYTHON_EXECUTABLE, or one that is found.
 include_guard()
 
 set(OPFORGE_PYTHON_EXECUTABLE "" CACHE FILEPATH "The Python that has opforge, torch and triton")
 
-# Sets `result` to a Python that has all that generating needs, or stops.
+# Sets `result` to a Python that has everything that generating needs, or stops.
 function(_opforge_find_python result)
   set(python "${OPFORGE_PYTHON_EXECUTABLE}")
   set(came_from "it is what OPFORGE_PYTHON_EXECUTABLE says")
   if(NOT python)
-    # A project that has chosen its Python means that one.
+    # A project that has chosen its Python means that one here, too.
     foreach(chosen Python3_EXECUTABLE Python_EXECUTABLE)
       if(${chosen} AND NOT python)
         set(python "${${chosen}}")
@@ -17,7 +17,7 @@ function(_opforge_find_python result)
     endforeach()
   endif()
   if(NOT python)
-    # The first on the path, which in an environment is its own, and not the newest of all.
+    # The first on the path, not the newest: in a virtual environment it is its own.
     set(Python3_FIND_STRATEGY LOCATION)
     set(Python3_FIND_UNVERSIONED_NAMES FIRST)
     find_package(Python3 QUIET COMPONENTS Interpreter)
@@ -25,7 +25,7 @@ function(_opforge_find_python result)
     set(came_from "it is what find_package(Python3) found")
   endif()
   if(NOT python)
-    _opforge_no_python("there is no Python, and opforge generates with it")
+    _opforge_no_python("no Python was found, and opforge needs it to generate")
   endif()
   _opforge_check_python("${python}" "${came_from}")
   if(NOT OPFORGE_PYTHON_EXECUTABLE)
@@ -36,14 +36,14 @@ function(_opforge_find_python result)
   set(${result} "${python}" PARENT_SCOPE)
 endfunction()
 
-# Looks for packages without importing them: torch alone takes seconds.
+# Finds packages without importing them: torch alone takes seconds.
 function(_opforge_check_python python came_from)
   string(CONCAT script
     "from importlib.util import find_spec\n"
     "found = {name: find_spec(name) for name in ('opforge', 'torch', 'triton')}\n"
-    # A mere folder of that name is something else.
+    # A plain folder of that name does not count.
     "print(*[n for n, spec in found.items() if spec is None or not spec.origin], sep=', ')\n")
-  # Python looks for modules in the current folder, and here are none.
+  # Python looks for modules in the current folder; this one has none.
   set(folder "${CMAKE_CURRENT_BINARY_DIR}/opforge.dir")
   file(MAKE_DIRECTORY "${folder}")
   execute_process(

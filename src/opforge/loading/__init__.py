@@ -1,4 +1,4 @@
-"""Built libraries as torch operators, without Triton and without the operators' source."""
+"""Built libraries as torch operators; needs neither Triton nor the operators' source."""
 
 from __future__ import annotations
 

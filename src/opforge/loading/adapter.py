@@ -5,28 +5,18 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
-import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .._lazy import later
+from ..native.ir.abi import ADAPTER_ABI
 from ..native.library.shared_library import SharedLibrary, rebuild
 from .backend import follow
 
-if TYPE_CHECKING:
-    from .. import errors
-else:
-    errors = later("opforge.errors")
-
-# Of what the adapter exports to this module.
-ADAPTER_ABI = 1
-# Set while Python loads an adapter, which else defines all its operators at once, as a C++
-# program needs it.
-_DEFER = "OPFORGE_TORCH_DEFER"
 _HAS_JIT, _STRICT, _UNSEEN = 1, 2, 8
-_loading = threading.Lock()
+_Prepare = ctypes.CFUNCTYPE(ctypes.c_int)
+_opening = threading.Lock()
 
 
 def adapter_file(library: Path) -> Path:
@@ -39,71 +29,107 @@ class Adapter:
     def __init__(self, library: SharedLibrary) -> None:
         self._prefix = f"{library.name}_torch"
         self.file = adapter_file(library.file)
-        self._open()
+        self._c = self._open(library)
         self._check(library)
-        served = self._text("operators")()
-        self.operators = frozenset(served.decode().split())
+        self.operators = frozenset(self._text("operators")().decode().split())
+        # Held for as long as the adapter may call it.
+        self._prepare = _Prepare()
         follow(self._function("set_backend"))
 
     def attach(self, op: str, key: str) -> None:
         if self._function("attach")(op.encode(), key.encode()) != 0:
-            raise errors.NotALibrary(
-                f"{self.file} cannot register {op} for {key}: {self._text('reason')().decode()}"
-            )
+            from ..errors import NotALibrary
+
+            raise NotALibrary(f"{self.file} cannot register {op} for {key}: {self.reason()}")
 
     def detach(self, op: str) -> None:
         self._function("detach")(op.encode())
 
     def configure(self, op: str, *, has_jit: bool, strict: bool, unseen: bool, advice: str) -> None:
-        """`unseen`: the next call goes to the helper for autograd, which looks at the source."""
+        """`unseen`: the next call goes to the fallback for autograd, which compares the source."""
         chosen = ((_HAS_JIT, has_jit), (_STRICT, strict), (_UNSEEN, unseen))
         flags = sum(flag for flag, is_set in chosen if is_set)
         self._function("configure")(op.encode(), flags, advice.encode())
+
+    def prepare_fallbacks(self, prepare: Callable[[], None]) -> None:
+        """Run `prepare` before a call goes to a fallback operator, which it has to register."""
+
+        def prepared() -> int:
+            try:
+                prepare()
+            except BaseException as error:  # noqa: BLE001 - C cannot raise it
+                self._say(error)
+                return 1
+            return 0
+
+        self._prepare = _Prepare(prepared)
+        self._function("set_prepare")(self._prepare)
+
+    def has_fallbacks(self) -> None:
+        """End that: all fallback operators are registered, or nothing needs them."""
+        self._function("set_prepare")(None)
 
     def reason(self) -> str:
         """Why this thread's last call was not covered."""
         return str(self._text("reason")().decode())
 
-    def telling(self, helper: Callable[..., Any]) -> Callable[..., Any]:
+    def telling(self, fallback: Callable[..., Any]) -> Callable[..., Any]:
         """A function that the adapter calls through torch, which loses the text of errors."""
 
-        @functools.wraps(helper)
+        @functools.wraps(fallback)
         def told(*args: Any, **kwargs: Any) -> Any:
             try:
-                return helper(*args, **kwargs)
+                return fallback(*args, **kwargs)
             except Exception as error:
-                self._function("say")(f"{type(error).__name__}: {error}".encode())
+                self._say(error)
                 raise
 
         return told
 
-    def _open(self) -> None:
-        with _loading:
-            os.environ[_DEFER] = "1"
+    def _say(self, error: BaseException) -> None:
+        self._function("say")(f"{type(error).__name__}: {error}".encode())
+
+    def _open(self, library: SharedLibrary) -> ctypes.CDLL:
+        """By itself an adapter defines its operators when it is opened, as a C++ program needs."""
+        deferred = library.torch_deferred
+        if deferred is None:
+            from ..errors import StaleLibrary
+
+            what = f"{self.file} was built by an earlier opforge"
+            raise StaleLibrary(what, fix=_build_both(library))
+        with _opening:
+            deferred.value = 1
             try:
-                self._c = ctypes.CDLL(str(self.file.resolve()))
+                return ctypes.CDLL(str(self.file.resolve()))
             except OSError as error:
-                raise errors.NotALibrary(f"{self.file} cannot be loaded: {error}") from error
+                from ..errors import NotALibrary
+
+                raise NotALibrary(f"{self.file} cannot be loaded: {error}") from error
             finally:
-                del os.environ[_DEFER]
+                deferred.value = 0
 
     def _check(self, library: SharedLibrary) -> None:
-        fix = f"build both again: {rebuild(library.file, torch=True)}"
         try:
             version = self._function("abi_version")()
         except AttributeError as error:
-            what = f"{self.file} is no torch adapter of {library.file}: {error}"
-            raise errors.NotALibrary(what, fix=fix) from None
+            from ..errors import NotALibrary
+
+            what = f"{self.file} is not a torch adapter of {library.file}: {error}"
+            raise NotALibrary(what, fix=_build_both(library)) from None
         if version != ADAPTER_ABI:
+            from ..errors import StaleLibrary
+
             what = f"{self.file} has adapter ABI {version}, and this opforge has {ADAPTER_ABI}"
-            raise errors.StaleLibrary(what, fix=fix)
-        ours = hashlib.sha256(library.manifest_text).hexdigest()
+            raise StaleLibrary(what, fix=_build_both(library))
+        ours = hashlib.sha256(library.contents.text).hexdigest()
         theirs = self._text("manifest_hash")().decode()
         if ours != theirs:
-            raise errors.StaleLibrary(
+            from ..errors import StaleLibrary
+
+            raise StaleLibrary(
                 f"{self.file} was built for another {library.file.name}",
                 found=f"manifest {theirs[:12]} in the adapter, {ours[:12]} in the library",
-                fix=fix,
+                fix=_build_both(library),
             )
 
     def _function(self, ending: str) -> Any:
@@ -113,3 +139,7 @@ class Adapter:
         function = self._function(ending)
         function.restype = ctypes.c_char_p
         return function
+
+
+def _build_both(library: SharedLibrary) -> str:
+    return f"build both again: {rebuild(library.file, torch=True)}"

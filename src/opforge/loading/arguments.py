@@ -1,4 +1,4 @@
-"""A call's flat arguments, held against what a library was built for."""
+"""Compares a call's flat arguments with what a library was built for."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from ..native.ir.interface import ChoiceParam, Flat, Op, SchemaArgument
 from ..native.ir.wording import one_of
 
 DTYPE_OF = {getattr(torch, d.torch): d for d in DTYPES.values()}
-TORCH_OF = {(d.code, d.bits): getattr(torch, d.torch) for d in DTYPES.values()}
 
 
 class Binding:
-    """Arguments by name, as the operator got them; the index of the value for a choice."""
+    """Arguments by name; for a choice or a fixed argument, the index of its value."""
 
     def __init__(self, op: Op) -> None:
         self._op = op
@@ -40,8 +39,8 @@ class Binding:
         shown = "a tensor" if isinstance(value, torch.Tensor) else repr(value)
         built = one_of([repr(unflat(v)) for v in argument.values])
         return uncovered(
-            f"{self._op.torch_name}: {argument.name} is {shown}, and the library was built for "
-            f"{built}"
+            f"{self._op.torch_name}: {argument.name} must be {built}, got {shown}: the library was "
+            "built for nothing else"
         )
 
 
@@ -52,7 +51,7 @@ def uncovered(what: str, status: str = "UNCOVERED") -> Uncovered:
 
 
 def _place(argument: SchemaArgument, value: Any) -> int | None:
-    """Which of an argument's values this is; Python holds 1, 1.0 and True for equal."""
+    """Which of an argument's values this is; to Python 1, 1.0 and True are equal."""
     for index, known in enumerate(map(unflat, argument.values)):
         if known is None or value is None or isinstance(value, torch.Tensor):
             same = known is None and value is None

@@ -1,4 +1,4 @@
-"""What stands behind a loaded library: a service per operator, which the registry knows."""
+"""Puts a service behind each operator of a library, and keeps it there while ops come and go."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import DuplicateOp, OpforgeWarning, StaleLibrary
-from ..native.ir.interface import Op
+from ..native.library.manifest_reader import ManifestOp
 from ..native.library.shared_library import SharedLibrary
 from ..registry import Entry, registry
 from .adapter import Adapter
 from .calls import Caller
 from .define import define
 from .first_call import PlainOp
-from .manifest import read_op
 from .op_backend import Service, frames_to_caller
 
-# By the op's name, whoever serves it; the registry's lock is theirs, too.
+# By the op's name, whoever serves it; guarded by the registry's lock.
 _services: dict[str, Service] = {}
 
 
@@ -30,16 +29,18 @@ def serve(
     *,
     strict: bool,
 ) -> dict[str, Service]:
-    """Services for a library's operators, by their names in it; `plain` are those that run."""
-    described = [op for op in library.manifest["ops"] if op["schema"]]
+    """Services for a library's operators, by their names in it; `plain` are those that run now."""
+    operators = [op for op in library.contents.ops if op.schema]
     with registry.lock:
-        services = {op["name"]: _service(library, adapter, key, op) for op in described}
+        if _follow not in registry.watchers:
+            registry.watchers.append(_follow)
+        services = {
+            op.name: _service(library, adapter, op, key=key, strict=strict) for op in operators
+        }
         try:
             _refuse_served(services)
-            for op in described:
-                service = services[op["name"]]
-                service.strict = strict
-                _start(service, op, plain.get(op["torch_name"]))
+            for op in operators:
+                _start(services[op.name], op, plain.get(op.torch_name))
         except BaseException:
             withdraw(services)
             for each in plain.values():
@@ -61,15 +62,17 @@ def withdraw(services: Mapping[str, Service]) -> None:
 
 
 def _service(
-    library: SharedLibrary, adapter: Adapter | None, key: str, described: dict[str, Any]
+    library: SharedLibrary,
+    adapter: Adapter | None,
+    described: ManifestOp,
+    *,
+    key: str,
+    strict: bool,
 ) -> Service:
-    op = read_op(described)
-    call = Caller(library, op, described["function"], host_memory=key == "CPU")
-    service = Service(op, call, key=key, file=library.file)
-    service.archs = tuple(library.manifest["archs"])
-    if adapter is not None and op.torch_name in adapter.operators:
-        service.adapter = adapter
-    return service
+    call = Caller(library, described, host_memory=key == "CPU")
+    if adapter is not None and described.torch_name not in adapter.operators:
+        adapter = None
+    return Service(described.op, call, library, adapter, key=key, strict=strict)
 
 
 def _refuse_served(services: Mapping[str, Service]) -> None:
@@ -77,46 +80,39 @@ def _refuse_served(services: Mapping[str, Service]) -> None:
         other = _services.get(service.op.torch_name)
         if other is not None:
             raise DuplicateOp(
-                f"{service.op.torch_name} is served by another library already",
+                f"{service.op.torch_name} is already served by another library",
                 found=f"first {other.file}, now {service.file}",
                 fix="close the first: opforge.load(...).close()",
             )
 
 
-def _start(service: Service, described: dict[str, Any], plain: PlainOp | None) -> None:
+def _start(service: Service, described: ManifestOp, plain: PlainOp | None) -> None:
     entry = registry.find(service.op.torch_name)
     if entry is None:
-        fake = _Fake(service.op, described)
+        fake = _fake(described)
         defined = None if plain is None else plain.hand_over()
         entry = define(service.op, service.run, fake, str(service.file), defined)
-    if plain is not None:
-        service.helpers = dict(plain.helpers)
     service.attach(entry)
     _services[service.op.torch_name] = service
     if plain is not None:
         plain.step_aside()
 
 
-class _Fake:
-    """`Shapes`, made when something is first traced."""
+def _fake(described: ManifestOp) -> Callable[..., Any]:
+    @functools.cache
+    def shapes() -> Callable[..., Any]:
+        from .fake import Shapes  # noqa: PLC0415 - only traces need it
 
-    def __init__(self, op: Op, described: dict[str, Any]) -> None:
-        self._op = op
-        self._described = described
+        return Shapes(described.op, described.cases)
 
-    @functools.cached_property
-    def _shapes(self) -> Callable[..., Any]:
-        from .cases import read_cases  # noqa: PLC0415 - calls do without
-        from .fake import Shapes  # noqa: PLC0415 - as above
+    def fake(*args: Any, **kwargs: Any) -> Any:
+        return shapes()(*args, **kwargs)
 
-        return Shapes(self._op, read_cases(self._described))
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._shapes(*args, **kwargs)
+    return fake
 
 
 def _follow(event: str, entry: Entry) -> None:
-    """An op that is served comes or goes: its source was imported, reloaded or unregistered."""
+    """Follow a served op: its source was imported, reloaded or unregistered."""
     service = _services.get(entry.name)
     if service is None:
         return
@@ -126,9 +122,6 @@ def _follow(event: str, entry: Entry) -> None:
         try:
             service.attach(entry, complete=False)
         except StaleLibrary as error:
-            # The op is there and works without the library.
+            # The op works without the library.
             text = f"{error}\n{entry.name} is not served by {service.file.name}"
             warnings.warn(text, OpforgeWarning, stacklevel=frames_to_caller())
-
-
-registry.watchers.append(_follow)

@@ -1,20 +1,12 @@
-"""Which of an op's implementations a thread wants: native, the JIT, or whichever there is."""
+"""Which implementation of an op a thread wants: native, the JIT, or either."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
-from .._lazy import later
-
-if TYPE_CHECKING:
-    from .. import errors
-else:
-    errors = later("opforge.errors")
-
-# As the adapters have them.
+# The numbers that adapters have for them.
 AUTO, NATIVE, JIT = range(3)
 _NAMES = {"auto": AUTO, "native": NATIVE, "jit": JIT}
 
@@ -33,27 +25,28 @@ def wanted() -> int:
 
 
 def follow(set_backend: Callable[[int], object]) -> None:
-    """Tell an adapter from now on, and at once."""
+    """Tell an adapter now, and whenever it changes."""
     _adapters.append(set_backend)
     set_backend(_wanted.value)
 
 
 @contextlib.contextmanager
 def backend(name: str) -> Iterator[None]:
-    """Choose how loaded operators run, in this thread and for a while.
+    """Choose how loaded operators run, in this thread and inside the `with`.
 
         with opforge.backend("jit"):
             silu(x)
 
-    "native": the library alone, and a call that it was not built for raises. "jit": the source
-    alone, compiled by Triton. "auto", the default: native where the library covers the call, else
-    the JIT, with one warning per op.
+    "native": only the library; a call that it does not cover raises. "jit": only the source,
+    compiled by Triton. "auto", the default: the library where it covers the call, otherwise the
+    JIT, with one warning per op.
     """
     if name not in _NAMES:
-        from ..native.ir.wording import one_of  # noqa: PLC0415 - first calls do without
+        from ..errors import UnknownBackend
+        from ..native.ir.wording import one_of
 
         known = one_of([repr(n) for n in _NAMES])
-        raise errors.UnknownBackend(f"there is no backend {name!r}", fix=f"one of {known}")
+        raise UnknownBackend(f"there is no backend {name!r}", fix=f"one of {known}")
     before = _wanted.value
     _set(_NAMES[name])
     try:

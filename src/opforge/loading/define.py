@@ -1,4 +1,4 @@
-"""Defines an operator from a library's manifest: schema, fake and mutation, without its source."""
+"""Defines an operator from a library's manifest: its schema, fake and mutations."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _compat
-from ..explain import Explanation, render
+from ..describe import info_of_registration
+from ..explain import explain_op
 from ..lowering.given import lower_given
-from ..model import Decision, Discovery, Lowered, OpInfo
+from ..model import Decision, Discovery, Lowered, OpInfo, Reading
 from ..native.ir.interface import Op
 from ..registration.fake import FakeRule
 from ..registration.register import Definition, Registration, register
-from ..registration.transparent import Reading, Transparency
+from ..registration.transparent import Transparency
 from ..registry import Entry, registry
 from .arguments import unflat
 from .formula import Formula
@@ -25,9 +26,9 @@ def define(
     file: str,
     defined: tuple[Any, Any] | None = None,
 ) -> Entry:
-    """Register the op as one that is opaque to the compiler; its source may take its place.
+    """Register an op that is opaque to the compiler, and that its source may replace.
 
-    `defined`: its torch library and overload, where torch knows the schema already.
+    `defined` are its torch library and overload, if torch already knows the schema.
     """
     lowered = _lowered(op)
     decision = Decision("custom_op", f"it was defined from {file}, without its source")
@@ -45,7 +46,7 @@ def define(
         setup_context=formula.save if formula is not None else None,
     )
     with registry.lock:
-        entry = _entry(register(definition, defined), decision)
+        entry = _entry(register(definition, defined))
         registry.add(entry)
     return entry
 
@@ -56,7 +57,7 @@ def _lowered(op: Op) -> Lowered:
     kinds = {
         a.name: "keyword-only" if a.keyword_only else "positional-or-keyword" for a in op.arguments
     }
-    # As the kernels get them: torch parses a dtype to a number.
+    # As kernels get them: torch parses a dtype to a number.
     defaults = {a.name: unflat(a.default[0]) for a in op.arguments if a.default}
     returns = [kind for kind, _ in _compat.parsed_returns(parsed)]
     arguments = _compat.parsed_arguments(parsed)
@@ -64,7 +65,7 @@ def _lowered(op: Op) -> Lowered:
 
 
 def _function(op: Op, target: Callable[..., Any], filename: str) -> Any:
-    """A function with the operator's parameters and defaults, which hands them on."""
+    """A function with the operator's parameters and defaults, which passes them to `target`."""
     namespace: dict[str, Any] = {"_of_target": target}
     parameters, passed = [], []
     for argument in op.arguments:
@@ -82,29 +83,21 @@ def _function(op: Op, target: Callable[..., Any], filename: str) -> Any:
         f"def _of_operator({', '.join(parameters)}):\n    return _of_target({', '.join(passed)})\n"
     )
     exec(compile(text, filename, "exec"), namespace)  # noqa: S102 - our own text
-    return namespace["_of_operator"]
+    made = namespace["_of_operator"]
+    made.__doc__ = op.doc or op.schema
+    return made
 
 
-def _entry(registration: Registration, decision: Decision) -> Entry:
+def _entry(registration: Registration) -> Entry:
     definition = registration.definition
 
     def describe() -> OpInfo:
-        return OpInfo(
-            name=definition.name,
-            mode="custom_op",
-            reason=decision.reason,
-            schema=_compat.schema_text(registration.overload),
-            path="direct",
-            overload=registration.overload,
-            location=definition.location,
-            fake_source="given",
-            native="; ".join(registration.backends.values()),
-        )
+        return info_of_registration(registration)
 
     def explain() -> str:
         fake = f"from the manifest of {definition.location}"
-        backward = "" if definition.backward is None else f"carried by {definition.location}"
-        return render(Explanation(describe(), definition.lowered, decision, fake, backward))
+        backward = f"carried by {definition.location}"
+        return explain_op(describe(), definition, fake=fake, backward=backward)
 
     return Entry(
         name=definition.name,
@@ -117,6 +110,6 @@ def _entry(registration: Registration, decision: Decision) -> Entry:
         explain=explain,
         undo=registration.undo,
         lowered=definition.lowered,
-        registration=registration,
+        registered=registration,
         stands_in=True,
     )

@@ -1,7 +1,7 @@
-"""Fakes of a library's operators: what outputs look like, from the manifest alone.
+"""Fakes of a library's operators: the outputs' shapes, strides and dtypes, from the manifest.
 
-Sizes may be symbolic. Nothing is asked of them that does not decide an output: a case whose ways
-through the body all give the same outputs, as most do, adds no guard to a trace.
+Sizes may be symbolic. A trace gets guards only for what decides an output: a case whose paths all
+have the same outputs, as most do, adds none.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class Shapes:
         return made[0] if len(self._op.returns) == 1 else tuple(made)
 
     def _broadcast(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Tensors of one group in the shape that they are brought to, as the library does it."""
+        """Tensors of one group, broadcast to one shape as the library does it."""
         for group in self._groups:
             present = [name for name in group if given[name] is not None]
-            brought = torch.broadcast_tensors(*(given[name] for name in present))
-            given |= dict(zip(present, brought, strict=True))
+            broadcast = torch.broadcast_tensors(*(given[name] for name in present))
+            given |= dict(zip(present, broadcast, strict=True))
         return given
 
     def _outputs(self, given: Mapping[str, Any]) -> tuple[Sequence[Output | None], dict[str, Any]]:
@@ -76,12 +76,12 @@ class Shapes:
             f"{n}: {_shown(given[n])}" for n in self._tensors if isinstance(given[n], torch.Tensor)
         )
         raise uncovered(
-            f"{self._op.torch_name}: the library was built for no such call"
+            f"{self._op.torch_name}: the library was not built for this call"
             + (f" ({shown})" if shown else "")
         )
 
     def _is_of(self, case: Case, given: Mapping[str, Any]) -> bool:
-        """Whether dtypes, ranks, choices and missing tensors are the case's."""
+        """Whether dtypes, ranks, choices and missing tensors are those of the case."""
         chosen = dict(case.choices)
         if any(chosen.get(name, given[name]) != given[name] for name in self._choices):
             return False
@@ -101,9 +101,9 @@ class Shapes:
         unknown = [v.name for v in variables(condition) if v.name not in values]
         if unknown:
             raise FakeUnknown(
-                f"what the op returns depends on {unknown[0]}, which a trace does not know",
+                f"what the op returns depends on {unknown[0]}, which is not known in a trace",
                 found=str(condition),
-                fix="register the op from its source, which has a fake of its own",
+                fix="import the op's source, which has its own fake",
                 op=self._op.torch_name,
             )
         return bool(evaluate(condition, values, _SYMBOLIC))
@@ -119,26 +119,24 @@ def _is_like(stated: TensorCase | None, tensor: Any) -> bool:
 def _values(case: Case, given: Mapping[str, Any]) -> dict[str, Any]:
     """By variable: sizes, strides and numbers."""
     values = {n: v for n, v in given.items() if not isinstance(v, torch.Tensor)}
-    for tensor, term, size in _sizes(case, given):
-        del tensor
+    for term, size in _sizes(case, given):
         if isinstance(term, Var):
             values.setdefault(term.name, size)
     return values
 
 
-def _sizes(case: Case, given: Mapping[str, Any]) -> Iterator[tuple[TensorCase, Term, Any]]:
+def _sizes(case: Case, given: Mapping[str, Any]) -> Iterator[tuple[Term, Any]]:
     for stated in case.tensors:
         if stated.present:
             tensor = given[stated.param]
-            yield from ((stated, t, s) for t, s in zip(stated.shape, tensor.shape, strict=True))
+            yield from zip(stated.shape, tensor.shape, strict=True)
             if stated.strides is not None:
-                pairs = zip(stated.strides, tensor.stride(), strict=True)
-                yield from ((stated, t, s) for t, s in pairs)
+                yield from zip(stated.strides, tensor.stride(), strict=True)
 
 
 def _holds(case: Case, given: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
-    """Whether sizes are what a case has for them, asked where several cases remain."""
-    for _, term, size in _sizes(case, given):
+    """Whether a case takes these sizes; asked only where several cases remain."""
+    for term, size in _sizes(case, given):
         if size != (values[term.name] if isinstance(term, Var) else term):
             return False
     for bound in case.bounds:

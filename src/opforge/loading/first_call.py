@@ -1,13 +1,13 @@
 """Operators of a library that torch can run before the rest of opforge is imported.
 
-    schema, C++ kernel                 as ever
-    Autograd                           falls through: the kernel sees itself what requires grad
-    tracing, transforms, other devices settle what was put off, and call the operator again
+    schema, C++ kernel                   as ever
+    Autograd                             falls through: the kernel sees what requires grad
+    tracing, transforms, other devices   run the deferred work, and call the operator again
 
-Most programs call loaded operators with plain tensors, and wait for the first call; what fakes,
-autograd and `opforge.info` take is imported when it is first needed, and from then on nothing of
-this is left. Its kernels are at other dispatch keys than those of `registration.register`, so
-that there is no moment at which a call meets neither.
+Most programs call loaded operators with plain tensors, and wait for the first call. Fakes, autograd
+and `opforge.info` need more, which is imported when one of them is first used; nothing of this
+module is left in torch then. Its kernels are at other dispatch keys than those of
+`registration.register`, so a call always meets the one or the other.
 """
 
 from __future__ import annotations
@@ -17,35 +17,34 @@ from typing import Any
 import torch
 
 from .. import _compat
-from ..deferred import settle
+from ..deferred import run_deferred
+from ..native.library.manifest_reader import ManifestOp
 from .adapter import Adapter
-from .fallback_ops import ENDINGS, Helper
 
-# Whatever else takes part in a call, its key comes before those of tensors and of autograd: the
-# dispatcher that is written in Python, tracers, torch.func, and modes and classes of tensors.
+# Whatever else takes part in a call has a key that comes before those of tensors and of autograd:
+# the dispatcher that is written in Python, tracers, torch.func, and modes and classes of tensors.
 _ABOVE = (
     "PythonDispatcher", "PreDispatch", "FuncTorchDynamicLayerFrontMode", "PythonTLSSnapshot",
     "Python",
 )  # fmt: skip
-# Goes before CompositeExplicitAutograd, where the op's body will be.
+# Comes before CompositeExplicitAutograd, where the op's body will be.
 _OTHER_DEVICES = "CompositeExplicitAutogradNonFunctional"
-# A key that is served by it whatever else is registered.
+# A key that it serves, whatever else is registered.
 _ANY_OTHER_DEVICE = "XPU"
 _AUTOGRAD = ("AutogradCPU", "AutogradCUDA")
 
 
 class PlainOp:
-    """One operator; given up, or handed over to a service that it then steps aside for."""
+    """One operator: handed over to a service, which it then makes way for, or given up."""
 
-    def __init__(self, described: dict[str, Any], adapter: Adapter) -> None:
-        self.name: str = described["torch_name"]
-        self._schema: str = described["schema"]
-        # Both need kernels in Python in front of the library's.
-        self._is_simple = "!" not in self._schema and not described["formula"]
+    def __init__(self, described: ManifestOp, adapter: Adapter) -> None:
+        self.name = described.torch_name
+        schema = described.schema
+        # A mutation and a backward both need kernels in Python in front of the library's.
+        self._is_simple = "!" not in schema and not described.has_backward
         self._short = self.name.partition("::")[2]
-        self.helpers: dict[str, Helper] = {}
         self._library, self._overload = _compat.define(
-            self.name, self._schema.removeprefix(self.name), (_compat.pt2_tag(),)
+            self.name, schema.removeprefix(self.name), (_compat.pt2_tag(),)
         )
         self._above = torch.library.Library(self.name.partition("::")[0], "FRAGMENT")
         self._adapter = adapter
@@ -54,18 +53,14 @@ class PlainOp:
     def start(self, key: str, *, strict: bool, advice: str) -> None:
         adapter = self._adapter
         is_served = self._is_simple and self.name in adapter.operators
-        for above in (*_ABOVE, _OTHER_DEVICES):
-            self._above.impl(self._short, self._again, above)
-        if not is_served:
-            for autograd in _AUTOGRAD:
-                self._above.impl(self._short, self._again, autograd)
-            return
-        for ending in ENDINGS:
-            self._help(ending)
-        # In its final place, so that who registers an Autograd kernel of his own comes after it.
-        self._library.impl(self._short, torch.library.fallthrough_kernel, "Autograd")
-        adapter.configure(self.name, has_jit=False, strict=strict, unseen=False, advice=advice)
-        adapter.attach(self.name, key)
+        deferring = (*_ABOVE, _OTHER_DEVICES, *(() if is_served else _AUTOGRAD))
+        for dispatch_key in deferring:
+            self._above.impl(self._short, self._again, dispatch_key)
+        if is_served:
+            # In its final place: another library's Autograd kernel may replace it from now on.
+            self._library.impl(self._short, torch.library.fallthrough_kernel, "Autograd")
+            adapter.configure(self.name, has_jit=False, strict=strict, unseen=False, advice=advice)
+            adapter.attach(self.name, key)
 
     def hand_over(self) -> tuple[Any, Any]:
         """The torch library that defines the op, and the op's overload; they stay as they are."""
@@ -79,32 +74,28 @@ class PlainOp:
         _compat.forget_dispatch(self._overload)
 
     def give_up(self) -> None:
-        """Take everything out of torch, unless it is a service's by now."""
+        """Take everything out of torch, unless a service has taken over."""
         if self._is_over:
             return
         self._keep_running()
         self._adapter.detach(self.name)
         self.step_aside()
-        for helper in self.helpers.values():
-            _compat.destroy(helper.library)
         _compat.destroy(self._library)
 
     def _keep_running(self) -> None:
-        """One of the kernels may be what asked for all this, and returns when it is gone."""
+        """One of the kernels may have asked for all this, and still has to return."""
         if not self._is_kept:
             self._is_kept = True
             _compat.keep_kernels(self.name, (*_ABOVE, *_AUTOGRAD, _ANY_OTHER_DEVICE))
-            for helper in self.helpers.values():
-                _compat.keep_kernels(helper.name, ("CPU",))
 
     def _again(self, *args: Any, **kwargs: Any) -> Any:
-        settle()
+        run_deferred()
         return self._overload(*args, **kwargs)
 
-    def _help(self, ending: str) -> None:
-        def settled(*args: Any, **kwargs: Any) -> Any:
-            settle()
-            return helper.target(*args, **kwargs)
 
-        helper = Helper(self.name, self._schema, ending, self._adapter.telling(settled))
-        self.helpers[ending] = helper
+def advice_without_source(op: str, location: str, rebuild: str) -> str:
+    return (
+        "pass CUDA tensors that the library was built for; "
+        f"import the module that defines {op} ({location}), whose kernels can then be compiled; "
+        f"or declare such calls with native.declare and build the library again: {rebuild}"
+    )

@@ -1,4 +1,4 @@
-"""A backward that a library carries, run: calls of its own operators on what was saved."""
+"""Runs a backward that a library carries: calls of its own operators on what was saved."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .arguments import unflat
 
 
 class Formula:
-    """`save` and `backward` of an op, from the terms that the manifest has for its gradients."""
+    """`save` and `backward` of an op, made from the manifest's terms for its gradients."""
 
     def __init__(self, op: Op) -> None:
         self._gradients = op.formula
@@ -29,7 +29,7 @@ class Formula:
         pairs = zip(ctx.saved_tensors, ctx.opforge_numbers, strict=True)
         values = [number if tensor is None else tensor for tensor, number in pairs]
         known = dict(zip(self._used, values, strict=True))
-        # Autograd hands on expanded gradients, which a library for compact tensors refuses.
+        # Autograd passes expanded gradients, which a library for compact tensors refuses.
         known |= {
             ("grad", i): g.contiguous() if isinstance(g, torch.Tensor) else g
             for i, g in enumerate(grads)
@@ -51,7 +51,7 @@ def _used(terms: Any) -> set[tuple[str, int]]:
 
 
 def _run(term: Any, known: dict[Any, Any], done: dict[Any, Any]) -> Any:
-    """The value of a term; a call that several gradients come from is made once."""
+    """The value of a term; a call that several gradients use is made once."""
     kind, *rest = term
     if kind == "value":
         return unflat(rest[0])

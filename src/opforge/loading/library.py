@@ -1,4 +1,4 @@
-"""`opforge.load`: a built library, put behind torch's operators."""
+"""`opforge.load`: a built library as torch operators."""
 
 from __future__ import annotations
 
@@ -10,19 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .._lazy import later
-from ..deferred import put_off, settle
-from ..native.library.shared_library import MANIFEST_FORMAT, SharedLibrary, find_library, rebuild
+from ..deferred import defer, run_deferred
+from ..native.ir.abi import MANIFEST_FORMAT
+from ..native.library.shared_library import SharedLibrary, find_library, rebuild, shortened
 from .adapter import Adapter, adapter_file
-from .fallback_ops import advice_without_source
-from .first_call import PlainOp
+from .first_call import PlainOp, advice_without_source
 
 if TYPE_CHECKING:
-    from .. import errors
     from ..registry import Entry
     from .op_backend import Service
-else:
-    errors = later("opforge.errors")
 
 _lock = threading.RLock()
 _loaded: dict[Path, Loaded] = {}
@@ -43,19 +39,19 @@ def load(
 
     An op that is registered from its source keeps its schema, fake and backward, and its calls
     with CUDA tensors go to the library; any other is defined from the manifest. A call that the
-    library was not built for is compiled by Triton where the source is there, with one warning;
-    with `strict` it raises. Loading again gives the same object, and changes `strict` only where
-    it is given.
+    library does not cover is compiled by Triton if the source is registered, with one warning;
+    with `strict` it raises. Loading a library again returns the same object; `strict` then changes
+    only if it is given.
 
-    `adapter` says whether to use `libNAME_torch.so` (`opforge build --torch`): by default where it
-    is there. With `host_memory` tensors of the CPU are passed as memory of device 0, for GPUs that
-    reach it and for drivers that are none.
+    `adapter` says whether to use `libNAME_torch.so` (`opforge build --torch`); the default is to
+    use it if it exists. With `host_memory`, CPU tensors are passed as memory of device 0: for GPUs
+    that reach it, and for tests without a driver.
     """
     for name, value in (("strict", strict), ("adapter", adapter), ("host_memory", host_memory)):
         if value is not None and not isinstance(value, bool):
-            raise errors.BadOption(
-                f"{name}={value!r} is neither True nor False", fix=f"{name}=True"
-            )
+            from ..errors import BadOption
+
+            raise BadOption(f"{name} must be True or False, got {value!r}", fix=f"{name}=True")
     file = find_library(Path(path)).resolve()
     with _lock:
         _refuse_changed(file)
@@ -70,7 +66,7 @@ def load(
 
 
 class LoadedOp:
-    """An operator of a loaded library: callable, and says what it runs on."""
+    """An operator of a loaded library: call it, or print it to see what runs it."""
 
     # The registry takes it for its overload.
     stands_for_overload = True
@@ -103,17 +99,28 @@ class LoadedOp:
     def _entry(self) -> Entry:
         entry = self._service.entry
         if entry is None:
+            from ..errors import NotALibrary
+
             what = f"{self.name} has been unregistered, or its library closed"
-            raise errors.NotALibrary(what, fix="load the library again, or import the op's source")
+            raise NotALibrary(what, fix="load the library again, or import the op's source")
         return entry
 
+    @property
+    def how(self) -> str:
+        """What runs it, for people."""
+        return "not registered" if self._service.entry is None else f"native {self._service.how}"
+
     def __repr__(self) -> str:
-        how = "not registered" if self._service.entry is None else self._service.how
-        return f"<loaded operator {self.schema}: native {how}>"
+        return f"<loaded operator {self.schema}: {self.how}>"
+
+    def _repr_html_(self) -> str:
+        from ..notebook import html_table
+
+        return html_table(self.name, (), [("schema", self.schema), ("runs", self.how)])
 
 
 class Loaded:
-    """What `load` gives: an attribute per operator, and the way to take them out again."""
+    """What `load` returns: an attribute per operator; `close` takes them out of torch again."""
 
     def __init__(
         self, file: Path, *, strict: bool, adapter: bool | None, host_memory: bool
@@ -126,24 +133,24 @@ class Loaded:
         self._check_format()
         self._check_archs()
         self._adapter = self._find_adapter(wanted=adapter)
-        # By the op's name, what runs before there is a service.
+        # By the op's name, what runs it before there is a service.
         self._plain: dict[str, PlainOp] = {}
         self._served: dict[str, Service] | None = None
         refusal = ""
         try:
-            is_put_off = self._put_off()
+            is_deferred = self._adapter is not None and defer(self._start_plain, self._finisher)
         except RuntimeError as error:
-            # An operator of that name that somebody else has is refused below.
-            is_put_off, refusal = False, str(error)
-        if not is_put_off:
+            # If another library has an operator of that name, this is refused below.
+            is_deferred, refusal = False, str(error)
+        if not is_deferred:
             self._finisher()()
         if refusal:
-            text = f"{file.name} is loaded whole, and its first call not faster for it: {refusal}"
-            warnings.warn(text, errors.OpforgeWarning, stacklevel=3)
+            text = f"{file.name} is loaded without the fast path for first calls: {refusal}"
+            _warn(text, calls=2)
 
     @property
     def strict(self) -> bool:
-        """Whether calls that are not covered raise, although they could be compiled."""
+        """Whether a call that is not covered raises, even if it could be compiled."""
         return self._strict
 
     @strict.setter
@@ -154,32 +161,34 @@ class Loaded:
             service.configure()
 
     def check_options(self, *, adapter: bool | None, host_memory: bool) -> None:
-        """Refuse what a library that is loaded already cannot be given any more."""
+        """Refuse options that a loaded library cannot change."""
         found = (self._adapter is not None, self._key == "CPU")
         if found != (found[0] if adapter is None else adapter, host_memory):
-            raise errors.BadOption(
-                f"{self.file} is loaded already, with adapter={found[0]}, host_memory={found[1]}",
-                fix="load it with the same, or close it first: opforge.load(...).close()",
+            from ..errors import BadOption
+
+            raise BadOption(
+                f"{self.file} is already loaded, with adapter={found[0]}, host_memory={found[1]}",
+                fix="load it with the same options, or close it first: opforge.load(...).close()",
             )
 
     def preload(self, device: int = 0) -> None:
-        """Load every kernel for a device now: for CUDA graphs, and for a steady first call."""
+        """Load every kernel onto a device now: before CUDA graphs, or for an even first call."""
         self._library.load(device)
 
     def unload(self, device: int = 0) -> None:
-        """Give back what the library holds on a device; no call may be under way."""
+        """Free what the library holds on a device; no call may be under way."""
         self._library.unload(device)
 
     def close(self) -> None:
         """Take the implementations out of torch, and the operators that have no source."""
-        from .attach import withdraw  # noqa: PLC0415 - first calls do without
+        from .attach import withdraw
 
         with _lock:
             withdraw(self._services)
             _loaded.pop(self.file, None)
 
     def __getattr__(self, name: str) -> LoadedOp:
-        # Copying and unpickling ask an object that has nothing yet.
+        # Copying and unpickling ask an object that has no attributes yet.
         services = self._services if "_served" in self.__dict__ else {}
         if name not in services:
             held = ", ".join(services) or "none"
@@ -196,37 +205,46 @@ class Loaded:
         return sorted({*super().__dir__(), *self._services})
 
     def __repr__(self) -> str:
-        lines = [f"<library {self.file} for {', '.join(self.manifest['archs'])}"]
-        lines += [f"  {s.op.schema}: native {s.how}" for s in self._services.values()]
-        return "\n".join(lines) + ">"
+        names = [op.name for op in self._library.contents.ops if op.schema]
+        return f"<library {self._title()}: {shortened(names)}>"
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self._title()}:", *(f"  {op.schema}: {op.how}" for op in self)])
+
+    def _repr_html_(self) -> str:
+        from ..notebook import html_table
+
+        return html_table(self._title(), ("operator", "runs"), [(op.schema, op.how) for op in self])
+
+    def _title(self) -> str:
+        return f"{self.file} for {', '.join(self._library.contents.archs)}"
 
     @property
     def _services(self) -> dict[str, Service]:
-        settle()
+        run_deferred()
         return self._served or {}
 
-    def _put_off(self) -> bool:
-        """Let torch run the operators now, and leave all else until somebody needs it."""
-        return self._adapter is not None and put_off(self._start_plain, self._finisher)
-
     def _start_plain(self) -> None:
+        """Let torch run the operators before the rest of opforge is imported."""
         assert self._adapter is not None
-        command = rebuild(self.file, archs=self.manifest["archs"], torch=True)
+        self._adapter.prepare_fallbacks(run_deferred)
+        command = rebuild(self.file, archs=self._library.contents.archs, torch=True)
         try:
-            for op in self.manifest["ops"]:
-                if op["schema"]:
+            for op in self._library.contents.ops:
+                if op.schema:
                     plain = PlainOp(op, self._adapter)
                     self._plain[plain.name] = plain
-                    advice = advice_without_source(plain.name, op["location"], command)
+                    advice = advice_without_source(plain.name, op.location, command)
                     plain.start(self._key, strict=self._strict, advice=advice)
         except BaseException:
             for plain in self._plain.values():
                 plain.give_up()
             self._plain.clear()
+            self._adapter.has_fallbacks()
             raise
 
     def _finisher(self) -> Callable[[], None]:
-        from .attach import serve  # noqa: PLC0415 - first calls do without
+        from .attach import serve
 
         def finish() -> None:
             plain, self._plain = self._plain, {}
@@ -237,6 +255,9 @@ class Loaded:
             except BaseException:
                 _loaded.pop(self.file, None)
                 raise
+            finally:
+                if self._adapter is not None:
+                    self._adapter.has_fallbacks()
 
         return finish
 
@@ -244,18 +265,26 @@ class Loaded:
         file = adapter_file(self.file)
         if wanted is False or (wanted is None and not file.is_file()):
             return None
+        command = rebuild(self.file, archs=self._library.contents.archs, torch=True)
         if not file.is_file():
-            fix = rebuild(self.file, archs=self.manifest["archs"], torch=True)
-            raise errors.NotALibrary(f"there is no torch adapter: {file}", fix=fix)
+            from ..errors import NotALibrary
+
+            raise NotALibrary(f"there is no torch adapter: {file}", fix=command)
+        if wanted is None and self._library.torch_deferred is None:
+            text = f"{file} was built by an earlier opforge and is not used; calls go by ctypes"
+            _warn(f"{text}. Build both again: {command}", calls=3)
+            return None
         return Adapter(self._library)
 
     def _check_format(self) -> None:
-        found = self.manifest["format"]
+        found = self._library.contents.format
         if found != MANIFEST_FORMAT:
-            raise errors.StaleLibrary(
+            from ..errors import StaleLibrary
+
+            raise StaleLibrary(
                 f"the manifest in {self.file} has format {found}, and this opforge reads "
                 f"{MANIFEST_FORMAT}",
-                fix=f"build it again: {rebuild(self.file, archs=self.manifest['archs'])}",
+                fix=f"build it again: {rebuild(self.file, archs=self._library.contents.archs)}",
             )
 
     def _check_archs(self) -> None:
@@ -263,45 +292,39 @@ class Loaded:
         if self._key != "CUDA" or not torch.cuda.is_initialized():
             return
         here = [torch.cuda.get_device_capability(i) for i in range(torch.cuda.device_count())]
-        if any(_runs_on(self.manifest, *capability) for capability in here):
+        if any(self._library.contents.runs_on(*capability) for capability in here):
             return
         gpus = ", ".join(sorted({f"sm_{major}{minor}" for major, minor in here}))
-        archs = sorted({*self.manifest["archs"], *gpus.split(", ")})
-        raise errors.WrongArchitecture(
-            f"{self.file} was built for {', '.join(self.manifest['archs'])}, and runs on no GPU "
-            "that is here",
+        built = self._library.contents.archs
+        command = rebuild(self.file, archs=sorted({*built, *gpus.split(", ")}))
+        from ..errors import WrongArchitecture
+
+        raise WrongArchitecture(
+            f"{self.file} was built for {', '.join(built)}, which no GPU of this machine runs",
             found=gpus,
-            fix=f"build it for them: {rebuild(self.file, archs=archs)}",
+            fix=f"build it for them: {command}",
         )
-
-
-def _runs_on(manifest: dict[str, Any], major: int, minor: int) -> bool:
-    """A GPU runs what was built for its major version and at most its minor one, and older PTX.
-
-    What was built for sm_90a runs on nothing else.
-    """
-    for kernel in manifest["kernels"]:
-        for image in kernel["images"]:
-            name = image["arch"].removeprefix("sm_")
-            digits = name.rstrip("af")
-            arch = (int(digits[:-1]), int(digits[-1]))
-            if arch == (major, minor) or (name == digits and arch[0] == major and arch[1] < minor):
-                return True
-            if name == digits and image["ptx_sha256"] and arch <= (major, minor):
-                return True
-    return not manifest["kernels"]
 
 
 def _refuse_changed(file: Path) -> None:
-    """A process that has opened a file once gets the same from then on, also after closing it."""
+    """A process that has opened a file keeps it, even when the library is closed."""
     try:
         found = file.stat()
     except OSError:
-        # What is wrong with it is said when it is opened.
+        # Opening it says what is wrong.
         return
     stamp = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
     if _stamps.setdefault(file, stamp) != stamp:
-        raise errors.StaleLibrary(
+        from ..errors import StaleLibrary
+
+        raise StaleLibrary(
             f"{file} was built again since this process loaded it, and a process cannot hold both",
             fix="start a new process",
         )
+
+
+def _warn(text: str, *, calls: int) -> None:
+    """Warn where `load` was called, which is so many calls above the one of this."""
+    from ..errors import OpforgeWarning
+
+    warnings.warn(text, OpforgeWarning, stacklevel=calls + 2)

@@ -1,8 +1,8 @@
 """One operator of a loaded library, and how torch comes to call it.
 
-Calls with CUDA tensors go to the library: to the adapter, where there is one, else to `run`. With
-the source registered the op stays what it is, and only its kernel for CUDA is another; without,
-the op is defined from the manifest.
+Calls with CUDA tensors go to the library: through the adapter if there is one, otherwise through
+`run`. If the op's source is registered, only its CUDA kernel is replaced; if not, the op is defined
+from the manifest.
 """
 
 from __future__ import annotations
@@ -18,40 +18,46 @@ from .. import _compat
 from ..errors import OpforgeWarning, StaleLibrary, Uncovered
 from ..native.frontend.source_hash import source_hash
 from ..native.ir.interface import Op
-from ..native.library.shared_library import rebuild
+from ..native.library.shared_library import SharedLibrary, rebuild
 from ..registration.register import Registration
-from ..registration.unrecorded import Unrecorded, make_refuse_tangents
 from ..registry import Entry
 from .adapter import Adapter
 from .backend import JIT, NATIVE, wanted
-from .fallback_ops import Helper, advice_without_source
+from .first_call import advice_without_source
 
 _HASH_SHOWN = 12
 
 
 class Service:
-    """Serves one operator; `entry` is the op it serves, None while there is none."""
+    """Serves one operator; `entry` is the op that it serves now, if any."""
 
-    def __init__(self, op: Op, call: Callable[..., Any], *, key: str, file: Any) -> None:
+    def __init__(
+        self,
+        op: Op,
+        call: Callable[..., Any],
+        library: SharedLibrary,
+        adapter: Adapter | None,
+        *,
+        key: str,
+        strict: bool,
+    ) -> None:
         self.op = op
         self.call = call
+        self.file = library.file
+        self.archs = library.contents.archs
+        self.adapter = adapter
         self.key = key
-        self.file = file
-        self.archs: tuple[str, ...] = ()
-        self.strict = False
-        self.adapter: Adapter | None = None
+        self.strict = strict
         self.entry: Entry | None = None
         self.jit: Callable[..., Any] | None = None
-        # Those that torch has already, because the library was loaded in two steps.
-        self.helpers: dict[str, Helper] = {}
         self._libraries: list[Any] = []
         self._warned = False
-        # Whether the source is to be compared when the op is first called.
+        # Whether the source is still to be compared with the library's.
         self._unseen = False
 
     @property
     def how(self) -> str:
-        """For people: `native where covered, from libops.so (C++), else the JIT`."""
+        """For people: `where covered, from libops.so (C++), else the JIT`."""
         means = "C++" if self.adapter is not None else "by ctypes"
         otherwise = "else the JIT" if self.jit is not None and not self.strict else "else an error"
         return f"where covered, from {self.file.name} ({means}), {otherwise}"
@@ -59,8 +65,8 @@ class Service:
     def attach(self, entry: Entry, *, complete: bool = True) -> None:
         """Take over the calls of an op.
 
-        While the module that defines it is still being imported its source is not `complete`:
-        what the body calls may not be bound yet, and is looked at when the op is first called.
+        While the module that defines it is still being imported, its source is not `complete`:
+        the body may call what is not bound yet. It is then compared at the first call.
         """
         registration: Registration = entry.registration
         self._refuse_other_schema(entry)
@@ -70,16 +76,17 @@ class Service:
         if not entry.stands_in:
             if complete:
                 self._look()
-            self.jit = registration.generated.namespace["_of_kernel"]
+            self.jit = registration.kernel
         if self.adapter is not None:
-            self._helpers(registration, self.adapter)
+            self._add_fallbacks(registration, self.adapter)
             self.adapter.attach(self.op.torch_name, self.key)
-            self.configure()
         elif not entry.stands_in:
             # The body of an op that was defined from the manifest is `run` already.
-            library = self._library()
-            library.impl(self._short(), self._kernel(registration), self.key)
-        registration.runs_natively(self.key, self.how)
+            namespace, _, name = self.op.torch_name.partition("::")
+            library = torch.library.Library(namespace, "FRAGMENT")
+            self._libraries.append(library)
+            library.impl(name, registration.guarded(self.run), self.key)
+        self.configure()
 
     def detach(self) -> None:
         """Give the calls back."""
@@ -94,7 +101,7 @@ class Service:
         self.entry = self.jit = None
 
     def configure(self) -> None:
-        """Tell the adapter, and people, what to do with calls that are not covered."""
+        """Tell the adapter, and people, what happens to calls that are not covered."""
         if self.entry is None:
             return
         if self.adapter is not None:
@@ -105,11 +112,10 @@ class Service:
                 unseen=self._unseen,
                 advice=self._advice(),
             )
-        if self.key in self.entry.registration.backends:
-            self.entry.registration.backends[self.key] = self.how
+        self.entry.registration.runs_natively(self.key, self.how)
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        """The operator over flat arguments, without autograd."""
+        """Call the operator on flat arguments, below autograd."""
         self._look()
         if wanted() == JIT:
             return self._compile(*args, **kwargs)
@@ -125,42 +131,20 @@ class Service:
     def _compile(self, *args: Any, **kwargs: Any) -> Any:
         if self.jit is None:
             raise Uncovered(
-                "the backend is 'jit', and there is no source to compile",
+                "the backend is 'jit', but there is no source to compile",
                 fix=self._advice(),
                 op=self.op.torch_name,
             )
         return self.jit(*args, **kwargs)
 
-    def _kernel(self, registration: Registration) -> Callable[..., Any]:
-        """`run` with what the op's own kernel has in front of its body."""
-        definition = registration.definition
-        refuse_tangents = make_refuse_tangents(definition.name, definition.location)
-        recorded = definition.backward is not None
-        unrecorded = self._unrecorded(registration)
-        run_unrecorded = unrecorded.eager(self.run)
-
-        def kernel(*args: Any, **kwargs: Any) -> Any:
-            if _compat.forward_ad_open():
-                refuse_tangents(*args, *kwargs.values())
-            if not recorded and unrecorded.needs_grad(args, kwargs):
-                return run_unrecorded(*args, **kwargs)
-            return self.run(*args, **kwargs)
-
-        return kernel
-
-    def _helpers(self, registration: Registration, adapter: Adapter) -> None:
+    def _add_fallbacks(self, registration: Registration, adapter: Adapter) -> None:
         """`op__jit` and `op__grad`, which the adapter calls where it does not serve a call."""
-        definition = registration.definition
-        below = _compat.to_key(registration.overload, self.key)
-        unrecorded = self._unrecorded(registration).eager(below)
-        refuse_tangents = make_refuse_tangents(definition.name, definition.location)
+        unrecorded = registration.unrecorded(_compat.to_key(registration.overload, self.key))
 
         def grad(*args: Any, **kwargs: Any) -> Any:
             if self._unseen:
                 self._look()
                 self.configure()
-            if _compat.forward_ad_open():
-                refuse_tangents(*args, *kwargs.values())
             return unrecorded(*args, **kwargs)
 
         def jit(*args: Any, **kwargs: Any) -> Any:
@@ -168,34 +152,22 @@ class Service:
                 self._warn(adapter.reason())
             return self._compile(*args, **kwargs)
 
-        for ending, helper in (("jit", jit), ("grad", grad)):
-            target = adapter.telling(helper)
-            made = self.helpers.pop(ending, None)
-            if made is None:
-                made = Helper(self.op.torch_name, self.op.schema, ending, target)
-            made.target = target
-            self._libraries.append(made.library)
-
-    def _unrecorded(self, registration: Registration) -> Unrecorded:
-        definition = registration.definition
-        return Unrecorded(
-            definition.name, definition.location, definition.lowered, definition.transparency
-        )
-
-    def _library(self) -> Any:
-        namespace = self.op.torch_name.partition("::")[0]
-        self._libraries.append(torch.library.Library(namespace, "FRAGMENT"))
-        return self._libraries[-1]
-
-    def _short(self) -> str:
-        return self.op.torch_name.partition("::")[2]
+        namespace, _, name = self.op.torch_name.partition("::")
+        signature = self.op.schema.removeprefix(self.op.torch_name)
+        for fallback in (jit, grad):
+            library = torch.library.Library(namespace, "FRAGMENT")
+            self._libraries.append(library)
+            own_name = f"{name}__{fallback.__name__}"
+            library.define(own_name + signature)
+            library.impl(own_name, adapter.telling(fallback), "CompositeExplicitAutograd")
+            library.impl(own_name, torch.library.fallthrough_kernel, "Autograd")
 
     def _warn(self, reason: str) -> None:
         if not self._warned:
             self._warned = True
             text = (
-                f"{self.op.torch_name}: {self.file.name} does not cover this call, which is "
-                f"compiled instead, as all others that it does not cover: {reason}"
+                f"{self.op.torch_name}: {self.file.name} does not cover this call; Triton compiles "
+                f"it, and further such calls, instead: {reason}"
             )
             warnings.warn(text, OpforgeWarning, stacklevel=frames_to_caller())
 
@@ -214,7 +186,7 @@ class Service:
         return rebuild(self.file, source, self.archs, torch=self.adapter is not None)
 
     def _refuse_other_schema(self, entry: Entry) -> None:
-        """The library would take arguments for what they are not."""
+        """Such a library would misread the arguments."""
         assert entry.lowered is not None
         schema = f"{entry.name}{entry.lowered.schema}"
         if schema != self.op.schema:
@@ -237,7 +209,7 @@ class Service:
         warnings.warn(
             f"{entry.name} ({entry.location}) is not the source that {self.file} was built from: "
             f"its hash is {found[:_HASH_SHOWN]}, the library's {self.op.source_hash[:_HASH_SHOWN]} "
-            f"({self.op.location}); calls go to the library all the same. Build it again: "
+            f"({self.op.location}); calls still go to the library. Build it again: "
             f"{self._rebuild(entry)}",
             OpforgeWarning,
             stacklevel=frames_to_caller(),
@@ -245,7 +217,7 @@ class Service:
 
 
 def frames_to_caller() -> int:
-    """For a warning of the function that calls this: up to code that is not torch's or ours."""
+    """The stacklevel that puts a warning where code outside of torch and opforge called."""
     frame, count = sys._getframe(1), 1  # noqa: SLF001 - as `warnings` itself counts frames
     while frame.f_back is not None:
         module = str(frame.f_globals.get("__name__", ""))

@@ -22,12 +22,13 @@ def flatten_gradients(signature: Signature, result: Any) -> list[Any]:
         grads = (result,)
     if len(grads) != len(parameters):
         raise GradientCount(
-            f"backward returned {len(grads)} gradients for {len(parameters)} parameters",
+            "backward must return one gradient per parameter: "
+            f"expected {len(parameters)}, got {len(grads)}",
             found="a list, which counts as one gradient; return a tuple"
             if isinstance(result, list)
-            else f"{len(grads)} gradients",
-            fix=f"return one per parameter, None where there is none: "
-            f"({', '.join('grad_' + p.name for p in parameters)})",
+            else None,
+            fix=f"return ({', '.join('grad_' + p.name for p in parameters)}), "
+            "with None where a parameter has no gradient",
         )
     flat: list[Any] = []
     for parameter, grad in zip(parameters, grads, strict=True):
@@ -84,7 +85,7 @@ def _parts(node: Record, grad: Any) -> list[Any]:
             close = difflib.get_close_matches(str(unknown[0]), names, 1)
             hint = f"did you mean {close[0]!r}? " if close else ""
             raise GradientField(
-                f"backward returned a gradient for {unknown[0]!r}, which is no field of "
+                f"backward returned a gradient for {unknown[0]!r}, which is not a field of "
                 f"{node.cls.__name__}",
                 parameter=node.path,
                 fix=f"{hint}fields: {', '.join(names)}",
@@ -97,9 +98,10 @@ def _parts(node: Record, grad: Any) -> list[Any]:
     ):
         if len(grad) != len(names):
             raise GradientCount(
-                f"backward returned {len(grad)} gradients for {node.path}, which has {len(names)}",
+                f"backward must return one gradient per element of {node.path}: "
+                f"expected {len(names)}, got {len(grad)}",
                 parameter=node.path,
-                fix=f"return {len(names)}, None where there is none",
+                fix="return None for elements that have no gradient",
             )
         return list(grad)
     # A plain tuple or list has attributes, too: `count` and `index`.

@@ -1,15 +1,13 @@
-"""`opforge tune`: what it was given, and what it says."""
+"""`opforge tune`: its arguments, and what it prints."""
 
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as RichProgress
 
 from ..native.commands.build import operators
+from ..progress import ProgressBar, watched_terminal
 from ..tuning.table import Kernel, Row
 from .measure import Tuned, Watcher, tune
 from .sizes import Point, parse
@@ -24,22 +22,22 @@ def run(
     only: tuple[str, ...],
     again: bool,
 ) -> str:
-    """Measure, and say what came of it."""
+    """Measure, and summarize."""
     given = parse(sizes)
     ops = operators(targets, only)
-    console = Console(stderr=True)
-    watcher: Watcher = Bar(console) if console.is_terminal else Lines()
+    console = watched_terminal()
+    watcher = LineWatcher() if console is None else BarWatcher(console)
     try:
         done = tune(ops, output, sizes=given, arch=arch, again=again, watcher=watcher)
     except KeyboardInterrupt:
         # What was measured is in the file already.
-        _stop(watcher)
+        watcher.stop()
         raise SystemExit(
-            f"interrupted; {output} has what was measured, and the same command goes on from there"
+            f"interrupted: {output} has what was measured, and the same command continues there"
             + (" without --again" if again else "")
         ) from None
     finally:
-        _stop(watcher)
+        watcher.stop()
     return _summary(done, output)
 
 
@@ -47,57 +45,44 @@ def _summary(done: Tuned, output: str) -> str:
     if not len(done.table):
         return f"nothing to tune, so {output} was not written"
     return (
-        f"{output}: {done.measured} rows measured, {done.known} were there; "
-        f"{len(done.table)} rows of {len(done.table.rows)} kernels in all"
+        f"{output}: {done.measured} rows measured, {done.known} already there; "
+        f"{len(done.table)} rows for {len(done.table.rows)} kernels in total"
     )
 
 
-def _stop(watcher: Watcher) -> None:
-    if isinstance(watcher, Bar):
-        watcher.bar.stop()
-
-
-class Bar(Watcher):
+class BarWatcher(Watcher):
     """A bar over the calls, with every row above it."""
 
     def __init__(self, console: Console) -> None:
-        self.console = console
-        self.bar = RichProgress(
-            TextColumn("tuning"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.description}", markup=False),
-            console=console,
-        )
-        self.task: Any = None
+        self._bar = ProgressBar("tuning", console)
 
     def start(self, calls: int) -> None:
-        self.task = self.bar.add_task("", total=calls)
-        self.bar.start()
+        self._bar.start(calls)
 
     def called(self, op: str, point: Point) -> None:
-        shown = ", ".join(f"{n}={v}" for n, v in point.values.items())
-        self.bar.update(self.task, advance=1, description=f"{op} {shown}")
+        self._bar.advance(f"{op} {', '.join(f'{n}={v}' for n, v in point.values.items())}")
 
     def measured(self, kernel: Kernel, row: Row, configs: int) -> None:
-        self.console.print(row_line(kernel, row, configs), markup=False, highlight=False)
+        self._bar.say(row_line(kernel, row, configs))
 
     def note(self, text: str) -> None:
-        self.console.print(f"note: {text}", markup=False, highlight=False, soft_wrap=True)
+        self._bar.say(f"note: {text}")
+
+    def stop(self) -> None:
+        self._bar.stop()
 
 
-class Lines(Watcher):
-    """A line a row, for logs."""
+class LineWatcher(Watcher):
+    """One line per row, for logs."""
 
     def measured(self, kernel: Kernel, row: Row, configs: int) -> None:
-        self.say(row_line(kernel, row, configs))
+        self._say(row_line(kernel, row, configs))
 
     def note(self, text: str) -> None:
-        self.say(f"note: {text}")
+        self._say(f"note: {text}")
 
     @staticmethod
-    def say(text: str) -> None:
+    def _say(text: str) -> None:
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
 

@@ -18,9 +18,9 @@ from .sizes import Point
 def call_of(
     declared: Declared, point: Point, defaults: Mapping[str, Any], device: str
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """`fn(*args, **kwargs)` for a point; floats have their defaults, or are 1.
+    """`fn(*args, **kwargs)` for a point; a float is its default, or 1.
 
-    Tensors are compact. Floating ones are random; integers are 0, because they may be indices.
+    Tensors are contiguous. Floats are random; integers are 0, because they may be indices.
     """
     leaves: dict[str, Any] = {}
     for tensor in point.case.tensors:

@@ -13,6 +13,7 @@ import torch
 from .. import _compat
 from ..errors import NoGpu, NoSizes, OpforgeError, TuningFailed
 from ..native.frontend.expand import Declared, expand
+from ..native.frontend.store import declarations_of
 from ..native.kernels.archs import parse_arch, show_arch
 from ..registry import Entry, registry
 from ..tuning.choose import config_of, source_of
@@ -22,12 +23,12 @@ from .sizes import Point, Sizes, points, unused
 
 _autotuning, _kernels = _compat.autotuning, _compat.kernels
 Clock = _autotuning.Clock
-# What is measured again, by its ratio to the fastest, and how often.
+# What is measured again, by its ratio to the fastest, and how many times.
 _CLOSE, _ROUNDS = 1.1, 3
 
 
 class Watcher:
-    """What tuning tells while it runs; says nothing itself."""
+    """Hears what tuning does; this one says nothing."""
 
     def start(self, calls: int) -> None: ...
 
@@ -37,10 +38,12 @@ class Watcher:
 
     def note(self, text: str) -> None: ...
 
+    def stop(self) -> None: ...
+
 
 @dataclass
 class Tuned:
-    """What a run has added to a table: rows measured now, and rows that were there."""
+    """What a run added to a table: rows measured now, and rows that it already had."""
 
     table: Table
     measured: int = 0
@@ -58,12 +61,12 @@ def tune(
     clock: Clock | None = None,
     watcher: Watcher | None = None,
 ) -> Tuned:
-    """Measure every configuration of the ops' autotuned kernels at every size, into a table.
+    """Measure all configurations of the ops' autotuned kernels at all sizes, into a table.
 
         tune([gemm], "tuning.json", sizes={"m": [1, 16, 256], "n": [4096], "k": [4096]})
 
-    Rows that the table has are kept, so that an interrupted run goes on where it was; with `again`
-    they are measured anew. `clock(call, quantiles=...)` gives milliseconds, the median first.
+    Existing rows are kept, so an interrupted run continues where it stopped; with `again` they are
+    measured again. `clock(call, quantiles=...)` returns milliseconds, the median first.
     """
     watcher = watcher or Watcher()
     entries = [op if isinstance(op, Entry) else registry.get(op) for op in ops]
@@ -91,14 +94,14 @@ def _gpu(wanted: str | None, entries: Iterable[Entry], *, clocked: bool) -> tupl
         # For tests with a clock of their own.
         if wanted is None or not clocked:
             raise NoGpu(
-                "times of Triton's interpreter mean nothing, so nothing is measured",
+                "timings in Triton's interpreter mean nothing, so nothing is measured",
                 fix="run without TRITON_INTERPRET=1, on a GPU",
             )
         return "cpu", wanted
     if not torch.cuda.is_available():
         raise NoGpu(
-            "tuning measures kernels, and torch finds no GPU here",
-            fix="run opforge tune on a machine with the GPU, and commit the table it writes",
+            "tuning measures kernels on a GPU, and torch finds none here",
+            fix="run opforge tune on a machine with a GPU, and commit the table that it writes",
         )
     major, minor = torch.cuda.get_device_capability()
     found = f"sm_{major}{minor}"
@@ -106,7 +109,7 @@ def _gpu(wanted: str | None, entries: Iterable[Entry], *, clocked: bool) -> tupl
         raise NoGpu(
             f"the GPU here is {found} ({torch.cuda.get_device_name()}), so nothing can be "
             f"measured for {wanted}",
-            fix=f"--arch {found}, or run it on the other GPU; tables of several GPUs are one file",
+            fix=f"--arch {found}, or run it on that GPU; one file holds the rows of several GPUs",
         )
     return "cuda", found
 
@@ -116,8 +119,8 @@ def _work(
 ) -> Iterable[tuple[Entry, Declared, list[Point]]]:
     declared_all = []
     for entry in entries:
-        if not entry.declarations:
-            done.notes.append(f"{entry.name} has no native.declare, so its sizes are not known")
+        if not declarations_of(entry):
+            done.notes.append(f"{entry.name} has no native.declare, so its sizes are unknown")
             continue
         declared = expand(entry)
         declared_all.append(declared)
@@ -128,15 +131,16 @@ def _work(
         yield entry, declared, list(points(declared, sizes, entry.name, entry.location))
     lost = unused(sizes, declared_all)
     if lost:
-        raise NoSizes(f"no operator has a size {', '.join(lost)}", fix="`opforge list` shows them")
+        raise NoSizes(
+            f"no operator has a size {', '.join(lost)}", fix="`opforge list` shows the sizes"
+        )
 
 
 def _call(entry: Entry, declared: Declared, point: Point, device: str, router: _Router) -> None:
     defaults = {a.name: a.default for a in entry.flat().arguments}
     args, kwargs = call_of(declared, point, defaults, device)
-    before = _compat.launches.route_to(router)
     try:
-        with torch.no_grad():
+        with _compat.launches.routed_to(router), torch.no_grad():
             entry.fn(*args, **kwargs)
     except OpforgeError:
         raise
@@ -144,12 +148,10 @@ def _call(entry: Entry, declared: Declared, point: Point, device: str, router: _
         raise TuningFailed(
             f"the op fails at {_shown(point)}",
             found=f"{type(error).__name__}: {error}",
-            fix="leave these sizes out of --sizes, or mend the op",
+            fix="remove these sizes from --sizes, or fix the op",
             op=entry.name,
             location=entry.location,
         ) from error
-    finally:
-        _compat.launches.route_to(before)
 
 
 def _shown(point: Point) -> str:
@@ -158,7 +160,7 @@ def _shown(point: Point) -> str:
 
 
 class _Router:
-    """Sees the launches of a call: autotuned ones are measured before they are made."""
+    """Sees a call's launches, and measures autotuned ones before they run."""
 
     leaves_wrapped = False
     again = False
@@ -174,17 +176,14 @@ class _Router:
     ) -> Any:
         if not _autotuning.has_choice(kernel):
             return run(*args, **kwargs)
-        before = _compat.launches.route_to(None)
-        try:
+        with _compat.launches.routed_to(None):
             config = self._best(kernel, args, kwargs)
             key = _autotuning.triton_key(kernel, args, kwargs)
             _autotuning.choose_config(kernel, key, config)
             return run(*args, **kwargs)
-        finally:
-            _compat.launches.route_to(before)
 
     def compiled(self, kernel: Any) -> None:
-        """A kernel that is compiled already has nothing to choose."""
+        """A compiled kernel has nothing to choose."""
 
     def written(self, _kernel: Any, names: list[str], *_: Any) -> list[str]:
         return names

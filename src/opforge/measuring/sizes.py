@@ -1,4 +1,4 @@
-"""At which sizes an op is measured: what the user gives, else what is declared.
+"""The sizes at which an op is measured: the user's, else the declared ones.
 
 --sizes m=1,16,256     the size m            --sizes x.shape[0]=8,64   one of a `...`
 --sizes x.shape=8,64   every size of a `...` of x; likewise s of `*s`
@@ -30,7 +30,7 @@ def parse(texts: Iterable[str]) -> dict[str, list[int]]:
             raise NoSizes(f"--sizes {text} cannot be read", fix="--sizes m=1,16,256,4096")
         if min(numbers) < 1:
             raise NoSizes(
-                f"--sizes {text} has a size below 1, at which there is nothing to measure",
+                f"--sizes {text} has a size below 1, where there is nothing to measure",
                 fix="--sizes m=1,16,256,4096",
             )
         found.setdefault(name.strip(), []).extend(numbers)
@@ -56,7 +56,7 @@ def points(declared: Declared, given: Sizes, op: str, location: str) -> Iterator
         missing = [name for name, values in tried.items() if not values]
         if missing:
             raise NoSizes(
-                f"there are no sizes to measure at for {', '.join(missing)}",
+                f"no sizes to measure were given for {', '.join(missing)}",
                 fix=" ".join(f"--sizes {n}=1,16,256,4096" for n in missing),
                 op=op,
                 location=location,
@@ -86,16 +86,16 @@ def _check(bound: Bound, values: Sequence[int], op: str, location: str) -> None:
                 else f"{bound.low} to {bound.high if bound.high is not None else 'any'}"
             )
             raise NoSizes(
-                f"{bound.var} = {value} is not what is declared",
+                f"{bound.var} = {value} was not declared",
                 found=f"declared: {allowed}",
-                fix=f"give --sizes {bound.var} within that, or declare more",
+                fix=f"choose --sizes {bound.var} from what is declared, or declare more",
                 op=op,
                 location=location,
             )
 
 
 def unused(given: Sizes, ops: Iterable[Declared]) -> list[str]:
-    """Names that no op has, which are likely misspelt."""
+    """Names that no op has; they are probably misspelled."""
     known: set[str] = set()
     for declared in ops:
         for case in declared.cases:

@@ -12,6 +12,7 @@ from pathlib import Path as Folder
 from typing import Any
 
 from ..errors import KernelFailed
+from ..notebook import counted, html_table
 from ..registry import registry
 from .artifacts import portable_paths
 from .artifacts.build_record import make
@@ -21,12 +22,12 @@ from .codegen import sources
 from .codegen.torch_adapter import unadapted
 from .ir.kernel_request import Request
 from .ir.program import Case, Image, Kernel, Launch, Library
-from .kernels.archs import parse_archs
+from .kernels.archs import parse_archs, show_arch
 from .kernels.compile import compile_all
 from .kernels.image_cache import USER_CACHE, Cache
 from .kernels.progress import Progress, Silent
 from .kernels.workers import default_jobs
-from .plan import Archs, Plan, plan
+from .plan import OP_COLUMNS, Archs, Plan, op_rows, plan
 from .tracing.autotune_choice import by_table
 
 
@@ -38,6 +39,17 @@ class Result:
     folder: Folder
     written: Written
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        library = self.library
+        archs = ", ".join(map(show_arch, library.archs))
+        ops, kernels = counted(len(library.ops), "operator"), len(library.kernels)
+        kept = f"{ops}, {counted(kernels, 'kernel variant')} for {archs}"
+        return f"<Result: library {library.name} in {self.folder}, with {kept}>"
+
+    def _repr_html_(self) -> str:
+        title = f"{self.library.name} in {self.folder}"
+        return html_table(title, OP_COLUMNS, op_rows(self.library.ops))
 
 
 def build(

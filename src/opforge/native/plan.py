@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import Undeclared
+from ..notebook import counted, html_table
 from ..registry import Entry, registry
 from .frontend.alternatives import implementing, operators, refuse_undeclared
 from .frontend.backward_formula import formula_of
@@ -16,6 +17,7 @@ from .frontend.c_parameters import merge
 from .frontend.expand import expand
 from .frontend.implementations import join
 from .frontend.source_hash import part_hash, source_hash
+from .frontend.store import declarations_of
 from .frontend.torch_schema import schema_arguments, schema_of, schema_returns
 from .ir.kernel_request import Request
 from .ir.program import Case, Implementation, Op, Param, ScalarParam, TensorParam
@@ -38,6 +40,29 @@ class Plan:
     spare: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
 
+    def __repr__(self) -> str:
+        variants = counted(self._variants, "kernel variant")
+        return f"<Plan of {self.name}: {counted(len(self.ops), 'operator')}, {variants} to compile>"
+
+    def _repr_html_(self) -> str:
+        title = f"{self.name}: {counted(self._variants, 'kernel variant')} to compile"
+        return html_table(title, OP_COLUMNS, op_rows(self.ops))
+
+    @property
+    def _variants(self) -> int:
+        return sum(len(archs) for _, archs in self.requests.values())
+
+
+OP_COLUMNS = ("operator", "parameters", "cases", "location")
+
+
+def op_rows(ops: Sequence[Op]) -> list[tuple[str, ...]]:
+    """Operators as rows of a table."""
+    return [
+        (op.name, ", ".join(p.name for p in op.params), str(len(op.cases)), op.location)
+        for op in ops
+    ]
+
 
 def plan(
     ops: Sequence[Any], archs: Archs, *, name: str | None = None, choose: Choose = first_config
@@ -45,7 +70,7 @@ def plan(
     """Trace every declared case of the operators; ops without a declaration are left out."""
     entries = operators(op if isinstance(op, Entry) else registry.get(op) for op in ops)
     parts = {e.name: implementing(e) for e in entries}
-    declared = [e for e in entries if any(part.declarations for part in parts[e.name])]
+    declared = [e for e in entries if any(declarations_of(part) for part in parts[e.name])]
     if not declared:
         names = ", ".join(e.name for e in entries) or "no operator at all"
         raise Undeclared(
@@ -94,7 +119,7 @@ def _plan_op(entry: Entry, parts: Sequence[Entry], made: Plan, choose: Choose) -
 
 def _implementation(part: Entry, parts: Sequence[Entry]) -> Implementation:
     shorts = [each.own_name for each in parts]
-    own = merge(part.flat(), part.declarations)
+    own = merge(part.flat(), declarations_of(part))
     return Implementation(
         name=part.own_name if shorts.count(part.own_name) == 1 else part.name,
         torch_name=part.name,

@@ -1,1 +1,1 @@
-"""From a flat signature to an operator: definition, kernels, fake, autograd, vmap, autocast."""
+"""Makes an operator from a flat signature: definition, kernels, fake, autograd, vmap, autocast."""

@@ -12,14 +12,14 @@ from ..errors import BadOption
 
 
 def read_autocast(option: Any) -> dict[str, torch.dtype]:
-    """`torch.float16` -> CUDA and CPU; `{"cuda": torch.bfloat16}` -> as it says."""
+    """`torch.float16` -> CUDA and CPU; `{"cuda": torch.bfloat16}` -> CUDA only."""
     if option is None:
         return {}
     chosen = dict(option) if isinstance(option, Mapping) else {"cuda": option, "cpu": option}
     for device, dtype in chosen.items():
         if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
             raise BadOption(
-                f"autocast={option!r}: {dtype!r} is no floating-point dtype",
+                f"autocast={option!r}: {dtype!r} is not a floating-point dtype",
                 fix="autocast=torch.float16, or autocast={'cuda': torch.bfloat16}",
             )
         if not _has_autocast(device):
@@ -36,7 +36,7 @@ def _has_autocast(device: Any) -> bool:
     try:
         return torch.amp.is_autocast_available(device)
     except RuntimeError:
-        # torch raises for a word that is no device type at all.
+        # torch raises for a string that is not a device type.
         return False
 
 

@@ -1,7 +1,7 @@
 """Autograd for an op with a backward: a lean `autograd.Function` per op.
 
 `torch.library.register_autograd` builds a metadata object and redispatches on every call; here
-the Function's forward calls the body directly when nothing stands in between.
+the Function's forward calls the body directly where no other kernel comes in between.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from .lists import Counts, expand, regroup
 
 
 class Recorder:
-    """Runs an op and remembers how to go backward.
+    """Runs an op and records how to go backward.
 
-    `recorder(keyset, *flat)`; keyset None means that the body may be called directly, otherwise
-    the op is redispatched below autograd.
+    Called as `recorder(keyset, *flat)`. If the keyset is None, the body is called directly;
+    otherwise the op is redispatched below autograd.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Recorder:
         return self.apply("forward")(None, *args)
 
     def apply(self, forward: str) -> Callable[..., Any]:
-        """`apply` of the Function with that forward; classes are made when first needed."""
+        """`apply` of the Function with that forward; its class is made on first use."""
         known = self._applies.get(forward)
         if known is None:
             back = self.go_back_identical if forward == "forward_identical" else self.go_back
@@ -72,7 +72,7 @@ class Recorder:
         return known
 
     def forward_identical(self, ctx: Any, *args: Any) -> Any:
-        """The common case: schema and signature agree, and the body is called directly.
+        """The common case: schema and signature are the same, and the body is called directly.
 
         Autograd is off inside a Function's forward, so nothing needs to be excluded.
         """
@@ -144,7 +144,7 @@ class Recorder:
 
 
 class _Call:
-    """Rides along as a Function's first argument: where the lists were."""
+    """Passed as a Function's first argument: records where the lists were."""
 
     __slots__ = ("inputs", "keyset", "outputs")
 
@@ -155,7 +155,7 @@ class _Call:
 
 
 class ListRecorder(Recorder):
-    """The same for ops that take or return tensor lists, which are laid flat for autograd."""
+    """A recorder for ops that take or return tensor lists, which autograd gets flattened."""
 
     def __call__(self, keyset: Any, *args: Any, **kwargs: Any) -> Any:
         flat = (*args, *(kwargs[name] for name in self.keyword_only))
@@ -193,7 +193,7 @@ class ListRecorder(Recorder):
         return (None, *expanded)
 
     def no_gradients(self, argument: FlatArgument, grad: Any) -> list[Any]:
-        """For a list that held no tensor, which autograd saw as one argument."""
+        """Gradients for a list without a tensor, which autograd saw as one argument."""
         if grad is not None and any(g is not None for g in grad):
             self.list_gradients(argument, grad, -1)
         return [None]
@@ -211,7 +211,7 @@ class ListRecorder(Recorder):
             else f"backward must return a list of {count} gradients for {argument.path}",
             parameter=argument.path,
             found=f"{len(grad)} gradients" if listed else type(grad).__name__,
-            fix="return None" if none else f"return {count}, None where there is none",
+            fix="return None" if none else f"return {count}, with None where there is no gradient",
             op=self.name,
             location=self.location,
         )
@@ -220,7 +220,7 @@ class ListRecorder(Recorder):
 def check_callbacks(
     lowered: Lowered, backward: Callable[..., Any] | None, setup_context: Callable[..., Any] | None
 ) -> None:
-    """Refuse at decoration what would fail when autograd first calls it."""
+    """Refuse at decoration what would fail on autograd's first call."""
     if setup_context is not None and backward is None:
         raise BadOption("setup_context was given without a backward", fix="give backward=, too")
     if backward is None:
@@ -244,14 +244,14 @@ def check_callbacks(
 
 
 def _check_call(option: str, fn: Any, arguments: list[str]) -> list[str]:
-    """The names of a callback's parameters; BadOption where it cannot be called like that."""
+    """The names of a callback's parameters; BadOption if it does not accept these arguments."""
     form = f"{option}({', '.join(arguments)})"
     if not callable(fn):
         raise BadOption(f"{option}={fn!r} is not callable", fix=f"give a function {form}")
     try:
         signature = inspect.signature(fn)
     except ValueError:
-        # A builtin has none to compare; its first call will tell.
+        # A builtin has no signature; its first call will tell.
         return []
     try:
         signature.bind(*arguments)
@@ -271,7 +271,7 @@ def recorder_for(lowered: Lowered) -> type[Recorder]:
 def make_function(
     name: str, forward: Callable[..., Any], backward: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """`apply` of a Function of that name."""
+    """`apply` of a new Function."""
     members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
     function: Any = type(name.replace("::", "_"), (_compat.AutogradFunction,), members)
     apply: Callable[..., Any] = function.apply
@@ -287,7 +287,7 @@ def at_one_level(apply: Callable[..., Any], *args: Any) -> Any:
 
 
 def _history_below() -> Any:
-    """Under functorch the level below records too, though a Function's forward turns grad off."""
+    """Under functorch the level below records too, although a Function's forward disables grad."""
     return torch.enable_grad() if _compat.functorch_active() else contextlib.nullcontext()
 
 
@@ -296,7 +296,7 @@ def shapes_of(values: Sequence[Any]) -> list[Any]:
 
 
 def _fits(grad: Sequence[int], shape: Sequence[int]) -> bool:
-    """Whether it is the input's shape, or one that autograd sums down to it by itself."""
+    """Whether a gradient has the input's shape, or one that autograd itself sums to it."""
     if grad == shape:
         return True
     if len(shape) > len(grad):

@@ -1,8 +1,8 @@
 """What compiled code depends on, as text for Inductor's cache key.
 
-The graph that is compiled is cached under what Dynamo saw, which is the op's name, and under the
-source of the kernels that the op lists. What the name stands for may change all the same: the
-host function, its helpers and constants, the configs of autotuners, heuristics.
+A compiled graph is cached under what Dynamo saw, which is the op's name, and under the source of
+the kernels that the op lists. What is behind the name may still change: the host function, its
+helpers and constants, the configs of autotuners, heuristics.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from ..tuning.use import rows_of
 
 _kernels = _compat.kernels
 
-# Code of these is part of torch's and Triton's own keys, or of none.
+# Code of these is in torch's and Triton's own keys, or does not need to be in any.
 _FOREIGN = {*sys.stdlib_module_names, "torch", "triton", "numpy", "opforge"}
 _PLAIN = (int, float, complex, str, bytes, bool, type(None))
 
 
 def cache_entries(name: str, launched: Sequence[Any], sources: Sequence[Any]) -> list[Any]:
-    """What to list for an op: its kernels, and something that stands for the rest."""
+    """What to list for an op: its kernels, and an object that stands for the rest."""
     jitted = [k for k in launched if not _kernels.is_interpreted(k)]
     if not jitted:
         return []
@@ -40,7 +40,7 @@ def _torch_reads(kernel: Any) -> bool:
 
 
 class Dependence:
-    """Looks to torch like a jitted function, whose `src` it puts into the key."""
+    """Looks like a jitted function to torch, which puts its `src` into the key."""
 
     def __init__(self, name: str, launched: Sequence[Any], sources: Sequence[Any]) -> None:
         self.__name__ = name
@@ -69,7 +69,7 @@ def _nothing() -> None:
 
 
 def _reached(functions: Sequence[Any]) -> Iterator[types.FunctionType]:
-    """The functions, and those of other people's modules that they name, each once."""
+    """The functions, and those that they use outside of torch and the like, each once."""
     waiting, seen = list(reversed(functions)), set()
     while waiting:
         fn = inspect.unwrap(waiting.pop())
@@ -82,7 +82,7 @@ def _reached(functions: Sequence[Any]) -> Iterator[types.FunctionType]:
 
 
 def named(fn: types.FunctionType) -> dict[str, Any]:
-    """What a function's names stand for: globals, closure, and attributes of modules."""
+    """What a function's names refer to: globals, closure, and attributes of modules."""
     names = sorted({n for code in _codes(fn.__code__) for n in code.co_names})
     found = {n: fn.__globals__[n] for n in names if n in fn.__globals__}
     for module in [v for v in found.values() if isinstance(v, types.ModuleType)]:
@@ -134,7 +134,7 @@ def _held(cell: types.CellType) -> Any:
 
 
 def _methods(value: Any, fn: types.FunctionType) -> list[Any]:
-    """Methods of a class, or of an object's, that a function names."""
+    """Methods of a class, or of an object's class, that a function names."""
     cls = value if isinstance(value, type) else type(value)
     if _is_foreign(cls):
         return []

@@ -8,12 +8,12 @@ from .. import _compat
 
 
 class PlainKeysets(dict[int, str]):
-    """Raw keyset -> the name under which torch would list a kernel from elsewhere.
+    """Raw keyset -> the name under which torch would list somebody else's kernel.
 
-    A keyset is plain when below the calling key there is one dense backend and nothing else, and
-    no kernel for that backend came from elsewhere (`torch.library.register_kernel`). torch lists
-    the Python kernels of all ops in one set, under names such as "mylib/silu/CPU"; that the name
-    is still absent is tested on every call.
+    A keyset is plain if there is exactly one dense backend below the calling key, and nobody else
+    registered a kernel for that backend (`torch.library.register_kernel`). torch lists the Python
+    kernels of all ops in one set, under names such as "mylib/silu/CPU"; every call tests that the
+    name is still absent.
     """
 
     def __init__(self, name: str, below: Any) -> None:
@@ -27,13 +27,13 @@ class PlainKeysets(dict[int, str]):
         self._mixed.clear()
 
     def learn(self, keyset: Any) -> bool:
-        """Whether a keyset is plain; remembered when it is."""
+        """Whether a keyset is plain, which is remembered."""
         raw = keyset.raw_repr()
         if raw in self._mixed:
             return False
         backend = _compat.backend_of(keyset & self._below)
         if backend is None or _compat.has_kernel(self._name, backend):
-            # For good: redispatching is right for every keyset, and going straight only faster.
+            # For good: redispatching is always right, and calling the body directly only faster.
             self._mixed.add(raw)
             return False
         self[raw] = f"{self._name.replace('::', '/')}/{backend}"

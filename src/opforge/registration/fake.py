@@ -1,12 +1,12 @@
-"""Fakes: what outputs look like before there are any.
+"""Fakes: what outputs look like before they exist.
 
-Where the answer comes from is `FakeRule.source`:
+`FakeRule.source` says where the answer comes from:
     given         the user's callable
-    listed        the user's list of parameters that outputs look like
+    listed        the user's list of the parameters that outputs look like
     body          the body itself, run on fake tensors
     assumed       the i-th output looks like the i-th tensor input, because FakeTensor refused
                   the body; the first real call verifies it
-    undetermined  nobody has asked yet
+    undetermined  not asked yet
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from .. import _compat
-from ..errors import BadOption, FakeMismatch, FakeSignature, FakeUnknown
+from ..errors import BadOption, FakeMismatch, FakeSignature, FakeUnknown, first_line
 from ..lowering.plan import select_tensor
 from ..model import Leaf, Lowered
 from .lists import tensors_in
@@ -29,7 +29,7 @@ ANY: Kinds = ((torch.bool, "any", -1),)
 
 
 class FakeRule:
-    """The fake of one op, and what is known of it."""
+    """The fake of one op, and what is known about it."""
 
     def __init__(
         self,
@@ -46,15 +46,15 @@ class FakeRule:
         self.lowered = lowered
         self.given = given
         self.listed = _listed_arguments(lowered, listed) if listed is not None else None
-        # The given fake or the body, over flat arguments; set when the op is registered.
+        # The given fake, or the body, on flat arguments; set when the op is registered.
         self.call: Callable[..., Any] = _not_registered
-        # Decides the op's mode, where that had to wait; set when the op is registered.
-        self.settle: Callable[[], None] = _not_registered
+        # Decides the op's mode if that had to wait; set when the op is registered.
+        self.resolve_mode: Callable[[], None] = _not_registered
         self.refusal = ""
         self.source = "undetermined"
         # Kinds of inputs (dtype, device and rank of each) for which a real call has yet to confirm
-        # what the fake said; ANY where it has not been asked yet. One object for good, because
-        # generated kernels test on every call whether it is empty.
+        # the fake; ANY if it has not been asked. Never replaced by another set, because generated
+        # kernels test on every call whether this one is empty.
         self.pending: set[Kinds] = set()
         self.verified: set[Kinds] = set()
         if given is not None:
@@ -70,7 +70,7 @@ class FakeRule:
         return self.given is None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        self.settle()
+        self.resolve_mode()
         if self.given is not None:
             return self.call(*args, **kwargs)
         if self.source not in ("listed", "assumed"):
@@ -85,7 +85,7 @@ class FakeRule:
                 if not _compat.is_fake_refusal(error):
                     raise
                 trial.forget_symbols(())
-                self.refusal = f"{type(error).__name__}: {_first_line(error)}"
+                self.refusal = f"{type(error).__name__}: {first_line(error)}"
             else:
                 trial.forget_symbols(result)
                 self.source = "body"
@@ -102,7 +102,7 @@ class FakeRule:
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def verify(self, outputs: tuple[Any, ...], *args: Any, **kwargs: Any) -> None:
-        """Compare real outputs with what `listed` or `assumed` said, once per kind of inputs."""
+        """Compare real outputs with a `listed` or `assumed` fake, once per kind of inputs."""
         kinds = self._kinds(*args, **kwargs)
         if kinds in self.verified:
             return
@@ -112,7 +112,7 @@ class FakeRule:
             difference = _difference(real, like)
             if difference:
                 raise FakeMismatch(
-                    f"output {index} is not what the fake says ({self._why()}): {difference}",
+                    f"output {index} differs from the fake ({self._why()}): {difference}",
                     fix="give fake=: a function with the op's signature that returns tensors of "
                     "the right shape, dtype and device",
                     op=self.name,
@@ -136,7 +136,7 @@ class FakeRule:
 
     def _why(self) -> str:
         if self.listed is not None:
-            return f"outputs listed as like {', '.join(self.listed)}"
+            return f"outputs are listed to look like {', '.join(self.listed)}"
         why = "output i looks like tensor input i"
         return (
             f"{why}, because FakeTensor refused the body: {self.refusal}" if self.refusal else why
@@ -165,7 +165,7 @@ class FakeRule:
             absent = [n for n in self.listed if given[n] is None]
             if absent:
                 raise FakeUnknown(
-                    f"an output was listed to look like {absent[0]}, which is None in this call",
+                    f"an output is listed to look like {absent[0]}, which is None in this call",
                     parameter=absent[0],
                     fix="give fake as a function with the op's signature",
                     op=self.name,
@@ -179,7 +179,7 @@ class FakeRule:
         tensors = [t for t in tensors if t is not None]
         if len(tensors) < wanted:
             raise FakeUnknown(
-                f"{wanted} outputs but only {len(tensors)} tensor inputs to take their shape from",
+                f"{wanted} outputs, but only {len(tensors)} tensor inputs to take shapes from",
                 found=self.refusal,
                 fix="give fake=: a function with the op's signature",
                 op=self.name,
@@ -188,14 +188,14 @@ class FakeRule:
         return tensors[:wanted]
 
     def explain_leak(self, error: BaseException) -> None:
-        """For a real call that fails because the body kept a tensor of a trace."""
+        """Raise the reason if a real call failed because the body kept a tensor of a trace."""
         if _compat.is_fake_leak(error):
             raise self._leak(error) from error
 
     def _leak(self, error: BaseException) -> FakeUnknown:
         return FakeUnknown(
-            "the body keeps tensors between calls, and was run on fake tensors, which it kept",
-            found=_first_line(error),
+            "the body keeps tensors between calls, and kept a fake one when it was traced",
+            found=first_line(error),
             fix="give fake=: a function with the op's signature; tracing then runs that instead",
             op=self.name,
             location=self.location,
@@ -221,7 +221,7 @@ class FakeRule:
 def check_fake_signature(
     fn: Callable[..., Any], fake: Callable[..., Any], *, names_matter: bool
 ) -> None:
-    """A fake must take the op's arguments, under their names and in their order."""
+    """Check that a fake takes the op's arguments, by the same names and in the same order."""
     if not callable(fake):
         raise BadOption(
             f"fake={fake!r} is neither a callable nor a list of parameter names",
@@ -231,7 +231,7 @@ def check_fake_signature(
     try:
         found = inspect.signature(fake)
     except ValueError:
-        # A builtin such as torch.empty_like has none to compare; its first call will tell.
+        # A builtin such as torch.empty_like has no signature; its first call will tell.
         return
     try:
         bound = found.bind(
@@ -245,7 +245,7 @@ def check_fake_signature(
         kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         for name, value in bound.arguments.items():
             if found.parameters[name].kind not in kinds and name != value:
-                reason = f"{name!r} stands where the op has {value!r}"
+                reason = f"it has {name!r} where the op has {value!r}"
                 break
     if reason:
         raise FakeSignature(
@@ -304,7 +304,3 @@ def _strides(tensor: Tensor) -> list[int]:
 
 def _not_registered(*_args: Any, **_kwargs: Any) -> Any:
     raise AssertionError("a fake was called before its op was registered")
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [""])[0]

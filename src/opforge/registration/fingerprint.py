@@ -1,8 +1,8 @@
 """A hash of what an op computes: its function, its kernels, and what they call.
 
-A native library carries the hash of the source it was built from, and whoever loads it compares
-that with the source that is registered. So it depends on text alone: not on where files are, at
-which lines functions stand, or which Python reads them.
+A native library carries the hash of the source it was built from, and loading compares it with
+the registered source. So the hash depends only on text: not on paths, line numbers, or the version
+of Python.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _kernels = _compat.kernels
 
 
 def op_fingerprint(fn: Any, kernels: Iterable[KernelRef] = ()) -> str:
-    """Of a function, and of kernels that its names may not lead to.
+    """The hash of a function, and of kernels that its names may not lead to.
 
-    Those that only a trace has shown are left out: another process may not have traced.
+    Kernels that only a trace has found are left out: another process may not have traced.
     """
     found = [ref.kernel for ref in kernels if not ref.seen_while_tracing]
     lines = [line for each in _reached([fn], found) for line in _described(each)]
@@ -68,7 +68,7 @@ def _described(found: Any) -> Iterator[str]:
     try:
         yield textwrap.dedent(inspect.getsource(found))
     except (OSError, TypeError):
-        # Typed at a prompt, or made by exec.
+        # Typed at a prompt, or compiled by exec.
         yield found.__code__.co_code.hex()
     for name, value in sorted(named(found).items(), key=_name):
         # Triton's constexpr wraps a number.

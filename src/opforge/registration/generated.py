@@ -1,4 +1,4 @@
-"""The Python that opforge writes for an op: when it is compiled, and how debuggers see it."""
+"""The Python that opforge generates for an op; compiles it, and lets debuggers find it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _EMPTY = inspect.Parameter.empty
 class Generated:
     """The generated functions of one op, by name.
 
-    They are written when first called: compiling them is most of what a decoration would cost.
-    Until then torch holds a function of the right identity with a stub's code, which is swapped.
+    Each is written on its first call, because compiling them would double the cost of a decoration.
+    Until then torch holds a stub, whose code is then replaced, so that its identity stays.
     """
 
     def __init__(self, name: str, location: str, lowered: Lowered) -> None:
@@ -68,7 +68,7 @@ class Generated:
         self.before_first_call: Callable[[], None] = _nothing
 
     def later(self, name: str, writer: Writer) -> types.FunctionType:
-        """A function whose source is written when it is first called."""
+        """A function whose source is written on its first call."""
         self._writers[name] = writer
         stub = types.FunctionType(_STUBS[name].__code__, self.namespace, name)
         self.namespace[name] = stub
@@ -83,7 +83,7 @@ class Generated:
             filename = f"<opforge {self.name}{part}>"
             body = source.text() + "\n"
             text = f"{self._header}\n\n\n{body}"
-            # mtime None keeps linecache from dropping a file that is not on disk.
+            # With an mtime of None, linecache keeps a file that is not on disk.
             linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
             exec(_compiled(body, filename), self.namespace)  # noqa: S102  # our own text
             self._files.append(filename)
@@ -96,7 +96,7 @@ class Generated:
         return self.namespace[name]
 
     def bind(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """`fn`, which takes the original arguments, as a function of the flat ones."""
+        """`fn`, which takes the original arguments, as a function of flat arguments."""
         if self.lowered.path == "direct" and self._has_defaults(fn):
             return fn
         if "_of_bind" not in self.namespace:
@@ -105,16 +105,16 @@ class Generated:
         return bound
 
     def _has_defaults(self, fn: Callable[..., Any]) -> bool:
-        """Whether a function has the schema's defaults, which the dispatcher leaves out of calls.
+        """Whether a function has the schema's defaults, which the dispatcher omits from calls.
 
-        Those of `schema=` may stand nowhere else.
+        Defaults given by `schema=` may be missing from the function.
         """
         known = self._complete.get(fn)
         if known is None:
             try:
                 found = inspect.signature(fn).parameters
             except ValueError:
-                # A builtin has none to compare.
+                # A builtin has no signature.
                 return True
             wanted = [a.name for a in self.lowered.arguments if a.default is not MISSING]
             known = all(n not in found or found[n].default is not _EMPTY for n in wanted)
@@ -141,7 +141,7 @@ class Generated:
 
 @functools.lru_cache(maxsize=512)
 def _parsed(body: str) -> types.CodeType:
-    # Ops of one shape have one text; three lines up stands each op's own comment.
+    # Ops of the same form share this text; the three lines above it hold each op's own comment.
     return compile(f"\n\n\n{body}", "<opforge>", "exec")
 
 
@@ -168,7 +168,7 @@ def _of_inplace(*args: Any, **kwargs: Any) -> Any:
     return _of_awake("_of_inplace")(*args, **kwargs)  # type: ignore[name-defined]  # noqa: F821
 
 
-# Only the code of these runs, with an op's namespace as its globals.
+# Only their code is used, with an op's namespace as its globals.
 _STUBS = {f.__name__: f for f in (_of_kernel, _of_autograd, _of_inplace)}
 
 

@@ -1,4 +1,4 @@
-"""Tensor lists inside autograd, which follows only tensors that are arguments themselves.
+"""Flattens tensor lists for autograd, which tracks only tensors that are arguments themselves.
 
 [a, [b, c], 3]  <->  [a, b, c, 3] with counts [None, 2, None]
 """
@@ -14,7 +14,7 @@ Counts = list[int | None]
 
 
 def expand(values: Sequence[Any]) -> tuple[list[Any], Counts]:
-    """Lay the tensor lists among the values flat; lists without a tensor stay as they are."""
+    """Flatten the tensor lists among the values; lists without a tensor stay as they are."""
     expanded: list[Any] = []
     counts: Counts = []
     for value in values:

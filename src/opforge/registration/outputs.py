@@ -1,4 +1,4 @@
-"""What a body may return: checks that kernels call, one object per op."""
+"""Checks of what a body returns, which kernels call; one object per op."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _RETURNED: dict[str, Any] = {
 
 
 class OutputChecks:
-    """Refuses outputs that are not what the annotation says, that alias, or that were recorded."""
+    """Refuses outputs that contradict the annotation or alias; detaches recorded ones."""
 
     def __init__(self, name: str, location: str, lowered: Lowered) -> None:
         self.name = name
@@ -34,21 +34,21 @@ class OutputChecks:
     def not_none(self) -> None:
         """The annotation says None, the body returned something."""
         raise self.wrong(
-            "the body returned a value, its annotation says None",
+            "the body returned a value, but its annotation says None",
             "annotate what it returns, or return nothing",
         )
 
     def one(self, value: Any) -> None:
-        """For an op that returns one tensor, and a value whose type is not exactly Tensor."""
+        """Check the output of an op that returns one tensor, if its type is not exactly Tensor."""
         (leaf,) = self.lowered.returns
         if not _is_what_it_says(leaf, value):
             raise self.wrong(
-                f"the body returned {type(value).__name__}, its annotation says Tensor",
+                f"the body returned {type(value).__name__}, but its annotation says Tensor",
                 "return a tensor, or annotate Optional[Tensor]",
             )
 
     def several(self, out: Any) -> Any:
-        """For any other op; hands the outputs on, detached where autograd recorded them."""
+        """Check the outputs of any other op; returns them, detached if autograd recorded them."""
         returns = self.lowered.returns
         recorded = False
         for leaf, value in zip(returns, out if len(returns) != 1 else (out,), strict=True):
@@ -56,7 +56,7 @@ class OutputChecks:
                 if not _is_what_it_says(leaf, item):
                     raise self.wrong(
                         f"the body returned {type(item).__name__} for {leaf.path}, "
-                        f"its annotation says {leaf.schema_type()}",
+                        f"but its annotation says {leaf.schema_type()}",
                         "return what the annotation says",
                     )
                 recorded = recorded or (isinstance(item, torch.Tensor) and item.requires_grad)
@@ -68,7 +68,7 @@ class OutputChecks:
             self.warned = True
             warnings.warn(
                 f"{self.name} ({self.location}): the body reads a tensor that requires grad and "
-                "is no parameter; no gradient reaches it. Pass it as a parameter and give a "
+                "is not a parameter; no gradient reaches it. Pass it as a parameter and give a "
                 "backward.",
                 OpforgeWarning,
                 stacklevel=3,
@@ -79,7 +79,7 @@ class OutputChecks:
         return value.detach() if recorded else value
 
     def aliased(self, inputs: Sequence[Any], outputs: tuple[Any, ...]) -> None:
-        """Raise for outputs of which torch says that one aliases something; name the input."""
+        """Raise for outputs that alias something, according to torch; name the input."""
         among_outputs = _compat.any_aliases((), {}, outputs)
         guilty = [
             argument.path

@@ -1,4 +1,4 @@
-"""Dataclass parameters as pytree nodes, so that export, vmap and friends look inside them."""
+"""Registers dataclass parameters as pytree nodes, so that export and vmap see inside them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 from .. import _compat
 from ..model import Leaf, Node, Record
 
-# What a tracer takes as an input; anything else (an Enum, a dtype) is part of the structure.
+# What a tracer accepts as an input; anything else (an Enum, a dtype) is part of the structure.
 _INPUTS = {"Tensor", "SymInt", "int", "float", "bool", "str", "Scalar"}
 
 
 def register_records(node: Node) -> None:
-    """Register every dataclass below a node, unless somebody already did."""
+    """Register every dataclass below a node that is not registered yet."""
     if isinstance(node, Leaf):
         return
     for item in node.fields:

@@ -1,4 +1,4 @@
-"""Errors that generated code raises at a call: each maker gives a function for one op."""
+"""Errors that generated code raises at a call; each maker returns a function for one op."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def make_as_list(name: str, location: str) -> Callable[[str, Any], list[Any]]:
         if isinstance(value, (list, tuple)):
             return list(value)
         raise WrongReturn(
-            f"the body returned {type(value).__name__} for {path}, its annotation says a list",
+            f"the body returned {type(value).__name__} for {path}, but its annotation says a list",
             fix="return a list of tensors",
             op=name,
             location=location,
@@ -46,7 +46,7 @@ def make_wrong_type(name: str, location: str) -> Callable[[str, Any, type[Any]],
         found = type(value).__qualname__
         if path.startswith("return"):
             raise WrongReturn(
-                f"the body returned a {found}, its annotation says {wanted.__qualname__}",
+                f"the body returned a {found}, but its annotation says {wanted.__qualname__}",
                 fix=f"return {wanted.__qualname__}(...)",
                 op=name,
                 location=location,
@@ -72,7 +72,7 @@ def make_wrong_length(name: str, location: str) -> Callable[[str, Any, int], Non
         found = f"a {type(value).__name__} of {len(value)}" if sized else type(value).__qualname__
         if path.startswith("return"):
             raise WrongReturn(
-                f"the body returned {found}, its annotation says a tuple of {count}",
+                f"the body returned {found}, but its annotation says a tuple of {count}",
                 fix=f"return {count} values",
                 op=name,
                 location=location,

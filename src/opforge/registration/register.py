@@ -1,8 +1,9 @@
-"""Defines an op with torch and gives it its kernels."""
+"""Defines an op with torch, and installs its kernels."""
 
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,20 +47,56 @@ class Definition:
 
 @dataclass(frozen=True)
 class Registration:
-    """What torch holds for an op, and how to take it back."""
+    """What torch holds for an op, and how to undo it."""
 
     definition: Definition
     library: Any
     overload: Any
     generated: Generated
     handle: Any
-    # By dispatch key, what else runs the op: "native where covered, from libops.so".
+    # What else runs the op, by dispatch key: "native where covered, from libops.so".
     backends: dict[str, str] = field(default_factory=dict, compare=False)
 
-    def runs_natively(self, key: str, what: str) -> None:
-        """Calls with this key go to a native implementation of the same op.
+    @property
+    def kernel(self) -> Callable[..., Any]:
+        """What torch runs below autograd: the body behind its checks, over flat arguments."""
+        kernel: Callable[..., Any] = self.generated.namespace["_of_kernel"]
+        return kernel
 
-        The compiler goes on seeing the body, whose kernels it can fuse; the fake stays as it is.
+    def guarded(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """`run` in place of the op's body: behind what its own kernel asks of autograd first."""
+        definition = self.definition
+        recorded = definition.backward is not None
+        refuse_tangents = make_refuse_tangents(definition.name, definition.location)
+        unrecorded = _unrecorded(definition)
+        run_unrecorded = unrecorded.eager(run)
+
+        def kernel(*args: Any, **kwargs: Any) -> Any:
+            if _compat.forward_ad_open():
+                refuse_tangents(*args, *kwargs.values())
+            if not recorded and unrecorded.needs_grad(args, kwargs):
+                return run_unrecorded(*args, **kwargs)
+            return run(*args, **kwargs)
+
+        return kernel
+
+    def unrecorded(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """`run` on inputs that autograd follows: tangents are refused, and going back raises."""
+        definition = self.definition
+        refuse_tangents = make_refuse_tangents(definition.name, definition.location)
+        run_unrecorded = _unrecorded(definition).eager(run)
+
+        def kernel(*args: Any, **kwargs: Any) -> Any:
+            if _compat.forward_ad_open():
+                refuse_tangents(*args, *kwargs.values())
+            return run_unrecorded(*args, **kwargs)
+
+        return kernel
+
+    def runs_natively(self, key: str, what: str) -> None:
+        """Send calls with this key to a native implementation of the same op.
+
+        The compiler still sees the body, whose kernels it can fuse; the fake stays as it is.
         """
         self.backends[key] = what
         self.definition.transparency.native_keys.add(key)
@@ -70,18 +107,18 @@ class Registration:
         self.definition.transparency.native_keys.discard(key)
 
     def redispatch(self) -> None:
-        """Forget which keysets led straight to the body; they are looked into again."""
+        """Forget which keysets lead directly to the body; they are examined again."""
         plain = self.generated.namespace.get("_of_plain")
         if plain is not None:
             plain.clear()
 
     def undo(self, why: str) -> None:
-        """Remove the op; handles that are still held raise instead of reaching freed memory."""
+        """Remove the op; handles that are still held raise instead of reading freed memory."""
         name, location = self.definition.name, self.definition.location
 
         def raise_dead() -> None:
             raise UnregisteredOp(
-                f"this handle is of an op that was {why}",
+                f"this handle is stale: the op was {why}",
                 fix="use the new handle, or register the op again",
                 op=name,
                 location=location,
@@ -95,9 +132,9 @@ class Registration:
 
 
 def register(definition: Definition, defined: tuple[Any, Any] | None = None) -> Registration:
-    """Define the op, or go on with the library and overload of one that has its schema only.
+    """Define the op, or complete one of which only the schema is defined.
 
-    On any failure nothing of it stays behind.
+    A failure leaves nothing behind.
     """
     name, lowered = definition.name, definition.lowered
     try:
@@ -107,7 +144,7 @@ def register(definition: Definition, defined: tuple[Any, Any] | None = None) -> 
     except RuntimeError as error:
         raise _not_defined(name, lowered.schema, error) from error
     generated = Generated(name, definition.location, lowered)
-    # Of an op that torch knew already; who registered them meant them to stay.
+    # Kernels that somebody registered for an op that torch already knew; they stay.
     taken = {k for k in ("Autograd", "Meta") if defined is not None and _compat.has_kernel(name, k)}
     try:
         _install(definition, generated, library, overload, taken)
@@ -158,7 +195,7 @@ def _install(
 def _install_kernel(
     definition: Definition, generated: Generated, library: Any, overload: Any
 ) -> None:
-    """The body, behind its checks, and what the fake calls."""
+    """Install the body with its checks, and what the fake calls."""
     name, location, fake = definition.name, definition.location, definition.fake
     checks = OutputChecks(name, location, definition.lowered)
     generated.namespace.update(
@@ -180,7 +217,7 @@ def _install_kernel(
     )
     transparency = definition.transparency
     transparency.body = functools.partial(_on_original_arguments, generated, definition.fn)
-    fake.settle = generated.before_first_call = transparency.settle
+    fake.resolve_mode = generated.before_first_call = transparency.resolve_mode
     write_kernel = kernel_writer(
         guarded=definition.backward is None,
         verified=fake.verifiable,
@@ -218,17 +255,21 @@ def _recording_kernel(definition: Definition, generated: Generated, overload: An
 
 def _install_no_backward(definition: Definition, generated: Generated, library: Any) -> None:
     op = definition.name.partition("::")[2]
-    unrecorded = Unrecorded(
-        definition.name, definition.location, definition.lowered, definition.transparency
-    )
+    unrecorded = _unrecorded(definition)
     names = generated.namespace
     names["_of_unrecorded"] = unrecorded.eager(names["_of_kernel"])
     _compat.register_functional_rule(library, op, unrecorded.traced)
     _compat.around_functorch(library, definition.name, unrecorded.transformed)
 
 
+def _unrecorded(definition: Definition) -> Unrecorded:
+    return Unrecorded(
+        definition.name, definition.location, definition.lowered, definition.transparency
+    )
+
+
 def _install_transparency(definition: Definition, library: Any) -> None:
-    """Let AOTAutograd see through the op, if that is or may become its mode."""
+    """Let AOTAutograd see through the op, if it is or may become transparent."""
     reading = definition.transparency.first
     if reading.may_be_transparent:
         op = definition.name.partition("::")[2]
@@ -245,7 +286,7 @@ def _traceable(definition: Definition, callback: Any) -> Any:
 
 
 def _explain_failure(definition: Definition, error: Exception, *tensors: Any) -> None:
-    """Raise a better error for a body that failed, where the reason is known."""
+    """Raise a better error for a body that failed, if the reason is known."""
     definition.fake.explain_leak(error)
     definition.transparency.explain_failure(error, *tensors)
 
@@ -275,20 +316,23 @@ def _body_on_fakes(definition: Definition, checks: OutputChecks) -> Callable[...
 
 
 def _handle(definition: Definition, generated: Generated, overload: Any) -> Any:
-    """What the user calls: the overload, or a callable that takes arguments apart for it."""
-    if definition.lowered.path != "flattened":
-        return overload
+    """What the user calls: the overload, or a callable that flattens arguments for it."""
     fn = definition.fn
+    if definition.lowered.path != "flattened":
+        # Its names stay torch's, which graphs are serialized by, and it gets no `__wrapped__`,
+        # because torch unwraps what it traces.
+        overload.__doc__, overload.__signature__ = fn.__doc__, inspect.signature(fn)
+        return overload
     generated.namespace.update(
         _of_overload=overload,
         _of_call=_compat.raw_call(overload),
         _of_tracing=torch.compiler.is_dynamo_compiling,
     )
-    # The name that tracebacks and profilers show; a lambda has none that can be written.
+    # The name that tracebacks and profilers show; a lambda's is not an identifier.
     name = fn.__name__ if fn.__name__.isidentifier() else "_of_wrapper"
     wrapper = generated.now(name, functools.partial(emit_wrapper, name=name))
     functools.update_wrapper(wrapper, fn)
-    wrapper.__dict__["_magi_torch_registered_op"] = overload
+    setattr(wrapper, _compat.operators.MARK, overload)
     return wrapper
 
 
@@ -304,5 +348,5 @@ def _not_defined(name: str, schema: str, error: RuntimeError) -> Exception:
     return BadSchema(
         "torch cannot parse the schema",
         found=f"{schema}: {lines[0]}",
-        fix="rename parameters that are words of the schema language, or correct schema=",
+        fix="rename parameters that are keywords of the schema language, or correct schema=",
     )

@@ -1,4 +1,4 @@
-"""DTensor: the user's sharding rule, registered with torch's own API."""
+"""Registers the user's DTensor sharding rule with torch's own API."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def register_sharding(overload: Any, rule: Callable[..., Any], lowered: Lowered)
     """`rule` takes the op's arguments and returns (output, input) placements."""
     if not callable(rule):
         raise BadOption(
-            f"sharding={rule!r} is no rule",
+            f"sharding={rule!r} is not a rule",
             fix="sharding=rule with rule(*args) -> [(output placements, input placements), ...]",
         )
     if not torch.distributed.is_available():
@@ -29,7 +29,7 @@ def register_sharding(overload: Any, rule: Callable[..., Any], lowered: Lowered)
 
 
 def _with_defaults(rule: Callable[..., Any], lowered: Lowered) -> Callable[..., Any]:
-    """The rule, given all arguments: the dispatcher leaves out those that equal their default."""
+    """The rule, given all arguments: the dispatcher omits those that equal their default."""
     positional = [a for a in lowered.arguments if not a.keyword_only]
     keywords = {a.name: a.default for a in lowered.arguments if a.keyword_only}
 

@@ -1,4 +1,4 @@
-"""Lets the compiler see through an op: its body is run where AOTAutograd would record the op."""
+"""Lets the compiler see through an op: AOTAutograd traces its body instead of recording it."""
 
 from __future__ import annotations
 
@@ -7,60 +7,18 @@ import functools
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from .. import _compat
 from ..capture import Capture, capture
 from ..errors import NeedsGpu, OpforgeError, OpforgeWarning, UndeclaredWrite
-from ..model import (
-    SEEN_WHILE_TRACING,
-    Decision,
-    Discovery,
-    FlatArgument,
-    KernelRef,
-    Lowered,
-    NestedOp,
-)
+from ..model import SEEN_WHILE_TRACING, Decision, FlatArgument, KernelRef, Lowered, Reading
 from .dependence import cache_entries
 from .lists import tensors_in
 
 _kernels = _compat.kernels
 _launches = _compat.launches
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What reading the body, and the backward, came to.
-
-    `nested` are kernels that nested transparent ops launch; the graph will hold them, too.
-    `pending` are nested ops whose own mode is not settled.
-    """
-
-    decision: Decision
-    body: Discovery
-    backward: Discovery
-    nested: tuple[Any, ...] = ()
-    pending: tuple[NestedOp, ...] = ()
-
-    @property
-    def is_open(self) -> bool:
-        """Whether names are unbound that may yet be bound to something with kernels."""
-        return bool(self.body.unbound or self.backward.unbound or self.pending)
-
-    @property
-    def may_be_transparent(self) -> bool:
-        waits = bool(self.body.unbound or self.pending)
-        return waits or self.decision.mode == "triton_op"
-
-    @property
-    def may_launch(self) -> bool:
-        return any((self.body.kernels, self.body.unresolved, self.body.unbound, self.nested))
-
-    @property
-    def backward_may_launch(self) -> bool:
-        found = self.backward
-        return any((found.kernels, found.unresolved, found.unbound, found.nested_ops))
 
 
 class Transparency:
@@ -81,12 +39,12 @@ class Transparency:
         self.location = location
         self.lowered = lowered
         self.sources = sources
-        # With mutates_args="unknown" every tensor is declared, and nothing can be too much.
+        # With mutates_args="unknown" every tensor is declared, so none is declared in vain.
         self.all_mutated = all_mutated
-        # The body over flat arguments; set when the op is registered.
+        # The body on flat arguments; set when the op is registered.
         self.body: Callable[..., Any] = _not_registered
         self.notes: tuple[str, ...] = ()
-        # Keys at which a native build of this very body is registered.
+        # Keys at which a native build of this body is registered.
         self.native_keys: set[str] = set()
         self._read = read
         self.first = first
@@ -95,7 +53,7 @@ class Transparency:
         self._being_read = False
         self._seen: list[KernelRef] = []
         self._nested: list[Any] = []
-        # By identity; the kernels are kept, so that no new one gets the id of one that is gone.
+        # By id; the kernels are kept, so that no new one gets the id of an old one.
         self._known: dict[int, Any] = {}
         self._fallen = ""
         self._warned: set[str] = set()
@@ -103,10 +61,10 @@ class Transparency:
 
     @property
     def reading(self) -> Reading:
-        """Read once, and again as long as names are unbound."""
+        """The reading of the body, repeated as long as names are unbound."""
         with self._lock:
             if self._being_read:
-                # Two ops that call each other ask each other for their modes.
+                # Two ops that call each other ask for each other's modes.
                 return self._reading
             if not self._read_before or self._reading.is_open:
                 if self._reading.is_open:
@@ -133,12 +91,12 @@ class Transparency:
         """Whether the mode may still change, because something is not bound yet."""
         return self._reading.is_open
 
-    def settle(self) -> None:
+    def resolve_mode(self) -> None:
         """Decide the mode, if that had to wait; refuse what cannot be registered."""
         self.reading  # noqa: B018  # reading decides
 
     def publish(self) -> None:
-        """Make Inductor's cache key depend on all that is launched."""
+        """Make Inductor's cache key depend on everything that is launched."""
         refs = (*self._reading.body, *self._reading.backward, *self._seen)
         kernels = [r.kernel for r in refs] + [*self._reading.nested, *self._nested]
         if kernels:
@@ -150,7 +108,7 @@ class Transparency:
 
     def launches(self, kernel: Any, *, inside: str) -> None:
         with self._lock:
-            # Autotuners may share a function, and each has configs of its own.
+            # Autotuners may share a function, but each has its own configs.
             if id(kernel) in self._known:
                 return
             self._known[id(kernel)] = kernel
@@ -162,8 +120,8 @@ class Transparency:
 
     def assumes(self, kernel: Any, why: str) -> None:
         self.warn(
-            f"what kernel {_describe(kernel)} writes could not be analysed ({why}); it is taken "
-            "to write every tensor it is given, which costs a copy of each"
+            f"Triton's analysis cannot tell what kernel {_describe(kernel)} writes ({why}); it is "
+            "assumed to write every tensor it is given, which costs a copy of each"
         )
 
     def looks_through(self, wrapper: Any, kernel: Any, why: str) -> None:
@@ -173,13 +131,13 @@ class Transparency:
         )
 
     def on_fakes(self, *args: Any, **kwargs: Any) -> Any:
-        """The body on fake tensors; launches do nothing."""
-        self.settle()
+        """Run the body on fake tensors; launches do nothing."""
+        self.resolve_mode()
         with self._captured(into_graph=False):
             return self.body(*args, **kwargs)
 
     def traced(self, mode: Any, op: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """The rule for FunctionalTensorMode: the op itself, or its body."""
+        """The rule for FunctionalTensorMode: record the op, or trace its body."""
         tensors = self._tensors(args, kwargs)
         inputs = [tensor for _, tensor in tensors]
         if not self.seen_through() or self._runs_elsewhere(inputs):
@@ -197,7 +155,7 @@ class Transparency:
         return self.decision.mode == "triton_op" and not _compat.keeps_triton_ops()
 
     def fall_back(self, why: str) -> None:
-        """Register opaque after all."""
+        """Make the op opaque after all."""
         reason = f"it could not be registered transparently: {why}"
         with self._lock:
             self._fallen = reason
@@ -205,7 +163,7 @@ class Transparency:
         self.warn(f"registered opaque (custom_op): {reason}")
 
     def with_capture(self, backward: Callable[..., Any]) -> Callable[..., Any]:
-        """A backward, or setup_context, whose launches are taken along when it is traced."""
+        """A backward or setup_context whose launches are captured when it is traced."""
 
         @functools.wraps(backward)
         def captured(*args: Any, **kwargs: Any) -> Any:
@@ -222,7 +180,7 @@ class Transparency:
         return captured
 
     def explain_failure(self, error: Exception, *values: Any, who: str = "the op") -> None:
-        """For a launch in eager that Triton refused because of where the tensors are."""
+        """Raise the reason if Triton refused a launch in eager because of the tensors' device."""
         if isinstance(error, OpforgeError) or not _launches.is_no_gpu(error):
             return
         tensors = [t for value in values for t in tensors_in(value)]
@@ -242,8 +200,8 @@ class Transparency:
         if not tensors:
             what = f"{who} launches Triton kernels, and there is no GPU"
         if any(_kernels.is_interpreted(ref.kernel) for ref in self.kernels):
-            what = "an autotuner times its configs, for which Triton's interpreter asks the GPU"
-            fix = "leave it one config where TRITON_INTERPRET=1 is set, or run on a GPU"
+            what = "an autotuner times its configs, and Triton's interpreter needs a GPU for that"
+            fix = "leave it one config if TRITON_INTERPRET=1 is set, or run on a GPU"
         raise NeedsGpu(
             what,
             found=f"tensors on {', '.join(where)}" if tensors else None,
@@ -253,7 +211,7 @@ class Transparency:
         ) from error
 
     def warn(self, text: str) -> None:
-        """Once per op and text."""
+        """Warn, once per op and text."""
         with self._lock:
             if text in self._warned:
                 return
@@ -276,7 +234,7 @@ class Transparency:
         return replace(reading, decision=decision)
 
     def _finds_now(self, kernel: Any) -> bool:
-        """Whether reading the body again finds a kernel: a name was bound anew since."""
+        """Whether reading the body again finds a kernel, because a name was rebound since."""
         if self._being_read:
             return False
         reading = self._read_located()
@@ -308,13 +266,13 @@ class Transparency:
         self, *, into_graph: bool = True, inputs: Sequence[Any] = ()
     ) -> Iterator[Capture]:
         if self.reading.may_launch:
-            # The body may import it, and then launch.
+            # The body may import it before it launches.
             _kernels.load_triton()
         with capture(self, into_graph=into_graph, inputs=inputs) as run:
             yield run
 
     def _runs_elsewhere(self, tensors: Sequence[Any]) -> bool:
-        """Whether a kernel was registered for these tensors' device, which is not this body."""
+        """Whether somebody registered another kernel for these tensors' device."""
         keys = {_compat.backend_key(t.device.type) for t in tensors} - self.native_keys
         return any(_compat.has_kernel(self.name, key) for key in keys)
 
@@ -351,7 +309,7 @@ class Transparency:
             a.path for a, count in zip(arguments, written, strict=True) if a.mutated and not count
         }
         self.notes = tuple(
-            f"mutates_args names {path!r}, to which the last trace wrote nothing"
+            f"mutates_args names {path!r}, which the last trace did not write"
             for path in sorted(unwritten)
         )
 

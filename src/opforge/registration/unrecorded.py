@@ -1,7 +1,7 @@
-"""Ops without a backward: the forward runs, nothing is recorded, going backward raises.
+"""Ops without a backward: the forward runs, nothing is recorded, and going backward raises.
 
-Their Autograd key is a fallthrough, so a call whose inputs require no grad pays for a test of
-`requires_grad` and nothing else. A call whose inputs do is met where it arrives:
+Their Autograd key is a fallthrough, so a call whose inputs do not require grad pays only for a
+test of `requires_grad`. If an input does, the call is handled where it arrives:
 
     eager          the kernel itself              `Unrecorded.eager`
     torch.compile  a rule for FunctionalTensorMode `Unrecorded.traced`
@@ -26,7 +26,7 @@ from .transparent import Transparency
 
 
 class _Call:
-    """Rides along as the Function's first argument."""
+    """Passed as the Function's first argument."""
 
     __slots__ = ("mutated", "outputs", "raise_when_run", "run")
 
@@ -40,7 +40,7 @@ class _Call:
 
 
 class Unrecorded:
-    """Runs an op without a backward when an input requires grad.
+    """Runs an op without a backward if an input requires grad.
 
     Outputs, and inputs that the op mutates, get a history that raises.
     """
@@ -56,7 +56,7 @@ class Unrecorded:
         self.apply: Callable[..., Any] | None = None
 
     def eager(self, kernel: Callable[..., Any]) -> Callable[..., Any]:
-        """What the kernel calls instead of the body; it calls the kernel again, grad being off."""
+        """What the kernel calls instead of the body: the kernel again, with grad disabled."""
 
         def unrecorded(*args: Any, **kwargs: Any) -> Any:
             def run() -> Any:
@@ -68,7 +68,7 @@ class Unrecorded:
         return unrecorded
 
     def traced(self, mode: Any, op: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """The rule for FunctionalTensorMode, which sees the tensors that autograd follows."""
+        """The rule for FunctionalTensorMode, which sees the tensors that autograd tracks."""
         below = self.transparency.traced
 
         def run() -> Any:
@@ -87,7 +87,7 @@ class Unrecorded:
 
         def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
             def run() -> Any:
-                # The level below has a history of its own.
+                # The level below has its own history.
                 with torch.enable_grad():
                     return original(keyset, *args, **kwargs)
 
@@ -114,7 +114,7 @@ class Unrecorded:
         raise_when_run: bool = False,
     ) -> Any:
         if self.apply is None:
-            # Made when first needed: building a class takes a tenth of a decoration.
+            # Made on first use: building a class takes a tenth of a decoration.
             self.apply = make_function(f"{self.name}_without_backward", self.forward, self.go_back)
         given = {**dict(zip(self.names, args, strict=False)), **kwargs}
         tensors = [t for value in given.values() for t in tensors_in(value)]
@@ -161,7 +161,9 @@ class Unrecorded:
 
 def missing_backward(where: str, *, mutates: bool) -> MissingBackward:
     give = "give one: @opforge.op(..., backward=fn, setup_context=fn); or detach its inputs"
-    avoid = "an op that mutates cannot have one: call it under torch.no_grad(), on detached tensors"
+    avoid = (
+        "an op that mutates cannot have one: call it under torch.no_grad() or on detached tensors"
+    )
     return MissingBackward(
         "autograd went backward through this op, which has no backward",
         fix=avoid if mutates else give,
@@ -171,10 +173,10 @@ def missing_backward(where: str, *, mutates: bool) -> MissingBackward:
 
 @functools.cache
 def _raising_op() -> Any:
-    """`opforge::missing_backward`: a gradient to trace, an error to run.
+    """`opforge::missing_backward`: a gradient when traced, an error when run.
 
-    A compiled backward computes the gradients of unused outputs too, as zeros; zeros in give
-    zeros out whatever the op's derivative is, and only they do.
+    A compiled backward also computes the gradients of unused outputs, as zeros. Zeros give zeros
+    whatever the op's derivative is, so only they do not raise.
     """
     schema = "(Tensor[] grads, SymInt[] size, str where, bool mutates) -> Tensor"
     library, overload = _compat.define("opforge::missing_backward", schema, (_compat.pt2_tag(),))
@@ -193,12 +195,12 @@ def _raising_op() -> Any:
     return overload
 
 
-# torch forgets an op when the Library that defined it goes.
+# torch removes an op together with the Library that defined it.
 _keep: list[Any] = []
 
 
 def make_refuse_tangents(name: str, location: str) -> Callable[..., None]:
-    """Refuse inputs with a forward-mode tangent, which would be lost without a word."""
+    """Refuse inputs with a forward-mode tangent, which would be lost silently."""
 
     def refuse_tangents(*values: Any) -> None:
         for tensor in (t for value in values for t in tensors_in(value)):

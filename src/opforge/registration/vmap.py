@@ -1,4 +1,4 @@
-"""vmap rules: the user's, or one call per slice."""
+"""Vmap rules: the user's, or one call per slice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .generated import Generated
 def make_vmap_kernel(
     generated: Generated, overload: Any, rule: Callable[..., Any] | str
 ) -> Callable[..., Any]:
-    """A kernel for the FuncTorchBatched key; flat rules see every argument by position."""
+    """A kernel for the FuncTorchBatched key; its rule gets every flat argument by position."""
     arguments = generated.lowered.arguments
     names = [a.name for a in arguments]
     keyword_only = [a.name for a in arguments if a.keyword_only]
@@ -52,7 +52,7 @@ def check_vmap(rule: Any) -> None:
 
 
 def sequential(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Call the op once per slice and stack what it returns."""
+    """Call the op once per slice and stack the results."""
 
     def rule(info: Any, in_dims: Any, *args: Any) -> Any:
         results = [
@@ -85,7 +85,7 @@ def _stack(values: list[Any]) -> Any:
 
 
 def _structured(generated: Generated, rule: Any) -> Callable[..., Any]:
-    """A rule over original arguments, as one over flat arguments."""
+    """A rule on original arguments, as a rule on flat ones."""
     lowered = generated.lowered
     if lowered.path == "direct":
         return rule  # type: ignore[no-any-return]
@@ -107,7 +107,7 @@ def _structured(generated: Generated, rule: Any) -> Callable[..., Any]:
 
 
 def rebuild_plain(node: Node, flat: list[Any]) -> Any:
-    """Values such as batch dimensions in the shape of the parameter (consumes `flat`)."""
+    """Values such as batch dimensions, structured like the parameter (consumes `flat`)."""
     if isinstance(node, Leaf):
         return flat.pop(0)
     if node.optional:

@@ -1,1 +1,1 @@
-"""Tuning tables: the measured configuration of each autotuned kernel, as a file that ships."""
+"""Tuning tables: configurations of autotuned kernels, measured in advance and shipped."""

@@ -18,7 +18,7 @@ _sources: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
 @dataclass(frozen=True)
 class Choice:
-    """Which of an autotuner's configurations, by number; or none, and why."""
+    """The index of an autotuner's configuration, or None and why."""
 
     index: int | None
     why: str = ""
@@ -27,27 +27,25 @@ class Choice:
 def choose(
     table: Table, tuner: Any, arch: Any, dtypes: tuple[str, ...], values: Sequence[Any]
 ) -> Choice:
-    """What a table says of a launch; `arch`, as in 90, and `values` may be symbolic."""
+    """What a table says about a launch; `arch` (90 for sm_90) and `values` may be symbolic."""
     name, source = _kernels.kernel_name(tuner), source_of(tuner)
     named = [k for k in table.rows if k.name == name]
     known = [k for k in named if k.source == source]
     if named and not known:
         count = sum(len(table.rows[k]) for k in named)
-        why = f"{count} rows of it, all stale: they are of another source (tune it again)"
+        why = f"{count} rows for it, all stale: its source has changed (tune it again)"
         return Choice(None, why)
     keyed = [k for k in known if _has_key(k, tuner, len(values))]
     if known and not keyed:
         others = "; ".join(sorted({", ".join(k.key) for k in known}))
-        return Choice(None, f"rows of it by another key only ({others}; tune it again)")
+        return Choice(None, f"rows for it under a different key only ({others}; tune it again)")
     fitting = [k for k in keyed if k.dtypes == dtypes]
     kernel = next((k for k in fitting if bool(arch == arch_number(k.arch))), None)
     if kernel is None:
         return Choice(None, f"no rows for {_listed(known, fitting, dtypes)}")
     rows, places = _with_places(table, kernel, tuner)
     if not rows:
-        return Choice(
-            None, "only configurations of it that it does not have any more (tune it again)"
-        )
+        return Choice(None, "only configurations that it no longer has (tune it again)")
     row = nearest(rows, values)
     if row is None:
         return Choice(None, "no row for these values of its key")
@@ -55,14 +53,14 @@ def choose(
 
 
 def _has_key(kernel: Kernel, tuner: Any, count: int) -> bool:
-    """Whether rows are by this autotuner's key; Triton leaves out what a launch does not pass."""
+    """Whether rows have this autotuner's key; Triton leaves out what a launch does not pass."""
     return len(kernel.key) == count and [n for n in tuner.keys if n in kernel.key] == [*kernel.key]
 
 
 def _with_places(
     table: Table, kernel: Kernel, tuner: Any
 ) -> tuple[list[Row], dict[tuple[Any, ...], int]]:
-    """The rows whose configuration the autotuner still has, and where it has them."""
+    """The rows whose configurations the autotuner still has, and their indices in it."""
     configs = [as_config(_plain(c)) for c in tuner.configs]
     places = {config: index for index, config in reversed(list(enumerate(configs)))}
     return [row for row in table.rows[kernel].values() if row.config in places], places
@@ -73,7 +71,7 @@ def _plain(config: Any) -> dict[str, Any]:
 
 
 def config_of(config: Any) -> tuple[tuple[str, Any], ...]:
-    """A configuration as tables have it."""
+    """A configuration as tables store it."""
     return as_config(_plain(config))
 
 

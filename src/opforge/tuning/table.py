@@ -6,8 +6,8 @@
       "rows": [{"at": [16, 4096, 4096], "config": {"BLOCK_M": 16, ...}, "us": 12.1,
                 "device": "NVIDIA H200"}]}]}
 
-`source` is the hash of the kernel and of everything it calls, `dtypes` are those of its tensors in
-the order of the launch, `at` holds the values that the kernel's `key` had.
+`source` is the hash of the kernel and everything it calls, `dtypes` are those of its tensors in
+launch order, and `at` holds the values of the kernel's `key`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Value = int | float | str | bool | None
 
 @dataclass(frozen=True)
 class Kernel:
-    """What rows belong to; two of them are never mixed."""
+    """What rows belong to; rows of two kernels are never mixed."""
 
     name: str
     source: str
@@ -48,7 +48,7 @@ class Row:
     at: tuple[Value, ...]
     config: tuple[tuple[str, Value], ...]
     us: float = field(compare=False)
-    # On what it was measured, for people: GPUs of one architecture share their rows.
+    # Where it was measured, for people: GPUs of one architecture share their rows.
     device: str = field(default="", compare=False)
 
 
@@ -70,14 +70,14 @@ class Table:
                 self.add(kernel, row)
 
     def sources(self, name: str) -> set[str]:
-        """The sources that there are rows of, of kernels of this name."""
+        """The sources of kernels of this name that have rows."""
         return {k.source for k in self.rows if k.name == name}
 
     def __len__(self) -> int:
         return sum(map(len, self.rows.values()))
 
     def to_json(self) -> str:
-        """A line a row, everything in order, so that a review sees what has changed."""
+        """One line per row, in a fixed order, so that a review shows what has changed."""
         blocks = [
             self._block(k) for k in sorted(self.rows, key=lambda k: (k.name, k.arch, k.dtypes))
         ]
@@ -109,7 +109,7 @@ class Table:
 
 
 def exact(at: Iterable[Value]) -> tuple[Any, ...]:
-    """Python holds 1, 1.0 and True for equal; a key does not."""
+    """Python considers 1, 1.0 and True equal; a key does not."""
     return tuple((type(v).__name__, v) for v in at)
 
 
@@ -120,20 +120,20 @@ def _order(value: Value) -> tuple[str, Any]:
 
 
 def parse(text: str, where: str) -> Table:
-    """A table from its text; `where` is what errors call it."""
+    """A table from its text; errors call it `where`."""
     try:
         content = json.loads(text)
     except ValueError as error:
-        raise BadTuning(f"{where} is no JSON: {error}", fix=_FIX) from None
+        raise BadTuning(f"{where} is not JSON: {error}", fix=_FIX) from None
     if not isinstance(content, dict) or "kernels" not in content:
-        raise BadTuning(f"{where} is no tuning table: it has no 'kernels'", fix=_FIX)
+        raise BadTuning(f"{where} is not a tuning table: it has no 'kernels'", fix=_FIX)
     if content.get("format") != FORMAT:
         raise BadTuning(
-            f"{where} has format {content.get('format')!r}, and this opforge reads {FORMAT}",
+            f"{where} has format {content.get('format')!r}, but this opforge reads {FORMAT}",
             fix=_FIX,
         )
     if not isinstance(content["kernels"], list):
-        raise BadTuning(f"{where} is no tuning table: 'kernels' is no list", fix=_FIX)
+        raise BadTuning(f"{where} is not a tuning table: 'kernels' is not a list", fix=_FIX)
     table = Table()
     for number, block in enumerate(content["kernels"]):
         _read_block(block, table, f"{where}: kernels[{number}]")
@@ -160,7 +160,7 @@ def _read_block(block: Any, table: Table, where: str) -> None:
 
 def _texts(values: Any) -> tuple[str, ...]:
     if not isinstance(values, list):
-        raise TypeError(f"{values!r} is no list")
+        raise TypeError(f"{values!r} is not a list")
     return tuple(map(str, values))
 
 
@@ -168,7 +168,7 @@ def arch_number(text: str) -> int:
     """`"sm_90"` -> 90."""
     match = re.fullmatch(r"sm_(\d+)", text)
     if match is None:
-        raise ValueError(f"the arch is {text!r}, and not one such as 'sm_90'")
+        raise ValueError(f"the arch must look like 'sm_90', got {text!r}")
     return int(match[1])
 
 
@@ -176,14 +176,14 @@ def _row(row: Mapping[str, Any], kernel: Kernel) -> Row:
     at = tuple(row["at"])
     for value in (*at, *row["config"].values()):
         if not isinstance(value, (bool, int, float, str, type(None))):
-            raise TypeError(f"{value!r} is no number, text or null")
+            raise TypeError(f"{value!r} is not a number, a string or null")
     if len(at) != len(kernel.key):
-        raise ValueError(f"a row has {len(at)} values, and the key {len(kernel.key)}")
+        raise ValueError(f"a row has {len(at)} values, but the key has {len(kernel.key)}")
     return Row(at, as_config(row["config"]), float(row["us"]), str(row.get("device", "")))
 
 
 def as_config(given: Mapping[str, Any]) -> tuple[tuple[str, Value], ...]:
-    """The same for equal configurations, in whatever order they were written."""
+    """Equal for equal configurations, in whatever order they were written."""
     return tuple(sorted(given.items()))
 
 
@@ -199,7 +199,7 @@ _FIX = "make one with `opforge tune ops.py --sizes n=1024,4096 -o tuning.json` o
 
 
 def save(table: Table, path: str | os.PathLike[str]) -> None:
-    """Write it whole or not at all: tuning may be interrupted at any time."""
+    """Write all or nothing: tuning may be interrupted at any time."""
     place = Path(path)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -207,7 +207,7 @@ def save(table: Table, path: str | os.PathLike[str]) -> None:
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 file.write(table.to_json())
-            # As an ordinary new file has it; mkstemp's is for its owner alone.
+            # As for any new file; mkstemp's is readable by its owner only.
             Path(temporary).chmod(0o666 & ~_umask())
             Path(temporary).replace(place)
         except BaseException:
@@ -215,7 +215,8 @@ def save(table: Table, path: str | os.PathLike[str]) -> None:
             raise
     except OSError as error:
         raise BadTuning(
-            f"{place} cannot be written: {error.strerror or error}", fix="another place with -o"
+            f"{place} cannot be written: {error.strerror or error}",
+            fix="choose another path with -o",
         ) from None
 
 

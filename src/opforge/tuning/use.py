@@ -1,4 +1,4 @@
-"""`opforge.use_tuning`: the JIT takes its configurations from a table instead of measuring."""
+"""`opforge.use_tuning`: the JIT takes configurations from a table instead of measuring."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _Current:
         return self._config(tuner, choose(self.table, tuner, _arch(), dtypes, values))
 
     def pin(self, tuner: Any, arguments: dict[str, Any]) -> Any:
-        """An autotuner for a graph: with the one configuration that the table has for a launch."""
+        """An autotuner for a graph, with only the configuration that the table has for a launch."""
         if not len(self.table):
             return tuner
         names = _autotuning.key_names(tuner, arguments)
@@ -62,7 +62,7 @@ class _Current:
         if (name, choice.why) not in self._told:
             self._told.add((name, choice.why))
             warnings.warn(
-                f"{name} ({_kernels.kernel_location(tuner)}) is measured where it is first called: "
+                f"{name} ({_kernels.kernel_location(tuner)}) is measured at its first call: "
                 f"the tuning table has {choice.why}",
                 OpforgeWarning,
                 stacklevel=2,
@@ -74,15 +74,16 @@ _current = _Current()
 
 
 def use_tuning(path: str | os.PathLike[str] | None) -> None:
-    """Take configurations of autotuned kernels from a table, in eager and under torch.compile.
+    """Take configurations of autotuned kernels from a table, in eager and torch.compile.
 
         opforge.use_tuning("tuning.json")
 
-    A kernel that the table knows is not measured when it is called first; for others this is said
-    once each. Tables add up, and what a later one has wins; None forgets them all.
+    A kernel in the table is not measured at its first call; a kernel that is not warns once.
+    Tables accumulate, and later ones win; None drops them all.
     """
     if path is None:
         _current.change(Table())
+        _autotuning.ask_no_more()
         return
     table = Table()
     table.update(_current.table)
@@ -93,7 +94,7 @@ def use_tuning(path: str | os.PathLike[str] | None) -> None:
 
 
 def pinned(kernel: Any, arguments: dict[str, Any]) -> Any:
-    """A kernel as a graph is to launch it."""
+    """The kernel that a graph should launch."""
     if not _autotuning.has_choice(kernel):
         return kernel
     return _current.pin(kernel, arguments)

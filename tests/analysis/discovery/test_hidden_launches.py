@@ -29,9 +29,9 @@ def test_getitem_by_its_name_is_a_launch():
         operator.getitem({"tuned": tuned_kernel}, "tuned")[(1,)](x)
 
     assert kernels_of(host) == [double_kernel, triple_kernel, tuned_kernel]
-    # As they are once something was traced.
-    _compat.launches.install()
-    assert kernels_of(host) == [double_kernel, triple_kernel, tuned_kernel]
+    # As they are while something is traced.
+    with _compat.launches.routed_to(None):
+        assert kernels_of(host) == [double_kernel, triple_kernel, tuned_kernel]
 
 
 def test_methods_of_the_kernels_class_are_launches():

@@ -469,7 +469,7 @@ def test_an_empty_table_is_lost():
     def host(x):
         table[x.dtype][(1,)](x)
 
-    assert lost(host) == ["the table it is taken from is empty as yet"]
+    assert lost(host) == ["the table it is taken from is still empty"]
     table[torch.float32] = double_kernel
     assert kernels_of(host) == [double_kernel]
 

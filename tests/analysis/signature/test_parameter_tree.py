@@ -667,7 +667,7 @@ class IntAccess(enum.IntFlag):
 @pytest.mark.parametrize("cls", [Access, IntAccess])
 def test_flags_are_refused(cls, op_name):
     text = refused(cls, UnsupportedAnnotation, op_name)
-    assert f"{cls.__name__} is a Flag, whose combinations are no members" in text
+    assert f"{cls.__name__} is a Flag, whose combinations are not members" in text
     assert "use one bool per flag" in text
 
 

@@ -115,7 +115,7 @@ def test_mutation_passes_what_is_declared_and_names_it(op_name):
         state.weight.add_(grad)
 
     found = row("mutation", step, State(x(), x()), x())
-    assert (found.status, found.reason) == ("pass", "writes state.weight, as declared")
+    assert (found.status, found.reason) == ("pass", "writes to state.weight, as declared")
 
 
 def test_mutation_fails_an_undeclared_write_by_parameter(op_name):
@@ -184,7 +184,7 @@ def test_numerics_of_an_op_in_place_compares_what_is_written(op_name):
         assert row("numerics", increment, x(), reference=reference).status == "pass"
     assert row("numerics", increment, x(), reference=lambda x: x.add_(2)).status == "fail"
     found = row("numerics", increment, x(), reference=lambda x: None)
-    assert found.reason == "the reference writes to no input, and the op does"
+    assert found.reason == "the op writes to an input, and the reference does not"
 
 
 def test_a_reference_may_compute_in_a_wider_dtype(op_name):

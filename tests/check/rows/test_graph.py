@@ -118,9 +118,9 @@ def test_dynamic_fails_on_a_recompile_and_names_the_guard(op_name):
 
     found = row("compile dynamic", opforge.op(op_name(), fake=fake)(add_one), torch.ones(4, 3))
     assert found.status == "fail"
-    assert found.reason.startswith("batch 9 after 4 compiles anew: ")
+    assert found.reason.startswith("batch 9 after 4 recompiles: ")
     assert "x.size()[0] <= 5" in found.reason
-    assert "branch on no size" in found.fix
+    assert "do not branch on sizes" in found.fix
 
 
 def test_dynamic_is_skipped_where_there_is_no_batch_to_vary(op_name):
@@ -131,7 +131,7 @@ def test_dynamic_is_skipped_where_there_is_no_batch_to_vary(op_name):
         return x + 1
 
     found = row("compile dynamic", fixed, torch.ones(4, 3))
-    expected = "the op takes no other batch size than 4: ValueError: four rows only"
+    expected = "the op accepts no batch size but 4: ValueError: four rows only"
     assert (found.status, found.reason) == ("skipped", expected)
 
     @opforge.op(op_name())
@@ -174,13 +174,15 @@ def test_kernels_that_are_not_launched_fail(op_name):
 
     found = row("kernels visible", seldom, torch.ones(2))
     assert found.status == "fail"
-    assert found.reason.startswith("the graph has no launch; the op launches double elsewhere")
+    assert found.reason.startswith(
+        "the graph has no launch: double is not launched on these inputs"
+    )
 
 
 def test_an_op_that_is_opaque_by_choice_or_without_kernels_is_skipped(op_name):
     op = opforge.op(op_name(), mode="custom_op")(_doubled)
     found = row("kernels visible", op, torch.ones(2))
-    assert found.reason == "mode='custom_op' was asked for: the op is one opaque step"
+    assert found.reason == "mode='custom_op' keeps the op opaque, as requested"
     found = row("kernels visible", opforge.op(op_name())(add_one), torch.ones(2))
     assert found.reason == "the op launches no Triton kernels"
 
@@ -292,7 +294,7 @@ def test_without_a_gpu_a_recompile_is_found_on_fakes(op_name):
 
     found = row("compile dynamic", branches, torch.ones(4, 8))
     assert found.status == "fail"
-    assert "batch 9 after 4 compiles anew" in found.reason
+    assert "batch 9 after 4 recompiles" in found.reason
 
 
 @no_gpu

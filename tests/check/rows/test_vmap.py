@@ -65,7 +65,7 @@ def test_vmap_is_skipped_where_torch_has_no_fallback_and_nothing_to_batch(op_nam
 
     found = row("vmap", increment, torch.zeros(2))
     assert found.reason == "no vmap rule, and torch has no fallback for lists, numbers or mutation"
-    assert found.fix == "vmap='sequential' gives one"
+    assert found.fix == "give vmap='sequential'"
 
     @opforge.op(op_name())
     def rows(x: Tensor) -> int:

@@ -34,9 +34,9 @@ def test_a_program_calls_allocates_and_is_refused_as_in_c(folder, compiler):
     done = subprocess.run([str(binary)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines() == [
-        "demo_add: out: the allocator has not given 32 bytes on device 0",
-        "demo_add: y: size 4 in dimension 1, expected 2 as x has it (n)",
-        "demo_add: y: size 4 in dimension 1, expected 2 as x has it (n)",
+        "demo_add: out: the allocator returned NULL for 32 bytes on device 0",
+        "demo_add: y: size 4 in dimension 1, expected 2 as in x (n)",
+        "demo_add: y: size 4 in dimension 1, expected 2 as in x (n)",
         "demo_add: nothing was built for this call (x fp32 [2, 2], y fp32 [8]):",
         "  x fp16 [m], y fp16 [m]: x is fp32",
         "  x fp16 [m, n], y fp16 [m, n]: x is fp32",
@@ -46,7 +46,7 @@ def test_a_program_calls_allocates_and_is_refused_as_in_c(folder, compiler):
         "demo_add: x: its type has 0 lanes, expected 1",
         "demo_load: device 7 does not exist; the driver has 1",
         "demo_everything: bias: has 2 dimensions, expected 1",
-        "demo_everything: mode: 9 is no value of the enum, which has 2",
+        "demo_everything: mode: 9 is not a value of the enum, which has 2",
     ]
 
 
@@ -77,7 +77,7 @@ def test_two_libraries_headers_live_in_one_program(tmp_path):
     )
     binary = build_program(tmp_path, program, "one", "two")
     done = subprocess.run([str(binary)], capture_output=True, text=True, check=True)
-    said = "add: y: size 3 in dimension 0, expected 4 as x has it (m)"
+    said = "add: y: size 3 in dimension 0, expected 4 as in x (m)"
     assert done.stdout.splitlines() == [f"one_{said}", f"two_{said}"]
 
 

@@ -57,7 +57,7 @@ def test_the_first_that_covers_a_call_is_taken_and_its_outputs_described(
     library, standin, x, kernel, strides
 ):
     (described,) = library.outputs("copy", x)
-    assert described.steps == strides
+    assert described.stride == strides
     (made,) = library.run("copy", x)
     assert made.stride() == strides
     assert launched(standin) == [kernel]
@@ -90,8 +90,8 @@ def test_a_call_that_the_forced_one_does_not_cover_is_refused(library, standin):
         with_(library, 0, COLUMNS, torch.empty(2, 4))
     assert refused.value.status == "INVALID_ARGUMENT"
     assert refused.value.text == (
-        "demo_copy: implementation 0 (copy_flat): x: strides [1, 2] are not compact for shape "
-        "[2, 4], as expected"
+        "demo_copy: implementation 0 (copy_flat): x: strides [1, 2] for shape [2, 4], "
+        "expected compact strides"
     )
     with pytest.raises(Refused) as refused:
         with_(library, 0, ODD, torch.empty(2, 3))
@@ -118,7 +118,7 @@ def test_if_none_covers_a_call_each_is_named_with_its_requirements(library):
     ]
     status, text = refusal(library, torch.zeros(65, 4)[:, ::2])
     assert status == "UNCOVERED"
-    assert "copy_flat: x fp32 [m, n]: x: strides [4, 2] are not compact" in text
+    assert "copy_flat: x fp32 [m, n]: x: strides [4, 2] for shape" in text
     assert "any call" not in text
 
 
@@ -155,7 +155,7 @@ def test_a_reason_that_all_closest_cases_share_is_given_once(make):
             library.run("add", x, torch.zeros(2, 5, dtype=torch.float16))
         assert refused.value.status == "INVALID_ARGUMENT"
         assert refused.value.text == (
-            "closest_add: y: size 5 in dimension 1, expected 4 as x has it (n)"
+            "closest_add: y: size 5 in dimension 1, expected 4 as in x (n)"
         )
 
 

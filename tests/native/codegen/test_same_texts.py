@@ -14,7 +14,7 @@ from opforge import native
 from opforge.cli import main
 from opforge.errors import NativeCallFailed
 from opforge.native.artifacts.toolchain import compile_library
-from opforge.native.library.shared_library import STATUSES
+from opforge.native.ir.abi import STATUS_NAMES
 from support.native import hand_made
 from support.native.cmake import CMAKE_DIR, Project, environment_of
 from support.standin.driver import build_standin
@@ -59,7 +59,7 @@ def of_program(folder, tmp_path):
     environment = {"LD_LIBRARY_PATH": str(build_standin().parent)}
     done = subprocess.run([str(binary)], env=environment, capture_output=True, check=True)
     found = re.findall(r"(C|C\+\+) (\d) (.*?)\n=====\n", done.stdout.decode(), re.DOTALL)
-    said = [(STATUSES[int(status)], text) for _, status, text in found]
+    said = [(STATUS_NAMES[int(status)], text) for _, status, text in found]
     assert [name for name, _, _ in found] == ["C", "C++"] * len(CALLS)
     return said[::2], said[1::2]
 
@@ -79,7 +79,7 @@ def test_bad_input_reads_the_same_in_every_language(library, tmp_path):
     assert len(set(in_c)) == len(CALLS)
     assert {status for status, _ in in_c} == {"INVALID_ARGUMENT", "UNCOVERED"}
     assert in_c[3] == (
-        "INVALID_ARGUMENT", "demo_add: y: size 3 in dimension 1, expected 2 as x has it (n)"
+        "INVALID_ARGUMENT", "demo_add: y: size 3 in dimension 1, expected 2 as in x (n)"
     )  # fmt: skip
 
 
@@ -88,7 +88,7 @@ def test_bad_memory_reads_the_same_in_c_and_python(library):
         native.open(library.folder).add(X, Y, out=OUT)
     said = library.function("last_error")().decode()
     assert str(failed.value) == said
-    assert said.startswith("demo_add: x: on DLPack device type 1, expected CUDA memory")
+    assert said.startswith("demo_add: x: is on DLPack device type 1, expected CUDA memory")
 
 
 OPERATORS = """

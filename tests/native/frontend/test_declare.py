@@ -24,6 +24,7 @@ from opforge.errors import (
     UnknownParameter,
 )
 from opforge.native.frontend.expand import expand
+from opforge.native.frontend.store import declarations_of
 from opforge.registry import registry
 from support.native.declared import X, configured, declarations, gemm, refusal, rms_norm, silu
 from support.processes import run_python
@@ -91,7 +92,8 @@ def test_a_function_in_mode_none_is_asked_for_its_annotations_when_it_is_declare
 
 def test_a_launching_op_can_be_declared_under_tritons_interpreter():
     script = """
-import torch, triton, launching, opforge
+import torch, triton, opforge
+from support import launching
 from opforge import native
 from opforge.native.frontend.expand import expand
 
@@ -165,15 +167,16 @@ def test_equal_numbers_of_different_types_are_different_declarations(make_op):
 def test_unregistering_forgets_declarations(make_op):
     op = make_op(silu)
     native.declare(op, x=X)
-    name = registry.get(op).name
+    entry = registry.get(op)
     opforge.unregister(op)
-    again = opforge.op(silu, name=name)
+    assert declarations_of(entry) == ()
+    again = opforge.op(silu, name=entry.name)
     assert declarations(again) == []
     with pytest.raises(Undeclared) as caught:
         expand(again)
     where = f"{silu.__code__.co_filename}:{silu.__code__.co_firstlineno}"
     assert str(caught.value) == (
-        f"{name} ({where}): this op has no native.declare, so there is nothing to build\n"
+        f"{entry.name} ({where}): this op has no native.declare, so there is nothing to build\n"
         "  fix: native.declare(op, x=native.tensor(...), ...) in the module that defines it"
     )
 

@@ -10,10 +10,9 @@ from torch import Tensor
 import opforge
 from opforge import native
 from opforge.loading.arguments import unflat
-from opforge.loading.manifest import read_op
-from opforge.native.codegen.manifest import _op
 from opforge.native.frontend.expand import expand
 from opforge.native.frontend.torch_schema import schema_arguments, schema_of, schema_returns
+from opforge.native.ir.op_codec import OP
 from opforge.native.ir.program import Op
 from opforge.registry import registry
 
@@ -79,7 +78,7 @@ def test_they_survive_the_manifest(make_op):
     op = Op(
         "op", entry.name, "ops.py:1", (), (), (), arguments=arguments, returns=schema_returns(entry)
     )
-    again = read_op(json.loads(json.dumps(_op("lib", op))))
+    again = OP.read(json.loads(json.dumps(OP.write(op))))
     assert again.arguments == arguments
     assert again.returns == op.returns
 

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from opforge.native.kernels import progress
+from opforge import progress
 from opforge.native.kernels.progress import Bar, Compiled, Lines, Silent, for_terminal
 
 

@@ -75,7 +75,7 @@ def test_choices_are_python_values_and_optionals_may_be_left_out(demo):
 def test_a_failure_has_the_text_of_c(demo):
     with pytest.raises(NativeCallFailed) as failed:
         demo.add(torch.zeros(4), torch.zeros(3))
-    assert str(failed.value) == "demo_add: y: size 3 in dimension 0, expected 4 as x has it (m)"
+    assert str(failed.value) == "demo_add: y: size 3 in dimension 0, expected 4 as in x (m)"
     assert failed.value.status == "INVALID_ARGUMENT"
     with pytest.raises(NativeCallFailed, match="nothing was built for this call") as failed:
         demo.add(torch.zeros(2, 2), torch.zeros(8))
@@ -95,8 +95,8 @@ def test_memory_of_the_cpu_is_refused_where_it_was_not_asked_for(built):
         ({"mode": "gelu"}, BadChoice, "'mode': is 'gelu', expected 'relu' or None"),
         ({"s_i8": 200}, WrongArgument, "'s_i8': is 200, which i8 does not hold"),
         ({"s_i32": 1.5}, WrongArgument, "'s_i32': is 1.5, expected a number for i32"),
-        ({"x": [1.0]}, WrongArgument, "'x': list does not speak DLPack"),
-        ({"z": 1}, WrongArgument, "'z': is none of x, bias"),
+        ({"x": [1.0]}, WrongArgument, "'x': list does not support DLPack"),
+        ({"z": 1}, WrongArgument, "'z': is not one of x, bias"),
     ],
 )
 def test_an_argument_that_c_cannot_pass_is_refused_by_name(demo, changed, error, text):
@@ -117,6 +117,13 @@ def test_arguments_are_counted(demo):
         demo.add(x, x, out=(x, x))
 
 
+def test_a_notebook_shows_operators_and_what_they_cover(demo):
+    assert repr(demo) == "<native library demo: add, matmul, everything, special, pick>"
+    assert "add(x, y, out=, stream=, implementation=)" in demo._repr_html_()
+    assert repr(demo.pick) == "<native operator demo_pick: pick(x, out=, stream=, implementation=)>"
+    assert "demo::add" in demo.add._repr_html_()
+
+
 def test_the_operators_are_attributes(demo):
     assert {"add", "matmul", "everything", "special", "pick", "load"} <= set(dir(demo))
     assert demo.add.__doc__ == "The sum of two tensors."
@@ -127,7 +134,7 @@ def test_the_operators_are_attributes(demo):
 def test_a_path_that_is_not_a_library_is_refused(built, tmp_path):
     with pytest.raises(NotALibrary, match=r"no lib\*\.so"):
         native.open(tmp_path)
-    with pytest.raises(NotALibrary, match=r"none\.so is no library of opforge's"):
+    with pytest.raises(NotALibrary, match=r"none\.so is not an opforge library"):
         native.open(tmp_path / "none.so")
     shutil.copy(built / "lib" / "libdemo.so", tmp_path / "libother.so")
     with pytest.raises(NotALibrary, match="other_abi_version"):

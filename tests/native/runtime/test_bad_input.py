@@ -32,7 +32,7 @@ def changed(shape=(4,), dtype=torch.float32, **fields):
 ZEROS = torch.zeros(4)
 TENSORS = {
     "no tensor": (None, "is NULL"),
-    "no data": (changed(data=None), "its data is NULL, and it has 4 elements"),
+    "no data": (changed(data=None), "its data is NULL, but it has 4 elements"),
     "no shape": (changed(shape_=1), "its shape is NULL"),
     "too many dimensions": (changed(ndim=9), "has 9 dimensions, expected 0 to 8"),
     "a negative rank": (changed(ndim=-1), "has -1 dimensions, expected 0 to 8"),
@@ -42,19 +42,19 @@ TENSORS = {
     "lanes": (changed(lanes=4), "its type has 4 lanes, expected 1"),
     "host memory": (
         changed(device_type=1),
-        "on DLPack device type 1, expected CUDA memory (2, or 13 if managed)",
+        "is on DLPack device type 1, expected CUDA memory (2, or 13 if managed)",
     ),
     "pinned memory": (
         changed(device_type=3),
-        "on DLPack device type 3, expected CUDA memory (2, or 13 if managed)",
+        "is on DLPack device type 3, expected CUDA memory (2, or 13 if managed)",
     ),
     "data between elements": (
         changed(data=0x1002),
-        "its data begins at 0x1002, which is no multiple of its elements' 4 bytes",
+        "its data begins at 0x1002, not at a multiple of its element size, 4",
     ),
     "an offset beyond memory": (
         changed(byte_offset=2**64 - 1),
-        "byte_offset 18446744073709551615 leads beyond all memory",
+        "byte_offset 18446744073709551615 leaves the address space",
     ),
 }
 TENSORS["no shape"][0].shape = None
@@ -97,10 +97,10 @@ def test_a_managed_tensor_is_accepted(library):
 
 def test_sizes_of_the_same_name_differ(refuses):
     x = torch.zeros(4, 3)
-    text = "y: size 5 in dimension 1, expected 3 as x has it (n)"
+    text = "y: size 5 in dimension 1, expected 3 as in x (n)"
     refuses("add", x, torch.zeros(4, 5), x, text=text)
     a, b = torch.zeros(4, 3), torch.zeros(5, 2)
-    text = "b: size 5 in dimension 0, expected 3 as a has it (k)"
+    text = "b: size 5 in dimension 0, expected 3 as in a (k)"
     refuses("matmul", a, b, torch.zeros(4, 2), text=text)
 
 
@@ -132,7 +132,7 @@ def test_a_fixed_size_that_differs(refuses):
 
 def test_strides_where_contiguous_tensors_are_required(refuses, library):
     x = torch.zeros(3, 4).t()
-    text = "x: strides [1, 4] are not compact for shape [4, 3], as expected"
+    text = "x: strides [1, 4] for shape [4, 3], expected compact strides"
     refuses("add", x, torch.zeros(4, 3), torch.zeros(4, 3), text=text)
     # A dimension of one element may have any stride.
     library.call("add", torch.zeros(9, 5)[:1], torch.zeros(1, 5), torch.zeros(1, 5))
@@ -150,15 +150,15 @@ def test_the_output_has_another_shape_type_or_stride(refuses):
         refuses("add", x, x.clone(), out, text=f"out: is {shown}, {expected}")
     refuses("add", x, x.clone(), None, text="out: is NULL or has no type")
     out = changed((4, 3), device_type=1)
-    text = "out: on DLPack device type 1, expected CUDA memory (2, or 13 if managed)"
+    text = "out: is on DLPack device type 1, expected CUDA memory (2, or 13 if managed)"
     refuses("add", x, x.clone(), out, text=text)
 
 
 def test_tensors_of_two_devices(refuses, standin):
     standin.reset(devices=2)
-    text = "y: on device 1, but x is on device 0"
+    text = "y: is on device 1, but x is on device 0"
     refuses("add", ZEROS, changed(device_id=1), torch.zeros(4), text=text)
-    text = "out: on device 1, but x is on device 0"
+    text = "out: is on device 1, but x is on device 0"
     refuses("add", ZEROS, ZEROS, changed(device_id=1), text=text)
 
 
@@ -171,7 +171,7 @@ def test_a_device_that_does_not_exist(refuses, device):
 
 def test_an_output_that_overlaps_an_input(refuses, library):
     memory = torch.zeros(16)
-    text = "out: overlaps x in memory, and is written to"
+    text = "out: overlaps x in memory but is written to"
     refuses("add", memory[:4], memory[8:12], memory[3:7], text=text)
     refuses("add", memory[8:12], memory[:4], memory[:4], text=text.replace("x", "y"))
     # Neighbours do not, and inputs may.
@@ -183,9 +183,7 @@ def test_a_written_input_that_overlaps(refuses):
     arguments[1] = torch.zeros(8)
     arguments[2] = arguments[1][3:4]
     out = torch.empty(1, 8), torch.empty(1, dtype=torch.float64)
-    refuses(
-        "everything", *arguments, *out, text="state: overlaps bias in memory, and is written to"
-    )
+    refuses("everything", *arguments, *out, text="state: overlaps bias in memory but is written to")
 
 
 def in_place():
@@ -223,14 +221,14 @@ def test_slices_of_one_buffer_may_be_written_side_by_side(make):
 
 def test_a_written_tensor_that_repeats_itself(refuses):
     x = OpforgeTensor.of(torch.zeros(1).expand(4))
-    text = "x: shape [4] with strides [0] overlaps itself, and is written to"
+    text = "x: shape [4] with strides [0] overlaps itself but is written to"
     refuses("special", x, SPECIAL["scratch"], text=text)
 
 
 @pytest.mark.parametrize("mode", [-1, 2])
 def test_a_choice_that_is_not_a_member(refuses, mode):
     out = torch.empty(3, 8), torch.empty(3, dtype=torch.float64)
-    text = f"mode: {mode} is no value of the enum, which has 2"
+    text = f"mode: {mode} is not a value of the enum, which has 2"
     refuses("everything", *everything(mode=mode), *out, text=text)
 
 

@@ -143,10 +143,10 @@ def test_an_optional_tensor_takes_part_where_it_is_there(broadcasting, given):
 @pytest.mark.parametrize(
     ("x", "y", "z", "said"),
     [
-        ((2,), (3,), None, "y: size 3 in dimension 0, expected 2 as x has it, or 1"),
-        ((4, 2), (3,), None, "y: size 3 in dimension 0, expected 2 as x has it, or 1"),
-        ((1, 2), (3, 1), (4, 2), "z: size 4 in dimension 0, expected 3 as y has it, or 1"),
-        ((0,), (3,), None, "y: size 3 in dimension 0, expected 0 as x has it, or 1"),
+        ((2,), (3,), None, "y: size 3 in dimension 0, expected 2 as in x, or 1"),
+        ((4, 2), (3,), None, "y: size 3 in dimension 0, expected 2 as in x, or 1"),
+        ((1, 2), (3, 1), (4, 2), "z: size 4 in dimension 0, expected 3 as in y, or 1"),
+        ((0,), (3,), None, "y: size 3 in dimension 0, expected 0 as in x, or 1"),
     ],
 )
 def test_other_sizes_are_refused_with_both_tensors(broadcasting, x, y, z, said):
@@ -182,7 +182,7 @@ def test_a_written_tensor_is_not_broadcast(broadcasting, given):
     with pytest.raises(Refused) as refused:
         broadcasting.call("add_to", torch.zeros(2, 1), torch.ones(3))
     assert refused.value.text == (
-        "demo_add_to: x: size 3 in dimension 1, expected 1 as state has it (s[1])"
+        "demo_add_to: x: size 3 in dimension 1, expected 1 as in state (s[1])"
     )
 
 
@@ -225,6 +225,6 @@ def test_cplusplus_broadcasts_and_expands(tmp_path):
     (tmp_path / "main.cpp").write_text(PROGRAM)
     binary = build_program(tmp_path, tmp_path / "main.cpp", "demo")
     done = subprocess.run([str(binary)], capture_output=True, text=True, check=True)
-    refused = "expand: the sizes of a tensor are those of the shape, or 1, from the end on"
+    refused = "expand: from the last dimension on, each size must be that of the shape, or 1"
     shown = ["2/3 3/1 ", "4/0 2/1 3/0 ", "2/0 3/1 ", "2/0 "]
     assert done.stdout.splitlines() == [*shown, *[refused] * 3]

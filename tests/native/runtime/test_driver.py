@@ -64,13 +64,13 @@ def test_a_stream_of_another_device_is_refused(library, standin):
     standin.reset(devices=2)
     found = refusal(add, library, stream=standin.stream(1))
     assert found.status == "INVALID_ARGUMENT"
-    assert found.text == "demo_add: stream: of device 1, but the tensors are on device 0"
+    assert found.text == "demo_add: stream: belongs to device 1, but the tensors are on device 0"
     assert standin.launches == []
 
 
 def test_a_stream_of_another_context_is_refused(library, standin):
     found = refusal(add, library, stream=standin.stream(0, primary=False))
-    expected = "demo_add: stream: of another context of device 0 than its primary one"
+    expected = "demo_add: stream: belongs to a context of device 0 that is not its primary one"
     assert found.text == expected
 
 
@@ -122,7 +122,7 @@ def test_a_device_without_an_image_is_refused_with_the_images_there_are(make, st
     arch = capability[0] * 10 + capability[1]
     assert found.text == (
         f"arched_touch: touch has no image for sm_{arch} (device 0); it has sm_80, sm_86, sm_90a; "
-        "the library was built for sm_80, sm_86, sm_90a: build it again with opforge build ... "
+        "the library was built for sm_80, sm_86, sm_90a: rebuild it with opforge build ... "
         f"--arch sm_{arch}"
     )
     found = refusal(library.load)
@@ -175,7 +175,7 @@ def test_a_kernel_that_needs_more_shared_memory_than_there_is(library, standin):
     assert found.status == "NO_IMAGE"
     assert found.text == (
         "demo_special: special_huge needs 200000 bytes of shared memory, "
-        "and device 0 (sm_80) has 166912"
+        "but device 0 (sm_80) has 166912"
     )
 
 

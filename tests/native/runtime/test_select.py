@@ -44,7 +44,7 @@ def test_outputs_are_described_without_a_driver_or_data(library, standin):
     x = OpforgeTensor.of(torch.zeros(3, 5))
     x.data = None
     (out,) = library.outputs("add", x, x)
-    assert (out.sizes, out.steps, out.code, out.bits, out.lanes) == ((3, 5), (5, 1), 2, 32, 1)
+    assert (out.sizes, out.stride, out.code, out.bits, out.lanes) == ((3, 5), (5, 1), 2, 32, 1)
     assert (out.device_type, out.device_id, out.byte_offset) == (2, 0, 0)
     assert standin.calls == []
 
@@ -142,7 +142,7 @@ def test_a_launch_is_refused_before_the_ones_in_front_of_it_are_made(make, stand
     library.call("narrow", torch.zeros(32, dtype=torch.int8))
     assert [name_of(launched) for launched in standin.launches] == ["wide", "one", "wide", "narrow"]
     standin.launches.clear()
-    for size, reason in ((17, "no multiple of 16"), (208, "more than i8 holds")):
+    for size, reason in ((17, "not a multiple of 16"), (208, "which does not fit into i8")):
         found = refusal(library, "narrow", torch.zeros(size, dtype=torch.int8))
         assert standin.launches == []
         assert found.status == "UNCOVERED"

@@ -248,7 +248,7 @@ def test_a_grid_beyond_the_limits_is_refused(library, standin):
     assert refused.value.status == "UNCOVERED"
     assert refused.value.text == (
         "demo_special: scratch_kernel (kernels.py:70): its grid is 2147483648 x 3 x 2, "
-        "at most 2147483647 x 65535 x 65535 is possible"
+        "but the largest is 2147483647 x 65535 x 65535"
     )
 
 
@@ -304,7 +304,7 @@ def test_workspace_comes_from_the_allocator_that_was_set(library, standin, alloc
 
 def test_an_allocator_without_memory_is_a_status(library, standin, allocator):
     allocator.answer = None
-    with pytest.raises(Refused, match="OUT_OF_MEMORY: demo_everything: the allocator gave no mem"):
+    with pytest.raises(Refused, match="OUT_OF_MEMORY: demo_everything: the allocator returned"):
         library.run("everything", *everything())
     assert standin.launches == []
     assert [entry[0] for entry in allocator.log] == ["allocate"]
@@ -320,5 +320,5 @@ def test_an_allocator_that_ignores_alignment_is_a_status(library, standin, alloc
 
 def test_half_an_allocator_is_refused(library):
     hook = ALLOCATE(lambda *_: None)
-    with pytest.raises(Refused, match="demo_set_allocator: release: is NULL, and the other is not"):
+    with pytest.raises(Refused, match="demo_set_allocator: release is NULL, but allocate is not"):
         library.check(library.function("set_allocator")(hook, None, None))

@@ -94,7 +94,7 @@ def test_a_constant_of_declared_values_is_specialized():
 )
 def test_powers_of_two_come_in_buckets(size, power, guard):
     found = symbols(n=size)
-    with tracing.powers_of_two(lambda s: found.next_power_of_2(term_of(s))):
+    with tracing.symbolic_host_functions(lambda s: found.next_power_of_2(term_of(s))):
         assert triton.next_power_of_2(found.integer(Var("n"))) == power
         assert triton.next_power_of_2(100) == 128
     assert asked(found) == [guard]

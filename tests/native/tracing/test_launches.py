@@ -249,7 +249,7 @@ def test_a_kernel_that_is_compiled_already_is_refused():
         compiled[(1, 1, 1)](x, out, 1)
         return out
 
-    assert "the body uses what block.warmup(...) gave" in refusal(body)
+    assert "the body uses the result of block.warmup(...)" in refusal(body)
 
 
 def test_what_has_an_address_and_a_type_is_passed_as_a_tensor():

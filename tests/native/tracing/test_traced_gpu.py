@@ -7,6 +7,7 @@ from torch import Tensor
 
 from opforge import native
 from opforge.errors import CannotTrace
+from opforge.native.ir.device_attributes import MAJOR, MINOR
 from opforge.native.ir.expr import evaluate
 from opforge.native.ir.program import Launch
 from opforge.native.tracing import traced_gpu
@@ -111,5 +112,5 @@ def test_gpu_properties_that_a_library_cannot_read_are_refused(name):
 def test_the_condition_that_a_device_is_one_of_those_built_for():
     condition = traced_gpu.is_one_of((80, 90))
     for arch, found in [(80, 1), (90, 1), (86, 0), (100, 0)]:
-        values = {traced_gpu.MAJOR: arch // 10, traced_gpu.MINOR: arch % 10}
+        values = {MAJOR: arch // 10, MINOR: arch % 10}
         assert evaluate(condition, values) == found

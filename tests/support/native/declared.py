@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from opforge import native
+from opforge.native.frontend.store import declarations_of
 from opforge.registry import registry
 
 
@@ -93,4 +94,4 @@ def refusal(error, op, /, **specs):
 
 
 def declarations(op):
-    return registry.get(op).declarations
+    return list(declarations_of(registry.get(op)))

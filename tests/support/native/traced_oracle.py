@@ -208,8 +208,7 @@ def run_eagerly(body, index, values):
         stack.enter_context(driver.standing_in(gpu))
         stack.enter_context(FakeTensorMode())
         stack.enter_context(_Fills(did.events))
-        before = launches.route_to(Recording(did.events))
-        stack.callback(launches.route_to, before)
+        stack.enter_context(launches.routed_to(Recording(did.events)))
         leaves = {}
         for tensor in case.tensors:
             if not tensor.present:

@@ -11,6 +11,7 @@ from pathlib import Path
 import opforge
 from opforge import native
 from opforge.native.commands import operator_tree
+from opforge.native.frontend.store import declarations_of, keep_declarations
 from opforge.registry import registry
 
 
@@ -31,14 +32,14 @@ def main(folder, arch, *wanted):
         name, _, part = word.partition(":")
         dtypes, _, ranks = part.partition("@")
         kept = parts.setdefault(name, [])
-        for declaration in registry.get(by_name[name]).declarations:
+        for declaration in declarations_of(registry.get(by_name[name])):
             if dtypes:
                 numbers = [int(rank) for rank in ranks.split(",") if rank]
                 declaration = narrowed(declaration, dtypes.split(","), numbers)  # noqa: PLW2901
             if all(types for _, types in declaration.types):
                 kept.append(declaration)
     for name, kept in parts.items():
-        registry.get(by_name[name]).declarations[:] = kept
+        keep_declarations(registry.get(by_name[name]), kept)
     native.build([by_name[name] for name in parts], folder, archs=[arch])
 
 

@@ -732,9 +732,7 @@ int cuGetErrorName(int error, const char **name)
     case INVALID_CONTEXT: *name = "CUDA_ERROR_INVALID_CONTEXT"; break;
     case INVALID_HANDLE: *name = "CUDA_ERROR_INVALID_HANDLE"; break;
     case LAUNCH_FAILED: *name = "CUDA_ERROR_LAUNCH_FAILED"; break;
-    default:
-        snprintf(text, sizeof text, "CUDA_ERROR_%d", error);
-        *name = text;
+    default: snprintf(text, sizeof text, "CUDA_ERROR_%d", error); *name = text;
     }
     return SUCCESS;
 }

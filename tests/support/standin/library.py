@@ -8,9 +8,9 @@ import torch
 
 from opforge.native.artifacts.toolchain import compile_library
 from opforge.native.codegen import sources
+from opforge.native.ir.abi import MAX_RANK, STATUS_NAMES
 from opforge.native.ir.dtypes import DTYPES
-from opforge.native.ir.program import MAX_RANK
-from opforge.native.library import ctypes_ops, shared_library
+from opforge.native.library import ctypes_ops
 
 CUDA = 2
 _SCALARS = {
@@ -53,14 +53,14 @@ class OpforgeTensor(ctypes_ops.OpforgeTensor):
 
     def allocate(self, device: torch.device | None = None) -> torch.Tensor:
         dtype = _BY_CODE[self.code, self.bits]
-        return torch.empty_strided(self.sizes, self.steps, dtype=dtype, device=device)
+        return torch.empty_strided(self.sizes, self.stride, dtype=dtype, device=device)
 
     @property
     def sizes(self) -> tuple[int, ...]:
         return tuple(self.shape[i] for i in range(self.ndim))
 
     @property
-    def steps(self) -> tuple[int, ...]:
+    def stride(self) -> tuple[int, ...]:
         return tuple(self.strides[i] for i in range(self.ndim))
 
 
@@ -110,7 +110,7 @@ class NativeLibrary:
 
     def check(self, status: int) -> None:
         if status != 0:
-            raise Refused(shared_library.STATUSES[status], self.function("last_error")().decode())
+            raise Refused(STATUS_NAMES[status], self.function("last_error")().decode())
 
     def call(self, op: str, *arguments, stream: int | None = None, device: int = 0) -> None:
         """Inputs, then outputs: torch tensors, OpforgeTensors, numbers, enum positions, None."""

@@ -1,6 +1,6 @@
-"""Functions of others that a method calls on `self`: `Other.bind(self)`, `bind(self)`.
+"""Functions that a method calls on `self`: `Other.bind(self)`, `bind(self)`.
 
-They store attributes as the class's own methods do.
+They may store attributes, as the class's own methods do.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .source import read_source
 
 
 def borrowed(method: types.FunctionType) -> list[types.FunctionType]:
-    """The functions that a method calls with its own first argument first."""
+    """The functions to which a method passes its own first argument as theirs."""
     candidates = _candidates(method) if method.__code__.co_argcount else {}
     source = read_source(method.__code__, method.__globals__) if candidates else None
     if source is None:
@@ -33,7 +33,7 @@ def borrowed(method: types.FunctionType) -> list[types.FunctionType]:
 
 
 def _candidates(method: types.FunctionType) -> dict[tuple[str, str], types.FunctionType]:
-    """By global name and attribute; told without parsing, as most methods have none."""
+    """By global name and attribute, without parsing: most methods have none."""
     said = mentions(method.__code__)
     found: dict[tuple[str, str], types.FunctionType] = {}
     for name in said.globals_read:

@@ -1,6 +1,6 @@
-"""Names that a code object reads from outside or stores as attributes, told from its bytes.
+"""Names that a code object reads from outside or stores as attributes, found in its bytecode.
 
-`dis` takes longer than parsing the function; `bytes.find` takes none.
+`dis` takes longer than parsing the function; `bytes.find` takes next to no time.
 """
 
 from __future__ import annotations
@@ -12,18 +12,20 @@ import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from .identity import cached_by_identity
+
 _LOAD_GLOBAL = dis.opmap["LOAD_GLOBAL"]
 _STORE_ATTR = dis.opmap["STORE_ATTR"]
 _LOAD_DEREF = dis.opmap["LOAD_DEREF"]
 _LOAD_CONST = dis.opmap["LOAD_CONST"]
 _IMPORT_NAME = dis.opmap["IMPORT_NAME"]
 _EXTENDED = dis.opmap["EXTENDED_ARG"]
-# Since Python 3.11 the lowest bit of LOAD_GLOBAL says whether a null is pushed too.
+# Since Python 3.11 the lowest bit of LOAD_GLOBAL's argument says whether a null is pushed too.
 _GLOBAL_SHIFT = 1 if sys.version_info >= (3, 11) else 0
 
 
 def stores_attribute(code: types.CodeType, name: str) -> bool:
-    """Whether a function has `something.name = ...` in it."""
+    """Whether a function contains `something.name = ...`."""
     if name not in code.co_names:
         return False
     return any(code.co_names[a] == name for _, a in _arguments(code, _STORE_ATTR))
@@ -31,43 +33,34 @@ def stores_attribute(code: types.CodeType, name: str) -> bool:
 
 @dataclass(frozen=True)
 class Mentions:
-    """What a function and the ones in it name: all names, globals read, modules imported.
+    """What a function and those nested in it mention.
 
-    And whether it has a class in it.
-
-    An import is a name and a level: how many dots it starts with, -1 where that is not known.
+    An import is a name and a level: the number of leading dots, or -1 where it is not known.
     """
 
-    code: types.CodeType
     names: frozenset[str]
     globals_read: tuple[str, ...]
     imports: tuple[tuple[str, int], ...]
     has_classes: bool
 
 
-# Keyed by identity, as code objects of different files can be equal; the value keeps its code.
-_mentions: dict[int, Mentions] = {}
-
-
+@cached_by_identity
 def mentions(code: types.CodeType) -> Mentions:
-    """What a function names, worked out once per process."""
-    known = _mentions.get(id(code))
-    if known is None:
-        names: set[str] = set()
-        read: dict[str, None] = {}
-        imports: list[tuple[str, int]] = []
-        for inner in _with_nested(code):
-            names.update(inner.co_names)
-            for offset, argument in _arguments(inner, _IMPORT_NAME):
-                imports.append((inner.co_names[argument], _import_level(inner, offset)))
-            for _, argument in _arguments(inner, _LOAD_GLOBAL):
-                read[inner.co_names[argument >> _GLOBAL_SHIFT]] = None
-        # A class's body is the one kind of code without fast locals.
-        nested = [c for c in _with_nested(code) if c is not code]
-        classes = any(not c.co_flags & inspect.CO_OPTIMIZED for c in nested)
-        known = Mentions(code, frozenset(names), tuple(read), tuple(imports), classes)
-        _mentions[id(code)] = known
-    return known
+    """What a function mentions, worked out once per process."""
+    names: set[str] = set()
+    read: dict[str, None] = {}
+    imports: list[tuple[str, int]] = []
+    has_classes = False
+    for inner in _with_nested(code):
+        names.update(inner.co_names)
+        for offset, argument in _arguments(inner, _IMPORT_NAME):
+            imports.append((inner.co_names[argument], _import_level(inner, offset)))
+        for _, argument in _arguments(inner, _LOAD_GLOBAL):
+            read[inner.co_names[argument >> _GLOBAL_SHIFT]] = None
+        # A class's body is the one kind of nested code without fast locals.
+        if inner is not code and not inner.co_flags & inspect.CO_OPTIMIZED:
+            has_classes = True
+    return Mentions(frozenset(names), tuple(read), tuple(imports), has_classes)
 
 
 def line_reading(code: types.CodeType, name: str) -> int:
@@ -87,8 +80,8 @@ def _with_nested(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 def _arguments(code: types.CodeType, opcode: int) -> Iterator[tuple[int, int]]:
-    """(offset, argument) of every instruction of a kind."""
-    raw = code.co_code  # with inline caches as zeros, which is no opcode asked for
+    """(offset, argument) of every instruction with an opcode."""
+    raw = code.co_code  # inline caches are zeros, and no opcode asked for is 0
     opcodes = raw[::2]
     at = opcodes.find(opcode)
     while at >= 0:
@@ -102,7 +95,7 @@ def _arguments(code: types.CodeType, opcode: int) -> Iterator[tuple[int, int]]:
 
 
 def _import_level(code: types.CodeType, offset: int) -> int:
-    """The level of an import: the constant loaded before the names to import."""
+    """The level of an import: the constant that is loaded before the names to import."""
     raw = code.co_code
     at = offset - 4
     plain = at >= 0 and raw[at] == _LOAD_CONST and (at < 2 or raw[at - 2] != _EXTENDED)

@@ -1,4 +1,4 @@
-"""Items, elements and methods of lists, tuples and dicts, existing ones and ones being read."""
+"""Items, elements and methods of containers, both existing ones and those in the code read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ... import _compat
-from .objects import is_instance
+from .objects import is_instance, is_module_instance
 from .values import (
     ANY,
     NOTHING,
@@ -28,18 +28,18 @@ from .values import (
     union,
 )
 
-# More members than a table of kernels has: the rest of a long list of numbers is not looked at.
+# More members than any table of kernels has; the rest of a long list of numbers is ignored.
 _MOST_MEMBERS = 512
 
 ITEM = Unknown("what it holds is known only when it runs")
-# A registry that is filled later: what it will hold has methods that launch.
-EMPTY = Unknown("the table it is taken from is empty as yet", sticky=True)
+# A registry to be filled later: what it will hold may have methods that launch.
+EMPTY = Unknown("the table it is taken from is still empty", sticky=True)
 
 SEQUENCES = (list, tuple, set, frozenset, collections.deque)
 
 
 def opened(value: Value) -> Sequence | Table | None:
-    """An existing container as an abstract one, or None where the value is no container."""
+    """An existing container as an abstract one, or None where the value is not a container."""
     kind = type(value)
     if kind is Sequence or kind is Table:
         return value  # type: ignore[return-value]
@@ -47,7 +47,7 @@ def opened(value: Value) -> Sequence | Table | None:
         return None
     held: dict[str, Any] = value.__dict__
     if "opened" not in held:
-        # Values are of one reading, during which nothing of the user's runs.
+        # A value belongs to one reading, during which no code of the user's runs.
         held["opened"] = _opened(value.obj)
     found: Sequence | Table | None = held["opened"]
     return found
@@ -65,11 +65,11 @@ def _opened(obj: Any) -> Sequence | Table | None:
         members = tuple(itertools.islice(type(obj).__iter__(obj), _MOST_MEMBERS))
         return Sequence(tuple((Known(m),) for m in members))
     held = _compat.kernels.instance_dict(obj)
-    # In this order, because UserDict is an abstract class, and asking those is slow.
+    # In this order, because UserDict is an abstract class, and `issubclass` of those is slow.
     if isinstance(held.get("data"), dict) and is_instance(obj, collections.UserDict):
         return _table(held["data"].items())
     modules = held.get("_modules")
-    if is_instance(obj, torch.nn.Module) and isinstance(modules, dict):
+    if is_module_instance(obj) and isinstance(modules, dict):
         return _modules(obj, modules)
     return None
 
@@ -87,13 +87,13 @@ _CONSTANT_KEYS = (str, int, float, bytes, type(None))
 
 @dataclass(frozen=True)
 class _Other:
-    """A key that is no constant: it is never looked up, and its id keeps it apart."""
+    """A key that is not a constant: it is never looked up, and its id keeps it distinct."""
 
     identity: int
 
 
 def _table_key(key: Any) -> Hashable:
-    """A dict's key as tables have it: a constant, or a tuple of constants and others."""
+    """A dict's key as a table has it: a constant, or a tuple of constants and others."""
     if type(key) is tuple:
         return tuple(map(_table_key, key))
     return key if is_instance(key, _CONSTANT_KEYS) else _Other(id(key))
@@ -108,7 +108,7 @@ def _modules(obj: Any, modules: dict[str, Any]) -> Sequence | Table | None:
 
 
 def elements(values: Values) -> Values:
-    """What a loop over a value may give."""
+    """What a loop over a value may yield."""
     found: list[Values] = []
     for value in values:
         container = opened(value)
@@ -128,7 +128,7 @@ def table_values(container: Sequence | Table) -> Values:
 
 
 def item(container: Sequence | Table, keys: Values) -> Values:
-    """`container[key]`, all members where the key is not known."""
+    """`container[key]`; all members where the key is not known."""
     known = constants(keys)
     if known is None:
         if isinstance(container, Table) and keys and all(isinstance(k, Sequence) for k in keys):
@@ -181,7 +181,7 @@ def position(container: Sequence, index: Any) -> Values:
 
 
 def unpacked(values: Values, path: tuple[int | None, ...]) -> Values:
-    """What a target at a path of an unpacking gets."""
+    """What the target at a path of an unpacking gets."""
     for step in path:
         found: list[Values] = []
         for value in values:
@@ -255,7 +255,7 @@ _CONTAINER_METHODS = _TAKES | {
 
 
 def container_method(value: Value, name: str) -> Value | None:
-    """`table.get` of a container as a value that `method_result` knows."""
+    """`table.get` of a container, as a value for `method_result`."""
     if name in _CONTAINER_METHODS and opened(value) is not None:
         return Method(value, name)
     return None
@@ -263,7 +263,7 @@ def container_method(value: Value, name: str) -> Value | None:
 
 def method_result(method: Method, positional: tuple[Values, ...]) -> Values:
     container = opened(method.base)
-    if container is None:  # a kernel, of which only `__getitem__` is made a method
+    if container is None:  # a kernel's `__getitem__`
         assert isinstance(method.base, Known)
         return (Launch(method.base.obj),)
     if method.name == "values":

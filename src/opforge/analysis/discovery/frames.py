@@ -1,42 +1,22 @@
-"""A function being read with certain arguments, and what a call in it does."""
+"""A function being read with certain arguments, and what the calls in it do."""
 
 from __future__ import annotations
 
 import ast
-import functools
 import types
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
-from .scopes import Scope
-from .values import (
-    ANY,
-    NOTHING,
-    UNKNOWN,
-    UNKNOWN_ARGUMENTS,
-    Arguments,
-    Bound,
-    Instance,
-    Known,
-    Launch,
-    Local,
-    Partial,
-    Sequence,
-    Table,
-    Unknown,
-    Value,
-    Values,
-    key_of,
-    union,
-)
+from .scopes import Comprehension, Scope, scope_of
+from .values import Arguments, Known, Value, Values, lazy
 
 
 class Frame:
-    """One scope with what its parameters may be.
+    """One scope with the candidates for its parameters.
 
-    `fn` is the function read, for a nested scope that of the frame around it. No dataclass, as
-    one with so many fields takes twice as long to make.
+    `fn` is the function being read; a nested scope has that of the frame around it. Not a
+    dataclass: one with so many fields takes twice as long to make.
     """
 
     __slots__ = (
@@ -71,6 +51,14 @@ class Frame:
         self.implied: list[Effect] = []
         self.implied_at: list[ast.AST] = []
 
+    def comprehension(self, node: Comprehension) -> Frame:
+        """The frame of a comprehension in this one."""
+        inner = self.nested.get(id(node))
+        if inner is None:
+            inner = Frame(scope_of(node), self.fn, self.offset, self.depth, {}, self)
+            self.nested[id(node)] = inner
+        return inner
+
     def location(self, node: ast.AST) -> str:
         line = getattr(node, "lineno", 1) + self.offset
         return f"{self.fn.__code__.co_filename}:{line}"
@@ -79,6 +67,45 @@ class Frame:
     def name(self) -> str:
         here = self.fn.__qualname__
         return here if self.parent is None else f"{here}.<{self.scope.name.strip('<>')}>"
+
+
+@dataclass(eq=False)
+class Local(Value):
+    """A function, lambda or class that the code being read defines."""
+
+    scope: Scope
+    frame: Frame
+
+    @lazy
+    def key(self) -> Hashable:
+        return ("local", id(self.scope), id(self.frame))
+
+
+@dataclass(eq=False)
+class Instance(Value):
+    """An object that the code being read makes, or `self` of a method read by itself."""
+
+    cls: Known | Local
+    arguments: Arguments
+
+    @lazy
+    def key(self) -> Hashable:
+        return ("instance", self.cls.key, self.arguments.key)
+
+    @lazy
+    def size(self) -> int:
+        return 1 + self.arguments.size
+
+
+@dataclass(eq=False)
+class Context(Value):
+    """The `ctx` that `forward` fills and `backward` reads."""
+
+    writers: tuple[Frame, ...]
+
+    @lazy
+    def key(self) -> Hashable:
+        return ("context", tuple(map(id, self.writers)))
 
 
 @dataclass(eq=False, slots=True)
@@ -123,108 +150,34 @@ class Outcome:
         self.effects: list[Effect] = []
         self.values: list[Value] = []
         self.frames: list[Frame] = []
-        # Calls of functions that launch nothing; only what they return may be asked for.
-        self.idle: list[tuple[Frame, types.FunctionType, Arguments]] = []
+        # Calls of functions that launch nothing; only their results may matter.
+        self.idle: list[tuple[Call, types.FunctionType]] = []
+
+    def enter(self, frame: Frame, cost: int = 1) -> None:
+        """Run a function, and return what it returns."""
+        self.effects.append(Entered(frame, cost))
+        self.frames.append(frame)
 
 
-def bind(
-    scope: Scope,
-    given: Arguments,
-    default_of: Callable[[str], Values],
-    missing: Callable[[str], Values],
-) -> dict[str, Values]:
-    """Parameter name -> candidates, as Python binds a call.
+@dataclass(eq=False, slots=True)
+class Call:
+    """One call: the frame it stands in, its arguments, and the outcome that it adds to.
 
-    `default_of` gives a parameter's default, `missing` what a parameter is that gets nothing.
+    `cost` is how much deeper the callee lies: 0 for a step from a wrapper to what it wraps.
     """
-    positional = scope.positional
-    bound: dict[str, Values] = dict(zip(positional, given.positional, strict=False))
-    keywords = given.keywords
-    taken = len(bound)
-    if taken < len(scope.listed):
-        star, double = given.star, given.double
-        for name in scope.listed[taken:]:
-            if name in keywords:
-                bound[name] = keywords[name]
-                continue
-            loose = double if not star or name not in positional else union(star, double)
-            default = default_of(name)
-            bound[name] = union(default, loose) if loose else default or missing(name)
-    if scope.vararg is not None:
-        bound[scope.vararg] = (Sequence(given.positional[len(positional) :], given.star),)
-    if scope.kwarg is not None:
-        items: dict[Hashable, Values] = {k: v for k, v in keywords.items() if k not in bound}
-        bound[scope.kwarg] = (Table(items, given.double),)
-    return bound
 
+    frame: Frame
+    arguments: Arguments
+    outcome: Outcome
+    cost: int = 1
 
-def defaults_of(fn: types.FunctionType) -> Callable[[str], Values]:
-    """A parameter's default, as the function holds it now."""
-    if not fn.__defaults__ and not fn.__kwdefaults__:
-        return _no_default
-    code = fn.__code__
-    positional = code.co_varnames[: code.co_argcount]
-    held = dict(zip(reversed(positional), reversed(fn.__defaults__ or ()), strict=False))
-    held.update(fn.__kwdefaults__ or {})
-    values: dict[str, Values] = {name: (Known(value),) for name, value in held.items()}
-    return lambda name: values.get(name, NOTHING)
+    def given(self, arguments: Arguments) -> Call:
+        """The same with other arguments."""
+        return Call(self.frame, arguments, self.outcome, self.cost)
 
+    def after(self, first: Value) -> Call:
+        """The same with one more argument in front."""
+        return self.given(self.arguments.after((first,)))
 
-def _no_default(name: str) -> Values:  # noqa: ARG001  # as the functions that `defaults_of` gives
-    return NOTHING
-
-
-@functools.lru_cache(maxsize=4096)
-def parameter_unknown(name: str) -> Values:
-    return (Unknown(f"parameter '{name}' is given by the caller"),)
-
-
-def context_key(bound: dict[str, Values]) -> Hashable:
-    """Tells calls of one function apart; its parameters are always bound in one order."""
-    return tuple([v[0].key if len(v) == 1 else key_of(v) for v in bound.values()])
-
-
-def without_numbers(bound: dict[str, Values], scope: Scope) -> dict[str, Values]:
-    """The same with numbers forgotten that select nothing: block sizes, flags."""
-    for name, values in bound.items():
-        if values is ANY or name in scope.keys:
-            continue
-        for value in values:
-            if type(value) is Known and type(value.obj) in _NUMBERS:
-                bound[name] = union(tuple(v for v in values if not _is_number(v)), ANY)
-                break
-    return bound
-
-
-def _is_number(value: Value) -> bool:
-    return type(value) is Known and type(value.obj) in _NUMBERS
-
-
-_NUMBERS = frozenset({int, float, bool})
-
-
-def generalized(bound: dict[str, Values]) -> dict[str, Values]:
-    """The same with numbers, texts and the insides of objects forgotten.
-
-    They differ from call to call without end.
-    """
-    return {name: union(*((_general(v),) for v in values)) for name, values in bound.items()}
-
-
-def _general(value: Value) -> Value:
-    if isinstance(value, Known) and type(value.obj) in _CONSTANTS:
-        return UNKNOWN
-    if isinstance(value, Instance) and not any(
-        isinstance(v, (Launch, Local, Bound, Partial, Known)) and not _is_constant(v)
-        for group in value.arguments.every()
-        for v in group
-    ):
-        return Instance(value.cls, UNKNOWN_ARGUMENTS)
-    return value
-
-
-_CONSTANTS = (str, int, float, bool, bytes, type(None))
-
-
-def _is_constant(value: Value) -> bool:
-    return isinstance(value, Known) and type(value.obj) in _CONSTANTS
+    def at_cost(self, cost: int) -> Call:
+        return Call(self.frame, self.arguments, self.outcome, cost)

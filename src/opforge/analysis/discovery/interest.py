@@ -1,25 +1,27 @@
-"""Which names of a frame can have to do with a kernel, so that the rest is not evaluated.
+"""Which names of a frame may lead to a kernel, so that the rest need not be evaluated.
 
-Most statements of a host function compute shapes and make tensors. A name is of interest where
-it may stand for a function, a class, an object or a table of somebody's own, or where something
-of interest was assigned to it; a call is, where its statement mentions such a name.
+Most statements of a host function compute shapes and make tensors. A name is of interest if it
+may stand for a function, class, object or table of the user's, or if something of interest was
+assigned to it; a call is of interest if it mentions such a name.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Iterable
 from typing import Any
 
 from ...model import MISSING
 from .frames import Frame
-from .objects import builtin_named
+from .objects import outside_value
 from .reach import carries
 from .scopes import LAMBDA, OPERATORS
 from .values import Known
 
-# Builtins through which anything can be had.
+# Builtins that give access to anything.
 _DOORS = frozenset({"eval", "exec", "globals", "super", "vars", "__import__", OPERATORS, LAMBDA})
+_BUILTINS = frozenset(map(id, vars(builtins).values()))
 _TEXTS = (ast.Constant, ast.JoinedStr)
 
 
@@ -48,7 +50,7 @@ class Interest:
                 return known
             scope = around.scope
             if name in around.parameters or name in scope.bindings or around.parent is None:
-                # A name that its own value mentions is no reason by itself.
+                # A name that its own value mentions does not count by itself.
                 around.interest[name] = False
                 found = around.interest[name] = self._found(around, name)
                 return found
@@ -74,23 +76,11 @@ class Interest:
             return False
         if frame.parent is not None:
             return self.has(frame.parent, name)
-        return self._outside(frame, name)
-
-    def _outside(self, frame: Frame, name: str) -> bool:
-        fn = frame.fn
-        free = fn.__code__.co_freevars
-        if name in free:
-            try:
-                return carries(self.known((fn.__closure__ or ())[free.index(name)].cell_contents))
-            except ValueError:
-                return True
-        value = fn.__globals__.get(name, MISSING)
-        if value is MISSING:
-            return builtin_named(name) is MISSING
-        return carries(self.known(value))
+        value = outside_value(frame.fn, name)
+        return value is MISSING or (id(value) not in _BUILTINS and carries(self.known(value)))
 
     def known(self, obj: Any) -> Known:
-        """An object as a value, the same one all through a reading, as it keeps its answers."""
+        """An object as a value: the same one throughout a reading, since values cache answers."""
         found = self.values.get(id(obj))
         if found is None:
             found = self.values[id(obj)] = Known(obj)
@@ -98,7 +88,7 @@ class Interest:
 
 
 def is_text(bindings: Iterable[Any]) -> bool:
-    """Whether a name is only ever a constant or an f-string: worth knowing, and no work.
+    """Whether a name is only ever a constant or an f-string, which are cheap to evaluate.
 
     Or one of several, as in `for name in ("q", "k")`.
     """

@@ -9,18 +9,17 @@ import types
 from typing import Any
 
 from ... import _compat
-from ...model import MISSING, Discovery, KernelRef, NestedOp, Unresolved
+from ...model import Discovery, KernelRef, NestedOp, Unresolved
 from .bytecode import line_reading, mentions
-from .calls import Reader
-from .frames import Called, Effect, Entered, Frame, Launched, Lost, Outcome
+from .frames import Call, Called, Effect, Entered, Frame, Launched, Lost, Outcome
+from .interpreter import Interpreter
 from .objects import (
     OP_MARK,
-    builtin_named,
     describe,
-    is_installed,
+    is_builtin,
     is_instance,
-    is_leaf_module,
     is_set,
+    may_be_imported,
     relative_name,
     wrapped,
 )
@@ -41,20 +40,20 @@ def find_kernels(fn: Any, max_depth: int = 5) -> Discovery:
 
         [k.name for k in find_kernels(scale)]  # ['scale_kernel']
 
-    Functions that it calls are read too, `max_depth` calls deep. Where a name may stand for
-    several kernels, all of them are found. `unresolved` has the calls that could not be
-    followed, `unbound` the names that nothing binds yet.
+    The functions that it calls are read too, `max_depth` calls deep. Where a name may stand for
+    several kernels, all of them are found. `nested_ops` has the operators, `unresolved` the calls
+    that could not be followed, and `unbound` the names that are not bound yet.
     """
     return _Walk(max_depth).discover(fn)
 
 
 class _Walk:
-    """Reads frames breadth first and keeps what their calls do."""
+    """Reads frames breadth first, and collects what their calls do."""
 
     def __init__(self, max_depth: int) -> None:
-        # Whoever asks; its depth is that of the function asked about.
+        # The caller; it has the depth of the function asked about.
         self.root = Frame(_ROOT, _NOBODY, 0, 0, {})
-        self.reader = Reader(max_depth, self.root)
+        self.interpreter = Interpreter(max_depth, self.root)
         self.max_depth = max_depth
         self.queue: collections.deque[Frame] = collections.deque()
         self.visited: set[int] = set()
@@ -65,16 +64,16 @@ class _Walk:
         self.read: set[int] = set()
 
     def discover(self, fn: Any) -> Discovery:
-        outcome = Outcome()
-        self.reader.call(self.root, Known(_body(fn)), Arguments(), outcome, cost=0)
-        for effect in outcome.effects:
+        call = Call(self.root, Arguments(), Outcome(), cost=0)
+        self.interpreter.call(call, Known(_body(fn)))
+        for effect in call.outcome.effects:
             if isinstance(effect, Lost):
                 self.lose(describe(fn), _place(fn), effect.why)
             else:
                 self.note(self.root, self.root.scope.node, effect)
         while self.queue:
             self.visit(self.queue.popleft())
-        if self.reader.exhausted or self.reader.fuel <= 0:
+        if self.interpreter.exhausted:
             self.lose(describe(fn), _place(fn), "it calls too much to be read to the end")
         return Discovery(
             tuple(self.kernels.values()),
@@ -91,29 +90,30 @@ class _Walk:
             self.find_unbound(frame.fn)
         try:
             self.read_frame(frame)
-        except Exception as error:  # noqa: BLE001  # an object's code that runs all the same, say
+        except Exception as error:  # noqa: BLE001  # such as code of an object that runs after all
             why = f"reading it failed: {type(error).__name__}: {error}"
             self.lose(frame.name, frame.location(frame.scope.node), why)
 
     def read_frame(self, frame: Frame) -> None:
         scope = frame.scope
         for call, names in scope.calls:
-            if not self.reader.is_of_interest(frame, call, names):
+            if not self.interpreter.calls.matters(frame, call, names):
                 continue
-            for effect in self.reader.outcome(frame, call).effects:
+            for effect in self.interpreter.outcome(frame, call).effects:
                 self.follow(frame, call, effect)
-        for operation in scope.operations:
-            self.reader.operate(frame, operation)
+        if scope.operations and self.interpreter.operators.matter(frame):
+            for operation in scope.operations:
+                self.interpreter.operate(frame, operation)
         for node in scope.entered:
-            self.reader.entered(frame, node)
+            self.interpreter.names.entered(frame, node)
         for inner in scope.comprehensions:
-            self.read_frame(self.reader.comprehension(frame, inner.node))
+            self.read_frame(frame.comprehension(inner))
         while frame.implied:
             self.follow(frame, frame.implied_at.pop(), frame.implied.pop())
 
     def follow(self, frame: Frame, node: ast.AST, effect: Effect) -> None:
         if isinstance(effect, Entered):
-            # The call may have been looked at when it was thought to lie deeper.
+            # The call may have been read when it seemed to lie deeper.
             effect.frame.depth = min(effect.frame.depth, frame.depth + effect.cost)
         self.note(frame, node, effect)
 
@@ -128,7 +128,7 @@ class _Walk:
             why = f"{effect.frame.name} lies deeper than max_depth={self.max_depth}"
             self.lose(_text(node), frame.location(node), why)
         elif id(effect.frame) not in self.visited:
-            # What costs no depth belongs to the level being read.
+            # What adds no depth belongs to the level being read.
             (self.queue.append if effect.cost else self.queue.appendleft)(effect.frame)
 
     def launch(self, frame: Frame, node: ast.AST, kernel: Any) -> None:
@@ -159,7 +159,7 @@ class _Walk:
         missing = {name: "closure" for name, cell in cells if not is_set(cell)}
         held = fn.__globals__
         for name in mentions(code).globals_read:
-            if name not in held and builtin_named(name) is MISSING:
+            if name not in held and not is_builtin(name):
                 missing[name] = "global"
         for name, where in missing.items():
             location = f"{code.co_filename}:{line_reading(code, name)}"
@@ -167,20 +167,13 @@ class _Walk:
             self.unbound.setdefault(name, Unresolved(name, location, why))
         for name, level in mentions(code).imports:
             module = name if level == 0 else relative_name(fn, name, level)
-            if module and _is_to_come(module):
+            if module and module not in sys.modules and may_be_imported(module):
                 why = f"the module is imported in {fn.__qualname__} and not loaded yet"
                 self.unbound.setdefault(module, Unresolved(module, _place(fn), why))
 
 
-def _is_to_come(module: str) -> bool:
-    """Whether a module is not loaded, is somebody else's, and could be loaded."""
-    if module in sys.modules or is_leaf_module(module):
-        return False
-    return is_installed(module.partition(".")[0])
-
-
 def _body(fn: Any) -> Any:
-    """What there is to read of an operator: the function it was made of."""
+    """What to read of an operator: the function it was made of."""
     if OP_MARK in _compat.kernels.instance_dict(fn):
         return wrapped(fn) or fn
     return _compat.operators.body_of(fn) or fn
@@ -192,12 +185,12 @@ def _place(fn: Any) -> str:
 
 
 def _text(node: ast.AST) -> str:
-    """A call as its author would name it: `table['silu'][grid]`."""
+    """A call as its author wrote it: `table['silu'][grid]`."""
     return _expression(node.func if isinstance(node, ast.Call) else node)
 
 
 def _expression(node: ast.AST) -> str:
-    # `ast.unparse` takes as long as reading a small function.
+    # `ast.unparse` takes as long as reading a whole small function.
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
@@ -208,14 +201,14 @@ def _expression(node: ast.AST) -> str:
 
 
 def _index(node: ast.expr) -> str:
-    """What stands in the brackets, as it is written; names and constants make the most of it."""
+    """What the brackets contain, as written; mostly names and constants."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Constant):
         return repr(node.value)
     if isinstance(node, ast.Tuple) and node.elts:
         text = ", ".join(_index(e) for e in node.elts) + ("," if len(node.elts) == 1 else "")
-        # A tuple without brackets starts where its first part does.
+        # A tuple without parentheses starts where its first element does.
         return text if node.col_offset == node.elts[0].col_offset else f"({text})"
     return ast.unparse(node)
 

@@ -1,4 +1,4 @@
-"""What can be said of an existing object without running any code of its owner's."""
+"""What can be told about an existing object without running code of its owner's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import sys
 import sysconfig
 import types
-from typing import Any, TypeGuard, TypeVar, overload
+from typing import Any, NamedTuple, TypeGuard, TypeVar, overload
 
 import torch
 
@@ -18,7 +18,7 @@ from ...model import MISSING
 
 T = TypeVar("T")
 
-OP_MARK = "_magi_torch_registered_op"
+OP_MARK = _compat.operators.MARK
 
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
@@ -35,9 +35,9 @@ def _package_folder(name: str) -> str | None:
 
 
 def is_leaf_file(filename: str) -> bool:
-    """Whether code is torch's, Triton's, numpy's, opforge's or the standard library's.
+    """Whether code belongs to torch, Triton, numpy, opforge or the standard library.
 
-    Or an installed package's that has nothing to do with torch or Triton, as far as it is loaded.
+    Or to an installed package none of whose loaded modules uses torch or Triton.
     """
     answers = _answers()
     known = answers.files.get(filename)
@@ -50,7 +50,7 @@ def is_leaf_file(filename: str) -> bool:
 
 @functools.cache
 def _installed_package(filename: str) -> str | None:
-    """The installed package that a file is in, unless it is a leaf by name."""
+    """The installed package that a file belongs to, unless it is a leaf by name."""
     for folder in _site_folders(tuple(sys.path)):
         if filename.startswith(folder) and not _is_own_leaf(filename):
             return filename[len(folder) :].partition(os.sep)[0].removesuffix(".py")
@@ -67,8 +67,7 @@ def _site_folders(path: tuple[str, ...]) -> tuple[str, ...]:
     )
 
 
-# A file belongs to one package for good, but numpy may be imported after the first question;
-# its files are not asked about before that.
+# Cached for good, although numpy may be imported later: nothing asks about its files before.
 @functools.cache
 def _is_own_leaf(filename: str) -> bool:
     if filename.startswith("<frozen "):
@@ -86,9 +85,9 @@ _unrelated: dict[str, tuple[int, bool]] = {}
 
 
 def _is_unrelated(package: str) -> bool:
-    """Whether no loaded module of a package has torch or Triton: sympy, packaging.
+    """Whether no loaded module of a package uses torch or Triton: sympy, packaging.
 
-    Asked again when more modules are loaded.
+    Worked out again once more modules are loaded.
     """
     loaded = len(sys.modules)
     known = _unrelated.get(package)
@@ -109,27 +108,26 @@ def _has_torch(module: Any) -> bool:
     return False
 
 
-class _Answers:
-    """Which files and modules are leaves, while so many modules are loaded."""
+class _Answers(NamedTuple):
+    """Which files and modules are leaves, valid while the number of loaded modules is the same."""
 
-    def __init__(self, loaded: int) -> None:
-        self.loaded = loaded
-        self.files: dict[str, bool] = {}
-        self.modules: dict[str, bool] = {}
+    loaded: int
+    files: dict[str, bool]
+    modules: dict[str, bool]
 
 
-_current = _Answers(0)
+_current = _Answers(0, {}, {})
 
 
 def _answers() -> _Answers:
-    global _current  # noqa: PLW0603  # replaced as a whole, as other threads may be reading it
+    global _current  # noqa: PLW0603  # replaced as a whole: other threads may be reading it
     if len(sys.modules) != _current.loaded:
-        _current = _Answers(len(sys.modules))
+        _current = _Answers(len(sys.modules), {}, {})
     return _current
 
 
 def is_leaf_module(name: str | None) -> bool:
-    """Whether a module of that name is one whose functions are not read."""
+    """Whether the functions of a module with this name are not read."""
     if not name:
         return True
     answers = _answers()
@@ -149,19 +147,21 @@ def _is_leaf_module(name: str) -> bool:
 
 
 @functools.cache
-def is_installed(top: str) -> bool:
-    """Whether there is a package of that name to import.
-
-    Finding a top-level package imports nothing.
-    """
+def _is_installed(top: str) -> bool:
+    """Whether a package of this name can be imported; finding a top-level one imports nothing."""
     try:
         return importlib.util.find_spec(top) is not None
     except (ImportError, ValueError):
         return False
 
 
+def may_be_imported(name: str) -> bool:
+    """Whether a module is not a leaf's, and its package is installed."""
+    return not is_leaf_module(name) and _is_installed(name.partition(".")[0])
+
+
 def is_leaf(obj: Any) -> bool:
-    """Whether an object's own code is a leaf's: a function, class, module or instance."""
+    """Whether the code of a function, class, module or instance is a leaf's."""
     kind = type(obj)
     if kind is types.FunctionType:
         return is_leaf_file(obj.__code__.co_filename)
@@ -188,7 +188,7 @@ def is_c_function(obj: Any) -> bool:
 
 
 def _is_leaf_builtin(obj: Any) -> bool:
-    # pybind's functions are methods of a record that says nothing.
+    # pybind's functions are methods of a record without a module.
     module = _text(getattr(obj, "__module__", None))
     if module is not None:
         return is_leaf_module(module)
@@ -203,13 +203,13 @@ def _text(name: Any) -> str | None:
     return name if isinstance(name, str) else None
 
 
-# As `type` itself reads them, past any metaclass.
+# As `type` itself reads them, bypassing any metaclass.
 _mro = type.__dict__["__mro__"].__get__
 _class_dict = type.__dict__["__dict__"].__get__
 
 
 def class_attribute(cls: type[Any], name: str, after: type[Any] | None = None) -> Any:
-    """What a class has under a name, as it is stored, or MISSING; `after` skips as `super` does."""
+    """A class's entry for a name as stored, or MISSING; `after` skips bases as `super` does."""
     mro = _mro(cls)
     if after is not None and after in mro:
         mro = mro[mro.index(after) + 1 :]
@@ -221,11 +221,11 @@ def class_attribute(cls: type[Any], name: str, after: type[Any] | None = None) -
 
 
 def instance_attribute(obj: Any, name: str) -> Any:
-    """What an object holds under a name by itself, in its `__dict__` or a slot, or MISSING."""
+    """What an object itself holds under a name, in its `__dict__` or a slot, or MISSING."""
     held = _compat.kernels.instance_dict(obj)
     if name in held:
         return held[name]
-    if is_instance(obj, torch.nn.Module):
+    if is_module_instance(obj):
         for group in ("_modules", "_parameters", "_buffers"):
             if name in held.get(group, ()):
                 return held[group][name]
@@ -246,16 +246,16 @@ def is_instance(obj: Any, cls: type[T]) -> TypeGuard[T]: ...
 @overload
 def is_instance(obj: Any, cls: tuple[type[Any], ...]) -> TypeGuard[Any]: ...
 def is_instance(obj: Any, cls: type[Any] | tuple[type[Any], ...]) -> bool:
-    """`isinstance` by the object's real class: `__class__` may be a property that runs code."""
+    """`isinstance` by the real class; `__class__` may be a property that runs code."""
     return issubclass(type(obj), cls)
 
 
-def is_subclass(cls: Any, base: type[Any]) -> bool:
-    return is_instance(cls, type) and base in type.__getattribute__(cls, "__mro__")
+def is_module_instance(obj: Any) -> bool:
+    return is_instance(obj, torch.nn.Module)
 
 
 def wrapped(obj: Any) -> Any:
-    """The callable that a wrapper says it wraps, or None."""
+    """The callable that a wrapper declares to wrap, or None."""
     held = _compat.kernels.instance_dict(obj)
     if not held:
         return None
@@ -267,14 +267,16 @@ def wrapped(obj: Any) -> Any:
 
 
 def is_registered_op(obj: Any) -> bool:
-    """Whether an object calls an operator: opforge's, MagiCompiler's or torch's own kinds."""
+    """Whether calling an object calls an operator: opforge's, MagiCompiler's or torch's."""
     return OP_MARK in _compat.kernels.instance_dict(obj) or (
         _compat.operators.operator_name(obj) is not None
     )
 
 
 def operator_name(obj: Any) -> str | None:
-    """The "ns::op" of what calls an operator, or None."""
+    """The "ns::op" of the operator that an object calls, or None."""
+    if type(obj) is types.FunctionType and not obj.__dict__:
+        return None
     marked = _compat.kernels.instance_dict(obj).get(OP_MARK)
     return _compat.operators.operator_name(obj if marked is None else marked)
 
@@ -306,10 +308,15 @@ def plain_function(stored: Any) -> Any:
 
 
 def relative_name(fn: types.FunctionType, name: str, level: int) -> str | None:
-    """`.kernels` as the module of a function means it, or None where the level is not known."""
+    """The absolute name of a relative import, or None where the level is not known."""
     package = fn.__globals__.get("__package__") or ""
     above = package.split(".")[: len(package.split(".")) + 1 - level]
     return ".".join([*above, *([name] if name else [])]) if level > 0 else None
+
+
+def closure_values(fn: types.FunctionType) -> list[Any]:
+    """What the cells of a function hold, those that are set."""
+    return [cell.cell_contents for cell in fn.__closure__ or () if is_set(cell)]
 
 
 def is_set(cell: types.CellType) -> bool:
@@ -320,8 +327,18 @@ def is_set(cell: types.CellType) -> bool:
     return True
 
 
-def builtin_named(name: str) -> Any:
-    return vars(builtins).get(name, MISSING)
+def is_builtin(name: str) -> bool:
+    return name in vars(builtins)
+
+
+def outside_value(fn: types.FunctionType, name: str) -> Any:
+    """What a name is that a function takes from its closure, its module or the builtins."""
+    free = fn.__code__.co_freevars
+    if name in free:
+        cell = (fn.__closure__ or ())[free.index(name)]
+        return cell.cell_contents if is_set(cell) else MISSING
+    found = fn.__globals__.get(name, MISSING)
+    return vars(builtins).get(name, MISSING) if found is MISSING else found
 
 
 def describe(obj: Any) -> str:

@@ -1,8 +1,7 @@
-"""Whether a function can have anything to do with a kernel, told without parsing it.
+"""Whether a function can lead to a kernel, decided without parsing it.
 
-Most helpers compute sizes. What a code object mentions by name is known from its bytes; where
-nothing it mentions leads to a kernel, an operator or code that cannot be read, the function is
-not worth parsing.
+Most helpers compute sizes. The bytecode shows which names a function mentions; where none of them
+leads to a kernel, an operator or code that cannot be read, the function is not parsed.
 """
 
 from __future__ import annotations
@@ -21,31 +20,32 @@ import torch
 
 from ... import _compat
 from ...model import MISSING
-from .attributes import is_module_instance
 from .bytecode import mentions
 from .containers import SEQUENCES, opened
+from .frames import Local
+from .identity import cached_by_identity
 from .objects import (
     C_FUNCTIONS,
-    builtin_named,
     class_attribute,
+    closure_values,
+    is_builtin,
     is_c_function,
-    is_installed,
     is_instance,
     is_leaf,
-    is_leaf_module,
+    is_module_instance,
     is_registered_op,
     is_set,
-    is_subclass,
+    may_be_imported,
     relative_name,
     wrapped,
 )
-from .values import Bound, Known, Launch, Local, Operator, Partial, Sequence, Table, Unknown, Value
+from .values import Bound, Known, Launch, Operator, Partial, Sequence, Table, Unknown, Value
 
-# Names that let code reach anything at all.
+# Names that give code access to anything.
 _OPEN_DOORS = frozenset(
     {"eval", "exec", "globals", "vars", "locals", "__import__", "import_module", "ops"}
 )
-# By id, because comparing or hashing a class may run code of its metaclass.
+# By id, because comparing or hashing a class may run its metaclass's code.
 _CONSTANTS = frozenset(map(id, (str, int, float, bool, type(None))))
 _PLAIN = (str, int, float, bool, complex, bytes, type(None), torch.dtype, torch.device, enum.Enum)
 _INERT = _CONSTANTS | {id(torch.dtype), id(torch.device)}
@@ -55,20 +55,20 @@ _HOLDERS = (types.MethodType, functools.partial, staticmethod, classmethod)
 
 
 class Reach:
-    """Remembers, for one reading, what leads nowhere."""
+    """Remembers, for one reading, what leads to a kernel and what does not."""
 
     def __init__(self) -> None:
         self.leads: dict[int, bool] = {}
-        # Each object asked about, kept so that no other takes its id, and what is below it.
+        # Each object asked about, kept so that no other takes its id, with what it leads to.
         self.seen: dict[int, tuple[Any, Iterable[Any] | None]] = {}
 
     def leads_on(self, obj: Any) -> bool:
-        """Whether calling a function or making a class's object could launch something."""
+        """Whether calling a function or instantiating a class could launch something."""
         known = self.leads.get(id(obj))
         return self._search(obj) if known is None else known
 
     def _search(self, obj: Any) -> bool:
-        # Breadth first: a kernel lies a step or two away, if there is one.
+        # Breadth first: if there is a kernel, it is a step or two away.
         queue = [obj]
         above = {id(obj): 0}
         for one in queue:
@@ -86,19 +86,19 @@ class Reach:
                 if id(inner) not in above and id(type(inner)) not in _CONSTANTS:
                     above[id(inner)] = id(one)
                     queue.append(inner)
-        # Everything on the way was followed to its end.
+        # Everything on the way was followed to the end.
         self.leads.update(dict.fromkeys(above, False))
         return False
 
     def _leads(self, last: int, above: dict[int, int]) -> None:
-        """Keep that an object leads on, and so all those on the way to it."""
+        """Record that an object leads on, and with it all those on the way to it."""
         while last:
             self.leads[last] = True
             last = above[last]
 
     @staticmethod
     def _below(obj: Any) -> Iterable[Any] | None:  # noqa: C901  # a case for each kind
-        """What an object leads to, or None where it matters by itself."""
+        """What an object leads to, or None where it leads on by itself."""
         kind = type(obj)
         if kind is types.FunctionType:
             return _below_function(obj)
@@ -111,7 +111,7 @@ class Reach:
         if is_registered_op(obj) or _compat.kernels.launched_kernel(obj) is not None:
             return None
         if is_instance(obj, types.ModuleType):
-            # Its attributes were asked for by name.
+            # The attributes that matter were looked up by name.
             return None if _compat.operators.is_space(obj) else ()
         if is_instance(obj, type):
             return _below_class(obj)
@@ -125,7 +125,7 @@ class Reach:
         inner = wrapped(obj)
         if inner is not None:
             return (inner,)
-        if is_leaf(obj) and not is_instance(obj, torch.nn.Module):
+        if is_leaf(obj) and not is_module_instance(obj):
             return ()
         return _below_object(obj)
 
@@ -135,7 +135,7 @@ def _below_function(fn: types.FunctionType) -> list[Any] | None:
         return None
     if is_leaf(fn):
         return _below_leaf(fn)
-    return None if _leads_by_look(fn) else _names_lead_to(fn)
+    return None if _leads_by_look(fn.__code__, fn.__globals__) else _names_lead_to(fn)
 
 
 def _names_lead_to(fn: types.FunctionType) -> list[Any] | None:
@@ -153,7 +153,7 @@ def _names_lead_to(fn: types.FunctionType) -> list[Any] | None:
         value = held.get(name, MISSING)
         if value is not MISSING:
             found.append(value)
-        elif builtin_named(name) is MISSING:
+        elif not is_builtin(name):
             return None
     modules += [v for v in found if issubclass(type(v), types.ModuleType) and not is_leaf(v)]
     if modules and "getattr" in said.names:
@@ -164,21 +164,17 @@ def _names_lead_to(fn: types.FunctionType) -> list[Any] | None:
 
 
 def _imported(fn: types.FunctionType, imports: Iterable[tuple[str, int]]) -> list[Any]:
-    """The modules that a function imports, leaves left out; None for one not loaded yet."""
+    """The modules that a function imports, without leaves; None for one not loaded yet."""
     found = []
     for name, level in imports:
         absolute = name if level == 0 else relative_name(fn, name, level)
-        if absolute is None or _may_be_imported(absolute):
+        if absolute is None or may_be_imported(absolute):
             found.append(sys.modules.get(absolute or ""))
     return found
 
 
-def _may_be_imported(name: str) -> bool:
-    return not is_leaf_module(name) and is_installed(name.partition(".")[0])
-
-
 def _named_in(module: Any, names: frozenset[str]) -> list[Any]:
-    """The parts of a module that a function may mean, submodules' parts included."""
+    """The parts of a module that a function may refer to, with those of its submodules."""
     found = []
     held = _compat.kernels.instance_dict(module)
     for name in names:
@@ -191,10 +187,11 @@ def _named_in(module: Any, names: frozenset[str]) -> list[Any]:
 
 
 def _below_class(cls: type[Any]) -> list[Any] | None:
-    if is_leaf(cls) or is_subclass(cls, enum.Enum) or is_subclass(cls, BaseException):
+    bases = type.__getattribute__(cls, "__mro__")
+    if is_leaf(cls) or enum.Enum in bases or BaseException in bases:
         return []
     found: list[Any] = []
-    for base in type.__getattribute__(cls, "__mro__"):
+    for base in bases:
         if is_leaf(base):
             continue
         for stored in type.__getattribute__(base, "__dict__").values():
@@ -206,29 +203,24 @@ def _below_class(cls: type[Any]) -> list[Any] | None:
                 inner = stored.__func__
             elif issubclass(kind, property):
                 inner = stored.fget
-            # A dataclass's methods are made up, and have no text.
-            if type(inner) is not types.FunctionType or _lines(inner):
+            # A dataclass's methods are generated, and have no source.
+            if type(inner) is not types.FunctionType or _has_text(inner):
                 found.append(inner)
     return found
 
 
-# Kinds of objects that lead on without holding anything in a `__dict__`.
+# Kinds of objects that may lead on although they hold nothing in a `__dict__`.
 _LEADING = (*C_FUNCTIONS, *_HOLDERS, *SEQUENCES, dict, types.MappingProxyType, type)
-# By id, as in `_CONSTANTS`; the value keeps its class, so that the id stays its own.
-_bare: dict[int, tuple[type[Any], bool]] = {}
 
 
+@cached_by_identity
 def _is_bare(kind: type[Any]) -> bool:
-    """Whether the objects of a class hold nothing that could be called: fields of a tuple."""
-    known = _bare.get(id(kind))
-    if known is None:
-        bare = not _compat.kernels.has_dict(kind) and not issubclass(kind, _LEADING)
-        known = _bare[id(kind)] = (kind, bare)
-    return known[1]
+    """Whether objects of a class hold nothing that could be called."""
+    return not _compat.kernels.has_dict(kind) and not issubclass(kind, _LEADING)
 
 
 def _below_object(obj: Any) -> list[Any] | None:
-    """What an object of somebody's own class leads to: its class, and what it holds."""
+    """What an object of a class of the user's leads to: its class, and what it holds."""
     cls = type(obj)
     for name in ("__getattr__", "__slots__"):
         stored = class_attribute(cls, name)
@@ -242,17 +234,11 @@ def _below_object(obj: Any) -> list[Any] | None:
 def _below_leaf(fn: types.FunctionType) -> list[Any] | None:
     if _compat.kernels.grid_bound_kernel(fn) is not None:
         return None
-    found = [] if wrapped(fn) is None else [wrapped(fn)]
     if "registry" in fn.__dict__:
         return None
-    for cell in fn.__closure__ or ():
-        try:
-            held = cell.cell_contents
-        except ValueError:
-            continue
-        if is_instance(held, types.FunctionType):
-            found.append(held)
-    return found
+    below = wrapped(fn)
+    held = [v for v in closure_values(fn) if is_instance(v, types.FunctionType)]
+    return held if below is None else [below, *held]
 
 
 def _parts(obj: Any) -> list[Any]:
@@ -274,7 +260,7 @@ def carries(value: Value) -> bool:
         return False
     known: bool | None = value.__dict__.get("carrying")
     if known is None:
-        # Values are of one reading, and asked for often.
+        # A value belongs to one reading, and is asked about often.
         known = value.__dict__["carrying"] = _carries(value)
     return known
 
@@ -310,7 +296,7 @@ def _members_carry(container: Sequence | Table) -> bool:
 
 
 def is_callback(value: Value) -> bool:
-    """Whether a value is a function, as far as a callee that takes one is concerned."""
+    """Whether a value is a function that a callee may be given to call."""
     if not isinstance(value, Known):
         if isinstance(value, Local):
             return not isinstance(value.scope.node, ast.ClassDef)
@@ -335,7 +321,7 @@ def is_callback(value: Value) -> bool:
 
 
 def is_plain_leaf(fn: types.FunctionType) -> bool:
-    """Whether a function is a leaf's and wraps nothing of anybody else's."""
+    """Whether a function is a leaf's and wraps no function of the user's."""
     if not is_leaf(fn) or _compat.kernels.grid_bound_kernel(fn) is not None:
         return False
     below = wrapped(fn)
@@ -345,56 +331,36 @@ def is_plain_leaf(fn: types.FunctionType) -> bool:
 
 
 def callables_held(fn: types.FunctionType) -> list[Any]:
-    """Functions in a leaf function's closure that are not a leaf's."""
-    found = []
-    for cell in fn.__closure__ or ():
-        try:
-            held = cell.cell_contents
-        except ValueError:
-            continue
-        if is_instance(held, types.FunctionType) and not is_leaf(held):
-            found.append(held)
-    return found
+    """Functions of the user's in the closure of a leaf's function."""
+    return [v for v in closure_values(fn) if is_instance(v, types.FunctionType) and not is_leaf(v)]
 
 
-# Both keyed by identity; the value keeps its code object, so that the id stays its own.
-_looks: dict[int, tuple[types.CodeType, bool]] = {}
-_calling: dict[int, tuple[types.CodeType, bool]] = {}
+@cached_by_identity
+def _leads_by_look(code: types.CodeType, module: dict[str, Any]) -> bool:
+    """Whether a function's text alone shows that it may lead anywhere.
 
-
-def _leads_by_look(fn: types.FunctionType) -> bool:
-    """Whether a function's code alone says that it may lead anywhere.
-
-    It has a name that opens every door, or `](`, something taken and called, or no text at all.
+    It mentions a name that gives access to anything, calls an item (`](`), or has no source.
     """
-    code = fn.__code__
-    known = _looks.get(id(code))
-    if known is None:
-        names = mentions(code).names
-        leads = bool(names & _OPEN_DOORS) or ("modules" in names and "sys" in names)
-        if not leads:
-            text = _text_of(fn)
-            leads = not text or "](" in text
-        known = _looks[id(code)] = (code, leads)
-    return known[1]
+    names = mentions(code).names
+    if names & _OPEN_DOORS or ("modules" in names and "sys" in names):
+        return True
+    text = _text_of(code, module)
+    return not text or "](" in text
 
 
-def calls_a_parameter(fn: types.FunctionType) -> bool:
-    """Whether a function's text has one of its parameters and a bracket after it."""
-    code = fn.__code__
-    known = _calling.get(id(code))
-    if known is None:
-        text = _text_of(fn)
-        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        known = _calling[id(code)] = (code, any(f"{name}(" in text for name in names))
-    return known[1]
+@cached_by_identity
+def calls_a_parameter(code: types.CodeType, module: dict[str, Any]) -> bool:
+    """Whether a function's text has one of its parameters followed by a parenthesis."""
+    text = _text_of(code, module)
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return any(f"{name}(" in text for name in names)
 
 
-def _text_of(fn: types.FunctionType) -> str:
-    code = fn.__code__
+def _text_of(code: types.CodeType, module: dict[str, Any]) -> str:
     last = max((line for _, _, line in code.co_lines() if line), default=code.co_firstlineno)
-    return "".join(_lines(fn)[code.co_firstlineno - 1 : last])
+    lines = linecache.getlines(code.co_filename, module)
+    return "".join(lines[code.co_firstlineno - 1 : last])
 
 
-def _lines(fn: types.FunctionType) -> list[str]:
-    return linecache.getlines(fn.__code__.co_filename, fn.__globals__)
+def _has_text(fn: types.FunctionType) -> bool:
+    return bool(linecache.getlines(fn.__code__.co_filename, fn.__globals__))

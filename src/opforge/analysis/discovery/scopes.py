@@ -1,4 +1,4 @@
-"""What a function's own text binds, calls and returns, scope by scope, as Python scopes it."""
+"""What a function's text binds, calls and returns, scope by scope, by Python's scoping."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from .identity import cached_by_identity
+
 Comprehension = ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
 Operation = ast.BinOp | ast.AugAssign | ast.UnaryOp | ast.Compare | ast.Subscript
 Node = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef | Comprehension
 
-# Where in a value a target of unpacking lies: an index, or None for a starred one, which takes
-# all that is left.
+# Where in a value the target of an unpacking lies: an index, or None for a starred target, which
+# takes all that is left.
 Path = tuple[int | None, ...]
 
-# Stand among the names that a statement mentions for `.ops` and for a lambda.
+# Stand for `.ops` and for a lambda among the names that a statement mentions.
 OPERATORS, LAMBDA = "<ops>", "<lambda>"
 
 
@@ -23,9 +25,9 @@ OPERATORS, LAMBDA = "<ops>", "<lambda>"
 class Binding:
     """One way a name gets its value.
 
-    `how` is "value", "element" (of what a loop runs over), "enter" (what a `with` gives), "part"
-    (of what a `match` takes apart), "import", "define" or "unknown"; `names` are those that the
-    value mentions.
+    `how` is "value", "element" (of what a loop iterates over), "enter" (what a `with` binds),
+    "part" (of what a `match` takes apart), "import", "define" or "unknown"; `names` are those
+    that the value mentions.
     """
 
     how: str
@@ -46,7 +48,7 @@ class Scope:
     operations: list[Operation] = field(default_factory=list)
     returns: list[ast.expr] = field(default_factory=list)
     yields: list[ast.expr] = field(default_factory=list)
-    comprehensions: list[Scope] = field(default_factory=list)
+    comprehensions: list[Comprehension] = field(default_factory=list)
     # `table[key] = value` and `items.append(value)`, by the name of the container.
     item_stores: dict[str, list[tuple[ast.expr | None, ast.expr]]] = field(default_factory=dict)
     # The names that those values mention, by the name of the container.
@@ -59,9 +61,8 @@ class Scope:
     keys: set[str] = field(default_factory=set)
     is_generator: bool = False
     parameters: tuple[str, ...] = ()
-    # The parameters again, by the way they are given.
+    # The parameters again, by how they are given.
     positional: tuple[str, ...] = ()
-    keyword_only: tuple[str, ...] = ()
     listed: tuple[str, ...] = ()
     vararg: str | None = None
     kwarg: str | None = None
@@ -71,15 +72,10 @@ class Scope:
         return getattr(self.node, "name", "<lambda>")
 
 
-_scopes: dict[int, tuple[ast.AST, Scope]] = {}
-
-
+@cached_by_identity
 def scope_of(node: Node) -> Scope:
     """The scope of a tree, collected once."""
-    known = _scopes.get(id(node))
-    if known is None:
-        known = _scopes[id(node)] = (node, _Collector(node).scope)
-    return known[1]
+    return _Collector(node).scope
 
 
 def parameter_names(arguments: ast.arguments) -> tuple[str, ...]:
@@ -94,7 +90,7 @@ ADDS = frozenset({"append", "add", "insert", "appendleft", "extend", "update", "
 
 
 class _Collector:
-    """Walks one scope's text with a stack of its own, leaving nested functions unread."""
+    """Walks one scope's text, without recursion and without entering nested functions."""
 
     def __init__(self, node: Node) -> None:
         self.scope = Scope(node)
@@ -108,16 +104,15 @@ class _Collector:
         else:
             self.statements(node.body)
         for name in self.scope.elsewhere:
-            # A `global` or `nonlocal` name is looked up outside; what is assigned here is lost
-            # to the static reader only if nobody looks, so the bindings stay.
+            # A `global` or `nonlocal` name is looked up outside, and what is assigned to it here
+            # counts as well.
             self.scope.bindings.setdefault(name, [])
 
     def parameters(self, arguments: ast.arguments) -> None:
         scope = self.scope
         scope.parameters = parameter_names(arguments)
         scope.positional = tuple(a.arg for a in (*arguments.posonlyargs, *arguments.args))
-        scope.keyword_only = tuple(a.arg for a in arguments.kwonlyargs)
-        scope.listed = scope.positional + scope.keyword_only
+        scope.listed = (*scope.positional, *(a.arg for a in arguments.kwonlyargs))
         scope.vararg = arguments.vararg.arg if arguments.vararg is not None else None
         scope.kwarg = arguments.kwarg.arg if arguments.kwarg is not None else None
 
@@ -286,9 +281,9 @@ class _Collector:
         self.scope.bindings.setdefault(name, []).append(binding)
 
     def scan(self, root: ast.expr) -> set[str]:
-        """Calls, walruses, yields and comprehensions of an expression; the names it mentions.
+        """Collect an expression's calls, walruses, yields and comprehensions; return its names.
 
-        Nobody changes the set that it returns, as bindings keep it.
+        The set must not be changed, as bindings keep it.
         """
         names: set[str] = set()
         self.gather(root, names)
@@ -352,7 +347,7 @@ class _Collector:
 
     def on_comprehension(self, node: Comprehension, names: set[str]) -> None:
         inner = scope_of(node)
-        self.scope.comprehensions.append(inner)
+        self.scope.comprehensions.append(node)
         names |= inner.names
         # A walrus inside a comprehension binds in the function around it.
         for part in ast.walk(node):
@@ -380,8 +375,7 @@ class _Collector:
                 self.scope.yields.append(value)
 
 
-# What the other common expressions are made of, in the order of their fields, which is the order
-# that calls are kept in.
+# The parts of other common expressions, in the order of their fields: calls are kept in this order.
 _PARTS: dict[type[ast.AST], Callable[[Any, list[Any]], None]] = {
     ast.Tuple: lambda node, stack: stack.extend(node.elts),
     ast.List: lambda node, stack: stack.extend(node.elts),
@@ -414,7 +408,7 @@ def operands(node: ast.BinOp | ast.Compare | ast.UnaryOp) -> list[ast.expr]:
 
 
 def _part(value: ast.expr, path: Path) -> ast.expr:
-    """What an attribute gets of an unpacking: `made()[1]` in `a, self.b = made()`."""
+    """What an unpacking assigns to an attribute: `made()[1]` in `a, self.b = made()`."""
     for index in path:
         value = ast.copy_location(ast.Subscript(value, ast.Constant(index)), value)
     return value

@@ -1,6 +1,6 @@
-"""From a function to its syntax tree, read once per process and without `inspect.getsource`.
+"""From a function to its syntax tree, once per process and without `inspect.getsource`.
 
-`inspect` tokenizes the text to find a function's end; code objects know their lines already.
+`inspect` tokenizes the text to find where a function ends; code objects know their lines.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
+from .identity import cached_by_identity
+
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
@@ -21,24 +23,16 @@ class Source:
     """A function's tree. Line n of the tree is line n + `offset` of the file."""
 
     node: FunctionNode
-    filename: str
     offset: int
 
 
-# Keyed by identity, because code objects of different files can compare equal; the code object
-# is kept with its tree, so that its id stays its own.
-_read: dict[int, tuple[types.CodeType, Source | None]] = {}
+@cached_by_identity
+def read_source(code: types.CodeType, module: dict[str, Any]) -> Source | None:
+    """The tree of a function, or None where its source is not available."""
+    return _parse(code, module)
 
 
-def read_source(code: types.CodeType, module: dict[str, Any] | None = None) -> Source | None:
-    """The tree of a function, or None where its text cannot be had."""
-    known = _read.get(id(code))
-    if known is None:
-        known = _read[id(code)] = (code, _parse(code, module))
-    return known[1]
-
-
-def _parse(code: types.CodeType, module: dict[str, Any] | None) -> Source | None:
+def _parse(code: types.CodeType, module: dict[str, Any]) -> Source | None:
     lines = linecache.getlines(code.co_filename, module)
     if not 0 < code.co_firstlineno <= len(lines):
         return None
@@ -52,12 +46,12 @@ def _parse(code: types.CodeType, module: dict[str, Any] | None) -> Source | None
         node = tree.body[0]
         node = node.body[0] if indented and isinstance(node, ast.If) else node
         if _is_function(node, code.co_name):
-            return Source(node, code.co_filename, first - indented)
+            return Source(node, first - indented)
     return _find_def(code, "".join(lines))
 
 
 def _is_function(node: ast.AST, name: str) -> TypeGuard[ast.FunctionDef | ast.AsyncFunctionDef]:
-    # A private method's code object carries its name as written, or, as of old, mangled.
+    # A private method's code object has its name as written or, in older Pythons, mangled.
     return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and name.endswith(node.name)
 
 
@@ -67,7 +61,7 @@ def _last_line(code: types.CodeType) -> int:
 
 
 def _end(lines: list[str], first: int, last: int) -> int:
-    """Where the block ends whose last line with code is `last`: closing brackets follow it."""
+    """Where a block ends whose last line of code is `last`: closing brackets may follow it."""
     margin = len(lines[first]) - len(lines[first].lstrip())
     while last < len(lines):
         line = lines[last].lstrip()
@@ -97,12 +91,12 @@ def _find_def(code: types.CodeType, text: str) -> Source | None:
             continue
         first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
         if first == code.co_firstlineno:
-            return Source(node, code.co_filename, 0)
+            return Source(node, 0)
     return None
 
 
 def _find_lambda(code: types.CodeType, text: str) -> Source | None:
-    """The lambda on that line whose body the code lies in, or whose names are the code's."""
+    """The lambda on that line whose body contains the code, or that has the code's names."""
     on_line = [
         n
         for n in _functions_of(text)
@@ -113,13 +107,13 @@ def _find_lambda(code: types.CodeType, text: str) -> Source | None:
         exact = [n for n in on_line if (n.body.lineno, n.body.col_offset) in spans]
         exact = [n for n in exact if _inside(n.body, spans)]
         on_line = exact or [n for n in on_line if _names(n) == _code_names(code)]
-    return Source(on_line[0], code.co_filename, 0) if on_line else None
+    return Source(on_line[0], 0) if on_line else None
 
 
 def _positions(code: types.CodeType) -> Iterator[tuple[int, int]]:
     if hasattr(code, "co_positions"):  # Python 3.11 and later
         for line, _, column, _ in code.co_positions():
-            # The prologue stands at column 0 of the first line.
+            # The prologue is at column 0 of the first line.
             if line is not None and column:
                 yield line, column
 

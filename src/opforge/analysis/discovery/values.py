@@ -1,30 +1,25 @@
 """What an expression may stand for, as far as reading can tell: small abstract values.
 
-A value's `key` tells it from others; values with one key are interchangeable. An expression has
-a tuple of candidates, none of them excluded by what was read.
+Two values with the same `key` are interchangeable. An expression has a tuple of candidates: the
+values that reading could not rule out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-if TYPE_CHECKING:
-    from .frames import Frame
-    from .scopes import Scope
-
-# More candidates than a table of kernels has; past it, values are dropped for an unknown one.
-MOST_CANDIDATES = 256
+# More candidates than any table of kernels has; beyond it, the rest becomes one unknown value.
+_MOST_CANDIDATES = 256
 
 _CONSTANTS = (str, int, float, bool, bytes, type(None))
-
 
 T = TypeVar("T")
 
 
 class lazy(Generic[T]):  # noqa: N801  # used as `property` is
-    """`lazy` without its lock, which costs more than most keys."""
+    """`functools.cached_property` without its lock, which costs more than most keys."""
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
         self.compute = compute
@@ -36,14 +31,19 @@ class lazy(Generic[T]):  # noqa: N801  # used as `property` is
 
 
 class Value:
-    """One thing that an expression may stand for; nobody changes one that was made.
+    """One thing that an expression may stand for; it never changes once made.
 
-    Those made often are no frozen dataclasses, which take three times as long to make.
+    The kinds made most often are not frozen dataclasses, which take three times as long to make.
     """
 
     @lazy
     def key(self) -> Hashable:
         raise NotImplementedError
+
+    @lazy
+    def size(self) -> int:
+        """How many values it consists of, itself included."""
+        return 1
 
 
 Values = tuple[Value, ...]
@@ -51,7 +51,7 @@ Values = tuple[Value, ...]
 
 @dataclass(eq=False)
 class Known(Value):
-    """An object that exists: a global, a cell's content, a constant, an attribute of such."""
+    """An existing object: a global, the content of a cell, a constant, or an attribute of one."""
 
     obj: Any
 
@@ -63,10 +63,10 @@ class Known(Value):
 
 @dataclass(frozen=True)
 class Unknown(Value):
-    """Something that reading does not give; `why` is said where it is called.
+    """Something that reading cannot determine; a call of it is reported with `why`.
 
-    Without `why`, a call is not worth a word: a method of a tensor. A `sticky` one makes its
-    attributes unknown for the same reason.
+    Without `why`, a call of it is not reported: a tensor's method. The attributes of a `sticky`
+    one are unknown for the same reason.
     """
 
     why: str = ""
@@ -104,6 +104,10 @@ class Bound(Value):
     def key(self) -> Hashable:
         return ("bound", self.fn.key, self.self.key)
 
+    @lazy
+    def size(self) -> int:
+        return 1 + self.fn.size + self.self.size
+
 
 @dataclass(eq=False)
 class Partial(Value):
@@ -116,29 +120,9 @@ class Partial(Value):
     def key(self) -> Hashable:
         return ("partial", self.fn.key, self.arguments.key)
 
-
-@dataclass(eq=False)
-class Local(Value):
-    """A function, lambda or class that the code being read defines."""
-
-    scope: Scope
-    frame: Frame
-
     @lazy
-    def key(self) -> Hashable:
-        return ("local", id(self.scope), id(self.frame))
-
-
-@dataclass(eq=False)
-class Instance(Value):
-    """An object that the code being read makes, or `self` of a method read by itself."""
-
-    cls: Known | Local
-    arguments: Arguments
-
-    @lazy
-    def key(self) -> Hashable:
-        return ("instance", self.cls.key, self.arguments.key)
+    def size(self) -> int:
+        return 1 + self.arguments.size
 
 
 @dataclass(eq=False)
@@ -152,10 +136,14 @@ class Sequence(Value):
     def key(self) -> Hashable:
         return ("sequence", tuple(map(key_of, self.items)), key_of(self.rest))
 
+    @lazy
+    def size(self) -> int:
+        return 1 + sum(map(_size_of, (*self.items, self.rest)))
+
 
 @dataclass(eq=False)
 class Table(Value):
-    """A dict: entries whose key is known, and values under other keys."""
+    """A dict: the entries whose keys are known, and in `rest` the values under other keys."""
 
     items: dict[Hashable, Values] = field(default_factory=dict)
     rest: Values = NOTHING
@@ -164,6 +152,10 @@ class Table(Value):
     def key(self) -> Hashable:
         entries = tuple((k, key_of(v)) for k, v in self.items.items())
         return ("table", entries, key_of(self.rest))
+
+    @lazy
+    def size(self) -> int:
+        return 1 + sum(map(_size_of, (*self.items.values(), self.rest)))
 
 
 @dataclass(eq=False)
@@ -212,20 +204,9 @@ class Super(Value):
         return ("super", id(self.cls), self.self.key)
 
 
-@dataclass(eq=False)
-class Context(Value):
-    """The `ctx` that `forward` fills and `backward` reads."""
-
-    writers: tuple[Frame, ...]
-
-    @lazy
-    def key(self) -> Hashable:
-        return ("context", tuple(map(id, self.writers)))
-
-
 @dataclass(frozen=True)
 class Maker(Value):
-    """`triton.autotune(...)`: what it makes of a kernel exists only when the function runs."""
+    """`triton.autotune(...)`: the kernel that it makes exists only once the function runs."""
 
     @lazy
     def key(self) -> Hashable:
@@ -234,7 +215,7 @@ class Maker(Value):
 
 @dataclass(eq=False)
 class Arguments:
-    """A call's arguments; `star` and `double` are what was unpacked, its length unknown."""
+    """A call's arguments; `star` and `double` hold what was unpacked, of unknown length."""
 
     positional: tuple[Values, ...] = ()
     keywords: dict[str, Values] = field(default_factory=dict)
@@ -243,8 +224,8 @@ class Arguments:
 
     @lazy
     def size(self) -> int:
-        """How many values there are, those inside others counted."""
-        return sum(map(size_of, self.every()))
+        """How many values there are, nested ones included."""
+        return sum(map(_size_of, self.every()))
 
     @lazy
     def key(self) -> Hashable:
@@ -255,9 +236,13 @@ class Arguments:
         """These, with one more in front."""
         return Arguments((first, *self.positional), self.keywords, self.star, self.double)
 
+    def rest(self) -> Arguments:
+        """These without the first."""
+        return Arguments(self.positional[1:], self.keywords, self.star, self.double)
+
     def extend(self, more: Arguments) -> Arguments:
-        """These, then those of the call: what `functools.partial` does."""
-        # Behind an unpacked value of unknown length, positions are unknown too.
+        """These, then those of the call, as `functools.partial` passes them."""
+        # After an unpacked value of unknown length, positions are unknown too.
         later = NOTHING if not self.star else union(*more.positional)
         return Arguments(
             self.positional if self.star else (*self.positional, *more.positional),
@@ -277,19 +262,8 @@ NO_ARGUMENTS = Arguments()
 UNKNOWN_ARGUMENTS = Arguments(star=ANY, double=ANY)
 
 
-def size_of(values: Values) -> int:
-    total = 0
-    for value in values:
-        total += 1
-        if isinstance(value, (Instance, Partial)):
-            total += value.arguments.size
-        elif isinstance(value, Bound):
-            total += size_of((value.fn, value.self))
-        elif isinstance(value, Sequence):
-            total += sum(map(size_of, (*value.items, value.rest)))
-        elif isinstance(value, Table):
-            total += sum(map(size_of, (*value.items.values(), value.rest)))
-    return total
+def _size_of(values: Values) -> int:
+    return sum(value.size for value in values)
 
 
 def key_of(values: Values) -> Hashable:
@@ -299,7 +273,7 @@ def key_of(values: Values) -> Hashable:
 
 
 def union(*groups: Values) -> Values:
-    """All candidates, each once, in order."""
+    """All candidates, in order and without duplicates."""
     first = NOTHING
     for group in groups:
         if not group or group is first:
@@ -316,16 +290,26 @@ def union(*groups: Values) -> Values:
             if key not in seen:
                 seen[key] = value
     found = tuple(seen.values())
-    if len(found) > MOST_CANDIDATES:
-        return (*found[:MOST_CANDIDATES], Unknown("there are too many candidates"))
+    if len(found) > _MOST_CANDIDATES:
+        return (*found[:_MOST_CANDIDATES], Unknown("there are too many candidates"))
     return found
 
 
+def is_constant(value: Value) -> bool:
+    return isinstance(value, Known) and type(value.obj) in _CONSTANTS
+
+
 def constants(values: Values) -> list[Any] | None:
-    """The constants that a key may be, or None where it may be something else."""
+    """The constants that a key may be, or None where it may be anything else."""
     found = []
     for value in values:
         if not isinstance(value, Known) or type(value.obj) not in _CONSTANTS:
             return None
         found.append(value.obj)
     return found or None
+
+
+def known_arguments(args: tuple[Any, ...], keywords: dict[str, Any]) -> Arguments:
+    """The arguments that an existing partial holds."""
+    positional = tuple((Known(a),) for a in args)
+    return Arguments(positional, {k: (Known(v),) for k, v in keywords.items()})

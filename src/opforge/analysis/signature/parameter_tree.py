@@ -301,7 +301,7 @@ def _literal(path: str, annotation: Any) -> Leaf:
 def _enum(path: str, cls: type[enum.Enum]) -> Leaf:
     if issubclass(cls, enum.Flag):
         raise UnsupportedAnnotation(
-            f"{cls.__qualname__} is a Flag, whose combinations are no members",
+            f"{cls.__qualname__} is a Flag, whose combinations are not members",
             parameter=path,
             fix="use one bool per flag, or an Enum with a member per combination",
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ... import _compat
-from ...errors import BadSchema
+from ...errors import BadSchema, first_line
 from ...model import MISSING
 
 _NUMBERED = ("ScalarType", "Layout", "MemoryFormat")
@@ -36,7 +36,7 @@ def read_schema(fn: Callable[..., Any], schema: str) -> GivenSchema:
     except RuntimeError as error:
         raise BadSchema(
             "torch cannot parse schema=",
-            found=f"{schema}: {str(error).strip().splitlines()[0]}",
+            found=f"{schema}: {first_line(error)}",
             fix='the form is "(Tensor x, float eps=1e-5) -> Tensor"',
         ) from error
     arguments = tuple(_compat.parsed_arguments(parsed))

@@ -11,7 +11,7 @@ import torch
 
 from ...errors import MissingBackward
 from ..compare import gradient_difference
-from ..reasons import first_line, reason_of
+from ..reasons import reason_of, short_reason
 from ..report import FAIL, PASS
 from ..subject import Subject
 from ..values import tensors_in
@@ -30,7 +30,7 @@ def autograd(subject: Subject) -> Verdict:
     """Whether gradients are right: against the reference's, or numerically in double."""
     paths = subject.differentiable()
     if not paths:
-        return skipped("no floating-point input to differentiate by")
+        return skipped("there is no floating-point input to differentiate")
     if subject.draws_random_numbers:
         return skipped("the op draws random numbers, so numerical gradients mean nothing")
     by_reference = subject.settings.reference is not None
@@ -60,7 +60,7 @@ def _against_reference(subject: Subject, paths: list[str]) -> Verdict:
         text = gradient_difference(found, expected, named, subject.settings.tolerance)
         if text:
             return failed(text, "correct backward=")
-    return passed("as the reference's")
+    return passed("equal to the reference's")
 
 
 def _gradients(
@@ -76,27 +76,27 @@ def _gradients(
 
 
 def _of_strided_gradients(subject: Subject, paths: list[str]) -> Verdict | None:
-    """What the backward gets wrong of gradients with gaps, such as views and expands send."""
+    """What the backward gets wrong for gradients with gaps, such as views and expands pass."""
     call = subject.call.recording(paths)
     inputs = [t for p, t in call.tensors() if p in paths]
     outputs = _recorded(subject.invoke(call))
     plain = _cotangents(outputs)
     gaps = [_with_gaps(c) for c in plain]
-    fix = "let backward= go by the strides of the gradients it gets, or call .contiguous() on them"
+    fix = "make backward= respect the strides of its gradients, or call .contiguous() on them"
     expected = torch.autograd.grad(outputs, inputs, plain, retain_graph=True, allow_unused=True)
     try:
         found = torch.autograd.grad(outputs, inputs, gaps, allow_unused=True)
     except Exception as error:  # noqa: BLE001  # whatever the backward says of such gradients
-        return failed(f"of a gradient that is not contiguous: {first_line(error)}", fix)
+        return failed(f"with a non-contiguous gradient: {short_reason(error)}", fix)
     for path, one, other in zip(paths, found, expected, strict=True):
         text = gradient_difference(one, other, f"gradient of {path}")
         if text:
-            return failed(f"of a gradient that is not contiguous, {text}", fix)
+            return failed(f"with a non-contiguous gradient, {text}", fix)
     return None
 
 
 def _with_gaps(tensor: Tensor) -> Tensor:
-    """The same values, apart in memory; who takes them for dense reads others, none outside."""
+    """The same values with gaps; code that assumes none reads wrong values, in bounds."""
     wide = torch.stack([tensor, tensor + 1], -1)
     if not tensor.dim():
         return wide[0]
@@ -119,7 +119,7 @@ def _recorded(value: Any) -> list[Tensor]:
 def _nothing_recorded(subject: Subject) -> Verdict:
     if subject.registered:
         return skipped("no output is differentiable")
-    return skipped("the function's outputs do not depend on its inputs in a way autograd records")
+    return skipped("autograd records no dependence of the function's outputs on its inputs")
 
 
 def _numerically(subject: Subject, paths: list[str]) -> Verdict:
@@ -128,17 +128,17 @@ def _numerically(subject: Subject, paths: list[str]) -> Verdict:
         outputs = function(*inputs)
     except Exception as error:  # noqa: BLE001  # whatever it says, double is what it refused
         return skipped(
-            f"the op does not take double: {first_line(error)}",
-            "pass reference=, whose gradients the op's are then compared with",
+            f"the op does not accept float64: {short_reason(error)}",
+            "pass reference=, to compare gradients with",
         )
     if not outputs:
         return _nothing_recorded(subject)
     noise = _noise(function, inputs)
     if noise.relative > _HALF_NOISE:
         return skipped(
-            "the op computes in less than single precision inside, so numerical gradients mean "
+            "internally the op computes in less than single precision, so numerical gradients mean "
             "nothing",
-            "pass reference=, whose gradients the op's are then compared with",
+            "pass reference=, to compare gradients with",
         )
     size = sum(t.numel() for t in inputs)
     if size > _LARGEST:
@@ -149,7 +149,7 @@ def _numerically(subject: Subject, paths: list[str]) -> Verdict:
     if failure is not None and noise.coarse:
         # The op rounds inside, so that steps of 1e-6 drown; larger ones do not.
         failure = _gradcheck(function, inputs, eps=3e-3, tolerance=2e-2, fast=fast)
-        how = "gradcheck, coarsely: the op computes in less than double inside"
+        how = "gradcheck, coarsely: internally the op computes in less than double"
     if failure is not None:
         return _gradient_verdict(failure, function, inputs, paths, noise)
     # gradcheck allows an absolute error, which its fast mode raises with the size of the inputs:
@@ -162,7 +162,7 @@ def _gradient_verdict(
     failure: Exception, function: Function, inputs: list[Tensor], paths: list[str], noise: _Noise
 ) -> Verdict:
     if isinstance(failure, MissingBackward):
-        # Of an op that a function in mode none calls; it is not the function's mistake.
+        # An op that a function in mode none calls lacks it; that is not the function's mistake.
         return skipped(*reason_of(failure))
     found = re.search(r"for output (\d+) with respect to input (\d+)", str(failure))
     if found is None:
@@ -281,12 +281,14 @@ def _by_direction(
                 "along a random direction",
                 "correct backward=" if gradient is not None else _NO_GRADIENT,
             )
-    how = "coarsely: the op computes in less than double inside" if noise.coarse else "in double"
+    how = (
+        "coarsely: internally the op computes in less than double" if noise.coarse else "in double"
+    )
     return passed(f"along random directions, {how}")
 
 
 _NO_GRADIENT = (
-    "let backward= return this gradient; where it is None on purpose, let only the other inputs of "
+    "return this gradient from backward=; if it is None on purpose, let only the other inputs of "
     "the check require grad"
 )
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ... import _compat
+from ...native.frontend.store import alternatives_of, declarations_of
 from ..compare import difference
 from ..subject import Batches, Outcome, Subject
 from ..values import tensors_in
@@ -29,7 +30,7 @@ def cuda_graph(subject: Subject) -> Verdict:
             value = subject.invoke(static)
     except Exception as error:  # noqa: BLE001  # raised again
         _end_capture()
-        # What comes out is that the capture is void; what the body did to it lies beneath.
+        # The error says that the capture is invalid, its context what the body did.
         raise error.__context__ or error from None
     for (_, own), (_, given) in zip(static.tensors(), subject.call.tensors(), strict=True):
         own.detach().copy_(given.detach())
@@ -40,7 +41,7 @@ def cuda_graph(subject: Subject) -> Verdict:
 
 
 def _end_capture() -> None:
-    """Leave the device as it was: a void capture keeps torch's random numbers in capture mode."""
+    """Leave the device as it was: an invalid capture keeps torch's generators in capture mode."""
     scratch = torch.empty(1, device="cuda")
     with torch.cuda.graph(torch.cuda.CUDAGraph()):
         scratch.zero_()
@@ -50,11 +51,11 @@ def no_gpu(_subject: Subject) -> Verdict | None:
     return None if torch.cuda.is_available() else skipped("needs a GPU")
 
 
-_READS_ONCE = "let the body read no values on the host: a replay repeats only what the GPU does"
+_READS_ONCE = "do not read values on the host in the body: a replay repeats only what the GPU does"
 
 
 def _warm_up(subject: Subject) -> None:
-    """Compile and autotune outside of the capture, on a side stream as torch asks."""
+    """Compile and autotune outside of the capture, on a side stream as torch requires."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -70,13 +71,13 @@ def no_sharding(subject: Subject) -> Verdict | None:
 
 
 def dtensor(subject: Subject) -> Verdict:
-    """Whether shards, computed as the sharding rule says and put together, are the whole.
+    """Whether shards, computed by the sharding rule and put together, equal the whole.
 
-    Two ranks are played one after the other, so no input may have to move between them; where the
-    rule gathers a batch that is split, only replicated inputs are compared.
+    Two ranks are simulated one after the other, so no data can move between them; if the rule
+    gathers a split batch, only replicated inputs are compared.
     """
     if torch.distributed.is_initialized():
-        return skipped("a process group is open, and this row needs one of its own")
+        return skipped("a process group is open, but this row needs its own")
     if subject.draws_random_numbers:
         return skipped("the op draws random numbers, which differ by rank")
     batches = subject.batches
@@ -85,7 +86,7 @@ def dtensor(subject: Subject) -> Verdict:
     for paths in dict.fromkeys((frozenset(), split)):
         shards = [_on_rank(subject, rank, paths) for rank in range(_RANKS)]
         if any(shard.moved for shard in shards):
-            notes.append("a batch that is split over ranks is gathered first")
+            notes.append("a batch split over ranks is gathered first")
             continue
         text = _put_together(subject, shards)
         if text:
@@ -100,7 +101,7 @@ _RANKS = 2
 
 @dataclass(frozen=True)
 class Shard:
-    """What one rank has after the call; `moved` if data would have gone between ranks."""
+    """What one rank has after the call; `moved` if data would have moved between ranks."""
 
     local: list[Tensor]
     placements: list[Any]
@@ -156,15 +157,17 @@ def _put_together(subject: Subject, shards: list[Shard]) -> str:
 
 
 def undeclared(subject: Subject) -> Verdict | None:
-    if not subject.entry.declarations and not subject.entry.alternatives:
-        return skipped("nothing was declared", "native.declare(op, x=native.tensor(...), ...)")
+    if not declarations_of(subject.entry) and alternatives_of(subject.entry) is None:
+        return skipped(
+            "the op has no native.declare", "native.declare(op, x=native.tensor(...), ...)"
+        )
     if subject.interpreted:
-        return skipped("its kernels run through Triton's interpreter, which compiles nothing")
+        return skipped("its kernels run in Triton's interpreter, which compiles nothing")
     return None
 
 
 def native(subject: Subject) -> Verdict:
-    """Whether all that was declared of the op builds into a library, for this GPU or sm_90."""
+    """Whether every declaration of the op builds into a library, for this GPU or sm_90."""
     # Imported only here: it brings Triton, which ops of plain torch do without.
     from ...native.build import build  # noqa: PLC0415
 

@@ -47,20 +47,20 @@ def opcheck(subject: Subject) -> Verdict:
 
 def no_schema(subject: Subject) -> Verdict | None:
     if not subject.registered:
-        return skipped("mode none: the function is no operator, so there is no schema to check")
+        return skipped("mode none: the function is not an operator, so there is no schema to check")
     return None
 
 
 _OPCHECK_FIXES = {
-    "test_schema": "name what the body writes in mutates_args, and return copies of inputs",
-    "test_faketensor": "give fake=: a function of the op's signature that returns such outputs",
+    "test_schema": "name what the body writes to in mutates_args, and return copies of inputs",
+    "test_faketensor": "give fake=, a function with the op's signature that returns such outputs",
     "test_autograd_registration": "give backward= to @opforge.op",
-    "test_aot_dispatch_dynamic": "let fake and body agree on every size",
+    "test_aot_dispatch_dynamic": "make fake and body agree on every size",
 }
 
 
 def fake(subject: Subject) -> Verdict:
-    """Whether the fake says of the outputs what the real run gives, for a second size too."""
+    """Whether the fake describes the outputs of real runs, at a second size too."""
     text = _fake_mismatch(subject, subject.call, subject.eager.value)
     batches = subject.batches
     if not text and isinstance(batches, Batches):
@@ -75,9 +75,7 @@ def fake(subject: Subject) -> Verdict:
 def fake_by_trace(subject: Subject) -> Verdict:
     """The same against the body on fake CUDA tensors, where the kernels cannot run."""
     if subject.info.mode != "triton_op":
-        return skipped(
-            "needs a GPU: the op is opaque, so that only a run shows its outputs", GPU_FIX
-        )
+        return skipped("needs a GPU: the op is opaque, so only a run shows its outputs", GPU_FIX)
     if not subject.has("fake"):
         return skipped("needs a GPU: the fake is the body itself", GPU_FIX)
     body = _compat.checking.outputs_of(subject.trace())
@@ -109,10 +107,10 @@ def _outputs_differ(said: Any, real: Any) -> str:
 
 def _fake_fix(subject: Subject) -> str:
     if not subject.registered:
-        return "the function must do the same on fake and on real tensors"
+        return "make the function do the same on fake and on real tensors"
     if subject.entry.describe().fake_source == "given":
         return "correct fake=: it must return what the body returns"
-    return "give fake=: a function of the op's signature that returns such outputs"
+    return "give fake=, a function with the op's signature that returns such outputs"
 
 
 def _fake_difference(said: Any, real: Any) -> str:
@@ -140,7 +138,7 @@ def _fake_difference(said: Any, real: Any) -> str:
 
 
 def _sizes_agree(said: Any, real: Any) -> bool:
-    # A size that depends on data is no number yet.
+    # A size that depends on data is not a number yet.
     return all(not isinstance(a, int) or a == b for a, b in zip(said, real, strict=True))
 
 
@@ -152,8 +150,8 @@ def mutation(subject: Subject) -> Verdict:
     """Whether the op writes what it declares."""
     written = subject.written
     if not subject.registered:
-        said = f"writes {', '.join(written)}; nothing is declared in mode none" if written else ""
-        return passed(said or "writes no input")
+        said = f"writes to {', '.join(written)}; mode none declares nothing" if written else ""
+        return passed(said or "writes to no input")
     undeclared = [p for p in written if not subject.declared(p)]
     if undeclared:
         path = undeclared[0]
@@ -164,15 +162,13 @@ def mutation(subject: Subject) -> Verdict:
     paths = [p for p, _ in subject.call.tensors() if subject.declared(p)]
     idle = [p for p in paths if p not in written]
     notes = [f"mutates_args names {p!r}, which this call did not change" for p in idle]
-    return passed(f"writes {', '.join(written)}, as declared" if written else "", *notes)
+    return passed(f"writes to {', '.join(written)}, as declared" if written else "", *notes)
 
 
 def mutation_by_trace(subject: Subject) -> Verdict:
     """The same by Triton's analysis of the kernels, where they cannot run."""
     if subject.info.mode != "triton_op":
-        return skipped(
-            "needs a GPU: the op is opaque, so that only a run shows its writes", GPU_FIX
-        )
+        return skipped("needs a GPU: the op is opaque, so only a run shows its writes", GPU_FIX)
     try:
         subject.trace()
     except UndeclaredWrite as error:
@@ -198,7 +194,7 @@ def determinism(subject: Subject) -> Verdict:
             return failed(
                 f"two runs on the same inputs differ: {_as_output(text)}",
                 "keep no state between calls, and write every element of torch.empty; atomics add "
-                "in any order: reduce within a program, or accept it and test with a tolerance",
+                "in any order, so reduce within a program, or accept it and test with a tolerance",
             )
     return passed()
 
@@ -217,7 +213,7 @@ def numerics(subject: Subject) -> Verdict:
     expected = _expected(subject, value, own.tensors())
     found = subject.results(subject.eager)
     if isinstance(expected, str):
-        return failed(expected, "let it return what the op returns, and write what the op writes")
+        return failed(expected, "make it return what the op returns, and write what the op writes")
     notes: list[str] = []
     for path, a, b in zip(("output", "written input"), found, expected, strict=True):
         text = difference(a, _in_dtypes_of(a, b, notes), path, subject.settings.tolerance)
@@ -247,12 +243,12 @@ def _in_dtypes_of(found: Any, expected: Any, notes: list[str]) -> Any:
 
 def no_reference(subject: Subject) -> Verdict | None:
     if subject.settings.reference is None:
-        return skipped("no reference", "pass reference=fn, a function of the op's parameters")
+        return skipped("no reference", "pass reference=fn, a function with the op's parameters")
     return None
 
 
 def _expected(subject: Subject, value: Any, after: list[tuple[str, Tensor]]) -> Any:
-    """The reference's results in the form of the op's; or why they have none."""
+    """The reference's results in the form of the op's, or why that is impossible."""
     returned, written = subject.results(subject.eager)
     own = [t for p, t in after if subject.may_write(p)]
     changed = any(
@@ -263,9 +259,9 @@ def _expected(subject: Subject, value: Any, after: list[tuple[str, Tensor]]) -> 
         # A reference of an op that works in place may return what the op writes.
         given = [t for _, t in tensors_in(value, "output")]
         if len(given) != len(written):
-            return f"the reference returns {len(given)} tensors, and the op writes {len(written)}"
+            return f"the reference returns {len(given)} tensors, but the op writes {len(written)}"
         return None, given
     if written and not changed and any(p in subject.written for p, _ in after):
-        return "the reference writes to no input, and the op does"
-    # What a function in place returns beside, as x.add_() does, is not asked for.
+        return "the op writes to an input, and the reference does not"
+    # What an in-place function also returns, as x.add_() does, is ignored.
     return None if returned is None else value, own

@@ -51,7 +51,7 @@ def _inputs(call: Call) -> tuple[Any, ...]:
 
 
 def export(subject: Subject) -> Verdict:
-    """Non-strict export with a dynamic batch, run for another size."""
+    """Non-strict export with a dynamic batch, run at a second size."""
     return _export_and_run(subject, strict=False)
 
 
@@ -66,7 +66,7 @@ def _export_and_run(subject: Subject, *, strict: bool) -> Verdict:
         return failed(text, _KEPT)
     text = _runs_differ(subject, program.module())
     if text:
-        return failed(text, "see the row fake: export believes what the fake says")
+        return failed(text, "see row fake: export relies on the fake")
     return passed(*_said(subject))
 
 
@@ -87,14 +87,14 @@ def _export_fakes(subject: Subject, *, strict: bool) -> Verdict:
     return passed(f"{said}, {ON_FAKES}", *notes)
 
 
-_KEPT = "return a tensor: of an op that returns numbers only, export keeps the numbers"
+_KEPT = "return a tensor: of an op that returns only numbers, export keeps just the numbers"
 
 
 def save_and_load(subject: Subject) -> Verdict:
     """Whether the exported program survives a file."""
     try:
         program = exported(subject, strict=False)
-    except Exception:  # noqa: BLE001  # it is the row export's to say
+    except Exception:  # noqa: BLE001  # row export says it
         return skipped("there is no exported program (row export)")
     file = io.BytesIO()
     with _checking.without_example_inputs(program):
@@ -115,7 +115,7 @@ def package(subject: Subject) -> Verdict:
         return skipped(compiler.detail, compiler.fix)
     try:
         program = exported(subject, strict=False)
-    except Exception:  # noqa: BLE001  # it is the row export's to say
+    except Exception:  # noqa: BLE001  # row export says it
         return skipped("there is no exported program (row export)")
     with tempfile.TemporaryDirectory() as folder:
         built = Path(_checking.compile_package(program, str(Path(folder) / "op.pt2")))

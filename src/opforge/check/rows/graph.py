@@ -12,7 +12,7 @@ from ... import _compat
 from ...doctor import examine
 from ...errors import MissingBackward
 from ..compare import gradient_difference
-from ..reasons import first_line, reason_of
+from ..reasons import reason_of, short_reason
 from ..subject import Batches, Outcome, Subject
 from ..values import Call, tensors_in
 from ..verdict import Verdict, failed, passed, skipped
@@ -34,10 +34,10 @@ def compile_static(subject: Subject) -> Verdict:
     try:
         text = "" if subject.draws_random_numbers else _backward_mismatch(subject, backend)
     except MissingBackward as error:
-        # Of an op that a function in mode none calls.
+        # An op that a function in mode none calls lacks it.
         text, note = "", note or f"forward only: {error.op} has no backward"
     if text:
-        return failed(f"compiled backward: {text}", "let backward= use its ctx and arguments only")
+        return failed(f"compiled backward: {text}", "use only ctx and the arguments in backward=")
     return passed(f"{backend}, {made} graph{'' if made == 1 else 's'}", note)
 
 
@@ -48,7 +48,7 @@ _WRONG_RESULT = (
 
 
 def compile_dynamic(subject: Subject) -> Verdict:
-    """A second batch size must not compile anew."""
+    """A second batch size must not recompile."""
     batches = subject.batches
     if isinstance(batches, str):
         return skipped(batches)
@@ -69,7 +69,7 @@ def compile_dynamic(subject: Subject) -> Verdict:
     return passed(f"{backend}, one graph for {_sizes(batches)}", note)
 
 
-_RECOMPILES = "let the body branch on no size, and pass sizes on as they are, not as int(...)"
+_RECOMPILES = "do not branch on sizes in the body, and pass them on as they are, not as int(...)"
 
 
 def compile_static_on_fakes(subject: Subject) -> Verdict:
@@ -86,7 +86,7 @@ def compile_static_on_fakes(subject: Subject) -> Verdict:
 
 
 def _trace_backward(subject: Subject) -> str:
-    """Trace forward and backward together; or say why not."""
+    """Trace forward and backward together, or say why not."""
     # On the CPU, because autograd's engine asks for the accelerator of CUDA tensors, fake or not.
     paths = subject.differentiable()
     mode, call = subject.fakes(device=None)
@@ -94,7 +94,7 @@ def _trace_backward(subject: Subject) -> str:
         with mode:
             subject.invoke(call)
     except Exception as error:  # noqa: BLE001  # a body for GPUs alone may refuse in any way
-        return f"the backward was not traced: on CPU tensors, {first_line(error)}"
+        return f"the backward was not traced: on CPU tensors, {short_reason(error)}"
     call = call.map(lambda p, t: t.requires_grad_(p in paths))
     value = _compiled(subject, "aot_eager", dynamic=False)(*call.args, **call.kwargs)
     outputs = [t for _, t in tensors_in(value, "output") if t.requires_grad]
@@ -140,7 +140,7 @@ def _second_size(compiled: Any, batches: Batches) -> Outcome | str:
 
 
 def _recompile(compiled: Any, call: Call, batches: Batches) -> str:
-    """Why a second size compiled anew, or nothing."""
+    """Why a second size recompiled; empty if it did not."""
     try:
         with _checking.no_recompiles():
             compiled(*call.args, **call.kwargs)
@@ -148,7 +148,7 @@ def _recompile(compiled: Any, call: Call, batches: Batches) -> str:
         if not _checking.is_recompile(error):
             raise
         why = _guard(str(error), call.names)
-        return f"batch {batches.sizes[1]} after {batches.sizes[0]} compiles anew{why}"
+        return f"batch {batches.sizes[1]} after {batches.sizes[0]} recompiles{why}"
     return ""
 
 
@@ -179,7 +179,7 @@ def _compiled(subject: Subject, backend: str, *, dynamic: bool) -> Any:
     def call_op(*args: Any, **kwargs: Any) -> Any:
         return handle(*args, **kwargs)
 
-    # With code of its own, so that neither another row's graphs nor the user's are in the way.
+    # With its own code object, so that graphs of other rows or of the user do not interfere.
     own = _checking.with_own_code(call_op)
     return torch.compile(own, fullgraph=True, dynamic=dynamic, backend=backend)
 
@@ -213,17 +213,17 @@ def _backward_mismatch(subject: Subject, backend: str) -> str:
 
 
 def kernels_visible(subject: Subject) -> Verdict:
-    """Whether the graph that AOTAutograd gets holds the kernels."""
+    """Whether AOTAutograd's graph holds the kernels."""
     if not subject.launches:
         return skipped("the op launches no Triton kernels")
     if subject.interpreted:
         return skipped(
-            "Triton's interpreter runs the kernels, which no graph can hold",
+            "Triton's interpreter runs the kernels, and no graph can hold that",
             "run without TRITON_INTERPRET=1; no GPU is needed for this row",
         )
     if subject.info.mode == "custom_op":
         if subject.has("mode"):
-            return skipped("mode='custom_op' was asked for: the op is one opaque step")
+            return skipped("mode='custom_op' keeps the op opaque, as requested")
         return failed(f"the op is opaque: {subject.info.reason}", "see opforge explain")
     try:
         seen = _checking.launched_in(subject.trace())
@@ -232,7 +232,7 @@ def kernels_visible(subject: Subject) -> Verdict:
     if not seen:
         found = ", ".join(ref.name for ref in subject.info.kernels)
         return failed(
-            f"the graph has no launch; the op launches {found} elsewhere, or not on these inputs",
+            f"the graph has no launch: {found} is not launched on these inputs, or not traced",
             "check with inputs on which the kernels are launched",
         )
     unseen = sorted({ref.name for ref in subject.info.kernels} - set(seen))

@@ -6,7 +6,7 @@ import torch
 
 from ... import _compat
 from ..compare import difference
-from ..reasons import first_line, reason_of
+from ..reasons import reason_of, short_reason
 from ..subject import Subject
 from ..values import tensors_in
 from ..verdict import Verdict, failed, passed, skipped
@@ -20,12 +20,12 @@ _HALVED = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
 def vmap(subject: Subject) -> Verdict:
-    """Whether vmap over a new dimension is the loop over it."""
+    """Whether vmap over a new dimension equals the loop over it."""
     if subject.draws_random_numbers:
         return skipped("the op draws random numbers, which vmap hands out differently")
     other = subject.run(subject.call.cloned().map(_other_slice))
     if other.error is not None:
-        return skipped(f"the op does not take inputs of half the size: {first_line(other.error)}")
+        return skipped(f"the op does not accept its inputs times 0.5: {short_reason(other.error)}")
     for dims in _ways(subject):
         where = _where(subject, dims)
         try:
@@ -54,14 +54,14 @@ def _ways(subject: Subject) -> list[Dims]:
         return ways
     ways.append(tuple(sizes))
     if len(sizes) > 1 and not subject.mutates:
-        # A write of what is batched into what is not has no meaning.
+        # Writing batched values into an unbatched tensor has no meaning.
         ways.append((0, *(None for _ in sizes[1:])))
         ways.append((None, *(0 for _ in sizes[1:])))
     return list(dict.fromkeys(ways))
 
 
 def _where(subject: Subject, dims: Dims) -> str:
-    """`in_dims`, where it is not zero throughout."""
+    """`in_dims`, unless it is all zeros."""
     if not any(d is None or d > 0 for d in dims):
         return ""
     paths = [path for path, _ in subject.call.tensors()]
@@ -69,7 +69,7 @@ def _where(subject: Subject, dims: Dims) -> str:
 
 
 def _vmap_mismatch(subject: Subject, dims: Dims) -> str:
-    """How vmap differs from the loop over two slices, or nothing."""
+    """How vmap differs from the loop over two slices; empty if it does not."""
     first = subject.call.cloned()
     tensors = [t for _, t in first.tensors()]
     others = [t for _, t in first.map(_other_slice).tensors()]
@@ -106,7 +106,7 @@ def no_vmap(subject: Subject) -> Verdict | None:
     if subject.registered and not subject.has("vmap") and _without_fallback(subject):
         return skipped(
             "no vmap rule, and torch has no fallback for lists, numbers or mutation",
-            "vmap='sequential' gives one",
+            "give vmap='sequential'",
         )
     return None
 

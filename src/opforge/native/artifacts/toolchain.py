@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import shlex
 import shutil
 import subprocess
@@ -11,6 +10,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from ... import environment
 from ...errors import CCompileFailed, NoCompiler
 
 # No path and no time goes into the objects: the same sources give the same library.
@@ -30,8 +30,8 @@ def compile_library(
 
     The compiler is `$CC`, else `cc`; the archiver `$AR`, else `ar`. Returns the files written.
     """
-    compiler = _tool("CC", "cc")
-    archiver = _tool("AR", "ar") if static else []
+    compiler = _tool(environment.CC, "cc")
+    archiver = _tool(environment.AR, "ar") if static else []
     # Relative, and compiled inside the folder: the compiler sees no path of this machine.
     files = sorted(str(f.relative_to(folder)) for f in (folder / "src").glob("*.c"))
     output = folder / "lib"
@@ -61,7 +61,7 @@ def compile_adapter(folder: Path, name: str, *, flags: tuple[str, ...] = ()) -> 
 
     The compiler is `$CXX`, else `c++`; headers and libraries come from this Python's torch.
     """
-    compiler = _tool("CXX", "c++")
+    compiler = _tool(environment.CXX, "c++")
     torch = _torch_folder()
     output = folder / "lib" / f"lib{name}_torch.so"
     command = [
@@ -87,14 +87,15 @@ def _torch_folder() -> Path:
     return folder
 
 
-def _tool(variable: str, default: str) -> list[str]:
-    command = shlex.split(os.environ.get(variable, "")) or [default]
+def _tool(variable: environment.Variable, default: str) -> list[str]:
+    given = variable.get()
+    command = shlex.split(given) or [default]
     if shutil.which(command[0]) is None:
         raise NoCompiler(
             f"{command[0]}, which compiles native libraries, is not installed",
-            found=f"{variable}={os.environ[variable]}" if variable in os.environ else None,
+            found=f"{variable.name}={given}" if given else None,
             fix="install a C compiler (`apt install gcc`, `dnf install gcc`, "
-            f"`conda install gxx_linux-64`), or set the environment variable {variable}=...",
+            f"`conda install gxx_linux-64`), or set the environment variable {variable.name}=...",
         )
     return command
 

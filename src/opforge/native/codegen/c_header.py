@@ -1,23 +1,24 @@
-"""The public header."""
+"""The C header."""
 
 from __future__ import annotations
 
 import textwrap
 
+from ..ir.abi import ABI, MAX_RANK
 from ..ir.dtypes import DTYPES
-from ..ir.program import ABI, MAX_RANK, ChoiceParam, Library, Op, Param, ScalarParam, TensorParam
+from ..ir.program import ChoiceParam, Library, Op, Param, ScalarParam, TensorParam
 from .coverage_text import source
 from .names import comment, macro
 from .signature import Signature
 from .templates import fill
 
 _FORCED = (
-    "The same by one implementation, where the call above takes the first that covers it. "
-    "OPFORGE_INVALID_ARGUMENT for an index that there is none of."
+    "The same with a given implementation, where the call above uses the first that covers it. "
+    "An index out of range is OPFORGE_INVALID_ARGUMENT."
 )
 _LISTED = (
-    "The number of implementations, and where list is not NULL their names, sources and guards, "
-    "in the order in which they are tried. They stay as long as the library is loaded."
+    "Returns the number of implementations; if list is not NULL, also their names, sources and "
+    "guards, in the order in which they are tried. They live as long as the library is loaded."
 )
 
 
@@ -30,7 +31,6 @@ def header(library: Library, archs: str) -> str:
         name=library.name,
         guard=macro(library.name),
         abi=ABI,
-        max_rank=MAX_RANK,
         summary=f"{ops} operator{'' if ops == 1 else 's'} for {archs}.",
         enums="".join(f"{enum}\n\n" for enum in enums),
         operations="".join(f"\n{_operation(library.name, op)}\n" for op in library.ops),
@@ -55,9 +55,9 @@ def _operation(library: str, op: Op) -> str:
     signature = Signature(library, op)
     parts = [_comment(_documentation(op, signature)), _declared(signature.call())]
     if op.outputs:
-        said = "Fills in type, shape, strides and device of what the call above writes."
+        said = "Fills in type, shape, strides and device of the outputs of the call above."
         if any(path.outputs.count(None) for case in op.cases for path in case.paths):
-            said += " An output that there is none of gets dtype.bits 0, and may be NULL there."
+            said += " One that the call does not have gets dtype.bits 0, and may be NULL there."
         room = f"Shape and strides have room for OPFORGE_MAX_RANK ({MAX_RANK}) numbers each."
         parts += ["", _comment([f"{said} {room}"]), _declared(signature.outputs())]
     parts += ["", _comment([_FORCED]), _declared(signature.call(forced=True))]
@@ -68,7 +68,7 @@ def _operation(library: str, op: Op) -> str:
 
 
 def _declared(signature: str) -> str:
-    """With the prefix, continuation lines still under the first parameter."""
+    """With the prefix, and the parameters still aligned."""
     first, *rest = signature.splitlines()
     prefix = "OPFORGE_API "
     return "\n".join([prefix + first, *(" " * len(prefix) + line for line in rest)]) + ";"
@@ -89,7 +89,7 @@ def _documentation(op: Op, signature: Signature) -> list[str]:
 
 def _parameter(op: Op, signature: Signature, param: Param) -> str:
     name = signature.names[param.name]
-    # What was declared says it shorter than the cases that came of it.
+    # The declaration says it shorter than the cases made from it.
     doc = " ".join(param.doc.split())
     if isinstance(param, TensorParam):
         notes = ", written to" if param.written else ""

@@ -1,24 +1,18 @@
-"""What a case is told by and what it checks, as tables."""
+"""The cases of an operator as tables: what tells them apart, and what each checks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..ir.dtypes import DTYPES
 from ..ir.expr import Term, Var
 from ..ir.program import Bound, Case, TensorCase
 from .expression import Writer, integer
 from .names import quoted
 from .path_table import paths_table
 from .pool import Pool
-from .scope import Place, Scope
+from .scope import Place, Scope, type_key
 
 Places = dict[str, Place]
-
-
-def key(dtype: str, rank: int) -> str:
-    known = DTYPES[dtype]
-    return f"OF_KEY({known.code}, {known.bits}, {rank})"
 
 
 def case_row(scope: Scope, pool: Pool, kernels: dict[str, str], number: int) -> str:
@@ -32,7 +26,7 @@ def case_row(scope: Scope, pool: Pool, kernels: dict[str, str], number: int) -> 
         given = by_name.get(param.name)
         if given is None:
             raise scope.error(f"a case says nothing about the tensor {param.name!r}")
-        keys.append(key(given.dtype, len(given.shape)) if given.present else "OF_ABSENT")
+        keys.append(type_key(given.dtype, len(given.shape)) if given.present else "OF_ABSENT")
     keys += [str(chosen[choice.name]) for choice in scope.choices]
     checks = list(_checks(scope, pool, places, case))
     fields = [
@@ -120,7 +114,7 @@ def _bound_checks(scope: Scope, pool: Pool, places: Places, bound: Bound) -> Ite
     if bound.values:
         values = pool.array("int64_t", "allowed", [integer(v) for v in bound.values])
         yield f"OF_CHECK_ONE_OF({subject}, {len(bound.values)}, {values})"
-    # That a size is not negative is known of every tensor.
+    # The runtime refuses negative sizes itself.
     elif bound.low > 0 or bound.high is not None or place is None:
         high = "INT64_MAX" if bound.high is None else integer(bound.high)
         yield f"OF_CHECK_RANGE({subject}, {integer(bound.low)}, {high})"

@@ -1,4 +1,4 @@
-"""What an operator's implementations are called, and what each covers, for a person."""
+"""The names of an operator's implementations, and what each covers, in words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..ir.dtypes import DTYPES
 from ..ir.expr import text
 from ..ir.program import Bound, Case, ChoiceParam, Implementation, Op, TensorParam
 
-# Of 4095 characters that every compiler takes.
+# Every C99 compiler takes literals of 4095 characters.
 _ROOM = 4000
 
 
@@ -19,7 +19,7 @@ def source(implementation: Implementation) -> str:
 
 
 def guards(op: Op, index: int) -> str:
-    """A line per parameter that not everything is taken for, and per way that is not built.
+    """A line per parameter that is restricted, and per path that is not built.
 
     x: fp16 or fp32 (T), 2-d (rows, hidden <= 8192), compact
     mode: RELU or NONE
@@ -40,7 +40,7 @@ def guards(op: Op, index: int) -> str:
 
 
 def _fitting(lines: list[str]) -> list[str]:
-    """As many as a string literal of C99 has room for, and how many there are besides."""
+    """As many as fit into a string literal of C99, and how many are left."""
     kept: list[str] = []
     room = _ROOM
     for line in lines:
@@ -70,7 +70,7 @@ def _choice(cases: list[Case], param: ChoiceParam) -> str:
 
 
 def _bounds(op: Op, cases: list[Case]) -> Iterator[str]:
-    """Of numbers that are passed, and of sizes where nothing else says them."""
+    """Of scalars, and of sizes if no declaration says them."""
     said = any(one.takes for one in op.served_by)
     sizes = {str(size) for case in cases for t in case.tensors for size in t.shape}
     for case in cases:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ..ir.dtypes import DTYPES
-from ..ir.program import ABI, ChoiceParam, Library, Op, ScalarParam, TensorParam
+from ..ir.program import ChoiceParam, Library, Op, ScalarParam, TensorParam
 from .names import comment, distinct, identifier, kept, macro
 from .signature import Signature
 from .templates import fill
 
-# Functions of the library, which no operator is called like.
+# Functions of the library, which no operator may be called.
 _OWN = frozenset({"load", "unload", "set_allocator", "manifest"})
 _TAKEN = frozenset({"stream", "allocator", "implementation"})
 _WIDTH = 100
@@ -17,24 +17,18 @@ _WIDTH = 100
 def cplusplus_header(library: Library) -> str:
     """`include/NAME.hpp`."""
     made = [_Operation(library, op) for op in library.ops]
-    dtypes = [
-        f"inline constexpr DType {identifier(d.torch)}{{{d.code}, {d.bits}, 1}};"
-        for d in DTYPES.values()
-    ]
     return fill(
         "header.hpp",
         name=library.name,
         namespace=namespace(library.name),
         guard=macro(library.name),
-        abi=ABI,
-        dtypes="\n".join(dtypes),
         enums="".join(f"\n{enum}\n" for op in made for enum in op.enums()),
         operations="".join(f"\n{function}\n" for op in made for function in op.functions()),
     )
 
 
 def namespace(library: str) -> str:
-    """The library's name, where C++ has no other meaning for it."""
+    """The library's name, unless it means something else in C++."""
     return distinct([library], frozenset({"opforge", "std"}))[library]
 
 
@@ -54,7 +48,7 @@ class _Operation:
         self._op = op
         self._c = Signature(library.name, op)
         self._name = function_name(op)
-        # A parameter that is called like a type would hide it from those after it.
+        # A parameter with the name of a type would hide it from those after it.
         types = {self._enum_name(p) for p in op.params if isinstance(p, ChoiceParam)}
         self._names = distinct([p.name for p in op.params] + list(op.outputs), _TAKEN | types)
         paths = [path for case in op.cases for path in case.paths if path.outputs]
@@ -108,9 +102,9 @@ class _Operation:
         parameters = [*self._parameters(), *outputs, "opforge::Stream stream = {}"]
         body = self._checked("", [*self._passed(), *given, "stream.get()"], forced=forced)
         shown = (
-            "/* By one implementation, whether another one would come first or not. */"
+            "/* The same with a given implementation. */"
             if forced
-            else f"/* {said}What it takes stands at {self._c.function} in {self._library}.h. */"
+            else f"/* {said}{self._c.function} in {self._library}.h says what it takes. */"
         )
         return "\n".join([shown, *self._function("void", "", parameters, body, forced=forced)])
 
@@ -129,7 +123,7 @@ class _Operation:
         result = self._result("Tensor")
         return "\n".join(
             [
-                f"/* Type, shape, strides and device of what {name} writes; no memory. */",
+                f"/* Type, shape, strides and device of the outputs of {name}; no memory. */",
                 *self._function(result, "_outputs", parameters, body, forced=forced),
             ]
         )
@@ -137,7 +131,7 @@ class _Operation:
     def _allocating(self, *, forced: bool) -> str:
         names = [self._names[name] for name in self._op.outputs]
         arguments = [self._names[p.name] for p in self._op.params]
-        # In full, because a parameter may be called like the operator.
+        # In full, because a parameter may have the operator's name.
         function = f"::{namespace(self._library)}::{self._name}"
         single = len(names) == 1
         local = distinct([*arguments, *names, "of_described"], _TAKEN)["of_described"]
@@ -165,7 +159,7 @@ class _Operation:
         ]
         return "\n".join(
             [
-                "/* In memory of the allocator. */",
+                "/* Allocates the outputs. */",
                 *self._function(self._result("Output"), "", parameters, body, forced=forced),
             ]
         )
@@ -229,7 +223,7 @@ def _raw(name: str, *, optional: bool) -> str:
 
 
 def _line(text: str) -> str:
-    """For the end of a line: one that a backslash would carry on is not left to it."""
+    """For a comment to the end of a line, which a backslash would continue."""
     return " ".join(text.split()).rstrip("\\")
 
 
@@ -239,7 +233,7 @@ def _function(result: str, name: str, parameters: list[str], body: list[str]) ->
 
 
 def _wrapped(opening: str, items: list[str], closing: str) -> list[str]:
-    """One line, or the items in lines of their own where that would be too long."""
+    """One line, or the items on lines of their own if it would be too long."""
     one = f"{opening}{', '.join(items)}{closing}"
     if len(one) + 4 <= _WIDTH:
         return [one]

@@ -1,4 +1,4 @@
-"""Terms as C: 64-bit integers whose overflow is noticed, and doubles.
+"""Terms as C: 64-bit integers with overflow checks, and doubles.
 
 (m * n + 127) // 128  ->  of_floordiv(of_add(of_mul(v->m, v->n, overflow), 127, overflow),
                                       128, overflow)
@@ -34,7 +34,7 @@ _ROUNDING = {"int": "trunc", "floor": "floor", "ceil": "ceil", "round": "rint"}
 
 
 def integer(value: int) -> str:
-    """A constant that has 64 bits where it needs them."""
+    """A constant, with 64 bits if it needs them."""
     if not INT64_MIN <= value <= INT64_MAX:
         raise OverflowError(f"{value} does not fit into 64 bits")
     if value == INT64_MIN:
@@ -52,7 +52,7 @@ def double(value: float) -> str:
 
 
 class Writer:
-    """Writes terms for one operator; `fields` says where its `Values` have each variable."""
+    """Writes terms for one operator; `fields` names the field of `Values` for each variable."""
 
     def __init__(self, fields: Mapping[str, str]) -> None:
         self._fields = fields

@@ -1,6 +1,6 @@
 """The kernels' images, as arrays of 64-bit words.
 
-A word needs a fifth of the compiler's time that eight bytes do.
+A word takes the compiler a fifth of the time of eight bytes.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from ..ir.program import Image, Kernel, Library
 from .names import comment, part, quoted
 
-# Triton compiles for these with the features of that very architecture.
+# From this one on, Triton compiles with features that only this very architecture has (sm_90a).
 FIRST_ARCH_SPECIFIC = 90
 
 
@@ -18,7 +18,7 @@ def arch_name(arch: int) -> str:
 
 
 def kernel_names(library: Library) -> dict[str, str]:
-    """By key, the constant that stands for a kernel in the operators' tables."""
+    """By key, the constant for a kernel in the operators' tables."""
     return {k.key: f"KERNEL_{part(k.key)}" for k in library.kernels}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-# Of C99 to C23 and C++17, where Python allows the name.
+# Of C99 to C23 and C++17, if Python allows the name.
 _KEYWORDS = frozenset(
     [
         "alignas",
@@ -118,7 +118,7 @@ def identifier(name: str) -> str:
 
 
 def kept(name: str, taken: frozenset[str]) -> str:
-    """A name as it is, `"add_"` too, unless it is a keyword or one of `taken`: `delete_`."""
+    """A name as it is, even `"add_"`; `delete_` for a keyword or one of `taken`."""
     plain = part(name)
     if plain[0].isdigit():
         plain = f"_{plain}"
@@ -144,7 +144,7 @@ def macro(*parts: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """A C string literal. Question marks are escaped because of trigraphs."""
+    """A C string literal; question marks are escaped because of trigraphs."""
     written = []
     for byte in text.encode():
         char = chr(byte)
@@ -160,5 +160,5 @@ def quoted(text: str) -> str:
 
 
 def comment(text: str) -> str:
-    """Text that cannot end the comment it stands in."""
+    """Text that cannot end the comment it is in."""
     return text.replace("*/", "* /").replace("/*", "/ *")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from ..ir import device_attributes
+from ..ir.device_attributes import PREFIX
 from ..ir.dtypes import DTYPES
 from ..ir.program import ChoiceParam, Op, ScalarParam, TensorParam
 from .case_table import case_row
@@ -61,10 +61,8 @@ def _operation(scope: Scope, pool: Pool, signature: Signature, cases: list[str])
         choices.append(f"{{{quoted(choice.name)}, {len(choice.labels)}, {labels}}}")
     fields = scope.fields
     wide = [f"{{{quoted(n)}, offsetof(Values, {fields[n]}), 0}}" for n in scope.unsigned()]
-    offsets = [f"offsetof(Values, {fields[name]})" for name in scope.answers]
-    answers = [
-        f"OF_DEVICE_{(device_attributes.answer(name) or '').upper()}" for name in scope.answers
-    ]
+    offsets = [f"offsetof(Values, {fields[name]})" for name in scope.attributes]
+    asked = [f"OF_DEVICE_{name.removeprefix(PREFIX).upper()}" for name in scope.attributes]
     served = [
         f"{{{quoted(one.name)},\n     {quoted(source(one))},\n     {quoted(guards(scope.op, i))}}}"
         for i, one in enumerate(scope.op.served_by)
@@ -77,8 +75,8 @@ def _operation(scope: Scope, pool: Pool, signature: Signature, cases: list[str])
         + pool.array("TensorInfo", "tensors", tensors),
         f"{len(choices)}, {pool.array('ChoiceInfo', 'choices', choices)}",
         f"{len(wide)}, {pool.array('Field', 'wide', wide)}",
-        f"{len(answers)}, {pool.array('size_t', 'answer_offsets', offsets)}, "
-        + pool.array("int", "answers", answers),
+        f"{len(asked)}, {pool.array('size_t', 'attribute_offsets', offsets)}, "
+        + pool.array("int", "attributes", asked),
         f"{len(cases)}, {pool.array('Case', 'cases', cases)}",
     ]
     rows = "\n".join(f"    {cell}," for cell in cells)

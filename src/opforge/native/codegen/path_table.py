@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..ir.dtypes import DTYPES
 from ..ir.expr import Term, is_float, text
 from ..ir.program import (
     ONE,
@@ -22,7 +21,7 @@ from ..ir.program import (
 from .expression import Writer
 from .names import comment, quoted
 from .pool import Pool
-from .scope import Scope
+from .scope import Scope, type_key
 
 NUMBERS = "const void *values, const uint64_t *at, int64_t *n, int *overflow"
 _TYPES = {
@@ -49,7 +48,7 @@ def _path_row(scope: Scope, pool: Pool, kernels: dict[str, str], write: Writer, 
         buffers[buffer] = len(buffers)
     steps = _Steps(scope, pool, kernels, write, buffers)
     rows = [] if path.refused else [steps.row(step) for step in path.steps]
-    # What tracing found to hold always needs no test.
+    # A condition that always holds needs no test.
     guards = [g for g in path.guards if not isinstance(g.condition, int) or not g.condition]
     return (
         "{"
@@ -86,7 +85,7 @@ def _guards(pool: Pool, write: Writer, guards: list[Guard]) -> str:
 
 
 def _opening(lines: list[str], *, at: bool = False) -> list[str]:
-    """Declares `v`, and says which parameters a body has no use for."""
+    """Declares `v`, and marks the parameters that a body does not use."""
     body = "\n".join(lines)
     opening = ["const Values *v = (const Values *)values;"] if "v->" in body else []
     if not opening:
@@ -102,13 +101,7 @@ def _output_keys(scope: Scope, pool: Pool, path: Path) -> str:
     given = path.outputs or (None,) * len(scope.op.outputs)
     if len(given) != len(scope.op.outputs):
         raise scope.error(f"a path has {len(given)} outputs of {len(scope.op.outputs)}")
-    keys = []
-    for output in given:
-        if output is None:
-            keys.append("OF_ABSENT")
-        else:
-            dtype = DTYPES[output.dtype]
-            keys.append(f"OF_KEY({dtype.code}, {dtype.bits}, {len(output.shape)})")
+    keys = ["OF_ABSENT" if o is None else type_key(o.dtype, len(o.shape)) for o in given]
     return pool.array("uint32_t", "outputs", keys)
 
 
@@ -157,7 +150,7 @@ class _Steps:
 
     def _buffer(self, name: str) -> int:
         if name not in self._buffers:
-            raise self._scope.error(f"a step uses the buffer {name!r}, which nothing brings")
+            raise self._scope.error(f"a step uses an unknown buffer, {name!r}")
         return self._buffers[name]
 
     def _numbers(self, terms: list[tuple[Term, str]], shown: str) -> str:
@@ -173,7 +166,7 @@ class _Steps:
 
     def _fill(self, step: Fill) -> str:
         if step.width not in _WIDTHS:
-            raise self._scope.error(f"a fill of elements of {step.width} bytes")
+            raise self._scope.error(f"a fill of {step.width}-byte elements")
         terms = [(step.offset, "offset"), (step.count, "count")]
         numbers = self._numbers(terms, f"fill {step.buffer} with {step.pattern:#x}")
         pattern = f"UINT64_C({step.pattern:#x})"
@@ -204,7 +197,7 @@ class _Steps:
                 raise self._error(launch, argument.name, f"is passed as {sorted(types)}")
             return f"of_float_bits({self._write.as_double(argument.value)})"
         if is_float(argument.value):
-            raise self._error(launch, argument.name, f"is a float, and passed as {sorted(types)}")
+            raise self._error(launch, argument.name, f"is a float, but passed as {sorted(types)}")
         return self._write(argument.value)
 
     def _error(self, launch: Launch, name: str, what: str) -> Exception:
@@ -228,9 +221,9 @@ class _Steps:
 
     def _variant(self, launch: Launch, variant: Variant) -> str:
         if variant.kernel not in self._kernels:
-            raise self._scope.error(f"a variant names the kernel {variant.kernel!r}: there is none")
+            raise self._scope.error(f"a variant names an unknown kernel, {variant.kernel!r}")
         if len(variant.types) != len(launch.arguments):
-            raise self._error(launch, launch.kernel_name, "has another number of types")
+            raise self._error(launch, launch.kernel_name, "has a different number of types")
         multiples = {*variant.aligned, *variant.divisible}
         codes = [
             " | ".join(

@@ -1,7 +1,7 @@
-"""The definitions of a C file: what is the same is written once.
+"""The definitions of a C file; equal ones are written once.
 
-An op over three dtypes has the same sizes, guards and arguments in each; by content they become
-one `bind_0`, one `guards_0`, one `numbers_0`.
+An op over three dtypes has the same sizes, guards and arguments for each; they become
+one `bind_0`, one `guards_0` and one `numbers_0`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Pool:
         self.definitions: list[str] = []
 
     def array(self, element: str, kind: str, items: Sequence[str]) -> str:
-        """`static const ELEMENT kind_0[] = {...}`; NULL for an empty one, which C does not have."""
+        """`static const ELEMENT kind_0[] = {...}`; NULL for an empty one, which C forbids."""
         if not items:
             return "NULL"
         line = f"static const {element} @[] = {{{', '.join(items)}}};"

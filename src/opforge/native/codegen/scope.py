@@ -1,4 +1,4 @@
-"""The variables of an operator: which there are, and where a call's values have them."""
+"""The variables of an operator, and where a call's values hold them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...errors import BadProgram
-from ..ir import device_attributes
+from ..ir.device_attributes import is_attribute
 from ..ir.dtypes import DTYPES
 from ..ir.expr import Term, Var, variables
 from ..ir.program import (
@@ -29,7 +29,7 @@ _PART = re.compile(r"(.+)\.(shape|stride)\[(\d+)\]")
 
 @dataclass(frozen=True)
 class Place:
-    """Where a tensor has a variable: `views[tensor].shape[dim]`, or its strides."""
+    """Where a tensor holds a variable: `views[tensor].shape[dim]`, or its strides."""
 
     tensor: int
     dim: int
@@ -40,8 +40,14 @@ class Place:
         return f"views[{self.tensor}].{'strides' if self.is_stride else 'shape'}[{self.dim}]"
 
 
+def type_key(dtype: str, rank: int) -> str:
+    """By which the runtime tells tensors apart."""
+    known = DTYPES[dtype]
+    return f"OF_KEY({known.code}, {known.bits}, {rank})"
+
+
 class Scope:
-    """What the generators of one operator's file look names up in."""
+    """What the generators of one operator's file look up names in."""
 
     def __init__(self, op: Op) -> None:
         self.op = op
@@ -63,9 +69,7 @@ class Scope:
         used = [name for i in range(len(op.cases)) for name in self.variables(i)]
         names = list(dict.fromkeys([*self.scalars, *used]))
         self.fields = distinct(names)
-        self.answers = [
-            n for n in names if n.startswith(device_attributes.PREFIX) and n not in self.scalars
-        ]
+        self.attributes = [n for n in names if is_attribute(n) and n not in self.scalars]
 
     def error(self, what: str) -> BadProgram:
         return BadProgram(what, op=self.op.torch_name or self.op.name, location=self.op.location)
@@ -82,7 +86,7 @@ class Scope:
         return list(dict.fromkeys([*self.places[number], *used]))
 
     def _places(self, case: Case) -> dict[str, Place]:
-        """Where each variable that tensors bring is first seen."""
+        """Where each variable of a tensor is first seen."""
         places: dict[str, Place] = {}
         for tensor in case.tensors:
             index = self.input_index[tensor.param]
@@ -101,20 +105,20 @@ class Scope:
         return places
 
     def _named_place(self, name: str, case: Case) -> Place | None:
-        """Of `x.shape[0]`; None for an answer of the device."""
-        if device_attributes.answer(name) is not None:
+        """Of `x.shape[0]`; None for an attribute of the device."""
+        if is_attribute(name):
             return None
         matched = _PART.fullmatch(name)
         if matched is None or matched[1] not in self.input_index:
-            raise self.error(f"nothing brings the variable {name!r}")
+            raise self.error(f"no argument gives the variable {name!r} a value")
         dim = int(matched[3])
         shape = next((t.shape for t in case.tensors if t.param == matched[1] and t.present), ())
         if dim >= len(shape):
-            raise self.error(f"{name!r} is no dimension of the {len(shape)} that a case has")
+            raise self.error(f"{name!r}: a case has only {len(shape)} dimensions")
         return Place(self.input_index[matched[1]], dim, is_stride=matched[2] == "stride")
 
     def unsigned(self) -> list[str]:
-        """64-bit unsigned scalars that are computed with, and so have to fit into 63 bits."""
+        """64-bit unsigned scalars that are computed with, and so must fit into 63 bits."""
         wide = {n for n, p in self.scalars.items() if DTYPES[p.dtype].name == "u64"}
         computed = {
             v.name

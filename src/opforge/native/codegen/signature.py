@@ -6,7 +6,7 @@ from ..ir.dtypes import DTYPES
 from ..ir.program import ChoiceParam, Op, ScalarParam, TensorParam
 from .names import distinct, macro, part
 
-# Parameters and locals that the functions have of their own.
+# The functions' own parameters and locals.
 _TAKEN = frozenset(
     {
         "implementation",
@@ -53,13 +53,13 @@ class Signature:
 
     @property
     def functions(self) -> list[str]:
-        """The names of all that the operator brings."""
+        """The names of all its functions."""
         endings = ["", "_with", "_implementations"]
         endings += ["_outputs", "_outputs_with"] if self._op.outputs else []
         return [self.function + ending for ending in endings]
 
     def _forced(self, ending: str, parameters: list[str]) -> str:
-        """By the implementation whose index comes first."""
+        """With the implementation whose index is the first parameter."""
         return self._write(f"{self.function}{ending}_with", ["int implementation", *parameters])
 
     def _given(self) -> list[str]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 
 from ...errors import BadProgram
-from ..ir.program import ABI, Allocate, ChoiceParam, Launch, Library, Op, Path, TensorParam
+from ..ir.abi import ABI
+from ..ir.device_attributes import ATTRIBUTES
+from ..ir.program import Allocate, ChoiceParam, Launch, Library, Op, Path, TensorParam
 from .c_header import header
 from .cpp_header import cplusplus_header, function_name
 from .dispatch_inc import dispatch
-from .images import arch_name, images_source, kernel_names, kernels_header
+from .images import FIRST_ARCH_SPECIFIC, arch_name, images_source, kernel_names, kernels_header
 from .manifest import manifest, manifest_source
 from .names import part
 from .op_source import operation_source
@@ -19,7 +21,7 @@ from .torch_adapter import adapter_source
 
 
 def sources(library: Library, *, torch: bool = False) -> dict[str, bytes]:
-    """Header, C sources, manifest and CMake package; the same program gives the same bytes.
+    """Headers, C sources, manifest and CMake package; the same program gives the same bytes.
 
         sources(library)["include/mylib.h"]
 
@@ -35,7 +37,7 @@ def sources(library: Library, *, torch: bool = False) -> dict[str, bytes]:
         f"include/{name}.hpp": cplusplus_header(library),
         f"include/{name}_dispatch.inc": dispatch(library),
         "src/library.h": _library_header(library),
-        "src/library.c": fill("library.c", name=name, abi=ABI),
+        "src/device_attributes.inc": _device_attributes(),
         "src/kernels.h": kernels_header(library),
         "src/images.c": images_source(library),
         "src/manifest.c": manifest_source(library, described),
@@ -43,8 +45,11 @@ def sources(library: Library, *, torch: bool = False) -> dict[str, bytes]:
         f"lib/cmake/{name}/{name}ConfigVersion.cmake": fill("version.cmake", abi=ABI),
     }
     texts |= {f"src/{file}": text for file, text in runtime().items()}
+    shared = runtime("include/opforge")
+    texts |= {f"include/opforge/{file}": text for file, text in shared.items()}
     if torch:
         texts[f"src/torch/{name}_torch.cpp"] = adapter_source(library, described)
+        texts |= {f"src/torch/{file}": text for file, text in runtime("torch").items()}
     for op in library.ops:
         texts[f"src/op_{part(op.name)}.c"] = operation_source(op, name, kernels)
     files = {path: text.encode() for path, text in texts.items()}
@@ -53,7 +58,7 @@ def sources(library: Library, *, torch: bool = False) -> dict[str, bytes]:
 
 
 def _check_cplusplus(library: Library) -> None:
-    """`new` is `new_` in C++, as an operator of that name would be."""
+    """Refuses two operators of one name in C++, where `new` becomes `new_`."""
     names: dict[str, Op] = {}
     for op in library.ops:
         other = names.setdefault(function_name(op), op)
@@ -72,6 +77,7 @@ def _check_names(library: Library) -> None:
     if not re.fullmatch(r"[A-Za-z]\w*", library.name, re.ASCII):
         raise BadProgram(f"{library.name!r} cannot begin the names of C functions")
     own = ["load", "unload", "set_allocator", "last_error", "manifest", "abi_version"]
+    own += ["torch_deferred"]
     taken = {f"{library.name}_{end}": "the library's own" for end in (*own, f"abi_{ABI}")}
     _check_cplusplus(library)
     for op in library.ops:
@@ -97,8 +103,16 @@ def _check_names(library: Library) -> None:
 def _library_header(library: Library) -> str:
     shared = sorted(set(re.findall(r"\bof_\w+(?=[(;\[])", runtime()["runtime.h"])))
     prefixes = "\n".join(f"#define {name} {library.name}_{name}" for name in shared)
-    maxima = "\n".join(f"#define OF_MAX_{k} {v}" for k, v in _maxima(library.ops).items())
-    return fill("library.h", name=library.name, prefixes=prefixes, maxima=maxima)
+    constants = {f"OF_MAX_{name}": value for name, value in _maxima(library.ops).items()}
+    constants["OF_FIRST_ARCH_SPECIFIC"] = FIRST_ARCH_SPECIFIC
+    defined = "\n".join(f"#define {name} {value}" for name, value in constants.items())
+    return fill("library.h", name=library.name, prefixes=prefixes, constants=defined)
+
+
+def _device_attributes() -> str:
+    rows = [f"OF_ATTRIBUTE({name.upper()}, {number})" for name, number in ATTRIBUTES.items()]
+    head = "/* What a device can be asked, and CUDA's number for it. Written by opforge. */"
+    return "\n".join([head, *rows]) + "\n"
 
 
 def _maxima(ops: tuple[Op, ...]) -> dict[str, int]:

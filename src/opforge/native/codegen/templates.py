@@ -1,4 +1,4 @@
-"""The C and CMake that are the same in every library."""
+"""What is the same in every library: templates to fill, and the runtime as it is."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def fill(template: str, /, **values: object) -> str:
     return string.Template(text).substitute({k: str(v) for k, v in values.items()})
 
 
-def runtime() -> dict[str, str]:
-    """The runtime's files, by name, as they are."""
-    found = _NATIVE.joinpath("runtime").iterdir()
-    files = {f.name: f for f in found if f.name.endswith((".c", ".h"))}
+def runtime(folder: str = "") -> dict[str, str]:
+    """The files of `runtime/FOLDER`, by name, as they are."""
+    found = _NATIVE.joinpath("runtime", folder).iterdir()
+    files = {f.name: f for f in found if f.name.endswith((".c", ".h", ".hpp"))}
     return {name: files[name].read_text(encoding="utf-8") for name in sorted(files)}

@@ -1,4 +1,4 @@
-"""The torch adapter: C++ over torch's stable ABI, which calls the library's C functions."""
+"""The torch adapter: C++ that torch's dispatcher calls, over the library's C functions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from .names import part, quoted
 from .signature import Signature
 from .templates import fill
 
-# Of what the adapter exports to opforge.load.
-ADAPTER_ABI = 1
 _KINDS = {
     "Tensor": "t", "int": "i", "SymInt": "i", "float": "f", "bool": "b", "str": "s",
     "ScalarType": "d",
@@ -23,27 +21,22 @@ _KINDS = {
 def adapter_source(library: Library, manifest: bytes) -> str:
     """`src/torch/NAME_torch.cpp`."""
     served = [op for op in library.ops if not unadapted(op)]
-    dtypes = [
-        f"        {{aoti_torch_dtype_{d.torch}(), {d.code}, {d.bits}}}," for d in DTYPES.values()
-    ]
     return fill(
         "torch.cpp",
         name=library.name,
-        adapter_abi=ADAPTER_ABI,
-        dtypes="\n".join(dtypes),
         kernels="\n".join(_Kernel(library, op, i).text() for i, op in enumerate(served)),
         # An array has at least one element.
         table="\n".join(_row(op) for op in served) or "    {},",
         count=len(served),
-        manifest_hash=hashlib.sha256(manifest).hexdigest(),
-        operators=" ".join(op.torch_name for op in served),
+        manifest_hash=quoted(hashlib.sha256(manifest).hexdigest()),
+        operators=quoted(" ".join(op.torch_name for op in served)),
     )
 
 
 def unadapted(op: Op) -> str:
-    """Why the adapter leaves an operator to Python; empty where it serves it."""
+    """Why the adapter leaves an operator to Python; empty if it serves it."""
     if not op.schema:
-        return "it is no torch operator (mode none)"
+        return "it is not a torch operator (mode none)"
     for argument in op.arguments:
         if argument.type.removesuffix("?") not in _KINDS:
             return f"{argument.name} is of type {argument.type}"
@@ -68,7 +61,7 @@ class _Kernel:
         self._index = index
         self._c = Signature(library.name, op)
         self._params = {param.name: param for param in op.params}
-        # Locals, of which no name is the user's.
+        # Locals, none of them named by the user.
         self._local = {a.name: f"a{i}" for i, a in enumerate(op.arguments)}
         self._outputs = [f"out{i}" for i in range(len(op.outputs))]
 
@@ -111,7 +104,9 @@ class _Kernel:
             return [f"{c} {local} = 0;", *_or_fall_back(f"!{call}")]
         values = ", ".join(_choice(argument, value) for value in argument.values)
         built = one_of([_spelled(value) for value in argument.values])
-        otherwise = quoted(f"{argument.name} is none of what the library was built for: {built}")
+        otherwise = quoted(
+            f"{argument.name} is not a value that the library was built for: {built}"
+        )
         return [
             f"static const Choice {local}_values[] = {{{values}}};",
             f"const int {local} = call.choose({at}, {local}_values, {len(argument.values)},",

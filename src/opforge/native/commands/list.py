@@ -16,6 +16,7 @@ from ..frontend.alternatives import implementing, operators, refuse_undeclared
 from ..frontend.c_parameters import merge
 from ..frontend.expand import Declared, expand
 from ..frontend.implementations import join
+from ..frontend.store import declarations_of
 from ..ir.dtypes import DTYPES
 from ..ir.program import Case, Param, ScalarParam, TensorParam
 from .operator_tree import is_tree, load
@@ -108,7 +109,7 @@ def _describe(entry: Entry, folder: str) -> Operator:
     parts = implementing(entry)
     served: tuple[Implemented, ...] = ()
     params: tuple[Parameter, ...] = ()
-    if any(part.declarations for part in parts):
+    if any(declarations_of(part) for part in parts):
         refuse_undeclared(entry, parts)
         joined = join(entry, parts)
         expanded = [expand(part, joined) for part in parts]
@@ -130,7 +131,7 @@ def _describe(entry: Entry, folder: str) -> Operator:
 
 
 def _implemented(entry: Entry, declared: Declared) -> Implemented:
-    own = merge(entry.flat(), entry.declarations).params
+    own = merge(entry.flat(), declarations_of(entry)).params
     covers = "; ".join(f"{p.name}: {p.doc}" for p in own)
     count = len(declared.cases)
     return Implemented(entry.name, entry.location, count, covers, tuple(_kernels(entry)))

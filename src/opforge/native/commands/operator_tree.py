@@ -22,6 +22,7 @@ from ...cli_targets import operators_in, users_own
 from ...errors import BadTree, OpforgeError, TargetFailed, Undeclared
 from ...registry import registry
 from ..frontend.alternatives import operators as operators_of
+from ..frontend.store import declarations_of
 
 FILE = "op.py"
 
@@ -118,7 +119,7 @@ def _imported(name: str, folder: Path) -> ModuleType:
 
 
 def _check_declared(operators: Sequence[Any]) -> None:
-    if not any(registry.get(op).declarations for op in operators):
+    if not any(declarations_of(registry.get(op)) for op in operators):
         names = ", ".join(opforge.info(op).name for op in operators)
         raise Undeclared(
             f"{names} has no native.declare",

@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from types import CodeType
 
 from ...errors import BadImplementations, Undeclared
 from ...registry import Entry, registry
-
-
-@dataclass(frozen=True)
-class Alternatives:
-    """One `implementations` call: the ops in the order in which they are tried."""
-
-    entries: tuple[Entry, ...]
-    location: str = field(default="", compare=False)
-    file: str = field(default="", compare=False)
-    running: CodeType | None = field(default=None, compare=False, repr=False)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(entry.name for entry in self.entries)
+from .store import Alternatives, alternatives_of, declarations_of
 
 
 def operator_of(entry: Entry) -> Entry | None:
     """The operator that this op helps implement; None if it is an operator itself."""
     for other in registry:
-        listed = [name for each in other.alternatives for name in each.names]
-        if other.name != entry.name and entry.name in listed:
+        listed = alternatives_of(other)
+        if other.name != entry.name and listed is not None and entry.name in listed.names:
             return other
     return None
 
@@ -47,9 +32,9 @@ def operators(entries: Iterable[Entry]) -> list[Entry]:
 
 def implementing(entry: Entry) -> tuple[Entry, ...]:
     """The ops that implement an operator, in order; the operator alone if none were listed."""
-    if not entry.alternatives:
+    listed = alternatives_of(entry)
+    if listed is None:
         return (entry,)
-    (listed,) = entry.alternatives
     found = tuple(_current(entry, each, listed) for each in listed.entries)
     refuse_left_out(entry, listed)
     return found
@@ -57,10 +42,11 @@ def implementing(entry: Entry) -> tuple[Entry, ...]:
 
 def refuse_left_out(entry: Entry, listed: Alternatives) -> None:
     """An operator with declarations of its own must be in its own list."""
-    if entry.declarations and entry.name not in listed.names:
+    own = declarations_of(entry)
+    if own and entry.name not in listed.names:
         raise BadImplementations(
             "it has a native.declare of its own but is not in its list of implementations",
-            found=f"native.declare at {entry.declarations[0].location}; "
+            found=f"native.declare at {own[0].location}; "
             f"{', '.join(listed.names)} at {listed.location}",
             fix=f"add it to the list, in order: native.implementations({entry.own_name}, "
             f"..., {entry.own_name}), or remove its native.declare",
@@ -72,7 +58,7 @@ def refuse_left_out(entry: Entry, listed: Alternatives) -> None:
 def refuse_undeclared(entry: Entry, parts: Iterable[Entry]) -> None:
     """Every implementation needs a declaration."""
     for part in parts:
-        if not part.declarations:
+        if not declarations_of(part):
             raise Undeclared(
                 f"it should implement {entry.name} ({entry.location}) but has no native.declare",
                 fix=f"native.declare({part.own_name}, x=native.tensor(...), ...), or remove "

@@ -41,8 +41,7 @@ def formula_of(entry: Entry, declared: Collection[str]) -> tuple[Term | None, ..
 
     `declared` are the names of the operators that the library has.
     """
-    registration = entry.registration
-    definition = getattr(registration, "definition", None)
+    definition = None if entry.registered is None else entry.registered.definition
     if definition is None or definition.backward is None or entry.lowered is None:
         return ()
     if entry.lowered.path != "direct":

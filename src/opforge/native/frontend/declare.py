@@ -22,11 +22,11 @@ from ...errors import (
 )
 from ...model import MISSING, Leaf, Lowered, Node, Record, leaves_of, lowered_name
 from ...registry import Entry, registry, running_pass
-from .alternatives import Alternatives
 from .c_parameters import check_together
 from .declaration import Declaration, LeafDeclaration, Nothing, Scalars, Tensors, choices
 from .dims import names_of, read_bounds, shared_lengths
 from .specs import SPECS
+from .store import Alternatives, declarations_of, keep_declarations
 from .validate import as_seen, example, fit, is_variable, no_list, read_dtypes
 
 
@@ -65,11 +65,11 @@ def caller() -> tuple[str, int, dict[str, Any]]:
 
 
 def _keep(entry: Entry, lowered: Lowered, new: Declaration) -> None:
-    kept = [old for old in entry.declarations if not is_reloaded(old, new)]
+    kept = [old for old in declarations_of(entry) if not is_reloaded(old, new)]
     if new not in kept:
         kept.append(new)
     check_together(lowered, kept)
-    entry.declarations[:] = kept
+    keep_declarations(entry, kept)
 
 
 def is_reloaded(old: Declaration | Alternatives, new: Declaration | Alternatives) -> bool:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import BadBounds, BadDims, BadRanks, UnusedName
+from ..ir.abi import MAX_RANK
 from ..ir.expr import Term, Var
-from ..ir.program import MAX_RANK, Bound
+from ..ir.program import Bound
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from ..ir.program import Bound, Case, Param, TensorCase, TensorParam
 from .c_parameters import Merged, loose_lengths, merge, output_names
 from .declaration import Choices, Declaration, Scalars, Tensors, spell
 from .dims import Shared, shape
+from .store import declarations_of
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,8 @@ def expand(op: Any, joined: Merged | None = None) -> Declared:
     `joined` has the parameters of the C function where other ops implement it too.
     """
     entry = op if isinstance(op, Entry) else registry.get(op)
-    if not entry.declarations:
+    declarations = declarations_of(entry)
+    if not declarations:
         raise Undeclared(
             "this op has no native.declare, so there is nothing to build",
             fix="native.declare(op, x=native.tensor(...), ...) in the module that defines it",
@@ -85,11 +87,11 @@ def expand(op: Any, joined: Merged | None = None) -> Declared:
         )
     try:
         lowered = entry.flat()
-        merged = joined or merge(lowered, entry.declarations)
+        merged = joined or merge(lowered, declarations)
         outputs = output_names(lowered, merged.params)
     except OpforgeError as error:
         raise error.locate(entry.name, entry.location) from error.__cause__
-    cases = [c for declaration in entry.declarations for c in _cases(declaration, merged)]
+    cases = [c for declaration in declarations for c in _cases(declaration, merged)]
     return Declared(
         merged.params,
         outputs,

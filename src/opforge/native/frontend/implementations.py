@@ -9,10 +9,10 @@ from ...errors import BadImplementations, DifferentImplementations, OpforgeError
 from ...model import FlatArgument, Lowered
 from ...registry import Entry, registry, running_pass
 from ..ir.program import ChoiceParam, Param, ScalarParam, TensorParam
-from .alternatives import Alternatives, operator_of, refuse_left_out
+from .alternatives import operator_of, refuse_left_out
 from .c_parameters import Merged, merge
-from .declaration import Declaration
 from .declare import caller, is_reloaded
+from .store import Alternatives, alternatives_of, declarations_of, keep_alternatives
 
 _FIX = (
     "give the functions the same parameters, in the same order and of the same kinds, "
@@ -40,9 +40,9 @@ def implementations(op: Any, /, *ops: Any) -> None:
             _check_list(entry, given)
             refuse_left_out(entry, given)
             _check_signatures(entry, listed)
-            if all(each.declarations for each in listed):
+            if all(declarations_of(each) for each in listed):
                 join(entry, listed)
-            entry.alternatives[:] = [given]
+            keep_alternatives(entry, given)
     except OpforgeError as error:
         raise error.locate(entry.name if entry else None, location) from error.__cause__
 
@@ -53,13 +53,13 @@ def join(operator: Entry, parts: Sequence[Entry]) -> Merged:
     merged = [_merged(part) for part in parts]
     for argument in parts[0].flat().arguments:
         _check_forms(operator, argument, list(zip(parts, merged, strict=True)))
-    together: list[Declaration] = [d for part in parts for d in part.declarations]
+    together = [d for part in parts for d in declarations_of(part)]
     return merge(parts[0].flat(), together)
 
 
 def _merged(part: Entry) -> Merged:
     try:
-        return merge(part.flat(), part.declarations)
+        return merge(part.flat(), declarations_of(part))
     except OpforgeError as error:
         raise error.locate(part.name, part.location) from error.__cause__
 
@@ -75,18 +75,18 @@ def _check_list(entry: Entry, given: Alternatives) -> None:
             fix="native.implementations(add, fast_add, add): the operator, then its "
             "implementations in the order in which they are tried",
         )
-    for old in entry.alternatives:
-        if old.names != names and not is_reloaded(old, given):
-            raise BadImplementations(
-                "a different list of its implementations exists already",
-                found=f"{', '.join(old.names)} at {old.location}",
-                fix="list them all in one native.implementations call",
-            )
+    old = alternatives_of(entry)
+    if old is not None and old.names != names and not is_reloaded(old, given):
+        raise BadImplementations(
+            "a different list of its implementations exists already",
+            found=f"{', '.join(old.names)} at {old.location}",
+            fix="list them all in one native.implementations call",
+        )
     above = operator_of(entry)
     if above is not None:
         raise BadImplementations(
             f"it implements {above.name} itself",
-            found=f"native.implementations at {above.alternatives[0].location}",
+            found=_listed_at(above),
             fix=f"list all of them for {above.name}",
         )
     for part in given.entries:
@@ -94,15 +94,20 @@ def _check_list(entry: Entry, given: Alternatives) -> None:
         if other is not None and other.name != entry.name:
             raise BadImplementations(
                 f"{part.name} implements {other.name} already",
-                found=f"native.implementations at {other.alternatives[0].location}",
+                found=_listed_at(other),
                 fix="an op implements one operator; write a second op that calls the same function",
             )
-        if part.alternatives and part.name != entry.name:
+        if alternatives_of(part) is not None and part.name != entry.name:
             raise BadImplementations(
                 f"{part.name} is an operator with implementations of its own",
-                found=f"native.implementations at {part.alternatives[0].location}",
+                found=_listed_at(part),
                 fix="list those instead, and remove its native.implementations",
             )
+
+
+def _listed_at(entry: Entry) -> str | None:
+    listed = alternatives_of(entry)
+    return None if listed is None else f"native.implementations at {listed.location}"
 
 
 def _check_signatures(operator: Entry, parts: Sequence[Entry]) -> None:
@@ -181,7 +186,7 @@ def _check_forms(
 
 
 def _declared_at(entry: Entry) -> str:
-    return ", ".join(declaration.location for declaration in entry.declarations)
+    return ", ".join(declaration.location for declaration in declarations_of(entry))
 
 
 def _form(name: str, merged: Merged) -> str:

@@ -1,43 +1,29 @@
-"""What a device can be asked for at run time: torch's names of it, and Triton's."""
+"""What a library can ask a device at run time: one list, for tracing and for the C runtime."""
 
 from __future__ import annotations
 
-# In the order of the enum in runtime/runtime.h.
-ANSWERS = (
-    "multi_processor_count",
-    "max_threads_per_multi_processor",
-    "max_threads_per_block",
-    "shared_memory_per_block",
-    "shared_memory_per_block_optin",
-    "shared_memory_per_multiprocessor",
-    "regs_per_block",
-    "regs_per_multiprocessor",
-    "l2_cache_size",
-    "warp_size",
-    "clock_rate",
-    "memory_clock_rate",
-    "memory_bus_width",
-    "major",
-    "minor",
-    "total_memory",
-)
-# `triton.runtime.driver.active.utils.get_device_properties` has other names for some.
-ALIASES = {
-    "max_shared_memory": "shared_memory_per_block_optin",
-    "max_shared_mem": "shared_memory_per_block_optin",
-    "max_num_regs": "regs_per_block",
-    "multiprocessor_count": "multi_processor_count",
-    "warpSize": "warp_size",
-    "sm_clock_rate": "clock_rate",
-    "mem_clock_rate": "memory_clock_rate",
-    "mem_bus_width": "memory_bus_width",
-    "L2_cache_size": "l2_cache_size",
+# By torch's name for it, the number of the CUdevice_attribute.
+ATTRIBUTES = {
+    "multi_processor_count": 16,
+    "max_threads_per_multi_processor": 39,
+    "max_threads_per_block": 1,
+    "shared_memory_per_block": 8,
+    "shared_memory_per_block_optin": 97,
+    "shared_memory_per_multiprocessor": 81,
+    "regs_per_multiprocessor": 82,
+    "l2_cache_size": 38,
+    "warp_size": 10,
+    "clock_rate": 13,
+    "memory_clock_rate": 36,
+    "memory_bus_width": 37,
+    "major": 75,
+    "minor": 76,
 }
+# In front of the name, where a term has it as a variable.
 PREFIX = "device."
+MAJOR, MINOR = f"{PREFIX}major", f"{PREFIX}minor"
 
 
-def answer(variable: str) -> str | None:
-    """`"device.warpSize"` -> `"warp_size"`; None for a name that no device has an answer to."""
-    name = variable.removeprefix(PREFIX)
-    name = ALIASES.get(name, name)
-    return name if variable.startswith(PREFIX) and name in ANSWERS else None
+def is_attribute(variable: str) -> bool:
+    """Whether a variable is one that the device brings: `"device.warp_size"`."""
+    return variable.startswith(PREFIX) and variable.removeprefix(PREFIX) in ATTRIBUTES

@@ -49,12 +49,12 @@ DTYPES: dict[str, DType] = {
         DType("i1", "bool", _BOOL, 8, "uint8_t"),
     )
 }
-# What people write as well, and what Triton calls a bool in signatures.
+# Other names: torch's, Triton's for a bool in signatures, and what people write.
 ALIASES = {"bool": "i1", "u1": "i1", "fp8e4m3": "fp8e4nv", "fp8e5m2": "fp8e5"} | {
     d.torch: d.name for d in DTYPES.values()
 }
 
 
 def named(name: str) -> DType | None:
-    """`"fp16"`, `"float16"`, `"bool"` -> the type; None for a name that is none."""
+    """`"fp16"`, `"float16"`, `"bool"` -> the type; None for an unknown name."""
     return DTYPES.get(ALIASES.get(name, name))

@@ -21,7 +21,7 @@ Number = int | float
 
 @dataclass(frozen=True)
 class Var:
-    """A value that a call brings: a size, a stride, a scalar, or an answer of the device.
+    """A value that a call brings: a size, a stride, a scalar, or an attribute of the device.
 
     Named as a reader would: "m" for a named size, "x.shape[0]", "x.stride[1]", "alpha",
     "device.multi_processor_count".
@@ -112,7 +112,7 @@ _FLOATS = frozenset({"/", "float", "sqrt", "exp", "log", "log2"})
 
 
 def is_float(term: Term) -> bool:
-    """Whether a term is a C double, as against an int64_t."""
+    """Whether a term is a double in C, not an int64_t."""
     if isinstance(term, Var):
         return term.is_float
     if not isinstance(term, Expr):
@@ -133,7 +133,7 @@ def evaluate(
     values: Mapping[str, Any],
     operations: Mapping[str, Callable[..., Any]] = OPERATIONS,
 ) -> Any:
-    """What a term is for given values, by variable name; `operations` for other than numbers."""
+    """The value of a term, given its variables by name; `operations` for values of other types."""
     if isinstance(term, Var):
         return values[term.name]
     if not isinstance(term, Expr):

@@ -1,6 +1,6 @@
 """What callers see of an operator of a native library: parameters, outputs, and torch's schema.
 
-By itself, because whoever loads a library needs this and nothing of how it is built: a record
+A module of its own, because loading a library needs this and nothing of how it is built: a record
 takes half a millisecond to define.
 """
 
@@ -10,17 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .program import Case
-
-# Shapes have at most this many dimensions; callers give `_outputs` arrays of this length.
-MAX_RANK = 8
+    from .cases import Case
 
 
 @dataclass(frozen=True)
 class TensorParam:
     """A tensor of the C function; `written` ones are not const, `optional` ones may be NULL.
 
-    Tensors of one `group`, from 1 on, have one shape, to which `broadcast` ones are brought.
+    Tensors of one `group`, numbered from 1, have one shape; `broadcast` ones are expanded to it.
     """
 
     name: str
@@ -42,7 +39,7 @@ class ScalarParam:
 
 @dataclass(frozen=True)
 class ChoiceParam:
-    """One of a few values, a generated enum in C: `labels` are C identifiers' ends.
+    """One of a few values, a generated enum in C: `labels` end C identifiers.
 
     activation: native.choice("relu", None) -> labels ("RELU", "NONE"), values ("'relu'", "None")
     """
@@ -64,9 +61,9 @@ Flat = int | float | str | tuple["Flat", ...] | None
 class SchemaArgument:
     """An argument of the torch operator, and what the library makes of it.
 
-    One that C has as a parameter has that one's name; of a choice, `values` are what the schema
-    carries for each of its values. For one that C does not have, `fixed`, the one of `values` is
-    what the library was built for. `default` is empty where the schema has none.
+    If C has it as a parameter, the two share the name; for a choice, `values` are what the schema
+    carries for each of its values. If C does not have it, it is `fixed`, and `values` holds the
+    one value that the library was built for. `default` is empty if the schema has none.
     """
 
     name: str
@@ -87,7 +84,7 @@ class Implementation:
     doc: str = ""
     source_hash: str = ""
     schema: str = ""
-    # By tensor: what was declared of it, where that is known.
+    # By tensor: its declaration, if known.
     takes: tuple[tuple[str, str], ...] = ()
 
 
@@ -105,15 +102,15 @@ class Op:
     outputs: tuple[str, ...]
     cases: tuple[Case, ...]
     doc: str = ""
-    # Of the host function and everything it calls; a loader compares it with its own source.
+    # Of the host function and everything it calls; `load` compares it with the source it finds.
     source_hash: str = ""
-    # What torch knows the op by, all of it; empty where it is no torch operator.
+    # The whole schema; empty if it is not a torch operator.
     schema: str = ""
     arguments: tuple[SchemaArgument, ...] = ()
     returns: tuple[str, ...] = ()
-    # One term per argument, as `formula` reads them; empty where the backward stays behind.
+    # One term per argument, as `formula` reads them; empty if the library has no backward.
     formula: tuple[Flat, ...] = ()
-    # Empty where the op is its own only one.
+    # Empty if the op is its only implementation.
     implementations: tuple[Implementation, ...] = ()
 
     @property

@@ -1,23 +1,32 @@
 """What a native library is made of, between tracing and C.
 
-Tracing fills a `Path` for every way through an op's body; compiling gives each kernel variant its
-images; everything that is written out (sources, header, manifest) is made from this alone, so
-that the same program always gives the same files. Plain data: it can be pickled and printed.
-
-    silu, x: "..." of rank 1 and 2, fp16 and fp32:  4 cases, by dtype and rank
-    each case                                       paths, by guards on sizes: numel == 0, the rest
-    each path                                       outputs, steps: allocate, fill, launch
-    each launch                                     variants, by alignment, divisibility, width
+Tracing fills a `Path` for every way through an op's body, and compiling gives each kernel variant
+its images. Sources, headers and the manifest are written from this alone, so the same program
+always gives the same files. Plain data: it can be pickled and printed.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from ..library.shared_library import ABI, MANIFEST_FORMAT
-from .expr import Term
+from .cases import (
+    ONE,
+    Allocate,
+    Argument,
+    Bound,
+    Case,
+    Fill,
+    Guard,
+    Launch,
+    Output,
+    Path,
+    Pointer,
+    Step,
+    TensorCase,
+    Value,
+    Variant,
+)
 from .interface import (
-    MAX_RANK,
     ChoiceParam,
     Flat,
     Implementation,
@@ -29,9 +38,6 @@ from .interface import (
 )
 
 __all__ = [
-    "ABI",
-    "MANIFEST_FORMAT",
-    "MAX_RANK",
     "ONE",
     "Allocate",
     "Argument",
@@ -59,155 +65,6 @@ __all__ = [
     "Value",
     "Variant",
 ]
-
-# In place of a type: the value is 1, and compiled in.
-ONE = "1"
-
-
-@dataclass(frozen=True)
-class TensorCase:
-    """What one case accepts for a tensor parameter; `present` is False for an optional's NULL.
-
-    `shape` has a Var per symbolic size and an int per fixed one. `strides` has a Var per symbolic
-    stride and is None for a compact tensor (NULL strides, or the ones that sizes imply).
-    """
-
-    param: str
-    present: bool = True
-    dtype: str = ""
-    shape: tuple[Term, ...] = ()
-    strides: tuple[Term, ...] | None = None
-
-
-@dataclass(frozen=True)
-class Bound:
-    """A declared range of a variable, both ends included; None is open."""
-
-    var: str
-    low: int = 0
-    high: int | None = None
-    # Where not empty: the only values that were declared.
-    values: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class Guard:
-    """A condition under which a path was traced, and the host code that asked for it."""
-
-    condition: Term
-    location: str = ""
-
-
-@dataclass(frozen=True)
-class Output:
-    """An output the caller allocates, compact or with the strides given."""
-
-    dtype: str
-    shape: tuple[Term, ...]
-    strides: tuple[Term, ...]
-
-
-@dataclass(frozen=True)
-class Allocate:
-    """Workspace of a path, freed on the stream after its last step."""
-
-    buffer: str
-    bytes: Term
-
-
-@dataclass(frozen=True)
-class Fill:
-    """Set `count` elements of `width` bytes to `pattern` (their bits as an unsigned number)."""
-
-    buffer: str
-    offset: Term
-    count: Term
-    width: int
-    pattern: int
-
-
-@dataclass(frozen=True)
-class Pointer:
-    """A kernel's pointer: the buffer's address plus `offset` bytes.
-
-    `buffer` is a tensor parameter, an output ("out", "out0", ...) or an `Allocate`'s name.
-    """
-
-    name: str
-    buffer: str
-    offset: Term
-    dtype: str
-
-
-@dataclass(frozen=True)
-class Value:
-    """A kernel's run-time number; a variant says in which type it is passed."""
-
-    name: str
-    value: Term
-
-
-Argument = Pointer | Value
-
-
-@dataclass(frozen=True)
-class Variant:
-    """One compiled form of a launch's kernel, and what must hold for it.
-
-    `types` are Triton's, one per argument: "*fp16", "i32", "i64", "fp32", "u1". `aligned` lists
-    the arguments whose addresses, `divisible` those whose values, must be multiples of 16; a value
-    passed as i32 must fit into it. A value whose type is ONE must be 1 and is not passed: the
-    kernel has it as a constant. Of a launch's variants the first that holds is taken.
-    """
-
-    kernel: str
-    types: tuple[str, ...]
-    aligned: tuple[int, ...] = ()
-    divisible: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class Launch:
-    """A kernel launch; no dimension of the grid is launched with zero programs."""
-
-    kernel_name: str
-    kernel_location: str
-    grid: tuple[Term, Term, Term]
-    arguments: tuple[Argument, ...]
-    variants: tuple[Variant, ...]
-    # The constexprs, as Python wrote them, for comments and messages.
-    constants: tuple[tuple[str, str], ...] = ()
-    location: str = ""
-
-
-Step = Allocate | Fill | Launch
-
-
-@dataclass(frozen=True)
-class Path:
-    """One way through the body; `refused` says why it was not built, and then it has no steps.
-
-    `outputs` has one entry per output of the op, None where this path returns None. An output's
-    buffer is named as in `Op.outputs`.
-    """
-
-    guards: tuple[Guard, ...]
-    outputs: tuple[Output | None, ...] = ()
-    steps: tuple[Step, ...] = ()
-    refused: str = ""
-
-
-@dataclass(frozen=True)
-class Case:
-    """What is fixed before any size is known: dtypes, ranks, choices, present optionals."""
-
-    tensors: tuple[TensorCase, ...]
-    # By parameter name, the index of the chosen value.
-    choices: tuple[tuple[str, int], ...] = ()
-    bounds: tuple[Bound, ...] = ()
-    paths: tuple[Path, ...] = ()
-    # By index, which of the operator's implementations it belongs to.
-    implementation: int = 0
 
 
 @dataclass(frozen=True)
@@ -247,18 +104,18 @@ class Kernel:
     images: tuple[Image, ...] = ()
     # Which parameters are assumed to be multiples of 16, in order of `types`.
     divisible: tuple[int, ...] = ()
-    # Module and qualified name, with which the tests' stand-in finds the Python function.
+    # Module and qualified name, by which the tests' stand-in finds the Python function.
     qualified_name: str = ""
     options: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
 class Library:
-    """All there is to write out."""
+    """All that is written out."""
 
     name: str
     ops: tuple[Op, ...]
     kernels: tuple[Kernel, ...]
     archs: tuple[int, ...]
     versions: tuple[tuple[str, str], ...] = ()
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()

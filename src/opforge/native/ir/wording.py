@@ -1,4 +1,4 @@
-"""Values and lists of them, as messages word them."""
+"""Values and lists of values, as messages spell them."""
 
 from __future__ import annotations
 

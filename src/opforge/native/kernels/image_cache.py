@@ -10,6 +10,7 @@ import os
 import tempfile
 from pathlib import Path
 
+from ... import environment
 from ..._compat import compiling
 from ..ir.kernel_request import Request
 from ..ir.program import Image
@@ -111,8 +112,8 @@ def _digest(body: bytes) -> bytes:
 
 
 def _user_folder() -> Path:
-    given = os.environ.get("OPFORGE_CACHE_DIR")
+    given = environment.CACHE_DIR.get()
     if given:
         return Path(given).expanduser() / "native"
-    base = os.environ.get("XDG_CACHE_HOME")
+    base = environment.XDG_CACHE_HOME.get()
     return (Path(base) if base else Path.home() / ".cache") / "opforge" / "native"

@@ -8,14 +8,8 @@ from dataclasses import dataclass
 from typing import Protocol, TextIO
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-)
-from rich.progress import Progress as RichProgress
+
+from ...progress import ProgressBar, watched_terminal
 
 
 @dataclass(frozen=True)
@@ -60,42 +54,23 @@ class Bar:
     """A bar that stays on screen after the build, with notes above it."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(stderr=True)
-        self._bar = RichProgress(
-            TextColumn("compiling"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.description}", markup=False),
-            console=self._console,
-        )
-        self._task: TaskID | None = None
+        self._bar = ProgressBar("compiling", console or Console(stderr=True))
         self._cached = self._failed = 0
 
     def start(self, total: int) -> None:
         self._cached = self._failed = 0
-        if self._task is not None:
-            self._bar.remove_task(self._task)
-            self._task = None
-        if total:
-            self._task = self._bar.add_task("", total=total)
-            self._bar.start()
+        self._bar.start(total)
 
     def done(self, compiled: Compiled) -> None:
-        if self._task is None:
-            return
         self._cached += compiled.cached
         self._failed += compiled.failed
-        text = f"{compiled.kernel} sm_{compiled.arch}"
-        self._bar.update(self._task, advance=1, description=text)
+        self._bar.advance(f"{compiled.kernel} sm_{compiled.arch}")
 
     def note(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._bar.say(text)
 
     def stop(self) -> None:
-        if self._task is not None:
-            self._bar.update(self._task, description=_asides(self._cached, self._failed))
-            self._bar.stop()
+        self._bar.stop(_asides(self._cached, self._failed))
 
 
 class Lines:
@@ -143,5 +118,5 @@ def _asides(cached: int, failed: int) -> str:
 
 def for_terminal() -> Progress:
     """A bar if stderr is a terminal, else lines."""
-    console = Console(stderr=True)
-    return Bar(console) if console.is_terminal and console.is_interactive else Lines()
+    console = watched_terminal()
+    return Lines() if console is None else Bar(console)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import sys
 import types
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.context import SpawnContext, SpawnProcess
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from ..._compat import compiling
+from ..._compat import compiling, patches
 
 
 class _Process(SpawnProcess):
@@ -25,7 +23,7 @@ class _Process(SpawnProcess):
 
     @staticmethod
     def _Popen(process_obj: BaseProcess) -> Any:  # noqa: N802  # multiprocessing's name
-        with _no_main():
+        with _NO_MAIN:
             return SpawnProcess._Popen(process_obj)  # noqa: SLF001  # it has no public form
 
 
@@ -51,12 +49,5 @@ def _prepare() -> None:
     compiling.version()
 
 
-@contextlib.contextmanager
-def _no_main() -> Iterator[None]:
-    # Spawning reads the main module to decide what the child imports as its own.
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
+# Spawning reads the main module to decide what the child imports as its own.
+_NO_MAIN = patches.MAIN_MODULE.on(sys.modules, __main__=types.ModuleType("__main__"))

@@ -1,95 +1,124 @@
-"""A built library as a shared object: found, opened, and held against this opforge.
+"""A built library as a shared object: found, opened, and compared with this opforge.
 
-By itself, because the first call of a library that was loaded waits for what is imported here.
+A loaded library's first call waits for this module, so it imports little.
 """
 
 from __future__ import annotations
 
 import ctypes
-import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..._lazy import later
-
-if TYPE_CHECKING:
-    from ... import errors
-else:
-    errors = later("opforge.errors")
-
-# Of the C header's types and functions; a program links only against libraries of its own.
-ABI = 1
-# Of the manifest's layout; 2 has the schema's arguments.
-MANIFEST_FORMAT = 2
-STATUSES = (
-    "OK", "INVALID_ARGUMENT", "UNCOVERED", "NO_DRIVER", "NO_IMAGE", "CUDA_ERROR", "OUT_OF_MEMORY",
-)  # fmt: skip
+from ..ir.abi import ABI, STATUS_NAMES
+from .manifest_reader import Manifest
 
 
 def find_library(path: Path) -> Path:
+    """The library that is meant by its file, its torch adapter, or the folder of a build."""
     if not path.is_dir():
-        return library_of(path)
-    files = sorted([*path.glob("lib/lib*.so"), *path.glob("lib*.so")])
-    found = [file for file in files if library_of(file) == file]
+        return _without_adapter(path)
+    folders = [folder for folder in (path / "lib", path) if folder.is_dir()]
+    files = sorted(file for folder in folders for file in folder.iterdir() if _is_named_so(file))
+    found = [file for file in files if _without_adapter(file) == file]
     if len(found) != 1:
+        from ...errors import NotALibrary
+
         names = ", ".join(f.name for f in found) or "no lib*.so"
         fix = "give the .so itself" if found else "build it with `opforge build -o FOLDER`"
-        raise errors.NotALibrary(f"{path}: one library is expected there", found=names, fix=fix)
+        raise NotALibrary(f"{path}: expected one library there", found=names, fix=fix)
     return found[0]
 
 
 def rebuild(file: Path, source: str = "", archs: Iterable[str] = (), *, torch: bool = False) -> str:
     """The command that builds a library again: `opforge build ops.py --arch sm_80 -o dist`."""
-    name = file.name.partition(".so")[0].removeprefix("lib")
     folder = file.parent.parent if file.parent.name == "lib" else file.parent
     # The manifest names images: sm_90a is what is made for sm_90.
     asked = "".join(f" --arch {arch.rstrip('af')}" for arch in archs)
     asked += " --torch" if torch else ""
-    return f"opforge build {source or 'SOURCE.py'}{asked} --name {name} -o {folder}"
+    return f"opforge build {source or 'SOURCE.py'}{asked} --name {_name(file)} -o {folder}"
 
 
-def library_of(file: Path) -> Path:
+def shortened(names: Iterable[str], most: int = 6) -> str:
+    """Names for a `repr`: `add, matmul, pick and 12 more`."""
+    shown = list(names)
+    rest = len(shown) - most
+    return ", ".join(shown) if rest <= 0 else f"{', '.join(shown[:most])} and {rest} more"
+
+
+def _is_named_so(file: Path) -> bool:
+    return file.name.startswith("lib") and file.name.endswith(".so")
+
+
+def _without_adapter(file: Path) -> Path:
     """The library that a torch adapter goes with; any other file is its own."""
     base = file.with_name(f"{file.name.removesuffix('_torch.so')}.so")
     return base if file.name.endswith("_torch.so") and base.is_file() else file
 
 
+def _name(file: Path) -> str:
+    return file.name.partition(".so")[0].removeprefix("lib")
+
+
 class SharedLibrary:
-    """The C functions of a library, and its manifest."""
+    """The C functions of a library, and its manifest, as JSON and as `contents`."""
 
     def __init__(self, file: Path) -> None:
-        name = file.name.partition(".so")[0].removeprefix("lib")
-        try:
-            self._c = ctypes.CDLL(str(file.resolve()))
-            version = getattr(self._c, f"{name}_abi_version")()
-        except (OSError, AttributeError) as error:
-            raise errors.NotALibrary(f"{file} is no library of opforge's: {error}") from error
-        if version != ABI:
-            what = f"{file} has ABI {version}, and this opforge has ABI {ABI}"
-            raise errors.NotALibrary(what, fix=f"build it again: {rebuild(file)}")
         self.file = file
-        self.name = name
-        self._text("last_error").restype = ctypes.c_char_p
-        self._text("manifest").restype = ctypes.c_char_p
-        self.manifest_text: bytes = self._text("manifest")()
-        self.manifest: dict[str, Any] = json.loads(self.manifest_text)
+        self.name = _name(file)
+        self._c = self._open()
+        self._function("last_error").restype = ctypes.c_char_p
+        self._function("manifest").restype = ctypes.c_char_p
+        self.contents = Manifest(self._function("manifest")())
+        self.manifest = self.contents.content
+
+    @property
+    def torch_deferred(self) -> ctypes.c_int | None:
+        """A switch of the library: whether its torch adapter, when opened, defines no operators.
+
+        None for a library of an opforge before there was one. Of two libraries of one name, an
+        adapter finds the first that the process opened, and so does this.
+        """
+        try:
+            found = ctypes.CDLL(f"lib{self.name}.so", os.RTLD_NOLOAD)
+            return ctypes.c_int.in_dll(found, f"{self.name}_torch_deferred")
+        except (OSError, ValueError):
+            return None
 
     def load(self, device: int = 0) -> None:
         """Load every kernel for a device, so that no call has to."""
         self.call(f"{self.name}_load", [ctypes.c_int(device)])
 
     def unload(self, device: int = 0) -> None:
-        """Give back what the device holds; no call may be under way."""
+        """Free what the library holds on a device; no call may be under way."""
         self.call(f"{self.name}_unload", [ctypes.c_int(device)])
 
     def call(self, function: str, arguments: list[Any]) -> None:
-        """A C function by name, and its failure as an exception."""
+        """Call a C function by name, and raise if it fails."""
         status = getattr(self._c, function)(*arguments)
         if status != 0:
-            error = errors.NativeCallFailed(self._text("last_error")().decode())
-            error.status = STATUSES[status]
+            from ...errors import NativeCallFailed
+
+            error = NativeCallFailed(self._function("last_error")().decode())
+            error.status = STATUS_NAMES[status]
             raise error
 
-    def _text(self, ending: str) -> Any:
+    def _open(self) -> ctypes.CDLL:
+        from_file = str(self.file.resolve())
+        try:
+            c = ctypes.CDLL(from_file)
+            version = getattr(c, f"{self.name}_abi_version")()
+        except (OSError, AttributeError) as error:
+            from ...errors import NotALibrary
+
+            raise NotALibrary(f"{self.file} is not an opforge library: {error}") from error
+        if version != ABI:
+            from ...errors import NotALibrary
+
+            what = f"{self.file} has ABI {version}, and this opforge has ABI {ABI}"
+            raise NotALibrary(what, fix=f"build it again: {rebuild(self.file)}")
+        return c
+
+    def _function(self, ending: str) -> Any:
         return getattr(self._c, f"{self.name}_{ending}")

@@ -1,7 +1,7 @@
 /* Arithmetic on sizes as Python means it: floor division, and no silent overflow.
  *
- * A result that does not fit into 64 bits, or that does not exist, sets *overflow; whoever asked
- * for the number then refuses the call instead of launching with it.
+ * A result that does not fit into 64 bits, or does not exist, sets *overflow; the caller then
+ * refuses the call instead of launching with the number.
  */
 #ifndef OPFORGE_ARITHMETIC_H
 #define OPFORGE_ARITHMETIC_H
@@ -130,7 +130,7 @@ static inline double of_floordiv_float(double a, double b)
     return rint((a - of_mod_float(a, b)) / b);
 }
 
-/* Of a double that already is a whole number. */
+/* Of a double that is a whole number already. */
 static inline int64_t of_int(double a, int *overflow)
 {
     if (!(a >= -9223372036854775808.0 && a < 9223372036854775808.0)) {

@@ -1,7 +1,7 @@
-/* Brings tensors that are broadcast to one shape, by strides of 0. */
+/* Expands tensors to a common shape, by strides of 0. */
 #include "runtime.h"
 
-/* The size that a tensor has in a dimension of its group's shape, which may have more of them. */
+/* The size of a tensor in a dimension of its group's shape, which may have more dimensions. */
 static int64_t size_in(const View *view, int rank, int dim)
 {
     const int own = dim - (rank - OF_KEY_RANK(view->key));
@@ -14,8 +14,8 @@ static int in_group(const Operation *op, const View *views, int tensor, int grou
 }
 
 /* The shape that the tensors of a group are broadcast to. */
-static OpforgeStatus common_shape(const Operation *op, const View *views, int group,
-                                  int64_t *sizes, int *rank)
+static OpforgeStatus common_shape(const Operation *op, const View *views, int group, int64_t *sizes,
+                                  int *rank)
 {
     int d;
     int i;
@@ -35,7 +35,7 @@ static OpforgeStatus common_shape(const Operation *op, const View *views, int gr
             }
             if (first >= 0 && size != sizes[d]) {
                 return of_fail(OPFORGE_INVALID_ARGUMENT,
-                               "%s: size %lld in dimension %d, expected %lld as %s has it, or 1",
+                               "%s: size %lld in dimension %d, expected %lld as in %s, or 1",
                                op->tensors[i].name, (long long)size,
                                d - (*rank - OF_KEY_RANK(views[i].key)), (long long)sizes[d],
                                op->tensors[first].name);
@@ -58,7 +58,7 @@ static OpforgeStatus expand(const TensorInfo *info, View *view, const int64_t *s
     for (d = rank - 1; d >= 0; d--) {
         const int is_repeated = d < missing || view->shape[d - missing] != sizes[d];
         const int64_t stride = is_repeated ? 0 : view->strides[d - missing];
-        /* From the end: what is read of the shape and the strides lies before what is written. */
+        /* From the end, so that no stride is overwritten before it is read. */
         view->strides[d] = stride;
         view->is_compact &= sizes[d] == 1 || stride == compact;
         is_empty |= sizes[d] == 0;
@@ -91,7 +91,7 @@ OpforgeStatus of_broadcast(const Operation *op, View *views)
         if (!(op->tensors[i].flags & OF_BROADCAST) || views[i].tensor == NULL) {
             continue;
         }
-        /* Those that have been expanded have the common shape, and do not change it. */
+        /* A tensor that was expanded already has the common shape, and does not change it. */
         status = common_shape(op, views, OF_GROUP_OF(op->tensors[i].flags), sizes, &rank);
         if (status == OPFORGE_OK) {
             status = expand(&op->tensors[i], &views[i], sizes, rank);

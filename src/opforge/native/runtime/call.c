@@ -1,11 +1,11 @@
-/* What every operator's functions do: the call itself, its outputs' shapes, and both by one
- * implementation only. */
+/* What the functions of every operator do: the call, the shapes of its outputs, and both with one
+ * implementation. */
 #include "runtime.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* -1 where no tensor was given. */
+/* The ordinal is -1 if no tensor was given. */
 static OpforgeStatus same_device(const Operation *op, const View *views, int count, int *ordinal)
 {
     int first = -1;
@@ -20,7 +20,7 @@ static OpforgeStatus same_device(const Operation *op, const View *views, int cou
             first = i;
             *ordinal = tensor->device.device_id;
         } else if (tensor->device.device_id != *ordinal) {
-            return of_fail(OPFORGE_INVALID_ARGUMENT, "%s: on device %d, but %s is on device %d",
+            return of_fail(OPFORGE_INVALID_ARGUMENT, "%s: is on device %d, but %s is on device %d",
                            op->tensors[i].name, (int)tensor->device.device_id,
                            op->tensors[first].name, *ordinal);
         }
@@ -33,12 +33,12 @@ static OpforgeStatus ask_device(const Operation *op, int ordinal, void *values)
     Device *device;
     OpforgeStatus status;
     int i;
-    if (op->answer_count == 0) {
+    if (op->attribute_count == 0) {
         return OPFORGE_OK;
     }
     status = of_device(ordinal, &device);
-    for (i = 0; status == OPFORGE_OK && i < op->answer_count; i++) {
-        memcpy((char *)values + op->answer_offsets[i], &device->answers[op->answers[i]],
+    for (i = 0; status == OPFORGE_OK && i < op->attribute_count; i++) {
+        memcpy((char *)values + op->attribute_offsets[i], &device->attributes[op->attributes[i]],
                sizeof(int64_t));
     }
     return status;
@@ -52,8 +52,8 @@ static OpforgeStatus check_unsigned(const Operation *op, const void *values)
         int64_t value;
         memcpy(&value, (const char *)values + field->offset, sizeof value);
         if (value < 0) {
-            return of_fail(OPFORGE_INVALID_ARGUMENT, "%s: %llu, expected at most %lld",
-                           field->name, (unsigned long long)value, (long long)INT64_MAX);
+            return of_fail(OPFORGE_INVALID_ARGUMENT, "%s: %llu, expected at most %lld", field->name,
+                           (unsigned long long)value, (long long)INT64_MAX);
         }
     }
     return OPFORGE_OK;
@@ -76,7 +76,7 @@ static OpforgeStatus compute_layouts(const Operation *op, const Path *path, cons
     }
     if (overflow) {
         return of_fail(OPFORGE_INVALID_ARGUMENT,
-                       "the outputs' sizes are negative or do not fit into 64 bits");
+                       "the sizes of the outputs are negative or overflow 64 bits");
     }
     return OPFORGE_OK;
 }
@@ -119,21 +119,20 @@ static OpforgeStatus check_outputs(const Operation *op, const Path *path, View *
         const TensorInfo *info = &op->tensors[op->input_count + i];
         const uint32_t key = path->outputs[i];
         if (key == OF_ABSENT) {
-            /* Whatever was given for it is left alone. */
+            /* Whatever was passed for it is left alone. */
             outputs[i].bytes = 0;
             continue;
         }
         if (outputs[i].tensor == NULL) {
             status = of_fail(OPFORGE_INVALID_ARGUMENT, "%s: is NULL or has no type", info->name);
-        } else if (outputs[i].key != key ||
-                   !has_layout(&outputs[i], key, &layouts[i])) {
+        } else if (outputs[i].key != key || !has_layout(&outputs[i], key, &layouts[i])) {
             status = refuse_output(info, &outputs[i], key, &layouts[i]);
         }
     }
     return status;
 }
 
-/* A path may have no use for an output, and of_outputs then leaves it without a type. */
+/* A path may have no such output; of_outputs then leaves it without a type. */
 static const OpforgeTensor *used(const Operation *op, const OpforgeTensor *const *given, int i)
 {
     const int is_void = i >= op->input_count && given[i] != NULL && given[i]->dtype.bits == 0;
@@ -194,8 +193,9 @@ static OpforgeStatus describe_output(const TensorInfo *info, uint32_t key, const
     int is_compact = 1;
     int d;
     if (rank > 0 && output->shape == NULL) {
-        return of_fail(OPFORGE_INVALID_ARGUMENT, "%s: its shape is NULL, expected room for %d sizes",
-                       info->name, OPFORGE_MAX_RANK);
+        return of_fail(OPFORGE_INVALID_ARGUMENT,
+                       "%s: its shape is NULL, expected room for %d sizes", info->name,
+                       OPFORGE_MAX_RANK);
     }
     for (d = rank - 1; d >= 0; d--) {
         is_compact &= layout->strides[d] == compact || layout->sizes[d] == 1;
@@ -203,7 +203,7 @@ static OpforgeStatus describe_output(const TensorInfo *info, uint32_t key, const
     }
     if (output->strides == NULL && !is_compact) {
         return of_fail(OPFORGE_INVALID_ARGUMENT,
-                       "%s: its strides are NULL, and it is not compact; expected room for %d",
+                       "%s: its strides are NULL, but it is not compact; expected room for %d",
                        info->name, OPFORGE_MAX_RANK);
     }
     for (d = 0; d < rank; d++) {
@@ -300,7 +300,7 @@ int of_implementations(const Operation *op, const OpforgeImplementation **list)
     return op->implementation_count;
 }
 
-/* The operator with the cases of one implementation only. */
+/* The operator with only the cases of one implementation. */
 static OpforgeStatus narrow(const Operation *op, int index, Operation *narrowed)
 {
     int i;
@@ -323,8 +323,7 @@ static OpforgeStatus failed_with(const Operation *op, int index, OpforgeStatus s
     if (status == OPFORGE_OK) {
         return status;
     }
-    snprintf(which, sizeof which, "implementation %d (%s)", index,
-             op->implementations[index].name);
+    snprintf(which, sizeof which, "implementation %d (%s)", index, op->implementations[index].name);
     of_failed_in(which, status);
     return of_failed_in(op->name, status);
 }

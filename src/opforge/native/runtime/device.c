@@ -1,4 +1,4 @@
-/* Devices: their primary contexts, and what they answer about themselves. */
+/* Devices: their primary contexts and their attributes. */
 #include "runtime.h"
 
 #include <pthread.h>
@@ -6,15 +6,17 @@
 
 #define MAX_DEVICES 64
 
-/* The streams that are no object of a context: legacy default and per-thread default. */
+/* The streams that belong to no context: legacy default and per-thread default. */
 #define LAST_SPECIAL_STREAM 2
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static Device *devices[MAX_DEVICES];
 
-/* CUdevice_attribute, in the order of the enum in runtime.h; the total memory is no attribute. */
-static const int attributes[] = {
-    16, 39, 1, 8, 97, 81, 12, 82, 38, 10, 13, 36, 37, 75, 76,
+/* The CUdevice_attribute of each OF_DEVICE_... */
+static const int cuda_attributes[] = {
+#define OF_ATTRIBUTE(name, cuda) cuda,
+#include "device_attributes.inc"
+#undef OF_ATTRIBUTE
 };
 
 void of_lock(void)
@@ -29,27 +31,21 @@ void of_unlock(void)
 
 static OpforgeStatus ask(Device *device)
 {
-    size_t total = 0;
     int i;
-    int error;
-    for (i = 0; i < OF_DEVICE_TOTAL_MEMORY; i++) {
+    for (i = 0; i < OF_DEVICE_ATTRIBUTES; i++) {
         int value = 0;
-        error = of_driver.cuDeviceGetAttribute(&value, attributes[i], device->handle);
+        const int error =
+            of_driver.cuDeviceGetAttribute(&value, cuda_attributes[i], device->handle);
         /* A driver or a board may not know all of them, and most operators ask for none. */
         if (error != OF_CUDA_SUCCESS && error != OF_CUDA_ERROR_INVALID_VALUE) {
             return of_cuda_failed(error, "cuDeviceGetAttribute");
         }
-        device->answers[i] = value;
+        device->attributes[i] = value;
     }
-    error = of_driver.cuDeviceTotalMem(&total, device->handle);
-    if (error != OF_CUDA_SUCCESS) {
-        return of_cuda_failed(error, "cuDeviceTotalMem");
-    }
-    device->answers[OF_DEVICE_TOTAL_MEMORY] = (int64_t)total;
     device->arch =
-        (int)(device->answers[OF_DEVICE_MAJOR] * 10 + device->answers[OF_DEVICE_MINOR]);
-    device->answers[OF_DEVICE_MAJOR] = of_counts_as(device->arch) / 10;
-    device->answers[OF_DEVICE_MINOR] = of_counts_as(device->arch) % 10;
+        (int)(device->attributes[OF_DEVICE_MAJOR] * 10 + device->attributes[OF_DEVICE_MINOR]);
+    device->attributes[OF_DEVICE_MAJOR] = of_counts_as(device->arch) / 10;
+    device->attributes[OF_DEVICE_MINOR] = of_counts_as(device->arch) % 10;
     return OPFORGE_OK;
 }
 
@@ -90,12 +86,12 @@ static OpforgeStatus add_device(int ordinal, Device **added)
     }
     device = (Device *)calloc(1, sizeof *device);
     if (device != NULL) {
-        /* One more, because calloc of nothing may give NULL. */
+        /* One more, because calloc of nothing may return NULL. */
         device->kernels = (Loaded *)calloc((size_t)of_kernel_count + 1, sizeof *device->kernels);
     }
     if (device == NULL || device->kernels == NULL) {
         free(device);
-        return of_fail(OPFORGE_OUT_OF_MEMORY, "no host memory for the state of device %d",
+        return of_fail(OPFORGE_OUT_OF_MEMORY, "out of host memory for the state of device %d",
                        ordinal);
     }
     status = open_device(ordinal, device);
@@ -126,7 +122,7 @@ OpforgeStatus of_device(int ordinal, Device **device)
     return status;
 }
 
-/* NULL for one that is not open. */
+/* NULL for a device that is not open. */
 Device *of_open_device(int ordinal)
 {
     if (ordinal < 0 || ordinal >= MAX_DEVICES) {
@@ -135,7 +131,7 @@ Device *of_open_device(int ordinal)
     return __atomic_load_n(&devices[ordinal], __ATOMIC_ACQUIRE);
 }
 
-/* Its modules are unloaded; the context is released, and a later call opens the device anew. */
+/* After its modules are unloaded. A later call opens the device again. */
 OpforgeStatus of_close_device(Device *device)
 {
     int error;
@@ -165,11 +161,11 @@ static OpforgeStatus wrong_stream(const Device *device, void *context)
     }
     if (other == device->handle) {
         return of_fail(OPFORGE_INVALID_ARGUMENT,
-                       "stream: of another context of device %d than its primary one",
+                       "stream: belongs to a context of device %d that is not its primary one",
                        device->ordinal);
     }
     return of_fail(OPFORGE_INVALID_ARGUMENT,
-                   "stream: of device %d, but the tensors are on device %d", other,
+                   "stream: belongs to device %d, but the tensors are on device %d", other,
                    device->ordinal);
 }
 
@@ -207,7 +203,7 @@ OpforgeStatus of_enter(int ordinal, void *stream, Scope *scope)
     return OPFORGE_OK;
 }
 
-/* The first failure is the one that is told. */
+/* The first failure is the one that is reported. */
 OpforgeStatus of_leave(Scope *scope, OpforgeStatus status)
 {
     void *popped = NULL;

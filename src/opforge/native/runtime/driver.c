@@ -20,7 +20,6 @@ static const Symbol symbols[] = {
     NEEDED(cuDeviceGetCount, "cuDeviceGetCount"),
     NEEDED(cuDeviceGet, "cuDeviceGet"),
     NEEDED(cuDeviceGetAttribute, "cuDeviceGetAttribute"),
-    NEEDED(cuDeviceTotalMem, "cuDeviceTotalMem_v2"),
     NEEDED(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain"),
     NEEDED(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2"),
     NEEDED(cuCtxGetCurrent, "cuCtxGetCurrent"),
@@ -55,13 +54,13 @@ static OpforgeStatus find_symbols(void *handle)
                            "libcuda.so.1 has no %s; install a newer NVIDIA driver",
                            symbols[i].symbol);
         }
-        /* ISO C has no cast from an object's to a function's pointer. */
+        /* ISO C has no cast from a pointer to an object to one to a function. */
         memcpy((char *)&of_driver + symbols[i].offset, &found, sizeof found);
     }
     return OPFORGE_OK;
 }
 
-/* Called under the runtime's lock; a failure is not kept, so that a later call tries anew. */
+/* Called under the runtime's lock. A failure is not kept: a later call tries again. */
 OpforgeStatus of_open_driver(void)
 {
     static void *handle = NULL;

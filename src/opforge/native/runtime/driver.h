@@ -1,7 +1,7 @@
-/* The few functions of the CUDA driver that are used, found in libcuda at run time.
+/* The functions of the CUDA driver that are used, found in libcuda at run time.
  *
- * Declared here, so that neither CUDA headers nor libcuda are needed to build the library, and it
- * loads on machines that have no driver.
+ * Declared here, so that building the library needs neither CUDA headers nor libcuda, and it loads
+ * on machines without a driver.
  */
 #ifndef OPFORGE_DRIVER_H
 #define OPFORGE_DRIVER_H
@@ -48,7 +48,6 @@ typedef struct {
     int (*cuDeviceGetCount)(int *count);
     int (*cuDeviceGet)(int *device, int ordinal);
     int (*cuDeviceGetAttribute)(int *value, int attribute, int device);
-    int (*cuDeviceTotalMem)(size_t *bytes, int device);
     int (*cuDevicePrimaryCtxRetain)(void **context, int device);
     int (*cuDevicePrimaryCtxRelease)(int device);
     int (*cuCtxGetCurrent)(void **context);
@@ -65,10 +64,10 @@ typedef struct {
                           unsigned int grid_z, unsigned int block_x, unsigned int block_y,
                           unsigned int block_z, unsigned int shared, void *stream,
                           void **parameters, void **extra);
-    /* Missing before CUDA 11.8, and needed by clusters and cooperative launches only. */
+    /* Missing before CUDA 11.8; only clusters and cooperative launches need it. */
     int (*cuLaunchKernelEx)(const LaunchConfig *config, void *function, void **parameters,
                             void **extra);
-    /* Missing before CUDA 11.2, and not needed where an allocator is set. */
+    /* Missing before CUDA 11.2; not needed once an allocator is set. */
     int (*cuMemAllocAsync)(uint64_t *address, size_t bytes, void *stream);
     int (*cuMemFreeAsync)(uint64_t address, void *stream);
     int (*cuMemsetD8Async)(uint64_t address, unsigned char value, size_t count, void *stream);

@@ -9,8 +9,9 @@ OpforgeStatus of_set_allocator(const char *function, OpforgeAllocate allocate,
                                OpforgeRelease release, void *context)
 {
     if ((allocate == NULL) != (release == NULL)) {
-        of_fail(OPFORGE_INVALID_ARGUMENT, "%s: is NULL, and the other is not",
-                allocate == NULL ? "allocate" : "release");
+        of_fail(OPFORGE_INVALID_ARGUMENT, "%s",
+                allocate == NULL ? "allocate is NULL, but release is not"
+                                 : "release is NULL, but allocate is not");
         return of_failed_in(function, OPFORGE_INVALID_ARGUMENT);
     }
     of_lock();
@@ -42,7 +43,7 @@ static OpforgeStatus allocate(const Workspace *workspace, int64_t bytes, int64_t
         void *pointer = workspace->allocate(workspace->context, (size_t)bytes, (size_t)alignment,
                                             scope->device->ordinal, scope->stream);
         if (pointer == NULL) {
-            return of_fail(OPFORGE_OUT_OF_MEMORY, "the allocator gave no memory for %lld bytes",
+            return of_fail(OPFORGE_OUT_OF_MEMORY, "the allocator returned NULL for %lld bytes",
                            (long long)bytes);
         }
         *address = (uint64_t)(uintptr_t)pointer;
@@ -61,8 +62,7 @@ static OpforgeStatus allocate(const Workspace *workspace, int64_t bytes, int64_t
     return OPFORGE_OK;
 }
 
-OpforgeStatus of_allocate(Workspace *workspace, int64_t bytes, int64_t alignment,
-                          uint64_t *address)
+OpforgeStatus of_allocate(Workspace *workspace, int64_t bytes, int64_t alignment, uint64_t *address)
 {
     OpforgeStatus status;
     *address = 0;
@@ -77,16 +77,16 @@ OpforgeStatus of_allocate(Workspace *workspace, int64_t bytes, int64_t alignment
     workspace->addresses[workspace->count] = *address;
     workspace->bytes[workspace->count] = bytes;
     workspace->count++;
-    /* Which variants are taken was decided on this. */
+    /* The variants were chosen for this alignment. */
     if (*address % (uint64_t)alignment != 0) {
         return of_fail(OPFORGE_OUT_OF_MEMORY,
-                       "the allocator gave 0x%llx for %lld bytes aligned to %lld",
+                       "the allocator returned 0x%llx for %lld bytes aligned to %lld",
                        (unsigned long long)*address, (long long)bytes, (long long)alignment);
     }
     return OPFORGE_OK;
 }
 
-/* The first failure is the one that is told. */
+/* The first failure is the one that is reported. */
 OpforgeStatus of_release_all(Workspace *workspace, OpforgeStatus status)
 {
     const Scope *scope = workspace->scope;
@@ -94,8 +94,7 @@ OpforgeStatus of_release_all(Workspace *workspace, OpforgeStatus status)
         const int i = --workspace->count;
         if (workspace->release != NULL) {
             workspace->release(workspace->context, (void *)(uintptr_t)workspace->addresses[i],
-                               (size_t)workspace->bytes[i], scope->device->ordinal,
-                               scope->stream);
+                               (size_t)workspace->bytes[i], scope->device->ordinal, scope->stream);
         } else {
             const int error = of_driver.cuMemFreeAsync(workspace->addresses[i], scope->stream);
             if (error != OF_CUDA_SUCCESS && status == OPFORGE_OK) {
@@ -124,10 +123,10 @@ OpforgeStatus of_fill(void *stream, uint64_t address, int64_t count, int width, 
         error = of_driver.cuMemsetD16Async(address, (unsigned short)low, elements, stream);
     } else if (width == 4 || low == high) {
         name = "cuMemsetD32Async";
-        error = of_driver.cuMemsetD32Async(address, low, width == 4 ? elements : elements * 2,
-                                           stream);
+        error =
+            of_driver.cuMemsetD32Async(address, low, width == 4 ? elements : elements * 2, stream);
     } else {
-        /* There is no memset of 8 bytes: one half of each element, then the other. */
+        /* There is no memset of 8 bytes: fill one half of each element, then the other. */
         error = of_driver.cuMemsetD2D32Async(address, 8, low, 1, elements, stream);
         if (error == OF_CUDA_SUCCESS) {
             error = of_driver.cuMemsetD2D32Async(address + 4, 8, high, 1, elements, stream);

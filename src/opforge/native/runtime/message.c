@@ -42,7 +42,7 @@ size_t of_room(void)
     return MESSAGE_BYTES - 1 - length;
 }
 
-/* Puts the function that was called in front, once, on the way out. */
+/* Puts the name of the called function in front, once, on the way out. */
 OpforgeStatus of_failed_in(const char *function, OpforgeStatus status)
 {
     char text[MESSAGE_BYTES];

@@ -1,65 +1,8 @@
 /* Loads the image of a kernel that fits a device. */
 #include "runtime.h"
 
-/* Triton compiles for sm_90 and later with the features of that very architecture (sm_90a), so
- * such an image runs nowhere else. */
-#define FIRST_ARCH_SPECIFIC 90
-
 /* A launch may use this much dynamic shared memory without asking. */
 #define SHARED_WITHOUT_ASKING (48 * 1024)
-
-/* 3: this architecture; 2: an earlier minor of the same major; 1: PTX; 0: none. */
-static int fitness(int built_for, int is_ptx, int arch)
-{
-    if (is_ptx) {
-        return built_for <= arch && built_for < FIRST_ARCH_SPECIFIC;
-    }
-    if (built_for == arch) {
-        return 3;
-    }
-    if (built_for < FIRST_ARCH_SPECIFIC && built_for < arch && built_for / 10 == arch / 10) {
-        return 2;
-    }
-    return 0;
-}
-
-/* The architecture that a device counts as where host code asked for it: the one whose images it
- * runs, because no other's decisions were traced. */
-int of_counts_as(int arch)
-{
-    int best = arch;
-    int best_fitness = 0;
-    int i;
-    for (i = 0; i < of_arch_count; i++) {
-        const int built_for = of_arch_list[i].arch;
-        int fits = fitness(built_for, 0, arch);
-        if (fits == 0 && of_arch_list[i].has_ptx) {
-            fits = fitness(built_for, 1, arch);
-        }
-        if (fits > best_fitness || (fits > 0 && fits == best_fitness && built_for > best)) {
-            best = built_for;
-            best_fitness = fits;
-        }
-    }
-    return best;
-}
-
-static const Image *choose_image(const Kernel *kernel, int arch)
-{
-    const Image *best = NULL;
-    int best_fitness = 0;
-    int i;
-    for (i = 0; i < kernel->image_count; i++) {
-        const Image *image = &kernel->images[i];
-        const int fits = fitness(image->arch, image->is_ptx, arch);
-        if (fits > best_fitness ||
-            (fits > 0 && fits == best_fitness && image->arch > best->arch)) {
-            best = image;
-            best_fitness = fits;
-        }
-    }
-    return best;
-}
 
 static OpforgeStatus no_image(const Device *device, const Kernel *kernel)
 {
@@ -69,9 +12,9 @@ static OpforgeStatus no_image(const Device *device, const Kernel *kernel)
     for (i = 0; i < kernel->image_count; i++) {
         const Image *image = &kernel->images[i];
         of_more("%s %s%d%s", i ? "," : "", image->is_ptx ? "PTX for sm_" : "sm_", image->arch,
-                image->arch >= FIRST_ARCH_SPECIFIC ? "a" : "");
+                image->arch >= OF_FIRST_ARCH_SPECIFIC ? "a" : "");
     }
-    of_more("%s; the library was built for %s: build it again with opforge build ... --arch sm_%d",
+    of_more("%s; the library was built for %s: rebuild it with opforge build ... --arch sm_%d",
             kernel->image_count ? "" : " none", of_archs, device->arch);
     return OPFORGE_NO_IMAGE;
 }
@@ -80,7 +23,7 @@ static OpforgeStatus prepare(const Image *image, void *function)
 {
     int error;
     if (image->shared > SHARED_WITHOUT_ASKING) {
-        /* As Triton's own launcher does: it decides how the L1 cache is split. */
+        /* As Triton's own launcher does; it decides how the L1 cache is split. */
         error = of_driver.cuFuncSetCacheConfig(function, OF_FUNC_CACHE_PREFER_SHARED);
         if (error != OF_CUDA_SUCCESS) {
             return of_cuda_failed(error, "cuFuncSetCacheConfig");
@@ -91,10 +34,10 @@ static OpforgeStatus prepare(const Image *image, void *function)
             return of_cuda_failed(error, "cuFuncSetAttribute");
         }
     }
-    /* Clusters of 16 run on some devices only, which is for the caller of the kernel to know. */
+    /* Clusters of 16 run on some devices only; the author of the kernel knows on which. */
     if (image->num_ctas == 16) {
-        error = of_driver.cuFuncSetAttribute(function, OF_FUNC_NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
-                                             1);
+        error =
+            of_driver.cuFuncSetAttribute(function, OF_FUNC_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1);
         if (error != OF_CUDA_SUCCESS) {
             return of_cuda_failed(error, "cuFuncSetAttribute");
         }
@@ -105,8 +48,8 @@ static OpforgeStatus prepare(const Image *image, void *function)
 /* Under the lock, and with the device's context current. */
 static OpforgeStatus load_kernel(Device *device, const Kernel *kernel, Loaded *loaded)
 {
-    const Image *image = choose_image(kernel, device->arch);
-    const int64_t offered = device->answers[OF_DEVICE_SHARED_MEMORY_PER_BLOCK_OPTIN];
+    const Image *image = of_choose_image(kernel, device->arch);
+    const int64_t offered = device->attributes[OF_DEVICE_SHARED_MEMORY_PER_BLOCK_OPTIN];
     OpforgeStatus status;
     void *module = NULL;
     void *function = NULL;
@@ -115,10 +58,9 @@ static OpforgeStatus load_kernel(Device *device, const Kernel *kernel, Loaded *l
         return no_image(device, kernel);
     }
     if ((int64_t)image->shared > offered && image->shared > SHARED_WITHOUT_ASKING) {
-        return of_fail(OPFORGE_NO_IMAGE,
-                       "%s needs %u bytes of shared memory, and device %d (sm_%d) has %lld",
-                       kernel->key, image->shared, device->ordinal, device->arch,
-                       (long long)offered);
+        return of_fail(
+            OPFORGE_NO_IMAGE, "%s needs %u bytes of shared memory, but device %d (sm_%d) has %lld",
+            kernel->key, image->shared, device->ordinal, device->arch, (long long)offered);
     }
     error = of_driver.cuModuleLoadData(&module, image->data);
     if (error != OF_CUDA_SUCCESS) {
@@ -165,7 +107,7 @@ OpforgeStatus of_load(const char *function, int ordinal)
     }
     for (i = 0; i < of_kernel_count && status == OPFORGE_OK; i++) {
         status = of_kernel(scope.device, i, &loaded);
-        /* A kernel may have been needed on other architectures only. */
+        /* A kernel may be needed on other architectures only. */
         if (status == OPFORGE_NO_IMAGE && ++missing < of_kernel_count) {
             status = OPFORGE_OK;
         }
@@ -174,7 +116,7 @@ OpforgeStatus of_load(const char *function, int ordinal)
     return status == OPFORGE_OK ? status : of_failed_in(function, status);
 }
 
-/* What could not be unloaded is kept, so that the call can be repeated. */
+/* Keeps what could not be unloaded, so that the call can be repeated. */
 static OpforgeStatus unload_kernels(Device *device)
 {
     OpforgeStatus status = OPFORGE_OK;

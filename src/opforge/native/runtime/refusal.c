@@ -1,9 +1,9 @@
-/* Says why no case or path takes a call: each candidate, and the first condition it fails on. */
-#include "runtime.h"
+/* Explains why no case or path takes a call: each candidate, and the first condition it fails. */
+#include "match.h"
 
 #include <string.h>
 
-/* Left free for the last line, which counts what did not fit. */
+/* Bytes left free for the last line, which counts what did not fit. */
 #define RESERVED 160
 
 static int accepted_type(const Operation *op, int tensor, uint32_t key)
@@ -64,8 +64,8 @@ static OpforgeStatus refuse_rank(const Operation *op, int tensor, uint32_t key)
 {
     int shown = 0;
     int i;
-    of_fail(OPFORGE_INVALID_ARGUMENT, "%s: has %d dimension%s, expected ",
-            op->tensors[tensor].name, OF_KEY_RANK(key), OF_KEY_RANK(key) == 1 ? "" : "s");
+    of_fail(OPFORGE_INVALID_ARGUMENT, "%s: has %d dimension%s, expected ", op->tensors[tensor].name,
+            OF_KEY_RANK(key), OF_KEY_RANK(key) == 1 ? "" : "s");
     for (i = 0; i < op->case_count; i++) {
         const uint32_t other = op->cases[i].keys[tensor];
         if (other != OF_ABSENT && !is_repeated(op, tensor, i, 0xff0000)) {
@@ -75,7 +75,7 @@ static OpforgeStatus refuse_rank(const Operation *op, int tensor, uint32_t key)
     return OPFORGE_INVALID_ARGUMENT;
 }
 
-/* A tensor that no case takes, whatever the others are. */
+/* Refuses a tensor that no case takes, whatever the other arguments are. */
 static OpforgeStatus refuse_tensor(const Operation *op, const View *views)
 {
     int i;
@@ -87,7 +87,7 @@ static OpforgeStatus refuse_tensor(const Operation *op, const View *views)
         if (!accepted_type(op, i, key)) {
             return refuse_type(op, i, key);
         }
-        /* Of tensors that are broadcast, the one that brings so many dimensions is named. */
+        /* Of tensors that are broadcast, name the one that has this many dimensions itself. */
         if (!accepted_rank(op, i, key) && views[i].tensor->ndim == OF_KEY_RANK(key)) {
             return refuse_rank(op, i, key);
         }
@@ -106,9 +106,9 @@ static void describe_check(const Operation *op, const Check *check, const View *
     if (check->kind == OF_COMPACT) {
         of_more("%s: strides ", name);
         of_describe_sizes(view->strides, OF_KEY_RANK(view->key));
-        of_more(" are not compact for shape ");
+        of_more(" for shape ");
         of_describe_sizes(view->shape, OF_KEY_RANK(view->key));
-        of_more(", as expected");
+        of_more(", expected compact strides");
         return;
     }
     if (check->kind == OF_RANGE || check->kind == OF_ONE_OF) {
@@ -133,7 +133,7 @@ static void describe_check(const Operation *op, const Check *check, const View *
     } else {
         const View *other = &views[check->other];
         value = is_size ? other->shape[check->other_dim] : other->strides[check->other_dim];
-        of_more("%lld as %s has it (%s)", (long long)value, op->tensors[check->other].name,
+        of_more("%lld as in %s (%s)", (long long)value, op->tensors[check->other].name,
                 check->name);
     }
 }
@@ -185,28 +185,17 @@ static int takes(const Operation *op, const Case *candidate, const View *views, 
     return 1;
 }
 
-static const Check *failed_check(const Case *candidate, const View *views, const void *values)
-{
-    int i;
-    for (i = 0; i < candidate->check_count; i++) {
-        if (!of_check_holds(&candidate->checks[i], views, values)) {
-            return &candidate->checks[i];
-        }
-    }
-    return NULL;
-}
-
 static int failed_checks(const Case *candidate, const View *views, const void *values)
 {
     int count = 0;
     int i;
     for (i = 0; i < candidate->check_count; i++) {
-        count += !of_check_holds(&candidate->checks[i], views, values);
+        count += !check_holds(&candidate->checks[i], views, values);
     }
     return count;
 }
 
-/* Whether two cases ask for the same, by whatever names. */
+/* Whether two cases ask for the same, under whatever names. */
 static int same_check(const Check *a, const Check *b)
 {
     const int alike = a->kind == b->kind && a->tensor == b->tensor && a->dim == b->dim &&
@@ -215,15 +204,8 @@ static int same_check(const Check *a, const Check *b)
            a->values == b->values;
 }
 
-static void bind(const Case *candidate, const View *views, void *values)
-{
-    if (candidate->bind != NULL) {
-        candidate->bind(views, values);
-    }
-}
-
-/* The case that comes closest to a call by the number of its checks that fail. NULL where others
- * come as close and ask for something else, or where no check keeps one of them from it. */
+/* The case that comes closest to a call, by the number of checks that fail. NULL if another comes
+ * as close and asks for something else, or if no check of some case fails. */
 static const Case *closest_case(const Operation *op, const View *views, const int *choices,
                                 void *values)
 {
@@ -248,8 +230,7 @@ static const Case *closest_case(const Operation *op, const View *views, const in
             asked = failed_check(candidate, views, values);
             fewest = count;
             differ = 0;
-        } else if (count == fewest &&
-                   !same_check(asked, failed_check(candidate, views, values))) {
+        } else if (count == fewest && !same_check(asked, failed_check(candidate, views, values))) {
             differ = 1;
         }
     }
@@ -286,7 +267,7 @@ static void describe_paths(const Case *candidate, const void *values)
     for (i = 0; i < candidate->path_count; i++) {
         const Path *path = &candidate->paths[i];
         int overflow;
-        const int failed = of_refused_guard(path, values, &overflow);
+        const int failed = refused_guard(path, values, &overflow);
         if (of_room() < RESERVED) {
             of_more("\n    and %d more", candidate->path_count - i);
             return;
@@ -294,7 +275,7 @@ static void describe_paths(const Case *candidate, const void *values)
         if (failed >= 0) {
             of_more("\n    path %d: %s", i + 1, path->conditions[failed]);
         } else if (overflow) {
-            of_more("\n    path %d: its conditions do not fit into 64 bits", i + 1);
+            of_more("\n    path %d: its conditions overflow 64 bits", i + 1);
         } else {
             of_more("\n    path %d: %s", i + 1, path->refused);
         }

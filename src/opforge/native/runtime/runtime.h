@@ -1,12 +1,23 @@
 /* What the generated operators are made of, and what the runtime does with it.
  *
  *     of_call(operation, tensors, choices, values, stream)
- *       views       every tensor looked at once: address, extent, strides
- *       select      the case by types and ranks, then the path by its guards
- *       run         the path's steps: workspace, fills, launches
+ *       views       looks at every tensor once: address, extent, strides
+ *       select      finds the case by types and ranks, then the path by its guards
+ *       run         takes the path's steps: workspace, fills, launches
  *
  * An operator's file holds tables of these records and small functions over its `Values`, the
  * sizes and scalars of one call. Messages are put together only after something was refused.
+ *
+ * The runtime has layers; a file calls only files of the layers below its own:
+ *
+ *     library              the functions of the API that belong to no operator
+ *     call                 what the functions of every operator do
+ *     select   steps       finds a path   runs it
+ *     refusal  broadcast   explains why no path was found   expands tensors
+ *     tensor   module   memory
+ *     device               contexts, attributes, the lock
+ *     driver   arch        libcuda   which image suits a device
+ *     message              the text behind a status
  */
 #ifndef OPFORGE_RUNTIME_H
 #define OPFORGE_RUNTIME_H
@@ -27,25 +38,12 @@
 extern "C" {
 #endif
 
-/* What a device can be asked for, in the order of the table in device.c. */
+/* What a device can be asked: OF_DEVICE_WARP_SIZE and so on. */
 enum {
-    OF_DEVICE_MULTI_PROCESSOR_COUNT,
-    OF_DEVICE_MAX_THREADS_PER_MULTI_PROCESSOR,
-    OF_DEVICE_MAX_THREADS_PER_BLOCK,
-    OF_DEVICE_SHARED_MEMORY_PER_BLOCK,
-    OF_DEVICE_SHARED_MEMORY_PER_BLOCK_OPTIN,
-    OF_DEVICE_SHARED_MEMORY_PER_MULTIPROCESSOR,
-    OF_DEVICE_REGS_PER_BLOCK,
-    OF_DEVICE_REGS_PER_MULTIPROCESSOR,
-    OF_DEVICE_L2_CACHE_SIZE,
-    OF_DEVICE_WARP_SIZE,
-    OF_DEVICE_CLOCK_RATE,
-    OF_DEVICE_MEMORY_CLOCK_RATE,
-    OF_DEVICE_MEMORY_BUS_WIDTH,
-    OF_DEVICE_MAJOR,
-    OF_DEVICE_MINOR,
-    OF_DEVICE_TOTAL_MEMORY,
-    OF_DEVICE_ANSWERS
+#define OF_ATTRIBUTE(name, cuda) OF_DEVICE_##name,
+#include "device_attributes.inc"
+#undef OF_ATTRIBUTE
+    OF_DEVICE_ATTRIBUTES
 };
 
 /* A kernel compiled for one architecture, and what a launch of it needs. */
@@ -70,7 +68,7 @@ typedef struct {
     const Image *images;
 } Kernel;
 
-/* A kernel on a device; `function` is stored last, and NULL until the rest is there. */
+/* A kernel on a device; `function` is stored last, and is NULL until then. */
 typedef struct {
     void *function;
     void *module;
@@ -82,7 +80,7 @@ typedef struct {
     int handle;
     int arch;
     void *context;
-    int64_t answers[OF_DEVICE_ANSWERS];
+    int64_t attributes[OF_DEVICE_ATTRIBUTES];
     Loaded *kernels;
 } Device;
 
@@ -100,18 +98,18 @@ extern const char of_archs[];
 
 /* A tensor of a call, looked at once. */
 typedef struct {
-    const OpforgeTensor *tensor; /* NULL where an optional one is left out */
+    const OpforgeTensor *tensor; /* NULL if an optional one is left out */
     uint64_t address;            /* of the first element */
-    uint64_t bytes;              /* from there to the end of the last; 0 where there is none */
+    uint64_t bytes;              /* from there to the end of the last; 0 without elements */
     int64_t elements;
     const int64_t *shape;
     uint32_t key;
     int is_compact;
     int64_t strides[OPFORGE_MAX_RANK];
-    int64_t expanded[OPFORGE_MAX_RANK]; /* what `shape` points to where it is broadcast */
+    int64_t expanded[OPFORGE_MAX_RANK]; /* what `shape` points to once it is broadcast */
 } View;
 
-/* A tensor's type, rank and presence in one number: what cases are told apart by. */
+/* Presence, rank and type of a tensor in one number, by which cases are told apart. */
 #define OF_ABSENT 0u
 #define OF_KEY(code, bits, ndim) \
     (0x80000000u | (uint32_t)(ndim) << 16 | (uint32_t)(bits) << 8 | (uint32_t)(code))
@@ -119,7 +117,7 @@ typedef struct {
 #define OF_KEY_TYPE(key) ((key) & 0xffff)
 
 enum { OF_WRITTEN = 1, OF_OPTIONAL = 2, OF_OUTPUT = 4, OF_BROADCAST = 8 };
-/* Tensors of one group, from 1 on, have one shape, to which those are broadcast that may be. */
+/* Tensors of one group, numbered from 1, have one shape; OF_BROADCAST ones are expanded to it. */
 #define OF_GROUP(group) ((group) << 8)
 #define OF_GROUP_OF(flags) ((flags) >> 8)
 
@@ -134,7 +132,7 @@ typedef struct {
     const char *const *labels;
 } ChoiceInfo;
 
-/* A variable of an operator: its name in messages, and where its `Values` have it. */
+/* A variable of an operator: its name in messages, and its offset in `Values`. */
 typedef struct {
     const char *name;
     size_t offset;
@@ -142,13 +140,13 @@ typedef struct {
 } Field;
 
 enum {
-    OF_COMPACT,     /* tensor's strides are those that its sizes imply */
-    OF_SIZE_IS,     /* tensor.shape[dim] == low */
-    OF_SIZE_LIKE,   /* tensor.shape[dim] == other.shape[other_dim], both called `name` */
-    OF_STRIDE_IS,   /* the same for strides, which sizes of 1 leave open */
+    OF_COMPACT,   /* the strides are those that the sizes imply */
+    OF_SIZE_IS,   /* tensor.shape[dim] == low */
+    OF_SIZE_LIKE, /* tensor.shape[dim] == other.shape[other_dim], both called `name` */
+    OF_STRIDE_IS, /* the same for strides, which sizes of 1 leave open */
     OF_STRIDE_LIKE,
-    OF_RANGE,       /* low <= field <= high */
-    OF_ONE_OF       /* field is one of values, of which there are `high` */
+    OF_RANGE, /* low <= field <= high */
+    OF_ONE_OF /* field is one of `high` values */
 };
 
 /* A condition on sizes that a case declares. */
@@ -166,8 +164,7 @@ typedef struct {
 } Check;
 
 #define OF_CHECK_COMPACT(tensor) {OF_COMPACT, tensor, 0, 0, 0, NULL, 0, 0, 0, NULL}
-#define OF_CHECK_SIZE(tensor, dim, value) \
-    {OF_SIZE_IS, tensor, dim, 0, 0, NULL, 0, value, 0, NULL}
+#define OF_CHECK_SIZE(tensor, dim, value) {OF_SIZE_IS, tensor, dim, 0, 0, NULL, 0, value, 0, NULL}
 #define OF_CHECK_SIZE_LIKE(tensor, dim, other, other_dim, name) \
     {OF_SIZE_LIKE, tensor, dim, other, other_dim, name, 0, 0, 0, NULL}
 #define OF_CHECK_STRIDE(tensor, dim, value) \
@@ -239,8 +236,8 @@ typedef struct {
     int64_t strides[OPFORGE_MAX_RANK];
 } Layout;
 
-/* One way through an operator's body. `guards` answers with the first condition that does not
- * hold, -1 for none. `outputs` has a key per output, OF_ABSENT where this path gives none. */
+/* One way through an operator's body. `guards` returns the first condition that does not hold,
+ * or -1. `outputs` has a key per output, OF_ABSENT where this path does not have it. */
 typedef struct {
     const char *refused; /* why it was not built, or NULL */
     int (*guards)(const void *values, int *overflow);
@@ -266,7 +263,7 @@ typedef struct {
 } Case;
 
 /* `tensors` has the inputs, then the outputs. `unsigned_fields` are 64-bit unsigned scalars that
- * sizes are computed from; `answers` are the fields that come from the device. The cases are in
+ * sizes are computed from; `attributes` are those of the device that it asks for. The cases are in
  * the order of the implementations; those of i begin at first_cases[i], and there is one more. */
 typedef struct {
     const char *name;
@@ -280,21 +277,21 @@ typedef struct {
     const ChoiceInfo *choices;
     int unsigned_count;
     const Field *unsigned_fields;
-    int answer_count;
-    const size_t *answer_offsets;
-    const int *answers;
+    int attribute_count;
+    const size_t *attribute_offsets;
+    const int *attributes;
     int case_count;
     const Case *cases;
 } Operation;
 
-/* A device's primary context, made current for a while. */
+/* The primary context of a device, made current for a while. */
 typedef struct {
     Device *device;
     void *stream;
     int pushed;
 } Scope;
 
-/* What a call has allocated, and from whom: another thread may set another allocator meanwhile. */
+/* What a call has allocated, and from which allocator: a thread may set another one meanwhile. */
 typedef struct {
     const Scope *scope;
     int has_allocator;
@@ -308,11 +305,11 @@ typedef struct {
 
 extern Driver of_driver;
 
-#define OF_FORMAT __attribute__((format(printf, 2, 3)))
+#define OF_FORMAT(at) __attribute__((format(printf, at, (at) + 1)))
 
 /* message.c */
-OpforgeStatus of_fail(OpforgeStatus status, const char *format, ...) OF_FORMAT;
-void of_more(const char *format, ...) __attribute__((format(printf, 1, 2)));
+OpforgeStatus of_fail(OpforgeStatus status, const char *format, ...) OF_FORMAT(2);
+void of_more(const char *format, ...) OF_FORMAT(1);
 size_t of_room(void);
 OpforgeStatus of_failed_in(const char *function, OpforgeStatus status);
 const char *of_last_error(void);
@@ -320,6 +317,10 @@ const char *of_last_error(void);
 /* driver.c; the caller of of_open_driver holds the runtime's lock */
 OpforgeStatus of_open_driver(void);
 OpforgeStatus of_cuda_failed(int error, const char *call);
+
+/* arch.c */
+int of_counts_as(int arch);
+const Image *of_choose_image(const Kernel *kernel, int arch);
 
 /* device.c */
 void of_lock(void);
@@ -331,7 +332,6 @@ Device *of_open_device(int ordinal);
 OpforgeStatus of_close_device(Device *device);
 
 /* module.c */
-int of_counts_as(int arch);
 OpforgeStatus of_kernel(Device *device, int kernel, const Loaded **loaded);
 OpforgeStatus of_load(const char *function, int ordinal);
 OpforgeStatus of_unload(const char *function, int ordinal);
@@ -347,14 +347,14 @@ OpforgeStatus of_check_overlaps(const Operation *op, const View *views);
 /* broadcast.c */
 OpforgeStatus of_broadcast(const Operation *op, View *views);
 
-/* select.c, refusal.c */
-OpforgeStatus of_select(const Operation *op, const View *views, const int *choices, void *values,
-                        const Path **path);
-int of_refused_guard(const Path *path, const void *values, int *overflow);
-int of_check_holds(const Check *check, const View *views, const void *values);
+/* refusal.c */
 OpforgeStatus of_refuse(const Operation *op, const View *views, const int *choices, void *values);
 
-/* call.c; the ones with an index leave the choice of the implementation to the caller */
+/* select.c */
+OpforgeStatus of_select(const Operation *op, const View *views, const int *choices, void *values,
+                        const Path **path);
+
+/* call.c; those with an index use that implementation */
 OpforgeStatus of_call(const Operation *op, const OpforgeTensor *const *given, const int *choices,
                       void *values, void *stream);
 OpforgeStatus of_call_with(const Operation *op, int index, const OpforgeTensor *const *given,

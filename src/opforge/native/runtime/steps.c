@@ -3,10 +3,10 @@
 
 #include <string.h>
 
-/* What cuMemAllocAsync gives, and what is asked of an allocator. */
+/* In bytes: what cuMemAllocAsync gives, and what an allocator is asked for. */
 #define WORKSPACE_ALIGNMENT 256
 
-/* A grid's largest dimensions, on every architecture there is. */
+/* The largest dimensions of a grid, on every architecture. */
 #define MAX_GRID_X INT64_C(0x7fffffff)
 #define MAX_GRID_YZ 65535
 
@@ -17,8 +17,8 @@ typedef struct {
 } Chosen;
 
 static const char *const type_names[] = {
-    "a pointer", "i1", "i8",  "i16",  "i32",  "i64",  "u8",
-    "u16",       "u32", "u64", "fp16", "bf16", "fp32", "fp64", "1",
+    "a pointer", "i1",  "i8",   "i16",  "i32",  "i64",  "u8", "u16",
+    "u32",       "u64", "fp16", "bf16", "fp32", "fp64", "1",
 };
 
 static int fits(int64_t value, int argument)
@@ -27,26 +27,16 @@ static int fits(int64_t value, int argument)
         return 0;
     }
     switch (argument & OF_TYPE) {
-    case OF_I1:
-        return value == 0 || value == 1;
-    case OF_I8:
-        return value >= INT8_MIN && value <= INT8_MAX;
-    case OF_I16:
-        return value >= INT16_MIN && value <= INT16_MAX;
-    case OF_I32:
-        return value >= INT32_MIN && value <= INT32_MAX;
-    case OF_U8:
-        return value >= 0 && value <= UINT8_MAX;
-    case OF_U16:
-        return value >= 0 && value <= UINT16_MAX;
-    case OF_U32:
-        return value >= 0 && value <= (int64_t)UINT32_MAX;
-    case OF_U64:
-        return value >= 0 || (argument & OF_UNSIGNED);
-    case OF_ONE:
-        return value == 1;
-    default:
-        return 1;
+    case OF_I1: return value == 0 || value == 1;
+    case OF_I8: return value >= INT8_MIN && value <= INT8_MAX;
+    case OF_I16: return value >= INT16_MIN && value <= INT16_MAX;
+    case OF_I32: return value >= INT32_MIN && value <= INT32_MAX;
+    case OF_U8: return value >= 0 && value <= UINT8_MAX;
+    case OF_U16: return value >= 0 && value <= UINT16_MAX;
+    case OF_U32: return value >= 0 && value <= (int64_t)UINT32_MAX;
+    case OF_U64: return value >= 0 || (argument & OF_UNSIGNED);
+    case OF_ONE: return value == 1;
+    default: return 1;
     }
 }
 
@@ -72,19 +62,18 @@ static OpforgeStatus refuse_launch(const Launch *launch, const int64_t *values)
         const Variant *variant = &launch->variants[i];
         const int refused = refused_argument(launch, variant, values);
         const int type = variant->arguments[refused] & OF_TYPE;
-        of_more("\n  %s: %s is ", of_kernels[variant->kernel].key,
-                launch->argument_names[refused]);
+        of_more("\n  %s: %s is ", of_kernels[variant->kernel].key, launch->argument_names[refused]);
         if (type == OF_POINTER) {
             of_more("at 0x%llx", (unsigned long long)values[refused]);
         } else {
             of_more("%lld", (long long)values[refused]);
         }
         if (fits(values[refused], variant->arguments[refused])) {
-            of_more(", no multiple of 16");
+            of_more(", not a multiple of 16");
         } else if (type == OF_ONE) {
             of_more(", not 1");
         } else {
-            of_more(", more than %s holds", type_names[type]);
+            of_more(", which does not fit into %s", type_names[type]);
         }
     }
     return OPFORGE_UNCOVERED;
@@ -97,14 +86,13 @@ static OpforgeStatus check_grid(const Launch *launch, const int64_t *grid, int n
         return OPFORGE_OK;
     }
     return of_fail(OPFORGE_UNCOVERED,
-                   "%s (%s): its grid is %lld x %lld x %lld, at most %lld x %d x %d is possible",
+                   "%s (%s): its grid is %lld x %lld x %lld, but the largest is %lld x %d x %d",
                    launch->kernel, launch->location, (long long)grid[0], (long long)grid[1],
                    (long long)grid[2], (long long)(MAX_GRID_X / num_ctas), MAX_GRID_YZ,
                    MAX_GRID_YZ);
 }
 
-static OpforgeStatus choose(const Launch *launch, const int64_t *n, Device *device,
-                            Chosen *chosen)
+static OpforgeStatus choose(const Launch *launch, const int64_t *n, Device *device, Chosen *chosen)
 {
     OpforgeStatus status = check_grid(launch, n, 1);
     int without_image = 0;
@@ -123,7 +111,7 @@ static OpforgeStatus choose(const Launch *launch, const int64_t *n, Device *devi
             chosen->arguments = variant->arguments;
             return check_grid(launch, n, chosen->kernel->image->num_ctas);
         }
-        /* A less specialized one may have an image for this device. */
+        /* A less specialized variant may have an image for this device. */
         if (status != OPFORGE_NO_IMAGE) {
             return status;
         }
@@ -132,9 +120,9 @@ static OpforgeStatus choose(const Launch *launch, const int64_t *n, Device *devi
     return without_image ? OPFORGE_NO_IMAGE : refuse_launch(launch, n + 3);
 }
 
-/* The numbers of a step, looked at before anything is done; of a launch also its kernel. */
-static OpforgeStatus prepare(const Step *step, int position, const void *values,
-                             const uint64_t *at, Device *device, int64_t *n, Chosen *chosen)
+/* Computes and checks the numbers of a step before anything is done, and chooses its kernel. */
+static OpforgeStatus prepare(const Step *step, int position, const void *values, const uint64_t *at,
+                             Device *device, int64_t *n, Chosen *chosen)
 {
     int overflow = 0;
     step->numbers(values, at, n, &overflow);
@@ -151,8 +139,8 @@ static OpforgeStatus prepare(const Step *step, int position, const void *values,
     return step->kind == OF_LAUNCH ? choose(step->launch, n, device, chosen) : OPFORGE_OK;
 }
 
-static OpforgeStatus plan(const Path *path, const void *values, const uint64_t *at,
-                          Device *device, Chosen *chosen)
+static OpforgeStatus plan(const Path *path, const void *values, const uint64_t *at, Device *device,
+                          Chosen *chosen)
 {
     int64_t n[OF_MAX_NUMBERS];
     OpforgeStatus status = OPFORGE_OK;
@@ -197,26 +185,21 @@ static int64_t narrow(double value, int exponent_bits, int fraction_bits)
     return (int64_t)(sign | (kept < infinity ? kept : infinity));
 }
 
-/* Floats come as doubles; everything else lies in its slot as the kernel reads it. */
+/* Floats come as doubles; everything else is in its slot as the kernel reads it. */
 static void pack(int64_t *slot, int type)
 {
     double value;
     float single;
     memcpy(&value, slot, sizeof value);
     switch (type) {
-    case OF_FP16:
-        *slot = narrow(value, 5, 10);
-        break;
-    case OF_BF16:
-        *slot = narrow(value, 8, 7);
-        break;
+    case OF_FP16: *slot = narrow(value, 5, 10); break;
+    case OF_BF16: *slot = narrow(value, 8, 7); break;
     case OF_FP32:
         single = (float)value;
         *slot = 0;
         memcpy(slot, &single, sizeof single);
         break;
-    default:
-        break;
+    default: break;
     }
 }
 
@@ -271,8 +254,9 @@ static OpforgeStatus allocate_scratch(Workspace *workspace, const Launch *launch
     global = of_mul(programs, image->global_scratch, &overflow);
     profile = of_mul(programs, image->profile_scratch, &overflow);
     if (overflow) {
-        return of_fail(OPFORGE_OUT_OF_MEMORY, "%s (%s): its scratch memory exceeds 64 bits",
-                       launch->kernel, launch->location);
+        return of_fail(OPFORGE_OUT_OF_MEMORY,
+                       "%s (%s): the size of its scratch memory overflows 64 bits", launch->kernel,
+                       launch->location);
     }
     status = of_allocate(workspace, global,
                          image->global_scratch_align > WORKSPACE_ALIGNMENT
@@ -319,11 +303,11 @@ static OpforgeStatus launch_kernel(const Launch *launch, const Chosen *chosen, i
     }
     if (image->num_ctas == 1 && !image->cooperative && !image->programmatic) {
         error = of_driver.cuLaunchKernel(function, (unsigned int)n[0], (unsigned int)n[1],
-                                         (unsigned int)n[2], (unsigned int)image->num_warps * 32,
-                                         1, 1, image->shared, stream, parameters, NULL);
+                                         (unsigned int)n[2], (unsigned int)image->num_warps * 32, 1,
+                                         1, image->shared, stream, parameters, NULL);
     } else if (of_driver.cuLaunchKernelEx == NULL) {
         return of_fail(OPFORGE_NO_DRIVER,
-                       "%s (%s): the driver has no cuLaunchKernelEx, install a newer one",
+                       "%s (%s): the driver has no cuLaunchKernelEx; install a newer one",
                        launch->kernel, launch->location);
     } else {
         name = "cuLaunchKernelEx";
@@ -362,7 +346,7 @@ static OpforgeStatus take_steps(const Path *path, const void *values, uint64_t *
     return status;
 }
 
-/* Most paths: what was decided on is launched as it is. */
+/* Most paths. The numbers that the kernel was chosen by are launched as they are. */
 static OpforgeStatus run_one_launch(const Step *step, const void *values, const uint64_t *at,
                                     Workspace *workspace)
 {
@@ -394,7 +378,7 @@ OpforgeStatus of_run(const Path *path, const View *views, int view_count, const 
     for (i = 0; i < view_count; i++) {
         at[i] = views[i].address;
     }
-    /* Until it is allocated, workspace counts as lying at 0: its alignment is what matters. */
+    /* Until it is allocated, workspace is taken to be at 0: only its alignment matters. */
     for (i = 0; i < path->workspace_count; i++) {
         at[view_count + i] = 0;
     }

@@ -1,4 +1,4 @@
-/* Looks at the tensors of a call: are they what DLPack says, and where do they lie? */
+/* Looks at the tensors of a call: whether they are valid DLPack, and where their memory is. */
 #include "runtime.h"
 
 enum { CUDA = 2, CUDA_MANAGED = 13 };
@@ -8,16 +8,14 @@ typedef struct {
     const char *name;
 } TypeName;
 
+#define TYPE(code, bits, name) {OF_KEY_TYPE(OF_KEY(code, bits, 0)), name}
+
 static const TypeName type_names[] = {
-    {OF_KEY_TYPE(OF_KEY(2, 16, 0)), "fp16"},    {OF_KEY_TYPE(OF_KEY(4, 16, 0)), "bf16"},
-    {OF_KEY_TYPE(OF_KEY(2, 32, 0)), "fp32"},    {OF_KEY_TYPE(OF_KEY(2, 64, 0)), "fp64"},
-    {OF_KEY_TYPE(OF_KEY(10, 8, 0)), "fp8e4nv"}, {OF_KEY_TYPE(OF_KEY(11, 8, 0)), "fp8e4b8"},
-    {OF_KEY_TYPE(OF_KEY(12, 8, 0)), "fp8e5"},   {OF_KEY_TYPE(OF_KEY(13, 8, 0)), "fp8e5b16"},
-    {OF_KEY_TYPE(OF_KEY(0, 8, 0)), "i8"},       {OF_KEY_TYPE(OF_KEY(0, 16, 0)), "i16"},
-    {OF_KEY_TYPE(OF_KEY(0, 32, 0)), "i32"},     {OF_KEY_TYPE(OF_KEY(0, 64, 0)), "i64"},
-    {OF_KEY_TYPE(OF_KEY(1, 8, 0)), "u8"},       {OF_KEY_TYPE(OF_KEY(1, 16, 0)), "u16"},
-    {OF_KEY_TYPE(OF_KEY(1, 32, 0)), "u32"},     {OF_KEY_TYPE(OF_KEY(1, 64, 0)), "u64"},
-    {OF_KEY_TYPE(OF_KEY(6, 8, 0)), "bool"},
+    TYPE(2, 16, "fp16"),    TYPE(4, 16, "bf16"),    TYPE(2, 32, "fp32"),  TYPE(2, 64, "fp64"),
+    TYPE(10, 8, "fp8e4nv"), TYPE(11, 8, "fp8e4b8"), TYPE(12, 8, "fp8e5"), TYPE(13, 8, "fp8e5b16"),
+    TYPE(0, 8, "i8"),       TYPE(0, 16, "i16"),     TYPE(0, 32, "i32"),   TYPE(0, 64, "i64"),
+    TYPE(1, 8, "u8"),       TYPE(1, 16, "u16"),     TYPE(1, 32, "u32"),   TYPE(1, 64, "u64"),
+    TYPE(6, 8, "bool"),
 };
 
 void of_describe_type(uint32_t type)
@@ -60,7 +58,7 @@ void of_describe(const View *view)
 static OpforgeStatus refuse_device(const TensorInfo *info, const OpforgeTensor *tensor)
 {
     return of_fail(OPFORGE_INVALID_ARGUMENT,
-                   "%s: on DLPack device type %d, expected CUDA memory (2, or 13 if managed)",
+                   "%s: is on DLPack device type %d, expected CUDA memory (2, or 13 if managed)",
                    info->name, (int)tensor->device.device_type);
 }
 
@@ -77,7 +75,7 @@ static OpforgeStatus refuse_size(const TensorInfo *info, const OpforgeTensor *te
     return OPFORGE_INVALID_ARGUMENT;
 }
 
-/* The number of elements, strides, and how far the last element lies from the first. */
+/* Fills in strides, the number of elements, and the bytes from the first to the last. */
 static OpforgeStatus measure(const TensorInfo *info, const OpforgeTensor *tensor, View *view)
 {
     const int64_t width = tensor->dtype.bits / 8;
@@ -109,7 +107,7 @@ static OpforgeStatus measure(const TensorInfo *info, const OpforgeTensor *tensor
         repeats |= stride == 0 && size > 1;
     }
     if (repeats && !is_empty && (info->flags & (OF_WRITTEN | OF_OUTPUT))) {
-        return refuse_size(info, tensor, "overlaps itself, and is written to");
+        return refuse_size(info, tensor, "overlaps itself but is written to");
     }
     last = of_mul(of_add(last, 1, &overflow), width, &overflow);
     of_mul(compact, width, &overflow);
@@ -160,25 +158,25 @@ OpforgeStatus of_view(const TensorInfo *info, const OpforgeTensor *tensor, int n
         return status;
     }
     if (tensor->data == NULL && view->elements > 0) {
-        return of_fail(OPFORGE_INVALID_ARGUMENT, "%s: its data is NULL, and it has %lld elements",
+        return of_fail(OPFORGE_INVALID_ARGUMENT, "%s: its data is NULL, but it has %lld elements",
                        info->name, (long long)view->elements);
     }
     view->address = (uint64_t)(uintptr_t)tensor->data + tensor->byte_offset;
     if (view->address < tensor->byte_offset || view->address + view->bytes < view->address) {
-        return of_fail(OPFORGE_INVALID_ARGUMENT, "%s: byte_offset %llu leads beyond all memory",
+        return of_fail(OPFORGE_INVALID_ARGUMENT, "%s: byte_offset %llu leaves the address space",
                        info->name, (unsigned long long)tensor->byte_offset);
     }
     if (view->elements > 0 && tensor->dtype.bits >= 8 &&
         view->address % (tensor->dtype.bits / 8) != 0) {
         return of_fail(OPFORGE_INVALID_ARGUMENT,
-                       "%s: its data begins at 0x%llx, which is no multiple of its elements' %d bytes",
+                       "%s: its data begins at 0x%llx, not at a multiple of its element size, %d",
                        info->name, (unsigned long long)view->address, tensor->dtype.bits / 8);
     }
     return OPFORGE_OK;
 }
 
-/* The bytes that a tensor covers of each period, where its strides are split into multiples of
- * the period and the rest; 0 where it covers all of them. */
+/* How many bytes of each period a tensor covers, apart from strides that are multiples of the
+ * period; 0 if it covers all of them. */
 static uint64_t width_in(const View *view, uint64_t period)
 {
     const uint64_t element = view->tensor->dtype.bits / 8;
@@ -205,7 +203,7 @@ static int apart_in(const View *a, const View *b, uint64_t period)
     return width_a > 0 && width_b > 0 && gap >= width_a && period - gap >= width_b;
 }
 
-/* q and k may be slices of one buffer: their ranges meet, their elements do not. */
+/* q and k may be slices of one buffer: their ranges overlap, but their elements do not. */
 static int interleave(const View *a, const View *b)
 {
     const View *views[2];
@@ -246,8 +244,8 @@ OpforgeStatus of_check_overlaps(const Operation *op, const View *views)
         for (j = 0; j < count; j++) {
             if (j != i && overlap(&views[i], &views[j])) {
                 return of_fail(OPFORGE_INVALID_ARGUMENT,
-                               "%s: overlaps %s in memory, and is written to",
-                               op->tensors[i].name, op->tensors[j].name);
+                               "%s: overlaps %s in memory but is written to", op->tensors[i].name,
+                               op->tensors[j].name);
             }
         }
     }

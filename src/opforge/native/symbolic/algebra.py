@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from typing import TypeGuard
 
 from ..ir.expr import COMPARISONS, Expr, Term, Var, constants, is_float, make, text, variables
 
@@ -102,7 +103,7 @@ class Algebra:
         """`8 * (c * h // 8)` -> `c * h`, where 8 is known to divide it."""
         ((product, factor),) = total.items()
         for one in product:
-            if is_op(one, "//") and isinstance(one, Expr) and isinstance(one.args[1], int):
+            if is_op(one, "//") and isinstance(one.args[1], int):
                 whole, divisor = one.args[0], one.args[1]
                 if divisor and factor % divisor == 0 and self.is_multiple(whole, divisor):
                     rest = list(product)
@@ -295,7 +296,6 @@ class Algebra:
     def narrow(self, condition: Term) -> None:
         """Assume a condition from here on."""
         if is_op(condition, "and"):
-            assert isinstance(condition, Expr)
             for part in condition.args:
                 self.narrow(part)
         if not isinstance(condition, Expr) or condition.op not in COMPARISONS:
@@ -333,15 +333,14 @@ class Algebra:
             self._facts[core] = found
         self._known.clear()
         # A product that is at least 1 has no factor of 0.
-        if is_op(core, "*") and isinstance(core, Expr) and found[0] >= 1:
+        if is_op(core, "*") and found[0] >= 1:
             factors = {a: self.range(a) for a in core.args}
             if all(low >= 0 for low, _ in factors.values()):
                 for factor, (low, high) in factors.items():
                     if low < 1:
                         self._bound(factor, (1, high))
 
-    def _divides(self, remainder: Term) -> None:
-        assert isinstance(remainder, Expr)
+    def _divides(self, remainder: Expr) -> None:
         value, divisor = remainder.args
         if isinstance(value, Var) and isinstance(divisor, int) and divisor > 0:
             before = self.multiples.get(value.name, 1)
@@ -413,7 +412,7 @@ def _may_be_nan(term: Term) -> bool:
     return unbounded or any(v.is_float for v in variables(term))
 
 
-def is_op(term: Term, *ops: str) -> bool:
+def is_op(term: Term, *ops: str) -> TypeGuard[Expr]:
     return isinstance(term, Expr) and term.op in ops
 
 

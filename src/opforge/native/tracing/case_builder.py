@@ -14,6 +14,7 @@ from ...errors import CannotTrace, NeedsBound
 from ...registry import Entry
 from ...tuning.choose import Choice
 from ..frontend.expand import Declared
+from ..ir.device_attributes import MAJOR, MINOR
 from ..ir.dtypes import ALIASES
 from ..ir.expr import Expr, evaluate, variables
 from ..ir.kernel_request import Request
@@ -182,7 +183,7 @@ class _Maker:
 
 
 def _reaches(path: Path, arch: int) -> bool:
-    values = {traced_gpu.MAJOR: arch // 10, traced_gpu.MINOR: arch % 10}
+    values = {MAJOR: arch // 10, MINOR: arch % 10}
     decided = [
         g.condition
         for g in path.guards

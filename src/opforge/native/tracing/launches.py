@@ -11,7 +11,7 @@ import torch
 from ... import _compat
 from ..._compat import tracing
 from ..._compat.tracing import Traced
-from ...capture import Capture
+from ...capture import LaunchRouter
 from ...tuning.choose import Choice
 from ..ir.dtypes import ALIASES
 from ..ir.expr import Term
@@ -58,38 +58,35 @@ class Called:
 Choose = Callable[[Any, dict[str, Any]], Choice]
 
 
-class Calls(Capture):
+class Calls(LaunchRouter):
     """Records the launches of a body instead of running them."""
 
     def __init__(self, owner: Any, recorder: Recorder, choose: Choose, options: list[str]) -> None:
-        super().__init__(owner, None, into_graph=False)
+        super().__init__(owner)
         self.recorder = recorder
         self._choose = choose
         self._options = options
 
-    def _launch(self, inner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        self._launched.append((inner, args, dict(kwargs)))
-        self.owner.launches(inner, inside="")
+    def on_launch(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         where = locate()
-        why = _refusal(inner)
+        why = _refusal(kernel)
         if why:
-            self.recorder.note(f"{self._named(inner)}, launched at {where}: {why}")
+            self.recorder.note(f"{self._named(kernel)}, launched at {where}: {why}")
             return
-        kwargs = dict(kwargs)
         grid = kwargs.pop("grid", None)
         for name in ("warmup", "debug", "instrumentation_mode"):
             kwargs.pop(name, None)
-        base = _kernels.innermost(inner)
+        base = _kernels.innermost(kernel)
         named = dict(zip(base.arg_names, args, strict=False))
         if len(args) > len(base.arg_names):
-            raise self._cannot(f"it takes {len(base.arg_names)} arguments, got {len(args)}", inner)
-        config = self._choose_config(inner, named, kwargs)
+            raise self.error(f"it takes {len(base.arg_names)} arguments, got {len(args)}", kernel)
+        config = self._choose_config(kernel, named, kwargs)
         given = {**named, **kwargs}
         arguments = dict(self._arguments_of(base, given, where))
         options = {n: _plain(v) for n, v in given.items() if n not in arguments}
         unknown = [n for n in options if n not in self._options]
         if unknown:
-            raise self._cannot(f"it has no parameter {unknown[0]!r}", inner)
+            raise self.error(f"it has no parameter {unknown[0]!r}", kernel)
         options = {n: v for n, v in options.items() if v is not None}
         if callable(grid):
             grid = grid({**given, **arguments})
@@ -110,7 +107,7 @@ class Calls(Capture):
         for part in _kernels.chain(kernel)[:-1]:
             if _kernels.is_heuristics(part):
                 for name in part.values:
-                    kwargs[name] = self._evaluate(part, name, {**named, **kwargs})
+                    kwargs[name] = self.evaluate_heuristic(part, name, {**named, **kwargs})
                 continue
             choice = self._choose(part, {**named, **kwargs})
             index = choice.index or 0
@@ -133,7 +130,7 @@ class Calls(Capture):
             elif param.has_default:
                 value = _launches.unwrap_constexpr(param.default)
             else:
-                raise self._cannot(f"argument {param.name!r} is missing", base)
+                raise self.error(f"argument {param.name!r} is missing", base)
             if param.is_constexpr:
                 value = _plain(value)
             elif isinstance(value, torch.Tensor) and not isinstance(value, Traced):
@@ -152,12 +149,6 @@ class Calls(Capture):
 
     def _named(self, kernel: Any) -> str:
         return f"kernel {_kernels.kernel_name(kernel)} ({_kernels.kernel_location(kernel)})"
-
-    def compiled(self, kernel: Any) -> None:
-        raise self._cannot(
-            f"the body launches {_launches.compiled_name(kernel)}, which is already compiled",
-            fix="launch the @triton.jit function itself",
-        )
 
 
 def _refusal(kernel: Any) -> str:

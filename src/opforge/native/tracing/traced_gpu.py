@@ -7,31 +7,18 @@ from typing import Any
 from ... import _compat
 from ...errors import CannotTrace
 from ...gpu_target import parse
+from ..ir.device_attributes import ATTRIBUTES, MAJOR, MINOR, PREFIX
 from ..ir.expr import Expr, Number, Term, Var
 from ..symbolic.solve import VarRange
 from ..symbolic.symint import Symbols
 
-# Host code reads these; a native library queries the driver for them.
-ATTRIBUTES = (
-    "multi_processor_count",
-    "shared_memory_per_block_optin",
-    "shared_memory_per_multiprocessor",
-    "l2_cache_size",
-    "warp_size",
-    "max_threads_per_multi_processor",
-    "max_threads_per_block",
-    "regs_per_multiprocessor",
-    "shared_memory_per_block",
-    "clock_rate",
-    "memory_clock_rate",
-    "memory_bus_width",
-)
-MAJOR, MINOR = "device.major", "device.minor"
+# Host code reads these by name, and the capability in other ways.
+_NAMED = tuple(name for name in ATTRIBUTES if name not in {"major", "minor"})
 
 
 def var_ranges(archs: tuple[int, ...]) -> dict[str, VarRange]:
-    found = {f"device.{name}": VarRange(1, 2**40) for name in ATTRIBUTES}
-    found["device.warp_size"] = VarRange(32, 32, (32,))
+    found = {PREFIX + name: VarRange(1, 2**40) for name in _NAMED}
+    found[f"{PREFIX}warp_size"] = VarRange(32, 32, (32,))
     found[MAJOR] = VarRange(0, 99, tuple(sorted({a // 10 for a in archs})))
     found[MINOR] = VarRange(0, 9, tuple(sorted({a % 10 for a in archs})))
     return found
@@ -40,7 +27,7 @@ def var_ranges(archs: tuple[int, ...]) -> dict[str, VarRange]:
 def values(arch: int) -> dict[str, Number]:
     """The properties of a common board of an architecture."""
     gpu = parse(f"sm_{arch}")
-    found: dict[str, Number] = {f"device.{n}": getattr(gpu, n) for n in ATTRIBUTES}
+    found: dict[str, Number] = {PREFIX + n: getattr(gpu, n) for n in _NAMED}
     return found | {MAJOR: arch // 10, MINOR: arch % 10}
 
 
@@ -58,7 +45,7 @@ class TracedGpu(_compat.driver.Gpu):
 
     def __init__(self, symbols: Symbols) -> None:
         major, minor = symbols.integer(Var(MAJOR)), symbols.integer(Var(MINOR))
-        asked = {name: symbols.integer(Var(f"device.{name}")) for name in ATTRIBUTES}
+        asked = {name: symbols.integer(Var(PREFIX + name)) for name in _NAMED}
         asked["warp_size"] = 32
         super().__init__(arch=major * 10 + minor, name=_NoAnswer("name"), **asked)  # type: ignore[arg-type]
         object.__setattr__(self, "_capability", (major, minor))

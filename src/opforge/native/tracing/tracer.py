@@ -11,7 +11,7 @@ import torch
 from ... import _compat
 from ..._compat import tracing
 from ..._compat.tracing import Traced
-from ...errors import OpforgeError
+from ...errors import OpforgeError, first_line
 from ...registration.generated import Generated
 from ...registry import Entry, registry
 from ..frontend.expand import Declared
@@ -44,12 +44,6 @@ class _Owner:
     def __init__(self, entry: Entry) -> None:
         self.name, self.location = entry.name, entry.location
         self.notes: list[str] = []
-
-    def launches(self, kernel: Any, *, inside: str) -> None:
-        pass
-
-    def assumes(self, kernel: Any, why: str) -> None:
-        pass
 
     def looks_through(self, wrapper: Any, kernel: Any, why: str) -> None:
         name = _compat.kernels.kernel_name(kernel)
@@ -86,12 +80,11 @@ class Tracer:
         owner = _Owner(self.entry)
         calls = Calls(owner, recorder, self._choose, self._options)
         walk = Walk(symbols.guards, recorder.steps)
-        before = _compat.launches.route_to(calls)
         try:
             with (
+                _compat.launches.routed_to(calls),
                 _compat.driver.standing_in(TracedGpu(symbols)),
-                tracing.powers_of_two(lambda n: symbols.next_power_of_2(term_of(n))),
-                tracing.symbolic_math(),
+                tracing.symbolic_host_functions(lambda n: symbols.next_power_of_2(term_of(n))),
                 recorder.running(),
             ):
                 result = self.entry.fn(*args, **kwargs)
@@ -103,9 +96,7 @@ class Tracer:
         except OpforgeError as error:
             walk.refused = error.what + (f" ({error.found})" if error.found else "")
         except Exception as error:  # noqa: BLE001  # the body's own: these inputs it refuses
-            walk.refused = f"the body raises {type(error).__name__}: {_first_line(error)}"
-        finally:
-            _compat.launches.route_to(before)
+            walk.refused = f"the body raises {type(error).__name__}: {first_line(error)}"
         if recorder.offences:
             walk.refused = "\n".join(recorder.offences)
             walk.offences = recorder.offences
@@ -217,7 +208,3 @@ def nested_body(func: Any) -> Callable[..., Any] | None:
 def _options() -> list[str]:
     with _compat.driver.standing_in(_compat.driver.Gpu(90)):
         return _compat.launches.launch_options()
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [""])[0]

@@ -1,111 +1,18 @@
 /* demo: 5 operators for sm_80, sm_90a.
  *
- * Every function answers with a status; demo_last_error() has the text to one that is not
- * OPFORGE_OK. Work is put on the stream that is passed, a CUstream (or cudaStream_t) of the
- * tensors' device, NULL for the legacy default stream, and nothing waits for it.
+ * Every function returns a status; if it is not OPFORGE_OK, demo_last_error() explains it. Work
+ * is put on the given stream, a CUstream (or cudaStream_t) of the tensors' device, NULL for the
+ * legacy default stream. No function waits for the work.
  *
  * Written by opforge.
  */
 #ifndef DEMO_H
 #define DEMO_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "opforge/abi.h"
 
-#if defined(OPFORGE_ABI_VERSION) && OPFORGE_ABI_VERSION != 1
-#error "this header and one of another opforge library were written for different ABIs"
-#endif
-
-/* The same in the header of every opforge library. */
-#ifndef OPFORGE_ABI_VERSION
-#define OPFORGE_ABI_VERSION 1
-
-/* Sizes and strides per tensor, at most. */
-#define OPFORGE_MAX_RANK 8
-
-#ifdef __cplusplus
-#define OPFORGE_API extern "C" __attribute__((visibility("default")))
-#else
-#define OPFORGE_API extern __attribute__((visibility("default")))
-#endif
-
-typedef enum {
-    OPFORGE_OK = 0,
-    /* An argument is not what the function takes; nothing was launched. */
-    OPFORGE_INVALID_ARGUMENT = 1,
-    /* The arguments are valid, but nothing was built for them; the text lists what was. */
-    OPFORGE_UNCOVERED = 2,
-    /* libcuda is missing or too old, or there is no GPU. */
-    OPFORGE_NO_DRIVER = 3,
-    /* No kernel image fits the GPU; the text lists those that are inside. */
-    OPFORGE_NO_IMAGE = 4,
-    OPFORGE_CUDA_ERROR = 5,
-    OPFORGE_OUT_OF_MEMORY = 6
-} OpforgeStatus;
-
-/* DLPack's DLDevice: type 2 is CUDA memory, 13 managed CUDA memory. */
-typedef struct {
-    int32_t device_type;
-    int32_t device_id;
-} OpforgeDevice;
-
-/* DLPack's DLDataType; lanes is 1. */
-typedef struct {
-    uint8_t code;
-    uint8_t bits;
-    uint16_t lanes;
-} OpforgeDType;
-
-/* DLPack's DLTensor: a pointer to one may be cast. Strides count elements; NULL means compact. */
-typedef struct {
-    void *data;
-    OpforgeDevice device;
-    int32_t ndim;
-    OpforgeDType dtype;
-    int64_t *shape;
-    int64_t *strides;
-    uint64_t byte_offset;
-} OpforgeTensor;
-
-/* One of the ways in which an operator is computed. */
-typedef struct {
-    const char *name;
-    /* The Python op and where it stands: "mylib::add_flat (ops/add/op.py:30)". */
-    const char *op;
-    /* What it covers, for a person; several lines. */
-    const char *guards;
-} OpforgeImplementation;
-
-/* Memory of the device, usable in the stream's order, at a multiple of `alignment`. */
-typedef void *(*OpforgeAllocate)(void *context, size_t bytes, size_t alignment, int device,
-                                 void *stream);
-/* Called once the work that uses the memory is on the stream, not when it is done. */
-typedef void (*OpforgeRelease)(void *context, void *pointer, size_t bytes, int device,
-                               void *stream);
-#endif
-
-#if !defined(DLPACK_DLPACK_H_) && defined(__has_include)
-#if __has_include(<dlpack/dlpack.h>)
-#include <dlpack/dlpack.h>
-#endif
-#endif
-#if defined(DLPACK_DLPACK_H_) && !defined(OPFORGE_CHECKED_DLPACK)
-#define OPFORGE_CHECKED_DLPACK
-/* An array of negative size where the two differ. */
-#define OPFORGE_SAME_OFFSET(field, name) \
-    typedef char opforge_dlpack_##name \
-        [offsetof(OpforgeTensor, field) == offsetof(DLTensor, field) ? 1 : -1]
-typedef char opforge_dlpack_size[sizeof(OpforgeTensor) == sizeof(DLTensor) ? 1 : -1];
-OPFORGE_SAME_OFFSET(data, data);
-OPFORGE_SAME_OFFSET(device.device_type, device_type);
-OPFORGE_SAME_OFFSET(device.device_id, device_id);
-OPFORGE_SAME_OFFSET(ndim, ndim);
-OPFORGE_SAME_OFFSET(dtype.code, dtype_code);
-OPFORGE_SAME_OFFSET(dtype.bits, dtype_bits);
-OPFORGE_SAME_OFFSET(dtype.lanes, dtype_lanes);
-OPFORGE_SAME_OFFSET(shape, shape);
-OPFORGE_SAME_OFFSET(strides, strides);
-OPFORGE_SAME_OFFSET(byte_offset, byte_offset);
+#if OPFORGE_ABI_VERSION != 1
+#error "this header and that of another opforge library have different ABIs"
 #endif
 
 typedef enum {
@@ -125,29 +32,29 @@ typedef enum {
     DEMO_SPECIAL_WHAT_LATE = 8 /* 'late' */
 } demo_special_what;
 
-/* Linking fails where the library has another ABI than this header. A program that opens the
- * library with dlopen defines OPFORGE_NO_LINK_CHECK and compares demo_abi_version(). */
+/* Linking fails if the library has another ABI than this header. A program that opens the library
+ * with dlopen defines OPFORGE_NO_LINK_CHECK and compares demo_abi_version(). */
 OPFORGE_API const int demo_abi_1;
 OPFORGE_API int demo_abi_version(void);
 #ifndef OPFORGE_NO_LINK_CHECK
 static const int *const demo_abi_check __attribute__((used)) = &demo_abi_1;
 #endif
 
-/* Loads every kernel for a device, so that no call has to: for CUDA graphs, and for a steady
- * first call. Otherwise each kernel is loaded when it is first called. */
+/* Loads every kernel on a device, for CUDA graphs and for a fast first call. Otherwise a kernel is
+ * loaded when it is first launched. */
 OPFORGE_API OpforgeStatus demo_load(int device);
 
-/* Unloads the kernels of a device and releases its context. No call may be under way. */
+/* Unloads the kernels of a device and releases its context. No call may be running. */
 OPFORGE_API OpforgeStatus demo_unload(int device);
 
-/* Where workspace comes from; NULL, NULL for cuMemAllocAsync and cuMemFreeAsync. */
+/* Sets the source of workspace; NULL, NULL for cuMemAllocAsync and cuMemFreeAsync. */
 OPFORGE_API OpforgeStatus demo_set_allocator(OpforgeAllocate allocate, OpforgeRelease release,
                                                 void *context);
 
-/* The text of this thread's last failure; it stays until the next one. */
+/* Explains the last failure of this thread; valid until its next one. */
 OPFORGE_API const char *demo_last_error(void);
 
-/* What is inside, as JSON: operators, cases, guards, kernels, architectures, versions. */
+/* The contents as JSON: operators, cases, guards, kernels, architectures, versions. */
 OPFORGE_API const char *demo_manifest(void);
 
 /* The sum of two tensors.
@@ -159,14 +66,14 @@ OPFORGE_API const char *demo_manifest(void);
 OPFORGE_API OpforgeStatus demo_add(const OpforgeTensor *x, const OpforgeTensor *y,
                                    OpforgeTensor *out, void *stream);
 
-/* Fills in type, shape, strides and device of what the call above writes. Shape and strides have
- * room for OPFORGE_MAX_RANK (8) numbers each.
+/* Fills in type, shape, strides and device of the outputs of the call above. Shape and strides
+ * have room for OPFORGE_MAX_RANK (8) numbers each.
  */
 OPFORGE_API OpforgeStatus demo_add_outputs(const OpforgeTensor *x, const OpforgeTensor *y,
                                            OpforgeTensor *out);
 
-/* The same by one implementation, where the call above takes the first that covers it.
- * OPFORGE_INVALID_ARGUMENT for an index that there is none of.
+/* The same with a given implementation, where the call above uses the first that covers it. An
+ * index out of range is OPFORGE_INVALID_ARGUMENT.
  */
 OPFORGE_API OpforgeStatus demo_add_with(int implementation, const OpforgeTensor *x,
                                         const OpforgeTensor *y, OpforgeTensor *out,
@@ -174,8 +81,8 @@ OPFORGE_API OpforgeStatus demo_add_with(int implementation, const OpforgeTensor 
 OPFORGE_API OpforgeStatus demo_add_outputs_with(int implementation, const OpforgeTensor *x,
                                                 const OpforgeTensor *y, OpforgeTensor *out);
 
-/* The number of implementations, and where list is not NULL their names, sources and guards, in
- * the order in which they are tried. They stay as long as the library is loaded.
+/* Returns the number of implementations; if list is not NULL, also their names, sources and
+ * guards, in the order in which they are tried. They live as long as the library is loaded.
  */
 OPFORGE_API int demo_add_implementations(const OpforgeImplementation **list);
 
@@ -187,14 +94,14 @@ OPFORGE_API int demo_add_implementations(const OpforgeImplementation **list);
 OPFORGE_API OpforgeStatus demo_matmul(const OpforgeTensor *a, const OpforgeTensor *b,
                                       OpforgeTensor *out, void *stream);
 
-/* Fills in type, shape, strides and device of what the call above writes. Shape and strides have
- * room for OPFORGE_MAX_RANK (8) numbers each.
+/* Fills in type, shape, strides and device of the outputs of the call above. Shape and strides
+ * have room for OPFORGE_MAX_RANK (8) numbers each.
  */
 OPFORGE_API OpforgeStatus demo_matmul_outputs(const OpforgeTensor *a, const OpforgeTensor *b,
                                               OpforgeTensor *out);
 
-/* The same by one implementation, where the call above takes the first that covers it.
- * OPFORGE_INVALID_ARGUMENT for an index that there is none of.
+/* The same with a given implementation, where the call above uses the first that covers it. An
+ * index out of range is OPFORGE_INVALID_ARGUMENT.
  */
 OPFORGE_API OpforgeStatus demo_matmul_with(int implementation, const OpforgeTensor *a,
                                            const OpforgeTensor *b, OpforgeTensor *out,
@@ -202,8 +109,8 @@ OPFORGE_API OpforgeStatus demo_matmul_with(int implementation, const OpforgeTens
 OPFORGE_API OpforgeStatus demo_matmul_outputs_with(int implementation, const OpforgeTensor *a,
                                                    const OpforgeTensor *b, OpforgeTensor *out);
 
-/* The number of implementations, and where list is not NULL their names, sources and guards, in
- * the order in which they are tried. They stay as long as the library is loaded.
+/* Returns the number of implementations; if list is not NULL, also their names, sources and
+ * guards, in the order in which they are tried. They live as long as the library is loaded.
  */
 OPFORGE_API int demo_matmul_implementations(const OpforgeImplementation **list);
 
@@ -237,8 +144,8 @@ OPFORGE_API OpforgeStatus demo_everything(const OpforgeTensor *x, const OpforgeT
                                           demo_everything_mode mode, OpforgeTensor *out,
                                           OpforgeTensor *stats, void *stream);
 
-/* Fills in type, shape, strides and device of what the call above writes. An output that there
- * is none of gets dtype.bits 0, and may be NULL there. Shape and strides have room for
+/* Fills in type, shape, strides and device of the outputs of the call above. One that the call
+ * does not have gets dtype.bits 0, and may be NULL there. Shape and strides have room for
  * OPFORGE_MAX_RANK (8) numbers each.
  */
 OPFORGE_API OpforgeStatus demo_everything_outputs(const OpforgeTensor *x,
@@ -251,8 +158,8 @@ OPFORGE_API OpforgeStatus demo_everything_outputs(const OpforgeTensor *x,
                                                   demo_everything_mode mode, OpforgeTensor *out,
                                                   OpforgeTensor *stats);
 
-/* The same by one implementation, where the call above takes the first that covers it.
- * OPFORGE_INVALID_ARGUMENT for an index that there is none of.
+/* The same with a given implementation, where the call above uses the first that covers it. An
+ * index out of range is OPFORGE_INVALID_ARGUMENT.
  */
 OPFORGE_API OpforgeStatus demo_everything_with(int implementation, const OpforgeTensor *x,
                                                const OpforgeTensor *bias, OpforgeTensor *state,
@@ -276,8 +183,8 @@ OPFORGE_API OpforgeStatus demo_everything_outputs_with(int implementation,
                                                        demo_everything_mode mode,
                                                        OpforgeTensor *out, OpforgeTensor *stats);
 
-/* The number of implementations, and where list is not NULL their names, sources and guards, in
- * the order in which they are tried. They stay as long as the library is loaded.
+/* Returns the number of implementations; if list is not NULL, also their names, sources and
+ * guards, in the order in which they are tried. They live as long as the library is loaded.
  */
 OPFORGE_API int demo_everything_implementations(const OpforgeImplementation **list);
 
@@ -289,14 +196,14 @@ OPFORGE_API int demo_everything_implementations(const OpforgeImplementation **li
  */
 OPFORGE_API OpforgeStatus demo_special(OpforgeTensor *x, demo_special_what what, void *stream);
 
-/* The same by one implementation, where the call above takes the first that covers it.
- * OPFORGE_INVALID_ARGUMENT for an index that there is none of.
+/* The same with a given implementation, where the call above uses the first that covers it. An
+ * index out of range is OPFORGE_INVALID_ARGUMENT.
  */
 OPFORGE_API OpforgeStatus demo_special_with(int implementation, OpforgeTensor *x,
                                             demo_special_what what, void *stream);
 
-/* The number of implementations, and where list is not NULL their names, sources and guards, in
- * the order in which they are tried. They stay as long as the library is loaded.
+/* Returns the number of implementations; if list is not NULL, also their names, sources and
+ * guards, in the order in which they are tried. They live as long as the library is loaded.
  */
 OPFORGE_API int demo_special_implementations(const OpforgeImplementation **list);
 
@@ -306,21 +213,21 @@ OPFORGE_API int demo_special_implementations(const OpforgeImplementation **list)
  */
 OPFORGE_API OpforgeStatus demo_pick(const OpforgeTensor *x, OpforgeTensor *out, void *stream);
 
-/* Fills in type, shape, strides and device of what the call above writes. Shape and strides have
- * room for OPFORGE_MAX_RANK (8) numbers each.
+/* Fills in type, shape, strides and device of the outputs of the call above. Shape and strides
+ * have room for OPFORGE_MAX_RANK (8) numbers each.
  */
 OPFORGE_API OpforgeStatus demo_pick_outputs(const OpforgeTensor *x, OpforgeTensor *out);
 
-/* The same by one implementation, where the call above takes the first that covers it.
- * OPFORGE_INVALID_ARGUMENT for an index that there is none of.
+/* The same with a given implementation, where the call above uses the first that covers it. An
+ * index out of range is OPFORGE_INVALID_ARGUMENT.
  */
 OPFORGE_API OpforgeStatus demo_pick_with(int implementation, const OpforgeTensor *x,
                                          OpforgeTensor *out, void *stream);
 OPFORGE_API OpforgeStatus demo_pick_outputs_with(int implementation, const OpforgeTensor *x,
                                                  OpforgeTensor *out);
 
-/* The number of implementations, and where list is not NULL their names, sources and guards, in
- * the order in which they are tried. They stay as long as the library is loaded.
+/* Returns the number of implementations; if list is not NULL, also their names, sources and
+ * guards, in the order in which they are tried. They live as long as the library is loaded.
  */
 OPFORGE_API int demo_pick_implementations(const OpforgeImplementation **list);
 

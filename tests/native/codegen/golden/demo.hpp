@@ -1,25 +1,25 @@
 namespace demo {
 
-/* Loads every kernel for a device, so that no call has to. */
+/* Loads every kernel on a device, so that no call has to. */
 inline void load(int device = 0)
 {
     opforge::detail::check(::demo_load(device), ::demo_last_error);
 }
 
-/* Unloads the kernels of a device and releases its context. No call may be under way. */
+/* Unloads the kernels of a device and releases its context. No call may be running. */
 inline void unload(int device = 0)
 {
     opforge::detail::check(::demo_unload(device), ::demo_last_error);
 }
 
-/* Where workspace comes from; nullptr, nullptr for cuMemAllocAsync and cuMemFreeAsync. */
+/* Sets the source of workspace; nullptr, nullptr for cuMemAllocAsync and cuMemFreeAsync. */
 inline void set_allocator(OpforgeAllocate allocate, OpforgeRelease release, void *context = nullptr)
 {
     opforge::detail::check(::demo_set_allocator(allocate, release, context),
                            ::demo_last_error);
 }
 
-/* What is inside, as JSON. */
+/* The contents as JSON. */
 inline const char *manifest() { return ::demo_manifest(); }
 
 enum class everything_mode {
@@ -39,7 +39,7 @@ enum class special_what {
     late = DEMO_SPECIAL_WHAT_LATE, // 'late'
 };
 
-/* The sum of two tensors. What it takes stands at demo_add in demo.h. */
+/* The sum of two tensors. demo_add in demo.h says what it takes. */
 inline void add(
     const opforge::Tensor &x, const opforge::Tensor &y, opforge::Tensor &out,
     opforge::Stream stream = {})
@@ -48,7 +48,7 @@ inline void add(
         x.raw(), y.raw(), out.raw(), stream.get()), ::demo_last_error);
 }
 
-/* Type, shape, strides and device of what add writes; no memory. */
+/* Type, shape, strides and device of the outputs of add; no memory. */
 inline opforge::Tensor add_outputs(const opforge::Tensor &x, const opforge::Tensor &y)
 {
     opforge::Tensor out;
@@ -56,7 +56,7 @@ inline opforge::Tensor add_outputs(const opforge::Tensor &x, const opforge::Tens
     return out;
 }
 
-/* In memory of the allocator. */
+/* Allocates the outputs. */
 inline opforge::Output add(
     const opforge::Tensor &x, const opforge::Tensor &y, const opforge::Allocator &allocator,
     opforge::Stream stream = {})
@@ -67,7 +67,7 @@ inline opforge::Output add(
     return out;
 }
 
-/* By one implementation, whether another one would come first or not. */
+/* The same with a given implementation. */
 inline void add_with(
     int implementation, const opforge::Tensor &x, const opforge::Tensor &y,
     opforge::Tensor &out, opforge::Stream stream = {})
@@ -76,7 +76,7 @@ inline void add_with(
         implementation, x.raw(), y.raw(), out.raw(), stream.get()), ::demo_last_error);
 }
 
-/* Type, shape, strides and device of what add_with writes; no memory. */
+/* Type, shape, strides and device of the outputs of add_with; no memory. */
 inline opforge::Tensor add_outputs_with(
     int implementation, const opforge::Tensor &x, const opforge::Tensor &y)
 {
@@ -86,7 +86,7 @@ inline opforge::Tensor add_outputs_with(
     return out;
 }
 
-/* In memory of the allocator. */
+/* Allocates the outputs. */
 inline opforge::Output add_with(
     int implementation, const opforge::Tensor &x, const opforge::Tensor &y,
     const opforge::Allocator &allocator, opforge::Stream stream = {})
@@ -103,7 +103,7 @@ inline opforge::Implementations add_implementations()
     return opforge::Implementations(::demo_add_implementations);
 }
 
-/* What it takes stands at demo_matmul in demo.h. */
+/* demo_matmul in demo.h says what it takes. */
 inline void matmul(
     const opforge::Tensor &a, const opforge::Tensor &b, opforge::Tensor &out,
     opforge::Stream stream = {})
@@ -112,7 +112,7 @@ inline void matmul(
         a.raw(), b.raw(), out.raw(), stream.get()), ::demo_last_error);
 }
 
-/* Type, shape, strides and device of what matmul writes; no memory. */
+/* Type, shape, strides and device of the outputs of matmul; no memory. */
 inline opforge::Tensor matmul_outputs(const opforge::Tensor &a, const opforge::Tensor &b)
 {
     opforge::Tensor out;
@@ -120,7 +120,7 @@ inline opforge::Tensor matmul_outputs(const opforge::Tensor &a, const opforge::T
     return out;
 }
 
-/* In memory of the allocator. */
+/* Allocates the outputs. */
 inline opforge::Output matmul(
     const opforge::Tensor &a, const opforge::Tensor &b, const opforge::Allocator &allocator,
     opforge::Stream stream = {})
@@ -131,7 +131,7 @@ inline opforge::Output matmul(
     return out;
 }
 
-/* By one implementation, whether another one would come first or not. */
+/* The same with a given implementation. */
 inline void matmul_with(
     int implementation, const opforge::Tensor &a, const opforge::Tensor &b,
     opforge::Tensor &out, opforge::Stream stream = {})
@@ -140,7 +140,7 @@ inline void matmul_with(
         implementation, a.raw(), b.raw(), out.raw(), stream.get()), ::demo_last_error);
 }
 
-/* Type, shape, strides and device of what matmul_with writes; no memory. */
+/* Type, shape, strides and device of the outputs of matmul_with; no memory. */
 inline opforge::Tensor matmul_outputs_with(
     int implementation, const opforge::Tensor &a, const opforge::Tensor &b)
 {
@@ -150,7 +150,7 @@ inline opforge::Tensor matmul_outputs_with(
     return out;
 }
 
-/* In memory of the allocator. */
+/* Allocates the outputs. */
 inline opforge::Output matmul_with(
     int implementation, const opforge::Tensor &a, const opforge::Tensor &b,
     const opforge::Allocator &allocator, opforge::Stream stream = {})
@@ -167,7 +167,7 @@ inline opforge::Implementations matmul_implementations()
     return opforge::Implementations(::demo_matmul_implementations);
 }
 
-/* What it takes stands at demo_everything in demo.h. */
+/* demo_everything in demo.h says what it takes. */
 inline void everything(
     const opforge::Tensor &x, const opforge::Tensor *bias, opforge::Tensor &state, float s_fp16,
     float s_bf16, float s_fp32, double s_fp64, std::int8_t s_i8, std::int16_t s_i16,
@@ -182,7 +182,7 @@ inline void everything(
         stream.get()), ::demo_last_error);
 }
 
-/* Type, shape, strides and device of what everything writes; no memory. */
+/* Type, shape, strides and device of the outputs of everything; no memory. */
 inline std::tuple<opforge::Tensor, std::optional<opforge::Tensor>> everything_outputs(
     const opforge::Tensor &x, const opforge::Tensor *bias, const opforge::Tensor &state,
     float s_fp16, float s_bf16, float s_fp32, double s_fp64, std::int8_t s_i8,
@@ -200,7 +200,7 @@ inline std::tuple<opforge::Tensor, std::optional<opforge::Tensor>> everything_ou
         out, opforge::detail::present(stats));
 }
 
-/* In memory of the allocator. */
+/* Allocates the outputs. */
 inline std::tuple<opforge::Output, std::optional<opforge::Output>> everything(
     const opforge::Tensor &x, const opforge::Tensor *bias, opforge::Tensor &state, float s_fp16,
     float s_bf16, float s_fp32, double s_fp64, std::int8_t s_i8, std::int16_t s_i16,
@@ -222,7 +222,7 @@ inline std::tuple<opforge::Output, std::optional<opforge::Output>> everything(
         std::move(out), std::move(stats));
 }
 
-/* By one implementation, whether another one would come first or not. */
+/* The same with a given implementation. */
 inline void everything_with(
     int implementation, const opforge::Tensor &x, const opforge::Tensor *bias,
     opforge::Tensor &state, float s_fp16, float s_bf16, float s_fp32, double s_fp64,
@@ -238,7 +238,7 @@ inline void everything_with(
         stream.get()), ::demo_last_error);
 }
 
-/* Type, shape, strides and device of what everything_with writes; no memory. */
+/* Type, shape, strides and device of the outputs of everything_with; no memory. */
 inline std::tuple<opforge::Tensor, std::optional<opforge::Tensor>> everything_outputs_with(
     int implementation, const opforge::Tensor &x, const opforge::Tensor *bias,
     const opforge::Tensor &state, float s_fp16, float s_bf16, float s_fp32, double s_fp64,
@@ -256,7 +256,7 @@ inline std::tuple<opforge::Tensor, std::optional<opforge::Tensor>> everything_ou
         out, opforge::detail::present(stats));
 }
 
-/* In memory of the allocator. */
+/* Allocates the outputs. */
 inline std::tuple<opforge::Output, std::optional<opforge::Output>> everything_with(
     int implementation, const opforge::Tensor &x, const opforge::Tensor *bias,
     opforge::Tensor &state, float s_fp16, float s_bf16, float s_fp32, double s_fp64,
@@ -284,14 +284,14 @@ inline opforge::Implementations everything_implementations()
     return opforge::Implementations(::demo_everything_implementations);
 }
 
-/* What it takes stands at demo_special in demo.h. */
+/* demo_special in demo.h says what it takes. */
 inline void special(opforge::Tensor &x, special_what what, opforge::Stream stream = {})
 {
     opforge::detail::check(::demo_special(
         x.raw(), static_cast<::demo_special_what>(what), stream.get()), ::demo_last_error);
 }
 
-/* By one implementation, whether another one would come first or not. */
+/* The same with a given implementation. */
 inline void special_with(
     int implementation, opforge::Tensor &x, special_what what, opforge::Stream stream = {})
 {
@@ -306,13 +306,13 @@ inline opforge::Implementations special_implementations()
     return opforge::Implementations(::demo_special_implementations);
 }
 
-/* What it takes stands at demo_pick in demo.h. */
+/* demo_pick in demo.h says what it takes. */
 inline void pick(const opforge::Tensor &x, opforge::Tensor &out, opforge::Stream stream = {})
 {
     opforge::detail::check(::demo_pick(x.raw(), out.raw(), stream.get()), ::demo_last_error);
 }
 
-/* Type, shape, strides and device of what pick writes; no memory. */
+/* Type, shape, strides and device of the outputs of pick; no memory. */
 inline opforge::Tensor pick_outputs(const opforge::Tensor &x)
 {
     opforge::Tensor out;
@@ -320,7 +320,7 @@ inline opforge::Tensor pick_outputs(const opforge::Tensor &x)
     return out;
 }
 
-/* In memory of the allocator. */
+/* Allocates the outputs. */
 inline opforge::Output pick(
     const opforge::Tensor &x, const opforge::Allocator &allocator, opforge::Stream stream = {})
 {
@@ -330,7 +330,7 @@ inline opforge::Output pick(
     return out;
 }
 
-/* By one implementation, whether another one would come first or not. */
+/* The same with a given implementation. */
 inline void pick_with(
     int implementation, const opforge::Tensor &x, opforge::Tensor &out,
     opforge::Stream stream = {})
@@ -339,7 +339,7 @@ inline void pick_with(
         implementation, x.raw(), out.raw(), stream.get()), ::demo_last_error);
 }
 
-/* Type, shape, strides and device of what pick_with writes; no memory. */
+/* Type, shape, strides and device of the outputs of pick_with; no memory. */
 inline opforge::Tensor pick_outputs_with(int implementation, const opforge::Tensor &x)
 {
     opforge::Tensor out;
@@ -348,7 +348,7 @@ inline opforge::Tensor pick_outputs_with(int implementation, const opforge::Tens
     return out;
 }
 
-/* In memory of the allocator. */
+/* Allocates the outputs. */
 inline opforge::Output pick_with(
     int implementation, const opforge::Tensor &x, const opforge::Allocator &allocator,
     opforge::Stream stream = {})

@@ -363,9 +363,9 @@ static const ChoiceInfo choices_0[] = {
     {"mode", 2, labels_0},
 };
 
-static const size_t answer_offsets_0[] = {offsetof(Values, device_multi_processor_count)};
+static const size_t attribute_offsets_0[] = {offsetof(Values, device_multi_processor_count)};
 
-static const int answers_0[] = {OF_DEVICE_MULTI_PROCESSOR_COUNT};
+static const int attributes_0[] = {OF_DEVICE_MULTI_PROCESSOR_COUNT};
 
 static const Case cases_0[] = {
     {"x fp32 [rows, 8], bias fp32 [8], state fp32 [rows], mode=RELU",
@@ -384,7 +384,7 @@ static const Operation operation = {
     3, 2, tensors_0,
     1, choices_0,
     0, NULL,
-    1, answer_offsets_0, answers_0,
+    1, attribute_offsets_0, attributes_0,
     4, cases_0,
 };
 

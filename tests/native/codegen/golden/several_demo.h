@@ -5,21 +5,21 @@
  */
 OPFORGE_API OpforgeStatus demo_copy(const OpforgeTensor *x, OpforgeTensor *out, void *stream);
 
-/* Fills in type, shape, strides and device of what the call above writes. Shape and strides have
- * room for OPFORGE_MAX_RANK (8) numbers each.
+/* Fills in type, shape, strides and device of the outputs of the call above. Shape and strides
+ * have room for OPFORGE_MAX_RANK (8) numbers each.
  */
 OPFORGE_API OpforgeStatus demo_copy_outputs(const OpforgeTensor *x, OpforgeTensor *out);
 
-/* The same by one implementation, where the call above takes the first that covers it.
- * OPFORGE_INVALID_ARGUMENT for an index that there is none of.
+/* The same with a given implementation, where the call above uses the first that covers it. An
+ * index out of range is OPFORGE_INVALID_ARGUMENT.
  */
 OPFORGE_API OpforgeStatus demo_copy_with(int implementation, const OpforgeTensor *x,
                                          OpforgeTensor *out, void *stream);
 OPFORGE_API OpforgeStatus demo_copy_outputs_with(int implementation, const OpforgeTensor *x,
                                                  OpforgeTensor *out);
 
-/* The number of implementations, and where list is not NULL their names, sources and guards, in
- * the order in which they are tried. They stay as long as the library is loaded.
+/* Returns the number of implementations; if list is not NULL, also their names, sources and
+ * guards, in the order in which they are tried. They live as long as the library is loaded.
  */
 OPFORGE_API int demo_copy_implementations(const OpforgeImplementation **list);
 

@@ -1,0 +1,312 @@
+"""The table of everything that opforge replaces in torch, Triton and Python, and how it does it.
+
+A replacement looks at the calling thread, and calls the original unless that thread is tracing.
+Most last only while somebody traces; `undo` takes back those that last longer.
+"""
+
+from __future__ import annotations
+
+import functools
+import pkgutil
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+Make = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Patch:
+    """Attributes or entries of one owner, replaced for one reason."""
+
+    owner: str
+    names: tuple[str, ...]
+    why: str
+    scope: str
+    undone: str
+
+    @property
+    def what(self) -> tuple[str, ...]:
+        """The dotted names of all that is replaced."""
+        return tuple(f"{self.owner}.{name}" for name in self.names)
+
+    def by(self, name: str, make: Make, owner: Any = None) -> Replacement:
+        """Replace one of the names by what `make` returns for the original.
+
+        `owner` says which one, if the table's owner stands for its subclasses or instances.
+        """
+        assert name in self.names
+        return Replacement(self, self._found if owner is None else owner, name, make)
+
+    def on(self, owner: Any, **values: Any) -> Scope:
+        """Set plain values on one owner, for a while."""
+        made = [self.by(name, _constantly(value), owner) for name, value in values.items()]
+        return Scope(lambda: made)
+
+    @functools.cached_property
+    def _found(self) -> Any:
+        return pkgutil.resolve_name(self.owner)
+
+
+@dataclass(frozen=True)
+class Replacement:
+    patch: Patch
+    owner: Any
+    name: str
+    make: Make
+
+
+_A_TRACE = "trace"
+_LAST_TRACE = "when the last trace ends"
+_WRAP = "torch._higher_order_ops.triton_kernel_wrap"
+
+KERNEL_RUN = Patch(
+    "triton.runtime.jit.KernelInterface",
+    ("run",),
+    "A launch becomes a node of the graph, however the body reaches the kernel. Replaced in every "
+    "subclass that defines it.",
+    _A_TRACE,
+    _LAST_TRACE,
+)
+COMPILED_KERNEL = Patch(
+    "triton.compiler.compiler.CompiledKernel",
+    ("__getitem__",),
+    "A kernel that is already compiled cannot become a node, so its launch is refused.",
+    _A_TRACE,
+    _LAST_TRACE,
+)
+WRAPPED_KERNEL = Patch(
+    f"{_WRAP}.TraceableTritonKernelWrapper",
+    ("__getitem__", "__call__", "run"),
+    "A launch through wrap_triton is treated like any other, and still finds its kernel after "
+    "torch._dynamo.reset() has emptied torch's table of kernels.",
+    _A_TRACE,
+    _LAST_TRACE,
+)
+MUTATION_ANALYSIS = Patch(
+    _WRAP,
+    ("get_mutated_tensors",),
+    "If torch cannot tell what a kernel writes, it logs that and guesses. opforge reports the "
+    "reason, and never assumes that a launch writes nothing.",
+    _A_TRACE,
+    _LAST_TRACE,
+)
+POWER_OF_TWO = Patch(
+    "triton.next_power_of_2",
+    ("__code__",),
+    "For a symbolic size it becomes a choice between powers of two. Host code may have imported "
+    "the function under any name, so its code is replaced.",
+    "native trace",
+    _LAST_TRACE,
+)
+MATH = Patch(
+    "math",
+    ("sqrt", "log2", "log", "exp"),
+    "Python would turn a symbolic number into a plain one.",
+    "native trace",
+    _LAST_TRACE,
+)
+TRITON_DRIVER = Patch(
+    "triton.runtime.driver.driver",
+    ("_active",),
+    "Host code asks Triton about the GPU; a thread that traces for a target gets the target's "
+    "answers.",
+    "target",
+    "when the last target ends",
+)
+CUDA = Patch(
+    "torch.cuda",
+    (
+        "current_device",
+        "device_count",
+        "get_device_capability",
+        "get_device_name",
+        "get_device_properties",
+        "set_device",
+        "synchronize",
+        "_exchange_device",
+        "_maybe_exchange_device",
+    ),
+    "Host code asks torch about the GPU; a thread that traces for a target gets the target's "
+    "answers.",
+    "target",
+    "when the last target ends",
+)
+DESCRIPTOR_SUPPORT = Patch(
+    "torch.utils._triton",
+    ("has_triton_tensor_descriptor_host_tma",),
+    "torch asks the machine's GPU instead of the target, and its analysis would mistake a "
+    "descriptor for a pointer.",
+    "target",
+    "when the last target ends",
+)
+DEVICE_GUARD = Patch(
+    "c10::impl::device_guard_impl_registry",
+    ("CUDA",),
+    "Without CUDA, torch has no device guard for fake CUDA tensors, and indexing one would fail. "
+    "It gets the guard for meta tensors, which does nothing.",
+    "process, if torch was built without CUDA",
+    "by undo()",
+)
+AUTOTUNER_RUN = Patch(
+    "triton.runtime.autotuner.Autotuner",
+    ("run",),
+    "An autotuner asks the tuning table for a configuration before it measures.",
+    "while a tuning table is in use",
+    "by opforge.use_tuning(None)",
+)
+FAKE_MODE = Patch(
+    "torch._subclasses.FakeTensorMode",
+    ("_allow_unsafe_data_ptr_access", "allow_non_fake_inputs"),
+    "A body that runs on fake tensors may read real tensors of its module, but no data pointers. "
+    "Set on the mode of that run.",
+    "one run on fakes",
+    "when the run ends",
+)
+EXAMPLE_INPUTS = Patch(
+    "torch.export.ExportedProgram",
+    ("_example_inputs",),
+    "A check saves programs without their example inputs: fakes and dataclasses could be loaded "
+    "only by trusting the file.",
+    "one save",
+    "when the program is saved",
+)
+MAIN_MODULE = Patch(
+    "sys.modules",
+    ("__main__",),
+    "A spawned compiler process would run the main script again, and import torch.",
+    "start of a compiler process",
+    "when the process has started",
+)
+UNREGISTERED = Patch(
+    "torch._ops.OpOverload",
+    ("_op",),
+    "The C++ handle of an unregistered op dangles. Calling the overload or its packet raises "
+    "UnregisteredOp instead.",
+    "process, on that op",
+    "never: nothing is left to call",
+)
+
+
+def table() -> tuple[Patch, ...]:
+    """Every patch, for the documentation to list."""
+    return tuple(value for value in globals().values() if isinstance(value, Patch))
+
+
+class Scope:
+    """Replacements that last while any thread is inside."""
+
+    def __init__(self, find: Callable[[], Iterable[Replacement]]) -> None:
+        self._find = find
+        self._users = 0
+        self._made: list[Replacement] = []
+
+    def __enter__(self) -> None:
+        self.refresh(users=1)
+
+    def __exit__(self, *_: object) -> None:
+        with _lock:
+            self._users -= 1
+            if not self._users:
+                self._made = [r for r in self._made if not _take_back(r)]
+
+    def refresh(self, users: int = 0) -> None:
+        """Also replace what has appeared since the scope was entered."""
+        # Outside the lock: finding may import, and wait for a thread that wants the lock.
+        found = [*self._find()]
+        with _lock:
+            self._made += [r for r in found if _put(r)]
+            self._users += users
+
+
+def install(replacement: Replacement) -> None:
+    """Replace until it is undone; does nothing the second time."""
+    with _lock:
+        _put(replacement)
+
+
+def install_for_good(replacement: Replacement) -> None:
+    """Replace where the original must not come back."""
+    owner, name = replacement.owner, replacement.name
+    setattr(owner, name, replacement.make(_read(owner, name)))
+
+
+def undo(patch: Patch | None = None) -> None:
+    """Bring the originals back, of one patch or of all.
+
+    If somebody else has replaced ours since, theirs stays, and ours below it calls the original.
+    """
+    with _lock:
+        for place in [*_places.values()]:
+            for each in [*place.layers] if patch is None else [patch]:
+                place.take_back(each)
+
+
+class _Place:
+    """A name that is replaced at present: its original, and the layers over it in order."""
+
+    def __init__(self, owner: Any, name: str) -> None:
+        self.owner, self.name = owner, name
+        self.original = self.now = _read(owner, name)
+        self.layers: dict[Patch, Make] = {}
+
+    def put(self, patch: Patch, make: Make) -> bool:
+        if patch in self.layers:
+            return False
+        if self._is_covered():
+            self.original, self.layers = _read(self.owner, self.name), {}
+            self.now = self.original
+        self.layers[patch] = make
+        self._write(make(self.now))
+        return True
+
+    def take_back(self, patch: Patch) -> bool:
+        if patch not in self.layers or self._is_covered():
+            return patch not in self.layers
+        del self.layers[patch]
+        value = self.original
+        for make in self.layers.values():
+            value = make(value)
+        self._write(value)
+        if not self.layers:
+            del _places[id(self.owner), self.name]
+        return True
+
+    def _is_covered(self) -> bool:
+        """Whether somebody else has replaced ours."""
+        return bool(_read(self.owner, self.name) != self.now)
+
+    def _write(self, value: Any) -> None:
+        self.now = value
+        if isinstance(self.owner, dict):
+            self.owner[self.name] = value
+        else:
+            setattr(self.owner, self.name, value)
+
+
+_lock = threading.RLock()
+_places: dict[tuple[int, str], _Place] = {}
+
+
+def _put(replacement: Replacement) -> bool:
+    key = id(replacement.owner), replacement.name
+    if key not in _places:
+        _places[key] = _Place(replacement.owner, replacement.name)
+    return _places[key].put(replacement.patch, replacement.make)
+
+
+def _take_back(replacement: Replacement) -> bool:
+    place = _places.get((id(replacement.owner), replacement.name))
+    return place is None or place.take_back(replacement.patch)
+
+
+def _constantly(value: Any) -> Make:
+    return lambda _original: value
+
+
+def _read(owner: Any, name: str) -> Any:
+    if isinstance(owner, dict):
+        return owner[name]
+    # `getattr` would also find what a class inherits.
+    return vars(owner)[name] if isinstance(owner, type) else getattr(owner, name)

@@ -1,0 +1,225 @@
+"""What each kind of expression may stand for, given what its parts may."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from ... import _compat
+from .containers import ITEM, concatenated, elements, item, opened
+from .frames import Frame, Instance, Local
+from .machine import Machine
+from .objects import is_instance
+from .scopes import scope_of
+from .values import (
+    ANY,
+    NOTHING,
+    UNKNOWN,
+    Arguments,
+    Known,
+    Launch,
+    Sequence,
+    Table,
+    Unknown,
+    Value,
+    Values,
+    constants,
+    union,
+)
+
+
+def _attribute(machine: Machine, frame: Frame, node: ast.Attribute) -> Values:
+    name = node.attr
+    owners = machine.evaluate(frame, node.value)
+    stored = NOTHING
+    if isinstance(node.value, ast.Name):
+        stored = _stored_attribute(machine, frame, node.value.id, name)
+    if owners is ANY:
+        return stored or ANY
+    if not stored and len(owners) == 1 and owners[0] is UNKNOWN:
+        return ANY
+    if name.startswith("__") and not name.endswith("__"):
+        name = _mangled(frame, name)
+    if len(owners) == 1 and not stored:
+        return machine.attribute(frame, owners[0], name, node)
+    return union(*[machine.attribute(frame, value, name, node) for value in owners], stored)
+
+
+def _stored_attribute(machine: Machine, frame: Frame, owner: str, name: str) -> Values:
+    """`self.k = value` in the same function as `self.k`."""
+    around: Frame | None = frame
+    while around is not None:
+        if around.scope.attribute_stores:
+            stores = around.scope.attribute_stores.get((owner, name))
+            if stores:
+                return machine.stored(around, f"{owner}.{name}", stores)
+        around = around.parent
+    return NOTHING
+
+
+def _mangled(frame: Frame, name: str) -> str:
+    path = frame.fn.__qualname__.split(".")
+    return f"_{path[-2].lstrip('_')}{name}" if len(path) > 1 else name
+
+
+def _subscript(machine: Machine, frame: Frame, node: ast.Subscript) -> Values:
+    bases = machine.evaluate(frame, node.value)
+    return union(*(_item(machine, frame, base, node) for base in bases)) or (ITEM,)
+
+
+def _item(machine: Machine, frame: Frame, base: Value, node: ast.Subscript) -> Values:
+    container = opened(base)
+    if container is not None:
+        if isinstance(node.slice, ast.Slice):
+            return (_slice(container),)
+        return item(container, machine.evaluate(frame, node.slice))
+    if isinstance(base, Unknown):
+        return (base if base.why else ITEM,)
+    if isinstance(base, Known):
+        kernel = _compat.kernels.launched_kernel(base.obj)
+        if kernel is not None:
+            return (Launch(kernel),)
+        if is_instance(base.obj, type) or base.obj is None:
+            return (base,) if base.obj is not None else NOTHING
+    return _own_item(machine, frame, base, node)
+
+
+def _own_item(machine: Machine, frame: Frame, base: Value, node: ast.Subscript) -> Values:
+    """`thing[grid]` where the object has its own `__getitem__`, or holds a kernel as `fn`."""
+    if isinstance(base, Instance):
+        for value in machine.attribute(frame, base, "fn", node):
+            if isinstance(value, Known):
+                kernel = _compat.kernels.launched_kernel(value.obj)
+                if kernel is not None:
+                    return (Launch(kernel),)
+    getters = machine.attribute(frame, base, "__getitem__", node)
+    given = Arguments((machine.evaluate(frame, node.slice),))
+    return union(*[machine.run(frame, getter, given, node) for getter in getters]) or (ITEM,)
+
+
+def _slice(container: Sequence | Table) -> Value:
+    if isinstance(container, Table):
+        return UNKNOWN
+    return Sequence(rest=union(*container.items, container.rest))
+
+
+def _call(machine: Machine, frame: Frame, node: ast.Call) -> Values:
+    return machine.results(machine.outcome(frame, node))
+
+
+def _either(machine: Machine, frame: Frame, node: ast.IfExp) -> Values:
+    return union(machine.evaluate(frame, node.body), machine.evaluate(frame, node.orelse))
+
+
+def _bool(machine: Machine, frame: Frame, node: ast.BoolOp) -> Values:
+    return union(*(machine.evaluate(frame, value) for value in node.values))
+
+
+def _inner(machine: Machine, frame: Frame, node: ast.NamedExpr | ast.Await) -> Values:
+    return machine.evaluate(frame, node.value)
+
+
+def _lambda(_machine: Machine, frame: Frame, node: ast.Lambda) -> Values:
+    return (Local(scope_of(node), frame),)
+
+
+def _binary(machine: Machine, frame: Frame, node: ast.BinOp) -> Values:
+    found = machine.operate(frame, node)
+    if found:
+        return found
+    if not isinstance(node.op, (ast.Add, ast.BitOr)):
+        return ANY
+    left = machine.evaluate(frame, node.left)
+    if left == ANY:
+        return ANY
+    return concatenated(left, machine.evaluate(frame, node.right))
+
+
+def _text(machine: Machine, frame: Frame, node: ast.JoinedStr) -> Values:
+    """An f-string of known parts, as in `getattr(ops, f"{kind}_kernel")`."""
+    choices: list[list[str]] = []
+    for part in node.values:
+        value = part.value if isinstance(part, ast.FormattedValue) else part
+        if isinstance(part, ast.FormattedValue) and part.format_spec is not None:
+            return ANY
+        known = constants(machine.evaluate(frame, value))
+        if known is None:
+            return ANY
+        choices.append([str(k) for k in known])
+    texts = ["".join(parts) for parts in itertools.islice(itertools.product(*choices), 64)]
+    return tuple(Known(text) for text in texts)
+
+
+def _sequence(machine: Machine, frame: Frame, node: ast.List | ast.Tuple | ast.Set) -> Values:
+    items: list[Values] = []
+    rest: Values = NOTHING
+    for element in node.elts:
+        inside = element.value if isinstance(element, ast.Starred) else element
+        starred = inside is not element
+        found = machine.evaluate(frame, inside)
+        whole = opened(found[0]) if starred and len(found) == 1 else None
+        if isinstance(whole, Sequence) and not rest:
+            items.extend(whole.items)
+            rest = whole.rest
+        elif starred:
+            rest = union(rest, elements(found))
+        elif rest:
+            rest = union(rest, found)
+        else:
+            items.append(found)
+    return (Sequence(tuple(items), rest),)
+
+
+def _table(machine: Machine, frame: Frame, node: ast.Dict) -> Values:
+    items: dict[Hashable, Values] = {}
+    rest: Values = NOTHING
+    for key, value in zip(node.keys, node.values, strict=True):
+        found = machine.evaluate(frame, value)
+        known = constants(machine.evaluate(frame, key)) if key is not None else None
+        if known is not None:
+            items.update((k, found) for k in known)
+        elif key is not None:
+            rest = union(rest, found)
+        else:
+            for table in map(opened, found):
+                if isinstance(table, Table):
+                    items.update(table.items)
+                    rest = union(rest, table.rest)
+    return (Table(items, rest),)
+
+
+def _comprehension(machine: Machine, frame: Frame, node: ast.ListComp) -> Values:
+    return (Sequence(rest=machine.evaluate(frame.comprehension(node), node.elt)),)
+
+
+def _table_comprehension(machine: Machine, frame: Frame, node: ast.DictComp) -> Values:
+    inner = frame.comprehension(node)
+    found = machine.evaluate(inner, node.value)
+    known = constants(machine.evaluate(inner, node.key))
+    if known is not None and len(found) == 1:
+        return (Table(dict.fromkeys(known, found)),)
+    return (Table(rest=found),)
+
+
+HANDLERS: dict[type[ast.AST], Callable[[Machine, Frame, Any], Values]] = {
+    ast.Attribute: _attribute,
+    ast.Subscript: _subscript,
+    ast.Call: _call,
+    ast.IfExp: _either,
+    ast.BoolOp: _bool,
+    ast.NamedExpr: _inner,
+    ast.Await: _inner,
+    ast.Lambda: _lambda,
+    ast.BinOp: _binary,
+    ast.JoinedStr: _text,
+    ast.List: _sequence,
+    ast.Tuple: _sequence,
+    ast.Set: _sequence,
+    ast.Dict: _table,
+    ast.ListComp: _comprehension,
+    ast.SetComp: _comprehension,
+    ast.GeneratorExp: _comprehension,
+    ast.DictComp: _table_comprehension,
+}

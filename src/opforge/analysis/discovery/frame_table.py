@@ -1,0 +1,211 @@
+"""Finds the frame of a call: one for each function and set of arguments."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import types
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from .frames import Frame, Instance, Local
+from .machine import Machine
+from .objects import class_attribute, is_instance, owner_of
+from .scopes import Scope, scope_of
+from .source import read_source
+from .values import (
+    ANY,
+    NOTHING,
+    UNKNOWN,
+    UNKNOWN_ARGUMENTS,
+    Arguments,
+    Bound,
+    Known,
+    Launch,
+    Partial,
+    Sequence,
+    Table,
+    Unknown,
+    Value,
+    Values,
+    is_constant,
+    key_of,
+    union,
+)
+
+# How many sets of arguments a function is read with before numbers and strings among them are
+# forgotten, and how many frames one reading may take.
+_CONTEXTS = 4
+_FRAMES = 400
+# Reading a short function is cheap, and it may do `getattr(self, name)` with the name it is given.
+_SHORT_CONTEXTS = 64
+_NUMBERS = frozenset({int, float, bool})
+
+
+def is_short(fn: types.FunctionType) -> bool:
+    return len(fn.__code__.co_code) < 300
+
+
+class FrameTable:
+    """The frames of one reading; `exhausted` once it is full and a function was left out."""
+
+    def __init__(self, machine: Machine, root: Frame) -> None:
+        self.machine = machine
+        self.root = root
+        self.exhausted = False
+        self._frames: dict[Hashable, Frame] = {}
+        self._contexts: dict[int, int] = {}
+        self._defaults: dict[int, tuple[types.FunctionType, Callable[[str], Values]]] = {}
+
+    def of_function(
+        self, caller: Frame, fn: types.FunctionType, arguments: Arguments, cost: int = 1
+    ) -> Frame | None:
+        """A function's frame, or None where it has no source or the table is full."""
+        source = read_source(fn.__code__, fn.__globals__)
+        if source is None:
+            return None
+        depth = caller.depth + cost
+        scope = scope_of(source.node)
+        bound = _bind(scope, arguments, self._defaults_of(fn))
+        _forget_numbers(bound, scope)
+        if caller is self.root:
+            _give_self(fn, bound)
+        read = self._contexts.get(id(fn), 0)
+        if read > (_SHORT_CONTEXTS if is_short(fn) else _CONTEXTS):
+            bound = _generalized(bound)
+        key = (id(fn), _context_key(bound))
+        known = self._frames.get(key)
+        if known is None:
+            if len(self._frames) >= _FRAMES:
+                self.exhausted = True
+                return None
+            self._contexts[id(fn)] = read + 1
+            known = self._frames[key] = Frame(scope, fn, source.offset, depth, bound)
+        known.depth = min(known.depth, depth)
+        return known
+
+    def of_local(self, caller: Frame, local: Local, arguments: Arguments) -> Frame:
+        """The frame of a nested function; it is part of the text around it, and adds no depth."""
+        node = local.scope.node
+        home = local.frame
+        bound: dict[str, Values] = {}
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            bound = _bind(local.scope, arguments, self._written_defaults(home, node.args))
+        read = self._contexts.get(id(node), 0)
+        if read > _CONTEXTS:
+            bound = _generalized(bound)
+        key: Hashable = (id(node), id(home), _context_key(bound))
+        known = self._frames.get(key)
+        if known is None:
+            self._contexts[id(node)] = read + 1
+            # Once the table is full, this frame stands for all calls still to come.
+            key = key if len(self._frames) < _FRAMES else (id(node), id(home))
+            known = self._frames.setdefault(
+                key, Frame(local.scope, home.fn, home.offset, caller.depth, bound, home)
+            )
+        known.depth = min(known.depth, caller.depth)
+        return known
+
+    def _defaults_of(self, fn: types.FunctionType) -> Callable[[str], Values]:
+        known = self._defaults.get(id(fn))
+        if known is None:
+            known = self._defaults[id(fn)] = (fn, _held_defaults(fn))
+        return known[1]
+
+    def _written_defaults(self, home: Frame, node: ast.arguments) -> Callable[[str], Values]:
+        positional = [a.arg for a in (*node.posonlyargs, *node.args)]
+        pairs = dict(zip(reversed(positional), reversed(node.defaults), strict=False))
+        keyword_only = zip(node.kwonlyargs, node.kw_defaults, strict=True)
+        pairs.update({a.arg: d for a, d in keyword_only if d is not None})
+        evaluate = self.machine.evaluate
+        return lambda name: evaluate(home, pairs[name]) if name in pairs else NOTHING
+
+
+def _held_defaults(fn: types.FunctionType) -> Callable[[str], Values]:
+    """A parameter's default, as the function holds it now."""
+    code = fn.__code__
+    positional = code.co_varnames[: code.co_argcount]
+    held: dict[str, Any] = dict(
+        zip(reversed(positional), reversed(fn.__defaults__ or ()), strict=False)
+    )
+    held.update(fn.__kwdefaults__ or {})
+    values: dict[str, Values] = {name: (Known(value),) for name, value in held.items()}
+    return lambda name: values.get(name, NOTHING)
+
+
+def _bind(scope: Scope, given: Arguments, default_of: Callable[[str], Values]) -> dict[str, Values]:
+    """Parameter name -> candidates, as Python binds a call."""
+    positional = scope.positional
+    bound: dict[str, Values] = dict(zip(positional, given.positional, strict=False))
+    keywords = given.keywords
+    taken = len(bound)
+    if taken < len(scope.listed):
+        star, double = given.star, given.double
+        for name in scope.listed[taken:]:
+            if name in keywords:
+                bound[name] = keywords[name]
+                continue
+            loose = double if not star or name not in positional else union(star, double)
+            default = default_of(name)
+            bound[name] = union(default, loose) if loose else default or _not_given(name)
+    if scope.vararg is not None:
+        bound[scope.vararg] = (Sequence(given.positional[len(positional) :], given.star),)
+    if scope.kwarg is not None:
+        items: dict[Hashable, Values] = {k: v for k, v in keywords.items() if k not in bound}
+        bound[scope.kwarg] = (Table(items, given.double),)
+    return bound
+
+
+@functools.lru_cache(maxsize=4096)
+def _not_given(name: str) -> Values:
+    return (Unknown(f"parameter '{name}' is given by the caller"),)
+
+
+def _context_key(bound: dict[str, Values]) -> Hashable:
+    """Tells calls of one function apart; its parameters are always bound in one order."""
+    return tuple([v[0].key if len(v) == 1 else key_of(v) for v in bound.values()])
+
+
+def _forget_numbers(bound: dict[str, Values], scope: Scope) -> None:
+    """Forget the numbers that select nothing: block sizes, flags."""
+    for name, values in bound.items():
+        if values is ANY or name in scope.keys:
+            continue
+        for value in values:
+            if type(value) is Known and type(value.obj) in _NUMBERS:
+                bound[name] = union(tuple(v for v in values if not _is_number(v)), ANY)
+                break
+
+
+def _is_number(value: Value) -> bool:
+    return type(value) is Known and type(value.obj) in _NUMBERS
+
+
+def _generalized(bound: dict[str, Values]) -> dict[str, Values]:
+    """The same without constants and the insides of objects, which may differ at every call."""
+    return {name: union(*((_general(v),) for v in values)) for name, values in bound.items()}
+
+
+def _general(value: Value) -> Value:
+    if is_constant(value):
+        return UNKNOWN
+    if isinstance(value, Instance) and not any(
+        isinstance(v, (Launch, Local, Bound, Partial, Known)) and not is_constant(v)
+        for group in value.arguments.every()
+        for v in group
+    ):
+        return Instance(value.cls, UNKNOWN_ARGUMENTS)
+    return value
+
+
+def _give_self(fn: types.FunctionType, bound: dict[str, Values]) -> None:
+    """Give a method that is read by itself an instance of its class for `self`."""
+    cls = owner_of(fn)
+    if cls is None or not fn.__code__.co_argcount:
+        return
+    first = fn.__code__.co_varnames[0]
+    stored = class_attribute(cls, fn.__name__)
+    if is_instance(stored, staticmethod) or not all(isinstance(v, Unknown) for v in bound[first]):
+        return
+    is_class = is_instance(stored, classmethod)
+    bound[first] = (Known(cls) if is_class else Instance(Known(cls), UNKNOWN_ARGUMENTS),)

@@ -1,0 +1,106 @@
+"""Evaluates the expressions of frames: one interpreter for each reading."""
+
+from __future__ import annotations
+
+import ast
+
+from .attributes import AttributeResolver
+from .calls import CallTable
+from .containers import elements
+from .expressions import HANDLERS
+from .frame_table import FrameTable, is_short
+from .frames import Call, Frame, Outcome
+from .interest import Interest
+from .names import NameResolver
+from .operators import OperatorTable
+from .values import ANY, NOTHING, Arguments, Known, Sequence, Unknown, Value, Values, union
+
+# How deep expressions inside expressions and calls inside calls are followed.
+_DEEPEST = 60
+# How many expressions one reading evaluates, enough for some hundred functions. Reading stops
+# there and says so, instead of taking seconds.
+_FUEL = 20_000
+
+
+class Interpreter:
+    """Holds the parts, each of which knows one kind of question, and is their `Machine`."""
+
+    def __init__(self, max_depth: int, root: Frame) -> None:
+        self.max_depth = max_depth
+        self.interest = Interest()
+        self.frames = FrameTable(self, root)
+        self.names = NameResolver(self, self.interest)
+        self.attributes = AttributeResolver(self, self.frames)
+        self.operators = OperatorTable(self, self.attributes, self.interest)
+        self.calls = CallTable(self, self.frames, self.attributes, self.interest)
+        # Bound once: a method that only passes the question on would cost each of them a call.
+        self.lookup = self.names.find
+        self.stored = self.names.stored
+        self.attribute = self.attributes.find
+        self.operate = self.operators.operate
+        self.call = self.calls.call
+        self.outcome = self.calls.outcome
+        self._nesting = 0
+        self._fuel = _FUEL
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether something was left out because there was too much to read."""
+        return self.frames.exhausted or self._fuel <= 0
+
+    def evaluate(self, frame: Frame, node: ast.AST) -> Values:
+        kind = type(node)
+        if kind is ast.Name:
+            name: str = node.id  # type: ignore[attr-defined]
+            found = frame.names.get(name)
+            return self.lookup(frame, name) if found is None else found
+        if self._nesting > _DEEPEST or self._fuel <= 0:
+            return ANY
+        if kind is ast.Constant:
+            self._fuel -= 1
+            return (Known(node.value),)  # type: ignore[attr-defined]
+        handler = HANDLERS.get(kind)
+        if handler is None:
+            return ANY
+        self._fuel -= 1
+        self._nesting += 1
+        try:
+            return handler(self, frame, node)
+        finally:
+            self._nesting -= 1
+
+    def run(self, frame: Frame, callee: Value, arguments: Arguments, node: ast.AST) -> Values:
+        outcome = Outcome()
+        self.call(Call(frame, arguments, outcome), callee)
+        frame.implied.extend(outcome.effects)
+        frame.implied_at.extend([node] * len(outcome.effects))
+        return self.results(outcome)
+
+    def results(self, outcome: Outcome) -> Values:
+        if not outcome.frames and not outcome.idle:
+            return tuple(outcome.values) or ANY
+        returned = [self._returned(frame) for frame in outcome.frames]
+        for call, fn in outcome.idle:
+            # A short one may return a string that is a key of a table of kernels.
+            inner = None
+            if is_short(fn):
+                inner = self.frames.of_function(call.frame, fn, call.arguments, 0)
+            returned.append(ANY if inner is None else self._returned(inner))
+        return union(tuple(outcome.values), *returned) or ANY
+
+    def _returned(self, frame: Frame) -> Values:
+        """What a function returns; for a generator, what it yields."""
+        if frame.result is not None:
+            return frame.result
+        if frame.depth > self.max_depth:
+            return (Unknown("it lies deeper than max_depth"),)
+        frame.result = NOTHING
+        scope = frame.scope
+        if scope.is_generator:
+            found = [self.evaluate(frame, ast.List([node])) for node in scope.yields]
+            frame.result = (Sequence(rest=elements(union(*found))),)
+            return frame.result
+        for node in scope.returns:
+            frame.result = union(frame.result, self.evaluate(frame, node))
+        frame.result = frame.result or (Known(None),)
+        return frame.result

@@ -1,0 +1,300 @@
+"""Operators that a class defines: `a @ b`, `-a`, `a[i] = b`.
+
+Most operators act on numbers and tensors. In a function that neither mentions nor is given a
+class or an object with operators of its own, all of them do. In any other, a name may stand for
+such an object if it comes from outside, from the caller, or from a class called in the function.
+"""
+
+from __future__ import annotations
+
+import ast
+import types
+from typing import Any
+
+from ..._compat.kernels import instance_dict
+from ...model import MISSING
+from .attributes import AttributeResolver
+from .bytecode import mentions
+from .frames import Frame, Instance, Local
+from .interest import Interest
+from .machine import Machine
+from .objects import class_attribute, closure_values, is_instance, is_leaf
+from .scopes import Operation, operands
+from .values import (
+    ANY,
+    NOTHING,
+    Arguments,
+    Bound,
+    Known,
+    Unknown,
+    Value,
+    Values,
+    union,
+)
+
+_BINARY: dict[type[ast.AST], str] = {
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.MatMult: "matmul",
+    ast.Div: "truediv",
+    ast.FloorDiv: "floordiv",
+    ast.Mod: "mod",
+    ast.Pow: "pow",
+    ast.LShift: "lshift",
+    ast.RShift: "rshift",
+    ast.BitOr: "or",
+    ast.BitXor: "xor",
+    ast.BitAnd: "and",
+}
+_UNARY: dict[type[ast.AST], str] = {
+    ast.USub: "neg",
+    ast.UAdd: "pos",
+    ast.Invert: "invert",
+}
+# The left operand's method, and the right one's where the left has none.
+_COMPARISONS: dict[type[ast.AST], tuple[str, str]] = {
+    ast.Eq: ("eq", "eq"),
+    ast.NotEq: ("ne", "ne"),
+    ast.Lt: ("lt", "gt"),
+    ast.LtE: ("le", "ge"),
+    ast.Gt: ("gt", "lt"),
+    ast.GtE: ("ge", "le"),
+    ast.In: ("", "contains"),
+    ast.NotIn: ("", "contains"),
+}
+_NAMES = [
+    *(f"{kind}{name}" for name in _BINARY.values() for kind in ("", "r", "i")),
+    *_UNARY.values(),
+    *(name for pair in _COMPARISONS.values() for name in pair if name),
+    "getitem",
+    "setitem",
+]
+_METHODS = frozenset(f"__{name}__" for name in _NAMES)
+
+
+class OperatorTable:
+    """Runs the methods behind operators."""
+
+    def __init__(self, machine: Machine, attributes: AttributeResolver, interest: Interest) -> None:
+        self.machine = machine
+        self.attributes = attributes
+        self.interest = interest
+        # By id; each object is kept, so that no other takes its id.
+        self._known: dict[int, tuple[Any, bool]] = {}
+
+    def matter(self, frame: Frame) -> bool:
+        """Whether an operator of a frame may be one that a class defines."""
+        if frame.has_operators is None:
+            frame.has_operators = self._found(frame)
+        return frame.has_operators
+
+    def operate(self, frame: Frame, node: Operation) -> Values:
+        """What an operator gives, or nothing where a class defines none for its operands."""
+        if not self.matter(frame):
+            return NOTHING
+        if isinstance(node, ast.BinOp):
+            if not any(self._may_give_object(frame, one) for one in operands(node)):
+                return NOTHING
+            name = _BINARY[type(node.op)]
+            return self._between(frame, node, (node.left, node.right), (name, f"r{name}"))
+        if isinstance(node, ast.AugAssign):
+            name = _BINARY[type(node.op)]
+            found = self._apply(frame, node, node.target, f"i{name}", node.value)
+            sides = (node.target, node.value)
+            return found or self._between(frame, node, sides, (name, f"r{name}"))
+        if isinstance(node, ast.UnaryOp):
+            return self._apply(frame, node, node.operand, _UNARY.get(type(node.op), ""))
+        if isinstance(node, ast.Compare):
+            return self._compare(frame, node)
+        name = "setitem" if type(node.ctx) is ast.Store else "getitem"
+        return self._apply(frame, node, node.value, name, node.slice)
+
+    def _found(self, frame: Frame) -> bool:
+        given = [v for group in frame.parameters.values() if group is not ANY for v in group]
+        if any(self._value_has_operators(v) for v in given if not isinstance(v, Unknown)):
+            return True
+        if frame.parent is not None:
+            # They share a function, whose names include those of the scopes nested in it.
+            frame = frame.parent
+            return frame.has_operators or self._found(frame)
+        return self._fn_has_operators(frame.fn)
+
+    def _value_has_operators(self, value: Value) -> bool:
+        if isinstance(value, Instance):
+            if isinstance(value.cls, Local):
+                return True
+            # What `self` holds is made in `__init__`; asking every method takes too long.
+            init = class_attribute(value.cls.obj, "__init__")
+            makes = is_instance(init, types.FunctionType) and self._fn_has_operators(init)
+            return makes or self._has_operators(value.cls.obj)
+        return isinstance(value, Known) and self._has_operators(value.obj)
+
+    def _fn_has_operators(self, fn: types.FunctionType) -> bool:
+        known = self._known.get(id(fn))
+        if known is None:
+            said = mentions(fn.__code__)
+            values = [fn.__globals__.get(name) for name in said.globals_read]
+            values += closure_values(fn)
+            ours = [v for v in values if is_instance(v, types.ModuleType) and not is_leaf(v)]
+            values += [instance_dict(m).get(name) for m in ours for name in said.names]
+            found = said.has_classes or any(map(self._has_operators, values))
+            known = self._known[id(fn)] = (fn, found)
+        return known[1]
+
+    def _has_operators(self, obj: Any) -> bool:
+        """Whether a class, an object or something it holds has operators written in Python."""
+        kind = type(obj)
+        if kind is types.FunctionType or issubclass(kind, types.ModuleType) or obj is None:
+            return False
+        if not issubclass(kind, type):
+            held = instance_dict(obj).values() if not is_leaf(kind) else ()
+            return self._has_operators(kind) or any(
+                self._has_operators(type(v)) for v in held if not is_instance(v, type)
+            )
+        known = self._known.get(id(obj))
+        if known is None:
+            known = self._known[id(obj)] = (obj, _defines_operators(obj))
+        return known[1]
+
+    def _compare(self, frame: Frame, node: ast.Compare) -> Values:
+        found = []
+        left = node.left
+        for kind, right in zip(node.ops, node.comparators, strict=True):
+            names = _COMPARISONS.get(type(kind))
+            if names is not None:
+                found.append(self._between(frame, node, (left, right), names))
+            left = right
+        return union(*found)
+
+    def _between(
+        self,
+        frame: Frame,
+        node: Operation,
+        sides: tuple[ast.expr, ast.expr],
+        names: tuple[str, str],
+    ) -> Values:
+        """The left operand's method, or else the right one's."""
+        left, right = sides
+        found = self._apply(frame, node, left, names[0], right)
+        return found or self._apply(frame, node, right, names[1], left)
+
+    def _apply(
+        self,
+        frame: Frame,
+        node: Operation,
+        owner: ast.expr,
+        name: str,
+        other: ast.expr | None = None,
+    ) -> Values:
+        """`owner.__name__(other)`, for the owners whose class defines the method."""
+        found = []
+        for value in self._operand(frame, owner):
+            for method in self._method_of(value, f"__{name}__"):
+                given = () if other is None else (self.machine.evaluate(frame, other),)
+                found.append(self.machine.run(frame, method, Arguments(given), node))
+        return union(*found)
+
+    def _method_of(self, value: Value, name: str) -> Values:
+        if isinstance(value, Instance) and isinstance(value.cls, Local):
+            return self.attributes.member(value.cls, name, value)
+        cls = _class_of(value)
+        stored = MISSING if cls is None else class_attribute(cls, name)
+        return (Bound(Known(stored), value),) if _is_own(stored) else NOTHING
+
+    def _operand(self, frame: Frame, node: ast.expr) -> Values:
+        """The objects that an operand may be."""
+        if isinstance(node, ast.BinOp):
+            return self.operate(frame, node)
+        return self.machine.evaluate(frame, node) if self._may_give_object(frame, node) else NOTHING
+
+    def _may_give_object(self, frame: Frame, node: ast.AST) -> bool:
+        kind = type(node)
+        if kind is ast.Name:
+            return self._may_be_object(frame, node.id)  # type: ignore[attr-defined]
+        if isinstance(node, ast.Call):
+            return self._makes_object(frame, node)
+        if isinstance(node, ast.BinOp):
+            return any(self._may_give_object(frame, one) for one in operands(node))
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            of_interest = self.interest.has(frame, node.value.id)
+            return of_interest and any(map(_is_object, self.machine.evaluate(frame, node)))
+        return False
+
+    def _may_be_object(self, frame: Frame, name: str) -> bool:
+        known = frame.objects.get(name)
+        if known is None:
+            # A name that its own value mentions does not count by itself.
+            frame.objects[name] = False
+            known = self.interest.has(frame, name) and self._is_bound_to_object(frame, name)
+            frame.objects[name] = known
+        return known
+
+    def _is_bound_to_object(self, frame: Frame, name: str) -> bool:
+        around: Frame | None = frame
+        while around is not None:
+            if name in around.parameters:
+                return any(map(_is_object, around.parameters[name]))
+            bindings = around.scope.bindings.get(name)
+            if bindings is not None and name not in around.scope.elsewhere:
+                home = around
+                values = [b.node for b in bindings if b.how == "value"]
+                return any(self._may_give_object(home, value) for value in values)
+            around = around.parent
+        return any(map(_is_object, self.machine.lookup(frame, name)))
+
+    def _makes_object(self, frame: Frame, node: ast.Call) -> bool:
+        """Whether a call makes an object of a class of the user's, or returns one it makes."""
+        if not isinstance(node.func, (ast.Name, ast.Attribute)):
+            return False
+        callees = self.machine.evaluate(frame, node.func)
+        if callees is ANY:
+            return False
+        return any(_is_class(v) for v in callees) or any(
+            isinstance(value, ast.Call)
+            and isinstance(value.func, ast.Name)
+            and any(_is_class(v) for v in self.machine.lookup(inner, value.func.id))
+            for inner in self.machine.outcome(frame, node).frames
+            for value in inner.scope.returns
+        )
+
+
+def _defines_operators(cls: type[Any]) -> bool:
+    if is_leaf(cls):
+        return False
+    for base in type.__getattribute__(cls, "__mro__"):
+        held = type.__getattribute__(base, "__dict__")
+        # Most classes have none, and a tensor's hundreds of names take longest to go through.
+        if len(held) < len(_METHODS) and _METHODS.isdisjoint(held):
+            continue
+        for name in _METHODS:
+            if name in held and _is_own(held[name]):
+                return True
+    return False
+
+
+def _is_own(stored: Any) -> bool:
+    """Whether a method is written in a file; a dataclass's `__eq__` is generated."""
+    if type(stored) is not types.FunctionType or is_leaf(stored):
+        return False
+    return not stored.__code__.co_filename.startswith("<")
+
+
+def _is_class(value: Value) -> bool:
+    if isinstance(value, Local):
+        return isinstance(value.scope.node, ast.ClassDef)
+    return isinstance(value, Known) and is_instance(value.obj, type) and not is_leaf(value.obj)
+
+
+def _is_object(value: Value) -> bool:
+    return isinstance(value, Instance) or _class_of(value) is not None
+
+
+def _class_of(value: Value) -> type[Any] | None:
+    """The class of an object, unless it is a leaf's or itself a class."""
+    if isinstance(value, Instance):
+        return value.cls.obj if isinstance(value.cls, Known) else None
+    if not isinstance(value, Known):
+        return None
+    cls = type(value.obj)
+    return None if issubclass(cls, type) or is_leaf(cls) else cls

@@ -1,0 +1,223 @@
+"""Puts the launches of a body into the graph that is being traced, or, for fakes, nowhere."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from .. import _compat
+from ..errors import first_line
+from ..gpu_target import DEFAULT
+from ..tuning.use import pinned
+from .router import LaunchRouter, Owner, set_by_configs
+
+_launches = _compat.launches
+_kernels = _compat.kernels
+
+_OPAQUE = "register the op opaque: mode='custom_op'"
+# Options that torch's node for a launch carries.
+_CARRIED = ("num_warps", "num_stages")
+
+
+class GraphOwner(Owner, Protocol):
+    """The op whose body is traced into a graph."""
+
+    def launches(self, kernel: Any, *, inside: str) -> None:
+        """Hear of a launch; `inside` names the nested op whose body makes it, if any."""
+
+    def assumes(self, kernel: Any, why: str) -> None:
+        """Hear that it is not known what a kernel writes."""
+
+
+class Capture(LaunchRouter):
+    """One run of a body under a trace."""
+
+    alternative = _OPAQUE
+
+    def __init__(
+        self,
+        owner: GraphOwner,
+        above: Capture | None,
+        *,
+        into_graph: bool,
+        inputs: Sequence[torch.Tensor] = (),
+    ) -> None:
+        super().__init__(owner)
+        self.owner = owner
+        self.above = above
+        self.into_graph = into_graph
+        self.inputs = inputs
+        # Per input, how many of its writes rest on an assumption and not on an analysis.
+        self.assumed = [0] * len(inputs)
+        # Per written input, the first kernel that an analysis shows to write it.
+        self.writers: dict[int, Any] = {}
+        self._assumed_now = False
+
+    def on_launch(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._tell(kernel)
+        if not self.into_graph:
+            return
+        grid = kwargs.pop("grid", None)
+        self._refuse_unsupported(kernel)
+        kernel, kwargs = self._evaluate_heuristics(kernel, args, kwargs)
+        arguments = self._arguments(kernel, args, kwargs)
+        kernel = pinned(kernel, {**dict(zip(arguments, args, strict=False)), **kwargs})
+        self._trace(kernel, grid, arguments)
+
+    def written(
+        self, kernel: Any, names: list[str], tensors: list[str], failure: BaseException | None
+    ) -> list[str]:
+        """What a launch is taken to write, given what torch made of Triton's analysis."""
+        why = ""
+        if failure is not None:
+            why = f"{type(failure).__name__}: {first_line(failure)}"
+        elif not names and tensors:
+            why = "it shows no write at all, and a launch that writes nothing would be dropped"
+        if not why:
+            return names
+        self._assumed_now = True
+        self.owner.assumes(kernel, why)
+        return tensors
+
+    def _tell(self, kernel: Any) -> None:
+        self.owner.launches(kernel, inside="")
+        for level in [*self._levels()][1:]:
+            level.owner.launches(kernel, inside=self.owner.name)
+
+    def _trace(self, kernel: Any, grid: Any, arguments: dict[str, Any]) -> None:
+        levels = [*self._levels()]
+        before = [[_compat.write_count(t) for t in level.inputs] for level in levels]
+        self._assumed_now = False
+        try:
+            _launches.into_graph(kernel, grid, arguments)
+        except _launches.Unsupported as error:
+            raise self.error(str(error), kernel, fix=_OPAQUE) from error
+        for level, counts in zip(levels, before, strict=True):
+            for index, (tensor, count) in enumerate(zip(level.inputs, counts, strict=True)):
+                writes = _compat.write_count(tensor) - count
+                if writes and self._assumed_now:
+                    level.assumed[index] += writes
+                elif writes:
+                    level.writers.setdefault(index, kernel)
+
+    def _levels(self) -> Iterator[Capture]:
+        level: Capture | None = self
+        while level is not None:
+            yield level
+            level = level.above
+
+    def _refuse_unsupported(self, kernel: Any) -> None:
+        if _kernels.is_interpreted(kernel):
+            raise self.error(
+                "it runs in Triton's interpreter, and no graph can hold it",
+                kernel,
+                fix="run without TRITON_INTERPRET=1, or make what launches it an op of its own",
+            )
+        why = _launches.unsupported(kernel)
+        if why:
+            raise self.error(why, kernel, fix=_OPAQUE)
+
+    def _evaluate_heuristics(
+        self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        """Outermost heuristics are evaluated here, because graphs hold autotuners and functions."""
+        kwargs = dict(kwargs)
+        while _kernels.is_heuristics(kernel):
+            named = dict(zip(kernel.arg_names, args, strict=False))
+            for name in kernel.values:
+                kwargs[name] = self.evaluate_heuristic(kernel, name, {**named, **kwargs})
+            kernel = kernel.fn
+        return kernel, kwargs
+
+    def _arguments(
+        self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> dict[str, Any]:
+        """All arguments by name, defaults too; what a graph's node would lose is refused."""
+        defaults = _launches.parameters(kernel)
+        constexprs = _launches.constexpr_parameters(kernel)
+        names = list(defaults)
+        if len(args) > len(names):
+            raise self.error(f"it takes {len(names)} arguments, got {len(args)}", kernel)
+        by_position = dict(zip(names, args, strict=False))
+        twice = [n for n in kwargs if n in by_position]
+        if twice:
+            raise self.error(f"argument {twice[0]!r} is given twice", kernel)
+        given = {**by_position, **kwargs}
+        for name, value in given.items():
+            if name not in defaults:
+                self._check_option(kernel, name)
+            elif isinstance(value, (tuple, list)) and name not in constexprs:
+                raise self.error(
+                    f"argument {name!r} is a {type(value).__name__}, which Inductor cannot pass",
+                    kernel,
+                    fix=f"annotate it tl.constexpr, pass its elements one by one, or {_OPAQUE}",
+                )
+            elif isinstance(value, _launches.descriptor_type()):
+                self._check_descriptor(kernel, name, value)
+        later = set_by_configs(kernel)
+        missing = {n: d for n, d in defaults.items() if n not in given and n not in later}
+        without = [n for n, d in missing.items() if d is inspect.Parameter.empty]
+        if without:
+            raise self.error(f"argument {without[0]!r} is missing", kernel)
+        filled = {**given, **missing}
+        ordered = [n for n in (*names, *filled) if n in filled]
+        return {n: _specialized(filled[n], fixed=n in constexprs) for n in ordered}
+
+    def _check_option(self, kernel: Any, name: str) -> None:
+        if name in _CARRIED:
+            return
+        if name not in _launches.launch_options():
+            raise self.error(f"it has no parameter {name!r}", kernel)
+        raise self.error(
+            f"{name!r} is given at the launch, and Inductor would drop it",
+            kernel,
+            fix=f"leave it out, or {_OPAQUE}",
+        )
+
+    def _check_descriptor(self, kernel: Any, name: str, descriptor: Any) -> None:
+        for option, plain in (("padding", "zero"), ("round_f32_to_tf32", False)):
+            found = getattr(descriptor, option, plain)
+            if found != plain:
+                raise self.error(
+                    f"argument {name!r} is a tensor descriptor with {option}={found!r}, which "
+                    "Inductor would drop",
+                    kernel,
+                    fix=_OPAQUE,
+                )
+
+
+@contextlib.contextmanager
+def capture(
+    owner: GraphOwner, *, into_graph: bool, inputs: Sequence[torch.Tensor] = ()
+) -> Iterator[Capture]:
+    """Route this thread's launches: into the graph, or, for a body on fakes, nowhere.
+
+    Where the machine has no GPU, the questions that tracing asks one are answered for a target.
+    """
+    above = _launches.current()
+    own = Capture(
+        owner, above if isinstance(above, Capture) else None, into_graph=into_graph, inputs=inputs
+    )
+    with contextlib.ExitStack() as stack:
+        if _compat.driver.current() is None and not _compat.driver.has_driver():
+            stack.enter_context(_compat.driver.standing_in(DEFAULT))
+        stack.enter_context(_launches.routed_to(own))
+        yield own
+
+
+def _specialized(value: Any, *, fixed: bool) -> Any:
+    """An argument as a graph holds it: a constexpr's is specialized.
+
+    That happens before the grid is evaluated, where a symbolic block size would make a page-long
+    expression.
+    """
+    value = _launches.unwrap_constexpr(value)
+    if not fixed:
+        return value
+    if isinstance(value, (tuple, list)):
+        return type(value)(_specialized(v, fixed=True) for v in value)
+    return _compat.concrete(value)

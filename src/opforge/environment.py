@@ -1,0 +1,54 @@
+"""Every environment variable that opforge reads, in one table; the documentation lists it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Variable:
+    """`default` and `purpose` are Markdown, for the reference."""
+
+    name: str
+    default: str
+    purpose: str
+
+    def get(self) -> str:
+        """Its value; empty where it is not set."""
+        return os.environ.get(self.name, "")
+
+    def is_on(self) -> bool:
+        """As Triton reads a boolean from the environment."""
+        return is_on(self.get())
+
+
+def is_on(value: str | None) -> bool:
+    return (value or "").lower() in {"1", "true", "on"}
+
+
+TRITON_INTERPRET = Variable(
+    "TRITON_INTERPRET",
+    "off",
+    "`1` runs Triton kernels on the CPU, in Triton's interpreter. Set it before Python starts; "
+    "operators that launch kernels are then opaque to the compiler, and nothing can be built",
+)
+CACHE_DIR = Variable(
+    "OPFORGE_CACHE_DIR",
+    "`opforge` in the user's cache folder",
+    "where compiled kernels are kept, in a folder `native`; it may be deleted at any time",
+)
+XDG_CACHE_HOME = Variable(
+    "XDG_CACHE_HOME", "`~/.cache`", "the user's cache folder, where `OPFORGE_CACHE_DIR` is not set"
+)
+CC = Variable("CC", "`cc`", "the C compiler of native libraries, with its arguments")
+CXX = Variable("CXX", "`c++`", "the C++ compiler of torch adapters (`opforge build --torch`)")
+AR = Variable("AR", "`ar`", "the archiver of static libraries (`opforge build --static`)")
+LD_PRELOAD = Variable(
+    "LD_PRELOAD",
+    "empty",
+    "libraries that the process was started with. The process that verifies a package gets the "
+    "system's libstdc++ in front where g++ links its own statically",
+)
+
+VARIABLES = (TRITON_INTERPRET, CACHE_DIR, XDG_CACHE_HOME, CC, CXX, AR, LD_PRELOAD)

@@ -1,0 +1,162 @@
+"""The cases of an operator: what a call may be, the paths through the body, and their steps.
+
+silu, x: "..." of rank 1 and 2, fp16 and fp32:  4 cases, by dtype and rank
+each case                                       paths, by guards on sizes: numel == 0, the rest
+each path                                       outputs, steps: allocate, fill, launch
+each launch                                     variants, by alignment, divisibility, width
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .expr import Term
+
+# Instead of a type: the value is 1 and compiled in.
+ONE = "1"
+
+
+@dataclass(frozen=True)
+class TensorCase:
+    """What one case accepts for a tensor parameter; `present` is False for an optional's NULL.
+
+    `shape` has a Var per symbolic size and an int per fixed one. `strides` has a Var per symbolic
+    stride and is None for a compact tensor (NULL strides, or the ones that sizes imply).
+    """
+
+    param: str
+    present: bool = True
+    dtype: str = ""
+    shape: tuple[Term, ...] = ()
+    strides: tuple[Term, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A declared range of a variable, both ends included; None is open."""
+
+    var: str
+    low: int = 0
+    high: int | None = None
+    # Where not empty: the only values that were declared.
+    values: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A condition under which a path was traced, and the host code that asked for it."""
+
+    condition: Term
+    location: str = ""
+
+
+@dataclass(frozen=True)
+class Output:
+    """An output the caller allocates, compact or with the strides given."""
+
+    dtype: str
+    shape: tuple[Term, ...]
+    strides: tuple[Term, ...]
+
+
+@dataclass(frozen=True)
+class Allocate:
+    """Workspace of a path, freed on the stream after its last step."""
+
+    buffer: str
+    bytes: Term
+
+
+@dataclass(frozen=True)
+class Fill:
+    """Set `count` elements of `width` bytes to `pattern` (their bits as an unsigned number)."""
+
+    buffer: str
+    offset: Term
+    count: Term
+    width: int
+    pattern: int
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """A kernel's pointer: the buffer's address plus `offset` bytes.
+
+    `buffer` is a tensor parameter, an output ("out", "out0", ...) or an `Allocate`'s name.
+    """
+
+    name: str
+    buffer: str
+    offset: Term
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Value:
+    """A kernel's run-time number; a variant says as which type it is passed."""
+
+    name: str
+    value: Term
+
+
+Argument = Pointer | Value
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One compiled form of a launch's kernel, and what must hold for it.
+
+    `types` are Triton's, one per argument: "*fp16", "i32", "i64", "fp32", "u1". `aligned` lists
+    the arguments whose addresses, `divisible` those whose values, must be multiples of 16; a value
+    passed as i32 must fit into it. A value whose type is ONE must be 1 and is not passed: the
+    kernel has it as a constant. Of a launch's variants the first that holds is taken.
+    """
+
+    kernel: str
+    types: tuple[str, ...]
+    aligned: tuple[int, ...] = ()
+    divisible: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel launch; no dimension of the grid is launched with zero programs."""
+
+    kernel_name: str
+    kernel_location: str
+    grid: tuple[Term, Term, Term]
+    arguments: tuple[Argument, ...]
+    variants: tuple[Variant, ...]
+    # The constexprs as Python spells them, for comments and messages.
+    constants: tuple[tuple[str, str], ...] = ()
+    location: str = ""
+
+
+Step = Allocate | Fill | Launch
+
+
+@dataclass(frozen=True)
+class Path:
+    """One way through the body; `refused` says why it was not built, and then it has no steps.
+
+    `outputs` has one entry per output of the op, None where this path returns None. An output's
+    buffer is named as in `Op.outputs`.
+    """
+
+    guards: tuple[Guard, ...]
+    outputs: tuple[Output | None, ...] = ()
+    steps: tuple[Step, ...] = ()
+    refused: str = ""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is fixed before any size is known: dtypes, ranks, choices, present optionals."""
+
+    tensors: tuple[TensorCase, ...]
+    # By parameter name, the index of the chosen value.
+    choices: tuple[tuple[str, int], ...] = ()
+    bounds: tuple[Bound, ...] = ()
+    paths: tuple[Path, ...] = ()
+    # The index of the implementation that it belongs to.
+    implementation: int = 0

@@ -1,0 +1,26 @@
+"""Short texts and tables that prompts and notebooks show of opforge's records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+_STYLE = "text-align:left;vertical-align:top;white-space:pre-wrap"
+
+
+def html_table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table with a caption; `header` may be empty."""
+    # Imported here: only notebooks need it, and records are in every import of opforge.
+    from html import escape  # noqa: PLC0415
+
+    def row(tag: str, cells: Iterable[str]) -> str:
+        shown = "".join(f'<{tag} style="{_STYLE}">{escape(cell)}</{tag}>' for cell in cells)
+        return f"<tr>{shown}</tr>"
+
+    head = f"<thead>{row('th', header)}</thead>" if header else ""
+    body = "".join(row("td", cells) for cells in rows)
+    return f"<table><caption>{escape(title)}</caption>{head}<tbody>{body}</tbody></table>"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 kernel`, `2 kernels`, `no kernels`."""
+    return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,58 @@
+"""The progress bar of commands that take minutes."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+
+def watched_terminal() -> Console | None:
+    """The console of stderr if a person watches it, None for a file or a log."""
+    console = Console(stderr=True)
+    return console if console.is_terminal and console.is_interactive else None
+
+
+class ProgressBar:
+    """A bar that stays when the work is done, with lines above it; `start` may come again."""
+
+    def __init__(self, title: str, console: Console) -> None:
+        self._console = console
+        self._bar = Progress(
+            TextColumn(title),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}", markup=False),
+            console=console,
+        )
+        self._task: TaskID | None = None
+
+    def start(self, total: int) -> None:
+        """Show an empty bar; nothing at all if there is nothing to do."""
+        if self._task is not None:
+            self._bar.remove_task(self._task)
+            self._task = None
+        if total:
+            self._task = self._bar.add_task("", total=total)
+            self._bar.start()
+
+    def advance(self, text: str) -> None:
+        """One more is done or begun; `text` says which."""
+        if self._task is not None:
+            self._bar.update(self._task, advance=1, description=text)
+
+    def say(self, text: str) -> None:
+        """A line above the bar."""
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def stop(self, text: str | None = None) -> None:
+        if self._task is not None:
+            self._bar.update(self._task, description=text)
+            self._bar.stop()

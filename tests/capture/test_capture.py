@@ -1,0 +1,587 @@
+"""Every launch of a body becomes a node of the graph, however the body reaches its kernel."""
+
+import dataclasses
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from torch.library import wrap_triton
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+import opforge
+from support import launching
+from support.launching import (
+    CONFIGS,
+    affine,
+    biased,
+    blocks,
+    compiled_graph_of,
+    double,
+    double_described,
+    double_in_place,
+    fill,
+    graph_of,
+    guessed,
+    guessed_over_tuned,
+    innermost,
+    launches,
+    no_gpu,
+    split,
+    tuned,
+    tuned_other,
+    tuned_over_guessed,
+    with_defaults,
+)
+
+Tensor = torch.Tensor
+x = torch.ones(8, 128)
+
+
+@pytest.fixture
+def traced(op_name):
+    """The launches in the graph of a body that was made an op."""
+
+    def trace(body, *args, **options):
+        op = opforge.op(body, name=op_name(), **options)
+        assert opforge.info(op).mode == "triton_op"
+        return launches(graph_of(op, *(args or (x,))))
+
+    return trace
+
+
+def subscripted(x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    double[(8,)](x, out, x.numel(), BLOCK=128)
+    return out
+
+
+def run_by_name(x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    double.run(x, out, x.numel(), BLOCK=128, grid=(8,), warmup=False)
+    return out
+
+
+def all_by_keyword(x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    double[(8,)](BLOCK=128, n=x.numel(), out_ptr=out, x_ptr=x)
+    return out
+
+
+def all_by_position(x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    double[(8,)](x, out, x.numel(), 128)
+    return out
+
+
+def grid_by_function(x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    double[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, out, x.numel(), BLOCK=128)
+    return out
+
+
+def a_constexpr_object(x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    double[(8,)](x, out, x.numel(), BLOCK=tl.constexpr(128))
+    return out
+
+
+def in_two_steps(x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    launch = double[(8,)]
+    launch(x, out, x.numel(), BLOCK=128)
+    return out
+
+
+go = double[(8,)]
+
+
+def held_in_a_global(x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    go(x, out, x.numel(), BLOCK=128)
+    return out
+
+
+table = {"double": double}
+
+
+def held_in_a_dict(x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    table["double"][(8,)](x, out, x.numel(), BLOCK=128)
+    return out
+
+
+def wrapped_inside(x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    wrap_triton(double)[(8,)](x, out, x.numel(), BLOCK=128)
+    return out
+
+
+def wrapped_and_run(x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    wrap_triton(double).run(x, out, x.numel(), BLOCK=128, grid=(8,), warmup=False)
+    return out
+
+
+wrapped = wrap_triton(double)
+
+
+def wrapped_at_module_level(x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    wrapped[(8,)](x, out, x.numel(), BLOCK=128)
+    return out
+
+
+class Logged(triton.KernelInterface):
+    """A third party's wrapper: it is launched like a kernel, and runs the one inside."""
+
+    def __init__(self, fn):
+        self.fn = fn
+        self.arg_names = fn.arg_names
+
+    def run(self, *args, grid, warmup, **kwargs):
+        return self.fn.run(*args, grid=grid, warmup=warmup, **kwargs)
+
+
+logged = Logged(double)
+logged_twice = Logged(Logged(double))
+
+
+def inside_a_wrapper(x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    logged[(8,)](x, out, x.numel(), BLOCK=128)
+    return out
+
+
+def inside_two_wrappers(x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    logged_twice[(8,)](x, out, x.numel(), BLOCK=128)
+    return out
+
+
+class Sized(Logged):
+    """One that adds arguments of its own."""
+
+    def run(self, x, out, *, grid, warmup, **kwargs):
+        return self.fn.run(x, out, x.numel(), BLOCK=128, grid=grid, warmup=warmup, **kwargs)
+
+
+sized = Sized(double)
+
+
+def a_wrapper_that_adds_arguments(x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    sized[(8,)](x, out)
+    return out
+
+
+class Launcher:
+    """One that Triton does not recognise as a kernel."""
+
+    def __init__(self, kernel):
+        self.kernel = kernel
+
+    def __call__(self, x):
+        out = torch.empty_like(x)
+        self.kernel[(8,)](x, out, x.numel(), BLOCK=128)
+        return out
+
+
+launcher = Launcher(double)
+
+
+def an_object_that_launches(x: Tensor) -> Tensor:
+    return launcher(x)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        subscripted,
+        run_by_name,
+        all_by_keyword,
+        all_by_position,
+        grid_by_function,
+        a_constexpr_object,
+        in_two_steps,
+        held_in_a_global,
+        held_in_a_dict,
+        wrapped_inside,
+        wrapped_and_run,
+        wrapped_at_module_level,
+        inside_a_wrapper,
+        inside_two_wrappers,
+        a_wrapper_that_adds_arguments,
+        an_object_that_launches,
+    ],
+    ids=lambda body: body.__name__,
+)
+def test_a_launch_is_a_node_with_its_grid_and_arguments(traced, body):
+    [launch] = traced(body)
+    assert launch.kernel is double
+    assert launch.grid == [(8, 1, 1)]
+    assert list(launch.arguments) == ["x_ptr", "out_ptr", "n", "BLOCK"]
+    assert launch.arguments["n"] == 1024
+    assert launch.arguments["BLOCK"] == 128
+    assert type(launch.arguments["BLOCK"]) is int
+    assert launch.cloned == ["out_ptr"]
+
+
+@pytest.fixture(autouse=True)
+def wrapped_anew(monkeypatch):
+    """torch cannot use what `wrap_triton` returned before a torch._dynamo.reset()."""
+    monkeypatch.setitem(globals(), "wrapped", wrap_triton(double))
+
+
+def fetched(x: Tensor, which: str) -> Tensor:
+    out = torch.empty_like(x)
+    getattr(launching, which)[(8,)](x, out, x.numel(), BLOCK=128)
+    return out
+
+
+def test_a_kernel_fetched_by_a_computed_name_is_a_node(traced):
+    [launch] = traced(fetched, x, "double", kernels=[double])
+    assert launch.kernel is double
+    assert launch.cloned == ["out_ptr"]
+
+
+def test_an_autotuned_kernel_keeps_its_configs(traced):
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        tuned[blocks(x.numel())](x, out, x.numel())
+        return out
+
+    [launch] = traced(body)
+    assert launch.kernel is tuned
+    assert launch.grid == [(8, 1, 1), (4, 1, 1)]
+    assert "BLOCK" not in launch.arguments
+    assert launch.cloned == ["out_ptr"]
+
+
+def test_several_autotuned_kernels_stand_in_the_order_of_their_launches(traced):
+    def body(x: Tensor, b: Tensor) -> Tensor:
+        out, biased_out = torch.empty_like(x), torch.empty_like(x)
+        tuned[blocks(x.numel())](x, out, x.numel())
+        tuned_other[blocks(x.numel())](out, b, biased_out, x.numel())
+        tuned[blocks(x.numel())](biased_out, out, x.numel())
+        return out
+
+    found = traced(body, x, x)
+    assert [launch.kernel for launch in found] == [tuned, tuned_other, tuned]
+    assert [launch.cloned for launch in found] == [["out_ptr"]] * 3
+
+
+def test_each_launch_of_a_loop_is_a_node(traced):
+    def body(x: Tensor, n: int) -> Tensor:
+        for _ in range(n):
+            out = torch.empty_like(x)
+            double[(8,)](x, out, x.numel(), BLOCK=128)
+            x = out
+        return x
+
+    assert len(traced(body, x, 3)) == 3
+
+
+def test_outermost_heuristics_are_evaluated(traced):
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        guessed[blocks(x.numel())](x, out, x.numel())
+        return out
+
+    [launch] = traced(body)
+    assert launch.kernel is double
+    assert launch.arguments["BLOCK"] == 1024
+    assert launch.grid == [(1, 1, 1)]
+    assert launch.cloned == ["out_ptr"]
+
+
+def test_heuristics_see_positional_and_keyword_arguments(traced):
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        guessed[blocks(x.numel())](x, n=100, out_ptr=out)
+        return out
+
+    [launch] = traced(body)
+    assert launch.arguments["BLOCK"] == 128
+
+
+def test_an_autotuner_over_heuristics_knows_what_they_set(traced):
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        tuned_over_guessed[blocks(x.numel())](x, out, x.numel())
+        return out
+
+    [launch] = traced(body)
+    assert launch.kernel.fn is double
+    assert [c.num_warps for c in launch.kernel.configs] == [2, 4]
+    assert [
+        c.kwargs.get("BLOCK", launch.arguments.get("BLOCK")) for c in launch.kernel.configs
+    ] == [
+        1024,
+        1024,
+    ]
+    assert launch.grid == [(1, 1, 1), (1, 1, 1)]
+    assert launch.cloned == ["out_ptr"]
+
+
+def test_heuristics_over_an_autotuner_are_evaluated_and_its_configs_kept(traced):
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        guessed_over_tuned[blocks(x.numel())](x, out, x.numel())
+        return out
+
+    [launch] = traced(body)
+    assert launch.kernel.fn is with_defaults
+    assert [c.kwargs["BLOCK"] for c in launch.kernel.configs] == [128, 256]
+    assert launch.arguments["scale"] == 5
+    assert launch.cloned == ["out_ptr"]
+
+
+@pytest.mark.parametrize("options", [{"num_warps": 2}, {"num_warps": 8, "num_stages": 3}], ids=str)
+def test_options_that_torch_carries_reach_the_node(traced, options):
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        double[(8,)](x, out, x.numel(), BLOCK=128, **options)
+        return out
+
+    [launch] = traced(body)
+    [config] = launch.kernel.configs
+    assert {name: getattr(config, name) for name in options} == options
+    assert innermost(launch.kernel) is double
+
+
+def test_defaults_of_the_kernel_are_filled_in(traced):
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        with_defaults[blocks(x.numel())](x, out, x.numel())
+        return out
+
+    [launch] = traced(body)
+    assert (launch.arguments["scale"], launch.arguments["BLOCK"]) == (3, 64)
+    assert launch.grid == [(16, 1, 1)]
+
+
+def test_none_is_an_argument(traced):
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        biased[(8,)](x, None, out, x.numel(), BLOCK=128)
+        return out
+
+    [launch] = traced(body)
+    assert launch.arguments["b_ptr"] is None
+    assert launch.cloned == ["out_ptr"]
+
+
+def test_a_constexpr_may_be_a_tuple(traced):
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        affine[(8,)](x, out, x.numel(), (2.0, tl.constexpr(1.0)), BLOCK=128)
+        return out
+
+    [launch] = traced(body)
+    assert launch.arguments["ab"] == (2.0, 1.0)
+    assert launch.cloned == ["out_ptr"]
+
+
+def test_a_descriptor_is_its_tensor_with_a_block_shape(traced):
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        double_described[(1, 4)](
+            TensorDescriptor.from_tensor(x, [8, 32]),
+            TensorDescriptor.from_tensor(out, [8, 32]),
+            8,
+            32,
+        )
+        return out
+
+    [launch] = traced(body)
+    assert sorted(launch.descriptors) == ["out_desc", "x_desc"]
+    assert launch.descriptors["x_desc"] == ("stable", ([8, 32],))
+    assert launch.arguments["x_desc"].name == "arg0_1"
+    assert launch.cloned == ["out_desc"]
+
+
+def test_a_descriptor_of_another_shape_is_a_view(traced):
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        described = TensorDescriptor(x, [16, 64], [64, 1], [8, 32])
+        double_described[(2, 2)](
+            described, TensorDescriptor(out, [16, 64], [64, 1], [8, 32]), 8, 32
+        )
+        return out
+
+    [launch] = traced(body)
+    assert tuple(launch.arguments["x_desc"].meta["val"].shape) == (16, 64)
+    assert launch.cloned == ["out_desc"]
+
+
+@opforge.op("capture_tests::inner")
+def inner(x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    biased[(8,)](x, None, out, x.numel(), BLOCK=128)
+    return out
+
+
+def test_launches_of_nested_ops_are_nodes_of_the_outer_ones_graph(traced, op_name):
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        double[(8,)](inner(x), out, x.numel(), BLOCK=128)
+        return inner(out)
+
+    found = traced(body)
+    assert [launch.kernel for launch in found] == [biased, double, biased]
+    assert [launch.cloned for launch in found] == [["out_ptr"]] * 3
+
+
+def test_kernels_of_nested_ops_are_only_in_the_outer_ones_cache_key(op_name):
+    name = op_name()
+
+    @opforge.op(name)
+    def op(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        double[(8,)](inner(x), out, x.numel(), BLOCK=128)
+        return out
+
+    graph_of(op, x)
+    assert [ref.kernel for ref in opforge.info(op).kernels] == [double]
+    entries = torch._library.triton.triton_ops_to_kernels[name]
+    assert double in entries
+    assert biased in entries
+
+
+@dataclasses.dataclass(frozen=True)
+class Cfg:
+    weight: Tensor
+    block: int = 128
+    by: float | None = None
+
+
+def test_a_dataclass_is_rebuilt_for_the_body(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor, cfg: Cfg, *, scale: int = 4) -> Tensor:
+        out = torch.empty_like(x)
+        with_defaults[blocks(x.numel())](cfg.weight, out, x.numel(), scale, BLOCK=cfg.block)
+        return out
+
+    [launch] = launches(graph_of(lambda x: op(x, Cfg(x * 2, block=32), scale=6), x))
+    assert (launch.arguments["scale"], launch.arguments["BLOCK"]) == (6, 32)
+    assert launch.arguments["x_ptr"].target == torch.ops.aten.mul.Tensor
+    assert launch.grid == [(32, 1, 1)]
+
+
+def test_only_real_outputs_are_cloned_with_several_of_them(traced):
+    def body(x: Tensor) -> tuple[Tensor, Tensor]:
+        low, high = torch.empty_like(x), torch.empty_like(x)
+        split[(8,)](x, low, high, x.numel(), BLOCK=128)
+        return low, high
+
+    [launch] = traced(body)
+    assert launch.cloned == ["low_ptr", "high_ptr"]
+
+
+def test_a_mutated_input_is_written_back(op_name):
+    @opforge.op(op_name(), mutates_args=("x",))
+    def op(x: Tensor) -> None:
+        double_in_place[(8,)](x, x.numel(), BLOCK=128)
+
+    def function(x):
+        op(x)
+        return x + 1
+
+    graph = graph_of(function, x)
+    [launch] = launches(graph)
+    assert launch.cloned == ["x_ptr"]
+    [written] = [n for n in graph.graph.nodes if n.name == "getitem"]
+    [plus_one] = [n for n in graph.graph.nodes if n.target == torch.ops.aten.add.Tensor]
+    assert written.args[1] == "x_ptr"
+    assert plus_one.args[0] is written
+
+
+def test_an_op_without_tensors_can_launch(op_name):
+    @opforge.op(op_name())
+    def op(n: int, value: float) -> Tensor:
+        out = torch.empty(n, device="cuda")
+        fill[blocks(n)](out, n, value, BLOCK=32)
+        return out
+
+    [launch] = launches(graph_of(lambda: op(100, 2.5)))
+    assert launch.grid == [(4, 1, 1)]
+    assert launch.arguments["value"] == 2.5
+    assert launch.cloned == ["out_ptr"]
+
+
+def test_a_symbolic_size_stays_symbolic_in_the_grid(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        double[blocks(x.numel())](x, out, x.numel(), BLOCK=128)
+        return out
+
+    graph = compiled_graph_of(lambda x: op(x) + 1, torch.ones(300), dynamic=True)
+    [launch] = launches(graph)
+    [(blocks_x, *_)] = launch.grid
+    assert isinstance(blocks_x, torch.fx.Node)
+    assert isinstance(launch.arguments["n"], torch.fx.Node)
+
+
+def test_the_value_of_a_constexpr_is_specialized(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        double[(1,)](x, out, x.numel(), BLOCK=triton.next_power_of_2(x.numel()))
+        return out
+
+    graph = compiled_graph_of(lambda x: op(x) + 1, torch.ones(300), dynamic=True)
+    [launch] = launches(graph)
+    assert launch.arguments["BLOCK"] == 512
+
+
+def test_a_launch_under_torch_compile_is_the_same_node(op_name):
+    op = opforge.op(subscripted, name=op_name())
+    [launch] = launches(compiled_graph_of(lambda x: op(x) + 1, x))
+    assert launch.kernel is double
+    assert launch.cloned == ["out_ptr"]
+
+
+def test_warmup_adds_no_node(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        double.warmup(x, out, x.numel(), BLOCK=128, grid=(8,))
+        tuned.warmup(x, out, x.numel(), grid=(8,))
+        biased[(8,)](x, None, out, x.numel(), BLOCK=128)
+        return out
+
+    [launch] = launches(graph_of(op, x))
+    assert launch.kernel is biased
+
+
+@no_gpu
+def test_using_what_a_warmup_compiled_says_that_there_is_no_gpu(op_name):
+    name = op_name()
+
+    @opforge.op(name)
+    def op(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        compiled = double.warmup(x, out, x.numel(), BLOCK=128, grid=(8,))
+        double[(compiled.n_regs,)](x, out, x.numel(), BLOCK=128)
+        return out
+
+    with pytest.raises(
+        RuntimeError,
+        match=r"the body uses the result of double\.warmup\(\.\.\.\), which only",
+    ) as e:
+        graph_of(op, x)
+    assert name in str(e.value)
+
+
+def test_the_configs_of_a_kernel_are_not_changed_by_a_trace(traced):
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        tuned[blocks(x.numel())](x, out, x.numel())
+        return out
+
+    before = [str(c) for c in CONFIGS]
+    traced(body)
+    assert tuned.configs == CONFIGS
+    assert [str(c) for c in CONFIGS] == before

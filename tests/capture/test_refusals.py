@@ -1,0 +1,266 @@
+"""Launches that no graph can hold are refused by name, with a way out."""
+
+import re
+
+import pytest
+import torch
+import triton
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+import opforge
+from opforge.errors import CannotCapture, OpforgeError
+from support import launching
+from support.launching import (
+    affine_at_run_time,
+    blocks,
+    compiled_graph_of,
+    double,
+    double_described,
+    graph_of,
+    targets,
+    tuned,
+    with_defaults,
+)
+
+Tensor = torch.Tensor
+x = torch.ones(8, 128)
+
+
+@pytest.fixture
+def refusal(op_name):
+    """The text with which the trace of a body is refused."""
+
+    def refuse(body, *args, **options):
+        name = op_name()
+        op = opforge.op(body, name=name, **options)
+        with pytest.raises(CannotCapture) as caught:
+            graph_of(op, *(args or (x,)))
+        assert isinstance(caught.value, RuntimeError)
+        assert isinstance(caught.value, OpforgeError)
+        text = str(caught.value)
+        assert text.startswith(f"{name} ({__file__}:{body.__code__.co_firstlineno}): ")
+        return text
+
+    return refuse
+
+
+def place_of(kernel):
+    code = kernel.fn.__code__
+    return f"kernel {kernel.fn.__name__} ({launching.__file__}:{code.co_firstlineno})"
+
+
+def test_a_missing_argument_is_named(refusal):
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        double[(8,)](x, out, BLOCK=128)
+        return out
+
+    assert f"{place_of(double)}: argument 'n' is missing" in refusal(body)
+
+
+def test_a_missing_constexpr_is_named(refusal):
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        double[(8,)](x, out, x.numel())
+        return out
+
+    assert f"{place_of(double)}: argument 'BLOCK' is missing" in refusal(body)
+
+
+def test_an_unknown_argument_is_named(refusal):
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        double[(8,)](x, out, x.numel(), BLOCK=128, BLOK=64)
+        return out
+
+    assert f"{place_of(double)}: it has no parameter 'BLOK'" in refusal(body)
+
+
+def test_too_many_arguments_are_counted(refusal):
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        double[(8,)](x, out, x.numel(), 128, 4)
+        return out
+
+    assert f"{place_of(double)}: it takes 4 arguments, got 5" in refusal(body)
+
+
+def test_an_argument_given_twice_is_refused(refusal):
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        double[(8,)](x, out, x.numel(), 128, BLOCK=64)
+        return out
+
+    assert "'BLOCK'" in refusal(body)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("enable_fp_fusion", False), ("maxnreg", 64), ("num_ctas", 2), ("launch_pdl", True)],
+)
+def test_a_launch_option_that_inductor_would_drop_is_refused(refusal, option, value):
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        double[(8,)](x, out, x.numel(), BLOCK=128, **{option: value})
+        return out
+
+    text = refusal(body)
+    assert f"{place_of(double)}: '{option}' is given at the launch, and Inductor would drop" in text
+    assert "fix: leave it out, or register the op opaque: mode='custom_op'" in text
+
+
+@pytest.mark.parametrize("value", [(2.0, 1.0), [2.0, 1.0]], ids=["tuple", "list"])
+def test_a_tuple_for_a_parameter_that_is_not_constexpr_is_refused(refusal, value):
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        affine_at_run_time[(8,)](x, out, x.numel(), value, BLOCK=128)
+        return out
+
+    text = refusal(body)
+    kind = type(value).__name__
+    assert (
+        f"{place_of(affine_at_run_time)}: argument 'ab' is a {kind}, which Inductor cannot pass"
+        in text
+    )
+    assert "annotate it tl.constexpr" in text
+    assert "mode='custom_op'" in text
+
+
+def test_a_descriptor_that_pads_with_nan_is_refused(refusal):
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        padded = TensorDescriptor.from_tensor(x, [8, 32], padding="nan")
+        double_described[(1, 4)](padded, TensorDescriptor.from_tensor(out, [8, 32]), 8, 32)
+        return out
+
+    text = refusal(body)
+    assert "argument 'x_desc' is a tensor descriptor with padding='nan'" in text
+    assert "Inductor would drop" in text
+    assert "mode='custom_op'" in text
+
+
+@pytest.fixture(scope="module")
+def compiled_double():
+    source = triton.compiler.ASTSource(
+        double,
+        signature={"x_ptr": "*fp32", "out_ptr": "*fp32", "n": "i32", "BLOCK": "constexpr"},
+        constexprs={(3,): 128},
+    )
+    from triton.backends.compiler import GPUTarget  # noqa: PLC0415  # needs no GPU
+
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32))
+
+
+def test_a_compiled_kernel_is_refused(refusal, compiled_double):
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        compiled_double[(8,)](x, out, x.numel())
+        return out
+
+    text = refusal(body, kernels=[double])
+    assert "the body launches double, which is already compiled" in text
+    assert "launch the @triton.jit function itself" in text
+    assert "mode='custom_op'" in text
+
+
+needs_config = triton.heuristics({"scale": lambda args: args["BLOCK"] // 32})(
+    triton.autotune(launching.CONFIGS, key=["n"])(with_defaults)
+)
+reads_data = triton.heuristics({"BLOCK": lambda args: int(args["x_ptr"].sum().item())})(double)
+raises = triton.heuristics({"BLOCK": lambda args: 1 // 0})(double)
+
+
+def test_an_outermost_heuristic_that_needs_a_config_shows_the_order_that_works(refusal):
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        needs_config[blocks(x.numel())](x, out, x.numel())
+        return out
+
+    text = refusal(body)
+    assert (
+        f"{place_of(with_defaults)}: the heuristic for 'scale' needs something that is unknown"
+        in text
+    )
+    assert "found: KeyError: 'BLOCK'" in text
+    assert "@triton.autotune over @triton.heuristics over @triton.jit" in text
+
+
+def test_a_heuristic_that_reads_data_is_refused(refusal):
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        reads_data[(8,)](x, out, x.numel())
+        return out
+
+    text = refusal(body)
+    assert f"{place_of(double)}: the heuristic for 'BLOCK' needs something" in text
+    assert "let it read only shapes" in text
+    assert "mode='custom_op'" in text
+
+
+def test_a_mistake_in_a_heuristic_is_the_users_own_error(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        raises[(8,)](x, out, x.numel())
+        return out
+
+    with pytest.raises(ZeroDivisionError):
+        graph_of(op, x)
+
+
+def test_a_mistake_in_a_grid_is_the_users_own_error(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        double[lambda meta: (meta["BLOK"],)](x, out, x.numel(), BLOCK=128)
+        return out
+
+    with pytest.raises(KeyError, match="BLOK"):
+        graph_of(op, x)
+
+
+def test_a_grid_of_four_dimensions_is_refused_with_the_kernels_name(refusal):
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        double[(1, 1, 1, 1)](x, out, x.numel(), BLOCK=128)
+        return out
+
+    text = refusal(body)
+    assert place_of(double) in text
+    assert "mode='custom_op'" in text
+
+
+def test_a_refusal_is_shown_by_torch_compile(op_name):
+    name = op_name()
+
+    @opforge.op(name)
+    def op(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        double[(8,)](x, out, BLOCK=128)
+        return out
+
+    with pytest.raises(Exception, match="argument 'n' is missing") as caught:
+        compiled_graph_of(op, x)
+    assert name in str(caught.value)
+
+
+def test_a_refused_body_can_be_traced_as_opaque(op_name):
+    @opforge.op(op_name(), mode="custom_op")
+    def op(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        double[(8,)](x, out, x.numel(), BLOCK=128, enable_fp_fusion=False)
+        needs_config[blocks(x.numel())](x, out, x.numel())
+        return out
+
+    assert targets(graph_of(op, x)) == [op]
+
+
+def test_a_refused_launch_leaves_nothing_routed(refusal):
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        tuned[blocks(x.numel())](x, out)
+        return out
+
+    assert re.search("argument 'n' is missing", refusal(body))
+    assert opforge._compat.launches.current() is None
+    assert opforge._compat.driver.current() is None

@@ -1,0 +1,71 @@
+"""The C and C++ that are the same in every library: they agree with Python's tables, and have
+layers."""
+
+import re
+import subprocess
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+from opforge.native.artifacts.toolchain import compile_library
+from opforge.native.codegen.names import identifier
+from opforge.native.codegen.templates import runtime
+from opforge.native.ir import abi
+from opforge.native.ir.dtypes import DTYPES
+from support.native import hand_made
+from support.standin.library import write
+
+C_HEADER = runtime("include/opforge")["abi.h"]
+CPP_HEADER = runtime("include/opforge")["tensor.hpp"]
+ADAPTER = runtime("torch")
+
+
+def test_the_headers_have_the_numbers_of_the_abi():
+    assert f"#define OPFORGE_ABI_VERSION {abi.ABI}\n" in C_HEADER
+    assert f"#define OPFORGE_MAX_RANK {abi.MAX_RANK}\n" in C_HEADER
+    assert f"inline namespace abi_{abi.ABI} {{" in CPP_HEADER
+    assert f"#ifndef OPFORGE_TENSOR_ABI_{abi.ABI}\n" in CPP_HEADER
+    assert f"const int OF_FUNCTION(abi_{abi.ABI}) =" in runtime()["library.c"]
+    assert f"constexpr int kAdapterAbi = {abi.ADAPTER_ABI};" in ADAPTER["adapter.hpp"]
+
+
+def test_the_statuses_of_the_header_are_pythons():
+    enum = C_HEADER.partition("typedef enum {")[2].partition("} OpforgeStatus;")[0]
+    found = re.findall(r"(?:/\* (.*?) \*/\s+)?OPFORGE_(\w+) = (\d)", enum)
+    expected = [(text, name, str(i)) for i, (name, text) in enumerate(abi.STATUSES.items())]
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "row"),
+    [
+        (CPP_HEADER, lambda d: f"DType {identifier(d.torch)}{{{d.code}, {d.bits}, 1}};"),
+        (
+            ADAPTER["torch_api.hpp"],
+            lambda d: f"{{aoti_torch_dtype_{d.torch}(), {d.code}, {d.bits}}}",
+        ),
+        (
+            runtime()["tensor.c"],
+            lambda d: f'TYPE({d.code}, {d.bits}, "{"bool" if d.name == "i1" else d.name}")',
+        ),
+    ],
+    ids=["tensor.hpp", "torch_api.hpp", "tensor.c"],
+)
+def test_every_element_type_is_in_the_tables(text, row):
+    assert [d.name for d in DTYPES.values() if row(d) not in text] == []
+
+
+def test_the_files_of_the_runtime_call_each_other_in_one_direction(tmp_path):
+    folder = write(hand_made.library(), tmp_path)
+    compile_library(folder, "demo", static=True, flags=("-O0",))
+    archive = folder / "lib" / "libdemo.a"
+    shown = subprocess.run(["nm", "-A", archive], capture_output=True, text=True, check=True)
+    symbols = re.findall(r":(\w+)\.o:\S* +(\w) (demo_\w+)$", shown.stdout, re.MULTILINE)
+    defined = {name: file for file, kind, name in symbols if kind != "U"}
+    uses = {file: set() for file, _, _ in symbols}
+    for file, kind, name in symbols:
+        if kind == "U":
+            uses[file].add(defined[name])
+    order = list(TopologicalSorter(uses).static_order())
+    assert {Path(name).stem for name in runtime() if name.endswith(".c")} < set(order)
