@@ -126,8 +126,9 @@ def _patches() -> Iterator[str]:
 
 
 def _c_types() -> Iterator[str]:
-    """What every library's header has: up to the first function of this one."""
-    text = _header()
+    """What the headers of all libraries share, up to what only compilers need."""
+    abi = SOURCE / "opforge/native/runtime/include/opforge/abi.h"
+    text = abi.read_text() if abi.exists() else _header()
     shared = text[text.index("typedef enum {\n    OPFORGE_OK") : text.index("#if !defined(DLPACK")]
     yield from ("```c", shared.removesuffix("#endif\n\n").strip(), "```")
 

@@ -1,17 +1,25 @@
-"""Registers silu, shows what the compiler sees, and runs it everywhere.
+"""Registers silu, shows what the compiler sees, runs it everywhere, and calls it as a C library.
 
-The numbers come from the GPU, or, where there is none, from a second process in which Triton's
-interpreter runs the kernels on the CPU.
+Without a GPU, Triton's interpreter runs the kernels on the CPU, in a second process, and a
+stand-in takes the place of the CUDA driver.
 """
 
 import os
 import subprocess
 import sys
+import tempfile
+import textwrap
+import warnings
+from pathlib import Path
 
 import torch
 from silu import silu
 
 import opforge
+from opforge import native
+
+# torch.export of torch 2.13 warns about itself.
+warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)`", FutureWarning)
 
 
 class Model(torch.nn.Module):
@@ -35,6 +43,24 @@ def see() -> None:
 def calls(exported) -> str:
     names = [str(n.target) for n in exported.graph.nodes if n.op == "call_function"]
     return ", ".join(n for n in names if "built-in" not in n and "sym" not in n)
+
+
+def build(folder: Path) -> None:
+    """A C library for the GPU that is here, or for an sm_80, with no GPU needed."""
+    major, minor = torch.cuda.get_device_capability() if torch.cuda.is_available() else (8, 0)
+    native.build([silu], folder, archs=[f"sm_{major}{minor}"])
+    files = sorted(f.relative_to(folder) for f in folder.rglob("*") if f.is_file())
+    generated = [f.name for f in files if f.parts[0] == "src"]
+    print("native.build   the same function as a C library:")
+    for file in files:
+        if file.parts[0] != "src":
+            print(f"    {file}")
+    print(f"    src/*.[ch], {len(generated)} files")
+    header = (folder / "include" / "examples.h").read_text()
+    function = header.index("examples_silu(")
+    begin, end = header.rindex("/*", 0, function), header.index(";", function) + 1
+    print("examples.h     declares:")
+    print(textwrap.indent(header[begin:end], "    "))
 
 
 def run(device: str) -> None:
@@ -61,18 +87,51 @@ def run(device: str) -> None:
     print("opcheck        schema, fake, autograd and aliasing hold")
 
 
-def main() -> None:
+def call_library(folder: str, device: str) -> None:
+    """The C function, by way of DLPack; nothing of Triton or of silu.py is needed for it."""
+    if device == "cpu":
+        import on_cpu  # noqa: PLC0415 - it brings Triton's interpreter
+
+        on_cpu.use_standin(folder)
+    x = torch.randn(4, 128, device=device)
+    found = native.open(folder, host_memory=device == "cpu").silu(x)
+    torch.testing.assert_close(found, torch.nn.functional.silu(x))
+    where = "a stand-in driver" if device == "cpu" else torch.cuda.get_device_name()
+    print(f"native.open    examples_silu on {where}, as torch's silu")
+
+
+def main(*arguments: str) -> None:
     if os.environ.get("TRITON_INTERPRET") == "1":
         run("cpu")
+        for folder in arguments:
+            input()  # until the library is built
+            call_library(folder, "cpu")
         return
+    with tempfile.TemporaryDirectory() as folder:
+        if torch.cuda.is_available():
+            show(Path(folder))
+            run("cuda")
+            call_library(folder, "cuda")
+            return
+        with interpreted(folder) as child:
+            show(Path(folder))
+            print("no GPU here: Triton's interpreter runs the kernels on the CPU")
+            print(child.communicate("\n")[0], end="")
+    sys.exit(child.returncode)
+
+
+def show(folder: Path) -> None:
     see()
-    if torch.cuda.is_available():
-        run("cuda")
-        return
-    print("no GPU here: the kernels run on the CPU, through Triton's interpreter", flush=True)
-    interpreted = {**os.environ, "TRITON_INTERPRET": "1"}
-    subprocess.run([sys.executable, __file__], env=interpreted, check=True)
+    build(folder)
+    print()
+
+
+def interpreted(folder: str) -> subprocess.Popen:
+    """This program in a second process, which works while the first one shows and builds."""
+    command, env = [sys.executable, __file__, folder], {**os.environ, "TRITON_INTERPRET": "1"}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, text=True)
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -6,6 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 import opforge
+from opforge import native
 
 
 @triton.jit
@@ -65,3 +66,6 @@ def silu(x: Tensor) -> Tensor:
     out = torch.empty_like(x)
     silu_kernel[grid(x.numel())](x, out, x.numel(), BLOCK=1024)
     return out
+
+
+native.declare(silu, x=native.tensor("rows columns", dtype="fp32"))

@@ -10,7 +10,7 @@ from .registration.register import Definition, Registration
 
 
 def info_of_reading(name: str, location: str, reading: Reading) -> OpInfo:
-    """For a function that torch does not hear of."""
+    """For a function that stays unknown to torch."""
     return OpInfo(
         name=name,
         mode=reading.decision.mode,

@@ -11,7 +11,7 @@ from .notebook import counted, html_table
 
 
 class Missing(enum.Enum):
-    """Stands for "no default", because `None` is one."""
+    """Stands for "no default", because `None` is a default."""
 
     MISSING = "missing"
 
@@ -82,7 +82,7 @@ class Leaf:
         return self.base == "Tensor"
 
     def schema_type(self, *, optional: bool = False, alias: str = "") -> str:
-        """`Tensor(a0!)?`, `SymInt[]`; `optional` says that an absent record stands above."""
+        """`Tensor(a0!)?`, `SymInt[]`; `optional` where the record around it may be absent."""
         text = self.base + alias
         if self.container:
             text += "?[]" if self.element_optional else "[]"
@@ -100,7 +100,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Record:
-    """Something taken apart: a frozen dataclass, a NamedTuple or a tuple of fixed length."""
+    """Something that is flattened: a frozen dataclass, NamedTuple or tuple of fixed length."""
 
     path: str
     kind: str
@@ -118,7 +118,7 @@ Node = Leaf | Record
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of the user's function; `kind` as `inspect` words it."""
+    """One parameter of the user's function; `kind` in the words of `inspect`."""
 
     name: str
     kind: str
@@ -208,7 +208,7 @@ class KernelRef:
 
 @dataclass(frozen=True)
 class Unresolved:
-    """A reference that static reading could not follow."""
+    """A reference that reading could not follow."""
 
     name: str
     location: str
@@ -216,9 +216,9 @@ class Unresolved:
 
 
 class NestedOp(str):
-    """An operator that a body calls: its "ns::op" name, and where the call stands.
+    """An operator that a body calls: its "ns::op" name, and where it is called.
 
-    `op` is the operator found there, or None while nothing of that name is registered.
+    `op` is the operator, or None while none of that name is registered.
     """
 
     __slots__ = ("location", "op")
@@ -238,7 +238,7 @@ class NestedOp(str):
 
 @dataclass(frozen=True)
 class Discovery:
-    """What a static reading of a function found; iterating gives the kernels.
+    """What reading a function found, without running it; iterating gives the kernels.
 
     `unbound` are names that functions read but nothing binds yet; what they will be bound to may
     launch kernels.
@@ -360,7 +360,7 @@ def fits_int64(value: int) -> bool:
 
 
 def leaves_of(node: Node) -> Iterator[Leaf]:
-    """The leaves below a node, in schema order, presence flags left out."""
+    """The leaves below a node, in schema order, without presence flags."""
     if isinstance(node, Leaf):
         yield node
         return
@@ -369,7 +369,7 @@ def leaves_of(node: Node) -> Iterator[Leaf]:
 
 
 def flat_width(node: Node) -> int:
-    """How many schema arguments a node takes, presence flags counted."""
+    """How many schema arguments a node takes, including presence flags."""
     if isinstance(node, Leaf):
         return 1
     return int(node.optional) + sum(flat_width(item.node) for item in node.fields)

@@ -253,8 +253,8 @@ def test_a_default_that_is_not_representable_is_refused(node, value, wanted):
     with pytest.raises(BadDefault) as caught:
         flat(node, value)
     text = str(caught.value)
-    assert text.startswith("parameter 'p': default ")
-    assert f"is not representable as {wanted}" in text
+    assert text.startswith("parameter 'p': the default ")
+    assert f"cannot be represented as {wanted}" in text
     assert f"found: {type(value).__name__}" in text or isinstance(value, (list, Config))
     assert "fix: use " in text
     assert isinstance(caught.value, TypeError)

@@ -227,8 +227,8 @@ def test_a_required_leaf_behind_a_default_takes_the_default_out_of_the_schema():
     lowered = lower(signature(leaf("x"), config()))
     assert "float cfg__scale," in lowered.schema
     (note,) = lowered.notes
-    assert note.startswith("default of cfg.scale is supplied by the callable")
-    assert "before a required argument" in note
+    assert note.startswith("the callable supplies the default of cfg.scale")
+    assert "precede a required argument" in note
 
 
 def test_a_default_that_nothing_required_follows_stays_in_the_schema():
@@ -252,7 +252,7 @@ def test_a_required_keyword_only_argument_after_a_default_follows_a_star():
 
 def test_a_default_that_cannot_be_expressed_is_noted():
     (note,) = lower(signature(leaf("x", "float", float("nan")))).notes
-    assert note == "default of x is supplied by the callable: no schema can"
+    assert note == "the callable supplies the default of x, which a schema cannot express"
 
 
 def test_a_parameter_and_a_field_that_lower_to_one_name_are_both_named():
@@ -283,13 +283,13 @@ def test_a_field_called_present_is_fine_where_there_is_no_flag():
 
 
 def test_names_of_generated_code_are_refused():
-    with pytest.raises(NameCollision, match="'_of_' are kept for generated code"):
+    with pytest.raises(NameCollision, match="'_of_' are reserved for generated code"):
         lower(signature(leaf("_of_x")))
 
 
 def test_a_record_whose_name_makes_its_leaves_look_generated_is_refused():
     cfg = record("_of_cfg", Config, Field("n", Leaf("_of_cfg.n", "SymInt")))
-    with pytest.raises(NameCollision, match="kept for generated code"):
+    with pytest.raises(NameCollision, match="reserved for generated code"):
         lower(signature(cfg))
 
 

@@ -569,7 +569,7 @@ def test_a_saved_output_has_its_history_at_every_level(op_name):
             "in another order than it is called with",
         ),
         ({"tags": "x"}, "tags must be torch.Tag values, got 'x'"),
-        ({"mutates_args": True}, "is no list of parameter names"),
+        ({"mutates_args": True}, "is not a list of parameter names"),
         ({"kernels": 3}, "is not a list"),
     ],
 )

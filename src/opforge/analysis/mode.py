@@ -1,4 +1,4 @@
-"""What a body has -> how its op is registered: `triton_op`, `custom_op` or `none`."""
+"""From what a body contains to how its op is registered: `triton_op`, `custom_op` or `none`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ MODES = ("auto", "triton_op", "custom_op", "none")
 class Facts:
     """What was found in a body.
 
-    `barred` are kernels that no graph can hold, each with why; `lost` is what the function itself
-    could not keep, were it returned as it is ("its backward").
+    `barred` are kernels that a graph cannot hold, each with the reason; `lost` is what would be
+    lost if the function were returned as it is ("its backward").
     """
 
     kernels: tuple[KernelRef, ...] = ()
@@ -40,7 +40,7 @@ class Facts:
 
 
 def decide(facts: Facts, asked: str) -> Decision:
-    """The mode for what was found and what was asked; ModeRefused where they exclude each other."""
+    """The mode for what was found and asked for; ModeRefused where they exclude each other."""
     return replace(_decide(facts, asked), asked=asked)
 
 
@@ -52,7 +52,7 @@ def _decide(facts: Facts, asked: str) -> Decision:
     if asked == "custom_op":
         return _decision(facts, "custom_op", "mode='custom_op': opaque to the compiler, as asked")
     if facts.interpreted:
-        why = "Triton's interpreter is on (TRITON_INTERPRET=1), and no graph holds its kernels"
+        why = "Triton's interpreter is on (TRITON_INTERPRET=1), and a graph cannot hold its kernels"
         return _decision(facts, "custom_op", why, "run without TRITON_INTERPRET=1")
     if facts.barred:
         return _barred(facts, asked)
@@ -87,8 +87,8 @@ def _without_kernels(facts: Facts) -> Decision:
         why = f"mode='triton_op': seen through to {', '.join(facts.transparent)}"
         return _decision(facts, "triton_op", why)
     raise ModeRefused(
-        "mode='triton_op', but its body launches no Triton kernel that could be found",
-        found="neither kernels nor operators whose bodies have some",
+        "mode='triton_op', but no launch of a Triton kernel was found in its body",
+        found="neither kernels nor operators that launch some",
         fix="name the kernels with kernels=[...], raise max_depth=, or leave mode out",
     )
 
@@ -112,15 +112,15 @@ def _barrier(facts: Facts, asked: str) -> ModeRefused:
     if facts.kernels:
         ref = facts.kernels[0]
         kernels = f" launches kernel {ref.name} ({ref.found_via}) and"
-    registered = "an operator that the compiler cannot see into"
+    registered = "which the compiler cannot see into"
     if barrier.op is None:
-        registered = "an operator that is not registered"
+        registered = "which is not registered"
     return ModeRefused(
         f"{asked_for}{kernels} calls {barrier} at {barrier.location}, {registered}",
         found=facts.cell,
         fix=f"mode='custom_op' makes all of it one opaque step; or make {barrier} transparent "
-        "(@opforge.op on what launches its kernels, or torch.library.triton_op), before this "
-        "op is defined; or call it outside of this op",
+        "before this op is defined (@opforge.op on what launches its kernels, or "
+        "torch.library.triton_op); or call it outside of this op",
     )
 
 

@@ -18,7 +18,7 @@ class Row:
     """One question and its answer.
 
     `status` is "pass", "fail" or "skipped"; `reason` says why it failed or was skipped, or what
-    was seen; `fix` what to do about it; `notes` what the user should know all the same.
+    was seen; `fix` what to do about it; `notes` what the user should know in any case.
     """
 
     name: str

@@ -145,7 +145,7 @@ class Subject:
         return [path for (path, a), (_, b) in pairs if not same_bits(a, b)]
 
     def differentiable(self) -> list[str]:
-        """The inputs to differentiate by: those that require grad, else all floating ones."""
+        """The inputs to take gradients of: those that require grad, else all floating ones."""
         floats = [(p, t) for p, t in self.call.tensors() if t.is_floating_point()]
         wanted = [p for p, t in floats if t.requires_grad]
         if wanted:
@@ -207,7 +207,7 @@ class Subject:
             return self.run(call).error
         try:
             self.run_on_fakes(call)
-        except Exception as error:  # noqa: BLE001  # handed on as what the op says of this size
+        except Exception as error:  # noqa: BLE001  # it says why this size fails
             return error
         return None
 
@@ -218,7 +218,7 @@ class Subject:
                 return self.invoke(fakes)
 
     def trace(self) -> Any:
-        """The graph that AOTAutograd would get, for a GPU that need not be there."""
+        """The graph that AOTAutograd would get, for a GPU that may be absent."""
         with target(_ARCH):
             mode, fakes = self.fakes()
 

@@ -13,7 +13,7 @@ from ..model import Codec
 
 
 class Choices(dict[Any, Any]):
-    """What the schema carries -> what the body sees; a value outside is refused by name."""
+    """What the schema carries -> what the body sees; other values are refused with an error."""
 
     def __init__(self, codec: Codec, path: str, op: str, location: str) -> None:
         super().__init__((codec.encode(value), value) for value in codec.values)
@@ -22,7 +22,7 @@ class Choices(dict[Any, Any]):
         self.encode = _encoder(codec, self.refuse)
 
     def __missing__(self, raw: Any) -> Any:
-        # An Enum may know more values than its members' own, through `_missing_`.
+        # `_missing_` may make an Enum accept more values than its members'.
         if self.codec.cls is not None and self.codec.by == "value":
             try:
                 return self.codec.cls(raw)
@@ -32,7 +32,7 @@ class Choices(dict[Any, Any]):
 
 
 def _encoder(codec: Codec, refuse: Callable[[Any], BadChoice]) -> Callable[[Any], Any]:
-    # A plain function with plain steps: torch.compile traces through it.
+    # A plain function, because torch.compile traces through it.
     cls, by_name = codec.cls, codec.by == "name"
 
     def encode(raw: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Writes the straight-line Python that takes arguments apart and puts them together again.
+"""Generates the straight-line Python that flattens arguments and rebuilds them.
 
 For `attn(q: Tensor, cfg: Cfg, mode: Literal['a', 'b'] = 'a') -> Tensor`:
 
@@ -14,8 +14,8 @@ For `attn(q: Tensor, cfg: Cfg, mode: Literal['a', 'b'] = 'a') -> Tensor`:
         ...
         return _of_fn(q, _of_at_cfg, _of_values_mode[mode])
 
-Every name that is not the user's starts with `_of_`, builtins included: parameters may not, and
-may well be called `type` or `len`.
+Every name that is not the user's starts with `_of_`, even builtins, because a parameter may be
+called `type` or `len`. A parameter's own name must not start with `_of_`.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Source:
         self.lines: list[str] = []
         self.namespace = namespace
         self.codecs = codecs
-        # Flat names whose default is a list, which a body may change.
+        # Flat names whose default is a list, which a body might change.
         self.shared = shared
-        # Whether Dynamo traces this function; kernels it never sees.
+        # Whether Dynamo traces this function; it never sees kernels.
         self.traced = False
         self.depth = 0
 
@@ -50,7 +50,7 @@ class Source:
         self.lines.append("    " * self.depth + line)
 
     def name(self, stem: str, value: Any) -> str:
-        """A global for `value`; the same object under the same stem keeps its name."""
+        """The name of a global for `value`; the same object with the same stem keeps its name."""
         stem = PREFIX + stem
         name, count = stem, 1
         while name in self.namespace and self.namespace[name] is not value:
@@ -83,7 +83,7 @@ def parameter_list(source: Source, lowered: Lowered) -> str:
 def argument_list(source: Source, arguments: tuple[FlatArgument, ...]) -> str:
     """`q, cfg__scale, *, mode=_schema_mode`: as the dispatcher calls a kernel.
 
-    It leaves trailing arguments out that equal their default, so kernels repeat the defaults.
+    It leaves out trailing arguments that equal their default, so kernels repeat the defaults.
     """
     parts: list[str] = []
     for index, argument in enumerate(arguments):
@@ -97,7 +97,7 @@ def argument_list(source: Source, arguments: tuple[FlatArgument, ...]) -> str:
 
 
 def pass_on(arguments: tuple[FlatArgument, ...]) -> str:
-    """`q, cfg__scale, mode=mode`: one kernel's arguments handed to another."""
+    """`q, cfg__scale, mode=mode`: one kernel's arguments passed to another."""
     return ", ".join(f"{a.name}={a.name}" if a.keyword_only else a.name for a in arguments)
 
 
@@ -121,7 +121,7 @@ def emit_flatten(source: Source, node: Node, expression: str) -> list[str]:
 
 
 def emit_rebuild(source: Source, node: Node, names: list[str]) -> str:
-    """Statements that put a value together from flat names (consumed); returns its expression."""
+    """Statements that rebuild a value from flat names (consumed); returns its expression."""
     if isinstance(node, Leaf):
         return _rebuild_leaf(source, node, names.pop(0))
     if not node.optional:
@@ -160,14 +160,14 @@ def emit_wrapper(source: Source, lowered: Lowered, name: str) -> None:
         f"{a.name}={value}" if a.keyword_only else value
         for a, value in zip(lowered.arguments, values, strict=True)
     ]
-    # Dynamo knows overloads, and answers the question while it traces.
+    # Dynamo supports overloads, and evaluates the condition while it traces.
     chosen = f"({PREFIX}overload if {PREFIX}tracing() else {PREFIX}call)"
     emit_result(source, lowered, f"{chosen}({', '.join(keyed)})")
     source.depth -= 1
 
 
 def emit_flat_result(source: Source, lowered: Lowered) -> str:
-    """Statements that lay the body's result flat; returns the expression the dispatcher takes."""
+    """Statements that flatten the body's result; returns the expression the dispatcher takes."""
     returns, out = lowered.signature.returns, f"{PREFIX}out"
     if returns is None:
         return "None"
@@ -209,7 +209,7 @@ def _flatten_leaf(source: Source, leaf: Leaf, expression: str) -> str:
 
 
 def _must_list(leaf: Leaf) -> bool:
-    # A body may return a tuple where its annotation says list, or something else altogether.
+    # A body may return a tuple where its annotation says list, or anything else.
     return leaf.path.startswith("return") and bool(leaf.container)
 
 
@@ -272,8 +272,8 @@ def _rebuild_record(source: Source, node: Record, names: list[str]) -> str:
     source.add(f"{local} = {PREFIX}object.__new__({cls})")
     in_dict = _lives_in_dict(node.cls) and not source.traced
     if in_dict and values:
-        # Half the time of object.__setattr__ per field (0.6 against 1.3 us for five), but only
-        # the latter is something that Dynamo follows.
+        # Takes half the time of object.__setattr__ (0.6 against 1.3 us for five fields), but Dynamo
+        # only follows the latter.
         source.add(f"{PREFIX}fields = {local}.__dict__")
     for item, value in zip(node.fields, values, strict=True):
         if in_dict:
@@ -288,7 +288,7 @@ def _lives_in_dict(cls: type[Any]) -> bool:
 
 
 def _local(node: Node) -> str:
-    # `at_` keeps it apart from the helpers: a parameter may be called `new` or `fields`.
+    # `at_` avoids the helpers' names: a parameter may be called `new` or `fields`.
     return f"{PREFIX}at_{lowered_name(node.path)}"
 
 

@@ -1,8 +1,8 @@
-r"""Defaults: what a value looks like in a schema, and when a schema cannot say it.
+r"""Defaults: how a schema spells a value, and which values it cannot spell.
 
 1e-5 on a float     -> "1e-05"
 "it's" on a str     -> "\"it's\""
-inf on a float      -> None: valid, but the schema language has no word for it
+inf on a float      -> None: valid, but the schema language cannot spell it
 "x" on an int       -> BadDefault
 """
 
@@ -44,7 +44,7 @@ def flatten_default(node: Node, value: Any, parameter: str) -> list[Any]:
 
 
 def schema_text(leaf: Leaf, value: Any) -> str | None:
-    """An encoded default in schema language, or None where it has no word for the value."""
+    """An encoded default in the schema language, or None where it cannot spell the value."""
     if value is None:
         return "None"
     if leaf.container:
@@ -76,8 +76,8 @@ def _word(base: str, value: Any) -> str | None:
     if base in ("SymInt", "int"):
         return str(int(value))
     if isinstance(value, float):
-        # -0.0 equals 0.0, and the dispatcher drops arguments that equal their default; torch's
-        # parser refuses numbers below the smallest normal one.
+        # -0.0 equals 0.0, and the dispatcher drops arguments that equal their default. torch's
+        # parser refuses subnormal numbers.
         plain_zero = value == 0 and math.copysign(1, value) > 0
         normal = math.isfinite(value) and abs(value) >= sys.float_info.min
         return repr(value) if normal or plain_zero else None
@@ -169,7 +169,7 @@ def _example(base: str) -> str:
 
 def _misfit(parameter: str, value: Any, wanted: str, fix: str) -> BadDefault:
     return BadDefault(
-        f"default {value!r} is not representable as {wanted}",
+        f"the default {value!r} cannot be represented as {wanted}",
         parameter=parameter,
         found=type(value).__name__,
         fix=f"use {fix}",

@@ -1,4 +1,4 @@
-"""A schema the user wrote, as the same flat signature that lowering would have made."""
+"""Turns a schema that the user wrote into the flat signature that lowering would have made."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def lower_given(
         raise BadSchema(
             "the schema's arguments are not the function's parameters",
             found=f"schema: {', '.join(names)}; function: {', '.join(kinds)}",
-            fix="name the schema's arguments as the parameters, in their order",
+            fix="give the schema's arguments the parameters' names, in the same order",
         )
     flat, parameters = [], []
     for name, printed, has_default, keyword_only, mutated in arguments:
@@ -53,7 +53,7 @@ def lower_given(
 
 
 def _leaf(path: str, printed: str) -> Leaf:
-    """`Optional[List[Tensor]]`, as torch prints types -> Leaf."""
+    """A leaf from a type as torch prints it: `Optional[List[Tensor]]`."""
     optional, inner = _peel("Optional", printed)
     listed, inner = _peel("List", inner)
     element_optional = False

@@ -15,7 +15,7 @@ from ..model import Leaf, Node, Record, Signature, flat_width
 
 
 def flatten_gradients(signature: Signature, result: Any) -> list[Any]:
-    """Lay what `backward` returned flat; a tensor list's gradients stay one list."""
+    """Flatten what `backward` returned; a tensor list's gradients stay one list."""
     parameters = signature.parameters
     grads = result if type(result) is tuple else (result,)
     if len(parameters) == 1 and len(grads) != 1 and isinstance(parameters[0].node, Record):
@@ -37,7 +37,7 @@ def flatten_gradients(signature: Signature, result: Any) -> list[Any]:
 
 
 def _flatten(node: Node, grad: Any, flat: list[Any], *, own: bool) -> None:
-    """`own`: it stands in an instance of the user's class, whose other fields hold values."""
+    """`own`: it is inside an instance of the user's class, whose other fields hold values."""
     if isinstance(node, Leaf):
         flat.append(_leaf(node, grad, own=own))
         return
@@ -104,7 +104,7 @@ def _parts(node: Record, grad: Any) -> list[Any]:
                 fix="return None for elements that have no gradient",
             )
         return list(grad)
-    # A plain tuple or list has attributes, too: `count` and `index`.
+    # A plain tuple or list has attributes too: `count` and `index`.
     by_name = node.kind != "tuple" and not _is_tensor(grad) and type(grad) not in (tuple, list)
     if by_name and any(hasattr(grad, n) for n in names):
         return [getattr(grad, name, None) for name in names]

@@ -27,7 +27,7 @@ from .defaults import flatten_default, schema_text
 
 
 def lower(signature: Signature, mutates_args: str | Iterable[str] = ()) -> Lowered:
-    """Lay a signature flat: its schema arguments, their defaults, and the call path."""
+    """Flatten a signature into schema arguments with their defaults, and choose the call path."""
     bare = [a for p in signature.parameters for a in _flatten_parameter(p)]
     _refuse_collisions(bare)
     mutated = mutated_names(signature, bare, mutates_args) if mutates_args else set()
@@ -56,7 +56,7 @@ def mutated_names(
     found: set[str] = set()
     if not isinstance(mutates_args, Iterable):
         raise BadOption(
-            f"mutates_args={mutates_args!r} is no list of parameter names",
+            f"mutates_args={mutates_args!r} is not a list of parameter names",
             fix="mutates_args=['x'], or 'unknown' for all tensors",
         )
     for name in mutates_args:
@@ -67,7 +67,7 @@ def mutated_names(
 
 
 def select_tensor(lowered: Lowered, name: str, option: str) -> FlatArgument:
-    """The one tensor argument that a name such as `x`, `cfg__x` or `cfg.x` stands for."""
+    """The one tensor argument that a name such as `x`, `cfg__x` or `cfg.x` refers to."""
     arguments = list(lowered.arguments)
     tensors = [a for a in arguments if a.is_tensor]
     chosen = _select(lowered.signature, arguments, tensors, name, option)
@@ -126,7 +126,7 @@ def _flatten_parameter(parameter: Parameter) -> list[FlatArgument]:
 
 
 def _slots(node: Node, *, absent: bool) -> list[tuple[str, str, Leaf | None]]:
-    """(path, schema type, leaf) per flat argument; `absent`: an optional record stands above."""
+    """(path, schema type, leaf) per flat argument; `absent`: inside an optional record."""
     if isinstance(node, Leaf):
         return [(node.path, node.schema_type(optional=absent), node)]
     slots: list[tuple[str, str, Leaf | None]] = []
@@ -141,7 +141,7 @@ def _refuse_collisions(arguments: list[FlatArgument]) -> None:
     for argument in arguments:
         if argument.name.startswith(PREFIX):
             raise NameCollision(
-                f"names that start with {PREFIX!r} are kept for generated code",
+                f"names that start with {PREFIX!r} are reserved for generated code",
                 parameter=argument.path,
                 fix="rename it",
             )
@@ -161,17 +161,18 @@ def _place_defaults(
 ) -> tuple[list[FlatArgument], list[str], bool]:
     """Write defaults into the schema where it can hold them.
 
-    Two things stand in the way: a value it has no word for, and a required argument further
-    on. The first makes the op flattened, so that the callable supplies the default. The second
-    does the same, unless the required one is keyword-only: `(float s=1.0, *, Tensor w)`.
+    It cannot hold a value that it cannot spell, nor a default before a required argument. Either
+    makes the op flattened, so that the callable supplies the default, unless the required
+    argument is keyword-only: `(float s=1.0, *, Tensor w)`.
     """
     notes: list[str] = []
     texts = [_default_text(a) for a in arguments]
-    unsayable = [a.path for a, text in zip(arguments, texts, strict=True) if text is None]
-    wrapper = bool(unsayable) or _taken_apart(signature)
-    if unsayable:
+    unspellable = [a.path for a, text in zip(arguments, texts, strict=True) if text is None]
+    wrapper = bool(unspellable) or _taken_apart(signature)
+    if unspellable:
         notes.append(
-            f"default of {', '.join(unsayable)} is supplied by the callable: no schema can"
+            f"the callable supplies the default of {', '.join(unspellable)}, which a schema cannot "
+            "express"
         )
     star = len(arguments) if wrapper else _star(signature, arguments, texts)
     placed: list[FlatArgument] = []
@@ -181,8 +182,8 @@ def _place_defaults(
         keep = bool(text) and not (wrapper and required_after)
         if text and not keep:
             notes.append(
-                f"default of {argument.path} is supplied by the callable: in the schema it would "
-                "stand before a required argument"
+                f"the callable supplies the default of {argument.path}, which in the schema would "
+                "precede a required argument"
             )
         required_after = required_after or not keep
         placed.append(
@@ -201,7 +202,7 @@ def _place_defaults(
 
 
 def _star(signature: Signature, arguments: list[FlatArgument], texts: list[str | None]) -> int:
-    """Where `*` must stand: at the first required keyword-only argument behind a default."""
+    """Where `*` must be: at the first required keyword-only argument after a default."""
     seen_default = False
     for index, (parameter, text) in enumerate(zip(signature.parameters, texts, strict=True)):
         if text:
@@ -212,7 +213,7 @@ def _star(signature: Signature, arguments: list[FlatArgument], texts: list[str |
 
 
 def _default_text(argument: FlatArgument) -> str | None:
-    """The default in schema language; "" for none, None where the schema cannot say it."""
+    """The default in the schema language; "" for none, None where it cannot be spelled."""
     if argument.default is MISSING:
         return ""
     if argument.default is None:

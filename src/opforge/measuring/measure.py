@@ -28,7 +28,7 @@ _CLOSE, _ROUNDS = 1.1, 3
 
 
 class Watcher:
-    """Hears what tuning does; this one says nothing."""
+    """Told what tuning does; this one ignores it."""
 
     def start(self, calls: int) -> None: ...
 

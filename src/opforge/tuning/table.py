@@ -69,10 +69,6 @@ class Table:
             for row in rows.values():
                 self.add(kernel, row)
 
-    def sources(self, name: str) -> set[str]:
-        """The sources of kernels of this name that have rows."""
-        return {k.source for k in self.rows if k.name == name}
-
     def __len__(self) -> int:
         return sum(map(len, self.rows.values()))
 

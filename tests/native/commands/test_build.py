@@ -11,11 +11,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-import opforge
 from opforge.cli import main
-from support.processes import ROOT, environment
+from support.processes import environment
 
-README = ROOT / "README.md"
 SOURCE = """
 import opforge
 import torch
@@ -353,18 +351,6 @@ def test_an_architecture_that_cannot_be_built_for_is_refused(sample, tmp_path, a
     assert said in done.output
     assert "fix: " in done.output
     assert not (tmp_path / "dist").exists()
-
-
-def test_the_example_of_the_readme_builds(tmp_path):
-    blocks = README.read_text().split("```python\n")[1:]
-    codes = [block.partition("```")[0] for block in blocks]
-    op = codes[0].partition("x = torch.randn")[0]
-    (declared,) = [code for code in codes if "native.declare(" in code]
-    (tmp_path / "readme_ops.py").write_text(op + declared)
-    built(tmp_path / "readme_ops.py", "--arch", "sm_80", "-o", tmp_path / "dist")
-    header = (tmp_path / "dist" / "include" / "mylib.h").read_text()
-    assert "mylib_scale(const OpforgeTensor *x, float factor, OpforgeTensor *out" in header
-    opforge.unregister("mylib::scale")
 
 
 def test_an_operator_without_a_declaration_is_not_built(sample, tmp_path):

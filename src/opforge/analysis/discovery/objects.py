@@ -256,7 +256,8 @@ def is_module_instance(obj: Any) -> bool:
 
 def wrapped(obj: Any) -> Any:
     """The callable that a wrapper declares to wrap, or None."""
-    held = _compat.kernels.instance_dict(obj)
+    is_function = type(obj) is types.FunctionType
+    held = obj.__dict__ if is_function else _compat.kernels.instance_dict(obj)
     if not held:
         return None
     for name in ("__wrapped__", "fn", "func"):
@@ -268,6 +269,8 @@ def wrapped(obj: Any) -> Any:
 
 def is_registered_op(obj: Any) -> bool:
     """Whether calling an object calls an operator: opforge's, MagiCompiler's or torch's."""
+    if type(obj) is types.FunctionType and not obj.__dict__:
+        return False
     return OP_MARK in _compat.kernels.instance_dict(obj) or (
         _compat.operators.operator_name(obj) is not None
     )

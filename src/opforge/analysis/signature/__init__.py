@@ -1,1 +1,1 @@
-"""A signature, read: resolved annotations, the parameter tree, a schema given by hand."""
+"""Reads signatures: resolves annotations, builds the parameter tree, parses a given schema."""

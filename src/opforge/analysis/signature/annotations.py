@@ -13,18 +13,17 @@ from ...errors import MissingAnnotation, UnresolvedAnnotation
 
 Scope = Mapping[str, Any]
 
-# What evaluating text that is no annotation raises: an unknown name, `int +`, `torch.Tensr`,
-# `Tensor[int]`.
+# What evaluating a bad annotation raises: an unknown name, `int +`, `torch.Tensr`, `Tensor[int]`.
 _NOT_AN_ANNOTATION = (NameError, SyntaxError, AttributeError, TypeError)
 
 
 def resolve_hints(
     fn: Callable[..., Any], signature: inspect.Signature, scope: Scope
 ) -> dict[str, Any]:
-    """Parameter name (and "return") -> type, for a function with every annotation present.
+    """Parameter name (and "return") -> type; refuses a function that lacks annotations.
 
-    `scope` holds the names visible where the function was decorated, because a stringified
-    annotation does not make the enclosing function keep them in a closure.
+    `scope` holds the names visible where the function was decorated: a stringified annotation
+    does not make the enclosing function keep them in a closure.
     """
     missing = [n for n, p in signature.parameters.items() if p.annotation is p.empty]
     if signature.return_annotation is inspect.Signature.empty:
@@ -51,7 +50,7 @@ def resolve_class_hints(cls: type[Any], scope: Scope, parameter: str) -> dict[st
     if known is not None:
         return known
     try:
-        # Without the scope first: then the answer is the same for every op, and is kept.
+        # Without the scope first: then the answer is the same for every op and can be cached.
         known = _class_hints[cls] = typing.get_type_hints(cls, include_extras=True)
     except _NOT_AN_ANNOTATION:
         return _resolve_in_scope(cls, scope, parameter)
@@ -67,7 +66,7 @@ def _resolve_in_scope(cls: type[Any], scope: Scope, parameter: str) -> dict[str,
 
 def unresolved(error: Exception, parameter: str | None) -> UnresolvedAnnotation:
     return UnresolvedAnnotation(
-        f"annotation not resolved: {error}",
+        f"cannot resolve the annotation: {error}",
         parameter=parameter,
         fix="use a type that is imported or defined where the function is decorated "
         "(not only under `if TYPE_CHECKING:`)",
@@ -112,8 +111,9 @@ def spell(annotation: Any) -> str:
 def user_scope(fn: types.FunctionType) -> dict[str, Any]:
     """Local names that `fn`'s annotations may use: those of the functions and classes around it.
 
-    A function is decorated where it is defined, so these are running: the nearest frame outside
-    opforge, and the frames of the same module that called it. A module's own function has none.
+    A function is decorated where it is defined, so the code around it is running: the nearest
+    frame outside opforge, and the frames of the same module that called it. A function at module
+    level has none.
     """
     if "." not in fn.__qualname__:
         return {}

@@ -61,7 +61,7 @@ _BASES: dict[Any, str] = {
     torch.layout: "Layout",
     torch.memory_format: "MemoryFormat",
 }
-# Enumerations of torch's own, which a schema carries only one by one.
+# torch's own enumerations, which a schema carries singly but not in lists.
 _SINGLE = {"ScalarType", "Layout", "MemoryFormat"}
 _RETURN_BASES = {"Tensor", "SymInt", "float", "bool", "Scalar"}
 _LISTS = (list, collections.abc.Sequence)
@@ -73,13 +73,13 @@ _KINDS: dict[Any, str] = {
 
 
 def read_signature(fn: Callable[..., Any], scope: Scope) -> Signature:
-    """What a function takes and returns, as a tree of leaves and records."""
+    """The parameters and the return value of a function, as a tree of leaves and records."""
     signature = inspect.signature(fn)
     for parameter in signature.parameters.values():
         if parameter.kind not in _KINDS:
             star = "*" if parameter.kind is inspect.Parameter.VAR_POSITIONAL else "**"
             raise UnsupportedParameterKind(
-                f"{star}{parameter.name} has no place in an operator's schema",
+                f"an operator's schema cannot express {star}{parameter.name}",
                 parameter=parameter.name,
                 fix="name each parameter; for several tensors use list[torch.Tensor]",
             )
@@ -106,7 +106,7 @@ def parameter_kinds(fn: Callable[..., Any]) -> dict[str, str]:
 
 
 class _Reader:
-    """Turns annotations into nodes; remembers the classes it is inside, to refuse recursion."""
+    """Turns annotations into nodes; tracks the classes it is inside, to refuse recursion."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
@@ -140,7 +140,7 @@ class _Reader:
         leaf = self._leaf(path, inner)
         if leaf is None or leaf.container:
             raise UnsupportedAnnotation(
-                f"{spell(annotation)} has elements that a schema cannot list",
+                f"{spell(annotation)} has elements that a schema's list cannot hold",
                 parameter=path,
                 found=f"elements of type {spell(inner)}",
                 fix="pass one list per field, or a tuple of fixed length such as "
@@ -148,7 +148,7 @@ class _Reader:
             )
         if leaf.base in _SINGLE:
             raise UnsupportedAnnotation(
-                f"{spell(annotation)}: torch turns the elements of such a list into ints",
+                f"{spell(annotation)}: torch would turn the elements of the list into ints",
                 parameter=path,
                 found=f"elements of type {spell(inner)}",
                 fix=f"use a tuple of fixed length, tuple[{spell(inner)}, {spell(inner)}], or their "
@@ -327,9 +327,10 @@ def _as_device(node: Node, default: Any) -> Any:
 
 
 def _field_default(item: dataclasses.Field[Any]) -> Any:
-    """The default a field's leaf may have in the schema.
+    """The default that a field's leaf may have in the schema.
 
-    A factory makes a new value per instance, so it gives none, except for an empty container.
+    A factory makes a new value per instance, so it gives none, unless it makes an empty list or
+    tuple.
     """
     if item.default is not dataclasses.MISSING:
         return item.default
@@ -352,14 +353,14 @@ def _unsupported(path: str, annotation: Any) -> Exception:
     elif isinstance(origin, type) and issubclass(origin, (set, frozenset, collections.abc.Set)):
         fix = "use a list, or a Literal or Enum per element"
     elif origin in (list, tuple, *_LISTS) or annotation in (typing.List, typing.Tuple):  # noqa: UP006
-        fix = "say what it holds: list[int], tuple[int, float], tuple[int, ...]"
+        fix = "give the element type: list[int], tuple[int, float], tuple[int, ...]"
     else:
         fix = (
             "use Tensor, int, float, bool, str, torch.types.Number, torch.dtype, torch.device, "
             "a list or tuple of those, a Literal, an Enum, a NamedTuple or a frozen dataclass"
         )
     return UnsupportedAnnotation(
-        f"{spell(annotation)} has no place in an operator's schema", parameter=path, fix=fix
+        f"an operator's schema cannot express {spell(annotation)}", parameter=path, fix=fix
     )
 
 

@@ -1,4 +1,4 @@
-"""A schema that the user wrote, as torch parses it, held against the function."""
+"""A schema that the user wrote, as torch parses it, checked against the function."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def read_schema(fn: Callable[..., Any], schema: str) -> GivenSchema:
     if not schema.lstrip().startswith("("):
         raise BadSchema(
             f"schema={schema!r} must start with its arguments",
-            fix='the form is "(Tensor x, float eps=1e-5) -> Tensor"; the name is given apart',
+            fix='the form is "(Tensor x, float eps=1e-5) -> Tensor", without the name',
         )
     try:
         parsed = _compat.parse_schema(f"op{schema}")
@@ -52,10 +52,10 @@ def read_schema(fn: Callable[..., Any], schema: str) -> GivenSchema:
 def _given_defaults(
     fn: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], written: dict[str, Any]
 ) -> dict[str, Any]:
-    """The defaults of a given schema, which must be the function's own.
+    """The defaults of a given schema, which must equal the function's own.
 
-    A call that leaves an argument out gets the schema's. torch parses a dtype, a layout or a
-    memory format to a number, so for these the function's default is the one that kernels use.
+    A call that leaves an argument out gets the schema's default. torch parses a dtype, a layout
+    or a memory format to a number, so for these kernels use the function's default.
     """
     defaults = dict(written)
     for name, printed, *_ in arguments:

@@ -103,7 +103,7 @@ def _with_gaps(tensor: Tensor) -> Tensor:
     return torch.cat([wide, wide], -2).select(-1, 0).narrow(-1, 0, tensor.shape[-1])
 
 
-# Not 0, with which inputs are made: a norm has no gradient along its own input.
+# Not 0, the seed of the inputs: a norm has no gradient along its own input.
 _SEED = 2024
 
 
@@ -147,7 +147,7 @@ def _numerically(subject: Subject, paths: list[str]) -> Verdict:
     failure = _gradcheck(function, inputs, eps=1e-6, tolerance=1e-4, fast=fast)
     how = "gradcheck in double"
     if failure is not None and noise.coarse:
-        # The op rounds inside, so that steps of 1e-6 drown; larger ones do not.
+        # The op rounds internally, which drowns steps of 1e-6 but not larger ones.
         failure = _gradcheck(function, inputs, eps=3e-3, tolerance=2e-2, fast=fast)
         how = "gradcheck, coarsely: internally the op computes in less than double"
     if failure is not None:

@@ -1,4 +1,4 @@
-"""The row vmap: against a loop, wherever the new dimension is."""
+"""The row vmap: compared with a loop, for several positions of the new dimension."""
 
 from __future__ import annotations
 
