@@ -112,5 +112,5 @@ def test_an_odd_number_of_columns_has_no_halves(tree, library):
 
 
 def test_a_native_gradient_of_another_width_is_refused(library):
-    with pytest.raises(Exception, match="grad has shape"):
+    with pytest.raises(Exception, match="grad must have shape"):
         library.silu_and_mul_backward(numbers((3, 5)), numbers((3, 8)))
