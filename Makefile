@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin/python
-# Twice quiet: what pip warns about is how this machine finds packages; errors are still shown.
+# -qq hides pip's warnings, which are about how this machine finds packages, but not its errors.
 PIP := $(RUN) -m pip --disable-pip-version-check -qq
 READY := $(VENV)/.ready
 
@@ -12,11 +12,11 @@ READY := $(VENV)/.ready
 
 help:
 	@echo "make demo      set up $(VENV) and run examples/demo.py"
-	@echo "make test      make lint, then all tests on every core"
-	@echo "make lint      ruff, mypy, import contracts, clang-format, codespell"
-	@echo "make bench     what a call costs (benchmarks/call_overhead.py)"
+	@echo "make test      run make lint, then all tests on every core"
+	@echo "make lint      run ruff, mypy, import contracts, clang-format, codespell"
+	@echo "make bench     measure what a call costs (benchmarks/call_overhead.py)"
 	@echo "make docs      build the documentation into site/, with warnings as errors"
-	@echo "make test-gpu  the tests that need a GPU"
+	@echo "make test-gpu  run the tests that need a GPU"
 	@echo "make clean     remove $(VENV), caches and build products"
 	@echo "PYTHON=... chooses the interpreter ($(PYTHON))"
 

@@ -1,8 +1,8 @@
-"""What a call costs: opforge against custom_op, define+impl and a bare autograd.Function.
+"""The cost of a call: opforge against custom_op, define+impl and a bare autograd.Function.
 
 All variants run interleaved in one process and the fastest round of each counts, so that the
-ratios hold on a noisy machine. `--json` prints the figures for a script. `--gpu` compares an op
-that launches a Triton kernel with `torch.library.triton_op`.
+ratios hold on a noisy machine. `--json` prints the figures as JSON. `--gpu` compares an op that
+launches a Triton kernel with `torch.library.triton_op`.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def dataclass_argument() -> list[Row]:
 
 
 def decorating() -> list[Row]:
-    """Reading the body for kernels is told apart: its price is the body's (discovery.py)."""
+    """Reading the body for kernels is timed separately: it depends on the body (discovery.py)."""
 
     def timed(index: int) -> tuple[float, float]:
         def plain(x: Tensor, y: Tensor, eps: float = 1e-5) -> Tensor:
@@ -226,8 +226,8 @@ def decorating() -> list[Row]:
 
 
 def triton_launch() -> list[Row]:
-    """Allocation and one launch, which is what the function itself costs."""
-    # Imported here, because it imports Triton, which the other rows do without.
+    """A call that allocates and launches once."""
+    # Imported here, because it imports Triton, which the other rows do not need.
     from gpu_kernel import raw, wrapped  # noqa: PLC0415
 
     peer = torch.library.triton_op("bench::triton_op", wrapped, mutates_args=())
@@ -253,7 +253,7 @@ def triton_launch() -> list[Row]:
 
 
 def importing() -> list[Row]:
-    """As the second process pays for it: with bytecode, which pip makes when it installs."""
+    """The import time of a second process, which finds bytecode, as after an install with pip."""
     script = "import time, torch; t = time.time(); import opforge; {}; print(time.time() - t)"
     with tempfile.TemporaryDirectory() as folder:
         env = {**os.environ, "PYTHONPYCACHEPREFIX": folder}
@@ -277,7 +277,7 @@ def _import_row(script: str, title: str, limit: int, env: dict[str, str]) -> Row
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--gpu", action="store_true", help="only what needs a GPU")
+    parser.add_argument("--gpu", action="store_true", help="run only the rows that need a GPU")
     given = parser.parse_args()
     parts = (without_backward, with_backward, dataclass_argument, decorating, importing)
     rows: list[Row] = []

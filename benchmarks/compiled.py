@@ -1,10 +1,10 @@
-"""What torch.compile makes of an op that launches a Triton kernel, against triton_op and custom_op.
+"""A Triton op under torch.compile, against triton_op and custom_op.
 
     python benchmarks/compiled.py     # needs a GPU
 
-Compile times are of fresh compilations, with Inductor's caches off, the variants taking turns and
-the fastest of each counting. Call times are of the compiled function on a small tensor, where the
-host is what takes time.
+Compile times are those of fresh compilations with Inductor's caches off; the variants take turns,
+and the fastest of each counts. Call times are those of the compiled function on a small tensor,
+where host time dominates.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What `find_kernels` makes of installed packages: kernels found, calls lost, and the time taken.
+"""`find_kernels` on installed packages: kernels found, calls lost, and the time taken.
 
     python benchmarks/discovery.py liger_kernel torchao --list
 
 Every function and method of a package is read once, cold: the first reading parses. A function
-counts as a host function where it reaches a kernel, or where its text has a launch. A rough oracle
-that only knows `name[grid](...)` and calls of plain names says where to look for mistakes.
+counts as a host function if it reaches a kernel, or if its text has a launch. A rough oracle that
+only knows `name[grid](...)` and calls of plain names shows where to look for mistakes.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class StandInDriver:
 
 
 def stand_in_for_cuda() -> None:
-    """Let packages that ask torch for the GPU while they are imported find an H100."""
+    """Let packages that ask torch for a GPU during their import find an H100."""
     properties = types.SimpleNamespace(
         name="NVIDIA H100",
         major=9,
@@ -229,8 +229,8 @@ def named(fn: types.FunctionType, node: ast.expr) -> Any:
 def read(package: Package) -> None:
     seen: set[int] = set()
     listed = [pair for module in modules_of(package) for pair in functions_of(module)]
-    # As timeit does: importing has left millions of objects, and going through them at some
-    # unlucky function is not that function's time.
+    # As timeit does: imports leave millions of objects, and a collection during one unlucky
+    # function would count as that function's time.
     gc.disable()
     for name, fn in listed:
         if id(fn) in seen:
@@ -294,16 +294,20 @@ def show(reading: Reading) -> None:
     for op in reading.found.nested_ops:
         print(f"    op {op} ({op.location})")
     if reading.missed:
-        print(f"    the oracle also has {', '.join(reading.missed)}")
+        print(f"    only the oracle has {', '.join(reading.missed)}")
     if reading.unasked:
-        print(f"    the oracle has not {', '.join(reading.unasked)}")
+        print(f"    the oracle does not have {', '.join(reading.unasked)}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("packages", nargs="+")
-    parser.add_argument("--list", action="store_true", help="print what each host function gave")
-    parser.add_argument("--differ", action="store_true", help="only where the oracle disagrees")
+    parser.add_argument(
+        "--list", action="store_true", help="print the result for each host function"
+    )
+    parser.add_argument(
+        "--differ", action="store_true", help="print only functions where the oracle disagrees"
+    )
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     driver.set_active(StandInDriver())

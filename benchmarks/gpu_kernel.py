@@ -1,4 +1,4 @@
-"""What the benchmarks launch: one kernel, bare and as `torch.library.triton_op` wants it."""
+"""The kernel that the benchmarks launch, bare and as a `torch.library.triton_op`."""
 
 import torch
 import triton

@@ -1,10 +1,10 @@
-"""What a native call costs: against a bare launch, against the JIT's first call, on the GPU.
+"""The cost of a native call: against a bare launch, against the JIT's first call, on the GPU.
 
     python benchmarks/native.py     # needs a GPU and a C compiler
 
 Every row is a ratio within one run. The bare launch is `cuLaunchKernel` of the same cubin in a C
-loop; first calls are each made in a process of their own, with the CUDA context there already;
-GPU times are of calls captured in a CUDA graph, so that the host plays no part.
+loop; each first call is made in a fresh process that already has a CUDA context; GPU times are
+those of calls captured in a CUDA graph, so that the host plays no part.
 """
 
 from __future__ import annotations
@@ -129,13 +129,13 @@ def host_us(folder: Path, library: Any) -> dict[str, float]:
             ("native", loops.native_us, given),
         ):
             torch.cuda.synchronize()
-            # Fewer than the queue holds, so that the host never waits for the GPU.
+            # Fewer launches than the queue holds, so that the host never waits for the GPU.
             best[name] = min(best[name], *(call(*arguments, 500) for _ in range(CALLS // 500)))
     return best
 
 
 def _bare_function(library: Any) -> tuple[ctypes.c_void_p, Any, int]:
-    """The kernel that the library takes for 4096 aligned halves, loaded by hand."""
+    """The kernel that the library chooses for 4096 aligned elements, loaded by hand."""
     silu = next(op for op in library.ops if op.name == "silu")
     case = next(
         c for c in silu.cases if c.tensors[0].dtype == "fp16" and len(c.tensors[0].shape) == 1
@@ -151,7 +151,7 @@ def _bare_function(library: Any) -> tuple[ctypes.c_void_p, Any, int]:
 
 
 def first_seconds(folder: Path, rounds: int = 3) -> dict[str, float]:
-    """The fastest of a few: what lies on the disk may be cold once."""
+    """The fastest of a few, because files may be cold in the first."""
     paths = [str(ROOT / "src"), *sys.path[:2]]
     found: dict[str, list[float]] = {"native": [], "jit": []}
     for _ in range(rounds):
@@ -171,7 +171,7 @@ def first_seconds(folder: Path, rounds: int = 3) -> dict[str, float]:
 
 
 def gpu_us(folder: Path) -> dict[str, tuple[float, float]]:
-    """Per op, (native, JIT) of the same kernel on the same tensors."""
+    """For each op, the (native, JIT) times of the same kernel on the same tensors."""
     import ops  # noqa: PLC0415  # as above
 
     from support.standin.library import NativeLibrary  # noqa: PLC0415  # as above
@@ -207,7 +207,7 @@ def gpu_us(folder: Path) -> dict[str, tuple[float, float]]:
 
 
 def _captured(call: Callable[[], Any], times: int = 20) -> Callable[[], float]:
-    """Microseconds of GPU time per call, by replaying many."""
+    """Microseconds of GPU time per call, from a replay of many."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for _ in range(times):

@@ -1,11 +1,11 @@
-"""What compiling a native library's kernels costs: by the number of jobs, and with a cache.
+"""The cost of compiling a native library's kernels, by number of jobs and with a cache.
 
     python benchmarks/native_build.py --variants 128
 
-One job against two (workers started and warm beforehand), then a first build against a second one
-that finds everything in the cache. Needs no GPU. Two jobs need two cores of their own: next to the
-wall clock stands the CPU time that the build took and how much of two cores was to be had, as on
-a machine with other work the clock alone says nothing.
+Compares one job with two (workers started and warm beforehand), then a first build with a second
+one that finds everything in the cache. Needs no GPU. Two jobs need two free cores: as the wall
+clock alone means nothing on a busy machine, the build's CPU time and the cores that other
+processes used are printed next to it.
 """
 
 from __future__ import annotations
@@ -82,12 +82,12 @@ def _request(
 
 @dataclass
 class Run:
-    """One build: by the clock, in CPU time of this process and its workers, and what was free."""
+    """One build: wall time, CPU time of this process and its workers, and cores used by others."""
 
     what: str
     wall: float
     cpu: float
-    # Of the machine's cores, how many others kept busy meanwhile.
+    # How many of the machine's cores other processes kept busy meanwhile.
     others: float
 
 
@@ -101,25 +101,25 @@ def measure(what: str, build: Callable[[], object], pool_pids: list[int]) -> Run
 
 
 def _cpu(pids: list[int]) -> float:
-    """CPU seconds of this process and the workers, with the assemblers that they ran."""
+    """CPU seconds of this process and the workers, including the assemblers they ran."""
     tick = os.sysconf("SC_CLK_TCK")
     total = 0
     for pid in [os.getpid(), *pids]:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        # utime, stime, and the same of children that have ended.
+        # utime, stime, and the same for children that have exited.
         total += sum(int(n) for n in fields[11:15])
     return total / tick
 
 
 def _busy() -> float:
-    """CPU seconds that anybody has used on this machine."""
+    """CPU seconds that all processes on this machine have used."""
     fields = Path("/proc/stat").read_text().splitlines()[0].split()[1:]
     user, nice, system, _, _, irq, soft, *_ = (int(n) for n in fields)
     return (user + nice + system + irq + soft) / os.sysconf("SC_CLK_TCK")
 
 
 def warm(pool: ProcessPoolExecutor, jobs: int) -> list[int]:
-    """Start every worker, and have each compile something; returns their process ids."""
+    """Start every worker, let each compile something, and return their process ids."""
     request = variants(1)[0]
     signature, constants = dict(request.signature), dict(request.constants)
     options = compiling.launch_options(request.fn, {})
@@ -127,7 +127,7 @@ def warm(pool: ProcessPoolExecutor, jobs: int) -> list[int]:
     pids: set[int] = set()
     while len(pids) < jobs:
         made = [pool.submit(compiling.run, job) for _ in range(jobs * 2)]
-        # Among the compilations, so that no worker takes all of them.
+        # Submitted between the compilations, so that no single worker takes all of them.
         pids |= {pool.submit(os.getpid).result() for _ in made}
         for future in made:
             future.result()
@@ -139,7 +139,7 @@ def runs(requests: list[Request], arch: int, repeat: int) -> Iterator[Run]:
     pools = {jobs: workers.start_pool(jobs) for jobs in (1, 2)}
     try:
         pids = {jobs: warm(pool, jobs) for jobs, pool in pools.items()}
-        # In turns, so that what else the machine does meets both.
+        # In turns, so that other load on the machine affects both.
         for _ in range(repeat):
             for jobs, pool in pools.items():
                 yield measure(
@@ -182,7 +182,7 @@ def main() -> int:
         }
         print(json.dumps(content, indent=2))
         return 0
-    table = Table("", "wall", "CPU", "cores of others", "per variant")
+    table = Table("", "wall", "CPU", "cores used by others", "per variant")
     for run in found:
         each = f"{run.wall / given.variants * 1e3:.1f} ms"
         table.add_row(run.what, f"{run.wall:.2f} s", f"{run.cpu:.2f} s", f"{run.others:.2f}", each)

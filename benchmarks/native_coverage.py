@@ -2,8 +2,8 @@
 
     PYTHONPATH=/path/to/libraries python benchmarks/native_coverage.py [word ...]
 
-Each is called as its library calls it, from a declaration alone; nothing is compiled. Functions
-that compute with torch as well as with kernels cannot be in a C library and are not listed.
+Each is called as its library calls it, with nothing but a declaration added; nothing is compiled.
+Functions that also compute with torch cannot be in a C library and are not listed.
 """
 
 import importlib
@@ -27,7 +27,7 @@ from opforge.registry import registry
 
 @dataclass
 class Forward:
-    """`call` is Python over the parameters, the module being `f`."""
+    """A forward function; `call` is a Python expression of the parameters and the module `f`."""
 
     module: str
     call: str
@@ -171,7 +171,7 @@ TABLE = [
 
 
 def made(forward: Forward, module: Any) -> Any:
-    """The function that a user would have written around the library's."""
+    """The function that a user would write around the library's."""
     kinds = {n: s for n, s in forward.specs.items() if n != "dims"}
     given = ", ".join(
         f"{n}: {'Tensor' if isinstance(s, TensorSpec) else 'int'}" for n, s in kinds.items()
@@ -182,7 +182,7 @@ def made(forward: Forward, module: Any) -> Any:
 
 
 def build(forward: Forward) -> str:
-    """How a forward function builds, in a few words."""
+    """A short summary of how a forward function builds."""
     with driver.standing_in(DEFAULT):
         module = importlib.import_module(forward.module)
     op = opforge.op(
@@ -200,7 +200,7 @@ def build(forward: Forward) -> str:
 
 
 def main(words: list[str]) -> None:
-    # FlagGems looks for a GPU when it is imported, unless it is told the maker.
+    # FlagGems looks for a GPU when it is imported, unless it is told the vendor.
     os.environ.setdefault("GEMS_VENDOR", "nvidia")
     ok = tried = 0
     for forward in TABLE:

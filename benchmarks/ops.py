@@ -1,12 +1,12 @@
-"""The operators of ops/ on a GPU, against torch and against torch.compile of the same.
+"""The operators of ops/ on a GPU, against eager torch and torch.compile.
 
     python benchmarks/ops.py --json results.json      # needs a GPU
-    python benchmarks/ops.py --plot results.json      # needs matplotlib only
+    python benchmarks/ops.py --plot results.json      # needs only matplotlib
 
-Tensors are 4096 x 4096. Times are of the GPU, medians of rounds in which the variants take turns;
-before each call the L2 cache is filled with other memory, and the GPU kept busy until the host has
-launched. A ratio is an operator's time by that of torch or of compiled torch, whichever is the
-shorter.
+Tensors are 4096 x 4096. Times are GPU times, the medians of rounds in which the variants take
+turns. Before each call the L2 cache is filled with other memory, and the GPU is kept busy until
+the host has launched. A ratio is an operator's time over that of eager or compiled torch,
+whichever is shorter.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SIZE, ROUNDS, WARM = 4096, 100, 5
 LIMIT = 1.1
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 VARIANTS = ("op", "torch", "compiled")
-# Bound by arithmetic, so that the limit is not meant for it.
+# Bound by arithmetic, so the limit does not apply.
 UNLIMITED = {"gemm"}
 
 
@@ -80,7 +80,7 @@ class Inputs:
 
 
 def every_operator() -> dict[str, Any]:
-    """By name, all that the tree holds."""
+    """Every operator in the tree, by name."""
     sys.path[:0] = [str(ROOT / "src")]
     import opforge  # noqa: PLC0415  # drawing needs none
     from opforge.native.commands import operator_tree  # noqa: PLC0415
@@ -92,7 +92,7 @@ def every_operator() -> dict[str, Any]:
 
 def reference(name: str) -> Callable[..., Any]:
     base = name.removesuffix("_backward")
-    # This file is called ops as well, so the tree is a package of another name.
+    # This file is also called ops, so the tree is imported under another name.
     file = str(ROOT / "ops" / base / "op.py")
     module = next(m for m in sys.modules.values() if getattr(m, "__file__", None) == file)
     found: Callable[..., Any] = module.reference if name == base else module.backward_reference
@@ -100,7 +100,7 @@ def reference(name: str) -> Callable[..., Any]:
 
 
 def torchs_own(name: str, given: tuple[Any, ...]) -> Callable[[], Any]:
-    """What torch does in eager; backward, what autograd does, whose kernels are fused as well."""
+    """The same in eager torch; for a backward, what autograd does, whose kernels are fused too."""
     import torch  # noqa: PLC0415
 
     if name == "softmax_backward":
@@ -132,7 +132,7 @@ def measure(name: str, op: Any, dtype: str) -> dict[str, Any]:
         "compiled": lambda: compiled(*plain),
     }
     microseconds = gpu_microseconds(calls)
-    # What is read and what is written; an operator that works in place writes what it reads.
+    # Bytes read and written; an in-place operator writes what it reads.
     made = op(*plain)
     made = plain[:2] if made is None else made if isinstance(made, tuple) else (made,)
     bytes_ = sum(t.nbytes for t in (*plain, *made) if isinstance(t, torch.Tensor))
@@ -149,18 +149,17 @@ def measure(name: str, op: Any, dtype: str) -> dict[str, Any]:
 
 
 def gpu_microseconds(calls: dict[str, Callable[[], Any]]) -> dict[str, float]:
-    """Medians, of rounds in which the calls take turns."""
+    """The median of each call, over rounds in which they take turns."""
     import torch  # noqa: PLC0415
 
-    # Four times the L2 cache of an H200. It is read: what was written would be written back in the
-    # time of the call.
+    # Four times the L2 cache of an H200. It is read: writes would be written back during the call.
     other = torch.zeros(50 << 20, dtype=torch.float32, device="cuda")
     taken: dict[str, list[tuple[Any, Any]]] = {name: [] for name in calls}
     for round_ in range(ROUNDS + WARM):
         for name, call in calls.items():
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             other.sum()
-            # About 150 us, in which the host comes ahead of the GPU.
+            # About 150 us, in which the host gets ahead of the GPU.
             torch.cuda._sleep(300_000)  # noqa: SLF001  # there is no public way to wait
             start.record()
             call()
@@ -178,7 +177,7 @@ def run(names: list[str], dtypes: list[str]) -> dict[str, Any]:
     import torch  # noqa: PLC0415
     import triton  # noqa: PLC0415
 
-    # Products of fp32 in fp32, as the operator has them.
+    # fp32 products in fp32, as in the operator.
     torch.backends.cuda.matmul.allow_tf32 = False
     operators = every_operator()
     missing = [name for name in operators if not hasattr(Inputs, name)]
@@ -214,7 +213,7 @@ def table(results: dict[str, Any]) -> Table:
 
 
 def draw(results: dict[str, Any], folder: Path) -> list[Path]:
-    """A plot per dtype: each variant's time by the best of torch's."""
+    """A plot per dtype: each variant's time over torch's best."""
     import matplotlib as mpl  # noqa: PLC0415  # measuring needs none
 
     mpl.use("Agg")
@@ -237,9 +236,9 @@ def draw(results: dict[str, Any], folder: Path) -> list[Path]:
                     axes.text(x, height + 0.02, text, ha="center", va="bottom", fontsize=6)
         axes.axhline(LIMIT, color="#c0392b", linewidth=0.8, linestyle="--", label=f"{LIMIT}")
         axes.set_xticks(range(len(rows)), [row["op"] for row in rows], rotation=35, ha="right")
-        # What torch does in several steps is far off; the scale is that of the others.
+        # Where torch needs several kernels it is far off; the scale is set by the others.
         axes.set_ylim(0, 2.5)
-        axes.set_ylabel("GPU time by the best of torch")
+        axes.set_ylabel("GPU time / best of torch")
         axes.set_title(f"{SIZE} x {SIZE} {dtype}, {results['device']}", fontsize=10)
         axes.legend(fontsize=7, ncols=4, loc="upper right")
         figure.tight_layout()
@@ -257,10 +256,10 @@ def _relative(row: dict[str, Any], variant: str) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("names", nargs="*", help="operators; by default all of ops/")
+    parser.add_argument("names", nargs="*", help="operators to measure; default: all of ops/")
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=["bf16", "fp32"])
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw results written before")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to this file")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="plot results from this file")
     parser.add_argument("--plots", type=Path, metavar="FOLDER", default=PLOTS)
     asked = parser.parse_args()
     if asked.plot:
@@ -270,7 +269,7 @@ def main() -> None:
     import torch  # noqa: PLC0415  # drawing needs none
 
     if not torch.cuda.is_available():
-        parser.error("needs a GPU; --plot draws results from one")
+        parser.error("needs a GPU; --plot only draws earlier results")
     results = run(asked.names, asked.dtypes)
     if asked.json:
         asked.json.write_text(json.dumps(results, indent=2) + "\n")

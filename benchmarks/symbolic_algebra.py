@@ -1,13 +1,13 @@
-"""Native tracing with its own algebra, against the same questions asked of sympy.
+"""Native tracing with its own algebra, against sympy on the same questions.
 
     python benchmarks/symbolic_algebra.py
 
 Traces the five operators of examples/native and logs every question to `Algebra`. The log is then
 replayed with sympy and torch's value ranges, on operands that were converted beforehand. The ratio
-is the trace time with sympy's share in place of ours, over the trace time now. "undecided" counts
-comparisons that ours decides and value ranges do not: each would be a guard, and a path more, in
-the library. The ratio favours sympy: conversion and all narrowing by guards are left out. Both are
-measured in a first trace, in a process per operator. Needs no GPU.
+is the trace time with sympy's share instead of ours, over the trace time now. "undecided" counts
+comparisons that ours decides and value ranges do not: each would add a guard and a path to the
+library. The ratio favours sympy: conversion and all narrowing by guards are left out. Both are
+measured in a first trace, in one process per operator. Needs no GPU.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def traced(op: Any) -> float:
 
 
 def logged(op: Any) -> tuple[Log, float]:
-    """The outermost questions of a trace, and the time that they took."""
+    """The outermost questions of a trace, and the time they took."""
     log: Log = []
     spent, inside = 0.0, False
     originals = {name: getattr(Algebra, name) for name in ASKED}

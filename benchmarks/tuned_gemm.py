@@ -1,4 +1,4 @@
-"""An autotuned gemm, for zero_jit.py: the JIT measures its configurations, or a table has them."""
+"""An autotuned gemm for zero_jit.py: the JIT measures its configs, or a table provides them."""
 
 import torch
 import triton
@@ -7,7 +7,7 @@ import triton.language as tl
 import opforge
 from opforge import native
 
-# m, n and k of the products that are tuned and measured.
+# The m, n and k to tune and measure.
 SIZES = {"m": [16, 512, 4096], "n": [4096], "k": [4096]}
 TILES = [(16, 64, 128, 4), (32, 128, 64, 4), (64, 128, 64, 4), (128, 128, 64, 8), (128, 256, 64, 8)]
 CONFIGS = [

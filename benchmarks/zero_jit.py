@@ -1,10 +1,10 @@
-"""What a loaded library spares: host time per call, the first call, many shapes, tuning.
+"""What a loaded library saves: host time per call, the first call, many shapes, tuning.
 
     python benchmarks/zero_jit.py     # needs a GPU and a C++ compiler
 
-Every row is a ratio within one run. What is compared runs interleaved in one process, and the
-fastest round of each counts; first calls are each made in a process of their own, with torch
-imported and the CUDA context there already, and the JIT's with an empty cache.
+Every row is a ratio within one run. Variants run interleaved in one process, and the fastest round
+of each counts; each first call is made in a fresh process that has imported torch and has a CUDA
+context, and the JIT's with an empty cache.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FIRST_CALLS = 3
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A ratio, what it has to stay below (None where it is told only), and what it is made of."""
+    """A ratio, its limit (None if it is only reported), and the figures behind it."""
 
     what: str
     ratio: float
@@ -118,7 +118,7 @@ print(json.dumps({{"median": times[500], "p99": times[990], "compiled": len(comp
 
 
 def child(script: str, folder: Path, **variables: str) -> Any:
-    """What a script prints, run in a process of its own."""
+    """The output of a script that runs in a fresh process."""
     path = os.pathsep.join([str(SOURCE), str(HERE)])
     head = "import json, sys, time, torch\n"
     done = subprocess.run(
@@ -137,13 +137,13 @@ def host_time(folder: Path) -> list[Row]:
     return [
         Row("host time, loaded / triton_op", ours / us["triton_op"], 0.35,
             f"{ours:.2f} / {us['triton_op']:.2f} us"),
-        Row("host time, loaded / torch.add (1.25 is the aim)", ours / us["torch.add"], None,
+        Row("host time, loaded / torch.add (target 1.25)", ours / us["torch.add"], None,
             f"{ours:.2f} / {us['torch.add']:.2f} us"),
     ]  # fmt: skip
 
 
 def first_call(folder: Path) -> list[Row]:
-    """Once for nothing: Python compiles modules when they are first imported."""
+    """The first round does not count: Python compiles modules at their first import."""
     child(FIRST_NATIVE, folder)
     ours = min(child(FIRST_NATIVE, folder) for _ in range(FIRST_CALLS))
     theirs = []
@@ -180,7 +180,7 @@ for m, n, k in itertools.product(*tuned_gemm.SIZES.values()):
     a, b = torch.randn(m, k, device="cuda").half(), torch.randn(k, n, device="cuda").half()
     out = torch.empty(m, n, device="cuda", dtype=torch.half)
     tuned_gemm.gemm_kernel.cache.clear()
-    # The JIT measures for itself here, and has chosen before anything is timed.
+    # The JIT tunes itself here, before anything is timed.
     jit = lambda: tuned_gemm.gemm(a, b)
     ours = lambda: library.gemm(a, b, out=out)
     torch.testing.assert_close(jit(), a @ b, rtol=1e-2, atol=1e-1)
@@ -195,7 +195,7 @@ print(json.dumps(found))
 
 
 def tuned_gemm(folder: Path) -> list[Row]:
-    """GPU time of a library with a table, against what the JIT's own measuring chooses."""
+    """GPU time of a library with a tuning table, against the config that the JIT chooses."""
     rows = []
     for m, (ours, jit, chosen) in child(GEMM, folder).items():
         detail = f"{ours:.1f} / {jit:.1f} us; the JIT chose {chosen}"
@@ -203,7 +203,7 @@ def tuned_gemm(folder: Path) -> list[Row]:
     return rows
 
 
-# Each takes the folder of the built library.
+# Each takes the built library's folder.
 MEASUREMENTS: list[Callable[[Path], list[Row]]] = [host_time, first_call, many_shapes, tuned_gemm]
 
 

@@ -1,4 +1,4 @@
-"""What benchmarks/zero_jit.py builds: the sum of two tensors."""
+"""The library that benchmarks/zero_jit.py builds: the sum of two tensors."""
 
 import gpu_kernel
 import torch

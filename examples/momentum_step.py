@@ -1,4 +1,4 @@
-"""A momentum step in place: nothing is returned, and `mutates_args` says what changes."""
+"""An in-place momentum step: it returns nothing, and `mutates_args` says what changes."""
 
 import dataclasses
 

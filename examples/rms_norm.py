@@ -10,7 +10,7 @@ import opforge
 
 
 class Rounding(enum.Enum):
-    """In which precision the mean of squares is taken."""
+    """The precision in which the mean of squares is computed."""
 
     INPUT = "input"
     FLOAT32 = "float32"

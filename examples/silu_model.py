@@ -1,7 +1,7 @@
-"""Packages a model with a Triton kernel inside, four ways: registered or not, strict or not.
+"""Packages a model with a Triton kernel in four ways: registered or not, strict or not.
 
 The study is Lei Mao's: two linear layers around a SiLU in bfloat16, for batches of 1 to 1024.
-Without a GPU the models are exported only.
+Without a GPU, the models are only exported.
 """
 
 import sys
@@ -46,7 +46,7 @@ class Model(nn.Module):
 
 
 def cell(activation, path, *, strict):
-    """What one of the four ways comes to: a package, or an error that says why not."""
+    """The outcome of one of the four ways: a package, or the error that says why not."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(0)
     model = Model(activation).to(device).eval()
@@ -77,7 +77,7 @@ def study(folder: Path):
 
 def main(folder: Path) -> None:
     if not torch.cuda.is_available():
-        print("no GPU here: the models are exported; packaging their kernels needs a GPU\n")
+        print("no GPU: the models are exported, but packaging their kernels needs a GPU\n")
     outcomes = study(folder)
     print(f"{'':<14}{'strict=True':<16}strict=False")
     for name in ("registered", "bare launch"):

@@ -1,4 +1,4 @@
-"""Two tensors, element by element, of any strides: what add and mul have in common."""
+"""Elementwise operations on two tensors of any strides, shared by add and mul."""
 
 import torch
 import triton
@@ -17,16 +17,15 @@ _TORCH = {
 
 
 def combine(x: Tensor, y: Tensor, operation: str) -> Tensor:
-    """`x operation y`, broadcast as torch does; what comes out is compact.
+    """`x operation y`, broadcast as in torch; the result is contiguous.
 
-    Strides are numbers that kernels are given, 0 where a tensor is broadcast: nothing is copied,
-    neither elements nor sizes.
+    Kernels take the strides as arguments, 0 along a broadcast dimension, so nothing is copied.
     """
     if x.dtype != y.dtype:
-        raise TypeError(f"x is {x.dtype} and y {y.dtype}, and both have to be of one dtype")
+        raise TypeError(f"x and y must have the same dtype, found {x.dtype} and {y.dtype}")
     if x.dtype not in _TORCH:
-        raise TypeError(f"x and y are {x.dtype}, and one of {', '.join(DTYPES)} is expected")
-    # Ranks first: a size that is left open would be compared with one of another dimension.
+        raise TypeError(f"x and y must be one of {', '.join(DTYPES)}, found {x.dtype}")
+    # Ranks first: otherwise symbolic sizes of different dimensions would be compared.
     if x.dim() != y.dim() or x.shape != y.shape:
         x, y = torch.broadcast_tensors(x, y)
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
@@ -48,48 +47,48 @@ def _strided(x: Tensor, y: Tensor, out: Tensor, operation: str) -> None:
             _strided(*parts, operation)
 
 
-def _line(x: Tensor, y: Tensor, out: Tensor, x_step: int, y_step: int, operation: str) -> None:
+def _line(x: Tensor, y: Tensor, out: Tensor, x_stride: int, y_stride: int, operation: str) -> None:
     n, block = out.numel(), 1024
     line_kernel[(triton.cdiv(n, block),)](
-        x, y, out, n, x_step, y_step, OPERATION=operation, BLOCK=block
+        x, y, out, n, x_stride, y_stride, OPERATION=operation, BLOCK=block
     )
 
 
 def _tiles(x: Tensor, y: Tensor, out: Tensor, operation: str) -> None:
-    """Tensors of 2 to 4 dimensions, as four."""
+    """Tensors of 2 to 4 dimensions, treated as 4."""
     missing = 4 - x.dim()
     outer, inner, rows, cols = (1,) * missing + tuple(x.shape)
-    # Whatever the stride of a dimension of one element is: a real one makes no further kernels.
-    x_steps = (x.stride(0),) * missing + x.stride()
-    y_steps = (y.stride(0),) * missing + y.stride()
+    # The stride of a dimension of size 1 does not matter; reusing one avoids further kernels.
+    x_strides = (x.stride(0),) * missing + x.stride()
+    y_strides = (y.stride(0),) * missing + y.stride()
     tall, wide = 32, 64
     down, across = triton.cdiv(rows, tall), triton.cdiv(cols, wide)
     tiles_kernel[(outer * inner * down * across,)](
-        x, y, out, inner, rows, cols, *x_steps, *y_steps, down, across,
+        x, y, out, inner, rows, cols, *x_strides, *y_strides, down, across,
         OPERATION=operation, ROWS=tall, COLS=wide,
     )  # fmt: skip
 
 
 @triton.jit
 def applied(x, y, OPERATION: tl.constexpr):
-    # Halves in single precision, where one rounding is all that happens to them.
+    # Half precision is computed in fp32, so that it is rounded only once.
     if x.dtype.is_floating() and x.dtype.primitive_bitwidth < 32:
         x, y = x.to(tl.float32), y.to(tl.float32)
     return x + y if OPERATION == "add" else x * y
 
 
-# Numbers that are declared as 64 bits wide have kernels for multiples of 16, and none for 1 or
-# for numbers that are small. The steps within a row are the ones for which that matters.
-@triton.jit(do_not_specialize_on_alignment=["x_step", "y_step"])
+# An int64 argument is specialized for multiples of 16, but neither for 1 nor for 32 bits. Both
+# matter for the strides within a row, which is why these have no annotation.
+@triton.jit(do_not_specialize_on_alignment=["x_stride", "y_stride"])
 def line_kernel(
-    x_ptr, y_ptr, out_ptr, n: tl.int64, x_step, y_step,
+    x_ptr, y_ptr, out_ptr, n: tl.int64, x_stride, y_stride,
     OPERATION: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     # In 64 bits: the last block may reach beyond 2**31 where n does not.
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = at < n
-    x = tl.load(x_ptr + at * x_step, mask=mask)
-    y = tl.load(y_ptr + at * y_step, mask=mask)
+    x = tl.load(x_ptr + at * x_stride, mask=mask)
+    y = tl.load(y_ptr + at * y_stride, mask=mask)
     tl.store(out_ptr + at, applied(x, y, OPERATION), mask=mask)
 
 

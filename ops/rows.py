@@ -1,7 +1,7 @@
 """Tensors as matrices whose rows are their last dimension, for kernels that read dense rows.
 
-Sizes and strides are declared as 64 bits wide in all kernels: there are kernels for multiples of
-16 then, and none for 1 or for numbers that are small. Counts of blocks are no larger than grids.
+All kernels take sizes and strides as int64, which are specialized for multiples of 16 but neither
+for 1 nor for 32 bits. Block counts are int32, because a grid is no larger.
 """
 
 import torch
@@ -10,37 +10,37 @@ import triton.language as tl
 from torch import Tensor
 
 FLOATS = ("fp16", "bf16", "fp32")
-# Longer rows are read in pieces; up to here a row is held in registers.
+# Rows up to this length are held in registers; longer ones are read in pieces.
 LONGEST = 8192
 
 
 def expect_floats(**tensors: Tensor) -> None:
-    """Kernels compute in fp32: what is wider would lose digits without a word."""
+    """Kernels compute in fp32, where wider types would silently lose precision."""
     for name, tensor in tensors.items():
         if tensor.dtype not in {torch.float16, torch.bfloat16, torch.float32}:
-            raise TypeError(f"{name} is {tensor.dtype}, and fp16, bf16 or fp32 is expected")
+            raise TypeError(f"{name} must be fp16, bf16 or fp32, found {tensor.dtype}")
 
 
 def expect_shape(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
-    """Kernels trust sizes, and would read beyond a tensor that is smaller."""
+    """Kernels trust the sizes and would read beyond a smaller tensor."""
     if tuple(tensor.shape) != tuple(shape):
-        raise ValueError(f"{name} has shape {tuple(tensor.shape)}, and {tuple(shape)} is expected")
+        raise ValueError(f"{name} must have shape {tuple(shape)}, found {tuple(tensor.shape)}")
 
 
 def expect_rows(x: Tensor) -> None:
     if x.dim() == 0:
-        raise ValueError("x is a single number, and rows are expected")
+        raise ValueError("x must have rows, found a tensor without dimensions")
 
 
 def dense_rows(x: Tensor) -> Tensor:
-    """A matrix of the rows of x, any number of elements apart; copied where they are not dense."""
-    # A matrix is not asked what else a view could be: each question is a path of the library.
+    """x as a matrix with dense rows, any stride apart; copied if its rows are not dense."""
+    # No reshape of a matrix: its questions about strides would each add a path to the library.
     x = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
     return x if x.stride(1) == 1 else dense_copy(x)
 
 
 def dense_copy(x: Tensor) -> Tensor:
-    """A compact copy of a matrix or a stack of them, by a kernel, so that libraries can make it."""
+    """A contiguous copy of a matrix or a stack of them, by a kernel, as in a native library."""
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     rows, cols = x.shape[-2:]
     stack, x_stack = (x.shape[0], x.stride(0)) if x.dim() == 3 else (1, 0)
@@ -63,16 +63,16 @@ def copy_kernel(
 
 
 def is_compact(x: Tensor) -> bool:
-    """As is_contiguous, but for matrices of one row or column, in fewer questions."""
+    """is_contiguous with fewer guards; false for some matrices of one row or column."""
     if x.dim() == 2:
         return x.stride(1) == 1 and x.stride(0) == x.shape[1]
     return x.is_contiguous()
 
 
 def spans(*tensors: Tensor) -> tuple[int, int, list[Tensor], list[int]]:
-    """Tensors of one shape as rows: how many, how long, the tensors, how far apart their rows lie.
+    """Tensors of one shape as rows: their number, their length, the tensors and row strides.
 
-    Tensors that are all compact are one long row.
+    If all tensors are contiguous, they are one long row.
     """
     if all(is_compact(tensor) for tensor in tensors):
         return 1, tensors[0].numel(), list(tensors), [0] * len(tensors)
@@ -83,17 +83,17 @@ def spans(*tensors: Tensor) -> tuple[int, int, list[Tensor], list[int]]:
 
 @triton.jit
 def place(blocks, BLOCK: tl.constexpr):
-    """The row and the columns of a program, of which each row has so many."""
-    # In 64 bits: the last block may reach beyond 2**31 where the tensor does not.
+    """The row and the columns of this program, with `blocks` programs per row."""
+    # In 64 bits: the last block may reach beyond 2**31 even if the tensor does not.
     row = (tl.program_id(0) // blocks).to(tl.int64)
     col = (tl.program_id(0) % blocks).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     return row, col
 
 
 def row_block(cols: int) -> tuple[int, int]:
-    """A block that holds a row of at most LONGEST, and its warps: 8 to 16 elements a thread.
+    """The block for a row of at most LONGEST, and its warps: 8 to 16 elements per thread.
 
-    All short rows share a block, so that there are fewer kernels.
+    All short rows share a block size, so that there are fewer kernels.
     """
     block = triton.next_power_of_2(max(cols, 1024))
     return block, max(block // 512, 4)

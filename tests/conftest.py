@@ -1,4 +1,4 @@
-"""Names for the ops that tests register, and their removal afterwards; a cache of their own."""
+"""Names for ops that tests register, their removal afterwards, and a cache for the run."""
 
 import contextlib
 import itertools
@@ -29,7 +29,7 @@ def own_cache(tmp_path_factory):
 
 @pytest.fixture
 def op_name():
-    """A callable that gives a name nobody has used; its op is unregistered after the test."""
+    """A callable that returns an unused name; its op is unregistered after the test."""
     given = []
 
     def name() -> str:

@@ -545,7 +545,7 @@ class TestExport:
 
         exported = torch.export.export(Module(), (torch.ones(2), Scale(3.0)), strict=strict)
         torch.export.save(exported, tmp_path / "m.pt2")
-        # torch keeps the example inputs in the file and unpickles only classes it was told of.
+        # torch keeps the example inputs in the file and unpickles only registered classes.
         with torch.serialization.safe_globals([Scale]):
             loaded = torch.export.load(tmp_path / "m.pt2")
         assert loaded.module()(torch.ones(2), Scale(3.0)).tolist() == [3.0, 3.0]

@@ -58,7 +58,7 @@ def test_explain_of_a_file_explains_each_operator(sample):
     assert "cli_sample::triple" in result.stdout
 
 
-def test_a_target_that_leads_nowhere_is_told_on_stderr_with_status_1(sample):
+def test_an_unknown_target_is_reported_on_stderr_with_status_1(sample):
     result = run("explain", f"{sample}:duble")
     assert result.exit_code == 1
     assert result.stdout == ""
@@ -66,7 +66,7 @@ def test_a_target_that_leads_nowhere_is_told_on_stderr_with_status_1(sample):
     assert "Traceback" not in result.stderr
 
 
-def test_an_opforge_error_in_the_users_file_is_told_without_a_traceback(tmp_path):
+def test_an_opforge_error_in_the_users_file_is_reported_without_a_traceback(tmp_path):
     path = tmp_path / "cli_mistaken.py"
     path.write_text(MISTAKEN)
     result = run("explain", str(path))
@@ -199,7 +199,7 @@ def listed(tmp_path_factory):
     return tree
 
 
-def test_list_shows_what_it_can_and_tells_the_rest_with_status_1(listed):
+def test_list_shows_what_it_can_and_reports_the_rest_with_status_1(listed):
     result = run("list", str(listed))
     assert result.exit_code == 1
     assert result.stdout.splitlines() == [

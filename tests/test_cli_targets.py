@@ -1,4 +1,4 @@
-"""From `module:op` and `file.py:op` to operators, and what is said when they lead nowhere."""
+"""From `module:op` and `file.py:op` to operators, and the errors of unknown targets."""
 
 import itertools
 import sys
@@ -6,8 +6,8 @@ import sys
 import pytest
 
 import opforge
-from opforge.cli_targets import resolve
-from opforge.errors import TargetFailed, TargetNotFound
+from opforge.cli_targets import arguments_from_function, resolve
+from opforge.errors import BadInputs, TargetFailed, TargetNotFound
 
 numbers = itertools.count()
 
@@ -89,7 +89,7 @@ def test_a_file_can_import_its_neighbours(stem, tmp_path):
         sys.modules.pop("neighbourly", None)
 
 
-def test_a_file_of_a_package_is_to_be_named_as_a_module(tmp_path):
+def test_a_file_in_a_package_is_refused_with_its_module_name(tmp_path):
     package = tmp_path / "outer" / "inner"
     package.mkdir(parents=True)
     for folder in (package, package.parent):
@@ -110,46 +110,46 @@ def test_the_import_path_is_as_it_was_afterwards(stem):
     assert sys.path == before
 
 
-def test_a_misspelt_operator_is_met_with_a_close_name(stem):
+def test_a_misspelt_operator_is_refused_with_a_close_name(stem):
     with pytest.raises(TargetNotFound, match=r"did you mean double\?") as caught:
         resolve(f"{stem}:duble")
     assert caught.value.found == "the operators double, triple, twice"
 
 
-def test_a_function_that_is_no_operator_is_called_so(stem):
+def test_a_function_that_is_not_an_operator_is_reported_as_such(stem):
     with pytest.raises(TargetNotFound, match=r"'helper' in .* is not an operator") as caught:
         resolve(f"{stem}:helper")
     assert caught.value.found == "a function"
     assert "@opforge.op" in caught.value.fix
 
 
-def test_a_module_without_operators_is_called_so():
+def test_a_module_without_operators_is_reported_as_such():
     with pytest.raises(TargetNotFound, match="json has no operators"):
         resolve("json")
 
 
-def test_a_misspelt_module_is_met_with_a_close_name(stem):
+def test_a_misspelt_module_is_refused_with_a_close_name(stem):
     with pytest.raises(TargetNotFound, match=f"did you mean .*{stem}"):
         resolve(f"{stem}x:double")
 
 
-def test_a_misspelt_submodule_is_met_with_a_close_name():
+def test_a_misspelt_submodule_is_refused_with_a_close_name():
     with pytest.raises(TargetNotFound, match=r"did you mean json\.decoder"):
         resolve("json.decodr")
 
 
-def test_a_misspelt_file_is_met_with_a_close_name(stem):
+def test_a_misspelt_file_is_refused_with_a_close_name(stem):
     with pytest.raises(TargetNotFound, match=rf"did you mean {stem}\.py"):
         resolve(f"{stem}x.py")
 
 
-def test_a_folder_is_no_target(tmp_path):
+def test_a_folder_is_not_a_target(tmp_path):
     with pytest.raises(TargetNotFound, match="is a folder"):
         resolve(str(tmp_path))
 
 
 @pytest.mark.parametrize("target", ["", ":", "json:", ":double"])
-def test_half_a_target_is_met_with_how_to_write_one(target):
+def test_an_incomplete_target_is_refused_with_how_to_write_one(target):
     with pytest.raises(TargetNotFound, match="is not a target") as caught:
         resolve(target)
     assert "module:op" in caught.value.fix
@@ -180,14 +180,62 @@ def test_a_file_that_fails_to_load_leaves_no_module_behind(tmp_path):
     assert "targets_failing" not in sys.modules
 
 
-def test_an_operators_name_is_told_apart_from_a_module():
+def test_an_operators_name_is_distinguished_from_a_module():
     with pytest.raises(TargetNotFound, match="does not say where it is defined") as caught:
         resolve("mylib::silu")
     assert "file.py:silu" in str(caught.value)
 
 
-def test_a_file_that_is_no_python_is_said_to_be_none(tmp_path):
+def test_a_file_that_is_not_python_is_refused(tmp_path):
     page = tmp_path / "README.md"
     page.write_text("# readme")
     with pytest.raises(TargetNotFound, match="is not a Python file"):
         resolve(f"{page}:silu")
+
+
+FUNCTIONS = """
+def pair():
+    return [1, 2], {"y": 3}
+
+def one():
+    return 1
+
+def flat():
+    return 1, {}
+
+def short():
+    return ((1,),)
+
+def raises():
+    raise ValueError("no data here")
+"""
+
+
+@pytest.fixture
+def functions(tmp_path):
+    path = tmp_path / "targets_functions.py"
+    path.write_text(FUNCTIONS)
+    yield path
+    sys.modules.pop("targets_functions", None)
+
+
+def test_a_function_returns_the_arguments_of_a_call(functions):
+    assert arguments_from_function(f"{functions}:pair") == ((1, 2), {"y": 3})
+
+
+@pytest.mark.parametrize(
+    ("name", "found"), [("one", "a int"), ("flat", "(int, dict)"), ("short", "(tuple)")]
+)
+def test_a_function_that_returns_something_else_is_refused(functions, name, found):
+    with pytest.raises(BadInputs) as caught:
+        arguments_from_function(f"{functions}:{name}")
+    assert f"{functions}:{name} must return (args, kwargs)" in str(caught.value)
+    assert f"found: {found}\n" in str(caught.value)
+
+
+def test_an_error_in_the_users_function_keeps_its_own_traceback(functions):
+    with pytest.raises(TargetFailed) as caught:
+        arguments_from_function(f"{functions}:raises")
+    assert str(caught.value).startswith(f"{functions}:raises() raised\n\nTraceback")
+    assert "no data here" in str(caught.value)
+    assert "opforge/cli_targets" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""The doctor's judgement on made-up machines, and that it can look at this one."""
+"""The doctor's findings on made-up machines, and on this one."""
 
 import dataclasses
 import re
@@ -97,7 +97,7 @@ def test_the_interpret_variable_is_read_as_triton_reads_it(value, on):
     assert doctor.interpreting(dataclasses.replace(HEALTHY, interpret=value)) is on
 
 
-def test_a_cpu_build_of_torch_on_a_gpu_machine_is_told_to_reinstall():
+def test_a_cpu_build_of_torch_on_a_gpu_machine_suggests_a_reinstall():
     assert "torch==2.13.*" in findings(gpu=ABSENT, gpu_unused=True)["GPU"].fix
 
 

@@ -47,7 +47,7 @@ except RuntimeError as error:
 """
 
 
-def test_silu_is_torch_silu_forward_and_backward_and_says_that_there_is_no_second():
+def test_silu_is_torch_silu_forward_and_backward_and_refuses_a_second_derivative():
     assert "examples::silu_backward" in interpreted(SILU)
 
 
@@ -95,7 +95,7 @@ check("gemm", x.half(), torch.randn(70, 300).half().t(), 0.5)
 """
 
 
-def test_the_ops_of_the_native_library_are_their_references():
+def test_the_ops_of_the_native_library_match_their_references():
     interpreted(NATIVE)
 
 

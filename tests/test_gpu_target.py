@@ -1,4 +1,4 @@
-"""Tracing for a GPU that is not there: who is answered what, and for how long."""
+"""Tracing for an absent GPU: the answers that torch and Triton get, and for how long."""
 
 import threading
 
@@ -78,7 +78,7 @@ def test_a_device_context_of_a_fake_tensor_can_be_entered():
             assert (x + 1).device == torch.device("cuda", 0)
 
 
-def test_an_architecture_without_a_board_of_its_own_is_answered_for():
+def test_an_architecture_without_a_known_board_gets_an_answer():
     with opforge.target("sm_87"):
         assert torch.cuda.get_device_capability() == (8, 7)
         assert current_target().arch == 87
@@ -99,7 +99,7 @@ def test_everything_is_as_before_afterwards():
 
 
 @no_gpu
-def test_everything_is_as_before_also_after_an_error():
+def test_everything_is_as_before_even_after_an_error():
     before = torch.cuda.get_device_capability
     with pytest.raises(LookupError), opforge.target("sm_90"):
         raise LookupError
@@ -224,7 +224,7 @@ def test_targets_of_threads_that_end_in_another_order_leave_nothing():
 
 
 @pytest.mark.parametrize("arch", ["hopper", "90", "sm_", "sm_x", "gfx942", "", 90, None, "sm_90b"])
-def test_something_that_is_no_architecture_is_refused(arch):
+def test_something_that_is_not_an_architecture_is_refused(arch):
     with (
         pytest.raises(BadTarget, match="is not a GPU architecture") as caught,
         opforge.target(arch),

@@ -1,4 +1,4 @@
-"""Importing opforge is lazy, and nobody can tell but by the clock."""
+"""Importing opforge is lazy, which only the clock shows."""
 
 import ast
 import importlib
@@ -25,7 +25,7 @@ NAMESAKES = {
 
 
 def fresh(code: str) -> object:
-    """What a new process prints as JSON in the end."""
+    """The JSON that a new process prints at the end."""
     result = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
@@ -54,7 +54,7 @@ LOADED = "import json, sys; print(json.dumps([m for m in ('torch', 'triton') if 
         "opforge.native.artifacts.build_record",
     ],
 )
-def test_what_needs_neither_torch_nor_triton_loads_neither(imported):
+def test_modules_that_need_neither_torch_nor_triton_load_neither(imported):
     assert fresh(f"import {imported}\n{LOADED}") == []
 
 
@@ -158,7 +158,7 @@ def test_the_namesakes_above_are_all_of_the_packages():
 
 
 @every_package
-def test_a_package_hands_on_what_it_shows_to_type_checkers(package):
+def test_a_package_exports_what_it_shows_to_type_checkers(package):
     tree = ast.parse(pathlib.Path(package.__file__).read_text())
     (shown,) = (node for node in tree.body if isinstance(node, ast.If))
     names = {

@@ -393,7 +393,7 @@ def test_a_wrong_number_of_gradients_is_a_value_error(op_name):
         op(torch.ones(1, requires_grad=True), torch.ones(1)).backward()
 
 
-def test_a_duplicate_is_a_runtime_error_with_both_places(op_name):
+def test_a_duplicate_is_a_runtime_error_with_both_locations(op_name):
     name = op_name()
 
     @magi_register_custom_op(name)
@@ -430,13 +430,13 @@ def test_forcing_triton_op_on_a_body_without_kernels_is_a_value_error(op_name):
         magi_register_custom_op(op_name(), force_register_mode="triton_op")(double)
 
 
-def test_forcing_triton_op_is_taken(op_name):
+def test_forcing_triton_op_is_accepted(op_name):
     register = magi_register_custom_op(
         op_name(), force_register_mode="triton_op", extra_triton_kernels=[kernel]
     )
     assert opforge.info(register(double)).mode == "triton_op"
 
 
-def test_something_that_is_no_kernel_is_a_runtime_error(op_name):
+def test_something_that_is_not_a_kernel_is_a_runtime_error(op_name):
     with pytest.raises(RuntimeError, match="which is not a Triton kernel"):
         magi_register_custom_op(op_name(), extra_triton_kernels=[print])(double)

@@ -138,7 +138,7 @@ def name_of(value):
 
 @pytest.fixture
 def make():
-    """`opforge.op` without a name of its own, undone afterwards."""
+    """`opforge.op` without a name, undone afterwards."""
     made = []
 
     def make_op(fn, **options):
@@ -220,7 +220,7 @@ def dotted_only(x: Tensor) -> Tensor:
     return dotted(x) + 1
 
 
-def test_a_kernel_of_torchs_triton_op_is_no_missed_kernel_of_the_body(make):
+def test_a_kernel_of_torchs_triton_op_does_not_count_as_missed(make):
     op = make(dotted_only, mode="triton_op")
     assert kernel_names(graph_of(op, x)) == ["double"]
     assert opforge.info(op).kernels == ()
@@ -266,7 +266,7 @@ def test_several_options_that_would_be_lost_are_all_named(make):
 
 
 @pytest.mark.parametrize("found", [print, "double", None, 3, torch.add])
-def test_something_that_is_no_kernel_is_refused(make, found):
+def test_something_that_is_not_a_kernel_is_refused(make, found):
     with pytest.raises(NotAKernel, match="which is not a Triton kernel") as caught:
         make(neither, kernels=[found])
     assert isinstance(caught.value, ValueError)
@@ -382,7 +382,7 @@ def test_explain_shows_kernels_the_cell_and_what_would_change_the_mode(make):
     assert re.search(r"change +mode='custom_op' makes it one opaque step", text)
 
 
-def test_explain_tells_of_a_function_in_mode_none(make):
+def test_explain_describes_a_function_in_mode_none(make):
     text = opforge.explain(make(ours_only))
     assert re.search(r"mode +none: the function itself", text)
     assert re.search(r"body has +transparent ops", text)
@@ -475,7 +475,7 @@ except RuntimeError as error:
 """
 
 
-def test_nobody_is_told_to_start_the_interpreter_under_it(tmp_path):
+def test_the_interpreter_is_not_suggested_while_it_runs(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(AUTOTUNED)
     printed = run_python(script, TRITON_INTERPRET="1")
@@ -532,7 +532,7 @@ def late_module(tmp_path, op_name):
     ("body", "bind"), [(CALLS, "bind"), (LAUNCHES, "bind_kernel")], ids=["helper", "kernel"]
 )
 @pytest.mark.parametrize("asked", ["auto", "triton_op"])
-def test_a_global_bound_after_the_op_settles_the_mode_at_info(late_module, body, bind, asked):
+def test_a_global_bound_after_the_op_resolves_the_mode_at_info(late_module, body, bind, asked):
     module = late_module(body, asked)
     getattr(module, bind)()
     info = opforge.info(module.op)
@@ -543,13 +543,13 @@ def test_a_global_bound_after_the_op_settles_the_mode_at_info(late_module, body,
 @pytest.mark.parametrize(
     ("body", "bind"), [(CALLS, "bind"), (LAUNCHES, "bind_kernel")], ids=["helper", "kernel"]
 )
-def test_a_global_bound_after_the_op_settles_the_mode_at_the_first_trace(late_module, body, bind):
+def test_a_global_bound_after_the_op_resolves_the_mode_at_the_first_trace(late_module, body, bind):
     module = late_module(body)
     getattr(module, bind)()
     assert kernel_names(graph_of(module.op, x)) == ["double"]
 
 
-def test_a_global_bound_after_the_op_settles_the_mode_at_the_first_call(late_module):
+def test_a_global_bound_after_the_op_resolves_the_mode_at_the_first_call(late_module):
     module = late_module(CALLS, "triton_op")
     module.bind_plain()
     with pytest.raises(ValueError, match="no launch of a Triton kernel was found") as caught:
@@ -565,7 +565,7 @@ def test_a_plain_helper_bound_after_the_op_leaves_it_opaque(late_module):
     assert opforge.info(module.op).mode == "custom_op"
 
 
-def test_a_closure_variable_bound_after_the_op_settles_the_mode_later(op_name):
+def test_a_closure_variable_bound_after_the_op_resolves_the_mode_later(op_name):
     @opforge.op(op_name())
     def op(x: Tensor) -> Tensor:
         return launch(x)
@@ -610,7 +610,7 @@ def test_an_op_that_calls_one_that_waits_for_its_names_waits_with_it(op_name):
     assert opforge.info(inner).mode == "triton_op"
 
 
-def test_what_a_function_in_mode_none_does_not_use_is_said(op_name):
+def test_options_unused_by_mode_none_are_reported(op_name):
     def function(x: Tensor) -> Tensor:
         return x + 1
 

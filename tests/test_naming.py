@@ -79,7 +79,7 @@ def test_a_bare_decorator_names_the_op_after_file_and_function(folder, module_na
     assert getattr(torch.ops, module_name).f.default is module.f
 
 
-def test_empty_parentheses_do_as_the_bare_decorator(folder, module_name):
+def test_empty_parentheses_mean_the_bare_decorator(folder, module_name):
     write(
         folder,
         module_name,
@@ -234,7 +234,7 @@ async def coroutine(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("thing", [Callable(), Callable, 3, torch.add])
-def test_what_is_no_plain_function_is_refused(thing, op_name):
+def test_a_callable_that_is_not_a_plain_function_is_refused(thing, op_name):
     with pytest.raises(NotAFunction, match="takes a plain Python function, got"):
         opforge.op(op_name())(thing)
 
@@ -263,7 +263,7 @@ def test_a_generator_is_refused(op_name):
         opforge.op(op_name())(rows)
 
 
-def test_a_taken_name_is_refused_with_the_place_of_both(op_name):
+def test_a_taken_name_is_refused_with_both_locations(op_name):
     name = op_name()
     opforge.op(name)(plain)
 
@@ -384,7 +384,7 @@ def test_unregistering_twice_is_refused(op_name):
 
 
 @pytest.mark.parametrize("thing", [plain, torch.add, torch.ops.aten.add, "no::op", 3, None])
-def test_unregistering_what_is_no_op_is_refused(thing):
+def test_unregistering_something_that_is_not_an_op_is_refused(thing):
     with pytest.raises(NotAnOp, match="is not an opforge op"):
         opforge.unregister(thing)
 
@@ -543,7 +543,7 @@ def test_a_refused_annotation_leaves_the_name_free(op_name):
     assert_free(name)
 
 
-def test_a_name_that_is_no_schema_word_leaves_the_name_free(op_name):
+def test_an_invalid_schema_name_leaves_the_name_free(op_name):
     def f(x: torch.Tensor, inf: float) -> torch.Tensor:
         return x.clone()
 
@@ -709,7 +709,7 @@ def test_another_function_of_a_reloaded_module_may_not_take_the_name(folder, mod
 
 
 def run_cell(session, text):
-    """Run text as a notebook does: compiled anew, in one namespace that lives on."""
+    """Run text as a notebook does: compiled again, in one namespace that lives on."""
     exec(compile(text, f"<cell {next(numbers)}>", "exec"), vars(session))
 
 

@@ -8,8 +8,7 @@ import torch
 
 import opforge
 from opforge.aoti_package.contents import PackagedKernel, PackagedOp
-from opforge.aoti_package.record import Package
-from opforge.aoti_package.record import Row as PackageRow
+from opforge.aoti_package.package_record import Package, ReportRow
 from opforge.check.report import CheckReport, Row
 from opforge.model import Discovery, KernelRef, NestedOp, Unresolved
 from opforge.native.artifacts.fileset import Written
@@ -54,7 +53,7 @@ SHOWN = {
             title="Model",
             strict=True,
             reasons=("strict\nfailed",),
-            report=(PackageRow("size", 1.0, "1 MB"),),
+            report=(ReportRow("size", 1.0, "1 MB"),),
             ops=(PackagedOp("lib::silu", seen_through=True, why="its kernels"),),
             kernels=(PackagedKernel("silu_kernel", "k.py:1", "lib::silu"),),
             inputs=(),

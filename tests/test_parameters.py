@@ -3,7 +3,7 @@
 By position, by keyword and as a default; in eager and inside torch.compile.
 """
 
-# The old spellings are among what is tested.
+# The old spellings are tested, too.
 # ruff: noqa: PYI061, UP045
 
 import dataclasses
@@ -62,7 +62,7 @@ class Mixed(enum.Enum):
 
 
 class Listed(enum.Enum):
-    SHORT = [1]  # noqa: RUF012  # a member, and no default
+    SHORT = [1]  # noqa: RUF012  # a member, not a default
     LONG = [1, 2]  # noqa: RUF012
 
 
@@ -378,7 +378,7 @@ def test_by_keyword_the_body_sees_what_was_passed(annotation, values, echo):
 
 
 @pytest.mark.parametrize(("annotation", "values"), WITHOUT_TENSORS)
-def test_as_a_default_the_body_sees_what_stands_in_the_signature(annotation, values, echo):
+def test_as_a_default_the_body_sees_the_value_in_the_signature(annotation, values, echo):
     for value in values:
         made = echo(annotation, value)
         made.op(X)
@@ -439,7 +439,7 @@ ZEROS = [
 
 @pytest.mark.parametrize(("annotation", "values"), ZEROS)
 def test_zero_keeps_its_sign(annotation, values, echo):
-    # In eager only: torch.compile itself takes -0.0 for 0.0, in every op.
+    # Only in eager: torch.compile itself treats -0.0 as 0.0, in every op.
     for made in (echo(annotation), echo(annotation, values[1])):
         for value in values:
             made.op(X, value)
@@ -487,7 +487,7 @@ def test_an_absent_optional_tensor_is_a_default(echo, compiled):
     ],
     ids=str,
 )
-def test_an_enum_s_raw_value_is_taken_for_the_member(annotation, raw, member, echo, compiled):
+def test_an_enums_raw_value_stands_for_the_member(annotation, raw, member, echo, compiled):
     made = echo(annotation)
     made.op(X, raw)
     assert made.saw(member)
@@ -497,13 +497,13 @@ def test_an_enum_s_raw_value_is_taken_for_the_member(annotation, raw, member, ec
     assert made.saw(member)
 
 
-def test_a_raw_value_in_a_field_is_taken_for_the_member(echo):
+def test_a_raw_value_in_a_field_stands_for_the_member(echo):
     made = echo(Slotted)
     made.op(X, Slotted(1.0, "blue"))
     assert made.saw(Slotted(1.0, Color.BLUE))
 
 
-def test_a_raw_value_as_a_default_is_taken_for_the_member(echo):
+def test_a_raw_value_as_a_default_stands_for_the_member(echo):
     made = echo(Color, "blue")
     made.op(X)
     assert made.saw(Color.BLUE)
@@ -691,7 +691,7 @@ def test_a_tuple_of_another_length_is_refused(value, found, echo):
         made.op(X, value)
 
 
-def test_a_list_is_taken_for_a_tuple(echo):
+def test_a_list_is_accepted_for_a_tuple(echo):
     made = echo(tuple[int, float])
     made.op(X, [1, 0.5])
     assert made.saw((1, 0.5))
@@ -700,7 +700,7 @@ def test_a_list_is_taken_for_a_tuple(echo):
     assert made.saw((1, 2))
 
 
-def test_a_tuple_is_taken_for_a_list(echo):
+def test_a_tuple_is_accepted_for_a_list(echo):
     made = echo(list[int])
     made.op(X, (1, 2))
     assert made.saw([1, 2])
@@ -720,7 +720,7 @@ def test_a_device_by_its_name_as_a_default_is_a_device_in_the_body(echo):
     assert made.saw(torch.device("cpu"))
 
 
-def test_an_int_is_no_bool_because_the_default_is_one(echo):
+def test_an_int_does_not_become_a_bool_because_its_default_is_a_bool(echo):
     made = echo(int, True)
     made.op(X, 1)
     assert made.saw(1)
@@ -806,7 +806,7 @@ def test_positional_only_parameters_of_a_lowered_op_are_called_by_position(op_na
     assert seen == [3, 4]
 
 
-def test_a_default_that_stands_before_a_required_leaf_survives(op_name, compiled):
+def test_a_default_before_a_required_leaf_survives(op_name, compiled):
     seen = []
 
     @opforge.op(op_name(), fake=["x"])
@@ -965,14 +965,14 @@ def test_the_flattened_callable_looks_like_the_function(op_name):
 
 
 @pytest.mark.parametrize("annotation", [int, Literal["a"], Level, tuple[int, ...]], ids=str)
-def test_what_passes_through_is_called_on_the_overload_itself(annotation, echo):
+def test_an_op_that_needs_no_flattening_is_called_on_the_overload(annotation, echo):
     made = echo(annotation)
     assert isinstance(made.op, torch._ops.OpOverload)
     assert opforge.info(made.op).overload is made.op
 
 
 @pytest.mark.parametrize("annotation", [Flat, Point, Color, Shape, tuple[int, int]], ids=str)
-def test_what_must_be_taken_apart_is_called_on_a_function(annotation, echo):
+def test_an_op_that_needs_flattening_is_called_through_a_function(annotation, echo):
     made = echo(annotation)
     assert inspect.isfunction(made.op)
     assert opforge.info(made.op).path == "flattened"
@@ -1009,7 +1009,7 @@ def test_symbolic_ints_in_a_record_stay_symbolic_in_a_compiled_function(op_name,
 
 
 def refusal(fn, error, name, **options):
-    """What the decorator says, which names the op and where the function stands."""
+    """The decorator's error, which names the op and the function's location."""
     with pytest.raises(error) as caught:
         opforge.op(name, **options)(fn)
     code = fn.__code__
@@ -1050,7 +1050,7 @@ def test_a_field_s_default_that_is_not_representable_is_refused(op_name):
     assert "the default 'three' cannot be represented as" in refusal(f, BadDefault, op_name())
 
 
-def test_none_as_the_default_of_what_is_not_optional_is_refused(op_name):
+def test_none_as_the_default_of_a_required_type_is_refused(op_name):
     def f(x: Tensor, flat: Flat = None) -> Tensor: ...  # what is tested
 
     assert "use Flat | None" in refusal(f, BadDefault, op_name())

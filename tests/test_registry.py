@@ -1,6 +1,6 @@
-"""What opforge knows of its ops: info, explain, threads, copies and pickles."""
+"""What opforge knows about its ops: info, explain, threads, copies and pickles."""
 
-# The old spellings are among what is tested.
+# The old spellings are tested, too.
 # ruff: noqa: UP045
 
 import copy
@@ -129,7 +129,7 @@ def test_info_follows_the_fake(op_name):
 
 
 @pytest.mark.parametrize("thing", [undecorated, torch.add, torch.ops.aten.add.Tensor, "no::op", 3])
-def test_info_of_what_is_no_op_is_refused(thing):
+def test_info_of_something_that_is_not_an_op_is_refused(thing):
     with pytest.raises(NotAnOp) as caught:
         opforge.info(thing)
     assert f"{thing!r} is not an opforge op" in str(caught.value)
@@ -257,7 +257,7 @@ def test_explain_of_a_function_that_cannot_be_an_op_says_why():
 
 
 @pytest.mark.parametrize("thing", [3, torch.ops.aten.add, "no::op"])
-def test_explain_of_what_is_neither_op_nor_function_is_refused(thing):
+def test_explain_of_neither_an_op_nor_a_function_is_refused(thing):
     with pytest.raises(NotAnOp, match="is not an opforge op"):
         opforge.explain(thing)
 
@@ -414,7 +414,7 @@ def test_threads_that_make_the_first_call_with_grad_at_once_all_get_their_result
             assert torch.equal(grad, torch.full_like(X, index))
 
 
-def test_of_threads_that_want_one_name_one_gets_it(op_name):
+def test_only_one_of_several_threads_gets_a_name(op_name):
     name = op_name()
 
     def work(index):

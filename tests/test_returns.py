@@ -1,6 +1,6 @@
-"""What an op may return, that the caller gets it back, and what is said of wrong returns."""
+"""What an op may return, that the caller gets it back, and the errors of wrong returns."""
 
-# The old spellings are among what is tested.
+# The old spellings are tested, too.
 # ruff: noqa: UP045
 
 from dataclasses import dataclass
@@ -260,7 +260,7 @@ def test_a_parameter_subclass_is_a_tensor(returning):
 
 
 def wrong(op, *args):
-    """The text of a WrongReturn, which names the op and where it stands."""
+    """The text of a WrongReturn, which names the op and its location."""
     with pytest.raises(WrongReturn) as caught:
         op(*args)
     info = opforge.info(op)
@@ -454,7 +454,7 @@ def test_an_aliased_output_of_an_op_with_a_backward_is_refused(returning):
     aliased(op, X.clone().requires_grad_())
 
 
-def test_outputs_may_share_memory_with_what_is_no_input(op_name):
+def test_outputs_may_share_memory_with_tensors_that_are_not_inputs(op_name):
     kept = torch.ones(2)
 
     @opforge.op(op_name())
@@ -464,11 +464,11 @@ def test_outputs_may_share_memory_with_what_is_no_input(op_name):
     assert torch.equal(f(X), kept)
 
 
-def test_an_empty_output_is_no_alias(returning):
+def test_an_empty_output_is_not_an_alias(returning):
     assert returning(Tensor, lambda x: x.new_empty(0))(torch.empty(0)).numel() == 0
 
 
-def test_a_return_that_no_operator_has_is_refused_at_decoration(returning):
+def test_an_impossible_return_type_is_refused_at_decoration(returning):
     with pytest.raises(
         UnsupportedReturn, match=r"an operator cannot return str(.|\n)*fix: return Tensor"
     ):

@@ -1,6 +1,6 @@
 """Random parameter trees with random values: taking apart and rebuilding is the identity."""
 
-# The old spellings are among what is tested.
+# The old spellings are tested, too.
 # ruff: noqa: UP045
 
 import dataclasses
@@ -50,9 +50,9 @@ class Shape(enum.Enum):
 
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
-# Without -0.0, which the dispatcher takes for a default of 0.0.
+# Without -0.0, which the dispatcher treats as a default of 0.0.
 FLOATS = st.floats().filter(lambda f: f != 0 or math.copysign(1, f) > 0)
-# torch.equal takes NaN for different from itself, so tensors hold none.
+# In torch.equal NaN differs from itself, so tensors hold none.
 TENSORS = st.lists(st.integers(-9, 9), max_size=3).map(
     lambda v: torch.tensor(v, dtype=torch.float64)
 )

@@ -8,7 +8,7 @@ import opforge
 from opforge.errors import BadSchema
 
 
-def test_a_given_schema_is_taken_as_it_is(op_name):
+def test_a_given_schema_is_used_as_it_is(op_name):
     @opforge.op(op_name(), schema="(Tensor x, *, float scale=2.5) -> Tensor")
     def scaled(x, *, scale=2.5):
         return x * scale

@@ -1,7 +1,7 @@
-/* Calls the library that `opforge build` makes of ops.py, and checks its answers.
+/* Calls the library that `opforge build` makes from ops.py, and checks its results.
  *
- * The library takes tensors that lie on a GPU, wherever they come from. Here they come from the
- * driver, which is opened at run time, so that no CUDA toolkit is needed to compile this.
+ * The library takes tensors in GPU memory, whoever allocated it. Here the driver does; it is opened
+ * at run time, so that compiling this program needs no CUDA toolkit.
  */
 #include <dlfcn.h>
 #include <math.h>
@@ -110,7 +110,7 @@ static void release(Matrix *matrix)
     expect(cuda.release((uint64_t)(uintptr_t)matrix->tensor.data), "cuMemFree");
 }
 
-/* Compact fp32 on device 0, with `rows` 0 for a vector, and the same numbers on the host. */
+/* A contiguous fp32 matrix on device 0, or a vector if `rows` is 0; returns a copy on the host. */
 static float *fill(Matrix *matrix, int64_t rows, int64_t columns, float step)
 {
     float *values;
@@ -143,7 +143,7 @@ static void prepare(Matrix *matrix)
     matrix->tensor.strides = matrix->strides;
 }
 
-/* Prints the largest difference, and says whether it is small. */
+/* Prints the largest difference, and returns whether it is small. */
 static int agree(const char *name, const Matrix *out, const float *expected)
 {
     const size_t number = count(out);
@@ -157,7 +157,7 @@ static int agree(const char *name, const Matrix *out, const float *expected)
     for (i = 0; i < number; i++) {
         const float difference = fabsf(found[i] - expected[i]);
         worst = difference > worst ? difference : worst;
-        /* False for what is not a number, too. */
+        /* False for NaN as well. */
         good &= difference <= 1e-5f;
     }
     free(found);
@@ -221,7 +221,7 @@ static int check_rms_norm(int64_t rows, int64_t hidden, float eps)
     return good;
 }
 
-/* A call that does not fit launches nothing, and says why. */
+/* A call with wrong arguments launches nothing, and says why. */
 static int check_refusal(void)
 {
     Matrix x;
@@ -271,6 +271,6 @@ int main(void)
     good &= check_rms_norm(2, 4096, 0.5f);
     good &= check_refusal();
     expect_ok(ops_unload(0), "ops_unload");
-    puts(good ? "all is well" : "an answer is wrong");
+    puts(good ? "all results are correct" : "a result is wrong");
     return good ? 0 : 1;
 }

@@ -1,4 +1,4 @@
-"""Operators for a C library, `opforge build examples/native/ops.py --arch sm_90 -o dist`."""
+"""Operators for a C library: `opforge build examples/native/ops.py --arch sm_90 -o dist`."""
 
 import torch
 import triton
@@ -15,7 +15,7 @@ FLOATS = (*HALVES, "fp32")
 
 @triton.jit
 def silu_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    # In 64 bits: the last block may reach beyond 2**31 where n does not.
+    # In 64 bits: the last block may reach beyond 2**31 even if n does not.
     offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
     x = tl.load(x_ptr + offsets, mask=mask).to(tl.float32)
@@ -82,7 +82,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     """Each row divided by the root of its mean square, times weight."""
     rows, hidden = x.shape
     out = torch.empty_like(x)
-    # All short rows share a block, so that there are fewer kernels.
+    # All short rows share a block size, so that there are fewer kernels.
     block = triton.next_power_of_2(max(hidden, 1024))
     rms_norm_kernel[(rows,)](x, weight, out, hidden, eps, BLOCK=block)
     return out

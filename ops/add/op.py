@@ -10,7 +10,7 @@ from ..elementwise import DTYPES, RANKS, combine
 
 @opforge.op("ops::add")
 def add(x: Tensor, y: Tensor) -> Tensor:
-    """x + y of tensors of one dtype, broadcast as torch does; integers wrap around."""
+    """x + y of tensors with the same dtype, broadcast as in torch; integers wrap around."""
     return combine(x, y, "add")
 
 

@@ -1,4 +1,4 @@
-"""alpha * a @ b + beta * c of matrices or stacks of them, either transposed."""
+"""alpha * a @ b + beta * c of matrices or stacks of matrices, optionally transposed."""
 
 import itertools
 
@@ -12,7 +12,7 @@ from opforge import native
 
 from ..rows import FLOATS, dense_copy, expect_floats, expect_shape
 
-# For tensor cores, and for fp32, which is multiplied without them to keep its digits.
+# For tensor cores, and for fp32, which does without them to keep its precision.
 HALF_TILES = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "num_warps": 8, "num_stages": 3}
 FULL_TILES = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 16, "num_warps": 4, "num_stages": 3}
 
@@ -25,10 +25,10 @@ def gemm_kernel(
     A_COLUMNS: tl.constexpr, B_COLUMNS: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """A tile of one product. Lines, rows or columns, are dense, and `a_line` elements apart."""
+    """One tile of a product. Lines (rows or columns) are dense and `a_line` elements apart."""
     stack = (tl.program_id(0) // (down * across)).to(tl.int64)
     tile = tl.program_id(0) % (down * across)
-    # Tiles that run at the same time share rows of a and columns of b, which then are in the cache.
+    # Tiles that run at the same time share rows of a and columns of b, so these stay in the cache.
     group: tl.constexpr = 8
     first = tile // (group * across) * group
     height = tl.minimum(down - first, group)
@@ -63,7 +63,7 @@ def gemm_kernel(
         left -= BLOCK_K
     # Compiled code passes numbers in double precision.
     total *= tl.cast(alpha, tl.float32)
-    # Not read for a beta of 0, as in BLAS: it may hold anything then.
+    # As in BLAS, c is not read if beta is 0: it may hold anything.
     if beta != 0:
         c_at = c_ptr + stack * c_stack + row[:, None] * c_row + col[None, :]
         total += tl.cast(beta, tl.float32) * tl.load(c_at, mask=rows & cols, other=0.0).to(
@@ -74,9 +74,9 @@ def gemm_kernel(
 
 
 def lines_of(x: Tensor) -> tuple[Tensor, bool, int, int]:
-    """x, whether its columns are dense and not its rows, how far apart these are, and the stack's.
+    """x, whether its columns rather than its rows are dense, and the strides of lines and stack.
 
-    A matrix with neither is copied.
+    A matrix with neither dense rows nor dense columns is copied.
     """
     if x.stride(-1) != 1 and x.stride(-2) != 1:
         x = dense_copy(x)
@@ -96,13 +96,14 @@ def gemm(
     trans_a: bool = False,
     trans_b: bool = False,
 ) -> Tensor:
-    """alpha * a @ b + beta * c, summed in single precision; a or b are transposed first if asked.
+    """alpha * a @ b + beta * c, summed in fp32; trans_a and trans_b transpose a and b first.
 
-    A matrix goes with every one of a stack. c is broadcast, and not read if beta is 0.
+    A single matrix is multiplied with each matrix of a stack. c is broadcast, and it is not read
+    if beta is 0.
     """
     expect_floats(a=a, b=b)
     if not {a.dim(), b.dim()} <= {2, 3}:
-        raise ValueError(f"a and b have 2 or 3 dimensions, and not {a.dim()} and {b.dim()}")
+        raise ValueError(f"a and b must have 2 or 3 dimensions, found {a.dim()} and {b.dim()}")
     a = a.transpose(-1, -2) if trans_a else a
     b = b.transpose(-1, -2) if trans_b else b
     (m, k), n = a.shape[-2:], b.shape[-1]
@@ -116,7 +117,7 @@ def gemm(
         c = c.expand(out.shape)
         c = c if c.stride(-1) == 1 else dense_copy(c)
     if a.dtype != b.dtype:
-        raise TypeError(f"a is {a.dtype} and b {b.dtype}, and one dtype is expected")
+        raise TypeError(f"a and b must have the same dtype, found {a.dtype} and {b.dtype}")
     if out.numel() == 0:
         return out
     a, a_columns, a_line, a_stack = lines_of(a)

@@ -1,4 +1,4 @@
-"""Rows divided by the root of their mean square, times a weight, and the gradients of that."""
+"""Rows divided by the root of their mean square, times a weight, and the gradients."""
 
 import torch
 import triton
@@ -12,12 +12,12 @@ from opforge import native
 from ..rows import FLOATS, LONGEST, dense_rows, expect_floats, expect_rows, expect_shape, row_block
 
 PIECE = 4096
-# Sums over rows are made of at most so many, each by a program of its own: two a core of an H200,
-# which has 132. Fewer would leave cores idle, and more have more to write and to read again.
+# Sums over rows are split into at most this many partial sums, one per program: about two for each
+# of the 132 SMs of an H200. Fewer would leave SMs idle; more would cost more memory traffic.
 PARTS = 256
 
 
-# Compiled code passes numbers in double precision, hence the casts.
+# Compiled code passes floats in double precision, hence the casts.
 @triton.jit
 def rms_norm_kernel(
     x_ptr, weight_ptr, out_ptr, hidden: tl.int64, x_row: tl.int64, eps, BLOCK: tl.constexpr
@@ -50,13 +50,13 @@ def rms_norm_pieces_kernel(
         tl.store(out_ptr + col, x * scale * weight, mask=col < hidden)
 
 
-# One kernel for any number of rows, which address nothing.
+# One kernel for any number of rows: they take no part in addressing.
 @triton.jit(do_not_specialize=["rows"])
 def rms_norm_backward_kernel(
     grad_ptr, x_ptr, weight_ptr, out_ptr, parts_ptr, rows: tl.int64, hidden: tl.int64,
     grad_row: tl.int64, x_row: tl.int64, eps, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of some rows, and what these rows add to the weight's."""
+    """The gradients of some rows, and their share of the weight's gradient."""
     col = tl.arange(0, BLOCK)
     mask = col < hidden
     weight = tl.load(weight_ptr + col, mask=mask, other=0.0).to(tl.float32)
@@ -107,7 +107,7 @@ def weight_parts_kernel(
     grad_row: tl.int64, x_row: tl.int64, blocks: tl.int32, parts: tl.int64,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """What some rows add to a block of the weight's gradient."""
+    """The share of some rows in a block of the weight's gradient."""
     part = (tl.program_id(0) // blocks).to(tl.int64)
     col = (tl.program_id(0) % blocks).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = col < hidden
@@ -149,20 +149,20 @@ def rms_norm_backward(
     rows, hidden = x.shape
     count = min(rows, PARTS)
     parts = torch.empty((count, hidden), dtype=torch.float32, device=x.device)
-    steps = (grad.stride(0), x.stride(0))
+    strides = (grad.stride(0), x.stride(0))
     if hidden <= LONGEST:
         block, warps = row_block(hidden)
         rms_norm_backward_kernel[(count,)](
-            grad, x, weight, out, parts, rows, hidden, *steps, eps, BLOCK=block, num_warps=warps
+            grad, x, weight, out, parts, rows, hidden, *strides, eps, BLOCK=block, num_warps=warps
         )
     else:
         scales = torch.empty((rows,), dtype=torch.float32, device=x.device)
         rms_norm_backward_pieces_kernel[(rows,)](
-            grad, x, weight, out, scales, hidden, *steps, eps, BLOCK=PIECE, num_warps=8
+            grad, x, weight, out, scales, hidden, *strides, eps, BLOCK=PIECE, num_warps=8
         )
         blocks = triton.cdiv(hidden, 1024)
         weight_parts_kernel[(count * blocks,)](
-            grad, x, scales, parts, rows, hidden, *steps, blocks, count, BLOCK=1024
+            grad, x, scales, parts, rows, hidden, *strides, blocks, count, BLOCK=1024
         )
     weight_sum_kernel[(triton.cdiv(hidden, 32),)](
         parts, out_weight, hidden, count, ROWS=64, BLOCK=32

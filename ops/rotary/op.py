@@ -1,4 +1,4 @@
-"""Rotary position embedding of queries and keys, in place."""
+"""In-place rotary position embedding of queries and keys."""
 
 import torch
 import triton
@@ -10,8 +10,8 @@ from opforge import native
 
 
 @triton.jit
-def turned(first, second, cos, sin):
-    """Pairs turned by an angle, in single precision at least."""
+def rotated(first, second, cos, sin):
+    """Pairs rotated by an angle, in at least single precision."""
     if first.dtype.primitive_bitwidth < 32:
         first, second = first.to(tl.float32), second.to(tl.float32)
     if cos.dtype.primitive_bitwidth < 32:
@@ -20,32 +20,32 @@ def turned(first, second, cos, sin):
 
 
 @triton.jit
-def turn_heads(
-    token_ptr, block, heads, head_step, half, cos, sin,
+def rotate_heads(
+    token_ptr, block, heads, head_stride, half, cos, sin,
     INTERLEAVED: tl.constexpr, HEADS: tl.constexpr, HALF: tl.constexpr,
 ):  # fmt: skip
-    """A block of the heads of one token; all of them turn by the same angles."""
+    """A block of heads of one token; all of them are rotated by the same angles."""
     head = block * HEADS + tl.arange(0, HEADS)[:, None]
-    rows = token_ptr + head * head_step
+    rows = token_ptr + head * head_stride
     if INTERLEAVED:
-        # Read as it lies and then taken apart: every other element would be read in halves.
+        # Loaded as it is and then split: loading every other element would waste half the access.
         col = tl.arange(0, 2 * HALF)[None, :]
         mask = (head < heads) & (col < 2 * half)
         pairs = tl.reshape(tl.load(rows + col, mask=mask), (HEADS, HALF, 2))
         first, second = tl.split(pairs)
-        first, second = turned(first, second, cos, sin)
+        first, second = rotated(first, second, cos, sin)
         tl.store(rows + col, tl.reshape(tl.join(first, second), (HEADS, 2 * HALF)), mask=mask)
     else:
         col = tl.arange(0, HALF)[None, :]
         mask = (head < heads) & (col < half)
         first = tl.load(rows + col, mask=mask)
         second = tl.load(rows + half + col, mask=mask)
-        first, second = turned(first, second, cos, sin)
+        first, second = rotated(first, second, cos, sin)
         tl.store(rows + col, first, mask=mask)
         tl.store(rows + half + col, second, mask=mask)
 
 
-# In 64 bits there are kernels for multiples of 16 and for all else, and no others.
+# An int64 argument is specialized for multiples of 16, and for nothing else.
 @triton.jit(do_not_specialize=["length", "q_heads", "k_heads", "q_blocks", "k_blocks"])
 def rotary_kernel(
     q_ptr, k_ptr, cos_ptr, sin_ptr, positions_ptr,
@@ -66,12 +66,12 @@ def rotary_kernel(
     cos = tl.load(cos_ptr + position * half + pair, mask=pair < half)
     sin = tl.load(sin_ptr + position * half + pair, mask=pair < half)
     if block < q_blocks:
-        turn_heads(
+        rotate_heads(
             q_ptr + batch * q_batch + at * q_token, block, q_heads, q_head, half, cos, sin,
             INTERLEAVED, HEADS, HALF,
         )  # fmt: skip
     else:
-        turn_heads(
+        rotate_heads(
             k_ptr + batch * k_batch + at * k_token, block - q_blocks, k_heads, k_head, half,
             cos, sin, INTERLEAVED, HEADS, HALF,
         )  # fmt: skip
@@ -86,28 +86,28 @@ def rotary(
     positions: Tensor | None = None,
     interleaved: bool = False,
 ) -> None:
-    """Turn pairs of elements of q and k by the angles of their token's position, in place.
+    """Rotate pairs of elements of q and k by the angles of their token's position, in place.
 
-    q and k are (tokens, heads, dim) or (batch, tokens, heads, dim), each with heads of its own
-    number; cos and sin are (table, half), and the first 2 * half elements of a head are turned:
-    (i, i + half) are a pair, or (2 * i, 2 * i + 1) where interleaved. Without positions, a token's
-    is its place; with them they say which row of the tables it has, which is not checked.
+    q and k are (tokens, heads, dim) or (batch, tokens, heads, dim) and may have different numbers
+    of heads. cos and sin are (table, half), and the first 2 * half elements of a head are rotated:
+    (i, i + half) are a pair, or (2 * i, 2 * i + 1) if interleaved. Positions choose each token's
+    row in the tables and are not checked; without them, a token's row is its index.
     """
     _check(q, k, cos, sin, positions)
     rank, half = q.dim(), cos.shape[1]
     length = q.shape[-3]
-    # The strides of a batch of one are never used: a real one makes no further kernels.
-    q_steps = q.stride()[:3] if rank == 4 else (q.stride(0), *q.stride()[:2])
-    k_steps = k.stride()[:3] if rank == 4 else (k.stride(0), *k.stride()[:2])
+    # The stride of a batch of one is never used; reusing another avoids further kernels.
+    q_strides = q.stride()[:3] if rank == 4 else (q.stride(0), *q.stride()[:2])
+    k_strides = k.stride()[:3] if rank == 4 else (k.stride(0), *k.stride()[:2])
     block = triton.next_power_of_2(max(half, 32))
-    # Eight pairs a thread: halves are then read 16 bytes at a time.
+    # Eight pairs per thread: half precision is then read 16 bytes at a time.
     heads = 1024 // block
     q_blocks, k_blocks = triton.cdiv(q.shape[-2], heads), triton.cdiv(k.shape[-2], heads)
     tokens = length * q.shape[0] if rank == 4 else length
     rotary_kernel[(tokens * (q_blocks + k_blocks),)](
         q, k, cos.contiguous(), sin.contiguous(),
         None if positions is None else positions.contiguous(),
-        length, q.shape[-2], k.shape[-2], half, *q_steps, *k_steps, q_blocks, k_blocks,
+        length, q.shape[-2], k.shape[-2], half, *q_strides, *k_strides, q_blocks, k_blocks,
         INTERLEAVED=interleaved, HEADS=heads, HALF=block,
     )  # fmt: skip
 
@@ -118,36 +118,40 @@ _FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 def _check(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, positions: Tensor | None) -> None:
     if q.dim() not in {3, 4} or k.dim() != q.dim() or cos.dim() != 2 or sin.dim() != 2:
         raise ValueError(
-            f"q and k have 3 or 4 dimensions, cos and sin 2; found {q.dim()}, {k.dim()}, "
+            f"q and k must have 3 or 4 dimensions, cos and sin 2; found {q.dim()}, {k.dim()}, "
             f"{cos.dim()} and {sin.dim()}"
         )
     if q.dtype != k.dtype or cos.dtype != sin.dtype:
         raise TypeError(
-            f"q and k have one dtype, and so have cos and sin; found {q.dtype} and {k.dtype}, "
-            f"{cos.dtype} and {sin.dtype}"
+            f"q and k must have the same dtype, and so must cos and sin; found {q.dtype} and "
+            f"{k.dtype}, {cos.dtype} and {sin.dtype}"
         )
     if q.dtype not in _FLOATS or cos.dtype not in _FLOATS:
         raise TypeError(
-            f"q, k, cos and sin are of fp16, bf16, fp32 or fp64; found {q.dtype} and {cos.dtype}"
+            f"q, k, cos and sin must be fp16, bf16, fp32 or fp64; found {q.dtype} and {cos.dtype}"
         )
     if positions is not None and positions.dtype not in {torch.int32, torch.int64}:
-        raise TypeError(f"positions are of i32 or i64; found {positions.dtype}")
+        raise TypeError(f"positions must be i32 or i64; found {positions.dtype}")
     tokens = q.shape[:-2]
     if k.shape[:-2] != tokens or k.shape[-1] != q.shape[-1] or cos.shape != sin.shape:
         raise ValueError(
-            f"q and k differ in their heads only, and cos and sin in nothing; found "
+            "q and k must have the same shape except for heads, cos and sin the same; found "
             f"{tuple(q.shape)} and {tuple(k.shape)}, {tuple(cos.shape)} and {tuple(sin.shape)}"
         )
     if positions is not None and positions.shape != tokens:
         raise ValueError(
-            f"positions have a number per token, {tuple(tokens)}; found {tuple(positions.shape)}"
+            f"positions must have the shape of the tokens, {tuple(tokens)}; "
+            f"found {tuple(positions.shape)}"
         )
     if q.stride(-1) != 1 or k.stride(-1) != 1:
-        raise ValueError("the elements of a head of q and of k lie side by side")
+        raise ValueError("the last dimension of q and k must have a stride of 1")
     if 2 * cos.shape[1] > q.shape[-1]:
         raise ValueError(f"{cos.shape[1]} pairs do not fit into heads of {q.shape[-1]} elements")
     if positions is None and q.shape[-3] > cos.shape[0]:
-        raise ValueError(f"{q.shape[-3]} tokens, and tables for {cos.shape[0]} positions")
+        raise ValueError(
+            f"cos and sin must have a row per token; found {cos.shape[0]} rows for "
+            f"{q.shape[-3]} tokens"
+        )
 
 
 def _declare(T, C):
@@ -178,7 +182,7 @@ def reference(
     positions: Tensor | None = None,
     interleaved: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """What q and k become; the operator has changed them."""
+    """The rotated q and k, which the operator itself computes in place."""
     if positions is None:
         positions = torch.arange(q.shape[-3], device=q.device).expand(q.shape[:-2])
     half = cos.shape[1]

@@ -1,4 +1,4 @@
-"""silu of the first half of each row times the second half, and the gradient of that."""
+"""silu of the first half of each row times the second half, and its gradient."""
 
 import torch
 import triton
@@ -44,7 +44,7 @@ def silu_and_mul_backward_kernel(
 def half_of(x: Tensor) -> int:
     expect_rows(x)
     if x.shape[-1] % 2 != 0:
-        raise ValueError(f"the rows of x have two halves, and {x.shape[-1]} elements")
+        raise ValueError(f"the last dimension of x must be even, found {x.shape[-1]}")
     return x.shape[-1] // 2
 
 

@@ -222,10 +222,10 @@ def package(
     TARGET is module:model or path/to/file.py:model. It may also name an operator, or a class or
     function that makes the model.
     """
+    from .aoti_package.command import read_dynamic_texts, read_model
     from .aoti_package.cpp import cpp_needs, write_cpp
-    from .aoti_package.inputs import Inputs, from_function, read_dynamic_texts, read_model
     from .check.command import arguments_of
-    from .cli_targets import locate
+    from .cli_targets import arguments_from_function, locate
 
     sizes = read_dynamic_texts(dynamic)
     model = read_model(locate(target), target)
@@ -235,14 +235,10 @@ def package(
         )
     if inputs is not None and texts:
         raise BadOption("--input and --inputs were both given", fix="use one of them")
-    given = (
-        Inputs(*arguments_of(model, texts, None))
-        if inputs is None
-        else from_function(locate(inputs), inputs)
+    args, kwargs = (
+        arguments_of(model, texts, None) if inputs is None else arguments_from_function(inputs)
     )
-    built = opforge.package(
-        model, given.args, output, kwargs=given.kwargs, dynamic=sizes, strict=strict
-    )
+    built = opforge.package(model, args, output, kwargs=kwargs, dynamic=sizes, strict=strict)
     click.echo(built.to_json() if as_json else str(built))
     # With --json nothing but the JSON goes to stdout.
     for file in built.profile(profile) if profile else ():

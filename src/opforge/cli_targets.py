@@ -16,7 +16,7 @@ from typing import Any
 
 import opforge
 
-from .errors import OpforgeError, TargetFailed, TargetNotFound
+from .errors import BadInputs, OpforgeError, TargetFailed, TargetNotFound
 from .registry import registry
 
 
@@ -45,6 +45,22 @@ def resolve_function(target: str) -> Callable[..., Any]:
         f"{place} has no function {name!r}",
         found=None if found is None else f"{name} is a {type(found).__name__}",
         fix=_did_you_mean(name, functions) or f"choose from: {_listed(functions)}",
+    )
+
+
+def arguments_from_function(target: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What the function that `--inputs` names returns: `(args, kwargs)`."""
+    make = resolve_function(target)
+    with users_own(f"{target}()"):
+        made = make()
+    pair = made if isinstance(made, tuple) and len(made) == 2 else (None, None)
+    if isinstance(pair[0], (tuple, list)) and isinstance(pair[1], dict):
+        return tuple(pair[0]), pair[1]
+    names = ", ".join(type(v).__name__ for v in made) if isinstance(made, tuple) else ""
+    raise BadInputs(
+        f"{target} must return (args, kwargs)",
+        found=f"({names})" if names else f"a {type(made).__name__}",
+        fix="return (x, cfg), {'eps': 1e-6}; with no keywords: return (x, cfg), {}",
     )
 
 

@@ -81,7 +81,7 @@ def test_a_decision_says_what_the_body_has(row, cell):
     assert decide(ROWS[row], "auto").cell == cell
 
 
-def test_a_barrier_is_refused_by_name_and_place_with_every_way_out():
+def test_a_barrier_is_refused_by_name_and_location_with_every_way_out():
     with pytest.raises(ModeRefused) as caught:
         decide(ROWS["kernels and opaque"], "auto")
     text = str(caught.value)
@@ -121,7 +121,7 @@ def test_mode_none_is_not_chosen_where_something_would_be_lost(row, mode):
     assert "mode 'none' would lose its backward" in decision.reason
 
 
-def test_what_would_be_lost_matters_only_for_mode_none():
+def test_options_that_would_be_lost_matter_only_for_mode_none():
     for row in ("kernels", "opaque", "neither"):
         facts = Facts(ROWS[row].kernels, opaque=ROWS[row].opaque, lost="its backward")
         assert decide(facts, "auto").mode == TABLE[row][0]

@@ -1,4 +1,4 @@
-"""Packages that take seconds to build, built once."""
+"""Packages that take seconds to build, built once for all tests."""
 
 import pytest
 import torch
@@ -34,7 +34,7 @@ def built(model, arguments, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def built_op(tmp_path_factory):
-    """An op by itself, that takes a record and writes into it."""
+    """An op on its own that takes a record and writes into it."""
     state = packaged_ops.Scale(torch.randn(6), eps=0.5)
     path = tmp_path_factory.mktemp("packages") / "step.pt2"
     return opforge.package(packaged_ops.step, (state,), path, kwargs={"grad": torch.randn(6)})

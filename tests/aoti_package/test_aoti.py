@@ -1,4 +1,4 @@
-"""The door to AOTInductor: configs that may be missing, and reading what a package holds."""
+"""opforge._compat.aoti: configs that may be missing, and reading a package's contents."""
 
 import json
 import zipfile
@@ -12,7 +12,7 @@ from opforge._compat import aoti
 
 @pytest.fixture
 def compiled(monkeypatch):
-    """What the compiler was called with, in place of a compilation."""
+    """The arguments that the compiler was called with, instead of a compilation."""
     seen = {}
 
     def compile_and_package(exported, *, package_path, inductor_configs):
@@ -33,7 +33,7 @@ def test_kernels_are_launched_statically_for_this_call_only(compiled, tmp_path):
     assert getattr(torch._inductor.config, aoti.STATIC_LAUNCH) == before
 
 
-def test_a_torch_without_the_config_is_reported_and_no_failure(compiled, tmp_path, monkeypatch):
+def test_a_torch_without_the_config_is_reported_but_does_not_fail(compiled, tmp_path, monkeypatch):
     monkeypatch.setattr(aoti, "STATIC_LAUNCH", "a_config_of_some_later_torch")
     said = aoti.compile_package(None, tmp_path, {})
     assert said == f"not set: torch {torch.__version__} does not have this config"
@@ -42,7 +42,7 @@ def test_a_torch_without_the_config_is_reported_and_no_failure(compiled, tmp_pat
 @pytest.mark.parametrize(
     "target", ["ns::op", "ns::op.default", "ns.op.default", "torch.ops.ns.op.default"]
 )
-def test_operators_are_read_however_they_are_written(target, tmp_path):
+def test_operators_are_read_in_every_spelling(target, tmp_path):
     path = tmp_path / "model.pt2"
     with zipfile.ZipFile(path, "w") as archive:
         nodes = {"nodes": [{"name": "buf0", "node": {"target": target}}]}

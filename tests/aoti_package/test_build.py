@@ -8,9 +8,9 @@ import torch
 
 import opforge
 from opforge.aoti_package import build
-from opforge.aoti_package.cases import eager_cases
+from opforge.aoti_package.eager_calls import eager_calls
 from opforge.aoti_package.export import export
-from opforge.aoti_package.subject import read_subject
+from opforge.aoti_package.exportable import read_exportable
 from opforge.errors import (
     BadInputs,
     BadOption,
@@ -27,7 +27,7 @@ def rows(package, name):
     return [row for row in package.report if row.name == name]
 
 
-def test_the_package_is_verified_at_the_traced_size_at_others_and_again_after_its_state_changed(
+def test_the_package_is_verified_at_the_traced_size_at_others_and_again_after_a_state_change(
     built,
 ):
     labels = [row.text.partition(":")[0] for row in rows(built, "verified")]
@@ -41,14 +41,14 @@ def test_the_package_is_verified_at_the_traced_size_at_others_and_again_after_it
     assert all(row.value < 1e-4 for row in rows(built, "verified"))
 
 
-def skip_if_loading_would_end_this_process(package):
+def skip_if_loading_would_crash_this_process(package):
     if package.preload:
         pytest.skip(f"this process was not started with LD_PRELOAD={package.preload}")
 
 
-def test_the_package_gives_what_the_model_gives(built, model, arguments):
+def test_the_package_computes_what_the_model_computes(built, model, arguments):
     args, kwargs = arguments
-    skip_if_loading_would_end_this_process(built)
+    skip_if_loading_would_crash_this_process(built)
     loaded = built.load()
     expected = model.linear(
         packaged_ops.scale(args[0] * 2, packaged_ops.Scale(model.block.weight, 0.25))
@@ -95,7 +95,7 @@ def test_the_printed_package_says_what_is_needed_at_run_time(built):
     assert "packaged_ops::shift at run time: import support.packaged_ops (" in text
 
 
-def test_the_json_holds_the_same(built):
+def test_the_json_holds_the_same_facts(built):
     held = json.loads(built.to_json())
     assert held["path"] == str(built.path)
     assert held["strict"] is False
@@ -111,7 +111,7 @@ def test_the_json_holds_the_same(built):
 
 def test_a_bare_op_that_writes_into_a_record_is_packaged_as_it_is_called(built_op):
     state, grad = packaged_ops.Scale(torch.ones(6), eps=0.5), torch.full((6,), 0.5)
-    skip_if_loading_would_end_this_process(built_op)
+    skip_if_loading_would_crash_this_process(built_op)
     built_op.load()(state, grad)
     torch.testing.assert_close(state.weight, torch.full((6,), 0.75))
     assert built_op.title == "packaged_ops::step"
@@ -134,11 +134,11 @@ class Sizes(torch.nn.Module):
         return x + 1, x.shape[0], None
 
 
-def test_whole_numbers_among_the_results_are_compared_as_the_tensors_they_become():
-    subject = read_subject(Sizes(), (torch.ones(3),), None)
-    program = export(subject, (), strict=False).program
-    [case] = eager_cases(program, subject, (), ())
-    assert [t.tolist() for t in case.outputs] == [[2.0, 2.0, 2.0], 3]
+def test_integer_results_are_compared_as_the_tensors_they_become():
+    exportable = read_exportable(Sizes(), (torch.ones(3),), None)
+    program = export(exportable, (), strict=False).program
+    [call] = eager_calls(program, exportable, (), ())
+    assert [t.tolist() for t in call.outputs] == [[2.0, 2.0, 2.0], 3]
 
 
 class Plain(torch.nn.Module):
@@ -146,8 +146,8 @@ class Plain(torch.nn.Module):
         return x + 1
 
 
-def test_nothing_is_kept_when_the_package_computes_something_else(built_op, tmp_path, monkeypatch):
-    """The compiler stood in for by one that hands out the package of another op."""
+def test_no_package_is_kept_if_it_does_not_agree_with_eager(built_op, tmp_path, monkeypatch):
+    """A stand-in for the compiler returns the package of another op."""
 
     def wrong(_exported, path, _configs):
         path.write_bytes(built_op.path.read_bytes())
@@ -168,7 +168,7 @@ def test_nothing_is_kept_when_the_package_computes_something_else(built_op, tmp_
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_the_compiler_says_is_in_the_error(tmp_path, monkeypatch):
+def test_the_compilers_message_is_in_the_error(tmp_path, monkeypatch):
     def fail(*_):
         raise RuntimeError("g++: command not found\nsecond line")
 
@@ -181,13 +181,13 @@ def test_what_the_compiler_says_is_in_the_error(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_kernels_need_a_gpu_to_be_compiled(tmp_path):
+def test_compiling_kernels_needs_a_gpu(tmp_path):
     class Doubled(torch.nn.Module):
         def forward(self, x):
             return packaged_ops.launch(x)
 
     with pytest.raises(
-        NeedsGpu, match="Doubled was exported, but to compile and verify it needs a GPU"
+        NeedsGpu, match="Doubled was exported, but compiling and verifying it needs a GPU"
     ):
         opforge.package(Doubled(), (torch.randn(3),), tmp_path / "model.pt2")
 
@@ -202,7 +202,7 @@ def test_kernels_need_a_gpu_to_be_compiled(tmp_path):
         (len, (torch.ones(2),), "model.pt2", NotPackageable, "len is neither a module nor an op"),
     ],
 )
-def test_what_cannot_be_packaged_is_refused_before_anything_runs(model, args, path, error, text):
+def test_an_unusable_model_or_argument_is_refused_at_once(model, args, path, error, text):
     with pytest.raises(error) as raised:
         opforge.package(model, args, path)
     assert text in str(raised.value)
@@ -216,23 +216,23 @@ def test_what_cannot_be_packaged_is_refused_before_anything_runs(model, args, pa
         ({"atol": "1e-3"}, "atol must be a number >= 0, got '1e-3'"),
     ],
 )
-def test_options_that_mean_nothing_are_refused_before_anything_runs(options, text):
+def test_invalid_options_are_refused_before_anything_runs(options, text):
     with pytest.raises(BadOption, match=re.escape(text)):
         opforge.package(Plain(), (torch.ones(2),), "model.pt2", **options)
 
 
-def test_a_place_that_cannot_be_written_is_refused_before_anything_runs(tmp_path):
+def test_an_unwritable_path_is_refused_before_anything_runs(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(BadPackagePath, match="file, which is no folder"):
+    with pytest.raises(BadPackagePath, match="file, which is not a folder"):
         opforge.package(Plain(), (torch.ones(2),), tmp_path / "file" / "model.pt2")
 
 
-def test_a_package_that_is_seen_through_needs_no_opforge(tmp_path):
+def test_a_package_of_transparent_ops_does_not_need_opforge(tmp_path):
     x = torch.randn(3, 4)
     package = opforge.package(packaged_ops.double, (x,), tmp_path / "double.pt2", strict=True)
     assert package.strict
     assert [(op.name, op.seen_through) for op in package.ops] == [("packaged_ops::double", True)]
-    # For CPU tensors the body launches nothing, so there is no kernel inside.
+    # The body launches nothing for CPU tensors, so the package has no kernel.
     assert (package.needed, package.kernels) == ((), ())
-    assert rows(package, "load")[0].text.endswith("which imported no opforge")
+    assert rows(package, "load")[0].text.endswith("without importing opforge")
     assert "nothing but torch at run time" in str(package)

@@ -1,11 +1,14 @@
-"""`opforge package`: what it prints, writes, and refuses."""
+"""`opforge package`: its output, its files and its refusals."""
 
 import json
 
 import pytest
 from click.testing import CliRunner
 
+from opforge.aoti_package.command import read_dynamic_texts, read_model
 from opforge.cli import main
+from opforge.errors import BadDynamic, NotPackageable
+from support import packaged_ops
 
 SOURCE = """
 import opforge
@@ -60,7 +63,7 @@ def test_a_model_in_a_file_is_packaged_with_a_program_that_runs_it(source, tmp_p
     assert f"It needs cli_packaged::plus at run time, which {source} defines" in result.stderr
 
 
-def test_a_model_that_cannot_be_exported_is_told_by_its_line(source, tmp_path):
+def test_a_model_that_cannot_be_exported_is_reported_with_its_line(source, tmp_path):
     result = run(f"{source}:untraceable", "-o", tmp_path / "m.pt2", "--inputs", f"{source}:inputs")
     assert result.exit_code == 1
     assert result.stdout == ""
@@ -82,11 +85,11 @@ def test_a_file_that_fails_keeps_its_own_traceback(source, tmp_path):
         ("{}:modle", "x:0=n", "did you mean model"),
         ("{}", "x:0=n", "names a module, not something in it"),
         ("{}:inputs", "x:0=n", "is neither a model nor an operator"),
-        ("{}:model", "x=n", "'x=n' names no dimension"),
+        ("{}:model", "x=n", "--dynamic x=n does not name a dimension"),
         ("{}:model", "z:0=n", "dynamic names 'z', which is not a tensor argument"),
     ],
 )
-def test_mistakes_are_told_on_stderr(target, dynamic, text, source, tmp_path):
+def test_mistakes_are_reported_on_stderr(target, dynamic, text, source, tmp_path):
     result = run(
         target.format(source),
         *("-o", tmp_path / "m.pt2"),
@@ -97,8 +100,37 @@ def test_mistakes_are_told_on_stderr(target, dynamic, text, source, tmp_path):
     assert text in result.stderr
 
 
-def test_inputs_are_given_one_way(source, tmp_path):
+def test_input_and_inputs_cannot_both_be_given(source, tmp_path):
     inputs = ("--inputs", f"{source}:inputs", "--input", "x=ones(2)")
     result = run(f"{source}:model", "-o", tmp_path / "m.pt2", *inputs)
     assert result.exit_code == 1
     assert "--input and --inputs were both given" in result.stderr
+
+
+def test_dynamic_options_are_read_with_and_without_a_range():
+    assert read_dynamic_texts(("x:0=batch", "x:1=n:1:64", "cfg.weight:0=batch")) == {
+        "x": {0: "batch", 1: ("n", 1, 64)},
+        "cfg.weight": {0: "batch"},
+    }
+
+
+@pytest.mark.parametrize(
+    "text", ["x=batch", "x:0", "x:0=", ":0=n", "x:a=n", "x:0=n:1", "x:0=n:a:b"]
+)
+def test_an_invalid_dynamic_option_shows_a_valid_one(text):
+    with pytest.raises(BadDynamic, match="x:0=batch:1:1024"):
+        read_dynamic_texts((text,))
+
+
+def test_the_target_may_be_a_model_an_op_or_a_factory_of_models():
+    model = packaged_ops.Block()
+    assert read_model(model, "m") is model
+    assert read_model(packaged_ops.double, "m") is packaged_ops.double
+    assert read_model(packaged_ops.shift, "m") is packaged_ops.shift
+    assert isinstance(read_model(packaged_ops.Block, "m"), packaged_ops.Block)
+    assert isinstance(read_model(lambda: model, "m"), packaged_ops.Block)
+
+
+def test_another_target_is_refused():
+    with pytest.raises(NotPackageable, match="m is neither a model nor an operator"):
+        read_model(3, "m")

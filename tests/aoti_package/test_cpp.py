@@ -1,4 +1,4 @@
-"""The C++ program, against golden files; OPFORGE_ACCEPT=1 writes them anew."""
+"""The C++ program, against golden files; OPFORGE_ACCEPT=1 rewrites them."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from opforge.aoti_package.contents import PackagedInput, PackagedOp
 from opforge.aoti_package.cpp import cpp_needs, render_cpp, write_cpp
-from opforge.aoti_package.record import Package
+from opforge.aoti_package.package_record import Package
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -21,14 +21,14 @@ def packaged(*ops):
 
 
 @pytest.mark.parametrize("name", ["main.cpp", "CMakeLists.txt"])
-def test_the_program_is_what_the_golden_file_has(name):
+def test_the_program_matches_the_golden_file(name):
     text = render_cpp(packaged())[name]
     if os.environ.get("OPFORGE_ACCEPT") == "1":
         GOLDEN.joinpath(name).write_text(text)
     assert text == GOLDEN.joinpath(name).read_text()
 
 
-def test_ops_that_stay_opaque_are_named_with_what_to_do():
+def test_opaque_ops_are_listed_with_what_to_do():
     python = PackagedOp("lib::python", False, "", "/ops.py:3", "ops", "/ops.py")
     library = PackagedOp("lib::library", False, "")
     seen = PackagedOp("lib::seen", True, "")

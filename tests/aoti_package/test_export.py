@@ -13,14 +13,14 @@ import opforge
 from opforge import _compat
 from opforge.aoti_package.dynamic import read_dynamic
 from opforge.aoti_package.export import export
-from opforge.aoti_package.subject import read_subject
+from opforge.aoti_package.exportable import read_exportable
 from opforge.errors import BareKernel, ExportFailed
 from support import packaged_ops
 
 
 def attempt(model, *args, strict=None, dynamic=None):
-    subject = read_subject(model, args or (torch.randn(4, 16),), None)
-    return export(subject, read_dynamic(dynamic, subject), strict=strict)
+    exportable = read_exportable(model, args or (torch.randn(4, 16),), None)
+    return export(exportable, read_dynamic(dynamic, exportable), strict=strict)
 
 
 def refusal(model, *args, **options):
@@ -71,7 +71,7 @@ def test_non_strict_is_tried_first_and_is_enough():
     assert (exported.strict, exported.failures) == (False, ())
 
 
-def test_strict_is_tried_next_and_the_reason_is_kept():
+def test_strict_is_tried_next_and_the_first_failure_is_kept():
     exported = attempt(Numpy())
     assert exported.strict
     [failure] = exported.failures
@@ -94,7 +94,7 @@ def test_forced_strict_does_not_try_non_strict():
     assert "User-inserted graph break" in text
 
 
-def test_when_both_fail_both_reasons_are_told():
+def test_when_both_fail_both_reasons_are_reported():
     _, text, line = refusal(Branches())
     assert line == "if x.sum() > 0:"
     assert "Branches cannot be exported, neither non-strict nor strict" in text
@@ -104,14 +104,14 @@ def test_when_both_fail_both_reasons_are_told():
 
 
 @pytest.mark.parametrize("strict", [True, None])
-def test_a_size_that_the_code_fixes_is_found_at_its_line(strict):
+def test_a_size_that_the_code_fixes_is_reported_with_its_line(strict):
     _, text, line = refusal(Specializes(), strict=strict, dynamic={"x": {0: "batch"}})
     assert line == "return x.reshape(4, 16) + torch.ones(4, 16)"
     assert "your code specialized it to be a constant (4)" in text
-    assert "fix: the code works for this size only" in text
+    assert "fix: the code works only for this size" in text
 
 
-def test_an_error_that_names_no_line_is_placed_at_the_forward():
+def test_an_error_without_a_line_points_at_forward():
     _, _, line = refusal(Specializes(), strict=False, dynamic={"x": {0: "batch"}})
     assert line == "def forward(self, x):"
 
@@ -122,7 +122,7 @@ class Narrow(torch.nn.Module):
         return x + 1
 
 
-def test_a_range_that_the_code_narrows_is_told_with_what_torch_suggests():
+def test_a_range_that_the_code_narrows_is_reported_with_torchs_suggestion():
     _, text, _ = refusal(Narrow(), strict=False, dynamic={"x": {0: "batch"}})
     assert "Not all values of batch" in text
     assert "fix: narrow the range in dynamic: torch suggests batch = Dim('batch', min=3)" in text
@@ -134,11 +134,11 @@ def test_a_bare_launch_is_explained_and_its_kernel_is_named():
     assert line == "bare_kernel[(1,)](x, out, x.numel(), BLOCK=1024)"
     first = bare_kernel.fn.__code__.co_firstlineno
     assert f"launches the Triton kernel bare_kernel ({__file__}:{first}) itself" in text
-    assert "put the launch of bare_kernel into a function decorated with @opforge.op" in text
+    assert "move the launch of bare_kernel into a function decorated with @opforge.op" in text
 
 
 def test_a_bare_launch_never_reaches_triton(monkeypatch):
-    """Because a fake tensor's pointer is 0, and a launch with it would end the GPU's context."""
+    """A fake tensor's pointer is 0, and a launch with it would break the GPU's context."""
 
     def launched(*_args, **_kwargs):
         raise AssertionError("launched")
@@ -166,7 +166,7 @@ def test_a_launch_that_torch_wraps_is_left_to_torch():
 def test_without_a_gpu_a_bare_launch_fails_both_ways():
     error, text, _ = refusal(Bare())
     assert isinstance(error, BareKernel)
-    assert "which Dynamo takes only with a GPU" in text
+    assert "which Dynamo accepts only with a GPU" in text
 
 
 def test_an_op_in_a_model_exports_both_ways():
@@ -188,7 +188,7 @@ class Refuses(torch.nn.Module):
 
 
 @pytest.mark.parametrize("strict", [None, True, False])
-def test_what_the_model_raises_itself_is_asked_of_eager_first(strict):
+def test_an_error_of_the_model_itself_suggests_trying_eager_first(strict):
     error, _, line = refusal(Refuses(), strict=strict)
     assert line == 'raise ValueError("not today")'
     assert "does the model run in eager with these arguments?" in error.fix
@@ -200,10 +200,10 @@ class Opens(torch.nn.Module):
             return x + 1
 
 
-def test_what_dynamo_cannot_trace_is_met_with_a_way_out_and_not_with_its_own_hints():
+def test_code_that_dynamo_cannot_trace_gets_our_fix_instead_of_dynamos_hints():
     error, _, line = refusal(Opens(), strict=True)
     assert line == 'with Path("/dev/null").open():'
-    assert error.fix.startswith("strict=False traces with Python itself")
+    assert error.fix.startswith("use strict=False, which runs the Python")
 
 
 class Labels(torch.nn.Module):
@@ -216,7 +216,7 @@ class Labels(torch.nn.Module):
 
 
 @pytest.mark.parametrize("label", ["half", 0.5, True])
-def test_what_no_package_returns_is_refused_before_it_is_compiled(label):
+def test_values_that_a_package_cannot_return_are_refused_before_compiling(label):
     error, text, line = refusal(Labels(label))
     assert line == "def forward(self, x):"
     assert "Labels returns a value that a package cannot" in text
@@ -224,5 +224,5 @@ def test_what_no_package_returns_is_refused_before_it_is_compiled(label):
 
 
 @pytest.mark.parametrize("label", [None, 3])
-def test_none_and_whole_numbers_may_be_returned(label):
+def test_none_and_integers_may_be_returned(label):
     assert attempt(Labels(label)).program is not None

@@ -1,4 +1,4 @@
-"""Verification in the fresh process: what is compared, imported, and refused."""
+"""Verification in the fresh process: comparison, imports and refusals."""
 
 import sys
 from dataclasses import replace
@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from opforge.aoti_package import fresh
-from opforge.aoti_package.cases import Case
+from opforge.aoti_package.eager_calls import EagerCall
 from opforge.aoti_package.verify import TOLERANCES, Tolerance, in_fresh_process, verify
 from opforge.errors import OpNotImportable, PackageMismatch
 
@@ -30,13 +30,13 @@ def test_rounding_is_allowed_and_more_is_not(dtype):
 
 def test_small_results_are_compared_at_their_own_size():
     expected = torch.full((8,), 1e-6)
-    assert difference(expected * 2, expected)[1] == "allowed is 0.0001 of its size"
+    assert difference(expected * 2, expected)[1] == "tolerance 0.0001 of its size"
 
 
-def test_whole_numbers_and_truth_must_be_equal():
+def test_integers_and_booleans_must_be_equal():
     assert difference(torch.tensor([1, 2]), torch.tensor([1, 3])) == (
         1.0,
-        "allowed is 0 of its size",
+        "tolerance 0 of its size",
     )
     assert difference(torch.tensor([True]), torch.tensor([True])) == (0.0, "")
 
@@ -48,34 +48,34 @@ def test_infinities_and_nans_agree_only_with_themselves():
     assert difference(torch.tensor([1.0]), torch.tensor([float("inf")]))[1]
 
 
-def test_given_tolerances_are_what_allclose_means_by_them():
+def test_given_tolerances_mean_what_they_mean_for_allclose():
     a, b = torch.tensor([1.05]), torch.tensor([1.0])
     assert difference(a, b, atol=0.1)[1] == ""
     assert difference(a, b, rtol=0.1)[1] == ""
-    assert difference(a, b, rtol=0.01)[1] == "allowed are rtol=0.01 and atol=0"
+    assert difference(a, b, rtol=0.01)[1] == "tolerance rtol=0.01, atol=0"
 
 
-def test_another_shape_dtype_or_count_is_named():
+def test_a_different_shape_dtype_or_count_is_reported():
     one, two = torch.ones(1), torch.ones(2)
     assert fresh.compare(SPEC, [one], [two])["wrong"] == (
-        "tensor 0 is torch.float32 (1,) in place of torch.float32 (2,)"
+        "tensor 0 is torch.float32 (1,) instead of torch.float32 (2,)"
     )
-    assert fresh.compare(SPEC, [one], [])["wrong"] == "1 tensors in place of 0"
+    assert fresh.compare(SPEC, [one], [])["wrong"] == "1 tensors instead of 0"
 
 
-def case(grad, *, expected):
-    return Case("as told", [torch.zeros(6), grad], [], [expected, grad])
+def eager_call(grad, *, expected):
+    return EagerCall("as told", [torch.zeros(6), grad], [], [expected, grad])
 
 
-def test_a_mutated_input_is_compared_and_the_case_is_named(built_op, tmp_path):
+def test_a_mutated_input_is_compared_and_the_call_is_named(built_op, tmp_path):
     package = tmp_path / built_op.path.name
     package.write_bytes(built_op.path.read_bytes())
     grad = torch.ones(6)
-    found = verify(package, [case(grad, expected=-0.5 * grad)], built_op.needed, Tolerance())
-    assert found.cases[0].max_error == 0
+    found = verify(package, [eager_call(grad, expected=-0.5 * grad)], built_op.needed, Tolerance())
+    assert found.calls[0].max_error == 0
     with pytest.raises(PackageMismatch) as raised:
-        verify(package, [case(grad, expected=0.5 * grad)], built_op.needed, Tolerance())
-    assert "found: as told: tensor 0 differs by 1, allowed is 0.0001 of its size" in str(
+        verify(package, [eager_call(grad, expected=0.5 * grad)], built_op.needed, Tolerance())
+    assert "found: as told: tensor 0 differs by 1, tolerance 0.0001 of its size" in str(
         raised.value
     )
 
@@ -91,7 +91,7 @@ def test_an_op_whose_module_cannot_be_imported_shows_the_modules_own_traceback(b
     assert f'File "{broken}", line 1' in str(raised.value)
 
 
-def test_a_module_that_does_not_define_the_op_is_told(built_op, tmp_path):
+def test_a_module_that_does_not_define_the_op_is_reported(built_op, tmp_path):
     empty = tmp_path / "empty_ops.py"
     empty.write_text("")
     [op] = built_op.needed
@@ -101,7 +101,7 @@ def test_a_module_that_does_not_define_the_op_is_told(built_op, tmp_path):
     assert "Could not find schema for packaged_ops::step" in str(raised.value)
 
 
-def test_an_op_inside_a_function_is_refused_with_its_place(built_op, tmp_path):
+def test_an_op_inside_a_function_is_refused_with_its_location(built_op, tmp_path):
     [op] = built_op.needed
     with pytest.raises(OpNotImportable) as raised:
         in_fresh_process(built_op.path, [], [replace(op, local=True)], Tolerance(), tmp_path)

@@ -126,7 +126,7 @@ def test_arguments_may_be_unpacked_from_a_dict(traced):
 
 
 class Scaled(triton.KernelInterface):
-    """A wrapper that chooses an argument which the kernel has a default for."""
+    """A wrapper that chooses an argument for which the kernel has a default."""
 
     def __init__(self, fn):
         self.fn = fn

@@ -176,7 +176,7 @@ def a_wrapper_that_adds_arguments(x: Tensor) -> Tensor:
 
 
 class Launcher:
-    """One that is no kernel in Triton's eyes."""
+    """One that Triton does not recognise as a kernel."""
 
     def __init__(self, kernel):
         self.kernel = kernel
@@ -229,7 +229,7 @@ def test_a_launch_is_a_node_with_its_grid_and_arguments(traced, body):
 
 @pytest.fixture(autouse=True)
 def wrapped_anew(monkeypatch):
-    """What `wrap_triton` gave before a torch._dynamo.reset() is of no use to torch."""
+    """torch cannot use what `wrap_triton` returned before a torch._dynamo.reset()."""
     monkeypatch.setitem(globals(), "wrapped", wrap_triton(double))
 
 
@@ -271,7 +271,7 @@ def test_several_autotuned_kernels_stand_in_the_order_of_their_launches(traced):
     assert [launch.cloned for launch in found] == [["out_ptr"]] * 3
 
 
-def test_a_launch_per_turn_of_a_loop_is_a_node_each(traced):
+def test_each_launch_of_a_loop_is_a_node(traced):
     def body(x: Tensor, n: int) -> Tensor:
         for _ in range(n):
             out = torch.empty_like(x)
@@ -433,7 +433,7 @@ def test_launches_of_nested_ops_are_nodes_of_the_outer_ones_graph(traced, op_nam
     assert [launch.cloned for launch in found] == [["out_ptr"]] * 3
 
 
-def test_kernels_of_nested_ops_are_no_kernels_of_the_outer_one_but_in_its_cache_key(op_name):
+def test_kernels_of_nested_ops_are_only_in_the_outer_ones_cache_key(op_name):
     name = op_name()
 
     @opforge.op(name)
@@ -524,7 +524,7 @@ def test_a_symbolic_size_stays_symbolic_in_the_grid(op_name):
     assert isinstance(launch.arguments["n"], torch.fx.Node)
 
 
-def test_what_a_constexpr_receives_is_specialized(op_name):
+def test_the_value_of_a_constexpr_is_specialized(op_name):
     @opforge.op(op_name())
     def op(x: Tensor) -> Tensor:
         out = torch.empty_like(x)

@@ -41,7 +41,7 @@ def only_fetched(x: Tensor, which: str) -> Tensor:
     return out
 
 
-def test_a_kernel_that_reading_missed_is_told_once_and_is_a_node_all_the_same(op_name):
+def test_a_kernel_that_reading_missed_is_reported_once_and_is_still_a_node(op_name):
     name = op_name()
     op = opforge.op(fetched, name=name)
     graphs = []
@@ -87,7 +87,7 @@ def test_an_op_whose_only_kernel_was_missed_is_opaque_and_says_so(op_name):
     assert targets(graphs[0]) == [op]
 
 
-def test_an_op_that_was_asked_to_be_opaque_says_nothing_of_what_it_launches(op_name):
+def test_an_op_that_is_opaque_on_request_does_not_warn_about_its_launches(op_name):
     op = opforge.op(only_fetched, name=op_name(), mode="custom_op")
     assert opforge_warnings(lambda: graph_of(op, x, "double")) == []
 
@@ -99,7 +99,7 @@ def two_of_one(x: Tensor, which: str) -> Tensor:
     return again
 
 
-def test_a_missed_autotuner_of_a_function_that_was_found_is_missed_all_the_same(op_name):
+def test_a_missed_autotuner_counts_even_if_its_function_was_found(op_name):
     name = op_name()
     op = opforge.op(two_of_one, name=name)
     graphs = []
@@ -194,7 +194,7 @@ def recorded():
     return recorder.calls
 
 
-def test_a_launch_outside_of_a_trace_is_what_it_always_was(op_name, recorded):
+def test_a_launch_outside_a_trace_is_unchanged(op_name, recorded):
     op = opforge.op(launch_recorder, name=op_name(), kernels=[double])
     assert kernel_names(graph_of(op, x)) == ["double"]
     assert recorded == []
@@ -274,7 +274,7 @@ def test_what_a_wrapper_refuses_is_refused_while_tracing_too(op_name):
         graph_of(wrapped_by(Strict, op_name()), x)
 
 
-def test_a_wrapper_that_launches_where_nobody_sees_it_is_looked_through_with_a_warning(op_name):
+def test_a_wrapper_that_launches_unseen_is_looked_through_with_a_warning(op_name):
     class Hidden(Recorder):
         def run(self, *args, **kwargs):
             return None
@@ -331,7 +331,7 @@ def test_a_thread_that_launches_while_others_trace_is_not_captured(op_name, reco
             with opforge.target("sm_90"), FakeTensorMode():
                 fake = torch.empty(8, 128, device="cuda")
                 shapes.append(tuple(make(op)(fake).shape))
-        except BaseException as error:  # noqa: BLE001  # told to the test below
+        except BaseException as error:  # noqa: BLE001  # the test below sees it
             errors.append(error)
 
     ops = [opforge.op(body, name=op_name(), kernels=[double], fake=["x"]) for _ in range(2)]

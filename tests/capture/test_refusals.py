@@ -110,7 +110,7 @@ def test_a_launch_option_that_inductor_would_drop_is_refused(refusal, option, va
 
 
 @pytest.mark.parametrize("value", [(2.0, 1.0), [2.0, 1.0]], ids=["tuple", "list"])
-def test_a_tuple_for_what_is_no_constexpr_is_refused(refusal, value):
+def test_a_tuple_for_a_parameter_that_is_not_constexpr_is_refused(refusal, value):
     def body(x: Tensor) -> Tensor:
         out = torch.empty_like(x)
         affine_at_run_time[(8,)](x, out, x.numel(), value, BLOCK=128)
@@ -146,7 +146,7 @@ def compiled_double():
         signature={"x_ptr": "*fp32", "out_ptr": "*fp32", "n": "i32", "BLOCK": "constexpr"},
         constexprs={(3,): 128},
     )
-    from triton.backends.compiler import GPUTarget  # noqa: PLC0415  # a GPU is not asked for
+    from triton.backends.compiler import GPUTarget  # noqa: PLC0415  # needs no GPU
 
     return triton.compile(source, target=GPUTarget("cuda", 90, 32))
 
@@ -244,7 +244,7 @@ def test_a_refusal_is_shown_by_torch_compile(op_name):
     assert name in str(caught.value)
 
 
-def test_what_was_refused_can_be_traced_opaque(op_name):
+def test_a_refused_body_can_be_traced_as_opaque(op_name):
     @opforge.op(op_name(), mode="custom_op")
     def op(x: Tensor) -> Tensor:
         out = torch.empty_like(x)

@@ -1,4 +1,4 @@
-"""Launches are captured under what torch.compile can be given: branches, grad, vmap, modes."""
+"""Launches are captured under torch.compile: branches, grad, vmap, modes."""
 
 import pytest
 import torch
@@ -80,7 +80,7 @@ def test_a_sequential_vmap_launches_once_per_slice(op_name):
 
 @pytest.fixture
 def nothing_left():
-    """A trace that fails inside of a functorch transform leaves its state behind."""
+    """A trace that fails inside a functorch transform leaves its state behind."""
     yield
     torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(0)
     torch._C._autograd._saved_tensors_hooks_enable()
@@ -133,7 +133,7 @@ def test_lists_in_and_out_are_seen_through(op_name):
     assert kernel_names(graph) == ["double"] * 3
 
 
-def test_what_is_mutated_may_require_grad(op_name):
+def test_a_mutated_argument_may_require_grad(op_name):
     @opforge.op(op_name(), mutates_args=("x",))
     def op(x: Tensor) -> None:
         double_in_place[blocks(x.numel())](x, x.numel(), BLOCK=128)

@@ -60,7 +60,7 @@ INPUTS = ("--input", "x=randn(4, 3)", "--input", "cfg.weight=ones(3)")
 FAST = ("--only", "eager", "--only", "fake", "--only", "numerics")
 
 
-def test_a_table_with_every_row_its_fixes_and_a_sum_is_printed(sample):
+def test_a_table_with_every_row_its_fixes_and_a_summary_is_printed(sample):
     result = run(f"{sample}:scaled", *INPUTS, *FAST)
     assert result.exit_code == 0, result.output
     title, *rest = result.stdout.splitlines()
@@ -123,7 +123,7 @@ def test_a_reference_is_named_like_an_op(sample):
         ((*INPUTS, "--only", "exports"), "there is no row 'exports'"),
     ],
 )
-def test_what_is_wrong_is_told_on_stderr_without_a_traceback(sample, arguments, text):
+def test_mistakes_are_reported_on_stderr_without_a_traceback(sample, arguments, text):
     placed = [f"{sample}{a}" if a.startswith(":") else a for a in arguments]
     result = run(f"{sample}:scaled", *placed)
     assert result.exit_code == 1
@@ -131,13 +131,13 @@ def test_what_is_wrong_is_told_on_stderr_without_a_traceback(sample, arguments, 
     assert "Traceback" not in result.stderr
 
 
-def test_a_caret_stands_under_what_does_not_parse(sample):
+def test_a_caret_marks_the_text_that_does_not_parse(sample):
     result = run(f"{sample}:scaled", "--input", "x=ones(4, spam)")
     lines = result.stderr.splitlines()
     assert lines[1:3] == ["    x=ones(4, spam)", "              ^"]
 
 
-def test_what_the_function_for_inputs_raises_is_shown_as_its_own(sample):
+def test_an_error_in_the_inputs_function_keeps_its_own_traceback(sample):
     result = run(f"{sample}:scaled", "--inputs", f"{sample}:fails")
     assert result.exit_code == 1
     frames = [line for line in result.stderr.splitlines() if line.startswith("  File")]
@@ -146,7 +146,7 @@ def test_what_the_function_for_inputs_raises_is_shown_as_its_own(sample):
     assert "ZeroDivisionError: division by zero" in result.stderr
 
 
-def test_a_file_with_several_operators_wants_a_name(sample):
+def test_a_file_with_several_operators_needs_a_name(sample):
     result = run(sample, *INPUTS)
     assert result.exit_code == 1
     assert "has 2 operators" in result.stderr

@@ -1,4 +1,4 @@
-"""Whether two results are the same, and what is said where they are not."""
+"""Whether two results are the same, and how differences are reported."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ nan, inf = float("nan"), float("inf")
         (torch.bfloat16, 1e-2, 1e-1),
     ],
 )
-def test_what_is_near_depends_on_the_dtype(dtype, near, far):
+def test_closeness_depends_on_the_dtype(dtype, near, far):
     expected = torch.ones(4, dtype=dtype)
     assert difference(expected * (1 + near), expected, "out") == ""
     assert "off by" in difference(expected * (1 + far), expected, "out")
@@ -43,7 +43,7 @@ def test_the_worst_element_is_shown_with_its_index():
         (torch.tensor([inf]), torch.tensor([-inf]), "off by inf"),
     ],
 )
-def test_differences_are_told(found, expected, text):
+def test_differences_are_reported(found, expected, text):
     assert text in difference(found, expected, "out")
 
 
@@ -57,7 +57,7 @@ def test_a_given_tolerance_replaces_the_dtypes():
     assert difference(torch.tensor(1.1), torch.tensor(1.0), "out", (0.0, 0.05)) != ""
 
 
-def test_bits_tell_zeros_apart_and_not_nans():
+def test_bit_patterns_distinguish_zeros_but_not_nans():
     assert same_bits(torch.tensor(nan), torch.tensor(nan))
     assert not same_bits(torch.tensor(0.0), torch.tensor(-0.0))
     assert not same_bits(torch.ones(1), torch.ones(2))

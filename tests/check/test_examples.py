@@ -12,7 +12,7 @@ EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
 
 def checked(target, *options, **variables):
-    """The rows that the command finds, in a process of its own."""
+    """The rows that the command prints in a fresh process."""
     command = [sys.executable, "-c", "from opforge.cli import main; main()", "check"]
     env = environment(**variables)
     done = subprocess.run(

@@ -99,7 +99,7 @@ def test_lists_tuples_namedtuples_none_dtypes_and_devices_fit(arguments):
     assert device == torch.device("cuda:1")
 
 
-def test_a_tuple_may_be_given_by_its_places(arguments):
+def test_a_tuple_may_be_given_by_its_elements(arguments):
     texts = ["items=[ones(2)]", "pair.left=ones(1)", "size.0=2", "size.1=3"]
     assert arguments(many, *texts)[0][2] == (2, 3)
 
@@ -120,7 +120,7 @@ def test_a_missing_input_lists_the_parameters_with_their_types(arguments):
     assert text.endswith("fix: --input x='randn(8, 128)'")
 
 
-def test_an_unknown_parameter_is_met_with_a_close_one(arguments):
+def test_an_unknown_parameter_is_refused_with_a_close_one(arguments):
     with pytest.raises(UnknownInput, match=r"did you mean cfg\.weight\?") as caught:
         arguments(norm, "cfg.wight=ones(3)")
     assert "the op has no 'cfg.wight'" in str(caught.value)
@@ -149,7 +149,7 @@ def test_a_value_that_does_not_fit_is_refused_with_a_caret(arguments, texts, wha
     assert lines[2].strip() == "^"
 
 
-def test_a_choice_that_is_none_lists_the_choices(arguments):
+def test_an_invalid_choice_lists_the_valid_ones(arguments):
     with pytest.raises(BadInput, match="one of 'input', 'float32'"):
         arguments(norm, "x=ones(1)", "cfg.weight=ones(1)", "cfg.rounding='half'")
 

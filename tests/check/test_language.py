@@ -50,7 +50,7 @@ def test_tensors_have_the_shape_and_dtype_that_is_asked_for(text, shape, dtype):
         ("cuda", torch.device("cuda")),
     ],
 )
-def test_plain_values_are_what_they_say(text, expected):
+def test_plain_values_are_parsed(text, expected):
     found = value(text)
     assert found == expected
     assert type(found) is type(expected)
@@ -73,7 +73,7 @@ def test_reading_leaves_torchs_random_state_alone():
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_a_device_is_taken_from_the_text_and_else_from_the_default():
+def test_the_device_comes_from_the_text_or_else_from_the_default():
     assert value("ones(2, 'meta')").device.type == "meta"
     assert value("ones(2)", device="meta").device.type == "meta"
     assert value("ones(2, device='cpu')", device="meta").device.type == "cpu"
@@ -117,7 +117,7 @@ def test_an_input_may_require_grad():
         ("größe=['ä', os]", "'os' is not a known name", 12),
     ],
 )
-def test_what_is_not_in_the_language_is_refused_where_it_stands(text, what, column):
+def test_an_unsupported_expression_is_refused_with_its_position(text, what, column):
     with pytest.raises(BadInput) as caught:
         parse_input(text)
     lines = str(caught.value).splitlines()
@@ -134,18 +134,18 @@ def test_a_refusal_lists_what_is_allowed():
     assert all(name in ALLOWED for name in (*MAKERS, *SHORT_DTYPES, "cuda"))
 
 
-def test_a_dtype_in_quotes_is_met_without():
+def test_a_quoted_dtype_is_refused_with_the_unquoted_form():
     with pytest.raises(BadInput) as caught:
         parse_input("x=randn(8, 'bf16')")
     assert caught.value.fix == "a dtype has no quotes: bf16"
 
 
-def test_a_bare_word_is_met_with_quotes():
+def test_a_bare_word_is_refused_with_the_quoted_form():
     with pytest.raises(BadInput, match="text needs quotes: 'input'"):
         parse_input("cfg.rounding=input")
 
 
-@settings(deadline=None)  # the first call of a torch function takes its time
+@settings(deadline=None)  # the first call of a torch function is slow
 @given(
     st.lists(st.integers(0, 4), max_size=4),
     st.sampled_from(sorted(SHORT_DTYPES)),
@@ -157,13 +157,13 @@ def test_every_shape_and_dtype_is_made(shape, dtype, maker):
     assert made.dtype == SHORT_DTYPES[dtype]
 
 
-@settings(deadline=None)  # the first call of a torch function takes its time
+@settings(deadline=None)  # the first call of a torch function is slow
 @given(st.one_of(st.integers(), st.floats(allow_nan=False), st.text(), st.booleans(), st.none()))
 def test_plain_values_survive_their_repr(plain):
     assert value(" ".join(repr(plain).splitlines())) == plain
 
 
-@settings(deadline=None)  # the first call of a torch function takes its time
+@settings(deadline=None)  # the first call of a torch function is slow
 @given(st.text())
 def test_any_text_is_read_or_refused_with_a_caret_inside_it(text):
     column = 0

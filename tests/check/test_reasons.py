@@ -18,7 +18,7 @@ def test_the_first_line_is_taken():
     assert fix == ""
 
 
-def test_an_error_of_opforge_is_found_below_others_with_its_fix():
+def test_an_opforge_error_is_found_among_its_causes_with_its_fix():
     inner = BadOption("it is bad", parameter="x", found="a frog", fix="kiss it")
     outer = raised(RuntimeError("backend failed"), raised(TypeError("wrapped"), inner))
     assert reason_of(outer) == ("parameter 'x': it is bad (a frog)", "kiss it")

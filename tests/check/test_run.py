@@ -102,7 +102,7 @@ def test_arguments_that_the_op_does_not_take_are_refused_with_its_signature(op_n
 
 
 @pytest.mark.parametrize("tolerance", ["a", -1.0, (1e-3,), (1, 2, 3)])
-def test_a_tolerance_that_is_none_is_refused(op_name, tolerance):
+def test_an_invalid_tolerance_is_refused(op_name, tolerance):
     op = opforge.op(op_name())(add_one)
     with pytest.raises(BadOption, match="tolerance must be a non-negative number"):
         opforge.check(op, torch.ones(2), tolerance=tolerance)
@@ -114,7 +114,7 @@ def test_a_reference_must_be_callable(op_name):
         opforge.check(op, torch.ones(2), reference=3)
 
 
-def test_something_that_is_no_op_is_refused():
+def test_something_that_is_not_an_op_is_refused():
     with pytest.raises(NotAnOp):
         opforge.check(add_one, torch.ones(2))
 
@@ -175,7 +175,7 @@ def test_warnings_of_the_op_become_notes_and_go_nowhere_else(op_name):
     assert heard == []
 
 
-def test_progress_is_told_before_and_after_each_row(op_name):
+def test_progress_is_reported_before_and_after_each_row(op_name):
     op = opforge.op(op_name())(add_one)
     heard = []
     check_call(
@@ -192,7 +192,7 @@ def test_progress_is_told_before_and_after_each_row(op_name):
     ]
 
 
-def test_a_row_that_raises_what_nobody_expected_fails_and_the_next_is_run(op_name, monkeypatch):
+def test_a_row_with_an_unexpected_error_fails_and_the_next_runs(op_name, monkeypatch):
     op = opforge.op(op_name())(add_one)
 
     def explode(*args, **kwargs):

@@ -80,7 +80,7 @@ def test_a_copy_has_the_strides_of_the_original_and_memory_of_its_own(tensor):
     assert torch.equal(tensor, before)
 
 
-@settings(deadline=None)  # the first call of a torch function takes its time
+@settings(deadline=None)  # the first call of a torch function is slow
 @given(st.integers(0, 5), st.integers(1, 9), st.booleans())
 def test_a_resized_tensor_repeats_its_rows_and_keeps_their_order_in_memory(rows, size, turned):
     tensor = torch.arange(rows * 3.0).reshape(3, rows).t() if turned else torch.ones(rows, 3)

@@ -60,7 +60,7 @@ def test_a_body_that_synchronises_fails_the_cuda_graph_with_the_way_out(op_name)
     assert found.status == "fail"
     assert "not permitted when stream is capturing" in found.reason
     assert ".item()" in found.fix
-    torch.randn(4, device="cuda")  # the void capture has left random numbers usable
+    torch.randn(4, device="cuda")  # the failed capture has left random numbers usable
 
 
 def test_cpu_tensors_for_kernels_fail_with_the_way_out(op_name):

@@ -118,7 +118,7 @@ def test_a_thousand_shapes_compile_nothing(loaded, source, compiled):
     assert compiled == []
 
 
-def test_what_is_not_covered_is_compiled_with_one_warning(loaded, source):
+def test_uncovered_calls_are_compiled_with_one_warning(loaded, source):
     x = random(100, 70)
     with pytest.warns(OpforgeWarning, match="does not cover this call"):
         wide = source.add(x.double(), x.double())

@@ -46,7 +46,7 @@ def kinds():
 
 
 def build(module, folder):
-    """What a module declares, for the GPU that is here."""
+    """What a module declares, built for this machine's GPU."""
     major, minor = torch.cuda.get_device_capability()
     every = [op for op in vars(module).values() if opforge.is_op(op)]
     native.build(every, folder, archs=[f"sm_{major}{minor}"], torch=True)
@@ -168,7 +168,7 @@ def test_tensors_of_more_than_2_to_the_31_elements(library):
 
 
 def test_calls_go_to_the_stream_that_is_passed(library, ops):
-    """Each stream's work waits for its own producer and for no other."""
+    """Each stream's work waits only for its own producer."""
     streams = [torch.cuda.Stream() for _ in range(4)]
     inputs = [torch.empty(1 << 20, device="cuda") for _ in streams]
     torch.cuda.synchronize()
@@ -252,7 +252,7 @@ def test_workspace_of_a_captured_call_is_the_graphs(kinds_dist, harness):
         assert torch.equal(out.cpu().long(), counts.cumsum(0))
 
 
-def test_all_that_holds_on_the_stand_in_holds_on_the_gpu(dist, kinds_dist, folder):
+def test_everything_true_on_the_stand_in_is_true_on_the_gpu(dist, kinds_dist, folder):
     """Every kind of host function, random shapes and strides, and the C program."""
     more = {"OPFORGE_TEST_BUILT": str(folder), "OPFORGE_TEST_DEVICE": "cuda"}
     done = subprocess.run(

@@ -29,7 +29,7 @@ PARTS = {
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
-    """All parts, begun at once."""
+    """All parts, started at once."""
     major, minor = torch.cuda.get_device_capability()
     wanted = ("add", "mul", "rotary")
     folder = tmp_path_factory.mktemp("elementwise")

@@ -31,7 +31,7 @@ PARTS = {
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
-    """All parts, begun at once."""
+    """All parts, started at once."""
     major, minor = torch.cuda.get_device_capability()
     wanted = (*NAMES, *(f"{name}_backward" for name in NAMES), "gemm")
     folder = tmp_path_factory.mktemp("rows")

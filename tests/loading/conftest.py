@@ -61,12 +61,12 @@ def torch_facts():
 # Not that of other tests' libraries: an adapter finds the first that the process opened by name.
 NAME = "loaded"
 TWICE = ("call", "demo::add", ("grad", 0), ("grad", 0))
-# Not what a product's gradients are, but something that the stand-in can compute.
+# Not the gradients of a product, but something that the stand-in can compute.
 FORMULAS = {"matmul": (TWICE, ("call", "demo::add", ("grad", 0), ("input", 1)))}
 
 
 def program():
-    """`hand_made.every_op()` with what torch has to know."""
+    """`hand_made.every_op()` with what torch must know."""
     facts = torch_facts()
     library = hand_made.every_op()
     ops = []
@@ -138,7 +138,7 @@ def adapter(request):
 
 @pytest.fixture
 def loading(dist, standin, adapter):
-    """`loading(**options)` loads the library; everything is taken out again after the test."""
+    """`loading(**options)` loads the library, which is removed again after the test."""
     loaded = []
 
     def load(**options):

@@ -1,4 +1,4 @@
-"""A library beside the source of its operators: who runs a call, and who is told."""
+"""A library beside the source of its operators: which one runs a call, and the warnings."""
 
 import threading
 import warnings
@@ -132,7 +132,7 @@ def test_an_unknown_backend_is_refused():
         opforge.backend("cuda").__enter__()
 
 
-def test_an_error_of_the_source_is_told(loading, register):
+def test_an_error_of_the_source_is_reported(loading, register):
     def fails(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         raise ValueError("the body's own words")
 

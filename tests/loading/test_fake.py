@@ -1,4 +1,4 @@
-"""Fakes from the manifest: shapes of any sizes, and no question that decides nothing."""
+"""Fakes from the manifest: shapes of any sizes, without needless guards."""
 
 import pytest
 import torch
@@ -150,7 +150,7 @@ def test_minima_stay_symbolic(traced):
     assert traced.shape_env.guards == []
 
 
-def test_cases_of_fixed_sizes_are_told_apart():
+def test_cases_with_fixed_sizes_are_distinguished():
     cut = shapes(case(one_d(1), shape=(77,)), case(one_d(N)))
     assert cut(torch.empty(77)).shape == (1,)
     assert cut(torch.empty(5)).shape == (5,)

@@ -1,4 +1,4 @@
-"""A library that is loaded before there is a registry: quick, and otherwise as ever."""
+"""A library loaded before there is a registry: quick, and otherwise the same."""
 
 import functools
 import json
@@ -10,7 +10,7 @@ import pytest
 from support.loading import first_calls
 from support.processes import environment
 
-# All that the first call of an operator waits for.
+# Everything that an operator's first call waits for.
 MODULES = {
     "opforge", "opforge._compat", "opforge._compat.dispatcher", "opforge._lazy", "opforge.loading",
     "opforge.loading.adapter", "opforge.loading.library",
@@ -28,7 +28,7 @@ def found(dist):
 
 @functools.cache
 def outcomes(folder):
-    """By what was done first: what it gave in two steps, and in one."""
+    """By first action: its result in two steps, and in one."""
     done = subprocess.run(
         [sys.executable, "-m", first_calls.__name__, str(folder)],
         env=environment(), capture_output=True, text=True, check=False,
@@ -38,7 +38,7 @@ def outcomes(folder):
 
 
 @pytest.mark.parametrize("name", [*first_calls.AFTER_LOADING, *first_calls.ALONE])
-def test_what_is_done_first_gives_the_same_in_two_steps_as_in_one(found, name):
+def test_loading_in_two_steps_gives_the_same_as_in_one(found, name):
     quick, ever = found[name]
     assert "Traceback" not in str(ever)
     assert quick == ever
@@ -48,12 +48,12 @@ def test_the_first_call_imports_little(found):
     assert set(found["imported_modules"]) == MODULES
 
 
-def test_what_was_put_off_and_interrupted_is_done_at_the_next_call(found):
+def test_interrupted_deferred_work_is_done_at_the_next_call(found):
     expected = (2 * first_calls.X).tolist()
     assert found["interrupted"] == [[expected], "custom_op"]
 
 
-def test_a_library_that_cannot_be_registered_is_taken_out_as_a_whole(found):
+def test_a_library_that_cannot_be_registered_is_removed_entirely(found):
     said, gone, again = found["refused_later"]
     assert "special__grad" in said
     assert gone == [False] * 4

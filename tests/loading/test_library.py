@@ -121,7 +121,7 @@ def test_a_leaf_that_requires_grad_is_not_written_to(loading):
         torch.ops.demo.special(torch.zeros(4, requires_grad=True), "pdl")
 
 
-def test_a_failure_of_the_driver_is_no_uncovered_call(loading, standin):
+def test_a_driver_failure_is_not_an_uncovered_call(loading, standin):
     loading()
     standin.fail(1, 719, "cuLaunchKernel")
     with pytest.raises(RuntimeError, match="cuLaunchKernel") as failed:
@@ -241,7 +241,7 @@ def test_an_operator_of_somebody_else_is_left_alone(loading):
     assert not hasattr(torch.ops.demo, "add")
 
 
-def test_without_an_adapter_one_that_was_asked_for_is_missed(dist, standin, tmp_path):
+def test_a_requested_adapter_that_is_missing_is_reported(dist, standin, tmp_path):
     (tmp_path / "lib").mkdir()
     shutil.copy(dist / "lib" / "libloaded.so", tmp_path / "lib")
     with pytest.raises(NotALibrary, match=r"no torch adapter: .*libloaded_torch\.so") as failed:
@@ -334,7 +334,7 @@ def test_loading_again_keeps_strict_unless_it_is_given(loading):
 
 
 @pytest.mark.parametrize("option", ["strict", "host_memory"])
-def test_options_that_are_no_answers_are_refused(dist, option):
+def test_invalid_option_values_are_refused(dist, option):
     with pytest.raises(BadOption, match=f"{option} must be True or False, got 'no'"):
         opforge.load(dist, **{option: "no"})
 

@@ -41,7 +41,7 @@ def manifest_of(*images):
         (("sm_90a", "ab"), (10, 0), False),
     ],
 )
-def test_a_gpu_runs_what_the_library_would_take_for_it(image, gpu, runs):
+def test_a_library_runs_on_the_gpus_that_have_an_image(image, gpu, runs):
     assert manifest_of(image).runs_on(*gpu) is runs
 
 

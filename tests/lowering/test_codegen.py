@@ -245,7 +245,7 @@ def test_rebuilding_runs_neither_init_nor_post_init():
     assert calls == [3, 3]
 
 
-def test_raw_values_of_an_enum_are_taken():
+def test_raw_values_of_an_enum_are_accepted():
     op = Op(parameter(color("a")), parameter(color("b", Shape, "name")))
     assert op.round_trip("red", (2, 1)) == {"a": Color.RED, "b": Shape.WIDE}
 
@@ -287,7 +287,7 @@ def test_a_value_of_another_class_is_refused(value):
 
 
 @pytest.mark.parametrize("value", [(1,), (1, 2, 3), 5, None, "ab"])
-def test_a_value_that_is_no_such_tuple_is_refused(value):
+def test_a_value_that_is_not_such_a_tuple_is_refused(value):
     fields = (Field("0", Leaf("t.0", "SymInt")), Field("1", Leaf("t.1", "SymInt")))
     with pytest.raises(TypeError, match=r"t: .* has not 2"):
         Op(parameter(Record("t", "tuple", tuple, fields))).call(value)
@@ -300,7 +300,7 @@ def test_defaults_are_the_user_s_own_objects():
     assert op.call.__defaults__[0] is default
 
 
-def test_a_default_that_stands_before_a_required_leaf_is_supplied():
+def test_a_default_before_a_required_leaf_is_supplied():
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Odd:
         first: float = 0.5
@@ -339,7 +339,7 @@ def test_all_positional_only_parameters_end_in_a_slash():
     assert op.source.text().startswith("def call(a, /):\n")
 
 
-def test_two_classes_of_one_name_are_told_apart():
+def test_two_classes_with_the_same_name_are_distinguished():
     twin = type("Config", (), {"__slots__": ("scale", "causal")})
     fields = config("b").fields
     op = Op(parameter(config("a")), parameter(Record("b", "dataclass", twin, fields)))

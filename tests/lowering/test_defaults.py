@@ -109,7 +109,7 @@ def test_a_scalar_is_written_in_schema_language(base, value, text):
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, -0.0])
-def test_a_float_that_the_schema_has_no_word_for_is_not_written(value):
+def test_a_float_that_a_schema_cannot_express_is_not_written(value):
     assert schema_text(Leaf("p", "float"), value) is None
     assert schema_text(Leaf("p", "Scalar"), value) is None
     assert schema_text(Leaf("p", "float", container="list"), [1.0, value]) is None
@@ -260,7 +260,7 @@ def test_a_default_that_is_not_representable_is_refused(node, value, wanted):
     assert isinstance(caught.value, TypeError)
 
 
-def test_a_tensor_default_is_told_how_to_be_written():
+def test_a_tensor_default_is_refused_with_how_to_write_it():
     with pytest.raises(
         BadDefault, match=r"Optional\[Tensor\] = None, and make the tensor in the body"
     ):
@@ -281,7 +281,7 @@ print(int(value))
 
 
 def test_an_int_of_a_subclass_as_a_default_is_encoded_at_once():
-    # In a process of its own: looking such an int up in a range once took forever.
+    # In a fresh process: looking such an int up in a range once took forever.
     run = subprocess.run(
         [sys.executable, "-c", SUBCLASS],
         capture_output=True,

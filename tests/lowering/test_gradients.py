@@ -1,4 +1,4 @@
-"""What `backward` may return for each parameter, and what is said of anything else."""
+"""What `backward` may return for each parameter, and how anything else is refused."""
 
 import dataclasses
 import types
@@ -12,7 +12,7 @@ from opforge.model import Field, Leaf, Parameter, Record, Signature
 
 
 class Grad:
-    """Looks like a tensor as far as this room can see."""
+    """Looks like a tensor to this room."""
 
     def __init__(self, name):
         self.name = name
@@ -215,7 +215,7 @@ def test_a_gradient_for_an_int_is_refused_by_name():
 
 
 @pytest.mark.parametrize("grad", [{"scale": G}, Config(G, None, None), {"scale": 1.0}], ids=repr)
-def test_a_gradient_for_a_field_that_is_no_tensor_is_refused_by_path(grad):
+def test_a_gradient_for_a_field_that_is_not_a_tensor_is_refused_by_path(grad):
     with pytest.raises(GradientMisplaced, match=r"parameter 'cfg\.scale'.*float cfg\.scale"):
         flatten_gradients(FULL, (G, grad, None))
 

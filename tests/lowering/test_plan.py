@@ -11,7 +11,7 @@ from opforge.model import MISSING, Codec, Field, Leaf, Parameter, Record, Signat
 
 
 class Config:
-    """Stands for a dataclass; lowering never looks inside."""
+    """A stand-in for a dataclass; lowering never looks inside."""
 
 
 class Inner:
@@ -111,7 +111,7 @@ def test_a_leaf_is_one_schema_argument(parameter, text):
         ),
     ],
 )
-def test_what_is_returned_is_written_behind_the_arrow(returns, text):
+def test_returns_are_written_after_the_arrow(returns, text):
     assert schema(returns=returns) == f"() -> {text}"
 
 
@@ -132,7 +132,7 @@ def test_leaves_know_their_dotted_paths():
     ]
 
 
-def test_a_tuple_is_its_places():
+def test_a_tuple_is_its_elements():
     pair = record(
         "size",
         tuple,
@@ -238,7 +238,7 @@ def test_a_default_that_nothing_required_follows_stays_in_the_schema():
     assert lowered.notes == ()
 
 
-def test_a_required_keyword_only_argument_behind_a_default_stands_behind_a_star():
+def test_a_required_keyword_only_argument_after_a_default_follows_a_star():
     text = "(Tensor x, float s=1.0, *, Tensor w, float e=2.0) -> Tensor"
     parameters = (
         leaf("x"),
@@ -250,7 +250,7 @@ def test_a_required_keyword_only_argument_behind_a_default_stands_behind_a_star(
     assert lower(signature(*parameters)).path == "lowered"
 
 
-def test_an_unsayable_default_is_noted():
+def test_a_default_that_cannot_be_expressed_is_noted():
     (note,) = lower(signature(leaf("x", "float", float("nan")))).notes
     assert note == "the callable supplies the default of x, which a schema cannot express"
 
@@ -345,7 +345,7 @@ def test_an_unknown_name_in_mutates_args_is_refused_with_the_valid_ones(name):
     assert isinstance(caught.value, ValueError)
 
 
-def test_a_misspelt_name_in_mutates_args_is_met_with_a_close_one():
+def test_a_misspelt_name_in_mutates_args_is_refused_with_a_close_one():
     with pytest.raises(UnknownArgument, match="did you mean 'output'"):
         lower(signature(leaf("x"), leaf("output")), ["ouput"])
 
@@ -359,7 +359,7 @@ def test_a_name_in_mutates_args_that_holds_no_tensor_is_refused(name):
     assert "valid names: cfg, x," in text
 
 
-def test_mutates_args_as_a_bare_string_is_told_to_be_a_list():
+def test_mutates_args_as_a_bare_string_is_refused_with_a_list_as_the_fix():
     with pytest.raises(BadOption, match=r"mutates_args='x' is a string(.|\n)*mutates_args=\['x'\]"):
         lower(signature(leaf("x")), "x")
 
@@ -369,7 +369,7 @@ def test_a_name_in_mutates_args_of_an_op_without_tensors_is_refused():
         lower(signature(leaf("n", "SymInt")), ["x"])
 
 
-def test_a_parameter_with_double_underscores_is_itself_and_no_path():
+def test_a_parameter_with_double_underscores_is_not_a_path():
     lowered = lower(signature(leaf("cfg__x"), leaf("y")), ["cfg__x"])
     assert [a.name for a in lowered.mutated] == ["cfg__x"]
 

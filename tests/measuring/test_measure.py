@@ -78,7 +78,7 @@ def test_every_configuration_is_measured_and_the_best_kept(path):
         ]  # fmt: skip
 
 
-def test_what_the_table_has_is_not_measured_again(path, tmp_path):
+def test_sizes_in_the_table_are_not_measured_again(path, tmp_path):
     copied = tmp_path / "t.json"
     copied.write_text(path.read_text())
     assert measured(copied, {"n": [100, 5000, 9000]}).startswith("2 4 6 ")

@@ -1,4 +1,4 @@
-"""Ops under names nobody has used; a cache, workers and a driver; hand-made libraries."""
+"""Ops under unused names; a cache, workers and a driver; hand-made libraries."""
 
 import functools
 import tempfile
@@ -17,7 +17,7 @@ from support.standin.library import NativeLibrary, build
 
 @pytest.fixture
 def make_op(op_name):
-    """A function, and options, -> its op under a name nobody has used."""
+    """A function and options -> its op under an unused name."""
 
     def make(fn, **options):
         return opforge.op(fn, name=op_name(), **options)
@@ -39,7 +39,7 @@ def pool():
 
 @functools.cache
 def built_once(program: Library) -> NativeLibrary:
-    """The same program is built once in a run of the tests."""
+    """Builds each program once per test run."""
     return build(program, Path(tempfile.mkdtemp(prefix="opforge-native-")))
 
 
@@ -55,7 +55,7 @@ def standin():
 
 @pytest.fixture
 def library(standin):
-    """The library of all hand-made programs; nothing of it is left alive after the test."""
+    """The library of all hand-made programs; nothing of it survives the test."""
     built = built_once(hand_made.every_op())
     yield built
     assert standin.errors == []
@@ -64,7 +64,7 @@ def library(standin):
 
 @pytest.fixture
 def make(standin):
-    """Builds a program's library, of which nothing is left alive after the test."""
+    """Builds a program's library; nothing of it survives the test."""
     made = []
 
     def build_one(program):

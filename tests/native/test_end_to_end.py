@@ -1,4 +1,4 @@
-"""From operators to answers: built in one process, called in a second on the stand-in driver.
+"""From operators to results: built in one process, called in another on the stand-in driver.
 
 The second one is started with TRITON_INTERPRET=1, and runs end_to_end/calls_*.py.
 """
@@ -45,7 +45,7 @@ def finish(process):
 
 @pytest.fixture(scope="module")
 def started(folder):
-    """Begun before the other library is built: much of a build runs on one core."""
+    """Started before the other library is built: much of a build runs on one core."""
     return start(EXAMPLES / "ops.py", "--arch", "sm_80", "-o", folder / "ops")
 
 
@@ -97,7 +97,7 @@ def test_the_header_says_once_that_a_tensor_may_be_null(built_kinds):
 
 
 def contents(folder):
-    """By path; all that is made, but not the record of how it was made."""
+    """All files of a build by path, except for its record."""
     files = [f for f in folder.rglob("*") if f.is_file() and f.name != "build.json"]
     return {f.relative_to(folder).as_posix(): f.read_bytes() for f in files}
 
@@ -110,7 +110,7 @@ def test_two_builds_by_two_processes_are_the_same_to_the_byte(folder, examples):
     assert "lib/libops.so" in first
 
 
-def test_kernels_compiled_anew_are_the_same_to_the_byte(kinds, pool, tmp_path):
+def test_kernels_compiled_again_are_the_same_to_the_byte(kinds, pool, tmp_path):
     for name in ("first", "second"):
         native.build([kinds.scale_], tmp_path / name, archs=[80], executor=pool, cache=None)
     assert contents(tmp_path / "first") == contents(tmp_path / "second")

@@ -44,7 +44,7 @@ def built(example):
 
 
 def run(project, *arguments):
-    """With kernels that are run by Triton's interpreter, in a process of its own."""
+    """With kernels run by Triton's interpreter, in a separate process."""
     generated = project.build / "opforge.dir" / "lab_ops" / "lab_ops"
     manifest = generated / "share" / "lab_ops" / "manifest.json"
     program = [manifest, project.build / "dispatch", *arguments]
@@ -83,7 +83,7 @@ def test_each_generated_slot_has_an_operator_behind_it(built):
 def test_generated_slots_compute_what_the_cpu_does(built):
     assert run(built, "compare") == [
         "add, slot 8: 48 computed, 0 refused, 0 wrong",
-        # Compact ones only.
+        # Only contiguous ones.
         "add, slot 9: 32 computed, 16 refused, 0 wrong",
         "add, slot 10: 48 computed, 0 refused, 0 wrong",
         "silu, slot 8: 48 computed, 0 refused, 0 wrong",
@@ -97,7 +97,7 @@ def test_a_file_that_operators_share_is_watched(built):
     assert "no work to do" in built.make()
 
 
-def test_an_operator_that_comes_has_its_slot_without_an_edit_of_the_cpp(built):
+def test_a_new_operator_gets_its_slot_without_a_change_to_the_cpp(built):
     shutil.copytree(MUL, built.source / "ops" / "mul")
     assert "3 operators" in built.make()
     listed = built.run("dispatch", "list").splitlines()

@@ -7,7 +7,7 @@ import pytest
 import opforge
 from support.ops.operators import ON_GPU, laid_out, numbers
 
-# Their library is built and called by other tests; what compiles C++ for the CPU takes long.
+# Their library is built and called by other tests; compiling C++ for the CPU takes long.
 SKIPPED = ["native"] if ON_GPU else ["native", "package", "compile", "compile dynamic"]
 
 

@@ -37,7 +37,7 @@ PAIRS = [
 
 
 def expected(name, x, y):
-    """In NumPy, which has all integers, or in double precision."""
+    """In NumPy, which has all integer types, or in double precision."""
     reference = importlib.import_module(f"ops.{name}.op").reference
     if x.is_floating_point():
         return reference(x.double(), y.double())
@@ -141,9 +141,9 @@ def test_two_dtypes_are_refused(tree, name):
 
 
 def test_other_dtypes_are_refused(tree):
-    """torch adds bools by or, and no kernel does."""
+    """torch adds booleans with `or`; the kernels do not."""
     flag = numbers((3,)) > 0
-    with pytest.raises(TypeError, match=r"x and y are torch.bool, and one of fp16, .*, u64 is"):
+    with pytest.raises(TypeError, match=r"x and y must be one of fp16, .*, u64, found torch.bool"):
         tree["add"](flag, flag)
 
 
@@ -160,7 +160,7 @@ def test_opcheck(tree, name):
     torch.library.opcheck(tree[name], (numbers((3,), torch.int32), numbers((1,), torch.int32)))
 
 
-def test_the_outputs_of_a_broadcast_are_told_without_memory(library):
+def test_the_outputs_of_a_broadcast_are_described_without_memory(library):
     x, y = numbers((3, 1)), numbers((2, 1, 4), seed=1)
     out = torch.empty((2, 3, 4), device=DEVICE)
     assert library.add(x, y, out=out) is out
@@ -183,7 +183,7 @@ def test_c_says_what_does_not_broadcast(library, shapes, said):
     assert str(failed.value) == said
 
 
-def test_an_output_of_another_shape_than_the_broadcast_is_refused(library):
+def test_an_output_whose_shape_is_not_the_broadcast_is_refused(library):
     with pytest.raises(NativeCallFailed, match=r"out: is fp32 \[4, 1\], expected fp32 \[4, 3\]"):
         library.add(numbers((4, 1)), numbers((3,)), out=torch.empty((4, 1), device=DEVICE))
 

@@ -9,10 +9,10 @@ import torch
 from support.ops.operators import LAYOUTS, ON_GPU, assert_close, in_mode, laid_out, numbers
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-# What the library has that is built where there is no GPU, and what is compiled during tests.
+# What the library contains without a GPU, and what is compiled during tests.
 BUILT_DTYPES = DTYPES if ON_GPU else (torch.float32,)
 EAGER_DTYPES = (torch.bfloat16,) if ON_GPU else DTYPES
-# m, k, n; of each some that are no multiples of a tile or of 16.
+# m, k, n; some of each are not multiples of a tile or of 16.
 SIZES = [
     (1, 1, 1), (64, 16, 64), (65, 33, 63), (3, 100, 130), (130, 128, 16), (1, 300, 5),
     (128, 64, 257),
@@ -78,7 +78,7 @@ def test_layouts(tree, library, mode, layout):
     check(run, a, numbers((*stack, 34, 65), seed=1), None, 1.0, 0.0, True, False)
 
 
-def test_a_matrix_goes_with_every_one_of_a_stack(tree):
+def test_a_matrix_is_multiplied_with_each_of_a_stack(tree):
     (a, b, c), (matrix, other, one) = operands((17, 20, 33), stack=(3,)), operands((17, 20, 33))
     for given in [(a, other), (matrix, b), (a, other, c), (a, b, one), (matrix, other, one)]:
         check(tree["gemm"], *given)
@@ -104,18 +104,18 @@ def test_opcheck(tree):
     torch.library.opcheck(tree["gemm"], operands((5, 6, 7), torch.float16, (2,)))
 
 
-def test_what_does_not_fit_is_refused(tree):
+def test_arguments_that_do_not_fit_are_refused(tree):
     a, b, c = operands((5, 6, 7))
     gemm = tree["gemm"]
-    with pytest.raises(ValueError, match=r"b has shape \(7, 6\), and \(6, 6\) is expected"):
+    with pytest.raises(ValueError, match=r"b must have shape \(6, 6\), found \(7, 6\)"):
         gemm(a, b.mT)
-    with pytest.raises(ValueError, match=r"b has shape \(3, 6, 7\), and \(2, 6, 7\) is expected"):
+    with pytest.raises(ValueError, match=r"b must have shape \(2, 6, 7\), found \(3, 6, 7\)"):
         gemm(a.expand(2, 5, 6), b.expand(3, 6, 7))
-    with pytest.raises(ValueError, match="a and b have 2 or 3 dimensions, and not 1 and 2"):
+    with pytest.raises(ValueError, match="a and b must have 2 or 3 dimensions, found 1 and 2"):
         gemm(a[0], b)
-    with pytest.raises(TypeError, match=r"a is torch.float32 and b torch.float16, and one dtype"):
+    with pytest.raises(TypeError, match=r"the same dtype, found torch.float32 and torch.float16"):
         gemm(a, b.half())
-    with pytest.raises(TypeError, match=r"a is torch.float64, and fp16, bf16 or fp32 is expected"):
+    with pytest.raises(TypeError, match=r"a must be fp16, bf16 or fp32, found torch.float64"):
         gemm(a.double(), b.double())
     with pytest.raises(RuntimeError, match="expand"):
         gemm(a, b, c[:, :3])

@@ -18,9 +18,9 @@ DTYPES = [
     (torch.float16, torch.float16),
     (torch.bfloat16, torch.bfloat16),
 ]
-# What the library has of them; without a GPU it is one of few kernels.
+# The ones in the library; without a GPU it has few kernels.
 NATIVE = DTYPES if ON_GPU else DTYPES[:1]
-# tokens, heads of q, heads of k, elements of a head, pairs that are turned
+# tokens, heads of q, heads of k, elements of a head, pairs that are rotated
 SIZES = [
     ((1,), 1, 1, 2, 1), ((3,), 2, 1, 64, 32), ((5,), 9, 3, 128, 64), ((2, 3), 4, 4, 34, 17),
     ((2,), 17, 2, 80, 33), ((2, 1), 1, 1, 256, 128), ((0,), 2, 2, 8, 4), ((2, 0), 2, 2, 8, 4),
@@ -127,37 +127,50 @@ def refused(tree, text, *args):
     assert str(raised.value) == text
 
 
-def test_what_does_not_fit_is_refused(tree):
+def test_arguments_that_do_not_fit_are_refused(tree):
     q, k, cos, sin = inputs(((3,), 4, 2, 8, 4))
-    start = "q and k have 3 or 4 dimensions, cos and sin 2; found "
+    start = "q and k must have 3 or 4 dimensions, cos and sin 2; found "
     refused(tree, f"{start}2, 3, 2 and 2", q[0], k, cos, sin)
     refused(tree, f"{start}3, 3, 1 and 2", q, k, cos[0], sin)
     refused(
         tree,
-        "q and k have one dtype, and so have cos and sin; found torch.float32 and torch.float16, "
-        "torch.float32 and torch.float32",
+        "q and k must have the same dtype, and so must cos and sin; found torch.float32 and "
+        "torch.float16, torch.float32 and torch.float32",
         q, k.half(), cos, sin,
     )  # fmt: skip
     whole = [t.int() for t in (q, k)]
     refused(
         tree,
-        "q, k, cos and sin are of fp16, bf16, fp32 or fp64; found torch.int32 and torch.float32",
+        "q, k, cos and sin must be fp16, bf16, fp32 or fp64; found torch.int32 and torch.float32",
         *whole, cos, sin,
     )  # fmt: skip
-    refused(tree, "positions are of i32 or i64; found torch.float32", q, k, cos, sin, q[:, 0, 0])
+    refused(tree, "positions must be i32 or i64; found torch.float32", q, k, cos, sin, q[:, 0, 0])
     refused(
         tree,
-        "q and k differ in their heads only, and cos and sin in nothing; found "
+        "q and k must have the same shape except for heads, cos and sin the same; found "
         "(3, 4, 8) and (2, 2, 8), (3, 4) and (3, 4)",
         q, k[1:], cos, sin,
     )  # fmt: skip
     refused(
-        tree, "positions have a number per token, (3,); found (2,)", q, k, cos, sin, places((2,), 3)
+        tree,
+        "positions must have the shape of the tokens, (3,); found (2,)",
+        q,
+        k,
+        cos,
+        sin,
+        places((2,), 3),
     )
     sideways = q.transpose(1, 2).contiguous().transpose(1, 2)
-    refused(tree, "the elements of a head of q and of k lie side by side", sideways, k, cos, sin)
+    refused(tree, "the last dimension of q and k must have a stride of 1", sideways, k, cos, sin)
     refused(tree, "4 pairs do not fit into heads of 6 elements", q[..., :6], k[..., :6], cos, sin)
-    refused(tree, "3 tokens, and tables for 2 positions", q, k, cos[:2], sin[:2])
+    refused(
+        tree,
+        "cos and sin must have a row per token; found 2 rows for 3 tokens",
+        q,
+        k,
+        cos[:2],
+        sin[:2],
+    )
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_gradients(tree, mode, name, dtype):
     out = reference(name)(*twins, *given[len(tensors) :])
     expected = torch.autograd.grad((out * factor.double()).sum(), twins)
     for one, wanted in zip(found, expected, strict=True):
-        # What forward rounds, softmax's results, the gradient is made of.
+        # The gradient is computed from softmax's results, which forward rounds.
         assert_close(one, wanted, dtype)
 
 

@@ -50,7 +50,7 @@ def library(_library, standin):
 
 @pytest.fixture(params=MODES)
 def call(request, tree, library):
-    """An operator's name and its arguments -> what it gives, in each of the four modes."""
+    """An operator's name and arguments -> its result, in each of the four modes."""
 
     def made(name, *args, **named):
         return in_mode(request.param, tree[name], getattr(library, name))(*args, **named)

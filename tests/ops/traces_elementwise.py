@@ -56,13 +56,13 @@ def test_other_layouts_are_tiles_with_their_strides(tree, layout):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_nothing_but_the_result_is_allocated_and_nothing_copied(tree, layout):
-    """Sizes and strides are numbers of the launch, not memory of the device."""
+    """Sizes and strides are arguments of the launch, not device memory."""
     graph = graph_of(tree["add"], laid_out(layout, (2, 3, 5, 7)), numbers((5, 1)))
     aten = [t.name() for t in targets(graph) if isinstance(t, torch._ops.OpOverload)]
     assert [name for name in aten if name != "aten::expand"] == ["aten::empty.memory_format"]
 
 
-def test_what_is_broadcast_has_strides_of_0(tree):
+def test_broadcast_dimensions_have_strides_of_0(tree):
     (launch,) = launches(graph_of(tree["mul"], numbers((3, 5)), numbers((5,))))
     assert [launch.arguments[f"y_{d}"] for d in ("row", "col")] == [0, 1]
     assert launch.arguments["OPERATION"] == "mul"

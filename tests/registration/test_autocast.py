@@ -65,7 +65,7 @@ def test_a_dict_picks_per_device_type(op_name):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.bool, torch.complex64])
-def test_what_autocast_never_casts_is_not_cast(op_name, dtype):
+def test_types_that_autocast_never_casts_are_not_cast(op_name, dtype):
     op = dtype_op(op_name, autocast=torch.bfloat16)
     with cpu_autocast():
         assert op(torch.ones(2).to(dtype)).dtype == dtype

@@ -495,7 +495,7 @@ def test_an_op_may_call_another_op_in_its_body_and_in_its_backward(cube, op_name
 
 
 def test_forward_mode_is_refused_by_name(op_name):
-    """A body of which only a part is visible would give half a tangent."""
+    """A body that is only partly visible would give half a tangent."""
     name = op_name()
 
     @opforge.op(name, backward=lambda ctx, g: g * 4)
@@ -509,7 +509,7 @@ def test_forward_mode_is_refused_by_name(op_name):
     assert "torch.func.vjp" in str(caught.value)
 
 
-def test_forward_mode_of_other_tensors_is_no_concern(cube):
+def test_forward_mode_of_other_tensors_is_allowed(cube):
     with forward_ad.dual_level():
         forward_ad.make_dual(torch.ones(2), torch.ones(2))
         assert cube(torch.ones(2)).tolist() == [1.0, 1.0]

@@ -207,7 +207,7 @@ def test_a_parameter_that_is_a_keyword_takes_its_gradient_in_its_place(op_name):
     assert (x.grad.tolist(), bias.grad.tolist()) == ([1.0, 1.0], [5.0, 5.0])
 
 
-def test_a_gradient_that_autograd_can_sum_to_the_inputs_shape_is_taken(op_name):
+def test_a_gradient_that_autograd_can_sum_to_the_inputs_shape_is_accepted(op_name):
     @opforge.op(op_name(), backward=lambda ctx, g: (g, g))
     def op(x: Tensor, y: Tensor) -> Tensor:
         return x + y
@@ -314,13 +314,13 @@ def test_a_misspelt_field_is_refused_with_the_right_one(op_name):
     assert "did you mean 'weight'?" in text
 
 
-def test_an_object_without_any_field_is_no_gradient_of_a_record(op_name):
+def test_an_object_without_fields_is_not_a_gradient_of_a_record(op_name):
     affine = affine_with(op_name, lambda ctx, g: (g, object()))
     with pytest.raises(GradientType, match=r"parameter 'cfg'.*returned a object for cfg"):
         affine(leaf(2), Weights(leaf(2))).sum().backward()
 
 
-def test_one_record_and_a_tuple_of_two_gradients_is_no_silent_guess(op_name):
+def test_a_tuple_of_two_gradients_for_one_record_is_refused_not_guessed(op_name):
     @opforge.op(op_name(), backward=lambda ctx, g: (g, g))
     def op(cfg: Weights) -> Tensor:
         return cfg.weight * 2
@@ -329,13 +329,13 @@ def test_one_record_and_a_tuple_of_two_gradients_is_no_silent_guess(op_name):
         op(Weights(leaf(2))).sum().backward()
 
 
-def test_a_bare_tensor_is_no_gradient_of_a_record(op_name):
+def test_a_bare_tensor_is_not_a_gradient_of_a_record(op_name):
     affine = affine_with(op_name, lambda ctx, g: (g, g))
     with pytest.raises(GradientType, match=r"parameter 'cfg'.*returned a Tensor for cfg"):
         affine(leaf(2), Weights(leaf(2))).sum().backward()
 
 
-def test_a_number_is_no_gradient_of_a_tensor(op_name):
+def test_a_number_is_not_a_gradient_of_a_tensor(op_name):
     @opforge.op(op_name(), backward=lambda ctx, g: 1.0)
     def op(x: Tensor) -> Tensor:
         return x + 1

@@ -1,4 +1,4 @@
-"""What Inductor's cache key hears of an op: all that compiled code depends on."""
+"""What Inductor's cache key covers of an op: everything that compiled code depends on."""
 
 import importlib.util
 import itertools
@@ -77,7 +77,7 @@ PLAIN = {
     "closed": 1,
 }
 numbers = itertools.count()
-# What is cached goes stale when one of these changes.
+# Cached code is stale when one of these changes.
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_the_key_changes_with(key, part, value):
     assert key() != key(**{part: value})
 
 
-def test_what_nothing_reads_does_not_change_the_key(key):
+def test_unread_values_do_not_change_the_key(key):
     assert key() == key(unread=2)
 
 

@@ -52,7 +52,7 @@ def numpy_body(x):
     return torch.from_numpy(x.numpy() + 1)
 
 
-def test_nobody_has_asked_yet(op_name):
+def test_the_fake_is_undetermined_until_it_is_needed(op_name):
     @opforge.op(op_name())
     def op(x: Tensor) -> Tensor:
         return x + 1
@@ -149,7 +149,7 @@ def test_a_field_may_be_listed_as(op_name, listed):
     assert on_fakes(op, torch.ones(2), Cfg(torch.ones(3), torch.ones(4))).shape == (4,)
 
 
-def test_what_is_listed_is_verified_by_the_first_real_call(op_name):
+def test_a_listed_fake_is_verified_by_the_first_real_call(op_name):
     name = op_name()
 
     @opforge.op(name, fake=["x"])
@@ -586,7 +586,7 @@ def test_a_body_may_read_a_tensor_of_its_module_while_tracing(op_name):
     assert source(shifted) == "body"
 
 
-def test_a_body_that_keeps_a_tensor_of_a_trace_is_told_to_have_a_fake(op_name):
+def test_a_body_that_keeps_a_tensor_of_a_trace_is_refused_with_a_fake_as_the_fix(op_name):
     name, kept = op_name(), {}
 
     @opforge.op(name)

@@ -1,4 +1,4 @@
-"""The `fake` option: which callables and lists are taken, and what is refused at decoration."""
+"""The `fake` option: which callables and lists are accepted, and what is refused at decoration."""
 
 import dataclasses
 import pathlib

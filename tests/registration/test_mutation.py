@@ -53,7 +53,7 @@ def versions(cfg):
 
 
 def refusal(function):
-    """What going backward said: the error, or the warnings where torch only warns."""
+    """The error of going backward, or the warnings where torch only warns."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -257,7 +257,7 @@ def test_a_view_shares_its_version_with_its_base(op_name):
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
-def test_a_mutation_between_reads_is_in_its_place_when_compiled(op_name, backend):
+def test_a_mutation_between_reads_keeps_its_order_when_compiled(op_name, backend):
     @opforge.op(op_name(), mutates_args=["x"])
     def add_one(x: Tensor) -> None:
         x.add_(1)
@@ -391,7 +391,7 @@ def test_mutating_a_leaf_under_no_grad_works(op_name):
 
 
 def test_a_mutated_intermediate_has_no_stale_gradient(op_name):
-    """Its value is the op's doing now; the gradient from before the mutation would be wrong."""
+    """Its value now comes from the op; the gradient from before the mutation would be wrong."""
 
     @opforge.op(op_name(), mutates_args=["x"])
     def triple(x: Tensor) -> None:

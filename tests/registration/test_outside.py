@@ -89,7 +89,7 @@ def test_the_backward_stays_with_a_cpu_kernel_from_outside(op_name, calls):
 
 
 def test_a_cpu_kernel_from_outside_answers_for_its_own_autograd(op_name):
-    """As any kernel of Library.impl: what its PyTorch calls record is recorded."""
+    """Like any kernel of Library.impl: autograd records its PyTorch calls."""
     _, op = add_one(op_name, {})
     torch.library.register_kernel(op, "cpu", lambda x: x * 3)
     x = torch.ones(2, requires_grad=True)
@@ -121,7 +121,7 @@ def test_a_kernel_that_a_library_takes_back_stops_running(op_name, options):
 
 @KINDS
 def test_one_kernel_after_another_from_outside(op_name, options):
-    """As many taken back as added: a count of kernels would not notice."""
+    """As many removed as added: counting kernels would not notice."""
     name, op = add_one(op_name, options)
     namespace, short = name.split("::")
     for added in (100, 200, 300):
@@ -275,7 +275,7 @@ def test_the_packet_and_the_overload_are_reached_through_torch_ops(op_name):
     assert packet(torch.zeros(1)).item() == 1.0
 
 
-def test_an_op_removed_with_a_kernel_from_outside_can_be_made_anew(op_name):
+def test_an_op_removed_with_a_kernel_from_outside_can_be_made_again(op_name):
     name, op = add_one(op_name, {})
     library = torch.library.Library(name.split("::")[0], "FRAGMENT")
     library.impl(name.split("::")[1], outside, "CPU")

@@ -10,7 +10,7 @@ import opforge
 from opforge.errors import BadOption
 from support.processes import environment
 
-# In a process of its own, because a process group is for good.
+# In a fresh process, because a process group cannot be undone.
 SCRIPT = """
 import torch, torch.distributed as dist
 from torch import Tensor
@@ -134,7 +134,7 @@ def test_two_ranks_run_it_on_their_shards_under_tensor_parallelism_and_fsdp(tmp_
     assert [out.strip() for out, _ in done] == ["fine", "fine"], done
 
 
-def test_a_sharding_rule_that_is_none_leaves_the_name_free(op_name):
+def test_an_invalid_sharding_rule_leaves_the_name_free(op_name):
     name = op_name()
 
     def op(x: Tensor) -> Tensor:

@@ -50,7 +50,7 @@ wrapped = wrap_triton(double)
 
 @pytest.fixture
 def wrapped_anew(monkeypatch):
-    """What `wrap_triton` gave before a torch._dynamo.reset() is of no use to torch."""
+    """torch cannot use what `wrap_triton` returned before a torch._dynamo.reset()."""
     monkeypatch.setitem(globals(), "wrapped", wrap_triton(double))
 
 

@@ -60,12 +60,12 @@ def test_going_backward_without_a_backward_raises_naming_the_op_and_the_way_out(
 
 
 def refusal(function):
-    """What going backward said: the error, or the warnings where torch only warns."""
+    """The error of going backward, or the warnings where torch only warns."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             function()
-        except RuntimeError as error:  # Dynamo wraps what it meets in RuntimeErrors, too
+        except RuntimeError as error:  # Dynamo wraps exceptions in RuntimeErrors, too
             return str(error)
     return "\n".join(str(w.message) for w in caught)
 
@@ -81,7 +81,7 @@ def test_no_gradient_leaks_from_the_body_when_compiled(op_name, backend):
 
 
 def test_the_forward_runs_without_a_backward_when_compiled(op_name):
-    """Without a word: nobody went backward yet. Warnings are errors here."""
+    """No warning, because nobody went backward yet. Warnings are errors here."""
     _, half = half_op(op_name)
     compiled = torch.compile(lambda x: half(x) * 2, backend="aot_eager", fullgraph=True)
     assert compiled(leaf(2)).tolist() == [8.0, 8.0]
@@ -189,7 +189,7 @@ def test_the_body_sees_no_graph(op_name):
     assert seen == [(False, None), (False, None)]
 
 
-def test_a_captured_tensor_that_requires_grad_gets_none_and_the_user_is_told_once(op_name):
+def test_a_captured_tensor_that_requires_grad_gets_no_gradient_and_one_warning(op_name):
     name, weight = op_name(), leaf(2)
 
     @opforge.op(name)
@@ -215,7 +215,7 @@ def test_a_captured_tensor_gets_no_gradient_in_an_op_with_a_backward(op_name):
     assert x.grad.tolist() == [5.0, 5.0]
 
 
-def test_a_captured_tensor_in_an_op_with_a_backward_is_told_of_when_nothing_else_needs_grad(
+def test_a_captured_tensor_in_an_op_with_a_backward_is_reported_when_nothing_else_needs_grad(
     op_name,
 ):
     weight = leaf(2)
@@ -260,7 +260,7 @@ def test_forward_mode_is_refused_by_name(op_name):
             half(dual)
 
 
-def test_a_default_tensor_that_requires_grad_is_no_way_in(op_name):
+def test_an_absent_optional_tensor_does_not_make_the_output_require_grad(op_name):
     """The optional input that is absent does not count as one that requires grad."""
 
     @opforge.op(op_name())
@@ -281,7 +281,7 @@ def test_no_torch_warning_comes_with_the_error(op_name):
     assert [str(w.message) for w in caught] == []
 
 
-def test_an_op_without_a_backward_inside_one_that_has_it_is_no_hindrance(op_name):
+def test_an_op_without_a_backward_inside_one_with_a_backward_does_no_harm(op_name):
     _, half = half_op(op_name)
 
     @opforge.op(op_name(), backward=lambda ctx, g: g * 4)

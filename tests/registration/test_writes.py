@@ -221,7 +221,7 @@ def launch_reads_only(x: Tensor) -> Tensor:
 
 
 class Analysis:
-    """torch's analysis of kernels: can be made to fail, and to tell what it logged."""
+    """torch's analysis of kernels, which can be made to fail, and its log."""
 
     def __init__(self, monkeypatch, caplog):
         self.monkeypatch = monkeypatch
@@ -252,7 +252,7 @@ def analysis(monkeypatch, caplog):
     ],
     ids=["inline assembly", "analysis raises", "no write"],
 )
-def test_a_kernel_that_cannot_be_analysed_is_taken_to_write_all(
+def test_a_kernel_that_cannot_be_analysed_is_assumed_to_write_all(
     op_name, analysis, body, kernel, why
 ):
     if kernel is double:
@@ -273,7 +273,7 @@ def test_a_kernel_that_cannot_be_analysed_is_taken_to_write_all(
     assert analysis.logged() == []
 
 
-def test_a_known_write_is_refused_also_beside_an_assumed_one(op_name):
+def test_a_known_write_is_refused_even_beside_an_assumed_one(op_name):
     @opforge.op(op_name())
     def op(x: Tensor, y: Tensor) -> Tensor:
         out = torch.empty_like(x)

@@ -1,1 +1,1 @@
-"""What several tests, and the processes that they start, share."""
+"""Shared by several tests and the processes they start."""

@@ -1,4 +1,4 @@
-"""What Inductor's cache key takes of an op."""
+"""What Inductor's cache key covers of an op."""
 
 from torch._inductor.codegen.wrapper import (
     user_defined_triton_kernel_transitive_closure_source_code,

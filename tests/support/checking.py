@@ -9,7 +9,7 @@ def row(name, op, *args, reference=None, tolerance=None, backend="aot_eager", **
 
 
 def statuses(op, *args, **kwargs):
-    """Every row but the slow package, by name."""
+    """Every row except the slow package, by name."""
     settings = Settings(backend="aot_eager")
     report = check_call(op, args, kwargs, settings=settings, skip="package")
     return {r.name: r.status for r in report}

@@ -1,4 +1,4 @@
-"""Kernels that tests launch, and the graphs that come of it, without a GPU."""
+"""Kernels that tests launch, and the resulting graphs, without a GPU."""
 
 from dataclasses import dataclass
 
@@ -165,7 +165,7 @@ def _fake(value, device):
 
 
 class Kept(Exception):
-    """A graph was kept, and nothing is to be compiled."""
+    """The graph was kept; nothing needs to be compiled."""
 
 
 def compiled_graph_of(fn, *args, **options):

@@ -9,14 +9,14 @@ ROOT = Path(__file__).parents[2]
 
 
 def environment(*folders, **variables):
-    """This process's variables, and a path to opforge, to `support` and to what is in `folders`."""
+    """This process's variables, with a path to opforge, to `support` and to `folders`."""
     # Not sys.path: a module `ops` that another test imports would hide a tree of that name.
     places = [*folders, ROOT / "src", ROOT / "tests", os.environ.get("PYTHONPATH")]
     return os.environ | {"PYTHONPATH": os.pathsep.join(str(p) for p in places if p)} | variables
 
 
 def run_python(code, **variables):
-    """What a fresh process prints that runs a text, or a file if it ends in `.py`."""
+    """The output of a fresh process that runs a text, or a file if it ends in `.py`."""
     result = subprocess.run(
         [sys.executable, code] if str(code).endswith(".py") else [sys.executable, "-c", code],
         capture_output=True,

@@ -25,7 +25,7 @@ def test_the_table_becomes_conditions(ops, table_of):
     made = plan([ops.scale], (90,), choose=by_table(path))
     found = blocks_by_condition(made)
     assert found == {"8192 < n": "256", "n <= 8192": "128"}
-    # fp16 has no rows: the first configuration, and the build says so.
+    # fp16 has no rows: the build uses the first configuration, and says so.
     (note,) = made.notes
     assert note.startswith(
         "scale_kernel has 3 autotuning configurations; the tuning table has no rows for "

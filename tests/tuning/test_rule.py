@@ -39,7 +39,7 @@ def test_texts_and_bools_must_be_equal():
     st.sets(st.tuples(st.integers(0, 9999), st.integers(0, 9999)), min_size=1, max_size=12),
     st.data(),
 )
-def test_what_was_measured_is_taken(points, data):
+def test_the_measured_configuration_is_used(points, data):
     rows = [row(*at) for at in points]
     at = data.draw(st.sampled_from(sorted(points)))
     assert nearest(rows, at).at == at

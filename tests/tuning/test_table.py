@@ -38,7 +38,7 @@ def test_the_text_does_not_depend_on_the_order_of_measuring():
     assert [r["at"] for r in json.loads(text)["kernels"][0]["rows"]] == [
         [16, "a"], [16, "b"], [256, "a"],
     ]  # fmt: skip
-    # One line a row, for those who review it.
+    # One line per row, for reviewers.
     assert sum('"at":' in line for line in text.splitlines()) == 3
 
 
@@ -89,7 +89,7 @@ def test_later_rows_win():
         ),
     ],
 )
-def test_what_is_no_table_says_so(text, said):
+def test_a_file_that_is_not_a_table_is_refused(text, said):
     with pytest.raises(BadTuning) as caught:
         parse(text, "t.json")
     assert said in str(caught.value)

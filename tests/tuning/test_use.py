@@ -19,7 +19,7 @@ def forget():
 
 
 class Recorder:
-    """In the place of a jitted function: notes what it would be launched with."""
+    """Replaces a jitted function, and records what it would be launched with."""
 
     def __init__(self, fn):
         self.fn, self.blocks = fn, []
@@ -31,7 +31,7 @@ class Recorder:
 
 @pytest.fixture
 def launched(ops):
-    """`launched(n)` -> the block that the autotuner takes; measuring takes the last one."""
+    """`launched(n)` -> the block that the autotuner chooses; measuring chooses the last one."""
     recorder = Recorder(ops.scale_kernel.fn)
     times = iter(range(10**6, 0, -1))
     tuner = triton.runtime.Autotuner(
@@ -70,7 +70,7 @@ def test_a_later_table_wins(launched, table_of):
     assert launched(65536) == 64
 
 
-def test_what_the_table_lacks_is_measured_and_said_once(launched, table_of):
+def test_sizes_that_the_table_lacks_are_measured_and_reported_once(launched, table_of):
     opforge.use_tuning(table_of({1024: 128}))
     with pytest.warns(OpforgeWarning) as caught:
         assert launched(1024, torch.float16) == 256
@@ -82,7 +82,7 @@ def test_what_the_table_lacks_is_measured_and_said_once(launched, table_of):
         launched(2048, torch.float16)
 
 
-def test_stale_rows_are_said_and_skipped(launched, table_of):
+def test_stale_rows_are_named_and_skipped(launched, table_of):
     opforge.use_tuning(table_of({1024: 128}, source="another"))
     with pytest.warns(OpforgeWarning, match="1 rows for it, all stale"):
         assert launched(1024) == 256

@@ -5,12 +5,12 @@ endif()
 foreach(backend ASCEND CAMBRICON METAX)
   if(WITH_${backend})
     message(FATAL_ERROR
-      "WITH_TRITON and WITH_${backend} are both on: the kernels are built for NVIDIA GPUs only, "
-      "and no other device may be beside them. Turn one of the two off.")
+      "WITH_TRITON and WITH_${backend} are both on: the kernels are built only for NVIDIA GPUs "
+      "and cannot be combined with another device. Turn one of the two off.")
   endif()
 endforeach()
 
-# Only what is generated is in C.
+# Only the generated sources are C.
 enable_language(C)
 find_package(opforge CONFIG REQUIRED)
 opforge_add_library(engine_ops STATIC OPERATORS ops ARCHS ${ENGINE_GPU_ARCHS})

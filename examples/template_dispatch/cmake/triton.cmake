@@ -3,7 +3,7 @@ if(NOT WITH_NVIDIA)
   message(FATAL_ERROR "WITH_TRITON needs WITH_NVIDIA: its kernels are built for NVIDIA GPUs")
 endif()
 
-# Only what is generated is in C.
+# Only the generated sources are C.
 enable_language(C)
 find_package(opforge CONFIG REQUIRED)
 opforge_add_library(lab_ops STATIC OPERATORS ops ARCHS ${GPU_ARCHS})

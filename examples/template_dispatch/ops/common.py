@@ -1,16 +1,16 @@
-"""What operators on matrices and vectors of any strides share."""
+"""Shared by operators on matrices and vectors of any strides."""
 
 import triton
 import triton.language as tl
 
 
 @triton.jit
-def offset(at, columns, row_step, column_step):
-    """Where the element of a number lies, row after row; in 64 bits, as strides may need them."""
+def offset(at, columns, row_stride, column_stride):
+    """The offset of element number `at`, counted row by row; strides may need 64 bits."""
     row = (at // columns).to(tl.int64)
-    return row * row_step + at % columns * column_step
+    return row * row_stride + at % columns * column_stride
 
 
-def steps(x):
+def strides(x):
     """A tensor's strides; a vector is a matrix of one row."""
     return (0,) * (2 - x.dim()) + tuple(x.stride())

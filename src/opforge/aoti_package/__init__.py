@@ -1,6 +1,6 @@
-"""From a model or an op to an AOTInductor package that was verified in a fresh process."""
+"""Compiles a model or an op into an AOTInductor package and verifies it in a fresh process."""
 
 from .build import package
-from .record import Package
+from .package_record import Package
 
 __all__ = ["Package", "package"]

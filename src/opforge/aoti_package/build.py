@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,16 +11,18 @@ from typing import Any
 import torch
 
 from .. import _compat
-from ..errors import BadOption, BadPackagePath, CompileFailed, NeedsGpu
-from .cases import Case, eager_cases, mutated_state
+from ..errors import BadOption, CompileFailed, NeedsGpu
 from .contents import PackagedInput, kernels_of, needed_at_run_time, ops_of
 from .dynamic import Dynamic, read_dynamic
+from .dynamic_sizes import Symbol, open_sizes
+from .eager_calls import EagerCall, eager_calls, mutated_state
 from .export import Exported, export
+from .exportable import Exportable, read_exportable
+from .failure import indented
+from .package_path import put, read_path
+from .package_record import Package, ReportRow
 from .process import workplace
-from .record import Package, Row
-from .sizes import Symbol, open_sizes
-from .subject import Subject, read_path, read_subject
-from .traces import Tracer
+from .profiling import Profiler
 from .verify import Tolerance, Verification, verify
 
 
@@ -44,37 +45,37 @@ def package(
         print(built)
         built.load()(x)
 
-    Nothing is left at `path` unless the package agrees with eager, for the given arguments, for
-    other sizes in the dynamic ranges, and for every tuple of arguments in `also`.
+    `path` is written only if the package agrees with eager for the given arguments, for other
+    sizes in the dynamic ranges, and for every tuple of arguments in `also`.
     """
     place = read_path(path)
     _check_options(strict, rtol, atol)
-    subject = read_subject(model, args, kwargs)
-    dims = read_dynamic(dynamic, subject)
-    exported = export(subject, dims, strict=strict)
-    symbols = open_sizes(exported.program, subject, dims)
-    cases = _cases(subject, exported.program, symbols, also)
-    configs, notes = _configs(subject, exported.program, inductor_configs)
+    exportable = read_exportable(model, args, kwargs)
+    dims = read_dynamic(dynamic, exportable)
+    exported = export(exportable, dims, strict=strict)
+    symbols = open_sizes(exported.program, exportable, dims)
+    calls = _calls(exportable, exported.program, symbols, also)
+    configs, notes = _configs(exportable, exported.program, inductor_configs)
     with workplace() as folder:
-        # Under its own name, which the archive carries inside; moved only once it is verified.
+        # Built under its final name, which the archive repeats inside; moved once it is verified.
         built = folder / place.name
-        seconds, static_launch = _compile(subject, exported, built, configs)
+        seconds, static_launch = _compile(exportable, exported, built, configs)
         ops, kernels = ops_of(exported.program, built), kernels_of(exported.program, built)
-        training = subject.module.training
+        training = exportable.module.training
         needed = needed_at_run_time(ops)
-        verification = verify(built, cases, needed, Tolerance(rtol, atol), training=training)
-        _put(built, place)
+        verification = verify(built, calls, needed, Tolerance(rtol, atol), training=training)
+        put(built, place)
     return Package(
         path=place,
-        title=subject.title,
+        title=exportable.title,
         strict=exported.strict,
         reasons=(*map(str, exported.failures), *notes, *verification.notes),
         report=_report(place, exported, seconds, static_launch, symbols, verification),
         ops=ops,
         kernels=kernels,
-        inputs=_inputs(cases[0], subject),
+        inputs=_inputs(calls[0], exportable),
         preload=verification.preload,
-        tracer=Tracer(subject, exported.program, cases[0], bool(symbols)),
+        profiler=Profiler(exportable, exported.program, calls[0], bool(symbols)),
     )
 
 
@@ -86,38 +87,26 @@ def _check_options(strict: Any, rtol: Any, atol: Any) -> None:
             raise BadOption(f"{name} must be a number >= 0, got {value!r}", fix=f"{name}=1e-3")
 
 
-def _put(built: Path, place: Path) -> None:
+def _calls(
+    exportable: Exportable, program: Any, symbols: Sequence[Symbol], also: Sequence[Any]
+) -> list[EagerCall]:
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.move(built, place)
-    except OSError as error:
-        raise BadPackagePath(
-            f"{place} cannot be written",
-            found=f"{type(error).__name__}: {error}",
-            fix="name a path in a folder of your own",
-        ) from error
-
-
-def _cases(
-    subject: Subject, program: Any, symbols: Sequence[Symbol], also: Sequence[Any]
-) -> list[Case]:
-    try:
-        return eager_cases(program, subject, symbols, also)
+        return eager_calls(program, exportable, symbols, also)
     except NeedsGpu as error:
         raise NeedsGpu(
-            f"{subject.title} was exported, but to compile and verify it needs a GPU",
+            f"{exportable.title} was exported, but compiling and verifying it needs a GPU",
             found=error.what,
-            fix="run this on a machine with the GPU that the package is for, with tensors there",
+            fix="run this with CUDA tensors on a machine with the GPU that the package is for",
             op=error.op,
             location=error.location,
         ) from error
 
 
 def _configs(
-    subject: Subject, program: Any, given: Mapping[str, Any] | None
+    exportable: Exportable, program: Any, given: Mapping[str, Any] | None
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Inductor's configs for this compilation, and why they are not the default."""
-    mutated, chosen = mutated_state(program, subject.module), dict(given or {})
+    mutated, chosen = mutated_state(program, exportable.module), dict(given or {})
     folding = _compat.aoti.CONSTANT_FOLDING
     if not mutated or folding in chosen:
         return chosen, ()
@@ -127,7 +116,7 @@ def _configs(
 
 
 def _compile(
-    subject: Subject, exported: Exported, path: Path, configs: dict[str, Any]
+    exportable: Exportable, exported: Exported, path: Path, configs: dict[str, Any]
 ) -> tuple[float, str]:
     started = time.perf_counter()
     try:
@@ -135,9 +124,8 @@ def _compile(
     except Exception as error:
         lines = [line for line in str(error).splitlines() if line.strip()]
         raise CompileFailed(
-            f"{subject.title} was exported, but AOTInductor cannot compile it",
-            found="\n         ".join([f"{type(error).__name__}: {lines[0] if lines else ''}"])
-            + "".join(f"\n         {line}" for line in lines[1:8]),
+            f"{exportable.title} was exported, but AOTInductor cannot compile it",
+            found=indented([f"{type(error).__name__}: {''.join(lines[:1])}", *lines[1:8]]),
             fix="`opforge doctor` shows what this machine lacks; the cause has the full error",
         ) from error
     return time.perf_counter() - started, static_launch
@@ -150,29 +138,31 @@ def _report(  # noqa: PLR0917  # one table out of every stage
     static_launch: str,
     symbols: Sequence[Symbol],
     verification: Verification,
-) -> tuple[Row, ...]:
+) -> tuple[ReportRow, ...]:
     way = "strict" if exported.strict else "non-strict"
     size = path.stat().st_size
     load = verification.load_seconds
-    without = ", which imported no opforge" if verification.without_opforge else ""
+    without = ", without importing opforge" if verification.without_opforge else ""
     return (
-        Row("export", exported.seconds, f"{exported.seconds:.1f} s, {way}"),
-        Row("compile", compile_seconds, f"{compile_seconds:.1f} s"),
-        Row("static launch", static_launch, f"{static_launch} ({_compat.aoti.STATIC_LAUNCH})"),
-        Row("size", size, f"{size / 1e6:.2f} MB"),
-        Row("load", load, f"{load:.2f} s in a fresh process{without}"),
-        *(Row("dynamic", s.label, f"{s.label} from {s.range}") for s in symbols),
+        ReportRow("export", exported.seconds, f"{exported.seconds:.1f} s, {way}"),
+        ReportRow("compile", compile_seconds, f"{compile_seconds:.1f} s"),
+        ReportRow(
+            "static launch", static_launch, f"{static_launch} ({_compat.aoti.STATIC_LAUNCH})"
+        ),
+        ReportRow("size", size, f"{size / 1e6:.2f} MB"),
+        ReportRow("load", load, f"{load:.2f} s in a fresh process{without}"),
+        *(ReportRow("dynamic", s.label, f"{s.label} from {s.range}") for s in symbols),
         *(
-            Row("verified", case.max_error, f"{case.label}: max error {case.max_error:.3g}")
-            for case in verification.cases
+            ReportRow("verified", call.max_error, f"{call.label}: max error {call.max_error:.3g}")
+            for call in verification.calls
         ),
     )
 
 
-def _inputs(case: Case, subject: Subject) -> tuple[PackagedInput, ...]:
-    leaves = zip(subject.paths, subject.leaves, strict=True)
+def _inputs(call: EagerCall, exportable: Exportable) -> tuple[PackagedInput, ...]:
+    leaves = zip(exportable.paths, exportable.leaves, strict=True)
     names = [path for path, value in leaves if isinstance(value, torch.Tensor)]
     return tuple(
         PackagedInput(name, str(t.dtype).removeprefix("torch."), tuple(t.shape), str(t.device))
-        for name, t in zip(names, case.inputs, strict=True)
+        for name, t in zip(names, call.inputs, strict=True)
     )

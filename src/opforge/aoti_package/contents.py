@@ -1,4 +1,4 @@
-"""What is inside: operators, which of them the compiler saw through, and kernels."""
+"""What a package contains: operators, opaque or seen through, and kernels."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ..registry import registry
 
 @dataclass(frozen=True)
 class PackagedOp:
-    """An operator that is none of torch's own.
+    """An operator that torch itself does not define.
 
-    `module` and `file` are what must be imported where a package calls it; they are empty for an
-    op that Python did not define. `local` says that it is defined inside a function.
+    `module` and `file` say what to import before a package can call it; they are empty for an op
+    that is not defined in Python. `local` is set for an op defined inside a function.
     """
 
     name: str
@@ -29,7 +29,7 @@ class PackagedOp:
 
 @dataclass(frozen=True)
 class PackagedKernel:
-    """A Triton kernel that is compiled into a package, and the op it came with, if any."""
+    """A Triton kernel compiled into a package, and the op that launches it, if any."""
 
     name: str
     location: str
@@ -38,7 +38,7 @@ class PackagedKernel:
 
 @dataclass(frozen=True)
 class PackagedInput:
-    """A tensor that a package takes, as it was when the model was traced."""
+    """A tensor input of a package, as it was when the model was traced."""
 
     name: str
     dtype: str
@@ -57,9 +57,9 @@ def ops_of(program: Any, package: Path) -> tuple[PackagedOp, ...]:
 
 
 def kernels_of(program: Any, package: Path) -> tuple[PackagedKernel, ...]:
-    """Kernels of transparent ops, and those that the model launches by itself.
+    """Kernels of transparent ops, and those that the model launches itself.
 
-    Only those that the package's source names: an op may launch nothing for the traced arguments.
+    Only kernels named in the package's source: an op may launch none for the traced arguments.
     """
     source = _compat.aoti.source_of(package)
     found: dict[PackagedKernel, None] = {}
@@ -95,7 +95,7 @@ def _describe(name: str, *, seen_through: bool) -> PackagedOp:
     definition = _compat.operators.definition(name)
     body = _compat.operators.body_of(definition)
     if body is not None:
-        why = "made by torch.library"
+        why = "defined with torch.library"
         return _from_function(name, body, seen_through=seen_through, why=why)
     return PackagedOp(name, seen_through, "defined by neither opforge nor torch.library")
 

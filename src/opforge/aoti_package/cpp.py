@@ -1,4 +1,4 @@
-"""A C++ program that loads a package: records in, text out, written once."""
+"""Writes a C++ program that loads a package."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from string import Template
 from typing import Any
 
 from .contents import PackagedInput, PackagedOp
-from .record import Package
+from .package_record import Package
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -31,7 +31,7 @@ _SCALARS = {
     "uint32": "torch::kUInt32",
     "uint64": "torch::kUInt64",
 }
-# The others are zero, which is a valid index into anything that is not empty.
+# Other dtypes are zero, a valid index into any tensor that is not empty.
 _DRAWN = ("float64", "float32", "float16", "bfloat16", "complex64", "complex128")
 
 
@@ -65,9 +65,9 @@ def write_cpp(package: Package, directory: Any) -> tuple[Path, ...]:
 
 
 def cpp_needs(package: Package) -> str:
-    """Which ops the program must have before it loads the package."""
+    """The ops that the program must register before it loads the package."""
     if not package.needed:
-        return "It needs no operators but torch's own at run time."
+        return "It needs only torch's own operators at run time."
     return " ".join(_need(op) for op in package.needed)
 
 
@@ -83,7 +83,7 @@ def _need(op: PackagedOp) -> str:
 def _tensor(value: PackagedInput) -> str:
     maker = "randn" if value.dtype in _DRAWN else "zeros"
     sizes = ", ".join(map(str, value.shape))
-    # "cuda:0" -> "cuda"; which of several GPUs is for whoever runs the program to say.
+    # "cuda:0" -> "cuda": whoever runs the program chooses the GPU.
     device = value.device.partition(":")[0]
     options = f"torch::dtype({_SCALARS[value.dtype]}).device(torch::k{device.upper()})"
     return f"torch::{maker}({{{sizes}}}, {options}),  // {value.name}"

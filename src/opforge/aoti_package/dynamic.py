@@ -1,4 +1,4 @@
-"""`dynamic={"x": {0: "batch"}}` -> what torch.export wants to know."""
+"""`dynamic={"x": {0: "batch"}}` -> dynamic shapes for torch.export."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 import torch
 
 from ..errors import BadDynamic
-from .subject import Subject
+from .exportable import Exportable
 
 Dynamic = Mapping[str, Mapping[int, Any]]
 
 
 @dataclass(frozen=True)
 class DynamicDim:
-    """One dimension that may change: of which argument, and what it is called.
+    """A dimension of one argument that may vary, and its label.
 
-    `least` is the smallest size that the user named, or None where none was.
+    `least` is the smallest size that the user asked for, if any.
     """
 
     path: str
@@ -29,19 +29,19 @@ class DynamicDim:
     least: int | None = None
 
 
-def read_dynamic(dynamic: Dynamic | None, subject: Subject) -> tuple[DynamicDim, ...]:
-    """Every dynamic dimension; dimensions of one name share one `torch.export.Dim`."""
-    leaves = dict(zip(subject.paths, subject.leaves, strict=True))
+def read_dynamic(dynamic: Dynamic | None, exportable: Exportable) -> tuple[DynamicDim, ...]:
+    """Every dynamic dimension; dimensions with the same name share one `torch.export.Dim`."""
+    leaves = dict(zip(exportable.paths, exportable.leaves, strict=True))
     if not isinstance(dynamic or {}, Mapping):
         raise BadDynamic(
-            "dynamic maps arguments to their dimensions",
+            "dynamic must map arguments to their dimensions",
             found=repr(dynamic),
             fix=f"{{{next(iter(leaves), 'x')!r}: {{0: 'batch'}}}}",
         )
     said = [
         (path, _index(path, index, leaves[path]), _spelled(path, index, value))
         for path, dims in (dynamic or {}).items()
-        for index, value in _dims_of(path, dims, subject).items()
+        for index, value in _dims_of(path, dims, exportable).items()
     ]
     ranges: dict[str, tuple[Any, Any]] = {}
     first: dict[str, tuple[str, int]] = {}
@@ -54,25 +54,25 @@ def read_dynamic(dynamic: Dynamic | None, subject: Subject) -> tuple[DynamicDim,
     return tuple(_dimension(path, index, value, named, ranges) for path, index, value in said)
 
 
-def shapes_collection(dims: tuple[DynamicDim, ...], subject: Subject) -> Any:
-    """The same for torch.export, which looks the tensors up by identity."""
+def shapes_collection(dims: tuple[DynamicDim, ...], exportable: Exportable) -> Any:
+    """The dimensions for torch.export, which looks tensors up by identity."""
     if not dims:
         return None
     collection = torch.export.ShapesCollection()
-    leaves = dict(zip(subject.paths, subject.leaves, strict=True))
+    leaves = dict(zip(exportable.paths, exportable.leaves, strict=True))
     for path in dict.fromkeys(dim.path for dim in dims):
         collection[leaves[path]] = {d.index: d.dim for d in dims if d.path == path}
     return collection
 
 
-def _dims_of(path: str, dims: Any, subject: Subject) -> Mapping[int, Any]:
-    leaves = dict(zip(subject.paths, subject.leaves, strict=True))
+def _dims_of(path: str, dims: Any, exportable: Exportable) -> Mapping[int, Any]:
+    leaves = dict(zip(exportable.paths, exportable.leaves, strict=True))
     if path not in leaves:
-        close = difflib.get_close_matches(path, subject.paths)
-        below = [p for p in subject.paths if p.startswith(f"{path}.")]
+        close = difflib.get_close_matches(path, exportable.paths)
+        below = [p for p in exportable.paths if p.startswith(f"{path}.")]
         raise BadDynamic(
-            f"dynamic names {path!r}, which is not a tensor argument of {subject.title}",
-            found=f"the arguments {', '.join(subject.paths) or '(none)'}",
+            f"dynamic names {path!r}, which is not a tensor argument of {exportable.title}",
+            found=f"the arguments {', '.join(exportable.paths) or '(none)'}",
             fix=f"did you mean {' or '.join(close or below)}?" if close or below else None,
         )
     if not isinstance(leaves[path], torch.Tensor):
@@ -83,7 +83,7 @@ def _dims_of(path: str, dims: Any, subject: Subject) -> Mapping[int, Any]:
         )
     if not isinstance(dims, Mapping):
         raise BadDynamic(
-            "dynamic maps an argument to its dimensions",
+            "dynamic must map each argument to its dimensions",
             parameter=path,
             found=repr(dims),
             fix=f"{{{path!r}: {{0: 'batch'}}}}",
@@ -93,7 +93,7 @@ def _dims_of(path: str, dims: Any, subject: Subject) -> Mapping[int, Any]:
 
 @dataclass(frozen=True)
 class _Named:
-    """A dimension by name; a range of Nones was not given."""
+    """A dimension by name, with its range if one was given."""
 
     name: str
     least: int | None = None
@@ -133,16 +133,16 @@ def _check_named(path: str, index: int, value: _Named, tensor: torch.Tensor) -> 
     too_small = value.least is not None and size < value.least
     if too_small or (value.most is not None and size > value.most):
         raise BadDynamic(
-            f"the given size {size} is not in the range of {name}",
+            f"the given size {size} is outside the range of {name}",
             parameter=path,
             found=f"{name} from {value.least} to {value.most}",
             fix="widen the range, or trace with another size",
         )
     if size < 2:
         raise BadDynamic(
-            f"dimension {index} ({name}) has size {size}, which torch.export takes as a constant",
+            f"dimension {index} ({name}) has size {size}, which torch.export makes a constant",
             parameter=path,
-            fix="trace with a size of 2 or more; the package takes 1 all the same",
+            fix="trace with a size of 2 or more; the package will still accept 1",
         )
 
 
@@ -150,10 +150,10 @@ def _check_equal(name: str, here: tuple[str, int], first: dict[str, tuple[str, i
     path, size = first.setdefault(name, here)
     if size != here[1]:
         raise BadDynamic(
-            f"dimensions of one name are equal, and {name} is not",
+            f"dimensions named {name} must have the same size",
             parameter=here[0],
             found=f"{size} in {path}, {here[1]} in {here[0]}",
-            fix="give them two names, or arguments of one size",
+            fix="use different names, or pass arguments of the same size",
         )
 
 
@@ -164,7 +164,7 @@ def _add_range(path: str, value: _Named, ranges: dict[str, tuple[Any, Any]]) -> 
             f"{value.name} has two ranges",
             parameter=path,
             found=f"{before[0]} to {before[1]}, and {given[0]} to {given[1]}",
-            fix="give it one range, or two names",
+            fix="give it one range, or use two names",
         )
     ranges[value.name] = before if given == (None, None) else given
 
@@ -178,6 +178,6 @@ def _dimension(
 ) -> DynamicDim:
     if isinstance(value, _Named):
         return DynamicDim(path, index, value.name, named[value.name], ranges[value.name][0])
-    # A Dim's own default for `min` is 0, which nobody said; hints such as Dim.AUTO have no name.
+    # A Dim's default `min` is 0, which nobody asked for; hints such as Dim.AUTO have no name.
     label = getattr(value, "__name__", f"{path}[{index}]")
     return DynamicDim(path, index, label, value, getattr(value, "min", None) or None)

@@ -1,4 +1,4 @@
-"""From an error that torch.export raised to the user's line, and what to change there."""
+"""From an error of torch.export to the user's line, and what to change there."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import linecache
 import re
 import sysconfig
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -20,12 +20,14 @@ from ..errors import OpforgeError
 _SOURCE = re.compile(r'File "([^"]+)", line (\d+)')
 _THIRD_PARTY = ("site-packages", "dist-packages")
 
+MOVE_LAUNCH = "move the launch into a function decorated with @opforge.op"
+
 
 @dataclass(frozen=True)
 class Failure:
     """Why one way of exporting failed, and where in the user's code.
 
-    `kernel` describes the Triton kernel that a model launched while torch.export ran it.
+    `kernel` describes the Triton kernel that the model launched during the export, if any.
     """
 
     way: str
@@ -37,7 +39,7 @@ class Failure:
 
     @property
     def line(self) -> str:
-        """The user's line as it stands in the source."""
+        """The user's line of source code."""
         file, _, number = (self.location or ":0").rpartition(":")
         return linecache.getline(file, int(number)).strip()
 
@@ -47,7 +49,7 @@ class Failure:
 
 
 def explain_failure(error: BaseException, *, strict: bool) -> Failure:
-    """What happened, said in terms of the user's code."""
+    """The failure in terms of the user's code."""
     way = "strict" if strict else "non-strict"
     location = _user_location(error)
     kernel = _launched(error)
@@ -59,14 +61,13 @@ def explain_failure(error: BaseException, *, strict: bool) -> Failure:
             "model's Python on tensors without memory, so a bare launch fails"
         )
         fix = (
-            f"put the launch of {name} into a function decorated with @opforge.op, or export with "
-            "strict=True, which takes bare launches on a machine with a GPU"
+            f"move the launch of {name} into a function decorated with @opforge.op, or export with "
+            "strict=True on a machine with a GPU, which accepts bare launches"
         )
         return Failure(way, what, location, fix, error, described)
     if strict and not torch.cuda.is_available() and _stops_in_triton(error):
-        what = "the model launches a Triton kernel itself, which Dynamo takes only with a GPU"
-        fix = "put the launch into a function decorated with @opforge.op"
-        return Failure(way, what, location, fix, error)
+        what = "the model launches a Triton kernel itself, which Dynamo accepts only with a GPU"
+        return Failure(way, what, location, MOVE_LAUNCH, error)
     return Failure(way, _what(error), location, _fix(error, strict=strict), error)
 
 
@@ -89,16 +90,16 @@ def _cut(line: str) -> str:
 
 _REGISTER = "or register the class with torch.export.register_dataclass"
 _DOES_IT_RUN = (
-    "the error comes from this line itself: does the model run in eager with these arguments? "
-    "where it does, make the line run on fake tensors, or put it into an @opforge.op"
+    "this line itself raises the error: does the model run in eager with these arguments? "
+    "If it does, make the line run on fake tensors, or move it into an @opforge.op"
 )
-_NOT_TRACED = "strict=False traces with Python itself; or put this code into an @opforge.op"
-# What torch's message has, and what to do about it; the first that fits is taken.
+_NOT_TRACED = "use strict=False, which runs the Python, or move this code into an @opforge.op"
+# What torch's message contains, and the fix for it; the first match wins.
 _FIXES = {
     "not all values of": "narrow the range in dynamic",
     "data-dependent": "the value is known only at run time: write the branch with torch.where or "
     "torch.cond, or tell torch.export what holds with torch._check",
-    "constraints violated": "the code works for this size only: compute shapes from x.shape "
+    "constraints violated": "the code works only for this size: compute shapes from x.shape "
     "instead of writing numbers, or leave the dimension out of dynamic",
     "register a pytree": f"return tensors, tuples, lists or dicts, {_REGISTER}",
     "unrecognized type": f"return tensors, tuples, lists or dicts, {_REGISTER}",
@@ -107,10 +108,10 @@ _FIXES = {
     "observed exception": _DOES_IT_RUN,
     "marked as skipped": _NOT_TRACED,
     "failed to trace builtin": _NOT_TRACED,
-    "cannot access data pointer": "code that reads memory must be an operator: put it into a "
+    "cannot access data pointer": "code that reads memory must be an operator: move it into a "
     "function decorated with @opforge.op",
 }
-# Where torch stops saying what happened and goes on about how to debug it.
+# Here torch's message turns from what happened to how to debug it.
 _ASIDES = (" For more information", " See https://", " If you're using mark_dynamic")
 
 
@@ -130,7 +131,12 @@ def _fix(error: BaseException, *, strict: bool) -> str:
     frames = _frames(error.__traceback__)
     if frames and _is_user(frames[-1][0]):
         return _DOES_IT_RUN
-    return "change this line so that it runs on fake tensors, or put it into an @opforge.op"
+    return "change this line so that it runs on fake tensors, or move it into an @opforge.op"
+
+
+def indented(lines: Iterable[str]) -> str:
+    """Lines aligned below each other in an error's `found`."""
+    return "\n         ".join(lines)
 
 
 def _launched(error: BaseException) -> Any:
@@ -163,7 +169,7 @@ def _user_location(error: BaseException) -> str | None:
         frames += _frames(each.__traceback__)
         frames += [(file, int(line)) for file, line in _SOURCE.findall(str(each))]
     users = [frame for frame in frames if _is_user(frame[0])]
-    # A library that the model calls is the user's code only where nothing else is.
+    # Frames of third-party libraries count only if there are no others.
     own = [f for f in users if not any(part in f[0] for part in _THIRD_PARTY)]
     chosen = (own or users)[-1:]
     return f"{chosen[0][0]}:{chosen[0][1]}" if chosen else None

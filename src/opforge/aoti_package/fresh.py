@@ -1,7 +1,7 @@
-"""A script: loads a package in a process of its own, compares it with eager, and traces it.
+"""A script that loads a package in a fresh process, compares it with eager, and profiles it.
 
-It imports torch and the standard library and not opforge, so that what it shows holds for a
-process that has no opforge. What to do stands in a JSON file, and so does what came of it.
+It imports torch and the standard library but not opforge, so that its result also holds for a
+process without opforge. It reads its task from a JSON file and writes its result to another.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def main(file: str) -> None:
     result: dict[str, Any] = {"stage": "import"}
     try:
         work(spec, result)
-    except Exception as error:  # noqa: BLE001  # the parent raises it with what it knows
+    except Exception as error:  # noqa: BLE001  # the parent process reports it
         result["error"] = f"{type(error).__name__}: {error}"
         result["traceback"] = traceback.format_exc()
     Path(spec["result"]).write_text(json.dumps(result))
@@ -46,29 +46,29 @@ def work(spec: dict[str, Any], result: dict[str, Any]) -> None:
     result["load_seconds"] = time.perf_counter() - started
 
     result["stage"] = "run"
-    cases = torch.load(spec["cases"], weights_only=True)
-    result["cases"] = []
-    for case in cases:
-        # Called flat, because records among the arguments are the caller's affair.
-        inputs = case["inputs"]
+    calls = torch.load(spec["calls"], weights_only=True)
+    result["calls"] = []
+    for call in calls:
+        # Called with flat tensors: records among the arguments are the caller's business.
+        inputs = call["inputs"]
         outputs = [t for t in package.loader.run(inputs) if isinstance(t, torch.Tensor)]
-        found = compare(spec, outputs + inputs, case["outputs"] + case["after"])
-        result["cases"].append({"label": case["label"], **found})
+        found = compare(spec, outputs + inputs, call["outputs"] + call["after"])
+        result["calls"].append({"label": call["label"], **found})
     if spec["trace"]:
         result["stage"] = "trace"
-        write_trace(lambda: package.loader.run(cases[0]["inputs"]), spec["trace"], spec["repeat"])
+        write_trace(lambda: package.loader.run(calls[0]["inputs"]), spec["trace"], spec["repeat"])
 
 
 def import_module(name: str, file: str) -> None:
-    """By name where that leads to the file, and else the file itself."""
+    """By name if that finds the file, else from the file itself."""
     if name != "__main__" and is_at(name, file):
         importlib.import_module(name)
         return
-    # A script is imported under another name, so that it does not run as one.
+    # A script is imported under another name, so that its main block does not run.
     name = Path(file).stem if name == "__main__" else name
     found = importlib.util.spec_from_file_location(name, file)
     if found is None or found.loader is None:
-        raise ImportError(f"{file} is no Python file")
+        raise ImportError(f"{file} is not a Python file")
     module = importlib.util.module_from_spec(found)
     sys.modules[name] = module
     sys.path.insert(0, str(Path(file).parent))
@@ -88,14 +88,14 @@ def is_at(name: str, file: str) -> bool:
 
 
 def compare(spec: dict[str, Any], found: list[Any], expected: list[Any]) -> dict[str, Any]:
-    """The largest difference; `wrong` says what does not hold."""
+    """The largest difference; `wrong` describes the first mismatch."""
     if len(found) != len(expected):
-        return {"error": None, "wrong": f"{len(found)} tensors in place of {len(expected)}"}
+        return {"error": None, "wrong": f"{len(found)} tensors instead of {len(expected)}"}
     largest, wrong = 0.0, ""
     for index, (a, b) in enumerate(zip(found, expected, strict=True)):
         if (a.shape, a.dtype) != (b.shape, b.dtype):
             wrong = wrong or (
-                f"tensor {index} is {a.dtype} {tuple(a.shape)} in place of {b.dtype} "
+                f"tensor {index} is {a.dtype} {tuple(a.shape)} instead of {b.dtype} "
                 f"{tuple(b.shape)}"
             )
             continue
@@ -107,7 +107,7 @@ def compare(spec: dict[str, Any], found: list[Any], expected: list[Any]) -> dict
 
 
 def difference(a: Any, b: Any, spec: dict[str, Any]) -> tuple[float, str]:
-    """The largest difference, and where one is too large, what would have been allowed."""
+    """The largest difference, and the tolerance if a difference exceeds it."""
     import torch  # noqa: PLC0415  # as above
 
     if b.numel() == 0:
@@ -115,16 +115,16 @@ def difference(a: Any, b: Any, spec: dict[str, Any]) -> tuple[float, str]:
     tolerance = spec["tolerances"].get(str(b.dtype), 0.0)
     wide = torch.complex128 if b.dtype.is_complex else torch.float64
     a, b = a.cpu().to(wide), b.cpu().to(wide)
-    # Equal infinities, and NaNs in both, differ by nothing.
+    # Equal infinities, and NaNs in both, do not differ.
     same = (a == b) | (a.isnan() & b.isnan())
     gap = torch.where(same, 0.0, (a - b).abs()).nan_to_num(nan=float("inf"))
     size = b.abs().nan_to_num(nan=0.0, posinf=0.0)
     if spec["rtol"] is None and spec["atol"] is None:
         mean = size.square().mean().sqrt()
-        allowed, said = tolerance * (size + mean), f"allowed is {tolerance:g} of its size"
+        allowed, said = tolerance * (size + mean), f"tolerance {tolerance:g} of its size"
     else:
         rtol, atol = spec["rtol"] or 0.0, spec["atol"] or 0.0
-        allowed, said = atol + rtol * size, f"allowed are rtol={rtol:g} and atol={atol:g}"
+        allowed, said = atol + rtol * size, f"tolerance rtol={rtol:g}, atol={atol:g}"
     return float(gap.max()), said if bool((gap > allowed).any()) else ""
 
 
@@ -133,10 +133,10 @@ def write_trace(call: Any, file: str, repeat: int) -> None:
 
     for _ in range(3):
         call()
-    # torch 2.11 warns that it keeps the events of one cycle only, unless it is told to.
+    # Without acc_events, torch 2.11 warns that it keeps only the events of one cycle.
     with torch.profiler.profile(acc_events=True) as profiler:
         for _ in range(repeat):
-            # Named, because a package shows nothing of itself on a CPU.
+            # Named, because a package records no events of its own on a CPU.
             with torch.profiler.record_function("call"):
                 call()
         if torch.cuda.is_available():

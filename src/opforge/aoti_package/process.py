@@ -1,4 +1,4 @@
-"""Runs the fresh process, and survives what it dies of."""
+"""Runs the fresh process, and reports it if it crashes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from typing import Any
 
 from .. import environment
 from ..errors import PackageCrashed
+from .failure import indented
 
 SCRIPT = Path(__file__).with_name("fresh.py")
 _LIBRARY = "libstdc++.so.6"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FreshRun:
     """What the process found; `preload` is the library that it needed in LD_PRELOAD, if any."""
 
     result: dict[str, Any]
@@ -35,7 +36,7 @@ class Outcome:
 
 @contextlib.contextmanager
 def workplace() -> Iterator[Path]:
-    """A folder that is removed, except after a crash: the error names a command that needs it."""
+    """A temporary folder; kept after a crash, because the error names a command that needs it."""
     folder = Path(tempfile.mkdtemp(prefix="opforge-package-"))
     try:
         yield folder
@@ -48,39 +49,39 @@ def workplace() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def run_fresh(spec: Mapping[str, Any], folder: Path, script: Path = SCRIPT) -> Outcome:
-    """Run the script on a spec; once more with the system's libstdc++ if a signal kills it."""
+def run_fresh(spec: Mapping[str, Any], folder: Path, script: Path = SCRIPT) -> FreshRun:
+    """Run the script on a spec, and again with the system's libstdc++ if a signal kills it."""
     file, result = folder / "spec.json", folder / "result.json"
     file.write_text(json.dumps({**spec, "result": str(result)}))
     command = [sys.executable, str(script), str(file)]
     first = _run(command, {})
     if first.returncode >= 0:
-        return Outcome(_read(first, result, command))
+        return FreshRun(_read(first, result, command))
     preload = system_libstdcxx()
-    died = f"the process that loads the package died of {_signal_name(first.returncode)}"
+    died = f"the process that loads the package was killed by {_signal_name(first.returncode)}"
     if preload is None:
         raise PackageCrashed(
             died,
             found=_last_lines(first.stderr),
-            fix=f"no {_LIBRARY} was found to preload; where g++ links libstdc++ statically, "
+            fix=f"no {_LIBRARY} was found to preload; if g++ links libstdc++ statically, "
             f"install the shared one and run: LD_PRELOAD={_LIBRARY} {shlex.join(command)}",
         )
     second = _run(command, {"LD_PRELOAD": _joined(preload)})
     if second.returncode < 0:
         raise PackageCrashed(
-            f"{died}, and with LD_PRELOAD={preload} of {_signal_name(second.returncode)}",
+            f"{died}, and with LD_PRELOAD={preload} by {_signal_name(second.returncode)}",
             found=_last_lines(second.stderr or first.stderr),
             fix=f"to reproduce it: LD_PRELOAD={preload} {shlex.join(command)}",
         )
     note = (
-        f"{died}; it ran with LD_PRELOAD={preload}, as it must where g++ links libstdc++ "
+        f"{died}, but ran with LD_PRELOAD={preload}, which is needed if g++ links libstdc++ "
         "statically. Every process that loads this package needs the same"
     )
-    return Outcome(_read(second, result, command), preload, (note,))
+    return FreshRun(_read(second, result, command), preload, (note,))
 
 
 def system_libstdcxx() -> str | None:
-    """The system's shared libstdc++, by path where ldconfig knows it."""
+    """The system's shared libstdc++; its path if ldconfig knows it."""
     ldconfig = shutil.which("ldconfig") or shutil.which("ldconfig", path="/sbin:/usr/sbin")
     if ldconfig is not None:
         listed = subprocess.run(  # noqa: S603  # the system's own tool
@@ -118,7 +119,7 @@ def _read(
         found: dict[str, Any] = json.loads(result.read_text())
         return found
     raise PackageCrashed(
-        f"the process that loads the package ended with status {done.returncode}",
+        f"the process that loads the package exited with status {done.returncode}",
         found=_last_lines(done.stderr),
         fix=f"to reproduce it: {shlex.join(command)}",
     )
@@ -132,4 +133,4 @@ def _signal_name(returncode: int) -> str:
 
 
 def _last_lines(text: str) -> str:
-    return "\n         ".join(text.strip().splitlines()[-6:]) or "nothing on stderr"
+    return indented(text.strip().splitlines()[-6:]) or "nothing on stderr"

@@ -1,4 +1,4 @@
-"""A package against eager, in a fresh process."""
+"""Compares a package with eager, in a fresh process."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import torch
 
 from .. import _compat
 from ..errors import OpNotImportable, PackageMismatch, PackageRefused
-from .cases import Case
 from .contents import PackagedOp
-from .process import Outcome, run_fresh
+from .eager_calls import EagerCall
+from .failure import indented
+from .process import FreshRun, run_fresh
 
-# How far a result may be off, as a share of its own size plus its tensor's mean size. About twice
-# the rounding of a sum of a thousand products in another order; whole numbers must be equal.
+# How far a result may be off, relative to its own size plus its tensor's mean size. About twice the
+# rounding error of adding a thousand products in another order; integers must be equal.
 TOLERANCES = {
     "torch.float64": 1e-9,
     "torch.complex128": 1e-9,
@@ -45,7 +46,7 @@ class Verification:
     """What the fresh process found."""
 
     load_seconds: float
-    cases: tuple[Verified, ...]
+    calls: tuple[Verified, ...]
     without_opforge: bool
     preload: str = ""
     notes: tuple[str, ...] = ()
@@ -53,7 +54,7 @@ class Verification:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What the user allows; None is what the dtype allows."""
+    """The user's tolerance; None stands for that of the dtype."""
 
     rtol: float | None = None
     atol: float | None = None
@@ -61,19 +62,19 @@ class Tolerance:
 
 def verify(
     package: Path,
-    cases: Sequence[Case],
+    calls: Sequence[EagerCall],
     needed: Sequence[PackagedOp],
     tolerance: Tolerance,
     *,
     training: bool = False,
 ) -> Verification:
-    """Load and run the package on every case; raises where it is not what eager computes."""
-    outcome = in_fresh_process(package, cases, needed, tolerance, package.parent)
+    """Load the package, make every call, and raise if a result differs from eager's."""
+    outcome = in_fresh_process(package, calls, needed, tolerance, package.parent)
     found = outcome.result
-    _raise_mismatch(package, found["cases"], training=training)
+    _raise_mismatch(package, found["calls"], training=training)
     return Verification(
         load_seconds=found["load_seconds"],
-        cases=tuple(Verified(c["label"], c["error"]) for c in found["cases"]),
+        calls=tuple(Verified(c["label"], c["error"]) for c in found["calls"]),
         without_opforge=not found["opforge"],
         preload=outcome.preload,
         notes=outcome.notes,
@@ -82,24 +83,24 @@ def verify(
 
 def in_fresh_process(
     package: Path,
-    cases: Sequence[Case],
+    calls: Sequence[EagerCall],
     needed: Sequence[PackagedOp],
     tolerance: Tolerance,
     folder: Path,
     *,
     trace: Path | None = None,
     repeat: int = 10,
-) -> Outcome:
-    """The package loaded and called in a process of its own; `folder` takes what it is told."""
+) -> FreshRun:
+    """Load and call the package in a fresh process, with its input files in `folder`."""
     _refuse_local(needed)
     modules = {(op.module, op.file): None for op in needed if op.module}
-    # An op that Python did not define came with a library, and nothing tells with which.
+    # An op that is not defined in Python came with a library, but nothing says with which one.
     foreign = any(not op.module for op in needed)
-    saved = folder / "cases.pt"
+    saved = folder / "calls.pt"
     torch.save(
         [
             {"label": c.label, "inputs": c.inputs, "outputs": c.outputs, "after": c.after}
-            for c in cases
+            for c in calls
         ],
         saved,
     )
@@ -107,7 +108,7 @@ def in_fresh_process(
         "sys_path": sys.path,
         "loader": _compat.aoti.LOADER,
         "package": str(package.absolute()),
-        "cases": str(saved),
+        "calls": str(saved),
         "modules": [{"module": m, "file": f} for m, f in modules],
         "libraries": _compat.aoti.loaded_libraries() if foreign else (),
         "tolerances": TOLERANCES,
@@ -140,39 +141,35 @@ def _raise_refusal(found: dict[str, Any], needed: Sequence[PackagedOp]) -> None:
     if found["stage"] == "import":
         raise OpNotImportable(
             f"the ops that the package calls cannot be imported in a fresh process: {names}",
-            found=_indented(found["traceback"]),
-            fix="make the module importable by itself: no arguments, no state of this process",
+            found=indented(found["traceback"].strip().splitlines()),
+            fix="make the module importable on its own, without arguments or this process's state",
         )
     if "Could not find schema" in found["error"]:
         raise OpNotImportable(
-            "importing their modules does not define all the ops that the package calls",
+            "importing the ops' modules does not define all the ops that the package calls",
             found=f"{found['error']}; imported for {names or 'none'}",
             fix="define the op when its module is imported, not under `if __name__ == ...`",
         )
     doing = {"load": "loaded", "run": "called", "trace": "traced"}[found["stage"]]
     raise PackageRefused(
         f"the package cannot be {doing} in a fresh process",
-        found=_indented(found["error"]),
+        found=indented(found["error"].strip().splitlines()),
         fix="if a size is refused, narrow the range in dynamic"
         if found["stage"] == "run"
         else None,
     )
 
 
-def _raise_mismatch(package: Path, cases: Sequence[dict[str, Any]], *, training: bool) -> None:
-    wrong = [c for c in cases if c["wrong"]]
+def _raise_mismatch(package: Path, calls: Sequence[dict[str, Any]], *, training: bool) -> None:
+    wrong = [c for c in calls if c["wrong"]]
     if not wrong:
         return
-    told = [f"{c['label']}: {c['wrong'] or 'agrees'}" for c in cases]
+    told = [f"{c['label']}: {c['wrong'] or 'agrees'}" for c in calls]
     fix = "to accept the difference, pass rtol=... and atol=..."
     if training:
         fix = f"if the model has dropout, which is random, call model.eval() first; {fix}"
     raise PackageMismatch(
         f"{package.name} disagrees with eager, so it was not kept",
-        found=_indented("\n".join(told)),
+        found=indented(told),
         fix=fix,
     )
-
-
-def _indented(text: str) -> str:
-    return "\n         ".join(text.strip().splitlines())

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..cli_targets import resolve, resolve_function, users_own
+from ..cli_targets import arguments_from_function, resolve
 from ..errors import BadOption, TargetNotFound
 from ..registry import Entry, registry
 from .inputs import arguments_from
@@ -44,17 +44,7 @@ def arguments_of(op: Any, texts: Sequence[str], function: str | None) -> Argumen
         return arguments_from(entry, texts, device=_device(entry))
     if texts:
         raise BadOption("--input and --inputs were both given", fix="use one of them")
-    make = resolve_function(function)
-    with users_own(f"{function}()"):
-        made = make()
-    fits = isinstance(made, tuple) and len(made) == 2
-    if not fits or not isinstance(made[0], (tuple, list)) or not isinstance(made[1], dict):
-        raise BadOption(
-            f"{function} must return (args, kwargs)",
-            found=f"a {type(made).__name__}",
-            fix="return (x, cfg), {'eps': 1e-6}; with no keywords: return (x, cfg), {}",
-        )
-    return tuple(made[0]), made[1]
+    return arguments_from_function(function)
 
 
 def _device(entry: Entry) -> str:

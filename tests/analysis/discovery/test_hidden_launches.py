@@ -43,7 +43,7 @@ def test_methods_of_the_kernels_class_are_launches():
     assert kernels_of(host) == [double_kernel, triple_kernel, tuned_kernel]
 
 
-def test_what_text_runs_is_lost_with_its_place():
+def test_code_run_from_text_is_lost_with_its_location():
     def host(x, text):
         exec("double_kernel[(1,)](x)")
         eval(text)
@@ -59,7 +59,7 @@ def test_what_text_runs_is_lost_with_its_place():
     assert all("text" in u.why for u in found.unresolved)
 
 
-def test_text_that_calls_nothing_is_not_worth_a_word():
+def test_text_that_calls_nothing_is_not_reported():
     def host(x):
         return eval("1 + 1") * x + eval("__name__")
 
@@ -67,7 +67,7 @@ def test_text_that_calls_nothing_is_not_worth_a_word():
 
 
 class Scaled:
-    """Every operator of it launches."""
+    """Every operator of this class launches."""
 
     def __init__(self, x):
         self.x = x
@@ -247,7 +247,7 @@ def test_an_operator_that_launches_is_followed(host, kernels):
     assert lost(host) == []
 
 
-def test_operators_of_tensors_and_numbers_are_not_worth_a_word():
+def test_operators_of_tensors_and_numbers_are_not_reported():
     def host(x, n):
         y = x * n + shared.x
         y -= x[0] @ x
@@ -353,7 +353,7 @@ class Backend:
 backend = Backend()
 
 
-def test_a_short_function_is_told_apart_by_many_names():
+def test_a_short_host_with_many_names_is_read():
     def host(x):
         backend.implementation("one")(x)
         backend.implementation("two")(x)
@@ -441,7 +441,7 @@ def test_a_method_of_what_an_empty_table_gives_is_lost():
     assert [name for name, _ in lost(host)] == ["chosen.launch"]
 
 
-def test_a_tensor_of_an_empty_cache_is_not_worth_a_word():
+def test_a_tensor_of_an_empty_cache_is_not_reported():
     def host(x):
         return implementation_of("buffer").view(-1)
 
@@ -462,7 +462,7 @@ def test_the_way_to_a_kernel_reads_as_it_is_written():
     ]
 
 
-def test_a_context_manager_of_the_standard_library_is_not_worth_a_word():
+def test_a_context_manager_of_the_standard_library_is_not_reported():
     def host(x):
         with contextlib.nullcontext(), torch.no_grad():
             return x + 1

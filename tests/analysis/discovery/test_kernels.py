@@ -213,7 +213,7 @@ def test_a_kernel_that_is_only_mentioned_is_not_launched():
     assert found.unresolved == ()
 
 
-def test_warmup_is_no_launch():
+def test_warmup_is_not_a_launch():
     def host(x):
         double_kernel.warmup(x, grid=(1,))
 
@@ -287,7 +287,7 @@ def two_ways(x):
     return middle_step(0)
 
 
-def test_a_call_first_met_too_deep_is_read_where_it_lies_less_deep():
+def test_a_call_beyond_the_depth_is_read_where_a_shorter_way_leads_to_it():
     found = opforge.find_kernels(two_ways, max_depth=2)
     assert [k.kernel for k in found] == [double_kernel]
     assert not found.unresolved
@@ -361,7 +361,7 @@ def test_a_subclass_method_is_what_runs():
     assert kernels_of(launch_patterns.MoreOps.by_property) == [double_kernel]
 
 
-def test_an_unknown_parameter_is_lost_with_its_place():
+def test_an_unknown_parameter_is_lost_with_its_location():
     def host(kernel, x):
         kernel[(1,)](x)
 
@@ -378,7 +378,7 @@ def test_getattr_with_a_computed_name_is_lost():
     assert lost(host) == ["getattr with a name that is computed"]
 
 
-def test_getattr_of_torch_is_not_worth_a_word():
+def test_getattr_of_torch_is_not_reported():
     def host(x, name):
         return getattr(torch, name)(x) + getattr(x, name)()
 
@@ -454,7 +454,7 @@ def test_an_import_in_a_helper_is_followed_once_it_is_loaded(package, name):
     assert kernels_of(host) == [loaded.kernel]
 
 
-def test_a_method_of_a_parameter_is_not_worth_a_word():
+def test_a_method_of_a_parameter_is_not_reported():
     def host(x, layer):
         return layer.weight.stride(0) + x.size(1) + layer(x)
 

@@ -16,7 +16,7 @@ from support.processes import run_python
 
 
 class Explosive:
-    """Every way of looking at it raises, but for the static ones."""
+    """Every way of looking at it raises, except for static ones."""
 
     def __getattribute__(self, name):
         raise RuntimeError(name)
@@ -152,7 +152,7 @@ def test_objects_that_explode_are_looked_at_statically():
     assert len(opforge.find_kernels(Explosive())) == 0
 
 
-def test_text_that_moved_under_a_function_is_no_source():
+def test_text_that_moved_under_a_function_is_not_its_source():
     assert "no source" in opforge.find_kernels(space["off"]).unresolved[0].why
 
 

@@ -1,6 +1,6 @@
-"""From annotations to the parameter tree, and what is said of annotations that have no place."""
+"""From annotations to the parameter tree, and the refusal of other annotations."""
 
-# The old spellings are among what is tested.
+# The old spellings are tested, too.
 # ruff: noqa: PYI061, RUF041, UP006, UP007, UP045
 
 import collections
@@ -72,7 +72,7 @@ def read_return(annotation):
 
 @pytest.fixture
 def load(tmp_path, monkeypatch):
-    """A callable that imports source text as a module of its own."""
+    """A callable that imports source text as a new module."""
 
     def load_source(source):
         name = f"signature_sample_{next(numbers)}"
@@ -234,7 +234,7 @@ print(read_signature(f, {}).parameters[0].node.base)
 
 
 def test_an_enum_whose_values_are_members_of_an_int_enum_is_read_at_once():
-    # In a process of its own: a value that is an int of a subclass once took forever.
+    # In a fresh process: a value of an int subclass once took forever.
     assert run_python(ENUM_OF_ENUMS) == "int"
 
 
@@ -316,7 +316,7 @@ def test_fields_that_init_does_not_take_are_fields_too():
     assert [f.name for f in read(Derived).fields] == ["n", "square"]
 
 
-def test_class_variables_and_init_variables_are_no_fields():
+def test_class_variables_and_init_variables_are_not_fields():
     @dataclass(frozen=True)
     class Config:
         n: int
@@ -351,7 +351,7 @@ def test_a_named_tuple_is_a_record_of_its_fields():
     ],
     ids=str,
 )
-def test_a_tuple_of_fixed_length_is_a_record_of_its_places(annotation, bases):
+def test_a_tuple_of_fixed_length_is_a_record_of_its_elements(annotation, bases):
     fields = tuple(Field(str(i), Leaf(f"p.{i}", base)) for i, base in enumerate(bases))
     assert read(annotation) == Record("p", "tuple", tuple, fields)
 
@@ -559,7 +559,7 @@ def test_decorating_runs_no_text_that_only_looks_like_an_annotation():
 
 
 def refusal(fn, error, op_name):
-    """The text of what `@opforge.op` says; it must name the op and where the function stands."""
+    """The error of `@opforge.op`; it must name the op and the function's location."""
     name = op_name()
     with pytest.raises(error) as caught:
         opforge.op(name)(fn)
@@ -619,13 +619,13 @@ class Mutable:
     n: int
 
 
-def test_a_mutable_dataclass_is_told_to_be_frozen(op_name):
+def test_a_mutable_dataclass_is_refused_with_frozen_as_the_fix(op_name):
     text = refused(Mutable, MutableDataclass, op_name)
     assert "Mutable is a mutable dataclass" in text
     assert "fix: add frozen=True: @dataclass(frozen=True) class Mutable" in text
 
 
-def test_a_mutable_dataclass_inside_a_frozen_one_is_told_to_be_frozen(op_name):
+def test_a_mutable_dataclass_inside_a_frozen_one_is_refused_with_frozen_as_the_fix(op_name):
     @dataclass(frozen=True)
     class Config:
         inner: Mutable
@@ -728,7 +728,7 @@ def test_a_class_that_contains_itself_is_refused(cls, where, op_name):
     assert f"parameter '{where}': {cls.__name__} contains itself" in text
 
 
-def test_one_class_twice_side_by_side_is_no_recursion():
+def test_one_class_twice_side_by_side_is_not_recursion():
     @dataclass(frozen=True)
     class Pair:
         left: Inner
@@ -749,7 +749,7 @@ class Plain:
     [Any, object, Plain, complex, bytes, Callable[[int], int], T, type[int], None, range, slice],
     ids=str,
 )
-def test_any_other_type_is_refused_with_what_can_be_used(annotation, op_name):
+def test_any_other_type_is_refused_with_the_usable_ones(annotation, op_name):
     text = refused(annotation, UnsupportedAnnotation, op_name)
     assert "an operator's schema cannot express" in text
     assert "Tensor, int, float, bool, str" in text
@@ -757,7 +757,7 @@ def test_any_other_type_is_refused_with_what_can_be_used(annotation, op_name):
 
 
 @pytest.mark.parametrize("annotation", [list, tuple, Sequence, typing.List, typing.Tuple], ids=str)
-def test_a_list_or_tuple_of_nothing_known_is_told_to_say_what_it_holds(annotation, op_name):
+def test_a_list_or_tuple_without_an_element_type_is_refused(annotation, op_name):
     assert "give the element type: list[int]" in refused(annotation, UnsupportedAnnotation, op_name)
 
 
@@ -790,7 +790,7 @@ def test_a_bad_field_is_named_by_its_path(op_name):
     assert "parameter 'p.deep.table'" in refused(Config, UnsupportedAnnotation, op_name)
 
 
-def test_an_untyped_namedtuple_is_told_to_have_types(op_name):
+def test_an_untyped_namedtuple_is_refused_with_typed_fields_as_the_fix(op_name):
     untyped = collections.namedtuple("Pair", "a b")  # noqa: PYI024  # what is tested
     text = refused(untyped, UnsupportedAnnotation, op_name)
     assert "Pair has fields without a type: a, b" in text
@@ -806,7 +806,7 @@ def test_an_enum_without_members_is_refused(op_name):
     assert "Nothing is an Enum without members" in refusal(fn, UnsupportedAnnotation, op_name)
 
 
-def test_a_name_that_is_nowhere_is_refused(op_name):
+def test_an_undefined_name_is_refused(op_name):
     def fn(x: Tensor, cfg: "Confg") -> Tensor: ...  # noqa: F821
 
     text = refusal(fn, UnresolvedAnnotation, op_name)
@@ -814,7 +814,7 @@ def test_a_name_that_is_nowhere_is_refused(op_name):
     assert "not only under `if TYPE_CHECKING:`" in text
 
 
-def test_the_parameter_whose_name_is_nowhere_is_named_and_no_other(op_name):
+def test_only_the_parameter_with_an_undefined_name_is_named(op_name):
     def fn(x: "Tensor", y: "T1 | None", z: "Ten") -> "Tensor": ...  # noqa: F821
 
     text = refusal(fn, UnresolvedAnnotation, op_name)
@@ -826,13 +826,13 @@ def test_the_parameter_whose_name_is_nowhere_is_named_and_no_other(op_name):
     assert "parameter 'z': cannot resolve the annotation: name 'Ten'" in text
 
 
-def test_a_return_annotation_that_is_nowhere_is_refused(op_name):
+def test_an_unresolvable_return_annotation_is_refused(op_name):
     def fn(x: "Tensor") -> "Nowhere": ...  # noqa: F821
 
     assert "name 'Nowhere' is not defined" in refusal(fn, UnresolvedAnnotation, op_name)
 
 
-def test_a_field_s_name_that_is_nowhere_is_refused(op_name):
+def test_an_undefined_name_in_a_field_is_refused(op_name):
     @dataclass(frozen=True)
     class Config:
         mode: "Nowhere"  # noqa: F821
@@ -842,7 +842,7 @@ def test_a_field_s_name_that_is_nowhere_is_refused(op_name):
 
 
 @pytest.mark.parametrize("text", ["int +", "torch.Tensr", "Tensor[int]"])
-def test_a_string_that_is_no_annotation_is_refused(text, op_name):
+def test_a_string_that_is_not_an_annotation_is_refused(text, op_name):
     def fn(p: text) -> None: ...
 
     assert "fix:" in refusal(fn, UnresolvedAnnotation, op_name)
@@ -900,7 +900,7 @@ def test_a_return_annotation_may_be_a_record():
     ],
     ids=str,
 )
-def test_what_an_operator_cannot_return_is_refused_with_what_it_can(annotation, op_name):
+def test_an_unsupported_return_type_is_refused_with_the_supported_ones(annotation, op_name):
     def fn(x: Tensor):
         return x
 

@@ -1,6 +1,6 @@
 // Loads silu-v2.pt2 and calls it once; written by `opforge package --cpp`.
 //
-// It needs no operators but torch's own at run time.
+// It needs only torch's own operators at run time.
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
 #include <torch/torch.h>
 

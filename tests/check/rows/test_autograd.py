@@ -86,7 +86,7 @@ def test_small_gradients_are_held_to_their_own_size(op_name):
 
 
 @pytest.mark.parametrize("shape", [(8, 128), (1024, 1024)])
-def test_single_precision_inside_hides_no_wrong_factor_at_any_size(op_name, shape):
+def test_single_precision_inside_does_not_hide_a_wrong_factor_at_any_size(op_name, shape):
     torch.manual_seed(0)
 
     def backward(ctx, grad):
@@ -148,7 +148,7 @@ def test_an_op_that_rounds_inside_is_held_to_what_it_can(op_name):
     assert row("autograd", wrong, torch.rand(3, 3)).status == "fail"
 
 
-def test_what_the_backward_raises_is_the_reason(op_name):
+def test_the_error_of_the_backward_is_the_reason(op_name):
     def raising(ctx, grad):
         raise KeyError("nothing saved")
 
@@ -179,7 +179,7 @@ def test_without_backward_or_floats_autograd_is_skipped(op_name):
     assert found.reason == "there is no floating-point input to differentiate"
 
 
-def test_inputs_that_are_no_floats_do_not_require_grad(op_name):
+def test_inputs_that_are_not_floats_do_not_require_grad(op_name):
     @opforge.op(
         op_name(),
         backward=lambda ctx, g: (g.new_zeros(3).index_add(0, ctx.saved_tensors[1], g), None),
@@ -192,7 +192,7 @@ def test_inputs_that_are_no_floats_do_not_require_grad(op_name):
 
 
 def by_memory(ctx, grad):
-    """As a kernel that takes its gradient for contiguous."""
+    """Like a kernel that assumes a contiguous gradient."""
     x, y = ctx.saved_tensors
     grad = grad.as_strided(x.shape, x.stride())
     return grad * y, grad * x

@@ -29,7 +29,7 @@ def test_native_is_skipped_where_nothing_is_declared(op_name):
     assert "native.declare(" in found.fix
 
 
-def test_what_was_declared_is_built(op_name):
+def test_declared_operators_are_built(op_name):
     op = opforge.op(op_name())(launch)
     native.declare(op, x=native.tensor("n", dtype="fp32"))
     found = row("native", op, torch.ones(2))
@@ -37,7 +37,7 @@ def test_what_was_declared_is_built(op_name):
     assert found.reason.endswith("kernel variants for sm_90")
 
 
-def test_what_cannot_be_built_is_told(op_name):
+def test_an_operator_that_cannot_be_built_fails_with_the_reason(op_name):
     op = opforge.op(op_name())(add_one)
     native.declare(op, x=native.tensor("n", dtype="fp32"))
     found = row("native", op, torch.ones(2))
@@ -57,7 +57,7 @@ def test_dtensor_is_skipped_without_a_rule(op_name):
     assert (found.status, found.reason) == ("skipped", "no sharding rule was given")
 
 
-# In a process of its own, so that no process group of another test is in the way.
+# In a fresh process, so that no other test's process group is in the way.
 SCRIPT = """
 import torch
 from support.checking import row

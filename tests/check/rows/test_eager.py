@@ -137,7 +137,7 @@ def test_mutation_notes_what_is_declared_and_not_written(op_name):
     assert found.notes == ("mutates_args names 'x', which this call did not change",)
 
 
-def test_determinism_passes_also_where_random_numbers_are_drawn(op_name):
+def test_determinism_passes_even_if_random_numbers_are_drawn(op_name):
     @opforge.op(op_name())
     def noisy(x: Tensor) -> Tensor:
         return x + torch.rand_like(x)

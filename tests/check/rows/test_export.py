@@ -30,7 +30,7 @@ def scaled(x: Tensor, cfg: Config, *, bias: Tensor | None = None) -> Tensor:
 
 
 def remembering():
-    """A body that gives other numbers once its fake was asked, which only a trace does."""
+    """A body that returns other numbers once its fake was called, which only a trace does."""
     traced = []
 
     def fake(x):
@@ -115,7 +115,7 @@ def test_a_class_that_export_does_not_know_fails_with_the_way_to_register_it(op_
         opforge.unregister(plain)
 
 
-def test_save_and_load_passes_also_with_records(op_name):
+def test_save_and_load_passes_with_records_too(op_name):
     found = row(
         "save and load", opforge.op(op_name())(scaled), torch.ones(4), Config(torch.ones(4))
     )

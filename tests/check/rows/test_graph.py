@@ -27,7 +27,7 @@ def test_compile_passes_with_one_graph(op_name):
     assert (found.status, found.reason) == ("pass", "aot_eager, 1 graph")
 
 
-def test_compile_fails_where_the_result_is_another(op_name):
+def test_compile_fails_if_the_result_differs(op_name):
     compiled = []
 
     @opforge.op(op_name(), fake=lambda x: compiled.append(1) or torch.empty_like(x))
@@ -187,7 +187,7 @@ def test_an_op_that_is_opaque_by_choice_or_without_kernels_is_skipped(op_name):
     assert found.reason == "the op launches no Triton kernels"
 
 
-def test_an_op_that_is_opaque_for_want_of_support_fails(op_name):
+def test_an_op_that_is_opaque_because_of_missing_support_fails(op_name):
     def with_hook(x: Tensor) -> Tensor:
         out = torch.empty_like(x)
         hooked[blocks(x.numel())](x, out, x.numel())
@@ -278,7 +278,7 @@ def test_without_a_gpu_the_backward_is_traced_as_well(op_name):
 
 
 def check_on_fakes(op):
-    """The row for an op that runs nowhere here, for another reason than a missing GPU."""
+    """The row for an op that cannot run here for a reason other than a missing GPU."""
     subject = Subject(registry.get(op), Call((torch.ones(4, 8),), {}, ("x",)))
     return graph.compile_static_on_fakes(subject)
 

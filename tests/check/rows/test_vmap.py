@@ -44,7 +44,7 @@ def anywhere(info, in_dims, x, y):
     ("rule", "said"),
     [(behind_is_ignored, "in_dims x: 2, y: 2"), (both_are_batched, "in_dims x: 0, y: None")],
 )
-def test_a_vmap_rule_must_heed_where_the_batch_is(op_name, rule, said):
+def test_a_vmap_rule_must_respect_the_batch_dimension(op_name, rule, said):
     op = opforge.op(op_name(), vmap=rule)(product)
     found = row("vmap", op, torch.randn(3, 4), torch.randn(3, 4))
     assert found.status == "fail"
@@ -53,7 +53,7 @@ def test_a_vmap_rule_must_heed_where_the_batch_is(op_name, rule, said):
 
 
 @pytest.mark.parametrize("rule", [anywhere, "sequential"])
-def test_a_vmap_rule_that_heeds_it_passes(op_name, rule):
+def test_a_vmap_rule_that_respects_it_passes(op_name, rule):
     op = opforge.op(op_name(), vmap=rule)(product)
     assert row("vmap", op, torch.randn(3, 4), torch.randn(3, 4)).status == "pass"
 

@@ -1,4 +1,4 @@
-"""An operator that comes to examples/template_dispatch, where no C++ knows of it."""
+"""An operator added to examples/template_dispatch, which no C++ there knows."""
 
 import torch
 import triton

@@ -1,4 +1,4 @@
-"""Stamps: a build whose inputs and outputs are what they were has nothing to do."""
+"""Stamps: a build whose inputs and outputs have not changed has nothing to do."""
 
 import json
 import os
@@ -78,12 +78,12 @@ def test_another_variable_is_noticed(built, monkeypatch):
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"format": 0}', '{"format": 1}'])
-def test_a_stamp_that_cannot_be_read_is_none(content, built):
+def test_an_unreadable_stamp_does_not_count(content, built):
     built.write_text(content)
     assert build_record.difference(built, ARGUMENTS) == "there is no record of a build"
 
 
-def test_a_folder_without_stamps_has_to_be_built(tmp_path):
+def test_a_folder_without_stamps_must_be_built(tmp_path):
     assert build_record.find_unchanged(tmp_path / "nowhere", ARGUMENTS) is None
     assert not build_record.unchanged(tmp_path / "share/ops/build.json", ARGUMENTS)
 

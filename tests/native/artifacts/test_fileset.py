@@ -150,7 +150,7 @@ def test_a_first_build_that_fails_leaves_no_folder(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_file_systems_without_hard_links_will_do(tmp_path, monkeypatch):
+def test_file_systems_without_hard_links_work(tmp_path, monkeypatch):
     def fail(self, target):
         raise OSError("no links here")
 

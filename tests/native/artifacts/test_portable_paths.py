@@ -1,4 +1,4 @@
-"""Places in source, as another machine knows them."""
+"""Source locations that are valid on another machine."""
 
 import sys
 
@@ -16,7 +16,7 @@ def test_folders_of_imports_are_left_out(tmp_path, monkeypatch):
     assert shown(f"{package}/mylib/a.py:1") == "mylib/a.py:1"
 
 
-def test_elsewhere_the_file_alone_is_told():
+def test_elsewhere_only_the_file_is_named():
     assert shown("/nowhere/near/ops.py:7") == "ops.py:7"
     assert shown("what has no place 1:2 stays /x") == "what has no place 1:2 stays /x"
 

@@ -36,7 +36,7 @@ def test_the_same_sources_give_the_same_library_anywhere(folder, tmp_path_factor
     assert first == [digest(path) for path in compile_library(other, "tiny", static=True, jobs=2)]
 
 
-def test_a_missing_compiler_is_told_with_what_to_install(folder, monkeypatch):
+def test_a_missing_compiler_is_reported_with_what_to_install(folder, monkeypatch):
     monkeypatch.setenv("CC", "no-such-compiler -O1")
     with pytest.raises(NoCompiler) as refused:
         compile_library(folder, "tiny")

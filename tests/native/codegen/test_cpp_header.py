@@ -1,4 +1,4 @@
-"""The C++ header: compiled, and programs of it run on the stand-in driver."""
+"""The C++ header: programs that include it are compiled and run on the stand-in driver."""
 
 import re
 import shutil
@@ -50,7 +50,7 @@ def test_a_program_calls_allocates_and_is_refused_as_in_c(folder, compiler):
     ]
 
 
-def test_nothing_leaks_or_is_used_after_its_end(folder):
+def test_nothing_leaks_or_is_used_after_it_was_freed(folder):
     flags = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
     if not has_sanitizer(flags, folder):
         pytest.skip("this compiler has no sanitizers")
@@ -82,7 +82,7 @@ def test_two_libraries_headers_live_in_one_program(tmp_path):
 
 
 @pytest.mark.parametrize("first", ["dlpack", "demo"])
-def test_a_dltensor_is_taken_wherever_its_header_stands(folder, tmp_path, first):
+def test_a_dltensor_is_accepted_wherever_its_header_is(folder, tmp_path, first):
     real = Path(torch.__file__).parent / "include" / "ATen" / "dlpack.h"
     if not real.exists():
         pytest.skip("this torch has no dlpack.h")

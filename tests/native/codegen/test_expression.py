@@ -1,4 +1,4 @@
-"""Terms as C give what they give in Python."""
+"""Terms computed in C give what they give in Python."""
 
 import ctypes
 import random
@@ -79,7 +79,7 @@ def compiled(tmp_path, terms):
         f'#include "arithmetic.h"\ntypedef struct {{\n{members}}} Values;\n' + "".join(functions)
     )
     library = tmp_path / "terms.so"
-    # An overflow that C leaves undefined ends the process.
+    # An overflow that is undefined in C ends the process.
     flags = [
         "-std=c99",
         "-shared",
@@ -168,7 +168,7 @@ A, B = Var("a"), Var("b")
         (Expr("int", (Expr("*", (Expr("float", (A,)), 4.0)),)), 2**62, 0),
     ],
 )
-def test_what_64_bits_cannot_hold_is_noticed(tmp_path, term, a, b):
+def test_overflow_of_64_bits_is_noticed(tmp_path, term, a, b):
     library = compiled(tmp_path, [term])
     assert run(library, 0, term, {"a": a, "b": b, "c": 0, "x": 0.0, "y": 0.0})[1]
 

@@ -75,7 +75,7 @@ def test_one_is_forced(library, standin):
 
 
 @pytest.mark.parametrize("index", [-1, 2, 2**31 - 1])
-def test_an_index_that_there_is_none_of_is_refused(library, standin, index):
+def test_an_index_out_of_range_is_refused(library, standin, index):
     with pytest.raises(Refused) as refused:
         with_(library, index, COMPACT, torch.empty(2, 4))
     assert refused.value.status == "INVALID_ARGUMENT"
@@ -107,7 +107,7 @@ def refusal(library, *arguments):
     return refused.value.status, refused.value.text
 
 
-def test_where_none_covers_a_call_each_is_named_with_what_it_wanted(library):
+def test_if_none_covers_a_call_each_is_named_with_its_requirements(library):
     status, text = refusal(library, torch.zeros(65, 3))
     assert status == "UNCOVERED"
     assert text.splitlines() == [
@@ -122,7 +122,7 @@ def test_where_none_covers_a_call_each_is_named_with_what_it_wanted(library):
     assert "any call" not in text
 
 
-def test_what_no_implementation_takes_is_an_invalid_argument(library):
+def test_an_argument_that_no_implementation_accepts_is_refused_as_invalid(library):
     assert refusal(library, torch.zeros(4)) == (
         "INVALID_ARGUMENT", "demo_copy: x: has 1 dimension, expected 2"
     )  # fmt: skip
@@ -131,7 +131,7 @@ def test_what_no_implementation_takes_is_an_invalid_argument(library):
     )  # fmt: skip
 
 
-def test_what_all_of_the_closest_refuse_is_told_as_one_would(make):
+def test_a_reason_that_all_closest_cases_share_is_given_once(make):
     """Two sums of equal shapes, the second of any strides: the shapes are wrong for both."""
     op, kernels = hand_made.add()
     strides = {t: tuple(hand_made.Var(f"{t}.stride[{d}]") for d in (0, 1)) for t in "xy"}
@@ -327,7 +327,7 @@ def test_python_lists_them_and_takes_one_by_index_or_name(demo, standin):
     ]  # fmt: skip
 
 
-def test_python_refuses_what_is_none_of_them(demo):
+def test_python_refuses_an_unknown_implementation(demo):
     with pytest.raises(NativeCallFailed, match=r"implementation: 2, expected 0 \(copy_flat\)"):
         demo.copy(COMPACT, implementation=2)
     with pytest.raises(BadChoice, match="'flat', expected 'copy_flat' or 'copy'"):
@@ -337,7 +337,7 @@ def test_python_refuses_what_is_none_of_them(demo):
             demo.copy(COMPACT, implementation=wrong)
 
 
-def test_guards_that_no_string_has_room_for_are_counted():
+def test_guards_that_do_not_fit_into_the_message_are_counted():
     op, kernels = hand_made.copying()
     flat, strided = op.cases
     refused = tuple(

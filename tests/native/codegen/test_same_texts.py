@@ -23,7 +23,7 @@ PROGRAM = Path(__file__).with_name("same_texts.cpp")
 CXX17 = ("-std=c++17", "-Wall", "-Wextra", "-Werror", "-pedantic")
 X, Y, OUT = torch.zeros(4, 2), torch.zeros(4, 2), torch.zeros(4, 2)
 
-# In the order of the program's.
+# In the program's order.
 CALLS = [
     ("add", (X.double(), Y), {"out": OUT}),
     ("add", (torch.zeros(2, 2, 2), Y), {"out": OUT}),

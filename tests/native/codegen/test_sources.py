@@ -32,7 +32,7 @@ def test_the_same_program_gives_the_same_bytes():
     assert sources(hand_made.every_op()) == sources(hand_made.every_op())
 
 
-def test_there_is_a_file_for_each_thing():
+def test_each_part_has_a_file():
     found = set(sources(hand_made.library()))
     assert {
         "include/demo.h", "include/demo.hpp", "include/demo_dispatch.inc",
@@ -58,7 +58,7 @@ def test_the_library_needs_nothing_but_the_c_library(folder):
         ["readelf", "-d", folder / "lib" / "libdemo.so"], capture_output=True, text=True, check=True
     ).stdout
     needed = [line.split("[")[1].rstrip("]") for line in shown.splitlines() if "NEEDED" in line]
-    # The dynamic loader itself stands in the list of x86-64 libraries with thread-local storage.
+    # The dynamic loader itself is listed by x86-64 libraries with thread-local storage.
     others = {name.split(".so")[0] for name in needed if not name.startswith("ld-linux")}
     assert others <= {"libc", "libdl", "libpthread", "libm"}
 
@@ -160,7 +160,7 @@ def test_headers_of_different_abis_do_not_compile_together(folder, tmp_path):
 
 
 def dlpack(tmp_path, change=lambda text: text):
-    """torch's copy of the real header, under the name that it has elsewhere."""
+    """torch's copy of the real header, under its usual name."""
     real = Path(torch.__file__).parent / "include" / "ATen" / "dlpack.h"
     if not real.exists():
         pytest.skip("this torch has no dlpack.h")
@@ -219,7 +219,7 @@ def test_the_header_is_as_accepted(request):
 
 
 def golden(request, name: str, content: bytes) -> None:
-    """Compare with the accepted file; `pytest --accept` writes it anew."""
+    """Compare with the accepted file; `pytest --accept` rewrites it."""
     file = GOLDEN / name
     if request.config.getoption("--accept"):
         file.parent.mkdir(exist_ok=True)
@@ -271,7 +271,7 @@ def test_an_enum_that_would_be_called_as_a_function_is_refused(name):
 
 
 @pytest.mark.parametrize("name", ["1st", "a-b", "", "größe"])
-def test_a_library_name_that_c_cannot_take_is_refused(name):
+def test_a_library_name_that_is_invalid_in_c_is_refused(name):
     with pytest.raises(BadProgram, match="cannot begin the names of C functions"):
         sources(hand_made.library(name=name))
 

@@ -84,7 +84,7 @@ def test_values_are_written_as_cpp(type_, value, written):
     assert f"static const Choice a1_values[] = {{{written}}};" in text
 
 
-def test_a_choice_is_handed_on_as_its_enum():
+def test_a_choice_is_passed_as_its_enum():
     choice = ChoiceParam("mode", ("FAST", "EXACT"), ("'fast'", "'exact'"))
     argument = SchemaArgument("mode", "str", ("fast", "exact"))
     text = text_of(*with_arguments(argument, params=(choice,)))
@@ -99,7 +99,7 @@ def test_a_choice_is_handed_on_as_its_enum():
         (SchemaArgument("d", "Device", (("device", "cuda"),), fixed=True), "d is of type Device"),
     ],
 )
-def test_an_operator_that_it_cannot_serve_is_left_out_and_said_why(argument, why):
+def test_an_operator_that_it_cannot_serve_is_left_out_with_the_reason(argument, why):
     op, kernels = with_arguments(argument)
     assert unadapted(op) == why
     text = text_of(op, kernels)
@@ -107,6 +107,6 @@ def test_an_operator_that_it_cannot_serve_is_left_out_and_said_why(argument, why
     assert "demo_pick(" not in text
 
 
-def test_a_function_that_is_no_torch_operator_is_left_out():
+def test_a_function_that_is_not_a_torch_operator_is_left_out():
     op, _ = hand_made.matmul()
     assert unadapted(op) == "it is not a torch operator (mode none)"

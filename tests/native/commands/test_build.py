@@ -118,7 +118,7 @@ def tree(folder):
     return {f.relative_to(folder): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
 
 
-def test_a_library_is_built_and_said_to_be(sample, tmp_path):
+def test_a_library_is_built_and_reported(sample, tmp_path):
     said = built(sample, "--arch", "sm_80", "-o", tmp_path / "dist")
     files = len(tree(tmp_path / "dist"))
     assert said == (
@@ -238,7 +238,7 @@ def imported(done):
     return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if "|" in line}
 
 
-def test_a_build_of_what_has_not_changed_ends_before_torch_is_imported(tmp_path):
+def test_an_unchanged_build_ends_before_torch_is_imported(tmp_path):
     source, dist = write_source(tmp_path, "build_twice"), tmp_path / "dist"
     arguments = (source, "--arch", "sm_80", "-o", dist)
     built(*arguments)
@@ -257,7 +257,7 @@ def test_a_build_of_what_has_not_changed_ends_before_torch_is_imported(tmp_path)
     assert "Twice x." in (dist / "include" / "build_twice.h").read_text()
 
 
-def test_what_is_missing_or_asked_for_anew_is_built_again(sample, tmp_path):
+def test_missing_or_newly_requested_files_are_built_again(sample, tmp_path):
     arguments = (sample, "--arch", "sm_80", "-o", tmp_path)
     built(*arguments)
     before = tree(tmp_path)
@@ -297,7 +297,7 @@ def test_a_build_interrupted_while_it_writes_leaves_the_last_one(sample, dist, m
     assert tree(dist) == before
 
 
-def test_a_kernel_that_does_not_compile_is_shown_with_its_place_and_variant(tmp_path):
+def test_a_kernel_that_does_not_compile_is_shown_with_its_location_and_variant(tmp_path):
     source = write_source(tmp_path, "build_broken", BROKEN)
     done = run(source, "--arch", "sm_80", "-o", tmp_path / "dist")
     assert done.exit_code == 1
@@ -309,7 +309,7 @@ def test_a_kernel_that_does_not_compile_is_shown_with_its_place_and_variant(tmp_
     assert not (tmp_path / "dist").exists()
 
 
-def test_a_folder_that_cannot_be_made_is_said_before_anything_is_compiled(sample, tmp_path):
+def test_a_folder_that_cannot_be_made_is_reported_before_anything_is_compiled(sample, tmp_path):
     (tmp_path / "file").write_text("in the way")
     done = run(sample, "--arch", "sm_80", "-o", tmp_path / "file" / "dist")
     assert done.exit_code == 1
@@ -353,7 +353,7 @@ def test_an_architecture_that_cannot_be_built_for_is_refused(sample, tmp_path, a
     assert not (tmp_path / "dist").exists()
 
 
-def test_an_operator_without_a_declaration_is_nothing_to_build(sample, tmp_path):
+def test_an_operator_without_a_declaration_is_not_built(sample, tmp_path):
     done = run(f"{sample}:plain", "-o", tmp_path / "dist")
     assert done.exit_code == 1
     assert "build_sample::plain has no native.declare" in done.output

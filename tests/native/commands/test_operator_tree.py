@@ -29,7 +29,7 @@ numbers = itertools.count()
 
 @pytest.fixture
 def ops(tmp_path):
-    """Writes trees of a name that no other test's has; their operators go after the test."""
+    """Writes trees with unique names; their operators are unregistered after the test."""
     before = {entry.name for entry in registry}
     folder = tmp_path / f"tree{next(numbers)}"
     folder.mkdir()
@@ -62,20 +62,20 @@ def test_a_tree_gives_the_operators_of_each_folder(ops):
     assert found.problems == []
 
 
-def test_places_in_a_tree_are_told_with_the_operators_folder(ops):
+def test_locations_in_a_tree_are_shown_with_the_operators_folder(ops):
     folder = ops(add=op("add"))
     operator_tree.load(folder)
     assert portable_paths.shown(f"{folder}/add/op.py:3") == f"{folder.name}/add/op.py:3"
 
 
-def test_folders_with_an_underscore_or_a_dot_first_are_no_operators(ops):
+def test_folders_that_start_with_an_underscore_or_a_dot_are_not_operators(ops):
     folder = ops(add=op("add"))
     for name in ("__pycache__", "_shared", ".git"):
         (folder / name).mkdir()
     assert operator_tree.folders(folder) == [folder / "add"]
 
 
-def test_an_op_imports_what_the_tree_shares_and_what_lies_beside_it(ops):
+def test_an_op_imports_shared_modules_of_the_tree_and_its_neighbours(ops):
     uses = "from ..common import SIZE\nfrom .own import NAME\n"
     folder = ops(add=uses + op("add"), mul=uses + op("mul"))
     (folder / "common.py").write_text("SIZE = 1\n")
@@ -108,7 +108,7 @@ def test_each_folder_that_is_wrong_is_named_and_the_others_are_there(ops):
     assert all(f"{folder / name}: " in str(raised.value) for name in told)
 
 
-def test_two_operators_of_one_name_are_refused_with_both_places(ops):
+def test_two_operators_with_the_same_name_are_refused_with_both_locations(ops):
     folder = ops(one=op("same"), two=op("same"))
     (problem,) = operator_tree.load(folder).problems
     assert problem.folder == folder / "two"
@@ -122,7 +122,7 @@ def test_namesakes_of_two_namespaces_would_be_one_c_function(ops):
     assert f"{folder / 'one'} has an operator same as well" in problem.message
 
 
-def test_an_operator_that_another_folder_imports_is_no_second_one(ops):
+def test_an_operator_that_another_folder_imports_is_not_duplicated(ops):
     folder = ops(one=op("first"))
     ops(two="from ..one.op import first\n" + op("second"))
     found = operator_tree.load(folder)
@@ -153,7 +153,7 @@ def test_a_package_that_can_be_imported_is_a_tree_only_with_a_slash(tmp_path, mo
     assert not operator_tree.is_tree("absent/")
 
 
-def test_a_folder_that_comes_is_another_build(tmp_path):
+def test_a_new_folder_makes_another_build(tmp_path):
     (tmp_path / "add").mkdir()
     given = build.Given((str(tmp_path),), "dist", ("80",))
     before = given.deciding()

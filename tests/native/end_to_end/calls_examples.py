@@ -93,7 +93,7 @@ def test_nothing_is_launched_for_no_elements(ops, name):
     for inputs in EMPTY[name]:
         expected = getattr(examples, f"{name}_reference")(*inputs)
         assert ops.one(name, *inputs).shape == expected.shape
-        # As torch would allocate it, whose strides of no elements are others.
+        # As torch would allocate it: its strides of empty tensors differ.
         given = [place(i) if isinstance(i, torch.Tensor) else i for i in inputs]
         ops.library.call(name, *given, place(expected))
     ops.saw(str, [])
@@ -107,7 +107,7 @@ def test_silu_wherever_its_memory_begins(ops, dtype, elements):
     ops.saw(divisible, [[0, 1, 2] if aligned else []])
 
 
-def test_a_kernel_for_multiples_of_16_is_taken_where_all_are(ops):
+def test_a_kernel_for_multiples_of_16_is_chosen_where_all_are_multiples(ops):
     check(ops, "silu", random(1600))
     check(ops, "silu", random(1601))
     ops.saw(divisible, [[0, 1, 2], [0, 1]])

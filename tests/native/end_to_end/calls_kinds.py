@@ -50,7 +50,7 @@ def test_choices_and_a_missing_tensor(kinds, act, large, with_bias):
     kinds.saw(lambda k: len(k["types"]), [4 if with_bias else 3])
 
 
-def test_a_value_that_is_no_choice_is_refused(kinds):
+def test_a_value_that_is_not_a_choice_is_refused(kinds):
     with pytest.raises(Refused) as refused:
         kinds.one("choose", torch.randn(4), None, 2, 0)
     assert refused.value.status == "INVALID_ARGUMENT"

@@ -42,7 +42,7 @@ def test_choices_and_a_missing_tensor(loaded, standin, act, with_bias):
     count(standin, 1)
 
 
-def test_a_dataclass_is_taken_apart_as_ever(loaded, standin):
+def test_a_dataclass_is_flattened_as_before(loaded, standin):
     x, shift = torch.randn(3, 10) * 5, torch.randn(10)
     cfg = Affine(2.0, place(shift), Rounding.UP)
     torch.testing.assert_close(source.affine(place(x), cfg).cpu(), (x * 2 + shift).ceil())

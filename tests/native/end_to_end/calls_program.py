@@ -54,7 +54,7 @@ def test_the_program_finds_the_library_and_its_answers_are_right(ops, build, gen
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("largest error") == 4
     assert "refused   ops_rms_norm: weight: " in done.stdout
-    assert done.stdout.endswith("all is well\n")
+    assert done.stdout.endswith("all results are correct\n")
 
 
 def test_the_program_says_that_there_is_no_driver(ops, build):

@@ -41,7 +41,7 @@ offsets = st.integers(0, 9)
 
 @st.composite
 def matrices(draw, rows, cols, dtype):
-    """Of any strides that torch has: in either order, with gaps, expanded, at an offset."""
+    """Any strides that torch has: in either order, with gaps, expanded, at an offset."""
     steps = [0 if draw(st.booleans()) and draw(st.booleans()) else 1 for _ in "rc"]
     sizes = [n if step else 1 for n, step in zip((rows, cols), steps, strict=True)]
     gaps = [draw(st.integers(1, 3)) for _ in "rc"]

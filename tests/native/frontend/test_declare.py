@@ -1,6 +1,6 @@
 """`native.declare`: what it accepts and what it keeps."""
 
-# Fields are declared with dict(...), as the documentation shows it.
+# Fields are declared with dict(...), as in the documentation.
 # ruff: noqa: C408
 
 import contextlib
@@ -31,7 +31,7 @@ from support.processes import run_python
 
 
 def text_of(caught):
-    """The message, with HERE for the place of the declare call, which it must name."""
+    """The message, with HERE for the location of the declare call, which it must name."""
     error = caught.value
     assert isinstance(error, OpforgeError)
     here = f"{__file__}:{caught.traceback[0].lineno + 1}"
@@ -65,7 +65,7 @@ def test_the_examples_of_the_documentation_are_accepted(make_op):
 
 @pytest.mark.parametrize("mode", ["custom_op", "none", "auto"])
 def test_an_op_of_any_mode_can_be_declared(make_op, mode):
-    # In mode none the function is the op itself, so it is one of this test's own.
+    # In mode none the function is the op itself, so this test has its own.
     def doubled(x: Tensor) -> Tensor:
         return x * 2
 
@@ -122,7 +122,7 @@ def test_declaring_does_not_read_the_body(make_op):
     assert registry.get(op).is_open()
 
 
-def test_something_that_is_no_op_is_refused_where_it_is_declared():
+def test_something_that_is_not_an_op_is_refused_at_its_declaration():
     with pytest.raises(NotAnOp) as caught:
         native.declare(silu, x=X)
     assert text_of(caught).startswith("HERE: <function silu")
@@ -234,7 +234,7 @@ def test_reloading_the_module_of_an_op_does_not_double_its_declarations(module):
         assert dtypes(loaded.silu) == [dtype]
 
 
-def test_reloading_a_function_in_mode_none_leaves_one_of_it(module):
+def test_reloading_a_function_in_mode_none_keeps_one_entry(module):
     source = OPS.replace('"opforge_declare_reload::silu"', 'mode="none"')
     for dtype in ("fp16", "bf16"):
         loaded = module("plain_ops", source + DECLARED.format(dtype))
@@ -244,7 +244,7 @@ def test_reloading_a_function_in_mode_none_leaves_one_of_it(module):
     opforge.unregister(loaded.silu)
 
 
-def test_reloading_a_module_of_declarations_replaces_what_it_said(module):
+def test_reloading_a_module_of_declarations_replaces_them(module):
     ops = module("kept_ops", OPS + DECLARED.format("fp64"))
     head = "from opforge import native\nfrom kept_ops import silu\n"
     module("kept_declarations", head + DECLARED.format("fp16") + DECLARED.format("fp32"))
@@ -253,7 +253,7 @@ def test_reloading_a_module_of_declarations_replaces_what_it_said(module):
     assert dtypes(ops.silu) == ["fp64", "bf16"]
 
 
-def test_what_is_declared_at_a_prompt_adds_up(make_op):
+def test_declarations_at_a_prompt_add_up(make_op):
     op = make_op(silu)
     prompt = {"__name__": "__main__", "native": native, "silu": op}
     for dtype in ("fp16", "fp32"):
@@ -294,7 +294,7 @@ def accumulate(state: Tensor, x: Tensor, scale: Tensor) -> None:
     state += x * scale
 
 
-def test_what_is_broadcast_forms_a_group_with_what_shares_its_shape(make_op):
+def test_broadcast_tensors_form_a_group_with_those_that_share_their_shape(make_op):
     op = make_op(accumulate, mutates_args=("state",))
     native.declare(op, state=S, x=B, scale=native.tensor("one", dtype="fp16"))
     params = expand(op).params
@@ -302,7 +302,7 @@ def test_what_is_broadcast_forms_a_group_with_what_shares_its_shape(make_op):
     assert params[1].doc == "fp16, 1-d or 2-d (*s), any strides, broadcast"
 
 
-def test_what_is_written_to_cannot_be_broadcast(make_op):
+def test_a_written_tensor_cannot_be_broadcast(make_op):
     op = make_op(accumulate, mutates_args=("state",))
     assert refusal(BadSpec, op, state=B, x=S, scale=S) == (
         "OP (HERE), parameter 'state': it is broadcast and written to, so one element would "

@@ -1,7 +1,6 @@
 """What `native.declare` says when it refuses."""
 
-# Fields are declared with dict(...), as the documentation shows it; the old spellings are among
-# what is tested.
+# Fields are declared with dict(...), as in the documentation; the old spellings are tested, too.
 # ruff: noqa: C408, UP045
 
 from typing import Optional
@@ -41,7 +40,7 @@ from support.native.declared import (
 )
 
 
-def test_a_name_that_is_no_parameter_is_refused_with_the_closest(make_op):
+def test_a_name_that_is_not_a_parameter_is_refused_with_the_closest(make_op):
     op = make_op(rms_norm)
     weight = native.tensor("hidden", dtype="fp16")
     assert refusal(UnknownParameter, op, x=X, weigth=weight) == (
@@ -148,7 +147,7 @@ def test_a_type_variable_without_types_is_refused(make_op):
     assert refusal(UnboundType, make_op(silu), x=native.tensor("m", "T")) == (
         f"OP (HERE), parameter 'x': type variable 'T' has no types\n{fix}"
     )
-    # Nor may a variable stand for a variable.
+    # A variable must not stand for a variable, either.
     with pytest.raises(UnboundType):
         native.declare(make_op(silu), x=native.tensor("m", "T"), T="S")
 
@@ -165,7 +164,7 @@ def test_a_parameter_wins_over_a_type_variable_of_its_name(make_op):
     )
 
 
-def test_a_type_variable_that_nobody_uses_is_refused(make_op):
+def test_an_unused_type_variable_is_refused(make_op):
     assert refusal(UnusedName, make_op(silu), x=X, T=("fp16", "bf16")) == (
         "OP (HERE): type variable 'T' is not used by any parameter\n"
         '  fix: native.tensor(..., dtype="T"), or leave T= out'
@@ -540,7 +539,7 @@ def test_declarations_that_need_different_c_functions_are_refused(make_op):
 @pytest.mark.parametrize(
     ("annotation", "kind"), [(list[Tensor], "a list of tensors"), (int, "a number")]
 )
-def test_an_output_that_is_no_tensor_is_refused(make_op, annotation, kind):
+def test_an_output_that_is_not_a_tensor_is_refused(make_op, annotation, kind):
     def fn(x: Tensor) -> annotation:
         return [x * 1]
 

@@ -86,13 +86,13 @@ def test_dims_are_words_with_spaces_between(text, parts):
         ),
     ],
 )
-def test_what_is_no_dims_text_is_refused_with_what_to_write(text, message):
+def test_an_invalid_dims_text_is_refused_with_a_valid_one(text, message):
     with raising(BadDims, message):
         parse(text, "x")
 
 
 @pytest.mark.parametrize("word", ["-1", "*", "**s", "m-1", "1.5", "....", "?", "größe", "*4", "4m"])
-def test_words_that_are_no_dimension_are_refused(word):
+def test_words_that_are_not_dimensions_are_refused(word):
     with pytest.raises(BadDims, match=re.escape(repr(word))):
         parse(f"m {word}", "x")
 
@@ -169,7 +169,7 @@ def test_ranks_that_do_not_fit_the_dims_are_refused(text, ranks, message):
 
 
 @pytest.mark.parametrize("ranks", [(), "12", (1.0,), True, ("1",), {}])
-def test_ranks_that_are_no_numbers_are_refused(ranks):
+def test_ranks_that_are_not_numbers_are_refused(ranks):
     with raising(
         BadRanks,
         f"parameter 'x': ranks are whole numbers\n  found: ranks={ranks!r}\n  fix: ranks=(1, 2, 3)",
@@ -227,7 +227,7 @@ def test_shapes_have_a_variable_per_symbolic_size():
     assert shape(parse("", "x"), "x", 0, {}) == ()
 
 
-def test_a_fixed_size_stands_as_its_number():
+def test_a_fixed_size_is_written_as_its_number():
     assert shape(parse("m k", "x"), "x", 0, {"k": 128}) == (Var("m"), 128)
     assert shape(parse("*s", "x"), "x", 2, {"s": 4}) == (4, 4)
 
@@ -304,7 +304,7 @@ FIX = (
         (2**63, TOO_LARGE),
     ],
 )
-def test_a_bound_that_no_size_can_meet_is_refused(given, what):
+def test_a_bound_that_no_size_satisfies_is_refused(given, what):
     with raising(BadBounds, f"dims={{'k': {given!r}}}: {what}\n{FIX}"):
         read_bounds({"k": given}, ["k"], [])
 
@@ -320,7 +320,7 @@ def test_a_size_beyond_64_bits_is_refused():
         parse("m 9223372036854775808", "x")
 
 
-def test_dims_that_are_no_table_are_refused():
+def test_dims_that_are_not_a_mapping_are_refused():
     with raising(
         BadBounds,
         'dims= maps size names to bounds\n  found: [1]\n  fix: dims={"hidden": (1, 8192)}',

@@ -1,7 +1,6 @@
 """Declarations expanded: parameters, cases, and calls of the function rebuilt from leaves."""
 
-# Fields are declared with dict(...), as the documentation shows it; the old spellings are among
-# what is tested.
+# Fields are declared with dict(...), as in the documentation; the old spellings are tested, too.
 # ruff: noqa: C408, UP045
 
 import dataclasses
@@ -190,7 +189,7 @@ def test_a_dtype_of_an_absent_tensor_makes_no_cases(make_op):
     ]
 
 
-def test_what_is_left_out_is_fixed_at_its_default_and_no_parameter(make_op):
+def test_an_undeclared_parameter_is_fixed_at_its_default(make_op):
     found = declared(make_op(activated), x=native.tensor("m", "fp16"), level=7)
     assert [p.name for p in found.params] == ["x"]
     assert found.constants == {"bias": None, "act": None, "causal": False, "level": 7}

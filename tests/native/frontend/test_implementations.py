@@ -54,7 +54,7 @@ def add(x: Tensor, y: Tensor) -> Tensor:
 
 
 def flat_add(x: Tensor, y: Tensor) -> Tensor:
-    """The sum of compact tensors."""
+    """The sum of contiguous tensors."""
     out, n = torch.empty_like(x), x.numel()
     flat_kernel[(triton.cdiv(n, 1024),)](x, y, out, n, BLOCK=1024)
     return out
@@ -66,7 +66,7 @@ STRIDED = {n: native.tensor("n", dtype="fp32", layout="strided") for n in "xy"}
 
 @pytest.fixture
 def both(make_op):
-    """The operator of any strides, and one for compact tensors, declared."""
+    """The operator for any strides and one for contiguous tensors, declared."""
     general, flat = make_op(add), make_op(flat_add)
     native.declare(general, **STRIDED)
     native.declare(flat, **COMPACT)
@@ -78,7 +78,7 @@ def short(op):
 
 
 def named(text, **ops):
-    """A message with the ops' names and places replaced."""
+    """A message with the ops' names and locations replaced."""
     for name, op in ops.items():
         info = opforge.info(op)
         text = text.replace(f"{info.name} ({info.location})", f"{name} (PLACE)")
@@ -110,7 +110,7 @@ def test_the_operator_alone_brings_the_others(both):
     assert (op.name, len(op.implementations)) == (short(flat), 1)
 
 
-def test_the_operator_may_be_left_out_where_nothing_is_declared_of_it(make_op):
+def test_the_operator_itself_may_have_no_declaration(make_op):
     general, flat = make_op(add), make_op(flat_add)
     native.declare(flat, **COMPACT)
     native.implementations(general, flat)
@@ -132,7 +132,7 @@ def test_an_operator_that_is_declared_is_one_of_its_implementations(both):
         native.implementations(general, flat)
 
 
-def test_an_implementation_of_which_nothing_is_declared_is_refused(make_op):
+def test_an_undeclared_implementation_is_refused(make_op):
     general, flat = make_op(add), make_op(flat_add)
     native.declare(general, **STRIDED)
     native.implementations(general, flat, general)
@@ -261,7 +261,7 @@ def biased(x: Tensor, bias: Tensor | None = None) -> Tensor:
     return out
 
 
-def test_a_tensor_that_one_of_them_goes_without_may_be_left_out(make_op):
+def test_a_tensor_that_one_implementation_lacks_may_be_left_out(make_op):
     plain, full = make_op(biased), make_op(biased)
     x = native.tensor("n", dtype="fp32")
     native.declare(plain, x=x)
@@ -276,7 +276,7 @@ def test_a_tensor_that_one_of_them_goes_without_may_be_left_out(make_op):
     ]  # fmt: skip
 
 
-def test_lists_that_cannot_be_meant_are_refused(both, make_op):
+def test_invalid_lists_are_refused(both, make_op):
     general, flat = both
     third = make_op(add)
     with pytest.raises(BadImplementations, match="no implementation is listed"):
@@ -359,7 +359,7 @@ def operators(tmp_path):
 LISTED = "native.implementations(copy, fast_copy, copy)"
 
 
-def test_an_alternative_in_a_tree_is_no_operator_of_its_own(operators):
+def test_an_alternative_in_a_tree_is_not_a_separate_operator(operators):
     folder = operators(LISTED)
     loaded = operator_tree.load(folder)
     assert loaded.problems == []

@@ -90,7 +90,7 @@ def test_flat_values_are_torch_values_again():
     assert unflat(None) is None
 
 
-def test_a_function_that_is_no_operator_has_no_schema(make_op):
+def test_a_function_that_is_not_an_operator_has_no_schema(make_op):
     def plain(x: Tensor) -> Tensor:
         return x + 1
 

@@ -38,7 +38,7 @@ def dlpack_type(tensor):
 
 
 @every_dtype
-def test_a_type_is_as_wide_as_torchs(dtype):
+def test_a_type_is_as_wide_as_in_torch(dtype):
     assert torch_of(dtype).itemsize == dtype.bytes == dtype.bits // 8
 
 
@@ -72,7 +72,7 @@ C_TYPES = {
 
 @pytest.mark.parametrize("dtype", [d for d in DTYPES.values() if d.c], ids=lambda d: d.name)
 def test_c_passes_a_scalar_without_losing_any_of_it(dtype):
-    """As wide and of the same kind; halves travel as float and are rounded once."""
+    """The same width and kind; half precision is passed as float and rounded once."""
     passed = C_TYPES[dtype.c]
     halves = dtype.name in {"fp16", "bf16"}
     assert ctypes.sizeof(passed) == (4 if halves else dtype.bytes)
@@ -89,7 +89,7 @@ def test_only_8_bit_floats_have_no_scalar():
 
 
 @pytest.mark.parametrize("name", ["complex64", "T", "", "fp8", "int", "float", "fp8e4b15", "i4"])
-def test_what_is_no_type_has_no_entry(name):
+def test_unknown_types_have_no_entry(name):
     assert named(name) is None
 
 

@@ -21,7 +21,7 @@ FUNCTIONS = {
 
 
 def as_python(term, values):
-    """What Python makes of a term's text; truth is 0 or 1 there, too."""
+    """What Python computes from a term's text; conditions are 0 or 1 there, too."""
     result = eval(text(term), {**FUNCTIONS, **values})
     return int(result) if isinstance(result, bool) else result
 
@@ -145,7 +145,7 @@ def test_variables_and_constants_are_listed_with_repetitions():
         (Expr("min", (M, ALPHA)), True),
     ],
 )
-def test_floats_are_told_from_integers(term, floating):
+def test_floats_are_distinguished_from_integers(term, floating):
     assert expr.is_float(term) is floating
 
 

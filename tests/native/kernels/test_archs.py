@@ -34,14 +34,14 @@ def test_amd_is_refused_by_name(text):
 
 
 @pytest.mark.parametrize("text", ["", "hopper", "sm_", "sm_9", "sm_90b", "9.0", "sm_1234"])
-def test_what_is_no_architecture_is_refused_with_those_there_are(text):
+def test_an_invalid_architecture_is_refused_with_the_valid_ones(text):
     with pytest.raises(UnknownArch, match="not a GPU architecture") as caught:
         parse_arch(text)
     assert "sm_80" in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["sm_85", "sm_95", "sm_30", "999"])
-def test_an_architecture_that_triton_lacks_is_refused_with_those_there_are(text):
+def test_an_architecture_that_triton_lacks_is_refused_with_the_available_ones(text):
     with pytest.raises(UnknownArch, match=r"Triton \S+ cannot compile for sm_") as caught:
         parse_arch(text)
     assert "sm_90" in str(caught.value)

@@ -81,7 +81,7 @@ def test_ptx_is_left_out_unless_asked_for(pool):
     assert image.ptx == ""
 
 
-def test_threads_will_do_as_workers():
+def test_threads_can_be_workers():
     with ThreadPoolExecutor(2) as threads:
         requests = [(scale_request(b), (80,)) for b in (32, 64, 128)]
         images = compile_all(requests, executor=threads, cache=None)
@@ -123,7 +123,7 @@ def ptxas_verbose(image: Image, folder: Path) -> str:
     name = re.search(r"\.target (\w+)", image.ptx)[1]
     source = folder / "kernel.ptx"
     source.write_text(image.ptx)
-    # As Triton calls it: versions differ in how they are told to allocate registers.
+    # As Triton calls it: versions differ in their option for allocating registers.
     extra = ["--regAllocOptLevel=2"] if triton.__version__ >= "3.7" else []
     command = [tool.path, "-lineinfo", "-v", *extra, f"--gpu-name={name}", source]
     command += ["-o", folder / "kernel.o"]
@@ -171,7 +171,7 @@ def test_a_worker_keeps_the_ptx_of_a_failure_to_itself(pool, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_crash_of_the_compiler_is_pinned_on_its_kernel_and_the_others_get_done():
+def test_a_compiler_crash_names_its_kernel_and_the_others_are_compiled():
     bad = request(crashes_the_compiler, ["*i32"], {"BLOCK": 64})
     heard = Heard()
     wanted = [(r, (80,)) for r in (scale_request(32), bad, scale_request(64))]
@@ -202,7 +202,7 @@ class Broken(Executor):
         return future
 
 
-def test_an_executor_of_somebody_else_that_breaks_fails_what_it_had():
+def test_a_given_executor_that_breaks_fails_its_kernels():
     wanted = [(scale_request(b), (80,)) for b in (32, 64, 128)]
     with pytest.raises(KernelFailed, match="a worker died"):
         compile_all(wanted, executor=Broken(), cache=None)
@@ -217,7 +217,7 @@ class Refusing(Executor):
         return future
 
 
-def test_an_error_of_the_executor_is_told_with_the_kernel():
+def test_an_error_of_the_executor_is_reported_with_the_kernel():
     with pytest.raises(KernelFailed, match="worker lost its disk") as caught:
         compile_all([(scale_request(), (80,))], executor=Refusing(), cache=None)
     assert "scale(x_ptr: *fp16" in str(caught.value)
@@ -269,7 +269,7 @@ def test_without_full_paths_a_kernel_gives_the_same_bytes_wherever_it_lies(pool,
         (scale_request(num_warps=3), "num_warps must be a power of 2"),
     ],
 )
-def test_what_no_native_launch_can_do_is_refused_by_name(bad, text, pool):
+def test_features_without_a_native_launch_are_refused_by_name(bad, text, pool):
     with pytest.raises(KernelFailed) as caught:
         compile_all([(bad, (80,))], executor=pool, cache=None)
     assert bad.location in str(caught.value)

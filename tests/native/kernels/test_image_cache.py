@@ -68,7 +68,7 @@ def test_the_key_has_everything_that_the_kernel_depends_on(monkeypatch):
     assert len(set(keys)) == len(keys)
 
 
-def test_options_that_are_spelled_out_change_no_key():
+def test_explicit_defaults_do_not_change_the_key():
     assert key_of(scale_request()) == key_of(scale_request(num_warps=4))
 
 
@@ -89,7 +89,7 @@ def test_a_function_given_as_a_constant_counts_with_its_source():
         lambda content: b"no hash",
     ],
 )
-def test_a_damaged_entry_is_ignored_with_a_note_and_made_anew(damage, cache, pool):
+def test_a_damaged_entry_is_ignored_with_a_note_and_rebuilt(damage, cache, pool):
     wanted = scale_request()
     first = compile_all([(wanted, (80,))], executor=pool, cache=cache)
     path = cache.path(key_of(wanted))

@@ -28,7 +28,7 @@ def test_lines_say_start_notes_and_end():
     ]
 
 
-def test_a_second_round_is_counted_anew():
+def test_a_second_round_starts_its_own_count():
     file = io.StringIO()
     lines, bar = Lines(file), Bar(Console(file=io.StringIO(), force_terminal=True, width=100))
     for shown in (lines, bar):
@@ -37,14 +37,14 @@ def test_a_second_round_is_counted_anew():
     assert file.getvalue().count("compiled 3 of 3 (1 cached, 1 failed)") == 2
 
 
-def test_lines_come_every_so_often_while_it_lasts():
+def test_lines_are_printed_regularly_during_a_build():
     file = io.StringIO()
     a_build(Lines(file, seconds=0))
     assert "compiled 1 of 3 (1 cached)" in file.getvalue().splitlines()
 
 
 @pytest.mark.parametrize("kind", [lambda: Lines(io.StringIO()), Silent, Bar])
-def test_nothing_to_compile_is_not_worth_a_word(kind, capsys):
+def test_nothing_to_compile_is_not_reported(kind, capsys):
     shown = kind()
     shown.start(0)
     shown.stop()

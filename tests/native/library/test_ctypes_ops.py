@@ -41,13 +41,13 @@ def execute(launched):
     np.add(x, y, out=out)
 
 
-def test_torch_tensors_are_taken_and_given_back(demo):
+def test_torch_tensors_are_accepted_and_returned(demo):
     x = torch.arange(6.0).view(2, 3)
     made = demo.add(x, y=torch.ones(2, 3, requires_grad=True))
     torch.testing.assert_close(made, x + 1)
 
 
-def test_numpy_arrays_are_taken_and_written_to(demo):
+def test_numpy_arrays_are_accepted_and_written_to(demo):
     x = np.arange(4, dtype=np.float32)
     out = np.zeros(4, dtype=np.float32)
     assert demo.add(x, x, out=out) is out
@@ -99,7 +99,7 @@ def test_memory_of_the_cpu_is_refused_where_it_was_not_asked_for(built):
         ({"z": 1}, WrongArgument, "'z': is not one of x, bias"),
     ],
 )
-def test_an_argument_that_c_could_not_be_given_is_refused_by_name(demo, changed, error, text):
+def test_an_argument_that_c_cannot_pass_is_refused_by_name(demo, changed, error, text):
     given = {"x": torch.zeros(3, 8), "state": torch.zeros(3), "mode": None} | SCALARS | changed
     with pytest.raises(error, match=text):
         demo.everything(**given)
@@ -131,7 +131,7 @@ def test_the_operators_are_attributes(demo):
         demo.sub  # noqa: B018 - it is what raises
 
 
-def test_what_is_no_library_is_refused_by_path(built, tmp_path):
+def test_a_path_that_is_not_a_library_is_refused(built, tmp_path):
     with pytest.raises(NotALibrary, match=r"no lib\*\.so"):
         native.open(tmp_path)
     with pytest.raises(NotALibrary, match=r"none\.so is not an opforge library"):
@@ -141,7 +141,7 @@ def test_what_is_no_library_is_refused_by_path(built, tmp_path):
         native.open(tmp_path / "libother.so")
 
 
-def test_a_library_of_an_opforge_without_implementations_is_to_be_built_again(tmp_path):
+def test_a_library_from_an_opforge_without_implementations_must_be_rebuilt(tmp_path):
     ops = json.dumps({"ops": [{"name": "f", "function": "old_f", "params": [], "outputs": []}]})
     (tmp_path / "old.c").write_text(
         "int old_abi_version(void) { return 1; }\n"

@@ -91,7 +91,7 @@ def test_sizes_and_strides_that_no_tensor_has(refuses, sizes, strides, text):
     refuses("add", x, x, torch.zeros(4), text=f"x: {text}")
 
 
-def test_a_managed_tensor_is_taken(library):
+def test_a_managed_tensor_is_accepted(library):
     library.call("add", changed(device_type=13), changed(), torch.zeros(4))
 
 
@@ -130,7 +130,7 @@ def test_a_fixed_size_that_differs(refuses):
     refuses("everything", *arguments, None, None, text=text)
 
 
-def test_strides_where_compact_tensors_are_taken(refuses, library):
+def test_strides_where_contiguous_tensors_are_required(refuses, library):
     x = torch.zeros(3, 4).t()
     text = "x: strides [1, 4] for shape [4, 3], expected compact strides"
     refuses("add", x, torch.zeros(4, 3), torch.zeros(4, 3), text=text)
@@ -226,7 +226,7 @@ def test_a_written_tensor_that_repeats_itself(refuses):
 
 
 @pytest.mark.parametrize("mode", [-1, 2])
-def test_a_choice_that_is_no_member(refuses, mode):
+def test_a_choice_that_is_not_a_member(refuses, mode):
     out = torch.empty(3, 8), torch.empty(3, dtype=torch.float64)
     text = f"mode: {mode} is not a value of the enum, which has 2"
     refuses("everything", *everything(mode=mode), *out, text=text)

@@ -1,4 +1,4 @@
-"""Tensors that are broadcast: by the C functions, to a shape that `_outputs` tells."""
+"""Tensors that the C functions broadcast, to the shape that `_outputs` reports."""
 
 import ctypes
 import hashlib
@@ -25,7 +25,7 @@ from support.standin.library import Refused
 
 
 def blend() -> tuple[Op, list]:
-    """Of x, y and, where there is one, z: what the kernel is given are their strides."""
+    """x, y and optionally z: the kernel gets their strides."""
     names, kernels, cases = ("x", "y", "z"), {}, []
     for rank in (0, 1, 2, 3):
         shape = tuple(Var(f"s[{d}]") for d in range(rank))
@@ -54,7 +54,7 @@ def blend() -> tuple[Op, list]:
 
 
 def add_to() -> tuple[Op, list]:
-    """state += x, of which only x is broadcast."""
+    """state += x, where only x is broadcast."""
     m, n = Var("s[0]"), Var("s[1]")
     types = ("*fp32", "*fp32", "i64", "i64")
     steps = (Var("x.stride[0]"), Var("x.stride[1]"))
@@ -122,7 +122,7 @@ def test_sizes_of_1_are_repeated_by_strides_of_0(broadcasting, given, shapes, sh
 
 
 @pytest.mark.parametrize(("x", "y"), [((1, 3), (0, 3)), ((0, 1), (1, 3)), ((0, 3), ())])
-def test_a_size_of_1_is_repeated_no_times_too(broadcasting, x, y):
+def test_a_size_of_1_may_be_repeated_zero_times(broadcasting, x, y):
     (out,) = broadcasting.run("blend", torch.ones(x), torch.ones(y), None)
     assert out.shape == (0, 3)
 
@@ -136,7 +136,7 @@ def test_an_optional_tensor_takes_part_where_it_is_there(broadcasting, given):
     x, y, z = torch.ones(1), torch.ones(2, 1), torch.ones(2, 3)
     (out,) = broadcasting.run("blend", x, y, z)
     assert out.shape == (2, 3)
-    # Of a size that is not repeated, x has its own stride.
+    # x keeps its own stride in a dimension that is not repeated.
     assert given == [[0, 0, 1, 0, 3, 1]]
 
 
@@ -158,7 +158,7 @@ def test_other_sizes_are_refused_with_both_tensors(broadcasting, x, y, z, said):
         assert refused.value.text == f"demo_blend: {said}"
 
 
-def test_of_too_many_dimensions_the_tensor_is_named_that_has_them(broadcasting):
+def test_a_tensor_with_too_many_dimensions_is_named(broadcasting):
     with pytest.raises(Refused) as refused:
         broadcasting.outputs("blend", torch.ones(2), torch.ones(1, 1, 2, 2), None)
     assert refused.value.text == "demo_blend: y: has 4 dimensions, expected 0 or 1 or 2 or 3"
@@ -176,7 +176,7 @@ def test_a_shape_beyond_64_bits_is_refused(broadcasting):
     )
 
 
-def test_what_is_written_to_is_not_broadcast(broadcasting, given):
+def test_a_written_tensor_is_not_broadcast(broadcasting, given):
     broadcasting.call("add_to", torch.zeros(2, 3), torch.ones(3))
     assert given == [[0, 1]]
     with pytest.raises(Refused) as refused:

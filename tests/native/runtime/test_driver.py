@@ -45,7 +45,7 @@ def test_a_current_context_is_used_as_it_is(library, standin):
     standin.set_current(-1)
 
 
-def test_another_current_context_is_put_aside_and_back(library, standin):
+def test_another_current_context_is_pushed_aside_and_restored(library, standin):
     standin.reset(devices=2)
     standin.set_current(1)
     add(library)
@@ -114,7 +114,7 @@ def test_the_closest_image_is_taken(make, standin, capability, image):
 
 
 @pytest.mark.parametrize("capability", [(7, 5), (10, 0), (9, 1)])
-def test_a_device_without_an_image_is_told_what_there_is(make, standin, capability):
+def test_a_device_without_an_image_is_refused_with_the_images_there_are(make, standin, capability):
     library = make(of_archs((80, 86, 90)))
     standin.reset(capability=capability)
     found = refusal(library.call, "touch", torch.zeros(1))
@@ -134,7 +134,7 @@ def test_ptx_is_the_floor_where_it_was_built(make, standin):
     library = make(of_archs((80, 86, 90), ptx=True))
     standin.reset(capability=(10, 0))
     library.call("touch", torch.zeros(1))
-    # Of sm_90 it would be arch-specific too.
+    # For sm_90 it would be arch-specific, too.
     assert standin.launches[0].image == b"// PTX of sm_86\n"
     standin.launches.clear()
     library.unload()
@@ -164,7 +164,7 @@ def of_archs(archs, *, ptx=False):
     return hand_made.library((op, [kernel]), name="arched", archs=archs)
 
 
-def test_a_kernel_for_other_architectures_is_no_image(library, standin):
+def test_a_kernel_for_other_architectures_does_not_count_as_an_image(library, standin):
     found = refusal(library.call, "special", torch.zeros(4), SPECIAL["late"])
     assert found.status == "NO_IMAGE"
     assert "late has no image for sm_80 (device 0); it has sm_90a" in found.text
@@ -229,13 +229,13 @@ def test_no_driver_is_a_status(library):
     assert done.stdout.startswith("3 demo_load: no CUDA driver: libcuda.so.1: cannot open")
 
 
-def test_what_a_board_does_not_know_is_no_failure(library, standin):
+def test_a_device_attribute_that_cannot_be_read_is_not_a_failure(library, standin):
     standin.fail(1, 1, "cuDeviceGetAttribute")
     add(library)
 
 
 def calls_of(library, standin, call):
-    """What a call makes of the driver when nothing is loaded yet."""
+    """The driver calls of a first call, when nothing is loaded yet."""
     library.unload()
     standin.forget_calls()
     call()
@@ -314,7 +314,7 @@ def test_an_unload_that_fails_can_be_repeated(library, standin):
         assert standin.alive == {"modules": 0, "allocations": 0, "contexts": 0}
 
 
-def test_a_driver_without_memory_is_told_apart(library, standin):
+def test_a_driver_out_of_memory_has_its_own_status(library, standin):
     standin.fail(1, 2, "cuMemAllocAsync")
     found = refusal(library.run, "everything", *everything())
     assert found.status == "OUT_OF_MEMORY"
@@ -371,7 +371,7 @@ def test_eight_threads_call_on_two_devices_at_once(library, standin):
     assert problems == []
     assert standin.errors == []
     kernels = {(launched.device, name_of(launched)) for launched in standin.launches}
-    # Each was loaded once, whoever came first.
+    # Each was loaded once, whichever thread came first.
     assert standin.calls.count("cuModuleLoadData") == len(kernels)
     assert standin.calls.count("cuDevicePrimaryCtxRetain") == 2
 

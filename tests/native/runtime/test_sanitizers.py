@@ -14,7 +14,7 @@ PROGRAM = Path(__file__).with_name("sanitized.c")
 
 
 @pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
-def test_no_sanitizer_has_anything_to_say(tmp_path, sanitizer):
+def test_no_sanitizer_complains(tmp_path, sanitizer):
     folder = write(hand_made.every_op(), tmp_path / "dist")
     flags = ["-std=c99", "-g", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"]
     if not has_sanitizer(flags, tmp_path):

@@ -1,4 +1,4 @@
-"""Which case, path and variant a call gets, and what is said where there is none."""
+"""Which case, path and variant a call gets, and the error if there is none."""
 
 import ctypes
 
@@ -66,7 +66,7 @@ def test_outputs_without_room_for_a_shape_are_refused(library):
         library.check(library.function("add_outputs")(*given))
 
 
-def test_types_that_each_are_declared_but_not_together_list_every_case(library):
+def test_types_that_are_declared_only_separately_list_every_case(library):
     found = refusal(library, "add", torch.zeros(4), torch.zeros(4).half())
     assert found.status == "UNCOVERED"
     assert found.text == (

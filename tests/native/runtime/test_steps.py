@@ -19,7 +19,7 @@ from support.standin.library import OpforgeTensor, Refused, numbers
 
 
 def read_scalars(launched):
-    """By type, what lies in each argument, in as many bytes as the type has."""
+    """The bytes of each argument, by type."""
     codes = {
         "fp16": "<e", "bf16": "<H", "fp32": "<f", "fp64": "<d", "i8": "<b", "i16": "<h",
         "i32": "<i", "i64": "<q", "u8": "<B", "u16": "<H", "u32": "<I", "u64": "<Q", "i1": "<B",
@@ -101,12 +101,12 @@ def test_an_output_may_be_missing_by_choice(library, standin):
     assert stats is None
     described = library.outputs("everything", *everything(mode=1))
     assert (described[1].bits, described[1].ndim) == (0, 0)
-    # Handed on as `_outputs` left it, it counts as left out.
+    # Passed on as `_outputs` left it, it counts as left out.
     library.call("everything", *everything(mode=1), torch.empty(3, 8), described[1])
     library.call("everything", *everything(mode=1), torch.empty(3, 8), None)
 
 
-def test_an_output_that_there_is_cannot_be_left_out(library):
+def test_a_present_output_cannot_be_left_out(library):
     with pytest.raises(Refused, match="demo_everything: stats: is NULL or has no type"):
         library.call("everything", *everything(), torch.empty(3, 8), None)
 
@@ -114,7 +114,7 @@ def test_an_output_that_there_is_cannot_be_left_out(library):
 def test_an_optional_tensor_may_be_null(library, standin):
     arguments = everything(bias=False)
     library.run("everything", *arguments)
-    # That path hands x to the kernel in its place.
+    # That path passes x to the kernel instead.
     assert [launched.function for launched in standin.launches] == ["first_kernel", "second_kernel"]
 
 
@@ -267,7 +267,7 @@ RELEASE = ctypes.CFUNCTYPE(
 
 @pytest.fixture
 def allocator(library):
-    """An allocator of the test's own; `answer` is what it gives."""
+    """The test's own allocator; it returns `answer`."""
 
     class Allocator:
         def __init__(self):

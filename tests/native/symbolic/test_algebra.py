@@ -31,7 +31,7 @@ def test_division_takes_out_what_divides():
     assert POSITIVE.floordiv(product, ANY.mul(8, n)) == Expr("//", (Expr("*", (k, m)), 8))
 
 
-def test_a_divisor_goes_into_its_own_multiples_so_often():
+def test_a_divisor_cancels_in_its_own_multiples():
     blocks = POSITIVE.floordiv(POSITIVE.add(n, 255), 256)
     twice = POSITIVE.sub(POSITIVE.mul(2, blocks), 1)
     assert POSITIVE.floordiv(twice, blocks) == 1
@@ -64,7 +64,7 @@ def test_ranges_decide_comparisons(op, a, b, found):
     assert decided == found if found is not None else isinstance(decided, Expr)
 
 
-def test_what_was_decided_narrows_what_follows():
+def test_a_decision_narrows_later_questions():
     algebra = Algebra({"m": (0, math.inf), "n": (0, math.inf)})
     algebra.narrow(Expr("<=", (m, 128)))
     algebra.narrow(Expr("<", (64, m)))
@@ -97,7 +97,7 @@ OPS = {"add": "+", "mul": "*", "floordiv": "//", "mod": "%", "min": "min", "max"
 
 
 def build(tree, algebra):
-    """The same tree, simplified and as it stands; None where it divides by what may be 0."""
+    """The same tree, simplified and as it is; None if it may divide by 0."""
     if not isinstance(tree, tuple):
         return tree, tree
     op, *operands = tree

@@ -1,4 +1,4 @@
-"""Every way through a body is found, and ways that come to the same are one."""
+"""Every path through a body is found, and equivalent paths are merged."""
 
 import math
 
@@ -39,7 +39,7 @@ def test_both_sides_of_a_branch():
     }
 
 
-def test_a_question_whose_answers_come_to_the_same_is_dropped():
+def test_a_question_whose_answers_make_no_difference_is_dropped():
     def body(m, n):
         return ("one", "one")[bool(n > 5)] if m > 5 else "two"
 
@@ -76,7 +76,7 @@ def test_a_loop_over_a_bounded_size_is_unrolled():
     assert sorted(paths(body, n=VarRange(0, 4)).values()) == [0, 1, 2, 3, 4]
 
 
-def test_too_many_ways_end():
+def test_too_many_paths_end_the_search():
     def body(*sizes):
         return tuple(bool(s > 5) for s in sizes)
 
@@ -106,6 +106,6 @@ def test_values_are_found_for_a_condition(condition):
     assert evaluate(condition, found)
 
 
-def test_no_values_for_what_cannot_be():
+def test_impossible_conditions_have_no_values():
     impossible = [Expr("<", (n, 5)), Expr("<", (10, n))]
     assert solve(impossible, {"n": 67}, {"n": SIZE}) is None

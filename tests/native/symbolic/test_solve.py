@@ -1,4 +1,4 @@
-"""Values for conditions are found where there are some, and soon."""
+"""Values that satisfy conditions are found if there are any, and quickly."""
 
 import itertools
 import math
@@ -42,7 +42,7 @@ def e(op, *args):
     ],
     ids=lambda conditions: " and ".join(map(str, conditions)),
 )
-def test_values_are_found(conditions):
+def test_solve_finds_values(conditions):
     found = solve(conditions, START, SIZES)
     assert found is not None
     assert all(evaluate(c, found) for c in conditions)
@@ -62,7 +62,7 @@ def test_floats():
     assert solve([e("==", x, 0.0)], {"x": 0.1}, domains) == {"x": 0.0}
 
 
-def test_what_cannot_be_is_given_up_soon():
+def test_impossible_conditions_are_given_up_soon():
     names = [Var(f"s{i}") for i in range(8)]
     tied = [e("<", a, b) for a, b in itertools.pairwise(names)]
     began = time.perf_counter()
@@ -96,7 +96,7 @@ conditions = st.lists(
 
 @settings(max_examples=300, deadline=None)
 @given(conditions)
-def test_narrowing_excludes_nothing_that_can_be(drawn):
+def test_narrowing_excludes_no_possible_value(drawn):
     terms = [e(op, a, b) for op, a, b, _ in drawn]
     terms = [negated(t) if flip else t for t, (*_, flip) in zip(terms, drawn, strict=True)]
     domains = {"m": VarRange(0, 12), "n": VarRange(0, 12)}
@@ -130,7 +130,7 @@ def test_ranges_with_no_end():
         low, high = algebra.range(term)
         assert low <= high
     assert algebra.range(e("*", m, n)) == (-math.inf, math.inf)
-    # What is computed from a float that is passed may be nan, about which nothing is true.
+    # A result computed from a passed float may be nan, for which no comparison holds.
     for term in [e("*", 0.0, x), e("+", x, math.inf), e("/", 1.0, x)]:
         for op in ("<", "<=", "=="):
             assert isinstance(algebra.compare(op, term, 1.0), Expr)

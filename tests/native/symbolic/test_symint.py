@@ -1,4 +1,4 @@
-"""Symbolic sizes: what is computed with them, and what is asked of them."""
+"""Symbolic sizes: arithmetic with them, and questions about them."""
 
 import math
 from functools import lru_cache
@@ -35,7 +35,7 @@ def test_arithmetic_is_kept_and_asks_nothing():
     assert asked(found) == []
 
 
-def test_what_ranges_decide_is_not_asked():
+def test_questions_that_ranges_decide_are_not_asked():
     found = symbols(m=67, n=71)
     assert found.integer(Var("m")) >= 0
     assert found.integer(Var("n")) != 0
@@ -52,7 +52,7 @@ def test_a_branch_becomes_a_guard_and_is_asked_once():
     assert asked(found) == ["m <= 4096", "m != 0"]
 
 
-def test_an_answer_narrows_what_follows():
+def test_an_answer_narrows_later_questions():
     found = symbols(m=67)
     m = found.integer(Var("m"))
     assert m <= 100
@@ -68,7 +68,7 @@ def test_floats_are_computed_with():
     assert asked(found) == ["0.0 < eps"]
 
 
-def test_a_constant_of_few_values_is_settled():
+def test_a_constant_of_few_values_is_specialized():
     found = symbols(few=7, n=71)
     assert list(range(found.integer(Var("few")))) == list(range(7))
     assert asked(found) == ["few == 7"]
@@ -76,7 +76,7 @@ def test_a_constant_of_few_values_is_settled():
         int(found.integer(Var("n")))
 
 
-def test_a_constant_of_declared_values_is_settled():
+def test_a_constant_of_declared_values_is_specialized():
     found = Symbols({"d": 4096}, {"d": (64, 4096)}, counts={"d": 2})
     assert int(found.integer(Var("d"))) == 4096
     assert asked(found) == ["d == 4096"]
@@ -102,7 +102,7 @@ def test_powers_of_two_come_in_buckets(size, power, guard):
     assert triton.next_power_of_2(1000) == 1024
 
 
-def test_a_power_of_two_without_a_largest_is_refused_once_it_is_needed():
+def test_an_unbounded_power_of_two_is_refused_once_it_is_needed():
     found = symbols(m=100)
     power = found.next_power_of_2(Var("m"))
     with pytest.raises(NotConstant) as caught:
@@ -110,7 +110,7 @@ def test_a_power_of_two_without_a_largest_is_refused_once_it_is_needed():
     assert caught.value.bucket
 
 
-def test_a_power_of_two_is_compared_by_what_it_was_made_of():
+def test_a_power_of_two_is_compared_by_its_argument():
     found = symbols(m=5000)
     power = found.next_power_of_2(Var("m"))
     assert min(power, 1024) == 1024
@@ -123,7 +123,7 @@ def test_a_power_of_two_is_compared_by_what_it_was_made_of():
     assert asked(small) == ["m <= 512", "64 < m and m <= 128"]
 
 
-def test_caches_by_size_settle_it():
+def test_a_cache_by_size_asks_for_the_value():
     found = symbols(few=7)
 
     @lru_cache

@@ -1,4 +1,4 @@
-"""What a build says of cases, outputs and paths it cannot take."""
+"""How a build refuses cases, outputs and paths."""
 
 import pytest
 import torch
@@ -31,7 +31,7 @@ def guards(found):
     return [" and ".join(str(g.condition) for g in p.guards) for p in found.case.paths]
 
 
-def test_a_power_of_two_without_bound_says_how_to_declare_it():
+def test_an_unbounded_power_of_two_says_how_to_declare_it():
     def body(x: Tensor) -> Tensor:
         out = torch.empty_like(x)
         rows[(x.shape[0],)](x, out, 1, 1, 1, BLOCK=triton.next_power_of_2(x.shape[1]))
@@ -97,7 +97,7 @@ def test_a_refused_path_carries_the_bodys_message():
     assert where == ["x fp32 2-d where m % 8 != 0"]
 
 
-def test_a_reason_is_told_once_for_all_cases(make_op):
+def test_a_reason_is_given_once_for_all_cases(make_op):
     def body(x: Tensor) -> Tensor:
         assert x.shape[0] % 8 == 0, "rows come in eights"
         out = torch.empty_like(x)
@@ -120,7 +120,7 @@ def test_a_body_that_launches_nothing_is_an_error():
     assert "no kernel launch" in refusal(CannotTrace, body).what
 
 
-def test_too_many_ways_through_a_body():
+def test_too_many_paths_through_a_body():
     def body(a: Tensor) -> Tensor:
         out = torch.empty_like(a)
         take[(1,)](a, out, A=tuple(bool(s > 5) for s in a.shape), B=[bool(s > 9) for s in a.shape])

@@ -30,7 +30,7 @@ X = {"x": T("m n", dtype="fp32")}
 
 
 def refusal(fn, **specs):
-    """What a build says of a function that no case of can be built."""
+    """The error of a build in which no case can be built."""
     with pytest.raises(CannotTrace) as caught:
         Body(fn, specs or X).built  # noqa: B018  # building is what fails
     return str(caught.value)
@@ -46,7 +46,7 @@ def launches(found):
 
 
 def line_of(fn, text):
-    """`file:line` of the line of a function that has a text."""
+    """`file:line` of a function's line that contains a text."""
     lines, first = inspect.getsourcelines(fn)
     offset = next(i for i, line in enumerate(lines) if text in line)
     return f"{inspect.getsourcefile(fn)}:{first + offset}"
@@ -95,7 +95,7 @@ def test_a_branch_on_a_value_of_a_tensor_is_named():
     assert "aten.gt.Scalar" in said
 
 
-def test_a_tensor_of_the_module_is_no_parameter():
+def test_a_tensor_of_the_module_is_not_a_parameter():
     table = torch.arange(4)
 
     def body(x: Tensor) -> Tensor:
@@ -150,7 +150,7 @@ def test_a_pre_hook_is_refused_by_name():
     assert "pre_hook" in said
 
 
-def test_what_is_reset_while_tuning_is_no_matter():
+def test_reset_to_zero_of_an_autotuner_does_not_matter():
     @triton.autotune([triton.Config({"BLOCK": 64})], key=["n"], reset_to_zero=["out"])
     @triton.jit
     def zeroing(x, out, n, BLOCK: tl.constexpr):
@@ -199,7 +199,7 @@ def test_an_untuned_build_takes_the_first_config_and_says_so_once():
     assert {dict(r.options)["num_warps"] for r, _ in found.requests.values()} == {2}
 
 
-def test_launches_remember_where_they_stand():
+def test_launches_remember_their_location():
     def body(x: Tensor) -> Tensor:
         out = torch.empty_like(x)
         tuned_and_guided[(1,)](x, out, 5)

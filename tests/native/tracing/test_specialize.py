@@ -47,7 +47,7 @@ def test_widths_alignments_and_multiples():
     ]
 
 
-def test_what_fits_into_32_bits_has_no_other_form():
+def test_sizes_that_fit_into_32_bits_have_no_other_form():
     def body(x: Tensor) -> Tensor:
         out = torch.empty_like(x)
         take[(1,)](x, out, x.shape[0] * 2)
@@ -78,7 +78,7 @@ def test_a_guard_on_a_remainder_makes_a_multiple_known():
     assert forms(launch)[0] == ("**ii", "xout", "")
 
 
-def test_what_is_not_to_be_specialized_is_not():
+def test_do_not_specialize_is_respected():
     def body(x: Tensor) -> Tensor:
         out = torch.empty_like(x)
         n = x.shape[0]
@@ -127,7 +127,7 @@ def test_strided_tensors_of_rank_four_make_few_variants(tensors):
     assert len(launch.variants) <= 40
 
 
-def test_a_bool_in_memory_and_as_an_argument():
+def test_a_bool_works_in_memory_and_as_an_argument():
     def body(x: Tensor) -> Tensor:
         out = torch.empty_like(x)
         take[(1,)](x, out, x.shape[0] > 5)

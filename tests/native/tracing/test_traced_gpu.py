@@ -98,7 +98,7 @@ def test_no_capability_that_is_not_built_for_is_traced():
 
 
 @pytest.mark.parametrize("name", ["name", "total_memory"])
-def test_what_no_library_can_look_at_is_refused(name):
+def test_gpu_properties_that_a_library_cannot_read_are_refused(name):
     def body(x: Tensor) -> Tensor:
         out = torch.empty_like(x)
         if "H100" in str(getattr(torch.cuda.get_device_properties(0), name)):

@@ -60,7 +60,7 @@ def _orders(rank):
 
 
 def addressable(body, index, values):
-    """Whether everything that could be made of these sizes has a number of bytes."""
+    """Whether every tensor of these sizes has a valid number of bytes."""
     spans = [math.prod(max(int(v), 1) for n, v in values.items() if n in sizes_of(body, index))]
     for tensor in body.declared.cases[index].tensors:
         for size, stride in zip(tensor.shape, tensor.strides or (), strict=False):

@@ -16,7 +16,7 @@ UNIT = 1
 
 
 def traced(shape, strides=None):
-    """A recorder, and a tensor of symbolic sizes, of strides too where they are given."""
+    """A recorder and a tensor of symbolic sizes, and of symbolic strides if given."""
     names = [f"n{i}" for i in range(len(shape))]
     values = dict(zip(names, shape, strict=True))
     if strides is not None:
@@ -47,7 +47,7 @@ def plain(tensor):
 
 
 def telling(sizes, strides):
-    """The stride of a dimension of one element says nothing, and none does without elements."""
+    """The stride of a dimension of size 1 means nothing, nor does any in an empty tensor."""
     return [s for n, s in zip(sizes, strides, strict=True) if n > UNIT and 0 not in sizes]
 
 
@@ -105,12 +105,12 @@ def test_a_chain_of_views_is_torchs(shape, chain, strided):
             assert isinstance(found, Exception), (index, expected, found)
             return
         if "beyond the tensor's memory" in str(found):
-            # Of a tensor that is given, only what its sizes and strides reach is known.
+            # Only the memory that a given tensor's sizes and strides reach is known.
             assert strided
             return
         assert not isinstance(found, Exception), (index, expected.shape, found)
         copied = expected.untyped_storage().data_ptr() != real.untyped_storage().data_ptr()
-        # Where torch cannot know that a copy is not needed for all sizes, it is taken to be.
+        # Where torch cannot rule out a copy for all sizes, it is assumed to copy.
         assert recorder.offences or not copied
         if recorder.offences:
             return
@@ -173,7 +173,7 @@ def test_empty_like_keeps_a_dense_order():
         lambda x: torch.empty_strided((2, 3), (1, 2), device="cuda"),
     ],
 )
-def test_allocations_are_torchs(make):
+def test_allocations_have_torchs_layout(make):
     recorder, x = traced((4, 5))
     with recorder.running():
         found = make(x)
@@ -185,7 +185,7 @@ def test_allocations_are_torchs(make):
     assert layout(recorder, found) == plain(expected)
 
 
-def test_what_is_no_view_is_named_with_its_place_and_tracing_goes_on():
+def test_an_operation_that_is_not_a_view_is_named_with_its_location_and_tracing_goes_on():
     recorder, x = traced((4, 5))
     with recorder.running():
         y = x.float().to(torch.float16) @ x.t().half()

@@ -19,7 +19,7 @@ def described_kernel(x_ptr, out_ptr, rows, cols, BLOCK: tl.constexpr):
 
 @opforge.op("hopper::described")
 def described(x: Tensor) -> Tensor:
-    """Twice x through descriptors, which lie in scratch memory of the launch."""
+    """Twice x through descriptors in the launch's scratch memory."""
     rows, cols = x.shape
     out = torch.empty_like(x)
     grid = (triton.cdiv(rows, 32), triton.cdiv(cols, 32))

@@ -19,7 +19,7 @@ def accumulate(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def affine(  # noqa: PLR0917  # kernels take what they need
+def affine(  # noqa: PLR0917  # kernels have many parameters
     x_ptr, bias_ptr, out_ptr, n, terms: tl.constexpr, DTYPE: tl.constexpr, BLOCK: tl.constexpr = 128
 ):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

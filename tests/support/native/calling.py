@@ -16,7 +16,7 @@ DEVICE = os.environ.get("OPFORGE_TEST_DEVICE", "cpu")
 
 
 def place(tensor):
-    """On the device, with the strides and the offset that it has."""
+    """On the device, with the same strides and offset."""
     if DEVICE == "cpu":
         return tensor
     storage = tensor.untyped_storage().cuda()
@@ -48,11 +48,11 @@ class Caller:
             assert self.standin.alive == {"modules": 0, "allocations": 0, "contexts": 0}
 
     def __call__(self, op, *inputs):
-        """The outputs, on the CPU; None for one that there is none of."""
+        """The outputs on the CPU; None for an absent one."""
         stream = torch.cuda.current_stream().cuda_stream if DEVICE == "cuda" else None
         given = [place(i) if isinstance(i, torch.Tensor) else i for i in inputs]
         outputs = self.library.run(op, *given, stream=stream)
-        # What a kernel wrote to an input is seen in the tensor that was given.
+        # A kernel's write to an input shows in the given tensor.
         for tensor, moved in zip(inputs, given, strict=True):
             if isinstance(tensor, torch.Tensor) and moved is not tensor:
                 tensor.untyped_storage().copy_(moved.untyped_storage())
@@ -80,14 +80,14 @@ class Caller:
             assert [part(kernel) for kernel in self.launched] == expected
 
     def only_record(self):
-        """Launch nothing from now on: for sizes that no memory is behind."""
+        """Launch nothing from now on, for sizes without memory behind them."""
         if self.standin is None:
             pytest.skip("a real driver would launch it")
         self.standin.execute = None
 
 
 def described(shape, strides=None, dtype=torch.float16, address=1 << 20):
-    """A tensor that exists in its description only."""
+    """A tensor that exists only in its description."""
     made = OpforgeTensor.of(torch.empty(1, dtype=dtype))
     made.data, made.ndim, made.shape = address, len(shape), numbers(shape)
     made.strides = None if strides is None else numbers(strides)
@@ -95,7 +95,7 @@ def described(shape, strides=None, dtype=torch.float16, address=1 << 20):
 
 
 def moved_by(tensor, elements):
-    """The same numbers, so many elements behind an aligned address."""
+    """The same numbers, `shift` elements past an aligned address."""
     room = torch.empty(tensor.numel() + elements, dtype=tensor.dtype)
     placed = room[elements:].view(tensor.shape)
     return placed.copy_(tensor)

@@ -15,7 +15,7 @@ CMAKE_DIR = Path(opforge.__file__).parent / "cmake"
 
 @dataclass
 class Project:
-    """A source folder and its build folder; every command gives what it printed."""
+    """A source folder and its build folder; every command returns its output."""
 
     source: Path
     build: Path

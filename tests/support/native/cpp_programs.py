@@ -9,12 +9,12 @@ from support.standin.library import write
 
 STANDIN = Path(SOURCES[0]).parent
 CXX17 = ("-std=c++17", "-Wall", "-Wextra", "-Werror", "-Wshadow", "-pedantic")
-# The old kind, which goes before LD_LIBRARY_PATH: where there is a GPU, that leads to its driver.
+# RPATH, which precedes LD_LIBRARY_PATH: on a GPU machine that leads to the real driver.
 RPATH = "-Wl,--disable-new-dtags,-rpath,{}"
 
 
 def build_program(folder: Path, program: Path, *libraries: str, compiler="g++", flags=()) -> Path:
-    """A program that has the libraries inside it, and the stand-in as its driver."""
+    """A program with the libraries linked in, and the stand-in as its driver."""
     binary = folder / "main"
     driver = build_standin()
     includes = [f"-I{folder / name / 'include'}" for name in libraries]

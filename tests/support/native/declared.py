@@ -1,6 +1,6 @@
-"""Functions that tests declare, and how a refusal reads."""
+"""Functions that tests declare, and the text of refusals."""
 
-# The old spellings are among what is tested.
+# The old spellings are tested, too.
 # ruff: noqa: UP045
 
 import enum

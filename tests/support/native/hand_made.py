@@ -30,7 +30,7 @@ from opforge.native.ir.program import (
 
 
 def cubin(name: str, arch: int) -> bytes:
-    """An ELF header and nothing in it but a name: enough to be told from others."""
+    """An ELF header with nothing but a name, which distinguishes it from others."""
     payload = f"{name} sm_{arch}".encode()
     header = b"\x7fELF" + bytes([2, 1, 1]) + bytes(9)
     # The section table begins where the payload ends, and has no entries.
@@ -222,7 +222,7 @@ def everything() -> tuple[Op, list[Kernel]]:
 
 
 def special() -> tuple[Op, list[Kernel]]:
-    """One launch per thing that a kernel's image may ask for, each behind a choice."""
+    """One launch per special requirement of a kernel image, each behind a choice."""
     images = {
         "shared": {"shared": 100_000},
         "cluster": {"num_ctas": 2},
@@ -292,8 +292,10 @@ def overlapping() -> tuple[Op, list[Kernel]]:
 
 
 def copying() -> tuple[Op, list[Kernel]]:
-    """One operator, two implementations: flat for compact rows, and one for strides, whose output
-    is written column by column."""
+    """One operator with two implementations: a flat one for contiguous rows, and one for strides.
+
+    The latter writes its output column by column.
+    """
     m, n = Var("m"), Var("n")
     strides = (Var("x.stride[0]"), Var("x.stride[1]"))
     pointers = ("*fp32", "*fp32")

@@ -21,7 +21,7 @@ def everything(rows=3, *, bias=True, mode=0, **changed):
 
 
 def fresh(shape, dtype=torch.float32, shift=0):
-    """Memory at a multiple of 16 bytes, and `shift` elements on."""
+    """Memory `shift` elements past a multiple of 16 bytes."""
     size = torch.Size(shape).numel()
     memory = torch.zeros(size + 32, dtype=dtype)
     start = aligned_offset(memory) + shift

@@ -4,7 +4,7 @@ from opforge.native.kernels.progress import Silent
 
 
 class Heard(Silent):
-    """Keeps what it is told."""
+    """Keeps what is reported."""
 
     def __init__(self):
         self.total = None

@@ -108,7 +108,7 @@ def wrong_instruction(x_ptr, BLOCK: tl.constexpr):
 
 @triton.jit
 def crashes_the_compiler(x_ptr, BLOCK: tl.constexpr):
-    # LLVM ends its process over constraints that it cannot parse.
+    # LLVM ends its process on constraints that it cannot parse.
     at = tl.arange(0, BLOCK)
     x = tl.inline_asm_elementwise(
         "mov.b32 $0, $1;", "=q{,z", [tl.load(x_ptr + at)], tl.int32, True, 1
@@ -117,7 +117,7 @@ def crashes_the_compiler(x_ptr, BLOCK: tl.constexpr):
 
 
 def request(fn, types, constants, divisible=(), **options):
-    """A variant; `types` are those of the parameters that are no constants, in order."""
+    """A variant; `types` are those of the parameters that are not constants, in order."""
     remaining = iter(types)
     signature = tuple((n, "constexpr" if n in constants else next(remaining)) for n in fn.arg_names)
     code = fn.fn.__code__

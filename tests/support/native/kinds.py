@@ -97,7 +97,7 @@ def scale_kernel(x_ptr, factor, n, BLOCK: tl.constexpr):
 
 @opforge.op("kinds::scale_", mutates_args=("x",))
 def scale_(x: Tensor, factor: float) -> None:
-    """In place, and no output."""
+    """In place, without an output."""
     scale_kernel[(triton.cdiv(x.numel(), 64),)](x, factor, x.numel(), BLOCK=64)
 
 
@@ -118,7 +118,7 @@ def extremes_kernel(x_ptr, low_ptr, at_ptr, cols, BLOCK: tl.constexpr):
 
 @opforge.op("kinds::extremes")
 def extremes(x: Tensor, indices: bool) -> tuple[Tensor, Tensor | None]:
-    """Two outputs of different types, one of them only if asked for."""
+    """Two outputs of different types, one of them only on request."""
     rows, cols = x.shape
     low = x.new_empty(rows)
     at = torch.empty(rows, dtype=torch.int64, device=x.device) if indices else None
@@ -183,7 +183,7 @@ def square_kernel(x_ptr, out_ptr, blocks_ptr, n, EVEN: tl.constexpr, BLOCK: tl.c
 
 @opforge.op("kinds::square")
 def square(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Autotuned, with a heuristic on a size; the second output tells what was launched."""
+    """Autotuned, with a heuristic on a size; the second output shows what was launched."""
     out, n = torch.empty_like(x), x.numel()
     blocks = torch.zeros(1, dtype=torch.int32, device=x.device)
     square_kernel[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, out, blocks, n)

@@ -4,7 +4,7 @@ import subprocess
 
 
 def has_sanitizer(flags, folder):
-    """Asked with a program of nothing, so that no mistake of ours passes for a missing one."""
+    """Tested with an empty program, so that no mistake of ours looks like a missing sanitizer."""
     empty = folder / "empty.c"
     empty.write_text("int main(void) { return 0; }\n")
     command = ["cc", *flags, str(empty), "-o", str(folder / "empty")]

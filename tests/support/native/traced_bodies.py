@@ -1,4 +1,4 @@
-"""Host functions as people write them, one per habit, with what is declared of each."""
+"""Host functions as people write them, one per habit, with their declarations."""
 
 import functools
 import math
@@ -257,7 +257,7 @@ def returns_early(x: Tensor) -> Tensor:
     return out
 
 
-# What stands at a launch.
+# Arguments of launches.
 
 
 @body(x=T("n", dtype="fp32"))

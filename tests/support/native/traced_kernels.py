@@ -1,6 +1,6 @@
 """Kernels for the tables: only their signatures matter, nothing compiles them."""
 
-# ruff: noqa: PLR0917  # kernels take what they take
+# ruff: noqa: PLR0917  # kernels have many parameters
 
 import functools
 
@@ -21,7 +21,7 @@ def rows(x, out, stride_x, stride_out, cols, BLOCK: tl.constexpr):
 
 @triton.jit
 def take(x, out=None, a=None, b=None, c=None, d=None, A: tl.constexpr = 0, B: tl.constexpr = 0):
-    """Takes whatever it is given."""
+    """Takes any arguments."""
 
 
 @triton.jit
@@ -85,7 +85,7 @@ def hooked(x, out, n, BLOCK: tl.constexpr):
 
 
 class Wrapper(triton.KernelInterface):
-    """As in public libraries: an object of its own around a kernel, with its own `run`."""
+    """As in public libraries: an object around a kernel, with its own `run`."""
 
     def __init__(self, fn):
         self.fn = fn
@@ -107,7 +107,7 @@ class Indexed:
 
 
 class Reinterpreted:
-    """Not a tensor, but what Triton takes for one."""
+    """Not a tensor, but Triton treats it as one."""
 
     def __init__(self, base, offset):
         self.base, self.dtype, self.offset = base, base.dtype, offset * base.element_size()

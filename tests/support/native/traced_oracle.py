@@ -1,4 +1,4 @@
-"""Holds a traced program against the host function itself, run on fake tensors.
+"""Compares a traced program with the host function itself, run on fake tensors.
 
 The function is run as it stands, with plain numbers for sizes; what it launches, fills and returns
 is written down by code that shares nothing with the tracer. The program is evaluated for the same
@@ -37,15 +37,15 @@ _numbers = itertools.count()
 
 @dataclass
 class Body:
-    """A host function, what is declared of it, and how the test may treat it."""
+    """A host function, its declaration, and how the test may treat it."""
 
     fn: Any
     specs: dict[str, Any]
     mutates: tuple[str, ...] = ()
     archs: tuple[int, ...] = (90,)
-    # The function to run in its place where it calls operators, which have bodies of their own.
+    # The function to run instead if it calls operators, which have their own bodies.
     eager: Any = None
-    # Sizes that no path takes, or that one refuses while the function does not, by a predicate.
+    # A predicate for sizes that no path takes, or that a path refuses and the function does not.
     gaps: Any = None
 
     @functools.cached_property
@@ -100,7 +100,7 @@ class Set:
 
 
 class Recording:
-    """A router that launches nothing, and goes through Triton's own layers to what would be."""
+    """A router that launches nothing, but goes through Triton's own layers to the launch."""
 
     leaves_wrapped = False
 
@@ -187,8 +187,8 @@ class Did:
     names: dict[Any, str] = field(default_factory=dict)
     # Keeps storages alive, so that no two have one address.
     kept: list[Any] = field(default_factory=list)
-    # Whether strides may differ that say nothing: torch takes a size of 0 for 1 where it works them
-    # out, and keeps what the caller had for a size of 1.
+    # Whether meaningless strides may differ: torch computes strides with a size of 0 as 1, and
+    # keeps the caller's for a size of 1.
     loose: bool = False
 
 
@@ -232,7 +232,7 @@ def run_eagerly(body, index, values):
         args, kwargs = body.declared.arguments(case, leaves)
         try:
             result = (body.eager or body.fn)(*args, **kwargs)
-        except Exception as error:  # noqa: BLE001  # whatever the function refuses with
+        except Exception as error:  # noqa: BLE001  # the function may raise anything
             did.error = error
             return did
         if body.declared.outputs:

@@ -1,1 +1,1 @@
-"""What the tests of the operators in ops/ share."""
+"""Shared by the tests of the operators in ops/."""

@@ -14,13 +14,13 @@ import torch
 from support.processes import ROOT, environment
 
 CALLS = ROOT / "tests" / "ops"
-# Of the second process: where the library is, and "cuda" on a GPU, "cpu" for the stand-in driver.
+# For the second process: the library's folder, and "cuda" on a GPU, "cpu" for the stand-in.
 BUILT = Path(os.environ.get("OPFORGE_TEST_BUILT", "/nonexistent"))
 DEVICE = os.environ.get("OPFORGE_TEST_DEVICE", "cpu")
 ON_GPU = DEVICE == "cuda"
 
 MODES = ("eager", "compiled", "exported", "native")
-# Relative errors against the same in double precision.
+# Relative errors against double precision.
 LIMITS = {
     torch.float64: 1e-12,
     torch.float32: 1e-5,
@@ -36,7 +36,7 @@ def build(folder, *wanted, arch="sm_80"):
 
 
 def run_calls(folder, *files, device="cpu", only=""):
-    """Run `calls_*.py` in a process of their own, against a library that was built."""
+    """Run `calls_*.py` in a separate process, against a built library."""
     variables = {"OPFORGE_TEST_BUILT": str(folder), "OPFORGE_TEST_DEVICE": device}
     if device == "cpu":
         variables["TRITON_INTERPRET"] = "1"
@@ -44,7 +44,7 @@ def run_calls(folder, *files, device="cpu", only=""):
 
 
 def run_traces(*files):
-    """Run `traces_*.py` in a process of their own, whose kernels are compiled and not run."""
+    """Run `traces_*.py` in a separate process, whose kernels are compiled but not run."""
     return _run_pytest(files, {}, "")
 
 
@@ -74,7 +74,7 @@ class Module(torch.nn.Module):
 
 
 def in_mode(mode, op, native):
-    """The op as a function of its arguments, the way that a mode calls it."""
+    """The op as a function of its arguments, as a mode calls it."""
     if mode == "eager":
         return op
     if mode == "native":
@@ -104,11 +104,11 @@ def double(tensor):
 
 
 def assert_close(found, expected, dtype=None):
-    """Against what was computed in double precision, within the limit of the dtype."""
+    """Compares with a result in double precision, within the dtype's limit."""
     dtype = dtype or found.dtype
     assert found.dtype == dtype
     assert found.shape == expected.shape
-    # Where terms cancel, the error is one of the terms.
+    # Where terms cancel, the error is that of the terms.
     scale = expected.double().square().mean().sqrt().item() if expected.numel() else 0.0
     limit = LIMITS[dtype]
     torch.testing.assert_close(found.double(), expected.double(), rtol=limit, atol=limit * scale)
@@ -147,7 +147,7 @@ def _one_number(shape, make):
     return make((1,) * len(shape)).expand(shape)
 
 
-# How a tensor may lie in memory: from a shape, and a function that makes a compact one.
+# Memory layouts: from a shape, and a function that makes a contiguous tensor.
 LAYOUTS = {
     "compact": lambda shape, make: make(shape),
     "shifted": _shifted,
@@ -162,7 +162,7 @@ LAYOUTS = {
 
 
 def laid_out(layout, shape, dtype=torch.float32, seed=0):
-    """Random numbers in one of LAYOUTS; those that need two dimensions take them compact."""
+    """Random numbers in one of LAYOUTS; contiguous if the layout needs more dimensions."""
     if len(shape) < 2 and layout in {"transposed", "one row"}:
         layout = "compact"
     return LAYOUTS[layout](tuple(shape), lambda s: numbers(s, dtype, seed))

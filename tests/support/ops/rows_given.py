@@ -10,7 +10,7 @@ from support.ops.operators import DEVICE, LIMITS, ON_GPU, laid_out
 NAMES = ("silu", "silu_and_mul", "softmax", "rms_norm")
 OPS = (*NAMES, *(f"{name}_backward" for name in NAMES))
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-# What the library has that is built where there is no GPU.
+# What the library contains without a GPU.
 BUILT_DTYPES = DTYPES if ON_GPU else (torch.float32,)
 
 
@@ -22,7 +22,7 @@ def random(shape, dtype, layout="compact", seed=0):
 
 
 def arguments(name, shape, dtype=torch.float32, layout="compact"):
-    """Arguments of an operator whose result, or whose gradient, is of a shape."""
+    """Arguments of an operator for a result, or a gradient, of the given shape."""
     base = name.removesuffix("_backward")
     wide = (*shape[:-1], 2 * shape[-1]) if base == "silu_and_mul" else shape
     x = random(wide, dtype, layout)
@@ -41,7 +41,7 @@ def reference(name):
 
 
 def check(name, run, given):
-    """A call gives what the reference gives in double precision."""
+    """A call returns what the reference returns in double precision."""
     found = run(*given)
     doubles = [g.double() if isinstance(g, torch.Tensor) else g for g in given]
     expected = reference(name)(*doubles)
@@ -53,13 +53,13 @@ def check(name, run, given):
         assert one.shape == wanted.shape
         limit, kind = LIMITS[one.dtype], torch.finfo(one.dtype)
         close = limit * max(size(wanted), size(terms(name, doubles)))
-        # Below the smallest normal number, halves are this far apart.
+        # Below the smallest normal number, half-precision numbers are this far apart.
         close += kind.smallest_normal * kind.eps
         torch.testing.assert_close(one.double(), wanted, rtol=limit, atol=close)
 
 
 def terms(name, given):
-    """What the results of an operator are differences of, if they are: their errors are its."""
+    """The terms whose differences the results are, if any; their errors count."""
     if name == "softmax_backward":
         return given[0] * given[1]
     if name == "rms_norm_backward":

@@ -16,7 +16,7 @@ from opforge.registry import registry
 
 
 def narrowed(declaration, dtypes, ranks):
-    """What was declared, of the dtypes for type variables and of the ranks for `*s`."""
+    """The declaration, limited to dtypes for type variables and ranks for `*s`."""
     types = tuple((v, tuple(t for t in known if t in dtypes)) for v, known in declaration.types)
     lengths = declaration.lengths
     if ranks:

@@ -34,7 +34,7 @@ class _Record(ctypes.Structure):
 
 @dataclass
 class Launched:
-    """A launch as the driver got it; parameters are read as long as it runs."""
+    """A launch as the driver received it; its parameters can be read only while it runs."""
 
     device: int
     stream: int
@@ -56,7 +56,7 @@ class Launched:
 
 
 def image_at(address: int) -> bytes:
-    """A cubin, whose last thing is its section table, or PTX, which ends in a zero."""
+    """A cubin, which ends with its section table, or PTX, which ends with a zero byte."""
     if ctypes.string_at(address, 4) != b"\x7fELF":
         return ctypes.string_at(address)
     header = ctypes.string_at(address, 64)
@@ -70,7 +70,7 @@ def image_at(address: int) -> bytes:
 
 @functools.cache
 def build_standin() -> Path:
-    """`libcuda.so.1` in a folder of its own, for LD_LIBRARY_PATH or to be loaded."""
+    """`libcuda.so.1` in its own folder, for LD_LIBRARY_PATH or to be loaded."""
     folder = Path(tempfile.mkdtemp(prefix="opforge-standin-"))
     library = folder / "libcuda.so.1"
     soname = "-Wl,-soname,libcuda.so.1"
@@ -80,7 +80,7 @@ def build_standin() -> Path:
 
 @functools.cache
 def load_standin() -> "StandIn":
-    """In this process, where a library that opens libcuda.so.1 then finds it."""
+    """Loads it into this process, where a library that opens libcuda.so.1 finds it."""
     mapped = Path("/proc/self/maps").read_text()
     if "libcuda.so" in mapped:
         raise RuntimeError("this process has a CUDA driver already; run these tests in another")
@@ -88,7 +88,7 @@ def load_standin() -> "StandIn":
 
 
 class StandIn:
-    """What tests ask of the driver; `launches` and `calls` are what it has seen since `reset`."""
+    """The tests' view of the driver; `launches` and `calls` are those since `reset`."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
@@ -119,7 +119,7 @@ class StandIn:
         self._library.standin_attribute(device, attribute, value)
 
     def fail(self, nth: int, result: int = 1, name: str | None = None) -> None:
-        """Fail the nth call from now, of that name or of any; 0 takes it back."""
+        """Fail the nth call from now, of that name or of any; 0 cancels it."""
         self._library.standin_fail(nth, name.encode() if name else None, result)
 
     def stream(self, device: int = 0, *, primary: bool = True) -> int:

@@ -21,7 +21,7 @@ from opforge.native.ir.dtypes import DTYPES
 
 from .driver import Launched
 
-# By Triton's name: how a parameter lies in memory. Halves come as the bits that they are.
+# By Triton's name: a parameter's memory layout. Half precision comes as bits.
 _SCALARS = {
     "i1": ctypes.c_bool, "u1": ctypes.c_bool,
     **{f"i{b}": getattr(ctypes, f"c_int{b}") for b in (8, 16, 32, 64)},
@@ -34,7 +34,7 @@ _SCALARS = {
 class Interpreter:
     """Executes launches of a library: `standin.execute = Interpreter(library.manifest)`.
 
-    Kernels are imported by the name the manifest has, unless `kernels` gives them by key or name.
+    Kernels are imported by their name in the manifest, unless `kernels` gives them by key or name.
     """
 
     def __init__(self, manifest: dict, kernels: Mapping[str, object] | None = None) -> None:
@@ -72,7 +72,7 @@ class Interpreter:
         module, _, name = kernel["qualified_name"].replace(":", ".").rpartition(".")
         found = importlib.import_module(module)
         function = getattr(found, name)
-        # Under autotune and heuristics, whose decisions are in the constants already.
+        # Below autotune and heuristics, whose decisions are already in the constants.
         while hasattr(function.fn, "arg_names"):
             function = function.fn
         return function
@@ -91,7 +91,7 @@ def _number(value: object, type_: str) -> tl.tensor:
     """In the type that the library passed; from a bare number, the interpreter guesses one."""
     dtype = tl.str_to_ty(type_, None)
     array = np.array([value], dtype=np.dtype(_SCALARS[type_]))
-    # The interpreter has halves as numbers, but bfloat16, which numpy lacks, as bits.
+    # The interpreter keeps fp16 as numbers, but bfloat16, which numpy lacks, as bits.
     array = array.view(np.float16) if type_ == "fp16" else array
     return tl.tensor(TensorHandle(array, dtype), dtype)
 

@@ -32,11 +32,11 @@ class Refused(Exception):
 
 
 class OpforgeTensor(ctypes_ops.OpforgeTensor):
-    """Made of torch tensors, and made into them."""
+    """Made from torch tensors, and converted back."""
 
     @classmethod
     def of(cls, tensor: torch.Tensor, device: int = 0) -> "OpforgeTensor":
-        """Over a tensor's memory; a CPU tensor is said to lie on GPU `device`."""
+        """Over a tensor's memory; a CPU tensor is described as being on GPU `device`."""
         dtype = _BY_TORCH[tensor.dtype]
         device = tensor.device.index if tensor.is_cuda else device
         made = cls(
@@ -79,13 +79,13 @@ def write(library, folder: Path, *, torch: bool = False) -> Path:
 def build(library, folder: Path) -> "NativeLibrary":
     """Write, compile and load a program's library."""
     write(library, folder)
-    # The tests' libraries are run for their answers, and compiled quickly.
+    # The tests only need the libraries' results, so they are compiled quickly.
     compile_library(folder, library.name, flags=("-O0",))
     return NativeLibrary(folder, library.name)
 
 
 class NativeLibrary:
-    """A built library; the stand-in takes the memory of CPU tensors for a GPU's."""
+    """A built library; the stand-in treats the memory of CPU tensors as a GPU's."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.name = name
@@ -124,7 +124,7 @@ class NativeLibrary:
         return filled
 
     def run(self, op: str, *inputs, stream: int | None = None, device: int = 0) -> list:
-        """Allocate what `_outputs` says and call; None for an output that there is none of."""
+        """Allocate what `_outputs` says and call; None for an absent output."""
         place = next((i.device for i in inputs if isinstance(i, torch.Tensor)), None)
         made = [
             None if o.bits == 0 else o.allocate(place)

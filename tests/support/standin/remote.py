@@ -34,7 +34,7 @@ class Sent:
 
 
 class Server:
-    """`launches` and `errors` are what came of one program's run."""
+    """`launches` and `errors` are those of one program's run."""
 
     def __init__(self, interpreter: Interpreter, folder: Path) -> None:
         self.launches: list[Sent] = []
@@ -85,7 +85,7 @@ class Server:
 @contextlib.contextmanager
 def serving(interpreter: Interpreter) -> Iterator[Server]:
     """Start programs with `server.environment` meanwhile."""
-    # Short: a socket's path has 107 characters at most.
+    # Short: a socket's path has at most 107 characters.
     with tempfile.TemporaryDirectory(prefix="standin-", dir="/tmp") as temporary:
         server = Server(interpreter, Path(temporary))
         with _shared(server.environment["STANDIN_MEMORY"]):

@@ -1,4 +1,4 @@
-"""Runs a program on the stand-in driver, its launches by Triton's interpreter.
+"""Runs a program on the stand-in driver, with launches by Triton's interpreter.
 
     TRITON_INTERPRET=1 python -m support.standin.run share/mylib/manifest.json program arguments...
 

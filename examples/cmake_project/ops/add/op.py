@@ -11,7 +11,7 @@ from opforge import native
 
 @triton.jit
 def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    # In 64 bits: the last block may reach beyond 2**31 where n does not.
+    # In 64 bits: the last block may reach beyond 2**31 even if n does not.
     offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
     x = tl.load(x_ptr + offsets, mask=mask)
@@ -21,7 +21,7 @@ def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 @opforge.op("engine::add")
 def add(x: Tensor, y: Tensor) -> Tensor:
-    """x + y of two tensors of one shape."""
+    """x + y of two tensors of the same shape."""
     out, n = torch.empty_like(x), x.numel()
     add_kernel[(triton.cdiv(n, 1024),)](x, y, out, n, BLOCK=1024)
     return out

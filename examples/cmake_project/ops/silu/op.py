@@ -12,7 +12,7 @@ from opforge import native
 
 @triton.jit
 def silu_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    # In 64 bits: the last block may reach beyond 2**31 where n does not.
+    # In 64 bits: the last block may reach beyond 2**31 even if n does not.
     offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
     x = tl.load(x_ptr + offsets, mask=mask).to(tl.float32)

@@ -1,4 +1,4 @@
-"""x + y, element by element: of compact tensors in one go, else by their strides."""
+"""x + y, element by element: contiguous tensors as one row, others by their strides."""
 
 import torch
 import triton
@@ -8,7 +8,7 @@ from torch import Tensor
 import opforge
 from opforge import native
 
-from ..common import offset, steps
+from ..common import offset, strides
 
 
 @triton.jit
@@ -33,7 +33,7 @@ def strided_kernel(
 
 @opforge.op("lab::add_flat")
 def add_flat(x: Tensor, y: Tensor) -> Tensor:
-    """x + y of two compact tensors."""
+    """x + y of two contiguous tensors."""
     out, n = torch.empty_like(x), x.numel()
     flat_kernel[(triton.cdiv(n, 1024),)](x, y, out, n, BLOCK=1024)
     return out
@@ -41,10 +41,10 @@ def add_flat(x: Tensor, y: Tensor) -> Tensor:
 
 @opforge.op("lab::add")
 def add(x: Tensor, y: Tensor) -> Tensor:
-    """x + y of two tensors of one shape."""
+    """x + y of two tensors of the same shape."""
     out, n = x.new_empty(x.shape), x.numel()
     grid = (triton.cdiv(n, 1024),)
-    strided_kernel[grid](x, y, out, n, x.shape[-1], *steps(x), *steps(y), BLOCK=1024)
+    strided_kernel[grid](x, y, out, n, x.shape[-1], *strides(x), *strides(y), BLOCK=1024)
     return out
 
 

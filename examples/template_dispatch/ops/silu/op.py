@@ -8,14 +8,14 @@ from torch.nn import functional
 import opforge
 from opforge import native
 
-from ..common import offset, steps
+from ..common import offset, strides
 
 
 @triton.jit
-def silu_kernel(x_ptr, out_ptr, n, columns, row_step, column_step, BLOCK: tl.constexpr):
+def silu_kernel(x_ptr, out_ptr, n, columns, row_stride, column_stride, BLOCK: tl.constexpr):
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = at < n
-    x = tl.load(x_ptr + offset(at, columns, row_step, column_step), mask=mask).to(tl.float32)
+    x = tl.load(x_ptr + offset(at, columns, row_stride, column_stride), mask=mask).to(tl.float32)
     tl.store(out_ptr + at, x / (1 + tl.exp(-x)), mask=mask)
 
 
@@ -23,7 +23,7 @@ def silu_kernel(x_ptr, out_ptr, n, columns, row_step, column_step, BLOCK: tl.con
 def silu(x: Tensor) -> Tensor:
     """x * sigmoid(x) of a tensor of any strides."""
     out, n = x.new_empty(x.shape), x.numel()
-    silu_kernel[(triton.cdiv(n, 1024),)](x, out, n, x.shape[-1], *steps(x), BLOCK=1024)
+    silu_kernel[(triton.cdiv(n, 1024),)](x, out, n, x.shape[-1], *strides(x), BLOCK=1024)
     return out
 
 

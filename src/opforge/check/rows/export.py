@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from ... import _compat
-from ...aoti_package.cases import Case
 from ...aoti_package.contents import needed_at_run_time, ops_of
+from ...aoti_package.eager_calls import EagerCall
 from ...aoti_package.verify import Tolerance, verify
 from ...doctor import examine
 from ...errors import OpNotImportable, PackageMismatch
@@ -132,7 +132,7 @@ def package(subject: Subject) -> Verdict:
     return passed(size, *verification.notes)
 
 
-def _cases(subject: Subject) -> list[Case]:
+def _cases(subject: Subject) -> list[EagerCall]:
     """Calls in eager, tensors only, for the process that runs the package."""
     batches = subject.batches
     calls = [batches.first, batches.second] if isinstance(batches, Batches) else [subject.call]
@@ -141,7 +141,9 @@ def _cases(subject: Subject) -> list[Case]:
         own, given = call.cloned(), call.cloned()
         with torch.no_grad():
             out = _Module(subject.entry.handle, own)(*_inputs(own))
-        made.append(Case(f"call {index}", _flat(_inputs(given)), _flat(out), _flat(_inputs(own))))
+        made.append(
+            EagerCall(f"call {index}", _flat(_inputs(given)), _flat(out), _flat(_inputs(own)))
+        )
     return made
 
 

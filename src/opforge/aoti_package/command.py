@@ -1,44 +1,19 @@
-"""Arguments for a model, from where a user keeps them."""
+"""What `opforge package` does before packaging: finds the model and reads --dynamic."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from .. import _compat
 from ..cli_targets import users_own
-from ..errors import BadDynamic, BadInputs, NotPackageable
+from ..errors import BadDynamic, NotPackageable
 from ..registry import registry
 
 
-@dataclass(frozen=True)
-class Inputs:
-    """Positional and keyword arguments of one call."""
-
-    args: tuple[Any, ...] = ()
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-
-
-def from_function(function: Any, target: str) -> Inputs:
-    """What a function that a user names returns: `(args, kwargs)`."""
-    if not callable(function):
-        raise BadInputs(f"{target} is not a function", found=type(function).__name__)
-    with users_own(f"{target}()"):
-        given = function()
-    if isinstance(given, tuple) and [type(part) for part in given] == [tuple, dict]:
-        return Inputs(*given)
-    raise BadInputs(
-        f"{target} must return (args, kwargs)",
-        found=_shape_of(given),
-        fix="return (x, y), {}",
-    )
-
-
 def read_model(found: Any, target: str) -> Any:
-    """A model or an op; a class or a function without parameters is called for one."""
+    """A model or an op; a class or function without parameters is called to make the model."""
     if isinstance(found, torch.nn.Module) or registry.find(found) is not None:
         return found
     if _compat.aoti.overload_behind(found) is not None:
@@ -64,14 +39,9 @@ def read_dynamic_texts(texts: tuple[str, ...]) -> dict[str, dict[int, Any]]:
         numbers = all(b.isdigit() for b in bounds)
         if not path or not index.isdigit() or not label or len(bounds) not in (0, 2) or not numbers:
             raise BadDynamic(
-                f"{text!r} names no dimension", fix="x:0=batch, or with a range: x:0=batch:1:1024"
+                f"--dynamic {text} does not name a dimension",
+                fix="x:0=batch, or with a range: x:0=batch:1:1024",
             )
         spelled = (label, *map(int, bounds)) if bounds else label
         found.setdefault(path, {})[int(index)] = spelled
     return found
-
-
-def _shape_of(value: Any) -> str:
-    if isinstance(value, tuple):
-        return f"({', '.join(type(v).__name__ for v in value)})"
-    return f"a {type(value).__name__}"

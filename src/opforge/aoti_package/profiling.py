@@ -1,4 +1,4 @@
-"""Chrome traces of the compiled model and of the package."""
+"""Writes Chrome traces of the compiled model and of the package."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ from typing import Any
 
 import torch
 
-from .cases import Case, unchanged
+from .eager_calls import EagerCall, unchanged
+from .exportable import Exportable
 from .fresh import write_trace
+from .package_record import Package
 from .process import workplace
-from .record import Package
-from .subject import Subject
 from .verify import Tolerance, in_fresh_process
 
 
 @dataclass(frozen=True)
-class Tracer:
-    """Keeps what tracing needs: the model, what was exported of it, and one call."""
+class Profiler:
+    """Keeps what profiling needs: the model, its exported program, and one call."""
 
-    subject: Subject
+    exportable: Exportable
     program: Any
-    case: Case
+    call: EagerCall
     dynamic: bool
 
     def __call__(self, package: Package, directory: Path, repeat: int) -> tuple[Path, Path]:
         directory.mkdir(parents=True, exist_ok=True)
         compiled = directory / "compiled.json"
         packaged = directory / "package.json"
-        model = torch.compile(self.subject.module, dynamic=self.dynamic or None)
+        model = torch.compile(self.exportable.module, dynamic=self.dynamic or None)
 
         def call() -> None:
-            model(*self.subject.args, **self.subject.kwargs)
+            model(*self.exportable.args, **self.exportable.kwargs)
 
-        with torch.no_grad(), unchanged(self.program, self.subject.module):
+        with torch.no_grad(), unchanged(self.program, self.exportable.module):
             write_trace(call, str(compiled), repeat)
-        # In a process of its own, because a package that crashes takes its process down.
+        # In a fresh process, because a package that crashes takes its process down.
         with workplace() as folder:
             in_fresh_process(
                 package.path,
-                [self.case],
+                [self.call],
                 package.needed,
                 Tolerance(),
                 folder,

@@ -1,4 +1,4 @@
-"""What eager computes: the calls that a package must reproduce."""
+"""Calls in eager, which a package must reproduce."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 import torch
 
 from .. import _compat
-from ..errors import BadInputs, EagerFailed, OpforgeError
-from .sizes import Symbol, copy_of, other_sizes, resized
-from .subject import Subject
+from ..errors import BadInputs, EagerFailed, OpforgeError, first_line
+from .dynamic_sizes import Symbol, copy_of, other_sizes, resized
+from .exportable import Exportable
 
 
 @dataclass(frozen=True)
-class Case:
-    """One call in eager: tensors in, tensors out, and what the inputs were afterwards."""
+class EagerCall:
+    """One call in eager: its inputs, its outputs, and the inputs after the call."""
 
     label: str
     inputs: list[torch.Tensor]
@@ -25,56 +25,56 @@ class Case:
     after: list[torch.Tensor]
 
 
-def eager_cases(
-    program: Any, subject: Subject, symbols: Sequence[Symbol], also: Sequence[Any]
-) -> list[Case]:
+def eager_calls(
+    program: Any, exportable: Exportable, symbols: Sequence[Symbol], also: Sequence[Any]
+) -> list[EagerCall]:
     """The given call, other sizes, and further arguments; the given call again if state changes."""
     traced = ", ".join(f"{s.label}={s.traced}" for s in symbols)
-    given = subject.leaves
-    calls = [(f"{traced} (traced)" if traced else "as given", given)]
+    given = exportable.leaves
+    wanted = [(f"{traced} (traced)" if traced else "as given", given)]
     for sizes in other_sizes(symbols):
         label = ", ".join(f"{name}={size}" for name, size in sizes.items())
-        calls.append((label, resized(program, subject, symbols, sizes)))
-    calls += [(f"also[{i}]", _leaves_of(subject, i, args)) for i, args in enumerate(also)]
-    mutated = mutated_state(program, subject.module)
+        wanted.append((label, resized(program, exportable, symbols, sizes)))
+    wanted += [(f"also[{i}]", _leaves_of(exportable, i, args)) for i, args in enumerate(also)]
+    mutated = mutated_state(program, exportable.module)
     if mutated:
-        calls.append((f"{calls[0][0]}, again", given))
+        wanted.append((f"{wanted[0][0]}, again", given))
     with _restored(mutated.values()):
-        return [_run(subject, label, leaves) for label, leaves in calls]
+        return [_run(exportable, label, leaves) for label, leaves in wanted]
 
 
-def _leaves_of(subject: Subject, index: int, args: Any) -> list[Any]:
+def _leaves_of(exportable: Exportable, index: int, args: Any) -> list[Any]:
     if not isinstance(args, (tuple, list)):
         raise BadInputs(
-            f"also[{index}] must be a tuple of positional arguments", found=type(args).__name__
+            f"also[{index}] must be a tuple of the positional arguments", found=type(args).__name__
         )
-    leaves = _compat.aoti.flatten((tuple(args), dict(subject.kwargs)))
-    if len(leaves) != len(subject.leaves):
+    leaves = _compat.aoti.flatten((tuple(args), dict(exportable.kwargs)))
+    if len(leaves) != len(exportable.leaves):
         raise BadInputs(
-            f"also[{index}] has other arguments than args",
-            found=f"{len(leaves)} values in place of {len(subject.leaves)}",
+            f"also[{index}] does not have the same arguments as args",
+            found=f"{len(leaves)} values instead of {len(exportable.leaves)}",
         )
     return leaves
 
 
-def _run(subject: Subject, label: str, leaves: list[Any]) -> Case:
+def _run(exportable: Exportable, label: str, leaves: list[Any]) -> EagerCall:
     own = [copy_of(v) if isinstance(v, torch.Tensor) else v for v in leaves]
     inputs = _tensors(leaves)
-    args, kwargs = _compat.aoti.refill((subject.args, dict(subject.kwargs)), own)
+    args, kwargs = _compat.aoti.refill((exportable.args, dict(exportable.kwargs)), own)
     try:
-        # A package returns a whole number, a size say, as a tensor.
-        outputs = [torch.tensor(v) if type(v) is int else v for v in subject.call(args, kwargs)]
+        # A package returns an integer, such as a size, as a tensor.
+        outputs = [torch.tensor(v) if type(v) is int else v for v in exportable.call(args, kwargs)]
     except OpforgeError:
         raise
     except Exception as error:
         raise EagerFailed(
-            f"{subject.title} itself fails in eager for {label}",
-            found=f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}",
+            f"{exportable.title} itself fails in eager for {label}",
+            found=f"{type(error).__name__}: {first_line(error)}",
             fix="narrow the range in dynamic, or correct the model",
         ) from error
     # Copied, because an output may be a buffer that the next call changes.
     kept = [copy_of(t) for t in _tensors(outputs)]
-    return Case(label, [copy_of(t) for t in inputs], kept, _tensors(own))
+    return EagerCall(label, [copy_of(t) for t in inputs], kept, _tensors(own))
 
 
 def _tensors(values: Sequence[Any]) -> list[torch.Tensor]:
@@ -106,6 +106,6 @@ def _restored(state: Iterable[torch.Tensor]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def unchanged(program: Any, module: torch.nn.Module) -> Iterator[None]:
-    """Calls inside leave no trace in the module's state."""
+    """Undo what calls inside the block change in the module's state."""
     with _restored(mutated_state(program, module).values()):
         yield

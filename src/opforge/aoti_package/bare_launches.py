@@ -1,7 +1,7 @@
-"""Refuses a model's own launches while torch.export runs it on tensors without memory.
+"""Refuses launches outside ops while torch.export runs a model on tensors without memory.
 
-torch hands a fake tensor's pointer out as 0, and Triton would launch with it: on a GPU that is an
-illegal memory access, after which the process can use the GPU no more.
+A fake tensor's pointer is 0. A Triton launch with it is an illegal memory access on a GPU, after
+which the process can no longer use the GPU.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..errors import BareKernel, OpforgeWarning
 
 
 class Refusal:
-    """Stands where Triton launches; ops put their own router there while their bodies run."""
+    """Routes launches outside ops; ops install their own router while their bodies run."""
 
     leaves_wrapped = True
 
@@ -37,13 +37,13 @@ class Refusal:
         tensors: list[str],  # noqa: ARG002  # the protocol's
         failure: BaseException | None,
     ) -> list[str]:
-        """What torch found; its log line about a failure came here instead of to the user."""
+        """What torch's analysis found; a failure becomes a warning instead of torch's log line."""
         if failure is not None:
             known = _compat.kernels
             warnings.warn(
-                f"what kernel {known.kernel_name(kernel)} ({known.kernel_location(kernel)}) "
-                f"writes could not be analysed ({type(failure).__name__}: {failure}); it is taken "
-                "to write every tensor it is given",
+                f"cannot analyse what kernel {known.kernel_name(kernel)} "
+                f"({known.kernel_location(kernel)}) writes ({type(failure).__name__}: {failure}); "
+                "assuming that it writes every tensor it is given",
                 OpforgeWarning,
                 stacklevel=2,
             )

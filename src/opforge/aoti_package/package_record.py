@@ -16,8 +16,8 @@ from .process import preloaded
 
 
 @dataclass(frozen=True)
-class Row:
-    """One line of the report: a value for programs and the same for people."""
+class ReportRow:
+    """One row of the report: a value for programs, and its text for people."""
 
     name: str
     value: float | str
@@ -28,20 +28,20 @@ class Row:
 class Package:
     """An AOTInductor package that agrees with eager.
 
-    `strict` says which way it was exported, and `reasons` what failed or was missing on the way.
+    `strict` says how it was exported, and `reasons` what failed or was missing on the way.
     """
 
     path: Path
     title: str
     strict: bool
     reasons: tuple[str, ...]
-    report: tuple[Row, ...]
+    report: tuple[ReportRow, ...]
     ops: tuple[PackagedOp, ...]
     kernels: tuple[PackagedKernel, ...]
     inputs: tuple[PackagedInput, ...]
-    # A library that every process must preload to load this package here; mostly none.
+    # A library that a process on this machine must preload to load the package; usually none.
     preload: str = ""
-    tracer: Callable[[Package, Path, int], tuple[Path, Path]] | None = field(
+    profiler: Callable[[Package, Path, int], tuple[Path, Path]] | None = field(
         default=None, repr=False, compare=False
     )
 
@@ -51,22 +51,22 @@ class Package:
         return needed_at_run_time(self.ops)
 
     def load(self) -> Any:
-        """The package in this process, to be called like the model."""
+        """Load the package into this process; call the result like the model."""
         if self.preload and not preloaded(self.preload):
             raise PackageCrashed(
-                f"loading {self.path} would end this process, as it ended the one that verified it",
+                f"loading {self.path} would crash this process, as it did the one that verified it",
                 found="g++ links libstdc++ statically on this machine",
                 fix=f"start Python with LD_PRELOAD={self.preload}",
             )
         return _compat.aoti.load_package(self.path)
 
     def profile(self, directory: Any, *, repeat: int = 10) -> tuple[Path, Path]:
-        """Write chrome traces of `torch.compile(model)` and of the package; returns both files."""
-        assert self.tracer is not None
-        return self.tracer(self, Path(directory), repeat)
+        """Write Chrome traces of `torch.compile(model)` and the package, and return both files."""
+        assert self.profiler is not None
+        return self.profiler(self, Path(directory), repeat)
 
     def to_json(self) -> str:
-        """Everything that `str` shows, for programs."""
+        """Everything that `str` shows, as JSON."""
         return json.dumps(
             {
                 "path": str(self.path),
@@ -107,7 +107,7 @@ class Package:
 def _op_text(op: PackagedOp) -> str:
     where = f" ({op.location})" if op.location else ""
     how = "seen through" if op.seen_through else "opaque"
-    # `explain` words the reason as a sentence of its own, which starts with the same.
+    # `explain` gives the reason as a whole sentence, whose start would repeat `how`.
     why = op.why.removeprefix("opaque to the compiler, because ")
     return f"{op.name}{where}, {how}: {why.removeprefix('the compiler sees through it: ')}"
 

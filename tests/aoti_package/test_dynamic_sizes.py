@@ -1,13 +1,13 @@
-"""Other sizes: which are chosen, and tensors made for them."""
+"""Other sizes: how they are chosen, and the tensors made for them."""
 
 import pytest
 import torch
 
-from opforge.aoti_package.cases import eager_cases
 from opforge.aoti_package.dynamic import read_dynamic
+from opforge.aoti_package.dynamic_sizes import Symbol, copy_of, open_sizes, other_sizes, resized
+from opforge.aoti_package.eager_calls import eager_calls
 from opforge.aoti_package.export import export
-from opforge.aoti_package.sizes import Symbol, copy_of, open_sizes, other_sizes, resized
-from opforge.aoti_package.subject import read_subject
+from opforge.aoti_package.exportable import read_exportable
 from opforge.errors import BadInputs, EagerFailed
 from support import packaged_ops
 
@@ -18,10 +18,10 @@ class Lookup(torch.nn.Module):
 
 
 def traced(model, args, dynamic):
-    subject = read_subject(model, args, None)
-    dims = read_dynamic(dynamic, subject)
-    program = export(subject, dims, strict=False).program
-    return program, subject, open_sizes(program, subject, dims)
+    exportable = read_exportable(model, args, None)
+    dims = read_dynamic(dynamic, exportable)
+    program = export(exportable, dims, strict=False).program
+    return program, exportable, open_sizes(program, exportable, dims)
 
 
 def symbol(label="n", traced=8, least=1, most=1024):
@@ -41,15 +41,15 @@ def symbol(label="n", traced=8, least=1, most=1024):
         ([symbol("a"), symbol("b")], [{"a": 1, "b": 1}, {"a": 17, "b": 19}]),
     ],
 )
-def test_the_smallest_and_another_but_never_the_traced_sizes(symbols, sizes):
+def test_the_smallest_and_another_size_are_chosen_but_never_the_traced_one(symbols, sizes):
     assert other_sizes(symbols) == sizes
 
 
 def test_indices_stay_valid_and_strides_stay_as_traced():
     x = torch.randn(6, 10)[:, ::2].t()
     index = torch.tensor([0, 4, 2])
-    program, subject, symbols = traced(Lookup(), (x, index), {"index": {0: "picked"}})
-    made, picked = resized(program, subject, symbols, {"picked": 7})
+    program, exportable, symbols = traced(Lookup(), (x, index), {"index": {0: "picked"}})
+    made, picked = resized(program, exportable, symbols, {"picked": 7})
     assert picked.tolist() == [0, 4, 2, 0, 4, 2, 0]
     assert made.stride() == x.stride()
     assert made.shape == x.shape
@@ -64,14 +64,14 @@ def test_a_derived_size_follows_the_one_it_is_derived_from():
             return x + y[::2]
 
     dynamic = {"x": {0: half}, "y": {0: 2 * half}}
-    program, subject, symbols = traced(Halves(), (torch.ones(4), torch.ones(8)), dynamic)
+    program, exportable, symbols = traced(Halves(), (torch.ones(4), torch.ones(8)), dynamic)
     assert [(s.label, s.traced) for s in symbols] == [("half", 4)]
-    x, y = resized(program, subject, symbols, {"half": 5})
+    x, y = resized(program, exportable, symbols, {"half": 5})
     assert (x.shape, y.shape) == ((5,), (10,))
 
 
 @pytest.mark.parametrize(("least", "seen"), [(0, 0), (None, 1), (2, 2)])
-def test_empty_tensors_are_tried_only_where_the_user_named_zero(least, seen):
+def test_empty_tensors_are_tried_only_if_the_user_asked_for_zero(least, seen):
     class Plus(torch.nn.Module):
         def forward(self, x):
             return x + 1
@@ -94,24 +94,24 @@ def test_a_copy_has_the_same_strides_even_where_they_overlap():
         assert copy.data_ptr() != tensor.data_ptr() or tensor.numel() == 0
 
 
-def test_what_eager_cannot_do_is_told_with_the_size():
+def test_a_failure_in_eager_is_reported_with_the_size():
     class Picky(torch.nn.Module):
         def forward(self, x):
             if not torch.compiler.is_compiling() and x.shape[0] < 3:
                 raise ValueError("too few")
             return x + 1
 
-    program, subject, symbols = traced(Picky(), (torch.ones(4),), {"x": {0: "n"}})
+    program, exportable, symbols = traced(Picky(), (torch.ones(4),), {"x": {0: "n"}})
     with pytest.raises(EagerFailed) as raised:
-        eager_cases(program, subject, symbols, ())
+        eager_calls(program, exportable, symbols, ())
     assert "Picky itself fails in eager for n=1" in str(raised.value)
     assert "found: ValueError: too few" in str(raised.value)
     assert "fix: narrow the range in dynamic" in str(raised.value)
 
 
-def test_further_arguments_must_be_like_the_given_ones():
-    program, subject, symbols = traced(packaged_ops.Block(), (torch.ones(4, 16),), None)
-    with pytest.raises(BadInputs, match=r"also\[0\] has other arguments than args"):
-        eager_cases(program, subject, symbols, [(torch.ones(4), torch.ones(4))])
-    with pytest.raises(BadInputs, match=r"also\[0\] must be a tuple"):
-        eager_cases(program, subject, symbols, [torch.ones(4)])
+def test_further_arguments_must_match_the_given_ones():
+    program, exportable, symbols = traced(packaged_ops.Block(), (torch.ones(4, 16),), None)
+    with pytest.raises(BadInputs, match=r"also\[0\] does not have the same arguments"):
+        eager_calls(program, exportable, symbols, [(torch.ones(4), torch.ones(4))])
+    with pytest.raises(BadInputs, match=r"also\[0\] must be a tuple of the positional arguments"):
+        eager_calls(program, exportable, symbols, [torch.ones(4)])

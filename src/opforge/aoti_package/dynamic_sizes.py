@@ -1,4 +1,4 @@
-"""Other sizes to verify: arguments like the given ones, with the dynamic dimensions changed."""
+"""Other sizes to verify: the given arguments with their dynamic dimensions resized."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 from torch.export.graph_signature import InputKind
 
 from .dynamic import DynamicDim
-from .subject import Subject
+from .exportable import Exportable
 
 
 @dataclass(frozen=True)
 class Symbol:
-    """A size that the exported program leaves open, the traced value, and its range."""
+    """A size that the exported program leaves open, with its traced value and its range."""
 
     symbol: Any
     label: str
@@ -28,11 +28,13 @@ class Symbol:
         return f"{self.least} to {'any' if self.most is None else self.most}"
 
 
-def open_sizes(program: Any, subject: Subject, dims: tuple[DynamicDim, ...]) -> tuple[Symbol, ...]:
+def open_sizes(
+    program: Any, exportable: Exportable, dims: tuple[DynamicDim, ...]
+) -> tuple[Symbol, ...]:
     """The symbols in the shapes of the program's inputs."""
     named = {(d.path, d.index): d for d in dims}
     found: dict[Any, Symbol] = {}
-    for path, leaf, value in _inputs(program, subject):
+    for path, leaf, value in _inputs(program, exportable):
         for index, size in enumerate(value.shape):
             expression = _expression(size)
             # A derived size such as 2*batch follows from the one that is a symbol by itself.
@@ -45,7 +47,7 @@ def open_sizes(program: Any, subject: Subject, dims: tuple[DynamicDim, ...]) -> 
 
 
 def other_sizes(symbols: Sequence[Symbol]) -> list[dict[str, int]]:
-    """The smallest of each range, then sizes that are neither that nor the traced ones."""
+    """The smallest of each range, then sizes other than the smallest and the traced ones."""
     if not symbols:
         return []
     smallest = {s.label: s.least for s in symbols}
@@ -56,34 +58,34 @@ def other_sizes(symbols: Sequence[Symbol]) -> list[dict[str, int]]:
 
 
 def resized(
-    program: Any, subject: Subject, symbols: Sequence[Symbol], sizes: Mapping[str, int]
+    program: Any, exportable: Exportable, symbols: Sequence[Symbol], sizes: Mapping[str, int]
 ) -> list[Any]:
-    """The subject's leaves for these sizes; values are drawn from the given ones."""
+    """The leaves at these sizes; their values are drawn from the given leaves."""
     values = {s.symbol: sizes[s.label] for s in symbols}
     generator = torch.Generator().manual_seed(0)
-    shapes = {path: value for path, _, value in _inputs(program, subject)}
+    shapes = {path: value for path, _, value in _inputs(program, exportable)}
     made: list[Any] = []
-    for path, leaf in zip(subject.paths, subject.leaves, strict=True):
+    for path, leaf in zip(exportable.paths, exportable.leaves, strict=True):
         if path not in shapes:
             made.append(leaf)
             continue
         shape = [_value(size, values) for size in shapes[path].shape]
-        stride = [_value(step, values) for step in shapes[path].stride()]
-        made.append(_like(leaf, shape, stride, generator))
+        strides = [_value(stride, values) for stride in shapes[path].stride()]
+        made.append(_like(leaf, shape, strides, generator))
     return made
 
 
 def copy_of(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy with the same strides, also where they overlap or leave gaps."""
+    """A copy with the same strides, even where they overlap or leave gaps."""
     return _strided(tensor, list(tensor.shape), list(tensor.stride()))
 
 
-def _inputs(program: Any, subject: Subject) -> Iterator[tuple[str, torch.Tensor, Any]]:
+def _inputs(program: Any, exportable: Exportable) -> Iterator[tuple[str, torch.Tensor, Any]]:
     """Path, given tensor and traced fake of each tensor argument."""
     specs = program.graph_signature.input_specs
     names = [s.arg.name for s in specs if s.kind == InputKind.USER_INPUT]
     nodes = {n.name: n for n in program.graph.nodes if n.op == "placeholder"}
-    for path, leaf, name in zip(subject.paths, subject.leaves, names, strict=True):
+    for path, leaf, name in zip(exportable.paths, exportable.leaves, names, strict=True):
         if isinstance(leaf, torch.Tensor):
             yield path, leaf, nodes[name].meta["val"]
 
@@ -100,7 +102,7 @@ def _range(program: Any, symbol: Any, dim: DynamicDim | None) -> tuple[int, int 
     bounds = program.range_constraints.get(symbol)
     least = int(bounds.lower) if bounds is not None else 2
     most = int(bounds.upper) if bounds is not None and _is_number(bounds.upper) else None
-    # A range that starts at 0 because nobody named its start is not a wish for empty tensors.
+    # A range that starts at 0 by default does not ask for empty tensors.
     if least == 0 and (dim is None or dim.least is None):
         least = 1
     return least, most
@@ -124,7 +126,7 @@ def _distinct(sizes: list[dict[str, int]]) -> list[dict[str, int]]:
 
 
 def _like(
-    leaf: torch.Tensor, shape: list[int], stride: list[int], generator: torch.Generator
+    leaf: torch.Tensor, shape: list[int], strides: list[int], generator: torch.Generator
 ) -> torch.Tensor:
     values = leaf.detach()
     if values.numel() == 0:
@@ -134,19 +136,19 @@ def _like(
         drawn = torch.randint(values.numel(), (total,), generator=generator)
         values = values.reshape(-1)[drawn.to(leaf.device)].reshape(shape)
     else:
-        # Whole numbers are often indices or offsets: kept in order, and repeated along the way.
+        # Integers are often indices or offsets: kept in order, and repeated to fill the size.
         for dim, size in enumerate(shape):
             index = torch.arange(size, device=leaf.device) % leaf.shape[dim]
             values = values.index_select(dim, index)
-    return _strided(values, shape, stride)
+    return _strided(values, shape, strides)
 
 
-def _strided(values: torch.Tensor, shape: list[int], stride: list[int]) -> torch.Tensor:
+def _strided(values: torch.Tensor, shape: list[int], strides: list[int]) -> torch.Tensor:
     if 0 in shape:
-        return torch.empty_strided(shape, stride, dtype=values.dtype, device=values.device)
-    span = 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
-    made = torch.zeros(span, dtype=values.dtype, device=values.device).as_strided(shape, stride)
-    # Of dimensions that overlap (stride 0, as expand makes) only the first index is written.
-    first = tuple(slice(0, 1) if step == 0 else slice(None) for step in stride)
+        return torch.empty_strided(shape, strides, dtype=values.dtype, device=values.device)
+    span = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+    made = torch.zeros(span, dtype=values.dtype, device=values.device).as_strided(shape, strides)
+    # Along a stride of 0 (from expand) all elements are one: only the first is written.
+    first = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in strides)
     made[first].copy_(values.detach()[first])
     return made

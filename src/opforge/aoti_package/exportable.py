@@ -1,23 +1,21 @@
-"""What is packaged: a module as it is, or an op inside a module of its own."""
+"""What is exported: a module, or an op wrapped in one, with its arguments."""
 
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from .. import _compat
-from ..errors import BadInputs, BadPackagePath, NotPackageable
+from ..errors import BadInputs, NotPackageable
 from ..registry import registry
 
 
 class OpModule(torch.nn.Module):
-    """Calls one op; torch.export takes modules only."""
+    """Calls one op; torch.export accepts only modules."""
 
     def __init__(self, op: Any) -> None:
         super().__init__()
@@ -28,8 +26,8 @@ class OpModule(torch.nn.Module):
 
 
 @dataclass(frozen=True)
-class Subject:
-    """A module with the arguments it is traced with; `paths` names their leaves, in flat order."""
+class Exportable:
+    """A module and the arguments to trace it with; `paths` names their leaves, in flat order."""
 
     title: str
     module: torch.nn.Module
@@ -47,8 +45,8 @@ class Subject:
             return _compat.aoti.flatten(self.module(*args, **kwargs))
 
 
-def read_subject(model: Any, args: Any, kwargs: Mapping[str, Any] | None) -> Subject:
-    """The module, its arguments, and what they are called."""
+def read_exportable(model: Any, args: Any, kwargs: Mapping[str, Any] | None) -> Exportable:
+    """The module, its arguments, and their names."""
     if not isinstance(args, (tuple, list)):
         raise BadInputs(
             "args must be a tuple of the positional arguments",
@@ -63,11 +61,11 @@ def read_subject(model: Any, args: Any, kwargs: Mapping[str, Any] | None) -> Sub
     else:
         title, signature = _op_signature(model)
         bound = _bind(title, signature, args, given)
-        # By position, so that a call and its keyword spelling make the same package.
+        # By position, so that passing an argument by keyword makes the same package.
         module, args, given = OpModule(model), bound.args, bound.kwargs
     names = _positional_names(signature, len(args))
     paths = tuple(_name(path, names) for path in _compat.aoti.paths((args, given)))
-    return Subject(title, module, args, given, paths)
+    return Exportable(title, module, args, given, paths)
 
 
 def _op_signature(op: Any) -> tuple[str, inspect.Signature]:
@@ -124,27 +122,6 @@ def _positional_names(signature: inspect.Signature, count: int) -> list[str]:
 
 
 def _name(path: tuple[str, ...], names: Sequence[str]) -> str:
-    """`("0", "1", "weight")` -> "cfg.weight"; the first says whether it is a keyword's."""
+    """`("0", "1", "weight")` -> "cfg.weight"; the first part is "0" for a positional argument."""
     kind, first, *rest = path
     return ".".join([names[int(first)] if kind == "0" else first, *rest])
-
-
-def read_path(path: Any) -> Path:
-    """Where the package goes; AOTInductor wants the suffix."""
-    place = Path(path)
-    if place.suffix != ".pt2":
-        raise BadPackagePath(
-            f"a package's name must end in .pt2, got {str(path)!r}",
-            fix=f"{place.with_suffix('.pt2')}",
-        )
-    if place.is_dir():
-        raise BadPackagePath(f"{place} is a folder", fix=f"{place / 'model.pt2'}")
-    # Before the minutes that a compilation may take.
-    above = next(folder for folder in place.absolute().parents if folder.exists())
-    if not above.is_dir() or not os.access(above, os.W_OK):
-        raise BadPackagePath(
-            f"{place} cannot be written",
-            found=f"{above}, which is {'not writable' if above.is_dir() else 'no folder'}",
-            fix="name a path in a folder of your own",
-        )
-    return place
