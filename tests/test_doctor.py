@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from opforge import doctor
-from opforge.doctor import Machine, Tool, examine, judge, look
+from opforge.doctor import MachineFacts, Tool, examine, judge, look
 from support.processes import environment
 
 ABSENT = Tool(present=False, detail="not here")
-HEALTHY = Machine(
+HEALTHY = MachineFacts(
     python="3.11.7",
     torch="2.13.0",
     triton=Tool(present=True, detail="3.7.1"),

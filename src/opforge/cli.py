@@ -314,7 +314,7 @@ def build(  # noqa: PLR0917  # one per option
 
     if sources_only and static:
         raise BadOption("--sources-only and --static were both given", fix="use one of them")
-    given = build.Given(
+    given = build.BuildArguments(
         targets, output, archs, name=name, static=static, ptx=ptx, jobs=jobs, verbose=verbose,
         only=only, sources_only=sources_only, torch=for_torch, depfile=depfile, tuning=tuning,
     )  # fmt: skip

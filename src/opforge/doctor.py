@@ -56,7 +56,7 @@ class Tool:
 
 
 @dataclass(frozen=True)
-class Machine:
+class MachineFacts:
     """The facts, gathered once, so that tests can judge any machine."""
 
     python: str
@@ -81,9 +81,9 @@ def examine() -> list[Finding]:
     return judge(look())
 
 
-def look() -> Machine:
+def look() -> MachineFacts:
     triton = _package("triton")
-    return Machine(
+    return MachineFacts(
         python=platform.python_version(),
         torch=str(torch.__version__),
         triton=triton,
@@ -98,7 +98,7 @@ def look() -> Machine:
     )
 
 
-def judge(machine: Machine) -> list[Finding]:
+def judge(machine: MachineFacts) -> list[Finding]:
     return [
         Finding("Python", "ok", machine.python),
         _torch(machine),
@@ -118,11 +118,11 @@ def judge(machine: Machine) -> list[Finding]:
     ]
 
 
-def interpreting(machine: Machine) -> bool:
+def interpreting(machine: MachineFacts) -> bool:
     return environment.is_on(machine.interpret)
 
 
-def _torch(machine: Machine) -> Finding:
+def _torch(machine: MachineFacts) -> Finding:
     if _version(machine.torch) < OLDEST_TORCH:
         oldest = _dotted(OLDEST_TORCH)
         detail = f"{machine.torch} is older than {oldest}"
@@ -130,7 +130,7 @@ def _torch(machine: Machine) -> Finding:
     return Finding("torch", "ok", machine.torch)
 
 
-def _triton(machine: Machine) -> Finding:
+def _triton(machine: MachineFacts) -> Finding:
     if not machine.triton.present:
         return Finding("Triton", "missing", machine.triton.detail, INSTALL_TRITON)
     if _version(machine.triton.detail) < OLDEST_TRITON:
@@ -139,7 +139,7 @@ def _triton(machine: Machine) -> Finding:
     return Finding("Triton", "ok", machine.triton.detail)
 
 
-def _interpret_variable(machine: Machine) -> Finding:
+def _interpret_variable(machine: MachineFacts) -> Finding:
     name = "TRITON_INTERPRET"
     if machine.interpret is None:
         return Finding(name, "ok", "not set: kernels are compiled for the GPU")
@@ -151,7 +151,7 @@ def _interpret_variable(machine: Machine) -> Finding:
     return Finding(name, "ok", "kernels run in the interpreter, on the CPU")
 
 
-def _inductor(machine: Machine) -> Finding:
+def _inductor(machine: MachineFacts) -> Finding:
     name = "torch.compile"
     needs = [
         ("a C++ compiler", machine.cxx_compiler, INSTALL_COMPILER),
@@ -169,7 +169,7 @@ def _inductor(machine: Machine) -> Finding:
     return Finding(name, "ok", "with Inductor")
 
 
-def _kernels_on_gpu(machine: Machine) -> Finding:
+def _kernels_on_gpu(machine: MachineFacts) -> Finding:
     name = "Triton kernels on GPU"
     lacking, fix = _lacking(
         [
@@ -188,7 +188,7 @@ def _kernels_on_gpu(machine: Machine) -> Finding:
     return Finding(name, "ok", machine.gpu.detail)
 
 
-def _interpreter(machine: Machine) -> Finding:
+def _interpreter(machine: MachineFacts) -> Finding:
     name = "Triton interpreter"
     lacking, fix = _lacking(
         [
@@ -201,7 +201,7 @@ def _interpreter(machine: Machine) -> Finding:
     return Finding(name, "ok", "in use" if interpreting(machine) else f"try {INTERPRET}")
 
 
-def _native(machine: Machine) -> Finding:
+def _native(machine: MachineFacts) -> Finding:
     # Only the tools matter: kernels are compiled for a named architecture, without a GPU.
     name = "native build tools"
     lacking, fix = _lacking(
@@ -228,7 +228,7 @@ def _lacking(needs: list[tuple[str, Tool, str]]) -> tuple[str, str]:
     return " and ".join(name for name, _ in absent), "; ".join(dict.fromkeys(f for _, f in absent))
 
 
-def _gpu_fix(machine: Machine) -> str:
+def _gpu_fix(machine: MachineFacts) -> str:
     if machine.gpu_unused:
         release = _dotted(_version(machine.torch))
         return f"pip install --force-reinstall 'torch=={release}.*'  (a build with CUDA)"

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import opforge
 from opforge.check.flat import flat_arguments
-from opforge.check.values import Call
+from opforge.check.values import OpCall
 from opforge.registry import registry
 
 
@@ -53,7 +53,7 @@ def rich(
 def test_records_are_taken_apart_and_members_named(op_name, inner, flat):
     entry = registry.get(opforge.op(op_name())(rich))
     x, weight = torch.ones(2), torch.ones(3)
-    call = Call((x, Config(weight, inner), Pair(4, 5)), {}, ("x", "cfg", "pair"))
+    call = OpCall((x, Config(weight, inner), Pair(4, 5)), {}, ("x", "cfg", "pair"))
     args, kwargs = flat_arguments(entry, call)
     assert args[0] is x
     assert args[1] is weight

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opforge.check.values import Call, clone, resized
+from opforge.check.values import OpCall, clone, resized
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Pair(NamedTuple):
 def a_call():
     x, w, a, b, left = (torch.full((2,), float(i)) for i in range(5))
     args = (x, Config(w), [a, None, b])
-    return Call(args, {"pair": Pair(left), "n": 3}, ("x", "cfg", "items"))
+    return OpCall(args, {"pair": Pair(left), "n": 3}, ("x", "cfg", "items"))
 
 
 def test_every_tensor_has_a_path():
@@ -50,13 +50,13 @@ def test_with_tensors_goes_in_the_order_of_tensors():
 
 def test_a_tensor_that_is_given_twice_stays_one():
     x = torch.ones(3)
-    one, two = Call((x, x), {}, ("a", "b")).cloned().args
+    one, two = OpCall((x, x), {}, ("a", "b")).cloned().args
     assert one is two
     assert one is not x
 
 
 def test_only_the_named_tensors_require_grad():
-    call = Call((torch.ones(2), torch.arange(2)), {}, ("x", "index")).recording(["x"])
+    call = OpCall((torch.ones(2), torch.arange(2)), {}, ("x", "index")).recording(["x"])
     assert [t.requires_grad for t in call.args] == [True, False]
 
 

@@ -12,7 +12,7 @@ import pytest
 import opforge
 from opforge.native.artifacts.toolchain import compile_adapter, compile_library
 from opforge.native.codegen import sources
-from opforge.native.ir.program import SchemaArgument
+from opforge.native.ir.interface import SchemaArgument
 from opforge.registration.fingerprint import op_fingerprint
 from support.loading import demo_source
 from support.native import hand_made

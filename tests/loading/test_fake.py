@@ -8,17 +8,9 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv, StatelessSymbolicCon
 
 from opforge.errors import FakeUnknown, Uncovered
 from opforge.loading.fake import Shapes, _is_compact
+from opforge.native.ir.cases import Case, Guard, Output, Path, TensorCase
 from opforge.native.ir.expr import Expr, Var
-from opforge.native.ir.program import (
-    Case,
-    Guard,
-    Op,
-    Output,
-    Path,
-    SchemaArgument,
-    TensorCase,
-    TensorParam,
-)
+from opforge.native.ir.interface import Op, SchemaArgument, TensorParam
 
 SCALARS = [1.0, 1.0, 1.0, 1.0, 1, 1, 1, 1, 3, 1, 1, 1, True]
 

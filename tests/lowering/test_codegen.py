@@ -7,9 +7,9 @@ from typing import NamedTuple
 import pytest
 
 from opforge.errors import BadChoice
-from opforge.lowering.choices import Choices
+from opforge.lowering.choices import ChoiceValues
 from opforge.lowering.codegen import (
-    Source,
+    FunctionSource,
     argument_list,
     emit_arguments,
     emit_flat_result,
@@ -91,8 +91,10 @@ class Op:
             "_of_as_list": lambda path, value: list(value),
         }
         leaves = [leaf for p in parameters for leaf in leaves_of(p.node) if leaf.codec]
-        codecs = {leaf.path: Choices(leaf.codec, leaf.path, "ns::op", "f.py:1") for leaf in leaves}
-        self.source = Source(self.namespace, codecs)
+        codecs = {
+            leaf.path: ChoiceValues(leaf.codec, leaf.path, "ns::op", "f.py:1") for leaf in leaves
+        }
+        self.source = FunctionSource(self.namespace, codecs)
         emit_wrapper(self.source, self.lowered, "call")
         self.source.add(f"def rebuild({argument_list(self.source, self.lowered.arguments)}):")
         self.source.depth += 1
@@ -352,7 +354,7 @@ def test_two_classes_with_the_same_name_are_distinguished():
 
 
 def test_kernels_repeat_schema_defaults():
-    source = Source({}, {})
+    source = FunctionSource({}, {})
     lowered = lower(
         Signature(
             (
@@ -379,7 +381,7 @@ def flat_of(returns, value):
     """What the dispatcher gets for what the body returned."""
     lowered = lower(Signature((), returns))
     namespace = Op().namespace
-    source = Source(namespace, {})
+    source = FunctionSource(namespace, {})
     source.add("def flat(_of_out):")
     source.depth += 1
     source.add(f"return {emit_flat_result(source, lowered)}")
@@ -450,13 +452,13 @@ def test_the_result_of_a_wrong_class_is_refused():
 
 
 def test_emit_result_reads_the_flat_result_once():
-    source = Source({}, {})
+    source = FunctionSource({}, {})
     emit_result(source, lower(Signature((), POINT)), "call()")
     assert source.text().count("call()") == 1
 
 
 def test_an_object_keeps_its_name_and_another_gets_its_own():
-    source = Source({}, {})
+    source = FunctionSource({}, {})
     first, second = object(), object()
     assert source.name("x", first) == "_of_x"
     assert source.name("x", first) == "_of_x"

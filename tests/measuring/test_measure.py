@@ -13,7 +13,7 @@ import pytest
 from opforge.errors import NoGpu, NoSizes
 from opforge.measuring.measure import tune
 from opforge.measuring.sizes import parse
-from opforge.native.ir.program import Launch
+from opforge.native.ir.cases import Launch
 from opforge.native.plan import plan
 from opforge.native.tracing.autotune_choice import by_table
 from opforge.tuning.table import load

@@ -5,7 +5,7 @@ import importlib
 import pytest
 
 from opforge import _compat
-from opforge.tuning.table import Kernel, Row, Table, as_config, save
+from opforge.tuning.table import TunedKernel, TuningRow, TuningTable, as_config, save
 
 
 @pytest.fixture
@@ -18,8 +18,8 @@ def table_of(ops, tmp_path):
     """`table_of({1024: 128, 65536: 256})`: the file of a table by `n`, for sm_90 and floats."""
 
     def write(blocks, *, source=None, arch="sm_90", dtype="float32"):
-        table = Table()
-        kernel = Kernel(
+        table = TuningTable()
+        kernel = TunedKernel(
             "scale_kernel",
             source or _compat.autotuning.source_hash(ops.scale_kernel),
             arch,
@@ -28,7 +28,7 @@ def table_of(ops, tmp_path):
         )
         for n, block in blocks.items():
             config = {"BLOCK": block, "num_warps": 2, "num_ctas": 1, "num_stages": 3}
-            table.add(kernel, Row((n,), as_config(config), 1.5))
+            table.add(kernel, TuningRow((n,), as_config(config), 1.5))
         path = tmp_path / "tuning.json"
         save(table, path)
         return path

@@ -3,8 +3,8 @@
 import pytest
 
 from opforge.errors import BadTuning
-from opforge.native.commands.build import Given, listing
-from opforge.native.ir.program import Launch
+from opforge.native.commands.build import BuildArguments, listing
+from opforge.native.ir.cases import Launch
 from opforge.native.plan import plan
 from opforge.native.tracing.autotune_choice import by_table
 
@@ -68,7 +68,9 @@ def test_configurations_that_are_gone_are_skipped(ops, table_of):
 
 def test_the_listing_knows_the_table(ops, table_of):
     path = table_of({1024: 128, 65536: 256})
-    shown = listing(Given((f"{ops.__name__}:scale",), "dist", ("sm_90",), tuning=str(path)))
+    shown = listing(
+        BuildArguments((f"{ops.__name__}:scale",), "dist", ("sm_90",), tuning=str(path))
+    )
     assert "8192" in shown
 
 

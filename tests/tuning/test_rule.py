@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opforge.tuning.rule import border, nearest
-from opforge.tuning.table import Row, as_config
+from opforge.tuning.table import TuningRow, as_config
 
 
 def row(*at, config=None):
-    return Row(at, as_config({"B": config if config is not None else str(at)}), 1.0)
+    return TuningRow(at, as_config({"B": config if config is not None else str(at)}), 1.0)
 
 
 @pytest.mark.parametrize(

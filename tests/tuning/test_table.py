@@ -5,18 +5,18 @@ import json
 import pytest
 
 from opforge.errors import BadTuning
-from opforge.tuning.table import Kernel, Row, Table, as_config, load, parse, save
+from opforge.tuning.table import TunedKernel, TuningRow, TuningTable, as_config, load, parse, save
 
-KERNEL = Kernel("gemm", "5e1f", "sm_90", ("float16", "float16"), ("m", "mode"))
+KERNEL = TunedKernel("gemm", "5e1f", "sm_90", ("float16", "float16"), ("m", "mode"))
 
 
 def row(*at, us=1.0, **config):
-    return Row(at, as_config(config), us)
+    return TuningRow(at, as_config(config), us)
 
 
 def test_a_table_comes_back_as_it_was(tmp_path):
-    table = Table()
-    fast = Row((16, "fast"), as_config({"BLOCK": 64, "num_warps": 4}), 12.3456, "NVIDIA H200")
+    table = TuningTable()
+    fast = TuningRow((16, "fast"), as_config({"BLOCK": 64, "num_warps": 4}), 12.3456, "NVIDIA H200")
     table.add(KERNEL, fast)
     table.add(KERNEL, row(256, None, BLOCK=128))
     save(table, tmp_path / "new" / "t.json")
@@ -30,7 +30,7 @@ def test_the_text_does_not_depend_on_the_order_of_measuring():
     rows = [row(256, "a", B=2), row(16, "a", B=1), row(16, "b", B=1)]
     texts = set()
     for order in (rows, rows[::-1]):
-        table = Table()
+        table = TuningTable()
         for one in order:
             table.add(KERNEL, one)
         texts.add(table.to_json())
@@ -43,7 +43,7 @@ def test_the_text_does_not_depend_on_the_order_of_measuring():
 
 
 def test_one_and_true_are_two_keys():
-    table = Table()
+    table = TuningTable()
     table.add(KERNEL, row(1, True, B=1))
     table.add(KERNEL, row(1, 1, B=2))
     assert len(table) == 2
@@ -51,7 +51,7 @@ def test_one_and_true_are_two_keys():
 
 
 def test_later_rows_win():
-    table, other = Table(), Table()
+    table, other = TuningTable(), TuningTable()
     table.add(KERNEL, row(16, "a", B=1))
     other.add(KERNEL, row(16, "a", B=2))
     table.update(other)
@@ -104,4 +104,4 @@ def test_a_file_that_is_not_there(tmp_path):
 def test_a_place_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(BadTuning, match="cannot be written"):
-        save(Table(), tmp_path / "file" / "t.json")
+        save(TuningTable(), tmp_path / "file" / "t.json")

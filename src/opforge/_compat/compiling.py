@@ -42,7 +42,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Built:
+class CompiledJob:
     """What the compiler made from a job."""
 
     cubin: bytes
@@ -131,7 +131,7 @@ def lower(
     return Job(text, source.ext, arch, given, version(), os.getpid())
 
 
-def run(job: Job) -> Built | Failed:
+def run(job: Job) -> CompiledJob | Failed:
     """The compiler's stages from a kernel's text to a cubin."""
     if job.triton != version():
         return Failed(f"Triton {job.triton} asked for it, but the worker has {version()}")
@@ -149,7 +149,7 @@ def error_text(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".strip()
 
 
-def _stages(job: Job) -> Built:
+def _stages(job: Job) -> CompiledJob:
     backend = make_backend(_target(job.arch))
     parsed = _parsed(backend, dict(job.options))
     language = Language.TRITON if job.stage == "ttir" else Language.GLUON
@@ -161,7 +161,7 @@ def _stages(job: Job) -> Built:
     for name in list(stages)[list(stages).index(job.stage) :]:
         made = stages[name](made, metadata)
         ptx = made if name == "ptx" else ptx
-    return Built(
+    return CompiledJob(
         cubin=made,
         ptx=ptx,
         function=metadata["name"],

@@ -119,7 +119,9 @@ class _StandIn:
     def __getattr__(self, name: str) -> Any:
         gpu = _now.get()
         if gpu is not None:
-            raise NoGpu(f"{name} needs a GPU; this thread traces for sm_{gpu.arch} without one")
+            raise NeedsRealGpu(
+                f"{name} needs a GPU; this thread traces for sm_{gpu.arch} without one"
+            )
         return getattr(self._machine(), name)
 
     def _machine(self) -> Any:
@@ -141,10 +143,10 @@ class _Utils:
         }
 
     def __getattr__(self, name: str) -> Any:
-        raise NoGpu(f"the driver's {name} needs a GPU")
+        raise NeedsRealGpu(f"the driver's {name} needs a GPU")
 
 
-class NoGpu(RuntimeError):
+class NeedsRealGpu(RuntimeError):
     """A question that only a real GPU can answer."""
 
 
@@ -166,7 +168,7 @@ def _stand_ins() -> list[patches.Replacement]:
     ]
 
 
-_STAND_INS = patches.Scope(_stand_ins)
+_STAND_INS = patches.PatchScope(_stand_ins)
 _DESCRIPTORS_SINCE = 90
 
 

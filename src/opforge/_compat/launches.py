@@ -78,7 +78,7 @@ def _routes() -> Iterator[patches.Replacement]:
         yield patches.MUTATION_ANALYSIS.by("get_mutated_tensors", _routed_analysis)
 
 
-_ROUTES = patches.Scope(_routes)
+_ROUTES = patches.PatchScope(_routes)
 _WRAP = "torch._higher_order_ops.triton_kernel_wrap"
 
 
@@ -338,7 +338,7 @@ def constexpr_parameters(kernel: Any) -> set[str]:
 
 def is_no_gpu(error: BaseException) -> bool:
     """Whether a launch failed because there is no GPU, or because tensors are not on it."""
-    if isinstance(error, driver.NoGpu):
+    if isinstance(error, driver.NeedsRealGpu):
         return True
     if isinstance(error, RuntimeError):
         return "active drivers" in str(error)

@@ -39,10 +39,10 @@ class Patch:
         assert name in self.names
         return Replacement(self, self._found if owner is None else owner, name, make)
 
-    def on(self, owner: Any, **values: Any) -> Scope:
+    def on(self, owner: Any, **values: Any) -> PatchScope:
         """Set plain values on one owner, for a while."""
         made = [self.by(name, _constantly(value), owner) for name, value in values.items()]
-        return Scope(lambda: made)
+        return PatchScope(lambda: made)
 
     @functools.cached_property
     def _found(self) -> Any:
@@ -194,7 +194,7 @@ def table() -> tuple[Patch, ...]:
     return tuple(value for value in globals().values() if isinstance(value, Patch))
 
 
-class Scope:
+class PatchScope:
     """Replacements that last while any thread is inside."""
 
     def __init__(self, find: Callable[[], Iterable[Replacement]]) -> None:

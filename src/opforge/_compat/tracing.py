@@ -27,7 +27,7 @@ class Memory(Protocol):
     count: Any
 
 
-class NoAddress(driver.NoGpu):
+class NoAddress(driver.NeedsRealGpu):
     """A traced tensor has no address."""
 
 
@@ -187,7 +187,7 @@ def _host_functions() -> list[patches.Replacement]:
     ]
 
 
-_HOST_FUNCTIONS = patches.Scope(_host_functions)
+_HOST_FUNCTIONS = patches.PatchScope(_host_functions)
 _MATH = {"sqrt": "sym_sqrt", "log2": "sym_log2", "log": "sym_log", "exp": "sym_exp"}
 
 

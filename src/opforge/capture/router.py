@@ -192,7 +192,7 @@ def set_by_configs(kernel: Any) -> set[str]:
 
 def _cannot_trace(error: Exception) -> bool:
     """Whether code failed because tensors are fake, or because nothing was really launched."""
-    kinds = (CannotCapture, _compat.driver.NoGpu)
+    kinds = (CannotCapture, _compat.driver.NeedsRealGpu)
     return isinstance(error, kinds) or _compat.is_fake_refusal(error)
 
 

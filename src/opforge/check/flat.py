@@ -7,10 +7,10 @@ from typing import Any
 
 from ..model import Leaf, Lowered, Node, Record, flat_width
 from ..registry import Entry
-from .values import Call
+from .values import OpCall
 
 
-def flat_arguments(entry: Entry, call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def flat_arguments(entry: Entry, call: OpCall) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Arguments for the op's overload.
 
     rms_norm(x, NormConfig(w, 1e-6))  ->  (x, w, 1e-6, "float32"), {}

@@ -14,7 +14,7 @@ from ..analysis.signature.parameter_tree import read_signature
 from ..errors import BadInput, MissingInput, UnknownInput
 from ..model import MISSING, Field, Leaf, Node, Parameter, Record, Signature, leaves_of
 from ..registry import Entry
-from .language import Given, parse_input
+from .language import InputValue, parse_input
 
 
 def arguments_from(
@@ -23,7 +23,7 @@ def arguments_from(
     """The op's arguments as `--input x=randn(8) --input cfg.eps=1e-6` describe them."""
     signature = signature_of(entry)
     generator = torch.Generator().manual_seed(0)
-    given: dict[str, Given] = {}
+    given: dict[str, InputValue] = {}
     for text in texts:
         one = parse_input(text, device=device, generator=generator)
         if one.path in given:
@@ -94,7 +94,7 @@ def _choices(leaf: Leaf) -> list[Any]:
     return [v if leaf.codec.cls is None else v.value for v in leaf.codec.values]
 
 
-def _refuse_unknown(signature: Signature, given: Mapping[str, Given]) -> None:
+def _refuse_unknown(signature: Signature, given: Mapping[str, InputValue]) -> None:
     known = [node.path for p in signature.parameters for node in _nodes(p.node)]
     for path in given:
         if path in known:
@@ -120,7 +120,7 @@ def _nodes(node: Node) -> list[Node]:
     return [node, *(n for f in node.fields for n in _nodes(f.node))]
 
 
-def _missing(item: Parameter | Field, given: Mapping[str, Given]) -> list[str]:
+def _missing(item: Parameter | Field, given: Mapping[str, InputValue]) -> list[str]:
     node = item.node
     if isinstance(node, Leaf):
         return [] if node.path in given or item.default is not MISSING else [node.path]
@@ -147,7 +147,7 @@ def _build(node: Node, default: Any, given: Mapping[str, Any]) -> Any:
     return node.cls(**{name: part for name, part in parts.items() if part is not MISSING})
 
 
-def _fitted(node: Node, given: Given) -> Any:
+def _fitted(node: Node, given: InputValue) -> Any:
     value = given.value
     if isinstance(node, Record):
         if value is None and node.optional:
@@ -170,7 +170,7 @@ def _fields(record: Record) -> str:
     return ", ".join(n.path for f in record.fields for n in _nodes(f.node))
 
 
-def _element(leaf: Leaf, value: Any, given: Given) -> Any:
+def _element(leaf: Leaf, value: Any, given: InputValue) -> Any:
     if leaf.codec is not None:
         return _choice(leaf, value, given)
     if leaf.base == "Device" and isinstance(value, str):
@@ -200,7 +200,7 @@ _KINDS: dict[str, tuple[type[Any], ...]] = {
 }
 
 
-def _choice(leaf: Leaf, value: Any, given: Given) -> Any:
+def _choice(leaf: Leaf, value: Any, given: InputValue) -> Any:
     """A member by its value, or by its name."""
     codec = leaf.codec
     assert codec is not None
@@ -237,5 +237,5 @@ _EXAMPLES = {
 }
 
 
-def _misfit(given: Given, what: str, fix: str) -> NoReturn:
+def _misfit(given: InputValue, what: str, fix: str) -> NoReturn:
     raise BadInput(what, text=given.text, column=given.text.index("=") + 1, fix=fix)

@@ -55,7 +55,7 @@ _PATH = re.compile(r"[^\W\d]\w*(\.\w+)*")
 
 
 @dataclass(frozen=True)
-class Given:
+class InputValue:
     """One `path=value`, with the text to point into."""
 
     path: str
@@ -65,7 +65,7 @@ class Given:
 
 def parse_input(
     text: str, *, device: str = "cpu", generator: torch.Generator | None = None
-) -> Given:
+) -> InputValue:
     """Read one `--input`; tensors without a device are made on `device`.
 
     >>> parse_input("x=zeros(2, 3, bf16)").value.dtype
@@ -87,7 +87,7 @@ def parse_input(
     start = len(path) + 1
     start += len(expression) - len(expression.lstrip())
     reader = _Reader(text, start, device, generator or torch.Generator().manual_seed(0))
-    return Given(name, reader.read(expression.strip()), text)
+    return InputValue(name, reader.read(expression.strip()), text)
 
 
 class _Reader:
@@ -167,7 +167,7 @@ class _Reader:
             return self.refuse(f"{name}: {why}", node, fix)  # type: ignore[no-any-return]
         return made
 
-    def arguments(self, name: str, node: ast.Call) -> Arguments:
+    def arguments(self, name: str, node: ast.Call) -> MakerArguments:
         numbers: list[Any] = []
         found: dict[str, Any] = {}
         for one in node.args:
@@ -183,7 +183,7 @@ class _Reader:
         for keyword in node.keywords:
             self.add_keyword(found, keyword, name)
         shape = found.pop("shape", ())
-        return Arguments((*numbers, *shape), **{"device": torch.device(self.device), **found})
+        return MakerArguments((*numbers, *shape), **{"device": torch.device(self.device), **found})
 
     def add_keyword(self, found: dict[str, Any], keyword: ast.keyword, name: str) -> None:
         value = self.value(keyword.value)
@@ -234,7 +234,7 @@ class _Reader:
 
 
 @dataclass(frozen=True)
-class Arguments:
+class MakerArguments:
     """What a maker was called with."""
 
     numbers: tuple[int | float, ...]
@@ -243,35 +243,35 @@ class Arguments:
     requires_grad: bool = False
 
 
-def _normal(a: Arguments, generator: torch.Generator) -> torch.Tensor:
+def _normal(a: MakerArguments, generator: torch.Generator) -> torch.Tensor:
     # Made in float32 on the CPU, so that a seed gives the same numbers everywhere.
     wide = a.dtype if a.dtype in (torch.float64, torch.complex64, torch.complex128) else None
     return torch.randn(_shape(a), generator=generator, dtype=wide).to(a.dtype or torch.float32)
 
 
-def _uniform(a: Arguments, generator: torch.Generator) -> torch.Tensor:
+def _uniform(a: MakerArguments, generator: torch.Generator) -> torch.Tensor:
     wide = a.dtype if a.dtype in (torch.float64, torch.complex64, torch.complex128) else None
     return torch.rand(_shape(a), generator=generator, dtype=wide).to(a.dtype or torch.float32)
 
 
-def _range(a: Arguments, _generator: torch.Generator) -> torch.Tensor:
+def _range(a: MakerArguments, _generator: torch.Generator) -> torch.Tensor:
     if not 1 <= len(a.numbers) <= 3:
         raise ValueError("it takes (end), (start, end) or (start, end, step)")
     return torch.arange(*a.numbers, dtype=a.dtype)
 
 
-def _integers(a: Arguments, generator: torch.Generator) -> torch.Tensor:
+def _integers(a: MakerArguments, generator: torch.Generator) -> torch.Tensor:
     if len(a.numbers) < 3:
         raise ValueError("it takes low, high and a shape: randint(0, 10, 8, 128)")
     low, high, *shape = (int(n) for n in a.numbers)
     return torch.randint(low, high, tuple(shape), generator=generator).to(a.dtype or torch.int64)
 
 
-def _shape(a: Arguments) -> tuple[int, ...]:
+def _shape(a: MakerArguments) -> tuple[int, ...]:
     return tuple(int(n) for n in a.numbers)
 
 
-_MAKE: dict[str, Callable[[Arguments, torch.Generator], torch.Tensor]] = {
+_MAKE: dict[str, Callable[[MakerArguments, torch.Generator], torch.Tensor]] = {
     "randn": _normal,
     "rand": _uniform,
     "zeros": lambda a, _: torch.zeros(_shape(a), dtype=a.dtype),

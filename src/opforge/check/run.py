@@ -21,7 +21,7 @@ from .reasons import reason_of
 from .report import CheckReport, Row
 from .rows import autograd, devices, eager, export, graph, vmap
 from .subject import GPU_FIX, Settings, Subject, cuda_devices, interpreting
-from .values import Call, describe
+from .values import OpCall, describe
 from .verdict import Verdict, failed, skipped
 
 Judge = Callable[[Subject], Verdict]
@@ -175,7 +175,7 @@ def _check_settings(settings: Settings) -> None:
         )
 
 
-def _bind(entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+def _bind(entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> OpCall:
     signature = inspect.signature(entry.fn)
     try:
         signature.bind(*args, **kwargs)
@@ -187,7 +187,7 @@ def _bind(entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
             op=entry.name,
             location=entry.location,
         ) from None
-    call = Call(args, kwargs, tuple(list(signature.parameters)[: len(args)]))
+    call = OpCall(args, kwargs, tuple(list(signature.parameters)[: len(args)]))
     for path, tensor in call.tensors():
         if not _compat.checking.has_contents(tensor):
             raise WrongArgument(

@@ -17,7 +17,7 @@ from ..model import OpInfo
 from ..registry import Entry
 from .compare import Tolerance, difference, same_bits
 from .reasons import short_reason
-from .values import Call, resized, tensors_in
+from .values import OpCall, resized, tensors_in
 
 Tensor = torch.Tensor
 
@@ -36,11 +36,11 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CallResult:
     """One run of an op: what it returned, and its arguments as it left them."""
 
     value: Any = None
-    call: Call | None = None
+    call: OpCall | None = None
     error: Exception | None = None
 
 
@@ -48,8 +48,8 @@ class Outcome:
 class Batches:
     """One call in two batch sizes; `paths` are the tensors whose first dimension is the batch."""
 
-    first: Call
-    second: Call
+    first: OpCall
+    second: OpCall
     sizes: tuple[int, int]
     paths: frozenset[str]
 
@@ -59,7 +59,7 @@ class Subject:
     """An op with its inputs; results that several rows need are made once."""
 
     entry: Entry
-    call: Call
+    call: OpCall
     settings: Settings = field(default_factory=Settings)
 
     @functools.cached_property
@@ -90,20 +90,20 @@ class Subject:
     def on_gpu(self) -> bool:
         return any(t.is_cuda for _, t in self.call.tensors())
 
-    def invoke(self, call: Call) -> Any:
+    def invoke(self, call: OpCall) -> Any:
         return self.entry.handle(*call.args, **call.kwargs)
 
-    def run(self, call: Call | None = None) -> Outcome:
+    def run(self, call: OpCall | None = None) -> CallResult:
         """Run on copies."""
         own = (self.call if call is None else call).cloned()
         try:
             with torch.no_grad():
-                return Outcome(self.invoke(own), own)
+                return CallResult(self.invoke(own), own)
         except Exception as error:  # noqa: BLE001  # whatever the op raises is what is reported
-            return Outcome(error=error)
+            return CallResult(error=error)
 
     @functools.cached_property
-    def eager(self) -> Outcome:
+    def eager(self) -> CallResult:
         return self.run()
 
     @functools.cached_property
@@ -153,7 +153,7 @@ class Subject:
         kept = [p for p, _ in floats if not (self.registered and self.declared(p))]
         return kept if self.registered else [p for p in kept if p not in self.written]
 
-    def results(self, outcome: Outcome) -> Any:
+    def results(self, outcome: CallResult) -> Any:
         """What a run gave: its return value and the inputs it may write."""
         assert outcome.call is not None
         return outcome.value, [t for p, t in outcome.call.tensors() if self.may_write(p)]
@@ -161,7 +161,7 @@ class Subject:
     def may_write(self, path: str) -> bool:
         return self.declared(path) if self.registered else path in self.written
 
-    def mismatch(self, found: Outcome, expected: Outcome) -> str:
+    def mismatch(self, found: CallResult, expected: CallResult) -> str:
         """How two runs differ; if the op draws random numbers, only in shape, dtype and device."""
         left, right = self.results(found), self.results(expected)
         if self.draws_random_numbers:
@@ -172,7 +172,7 @@ class Subject:
                 return text
         return ""
 
-    def fakes(self, call: Call | None = None, device: str | None = "cuda") -> tuple[Any, Call]:
+    def fakes(self, call: OpCall | None = None, device: str | None = "cuda") -> tuple[Any, OpCall]:
         """The call on fake tensors, and their mode."""
         mode = _compat.checking.new_fake_mode()
         made: dict[int, Tensor] = {}
@@ -202,7 +202,7 @@ class Subject:
             why = why or short_reason(error)
         return f"the op accepts no batch size but {batch}: {why}"
 
-    def _error_of(self, call: Call) -> Exception | None:
+    def _error_of(self, call: OpCall) -> Exception | None:
         if not self.needs_gpu:
             return self.run(call).error
         try:
@@ -211,7 +211,7 @@ class Subject:
             return error
         return None
 
-    def run_on_fakes(self, call: Call) -> Any:
+    def run_on_fakes(self, call: OpCall) -> Any:
         with target(_ARCH):
             mode, fakes = self.fakes(call)
             with mode:
@@ -262,11 +262,11 @@ def _batched(sized: list[tuple[str, Tensor]]) -> Iterator[frozenset[str]]:
     yield from dict.fromkeys(guesses)
 
 
-def _in_batches_of(call: Call, paths: frozenset[str], size: int) -> Call:
+def _in_batches_of(call: OpCall, paths: frozenset[str], size: int) -> OpCall:
     return call.map(lambda p, t: resized(t, size) if p in paths else t)
 
 
 def _looks(value: Any) -> Any:
     returned, written = value
-    blank = Call((returned, written), {}, ("output", "written"))
+    blank = OpCall((returned, written), {}, ("output", "written"))
     return blank.map(lambda _p, t: torch.empty_like(t, device="meta")).args

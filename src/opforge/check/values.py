@@ -18,7 +18,7 @@ Change = Callable[[str, Tensor], Any]
 
 
 @dataclass(frozen=True)
-class Call:
+class OpCall:
     """Arguments as the user gives them; `names` are the parameters of the positional ones."""
 
     args: tuple[Any, ...]
@@ -30,21 +30,21 @@ class Call:
         named = [*zip(self.names, self.args, strict=True), *self.kwargs.items()]
         return [pair for name, value in named for pair in tensors_in(value, name)]
 
-    def map(self, change: Change) -> Call:
+    def map(self, change: Change) -> OpCall:
         """The call with every tensor replaced."""
         args = tuple(
             replace_tensors(value, change, name)
             for name, value in zip(self.names, self.args, strict=True)
         )
         kwargs = {name: replace_tensors(v, change, name) for name, v in self.kwargs.items()}
-        return Call(args, kwargs, self.names)
+        return OpCall(args, kwargs, self.names)
 
-    def with_tensors(self, tensors: Iterable[Any]) -> Call:
+    def with_tensors(self, tensors: Iterable[Any]) -> OpCall:
         """The call with other tensors, in the order of `tensors()`."""
         rest = iter(tensors)
         return self.map(lambda _path, _tensor: next(rest))
 
-    def cloned(self) -> Call:
+    def cloned(self) -> OpCall:
         """Copies of all tensors, without their history; one given twice stays one."""
         made: dict[int, Tensor] = {}
 
@@ -55,7 +55,7 @@ class Call:
 
         return self.map(copied)
 
-    def recording(self, paths: Iterable[str]) -> Call:
+    def recording(self, paths: Iterable[str]) -> OpCall:
         """Copies; those at `paths` require grad."""
         wanted = set(paths)
         return self.cloned().map(lambda p, t: t.requires_grad_(p in wanted))

@@ -15,7 +15,7 @@ from ..native.ir.wording import one_of
 DTYPE_OF = {getattr(torch, d.torch): d for d in DTYPES.values()}
 
 
-class Binding:
+class CallBinding:
     """Arguments by name; for a choice or a fixed argument, the index of its value."""
 
     def __init__(self, op: Op) -> None:

@@ -18,7 +18,7 @@ from ..native.library.c_call import (
 )
 from ..native.library.manifest_reader import ManifestOp
 from ..native.library.shared_library import SharedLibrary
-from .arguments import DTYPE_OF, Binding, uncovered
+from .arguments import DTYPE_OF, CallBinding, uncovered
 
 # Statuses of calls that the library was not built for; with others something is broken.
 NOT_COVERED = frozenset({"UNCOVERED", "INVALID_ARGUMENT"})
@@ -28,7 +28,7 @@ class Caller:
     """One operator over its flat arguments; raises `Uncovered` where the library does not serve."""
 
     def __init__(self, library: SharedLibrary, described: ManifestOp, *, host_memory: bool) -> None:
-        self._bind = Binding(described.op)
+        self._bind = CallBinding(described.op)
         self._names = [param.name for param in described.op.params]
         self._call = OperatorCall(library, described, _describe, host_memory=host_memory)
 

@@ -13,10 +13,11 @@ from typing import Any
 import torch
 
 from ..errors import FakeUnknown
+from ..native.ir.cases import Case, Output, Path, TensorCase
 from ..native.ir.dtypes import DTYPES
 from ..native.ir.expr import OPERATIONS, Expr, Term, Var, evaluate, variables
-from ..native.ir.program import Case, ChoiceParam, Op, Output, Path, TensorCase, TensorParam
-from .arguments import DTYPE_OF, Binding, uncovered
+from ..native.ir.interface import ChoiceParam, Op, TensorParam
+from .arguments import DTYPE_OF, CallBinding, uncovered
 
 _SYMBOLIC: dict[str, Callable[..., Any]] = OPERATIONS | {
     "min": lambda *values: functools.reduce(torch.sym_min, values),
@@ -32,7 +33,7 @@ class Shapes:
 
     def __init__(self, op: Op, cases: tuple[Case, ...]) -> None:
         self._op = op
-        self._bind = Binding(op)
+        self._bind = CallBinding(op)
         self._tensors = [p.name for p in op.params if isinstance(p, TensorParam)]
         groups = {p.group for p in op.params if isinstance(p, TensorParam)} - {0}
         self._groups = [

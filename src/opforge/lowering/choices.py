@@ -12,7 +12,7 @@ from ..errors import BadChoice
 from ..model import Codec
 
 
-class Choices(dict[Any, Any]):
+class ChoiceValues(dict[Any, Any]):
     """What the schema carries -> what the body sees; other values are refused with an error."""
 
     def __init__(self, codec: Codec, path: str, op: str, location: str) -> None:

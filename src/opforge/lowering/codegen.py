@@ -28,7 +28,7 @@ from ..model import MISSING, FlatArgument, Leaf, Lowered, Node, Record, lowered_
 PREFIX = "_of_"
 
 
-class Source:
+class FunctionSource:
     """Lines of one generated function, and the objects they refer to by name."""
 
     def __init__(
@@ -63,7 +63,7 @@ class Source:
         return "\n".join(self.lines)
 
 
-def parameter_list(source: Source, lowered: Lowered) -> str:
+def parameter_list(source: FunctionSource, lowered: Lowered) -> str:
     """`q, /, cfg, *, mode=_default_mode`: the user's own signature."""
     parts: list[str] = []
     parameters = lowered.signature.parameters
@@ -80,7 +80,7 @@ def parameter_list(source: Source, lowered: Lowered) -> str:
     return ", ".join(parts)
 
 
-def argument_list(source: Source, arguments: tuple[FlatArgument, ...]) -> str:
+def argument_list(source: FunctionSource, arguments: tuple[FlatArgument, ...]) -> str:
     """`q, cfg__scale, *, mode=_schema_mode`: as the dispatcher calls a kernel.
 
     It leaves out trailing arguments that equal their default, so kernels repeat the defaults.
@@ -101,7 +101,7 @@ def pass_on(arguments: tuple[FlatArgument, ...]) -> str:
     return ", ".join(f"{a.name}={a.name}" if a.keyword_only else a.name for a in arguments)
 
 
-def emit_flatten(source: Source, node: Node, expression: str) -> list[str]:
+def emit_flatten(source: FunctionSource, node: Node, expression: str) -> list[str]:
     """Statements that check and read a value; returns one expression per flat argument."""
     if isinstance(node, Leaf):
         return [_flatten_leaf(source, node, expression)]
@@ -120,7 +120,7 @@ def emit_flatten(source: Source, node: Node, expression: str) -> list[str]:
     return [f"{local} is not None", *names]
 
 
-def emit_rebuild(source: Source, node: Node, names: list[str]) -> str:
+def emit_rebuild(source: FunctionSource, node: Node, names: list[str]) -> str:
     """Statements that rebuild a value from flat names (consumed); returns its expression."""
     if isinstance(node, Leaf):
         return _rebuild_leaf(source, node, names.pop(0))
@@ -138,7 +138,7 @@ def emit_rebuild(source: Source, node: Node, names: list[str]) -> str:
     return local
 
 
-def emit_arguments(source: Source, lowered: Lowered) -> str:
+def emit_arguments(source: FunctionSource, lowered: Lowered) -> str:
     """Rebuild every parameter; returns the argument text for a call of the user's function."""
     names = [a.name for a in lowered.arguments]
     parts = []
@@ -148,7 +148,7 @@ def emit_arguments(source: Source, lowered: Lowered) -> str:
     return ", ".join(parts)
 
 
-def emit_wrapper(source: Source, lowered: Lowered, name: str) -> None:
+def emit_wrapper(source: FunctionSource, lowered: Lowered, name: str) -> None:
     """The flattened callable: the user's signature in, the overload called, the result rebuilt."""
     source.traced = True
     source.add(f"def {name}({parameter_list(source, lowered)}):")
@@ -166,7 +166,7 @@ def emit_wrapper(source: Source, lowered: Lowered, name: str) -> None:
     source.depth -= 1
 
 
-def emit_flat_result(source: Source, lowered: Lowered) -> str:
+def emit_flat_result(source: FunctionSource, lowered: Lowered) -> str:
     """Statements that flatten the body's result; returns the expression the dispatcher takes."""
     returns, out = lowered.signature.returns, f"{PREFIX}out"
     if returns is None:
@@ -179,7 +179,7 @@ def emit_flat_result(source: Source, lowered: Lowered) -> str:
     return values[0] if len(values) == 1 else f"({', '.join(values)})"
 
 
-def emit_result(source: Source, lowered: Lowered, call: str) -> None:
+def emit_result(source: FunctionSource, lowered: Lowered, call: str) -> None:
     """Statements that return what the user gets, from an expression for the flat result."""
     returns = lowered.signature.returns
     if isinstance(returns, Record):
@@ -197,7 +197,7 @@ def emit_result(source: Source, lowered: Lowered, call: str) -> None:
         source.add(f"return {call}")
 
 
-def _flatten_leaf(source: Source, leaf: Leaf, expression: str) -> str:
+def _flatten_leaf(source: FunctionSource, leaf: Leaf, expression: str) -> str:
     if leaf.codec is None or leaf.codec.passes_through:
         return f"{PREFIX}as_list({leaf.path!r}, {expression})" if _must_list(leaf) else expression
     local = _as_local(source, leaf, expression)
@@ -213,7 +213,7 @@ def _must_list(leaf: Leaf) -> bool:
     return leaf.path.startswith("return") and bool(leaf.container)
 
 
-def _encode(source: Source, leaf: Leaf, local: str, *, optional: bool) -> str:
+def _encode(source: FunctionSource, leaf: Leaf, local: str, *, optional: bool) -> str:
     codec = leaf.codec
     assert codec is not None
     assert codec.cls is not None
@@ -223,7 +223,7 @@ def _encode(source: Source, leaf: Leaf, local: str, *, optional: bool) -> str:
     return f"(None if {local} is None else {read})" if optional else f"({read})"
 
 
-def _flatten_record(source: Source, node: Record, local: str) -> list[str]:
+def _flatten_record(source: FunctionSource, node: Record, local: str) -> list[str]:
     if node.kind == "tuple":
         count = len(node.fields)
         sized = (
@@ -242,7 +242,7 @@ def _flatten_record(source: Source, node: Record, local: str) -> list[str]:
     return values
 
 
-def _rebuild_leaf(source: Source, leaf: Leaf, name: str) -> str:
+def _rebuild_leaf(source: FunctionSource, leaf: Leaf, name: str) -> str:
     built = name
     if leaf.codec is not None:
         table = source.name(f"values_{leaf.name}", source.codecs[leaf.path])
@@ -259,7 +259,7 @@ def _rebuild_leaf(source: Source, leaf: Leaf, name: str) -> str:
     return f"(None if {name} is None else {built})" if leaf.optional and built != name else built
 
 
-def _rebuild_record(source: Source, node: Record, names: list[str]) -> str:
+def _rebuild_record(source: FunctionSource, node: Record, names: list[str]) -> str:
     values = [emit_rebuild(source, item.node, names) for item in node.fields]
     listed = f"({', '.join(values)}{',' if len(values) == 1 else ''})"
     if node.kind == "tuple":
@@ -292,7 +292,7 @@ def _local(node: Node) -> str:
     return f"{PREFIX}at_{lowered_name(node.path)}"
 
 
-def _as_local(source: Source, node: Node, expression: str) -> str:
+def _as_local(source: FunctionSource, node: Node, expression: str) -> str:
     """A name for an expression that is read more than once."""
     if expression.isidentifier():
         return expression

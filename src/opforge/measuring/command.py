@@ -8,7 +8,7 @@ from rich.console import Console
 
 from ..native.commands.build import operators
 from ..progress import ProgressBar, watched_terminal
-from ..tuning.table import Kernel, Row
+from ..tuning.table import TunedKernel, TuningRow
 from .measure import Tuned, Watcher, tune
 from .sizes import Point, parse
 
@@ -62,7 +62,7 @@ class BarWatcher(Watcher):
     def called(self, op: str, point: Point) -> None:
         self._bar.advance(f"{op} {', '.join(f'{n}={v}' for n, v in point.values.items())}")
 
-    def measured(self, kernel: Kernel, row: Row, configs: int) -> None:
+    def measured(self, kernel: TunedKernel, row: TuningRow, configs: int) -> None:
         self._bar.say(row_line(kernel, row, configs))
 
     def note(self, text: str) -> None:
@@ -75,7 +75,7 @@ class BarWatcher(Watcher):
 class LineWatcher(Watcher):
     """One line per row, for logs."""
 
-    def measured(self, kernel: Kernel, row: Row, configs: int) -> None:
+    def measured(self, kernel: TunedKernel, row: TuningRow, configs: int) -> None:
         self._say(row_line(kernel, row, configs))
 
     def note(self, text: str) -> None:
@@ -87,7 +87,7 @@ class LineWatcher(Watcher):
         sys.stderr.flush()
 
 
-def row_line(kernel: Kernel, row: Row, configs: int) -> str:
+def row_line(kernel: TunedKernel, row: TuningRow, configs: int) -> str:
     """`gemm_kernel float16 m=16, n=4096: 12.1 us with BLOCK_M=16, ..., best of 6`."""
     at = ", ".join(f"{n}={v}" for n, v in zip(kernel.key, row.at, strict=True))
     config = ", ".join(f"{n}={v}" for n, v in row.config)

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 
 from ..native.frontend.expand import Declared
+from ..native.ir.cases import TensorCase
 from ..native.ir.dtypes import DTYPES
 from ..native.ir.expr import evaluate
-from ..native.ir.program import ScalarParam, TensorCase
+from ..native.ir.interface import ScalarParam
 from .sizes import Point
 
 

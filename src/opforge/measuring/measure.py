@@ -17,7 +17,7 @@ from ..native.frontend.store import declarations_of
 from ..native.kernels.archs import parse_arch, show_arch
 from ..registry import Entry, registry
 from ..tuning.choose import config_of, source_of
-from ..tuning.table import Kernel, Row, Table, load, save
+from ..tuning.table import TunedKernel, TuningRow, TuningTable, load, save
 from .inputs import call_of
 from .sizes import Point, Sizes, points, unused
 
@@ -32,7 +32,7 @@ class Watcher:
 
     def start(self, calls: int) -> None: ...
 
-    def measured(self, kernel: Kernel, row: Row, configs: int) -> None: ...
+    def measured(self, kernel: TunedKernel, row: TuningRow, configs: int) -> None: ...
 
     def called(self, op: str, point: Point) -> None: ...
 
@@ -45,7 +45,7 @@ class Watcher:
 class Tuned:
     """What a run added to a table: rows measured now, and rows that it already had."""
 
-    table: Table
+    table: TuningTable
     measured: int = 0
     known: int = 0
     notes: list[str] = field(default_factory=list)
@@ -71,7 +71,7 @@ def tune(
     watcher = watcher or Watcher()
     entries = [op if isinstance(op, Entry) else registry.get(op) for op in ops]
     device, found_arch = _gpu(arch, entries, clocked=clock is not None)
-    table = load(path) if Path(path).exists() else Table()
+    table = load(path) if Path(path).exists() else TuningTable()
     done = Tuned(table)
     work = list(_work(entries, sizes or {}, done))
     watcher.start(sum(len(calls) for _, _, calls in work))
@@ -169,7 +169,7 @@ class _Router:
         self.done, self.arch, self.clock, self.watcher = done, arch, clock, watcher
         self.device = torch.cuda.get_device_name() if device == "cuda" else "Triton's interpreter"
         self.save: Callable[[], None] = lambda: None
-        self._measured: set[tuple[Kernel, tuple[Any, ...]]] = set()
+        self._measured: set[tuple[TunedKernel, tuple[Any, ...]]] = set()
 
     def launch(
         self, kernel: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -191,7 +191,7 @@ class _Router:
     def _best(self, tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         given = {**dict(zip(tuner.arg_names, args, strict=False)), **kwargs}
         names = _autotuning.key_names(tuner, given)
-        kernel = Kernel(
+        kernel = TunedKernel(
             _kernels.kernel_name(tuner),
             source_of(tuner),
             self.arch,
@@ -209,7 +209,7 @@ class _Router:
         return self._measure(tuner, kernel, at, args, kwargs)
 
     def _measure(
-        self, tuner: Any, kernel: Kernel, at: tuple[Any, ...], args: Any, kwargs: Any
+        self, tuner: Any, kernel: TunedKernel, at: tuple[Any, ...], args: Any, kwargs: Any
     ) -> Any:
         timed = list(_autotuning.measure(tuner, args, kwargs, self.clock))
         config, us = self._decide(tuner, timed, args, kwargs)
@@ -219,7 +219,7 @@ class _Router:
                 f"{dict(zip(kernel.key, at, strict=True))}",
                 fix="add a smaller configuration to its @triton.autotune",
             )
-        row = Row(at, config_of(config), us, self.device)
+        row = TuningRow(at, config_of(config), us, self.device)
         self.done.table.add(kernel, row)
         self.done.measured += 1
         self._measured.add((kernel, at))

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from ..errors import NoSizes
 from ..native.frontend.expand import Declared
-from ..native.ir.program import Bound, Case, ScalarParam
+from ..native.ir.cases import Bound, Case
+from ..native.ir.interface import ScalarParam
 
 Sizes = Mapping[str, Sequence[int]]
 

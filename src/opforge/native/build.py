@@ -20,8 +20,9 @@ from .artifacts.fileset import Written, check_writable, write_output
 from .artifacts.toolchain import compile_adapter, compile_library
 from .codegen import sources
 from .codegen.torch_adapter import unadapted
+from .ir.cases import Case, Launch
 from .ir.kernel_request import Request
-from .ir.program import Case, Image, Kernel, Launch, Library
+from .ir.program import Image, Kernel, Library
 from .kernels.archs import parse_archs, show_arch
 from .kernels.compile import compile_all
 from .kernels.image_cache import USER_CACHE, Cache

@@ -19,10 +19,11 @@ from .frontend.implementations import join
 from .frontend.source_hash import part_hash, source_hash
 from .frontend.store import declarations_of
 from .frontend.torch_schema import schema_arguments, schema_of, schema_returns
+from .ir.cases import Case
+from .ir.interface import Implementation, Op, Param, ScalarParam, TensorParam
 from .ir.kernel_request import Request
-from .ir.program import Case, Implementation, Op, Param, ScalarParam, TensorParam
 from .library_name import check_name, common_namespace, refuse_namesakes
-from .tracing.case_builder import Built, build_case, first_config
+from .tracing.case_builder import BuiltCase, build_case, first_config
 from .tracing.launches import Choose
 
 Archs = tuple[int, ...]
@@ -131,7 +132,7 @@ def _implementation(part: Entry, parts: Sequence[Entry]) -> Implementation:
     )
 
 
-def _refusals(entry: Entry, built: Sequence[Built]) -> list[str]:
+def _refusals(entry: Entry, built: Sequence[BuiltCase]) -> list[str]:
     """Inputs that the body refuses, grouped by reason."""
     cases: dict[str, list[str]] = {}
     for one in built:
@@ -158,7 +159,7 @@ def _other_types(entry: Entry, params: Sequence[Param]) -> list[str]:
     ]
 
 
-def _take(built: Built, made: Plan) -> None:
+def _take(built: BuiltCase, made: Plan) -> None:
     for key, (request, archs) in built.requests.items():
         known = made.requests.get(key, (request, ()))[1]
         every = tuple(a for a in made.archs if a in {*known, *archs})

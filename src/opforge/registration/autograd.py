@@ -21,7 +21,7 @@ from .generated import Generated
 from .lists import Counts, expand, regroup
 
 
-class Recorder:
+class AutogradRecorder:
     """Runs an op and records how to go backward.
 
     Called as `recorder(keyset, *flat)`. If the keyset is None, the body is called directly;
@@ -154,7 +154,7 @@ class _Call:
         self.outputs: Counts = []
 
 
-class ListRecorder(Recorder):
+class ListRecorder(AutogradRecorder):
     """A recorder for ops that take or return tensor lists, which autograd gets flattened."""
 
     def __call__(self, keyset: Any, *args: Any, **kwargs: Any) -> Any:
@@ -262,10 +262,10 @@ def _check_call(option: str, fn: Any, arguments: list[str]) -> list[str]:
     return list(signature.parameters)
 
 
-def recorder_for(lowered: Lowered) -> type[Recorder]:
+def recorder_for(lowered: Lowered) -> type[AutogradRecorder]:
     takes_lists = any(a.is_tensor_list for a in lowered.arguments)
     returns_lists = any(leaf.container for leaf in lowered.returns)
-    return ListRecorder if takes_lists or returns_lists else Recorder
+    return ListRecorder if takes_lists or returns_lists else AutogradRecorder
 
 
 def make_function(

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _compat
-from ..lowering.choices import Choices
-from ..lowering.codegen import Source
+from ..lowering.choices import ChoiceValues
+from ..lowering.codegen import FunctionSource
 from ..model import MISSING, Lowered, leaves_of
 from .kernels import Writer, write_bind, write_structure
 from .refusals import make_as_list, make_no_tensor, make_wrong_length, make_wrong_type
@@ -77,7 +77,7 @@ class Generated:
     def now(self, name: str, writer: Writer) -> Any:
         """Write and compile a function; returns it."""
         with self._lock:
-            source = Source(self.namespace, self._codecs, self._shared)
+            source = FunctionSource(self.namespace, self._codecs, self._shared)
             writer(source, self.lowered)
             part = f" {len(self._files) + 1}" if self._files else ""
             filename = f"<opforge {self.name}{part}>"
@@ -172,10 +172,12 @@ def _of_inplace(*args: Any, **kwargs: Any) -> Any:
 _STUBS = {f.__name__: f for f in (_of_kernel, _of_autograd, _of_inplace)}
 
 
-def _choices(lowered: Lowered, name: str, location: str) -> dict[str, Choices]:
+def _choices(lowered: Lowered, name: str, location: str) -> dict[str, ChoiceValues]:
     leaves = [leaf for p in lowered.signature.parameters for leaf in leaves_of(p.node)]
     return {
-        leaf.path: Choices(leaf.codec, leaf.path, name, location) for leaf in leaves if leaf.codec
+        leaf.path: ChoiceValues(leaf.codec, leaf.path, name, location)
+        for leaf in leaves
+        if leaf.codec
     }
 
 

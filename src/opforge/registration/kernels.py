@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..lowering.codegen import (
-    Source,
+    FunctionSource,
     argument_list,
     emit_arguments,
     emit_flat_result,
@@ -19,7 +19,7 @@ from ..lowering.codegen import (
 )
 from ..model import FlatArgument, Lowered
 
-Writer = Callable[[Source, Lowered], None]
+Writer = Callable[[FunctionSource, Lowered], None]
 
 # The default is in the set, so that an unknown keyset is examined.
 _PLAIN = (
@@ -28,7 +28,7 @@ _PLAIN = (
 )
 
 
-def write_bind(source: Source, lowered: Lowered) -> None:
+def write_bind(source: FunctionSource, lowered: Lowered) -> None:
     """`_of_bind(fn)`: rebuild the arguments, call fn, flatten its result."""
     source.add("def _of_bind(_of_fn):")
     source.depth += 1
@@ -41,7 +41,7 @@ def write_bind(source: Source, lowered: Lowered) -> None:
     source.depth -= 1
 
 
-def write_structure(source: Source, lowered: Lowered) -> None:
+def write_structure(source: FunctionSource, lowered: Lowered) -> None:
     """`_of_inputs` and `_of_result` rebuild inputs and outputs; `_of_flat` flattens outputs."""
     source.add(f"def _of_inputs({argument_list(source, lowered.arguments)}):")
     source.depth += 1
@@ -70,7 +70,7 @@ def kernel_writer(
     `launches`: whether the body may launch kernels, asked when the text is written.
     """
 
-    def write(source: Source, lowered: Lowered) -> None:
+    def write(source: FunctionSource, lowered: Lowered) -> None:
         source.add(f"def _of_kernel({argument_list(source, lowered.arguments)}):")
         source.depth += 1
         if guarded:
@@ -92,7 +92,7 @@ def autograd_writer(*, verified: bool, views: bool, launches: Callable[[], bool]
     backend: a mode, a functorch level, a tensor subclass, somebody else's kernel.
     """
 
-    def write(source: Source, lowered: Lowered) -> None:
+    def write(source: FunctionSource, lowered: Lowered) -> None:
         arguments = pass_on(lowered.arguments)
         source.add(f"def _of_autograd(_of_keyset, {argument_list(source, lowered.arguments)}):")
         source.depth += 1
@@ -110,7 +110,7 @@ def autograd_writer(*, verified: bool, views: bool, launches: Callable[[], bool]
     return write
 
 
-def write_inplace(source: Source, lowered: Lowered) -> None:
+def write_inplace(source: FunctionSource, lowered: Lowered) -> None:
     """`_of_inplace`, at the ADInplaceOrView key: increment the versions of mutated tensors."""
     arguments = pass_on(lowered.arguments)
     source.add(f"def _of_inplace(_of_keyset, {argument_list(source, lowered.arguments)}):")
@@ -123,7 +123,7 @@ def write_inplace(source: Source, lowered: Lowered) -> None:
     source.depth -= 1
 
 
-def _emit_needs_grad(source: Source, lowered: Lowered) -> None:
+def _emit_needs_grad(source: FunctionSource, lowered: Lowered) -> None:
     """`_of_needs = x.requires_grad or y.requires_grad`.
 
     torch passes on a None in place of a tensor, which is noticed here; a try costs nothing.
@@ -146,7 +146,7 @@ def _emit_needs_grad(source: Source, lowered: Lowered) -> None:
     source.add(f"    raise _of_no_tensor({', '.join(a.name for a in lowered.tensors)}) from None")
 
 
-def _emit_tangent_check(source: Source, lowered: Lowered) -> None:
+def _emit_tangent_check(source: FunctionSource, lowered: Lowered) -> None:
     # Reading torch's own attribute for an open forward-mode level takes 40 ns.
     if lowered.tensors:
         source.add("if _of_forward_ad._current_level >= 0:")
@@ -154,7 +154,7 @@ def _emit_tangent_check(source: Source, lowered: Lowered) -> None:
 
 
 def _emit_body(
-    source: Source, lowered: Lowered, *, verified: bool, views: bool, launches: bool
+    source: FunctionSource, lowered: Lowered, *, verified: bool, views: bool, launches: bool
 ) -> None:
     """Call the user's function, check what it returns, and return it flattened."""
     call = f"_of_fn({emit_arguments(source, lowered)})"
@@ -179,7 +179,7 @@ def _emit_body(
         _emit_checks(source, lowered, verified=verified, views=views)
 
 
-def _emit_checks(source: Source, lowered: Lowered, *, verified: bool, views: bool) -> None:
+def _emit_checks(source: FunctionSource, lowered: Lowered, *, verified: bool, views: bool) -> None:
     returns, tensors = lowered.returns, [leaf for leaf in lowered.returns if leaf.is_tensor]
     if len(returns) == 1 and not returns[0].container and tensors:
         # The common case: one tensor, and each test is an attribute read.
@@ -200,7 +200,7 @@ def _emit_checks(source: Source, lowered: Lowered, *, verified: bool, views: boo
     source.add("return _of_out")
 
 
-def _emit_alias_check(source: Source, lowered: Lowered, *, views: bool) -> None:
+def _emit_alias_check(source: FunctionSource, lowered: Lowered, *, views: bool) -> None:
     inputs = "".join(f"{a.name}, " for a in lowered.tensors)
     tensors = [leaf for leaf in lowered.returns if leaf.is_tensor]
     if views or not tensors:
@@ -214,13 +214,13 @@ def _outputs(lowered: Lowered) -> str:
     return "(_of_out,)" if len(lowered.returns) == 1 else "_of_out"
 
 
-def _emit_flat_out(source: Source, lowered: Lowered) -> None:
+def _emit_flat_out(source: FunctionSource, lowered: Lowered) -> None:
     value = emit_flat_result(source, lowered)
     if value != "_of_out":
         source.add(f"_of_out = {value}")
 
 
-def _emit_version_bump(source: Source, argument: FlatArgument) -> None:
+def _emit_version_bump(source: FunctionSource, argument: FlatArgument) -> None:
     name, leaf = argument.name, argument.leaf
     assert leaf is not None
     if leaf.container:

@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import _compat
 from .rule import nearest
-from .table import Kernel, Row, Table, arch_number, as_config
+from .table import TunedKernel, TuningRow, TuningTable, arch_number, as_config
 
 _autotuning, _kernels = _compat.autotuning, _compat.kernels
 
@@ -25,7 +25,7 @@ class Choice:
 
 
 def choose(
-    table: Table, tuner: Any, arch: Any, dtypes: tuple[str, ...], values: Sequence[Any]
+    table: TuningTable, tuner: Any, arch: Any, dtypes: tuple[str, ...], values: Sequence[Any]
 ) -> Choice:
     """What a table says about a launch; `arch` (90 for sm_90) and `values` may be symbolic."""
     name, source = _kernels.kernel_name(tuner), source_of(tuner)
@@ -52,14 +52,14 @@ def choose(
     return Choice(places[row.config])
 
 
-def _has_key(kernel: Kernel, tuner: Any, count: int) -> bool:
+def _has_key(kernel: TunedKernel, tuner: Any, count: int) -> bool:
     """Whether rows have this autotuner's key; Triton leaves out what a launch does not pass."""
     return len(kernel.key) == count and [n for n in tuner.keys if n in kernel.key] == [*kernel.key]
 
 
 def _with_places(
-    table: Table, kernel: Kernel, tuner: Any
-) -> tuple[list[Row], dict[tuple[Any, ...], int]]:
+    table: TuningTable, kernel: TunedKernel, tuner: Any
+) -> tuple[list[TuningRow], dict[tuple[Any, ...], int]]:
     """The rows whose configurations the autotuner still has, and their indices in it."""
     configs = [as_config(_plain(c)) for c in tuner.configs]
     places = {config: index for index, config in reversed(list(enumerate(configs)))}
@@ -82,7 +82,7 @@ def source_of(tuner: Any) -> str:
     return found
 
 
-def _listed(known: list[Kernel], fitting: list[Kernel], dtypes: tuple[str, ...]) -> str:
+def _listed(known: list[TunedKernel], fitting: list[TunedKernel], dtypes: tuple[str, ...]) -> str:
     if not known:
         return "it"
     if fitting:

@@ -16,10 +16,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from .table import Row
+from .table import TuningRow
 
 
-def nearest(rows: Sequence[Row], values: Sequence[Any]) -> Row | None:
+def nearest(rows: Sequence[TuningRow], values: Sequence[Any]) -> TuningRow | None:
     """The row for values of the key; None where one that must be equal is not."""
     left = list(rows)
     integers = []
@@ -35,7 +35,7 @@ def nearest(rows: Sequence[Row], values: Sequence[Any]) -> Row | None:
     return left[0] if left else None
 
 
-def _narrow(rows: list[Row], place: int, value: Any) -> list[Row]:
+def _narrow(rows: list[TuningRow], place: int, value: Any) -> list[TuningRow]:
     """Half of the measured values go with each question."""
     while rows and len({row.config for row in rows}) > 1:
         measured = sorted({int(row.at[place]) for row in rows})  # type: ignore[arg-type]

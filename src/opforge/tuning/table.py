@@ -28,7 +28,7 @@ Value = int | float | str | bool | None
 
 
 @dataclass(frozen=True)
-class Kernel:
+class TunedKernel:
     """What rows belong to; rows of two kernels are never mixed."""
 
     name: str
@@ -42,7 +42,7 @@ class Kernel:
 
 
 @dataclass(frozen=True)
-class Row:
+class TuningRow:
     """The best configuration at some values of the key, and its time in microseconds."""
 
     at: tuple[Value, ...]
@@ -53,18 +53,18 @@ class Row:
 
 
 @dataclass
-class Table:
+class TuningTable:
     """Rows by kernel and by the values of its key."""
 
-    rows: dict[Kernel, dict[tuple[Any, ...], Row]] = field(default_factory=dict)
+    rows: dict[TunedKernel, dict[tuple[Any, ...], TuningRow]] = field(default_factory=dict)
 
-    def add(self, kernel: Kernel, row: Row) -> None:
+    def add(self, kernel: TunedKernel, row: TuningRow) -> None:
         self.rows.setdefault(kernel, {})[exact(row.at)] = row
 
-    def find(self, kernel: Kernel, at: tuple[Value, ...]) -> Row | None:
+    def find(self, kernel: TunedKernel, at: tuple[Value, ...]) -> TuningRow | None:
         return self.rows.get(kernel, {}).get(exact(at))
 
-    def update(self, other: Table) -> None:
+    def update(self, other: TuningTable) -> None:
         for kernel, rows in other.rows.items():
             for row in rows.values():
                 self.add(kernel, row)
@@ -80,7 +80,7 @@ class Table:
         body = ",\n".join(blocks)
         return f'{{"format": {FORMAT}, "kernels": [\n{body}\n]}}\n'
 
-    def _block(self, kernel: Kernel) -> str:
+    def _block(self, kernel: TunedKernel) -> str:
         head = {
             "kernel": kernel.name,
             "source": kernel.source,
@@ -115,7 +115,7 @@ def _order(value: Value) -> tuple[str, Any]:
     return (type(value).__name__, str(value))
 
 
-def parse(text: str, where: str) -> Table:
+def parse(text: str, where: str) -> TuningTable:
     """A table from its text; errors call it `where`."""
     try:
         content = json.loads(text)
@@ -130,15 +130,15 @@ def parse(text: str, where: str) -> Table:
         )
     if not isinstance(content["kernels"], list):
         raise BadTuning(f"{where} is not a tuning table: 'kernels' is not a list", fix=_FIX)
-    table = Table()
+    table = TuningTable()
     for number, block in enumerate(content["kernels"]):
         _read_block(block, table, f"{where}: kernels[{number}]")
     return table
 
 
-def _read_block(block: Any, table: Table, where: str) -> None:
+def _read_block(block: Any, table: TuningTable, where: str) -> None:
     try:
-        kernel = Kernel(
+        kernel = TunedKernel(
             str(block["kernel"]),
             str(block["source"]),
             str(block["arch"]),
@@ -168,14 +168,14 @@ def arch_number(text: str) -> int:
     return int(match[1])
 
 
-def _row(row: Mapping[str, Any], kernel: Kernel) -> Row:
+def _row(row: Mapping[str, Any], kernel: TunedKernel) -> TuningRow:
     at = tuple(row["at"])
     for value in (*at, *row["config"].values()):
         if not isinstance(value, (bool, int, float, str, type(None))):
             raise TypeError(f"{value!r} is not a number, a string or null")
     if len(at) != len(kernel.key):
         raise ValueError(f"a row has {len(at)} values, but the key has {len(kernel.key)}")
-    return Row(at, as_config(row["config"]), float(row["us"]), str(row.get("device", "")))
+    return TuningRow(at, as_config(row["config"]), float(row["us"]), str(row.get("device", "")))
 
 
 def as_config(given: Mapping[str, Any]) -> tuple[tuple[str, Value], ...]:
@@ -183,7 +183,7 @@ def as_config(given: Mapping[str, Any]) -> tuple[tuple[str, Value], ...]:
     return tuple(sorted(given.items()))
 
 
-def load(path: str | os.PathLike[str]) -> Table:
+def load(path: str | os.PathLike[str]) -> TuningTable:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -194,7 +194,7 @@ def load(path: str | os.PathLike[str]) -> Table:
 _FIX = "make one with `opforge tune ops.py --sizes n=1024,4096 -o tuning.json` on a GPU"
 
 
-def save(table: Table, path: str | os.PathLike[str]) -> None:
+def save(table: TuningTable, path: str | os.PathLike[str]) -> None:
     """Write all or nothing: tuning may be interrupted at any time."""
     place = Path(path)
     try:

@@ -11,7 +11,7 @@ import torch
 from .. import _compat
 from ..errors import OpforgeWarning
 from .choose import Choice, choose, source_of
-from .table import Table, load
+from .table import TuningTable, load
 
 _autotuning, _kernels = _compat.autotuning, _compat.kernels
 
@@ -20,12 +20,12 @@ class _Current:
     """The table in use; every change is a new edition."""
 
     def __init__(self) -> None:
-        self.table = Table()
+        self.table = TuningTable()
         self.edition = 0
         self._told: set[tuple[str, str]] = set()
         self._pinned: dict[tuple[int, int], tuple[Any, Any]] = {}
 
-    def change(self, table: Table) -> None:
+    def change(self, table: TuningTable) -> None:
         self.table = table
         self.edition += 1
         self._told.clear()
@@ -82,10 +82,10 @@ def use_tuning(path: str | os.PathLike[str] | None) -> None:
     Tables accumulate, and later ones win; None drops them all.
     """
     if path is None:
-        _current.change(Table())
+        _current.change(TuningTable())
         _autotuning.ask_no_more()
         return
-    table = Table()
+    table = TuningTable()
     table.update(_current.table)
     table.update(load(path))
     _current.change(table)

@@ -9,7 +9,7 @@ from torch._dynamo.utils import counters
 import opforge
 from opforge.check.rows import graph
 from opforge.check.subject import Subject
-from opforge.check.values import Call
+from opforge.check.values import OpCall
 from opforge.doctor import Finding
 from opforge.registry import registry
 from support.checking import row, statuses
@@ -279,7 +279,7 @@ def test_without_a_gpu_the_backward_is_traced_as_well(op_name):
 
 def check_on_fakes(op):
     """The row for an op that cannot run here for a reason other than a missing GPU."""
-    subject = Subject(registry.get(op), Call((torch.ones(4, 8),), {}, ("x",)))
+    subject = Subject(registry.get(op), OpCall((torch.ones(4, 8),), {}, ("x",)))
     return graph.compile_static_on_fakes(subject)
 
 

@@ -3,7 +3,8 @@
 import sys
 
 from opforge.native.artifacts.portable_paths import everywhere, shown
-from opforge.native.ir.program import Guard, Kernel, Path
+from opforge.native.ir.cases import Guard, Path
+from opforge.native.ir.program import Kernel
 
 
 def test_folders_of_imports_are_left_out(tmp_path, monkeypatch):

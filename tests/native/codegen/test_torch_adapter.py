@@ -9,7 +9,7 @@ import torch
 
 from opforge.native.codegen import sources
 from opforge.native.codegen.torch_adapter import adapter_source, unadapted
-from opforge.native.ir.program import ChoiceParam, SchemaArgument, TensorParam
+from opforge.native.ir.interface import ChoiceParam, SchemaArgument, TensorParam
 from support.native import hand_made
 from support.standin.library import write
 

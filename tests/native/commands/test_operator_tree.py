@@ -155,7 +155,7 @@ def test_a_package_that_can_be_imported_is_a_tree_only_with_a_slash(tmp_path, mo
 
 def test_a_new_folder_makes_another_build(tmp_path):
     (tmp_path / "add").mkdir()
-    given = build.Given((str(tmp_path),), "dist", ("80",))
+    given = build.BuildArguments((str(tmp_path),), "dist", ("80",))
     before = given.deciding()
     (tmp_path / "mul").mkdir()
     assert given.deciding() != before

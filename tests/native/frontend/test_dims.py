@@ -17,8 +17,8 @@ from opforge.native.frontend.dims import (
     shape,
     shared_lengths,
 )
+from opforge.native.ir.cases import Bound
 from opforge.native.ir.expr import Var
-from opforge.native.ir.program import Bound
 
 
 def raising(error, message):

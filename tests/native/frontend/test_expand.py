@@ -17,15 +17,9 @@ from torch import Tensor
 
 from opforge import native
 from opforge.native.frontend.expand import expand
+from opforge.native.ir.cases import Bound, Case, TensorCase
 from opforge.native.ir.expr import Var
-from opforge.native.ir.program import (
-    Bound,
-    Case,
-    ChoiceParam,
-    ScalarParam,
-    TensorCase,
-    TensorParam,
-)
+from opforge.native.ir.interface import ChoiceParam, ScalarParam, TensorParam
 from opforge.registry import registry
 from support.native.declared import Config, Inner, Mode, Window, configured, gemm, rms_norm, silu
 

@@ -11,28 +11,30 @@ from hypothesis import strategies as st
 
 from opforge.native.codegen.manifest import manifest
 from opforge.native.ir.case_codec import CASE
-from opforge.native.ir.expr import OPERATIONS, Expr, Var
-from opforge.native.ir.program import (
+from opforge.native.ir.cases import (
     Allocate,
     Bound,
     Case,
-    ChoiceParam,
     Fill,
     Guard,
-    Implementation,
     Launch,
-    Library,
-    Op,
     Output,
     Path,
     Pointer,
-    ScalarParam,
-    SchemaArgument,
+    ScalarValue,
     TensorCase,
-    TensorParam,
-    Value,
     Variant,
 )
+from opforge.native.ir.expr import OPERATIONS, Expr, Var
+from opforge.native.ir.interface import (
+    ChoiceParam,
+    Implementation,
+    Op,
+    ScalarParam,
+    SchemaArgument,
+    TensorParam,
+)
+from opforge.native.ir.program import Library
 from opforge.native.library.manifest_reader import Manifest
 from support.native import hand_made
 
@@ -89,7 +91,9 @@ steps = st.one_of(
     st.builds(Fill, words, terms, terms, st.integers(1, 8), numbers),
     st.builds(
         Launch, words, words, st.tuples(terms, terms, terms),
-        tuples(st.builds(Pointer, words, words, terms, words) | st.builds(Value, words, terms)),
+        tuples(
+            st.builds(Pointer, words, words, terms, words) | st.builds(ScalarValue, words, terms)
+        ),
         tuples(variants), pairs, words,
     ),
 )  # fmt: skip

@@ -12,7 +12,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from opforge import native
 from opforge.errors import CannotTrace
-from opforge.native.ir.program import Launch
+from opforge.native.ir.cases import Launch
 from support.native.traced_kernels import (
     Indexed,
     Reinterpreted,

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from opforge import native
-from opforge.native.ir.program import ONE, Launch
+from opforge.native.ir.cases import ONE, Launch
 from support.native.traced_kernels import annotated, strided, strided4, take, unspecialized
 from support.native.traced_oracle import Body
 

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from opforge import native
 from opforge.errors import CannotTrace
+from opforge.native.ir.cases import Launch
 from opforge.native.ir.device_attributes import MAJOR, MINOR
 from opforge.native.ir.expr import evaluate
-from opforge.native.ir.program import Launch
 from opforge.native.tracing import traced_gpu
 from support.native.traced_kernels import block, take
 from support.native.traced_oracle import Body

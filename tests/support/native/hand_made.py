@@ -2,31 +2,31 @@
 
 import struct
 
-from opforge.native.ir.expr import Expr, Var, make
-from opforge.native.ir.program import (
+from opforge.native.ir.cases import (
     ONE,
     Allocate,
     Bound,
     Case,
-    ChoiceParam,
     Fill,
     Guard,
-    Image,
-    Implementation,
-    Kernel,
     Launch,
-    Library,
-    Op,
     Output,
     Path,
     Pointer,
-    ScalarParam,
-    SchemaArgument,
+    ScalarValue,
     TensorCase,
-    TensorParam,
-    Value,
     Variant,
 )
+from opforge.native.ir.expr import Expr, Var, make
+from opforge.native.ir.interface import (
+    ChoiceParam,
+    Implementation,
+    Op,
+    ScalarParam,
+    SchemaArgument,
+    TensorParam,
+)
+from opforge.native.ir.program import Image, Kernel, Library
 
 
 def cubin(name: str, arch: int) -> bytes:
@@ -88,7 +88,7 @@ def add() -> tuple[Op, list[Kernel]]:
                 Pointer("x_ptr", "x", 0, dtype),
                 Pointer("y_ptr", "y", 0, dtype),
                 Pointer("out_ptr", "out", 0, dtype),
-                Value("n", numel),
+                ScalarValue("n", numel),
             )
             launch = Launch(
                 "add_kernel", "kernels.py:10", (blocks(numel), 1, 1), arguments, variants,
@@ -126,8 +126,8 @@ def matmul() -> tuple[Op, list[Kernel]]:
         Pointer("a_ptr", "a", 0, "fp32"),
         Pointer("b_ptr", "b", 0, "fp32"),
         Pointer("out_ptr", "out", 0, "fp32"),
-        *(Value(str(v), v) for v in (m, n, k)),
-        *(Value(s.name.replace(".", "_"), s) for s in strides),
+        *(ScalarValue(str(v), v) for v in (m, n, k)),
+        *(ScalarValue(s.name.replace(".", "_"), s) for s in strides),
     )
     variants = (
         Variant("matmul_ones", ones, (0, 1, 2)),
@@ -185,7 +185,10 @@ def everything() -> tuple[Op, list[Kernel]]:
                     Pointer("bias_ptr", "bias" if biased else "x", 0, "fp32"),
                     Pointer("partial_ptr", "partial", 16, "fp64"),
                     Pointer("out_ptr", "out", 0, "fp32"),
-                    *(Value(s.name, Var(s.name, s.dtype[:2] in ("fp", "bf"))) for s in scalars),
+                    *(
+                        ScalarValue(s.name, Var(s.name, s.dtype[:2] in ("fp", "bf")))
+                        for s in scalars
+                    ),
                 ),
                 (Variant("everything_first", types, (2,)),),
             )
@@ -196,7 +199,7 @@ def everything() -> tuple[Op, list[Kernel]]:
                 (
                     Pointer("partial_ptr", "partial", 16, "fp64"),
                     Pointer("stats_ptr", "stats", 0, "fp64"),
-                    Value("rows", make("*", rows, 2)),
+                    ScalarValue("rows", make("*", rows, 2)),
                 ),
                 (Variant("everything_second", ("*fp64", "*fp64", "i32")),),
             )
@@ -308,7 +311,7 @@ def copying() -> tuple[Op, list[Kernel]]:
 
     def launch(name, *values):
         types = (*pointers, *("i32" for _ in values))
-        arguments = (*ends, *(Value(str(v), v) for v in values))
+        arguments = (*ends, *(ScalarValue(str(v), v) for v in values))
         variants = (Variant(name, types),)
         return Launch(f"{name}_kernel", "kernels.py:90", (1, 1, 1), arguments, variants)
 

@@ -33,11 +33,11 @@ from .values import (
     UNKNOWN,
     UNKNOWN_ARGUMENTS,
     Arguments,
-    Bound,
+    BoundMethod,
     Known,
-    Launch,
+    LaunchValue,
     Method,
-    Operator,
+    OperatorValue,
     OpSpace,
     Partial,
     Super,
@@ -85,10 +85,10 @@ class AttributeResolver:
         values = self.machine.lookup(body, name)
         nodes = [b.node for b in cls.scope.bindings[name]]
         if any(_decorated_as(n, "classmethod") for n in nodes):
-            return tuple(Bound(v, cls) for v in values)
+            return tuple(BoundMethod(v, cls) for v in values)
         if owner is None or any(_decorated_as(n, "staticmethod") for n in nodes):
             return values
-        return tuple(Bound(v, owner) if isinstance(v, Local) else v for v in values)
+        return tuple(BoundMethod(v, owner) if isinstance(v, Local) else v for v in values)
 
     def _of_object(self, frame: Frame, value: Known, name: str, node: ast.AST) -> Values:
         obj = value.obj
@@ -102,7 +102,7 @@ class AttributeResolver:
         if method is not None:
             return (method,)
         if _compat.operators.operator_name(obj) is not None:
-            return _plain_attribute(Operator(operator_name(obj) or ""), name)
+            return _plain_attribute(OperatorValue(operator_name(obj) or ""), name)
         if name in {"run", "__getitem__", "warmup"}:
             kernel = _compat.kernels.launched_kernel(obj)
             if kernel is not None:
@@ -132,26 +132,26 @@ class AttributeResolver:
         """What reading a class's entry gives, through the class or through an instance."""
         through_class = isinstance(owner, Known) and is_instance(owner.obj, type)
         if type(stored) is types.FunctionType:
-            return (Known(stored),) if through_class else (Bound(Known(stored), owner),)
+            return (Known(stored),) if through_class else (BoundMethod(Known(stored), owner),)
         if is_instance(stored, staticmethod):
             return (Known(stored.__func__),)
         if is_instance(stored, classmethod):
             cls = owner if through_class else _class_of(owner)
-            return (Bound(Known(stored.__func__), cls),)
+            return (BoundMethod(Known(stored.__func__), cls),)
         if is_instance(stored, (property, functools.cached_property)):
             getter = stored.fget if is_instance(stored, property) else stored.func
             if through_class or not is_instance(getter, types.FunctionType) or is_leaf(getter):
                 return ANY
-            return self.machine.run(frame, Bound(Known(getter), owner), Arguments(), node)
+            return self.machine.run(frame, BoundMethod(Known(getter), owner), Arguments(), node)
         if is_instance(stored, functools.partialmethod):
             given = known_arguments(stored.args, stored.keywords)
-            return (Partial(Bound(Known(stored.func), owner), given),)
+            return (Partial(BoundMethod(Known(stored.func), owner), given),)
         getter = class_attribute(type(stored), "__get__")
         if is_instance(getter, types.FunctionType) and not is_leaf(getter):
             return (Unknown(f"it is computed by __get__ of {type(stored).__qualname__}"),)
         if through_class or not _binds(stored):
             return (Known(stored),)
-        return (Bound(Known(stored), owner),)
+        return (BoundMethod(Known(stored), owner),)
 
     def _of_instance(self, frame: Frame, value: Instance, name: str, node: ast.AST) -> Values:
         """An attribute of an object that the code being read makes."""
@@ -240,12 +240,12 @@ def _plain_attribute(value: Value, name: str) -> Values:
         plain = value is EMPTY and hasattr(torch.Tensor, name)
         return (value,) if value.sticky and not plain else ANY
     if isinstance(value, OpSpace):
-        return (Operator(f"{value.name}::{name}"),)
-    if isinstance(value, Operator):
+        return (OperatorValue(f"{value.name}::{name}"),)
+    if isinstance(value, OperatorValue):
         return ANY if name.startswith("_") or name in _OPERATOR_PARTS else (value,)
     if isinstance(value, Partial) and name == "func":
         return (value.fn,)
-    if isinstance(value, Bound) and name in {"__func__", "__wrapped__"}:
+    if isinstance(value, BoundMethod) and name in {"__func__", "__wrapped__"}:
         return (value.fn,)
     if isinstance(value, Local) and name == "__wrapped__":
         return (value,)
@@ -256,7 +256,7 @@ def _plain_attribute(value: Value, name: str) -> Values:
 def _kernel_attribute(kernel: Any, name: str) -> Values:
     if name == "__getitem__":
         return (Method(Known(kernel), name),)
-    return (Launch(kernel),) if name == "run" else ANY
+    return (LaunchValue(kernel),) if name == "run" else ANY
 
 
 def _field(cls: type[Any], given: Arguments, name: str) -> Values:
@@ -280,7 +280,7 @@ def _module_attribute(module: types.ModuleType, name: str) -> Values:
         return (OpSpace(name),)
     space = _compat.operators.namespace_name(module)
     if space is not None:
-        return (Operator(f"{space}::{name}"),)
+        return (OperatorValue(f"{space}::{name}"),)
     held = _compat.kernels.instance_dict(module)
     if name in held:
         return (Known(held[name]),)

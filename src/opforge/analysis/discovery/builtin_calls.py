@@ -11,7 +11,7 @@ from typing import Any
 
 from ... import _compat
 from .containers import elements, item, opened
-from .frames import Call, Frame, Instance, Outcome
+from .frames import Call, CallOutcome, Frame, Instance
 from .machine import Machine
 from .objects import is_instance, is_leaf
 from .values import (
@@ -20,11 +20,11 @@ from .values import (
     UNKNOWN,
     Arguments,
     Known,
-    Launch,
+    LaunchValue,
     Partial,
     Sequence,
     Super,
-    Table,
+    TableValue,
     Unknown,
     Value,
     Values,
@@ -77,7 +77,7 @@ def _getitem(machine: Machine, frame: Frame, arguments: Arguments) -> Values:
         if container is not None:
             found.append(item(container, keys))
         elif kernel is not None:
-            found.append((Launch(kernel),))
+            found.append((LaunchValue(kernel),))
         else:
             node = frame.scope.node
             getters = machine.attribute(frame, owner, "__getitem__", node)
@@ -112,7 +112,7 @@ def _map(machine: Machine, frame: Frame, arguments: Arguments) -> Values:
     if not arguments.positional:
         return ANY
     fns, *columns = arguments.positional
-    call = Call(frame, Arguments(tuple(elements(column) for column in columns)), Outcome())
+    call = Call(frame, Arguments(tuple(elements(column) for column in columns)), CallOutcome())
     for fn in fns:
         machine.call(call, fn)
     return (Sequence(rest=machine.results(call.outcome)),)
@@ -165,7 +165,7 @@ def _dict(arguments: Arguments) -> Values:
     rest: Values = arguments.double
     for value in (v for group in arguments.positional for v in group):
         container = opened(value)
-        if isinstance(container, Table):
+        if isinstance(container, TableValue):
             items.update(container.items)
             rest = union(rest, container.rest)
         elif isinstance(container, Sequence):
@@ -173,7 +173,7 @@ def _dict(arguments: Arguments) -> Values:
             found = [p.items[1] for p in pairs if isinstance(p, Sequence) and len(p.items) > 1]
             rest = union(rest, *found)
     items.update(arguments.keywords)
-    return (Table(items, rest),)
+    return (TableValue(items, rest),)
 
 
 def _defaultdict(arguments: Arguments) -> Values:

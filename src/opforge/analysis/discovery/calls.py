@@ -14,7 +14,7 @@ from .attributes import AttributeResolver
 from .autograd_calls import apply_autograd, is_autograd_apply
 from .containers import elements, method_result, opened
 from .frame_table import FrameTable
-from .frames import Call, Called, Entered, Frame, Instance, Launched, Local, Lost, Outcome
+from .frames import Call, CallOutcome, Entered, Frame, Instance, Launched, Local, Lost, NestedCall
 from .interest import Interest
 from .leaf_calls import (
     call_leaf,
@@ -46,15 +46,15 @@ from .values import (
     UNKNOWN,
     UNKNOWN_ARGUMENTS,
     Arguments,
-    Bound,
+    BoundMethod,
     Known,
-    Launch,
+    LaunchValue,
     Maker,
     Method,
-    Operator,
+    OperatorValue,
     Partial,
     Sequence,
-    Table,
+    TableValue,
     Unknown,
     Value,
     Values,
@@ -96,17 +96,17 @@ class CallTable:
             return func.id in frame.parameters
         return type(func) is ast.Subscript or _looks_like_run(node)
 
-    def outcome(self, frame: Frame, node: ast.Call) -> Outcome:
+    def outcome(self, frame: Frame, node: ast.Call) -> CallOutcome:
         """What a call expression does, worked out once per frame."""
         known = frame.outcomes.get(id(node))
         if known is not None:
             return known
-        outcome = Outcome()
+        outcome = CallOutcome()
         callees = self.machine.evaluate(frame, node.func)
         # What a kernel, an operator, an exception or a logger is given does not matter.
         arguments = NO_ARGUMENTS
         for callee in callees:
-            if not isinstance(callee, (Launch, Operator)) and not only_reports(callee):
+            if not isinstance(callee, (LaunchValue, OperatorValue)) and not only_reports(callee):
                 arguments = self._arguments(frame, node)
                 break
         for callee in callees:
@@ -159,24 +159,24 @@ class CallTable:
                 keywords[keyword.arg] = found
                 continue
             for table in map(opened, found):
-                if isinstance(table, Table):
+                if isinstance(table, TableValue):
                     keywords.update({k: v for k, v in table.items.items() if isinstance(k, str)})
                     double = union(double, table.rest)
                 else:
                     double = union(double, ANY)
         return Arguments(tuple(positional), keywords, star, double)
 
-    def _launch(self, call: Call, callee: Launch) -> None:
+    def _launch(self, call: Call, callee: LaunchValue) -> None:
         call.outcome.effects.append(Launched(callee.kernel))
 
-    def _bound(self, call: Call, callee: Bound) -> None:
+    def _bound(self, call: Call, callee: BoundMethod) -> None:
         self.call(call.after(callee.self), callee.fn)
 
     def _partial(self, call: Call, callee: Partial) -> None:
         self.call(call.given(callee.arguments.extend(call.arguments)), callee.fn)
 
-    def _operator(self, call: Call, callee: Operator) -> None:
-        call.outcome.effects.append(Called(callee.name, None))
+    def _operator(self, call: Call, callee: OperatorValue) -> None:
+        call.outcome.effects.append(NestedCall(callee.name, None))
 
     def _container_method(self, call: Call, callee: Method) -> None:
         call.outcome.values.extend(method_result(callee, call.arguments.positional))
@@ -197,7 +197,7 @@ class CallTable:
             return
         made = Instance(callee, call.arguments)
         call.outcome.values.append(made)
-        inner = Call(call.frame, call.arguments, Outcome())
+        inner = Call(call.frame, call.arguments, CallOutcome())
         for method in self.attributes.member(callee, "__init__", made):
             self.call(inner, method)
         call.outcome.effects.extend(inner.outcome.effects)
@@ -218,7 +218,7 @@ class CallTable:
         name = operator_name(obj)
         if name is not None:
             marked = _compat.kernels.instance_dict(obj).get(OP_MARK)
-            call.outcome.effects.append(Called(name, obj if marked is None else marked))
+            call.outcome.effects.append(NestedCall(name, obj if marked is None else marked))
         elif kind is types.FunctionType:
             self._function(call, obj)
         elif issubclass(kind, type):
@@ -369,11 +369,11 @@ class CallTable:
         hand_over(self.machine, call)
 
     _ACTIONS: ClassVar[dict[type[Value], Callable[[CallTable, Call, Any], None]]] = {
-        Launch: _launch,
-        Bound: _bound,
+        LaunchValue: _launch,
+        BoundMethod: _bound,
         Partial: _partial,
         Local: _local,
-        Operator: _operator,
+        OperatorValue: _operator,
         Method: _container_method,
         Instance: _instance,
         Maker: _maker,

@@ -17,10 +17,10 @@ from .values import (
     ANY,
     NOTHING,
     Known,
-    Launch,
+    LaunchValue,
     Method,
     Sequence,
-    Table,
+    TableValue,
     Unknown,
     Value,
     Values,
@@ -38,10 +38,10 @@ EMPTY = Unknown("the table it is taken from is still empty", sticky=True)
 SEQUENCES = (list, tuple, set, frozenset, collections.deque)
 
 
-def opened(value: Value) -> Sequence | Table | None:
+def opened(value: Value) -> Sequence | TableValue | None:
     """An existing container as an abstract one, or None where the value is not a container."""
     kind = type(value)
-    if kind is Sequence or kind is Table:
+    if kind is Sequence or kind is TableValue:
         return value  # type: ignore[return-value]
     if not isinstance(value, Known):
         return None
@@ -49,11 +49,11 @@ def opened(value: Value) -> Sequence | Table | None:
     if "opened" not in held:
         # A value belongs to one reading, during which no code of the user's runs.
         held["opened"] = _opened(value.obj)
-    found: Sequence | Table | None = held["opened"]
+    found: Sequence | TableValue | None = held["opened"]
     return found
 
 
-def _opened(obj: Any) -> Sequence | Table | None:
+def _opened(obj: Any) -> Sequence | TableValue | None:
     kind = type(obj)
     if kind is types.FunctionType or kind is types.ModuleType or kind is type:
         return None
@@ -74,12 +74,12 @@ def _opened(obj: Any) -> Sequence | Table | None:
     return None
 
 
-def _table(items: Iterable[tuple[Any, Any]]) -> Table:
+def _table(items: Iterable[tuple[Any, Any]]) -> TableValue:
     entries: dict[Hashable, Values] = {}
     rest: Values = NOTHING
     for key, member in itertools.islice(items, _MOST_MEMBERS):
         entries[_table_key(key)] = (Known(member),)
-    return Table(entries, rest)
+    return TableValue(entries, rest)
 
 
 _CONSTANT_KEYS = (str, int, float, bytes, type(None))
@@ -99,7 +99,7 @@ def _table_key(key: Any) -> Hashable:
     return key if is_instance(key, _CONSTANT_KEYS) else _Other(id(key))
 
 
-def _modules(obj: Any, modules: dict[str, Any]) -> Sequence | Table | None:
+def _modules(obj: Any, modules: dict[str, Any]) -> Sequence | TableValue | None:
     if is_instance(obj, torch.nn.ModuleDict):
         return _table(modules.items())
     if is_instance(obj, torch.nn.ModuleList) or is_instance(obj, torch.nn.Sequential):
@@ -114,7 +114,7 @@ def elements(values: Values) -> Values:
         container = opened(value)
         if container is None:
             found.append((ITEM,))
-        elif isinstance(container, Table):
+        elif isinstance(container, TableValue):
             found.extend(_key_values(key) for key in container.items)
             found.append(ANY)
         else:
@@ -122,31 +122,35 @@ def elements(values: Values) -> Values:
     return union(*found)
 
 
-def table_values(container: Sequence | Table) -> Values:
-    members = container.items.values() if isinstance(container, Table) else container.items
+def table_values(container: Sequence | TableValue) -> Values:
+    members = container.items.values() if isinstance(container, TableValue) else container.items
     return union(*members, container.rest)
 
 
-def item(container: Sequence | Table, keys: Values) -> Values:
+def item(container: Sequence | TableValue, keys: Values) -> Values:
     """`container[key]`; all members where the key is not known."""
     known = constants(keys)
     if known is None:
-        if isinstance(container, Table) and keys and all(isinstance(k, Sequence) for k in keys):
+        if (
+            isinstance(container, TableValue)
+            and keys
+            and all(isinstance(k, Sequence) for k in keys)
+        ):
             return _by_parts(container, keys)
         return table_values(container) or _missing(container)
-    if isinstance(container, Table):
+    if isinstance(container, TableValue):
         found = [union(container.items.get(key, NOTHING), container.rest) for key in known]
     else:
         found = [position(container, key) for key in known]
     return union(*found) or _missing(container)
 
 
-def _missing(container: Sequence | Table) -> Values:
-    is_empty = isinstance(container, Table) and not container.items and not container.rest
+def _missing(container: Sequence | TableValue) -> Values:
+    is_empty = isinstance(container, TableValue) and not container.items and not container.rest
     return (EMPTY if is_empty else ITEM,)
 
 
-def _by_parts(table: Table, keys: Values) -> Values:
+def _by_parts(table: TableValue, keys: Values) -> Values:
     """`registry[op, backend]` where only some parts of the key are known."""
     found = [
         values
@@ -190,7 +194,7 @@ def unpacked(values: Values, path: tuple[int | None, ...]) -> Values:
                 found.append(ANY)
             elif step is None:
                 found.append((Sequence(rest=table_values(container)),))
-            elif isinstance(container, Table):
+            elif isinstance(container, TableValue):
                 found.append(elements((container,)))
             else:
                 found.append(position(container, step))
@@ -209,9 +213,9 @@ def concatenated(left: Values, right: Values) -> Values:
                 found.append((Sequence(first.items, rest),))
             else:
                 found.append((Sequence((*first.items, *second.items), second.rest),))
-        elif isinstance(first, Table) and isinstance(second, Table):
+        elif isinstance(first, TableValue) and isinstance(second, TableValue):
             merged = {**first.items, **second.items}
-            found.append((Table(merged, union(first.rest, second.rest)),))
+            found.append((TableValue(merged, union(first.rest, second.rest)),))
         elif isinstance(a, Known) and isinstance(b, Known):
             texts = is_instance(a.obj, str) and is_instance(b.obj, str)
             found.append((Known(a.obj + b.obj),) if texts else ANY)
@@ -227,7 +231,7 @@ def stored(values: Values, extra: list[tuple[Values | None, Values]]) -> Values:
         container = opened(value)
         if container is None:
             found.append((value,))
-        elif isinstance(container, Table):
+        elif isinstance(container, TableValue):
             found.append((_filled(container, extra),))
         else:
             late = union(container.rest, *(v for _, v in extra))
@@ -235,7 +239,7 @@ def stored(values: Values, extra: list[tuple[Values | None, Values]]) -> Values:
     return union(*found)
 
 
-def _filled(table: Table, extra: list[tuple[Values | None, Values]]) -> Table:
+def _filled(table: TableValue, extra: list[tuple[Values | None, Values]]) -> TableValue:
     items, rest = dict(table.items), table.rest
     for keys, values in extra:
         known = constants(keys) if keys is not None else None
@@ -244,7 +248,7 @@ def _filled(table: Table, extra: list[tuple[Values | None, Values]]) -> Table:
         else:
             for key in known:
                 items[key] = union(items.get(key, NOTHING), values)
-    return Table(items, rest)
+    return TableValue(items, rest)
 
 
 _TAKES = frozenset({"get", "pop", "setdefault", "popitem", "popleft", "__getitem__"})
@@ -265,12 +269,12 @@ def method_result(method: Method, positional: tuple[Values, ...]) -> Values:
     container = opened(method.base)
     if container is None:  # a kernel's `__getitem__`
         assert isinstance(method.base, Known)
-        return (Launch(method.base.obj),)
+        return (LaunchValue(method.base.obj),)
     if method.name == "values":
         return (Sequence(rest=table_values(container)),)
     if method.name == "keys":
         return (Sequence(rest=elements((container,))),)
-    if method.name == "items" and isinstance(container, Table):
+    if method.name == "items" and isinstance(container, TableValue):
         pairs = [(Sequence((_key_values(k), v)),) for k, v in container.items.items()]
         rest = (Sequence((ANY, container.rest)),) if container.rest else NOTHING
         return (Sequence(tuple(pairs), rest),)

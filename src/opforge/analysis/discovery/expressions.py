@@ -19,9 +19,9 @@ from .values import (
     UNKNOWN,
     Arguments,
     Known,
-    Launch,
+    LaunchValue,
     Sequence,
-    Table,
+    TableValue,
     Unknown,
     Value,
     Values,
@@ -80,7 +80,7 @@ def _item(machine: Machine, frame: Frame, base: Value, node: ast.Subscript) -> V
     if isinstance(base, Known):
         kernel = _compat.kernels.launched_kernel(base.obj)
         if kernel is not None:
-            return (Launch(kernel),)
+            return (LaunchValue(kernel),)
         if is_instance(base.obj, type) or base.obj is None:
             return (base,) if base.obj is not None else NOTHING
     return _own_item(machine, frame, base, node)
@@ -93,14 +93,14 @@ def _own_item(machine: Machine, frame: Frame, base: Value, node: ast.Subscript) 
             if isinstance(value, Known):
                 kernel = _compat.kernels.launched_kernel(value.obj)
                 if kernel is not None:
-                    return (Launch(kernel),)
+                    return (LaunchValue(kernel),)
     getters = machine.attribute(frame, base, "__getitem__", node)
     given = Arguments((machine.evaluate(frame, node.slice),))
     return union(*[machine.run(frame, getter, given, node) for getter in getters]) or (ITEM,)
 
 
-def _slice(container: Sequence | Table) -> Value:
-    if isinstance(container, Table):
+def _slice(container: Sequence | TableValue) -> Value:
+    if isinstance(container, TableValue):
         return UNKNOWN
     return Sequence(rest=union(*container.items, container.rest))
 
@@ -184,10 +184,10 @@ def _table(machine: Machine, frame: Frame, node: ast.Dict) -> Values:
             rest = union(rest, found)
         else:
             for table in map(opened, found):
-                if isinstance(table, Table):
+                if isinstance(table, TableValue):
                     items.update(table.items)
                     rest = union(rest, table.rest)
-    return (Table(items, rest),)
+    return (TableValue(items, rest),)
 
 
 def _comprehension(machine: Machine, frame: Frame, node: ast.ListComp) -> Values:
@@ -199,8 +199,8 @@ def _table_comprehension(machine: Machine, frame: Frame, node: ast.DictComp) -> 
     found = machine.evaluate(inner, node.value)
     known = constants(machine.evaluate(inner, node.key))
     if known is not None and len(found) == 1:
-        return (Table(dict.fromkeys(known, found)),)
-    return (Table(rest=found),)
+        return (TableValue(dict.fromkeys(known, found)),)
+    return (TableValue(rest=found),)
 
 
 HANDLERS: dict[type[ast.AST], Callable[[Machine, Frame, Any], Values]] = {

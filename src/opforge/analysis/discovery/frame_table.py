@@ -19,12 +19,12 @@ from .values import (
     UNKNOWN,
     UNKNOWN_ARGUMENTS,
     Arguments,
-    Bound,
+    BoundMethod,
     Known,
-    Launch,
+    LaunchValue,
     Partial,
     Sequence,
-    Table,
+    TableValue,
     Unknown,
     Value,
     Values,
@@ -152,7 +152,7 @@ def _bind(scope: Scope, given: Arguments, default_of: Callable[[str], Values]) -
         bound[scope.vararg] = (Sequence(given.positional[len(positional) :], given.star),)
     if scope.kwarg is not None:
         items: dict[Hashable, Values] = {k: v for k, v in keywords.items() if k not in bound}
-        bound[scope.kwarg] = (Table(items, given.double),)
+        bound[scope.kwarg] = (TableValue(items, given.double),)
     return bound
 
 
@@ -190,7 +190,7 @@ def _general(value: Value) -> Value:
     if is_constant(value):
         return UNKNOWN
     if isinstance(value, Instance) and not any(
-        isinstance(v, (Launch, Local, Bound, Partial, Known)) and not is_constant(v)
+        isinstance(v, (LaunchValue, Local, BoundMethod, Partial, Known)) and not is_constant(v)
         for group in value.arguments.every()
         for v in group
     ):

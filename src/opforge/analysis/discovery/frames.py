@@ -44,7 +44,7 @@ class Frame:
         # Names that may stand for an object with operators of its own, and whether any name may.
         self.objects: dict[str, bool] = {}
         self.has_operators: bool | None = None
-        self.outcomes: dict[int, Outcome] = {}
+        self.outcomes: dict[int, CallOutcome] = {}
         self.nested: dict[int, Frame] = {}
         self.result: Values | None = None
         # What reading an attribute or an item runs: a property, a `__getitem__`.
@@ -124,7 +124,7 @@ class Entered:
 
 
 @dataclass(eq=False, slots=True)
-class Called:
+class NestedCall:
     """A call of an operator."""
 
     name: str
@@ -138,10 +138,10 @@ class Lost:
     why: str
 
 
-Effect = Launched | Entered | Called | Lost
+Effect = Launched | Entered | NestedCall | Lost
 
 
-class Outcome:
+class CallOutcome:
     """What a call does, and what it returns: values, and the results of the frames it enters."""
 
     __slots__ = ("effects", "frames", "idle", "values")
@@ -168,7 +168,7 @@ class Call:
 
     frame: Frame
     arguments: Arguments
-    outcome: Outcome
+    outcome: CallOutcome
     cost: int = 1
 
     def given(self, arguments: Arguments) -> Call:

@@ -9,7 +9,7 @@ from .calls import CallTable
 from .containers import elements
 from .expressions import HANDLERS
 from .frame_table import FrameTable, is_short
-from .frames import Call, Frame, Outcome
+from .frames import Call, CallOutcome, Frame
 from .interest import Interest
 from .names import NameResolver
 from .operators import OperatorTable
@@ -70,13 +70,13 @@ class Interpreter:
             self._nesting -= 1
 
     def run(self, frame: Frame, callee: Value, arguments: Arguments, node: ast.AST) -> Values:
-        outcome = Outcome()
+        outcome = CallOutcome()
         self.call(Call(frame, arguments, outcome), callee)
         frame.implied.extend(outcome.effects)
         frame.implied_at.extend([node] * len(outcome.effects))
         return self.results(outcome)
 
-    def results(self, outcome: Outcome) -> Values:
+    def results(self, outcome: CallOutcome) -> Values:
         if not outcome.frames and not outcome.idle:
             return tuple(outcome.values) or ANY
         returned = [self._returned(frame) for frame in outcome.frames]

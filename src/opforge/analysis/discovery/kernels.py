@@ -11,7 +11,7 @@ from typing import Any
 from ... import _compat
 from ...model import Discovery, KernelRef, NestedOp, Unresolved
 from .bytecode import line_reading, mentions
-from .frames import Call, Called, Effect, Entered, Frame, Launched, Lost, Outcome
+from .frames import Call, CallOutcome, Effect, Entered, Frame, Launched, Lost, NestedCall
 from .interpreter import Interpreter
 from .objects import (
     OP_MARK,
@@ -64,7 +64,7 @@ class _Walk:
         self.read: set[int] = set()
 
     def discover(self, fn: Any) -> Discovery:
-        call = Call(self.root, Arguments(), Outcome(), cost=0)
+        call = Call(self.root, Arguments(), CallOutcome(), cost=0)
         self.interpreter.call(call, Known(_body(fn)))
         for effect in call.outcome.effects:
             if isinstance(effect, Lost):
@@ -120,7 +120,7 @@ class _Walk:
     def note(self, frame: Frame, node: ast.AST, effect: Effect) -> None:
         if isinstance(effect, Launched):
             self.launch(frame, node, effect.kernel)
-        elif isinstance(effect, Called):
+        elif isinstance(effect, NestedCall):
             self.call_operator(frame, node, effect)
         elif isinstance(effect, Lost):
             self.lose(_text(node), frame.location(node), effect.why)
@@ -140,7 +140,7 @@ class _Walk:
             )
             self.kernels[id(kernel)] = found
 
-    def call_operator(self, frame: Frame, node: ast.AST, called: Called) -> None:
+    def call_operator(self, frame: Frame, node: ast.AST, called: NestedCall) -> None:
         name = called.name
         if name.partition("::")[0] in _compat.operators.BUILT_IN or name in self.nested:
             return

@@ -17,7 +17,7 @@ import torch
 from ... import _compat
 from .builtin_calls import builtin_result
 from .containers import opened, table_values
-from .frames import Call, Launched, Local, Lost, Outcome
+from .frames import Call, CallOutcome, Launched, Local, Lost
 from .machine import Machine
 from .objects import is_instance, is_leaf, wrapped
 from .reach import callables_held, is_callback, is_plain_leaf
@@ -27,12 +27,12 @@ from .values import (
     UNKNOWN,
     UNKNOWN_ARGUMENTS,
     Arguments,
-    Bound,
+    BoundMethod,
     Known,
-    Launch,
+    LaunchValue,
     Maker,
     Sequence,
-    Table,
+    TableValue,
     Unknown,
     Value,
     Values,
@@ -111,10 +111,10 @@ def hand_over(machine: Machine, call: Call) -> None:
         for value in group if group is not ANY else NOTHING:
             if isinstance(value, Unknown):
                 continue
-            container = opened(value) if isinstance(value, (Sequence, Table)) else None
+            container = opened(value) if isinstance(value, (Sequence, TableValue)) else None
             for one in table_values(container) if container is not None else (value,):
                 if is_callback(one):
-                    inner = Outcome()
+                    inner = CallOutcome()
                     machine.call(Call(call.frame, UNKNOWN_ARGUMENTS, inner), one)
                     effects = [e for e in inner.effects if not isinstance(e, Lost)]
                     call.outcome.effects.extend(effects)
@@ -130,7 +130,7 @@ def passed_through(arguments: Arguments) -> Values:
 
 def only_reports(callee: Value) -> bool:
     """Whether a callee only takes a message: `ValueError`, `logger.info`."""
-    callee = callee.fn if type(callee) is Bound else callee
+    callee = callee.fn if type(callee) is BoundMethod else callee
     if type(callee) is not Known:
         return False
     obj = callee.obj
@@ -196,7 +196,7 @@ def _is_tritons(fn: types.FunctionType) -> bool:
     return str(fn.__module__).startswith("triton.")
 
 
-def _launch_by_class(fn: types.FunctionType, first: Values, outcome: Outcome) -> None:
+def _launch_by_class(fn: types.FunctionType, first: Values, outcome: CallOutcome) -> None:
     """`type(k).run(k, ...)` and `JITFunction.__getitem__(k, grid)`."""
     for value in first:
         kernel = _compat.kernels.launched_kernel(value.obj) if isinstance(value, Known) else None
@@ -205,7 +205,7 @@ def _launch_by_class(fn: types.FunctionType, first: Values, outcome: Outcome) ->
         elif fn.__name__ == "run":
             outcome.effects.append(Launched(kernel))
         else:
-            outcome.values.append(Launch(kernel))
+            outcome.values.append(LaunchValue(kernel))
 
 
 def _made(first: Values) -> Value:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from typing import Protocol
 
-from .frames import Call, Frame, Outcome
+from .frames import Call, CallOutcome, Frame
 from .scopes import Operation
 from .values import Arguments, Value, Values
 
@@ -35,11 +35,11 @@ class Machine(Protocol):
     def call(self, call: Call, callee: Value) -> None:
         """Add to a call's outcome what calling `callee` does."""
 
-    def outcome(self, frame: Frame, node: ast.Call) -> Outcome:
+    def outcome(self, frame: Frame, node: ast.Call) -> CallOutcome:
         """What a call expression does."""
 
     def run(self, frame: Frame, callee: Value, arguments: Arguments, node: ast.AST) -> Values:
         """The result of a call that no call expression shows: a property, a `__getitem__`."""
 
-    def results(self, outcome: Outcome) -> Values:
+    def results(self, outcome: CallOutcome) -> Values:
         """What a call returns."""

@@ -7,7 +7,7 @@ import sys
 
 from ...model import MISSING
 from .containers import elements, opened, stored, unpacked
-from .frames import Call, Frame, Instance, Local, Outcome
+from .frames import Call, CallOutcome, Frame, Instance, Local
 from .interest import Interest, is_text
 from .machine import Machine
 from .objects import is_leaf, may_be_imported, outside_value, relative_name
@@ -145,7 +145,7 @@ class NameResolver:
         """What a definition in a body binds; what its decorators run does not count."""
         values: Values = (value,)
         for decorator in reversed(decorators):
-            call = Call(frame, Arguments((values,)), Outcome())
+            call = Call(frame, Arguments((values,)), CallOutcome())
             for callee in self.machine.evaluate(frame, decorator):
                 self.machine.call(call, callee)
             values = self.machine.results(call.outcome)

@@ -24,7 +24,7 @@ from .values import (
     ANY,
     NOTHING,
     Arguments,
-    Bound,
+    BoundMethod,
     Known,
     Unknown,
     Value,
@@ -200,7 +200,7 @@ class OperatorTable:
             return self.attributes.member(value.cls, name, value)
         cls = _class_of(value)
         stored = MISSING if cls is None else class_attribute(cls, name)
-        return (Bound(Known(stored), value),) if _is_own(stored) else NOTHING
+        return (BoundMethod(Known(stored), value),) if _is_own(stored) else NOTHING
 
     def _operand(self, frame: Frame, node: ast.expr) -> Values:
         """The objects that an operand may be."""

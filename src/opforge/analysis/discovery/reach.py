@@ -39,7 +39,17 @@ from .objects import (
     relative_name,
     wrapped,
 )
-from .values import Bound, Known, Launch, Operator, Partial, Sequence, Table, Unknown, Value
+from .values import (
+    BoundMethod,
+    Known,
+    LaunchValue,
+    OperatorValue,
+    Partial,
+    Sequence,
+    TableValue,
+    Unknown,
+    Value,
+)
 
 # Names that give code access to anything.
 _OPEN_DOORS = frozenset(
@@ -250,7 +260,7 @@ def _parts(obj: Any) -> list[Any]:
 
 
 def _members(container: Any) -> list[Any]:
-    groups = container.items.values() if isinstance(container, Table) else container.items
+    groups = container.items.values() if isinstance(container, TableValue) else container.items
     return [value.obj for group in list(groups)[:_MOST_MEMBERS] for value in group]
 
 
@@ -285,8 +295,8 @@ def _carries(value: Value) -> bool:
     return not isinstance(value, Known) or not is_leaf(value.obj) or is_module_instance(value.obj)
 
 
-def _members_carry(container: Sequence | Table) -> bool:
-    groups = container.items.values() if isinstance(container, Table) else container.items
+def _members_carry(container: Sequence | TableValue) -> bool:
+    groups = container.items.values() if isinstance(container, TableValue) else container.items
     for group in (*groups, container.rest):
         for inner in group:
             plain = type(inner) is Known and id(type(inner.obj)) in _INERT
@@ -300,9 +310,9 @@ def is_callback(value: Value) -> bool:
     if not isinstance(value, Known):
         if isinstance(value, Local):
             return not isinstance(value.scope.node, ast.ClassDef)
-        if isinstance(value, (Bound, Partial)):
+        if isinstance(value, (BoundMethod, Partial)):
             return is_callback(value.fn)
-        return isinstance(value, (Launch, Operator))
+        return isinstance(value, (LaunchValue, OperatorValue))
     obj = value.obj
     kind = type(obj)
     if id(kind) in _CONSTANTS:

@@ -83,7 +83,7 @@ ANY: Values = (UNKNOWN,)
 
 
 @dataclass(eq=False)
-class Launch(Value):
+class LaunchValue(Value):
     """`k[grid]` or `k.run`: calling it launches."""
 
     kernel: Any
@@ -94,7 +94,7 @@ class Launch(Value):
 
 
 @dataclass(eq=False)
-class Bound(Value):
+class BoundMethod(Value):
     """A function with its first argument given: a method."""
 
     fn: Value
@@ -142,7 +142,7 @@ class Sequence(Value):
 
 
 @dataclass(eq=False)
-class Table(Value):
+class TableValue(Value):
     """A dict: the entries whose keys are known, and in `rest` the values under other keys."""
 
     items: dict[Hashable, Values] = field(default_factory=dict)
@@ -182,7 +182,7 @@ class OpSpace(Value):
 
 
 @dataclass(frozen=True)
-class Operator(Value):
+class OperatorValue(Value):
     """`torch.ops.ns.op`, registered or not."""
 
     name: str

@@ -11,7 +11,7 @@ import torch
 from ... import _compat
 from ...native.frontend.store import alternatives_of, declarations_of
 from ..compare import difference
-from ..subject import Batches, Outcome, Subject
+from ..subject import Batches, CallResult, Subject
 from ..values import tensors_in
 from ..verdict import Verdict, failed, passed, skipped
 
@@ -36,7 +36,7 @@ def cuda_graph(subject: Subject) -> Verdict:
         own.detach().copy_(given.detach())
     graph.replay()
     torch.cuda.synchronize()
-    text = subject.mismatch(Outcome(value, static), subject.eager)
+    text = subject.mismatch(CallResult(value, static), subject.eager)
     return failed(f"replayed, {text}", _READS_ONCE) if text else passed()
 
 
@@ -124,7 +124,7 @@ def _on_rank(subject: Subject, rank: int, split: frozenset[str]) -> Shard:
         counted: Any = CommDebugMode()
         with torch.no_grad(), counted:
             value = subject.invoke(call)
-        results: list[Any] = _written_and_returned(subject, Outcome(value, call))
+        results: list[Any] = _written_and_returned(subject, CallResult(value, call))
         plain = [t for t in results if not isinstance(t, distributed.DTensor)]
         if plain:
             raise TypeError("an output is a plain tensor; the rule must place every output")
@@ -135,7 +135,7 @@ def _on_rank(subject: Subject, rank: int, split: frozenset[str]) -> Shard:
         )
 
 
-def _written_and_returned(subject: Subject, outcome: Outcome) -> list[Tensor]:
+def _written_and_returned(subject: Subject, outcome: CallResult) -> list[Tensor]:
     return [t for _, t in tensors_in(subject.results(outcome), "output")]
 
 

@@ -12,7 +12,7 @@ from ..compare import difference, same_bits
 from ..flat import flat_arguments
 from ..reasons import reason_of
 from ..subject import GPU_FIX, Batches, Subject, cuda_devices
-from ..values import Call, leaves, replace_tensors, tensors_in
+from ..values import OpCall, leaves, replace_tensors, tensors_in
 from ..verdict import Verdict, failed, passed, skipped
 
 Tensor = torch.Tensor
@@ -87,7 +87,7 @@ def fake_by_trace(subject: Subject) -> Verdict:
     return passed(f"from: {source}, as the body on fake CUDA tensors; nothing was run")
 
 
-def _fake_mismatch(subject: Subject, call: Call, real: Any) -> str:
+def _fake_mismatch(subject: Subject, call: OpCall, real: Any) -> str:
     mode, fakes = subject.fakes(call, device=None)
     with mode:
         said = subject.invoke(fakes)

@@ -15,8 +15,8 @@ from ...aoti_package.eager_calls import EagerCall
 from ...aoti_package.verify import Tolerance, verify
 from ...doctor import examine
 from ...errors import OpNotImportable, PackageMismatch
-from ..subject import Batches, Outcome, Subject
-from ..values import Call, tensors_in
+from ..subject import Batches, CallResult, Subject
+from ..values import OpCall, tensors_in
 from ..verdict import Verdict, failed, passed, skipped
 from .graph import ON_FAKES
 
@@ -29,7 +29,7 @@ class _Module(torch.nn.Module):
     torch.export takes no dtypes or devices as inputs, and no dynamic shapes for `**kwargs`.
     """
 
-    def __init__(self, handle: Any, call: Call) -> None:
+    def __init__(self, handle: Any, call: OpCall) -> None:
         super().__init__()
         self.handle = handle
         self.args = [None if _moves(v) else (v,) for v in call.args]
@@ -46,7 +46,7 @@ def _moves(value: Any) -> bool:
     return bool(tensors_in(value, ""))
 
 
-def _inputs(call: Call) -> tuple[Any, ...]:
+def _inputs(call: OpCall) -> tuple[Any, ...]:
     return tuple(v for v in (*call.args, *call.kwargs.values()) if _moves(v))
 
 
@@ -170,7 +170,7 @@ def _export(subject: Subject, *, strict: bool) -> Any:
         return _export_call(subject, fakes, strict=strict)
 
 
-def _export_call(subject: Subject, call: Call, *, strict: bool) -> Any:
+def _export_call(subject: Subject, call: OpCall, *, strict: bool) -> Any:
     shapes: Any = torch.export.ShapesCollection()
     batches = subject.batches
     if isinstance(batches, Batches):
@@ -194,7 +194,7 @@ def _runs_differ(subject: Subject, runner: Any) -> str:
     for call in calls:
         own = call.cloned()
         with torch.no_grad():
-            found = Outcome(runner(*_inputs(own)), own)
+            found = CallResult(runner(*_inputs(own)), own)
         text = subject.mismatch(found, subject.run(call))
         if text:
             return text

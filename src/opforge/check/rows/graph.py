@@ -13,8 +13,8 @@ from ...doctor import examine
 from ...errors import MissingBackward
 from ..compare import gradient_difference
 from ..reasons import reason_of, short_reason
-from ..subject import Batches, Outcome, Subject
-from ..values import Call, tensors_in
+from ..subject import Batches, CallResult, Subject
+from ..values import OpCall, tensors_in
 from ..verdict import Verdict, failed, passed, skipped
 
 Tensor = torch.Tensor
@@ -127,7 +127,7 @@ def _sizes(batches: Batches) -> str:
     return f"batch {batches.sizes[0]} and {batches.sizes[1]}"
 
 
-def _second_size(compiled: Any, batches: Batches) -> Outcome | str:
+def _second_size(compiled: Any, batches: Batches) -> CallResult | str:
     own = batches.second.cloned()
     result: list[Any] = []
 
@@ -136,10 +136,10 @@ def _second_size(compiled: Any, batches: Batches) -> Outcome | str:
             result.append(compiled(*args, **kwargs))
 
     text = _recompile(keep, own, batches)
-    return text or Outcome(result[0], own)
+    return text or CallResult(result[0], own)
 
 
-def _recompile(compiled: Any, call: Call, batches: Batches) -> str:
+def _recompile(compiled: Any, call: OpCall, batches: Batches) -> str:
     """Why a second size recompiled; empty if it did not."""
     try:
         with _checking.no_recompiles():
@@ -184,10 +184,10 @@ def _compiled(subject: Subject, backend: str, *, dynamic: bool) -> Any:
     return torch.compile(own, fullgraph=True, dynamic=dynamic, backend=backend)
 
 
-def _run(compiled: Any, call: Call) -> Outcome:
+def _run(compiled: Any, call: OpCall) -> CallResult:
     own = call.cloned()
     with torch.no_grad():
-        return Outcome(compiled(*own.args, **own.kwargs), own)
+        return CallResult(compiled(*own.args, **own.kwargs), own)
 
 
 def _backward_mismatch(subject: Subject, backend: str) -> str:

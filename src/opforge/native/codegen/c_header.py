@@ -6,10 +6,11 @@ import textwrap
 
 from ..ir.abi import ABI, MAX_RANK
 from ..ir.dtypes import DTYPES
-from ..ir.program import ChoiceParam, Library, Op, Param, ScalarParam, TensorParam
+from ..ir.interface import ChoiceParam, Op, Param, ScalarParam, TensorParam
+from ..ir.program import Library
 from .coverage_text import source
 from .names import comment, macro
-from .signature import Signature
+from .signature import CSignature
 from .templates import fill
 
 _FORCED = (
@@ -25,7 +26,7 @@ _LISTED = (
 def header(library: Library, archs: str) -> str:
     """`include/NAME.h`."""
     ops = len(library.ops)
-    enums = [_enum(Signature(library.name, op), p) for op in library.ops for p in _choices(op)]
+    enums = [_enum(CSignature(library.name, op), p) for op in library.ops for p in _choices(op)]
     return fill(
         "header.h",
         name=library.name,
@@ -41,7 +42,7 @@ def _choices(op: Op) -> list[ChoiceParam]:
     return [p for p in op.params if isinstance(p, ChoiceParam)]
 
 
-def _enum(signature: Signature, param: ChoiceParam) -> str:
+def _enum(signature: CSignature, param: ChoiceParam) -> str:
     members = [
         f"    {signature.member(param, label)} = {i}"
         + ("," if i + 1 < len(param.labels) else "")
@@ -52,7 +53,7 @@ def _enum(signature: Signature, param: ChoiceParam) -> str:
 
 
 def _operation(library: str, op: Op) -> str:
-    signature = Signature(library, op)
+    signature = CSignature(library, op)
     parts = [_comment(_documentation(op, signature)), _declared(signature.call())]
     if op.outputs:
         said = "Fills in type, shape, strides and device of the outputs of the call above."
@@ -74,7 +75,7 @@ def _declared(signature: str) -> str:
     return "\n".join([prefix + first, *(" " * len(prefix) + line for line in rest)]) + ";"
 
 
-def _documentation(op: Op, signature: Signature) -> list[str]:
+def _documentation(op: Op, signature: CSignature) -> list[str]:
     doc = " ".join(op.doc.split())
     where = f" ({op.location})" if op.location else ""
     lines = [doc] if doc else []
@@ -87,7 +88,7 @@ def _documentation(op: Op, signature: Signature) -> list[str]:
     return lines
 
 
-def _parameter(op: Op, signature: Signature, param: Param) -> str:
+def _parameter(op: Op, signature: CSignature, param: Param) -> str:
     name = signature.names[param.name]
     # The declaration says it shorter than the cases made from it.
     doc = " ".join(param.doc.split())

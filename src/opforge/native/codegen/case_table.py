@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..ir.cases import Bound, Case, TensorCase
 from ..ir.expr import Term, Var
-from ..ir.program import Bound, Case, TensorCase
 from .expression import Writer, integer
 from .names import quoted
 from .path_table import paths_table
 from .pool import Pool
-from .scope import Place, Scope, type_key
+from .scope import OpScope, Place, type_key
 
 Places = dict[str, Place]
 
 
-def case_row(scope: Scope, pool: Pool, kernels: dict[str, str], number: int) -> str:
+def case_row(scope: OpScope, pool: Pool, kernels: dict[str, str], number: int) -> str:
     """A row of the operator's table of cases."""
     case = scope.op.cases[number]
     places = scope.places[number]
@@ -48,7 +48,7 @@ def case_row(scope: Scope, pool: Pool, kernels: dict[str, str], number: int) -> 
     return f"{{{quoted(case_text(scope, case))},\n     {', '.join(cells)}}}"
 
 
-def case_text(scope: Scope, case: Case) -> str:
+def case_text(scope: OpScope, case: Case) -> str:
     """`x fp16 [m, n], bias NULL, activation=RELU`; behind `add_flat: ` where there are several."""
     parts = []
     for tensor in case.tensors:
@@ -66,7 +66,7 @@ def case_text(scope: Scope, case: Case) -> str:
     return whose + (", ".join(parts) or "any call")
 
 
-def _bind(scope: Scope, pool: Pool, places: Places) -> str:
+def _bind(scope: OpScope, pool: Pool, places: Places) -> str:
     if not places:
         return "NULL"
     lines = ["Values *v = (Values *)values;"]
@@ -74,14 +74,14 @@ def _bind(scope: Scope, pool: Pool, places: Places) -> str:
     return pool.function("void", "bind", "const View *views, void *values", lines)
 
 
-def _checks(scope: Scope, pool: Pool, places: Places, case: Case) -> Iterator[str]:
+def _checks(scope: OpScope, pool: Pool, places: Places, case: Case) -> Iterator[str]:
     for tensor in case.tensors:
         yield from _tensor_checks(scope, places, tensor)
     for bound in case.bounds:
         yield from _bound_checks(scope, pool, places, bound)
 
 
-def _tensor_checks(scope: Scope, places: Places, tensor: TensorCase) -> Iterator[str]:
+def _tensor_checks(scope: OpScope, places: Places, tensor: TensorCase) -> Iterator[str]:
     index = scope.input_index[tensor.param]
     if tensor.strides is None and tensor.shape:
         yield f"OF_CHECK_COMPACT({index})"
@@ -92,7 +92,7 @@ def _tensor_checks(scope: Scope, places: Places, tensor: TensorCase) -> Iterator
 
 
 def _same(
-    scope: Scope, places: Places, index: int, dim: int, term: Term, *, is_stride: bool
+    scope: OpScope, places: Places, index: int, dim: int, term: Term, *, is_stride: bool
 ) -> Iterator[str]:
     kind = "OF_CHECK_STRIDE" if is_stride else "OF_CHECK_SIZE"
     if isinstance(term, int):
@@ -107,7 +107,7 @@ def _same(
         yield f"{kind}_LIKE({index}, {dim}, {first.tensor}, {first.dim}, {quoted(term.name)})"
 
 
-def _bound_checks(scope: Scope, pool: Pool, places: Places, bound: Bound) -> Iterator[str]:
+def _bound_checks(scope: OpScope, pool: Pool, places: Places, bound: Bound) -> Iterator[str]:
     place = places.get(bound.var)
     tensor = -1 if place is None else place.tensor
     subject = f"{tensor}, {quoted(bound.var)}, offsetof(Values, {scope.fields[bound.var]})"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..ir.cases import Bound, Case
 from ..ir.dtypes import DTYPES
 from ..ir.expr import text
-from ..ir.program import Bound, Case, ChoiceParam, Implementation, Op, TensorParam
+from ..ir.interface import ChoiceParam, Implementation, Op, TensorParam
 
 # Every C99 compiler takes literals of 4095 characters.
 _ROOM = 4000

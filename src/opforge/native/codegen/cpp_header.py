@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ..ir.dtypes import DTYPES
-from ..ir.program import ChoiceParam, Library, Op, ScalarParam, TensorParam
+from ..ir.interface import ChoiceParam, Op, ScalarParam, TensorParam
+from ..ir.program import Library
 from .names import comment, distinct, identifier, kept, macro
-from .signature import Signature
+from .signature import CSignature
 from .templates import fill
 
 # Functions of the library, which no operator may be called.
@@ -46,7 +47,7 @@ class _Operation:
     def __init__(self, library: Library, op: Op) -> None:
         self._library = library.name
         self._op = op
-        self._c = Signature(library.name, op)
+        self._c = CSignature(library.name, op)
         self._name = function_name(op)
         # A parameter with the name of a type would hide it from those after it.
         types = {self._enum_name(p) for p in op.params if isinstance(p, ChoiceParam)}

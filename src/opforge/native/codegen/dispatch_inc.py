@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ..ir.program import Library, Op, TensorParam
+from ..ir.interface import Op, TensorParam
+from ..ir.program import Library
 from .cpp_header import function_name, namespace
 from .names import quoted
-from .signature import Signature
+from .signature import CSignature
 from .templates import fill
 
 
@@ -19,7 +20,7 @@ def dispatch(library: Library) -> str:
 def _rows(library: str, op: Op) -> list[str]:
     name = function_name(op)
     tensors = sum(isinstance(param, TensorParam) for param in op.params)
-    function = Signature(library, op).function
+    function = CSignature(library, op).function
     counts = f"{tensors}, {len(op.params) - tensors}, {len(op.outputs)}, {function}"
     served = [
         f"OPFORGE_IMPLEMENTATION({name}, {i}, {quoted(one.name)}, {counts})"

@@ -10,11 +10,12 @@ from typing import Any
 
 from ..ir.abi import ABI, MANIFEST_FORMAT
 from ..ir.case_codec import CASE
+from ..ir.interface import Op
 from ..ir.op_codec import OP
-from ..ir.program import Image, Kernel, Library, Op
+from ..ir.program import Image, Kernel, Library
 from .coverage_text import guards as guards_of
 from .images import arch_name, words
-from .signature import Signature
+from .signature import CSignature
 
 _WIDTH = 110
 
@@ -72,7 +73,7 @@ def _op(library: str, op: Op) -> dict[str, Any]:
     content = OP.write(replace(op, implementations=op.served_by))
     for index, one in enumerate(content["implementations"]):
         one["guards"] = guards_of(op, index)
-    function = Signature(library, op).function
+    function = CSignature(library, op).function
     cases = [CASE.write(case) for case in op.cases]
     return {"name": op.name, "function": function, **content, "cases": cases}
 

@@ -6,20 +6,20 @@ from bisect import bisect_left
 
 from ..ir.device_attributes import PREFIX
 from ..ir.dtypes import DTYPES
-from ..ir.program import ChoiceParam, Op, ScalarParam, TensorParam
+from ..ir.interface import ChoiceParam, Op, ScalarParam, TensorParam
 from .case_table import case_row
 from .coverage_text import guards, source
 from .names import comment, quoted
 from .pool import Pool
-from .scope import Scope
-from .signature import Signature
+from .scope import OpScope
+from .signature import CSignature
 
 
 def operation_source(op: Op, library: str, kernels: dict[str, str]) -> str:
     """`src/op_silu.c`: tables, the functions over sizes, and the functions of the API."""
-    scope = Scope(op)
+    scope = OpScope(op)
     pool = Pool()
-    signature = Signature(library, op)
+    signature = CSignature(library, op)
     rows = [case_row(scope, pool, kernels, i) for i in range(len(op.cases))]
     operation = _operation(scope, pool, signature, rows)
     named = f"{op.torch_name or op.name}{f' ({op.location})' if op.location else ''}"
@@ -41,7 +41,7 @@ def operation_source(op: Op, library: str, kernels: dict[str, str]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _values(scope: Scope) -> str:
+def _values(scope: OpScope) -> str:
     members = [
         f"    {'double' if scope.is_float(name) else 'int64_t'} {field};"
         + (f" /* {comment(name)} */" if name != field else "")
@@ -52,7 +52,7 @@ def _values(scope: Scope) -> str:
     return "\n".join([head, "typedef struct {", *members, "} Values;"])
 
 
-def _operation(scope: Scope, pool: Pool, signature: Signature, cases: list[str]) -> str:
+def _operation(scope: OpScope, pool: Pool, signature: CSignature, cases: list[str]) -> str:
     tensors = [f"{{{quoted(p.name)}, {_flags(p)}}}" for p in scope.inputs]
     tensors += [f"{{{quoted(name)}, OF_OUTPUT | OF_OPTIONAL}}" for name in scope.op.outputs]
     choices = []
@@ -83,7 +83,7 @@ def _operation(scope: Scope, pool: Pool, signature: Signature, cases: list[str])
     return f"static const Operation operation = {{\n{rows}\n}};"
 
 
-def _first_cases(scope: Scope) -> list[str]:
+def _first_cases(scope: OpScope) -> list[str]:
     """Where the cases of each implementation begin, and where the last one's end."""
     whose = [case.implementation for case in scope.op.cases]
     if whose != sorted(whose):
@@ -108,7 +108,7 @@ def _gathered(names: list[str], kind: str, array: str, cast: str = "") -> tuple[
     return f"    {kind} {array}[] = {{{', '.join(cast + n for n in names)}}};\n", array
 
 
-def _scalars(scope: Scope, signature: Signature) -> str:
+def _scalars(scope: OpScope, signature: CSignature) -> str:
     lines = ["    memset(&of_values, 0, sizeof of_values);"]
     for param in scope.op.params:
         if isinstance(param, ScalarParam):
@@ -121,7 +121,7 @@ def _scalars(scope: Scope, signature: Signature) -> str:
     return "\n".join(lines)
 
 
-def _call(scope: Scope, signature: Signature, *, forced: bool = False) -> str:
+def _call(scope: OpScope, signature: CSignature, *, forced: bool = False) -> str:
     tensors = [signature.names[name] for name in scope.tensors]
     choices = [signature.names[p.name] for p in scope.op.params if isinstance(p, ChoiceParam)]
     given, given_name = _gathered(tensors, "const OpforgeTensor *const", "of_given")
@@ -138,7 +138,7 @@ def _runtime(function: str, *, forced: bool) -> str:
     return f"{function}_with(&operation, implementation, " if forced else f"{function}(&operation, "
 
 
-def _outputs(scope: Scope, signature: Signature, *, forced: bool = False) -> str:
+def _outputs(scope: OpScope, signature: CSignature, *, forced: bool = False) -> str:
     inputs = [signature.names[p.name] for p in scope.inputs]
     outputs = [signature.names[name] for name in scope.op.outputs]
     choices = [signature.names[p.name] for p in scope.op.params if isinstance(p, ChoiceParam)]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..ir.expr import Term, is_float, text
-from ..ir.program import (
+from ..ir.cases import (
     ONE,
     Allocate,
     Case,
@@ -14,14 +13,15 @@ from ..ir.program import (
     Launch,
     Path,
     Pointer,
+    ScalarValue,
     Step,
-    Value,
     Variant,
 )
+from ..ir.expr import Term, is_float, text
 from .expression import Writer
 from .names import comment, quoted
 from .pool import Pool
-from .scope import Scope, type_key
+from .scope import OpScope, type_key
 
 NUMBERS = "const void *values, const uint64_t *at, int64_t *n, int *overflow"
 _TYPES = {
@@ -34,12 +34,14 @@ _WIDTHS = {1, 2, 4, 8}
 
 
 def paths_table(
-    scope: Scope, pool: Pool, kernels: dict[str, str], write: Writer, case: Case
+    scope: OpScope, pool: Pool, kernels: dict[str, str], write: Writer, case: Case
 ) -> list[str]:
     return [_path_row(scope, pool, kernels, write, path) for path in case.paths]
 
 
-def _path_row(scope: Scope, pool: Pool, kernels: dict[str, str], write: Writer, path: Path) -> str:
+def _path_row(
+    scope: OpScope, pool: Pool, kernels: dict[str, str], write: Writer, path: Path
+) -> str:
     buffers = {name: i for i, name in enumerate(scope.tensors)}
     workspaces = [step.buffer for step in path.steps if isinstance(step, Allocate)]
     for buffer in workspaces:
@@ -97,7 +99,7 @@ def _opening(lines: list[str], *, at: bool = False) -> list[str]:
     return opening
 
 
-def _output_keys(scope: Scope, pool: Pool, path: Path) -> str:
+def _output_keys(scope: OpScope, pool: Pool, path: Path) -> str:
     given = path.outputs or (None,) * len(scope.op.outputs)
     if len(given) != len(scope.op.outputs):
         raise scope.error(f"a path has {len(given)} outputs of {len(scope.op.outputs)}")
@@ -105,7 +107,7 @@ def _output_keys(scope: Scope, pool: Pool, path: Path) -> str:
     return pool.array("uint32_t", "outputs", keys)
 
 
-def _layouts(scope: Scope, pool: Pool, write: Writer, path: Path) -> str:
+def _layouts(scope: OpScope, pool: Pool, write: Writer, path: Path) -> str:
     lines = []
     shown = []
     for i, output in enumerate(path.outputs):
@@ -128,7 +130,7 @@ class _Steps:
 
     def __init__(
         self,
-        scope: Scope,
+        scope: OpScope,
         pool: Pool,
         kernels: dict[str, str],
         write: Writer,
@@ -184,7 +186,7 @@ class _Steps:
         numbers = self._function(lines, shown)
         return f"{{OF_LAUNCH, 0, 0, 0, &{self._launch_record(launch)}[0], {numbers}}}"
 
-    def _argument(self, launch: Launch, index: int, argument: Pointer | Value) -> str:
+    def _argument(self, launch: Launch, index: int, argument: Pointer | ScalarValue) -> str:
         if isinstance(argument, Pointer):
             base = f"at[{self._buffer(argument.buffer)}]"
             if argument.offset == 0:
@@ -234,7 +236,7 @@ class _Steps:
         arguments = self._pool.array("uint8_t", "types", codes)
         return f"{{{self._kernels[variant.kernel]}, {arguments}}}"
 
-    def _code(self, launch: Launch, argument: Pointer | Value, type_: str) -> str:
+    def _code(self, launch: Launch, argument: Pointer | ScalarValue, type_: str) -> str:
         if isinstance(argument, Pointer):
             return "OF_POINTER"
         code = _TYPES.get(type_)

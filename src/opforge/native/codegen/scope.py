@@ -7,21 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...errors import BadProgram
+from ..ir.cases import Allocate, Case, Fill, Launch, Path, Pointer
 from ..ir.device_attributes import is_attribute
 from ..ir.dtypes import DTYPES
 from ..ir.expr import Term, Var, variables
-from ..ir.program import (
-    Allocate,
-    Case,
-    ChoiceParam,
-    Fill,
-    Launch,
-    Op,
-    Path,
-    Pointer,
-    ScalarParam,
-    TensorParam,
-)
+from ..ir.interface import ChoiceParam, Op, ScalarParam, TensorParam
 from .names import distinct
 
 _PART = re.compile(r"(.+)\.(shape|stride)\[(\d+)\]")
@@ -46,7 +36,7 @@ def type_key(dtype: str, rank: int) -> str:
     return f"OF_KEY({known.code}, {known.bits}, {rank})"
 
 
-class Scope:
+class OpScope:
     """What the generators of one operator's file look up names in."""
 
     def __init__(self, op: Op) -> None:

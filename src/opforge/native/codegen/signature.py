@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..ir.dtypes import DTYPES
-from ..ir.program import ChoiceParam, Op, ScalarParam, TensorParam
+from ..ir.interface import ChoiceParam, Op, ScalarParam, TensorParam
 from .names import distinct, macro, part
 
 # The functions' own parameters and locals.
@@ -17,7 +17,7 @@ _TAKEN = frozenset(
 _WIDTH = 84
 
 
-class Signature:
+class CSignature:
     """`OpforgeStatus mylib_silu(const OpforgeTensor *x, OpforgeTensor *out, void *stream)`."""
 
     def __init__(self, library: str, op: Op) -> None:

@@ -6,8 +6,10 @@ import re
 
 from ...errors import BadProgram
 from ..ir.abi import ABI
+from ..ir.cases import Allocate, Launch, Path
 from ..ir.device_attributes import ATTRIBUTES
-from ..ir.program import Allocate, ChoiceParam, Launch, Library, Op, Path, TensorParam
+from ..ir.interface import ChoiceParam, Op, TensorParam
+from ..ir.program import Library
 from .c_header import header
 from .cpp_header import cplusplus_header, function_name
 from .dispatch_inc import dispatch
@@ -15,7 +17,7 @@ from .images import FIRST_ARCH_SPECIFIC, arch_name, images_source, kernel_names,
 from .manifest import manifest, manifest_source
 from .names import part
 from .op_source import operation_source
-from .signature import Signature
+from .signature import CSignature
 from .templates import fill, runtime
 from .torch_adapter import adapter_source
 
@@ -81,7 +83,7 @@ def _check_names(library: Library) -> None:
     taken = {f"{library.name}_{end}": "the library's own" for end in (*own, f"abi_{ABI}")}
     _check_cplusplus(library)
     for op in library.ops:
-        signature = Signature(library.name, op)
+        signature = CSignature(library.name, op)
         for function in signature.functions:
             if function in taken:
                 what = f"two functions would be called {function}: this one and {taken[function]}"

@@ -6,10 +6,11 @@ import hashlib
 import math
 
 from ..ir.dtypes import DTYPES
-from ..ir.program import ChoiceParam, Flat, Library, Op, ScalarParam, SchemaArgument, TensorParam
+from ..ir.interface import ChoiceParam, Flat, Op, ScalarParam, SchemaArgument, TensorParam
+from ..ir.program import Library
 from ..ir.wording import one_of
 from .names import part, quoted
-from .signature import Signature
+from .signature import CSignature
 from .templates import fill
 
 _KINDS = {
@@ -59,7 +60,7 @@ class _Kernel:
     def __init__(self, library: Library, op: Op, index: int) -> None:
         self._op = op
         self._index = index
-        self._c = Signature(library.name, op)
+        self._c = CSignature(library.name, op)
         self._params = {param.name: param for param in op.params}
         # Locals, none of them named by the user.
         self._local = {a.name: f"a{i}" for i, a in enumerate(op.arguments)}

@@ -12,11 +12,13 @@ from ..artifacts.depfile import write_depfile
 from .operator_tree import folders, is_tree, load, refuse
 
 if TYPE_CHECKING:
-    from ..ir.program import Case, Image, Kernel, Launch, Library, Op
+    from ..ir.cases import Case, Launch
+    from ..ir.interface import Op
+    from ..ir.program import Image, Kernel, Library
 
 
 @dataclass(frozen=True)
-class Given:
+class BuildArguments:
     """The command's arguments."""
 
     targets: tuple[str, ...]
@@ -55,7 +57,7 @@ def _is_relative(target: str) -> bool:
     return not Path(target).is_absolute()
 
 
-def nothing_to_do(given: Given) -> str | None:
+def nothing_to_do(given: BuildArguments) -> str | None:
     """The message if the last build gave the same; None if there is work."""
     if given.verbose:
         return None
@@ -68,7 +70,7 @@ def nothing_to_do(given: Given) -> str | None:
     return f"{given.output}: nothing has changed since the last build of {found.parent.name}"
 
 
-def run(given: Given) -> str:
+def run(given: BuildArguments) -> str:
     """Build, and report the result."""
     from ..build import build
     from ..kernels.progress import for_terminal
@@ -107,7 +109,7 @@ def run(given: Given) -> str:
     return "\n".join(lines)
 
 
-def listing(given: Given) -> str:
+def listing(given: BuildArguments) -> str:
     """What a build would make, without compiling anything."""
     from ..kernels.archs import parse_archs
     from ..plan import plan
@@ -191,7 +193,7 @@ def _verbose(library: Library) -> Iterator[str]:
 
 
 def _launches(op: Op) -> Iterator[tuple[str, Launch, str]]:
-    from ..ir.program import Launch
+    from ..ir.cases import Launch
     from ..tracing.case_builder import describe
 
     for case in op.cases:

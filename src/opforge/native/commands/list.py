@@ -17,13 +17,14 @@ from ..frontend.c_parameters import merge
 from ..frontend.expand import Declared, expand
 from ..frontend.implementations import join
 from ..frontend.store import declarations_of
+from ..ir.cases import Case
 from ..ir.dtypes import DTYPES
-from ..ir.program import Case, Param, ScalarParam, TensorParam
+from ..ir.interface import Param, ScalarParam, TensorParam
 from .operator_tree import is_tree, load
 
 
 @dataclass(frozen=True)
-class Parameter:
+class ListedParameter:
     """A parameter of the C function; `takes` has its dtypes, or the values of a choice."""
 
     name: str
@@ -43,14 +44,14 @@ class Implemented:
 
 
 @dataclass(frozen=True)
-class Operator:
+class ListedOperator:
     """One line of `opforge list --json`."""
 
     name: str
     location: str
     folder: str
     doc: str
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[ListedParameter, ...]
     cases: int
     kernels: tuple[str, ...]
     implementations: tuple[Implemented, ...]
@@ -60,7 +61,7 @@ class Operator:
 class Listed:
     """The operators found, and the problems."""
 
-    operators: list[Operator] = field(default_factory=list)
+    operators: list[ListedOperator] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     def to_json(self) -> str:
@@ -80,7 +81,7 @@ def collect(targets: Iterable[str]) -> Listed:
     return listed
 
 
-def render(operators: Sequence[Operator]) -> str:
+def render(operators: Sequence[ListedOperator]) -> str:
     """For a person: a block per operator."""
     return "\n\n".join("\n".join(_lines(operator)) for operator in operators)
 
@@ -104,11 +105,11 @@ def _describe_into(listed: Listed, entry: Entry, folder: str) -> None:
         listed.problems.append(str(error))
 
 
-def _describe(entry: Entry, folder: str) -> Operator:
+def _describe(entry: Entry, folder: str) -> ListedOperator:
     info = entry.describe()
     parts = implementing(entry)
     served: tuple[Implemented, ...] = ()
-    params: tuple[Parameter, ...] = ()
+    params: tuple[ListedParameter, ...] = ()
     if any(declarations_of(part) for part in parts):
         refuse_undeclared(entry, parts)
         joined = join(entry, parts)
@@ -118,7 +119,7 @@ def _describe(entry: Entry, folder: str) -> Operator:
         params = tuple(_parameter(p, every) for p in joined.params)
     kernels = [kernel for one in served for kernel in one.kernels] or _kernels(entry)
     documented = (inspect.getdoc(entry.fn) or "").strip().splitlines()
-    return Operator(
+    return ListedOperator(
         info.name,
         info.location,
         folder,
@@ -141,20 +142,20 @@ def _kernels(entry: Entry) -> list[str]:
     return [f"{kernel.name} ({kernel.location})" for kernel in entry.describe().kernels]
 
 
-def _parameter(param: Param, cases: Sequence[Case]) -> Parameter:
+def _parameter(param: Param, cases: Sequence[Case]) -> ListedParameter:
     if isinstance(param, TensorParam):
         tensors = [t for c in cases for t in c.tensors if t.param == param.name]
         dtypes = dict.fromkeys(DTYPES[t.dtype].name for t in tensors if t.present)
-        return Parameter(param.name, "tensor", tuple(dtypes))
+        return ListedParameter(param.name, "tensor", tuple(dtypes))
     if isinstance(param, ScalarParam):
-        return Parameter(param.name, "scalar", (param.dtype,))
+        return ListedParameter(param.name, "scalar", (param.dtype,))
     chosen = {dict(case.choices).get(param.name) for case in cases}
-    return Parameter(
+    return ListedParameter(
         param.name, "choice", tuple(v for i, v in enumerate(param.values) if i in chosen)
     )
 
 
-def _lines(operator: Operator) -> list[str]:
+def _lines(operator: ListedOperator) -> list[str]:
     shown = [f"{p.name}: {' or '.join(p.takes)} {p.kind}" for p in operator.parameters]
     rows = [
         ("", operator.doc),

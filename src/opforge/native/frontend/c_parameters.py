@@ -11,7 +11,8 @@ from typing import Any
 
 from ...errors import BadSpec, ConflictingDeclarations, NoNativeForm, TooManyCases
 from ...model import FlatArgument, Lowered
-from ..ir.program import Bound, ChoiceParam, Param, ScalarParam, TensorParam
+from ..ir.cases import Bound
+from ..ir.interface import ChoiceParam, Param, ScalarParam, TensorParam
 from .declaration import (
     Choices,
     Declaration,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
-from ..ir.program import Bound
+from ..ir.cases import Bound
 from ..ir.wording import one_of, spell
 from .dims import Part
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from ...errors import BadBounds, BadDims, BadRanks, UnusedName
 from ..ir.abi import MAX_RANK
+from ..ir.cases import Bound
 from ..ir.expr import Term, Var
-from ..ir.program import Bound
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,9 @@ from typing import Any
 from ...errors import OpforgeError, Undeclared
 from ...model import Leaf, Node, Signature, lowered_name
 from ...registry import Entry, registry
+from ..ir.cases import Bound, Case, TensorCase
 from ..ir.expr import Var, variables
-from ..ir.program import Bound, Case, Param, TensorCase, TensorParam
+from ..ir.interface import Param, TensorParam
 from .c_parameters import Merged, loose_lengths, merge, output_names
 from .declaration import Choices, Declaration, Scalars, Tensors, spell
 from .dims import Shared, shape

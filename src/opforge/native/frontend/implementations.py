@@ -8,7 +8,7 @@ from typing import Any
 from ...errors import BadImplementations, DifferentImplementations, OpforgeError
 from ...model import FlatArgument, Lowered
 from ...registry import Entry, registry, running_pass
-from ..ir.program import ChoiceParam, Param, ScalarParam, TensorParam
+from ..ir.interface import ChoiceParam, Param, ScalarParam, TensorParam
 from .alternatives import operator_of, refuse_left_out
 from .c_parameters import Merged, merge
 from .declare import caller, is_reloaded

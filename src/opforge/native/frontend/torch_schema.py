@@ -7,7 +7,7 @@ from typing import Any
 
 from ...model import MISSING, FlatArgument
 from ...registry import Entry
-from ..ir.program import ChoiceParam, Flat, SchemaArgument
+from ..ir.interface import ChoiceParam, Flat, SchemaArgument
 from .c_parameters import Merged
 from .expand import Declared
 

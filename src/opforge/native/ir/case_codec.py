@@ -19,12 +19,12 @@ from .cases import (
     Output,
     Path,
     Pointer,
+    ScalarValue,
     TensorCase,
-    Value,
     Variant,
 )
 from .expr import Expr, Term, from_json, text, to_json
-from .record_codec import LIST, PAIRS, PLAIN, Codec, each, is_a, maybe, one_of, record
+from .record_codec import LIST, PAIRS, PLAIN, RecordCodec, each, is_a, maybe, one_of, record
 
 
 def _write_term(term: Term) -> Any:
@@ -37,9 +37,9 @@ def _read_term(content: Any) -> Term:
     return from_json(content["term"] if isinstance(content, dict) else content)
 
 
-_TERM = Codec(_write_term, _read_term)
+_TERM = RecordCodec(_write_term, _read_term)
 # Of an input: a variable or a number.
-_SIZE = Codec(to_json, from_json)
+_SIZE = RecordCodec(to_json, from_json)
 
 _TENSOR = one_of(
     ("present", lambda tensor: not tensor.present, record(TensorCase, param=PLAIN, present=PLAIN)),
@@ -52,7 +52,7 @@ _TENSOR = one_of(
 _BOUND = record(Bound, var=PLAIN, low=PLAIN, high=PLAIN, values=LIST)
 
 _POINTER = record(Pointer, name=PLAIN, buffer=PLAIN, offset=_TERM, dtype=PLAIN)
-_VALUE = record(Value, name=PLAIN, value=_TERM)
+_VALUE = record(ScalarValue, name=PLAIN, value=_TERM)
 _VARIANT = record(Variant, kernel=PLAIN, types=LIST, aligned=LIST, divisible=LIST)
 _LAUNCH = record(
     Launch,
@@ -62,7 +62,9 @@ _LAUNCH = record(
     location=PLAIN,
     grid=each(_TERM),
     constants=PAIRS,
-    arguments=each(one_of(("buffer", is_a(Pointer), _POINTER), ("value", is_a(Value), _VALUE))),
+    arguments=each(
+        one_of(("buffer", is_a(Pointer), _POINTER), ("value", is_a(ScalarValue), _VALUE))
+    ),
     variants=each(_VARIANT),
 )
 _ALLOCATE = record(Allocate, renamed={"allocate": "buffer"}, allocate=PLAIN, bytes=_TERM)

@@ -92,14 +92,14 @@ class Pointer:
 
 
 @dataclass(frozen=True)
-class Value:
+class ScalarValue:
     """A kernel's run-time number; a variant says as which type it is passed."""
 
     name: str
     value: Term
 
 
-Argument = Pointer | Value
+Argument = Pointer | ScalarValue
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from .interface import (
     SchemaArgument,
     TensorParam,
 )
-from .record_codec import LIST, PLAIN, Codec, Constant, each, is_a, one_of, record
+from .record_codec import LIST, PLAIN, Constant, RecordCodec, each, is_a, one_of, record
 
 
 def _write_flat(value: Flat) -> Any:
@@ -35,7 +35,7 @@ def _read_flat(content: Any) -> Flat:
     return float(rest[0]) if kind == "float" else (kind, *(_read_flat(item) for item in rest))
 
 
-_FLAT = Codec(_write_flat, _read_flat)
+_FLAT = RecordCodec(_write_flat, _read_flat)
 
 _ARGUMENT = record(
     SchemaArgument,

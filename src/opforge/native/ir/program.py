@@ -9,62 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .cases import (
-    ONE,
-    Allocate,
-    Argument,
-    Bound,
-    Case,
-    Fill,
-    Guard,
-    Launch,
-    Output,
-    Path,
-    Pointer,
-    Step,
-    TensorCase,
-    Value,
-    Variant,
-)
-from .interface import (
-    ChoiceParam,
-    Flat,
-    Implementation,
-    Op,
-    Param,
-    ScalarParam,
-    SchemaArgument,
-    TensorParam,
-)
-
-__all__ = [
-    "ONE",
-    "Allocate",
-    "Argument",
-    "Bound",
-    "Case",
-    "ChoiceParam",
-    "Fill",
-    "Flat",
-    "Guard",
-    "Image",
-    "Implementation",
-    "Kernel",
-    "Launch",
-    "Library",
-    "Op",
-    "Output",
-    "Param",
-    "Path",
-    "Pointer",
-    "ScalarParam",
-    "SchemaArgument",
-    "Step",
-    "TensorCase",
-    "TensorParam",
-    "Value",
-    "Variant",
-]
+from .interface import Op
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 
-class Codec:
+class RecordCodec:
     """How a value becomes JSON, and the value again."""
 
     def __init__(self, write: Callable[[Any], Any], read: Callable[[Any], Any]) -> None:
@@ -18,7 +18,7 @@ class Codec:
         self.read = read
 
 
-class Constant(Codec):
+class Constant(RecordCodec):
     """A key that always has the same value, for people and other programs."""
 
     def __init__(self, text: str) -> None:
@@ -29,34 +29,34 @@ def _same(value: Any) -> Any:
     return value
 
 
-def each(codec: Codec) -> Codec:
+def each(codec: RecordCodec) -> RecordCodec:
     """A tuple, as a list."""
-    return Codec(
+    return RecordCodec(
         lambda values: [codec.write(value) for value in values],
         lambda content: tuple(codec.read(item) for item in content),
     )
 
 
-def maybe(codec: Codec) -> Codec:
+def maybe(codec: RecordCodec) -> RecordCodec:
     """A value or None."""
-    return Codec(
+    return RecordCodec(
         lambda value: None if value is None else codec.write(value),
         lambda content: None if content is None else codec.read(content),
     )
 
 
-PLAIN = Codec(_same, _same)
+PLAIN = RecordCodec(_same, _same)
 LIST = each(PLAIN)
 # `(("BLOCK", "128"),)` as an object.
-PAIRS = Codec(dict, lambda content: tuple(content.items()))
+PAIRS = RecordCodec(dict, lambda content: tuple(content.items()))
 
 
 def record(
     make: Callable[..., Any],
     renamed: Mapping[str, str] | None = None,
     without_false: Collection[str] = (),
-    **fields: Codec,
-) -> Codec:
+    **fields: RecordCodec,
+) -> RecordCodec:
     """A record as an object, its keys in the order given here and named as its attributes.
 
     `renamed` has the attribute for a key of another name. Keys of `without_false` are left out
@@ -81,10 +81,10 @@ def record(
             }
         )
 
-    return Codec(write, read)
+    return RecordCodec(write, read)
 
 
-def one_of(*forms: tuple[str, Callable[[Any], bool], Codec]) -> Codec:
+def one_of(*forms: tuple[str, Callable[[Any], bool], RecordCodec]) -> RecordCodec:
     """One of several forms: each with a key that only it has, and which values are written so."""
 
     def write(value: Any) -> Any:
@@ -93,7 +93,7 @@ def one_of(*forms: tuple[str, Callable[[Any], bool], Codec]) -> Codec:
     def read(content: Any) -> Any:
         return next(codec.read(content) for key, _, codec in forms if key in content)
 
-    return Codec(write, read)
+    return RecordCodec(write, read)
 
 
 def is_a(kind: type) -> Callable[[Any], bool]:

@@ -159,7 +159,9 @@ class _Build:
         self, tasks: list[_Task], executor: Executor, limit: int
     ) -> list[tuple[_Task, compiling.Job]]:
         """Lower here while workers compile; returns the jobs lost with a broken executor."""
-        pending: dict[Future[compiling.Built | compiling.Failed], tuple[_Task, compiling.Job]] = {}
+        pending: dict[
+            Future[compiling.CompiledJob | compiling.Failed], tuple[_Task, compiling.Job]
+        ] = {}
         stranded: list[tuple[_Task, compiling.Job]] = []
         try:
             for task in tasks:
@@ -183,7 +185,9 @@ class _Build:
 
     def _await(
         self,
-        pending: dict[Future[compiling.Built | compiling.Failed], tuple[_Task, compiling.Job]],
+        pending: dict[
+            Future[compiling.CompiledJob | compiling.Failed], tuple[_Task, compiling.Job]
+        ],
         more: Callable[[], bool],
     ) -> list[tuple[_Task, compiling.Job]]:
         """Collect finished jobs, and wait while there are `more`."""
@@ -223,7 +227,7 @@ class _Build:
             self._fail(task, compiling.error_text(error))
             return None
 
-    def _take(self, task: _Task, made: compiling.Built | compiling.Failed) -> None:
+    def _take(self, task: _Task, made: compiling.CompiledJob | compiling.Failed) -> None:
         if isinstance(made, compiling.Failed):
             self._fail(task, made.text)
         elif made.launch_pdl:
@@ -272,7 +276,7 @@ def _refused(request: Request) -> str | None:
     return None
 
 
-def _image(arch: int, made: compiling.Built) -> Image:
+def _image(arch: int, made: compiling.CompiledJob) -> Image:
     used = cubin.usage(made.cubin, made.function)
     return Image(
         arch=arch,

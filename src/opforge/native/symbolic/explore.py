@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from ..ir.cases import Guard
 from ..ir.expr import Number, Term, negated
-from ..ir.program import Guard
 from .algebra import Algebra
 from .solve import VarRange, multiples_of, ranges_of, solve
 

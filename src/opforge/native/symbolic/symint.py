@@ -15,8 +15,8 @@ from typing import Any
 import torch
 import torch.fx.experimental.sym_node  # gives SymInt and SymFloat their operators
 
+from ..ir.cases import Guard
 from ..ir.expr import Number, Term, Var, evaluate, is_float, make, negated, variables
-from ..ir.program import Guard
 from .algebra import Algebra, Range
 
 Sym = torch.SymInt | torch.SymFloat | torch.SymBool

@@ -11,7 +11,7 @@ from typing import Any
 
 from ... import _compat
 from ...tuning.choose import Choice, choose
-from ...tuning.table import Table, load
+from ...tuning.table import TuningTable, load
 from .case_builder import first_config
 from .launches import Choose
 
@@ -24,7 +24,7 @@ def by_table(path: str | os.PathLike[str] | None) -> Choose:
     return lambda tuner, arguments: _chosen(table, tuner, arguments)
 
 
-def _chosen(table: Table, tuner: Any, arguments: dict[str, Any]) -> Choice:
+def _chosen(table: TuningTable, tuner: Any, arguments: dict[str, Any]) -> Choice:
     if not _compat.autotuning.has_choice(tuner):
         return Choice(0)
     names = _compat.autotuning.key_names(tuner, arguments)

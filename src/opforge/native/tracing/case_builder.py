@@ -14,29 +14,18 @@ from ...errors import CannotTrace, NeedsBound
 from ...registry import Entry
 from ...tuning.choose import Choice
 from ..frontend.expand import Declared
+from ..ir.cases import Allocate, Case, Fill, Guard, Launch, Output, Path, Step
 from ..ir.device_attributes import MAJOR, MINOR
 from ..ir.dtypes import ALIASES
 from ..ir.expr import Expr, evaluate, variables
+from ..ir.interface import ChoiceParam, Param, ScalarParam
 from ..ir.kernel_request import Request
-from ..ir.program import (
-    Allocate,
-    Case,
-    ChoiceParam,
-    Fill,
-    Guard,
-    Launch,
-    Output,
-    Param,
-    Path,
-    ScalarParam,
-    Step,
-)
 from ..symbolic.algebra import Algebra
 from ..symbolic.explore import MOST, TooManyPaths, explore
 from ..symbolic.symint import term_of
 from . import traced_gpu
 from .bits import pattern
-from .launches import Called, Choose, Pointed
+from .launches import Choose, Pointed, TracedLaunch
 from .recorder import Buffer, Filled, NotConstant
 from .specialize import Specializer
 from .tracer import Tracer, Walk, first_values, var_ranges_of
@@ -44,7 +33,7 @@ from .views import same
 
 
 @dataclass
-class Built:
+class BuiltCase:
     """A case with its paths, and the kernels they need with the architectures of each."""
 
     case: Case
@@ -65,7 +54,7 @@ def build_case(
     case: Case,
     archs: tuple[int, ...],
     choose: Choose = first_config,
-) -> Built:
+) -> BuiltCase:
     """Trace every path of a case."""
     var_ranges = {**var_ranges_of(case, declared), **traced_gpu.var_ranges(archs)}
     tracer = Tracer(entry, declared, case, var_ranges, choose)
@@ -93,7 +82,7 @@ def build_case(
     described = describe(case, declared.params)
     _refuse_offences(entry, described, paths, list(maker.offences))
     _refuse_empty(entry, described, paths)
-    built = Built(dataclasses.replace(case, paths=paths), notes=[*tracer.notes, *maker.notes])
+    built = BuiltCase(dataclasses.replace(case, paths=paths), notes=[*tracer.notes, *maker.notes])
     for path in paths:
         maker.collect(path, built.requests)
         if path.refused:
@@ -150,7 +139,7 @@ class _Maker:
                 )
             )  # fmt: skip
             return made
-        assert isinstance(step, Called)
+        assert isinstance(step, TracedLaunch)
         for value in step.arguments.values():
             if isinstance(value, Pointed):
                 made += _allocated(value.memory, names)
@@ -160,7 +149,7 @@ class _Maker:
         self.requests |= {r.key: r for r in requests}
         return [*made, launch]
 
-    def _note_config(self, called: Called) -> None:
+    def _note_config(self, called: TracedLaunch) -> None:
         config = called.config
         assert config is not None
         name = _compat.kernels.kernel_name(called.fn)

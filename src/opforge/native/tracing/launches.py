@@ -44,7 +44,7 @@ class Pointed:
 
 
 @dataclass
-class Called:
+class TracedLaunch:
     """One launch: every parameter of the function has an argument."""
 
     fn: Any
@@ -96,7 +96,7 @@ class Calls(LaunchRouter):
         for argument in passed.values():
             if isinstance(argument, Pointed):
                 self.recorder.refuse_kept(argument.memory)
-        called = Called(base, passed, (x, y, z), options, where, config)
+        called = TracedLaunch(base, passed, (x, y, z), options, where, config)
         self.recorder.steps.append(called)
 
     def _choose_config(

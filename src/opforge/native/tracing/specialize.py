@@ -20,12 +20,12 @@ from typing import Any
 import torch
 
 from ... import _compat
+from ..ir.cases import ONE, Argument, Launch, Pointer, ScalarValue, Variant
 from ..ir.expr import Expr, Term, Var, is_float, variables
 from ..ir.kernel_request import Request
-from ..ir.program import ONE, Argument, Launch, Pointer, Value, Variant
 from ..symbolic.algebra import Algebra
 from ..symbolic.symint import is_symbolic, term_of
-from .launches import Called, Pointed
+from .launches import Pointed, TracedLaunch
 from .recorder import Buffer
 
 _kernels = _compat.kernels
@@ -58,7 +58,9 @@ class Specializer:
         # Strides of the tensors of the current launch.
         self.strides: set[Term] = set()
 
-    def launch(self, called: Called, names: dict[Buffer, str]) -> tuple[Launch, list[Request]]:
+    def launch(
+        self, called: TracedLaunch, names: dict[Buffer, str]
+    ) -> tuple[Launch, list[Request]]:
         """A launch and a request per variant; `names` gives the library's name of each buffer."""
         slots: list[Slot] = []
         constants: dict[str, Any] = {}
@@ -112,10 +114,10 @@ class Specializer:
         if _is_one(param, value):
             return None
         if isinstance(value, (bool, torch.SymBool)):
-            argument = Value(param.name, term_of(value))
+            argument = ScalarValue(param.name, term_of(value))
             return Slot(param.num, param.name, argument, "u1", aligns=False, multiple=False)
         term = term_of(value)
-        argument = Value(param.name, term)
+        argument = ScalarValue(param.name, term)
         fixed = param.annotation_type or self._declared_type(term)
         if fixed is None and (is_float(term) or isinstance(value, torch.SymFloat)):
             fixed = "fp64" if self._mentions_double(term) else "fp32"
@@ -143,7 +145,7 @@ class Specializer:
 
     def _request(
         self,
-        called: Called,
+        called: TracedLaunch,
         slots: list[Slot],
         constants: dict[str, Any],
         types: tuple[str, ...],
@@ -176,7 +178,7 @@ def _forms(
     integers = [
         i
         for i, s in enumerate(slots)
-        if isinstance(s.argument, Value)
+        if isinstance(s.argument, ScalarValue)
         and s.aligns
         and not s.multiple
         and not isinstance(s.argument.value, int)
@@ -210,7 +212,7 @@ def _unit_strides(slots: list[Slot]) -> list[frozenset[int]]:
     """
     strides: dict[str, list[int]] = {}
     for i, slot in enumerate(slots):
-        value = slot.argument.value if isinstance(slot.argument, Value) else None
+        value = slot.argument.value if isinstance(slot.argument, ScalarValue) else None
         if isinstance(value, Var) and ".stride[" in value.name and slot.folds:
             strides.setdefault(value.name.partition(".")[0], []).append(i)
     if not strides:

@@ -15,9 +15,10 @@ from ...errors import OpforgeError, first_line
 from ...registration.generated import Generated
 from ...registry import Entry, registry
 from ..frontend.expand import Declared
+from ..ir.cases import Case, Guard
 from ..ir.dtypes import DTYPES, named
 from ..ir.expr import Number, Term, Var
-from ..ir.program import Case, Guard, ScalarParam
+from ..ir.interface import ScalarParam
 from ..symbolic.solve import VarRange, multiples_of, ranges_of
 from ..symbolic.symint import Symbols, term_of
 from .launches import Calls, Choose
