@@ -33,7 +33,7 @@ def test_silu(example):
     x = torch.randn(8, 128, device="cuda")
     report = opforge.check(example("silu").silu, x, reference=functional.silu)
     assert report.ok, report
-    assert skipped(report) == {"native", "dtensor"}, report
+    assert skipped(report) == {"dtensor"}, report
 
 
 def test_the_gradient_of_silu(example):

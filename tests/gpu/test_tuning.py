@@ -41,9 +41,9 @@ def table(ops, tmp_path_factory, arch):
         "--sizes", f"n={','.join(map(str, SIZES))}", "--arch", arch, "-o", str(path),
     ]  # fmt: skip
     first = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True)
-    assert "6 rows measured, 0 were there" in first.stdout
+    assert "6 rows measured, 0 already there" in first.stdout
     again = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True)
-    assert "0 rows measured, 6 were there" in again.stdout
+    assert "0 rows measured, 6 already there" in again.stdout
     return path
 
 

@@ -32,7 +32,8 @@ def main() -> None:
         _equip(Path(folder), page)
         run = Run(page, Path(folder).resolve())
         for block in page.blocks:
-            if block.runs and ("--gpu" in options or not block.needs_gpu):
+            elsewhere = block.without_gpu if "--gpu" in options else block.needs_gpu
+            if block.runs and not elsewhere:
                 sys.stdout.write(f"{page.name}:{block.line}\n")
                 sys.stdout.flush()
                 run.block(block)

@@ -8,6 +8,7 @@ The info string of a fence says what becomes of a block, a comment before it wha
     ```c title="main.c"         is written; without a title, other languages only illustrate
 
     <!-- needs-gpu -->          runs in tests/gpu alone
+    <!-- without-gpu -->        does not run there, but everywhere else
     <!-- interpret -->          once per page: Triton's interpreter runs its kernels
     <!-- append -->             adds to the file of that title, as a reader would
     <!-- not-run: reason -->    needs the network, or would run the suite again
@@ -46,6 +47,7 @@ class Block:
     line: int
     title: str | None = None
     needs_gpu: bool = False
+    without_gpu: bool = False
     append: bool = False
     not_run: str | None = None
     raises: str | None = None
@@ -136,6 +138,7 @@ def _block(  # noqa: PLR0917  # where a block stands, and what was said of it
         line=at + 2,
         title=title[1] if title else None,
         needs_gpu="needs-gpu" in given,
+        without_gpu="without-gpu" in given,
         append="append" in given,
         not_run=given.get("not-run"),
         raises=given.get("raises"),
