@@ -44,7 +44,7 @@ lint: $(READY)
 
 # A file stays in one process, because its tests share what they have built.
 test: lint
-	$(RUN) -m pytest -q -n auto --dist loadfile
+	$(RUN) -m pytest -q -n auto --dist loadfile --no-loadscope-reorder
 
 bench: $(READY)
 	$(RUN) benchmarks/call_overhead.py

@@ -16,11 +16,26 @@ def pytest_addoption(parser):
     parser.addoption("--accept", action="store_true", help="write the golden files anew")
 
 
+# Files that take longest go first, so that all workers end at about the same time.
+LONG = (
+    "tests/docs/", "tests/ops/", "tests/native/test_end_to_end", "tests/aoti_package/",
+    "tests/loading/", "tests/check/test_examples", "tests/native/test_template_dispatch",
+    "tests/native/test_cmake_packages", "tests/test_examples",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory):
-    """Compiled kernels go to a cache of this run, in child processes too."""
+    """Compiled kernels go to one cache of this run, for all its workers and their children."""
     before = os.environ.get("OPFORGE_CACHE_DIR")
-    os.environ["OPFORGE_CACHE_DIR"] = str(tmp_path_factory.mktemp("opforge-cache"))
+    run = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        run = run.parent
+    os.environ["OPFORGE_CACHE_DIR"] = str(run / "opforge-cache")
     yield
     del os.environ["OPFORGE_CACHE_DIR"]
     if before is not None:

@@ -43,8 +43,8 @@ def row_sum():
             (
                 hand_made.Pointer("x_ptr", "x", 0, dtype),
                 hand_made.Pointer("out_ptr", "out", 0, dtype),
-                hand_made.Value("cols", cols),
-                hand_made.Value("scale", hand_made.Var("scale", is_float=True)),
+                hand_made.ScalarValue("cols", cols),
+                hand_made.ScalarValue("scale", hand_made.Var("scale", is_float=True)),
             ),
             (hand_made.Variant(key, tuple(types.values())),),
         )

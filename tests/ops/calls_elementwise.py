@@ -136,7 +136,7 @@ def test_a_compiled_add_takes_other_sizes(tree):
 
 @pytest.mark.parametrize("name", ["add", "mul"])
 def test_two_dtypes_are_refused(tree, name):
-    with pytest.raises(TypeError, match=r"x is torch.float32 and y torch.float16, and both have"):
+    with pytest.raises(TypeError, match="x and y must have the same dtype"):
         tree[name](numbers((3,)), numbers((3,), torch.float16))
 
 

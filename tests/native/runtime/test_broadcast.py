@@ -15,9 +15,9 @@ from support.native.hand_made import (
     Op,
     Path,
     Pointer,
+    ScalarValue,
     TensorCase,
     TensorParam,
-    Value,
     Var,
     Variant,
 )
@@ -36,7 +36,9 @@ def blend() -> tuple[Op, list]:
             strides = {n: tuple(Var(f"{n}.stride[{d}]") for d in range(rank)) for n in names}
             present = names[:count]
             arguments = [Pointer(f"{n}_ptr", n, 0, "fp32") for n in (*present, "out")]
-            arguments += [Value(f"{n}{d}", v) for n in present for d, v in enumerate(strides[n])]
+            arguments += [
+                ScalarValue(f"{n}{d}", v) for n in present for d, v in enumerate(strides[n])
+            ]
             launch = Launch(
                 "blend_kernel", "kernels.py:1", (1, 1, 1), tuple(arguments), (Variant(key, types),)
             )
@@ -65,7 +67,7 @@ def add_to() -> tuple[Op, list]:
     launch = Launch(
         "add_to_kernel", "kernels.py:9", (1, 1, 1),
         (Pointer("state_ptr", "state", 0, "fp32"), Pointer("x_ptr", "x", 0, "fp32"),
-         Value("row", steps[0]), Value("col", steps[1])),
+         ScalarValue("row", steps[0]), ScalarValue("col", steps[1])),
         (Variant("add_to", types),),
     )  # fmt: skip
     params = (

@@ -124,7 +124,7 @@ def test_a_stride_beyond_32_bits_takes_the_wide_kernel(library, standin):
 def test_a_launch_is_refused_before_the_ones_in_front_of_it_are_made(make, standin):
     n = hand_made.Var("n")
     narrow = hand_made.Launch(
-        "narrow_kernel", "kernels.py:1", (1, 1, 1), (hand_made.Value("n", n),),
+        "narrow_kernel", "kernels.py:1", (1, 1, 1), (hand_made.ScalarValue("n", n),),
         (hand_made.Variant("one", ("1",)), hand_made.Variant("narrow", ("i8",), (), (0,))),
     )  # fmt: skip
     wide = hand_made.Launch(
