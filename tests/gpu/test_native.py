@@ -257,7 +257,8 @@ def test_everything_true_on_the_stand_in_is_true_on_the_gpu(dist, kinds_dist, fo
     more = {"OPFORGE_TEST_BUILT": str(folder), "OPFORGE_TEST_DEVICE": "cuda"}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-rs", *sorted(CALLS.glob("calls_*.py"))],
-        env=environment(**more), cwd=ROOT, capture_output=True, text=True, check=False,
+        env=environment(ROOT / "examples" / "native", **more), cwd=ROOT,
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
 
