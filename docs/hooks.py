@@ -58,7 +58,7 @@ def _at_home(name: re.Match[str]) -> str:
 
 
 def _to_file(link: re.Match[str], folder: Path) -> str:
-    """A file of the repository is no page of the site, which names it instead."""
+    """Name a repository file that is not a page of the site, instead of linking to it."""
     target = (folder / link[2]).resolve()
     if target.is_relative_to(ROOT / "docs"):
         return link[0]
@@ -115,10 +115,7 @@ def _environment() -> Iterator[str]:
 
 
 def _patches() -> Iterator[str]:
-    try:
-        patches = importlib.import_module("opforge._compat.patches")
-    except ModuleNotFoundError:
-        return
+    patches = importlib.import_module("opforge._compat.patches")
     yield "| replaced | why | during | undone |\n|---|---|---|---|"
     for patch in patches.table():
         names = ", ".join(f"`{name}`" for name in patch.names)

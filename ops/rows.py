@@ -1,7 +1,7 @@
 """Tensors as matrices whose rows are their last dimension, for kernels that read dense rows.
 
 All kernels take sizes and strides as int64, which are specialized for multiples of 16 but neither
-for 1 nor for 32 bits. Block counts are int32, because a grid is no larger.
+for 1 nor for 32 bits. Block counts are int32, because no grid is larger.
 """
 
 import torch
