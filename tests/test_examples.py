@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import opforge
-from support.processes import environment
+from support.processes import environment, python
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -25,7 +25,7 @@ def interpreted(script):
     """What a script prints when Triton's interpreter runs its kernels on the CPU."""
     env = environment(EXAMPLES, TRITON_INTERPRET="1")
     done = subprocess.run(
-        [sys.executable, "-c", script], env=env, capture_output=True, text=True, check=False
+        [python(), "-c", script], env=env, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import opforge
 from opforge.testing import check_op
-from support.processes import environment
+from support.processes import environment, python
 
 
 def add_one(x: Tensor) -> Tensor:
@@ -57,7 +57,7 @@ def test_the_fixture_is_there_for_suites_that_name_the_plugin_once_or_twice(tmp_
     (tmp_path / "test_suite.py").write_text(SUITE)
     env = environment()
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "opforge.testing", str(tmp_path)],
+        [python(), "-m", "pytest", "-q", "-p", "opforge.testing", str(tmp_path)],
         env=env,
         capture_output=True,
         text=True,

@@ -2,18 +2,17 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 from support.launching import no_gpu
-from support.processes import environment
+from support.processes import environment, python
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
 
 def checked(target, *options, **variables):
     """The rows that the command prints in a fresh process."""
-    command = [sys.executable, "-c", "from opforge.cli import main; main()", "check"]
+    command = [python(), "-c", "from opforge.cli import main; main()", "check"]
     env = environment(**variables)
     done = subprocess.run(
         [*command, str(EXAMPLES / target), *options, "--json"],

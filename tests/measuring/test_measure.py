@@ -6,7 +6,6 @@ gives each configuration what the test wants.
 
 import json
 import subprocess
-import sys
 
 import pytest
 
@@ -18,7 +17,7 @@ from opforge.native.plan import plan
 from opforge.native.tracing.autotune_choice import by_table
 from opforge.tuning.table import load
 from support import launching, tuned_ops
-from support.processes import run_python
+from support.processes import python, run_python
 
 SCRIPT = """
 from support import tuned_ops
@@ -163,7 +162,7 @@ def test_another_gpu_is_refused(ops, tmp_path):
 @launching.no_gpu
 def test_the_command_says_the_same(ops):
     ran = subprocess.run(
-        [sys.executable, "-m", "opforge", "tune", f"{ops.__file__}:scale", "--sizes", "n=64"],
+        [python(), "-m", "opforge", "tune", f"{ops.__file__}:scale", "--sizes", "n=64"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert ran.returncode == 1

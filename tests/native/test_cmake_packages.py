@@ -13,7 +13,7 @@ import pytest
 import opforge
 from opforge._compat.autotuning import source_hash
 from support.native.cmake import CMAKE_DIR, Project, environment_of
-from support.processes import ROOT
+from support.processes import ROOT, python
 
 PROJECTS = ROOT / "tests" / "cmake_projects"
 EXAMPLE = ROOT / "examples" / "cmake_project"
@@ -61,7 +61,7 @@ def quick(make_project):
     """A project that is refused before anything is generated."""
     return make_project(
         PROJECTS / "library",
-        f"-DOPFORGE_PYTHON_EXECUTABLE={sys.executable}",
+        f"-DOPFORGE_PYTHON_EXECUTABLE={python()}",
         "-DCMAKE_C_COMPILER_WORKS=ON",
     )
 
@@ -151,7 +151,7 @@ def test_a_static_library_of_a_subdirectory_goes_into_shared_ones(make_project, 
         "-DKIND=STATIC",
         "-DOPS=",
         "-DMODULES=../ops/add/op.py",
-        f"-DOPFORGE_PYTHON_EXECUTABLE={sys.executable}",
+        f"-DOPFORGE_PYTHON_EXECUTABLE={python()}",
         generator="Unix Makefiles",
     )
     project.configure()
@@ -299,7 +299,7 @@ def test_the_example_refuses_devices_that_triton_does_not_build_for(example, giv
 
 
 def test_the_example_builds_with_triton_for_a_gpu_that_is_not_here(example):
-    off = ["-DWITH_METAX=OFF", "-DWITH_ASCEND=OFF", f"-DOPFORGE_PYTHON_EXECUTABLE={sys.executable}"]
+    off = ["-DWITH_METAX=OFF", "-DWITH_ASCEND=OFF", f"-DOPFORGE_PYTHON_EXECUTABLE={python()}"]
     on = ["-DWITH_NVIDIA=ON", "-DWITH_TRITON=ON", "-DENGINE_GPU_ARCHS=90"]
     assert "2 operators" in example.configure(*off, *on)
     example.make()

@@ -6,13 +6,12 @@ The second one is started with TRITON_INTERPRET=1, and runs end_to_end/calls_*.p
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from opforge import native
-from support.processes import ROOT, environment
+from support.processes import ROOT, environment, python
 
 EXAMPLES = ROOT / "examples" / "native"
 CALLS = sorted(Path(__file__).with_name("end_to_end").glob("calls_*.py"))
@@ -32,7 +31,7 @@ def folder(tmp_path_factory):
 
 def start(*arguments):
     return subprocess.Popen(
-        [sys.executable, "-m", "opforge", "build", *map(str, arguments)],
+        [python(), "-m", "opforge", "build", *map(str, arguments)],
         env=environment(), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
@@ -75,7 +74,7 @@ def built_kinds(folder, started, kinds, pool):
 
 def test_every_call_gives_what_torch_gives(folder, built_kinds, examples):
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *CALLS],
+        [python(), "-m", "pytest", "-q", "-p", "no:cacheprovider", *CALLS],
         env=environment(EXAMPLES, TRITON_INTERPRET="1", OPFORGE_TEST_BUILT=str(folder)),
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip

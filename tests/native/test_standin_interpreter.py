@@ -1,14 +1,13 @@
 """Numerics without a GPU: a real cubin in the library, Triton's interpreter in its place."""
 
 import subprocess
-import sys
 
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from support.native import hand_made, row_sums
-from support.processes import environment
+from support.processes import environment, python
 from support.standin.library import build
 
 BLOCK = 32
@@ -63,7 +62,7 @@ def row_sum():
 def test_a_launch_runs_through_tritons_interpreter(tmp_path):
     build(hand_made.library(row_sum(), name="sums", archs=(80,)), tmp_path)
     done = subprocess.run(
-        [sys.executable, "-m", "support.native.row_sums", tmp_path],
+        [python(), "-m", "support.native.row_sums", tmp_path],
         env=environment(TRITON_INTERPRET="1"), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -5,12 +5,11 @@ Its tests change one copy of it, and come in order: it is built once.
 
 import shutil
 import subprocess
-import sys
 
 import pytest
 
 from support.native.cmake import CMAKE_DIR, Project, environment_of
-from support.processes import ROOT, environment
+from support.processes import ROOT, environment, python
 
 EXAMPLE = ROOT / "examples" / "template_dispatch"
 MUL = ROOT / "tests" / "cmake_projects" / "mul"
@@ -29,7 +28,7 @@ def example(tmp_path_factory):
     given = [
         "-DCMAKE_CXX_FLAGS=-Werror",
         f"-Dopforge_DIR={CMAKE_DIR}",
-        f"-DOPFORGE_PYTHON_EXECUTABLE={sys.executable}",
+        f"-DOPFORGE_PYTHON_EXECUTABLE={python()}",
     ]
     variables = environment_of(folder / "cache")
     return Project(folder / "source", folder / "build", variables, arguments=given)
@@ -49,7 +48,7 @@ def run(project, *arguments):
     manifest = generated / "share" / "lab_ops" / "manifest.json"
     program = [manifest, project.build / "dispatch", *arguments]
     done = subprocess.run(
-        [sys.executable, "-m", "support.standin.run", *program],
+        [python(), "-m", "support.standin.run", *program],
         env=environment(project.source, TRITON_INTERPRET="1"),
         cwd=project.build,
         capture_output=True,

@@ -1,14 +1,13 @@
 """A sharding rule makes an op run on DTensors; a wrong one leaves nothing behind."""
 
 import subprocess
-import sys
 
 import pytest
 from torch import Tensor
 
 import opforge
 from opforge.errors import BadOption
-from support.processes import environment
+from support.processes import environment, python
 
 # In a fresh process, because a process group cannot be undone.
 SCRIPT = """
@@ -42,7 +41,7 @@ print("sharded")
 
 def test_an_op_with_a_sharding_rule_runs_on_dtensors():
     run = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
+        [python(), "-c", SCRIPT],
         capture_output=True,
         text=True,
         check=False,
@@ -122,7 +121,7 @@ print("fine")
 def test_two_ranks_run_it_on_their_shards_under_tensor_parallelism_and_fsdp(tmp_path):
     ranks = [
         subprocess.Popen(
-            [sys.executable, "-c", TWO_RANKS, str(rank), str(tmp_path / "store")],
+            [python(), "-c", TWO_RANKS, str(rank), str(tmp_path / "store")],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from .processes import python
 from .snippets import ROOT, Page
 
 RUNNER = Path(__file__).with_name("run_page.py")
@@ -23,7 +23,7 @@ def run_page(page: Page, *, gpu: bool = False, accept: bool = False) -> None:
     if page.interpret and not gpu:
         environment["TRITON_INTERPRET"] = "1"
     options = [*(["--gpu"] if gpu else []), *(["--accept"] if accept else [])]
-    command = [sys.executable, str(RUNNER), *options, str(page.path)]
+    command = [python(), str(RUNNER), *options, str(page.path)]
     done = subprocess.run(
         command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         check=False,

@@ -18,6 +18,7 @@ import types
 from collections.abc import Iterator
 from pathlib import Path
 
+from processes import python
 from snippets import PYTHON, ROOT, Block, Page, read_page
 
 # A reader works in a checkout, where these lie beside what the page writes.
@@ -53,7 +54,7 @@ def _equip(folder: Path, page: Page) -> None:
     commands.mkdir()
     for name, arguments in {"opforge": "-m opforge ", "python": "", "pytest": "-m pytest "}.items():
         script = commands / name
-        script.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments}"$@"\n')
+        script.write_text(f'#!/bin/sh\nexec "{python()}" {arguments}"$@"\n')
         script.chmod(0o755)
     os.environ["PATH"] = f"{commands}{os.pathsep}{os.environ['PATH']}"
     # In place of this script's folder, whose modules are not the reader's.

@@ -1,7 +1,6 @@
 """cuda graph, dtensor, native."""
 
 import subprocess
-import sys
 
 import torch
 from torch import Tensor
@@ -10,7 +9,7 @@ import opforge
 from opforge import native
 from support.checking import row
 from support.launching import blocks, double, no_gpu
-from support.processes import environment
+from support.processes import environment, python
 
 
 def add_one(x: Tensor) -> Tensor:
@@ -105,7 +104,7 @@ torch.distributed.destroy_process_group()
 
 def test_dtensor_computes_shards_as_the_rule_says_and_compares_the_whole():
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
+        [python(), "-c", SCRIPT],
         env=environment(),
         capture_output=True,
         text=True,

@@ -5,14 +5,13 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from opforge.cli import main
-from support.processes import environment
+from support.processes import environment, python
 
 SOURCE = """
 import opforge
@@ -224,10 +223,10 @@ def test_several_architectures_share_a_library(sample, tmp_path):
     assert "6 kernel variants, 12 images for sm_80, sm_90; " in said
 
 
-def command(*arguments, python=()):
+def command(*arguments, options=()):
     """In a process of its own."""
     return subprocess.run(
-        [sys.executable, *python, "-m", "opforge", "build", *map(str, arguments)],
+        [python(), *options, "-m", "opforge", "build", *map(str, arguments)],
         env=environment(),
         capture_output=True, text=True, check=False,
     )  # fmt: skip
@@ -244,7 +243,7 @@ def test_an_unchanged_build_ends_before_torch_is_imported(tmp_path):
     built(*arguments)
     before = {f: f.stat().st_mtime_ns for f in dist.rglob("*")}
 
-    second = command(*arguments, python=("-X", "importtime"))
+    second = command(*arguments, options=("-X", "importtime"))
     assert second.returncode == 0, second.stderr
     assert second.stdout == f"{dist}: nothing has changed since the last build of build_twice\n"
     assert "opforge.native.artifacts.build_record" in imported(second)

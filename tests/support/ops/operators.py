@@ -6,12 +6,11 @@ a second one, with Triton's interpreter or on a GPU, which runs tests/ops/calls_
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import torch
 
-from support.processes import ROOT, environment
+from support.processes import ROOT, environment, python
 
 CALLS = ROOT / "tests" / "ops"
 # For the second process: the library's folder, and "cuda" on a GPU, "cpu" for the stand-in.
@@ -31,7 +30,7 @@ LIMITS = {
 
 def build(folder, *wanted, arch="sm_80"):
     """A library of some operators: `"add"`, or some dtypes and ranks of it, `"add:fp32,i8@1,2"`."""
-    _run([sys.executable, "-m", "support.ops.subset", str(folder), arch, *wanted], environment())
+    _run([python(), "-m", "support.ops.subset", str(folder), arch, *wanted], environment())
     return folder
 
 
@@ -49,7 +48,7 @@ def run_traces(*files):
 
 
 def _run_pytest(files, variables, only):
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", only]
+    command = [python(), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", only]
     command += ["--show-capture=no", *(str(CALLS / file) for file in files)]
     return _run(command, environment(**variables))
 

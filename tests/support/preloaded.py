@@ -1,0 +1,140 @@
+"""A Python that has torch imported: `python preloaded.py FOLDER SESSION -m opforge build ops.py`.
+
+Importing torch and its compiler takes 4 s, most of what a short child process of a test costs. A
+server imports them once, and each call is a fork of it, with the caller's arguments, variables,
+folder and files. There is a server for each set of variables that torch and Triton read while they
+are imported. FOLDER holds their sockets, and they end with the process SESSION.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import time
+import types
+from pathlib import Path
+
+READ_ON_IMPORT = ("TORCH", "PYTORCH", "TRITON_INTERPRET", "OMP_", "MKL_", "LD_")
+POLL_S = 1.0
+START_S = 60.0
+
+
+def call(folder, session, arguments):
+    """Run a program as a fork of the server; the exit status."""
+    option = arguments[0].startswith("-") and arguments[0] not in {"-c", "-m"}
+    if option or "PYTHONHASHSEED" in os.environ:
+        # A fork has its server's.
+        os.execv(sys.executable, [sys.executable, *arguments])
+    with _connect(Path(folder), session) as connection:
+        request = {"arguments": arguments, "variables": dict(os.environ), "folder": str(Path.cwd())}
+        socket.send_fds(connection, [b"\n"], [0, 1, 2])
+        connection.sendall(json.dumps(request).encode())
+        connection.shutdown(socket.SHUT_WR)
+        answers = connection.makefile()
+        process = int(answers.readline())
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda number, frame: os.kill(process, number))
+        return int(answers.readline() or 1)
+
+
+def _connect(folder, session):
+    read = {name: text for name, text in os.environ.items() if name.startswith(READ_ON_IMPORT)}
+    place = folder / hashlib.sha256(json.dumps(sorted(read.items())).encode()).hexdigest()[:8]
+    connection = socket.socket(socket.AF_UNIX)
+    if not place.exists():
+        _start_server(place, session)
+    deadline = time.monotonic() + START_S
+    while connection.connect_ex(str(place)) != 0:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"no server at {place}; it writes to {place}.log")
+        time.sleep(0.05)
+    return connection
+
+
+def _start_server(place, session):
+    variables = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+    with place.with_suffix(".log").open("a") as log:
+        subprocess.Popen(
+            [sys.executable, __file__, "--serve", place, session],
+            env=variables, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
+
+
+def serve(place, session):
+    """Fork for each call, until the test session ends; returns, in a fork, what it is to run."""
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        listener.bind(place)
+    except OSError:
+        sys.exit(f"another server is at {place}")
+    listener.listen(64)
+    listener.settimeout(POLL_S)
+    import torch._dynamo  # noqa: F401, PLC0415  # after `listen`, so that callers wait
+
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while _is_alive(session):
+        with contextlib.suppress(TimeoutError):
+            connection, _ = listener.accept()
+            connection.setblocking(True)
+            if os.fork() == 0:
+                listener.close()
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                return _follow(connection)
+            connection.close()
+    sys.exit()
+
+
+def _follow(connection):
+    """Report a program's process and status to its caller; returns in the program's process."""
+    _, files, _, _ = socket.recv_fds(connection, 1, 3)
+    with connection.makefile("rb") as said:
+        request = json.loads(said.read())
+    process = os.fork()
+    if process:
+        connection.sendall(f"{process}\n".encode())
+        _, status = os.waitpid(process, 0)
+        connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+        os._exit(0)
+    connection.close()
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+        os.close(file)
+    return request
+
+
+def _is_alive(process):
+    return Path(f"/proc/{process}").exists()
+
+
+def run(arguments, variables, folder):
+    """What the interpreter does with its arguments, in this process."""
+    os.environ.clear()
+    os.environ.update(variables)
+    os.chdir(folder)
+    kind, *rest = arguments if arguments[0] in {"-c", "-m"} else ["file", *arguments]
+    program, *sys.argv[1:] = rest
+    first = {"-c": "", "-m": folder, "file": str(Path(program).resolve().parent)}[kind]
+    places = [place for place in variables.get("PYTHONPATH", "").split(os.pathsep) if place]
+    sys.path[:] = [first, *places, *sys.path[1:]]
+    if kind == "-m":
+        runpy.run_module(program, run_name="__main__", alter_sys=True)
+        return
+    sys.argv[0] = program if kind == "file" else kind
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    text = program
+    if kind == "file":
+        main.__file__ = program
+        text = Path(program).read_text()
+    exec(compile(text, getattr(main, "__file__", "<string>"), "exec"), main.__dict__)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--serve":
+        run(**serve(*sys.argv[2:]))
+    else:
+        sys.exit(call(*sys.argv[1:3], sys.argv[3:]))
