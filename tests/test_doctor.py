@@ -159,4 +159,5 @@ def test_the_oldest_versions_agree_with_pyproject():
     oldest = dict(re.findall(r'"(torch|triton)>=([\d.]+)', text))
     assert oldest["torch"] == doctor._dotted(doctor.OLDEST_TORCH)
     assert oldest["triton"] == doctor._dotted(doctor.OLDEST_TRITON)
+    assert oldest["torch"] in doctor.INSTALL_TORCH
     assert oldest["triton"] in doctor.INSTALL_TRITON

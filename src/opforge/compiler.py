@@ -89,16 +89,14 @@ class Piecewise:
             compiled: Callable[..., Any] = self.backend(graph, list(inputs))
             return compiled
         split = _compat.graphs.split(graph, lambda node: parts[node])
-        boundaries = {part for node, part in parts.items() if _is_boundary(node)}
-        found = []
-        for name, module in split.named_children():
-            if isinstance(module, torch.fx.GraphModule):
-                boundary = int(name.removeprefix("submod_")) in boundaries
-                found.append(Piece(name, boundary=boundary, ops=_ops(module.graph)))
-        self._show(tuple(found))
-        return self._compile(split, inputs)
-
-    def _compile(self, split: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        boundaries = {f"submod_{part}" for node, part in parts.items() if _is_boundary(node)}
+        self._show(
+            tuple(
+                Piece(name, boundary=name in boundaries, ops=_ops(module.graph))
+                for name, module in split.named_children()
+                if isinstance(module, torch.fx.GraphModule)
+            )
+        )
         kept = {piece.name for piece in self.pieces if piece.boundary}
         _compat.graphs.compile_pieces(split, list(inputs), self.backend, kept)
         return split
@@ -112,17 +110,16 @@ class Piecewise:
 def _partition(graph: torch.fx.GraphModule) -> dict[torch.fx.Node, int] | None:
     """The part of each node, counting up at and after every boundary op; None without any."""
     parts: dict[torch.fx.Node, int] = {}
-    part, found = 0, False
+    part = 0
     for node in graph.graph.nodes:
         if node.op in ("placeholder", "output", "get_attr"):
             continue
         if _is_boundary(node):
-            found = True
             parts[node] = part + 1
             part += 2
         else:
             parts[node] = part
-    return parts if found else None
+    return parts if part else None
 
 
 def _is_boundary(node: torch.fx.Node) -> bool:

@@ -34,6 +34,7 @@ INSTALL_HEADERS = (
     f"apt-get install python{sys.version_info.major}.{sys.version_info.minor}-dev"
     "  (or your system's equivalent)"
 )
+INSTALL_TORCH = "pip install 'torch>=2.11'"
 INSTALL_TRITON = "pip install 'triton>=3.6'"
 
 
@@ -123,20 +124,19 @@ def interpreting(machine: MachineFacts) -> bool:
 
 
 def _torch(machine: MachineFacts) -> Finding:
-    if _version(machine.torch) < OLDEST_TORCH:
-        oldest = _dotted(OLDEST_TORCH)
-        detail = f"{machine.torch} is older than {oldest}"
-        return Finding("torch", "limited", detail, f"pip install 'torch>={oldest}'")
-    return Finding("torch", "ok", machine.torch)
+    return _recent("torch", machine.torch, OLDEST_TORCH, INSTALL_TORCH)
 
 
 def _triton(machine: MachineFacts) -> Finding:
     if not machine.triton.present:
         return Finding("Triton", "missing", machine.triton.detail, INSTALL_TRITON)
-    if _version(machine.triton.detail) < OLDEST_TRITON:
-        detail = f"{machine.triton.detail} is older than {_dotted(OLDEST_TRITON)}"
-        return Finding("Triton", "limited", detail, INSTALL_TRITON)
-    return Finding("Triton", "ok", machine.triton.detail)
+    return _recent("Triton", machine.triton.detail, OLDEST_TRITON, INSTALL_TRITON)
+
+
+def _recent(name: str, found: str, oldest: tuple[int, ...], fix: str) -> Finding:
+    if _version(found) < oldest:
+        return Finding(name, "limited", f"{found} is older than {_dotted(oldest)}", fix)
+    return Finding(name, "ok", found)
 
 
 def _interpret_variable(machine: MachineFacts) -> Finding:
@@ -153,16 +153,10 @@ def _interpret_variable(machine: MachineFacts) -> Finding:
 
 def _inductor(machine: MachineFacts) -> Finding:
     name = "torch.compile"
-    needs = [
-        ("a C++ compiler", machine.cxx_compiler, INSTALL_COMPILER),
-        ("Python headers", machine.headers, INSTALL_HEADERS),
-    ]
+    needs = ["a C++ compiler", "Python headers"]
     if machine.gpu.present:
-        needs += [
-            ("Triton", machine.triton, INSTALL_TRITON),
-            ("a C compiler", machine.c_compiler, INSTALL_COMPILER),
-        ]
-    lacking, fix = _lacking(needs)
+        needs += ["Triton", "a C compiler"]
+    lacking, fix = _lacking(machine, *needs)
     if lacking:
         detail = f"Inductor lacks {lacking}; backend='aot_eager' works"
         return Finding(name, "limited", detail, fix)
@@ -171,15 +165,8 @@ def _inductor(machine: MachineFacts) -> Finding:
 
 def _kernels_on_gpu(machine: MachineFacts) -> Finding:
     name = "Triton kernels on GPU"
-    lacking, fix = _lacking(
-        [
-            ("a GPU", machine.gpu, _gpu_fix(machine)),
-            ("Triton", machine.triton, INSTALL_TRITON),
-            # Triton compiles a small launcher for each kernel signature, against Python.h.
-            ("a C compiler", machine.c_compiler, INSTALL_COMPILER),
-            ("Python headers", machine.headers, INSTALL_HEADERS),
-        ]
-    )
+    # Triton compiles a small launcher for each kernel signature, against Python.h.
+    lacking, fix = _lacking(machine, "a GPU", "Triton", "a C compiler", "Python headers")
     if lacking:
         return Finding(name, "missing", f"lacks {lacking}", fix)
     if interpreting(machine):
@@ -190,12 +177,7 @@ def _kernels_on_gpu(machine: MachineFacts) -> Finding:
 
 def _interpreter(machine: MachineFacts) -> Finding:
     name = "Triton interpreter"
-    lacking, fix = _lacking(
-        [
-            ("Triton", machine.triton, INSTALL_TRITON),
-            ("NumPy", machine.numpy, "pip install numpy"),
-        ]
-    )
+    lacking, fix = _lacking(machine, "Triton", "NumPy")
     if lacking:
         return Finding(name, "missing", f"lacks {lacking}", fix)
     return Finding(name, "ok", "in use" if interpreting(machine) else f"try {INTERPRET}")
@@ -204,13 +186,7 @@ def _interpreter(machine: MachineFacts) -> Finding:
 def _native(machine: MachineFacts) -> Finding:
     # Only the tools matter: kernels are compiled for a named architecture, without a GPU.
     name = "native build tools"
-    lacking, fix = _lacking(
-        [
-            ("Triton", machine.triton, INSTALL_TRITON),
-            ("ptxas", machine.ptxas, INSTALL_TRITON),
-            ("a C compiler", machine.c_compiler, INSTALL_COMPILER),
-        ]
-    )
+    lacking, fix = _lacking(machine, "Triton", "ptxas", "a C compiler")
     if lacking:
         return Finding(name, "missing", f"lacks {lacking}", fix)
     return Finding(name, "ok", "a C compiler, and the ptxas in Triton's wheel")
@@ -222,10 +198,19 @@ def _found(name: str, tool: Tool, fix: str) -> Finding:
     return Finding(name, "missing", tool.detail, fix)
 
 
-def _lacking(needs: list[tuple[str, Tool, str]]) -> tuple[str, str]:
+def _lacking(machine: MachineFacts, *needs: str) -> tuple[str, str]:
     """What is missing, and the commands that install it, each once."""
-    absent = [(name, fix) for name, tool, fix in needs if not tool.present]
-    return " and ".join(name for name, _ in absent), "; ".join(dict.fromkeys(f for _, f in absent))
+    known = {
+        "a GPU": (machine.gpu, _gpu_fix(machine)),
+        "Triton": (machine.triton, INSTALL_TRITON),
+        "ptxas": (machine.ptxas, INSTALL_TRITON),
+        "NumPy": (machine.numpy, "pip install numpy"),
+        "a C compiler": (machine.c_compiler, INSTALL_COMPILER),
+        "a C++ compiler": (machine.cxx_compiler, INSTALL_COMPILER),
+        "Python headers": (machine.headers, INSTALL_HEADERS),
+    }
+    absent = [name for name in needs if not known[name][0].present]
+    return " and ".join(absent), "; ".join(dict.fromkeys(known[name][1] for name in absent))
 
 
 def _gpu_fix(machine: MachineFacts) -> str:
@@ -260,9 +245,8 @@ def _compiler(variable: environment.Variable, candidates: tuple[str, ...]) -> To
     names = (given[0],) if given else candidates
     path = next(filter(None, map(shutil.which, names)), None)
     if path is None:
-        found_none = f"found none of {', '.join(names)}"
-        asked = f"{variable.name}={given[0]}: not found" if given else found_none
-        return Tool(present=False, detail=asked)
+        asked = f"{variable.name}={given[0]}: not found" if given else ""
+        return Tool(present=False, detail=asked or f"found none of {', '.join(names)}")
     try:
         # The user's own compiler, found as every build tool finds it.
         ran = subprocess.run(  # noqa: S603

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+import re
+from contextlib import AbstractContextManager
 
 from . import _compat
 from .errors import BadTarget
@@ -27,8 +27,7 @@ _KNOWN = {
 DEFAULT = _KNOWN[90]
 
 
-@contextlib.contextmanager
-def target(arch: str) -> Iterator[None]:
+def target(arch: str) -> AbstractContextManager[None]:
     """Trace for a GPU architecture, whether or not the machine has such a GPU.
 
         with opforge.target("sm_90"):
@@ -37,20 +36,18 @@ def target(arch: str) -> Iterator[None]:
     Inside, Triton's driver and `torch.cuda` answer this thread (current device, capability,
     properties) for that architecture. Launching needs a real GPU.
     """
-    gpu = parse(arch)
-    with _compat.driver.standing_in(gpu):
-        yield
+    return _compat.driver.standing_in(parse(arch))
 
 
 def parse(arch: str) -> _compat.driver.Gpu:
     """`"sm_90"` or `"sm_90a"` -> the GPU that stands for it."""
-    digits = arch.removeprefix("sm_").removesuffix("a") if isinstance(arch, str) else ""
-    if not isinstance(arch, str) or not arch.startswith("sm_") or not digits.isdigit():
+    found = re.fullmatch(r"sm_(\d+)a?", arch) if isinstance(arch, str) else None
+    if found is None:
         raise BadTarget(
             f"target {arch!r} is not a GPU architecture",
             fix=f"one of {', '.join(f'sm_{a}' for a in _KNOWN)}",
         )
-    number = int(digits)
+    number = int(found[1])
     if number < min(_KNOWN):
         raise BadTarget(f"Triton compiles for sm_{min(_KNOWN)} and later, not for {arch}")
     return _KNOWN.get(number, _Gpu(number))

@@ -12,44 +12,13 @@ from .errors import BadName
 
 # Namespaces that torch itself defines ops in.
 RESERVED = frozenset(
-    {
-        "_",
-        "_c10d_functional",
-        "_c10d_functional_autograd",
-        "_dtensor",
-        "_native",
-        "_quantized",
-        "aten",
-        "c10d",
-        "c10d_functional",
-        "cuda",
-        "debug_mode_ops",
-        "debugprims",
-        "dtensor",
-        "functorch",
-        "higher_order",
-        "inductor",
-        "inductor_prims",
-        "mkl",
-        "mkldnn",
-        "mkldnn_prepacked",
-        "onednn",
-        "opforge",
-        "prepacked",
-        "prim",
-        "prims",
-        "profiler",
-        "quantization",
-        "quantized",
-        "quantized_decomposed",
-        "rngprims",
-        "sparse",
-        "static_runtime",
-        "streams",
-        "symm_mem",
-        "torch",
-        "xnnpack",
-    }
+    """
+    _ _c10d_functional _c10d_functional_autograd _dtensor _native _quantized aten c10d
+    c10d_functional cuda debug_mode_ops debugprims dtensor functorch higher_order inductor
+    inductor_prims mkl mkldnn mkldnn_prepacked onednn opforge prepacked prim prims profiler
+    quantization quantized quantized_decomposed rngprims sparse static_runtime streams symm_mem
+    torch xnnpack
+    """.split()  # noqa: SIM905  # one a line would fill a page
 )
 
 
@@ -58,11 +27,10 @@ def check_name(name: str) -> str:
     namespace, separator, op = name.partition("::")
     if not separator:
         raise _bad(name, "it has no '::'", f"mylib::{_identifier(name)}")
-    if not _usable(namespace) or not _usable(op):
-        part = namespace if not _usable(namespace) else op
-        raise _bad(
-            name, f"{part!r} is not an identifier", f"{_identifier(namespace)}::{_identifier(op)}"
-        )
+    for part in (namespace, op):
+        if not _usable(part):
+            right = f"{_identifier(namespace)}::{_identifier(op)}"
+            raise _bad(name, f"{part!r} is not an identifier", right)
     if namespace in RESERVED:
         raise _bad(name, f"namespace {namespace!r} belongs to PyTorch", f"mylib::{op}")
     return name

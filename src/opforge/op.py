@@ -31,7 +31,7 @@ from .registration.register import Definition, Registration, register
 from .registration.sharding import register_sharding
 from .registration.transparent import Transparency
 from .registration.vmap import check_vmap
-from .registry import Entry, definition_pass, registry
+from .registry import Entry, registry, running_pass
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -194,12 +194,8 @@ def op(
     return make_op(target, options)
 
 
-class MakeFake(Protocol):
-    """Makes the fake of an op from what `fake=` was given."""
-
-    def __call__(
-        self, fn: Callable[..., Any], fake: Fake, name: str, location: str, lowered: Lowered
-    ) -> FakeRule: ...
+# Makes the fake of an op from what `fake=` was given: from fn, fake, name, location and lowered.
+MakeFake = Callable[[Callable[..., Any], Fake, str, str, Lowered], FakeRule]
 
 
 def fake_rule(
@@ -274,6 +270,19 @@ def _register_sharding(registration: Registration, rule: Callable[..., Any]) -> 
         raise
 
 
+# What mode "none" would lose.
+_LOST = {
+    "backward": "its backward",
+    "vmap": "its vmap rule",
+    "mutates_args": "its mutates_args",
+    "name": "its name",
+    "autocast": "its autocast rule",
+    "sharding": "its sharding rule",
+    "schema": "its schema",
+    "tags": "its tags",
+}
+
+
 def _reader(asked: _Asked) -> BodyReader:
     options = asked.options
     depth = options.max_depth
@@ -281,20 +290,6 @@ def _reader(asked: _Asked) -> BodyReader:
         raise BadOption(f"max_depth must be an integer, got {depth!r}", fix="max_depth=5")
     if depth < 0:
         raise BadOption(f"max_depth must not be negative, got {depth}", fix="max_depth=5")
-    lost = [
-        text
-        for given, text in (
-            (options.backward, "its backward"),
-            (options.vmap, "its vmap rule"),
-            (options.mutates_args, "its mutates_args"),
-            (options.name, "its name"),
-            (options.autocast, "its autocast rule"),
-            (options.sharding, "its sharding rule"),
-            (options.schema, "its schema"),
-            (options.tags, "its tags"),
-        )
-        if given
-    ]
     callbacks = (options.backward, options.setup_context)
     return BodyReader(
         name=asked.name,
@@ -303,7 +298,7 @@ def _reader(asked: _Asked) -> BodyReader:
         given=given_kernels(options.kernels),
         mode=options.mode,
         max_depth=depth,
-        lost=" and ".join(lost),
+        lost=" and ".join(text for name, text in _LOST.items() if getattr(options, name)),
         find=registry.find,
     )
 
@@ -409,7 +404,7 @@ def _entry(registration: Registration, options: Options) -> Entry:
         overload=registration.overload,
         fn=definition.fn,
         location=definition.location,
-        definition_pass=definition_pass(definition.fn),  # type: ignore[arg-type]
+        definition_pass=running_pass(definition.fn.__globals__),
         describe=describe,
         explain=lambda: explain_op(describe(), definition),
         undo=registration.undo,
@@ -433,7 +428,7 @@ def _add_plain(asked: _Asked, reading: Reading) -> None:
         overload=None,
         fn=fn,
         location=location,
-        definition_pass=definition_pass(fn),
+        definition_pass=running_pass(fn.__globals__),
         describe=describe,
         explain=lambda: explain_function(describe(), reading.decision),
         undo=lambda _why: None,

@@ -151,17 +151,12 @@ class Registry:
         return entry
 
 
-def definition_pass(fn: types.FunctionType) -> types.CodeType | None:
-    """The module-level code that is running now and defines `fn`, if there is one.
+def running_pass(namespace: dict[str, Any]) -> types.CodeType | None:
+    """The module-level code of `namespace` that is running now, if it is.
 
     Importing, reloading and running a notebook cell each compile the code again, so the code
     object tells two passes apart, while two definitions in one pass share it.
     """
-    return running_pass(fn.__globals__)
-
-
-def running_pass(namespace: dict[str, Any]) -> types.CodeType | None:
-    """The module-level code of `namespace` that is running now, if it is."""
     frame = inspect.currentframe()
     while frame is not None:
         if frame.f_code.co_name == "<module>" and frame.f_globals is namespace:
@@ -174,7 +169,7 @@ def _redefines(old: Entry, fn: Any) -> bool:
     same = (old.fn.__module__, old.fn.__qualname__) == (fn.__module__, fn.__qualname__)
     if not same or "<locals>" in fn.__qualname__:
         return False
-    now = definition_pass(fn)
+    now = running_pass(fn.__globals__)
     return now is not None and now is not old.definition_pass
 
 
