@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ._lazy import hand_on
 
 if TYPE_CHECKING:
-    from . import magi, native
+    from . import errors, magi, native
     from .analysis.discovery.kernels import find_kernels
     from .aoti_package import Package, package
     from .check import CheckReport, check
@@ -33,6 +33,7 @@ __all__ = [
     "backend",
     "check",
     "checkpoint_policy",
+    "errors",
     "explain",
     "find_kernels",
     "info",
@@ -64,6 +65,6 @@ __getattr__, __dir__ = hand_on(
         "gpu_target": ("target",),
         "tuning.use": ("use_tuning",),
     },
-    modules=("magi", "native"),
+    modules=("errors", "magi", "native"),
     namesakes=("check", "explain", "op"),
 )

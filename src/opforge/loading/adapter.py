@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import opforge
+
 from ..native.ir.abi import ADAPTER_ABI
 from ..native.library.shared_library import SharedLibrary, rebuild
 from .backend import follow
@@ -38,9 +40,8 @@ class Adapter:
 
     def attach(self, op: str, key: str) -> None:
         if self._function("attach")(op.encode(), key.encode()) != 0:
-            from ..errors import NotALibrary
-
-            raise NotALibrary(f"{self.file} cannot register {op} for {key}: {self.reason()}")
+            what = f"{self.file} cannot register {op} for {key}: {self.reason()}"
+            raise opforge.errors.NotALibrary(what)
 
     def detach(self, op: str) -> None:
         self._function("detach")(op.encode())
@@ -93,18 +94,14 @@ class Adapter:
         """By itself an adapter defines its operators when it is opened, as a C++ program needs."""
         deferred = library.torch_deferred
         if deferred is None:
-            from ..errors import StaleLibrary
-
-            what = f"{self.file} was built by an earlier opforge"
-            raise StaleLibrary(what, fix=_build_both(library))
+            raise _stale(library, f"{self.file} was built by an earlier opforge")
         with _opening:
             deferred.value = 1
             try:
                 return ctypes.CDLL(str(self.file.resolve()))
             except OSError as error:
-                from ..errors import NotALibrary
-
-                raise NotALibrary(f"{self.file} cannot be loaded: {error}") from error
+                what = f"{self.file} cannot be loaded: {error}"
+                raise opforge.errors.NotALibrary(what) from error
             finally:
                 deferred.value = 0
 
@@ -112,25 +109,17 @@ class Adapter:
         try:
             version = self._function("abi_version")()
         except AttributeError as error:
-            from ..errors import NotALibrary
-
             what = f"{self.file} is not a torch adapter of {library.file}: {error}"
-            raise NotALibrary(what, fix=_build_both(library)) from None
+            raise opforge.errors.NotALibrary(what, fix=_build_both(library)) from None
         if version != ADAPTER_ABI:
-            from ..errors import StaleLibrary
-
             what = f"{self.file} has adapter ABI {version}, and this opforge has {ADAPTER_ABI}"
-            raise StaleLibrary(what, fix=_build_both(library))
+            raise _stale(library, what)
         ours = hashlib.sha256(library.contents.text).hexdigest()
         theirs = self._text("manifest_hash")().decode()
         if ours != theirs:
-            from ..errors import StaleLibrary
-
-            raise StaleLibrary(
-                f"{self.file} was built for another {library.file.name}",
-                found=f"manifest {theirs[:12]} in the adapter, {ours[:12]} in the library",
-                fix=_build_both(library),
-            )
+            what = f"{self.file} was built for another {library.file.name}"
+            found = f"manifest {theirs[:12]} in the adapter, {ours[:12]} in the library"
+            raise _stale(library, what, found)
 
     def _function(self, ending: str) -> Any:
         return getattr(self._c, f"{self._prefix}_{ending}")
@@ -139,6 +128,10 @@ class Adapter:
         function = self._function(ending)
         function.restype = ctypes.c_char_p
         return function
+
+
+def _stale(library: SharedLibrary, what: str, found: str | None = None) -> Exception:
+    return opforge.errors.StaleLibrary(what, found=found, fix=_build_both(library))
 
 
 def _build_both(library: SharedLibrary) -> str:

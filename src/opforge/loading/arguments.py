@@ -29,19 +29,15 @@ class CallBinding:
         """Raises `Uncovered` for a value that the library was not built for."""
         given = {**self._defaults, **dict(zip(self._names, args, strict=False)), **kwargs}
         for argument in self._told:
-            place = _place(argument, given[argument.name])
+            value = given[argument.name]
+            place = _place(argument, value)
             if place is None:
-                raise self._uncovered(argument, given[argument.name])
+                shown = "a tensor" if isinstance(value, torch.Tensor) else repr(value)
+                built = one_of([repr(unflat(v)) for v in argument.values])
+                what = f"{self._op.torch_name}: {argument.name} is {shown}"
+                raise uncovered(f"{what}, but the library was built for {built}")
             given[argument.name] = place
         return given
-
-    def _uncovered(self, argument: SchemaArgument, value: Any) -> Uncovered:
-        shown = "a tensor" if isinstance(value, torch.Tensor) else repr(value)
-        built = one_of([repr(unflat(v)) for v in argument.values])
-        return uncovered(
-            f"{self._op.torch_name}: {argument.name} is {shown}, but the library was built for "
-            f"{built}"
-        )
 
 
 def uncovered(what: str, status: str = "UNCOVERED") -> Uncovered:

@@ -34,9 +34,11 @@ def serve(
     with registry.lock:
         if _follow not in registry.watchers:
             registry.watchers.append(_follow)
-        services = {
-            op.name: _service(library, adapter, op, key=key, strict=strict) for op in operators
-        }
+        services = {}
+        for op in operators:
+            call = Caller(library, op, host_memory=key == "CPU")
+            own = adapter if adapter is not None and op.torch_name in adapter.operators else None
+            services[op.name] = Service(op.op, call, library, own, key=key, strict=strict)
         try:
             _refuse_served(services)
             for op in operators:
@@ -59,20 +61,6 @@ def withdraw(services: Mapping[str, Service]) -> None:
             service.detach()
             if entry is not None and entry.stands_in:
                 registry.remove(entry, "defined by a library that was closed")
-
-
-def _service(
-    library: SharedLibrary,
-    adapter: Adapter | None,
-    described: ManifestOp,
-    *,
-    key: str,
-    strict: bool,
-) -> Service:
-    call = Caller(library, described, host_memory=key == "CPU")
-    if adapter is not None and described.torch_name not in adapter.operators:
-        adapter = None
-    return Service(described.op, call, library, adapter, key=key, strict=strict)
 
 
 def _refuse_served(services: Mapping[str, Service]) -> None:

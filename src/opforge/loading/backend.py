@@ -6,6 +6,8 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 
+import opforge
+
 # The numbers that adapters have for them.
 AUTO, NATIVE, JIT = range(3)
 _NAMES = {"auto": AUTO, "native": NATIVE, "jit": JIT}
@@ -42,11 +44,10 @@ def backend(name: str) -> Iterator[None]:
     JIT, with one warning per op.
     """
     if name not in _NAMES:
-        from ..errors import UnknownBackend
         from ..native.ir.wording import one_of
 
         known = one_of([repr(n) for n in _NAMES])
-        raise UnknownBackend(f"there is no backend {name!r}", fix=f"one of {known}")
+        raise opforge.errors.UnknownBackend(f"there is no backend {name!r}", fix=f"one of {known}")
     before = _wanted.value
     _set(_NAMES[name])
     try:

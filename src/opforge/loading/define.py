@@ -42,8 +42,8 @@ def define(
         lowered=lowered,
         fake=FakeRule(op.torch_name, file, lowered, given=fake_fn),
         transparency=Transparency(op.torch_name, file, lowered, lambda: reading, first=reading),
-        backward=formula.backward if formula is not None else None,
-        setup_context=formula.save if formula is not None else None,
+        backward=formula.backward if formula else None,
+        setup_context=formula.save if formula else None,
     )
     with registry.lock:
         entry = _entry(register(definition, defined))
@@ -76,12 +76,10 @@ def _function(op: Op, target: Callable[..., Any], filename: str) -> Any:
             namespace[f"_of_default_{argument.name}"] = unflat(argument.default[0])
             default = f"=_of_default_{argument.name}"
         parameters.append(f"{argument.name}{default}")
-        passed.append(
-            f"{argument.name}={argument.name}" if argument.keyword_only else argument.name
-        )
-    text = (
-        f"def _of_operator({', '.join(parameters)}):\n    return _of_target({', '.join(passed)})\n"
-    )
+        by_name = f"{argument.name}=" if argument.keyword_only else ""
+        passed.append(f"{by_name}{argument.name}")
+    head, call = f"def _of_operator({', '.join(parameters)}):", f"_of_target({', '.join(passed)})"
+    text = f"{head}\n    return {call}\n"
     exec(compile(text, filename, "exec"), namespace)  # noqa: S102 - our own text
     made = namespace["_of_operator"]
     made.__doc__ = op.doc or op.schema

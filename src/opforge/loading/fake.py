@@ -34,12 +34,10 @@ class Shapes:
     def __init__(self, op: Op, cases: tuple[Case, ...]) -> None:
         self._op = op
         self._bind = CallBinding(op)
-        self._tensors = [p.name for p in op.params if isinstance(p, TensorParam)]
-        groups = {p.group for p in op.params if isinstance(p, TensorParam)} - {0}
-        self._groups = [
-            [p.name for p in op.params if isinstance(p, TensorParam) and p.group == group]
-            for group in sorted(groups)
-        ]
+        tensors = [p for p in op.params if isinstance(p, TensorParam)]
+        self._tensors = [p.name for p in tensors]
+        groups = sorted({p.group for p in tensors} - {0})
+        self._groups = [[p.name for p in tensors if p.group == group] for group in groups]
         self._choices = [p.name for p in op.params if isinstance(p, ChoiceParam)]
         self._cases = cases
 
@@ -64,7 +62,6 @@ class Shapes:
 
     def _outputs(self, given: Mapping[str, Any]) -> tuple[Sequence[Output | None], dict[str, Any]]:
         cases = [case for case in self._cases if self._is_of(case, given)]
-        refused = []
         for case in cases:
             values = _values(case, given)
             if len(cases) > 1 and not _holds(case, given, values):
@@ -72,14 +69,10 @@ class Shapes:
             path = self._path(case, values)
             if path is not None:
                 return path.outputs, values
-            refused.append(case)
-        shown = ", ".join(
-            f"{n}: {_shown(given[n])}" for n in self._tensors if isinstance(given[n], torch.Tensor)
-        )
-        raise uncovered(
-            f"{self._op.torch_name}: the library was not built for this call"
-            + (f" ({shown})" if shown else "")
-        )
+        tensors = {n: given[n] for n in self._tensors if isinstance(given[n], torch.Tensor)}
+        shown = ", ".join(f"{name}: {_shown(tensor)}" for name, tensor in tensors.items())
+        what = f"{self._op.torch_name}: the library was not built for this call"
+        raise uncovered(f"{what} ({shown})" if shown else what)
 
     def _is_of(self, case: Case, given: Mapping[str, Any]) -> bool:
         """Whether dtypes, ranks, choices and missing tensors are those of the case."""

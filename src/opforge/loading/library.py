@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+import opforge
+
 from ..deferred import defer, run_deferred
 from ..native.ir.abi import MANIFEST_FORMAT
 from ..native.library.shared_library import SharedLibrary, find_library, rebuild, shortened
@@ -49,9 +51,8 @@ def load(
     """
     for name, value in (("strict", strict), ("adapter", adapter), ("host_memory", host_memory)):
         if value is not None and not isinstance(value, bool):
-            from ..errors import BadOption
-
-            raise BadOption(f"{name} must be True or False, got {value!r}", fix=f"{name}=True")
+            what = f"{name} must be True or False, got {value!r}"
+            raise opforge.errors.BadOption(what, fix=f"{name}=True")
     file = find_library(Path(path)).resolve()
     with _lock:
         _refuse_changed(file)
@@ -73,16 +74,10 @@ class LoadedOp:
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self.name = service.op.torch_name
+        self.schema = service.op.schema
         self.__name__ = service.op.name
-        self.__doc__ = service.op.doc or service.op.schema
-
-    @property
-    def name(self) -> str:
-        return self._service.op.torch_name
-
-    @property
-    def schema(self) -> str:
-        return self._service.op.schema
+        self.__doc__ = service.op.doc or self.schema
 
     @property
     def has_source(self) -> bool:
@@ -99,10 +94,9 @@ class LoadedOp:
     def _entry(self) -> Entry:
         entry = self._service.entry
         if entry is None:
-            from ..errors import NotALibrary
-
             what = f"{self.name} has been unregistered, or its library closed"
-            raise NotALibrary(what, fix="load the library again, or import the op's source")
+            fix = "load the library again, or import the op's source"
+            raise opforge.errors.NotALibrary(what, fix=fix)
         return entry
 
     @property
@@ -164,9 +158,7 @@ class Loaded:
         """Refuse options that a loaded library cannot change."""
         found = (self._adapter is not None, self._key == "CPU")
         if found != (found[0] if adapter is None else adapter, host_memory):
-            from ..errors import BadOption
-
-            raise BadOption(
+            raise opforge.errors.BadOption(
                 f"{self.file} is already loaded, with adapter={found[0]}, host_memory={found[1]}",
                 fix="load it with the same options, or close it first: opforge.load(...).close()",
             )
@@ -267,9 +259,7 @@ class Loaded:
             return None
         command = rebuild(self.file, archs=self._library.contents.archs, torch=True)
         if not file.is_file():
-            from ..errors import NotALibrary
-
-            raise NotALibrary(f"there is no torch adapter: {file}", fix=command)
+            raise opforge.errors.NotALibrary(f"there is no torch adapter: {file}", fix=command)
         if wanted is None and self._library.torch_deferred is None:
             text = f"{file} was built by an earlier opforge and is not used; calls go by ctypes"
             _warn(f"{text}. Build both again: {command}", calls=3)
@@ -279,9 +269,7 @@ class Loaded:
     def _check_format(self) -> None:
         found = self._library.contents.format
         if found != MANIFEST_FORMAT:
-            from ..errors import StaleLibrary
-
-            raise StaleLibrary(
+            raise opforge.errors.StaleLibrary(
                 f"the manifest in {self.file} has format {found}, and this opforge reads "
                 f"{MANIFEST_FORMAT}",
                 fix=f"build it again: {rebuild(self.file, archs=self._library.contents.archs)}",
@@ -297,9 +285,7 @@ class Loaded:
         gpus = ", ".join(sorted({f"sm_{major}{minor}" for major, minor in here}))
         built = self._library.contents.archs
         command = rebuild(self.file, archs=sorted({*built, *gpus.split(", ")}))
-        from ..errors import WrongArchitecture
-
-        raise WrongArchitecture(
+        raise opforge.errors.WrongArchitecture(
             f"{self.file} was built for {', '.join(built)}, which no GPU of this machine runs",
             found=gpus,
             fix=f"build it for them: {command}",
@@ -315,9 +301,7 @@ def _refuse_changed(file: Path) -> None:
         return
     stamp = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
     if _stamps.setdefault(file, stamp) != stamp:
-        from ..errors import StaleLibrary
-
-        raise StaleLibrary(
+        raise opforge.errors.StaleLibrary(
             f"{file} was built again since this process loaded it, and a process cannot hold both",
             fix="start a new process",
         )
@@ -325,6 +309,4 @@ def _refuse_changed(file: Path) -> None:
 
 def _warn(text: str, *, calls: int) -> None:
     """Warn where `load` was called, which is so many calls above the one of this."""
-    from ..errors import OpforgeWarning
-
-    warnings.warn(text, OpforgeWarning, stacklevel=calls + 2)
+    warnings.warn(text, opforge.errors.OpforgeWarning, stacklevel=calls + 2)

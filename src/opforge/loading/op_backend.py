@@ -10,6 +10,8 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,32 +29,26 @@ from .first_call import advice_without_source
 _HASH_SHOWN = 12
 
 
+@dataclass(eq=False)
 class Service:
     """Serves one operator; `entry` is the op that it serves now, if any."""
 
-    def __init__(
-        self,
-        op: Op,
-        call: Callable[..., Any],
-        library: SharedLibrary,
-        adapter: Adapter | None,
-        *,
-        key: str,
-        strict: bool,
-    ) -> None:
-        self.op = op
-        self.call = call
-        self.file = library.file
-        self.archs = library.contents.archs
-        self.adapter = adapter
-        self.key = key
-        self.strict = strict
-        self.entry: Entry | None = None
-        self.jit: Callable[..., Any] | None = None
-        self._libraries: list[Any] = []
-        self._warned = False
-        # Whether the source is still to be compared with the library's.
-        self._unseen = False
+    op: Op
+    call: Callable[..., Any]
+    library: SharedLibrary
+    adapter: Adapter | None
+    key: str
+    strict: bool
+    entry: Entry | None = None
+    jit: Callable[..., Any] | None = None
+    _libraries: list[Any] = field(default_factory=list)
+    _warned: bool = False
+    # Whether the source is still to be compared with the library's.
+    _unseen: bool = False
+
+    @property
+    def file(self) -> Path:
+        return self.library.file
 
     @property
     def how(self) -> str:
@@ -70,21 +66,17 @@ class Service:
         registration: Registration = entry.registration
         self._refuse_other_schema(entry)
         self.entry = entry
-        self.jit = None
         self._unseen = not entry.stands_in
-        if not entry.stands_in:
-            if complete:
-                self._look()
-            self.jit = registration.kernel
+        if complete:
+            self._look()
+        self.jit = None if entry.stands_in else registration.kernel
         if self.adapter is not None:
             self._add_fallbacks(registration, self.adapter)
             self.adapter.attach(self.op.torch_name, self.key)
         elif not entry.stands_in:
             # The body of an op that was defined from the manifest is `run` already.
-            namespace, _, name = self.op.torch_name.partition("::")
-            library = torch.library.Library(namespace, "FRAGMENT")
-            self._libraries.append(library)
-            library.impl(name, registration.guarded(self.run), self.key)
+            name = self.op.torch_name.partition("::")[2]
+            self._fragment().impl(name, registration.guarded(self.run), self.key)
         self.configure()
 
     def detach(self) -> None:
@@ -151,15 +143,20 @@ class Service:
                 self._warn(adapter.reason())
             return self._compile(*args, **kwargs)
 
-        namespace, _, name = self.op.torch_name.partition("::")
+        name = self.op.torch_name.partition("::")[2]
         signature = self.op.schema.removeprefix(self.op.torch_name)
         for fallback in (jit, grad):
-            library = torch.library.Library(namespace, "FRAGMENT")
-            self._libraries.append(library)
+            library = self._fragment()
             own_name = f"{name}__{fallback.__name__}"
             library.define(own_name + signature)
             library.impl(own_name, adapter.telling(fallback), "CompositeExplicitAutograd")
             library.impl(own_name, torch.library.fallthrough_kernel, "Autograd")
+
+    def _fragment(self) -> Any:
+        """A torch library that lives until the calls are given back."""
+        made = torch.library.Library(self.op.torch_name.partition("::")[0], "FRAGMENT")
+        self._libraries.append(made)
+        return made
 
     def _warn(self, reason: str) -> None:
         if not self._warned:
@@ -182,7 +179,8 @@ class Service:
 
     def _rebuild(self, entry: Entry | None = None) -> str:
         source = "" if entry is None else entry.location.rpartition(":")[0]
-        return rebuild(self.file, source, self.archs, torch=self.adapter is not None)
+        archs = self.library.contents.archs
+        return rebuild(self.file, source, archs, torch=self.adapter is not None)
 
     def _refuse_other_schema(self, entry: Entry) -> None:
         """Such a library would misread the arguments."""
@@ -197,11 +195,10 @@ class Service:
 
     def _look(self) -> None:
         """Compare the source with the library's, once."""
-        if self._unseen and self.entry is not None:
-            self._unseen = False
-            self._compare_source(self.entry)
-
-    def _compare_source(self, entry: Entry) -> None:
+        entry = self.entry
+        if not self._unseen or entry is None:
+            return
+        self._unseen = False
         from ..native.frontend.source_hash import source_hash  # noqa: PLC0415 - needs a source
 
         found = source_hash(entry)
