@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-
+import click
 from rich.console import Console
 
 from ..native.commands.build import operators
 from ..progress import ProgressBar, watched_terminal
 from ..tuning.table import TunedKernel, TuningRow
-from .measure import Tuned, Watcher, tune
+from .measure import Watcher, tune
 from .sizes import Point, parse
 
 
@@ -31,17 +30,12 @@ def run(
         done = tune(ops, output, sizes=given, arch=arch, again=again, watcher=watcher)
     except KeyboardInterrupt:
         # What was measured is in the file already.
-        watcher.stop()
         raise SystemExit(
             f"interrupted: {output} has what was measured, and the same command continues there"
             + (" without --again" if again else "")
         ) from None
     finally:
         watcher.stop()
-    return _summary(done, output)
-
-
-def _summary(done: Tuned, output: str) -> str:
     if not len(done.table):
         return f"nothing to tune, so {output} was not written"
     return (
@@ -50,7 +44,20 @@ def _summary(done: Tuned, output: str) -> str:
     )
 
 
-class BarWatcher(Watcher):
+class LineWatcher(Watcher):
+    """One line per row, for logs."""
+
+    def measured(self, kernel: TunedKernel, row: TuningRow, configs: int) -> None:
+        self.say(row_line(kernel, row, configs))
+
+    def note(self, text: str) -> None:
+        self.say(f"note: {text}")
+
+    def say(self, text: str) -> None:
+        click.echo(text, err=True)
+
+
+class BarWatcher(LineWatcher):
     """A bar over the calls, with every row above it."""
 
     def __init__(self, console: Console) -> None:
@@ -62,29 +69,11 @@ class BarWatcher(Watcher):
     def called(self, op: str, point: Point) -> None:
         self._bar.advance(f"{op} {', '.join(f'{n}={v}' for n, v in point.values.items())}")
 
-    def measured(self, kernel: TunedKernel, row: TuningRow, configs: int) -> None:
-        self._bar.say(row_line(kernel, row, configs))
-
-    def note(self, text: str) -> None:
-        self._bar.say(f"note: {text}")
+    def say(self, text: str) -> None:
+        self._bar.say(text)
 
     def stop(self) -> None:
         self._bar.stop()
-
-
-class LineWatcher(Watcher):
-    """One line per row, for logs."""
-
-    def measured(self, kernel: TunedKernel, row: TuningRow, configs: int) -> None:
-        self._say(row_line(kernel, row, configs))
-
-    def note(self, text: str) -> None:
-        self._say(f"note: {text}")
-
-    @staticmethod
-    def _say(text: str) -> None:
-        sys.stderr.write(f"{text}\n")
-        sys.stderr.flush()
 
 
 def row_line(kernel: TunedKernel, row: TuningRow, configs: int) -> str:

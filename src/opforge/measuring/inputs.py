@@ -29,11 +29,9 @@ def call_of(
             leaves[tensor.param] = _tensor(tensor, point.values, device)
     for param in declared.params:
         if isinstance(param, ScalarParam):
-            if param.name in point.values:
-                leaves[param.name] = point.values[param.name]
-            else:
-                default = defaults.get(param.name)
-                leaves[param.name] = default if isinstance(default, float) else 1.0
+            default = defaults.get(param.name)
+            default = default if isinstance(default, float) else 1.0
+            leaves[param.name] = point.values.get(param.name, default)
     return declared.arguments(point.case, leaves)
 
 

@@ -77,9 +77,9 @@ def tune(
     watcher.start(sum(len(calls) for _, _, calls in work))
     for note in done.notes:
         watcher.note(note)
-    router = _Router(done, found_arch, device, clock or _autotuning.default_clock(), watcher)
-    router.again = again
-    router.save = lambda: save(table, path)
+    name = torch.cuda.get_device_name() if device == "cuda" else "Triton's interpreter"
+    clock = clock or _autotuning.default_clock()
+    router = _Router(done, path, found_arch, name, clock, watcher, again)
     for entry, declared, calls in work:
         for point in calls:
             watcher.called(entry.name, point)
@@ -128,7 +128,11 @@ def _work(
         if not any(_autotuning.has_choice(p) for k in kernels for p in _kernels.chain(k)):
             done.notes.append(f"{entry.name} has no autotuned kernel")
             continue
-        yield entry, declared, list(points(declared, sizes, entry.name, entry.location))
+        try:
+            wanted = list(points(declared, sizes))
+        except NoSizes as error:
+            raise error.locate(entry.name, entry.location) from None
+        yield entry, declared, wanted
     lost = unused(sizes, declared_all)
     if lost:
         raise NoSizes(
@@ -159,17 +163,19 @@ def _shown(point: Point) -> str:
     return f"{', '.join(f'{n}={v}' for n, v in point.values.items())} ({dtypes})"
 
 
+@dataclass
 class _Router:
     """Sees a call's launches, and measures autotuned ones before they run."""
 
+    done: Tuned
+    path: str | os.PathLike[str]
+    arch: str
+    device: str
+    clock: Clock
+    watcher: Watcher
+    again: bool
+    _measured: set[tuple[TunedKernel, tuple[Any, ...]]] = field(default_factory=set)
     leaves_wrapped = False
-    again = False
-
-    def __init__(self, done: Tuned, arch: str, device: str, clock: Clock, watcher: Watcher) -> None:
-        self.done, self.arch, self.clock, self.watcher = done, arch, clock, watcher
-        self.device = torch.cuda.get_device_name() if device == "cuda" else "Triton's interpreter"
-        self.save: Callable[[], None] = lambda: None
-        self._measured: set[tuple[TunedKernel, tuple[Any, ...]]] = set()
 
     def launch(
         self, kernel: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -223,7 +229,7 @@ class _Router:
         self.done.table.add(kernel, row)
         self.done.measured += 1
         self._measured.add((kernel, at))
-        self.save()
+        save(self.done.table, self.path)
         self.watcher.measured(kernel, row, len(timed))
         return config
 

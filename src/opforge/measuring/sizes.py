@@ -46,7 +46,7 @@ class Point:
     values: Mapping[str, int]
 
 
-def points(declared: Declared, given: Sizes, op: str, location: str) -> Iterator[Point]:
+def points(declared: Declared, given: Sizes) -> Iterator[Point]:
     """Every combination of sizes, case by case."""
     for case in declared.cases:
         asked = {b.var: b for b in case.bounds}
@@ -59,11 +59,9 @@ def points(declared: Declared, given: Sizes, op: str, location: str) -> Iterator
             raise NoSizes(
                 f"no sizes to measure were given for {', '.join(missing)}",
                 fix=" ".join(f"--sizes {n}=1,16,256,4096" for n in missing),
-                op=op,
-                location=location,
             )
         for name, bound in asked.items():
-            _check(bound, tried[name], op, location)
+            _check(bound, tried[name])
         for values in itertools.product(*tried.values()):
             yield Point(case, dict(zip(tried, values, strict=True)))
 
@@ -77,21 +75,16 @@ def _tried(bound: Bound, given: Sizes) -> list[int]:
     return [bound.low] if bound.low == bound.high else []
 
 
-def _check(bound: Bound, values: Sequence[int], op: str, location: str) -> None:
+def _check(bound: Bound, values: Sequence[int]) -> None:
     for value in values:
         inside = value >= bound.low and (bound.high is None or value <= bound.high)
         if not inside or (bound.values and value not in bound.values):
-            allowed = (
-                ", ".join(map(str, bound.values))
-                if bound.values
-                else f"{bound.low} to {bound.high if bound.high is not None else 'any'}"
-            )
+            ends = f"{bound.low} to {'any' if bound.high is None else bound.high}"
+            allowed = ", ".join(map(str, bound.values)) or ends
             raise NoSizes(
                 f"{bound.var} = {value} was not declared",
                 found=f"declared: {allowed}",
                 fix=f"choose --sizes {bound.var} from what is declared, or declare more",
-                op=op,
-                location=location,
             )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import _compat
 from .rule import nearest
-from .table import TunedKernel, TuningRow, TuningTable, arch_number, as_config
+from .table import TunedKernel, TuningTable, arch_number, as_config
 
 _autotuning, _kernels = _compat.autotuning, _compat.kernels
 
@@ -43,13 +43,14 @@ def choose(
     kernel = next((k for k in fitting if bool(arch == arch_number(k.arch))), None)
     if kernel is None:
         return Choice(None, f"no rows for {_listed(known, fitting, dtypes)}")
-    rows, places = _with_places(table, kernel, tuner)
+    configs = [config_of(config) for config in tuner.configs]
+    rows = [row for row in table.rows[kernel].values() if row.config in configs]
     if not rows:
         return Choice(None, "only configurations that it no longer has (tune it again)")
     row = nearest(rows, values)
     if row is None:
         return Choice(None, "no row for these values of its key")
-    return Choice(places[row.config])
+    return Choice(configs.index(row.config))
 
 
 def _has_key(kernel: TunedKernel, tuner: Any, count: int) -> bool:
@@ -57,22 +58,10 @@ def _has_key(kernel: TunedKernel, tuner: Any, count: int) -> bool:
     return len(kernel.key) == count and [n for n in tuner.keys if n in kernel.key] == [*kernel.key]
 
 
-def _with_places(
-    table: TuningTable, kernel: TunedKernel, tuner: Any
-) -> tuple[list[TuningRow], dict[tuple[Any, ...], int]]:
-    """The rows whose configurations the autotuner still has, and their indices in it."""
-    configs = [as_config(_plain(c)) for c in tuner.configs]
-    places = {config: index for index, config in reversed(list(enumerate(configs)))}
-    return [row for row in table.rows[kernel].values() if row.config in places], places
-
-
-def _plain(config: Any) -> dict[str, Any]:
-    return {n: _autotuning.plain(v) for n, v in _autotuning.config_values(config).items()}
-
-
 def config_of(config: Any) -> tuple[tuple[str, Any], ...]:
     """A configuration as tables store it."""
-    return as_config(_plain(config))
+    values = _autotuning.config_values(config)
+    return as_config({name: _autotuning.plain(value) for name, value in values.items()})
 
 
 def source_of(tuner: Any) -> str:

@@ -12,10 +12,10 @@ launch order, and `at` holds the values of the kernel's `key`.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,32 +74,17 @@ class TuningTable:
 
     def to_json(self) -> str:
         """One line per row, in a fixed order, so that a review shows what has changed."""
-        blocks = [
-            self._block(k) for k in sorted(self.rows, key=lambda k: (k.name, k.arch, k.dtypes))
-        ]
-        body = ",\n".join(blocks)
+        kernels = sorted(self.rows, key=lambda k: (k.name, k.arch, k.dtypes))
+        body = ",\n".join(map(self._block, kernels))
         return f'{{"format": {FORMAT}, "kernels": [\n{body}\n]}}\n'
 
     def _block(self, kernel: TunedKernel) -> str:
-        head = {
-            "kernel": kernel.name,
-            "source": kernel.source,
-            "arch": kernel.arch,
-            "dtypes": kernel.dtypes,
-            "key": kernel.key,
-        }
-        rows = sorted(self.rows[kernel].values(), key=lambda r: [_order(v) for v in r.at])
-        lines = [
-            json.dumps(
-                {
-                    "at": r.at,
-                    "config": dict(r.config),
-                    "us": round(r.us, 3),
-                    **({"device": r.device} if r.device else {}),
-                }
-            )
-            for r in rows
-        ]
+        head = dataclasses.asdict(kernel)
+        head = {"kernel": head.pop("name"), **head}
+        lines = []
+        for row in sorted(self.rows[kernel].values(), key=lambda r: [_order(v) for v in r.at]):
+            shown = {"at": row.at, "config": dict(row.config), "us": round(row.us, 3)}
+            lines.append(json.dumps(shown | ({"device": row.device} if row.device else {})))
         listed = ",\n   ".join(lines)
         return f' {json.dumps(head)[:-1]}, "rows": [\n   {listed}]}}'
 
@@ -121,15 +106,15 @@ def parse(text: str, where: str) -> TuningTable:
         content = json.loads(text)
     except ValueError as error:
         raise BadTuning(f"{where} is not JSON: {error}", fix=_FIX) from None
+    why = ""
     if not isinstance(content, dict) or "kernels" not in content:
-        raise BadTuning(f"{where} is not a tuning table: it has no 'kernels'", fix=_FIX)
-    if content.get("format") != FORMAT:
-        raise BadTuning(
-            f"{where} has format {content.get('format')!r}, but this opforge reads {FORMAT}",
-            fix=_FIX,
-        )
-    if not isinstance(content["kernels"], list):
-        raise BadTuning(f"{where} is not a tuning table: 'kernels' is not a list", fix=_FIX)
+        why = "is not a tuning table: it has no 'kernels'"
+    elif content.get("format") != FORMAT:
+        why = f"has format {content.get('format')!r}, but this opforge reads {FORMAT}"
+    elif not isinstance(content["kernels"], list):
+        why = "is not a tuning table: 'kernels' is not a list"
+    if why:
+        raise BadTuning(f"{where} {why}", fix=_FIX)
     table = TuningTable()
     for number, block in enumerate(content["kernels"]):
         _read_block(block, table, f"{where}: kernels[{number}]")
@@ -197,26 +182,16 @@ _FIX = "make one with `opforge tune ops.py --sizes n=1024,4096 -o tuning.json` o
 def save(table: TuningTable, path: str | os.PathLike[str]) -> None:
     """Write all or nothing: tuning may be interrupted at any time."""
     place = Path(path)
+    temporary = place.with_name(f".{place.name}.{os.getpid()}")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
         try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(table.to_json())
-            # As for any new file; mkstemp's is readable by its owner only.
-            Path(temporary).chmod(0o666 & ~_umask())
-            Path(temporary).replace(place)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+            temporary.write_text(table.to_json(), encoding="utf-8")
+            temporary.replace(place)
+        finally:
+            temporary.unlink(missing_ok=True)
     except OSError as error:
         raise BadTuning(
             f"{place} cannot be written: {error.strerror or error}",
             fix="choose another path with -o",
         ) from None
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
