@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,7 @@ from .failure import indented
 from .package_path import put, read_path
 from .package_record import Package, ReportRow
 from .process import workplace
-from .profiling import Profiler
+from .profiling import write_traces
 from .verify import Tolerance, Verification, verify
 
 
@@ -75,7 +76,9 @@ def package(
         kernels=kernels,
         inputs=_inputs(calls[0], exportable),
         preload=verification.preload,
-        profiler=Profiler(exportable, exported.program, calls[0], bool(symbols)),
+        profiler=functools.partial(
+            write_traces, exportable, exported.program, calls[0], dynamic=bool(symbols)
+        ),
     )
 
 

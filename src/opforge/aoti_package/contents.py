@@ -66,7 +66,8 @@ def kernels_of(program: Any, package: Path) -> tuple[PackagedKernel, ...]:
     for name, node in _compat.aoti.operator_nodes(program):
         bare = _compat.aoti.bare_kernel(node)
         if bare is not None:
-            found[_kernel(bare)] = None
+            names = _compat.kernels
+            found[PackagedKernel(names.kernel_name(bare), names.kernel_location(bare))] = None
         entry = registry.find(name)
         info = entry.describe() if entry is not None else None
         if info is not None and info.mode == "triton_op":
@@ -78,11 +79,6 @@ def needed_at_run_time(ops: tuple[PackagedOp, ...]) -> tuple[PackagedOp, ...]:
     return tuple(op for op in ops if not op.seen_through)
 
 
-def _kernel(kernel: Any) -> PackagedKernel:
-    names = _compat.kernels
-    return PackagedKernel(names.kernel_name(kernel), names.kernel_location(kernel))
-
-
 def _is_foreign(name: str) -> bool:
     return name.partition("::")[0] not in _compat.operators.BUILT_IN
 
@@ -90,17 +86,12 @@ def _is_foreign(name: str) -> bool:
 def _describe(name: str, *, seen_through: bool) -> PackagedOp:
     entry = registry.find(name)
     if entry is not None:
-        info = entry.describe()
-        return _from_function(name, entry.fn, seen_through=seen_through, why=info.reason)
-    definition = _compat.operators.definition(name)
-    body = _compat.operators.body_of(definition)
-    if body is not None:
+        fn, why = entry.fn, entry.describe().reason
+    else:
+        fn = _compat.operators.body_of(_compat.operators.definition(name))
         why = "defined with torch.library"
-        return _from_function(name, body, seen_through=seen_through, why=why)
-    return PackagedOp(name, seen_through, "defined by neither opforge nor torch.library")
-
-
-def _from_function(name: str, fn: Any, *, seen_through: bool, why: str) -> PackagedOp:
+    if fn is None:
+        return PackagedOp(name, seen_through, "defined by neither opforge nor torch.library")
     code = fn.__code__
     return PackagedOp(
         name,

@@ -55,13 +55,11 @@ def write_cpp(package: Package, directory: Any) -> tuple[Path, ...]:
     """Write the program; files that would not change are left alone."""
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for name, text in render_cpp(package).items():
-        file = folder / name
+    files = {folder / name: text for name, text in render_cpp(package).items()}
+    for file, text in files.items():
         if not file.exists() or file.read_text() != text:
             file.write_text(text)
-        written.append(file)
-    return tuple(written)
+    return tuple(files)
 
 
 def cpp_needs(package: Package) -> str:

@@ -31,7 +31,7 @@ class DynamicDim:
 
 def read_dynamic(dynamic: Dynamic | None, exportable: Exportable) -> tuple[DynamicDim, ...]:
     """Every dynamic dimension; dimensions with the same name share one `torch.export.Dim`."""
-    leaves = dict(zip(exportable.paths, exportable.leaves, strict=True))
+    leaves = exportable.by_path
     if not isinstance(dynamic or {}, Mapping):
         raise BadDynamic(
             "dynamic must map arguments to their dimensions",
@@ -59,14 +59,13 @@ def shapes_collection(dims: tuple[DynamicDim, ...], exportable: Exportable) -> A
     if not dims:
         return None
     collection = torch.export.ShapesCollection()
-    leaves = dict(zip(exportable.paths, exportable.leaves, strict=True))
     for path in dict.fromkeys(dim.path for dim in dims):
-        collection[leaves[path]] = {d.index: d.dim for d in dims if d.path == path}
+        collection[exportable.by_path[path]] = {d.index: d.dim for d in dims if d.path == path}
     return collection
 
 
 def _dims_of(path: str, dims: Any, exportable: Exportable) -> Mapping[int, Any]:
-    leaves = dict(zip(exportable.paths, exportable.leaves, strict=True))
+    leaves = exportable.by_path
     if path not in leaves:
         close = difflib.get_close_matches(path, exportable.paths)
         below = [p for p in exportable.paths if p.startswith(f"{path}.")]

@@ -54,7 +54,8 @@ def other_sizes(symbols: Sequence[Symbol]) -> list[dict[str, int]]:
     # Each a little larger than the last, so that a mix-up of two dimensions shows.
     another = {s.label: _another(s, 2 * s.traced + 1 + 2 * i) for i, s in enumerate(symbols)}
     traced = {s.label: s.traced for s in symbols}
-    return [sizes for sizes in _distinct([smallest, another]) if sizes != traced]
+    wished = [smallest] if another == smallest else [smallest, another]
+    return [sizes for sizes in wished if sizes != traced]
 
 
 def resized(
@@ -115,14 +116,8 @@ def _is_number(bound: Any) -> bool:
 
 def _another(symbol: Symbol, wished: int) -> int:
     top = wished if symbol.most is None else min(wished, symbol.most)
-    for size in range(top, symbol.least, -1):
-        if size != symbol.traced:
-            return size
-    return symbol.least
-
-
-def _distinct(sizes: list[dict[str, int]]) -> list[dict[str, int]]:
-    return [s for i, s in enumerate(sizes) if s not in sizes[:i]]
+    sizes = (size for size in range(top, symbol.least, -1) if size != symbol.traced)
+    return next(sizes, symbol.least)
 
 
 def _like(

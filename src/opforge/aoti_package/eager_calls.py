@@ -39,7 +39,7 @@ def eager_calls(
     mutated = mutated_state(program, exportable.module)
     if mutated:
         wanted.append((f"{wanted[0][0]}, again", given))
-    with _restored(mutated.values()):
+    with restored(mutated.values()):
         return [_run(exportable, label, leaves) for label, leaves in wanted]
 
 
@@ -59,7 +59,7 @@ def _leaves_of(exportable: Exportable, index: int, args: Any) -> list[Any]:
 
 def _run(exportable: Exportable, label: str, leaves: list[Any]) -> EagerCall:
     own = [copy_of(v) if isinstance(v, torch.Tensor) else v for v in leaves]
-    inputs = _tensors(leaves)
+    inputs = tensors_of(leaves)
     args, kwargs = _compat.aoti.refill((exportable.args, dict(exportable.kwargs)), own)
     try:
         # A package returns an integer, such as a size, as a tensor.
@@ -73,11 +73,11 @@ def _run(exportable: Exportable, label: str, leaves: list[Any]) -> EagerCall:
             fix="narrow the range in dynamic, or correct the model",
         ) from error
     # Copied, because an output may be a buffer that the next call changes.
-    kept = [copy_of(t) for t in _tensors(outputs)]
-    return EagerCall(label, [copy_of(t) for t in inputs], kept, _tensors(own))
+    kept = [copy_of(t) for t in tensors_of(outputs)]
+    return EagerCall(label, [copy_of(t) for t in inputs], kept, tensors_of(own))
 
 
-def _tensors(values: Sequence[Any]) -> list[torch.Tensor]:
+def tensors_of(values: Sequence[Any]) -> list[torch.Tensor]:
     return [v.detach() for v in values if isinstance(v, torch.Tensor)]
 
 
@@ -93,8 +93,8 @@ def mutated_state(program: Any, module: torch.nn.Module) -> dict[str, torch.Tens
 
 
 @contextlib.contextmanager
-def _restored(state: Iterable[torch.Tensor]) -> Iterator[None]:
-    """Leave the user's model as it was."""
+def restored(state: Iterable[torch.Tensor]) -> Iterator[None]:
+    """Undo what the block changes in the user's model."""
     saved = [(t, t.detach().clone()) for t in state]
     try:
         yield
@@ -102,10 +102,3 @@ def _restored(state: Iterable[torch.Tensor]) -> Iterator[None]:
         with torch.no_grad():
             for tensor, before in saved:
                 tensor.copy_(before)
-
-
-@contextlib.contextmanager
-def unchanged(program: Any, module: torch.nn.Module) -> Iterator[None]:
-    """Undo what calls inside the block change in the module's state."""
-    with _restored(mutated_state(program, module).values()):
-        yield

@@ -76,15 +76,20 @@ def _refuse_constants(exportable: Exportable, program: Any) -> None:
 
 
 def _refusal(exportable: Exportable, failures: list[Failure]) -> ExportFailed:
-    if len(failures) == 1:
-        return _refusal_of_one(exportable, failures[0])
     bare = next((f for f in failures if f.kernel), None)
-    kind = BareKernel if bare else ExportFailed
     chosen = bare or failures[0]
-    return kind(
-        f"{exportable.title} cannot be exported, neither non-strict nor strict",
-        found=indented(map(str, failures)),
-        fix=MOVE_LAUNCH if bare else chosen.fix,
+    what, fix = f"{exportable.title} cannot be exported {chosen.way}", chosen.fix
+    found = indented(text for text in (chosen.line, chosen.what) if text)
+    if len(failures) > 1:
+        what = f"{exportable.title} cannot be exported, neither non-strict nor strict"
+        found = indented(map(str, failures))
+        fix = MOVE_LAUNCH if bare else fix
+    elif bare:
+        what, found = f"{what}: {bare.what}", bare.line
+    return (BareKernel if bare else ExportFailed)(
+        what,
+        found=found,
+        fix=fix,
         location=chosen.location or failures[-1].location or _forward(exportable),
     )
 
@@ -93,19 +98,3 @@ def _forward(exportable: Exportable) -> str:
     """Where the model's forward is defined, for an error that names no line."""
     code = getattr(exportable.module.forward, "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else ""
-
-
-def _refusal_of_one(exportable: Exportable, failure: Failure) -> ExportFailed:
-    if failure.kernel:
-        return BareKernel(
-            f"{exportable.title} cannot be exported {failure.way}: {failure.what}",
-            found=failure.line,
-            fix=failure.fix,
-            location=failure.location,
-        )
-    return ExportFailed(
-        f"{exportable.title} cannot be exported {failure.way}",
-        found=indented(text for text in (failure.line, failure.what) if text),
-        fix=failure.fix,
-        location=failure.location or _forward(exportable),
-    )

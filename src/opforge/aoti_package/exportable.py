@@ -13,6 +13,8 @@ from .. import _compat
 from ..errors import BadInputs, NotPackageable
 from ..registry import registry
 
+_Parameter = inspect.Parameter
+
 
 class OpModule(torch.nn.Module):
     """Calls one op; torch.export accepts only modules."""
@@ -39,6 +41,10 @@ class Exportable:
     def leaves(self) -> list[Any]:
         return _compat.aoti.flatten((self.args, dict(self.kwargs)))
 
+    @property
+    def by_path(self) -> dict[str, Any]:
+        return dict(zip(self.paths, self.leaves, strict=True))
+
     def call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
         """The module's outputs in eager, flat."""
         with torch.no_grad():
@@ -55,9 +61,9 @@ def read_exportable(model: Any, args: Any, kwargs: Mapping[str, Any] | None) -> 
         )
     given = dict(kwargs or {})
     if isinstance(model, torch.nn.Module):
-        signature = inspect.signature(model.forward)
-        bound = _bind(type(model).__name__, signature, args, given)
-        title, module, args = type(model).__name__, model, tuple(args)
+        title, signature = type(model).__name__, inspect.signature(model.forward)
+        _bind(title, signature, args, given)
+        module, args = model, tuple(args)
     else:
         title, signature = _op_signature(model)
         bound = _bind(title, signature, args, given)
@@ -79,16 +85,11 @@ def _op_signature(op: Any) -> tuple[str, inspect.Signature]:
             found=_kind_of(op),
             fix="give a torch.nn.Module, an op made by @opforge.op, or torch.ops.ns.op.default",
         )
-    parameters = [
-        inspect.Parameter(
-            a.name,
-            inspect.Parameter.KEYWORD_ONLY
-            if a.kwarg_only
-            else inspect.Parameter.POSITIONAL_OR_KEYWORD,
-            default=a.default_value if a.has_default_value() else inspect.Parameter.empty,
-        )
-        for a in _compat.aoti.schema_arguments(overload)
-    ]
+    parameters = []
+    for a in _compat.aoti.schema_arguments(overload):
+        kind = _Parameter.KEYWORD_ONLY if a.kwarg_only else _Parameter.POSITIONAL_OR_KEYWORD
+        default = a.default_value if a.has_default_value() else _Parameter.empty
+        parameters.append(_Parameter(a.name, kind, default=default))
     return _compat.qualified_name(overload), inspect.Signature(parameters)
 
 
@@ -114,7 +115,7 @@ def _bind(
 def _positional_names(signature: inspect.Signature, count: int) -> list[str]:
     names: list[str] = []
     for parameter in signature.parameters.values():
-        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+        if parameter.kind is _Parameter.VAR_POSITIONAL:
             names += [f"{parameter.name}.{i}" for i in range(count - len(names))]
             break
         names.append(parameter.name)

@@ -19,6 +19,9 @@ from ..errors import OpforgeError
 
 _SOURCE = re.compile(r'File "([^"]+)", line (\d+)')
 _THIRD_PARTY = ("site-packages", "dist-packages")
+_TORCH = Path(torch.__file__).parent
+_TRITON = _TORCH.parent / "triton"
+_PLACES = (_TORCH, _TRITON, Path(__file__).parent.parent)
 
 MOVE_LAUNCH = "move the launch into a function decorated with @opforge.op"
 
@@ -140,16 +143,13 @@ def indented(lines: Iterable[str]) -> str:
 
 
 def _launched(error: BaseException) -> Any:
-    for each in _chain(error):
-        if (kernel := _compat.aoti.launch_in(each.__traceback__)) is not None:
-            return kernel
-    return None
+    kernels = (_compat.aoti.launch_in(each.__traceback__) for each in _chain(error))
+    return next((kernel for kernel in kernels if kernel is not None), None)
 
 
 def _stops_in_triton(error: BaseException) -> bool:
     stack = [f.filename for f in getattr(error, "real_stack", None) or ()]
-    home = str(Path(torch.__file__).parent.parent / "triton")
-    return any(file.startswith(home) for file in stack)
+    return any(file.startswith(str(_TRITON)) for file in stack)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -180,21 +180,7 @@ def _frames(found: TracebackType | None) -> list[tuple[str, int]]:
 
 
 def _is_user(file: str) -> bool:
-    return not file.startswith("<") and not any(_inside(file, place) for place in _places())
-
-
-def _inside(file: str, place: str) -> bool:
-    inside = file.startswith(f"{place}/")
-    standard = place == sysconfig.get_path("stdlib")
-    return inside and not (standard and any(part in file for part in _THIRD_PARTY))
-
-
-def _places() -> tuple[str, ...]:
-    torch_folder = Path(torch.__file__).parent
-    here = Path(__file__).parent.parent
-    return (
-        str(torch_folder),
-        str(torch_folder.parent / "triton"),
-        str(here),
-        str(sysconfig.get_path("stdlib")),
-    )
+    if file.startswith("<") or any(file.startswith(f"{place}/") for place in _PLACES):
+        return False
+    third_party = any(part in file for part in _THIRD_PARTY)
+    return third_party or not file.startswith(f"{sysconfig.get_path('stdlib')}/")

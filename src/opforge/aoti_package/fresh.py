@@ -80,11 +80,8 @@ def is_at(name: str, file: str) -> bool:
         found = importlib.util.find_spec(name)
     except ModuleNotFoundError:
         return False
-    return (
-        found is not None
-        and found.origin is not None
-        and os.path.realpath(found.origin) == os.path.realpath(file)
-    )
+    origin = None if found is None else found.origin
+    return origin is not None and os.path.realpath(origin) == os.path.realpath(file)
 
 
 def compare(spec: dict[str, Any], found: list[Any], expected: list[Any]) -> dict[str, Any]:

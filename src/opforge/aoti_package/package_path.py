@@ -23,11 +23,8 @@ def read_path(path: Any) -> Path:
     # Checked now, because compiling may take minutes.
     above = next(folder for folder in place.absolute().parents if folder.exists())
     if not above.is_dir() or not os.access(above, os.W_OK):
-        raise BadPackagePath(
-            f"{place} cannot be written",
-            found=f"{above}, which is {'not writable' if above.is_dir() else 'not a folder'}",
-            fix="choose a folder that you can write to",
-        )
+        why = "not writable" if above.is_dir() else "not a folder"
+        raise _not_written(place, f"{above}, which is {why}")
     return place
 
 
@@ -36,8 +33,9 @@ def put(built: Path, place: Path) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(built, place)
     except OSError as error:
-        raise BadPackagePath(
-            f"{place} cannot be written",
-            found=f"{type(error).__name__}: {error}",
-            fix="choose a folder that you can write to",
-        ) from error
+        raise _not_written(place, f"{type(error).__name__}: {error}") from error
+
+
+def _not_written(place: Path, found: str) -> BadPackagePath:
+    fix = "choose a folder that you can write to"
+    return BadPackagePath(f"{place} cannot be written", found=found, fix=fix)

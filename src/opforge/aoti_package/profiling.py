@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from .eager_calls import EagerCall, unchanged
+from .eager_calls import EagerCall, mutated_state, restored
 from .exportable import Exportable
 from .fresh import write_trace
 from .package_record import Package
@@ -16,35 +16,32 @@ from .process import workplace
 from .verify import Tolerance, in_fresh_process
 
 
-@dataclass(frozen=True)
-class Profiler:
-    """Keeps what profiling needs: the model, its exported program, and one call."""
-
-    exportable: Exportable
-    program: Any
-    call: EagerCall
-    dynamic: bool
-
-    def __call__(self, package: Package, directory: Path, repeat: int) -> tuple[Path, Path]:
-        directory.mkdir(parents=True, exist_ok=True)
-        compiled = directory / "compiled.json"
-        packaged = directory / "package.json"
-        model = torch.compile(self.exportable.module, dynamic=self.dynamic or None)
-
-        def call() -> None:
-            model(*self.exportable.args, **self.exportable.kwargs)
-
-        with torch.no_grad(), unchanged(self.program, self.exportable.module):
-            write_trace(call, str(compiled), repeat)
-        # In a fresh process, because a package that crashes takes its process down.
-        with workplace() as folder:
-            in_fresh_process(
-                package.path,
-                [self.call],
-                package.needed,
-                Tolerance(),
-                folder,
-                trace=packaged,
-                repeat=repeat,
-            )
-        return compiled, packaged
+def write_traces(  # noqa: PLR0917  # what a package keeps, then what its user gives
+    exportable: Exportable,
+    program: Any,
+    call: EagerCall,
+    package: Package,
+    directory: Path,
+    repeat: int,
+    *,
+    dynamic: bool,
+) -> tuple[Path, Path]:
+    directory.mkdir(parents=True, exist_ok=True)
+    compiled, packaged = directory / "compiled.json", directory / "package.json"
+    model = torch.compile(exportable.module, dynamic=dynamic or None)
+    state = mutated_state(program, exportable.module)
+    with torch.no_grad(), restored(state.values()):
+        run = functools.partial(model, *exportable.args, **exportable.kwargs)
+        write_trace(run, str(compiled), repeat)
+    # In a fresh process, because a package that crashes takes its process down.
+    with workplace() as folder:
+        in_fresh_process(
+            package.path,
+            [call],
+            package.needed,
+            Tolerance(),
+            folder,
+            trace=packaged,
+            repeat=repeat,
+        )
+    return compiled, packaged

@@ -97,13 +97,7 @@ def in_fresh_process(
     # An op that is not defined in Python came with a library, but nothing says with which one.
     foreign = any(not op.module for op in needed)
     saved = folder / "calls.pt"
-    torch.save(
-        [
-            {"label": c.label, "inputs": c.inputs, "outputs": c.outputs, "after": c.after}
-            for c in calls
-        ],
-        saved,
-    )
+    torch.save([vars(call) for call in calls], saved)
     spec: dict[str, Any] = {
         "sys_path": sys.path,
         "loader": _compat.aoti.LOADER,
@@ -161,15 +155,13 @@ def _raise_refusal(found: dict[str, Any], needed: Sequence[PackagedOp]) -> None:
 
 
 def _raise_mismatch(package: Path, calls: Sequence[dict[str, Any]], *, training: bool) -> None:
-    wrong = [c for c in calls if c["wrong"]]
-    if not wrong:
+    if not any(c["wrong"] for c in calls):
         return
-    told = [f"{c['label']}: {c['wrong'] or 'agrees'}" for c in calls]
     fix = "to accept the difference, pass rtol=... and atol=..."
     if training:
         fix = f"if the model has dropout, which is random, call model.eval() first; {fix}"
     raise PackageMismatch(
         f"{package.name} disagrees with eager, so it was not kept",
-        found=indented(told),
+        found=indented(f"{c['label']}: {c['wrong'] or 'agrees'}" for c in calls),
         fix=fix,
     )
