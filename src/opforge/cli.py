@@ -102,7 +102,8 @@ def check(  # noqa: PLR0917  # one per option
     exit status is 1 if a row fails.
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
     from .check import Settings, check_call
-    from .check.command import arguments_of, one_op, row_names, title
+    from .check.command import arguments_of, one_op
+    from .check.run import select
     from .cli_targets import resolve_function
 
     op = one_op(target)
@@ -110,9 +111,10 @@ def check(  # noqa: PLR0917  # one per option
     settings = Settings(
         reference=None if reference is None else resolve_function(reference), tolerance=tolerance
     )
-    chosen = row_names(only, skip)
+    chosen = [row.name for row in select(only or None, skip)]
     if not as_json:
-        click.echo(title(op))
+        info = opforge.info(op)
+        click.echo(f"{info.name}  ({info.location})")
     with _watching(chosen, show=not as_json) as progress:
         report = check_call(
             op, args, kwargs, settings=settings, only=only or None, skip=skip, progress=progress
@@ -225,7 +227,7 @@ def package(
     from .aoti_package.command import read_dynamic_texts, read_model
     from .aoti_package.cpp import cpp_needs, write_cpp
     from .check.command import arguments_of
-    from .cli_targets import arguments_from_function, locate
+    from .cli_targets import locate
 
     sizes = read_dynamic_texts(dynamic)
     model = read_model(locate(target), target)
@@ -233,11 +235,7 @@ def package(
         raise click.UsageError(
             "a model needs --inputs file.py:fn, a function that returns (args, kwargs)"
         )
-    if inputs is not None and texts:
-        raise BadOption("--input and --inputs were both given", fix="use one of them")
-    args, kwargs = (
-        arguments_of(model, texts, None) if inputs is None else arguments_from_function(inputs)
-    )
+    args, kwargs = arguments_of(model, texts, inputs)
     built = opforge.package(model, args, output, kwargs=kwargs, dynamic=sizes, strict=strict)
     click.echo(built.to_json() if as_json else str(built))
     # With --json nothing but the JSON goes to stdout.
@@ -278,29 +276,12 @@ def package(
     "--only", multiple=True, metavar="OP", help="Build this operator; repeatable; default: all."
 )
 @click.option("--sources-only", is_flag=True, help="Write the C sources without compiling them.")
-@click.option("--torch", "for_torch", is_flag=True, help="Also build libNAME_torch.so for PyTorch.")
+@click.option("--torch", is_flag=True, help="Also build libNAME_torch.so for PyTorch.")
 @click.option("--depfile", metavar="FILE", help="Write a make rule that lists the files read.")
 @click.option(
     "--tuning", metavar="FILE", help="Take configurations from this `opforge tune` table."
 )
-def build(  # noqa: PLR0917  # one per option
-    targets: tuple[str, ...],
-    output: str,
-    archs: tuple[str, ...],
-    name: str | None,
-    only: tuple[str, ...],
-    depfile: str | None,
-    tuning: str | None,
-    *,
-    sources_only: bool,
-    for_torch: bool,
-    static: bool,
-    ptx: bool,
-    jobs: int | None,
-    only_list: bool,
-    verbose: bool,
-    force: bool,
-) -> None:
+def build(*, only_list: bool, force: bool, **given: Any) -> None:
     """Build declared operators into a native C library.
 
     \b
@@ -312,17 +293,14 @@ def build(  # noqa: PLR0917  # one per option
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
     from .native.commands import build
 
-    if sources_only and static:
+    arguments = build.BuildArguments(**given)
+    if arguments.sources_only and arguments.static:
         raise BadOption("--sources-only and --static were both given", fix="use one of them")
-    given = build.BuildArguments(
-        targets, output, archs, name=name, static=static, ptx=ptx, jobs=jobs, verbose=verbose,
-        only=only, sources_only=sources_only, torch=for_torch, depfile=depfile, tuning=tuning,
-    )  # fmt: skip
     if only_list:
-        click.echo(build.listing(given))
+        click.echo(build.listing(arguments))
         return
-    done = None if force else build.nothing_to_do(given)
-    click.echo(done if done is not None else build.run(given))
+    done = None if force else build.nothing_to_do(arguments)
+    click.echo(done if done is not None else build.run(arguments))
 
 
 @main.command()
@@ -343,15 +321,7 @@ def build(  # noqa: PLR0917  # one per option
     "--only", multiple=True, metavar="OP", help="Tune this operator; repeatable; default: all."
 )
 @click.option("--again", is_flag=True, help="Also measure rows that the table already has.")
-def tune(  # one per option
-    targets: tuple[str, ...],
-    output: str,
-    arch: str | None,
-    sizes: tuple[str, ...],
-    only: tuple[str, ...],
-    *,
-    again: bool,
-) -> None:
+def tune(**given: Any) -> None:
     """Measure the configurations of autotuned kernels on this GPU.
 
     \b
@@ -362,7 +332,7 @@ def tune(  # one per option
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
     from .measuring.command import run
 
-    click.echo(run(targets, output, arch=arch, sizes=sizes, only=only, again=again))
+    click.echo(run(**given))
 
 
 @main.command("list")

@@ -64,7 +64,7 @@ def _rebuild(cls: type[OpforgeError], state: dict[str, str | None]) -> OpforgeEr
     return error.locate(None, None)
 
 
-def first_line(error: BaseException) -> str:
+def first_line(error: object) -> str:
     """The first line of an error's message, where another message quotes it."""
     return (str(error).strip().splitlines() or [""])[0]
 

@@ -11,7 +11,6 @@ from ..cli_targets import arguments_from_function, resolve
 from ..errors import BadOption, TargetNotFound
 from ..registry import Entry, registry
 from .inputs import arguments_from
-from .run import select
 from .subject import interpreting
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -28,19 +27,10 @@ def one_op(target: str) -> Any:
     return ops[0]
 
 
-def title(op: Any) -> str:
-    entry = registry.get(op)
-    return f"{entry.name}  ({entry.location})"
-
-
-def row_names(only: Sequence[str], skip: Sequence[str]) -> list[str]:
-    return [check.name for check in select(only or None, skip)]
-
-
 def arguments_of(op: Any, texts: Sequence[str], function: str | None) -> Arguments:
     """From `--input` texts, or from the function that `--inputs` names."""
-    entry = registry.get(op)
     if function is None:
+        entry = registry.get(op)
         return arguments_from(entry, texts, device=_device(entry))
     if texts:
         raise BadOption("--input and --inputs were both given", fix="use one of them")

@@ -22,20 +22,14 @@ _RELATIVE = {
     torch.complex64: 1e-5,
 }
 _COARSE = 0.125  # the rest are 8-bit floats
-
-
 # A gradient is rounded at every step of the backward, whose steps differ from the reference's.
 _GRADIENTS = 4
-
-
-def relative_tolerance(dtype: torch.dtype) -> float:
-    return _RELATIVE.get(dtype, _COARSE)
 
 
 def gradient_difference(found: Any, expected: Any, path: str, tolerance: Tolerance = None) -> str:
     """As `difference`, with a wider tolerance where none is given."""
     if tolerance is None and isinstance(found, Tensor):
-        tolerance = _GRADIENTS * relative_tolerance(found.dtype)
+        tolerance = _GRADIENTS * _RELATIVE.get(found.dtype, _COARSE)
     return difference(found, expected, path, tolerance)
 
 
@@ -61,8 +55,7 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
 
 
 def _bits(tensor: Tensor) -> Tensor:
-    plain = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
-    return plain.view(torch.uint8)
+    return tensor.detach().resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8)
 
 
 def _leaf_difference(a: Any, b: Any, tolerance: Tolerance) -> str:
@@ -100,7 +93,7 @@ def _numeric_difference(a: Tensor, b: Tensor, tolerance: Tolerance) -> str:
 def _tolerances(dtype: torch.dtype, expected: Tensor, given: Tolerance) -> tuple[float, float]:
     if isinstance(given, tuple):
         return given
-    relative = relative_tolerance(dtype) if given is None else given
+    relative = _RELATIVE.get(dtype, _COARSE) if given is None else given
     size = expected.abs()
     size = size[size.isfinite()]
     scale = float(size.square().mean().sqrt()) if size.numel() else 0.0

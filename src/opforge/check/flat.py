@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from ..model import Leaf, Lowered, Node, Record, flat_width
+from ..model import Leaf, Node, flat_width
 from ..registry import Entry
 from .values import OpCall
 
@@ -18,14 +18,12 @@ def flat_arguments(entry: Entry, call: OpCall) -> tuple[tuple[Any, ...], dict[st
     assert entry.lowered is not None
     bound = inspect.signature(entry.fn).bind(*call.args, **call.kwargs)
     bound.apply_defaults()
-    values: list[Any] = []
-    for parameter in entry.lowered.signature.parameters:
-        values += _flatten(parameter.node, bound.arguments[parameter.name])
-    return _split(entry.lowered, values)
-
-
-def _split(lowered: Lowered, values: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    pairs = list(zip(lowered.arguments, values, strict=True))
+    values = [
+        value
+        for parameter in entry.lowered.signature.parameters
+        for value in _flatten(parameter.node, bound.arguments[parameter.name])
+    ]
+    pairs = list(zip(entry.lowered.arguments, values, strict=True))
     positional = tuple(v for a, v in pairs if not a.keyword_only)
     return positional, {a.name: v for a, v in pairs if a.keyword_only}
 
@@ -36,12 +34,10 @@ def _flatten(node: Node, value: Any) -> list[Any]:
     present = [value is not None] if node.optional else []
     if value is None:
         return [*present, *[None] * (flat_width(node) - len(present))]
-    parts = [_flatten(item.node, _part(node, value, item.name)) for item in node.fields]
-    return [*present, *(v for part in parts for v in part)]
-
-
-def _part(record: Record, value: Any, name: str) -> Any:
-    return value[int(name)] if record.kind == "tuple" else getattr(value, name)
+    # A tuple's parts are named by their places.
+    parts = value if node.kind == "tuple" else [getattr(value, f.name) for f in node.fields]
+    pairs = zip(node.fields, parts, strict=True)
+    return [*present, *(v for field, part in pairs for v in _flatten(field.node, part))]
 
 
 def _encode(leaf: Leaf, value: Any) -> Any:

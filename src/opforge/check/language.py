@@ -11,13 +11,13 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
 
-from ..errors import BadInput
+from ..errors import BadInput, first_line
 
 SHORT_DTYPES = {
     "f64": torch.float64,
@@ -30,26 +30,23 @@ SHORT_DTYPES = {
     "i8": torch.int8,
     "u8": torch.uint8,
 }
-LONG_DTYPES = {
-    str(dtype).removeprefix("torch."): dtype
-    for dtype in (*SHORT_DTYPES.values(), torch.bool, torch.complex64, torch.complex128)
-}
-# These are also Python's types of numbers; as an argument they are dtypes.
-WORDS = {"float": torch.float32, "double": torch.float64, "half": torch.float16, "int": torch.int64}
+# Some are also Python's types of numbers; as an argument they are dtypes.
+_LONG_DTYPES = (
+    "float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool complex64 complex128 "
+    "float double half float8_e4m3fn float8_e5m2"
+)
 DTYPES = {
     **SHORT_DTYPES,
-    **LONG_DTYPES,
-    **WORDS,
-    **{name: getattr(torch, name) for name in ("float8_e4m3fn", "float8_e5m2")},
+    **{name: getattr(torch, name) for name in _LONG_DTYPES.split()},
+    "int": torch.int64,
 }
-DEVICES = ("cpu", "cuda")
-NUMBERS = {"inf": math.inf, "nan": math.nan}
-MAKERS = ("randn", "rand", "zeros", "ones", "arange", "randint")
-ALLOWED = (
-    f"{', '.join(MAKERS)}; numbers, 'text', True, False, None, inf, nan; dtypes "
-    f"({', '.join(SHORT_DTYPES)}, or as torch names them); devices (cpu, cuda, 'cuda:1'); "
-    "lists and tuples of these"
-)
+NAMES = {
+    **DTYPES,
+    "cpu": torch.device("cpu"),
+    "cuda": torch.device("cuda"),
+    "inf": math.inf,
+    "nan": math.nan,
+}
 
 _PATH = re.compile(r"[^\W\d]\w*(\.\w+)*")
 
@@ -74,30 +71,25 @@ def parse_input(
     text = " ".join(text.splitlines())
     path, equals, expression = text.partition("=")
     name = path.strip()
-    if not equals or not _PATH.fullmatch(name):
-        column = len(path) if not equals else len(path) - len(path.lstrip())
-        _refuse(
-            "an input must look like path=value"
-            if not equals
-            else f"{name!r} is not a parameter or field",
-            text,
-            column,
-            fix="write it like x=randn(8, 128, bf16) or cfg.eps=1e-6",
-        )
-    start = len(path) + 1
-    start += len(expression) - len(expression.lstrip())
+    fix = "write it like x=randn(8, 128, bf16) or cfg.eps=1e-6"
+    if not equals:
+        _refuse("an input must look like path=value", text, len(path), fix)
+    if not _PATH.fullmatch(name):
+        column = len(path) - len(path.lstrip())
+        _refuse(f"{name!r} is not a parameter or field", text, column, fix)
+    start = len(text) - len(expression.lstrip())
     reader = _Reader(text, start, device, generator or torch.Generator().manual_seed(0))
     return InputValue(name, reader.read(expression.strip()), text)
 
 
+@dataclass(frozen=True)
 class _Reader:
     """Interprets one expression; `start` is where it begins in `text`."""
 
-    def __init__(self, text: str, start: int, device: str, generator: torch.Generator) -> None:
-        self.text = text
-        self.start = start
-        self.device = device
-        self.generator = generator
+    text: str
+    start: int
+    device: str
+    generator: torch.Generator
 
     def read(self, expression: str) -> Any:
         if not expression:
@@ -113,7 +105,9 @@ class _Reader:
 
     def value(self, node: ast.expr) -> Any:
         if isinstance(node, ast.Constant):
-            return self.constant(node)
+            if node.value is None or isinstance(node.value, (bool, int, float, str)):
+                return node.value
+            self.refuse(f"{node.value!r} is not allowed here", node)
         if isinstance(node, (ast.List, ast.Tuple)):
             items = [self.value(item) for item in node.elts]
             return items if isinstance(node, ast.List) else tuple(items)
@@ -127,45 +121,31 @@ class _Reader:
             return self.call(node)
         return self.refuse(f"{_kind(node)} is not allowed here", node)
 
-    def constant(self, node: ast.Constant) -> Any:
-        if node.value is None or isinstance(node.value, (bool, int, float, str)):
-            return node.value
-        return self.refuse(f"{node.value!r} is not allowed here", node)
-
     def named(self, node: ast.Name) -> Any:
         name = node.id
-        if name in DTYPES:
-            return DTYPES[name]
-        if name in DEVICES:
-            return torch.device(name)
-        if name in NUMBERS:
-            return NUMBERS[name]
+        if name in NAMES:
+            return NAMES[name]
         if name in MAKERS:
-            return self.refuse(f"{name} needs a shape", node, fix=f"{name}(8, 128)")
+            self.refuse(f"{name} needs a shape", node, fix=f"{name}(8, 128)")
         return self.refuse(
             f"{name!r} is not a known name", node, fix=f"text needs quotes: '{name}'"
         )
 
     def call(self, node: ast.Call) -> torch.Tensor:
         if not isinstance(node.func, ast.Name):
-            return self.refuse(f"{_kind(node.func)} cannot be called here", node.func)  # type: ignore[no-any-return]
+            self.refuse(f"{_kind(node.func)} cannot be called here", node.func)
         name = node.func.id
         if name not in MAKERS:
-            return self.refuse(f"{name!r} cannot be called here", node.func)  # type: ignore[no-any-return]
+            self.refuse(f"{name!r} cannot be called here", node.func)
         arguments = self.arguments(name, node)
         try:
-            made: torch.Tensor = _MAKE[name](arguments, self.generator)
-            made = made.to(arguments.device)
-            if arguments.requires_grad:
-                made.requires_grad_()
+            made = MAKERS[name](arguments, self.generator).to(arguments.device)
+            return made.requires_grad_(arguments.requires_grad)
         except (RuntimeError, TypeError, ValueError, AssertionError, OverflowError) as error:
-            said = str(error).strip().splitlines()
-            why = said[0] if said else type(error).__name__
             fix = ""
             if arguments.device.type == "cuda" and not torch.cuda.is_available():
                 fix = "leave the device out: graphs are traced for a GPU even without one"
-            return self.refuse(f"{name}: {why}", node, fix)  # type: ignore[no-any-return]
-        return made
+            self.refuse(f"{name}: {first_line(error) or type(error).__name__}", node, fix)
 
     def arguments(self, name: str, node: ast.Call) -> MakerArguments:
         numbers: list[Any] = []
@@ -176,10 +156,8 @@ class _Reader:
                 self.put(found, "dtype", value, one)
             elif isinstance(value, (torch.device, str)):
                 self.put(found, "device", self.a_device(value, one), one)
-            elif isinstance(value, (list, tuple)):
-                numbers += [self.a_number(v, one, name) for v in value]
             else:
-                numbers.append(self.a_number(value, one, name))
+                numbers += self.numbers(value, one, name)
         for keyword in node.keywords:
             self.add_keyword(found, keyword, name)
         shape = found.pop("shape", ())
@@ -194,8 +172,7 @@ class _Reader:
         elif keyword.arg == "requires_grad" and isinstance(value, bool):
             found["requires_grad"] = value
         elif keyword.arg in ("shape", "size"):
-            sizes = value if isinstance(value, (list, tuple)) else (value,)
-            found["shape"] = tuple(self.a_number(v, keyword.value, name) for v in sizes)
+            found["shape"] = self.numbers(value, keyword.value, name)
         else:
             shown = "**" if keyword.arg is None else f"{keyword.arg}={value!r}"
             self.refuse(
@@ -218,40 +195,42 @@ class _Reader:
         try:
             return torch.device(value)
         except (RuntimeError, TypeError):
-            return self.refuse(f"{value!r} is not a device", node, fix=fix)  # type: ignore[no-any-return]
+            self.refuse(f"{value!r} is not a device", node, fix=fix)
 
-    def a_number(self, value: Any, node: ast.expr, name: str) -> int | float:
-        whole = name != "arange"
-        if isinstance(value, bool) or not isinstance(value, (int,) if whole else (int, float)):
-            return self.refuse(f"{name} takes numbers, not {value!r}", node)  # type: ignore[no-any-return]
-        return value
+    def numbers(self, value: Any, node: ast.expr, name: str) -> list[int | float]:
+        kinds = (int, float) if name == "arange" else int
+        found = list(value) if isinstance(value, (list, tuple)) else [value]
+        for number in found:
+            if isinstance(number, bool) or not isinstance(number, kinds):
+                self.refuse(f"{name} takes numbers, not {number!r}", node)
+        return found
 
-    def refuse(self, what: str, node: ast.expr | None, fix: str = "") -> Any:
+    def refuse(self, what: str, node: ast.expr | None, fix: str = "") -> NoReturn:
         # ast counts bytes, people count characters.
         before = self.text[self.start :].encode()[: node.col_offset if node is not None else 0]
-        at = self.start + len(before.decode())
-        _refuse(what, self.text, at, fix=fix)
+        _refuse(what, self.text, self.start + len(before.decode()), fix)
 
 
 @dataclass(frozen=True)
 class MakerArguments:
     """What a maker was called with."""
 
-    numbers: tuple[int | float, ...]
+    numbers: tuple[Any, ...]
     device: torch.device
     dtype: torch.dtype | None = None
     requires_grad: bool = False
 
 
-def _normal(a: MakerArguments, generator: torch.Generator) -> torch.Tensor:
-    # Made in float32 on the CPU, so that a seed gives the same numbers everywhere.
-    wide = a.dtype if a.dtype in (torch.float64, torch.complex64, torch.complex128) else None
-    return torch.randn(_shape(a), generator=generator, dtype=wide).to(a.dtype or torch.float32)
+_Maker = Callable[[MakerArguments, torch.Generator], torch.Tensor]
 
 
-def _uniform(a: MakerArguments, generator: torch.Generator) -> torch.Tensor:
-    wide = a.dtype if a.dtype in (torch.float64, torch.complex64, torch.complex128) else None
-    return torch.rand(_shape(a), generator=generator, dtype=wide).to(a.dtype or torch.float32)
+def _random(draw: Callable[..., torch.Tensor]) -> _Maker:
+    def make(a: MakerArguments, generator: torch.Generator) -> torch.Tensor:
+        # Made in float32 on the CPU, so that a seed gives the same numbers everywhere.
+        wide = a.dtype if a.dtype in (torch.float64, torch.complex64, torch.complex128) else None
+        return draw(a.numbers, generator=generator, dtype=wide).to(a.dtype or torch.float32)
+
+    return make
 
 
 def _range(a: MakerArguments, _generator: torch.Generator) -> torch.Tensor:
@@ -263,38 +242,40 @@ def _range(a: MakerArguments, _generator: torch.Generator) -> torch.Tensor:
 def _integers(a: MakerArguments, generator: torch.Generator) -> torch.Tensor:
     if len(a.numbers) < 3:
         raise ValueError("it takes low, high and a shape: randint(0, 10, 8, 128)")
-    low, high, *shape = (int(n) for n in a.numbers)
-    return torch.randint(low, high, tuple(shape), generator=generator).to(a.dtype or torch.int64)
+    low, high, *shape = a.numbers
+    return torch.randint(low, high, shape, generator=generator).to(a.dtype or torch.int64)
 
 
-def _shape(a: MakerArguments) -> tuple[int, ...]:
-    return tuple(int(n) for n in a.numbers)
-
-
-_MAKE: dict[str, Callable[[MakerArguments, torch.Generator], torch.Tensor]] = {
-    "randn": _normal,
-    "rand": _uniform,
-    "zeros": lambda a, _: torch.zeros(_shape(a), dtype=a.dtype),
-    "ones": lambda a, _: torch.ones(_shape(a), dtype=a.dtype),
+MAKERS: dict[str, _Maker] = {
+    "randn": _random(torch.randn),
+    "rand": _random(torch.rand),
+    "zeros": lambda a, _: torch.zeros(a.numbers, dtype=a.dtype),
+    "ones": lambda a, _: torch.ones(a.numbers, dtype=a.dtype),
     "arange": _range,
     "randint": _integers,
+}
+ALLOWED = (
+    f"{', '.join(MAKERS)}; numbers, 'text', True, False, None, inf, nan; dtypes "
+    f"({', '.join(SHORT_DTYPES)}, or as torch names them); devices (cpu, cuda, 'cuda:1'); "
+    "lists and tuples of these"
+)
+
+_KINDS = {
+    (ast.Attribute,): "attribute access",
+    (ast.Subscript,): "indexing",
+    (ast.BinOp, ast.BoolOp, ast.Compare, ast.UnaryOp): "arithmetic",
+    (ast.Lambda,): "a lambda",
+    (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp): "a comprehension",
+    (ast.Dict, ast.Set): "a dict or set",
+    (ast.Starred,): "a starred value",
+    (ast.JoinedStr,): "an f-string",
 }
 
 
 def _kind(node: ast.expr) -> str:
-    kinds: Iterator[tuple[tuple[type[ast.expr], ...], str]] = iter(
-        (
-            ((ast.Attribute,), "attribute access"),
-            ((ast.Subscript,), "indexing"),
-            ((ast.BinOp, ast.BoolOp, ast.Compare, ast.UnaryOp), "arithmetic"),
-            ((ast.Lambda,), "a lambda"),
-            ((ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp), "a comprehension"),
-            ((ast.Dict, ast.Set), "a dict or set"),
-            ((ast.Starred,), "a starred value"),
-            ((ast.JoinedStr,), "an f-string"),
-        )
+    return next(
+        (kind for types, kind in _KINDS.items() if isinstance(node, types)), "this expression"
     )
-    return next((word for types, word in kinds if isinstance(node, types)), "this expression")
 
 
 def _refuse(what: str, text: str, column: int, fix: str = "") -> NoReturn:

@@ -54,7 +54,7 @@ def reason_of(error: BaseException) -> tuple[str, str]:
         if isinstance(one, OpforgeError):
             found = f" ({one.found})" if one.found else ""
             named = f"parameter {one.parameter!r}: " if one.parameter else ""
-            return _cut(f"{named}{one.what}{found}"), one.fix or ""
+            return cut(f"{named}{one.what}{found}"), one.fix or ""
     line = _best_line(chain)
     return line, _fix_for(line, chain)
 
@@ -79,17 +79,12 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def _best_line(chain: list[BaseException]) -> str:
     # A compiler's wrapper rephrases what it wraps; the original says it best.
-    plain = [e for e in chain if not _compat.checking.is_compiler_wrapper(e)]
-    wrapped = _compat.checking.is_compiler_wrapper(chain[0])
-    error = (plain[0] if plain else chain[0]) if wrapped else chain[0]
-    text = str(error)
-    got = _GOT.search(text)
-    if got is not None:
+    error = next((e for e in chain if not _compat.checking.is_compiler_wrapper(e)), chain[0])
+    kind, text = type(error).__name__, str(error)
+    if got := _GOT.search(text):
         kind, text = got[1], got[3].replace("\\n", "\n")
-    else:
-        kind = type(error).__name__
-    lines = [line.strip() for line in text.splitlines()]
-    useful = [line for line in lines if line and not _NOISE.match(line)]
+    lines = filter(None, map(str.strip, text.splitlines()))
+    useful = [line for line in lines if not _NOISE.match(line)]
     line = useful[0] if useful else ""
     if len(line) > _LONG:
         # The first sentence says what; advice follows.
@@ -97,7 +92,7 @@ def _best_line(chain: list[BaseException]) -> str:
     explained = next((x for x in useful[1:] if x.startswith("Explanation:")), "")
     if explained:
         line = f"{line}: {explained.removeprefix('Explanation:').strip()}"
-    return _cut(f"{kind}: {line}" if line else kind)
+    return cut(f"{kind}: {line}" if line else kind)
 
 
 def _fix_for(line: str, chain: list[BaseException]) -> str:
@@ -109,6 +104,6 @@ def _fix_for(line: str, chain: list[BaseException]) -> str:
     return ""
 
 
-def _cut(text: str) -> str:
+def cut(text: str) -> str:
     text = " ".join(text.split())
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import textwrap
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -67,12 +68,10 @@ class CheckReport:
         return json.dumps(fields, indent=2)
 
     def summary(self) -> str:
-        counts = {s: sum(row.status == s for row in self.rows) for s in (PASS, FAIL, SKIPPED)}
+        counts = Counter(row.status for row in self.rows)
+        passed, failed, skipped = (counts[status] for status in (PASS, FAIL, SKIPPED))
         seconds = sum(row.seconds for row in self.rows)
-        return (
-            f"{counts[PASS]} passed, {counts[FAIL]} failed, {counts[SKIPPED]} skipped "
-            f"in {seconds:.1f} s"
-        )
+        return f"{passed} passed, {failed} failed, {skipped} skipped in {seconds:.1f} s"
 
     def header(self) -> str:
         return f"{self.op}  ({self.location})\n{self.circumstances()}"

@@ -8,16 +8,16 @@ import random
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from .. import _compat
-from ..errors import AmbiguousOption, BadOption, UnknownRow, WrongArgument
+from ..errors import AmbiguousOption, BadOption, UnknownRow, WrongArgument, first_line
 from ..registry import Entry, registry
 from .compare import Tolerance
-from .reasons import reason_of
+from .reasons import cut, reason_of
 from .report import CheckReport, Row
 from .rows import autograd, devices, eager, export, graph, vmap
 from .subject import GPU_FIX, Settings, Subject, cuda_devices, interpreting
@@ -55,8 +55,8 @@ CHECKS = (
     Check("compile", graph.compile_static, graph.compile_static_on_fakes),
     Check("compile dynamic", graph.compile_dynamic, graph.compile_dynamic_on_fakes),
     Check("kernels visible", graph.kernels_visible, needs_run=False),
-    Check("export", export.export, export.export_on_fakes),
-    Check("export strict", export.export_strict, export.export_strict_on_fakes),
+    Check("export", export.export, export.export),
+    Check("export strict", export.export_strict, export.export_strict),
     Check("save and load", export.save_and_load, export.save_and_load),
     Check("package", export.package),
     Check("native", devices.native, unless=devices.undeclared, needs_run=False),
@@ -121,13 +121,12 @@ def check_call(
     chosen = select(only, skip)
     call = _bind(entry, tuple(args), dict(kwargs or {}))
     subject = Subject(entry, call, settings)
+    tell = progress or (lambda _name, _row: None)
     rows = []
     for one in chosen:
-        if progress is not None:
-            progress(one.name, None)
+        tell(one.name, None)
         rows.append(_row(one, subject))
-        if progress is not None:
-            progress(one.name, rows[-1])
+        tell(one.name, rows[-1])
     inputs = tuple(describe(p, t) for p, t in call.tensors())
     return CheckReport(entry.name, entry.location, inputs, _machine(subject), tuple(rows))
 
@@ -209,9 +208,8 @@ def _row(one: Check, subject: Subject) -> Row:
         except Exception as error:  # noqa: BLE001  # a row that raises is a row that fails
             verdict = failed(*reason_of(error))
     notes = tuple(dict.fromkeys((*verdict.notes, *_notes_of(heard))))
-    verdict = replace(verdict, notes=notes)
     seconds = time.perf_counter() - started
-    return Row(one.name, verdict.status, verdict.reason, verdict.fix, seconds, verdict.notes)
+    return Row(one.name, verdict.status, verdict.reason, verdict.fix, seconds, notes)
 
 
 def _judge(one: Check, subject: Subject) -> Verdict:
@@ -220,11 +218,11 @@ def _judge(one: Check, subject: Subject) -> Verdict:
         return beside
     if not one.needs_run or subject.eager.error is None:
         return one.judge(subject)
+    if subject.needs_gpu and one.without_gpu is not None:
+        return one.without_gpu(subject)
     if subject.needs_gpu:
-        if one.without_gpu is not None:
-            return one.without_gpu(subject)
         return skipped("needs a GPU: the op launches Triton kernels", GPU_FIX)
-    if one.name == "eager":
+    if one.judge is eager.eager:
         return one.judge(subject)
     return skipped("the op does not run on these inputs (row eager)")
 
@@ -249,14 +247,9 @@ _UPSTREAM = (DeprecationWarning, FutureWarning, PendingDeprecationWarning, Resou
 
 def _notes_of(heard: list[warnings.WarningMessage]) -> list[str]:
     """What the op or torch warned of, without torch's own deprecations."""
-    said = [str(w.message) for w in heard if not issubclass(w.category, _UPSTREAM)]
+    said = [w.message for w in heard if not issubclass(w.category, _UPSTREAM)]
     # For an error in a backward AOTAutograd also prints the forward's place; the row has the error.
-    return [_first(text) for text in said if not text.startswith("Error detected in")]
-
-
-def _first(text: str) -> str:
-    line = next((x.strip() for x in text.splitlines() if x.strip()), "")
-    return line if len(line) <= 300 else f"{line[:297]}..."
+    return [cut(first_line(m)) for m in said if not str(m).startswith("Error detected in")]
 
 
 def _machine(subject: Subject) -> str:

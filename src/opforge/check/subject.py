@@ -60,7 +60,9 @@ class Subject:
 
     entry: Entry
     call: OpCall
-    settings: Settings = field(default_factory=Settings)
+    settings: Settings = Settings()
+    # What one row made and another needs.
+    cached: dict[str, Any] = field(default_factory=dict)
 
     @functools.cached_property
     def info(self) -> OpInfo:
@@ -166,23 +168,14 @@ class Subject:
         left, right = self.results(found), self.results(expected)
         if self.draws_random_numbers:
             left, right = (_looks(side) for side in (left, right))
-        for path, a, b in (("output", left[0], right[0]), ("a written input", left[1], right[1])):
-            text = difference(a, b, path)
-            if text:
-                return text
-        return ""
+        text = difference(left[0], right[0], "output")
+        return text or difference(left[1], right[1], "a written input")
 
     def fakes(self, call: OpCall | None = None, device: str | None = "cuda") -> tuple[Any, OpCall]:
         """The call on fake tensors, and their mode."""
         mode = _compat.checking.new_fake_mode()
-        made: dict[int, Tensor] = {}
-
-        def fake(_path: str, tensor: Tensor) -> Tensor:
-            if id(tensor) not in made:
-                made[id(tensor)] = _compat.checking.as_fake(mode, tensor.detach(), device)
-            return made[id(tensor)]
-
-        return mode, (self.call if call is None else call).map(fake)
+        own = self.call if call is None else call
+        return mode, own.map_each(lambda t: _compat.checking.as_fake(mode, t.detach(), device))
 
     @functools.cached_property
     def batches(self) -> Batches | str:
@@ -194,13 +187,19 @@ class Subject:
         batch = sized[0][1].shape[0]
         first = max(batch, 2)
         seconds = (2 * first + 1, 2 * first, 4 * first)
-        for paths, second in itertools.product(_batched(sized), seconds):
+        for paths, second in itertools.product(dict.fromkeys(_batched(sized)), seconds):
             calls = [_in_batches_of(self.call, paths, size) for size in (first, second)]
             error = next((e for e in map(self._error_of, calls) if e is not None), None)
             if error is None:
                 return Batches(calls[0], calls[1], (first, second), paths)
             why = why or short_reason(error)
         return f"the op accepts no batch size but {batch}: {why}"
+
+    @property
+    def calls(self) -> list[OpCall]:
+        """The call in two batch sizes if it has them, else as it was given."""
+        batches = self.batches
+        return [batches.first, batches.second] if isinstance(batches, Batches) else [self.call]
 
     def _error_of(self, call: OpCall) -> Exception | None:
         if not self.needs_gpu:
@@ -212,14 +211,14 @@ class Subject:
         return None
 
     def run_on_fakes(self, call: OpCall) -> Any:
-        with target(_ARCH):
+        with self.targeting():
             mode, fakes = self.fakes(call)
             with mode:
                 return self.invoke(fakes)
 
     def trace(self) -> Any:
         """The graph that AOTAutograd would get, for a GPU that may be absent."""
-        with target(_ARCH):
+        with self.targeting():
             mode, fakes = self.fakes()
 
             def called(*tensors: Tensor) -> Any:
@@ -231,11 +230,6 @@ class Subject:
 
     def targeting(self) -> Any:
         return target(_ARCH)
-
-    @functools.cached_property
-    def cached(self) -> dict[str, Any]:
-        """What one row made and another needs."""
-        return {}
 
 
 def cuda_devices() -> list[int]:
@@ -254,12 +248,9 @@ def _batched(sized: list[tuple[str, Tensor]]) -> Iterator[frozenset[str]]:
     """Which tensors may have the batch in front, most likely first."""
     name, leader = sized[0]
     sharing = [(p, t) for p, t in sized if t.shape[0] == leader.shape[0]]
-    guesses = [
-        frozenset(p for p, _ in sharing),
-        frozenset(p for p, t in sharing if t.dim() == leader.dim()),
-        frozenset([name]),
-    ]
-    yield from dict.fromkeys(guesses)
+    yield frozenset(p for p, _ in sharing)
+    yield frozenset(p for p, t in sharing if t.dim() == leader.dim())
+    yield frozenset([name])
 
 
 def _in_batches_of(call: OpCall, paths: frozenset[str], size: int) -> OpCall:

@@ -44,16 +44,20 @@ class OpCall:
         rest = iter(tensors)
         return self.map(lambda _path, _tensor: next(rest))
 
-    def cloned(self) -> OpCall:
-        """Copies of all tensors, without their history; one given twice stays one."""
+    def map_each(self, change: Callable[[Tensor], Tensor]) -> OpCall:
+        """The call with every tensor changed once; one given twice stays one."""
         made: dict[int, Tensor] = {}
 
-        def copied(_path: str, tensor: Tensor) -> Tensor:
+        def changed(_path: str, tensor: Tensor) -> Tensor:
             if id(tensor) not in made:
-                made[id(tensor)] = clone(tensor)
+                made[id(tensor)] = change(tensor)
             return made[id(tensor)]
 
-        return self.map(copied)
+        return self.map(changed)
+
+    def cloned(self) -> OpCall:
+        """Copies of all tensors, without their history."""
+        return self.map_each(clone)
 
     def recording(self, paths: Iterable[str]) -> OpCall:
         """Copies; those at `paths` require grad."""

@@ -14,7 +14,7 @@ from ..compare import gradient_difference
 from ..reasons import reason_of, short_reason
 from ..report import FAIL, PASS
 from ..subject import Subject
-from ..values import tensors_in
+from ..values import OpCall, tensors_in
 from ..verdict import Verdict, failed, passed, skipped
 
 Tensor = torch.Tensor
@@ -49,8 +49,10 @@ def no_backward(subject: Subject) -> Verdict | None:
 def _against_reference(subject: Subject, paths: list[str]) -> Verdict:
     reference = subject.settings.reference
     assert reference is not None
-    own = _gradients(subject.invoke, subject, paths)
-    theirs = _gradients(lambda call: reference(*call.args, **call.kwargs), subject, paths)
+    own = gradients(subject.invoke, subject.call.recording(paths), paths)
+    theirs = gradients(
+        lambda call: reference(*call.args, **call.kwargs), subject.call.recording(paths), paths
+    )
     if own is None:
         return _nothing_recorded(subject)
     if theirs is None:
@@ -63,31 +65,36 @@ def _against_reference(subject: Subject, paths: list[str]) -> Verdict:
     return passed("equal to the reference's")
 
 
-def _gradients(
-    invoke: Callable[..., Any], subject: Subject, paths: list[str]
+def gradients(
+    invoke: Callable[[OpCall], Any],
+    call: OpCall,
+    paths: list[str],
+    seeds: Callable[[list[Tensor]], list[Tensor]] | None = None,
 ) -> list[Tensor] | None:
-    call = subject.call.recording(paths)
-    inputs = [t for p, t in call.tensors() if p in paths]
+    """By the inputs at `paths`; None if autograd records nothing between them and an output."""
     outputs = _recorded(invoke(call))
-    if not outputs:
+    inputs = [t for p, t in call.tensors() if p in paths]
+    if not outputs or not inputs:
         return None
-    found = torch.autograd.grad(outputs, inputs, _cotangents(outputs), allow_unused=True)
+    seeded = (seeds or _cotangents)(outputs)
+    found = torch.autograd.grad(outputs, inputs, seeded, allow_unused=True)
     return [torch.zeros_like(t) if g is None else g for t, g in zip(inputs, found, strict=True)]
 
 
 def _of_strided_gradients(subject: Subject, paths: list[str]) -> Verdict | None:
     """What the backward gets wrong for gradients with gaps, such as views and expands pass."""
-    call = subject.call.recording(paths)
-    inputs = [t for p, t in call.tensors() if p in paths]
-    outputs = _recorded(subject.invoke(call))
-    plain = _cotangents(outputs)
-    gaps = [_with_gaps(c) for c in plain]
     fix = "make backward= respect the strides of its gradients, or call .contiguous() on them"
-    expected = torch.autograd.grad(outputs, inputs, plain, retain_graph=True, allow_unused=True)
+
+    def gaps(outputs: list[Tensor]) -> list[Tensor]:
+        return [_with_gaps(c) for c in _cotangents(outputs)]
+
+    expected = gradients(subject.invoke, subject.call.recording(paths), paths)
     try:
-        found = torch.autograd.grad(outputs, inputs, gaps, allow_unused=True)
+        found = gradients(subject.invoke, subject.call.recording(paths), paths, gaps)
     except Exception as error:  # noqa: BLE001  # whatever the backward says of such gradients
         return failed(f"with a non-contiguous gradient: {short_reason(error)}", fix)
+    if found is None or expected is None:
+        return None
     for path, one, other in zip(paths, found, expected, strict=True):
         text = gradient_difference(one, other, f"gradient of {path}")
         if text:
@@ -149,7 +156,7 @@ def _numerically(subject: Subject, paths: list[str]) -> Verdict:
     if failure is not None and noise.coarse:
         # The op rounds internally, which drowns steps of 1e-6 but not larger ones.
         failure = _gradcheck(function, inputs, eps=3e-3, tolerance=2e-2, fast=fast)
-        how = "gradcheck, coarsely: internally the op computes in less than double"
+        how = f"gradcheck, {_COARSELY}"
     if failure is not None:
         return _gradient_verdict(failure, function, inputs, paths, noise)
     # gradcheck allows an absolute error, which its fast mode raises with the size of the inputs:
@@ -281,12 +288,10 @@ def _by_direction(
                 "along a random direction",
                 "correct backward=" if gradient is not None else _NO_GRADIENT,
             )
-    how = (
-        "coarsely: internally the op computes in less than double" if noise.coarse else "in double"
-    )
-    return passed(f"along random directions, {how}")
+    return passed(f"along random directions, {_COARSELY if noise.coarse else 'in double'}")
 
 
+_COARSELY = "coarsely: internally the op computes in less than double"
 _NO_GRADIENT = (
     "return this gradient from backward=; if it is None on purpose, let only the other inputs of "
     "the check require grad"
@@ -307,7 +312,5 @@ def _slope(
 def _rounding(outputs: list[Tensor], seeds: list[Tensor], noise: _Noise) -> float:
     """What rounding may change in the sum of all outputs, each times its cotangent."""
     sums = [float(s.norm()) for s in seeds]
-    last_bits = [
-        1e-15 * float((o.detach() * s).norm()) for o, s in zip(outputs, seeds, strict=True)
-    ]
-    return 10 * noise.absolute * sum(sums) + sum(last_bits)
+    last_bits = [float((o.detach() * s).norm()) for o, s in zip(outputs, seeds, strict=True)]
+    return 10 * noise.absolute * sum(sums) + 1e-15 * sum(last_bits)

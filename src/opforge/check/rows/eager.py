@@ -123,7 +123,9 @@ def _fake_difference(said: Any, real: Any) -> str:
         ("dtype", said.dtype, real.dtype),
         ("device", said.device, real.device),
     ]
-    if said.dim() != real.dim() or not _sizes_agree(said.shape, real.shape):
+    # A size that depends on data is not a number yet.
+    sizes = zip(said.shape, real.shape, strict=False)
+    if said.dim() != real.dim() or any(isinstance(a, int) and a != b for a, b in sizes):
         pairs.append(("shape", tuple(said.shape), tuple(real.shape)))
     elif real.numel() and real.layout is torch.strided:
         # The stride of a dimension of size one is never used.
@@ -135,11 +137,6 @@ def _fake_difference(said: Any, real: Any) -> str:
         if one != other:
             return f"the fake says {what} {one}, the op gives {other}"
     return ""
-
-
-def _sizes_agree(said: Any, real: Any) -> bool:
-    # A size that depends on data is not a number yet.
-    return all(not isinstance(a, int) or a == b for a, b in zip(said, real, strict=True))
 
 
 def _word(value: Any) -> str:
@@ -157,7 +154,7 @@ def mutation(subject: Subject) -> Verdict:
         path = undeclared[0]
         return failed(
             f"the op writes to {path!r}, which mutates_args does not name",
-            f"mutates_args=({_parameter(path)!r},), or write to a copy",
+            f"mutates_args=({path.partition('[')[0]!r},), or write to a copy",
         )
     paths = [p for p, _ in subject.call.tensors() if subject.declared(p)]
     idle = [p for p in paths if p not in written]
@@ -177,10 +174,6 @@ def mutation_by_trace(subject: Subject) -> Verdict:
     return passed("by analysis of the kernels; nothing was run", *notes)
 
 
-def _parameter(path: str) -> str:
-    return path.partition("[")[0]
-
-
 def determinism(subject: Subject) -> Verdict:
     """Whether two runs from one random state give the same bits."""
     runs = []
@@ -191,16 +184,13 @@ def determinism(subject: Subject) -> Verdict:
     for (path, one), (_, other) in pairs:
         if not same_bits(one, other):
             text = difference(one, other, path, (0.0, 0.0)) or path
+            text = text.replace("output[0]", "output", 1).replace("output[1]", "written input", 1)
             return failed(
-                f"two runs on the same inputs differ: {_as_output(text)}",
+                f"two runs on the same inputs differ: {text}",
                 "keep no state between calls, and write every element of torch.empty; atomics add "
                 "in any order, so reduce within a program, or accept it and test with a tolerance",
             )
     return passed()
-
-
-def _as_output(text: str) -> str:
-    return text.replace("output[0]", "output", 1).replace("output[1]", "written input", 1)
 
 
 def numerics(subject: Subject) -> Verdict:
@@ -231,12 +221,11 @@ def _in_dtypes_of(found: Any, expected: Any, notes: list[str]) -> Any:
 
     def narrowed(_path: str, tensor: Tensor) -> Tensor:
         own = next(rest)
-        if tensor.dtype == own.dtype or not (
-            tensor.is_floating_point() and own.is_floating_point()
-        ):
-            return tensor
-        notes.append(f"the reference gives {tensor.dtype}, the op {own.dtype}")
-        return tensor.to(own.dtype)
+        floats = tensor.is_floating_point() and own.is_floating_point()
+        if tensor.dtype != own.dtype and floats:
+            notes.append(f"the reference gives {tensor.dtype}, the op {own.dtype}")
+            return tensor.to(own.dtype)
+        return tensor
 
     return replace_tensors(expected, narrowed, "")
 
@@ -251,10 +240,8 @@ def _expected(subject: Subject, value: Any, after: list[tuple[str, Tensor]]) -> 
     """The reference's results in the form of the op's, or why that is impossible."""
     returned, written = subject.results(subject.eager)
     own = [t for p, t in after if subject.may_write(p)]
-    changed = any(
-        not same_bits(t, before)
-        for (_, t), (_, before) in zip(after, subject.call.tensors(), strict=True)
-    )
+    pairs = zip(after, subject.call.tensors(), strict=True)
+    changed = any(not same_bits(t, before) for (_, t), (_, before) in pairs)
     if returned is None and value is not None and not changed:
         # A reference of an op that works in place may return what the op writes.
         given = [t for _, t in tensors_in(value, "output")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import io
 import tempfile
 from pathlib import Path
@@ -11,7 +13,7 @@ import torch
 
 from ... import _compat
 from ...aoti_package.contents import needed_at_run_time, ops_of
-from ...aoti_package.eager_calls import EagerCall
+from ...aoti_package.eager_calls import EagerCall, tensors_of
 from ...aoti_package.verify import Tolerance, verify
 from ...doctor import examine
 from ...errors import OpNotImportable, PackageMismatch
@@ -50,43 +52,23 @@ def _inputs(call: OpCall) -> tuple[Any, ...]:
     return tuple(v for v in (*call.args, *call.kwargs.values()) if _moves(v))
 
 
-def export(subject: Subject) -> Verdict:
-    """Non-strict export with a dynamic batch, run at a second size."""
-    return _export_and_run(subject, strict=False)
-
-
-def export_strict(subject: Subject) -> Verdict:
-    return _export_and_run(subject, strict=True)
-
-
-def _export_and_run(subject: Subject, *, strict: bool) -> Verdict:
+def export(subject: Subject, *, strict: bool = False) -> Verdict:
+    """Export with a dynamic batch, run at a second size."""
     program = exported(subject, strict=strict)
     text = _not_kept(subject, program)
     if text:
         return failed(text, _KEPT)
+    batches = subject.batches
+    said, note = "with fixed sizes", f"no dynamic batch: {batches}"
+    if isinstance(batches, Batches):
+        said, note = f"dynamic batch, {batches.sizes[0]} and {batches.sizes[1]}", ""
+    if subject.needs_gpu:
+        return passed(f"{said}, {ON_FAKES}", note)
     text = _runs_differ(subject, program.module())
-    if text:
-        return failed(text, "see row fake: export relies on the fake")
-    return passed(*_said(subject))
+    return failed(text, "see row fake: export relies on the fake") if text else passed(said, note)
 
 
-def export_on_fakes(subject: Subject) -> Verdict:
-    return _export_fakes(subject, strict=False)
-
-
-def export_strict_on_fakes(subject: Subject) -> Verdict:
-    return _export_fakes(subject, strict=True)
-
-
-def _export_fakes(subject: Subject, *, strict: bool) -> Verdict:
-    program = exported(subject, strict=strict)
-    text = _not_kept(subject, program)
-    if text:
-        return failed(text, _KEPT)
-    said, *notes = _said(subject)
-    return passed(f"{said}, {ON_FAKES}", *notes)
-
-
+export_strict = functools.partial(export, strict=True)
 _KEPT = "return a tensor: of an op that returns only numbers, export keeps just the numbers"
 
 
@@ -134,22 +116,14 @@ def package(subject: Subject) -> Verdict:
 
 def _cases(subject: Subject) -> list[EagerCall]:
     """Calls in eager, tensors only, for the process that runs the package."""
-    batches = subject.batches
-    calls = [batches.first, batches.second] if isinstance(batches, Batches) else [subject.call]
     made = []
-    for index, call in enumerate(calls):
+    for index, call in enumerate(subject.calls):
         own, given = call.cloned(), call.cloned()
         with torch.no_grad():
             out = _Module(subject.entry.handle, own)(*_inputs(own))
-        made.append(
-            EagerCall(f"call {index}", _flat(_inputs(given)), _flat(out), _flat(_inputs(own)))
-        )
+        flat = [tensors_of(_compat.aoti.flatten(v)) for v in (_inputs(given), out, _inputs(own))]
+        made.append(EagerCall(f"call {index}", *flat))
     return made
-
-
-def _flat(values: Any) -> list[torch.Tensor]:
-    leaves = _compat.aoti.flatten(values)
-    return [v.detach() for v in leaves if isinstance(v, torch.Tensor)]
 
 
 def exported(subject: Subject, *, strict: bool) -> Any:
@@ -161,24 +135,16 @@ def exported(subject: Subject, *, strict: bool) -> Any:
 
 
 def _export(subject: Subject, *, strict: bool) -> Any:
-    batches = subject.batches
-    call = batches.first if isinstance(batches, Batches) else subject.call
-    if not subject.needs_gpu:
-        return _export_call(subject, call.cloned(), strict=strict)
-    with subject.targeting():
-        _, fakes = subject.fakes(call)
-        return _export_call(subject, fakes, strict=strict)
-
-
-def _export_call(subject: Subject, call: OpCall, *, strict: bool) -> Any:
-    shapes: Any = torch.export.ShapesCollection()
-    batches = subject.batches
-    if isinstance(batches, Batches):
-        for path, tensor in call.tensors():
-            if path in batches.paths:
-                shapes[tensor] = {0: torch.export.Dim.DYNAMIC}
-    module = _Module(subject.entry.handle, call)
-    return torch.export.export(module, _inputs(call), dynamic_shapes=shapes, strict=strict)
+    with subject.targeting() if subject.needs_gpu else contextlib.nullcontext():
+        call = subject.calls[0]
+        call = subject.fakes(call)[1] if subject.needs_gpu else call.cloned()
+        shapes: Any = torch.export.ShapesCollection()
+        if isinstance(subject.batches, Batches):
+            for path, tensor in call.tensors():
+                if path in subject.batches.paths:
+                    shapes[tensor] = {0: torch.export.Dim.DYNAMIC}
+        module = _Module(subject.entry.handle, call)
+        return torch.export.export(module, _inputs(call), dynamic_shapes=shapes, strict=strict)
 
 
 def _not_kept(subject: Subject, program: Any) -> str:
@@ -189,9 +155,7 @@ def _not_kept(subject: Subject, program: Any) -> str:
 
 
 def _runs_differ(subject: Subject, runner: Any) -> str:
-    batches = subject.batches
-    calls = [batches.first, batches.second] if isinstance(batches, Batches) else [subject.call]
-    for call in calls:
+    for call in subject.calls:
         own = call.cloned()
         with torch.no_grad():
             found = CallResult(runner(*_inputs(own)), own)
@@ -199,10 +163,3 @@ def _runs_differ(subject: Subject, runner: Any) -> str:
         if text:
             return text
     return ""
-
-
-def _said(subject: Subject) -> tuple[str, str]:
-    batches = subject.batches
-    if isinstance(batches, str):
-        return "with fixed sizes", f"no dynamic batch: {batches}"
-    return f"dynamic batch, {batches.sizes[0]} and {batches.sizes[1]}", ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,10 +15,10 @@ from ...errors import MissingBackward
 from ..compare import gradient_difference
 from ..reasons import reason_of, short_reason
 from ..subject import Batches, CallResult, Subject
-from ..values import OpCall, tensors_in
+from ..values import OpCall
 from ..verdict import Verdict, failed, passed, skipped
+from .autograd import gradients
 
-Tensor = torch.Tensor
 _checking = _compat.checking
 
 
@@ -56,12 +57,9 @@ def compile_dynamic(subject: Subject) -> Verdict:
     compiled = _compiled(subject, backend, dynamic=True)
     with _checking.counting_graphs() as graphs:
         found = [_run(compiled, batches.first)]
-        again = _second_size(compiled, batches)
-        if isinstance(again, str):
-            return failed(again, _RECOMPILES)
-        found.append(again)
-        if graphs.made() > 1:
-            return failed(f"{graphs.made()} graphs for {_sizes(batches)}", _RECOMPILES)
+        text = _recompiles(lambda: found.append(_run(compiled, batches.second)), batches)
+        if text or graphs.made() > 1:
+            return failed(text or f"{graphs.made()} graphs for {_sizes(batches)}", _RECOMPILES)
     for outcome, call in zip(found, (batches.first, batches.second), strict=True):
         text = subject.mismatch(outcome, subject.run(call))
         if text:
@@ -96,12 +94,12 @@ def _trace_backward(subject: Subject) -> str:
     except Exception as error:  # noqa: BLE001  # a body for GPUs alone may refuse in any way
         return f"the backward was not traced: on CPU tensors, {short_reason(error)}"
     call = call.map(lambda p, t: t.requires_grad_(p in paths))
-    value = _compiled(subject, "aot_eager", dynamic=False)(*call.args, **call.kwargs)
-    outputs = [t for _, t in tensors_in(value, "output") if t.requires_grad]
-    inputs = [t for p, t in call.tensors() if p in paths]
-    if outputs and inputs:
-        ones = [torch.ones_like(o) for o in outputs]
-        torch.autograd.grad(outputs, inputs, ones, allow_unused=True)
+    compiled = _compiled(subject, "aot_eager", dynamic=False)
+
+    def ones(outputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        return [torch.ones_like(output) for output in outputs]
+
+    gradients(lambda c: compiled(*c.args, **c.kwargs), call, paths, ones)
     return ""
 
 
@@ -114,7 +112,7 @@ def compile_dynamic_on_fakes(subject: Subject) -> Verdict:
         _, first = subject.fakes(batches.first)
         _, second = subject.fakes(batches.second)
         compiled(*first.args, **first.kwargs)
-        text = _recompile(compiled, second, batches)
+        text = _recompiles(lambda: compiled(*second.args, **second.kwargs), batches)
         if text or graphs.made() > 1:
             return failed(text or f"{graphs.made()} graphs for {_sizes(batches)}", _RECOMPILES)
     return passed(f"one graph for {_sizes(batches)}, {ON_FAKES}")
@@ -127,27 +125,15 @@ def _sizes(batches: Batches) -> str:
     return f"batch {batches.sizes[0]} and {batches.sizes[1]}"
 
 
-def _second_size(compiled: Any, batches: Batches) -> CallResult | str:
-    own = batches.second.cloned()
-    result: list[Any] = []
-
-    def keep(*args: Any, **kwargs: Any) -> None:
-        with torch.no_grad():
-            result.append(compiled(*args, **kwargs))
-
-    text = _recompile(keep, own, batches)
-    return text or CallResult(result[0], own)
-
-
-def _recompile(compiled: Any, call: OpCall, batches: Batches) -> str:
+def _recompiles(run_second: Callable[[], object], batches: Batches) -> str:
     """Why a second size recompiled; empty if it did not."""
     try:
         with _checking.no_recompiles():
-            compiled(*call.args, **call.kwargs)
+            run_second()
     except Exception as error:
         if not _checking.is_recompile(error):
             raise
-        why = _guard(str(error), call.names)
+        why = _guard(str(error), batches.second.names)
         return f"batch {batches.sizes[1]} after {batches.sizes[0]} recompiles{why}"
     return ""
 
@@ -195,18 +181,12 @@ def _backward_mismatch(subject: Subject, backend: str) -> str:
     if not paths or (subject.registered and not subject.has("backward")):
         return ""
     compiled = _compiled(subject, backend, dynamic=False)
-    sides: list[list[Tensor | None]] = []
-    for function in (subject.entry.handle, compiled):
-        call = subject.call.recording(paths)
-        value = function(*call.args, **call.kwargs)
-        outputs = [t for _, t in tensors_in(value, "output") if t.requires_grad]
-        if not outputs:
-            return ""
-        inputs = [t for p, t in call.tensors() if p in paths]
-        ones = [torch.ones_like(o) for o in outputs]
-        sides.append(list(torch.autograd.grad(outputs, inputs, ones, allow_unused=True)))
-    for path, expected, found in zip(paths, *sides, strict=True):
-        text = gradient_difference(found, expected, f"gradient of {path}")
+    expected = gradients(subject.invoke, subject.call.recording(paths), paths)
+    found = gradients(lambda c: compiled(*c.args, **c.kwargs), subject.call.recording(paths), paths)
+    if found is None or expected is None:
+        return ""
+    for path, one, other in zip(paths, found, expected, strict=True):
+        text = gradient_difference(one, other, f"gradient of {path}")
         if text:
             return text
     return ""
