@@ -21,14 +21,31 @@ from .registry import registry
 
 
 def resolve(target: str) -> list[Any]:
-    """The operator that `target` names, or every operator of the module or file it names.
-
-    >>> resolve("mylib.ops:silu")  # doctest: +SKIP
-    [<OpOverload(op='mylib.silu', overload='default')>]
-    """
+    """The operator that `target` names, or every operator of the module or file it names."""
     place, name = _split(target)
     module = _load(place)
-    return [_named(module, place, name)] if name else _all(module, place)
+    ops = operators_in(module)
+    if not name and not ops:
+        raise TargetNotFound(
+            f"{place} has no operators",
+            fix="decorate a function with @opforge.op, or name the module that does",
+        )
+    if not name:
+        # An operator bound to two names is still one.
+        return list({id(op): op for op in ops.values()}.values())
+    if name in ops:
+        return [ops[name]]
+    if name in vars(module):
+        raise TargetNotFound(
+            f"{name!r} in {place} is not an operator",
+            found=f"a {type(vars(module)[name]).__name__}",
+            fix=f"decorate it with @opforge.op, or choose from: {_listed(ops)}",
+        )
+    raise TargetNotFound(
+        f"{place} has no {name!r}",
+        found=f"the operators {_listed(ops)}",
+        fix=_did_you_mean(name, ops) or "choose one of these",
+    )
 
 
 def resolve_function(target: str) -> Callable[..., Any]:
@@ -113,11 +130,7 @@ def _in_package(path: Path) -> tuple[Path, str]:
 
 
 def locate(target: str) -> Any:
-    """Whatever `target` names: a model, an op, a function.
-
-    >>> locate("mylib.models:model")  # doctest: +SKIP
-    Model(...)
-    """
+    """Whatever `target` names: a model, an op, a function."""
     place, name = _split(target)
     if not name:
         raise TargetNotFound(
@@ -137,8 +150,7 @@ def _split(target: str) -> tuple[str, str]:
     if "::" in target:
         raise TargetNotFound(
             f"{target!r} is an operator's name, which does not say where it is defined",
-            fix=f"write module:{target.partition('::')[2]} or path/to/file.py:"
-            f"{target.partition('::')[2]}",
+            fix="write module:{0} or path/to/file.py:{0}".format(target.partition("::")[2]),
         )
     place, colon, name = target.rpartition(":")
     if not colon:
@@ -153,34 +165,6 @@ def _split(target: str) -> tuple[str, str]:
 
 def _is_path(place: str) -> bool:
     return place.endswith(".py") or "/" in place or "\\" in place or Path(place).is_file()
-
-
-def _named(module: ModuleType, place: str, name: str) -> Any:
-    ops = operators_in(module)
-    if name in ops:
-        return ops[name]
-    if name in vars(module):
-        raise TargetNotFound(
-            f"{name!r} in {place} is not an operator",
-            found=f"a {type(vars(module)[name]).__name__}",
-            fix=f"decorate it with @opforge.op, or choose from: {_listed(ops)}",
-        )
-    raise TargetNotFound(
-        f"{place} has no {name!r}",
-        found=f"the operators {_listed(ops)}",
-        fix=_did_you_mean(name, ops) or "choose one of these",
-    )
-
-
-def _all(module: ModuleType, place: str) -> list[Any]:
-    ops = operators_in(module)
-    if not ops:
-        raise TargetNotFound(
-            f"{place} has no operators",
-            fix="decorate a function with @opforge.op, or name the module that does",
-        )
-    # An operator bound to two names is still one.
-    return list({id(op): op for op in ops.values()}.values())
 
 
 def operators_in(module: ModuleType) -> dict[str, Any]:
@@ -234,10 +218,17 @@ def _load_file(path: Path) -> ModuleType:
         )
     name = path.stem
     if name in sys.modules:
-        return _already_loaded(sys.modules[name], path)
+        origin = getattr(sys.modules[name], "__file__", None)
+        if origin is not None and Path(origin).resolve() == path.resolve():
+            return sys.modules[name]
+        raise TargetNotFound(
+            f"{path} cannot be loaded: another module has the name {name!r}",
+            found=origin or "a module built into Python",
+            fix="rename the file, or name it as package.module:op",
+        )
     spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise TargetNotFound(f"{path} is not a Python file", fix="give the path of a .py file")
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
@@ -247,17 +238,6 @@ def _load_file(path: Path) -> ModuleType:
         del sys.modules[name]
         raise
     return module
-
-
-def _already_loaded(module: ModuleType, path: Path) -> ModuleType:
-    origin = getattr(module, "__file__", None)
-    if origin is not None and Path(origin).resolve() == path.resolve():
-        return module
-    raise TargetNotFound(
-        f"{path} cannot be loaded: another module has the name {path.stem!r}",
-        found=origin or "a module built into Python",
-        fix="rename the file, or name it as package.module:op",
-    )
 
 
 @contextlib.contextmanager

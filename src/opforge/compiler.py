@@ -130,10 +130,6 @@ def _is_boundary(node: torch.fx.Node) -> bool:
 
 
 def _ops(graph: torch.fx.Graph) -> tuple[str, ...]:
-    return tuple(
-        str(getattr(node.target, "__name__", node.target))
-        if node.op == "call_function"
-        else str(node.target)
-        for node in graph.nodes
-        if node.op in ("call_function", "call_method", "call_module")
-    )
+    called = ("call_function", "call_method", "call_module")
+    targets = [node.target for node in graph.nodes if node.op in called]
+    return tuple(str(getattr(target, "__name__", target)) for target in targets)

@@ -74,11 +74,7 @@ class MachineFacts:
 
 
 def examine() -> list[Finding]:
-    """Examine this machine.
-
-    >>> [f.name for f in examine() if f.status == "missing"]  # doctest: +SKIP
-    ['GPU', 'Triton kernels on GPU']
-    """
+    """Examine this machine."""
     return judge(look())
 
 
@@ -102,7 +98,7 @@ def look() -> MachineFacts:
 def judge(machine: MachineFacts) -> list[Finding]:
     return [
         Finding("Python", "ok", machine.python),
-        _torch(machine),
+        _recent("torch", machine.torch, OLDEST_TORCH, INSTALL_TORCH),
         _triton(machine),
         _found("C compiler", machine.c_compiler, INSTALL_COMPILER),
         _found("C++ compiler", machine.cxx_compiler, INSTALL_COMPILER),
@@ -121,10 +117,6 @@ def judge(machine: MachineFacts) -> list[Finding]:
 
 def interpreting(machine: MachineFacts) -> bool:
     return environment.is_on(machine.interpret)
-
-
-def _torch(machine: MachineFacts) -> Finding:
-    return _recent("torch", machine.torch, OLDEST_TORCH, INSTALL_TORCH)
 
 
 def _triton(machine: MachineFacts) -> Finding:
@@ -259,9 +251,8 @@ def _compiler(variable: environment.Variable, candidates: tuple[str, ...]) -> To
 
 def _headers() -> Tool:
     header = Path(sysconfig.get_path("include")) / "Python.h"
-    if header.is_file():
-        return Tool(present=True, detail=str(header))
-    return Tool(present=False, detail=f"no {header}")
+    present = header.is_file()
+    return Tool(present=present, detail=str(header) if present else f"no {header}")
 
 
 def _ptxas(triton: Tool) -> Tool:

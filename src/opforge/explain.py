@@ -26,6 +26,7 @@ class Explanation(str):
     _rows: Rows
 
     def __new__(cls, info: OpInfo, rows: Rows, parameters: Sequence[str] = ()) -> Explanation:  # noqa: PYI034  # Self is 3.11's
+        rows = [(title, text) for title, text in rows if text]
         lines = [f"{info.name}  ({info.location})", *(f"  {t:<9} {text}" for t, text in rows)]
         if parameters:
             lines += ["  parameters", *(f"    {line}" for line in parameters)]
@@ -35,10 +36,8 @@ class Explanation(str):
         return self
 
     def __repr__(self) -> str:
-        info = self.info
-        return (
-            f"<Explanation of {info.name} ({info.location}): mode {info.mode}; print() shows all>"
-        )
+        of = f"{self.info.name} ({self.info.location})"
+        return f"<Explanation of {of}: mode {self.info.mode}; print() shows all>"
 
     def _repr_html_(self) -> str:
         return html_table(f"{self.info.name} ({self.info.location})", (), self._rows)
@@ -70,7 +69,7 @@ def explain_op(
         *(("note", note) for note in info.notes),
     ]
     parameters = [line for p in lowered.signature.parameters for line in _parameter(p)]
-    return Explanation(info, [(title, text) for title, text in rows if text], parameters)
+    return Explanation(info, rows, parameters)
 
 
 _NO_BACKWARD = "none: going backward through the op raises"
@@ -82,19 +81,20 @@ def explain_function(info: OpInfo, decision: Decision) -> Explanation:
     return Explanation(info, [*_mode(info, decision), *_found(info)])
 
 
-def _mode(info: OpInfo, decision: Decision) -> list[tuple[str, str]]:
-    rows = [("mode", f"{info.mode}: {info.reason}")]
-    if decision.cell:
-        rows.append(("body has", decision.cell))
-    if decision.change:
-        rows.append(("change", decision.change))
-    return rows
+def _mode(info: OpInfo, decision: Decision) -> Rows:
+    return [
+        ("mode", f"{info.mode}: {info.reason}"),
+        ("body has", decision.cell),
+        ("change", decision.change),
+    ]
 
 
-def _found(info: OpInfo) -> list[tuple[str, str]]:
+def _found(info: OpInfo) -> Rows:
     rows = [("kernel", _kernel(ref)) for ref in info.kernels]
     rows += [("kernel", f"{_kernel(ref)}, in the backward") for ref in info.backward_kernels]
-    rows += [("tuning", line) for ref in info.kernels for line in _tuning(ref)]
+    for ref in info.kernels:
+        if count := len(rows_of(ref.kernel)):
+            rows.append(("tuning", f"{ref.name} has {count} rows in the tuning table"))
     rows += [("calls", f"{op} at {op.location}") for op in info.nested_ops]
     rows += [("unread", f"{u.name} at {u.location}: {u.why}") for u in info.unresolved]
     return rows
@@ -102,11 +102,6 @@ def _found(info: OpInfo) -> list[tuple[str, str]]:
 
 def _kernel(ref: KernelRef) -> str:
     return f"{ref.name} ({ref.location}), found via {ref.found_via}"
-
-
-def _tuning(ref: KernelRef) -> list[str]:
-    count = len(rows_of(ref.kernel))
-    return [f"{ref.name} has {count} rows in the tuning table"] if count else []
 
 
 def _without_vmap(lowered: Lowered) -> str:

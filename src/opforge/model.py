@@ -257,15 +257,12 @@ class Discovery:
 
     def __repr__(self) -> str:
         names = f" ({', '.join(ref.name for ref in self.kernels)})" if self.kernels else ""
-        rest = [
-            counted(len(found), noun)
-            for found, noun in (
-                (self.nested_ops, "operator"),
-                (self.unresolved, "unresolved call"),
-                (self.unbound, "unbound name"),
-            )
-            if found
-        ]
+        others = {
+            "operator": self.nested_ops,
+            "unresolved call": self.unresolved,
+            "unbound name": self.unbound,
+        }
+        rest = [counted(len(found), noun) for noun, found in others.items() if found]
         return f"<Discovery: {', '.join([counted(len(self), 'kernel') + names, *rest])}>"
 
     def _repr_html_(self) -> str:
@@ -313,8 +310,7 @@ class Reading:
 
     @property
     def may_be_transparent(self) -> bool:
-        waits = bool(self.body.unbound or self.pending)
-        return waits or self.decision.mode == "triton_op"
+        return bool(self.body.unbound or self.pending) or self.decision.mode == "triton_op"
 
     @property
     def may_launch(self) -> bool:

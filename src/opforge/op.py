@@ -458,10 +458,7 @@ def explain(op_or_fn: Any) -> str:
 
     A function that is not an op yet is explained without registering it.
     """
-    entry = registry.find(op_or_fn)
-    if entry is not None:
-        return entry.explain()
-    if not isinstance(op_or_fn, types.FunctionType):
+    if not isinstance(op_or_fn, types.FunctionType) or is_op(op_or_fn):
         return registry.get(op_or_fn).explain()
     name, location = None, location_of(op_or_fn)
     try:
