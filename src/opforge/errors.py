@@ -41,18 +41,14 @@ class OpforgeError(Exception):
         self.args = (self._text(),)
 
     def _text(self) -> str:
-        where = self.op or ""
-        if self.location:
-            where = f"{where} ({self.location})" if where else self.location
-        if self.parameter:
-            named = f"parameter {self.parameter!r}"
-            where = f"{where}, {named}" if where else named
-        lines = [f"{where}: {self.what}" if where else self.what]
-        if self.found:
-            lines.append(f"  found: {self.found}")
-        if self.fix:
-            lines.append(f"  fix: {self.fix}")
-        return "\n".join(lines)
+        place = self.op or self.location
+        if self.op and self.location:
+            place = f"{self.op} ({self.location})"
+        named = f"parameter {self.parameter!r}" if self.parameter else None
+        where = ", ".join(filter(None, (place, named)))
+        details = {"found": self.found, "fix": self.fix}
+        lines = [f"  {title}: {text}" for title, text in details.items() if text]
+        return "\n".join([f"{where}: {self.what}" if where else self.what, *lines])
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.__dict__.copy())

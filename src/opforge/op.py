@@ -170,25 +170,13 @@ def op(
             in `opforge.errors`, which is also a `TypeError` (annotations), a `ValueError` (names
             and options) or a `RuntimeError` (duplicates).
     """
-    if isinstance(target, str) and name is not None:
-        raise TypeError(f"opforge.op was given two names, {target!r} and {name!r}")
-    options = Options(
-        name=target if isinstance(target, str) else name,
-        mutates_args=mutates_args,
-        fake=fake,
-        backward=backward,
-        setup_context=setup_context,
-        vmap=vmap,
-        autocast=autocast,
-        sharding=sharding,
-        schema=schema,
-        tags=tags,
-        mode=mode,
-        kernels=kernels,
-        max_depth=max_depth,
-        compute_sensitive=compute_sensitive,
-        subgraph_boundary=subgraph_boundary,
-    )
+    # The parameters, which are the fields of `Options`.
+    given = {key: value for key, value in locals().items() if key != "target"}
+    if isinstance(target, str):
+        if name is not None:
+            raise TypeError(f"opforge.op was given two names, {target!r} and {name!r}")
+        given["name"] = target
+    options = Options(**given)
     if target is None or isinstance(target, str):
         return lambda fn: make_op(fn, options)
     return make_op(target, options)

@@ -51,7 +51,15 @@ def read_dynamic(dynamic: Dynamic | None, exportable: Exportable) -> tuple[Dynam
             _add_range(path, value, ranges)
             _check_equal(value.name, (path, leaves[path].shape[index]), first)
     named = {n: torch.export.Dim(n, min=low, max=high) for n, (low, high) in ranges.items()}
-    return tuple(_dimension(path, index, value, named, ranges) for path, index, value in said)
+
+    def dimension(path: str, index: int, value: Any) -> DynamicDim:
+        if isinstance(value, _Named):
+            return DynamicDim(path, index, value.name, named[value.name], ranges[value.name][0])
+        # A Dim's default `min` is 0, which nobody asked for; hints such as Dim.AUTO have no name.
+        label = getattr(value, "__name__", f"{path}[{index}]")
+        return DynamicDim(path, index, label, value, getattr(value, "min", None) or None)
+
+    return tuple(dimension(*each) for each in said)
 
 
 def shapes_collection(dims: tuple[DynamicDim, ...], exportable: Exportable) -> Any:
@@ -166,17 +174,3 @@ def _add_range(path: str, value: _Named, ranges: dict[str, tuple[Any, Any]]) -> 
             fix="give it one range, or use two names",
         )
     ranges[value.name] = before if given == (None, None) else given
-
-
-def _dimension(
-    path: str,
-    index: int,
-    value: Any,
-    named: dict[str, Any],
-    ranges: dict[str, tuple[Any, Any]],
-) -> DynamicDim:
-    if isinstance(value, _Named):
-        return DynamicDim(path, index, value.name, named[value.name], ranges[value.name][0])
-    # A Dim's default `min` is 0, which nobody asked for; hints such as Dim.AUTO have no name.
-    label = getattr(value, "__name__", f"{path}[{index}]")
-    return DynamicDim(path, index, label, value, getattr(value, "min", None) or None)

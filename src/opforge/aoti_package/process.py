@@ -66,7 +66,8 @@ def run_fresh(spec: Mapping[str, Any], folder: Path, script: Path = SCRIPT) -> F
             fix=f"no {_LIBRARY} was found to preload; if g++ links libstdc++ statically, "
             f"install the shared one and run: LD_PRELOAD={_LIBRARY} {shlex.join(command)}",
         )
-    second = _run(command, {"LD_PRELOAD": _joined(preload)})
+    before = environment.LD_PRELOAD.get()
+    second = _run(command, {"LD_PRELOAD": f"{preload}:{before}" if before else preload})
     if second.returncode < 0:
         raise PackageCrashed(
             f"{died}, and with LD_PRELOAD={preload} by {_signal_name(second.returncode)}",
@@ -105,11 +106,6 @@ def _run(command: list[str], extra: dict[str, str]) -> subprocess.CompletedProce
     return subprocess.run(  # noqa: S603  # this interpreter and opforge's own script
         command, capture_output=True, text=True, check=False, env={**os.environ, **extra}
     )
-
-
-def _joined(preload: str) -> str:
-    before = environment.LD_PRELOAD.get()
-    return f"{preload}:{before}" if before else preload
 
 
 def _read(

@@ -145,12 +145,11 @@ def _raise_refusal(found: dict[str, Any], needed: Sequence[PackagedOp]) -> None:
             fix="define the op when its module is imported, not under `if __name__ == ...`",
         )
     doing = {"load": "loaded", "run": "called", "trace": "traced"}[found["stage"]]
+    narrow = "if a size is refused, narrow the range in dynamic"
     raise PackageRefused(
         f"the package cannot be {doing} in a fresh process",
         found=indented(found["error"].strip().splitlines()),
-        fix="if a size is refused, narrow the range in dynamic"
-        if found["stage"] == "run"
-        else None,
+        fix=narrow if doing == "called" else None,
     )
 
 

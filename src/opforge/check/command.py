@@ -9,7 +9,7 @@ import torch
 
 from ..cli_targets import arguments_from_function, resolve
 from ..errors import BadOption, TargetNotFound
-from ..registry import Entry, registry
+from ..registry import registry
 from .inputs import arguments_from
 from .subject import interpreting
 
@@ -31,13 +31,9 @@ def arguments_of(op: Any, texts: Sequence[str], function: str | None) -> Argumen
     """From `--input` texts, or from the function that `--inputs` names."""
     if function is None:
         entry = registry.get(op)
-        return arguments_from(entry, texts, device=_device(entry))
+        # Inputs without a device are made where the op's kernels can run.
+        on_gpu = entry.describe().kernels and torch.cuda.is_available() and not interpreting()
+        return arguments_from(entry, texts, device="cuda" if on_gpu else "cpu")
     if texts:
         raise BadOption("--input and --inputs were both given", fix="use one of them")
     return arguments_from_function(function)
-
-
-def _device(entry: Entry) -> str:
-    """Where inputs without a device are made: where the op's kernels can run."""
-    launches = bool(entry.describe().kernels)
-    return "cuda" if launches and torch.cuda.is_available() and not interpreting() else "cpu"

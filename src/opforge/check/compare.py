@@ -61,12 +61,12 @@ def _bits(tensor: Tensor) -> Tensor:
 def _leaf_difference(a: Any, b: Any, tolerance: Tolerance) -> str:
     if not isinstance(a, Tensor) or not isinstance(b, Tensor):
         same = type(a) is type(b) if isinstance(a, Tensor) or isinstance(b, Tensor) else a == b
-        return "" if same else f"{_short(a)}, expected {_short(b)}"
+        return "" if same else f"{shown(a)[:80]}, expected {shown(b)[:80]}"
     for what in ("shape", "dtype", "device"):
         one, other = getattr(a, what), getattr(b, what)
         if one != other:
-            shown = (tuple(one), tuple(other)) if what == "shape" else (one, other)
-            return f"{what} {shown[0]}, expected {shown[1]}"
+            one, other = (tuple(one), tuple(other)) if what == "shape" else (one, other)
+            return f"{what} {one}, expected {other}"
     return _numeric_difference(a.detach(), b.detach(), tolerance)
 
 
@@ -111,5 +111,5 @@ def _count(found: list[tuple[str, Any]]) -> str:
     return f"{len(found)} value{'' if len(found) == 1 else 's'}"
 
 
-def _short(value: Any) -> str:
-    return "a tensor" if isinstance(value, Tensor) else repr(value)[:80]
+def shown(value: Any) -> str:
+    return "a tensor" if isinstance(value, Tensor) else repr(value)

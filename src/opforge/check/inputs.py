@@ -14,6 +14,7 @@ from ..analysis.signature.parameter_tree import read_signature
 from ..errors import BadInput, MissingInput, UnknownInput
 from ..model import MISSING, Codec, Field, Leaf, Node, Parameter, Record, Signature
 from ..registry import Entry
+from .compare import shown
 from .language import InputValue, parse_input
 
 
@@ -58,12 +59,12 @@ def _signature(entry: Entry) -> Signature:
 
 def _lines(node: Node, default: Any) -> list[str]:
     """`cfg.eps: float = 1e-06`, one line per leaf."""
-    shown = "" if default is MISSING else f" = {default!r}"
+    given = "" if default is MISSING else f" = {default!r}"
     if isinstance(node, Leaf):
-        return [f"{node.path}: {_spelled(node)}{shown}"]
+        return [f"{node.path}: {_spelled(node)}{given}"]
     first = []
     if node.optional or default is not MISSING:
-        first = [f"{node.path}: {node.cls.__name__}{' or None' if node.optional else ''}{shown}"]
+        first = [f"{node.path}: {node.cls.__name__}{' or None' if node.optional else ''}{given}"]
     return first + [line for f in node.fields for line in _lines(f.node, f.default)]
 
 
@@ -163,8 +164,7 @@ def _element(leaf: Leaf, value: Any, given: InputValue) -> Any:
     kinds = _BASES[leaf.base].kinds
     # To Python a bool is an int.
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-        shown = "a tensor" if isinstance(value, torch.Tensor) else repr(value)
-        _misfit(given, f"{leaf.path} is {_spelled(leaf)}, not {shown}", _example(leaf))
+        _misfit(given, f"{leaf.path} is {_spelled(leaf)}, not {shown(value)}", _example(leaf))
     return float(value) if leaf.base == "float" else value
 
 

@@ -69,10 +69,6 @@ class Subject:
         return self.entry.describe()
 
     @property
-    def name(self) -> str:
-        return self.entry.name
-
-    @property
     def registered(self) -> bool:
         """Whether there is an operator; in mode none there is only the function."""
         return self.entry.overload is not None

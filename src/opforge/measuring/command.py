@@ -67,7 +67,7 @@ class BarWatcher(LineWatcher):
         self._bar.start(calls)
 
     def called(self, op: str, point: Point) -> None:
-        self._bar.advance(f"{op} {', '.join(f'{n}={v}' for n, v in point.values.items())}")
+        self._bar.advance(f"{op} {point}")
 
     def say(self, text: str) -> None:
         self._bar.say(text)

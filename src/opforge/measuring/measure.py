@@ -149,18 +149,14 @@ def _call(entry: Entry, declared: Declared, point: Point, device: str, router: _
     except OpforgeError:
         raise
     except Exception as error:
+        dtypes = ", ".join(t.dtype for t in point.case.tensors if t.present)
         raise TuningFailed(
-            f"the op fails at {_shown(point)}",
+            f"the op fails at {point} ({dtypes})",
             found=f"{type(error).__name__}: {error}",
             fix="remove these sizes from --sizes, or fix the op",
             op=entry.name,
             location=entry.location,
         ) from error
-
-
-def _shown(point: Point) -> str:
-    dtypes = ", ".join(t.dtype for t in point.case.tensors if t.present)
-    return f"{', '.join(f'{n}={v}' for n, v in point.values.items())} ({dtypes})"
 
 
 @dataclass

@@ -45,6 +45,9 @@ class Point:
     case: Case
     values: Mapping[str, int]
 
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={value}" for name, value in self.values.items())
+
 
 def points(declared: Declared, given: Sizes) -> Iterator[Point]:
     """Every combination of sizes, case by case."""

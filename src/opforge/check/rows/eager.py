@@ -8,7 +8,7 @@ import torch
 
 from ... import _compat
 from ...errors import UndeclaredWrite
-from ..compare import difference, same_bits
+from ..compare import difference, same_bits, shown
 from ..flat import flat_arguments
 from ..reasons import reason_of
 from ..subject import GPU_FIX, Batches, Subject, cuda_devices
@@ -118,7 +118,7 @@ def _fake_difference(said: Any, real: Any) -> str:
         both = isinstance(said, Tensor) == isinstance(real, Tensor)
         symbolic = isinstance(said, (torch.SymInt, torch.SymFloat, torch.SymBool))
         same = symbolic or (both and said == real)
-        return "" if same else f"the fake says {_word(said)}, the op gives {_word(real)}"
+        return "" if same else f"the fake says {shown(said)}, the op gives {shown(real)}"
     pairs: list[tuple[str, Any, Any]] = [
         ("dtype", said.dtype, real.dtype),
         ("device", said.device, real.device),
@@ -137,10 +137,6 @@ def _fake_difference(said: Any, real: Any) -> str:
         if one != other:
             return f"the fake says {what} {one}, the op gives {other}"
     return ""
-
-
-def _word(value: Any) -> str:
-    return "a tensor" if isinstance(value, Tensor) else repr(value)
 
 
 def mutation(subject: Subject) -> Verdict:
