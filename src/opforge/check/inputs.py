@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import torch
@@ -86,7 +86,7 @@ def _choices(codec: Codec) -> str:
     return ", ".join(repr(_raw(codec, member)) for member in codec.values)
 
 
-def _refuse_unknown(known: Iterable[str], given: Mapping[str, InputValue]) -> None:
+def _refuse_unknown(known: Collection[str], given: Mapping[str, InputValue]) -> None:
     for path in given:
         if path in known:
             continue

@@ -29,7 +29,7 @@ from .first_call import advice_without_source
 _HASH_SHOWN = 12
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Service:
     """Serves one operator; `entry` is the op that it serves now, if any."""
 

@@ -135,14 +135,14 @@ def exported(subject: Subject, *, strict: bool) -> Any:
 
 
 def _export(subject: Subject, *, strict: bool) -> Any:
+    batches, call = subject.batches, subject.calls[0]
+    varying = batches.paths if isinstance(batches, Batches) else frozenset()
     with subject.targeting() if subject.needs_gpu else contextlib.nullcontext():
-        call = subject.calls[0]
         call = subject.fakes(call)[1] if subject.needs_gpu else call.cloned()
         shapes: Any = torch.export.ShapesCollection()
-        if isinstance(subject.batches, Batches):
-            for path, tensor in call.tensors():
-                if path in subject.batches.paths:
-                    shapes[tensor] = {0: torch.export.Dim.DYNAMIC}
+        for path, tensor in call.tensors():
+            if path in varying:
+                shapes[tensor] = {0: torch.export.Dim.DYNAMIC}
         module = _Module(subject.entry.handle, call)
         return torch.export.export(module, _inputs(call), dynamic_shapes=shapes, strict=strict)
 
