@@ -135,7 +135,7 @@ def test_the_function_is_the_one_its_module_defines(name):
 
 
 every_package = pytest.mark.parametrize(
-    "package", [opforge, opforge.native, _compat], ids=lambda p: p.__name__
+    "package", [opforge, opforge.native], ids=lambda p: p.__name__
 )
 
 
@@ -172,6 +172,17 @@ def test_a_package_exports_what_it_shows_to_type_checkers(package):
         value = getattr(package, name)
         module = sys.modules[f"{package.__name__}.{home or name}"]
         assert value is (module if home is None else getattr(module, name)), name
+
+
+def test_no_name_of_the_dispatcher_is_also_a_module_of_compat():
+    folder = pathlib.Path(_compat.__file__).parent
+    modules = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    assert not modules & set(vars(_compat.dispatcher))
+    for name in modules:
+        assert getattr(_compat, name) is sys.modules[f"opforge._compat.{name}"]
+    assert _compat.has_kernel is _compat.dispatcher.has_kernel
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = _compat.nothing
 
 
 def test_dir_lists_every_public_name_before_any_is_used():

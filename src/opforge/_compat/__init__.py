@@ -1,13 +1,16 @@
-"""The only door to private torch and Triton APIs; version differences end here."""
+"""The only door to private torch and Triton APIs; version differences end here.
+
+`_compat.NAME` is a module of this package, or something that `dispatcher` defines. Neither is
+imported before it is used: processes that compile kernels import `compiling`, and have no torch.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from .._lazy import hand_on
+import importlib.util
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import (
+    from . import (  # noqa: F401
         aoti,
         autotuning,
         checking,
@@ -18,151 +21,16 @@ if TYPE_CHECKING:
         launches,
         operators,
     )
-    from .dispatcher import (
-        AutogradFunction,
-        DispatchKeySet,
-        FakeTrial,
-        OpOverload,
-        OpOverloadPacket,
-        after_autograd,
-        after_inplace_or_view,
-        any_aliases,
-        any_requires_grad,
-        around_functorch,
-        attribute_key,
-        autocast_key,
-        backend_key,
-        backend_of,
-        below_autograd,
-        concrete,
-        define,
-        destroy,
-        disable_overload,
-        faking,
-        forget_dispatch,
-        forward_ad,
-        forward_ad_open,
-        functionalizing,
-        functorch_active,
-        grad_enabled,
-        has_kernel,
-        increment_version,
-        is_fake_leak,
-        is_fake_refusal,
-        keep_kernels,
-        keeps_triton_ops,
-        only_known_types,
-        overload_of,
-        parse_schema,
-        parsed_arguments,
-        parsed_defaults,
-        parsed_returns,
-        pt2_tag,
-        python_impls,
-        python_kernel,
-        pytree_knows,
-        qualified_name,
-        raw_call,
-        register_fake,
-        register_functional_rule,
-        register_pytree,
-        register_sharding,
-        schema_text,
-        schema_type_of,
-        single_level_autograd,
-        storage_of,
-        to_key,
-        vmap_dispatch,
-        without_key,
-        wrap_triton_disabled,
-        wrap_triton_enabled,
-        wrap_triton_state,
-        write_count,
-    )
+    from .dispatcher import *  # noqa: F403
+else:
 
-__all__ = [
-    "AutogradFunction",
-    "DispatchKeySet",
-    "FakeTrial",
-    "OpOverload",
-    "OpOverloadPacket",
-    "after_autograd",
-    "after_inplace_or_view",
-    "any_aliases",
-    "any_requires_grad",
-    "aoti",
-    "around_functorch",
-    "attribute_key",
-    "autocast_key",
-    "autotuning",
-    "backend_key",
-    "backend_of",
-    "below_autograd",
-    "checking",
-    "compiling",
-    "concrete",
-    "define",
-    "destroy",
-    "disable_overload",
-    "driver",
-    "faking",
-    "forget_dispatch",
-    "forward_ad",
-    "forward_ad_open",
-    "functionalizing",
-    "functorch_active",
-    "grad_enabled",
-    "graphs",
-    "has_kernel",
-    "increment_version",
-    "is_fake_leak",
-    "is_fake_refusal",
-    "keep_kernels",
-    "keeps_triton_ops",
-    "kernels",
-    "launches",
-    "only_known_types",
-    "operators",
-    "overload_of",
-    "parse_schema",
-    "parsed_arguments",
-    "parsed_defaults",
-    "parsed_returns",
-    "pt2_tag",
-    "python_impls",
-    "python_kernel",
-    "pytree_knows",
-    "qualified_name",
-    "raw_call",
-    "register_fake",
-    "register_functional_rule",
-    "register_pytree",
-    "register_sharding",
-    "schema_text",
-    "schema_type_of",
-    "single_level_autograd",
-    "storage_of",
-    "to_key",
-    "vmap_dispatch",
-    "without_key",
-    "wrap_triton_disabled",
-    "wrap_triton_enabled",
-    "wrap_triton_state",
-    "write_count",
-]
-
-_MODULES = frozenset(
-    {
-        "aoti",
-        "autotuning",
-        "checking",
-        "compiling",
-        "driver",
-        "graphs",
-        "kernels",
-        "launches",
-        "operators",
-    }
-)
-# The processes that compile kernels for native libraries import `compiling`, and have no torch.
-__getattr__, __dir__ = hand_on(__name__, {"dispatcher": {*__all__} - _MODULES}, _MODULES)
+    def __getattr__(name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if importlib.util.find_spec(f"{__name__}.{name}") is not None:
+            return importlib.import_module(f"{__name__}.{name}")
+        home = importlib.import_module(f"{__name__}.dispatcher")
+        found = getattr(home, name)
+        # All names at once, so that code that is traced later finds each as if it were imported.
+        globals().update({n: v for n, v in vars(home).items() if not n.startswith("_")})
+        return found
