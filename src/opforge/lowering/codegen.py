@@ -20,10 +20,11 @@ called `type` or `len`. A parameter's own name must not start with `_of_`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..model import MISSING, FlatArgument, Leaf, Lowered, Node, Record, lowered_name
+from ..model import MISSING, FlatArgument, Leaf, Lowered, Node, Parameter, Record, lowered_name
 
 PREFIX = "_of_"
 
@@ -49,6 +50,14 @@ class FunctionSource:
     def add(self, line: str) -> None:
         self.lines.append("    " * self.depth + line)
 
+    @contextlib.contextmanager
+    def block(self, header: str) -> Iterator[None]:
+        """Add a line that ends in a colon; what is added inside is indented."""
+        self.add(header)
+        self.depth += 1
+        yield
+        self.depth -= 1
+
     def name(self, stem: str, value: Any) -> str:
         """The name of a global for `value`; the same object with the same stem keeps its name."""
         stem = PREFIX + stem
@@ -65,18 +74,11 @@ class FunctionSource:
 
 def parameter_list(source: FunctionSource, lowered: Lowered) -> str:
     """`q, /, cfg, *, mode=_default_mode`: the user's own signature."""
-    parts: list[str] = []
     parameters = lowered.signature.parameters
-    for index, parameter in enumerate(parameters):
-        if parameter.keyword_only and not (index and parameters[index - 1].keyword_only):
-            parts.append("*")
-        default = ""
-        if parameter.default is not MISSING:
-            default = f"={source.name(f'default_{parameter.name}', parameter.default)}"
-        parts.append(parameter.name + default)
-        following = parameters[index + 1] if index + 1 < len(parameters) else None
-        if parameter.positional_only and not (following and following.positional_only):
-            parts.append("/")
+    parts = _with_defaults(source, parameters, "default")
+    positional_only = sum(p.positional_only for p in parameters)
+    if positional_only:
+        parts.insert(positional_only, "/")
     return ", ".join(parts)
 
 
@@ -85,15 +87,23 @@ def argument_list(source: FunctionSource, arguments: tuple[FlatArgument, ...]) -
 
     It leaves out trailing arguments that equal their default, so kernels repeat the defaults.
     """
-    parts: list[str] = []
-    for index, argument in enumerate(arguments):
-        if argument.keyword_only and not (index and arguments[index - 1].keyword_only):
-            parts.append("*")
-        default = ""
-        if argument.default is not MISSING:
-            default = f"={source.name(f'schema_{argument.name}', argument.default)}"
-        parts.append(argument.name + default)
-    return ", ".join(parts)
+    return ", ".join(_with_defaults(source, arguments, "schema"))
+
+
+def _with_defaults(
+    source: FunctionSource, items: Sequence[Parameter | FlatArgument], stem: str
+) -> list[str]:
+    parts = [
+        i.name if i.default is MISSING else f"{i.name}={source.name(f'{stem}_{i.name}', i.default)}"
+        for i in items
+    ]
+    return starred(parts, items)
+
+
+def starred(parts: list[str], items: Sequence[Parameter | FlatArgument]) -> list[str]:
+    """The parts of a signature, with `*` before those that are keyword-only."""
+    first = sum(not item.keyword_only for item in items)
+    return [*parts[:first], "*", *parts[first:]] if first < len(parts) else parts
 
 
 def pass_on(arguments: tuple[FlatArgument, ...]) -> str:
@@ -111,12 +121,10 @@ def emit_flatten(source: FunctionSource, node: Node, expression: str) -> list[st
     names = _flat_names(node)[1:]
     source.add(f"if {local} is None:")
     source.add(f"    {' = '.join(names)} = None" if names else "    pass")
-    source.add("else:")
-    source.depth += 1
-    for name, value in zip(names, _flatten_record(source, node, local), strict=True):
-        if name != value:
-            source.add(f"{name} = {value}")
-    source.depth -= 1
+    with source.block("else:"):
+        for name, value in zip(names, _flatten_record(source, node, local), strict=True):
+            if name != value:
+                source.add(f"{name} = {value}")
     return [f"{local} is not None", *names]
 
 
@@ -127,12 +135,10 @@ def emit_rebuild(source: FunctionSource, node: Node, names: list[str]) -> str:
     if not node.optional:
         return _rebuild_record(source, node, names)
     local = _local(node)
-    source.add(f"if {names.pop(0)}:")
-    source.depth += 1
-    value = _rebuild_record(source, node, names)
-    if value != local:
-        source.add(f"{local} = {value}")
-    source.depth -= 1
+    with source.block(f"if {names.pop(0)}:"):
+        value = _rebuild_record(source, node, names)
+        if value != local:
+            source.add(f"{local} = {value}")
     source.add("else:")
     source.add(f"    {local} = None")
     return local
@@ -151,19 +157,17 @@ def emit_arguments(source: FunctionSource, lowered: Lowered) -> str:
 def emit_wrapper(source: FunctionSource, lowered: Lowered, name: str) -> None:
     """The flattened callable: the user's signature in, the overload called, the result rebuilt."""
     source.traced = True
-    source.add(f"def {name}({parameter_list(source, lowered)}):")
-    source.depth += 1
-    values: list[str] = []
-    for parameter in lowered.signature.parameters:
-        values += emit_flatten(source, parameter.node, parameter.name)
-    keyed = [
-        f"{a.name}={value}" if a.keyword_only else value
-        for a, value in zip(lowered.arguments, values, strict=True)
-    ]
-    # Dynamo supports overloads, and evaluates the condition while it traces.
-    chosen = f"({PREFIX}overload if {PREFIX}tracing() else {PREFIX}call)"
-    emit_result(source, lowered, f"{chosen}({', '.join(keyed)})")
-    source.depth -= 1
+    with source.block(f"def {name}({parameter_list(source, lowered)}):"):
+        values: list[str] = []
+        for parameter in lowered.signature.parameters:
+            values += emit_flatten(source, parameter.node, parameter.name)
+        keyed = [
+            f"{a.name}={value}" if a.keyword_only else value
+            for a, value in zip(lowered.arguments, values, strict=True)
+        ]
+        # Dynamo supports overloads, and evaluates the condition while it traces.
+        chosen = f"({PREFIX}overload if {PREFIX}tracing() else {PREFIX}call)"
+        emit_result(source, lowered, f"{chosen}({', '.join(keyed)})")
 
 
 def emit_flat_result(source: FunctionSource, lowered: Lowered) -> str:
@@ -183,13 +187,8 @@ def emit_result(source: FunctionSource, lowered: Lowered, call: str) -> None:
     """Statements that return what the user gets, from an expression for the flat result."""
     returns = lowered.signature.returns
     if isinstance(returns, Record):
-        names = [f"{leaf.name}" for leaf in lowered.returns]
-        if len(names) == 1:
-            source.add(f"{names[0]} = {call}")
-        elif names:
-            source.add(f"{', '.join(names)} = {call}")
-        else:
-            source.add(call)
+        names = [leaf.name for leaf in lowered.returns]
+        source.add(f"{', '.join(names)} = {call}" if names else call)
         source.add(f"return {emit_rebuild(source, returns, names)}")
     elif isinstance(returns, Leaf) and returns.container == "tuple":
         source.add(f"return {PREFIX}tuple({call})")
@@ -199,18 +198,15 @@ def emit_result(source: FunctionSource, lowered: Lowered, call: str) -> None:
 
 def _flatten_leaf(source: FunctionSource, leaf: Leaf, expression: str) -> str:
     if leaf.codec is None or leaf.codec.passes_through:
-        return f"{PREFIX}as_list({leaf.path!r}, {expression})" if _must_list(leaf) else expression
+        # A body may return a tuple where its annotation says list, or anything else.
+        listed = leaf.path.startswith("return") and leaf.container
+        return f"{PREFIX}as_list({leaf.path!r}, {expression})" if listed else expression
     local = _as_local(source, leaf, expression)
     if not leaf.container:
         return _encode(source, leaf, local, optional=leaf.optional)
     encoded = _encode(source, leaf, f"{PREFIX}item", optional=leaf.element_optional)
-    listed = f"[{encoded} for {PREFIX}item in {local}]"
-    return f"None if {local} is None else {listed}" if leaf.optional else listed
-
-
-def _must_list(leaf: Leaf) -> bool:
-    # A body may return a tuple where its annotation says list, or anything else.
-    return leaf.path.startswith("return") and bool(leaf.container)
+    values = f"[{encoded} for {PREFIX}item in {local}]"
+    return f"None if {local} is None else {values}" if leaf.optional else values
 
 
 def _encode(source: FunctionSource, leaf: Leaf, local: str, *, optional: bool) -> str:

@@ -7,7 +7,8 @@ lowered    (Tensor q, float cfg__scale, bool cfg__causal, str mode="a") -> Tenso
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from ..errors import BadOption, NameCollision, UnknownArgument
 from ..model import (
@@ -22,7 +23,7 @@ from ..model import (
     leaves_of,
     lowered_name,
 )
-from .codegen import PREFIX
+from .codegen import PREFIX, starred
 from .defaults import flatten_default, schema_text
 
 
@@ -42,35 +43,31 @@ def lower(signature: Signature, mutates_args: str | Iterable[str] = ()) -> Lower
 
 
 def mutated_names(
-    signature: Signature, arguments: Iterable[FlatArgument], mutates_args: str | Iterable[str]
+    signature: Signature, arguments: Sequence[FlatArgument], mutates_args: str | Iterable[str]
 ) -> set[str]:
     """The flat tensor arguments that `mutates_args` names, in any of its spellings."""
-    tensors = [a for a in arguments if a.is_tensor]
     if mutates_args == "unknown":
-        return {a.name for a in tensors}
+        return {a.name for a in arguments if a.is_tensor}
     if isinstance(mutates_args, str):
         raise BadOption(
             f"mutates_args={mutates_args!r} is a string",
             fix=f"mutates_args=[{mutates_args!r}], or 'unknown' for all tensors",
         )
-    found: set[str] = set()
     if not isinstance(mutates_args, Iterable):
         raise BadOption(
             f"mutates_args={mutates_args!r} is not a list of parameter names",
             fix="mutates_args=['x'], or 'unknown' for all tensors",
         )
-    for name in mutates_args:
-        found |= {
-            a.name for a in _select(signature, list(arguments), tensors, name, "mutates_args")
-        }
-    return found
+    return {
+        argument.name
+        for name in mutates_args
+        for argument in _select(signature, arguments, name, "mutates_args")
+    }
 
 
 def select_tensor(lowered: Lowered, name: str, option: str) -> FlatArgument:
     """The one tensor argument that a name such as `x`, `cfg__x` or `cfg.x` refers to."""
-    arguments = list(lowered.arguments)
-    tensors = [a for a in arguments if a.is_tensor]
-    chosen = _select(lowered.signature, arguments, tensors, name, option)
+    chosen = _select(lowered.signature, lowered.arguments, name, option)
     if len(chosen) != 1:
         raise BadOption(
             f"{option} names {name!r}, which holds {len(chosen)} tensors",
@@ -81,17 +78,13 @@ def select_tensor(lowered: Lowered, name: str, option: str) -> FlatArgument:
 
 
 def _select(
-    signature: Signature,
-    arguments: list[FlatArgument],
-    tensors: list[FlatArgument],
-    name: str,
-    option: str,
+    signature: Signature, arguments: Sequence[FlatArgument], name: str, option: str
 ) -> list[FlatArgument]:
     path = name.replace("__", ".") if name not in {a.path for a in arguments} else name
     exact = [a for a in arguments if name in (a.name, a.path)]
     below = [a for a in arguments if a.path.startswith((f"{name}.", f"{path}."))]
+    valid = _valid_names(signature, [a for a in arguments if a.is_tensor])
     if not exact and not below:
-        valid = _valid_names(signature, tensors)
         close = difflib.get_close_matches(name, valid, 1)
         hint = f"did you mean {close[0]!r}? " if close else ""
         raise UnknownArgument(
@@ -105,7 +98,7 @@ def _select(
             f"{option} names {name!r}, which holds no tensor",
             parameter=name,
             found=", ".join(f"{a.path}: {a.type}" for a in exact or below),
-            fix=f"valid names: {', '.join(_valid_names(signature, tensors))}",
+            fix=f"valid names: {', '.join(valid)}",
         )
     return chosen
 
@@ -187,13 +180,10 @@ def _place_defaults(
             )
         required_after = required_after or not keep
         placed.append(
-            FlatArgument(
-                argument.name,
-                argument.path,
-                argument.type,
-                argument.leaf,
-                argument.default if keep else MISSING,
-                text if keep and text else "",
+            replace(
+                argument,
+                default=argument.default if keep else MISSING,
+                default_text=text if keep and text else "",
                 keyword_only=index >= star,
                 mutated=argument.name in mutated,
             )
@@ -250,14 +240,12 @@ def _changes(parameter: Parameter) -> bool:
 def _arguments_text(arguments: list[FlatArgument]) -> str:
     parts: list[str] = []
     for index, argument in enumerate(arguments):
-        if argument.keyword_only and not (index and arguments[index - 1].keyword_only):
-            parts.append("*")
         kind = argument.type
         if argument.mutated:
             kind = f"Tensor(a{index}!){kind.removeprefix('Tensor')}"
         default = f"={argument.default_text}" if argument.default_text else ""
         parts.append(f"{kind} {argument.name}{default}")
-    return ", ".join(parts)
+    return ", ".join(starred(parts, arguments))
 
 
 def _returns_text(returns: tuple[Leaf, ...]) -> str:
