@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -182,6 +182,11 @@ class Lowered:
     @property
     def tensors(self) -> tuple[FlatArgument, ...]:
         return tuple(a for a in self.arguments if a.is_tensor)
+
+    def by_name(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """All arguments of a call by name; the dispatcher omits those that equal their default."""
+        given = dict(zip((a.name for a in self.arguments), args, strict=False))
+        return {a.name: a.default for a in self.arguments} | given | dict(kwargs)
 
 
 SEEN_WHILE_TRACING = "seen while tracing"

@@ -33,11 +33,11 @@ single_level_autograd = enable_single_level_autograd_function
 AutogradFunction = _SingleLevelFunction
 
 
-def define(name: str, schema: str, tags: tuple[Any, ...]) -> tuple[torch.library.Library, Any]:
+def define(name: str, schema: str, tags: tuple[Any, ...] = ()) -> tuple[torch.library.Library, Any]:
     """Define `ns::op` with a schema; returns the library that owns it, and its overload."""
     namespace, op = name.split("::")
     library = torch.library.Library(namespace, "FRAGMENT")
-    library.define(op + schema, tags=tags)
+    library.define(op + schema, tags=(*tags, torch.Tag.pt2_compliant_tag))
     overload = getattr(getattr(torch.ops, namespace), op).default
     return library, overload
 
@@ -403,10 +403,6 @@ def python_kernel(overload: Any, key: str, kernel: Callable[..., Any]) -> None:
     dispatch_key = getattr(torch._C.DispatchKey, key)
     overload.py_kernels.pop(dispatch_key, None)
     overload.py_impl(dispatch_key)(kernel)
-
-
-def pt2_tag() -> Any:
-    return torch.Tag.pt2_compliant_tag
 
 
 def register_sharding(overload: Any, rule: Callable[..., Any]) -> None:

@@ -43,9 +43,7 @@ class PlainOp:
         # A mutation and a backward both need kernels in Python in front of the library's.
         self._is_simple = "!" not in schema and not described.has_backward
         self._short = self.name.partition("::")[2]
-        self._library, self._overload = _compat.define(
-            self.name, schema.removeprefix(self.name), (_compat.pt2_tag(),)
-        )
+        self._library, self._overload = _compat.define(self.name, schema.removeprefix(self.name))
         self._above = torch.library.Library(self.name.partition("::")[0], "FRAGMENT")
         self._adapter = adapter
         self._is_over = self._is_kept = False

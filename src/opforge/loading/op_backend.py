@@ -130,7 +130,8 @@ class Service:
 
     def _add_fallbacks(self, registration: Registration, adapter: Adapter) -> None:
         """`op__jit` and `op__grad`, which the adapter calls where it does not serve a call."""
-        unrecorded = registration.unrecorded(_compat.to_key(registration.overload, self.key))
+        to_key = _compat.to_key(registration.overload, self.key)
+        unrecorded = registration.guarded(to_key, followed=True)
 
         def grad(*args: Any, **kwargs: Any) -> Any:
             if self._unseen:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -30,8 +31,6 @@ class AutogradRecorder:
 
     def __init__(
         self,
-        name: str,
-        location: str,
         generated: Generated,
         overload: Any,
         *,
@@ -39,8 +38,8 @@ class AutogradRecorder:
         setup_context: Callable[..., Any] | None,
     ) -> None:
         lowered = generated.lowered
-        self.name = name
-        self.location = location
+        self.name = generated.name
+        self.location = generated.location
         self.generated = generated
         self.signature = lowered.signature
         self.arguments = lowered.arguments
@@ -138,20 +137,16 @@ class AutogradRecorder:
                 f"whose shape is {tuple(shape)}",
                 parameter=argument.path,
                 fix="return a gradient of the input's shape",
-                op=self.name,
-                location=self.location,
-            )
+            ).locate(self.name, self.location)
 
 
+@dataclass
 class _Call:
     """Passed as a Function's first argument: records where the lists were."""
 
-    __slots__ = ("inputs", "keyset", "outputs")
-
-    def __init__(self, keyset: Any, inputs: Counts) -> None:
-        self.keyset = keyset
-        self.inputs = inputs
-        self.outputs: Counts = []
+    keyset: Any
+    inputs: Counts
+    outputs: Counts = field(default_factory=list)
 
 
 class ListRecorder(AutogradRecorder):
@@ -181,40 +176,31 @@ class ListRecorder(AutogradRecorder):
         owners: list[FlatArgument] = []
         expanded: list[Any] = []
         for argument, grad, count in zip(self.arguments, flat, call.inputs, strict=True):
-            if count is None and not argument.is_tensor_list:
-                part = [grad]
-            elif count is None:
-                part = self.no_gradients(argument, grad)
-            else:
-                part = self.list_gradients(argument, grad, count)
+            listed = argument.is_tensor_list
+            part = self.list_gradients(argument, grad, count) if listed else [grad]
             expanded += part
             owners += [argument] * len(part)
         self.check_shapes(owners, expanded, ctx.opforge_shapes)
         return (None, *expanded)
 
-    def no_gradients(self, argument: FlatArgument, grad: Any) -> list[Any]:
-        """Gradients for a list without a tensor, which autograd saw as one argument."""
-        if grad is not None and any(g is not None for g in grad):
-            self.list_gradients(argument, grad, -1)
-        return [None]
-
-    def list_gradients(self, argument: FlatArgument, grad: Any, count: int) -> list[Any]:
-        if grad is None:
-            return [None] * count
-        if isinstance(grad, (list, tuple)) and len(grad) == count:
-            return list(grad)
+    def list_gradients(self, argument: FlatArgument, grad: Any, count: int | None) -> list[Any]:
+        """One gradient per tensor of a list; one None if it held no tensor (count None)."""
+        if grad is None or (count is None and all(g is None for g in grad)):
+            return [None] * (1 if count is None else count)
         listed = isinstance(grad, (list, tuple))
-        none = count < 0
+        if listed and len(grad) == count:
+            return list(grad)
+        what = f"backward must return a list of {count} gradients for {argument.path}"
+        fix = f"return {count}, with None where there is no gradient"
+        if count is None:
+            what = f"backward returned gradients for {argument.path}, which held no tensor"
+            fix = "return None"
         raise GradientShape(
-            f"backward returned gradients for {argument.path}, which held no tensor"
-            if none
-            else f"backward must return a list of {count} gradients for {argument.path}",
+            what,
             parameter=argument.path,
             found=f"{len(grad)} gradients" if listed else type(grad).__name__,
-            fix="return None" if none else f"return {count}, with None where there is no gradient",
-            op=self.name,
-            location=self.location,
-        )
+            fix=fix,
+        ).locate(self.name, self.location)
 
 
 def check_callbacks(
@@ -301,5 +287,5 @@ def _fits(grad: Sequence[int], shape: Sequence[int]) -> bool:
         return True
     if len(shape) > len(grad):
         return False
-    tail = list(grad)[len(grad) - len(shape) :]
+    tail = grad[len(grad) - len(shape) :]
     return all(s in (g, 1) for g, s in zip(tail, shape, strict=True))

@@ -12,9 +12,9 @@ from ..model import Leaf, Node, Record
 _INPUTS = {"Tensor", "SymInt", "int", "float", "bool", "str", "Scalar"}
 
 
-def register_records(node: Node) -> None:
+def register_records(node: Node | None) -> None:
     """Register every dataclass below a node that is not registered yet."""
-    if isinstance(node, Leaf):
+    if not isinstance(node, Record):
         return
     for item in node.fields:
         register_records(item.node)

@@ -19,11 +19,10 @@ from .autograd import recorder_for
 from .dispatch import PlainKeysets
 from .fake import FakeRule
 from .generated import Generated
-from .kernels import autograd_writer, kernel_writer, write_inplace
-from .outputs import OutputChecks
+from .kernels import KernelWriter, write_inplace
 from .pytree import register_records
 from .transparent import Transparency
-from .unrecorded import Unrecorded, make_refuse_tangents
+from .unrecorded import Unrecorded
 from .vmap import make_vmap_kernel
 
 
@@ -63,33 +62,23 @@ class Registration:
         kernel: Callable[..., Any] = self.generated.namespace["_of_kernel"]
         return kernel
 
-    def guarded(self, run: Callable[..., Any]) -> Callable[..., Any]:
-        """`run` in place of the op's body: behind what its own kernel asks of autograd first."""
-        definition = self.definition
-        recorded = definition.backward is not None
-        refuse_tangents = make_refuse_tangents(definition.name, definition.location)
-        unrecorded = _unrecorded(definition)
+    def guarded(self, run: Callable[..., Any], *, followed: bool = False) -> Callable[..., Any]:
+        """`run` in place of the op's body: behind what its own kernel asks of autograd first.
+
+        `followed`: autograd is known to follow the inputs, so going back raises.
+        """
+        # The kernel must not hold `self`: a Library that lives in a cycle is freed late, and then
+        # takes a later op of the same name out of torch's set of kernels.
+        checks, recorded = self.generated.checks, self.definition.backward is not None
+        unrecorded = Unrecorded(self.definition.transparency, checks)
         run_unrecorded = unrecorded.eager(run)
 
         def kernel(*args: Any, **kwargs: Any) -> Any:
             if _compat.forward_ad_open():
-                refuse_tangents(*args, *kwargs.values())
-            if not recorded and unrecorded.needs_grad(args, kwargs):
+                checks.refuse_tangents(*args, *kwargs.values())
+            if followed or (not recorded and unrecorded.needs_grad(args, kwargs)):
                 return run_unrecorded(*args, **kwargs)
             return run(*args, **kwargs)
-
-        return kernel
-
-    def unrecorded(self, run: Callable[..., Any]) -> Callable[..., Any]:
-        """`run` on inputs that autograd follows: tangents are refused, and going back raises."""
-        definition = self.definition
-        refuse_tangents = make_refuse_tangents(definition.name, definition.location)
-        run_unrecorded = _unrecorded(definition).eager(run)
-
-        def kernel(*args: Any, **kwargs: Any) -> Any:
-            if _compat.forward_ad_open():
-                refuse_tangents(*args, *kwargs.values())
-            return run_unrecorded(*args, **kwargs)
 
         return kernel
 
@@ -120,9 +109,7 @@ class Registration:
             raise UnregisteredOp(
                 f"this handle is stale: the op was {why}",
                 fix="use the new handle, or register the op again",
-                op=name,
-                location=location,
-            )
+            ).locate(name, location)
 
         _compat.disable_overload(self.overload, raise_dead)
         self.generated.namespace["_of_call"] = _compat.raw_call(self.overload)
@@ -138,9 +125,7 @@ def register(definition: Definition, defined: tuple[Any, Any] | None = None) -> 
     """
     name, lowered = definition.name, definition.lowered
     try:
-        library, overload = defined or _compat.define(
-            name, lowered.schema, (*definition.tags, _compat.pt2_tag())
-        )
+        library, overload = defined or _compat.define(name, lowered.schema, definition.tags)
     except RuntimeError as error:
         raise _not_defined(name, lowered.schema, error) from error
     generated = Generated(name, definition.location, lowered)
@@ -153,10 +138,9 @@ def register(definition: Definition, defined: tuple[Any, Any] | None = None) -> 
         _compat.destroy(library)
         generated.forget()
         raise
-    for parameter in lowered.signature.parameters:
-        register_records(parameter.node)
-    if lowered.signature.returns is not None:
-        register_records(lowered.signature.returns)
+    nodes = [p.node for p in lowered.signature.parameters]
+    for node in (*nodes, lowered.signature.returns):
+        register_records(node)
     return Registration(definition, library, overload, generated, handle)
 
 
@@ -164,17 +148,29 @@ def _install(
     definition: Definition, generated: Generated, library: Any, overload: Any, taken: set[str]
 ) -> None:
     op = definition.name.partition("::")[2]
-    _install_kernel(definition, generated, library, overload)
+    writer = KernelWriter(
+        guarded=definition.backward is None,
+        verified=definition.fake.given is None,
+        views=definition.views,
+        launches=lambda: definition.transparency.reading.may_launch,
+    )
+    kernel = generated.later("_of_kernel", writer.kernel)
+    _fill_namespace(definition, generated, overload)
+    library.impl(op, kernel, "CompositeExplicitAutograd")
     if "Meta" not in taken:
         _compat.register_fake(library, definition.name, definition.fake, definition.location)
     if definition.backward is not None:
-        kernel = _recording_kernel(definition, generated, overload)
+        _add_recorder(definition, generated, overload)
+        recording = generated.later("_of_autograd", writer.autograd)
         if "Autograd" not in taken:
-            library.impl(op, kernel, "Autograd", with_keyset=True)
+            library.impl(op, recording, "Autograd", with_keyset=True)
     elif definition.lowered.tensors:
         if "Autograd" not in taken:
             library.impl(op, torch.library.fallthrough_kernel, "Autograd")
-        _install_no_backward(definition, generated, library)
+        unrecorded = Unrecorded(definition.transparency, generated.checks)
+        generated.namespace["_of_unrecorded"] = unrecorded.eager(kernel)
+        _compat.register_functional_rule(library, op, unrecorded.traced)
+        _compat.around_functorch(library, definition.name, unrecorded.transformed)
     if definition.backward is not None or not definition.lowered.tensors:
         _install_transparency(definition, library)
     if definition.lowered.mutated:
@@ -192,86 +188,42 @@ def _install(
         library.impl(op, cast, key)
 
 
-def _install_kernel(
-    definition: Definition, generated: Generated, library: Any, overload: Any
-) -> None:
-    """Install the body with its checks, and what the fake calls."""
-    name, location, fake = definition.name, definition.location, definition.fake
-    checks = OutputChecks(name, location, definition.lowered)
+def _fill_namespace(definition: Definition, generated: Generated, overload: Any) -> None:
+    """Give the kernels, the trace and the fake what they call."""
+    fake, transparency = definition.fake, definition.transparency
     generated.namespace.update(
         _of_fn=definition.fn,
-        _of_Tensor=torch.Tensor,
-        _of_not_none=checks.not_none,
-        _of_check_one=checks.one,
-        _of_check_several=checks.several,
-        _of_unrecord=checks.unrecord,
-        _of_aliased=checks.aliased,
-        _of_refuse_tangents=make_refuse_tangents(name, location),
         _of_pending=fake.pending,
         _of_verify=fake.verify,
         _of_explain_failure=functools.partial(_explain_failure, definition),
         _of_redispatch=overload.redispatch,
-        _of_listed=f"{name.replace('::', '/')}/CompositeExplicitAutograd",
+        _of_listed=f"{definition.name.replace('::', '/')}/CompositeExplicitAutograd",
         _of_after_autograd=_compat.after_autograd,
         _of_after_inplace=_compat.after_inplace_or_view,
     )
-    transparency = definition.transparency
     transparency.body = functools.partial(_on_original_arguments, generated, definition.fn)
     fake.resolve_mode = generated.before_first_call = transparency.resolve_mode
-    write_kernel = kernel_writer(
-        guarded=definition.backward is None,
-        verified=fake.verifiable,
-        views=definition.views,
-        launches=lambda: transparency.reading.may_launch,
-    )
-    kernel = generated.later("_of_kernel", write_kernel)
-    library.impl(name.partition("::")[2], kernel, "CompositeExplicitAutograd")
     if fake.given is not None:
         fake.call = functools.partial(_on_original_arguments, generated, fake.given)
     else:
-        fake.call = _body_on_fakes(definition, checks)
+        fake.call = functools.partial(_body_on_fakes, definition, generated)
 
 
-def _recording_kernel(definition: Definition, generated: Generated, overload: Any) -> Any:
-    assert definition.backward is not None
+def _add_recorder(definition: Definition, generated: Generated, overload: Any) -> None:
     generated.namespace.update(
         _of_plain=PlainKeysets(definition.name, _compat.after_autograd),
         _of_record=recorder_for(definition.lowered)(
-            definition.name,
-            definition.location,
             generated,
             overload,
             backward=_traceable(definition, definition.backward),
             setup_context=_traceable(definition, definition.setup_context),
         ),
     )
-    write = autograd_writer(
-        verified=definition.fake.verifiable,
-        views=definition.views,
-        launches=lambda: definition.transparency.reading.may_launch,
-    )
-    return generated.later("_of_autograd", write)
-
-
-def _install_no_backward(definition: Definition, generated: Generated, library: Any) -> None:
-    op = definition.name.partition("::")[2]
-    unrecorded = _unrecorded(definition)
-    names = generated.namespace
-    names["_of_unrecorded"] = unrecorded.eager(names["_of_kernel"])
-    _compat.register_functional_rule(library, op, unrecorded.traced)
-    _compat.around_functorch(library, definition.name, unrecorded.transformed)
-
-
-def _unrecorded(definition: Definition) -> Unrecorded:
-    return Unrecorded(
-        definition.name, definition.location, definition.lowered, definition.transparency
-    )
 
 
 def _install_transparency(definition: Definition, library: Any) -> None:
     """Let AOTAutograd see through the op, if it is or may become transparent."""
-    reading = definition.transparency.first
-    if reading.may_be_transparent:
+    if definition.transparency.first.may_be_transparent:
         op = definition.name.partition("::")[2]
         try:
             _compat.register_functional_rule(library, op, definition.transparency.traced)
@@ -297,22 +249,16 @@ def _on_original_arguments(
     return generated.bind(fn)(*args, **kwargs)
 
 
-def _body_on_fakes(definition: Definition, checks: OutputChecks) -> Callable[..., Any]:
+def _body_on_fakes(definition: Definition, generated: Generated, *args: Any, **kwargs: Any) -> Any:
     lowered = definition.lowered
-    single = len(lowered.returns) == 1
-    names = [a.name for a in lowered.arguments]
-
-    def on_fakes(*args: Any, **kwargs: Any) -> Any:
-        out = definition.transparency.on_fakes(*args, **kwargs)
-        outputs = (out,) if single else out
-        if outputs and not definition.views:
-            given = {**dict(zip(names, args, strict=False)), **kwargs}
-            inputs = tuple(given.get(a.name) for a in lowered.tensors)
-            if _compat.any_aliases(inputs, {}, outputs):
-                checks.aliased(inputs, outputs)
-        return out
-
-    return on_fakes
+    out = definition.transparency.on_fakes(*args, **kwargs)
+    outputs = (out,) if len(lowered.returns) == 1 else out
+    if outputs and not definition.views:
+        given = lowered.by_name(args, kwargs)
+        inputs = tuple(given[a.name] for a in lowered.tensors)
+        if _compat.any_aliases(inputs, {}, outputs):
+            generated.checks.aliased(inputs, outputs)
+    return out
 
 
 def _handle(definition: Definition, generated: Generated, overload: Any) -> Any:

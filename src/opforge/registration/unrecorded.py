@@ -12,31 +12,27 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.autograd import forward_ad
 
 from .. import _compat
-from ..errors import ForwardMode, MissingBackward, MutatedLeaf
-from ..model import Lowered
+from ..errors import MissingBackward, MutatedLeaf
 from .autograd import at_one_level, make_function, shapes_of
+from .checks import CallChecks
 from .lists import Counts, expand, regroup, tensors_in
 from .transparent import Transparency
 
 
+@dataclass
 class _Call:
     """Passed as the Function's first argument."""
 
-    __slots__ = ("mutated", "outputs", "raise_when_run", "run")
-
-    def __init__(
-        self, run: Callable[[], Any], mutated: list[torch.Tensor], *, raise_when_run: bool
-    ) -> None:
-        self.run = run
-        self.mutated = mutated
-        self.raise_when_run = raise_when_run
-        self.outputs: Counts = []
+    run: Callable[[], Any]
+    mutated: list[torch.Tensor]
+    raise_when_run: bool
+    outputs: Counts = field(default_factory=list)
 
 
 class Unrecorded:
@@ -45,14 +41,12 @@ class Unrecorded:
     Outputs, and inputs that the op mutates, get a history that raises.
     """
 
-    def __init__(
-        self, name: str, location: str, lowered: Lowered, transparency: Transparency
-    ) -> None:
-        self.name = name
-        self.location = location
-        self.lowered = lowered
+    def __init__(self, transparency: Transparency, checks: CallChecks) -> None:
+        self.name = transparency.name
+        self.location = transparency.location
+        self.lowered = transparency.lowered
         self.transparency = transparency
-        self.names = [a.name for a in lowered.arguments]
+        self.checks = checks
         self.apply: Callable[..., Any] | None = None
 
     def eager(self, kernel: Callable[..., Any]) -> Callable[..., Any]:
@@ -83,7 +77,6 @@ class Unrecorded:
 
     def transformed(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """The kernel at functorch's key, around the one that torch has there."""
-        refuse_tangents = make_refuse_tangents(self.name, self.location)
 
         def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
             def run() -> Any:
@@ -92,7 +85,7 @@ class Unrecorded:
                     return original(keyset, *args, **kwargs)
 
             if _compat.forward_ad_open():
-                refuse_tangents(*args, *kwargs.values())
+                self.checks.refuse_tangents(*args, *kwargs.values())
             if not self.needs_grad(args, kwargs):
                 return original(keyset, *args, **kwargs)
             return self.record(run, args, kwargs)
@@ -116,9 +109,9 @@ class Unrecorded:
         if self.apply is None:
             # Made on first use: building a class takes a tenth of a decoration.
             self.apply = make_function(f"{self.name}_without_backward", self.forward, self.go_back)
-        given = {**dict(zip(self.names, args, strict=False)), **kwargs}
+        given = self.lowered.by_name(args, kwargs)
         tensors = [t for value in given.values() for t in tensors_in(value)]
-        call = _Call(run, self.mutated_tensors(given), raise_when_run=raise_when_run)
+        call = _Call(run, self.mutated_tensors(given), raise_when_run)
         results = at_one_level(self.apply, call, *tensors)
         if not self.lowered.returns:
             return None
@@ -128,15 +121,13 @@ class Unrecorded:
     def mutated_tensors(self, given: dict[str, Any]) -> list[torch.Tensor]:
         mutated: list[torch.Tensor] = []
         for argument in self.lowered.mutated:
-            for tensor in tensors_in(given.get(argument.name)):
+            for tensor in tensors_in(given[argument.name]):
                 if tensor.requires_grad and tensor.is_leaf:
                     raise MutatedLeaf(
                         "the op mutates a leaf tensor that requires grad",
                         parameter=argument.path,
                         fix="call it under torch.no_grad(), or pass a clone",
-                        op=self.name,
-                        location=self.location,
-                    )
+                    ).locate(self.name, self.location)
                 mutated.append(tensor)
         return mutated
 
@@ -179,7 +170,7 @@ def _raising_op() -> Any:
     whatever the op's derivative is, so only they do not raise.
     """
     schema = "(Tensor[] grads, SymInt[] size, str where, bool mutates) -> Tensor"
-    library, overload = _compat.define("opforge::missing_backward", schema, (_compat.pt2_tag(),))
+    library, overload = _compat.define("opforge::missing_backward", schema)
 
     def run(grads: list[Any], size: Any, where: str, mutates: Any) -> Any:
         if any(bool(grad.any()) for grad in grads):
@@ -197,19 +188,3 @@ def _raising_op() -> Any:
 
 # torch removes an op together with the Library that defined it.
 _keep: list[Any] = []
-
-
-def make_refuse_tangents(name: str, location: str) -> Callable[..., None]:
-    """Refuse inputs with a forward-mode tangent, which would be lost silently."""
-
-    def refuse_tangents(*values: Any) -> None:
-        for tensor in (t for value in values for t in tensors_in(value)):
-            if forward_ad.unpack_dual(tensor).tangent is not None:
-                raise ForwardMode(
-                    "the op has no forward-mode derivative",
-                    fix="use reverse mode (torch.autograd.grad, torch.func.grad, torch.func.vjp)",
-                    op=name,
-                    location=location,
-                )
-
-    return refuse_tangents

@@ -1,4 +1,4 @@
-"""Checks of what a body returns, which kernels call; one object per op."""
+"""Checks of arguments and outputs that generated code makes at a call; one object per op."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from .. import _compat
-from ..errors import AliasedOutput, OpforgeWarning, WrongReturn
+from ..errors import AliasedOutput, ForwardMode, OpforgeWarning, WrongArgument, WrongReturn
 from ..model import Leaf, Lowered
+from .lists import tensors_in
 
 _RETURNED: dict[str, Any] = {
     "Tensor": torch.Tensor,
@@ -22,8 +24,8 @@ _RETURNED: dict[str, Any] = {
 }
 
 
-class OutputChecks:
-    """Refuses outputs that contradict the annotation or alias; detaches recorded ones."""
+class CallChecks:
+    """Refuses what contradicts an op's annotations, or would be lost; detaches recorded outputs."""
 
     def __init__(self, name: str, location: str, lowered: Lowered) -> None:
         self.name = name
@@ -31,9 +33,67 @@ class OutputChecks:
         self.lowered = lowered
         self.warned = False
 
+    def no_tensor(self, *values: Any) -> WrongArgument:
+        """The error for a call with None in place of a tensor."""
+        missing = [
+            a.path
+            for a, value in zip(self.lowered.tensors, values, strict=True)
+            if value is None and not a.type.endswith("?")
+        ]
+        return self._argument(
+            "expected a Tensor, got None",
+            missing[0] if missing else None,
+            "pass a tensor, or annotate Optional[Tensor]",
+        )
+
+    def wrong_type(self, path: str, value: Any, wanted: type[Any]) -> None:
+        found, name = type(value).__qualname__, wanted.__qualname__
+        if path.startswith("return"):
+            raise self._returned(
+                f"the body returned a {found}, but its annotation says {name}",
+                f"return {name}(...)",
+            )
+        what = f"expected {name}, got {found}"
+        if isinstance(value, wanted):
+            raise self._argument(
+                f"{what}, a subclass whose own fields the schema does not carry",
+                path,
+                f"annotate the parameter with {found}",
+            )
+        raise self._argument(what, path, f"pass {name}(...)")
+
+    def wrong_length(self, path: str, value: Any, count: int) -> None:
+        sized = isinstance(value, (tuple, list))
+        found = f"a {type(value).__name__} of {len(value)}" if sized else type(value).__qualname__
+        if path.startswith("return"):
+            raise self._returned(
+                f"the body returned {found}, but its annotation says a tuple of {count}",
+                f"return {count} values",
+            )
+        raise self._argument(
+            f"expected a tuple of {count}, got {found}", path, f"pass {count} values"
+        )
+
+    def refuse_tangents(self, *values: Any) -> None:
+        """Refuse inputs with a forward-mode tangent, which would be lost silently."""
+        for tensor in (t for value in values for t in tensors_in(value)):
+            if forward_ad.unpack_dual(tensor).tangent is not None:
+                raise ForwardMode(
+                    "the op has no forward-mode derivative",
+                    fix="use reverse mode (torch.autograd.grad, torch.func.grad, torch.func.vjp)",
+                ).locate(self.name, self.location)
+
+    def as_list(self, path: str, value: Any) -> list[Any]:
+        if isinstance(value, (list, tuple)):
+            return list(value)
+        raise self._returned(
+            f"the body returned {type(value).__name__} for {path}, but its annotation says a list",
+            "return a list of tensors",
+        )
+
     def not_none(self) -> None:
         """The annotation says None, the body returned something."""
-        raise self.wrong(
+        raise self._returned(
             "the body returned a value, but its annotation says None",
             "annotate what it returns, or return nothing",
         )
@@ -42,7 +102,7 @@ class OutputChecks:
         """Check the output of an op that returns one tensor, if its type is not exactly Tensor."""
         (leaf,) = self.lowered.returns
         if not _is_what_it_says(leaf, value):
-            raise self.wrong(
+            raise self._returned(
                 f"the body returned {type(value).__name__}, but its annotation says Tensor",
                 "return a tensor, or annotate Optional[Tensor]",
             )
@@ -54,7 +114,7 @@ class OutputChecks:
         for leaf, value in zip(returns, out if len(returns) != 1 else (out,), strict=True):
             for item in value if leaf.container else (value,):
                 if not _is_what_it_says(leaf, item):
-                    raise self.wrong(
+                    raise self._returned(
                         f"the body returned {type(item).__name__} for {leaf.path}, "
                         f"but its annotation says {leaf.schema_type()}",
                         "return what the annotation says",
@@ -91,11 +151,12 @@ class OutputChecks:
             parameter=guilty[0] if guilty else None,
             fix="return a copy (x.clone()); to change an input in place, name it in mutates_args "
             "and do not return it",
-            op=self.name,
-            location=self.location,
-        )
+        ).locate(self.name, self.location)
 
-    def wrong(self, what: str, fix: str) -> WrongReturn:
+    def _argument(self, what: str, path: str | None, fix: str) -> WrongArgument:
+        return WrongArgument(what, parameter=path, fix=fix, op=self.name, location=self.location)
+
+    def _returned(self, what: str, fix: str) -> WrongReturn:
         return WrongReturn(what, fix=fix, op=self.name, location=self.location)
 
 
