@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -60,14 +60,10 @@ class FakeRule:
         if given is not None:
             self.source = "given"
         elif self.listed is not None:
-            self._rests_on("listed")
+            self.source, self.pending = "listed", {ANY}
         elif assume:
-            self._rests_on("assumed")
+            self.source, self.pending = "assumed", {ANY}
             self._refuse_unassumable()
-
-    @property
-    def verifiable(self) -> bool:
-        return self.given is None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.resolve_mode()
@@ -80,8 +76,7 @@ class FakeRule:
                 with trial.strict():
                     result = self.call(*args, **kwargs)
             except Exception as error:
-                if _compat.is_fake_leak(error):
-                    raise self._leak(error) from error
+                self.explain_leak(error)
                 if not _compat.is_fake_refusal(error):
                     raise
                 trial.forget_symbols(())
@@ -92,10 +87,11 @@ class FakeRule:
                 return result
             self._refuse_unassumable()
             self.source = "assumed"
-        kinds = self._kinds(*args, **kwargs)
+        given = self.lowered.by_name(args, kwargs)
+        kinds = self._kinds(given)
         if kinds not in self.verified:
             self.pending.add(kinds)
-        likes = self._likes(*args, **kwargs)
+        likes = self._likes(given)
         outputs = [None if t is None else torch.empty_like(t) for t in likes]
         if not self.lowered.returns:
             return None
@@ -103,21 +99,18 @@ class FakeRule:
 
     def verify(self, outputs: tuple[Any, ...], *args: Any, **kwargs: Any) -> None:
         """Compare real outputs with a `listed` or `assumed` fake, once per kind of inputs."""
-        kinds = self._kinds(*args, **kwargs)
+        given = self.lowered.by_name(args, kwargs)
+        kinds = self._kinds(given)
         if kinds in self.verified:
             return
-        for index, (real, like) in enumerate(
-            zip(outputs, self._likes(*args, **kwargs), strict=True)
-        ):
+        for index, (real, like) in enumerate(zip(outputs, self._likes(given), strict=True)):
             difference = _difference(real, like)
             if difference:
                 raise FakeMismatch(
                     f"output {index} differs from the fake ({self._why()}): {difference}",
                     fix="give fake=: a function with the op's signature that returns tensors of "
                     "the right shape, dtype and device",
-                    op=self.name,
-                    location=self.location,
-                )
+                ).locate(self.name, self.location)
         self.verified.add(kinds)
         self.pending -= {kinds, ANY}
 
@@ -130,36 +123,21 @@ class FakeRule:
         if self.source == "assumed":
             state = "not yet verified by a real call" if self.pending else "verified by a real call"
             return f"assumed: {self._why()}; {state}"
-        return {"body": "body: the body ran on fake tensors"}.get(
-            self.source, "undetermined: the body will be tried on fake tensors when first traced"
-        )
+        if self.source == "body":
+            return "body: the body ran on fake tensors"
+        return "undetermined: the body will be tried on fake tensors when first traced"
 
     def _why(self) -> str:
         if self.listed is not None:
             return f"outputs are listed to look like {', '.join(self.listed)}"
-        why = "output i looks like tensor input i"
-        return (
-            f"{why}, because FakeTensor refused the body: {self.refusal}" if self.refusal else why
-        )
+        because = f", because FakeTensor refused the body: {self.refusal}" if self.refusal else ""
+        return f"output i looks like tensor input i{because}"
 
-    def _rests_on(self, source: str) -> None:
-        self.source = source
-        self.pending.add(ANY)
-
-    def _given(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        names = [a.name for a in self.lowered.arguments]
-        given = {a.name: a.default for a in self.lowered.arguments}
-        given.update(zip(names, args, strict=False))
-        given.update(kwargs)
-        return given
-
-    def _kinds(self, *args: Any, **kwargs: Any) -> Kinds:
-        given = self._given(*args, **kwargs)
+    def _kinds(self, given: Mapping[str, Any]) -> Kinds:
         values = [given[a.name] for a in self.lowered.tensors]
         return tuple((t.dtype, t.device.type, t.dim()) for v in values for t in tensors_in(v))
 
-    def _likes(self, *args: Any, **kwargs: Any) -> list[Any]:
-        given = self._given(*args, **kwargs)
+    def _likes(self, given: Mapping[str, Any]) -> list[Any]:
         wanted = len(self.lowered.returns)
         if self.listed is not None:
             absent = [n for n in self.listed if given[n] is None]
@@ -168,54 +146,37 @@ class FakeRule:
                     f"an output is listed to look like {absent[0]}, which is None in this call",
                     parameter=absent[0],
                     fix="give fake as a function with the op's signature",
-                    op=self.name,
-                    location=self.location,
-                )
+                ).locate(self.name, self.location)
             return [given[name] for name in self.listed]
-        tensors: list[Any] = []
-        for argument in self.lowered.tensors:
-            value = given[argument.name]
-            tensors += value if isinstance(value, (list, tuple)) else [value]
-        tensors = [t for t in tensors if t is not None]
+        tensors = [t for a in self.lowered.tensors for t in tensors_in(given[a.name])]
         if len(tensors) < wanted:
             raise FakeUnknown(
                 f"{wanted} outputs, but only {len(tensors)} tensor inputs to take shapes from",
                 found=self.refusal,
                 fix="give fake=: a function with the op's signature",
-                op=self.name,
-                location=self.location,
-            )
+            ).locate(self.name, self.location)
         return tensors[:wanted]
 
     def explain_leak(self, error: BaseException) -> None:
         """Raise the reason if a real call failed because the body kept a tensor of a trace."""
-        if _compat.is_fake_leak(error):
-            raise self._leak(error) from error
-
-    def _leak(self, error: BaseException) -> FakeUnknown:
-        return FakeUnknown(
+        if not _compat.is_fake_leak(error):
+            return
+        raise FakeUnknown(
             "the body keeps tensors between calls, and kept a fake one when it was traced",
             found=first_line(error),
             fix="give fake=: a function with the op's signature; tracing then runs that instead",
-            op=self.name,
-            location=self.location,
-        )
+        ).locate(self.name, self.location) from error
 
     def _refuse_unassumable(self) -> None:
-        odd = [leaf for leaf in self.lowered.returns if not _assumable(leaf)]
-        short = len(self.lowered.returns) > len(self.lowered.tensors) and not self._has_lists()
-        if odd or short:
-            kinds = ", ".join(leaf.schema_type() for leaf in self.lowered.returns)
+        returns, tensors = self.lowered.returns, self.lowered.tensors
+        lists = any(a.is_tensor_list for a in tensors)
+        if not all(map(_assumable, returns)) or (len(returns) > len(tensors) and not lists):
+            kinds = ", ".join(leaf.schema_type() for leaf in returns)
             raise FakeUnknown(
                 f"cannot tell what the outputs ({kinds}) look like",
                 found=self.refusal or "no fake was given",
                 fix="give fake=: a function with the op's signature that returns such outputs",
-                op=self.name,
-                location=self.location,
-            )
-
-    def _has_lists(self) -> bool:
-        return any(a.is_tensor_list for a in self.lowered.tensors)
+            ).locate(self.name, self.location)
 
 
 def check_fake_signature(
@@ -237,16 +198,14 @@ def check_fake_signature(
         bound = found.bind(
             *[p.name for p in wanted if p.kind is not p.KEYWORD_ONLY],
             **{p.name: p.name for p in wanted if p.kind is p.KEYWORD_ONLY},
-        )
+        ).arguments
         reason = ""
     except TypeError as error:
-        reason = str(error)
-    if not reason and names_matter:
-        kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-        for name, value in bound.arguments.items():
-            if found.parameters[name].kind not in kinds and name != value:
-                reason = f"it has {name!r} where the op has {value!r}"
-                break
+        bound, reason = {}, str(error)
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    for name, value in bound.items() if names_matter else ():
+        if not reason and found.parameters[name].kind not in kinds and name != value:
+            reason = f"it has {name!r} where the op has {value!r}"
     if reason:
         raise FakeSignature(
             f"the fake's signature does not match the op's: {reason}",

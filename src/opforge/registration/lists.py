@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,15 +30,8 @@ def expand(values: Sequence[Any]) -> tuple[list[Any], Counts]:
 
 def regroup(expanded: Sequence[Any], counts: Counts) -> list[Any]:
     """The inverse of `expand`."""
-    values: list[Any] = []
-    at = 0
-    for count in counts:
-        if count is None:
-            values.append(expanded[at])
-        else:
-            values.append(list(expanded[at : at + count]))
-        at += 1 if count is None else count
-    return values
+    values = iter(expanded)
+    return [next(values) if n is None else list(itertools.islice(values, n)) for n in counts]
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:

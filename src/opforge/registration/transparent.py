@@ -206,9 +206,7 @@ class Transparency:
             what,
             found=f"tensors on {', '.join(where)}" if tensors else None,
             fix=fix,
-            op=self.name,
-            location=self.location,
-        ) from error
+        ).locate(self.name, self.location) from error
 
     def warn(self, text: str) -> None:
         """Warn, once per op and text."""
@@ -277,9 +275,8 @@ class Transparency:
         return any(_compat.has_kernel(self.name, key) for key in keys)
 
     def _tensors(self, args: Any, kwargs: Any) -> list[tuple[FlatArgument, Any]]:
-        names = [a.name for a in self.lowered.arguments]
-        given = {**dict(zip(names, args, strict=False)), **kwargs}
-        return [(a, t) for a in self.lowered.tensors for t in tensors_in(given.get(a.name))]
+        given = self.lowered.by_name(args, kwargs)
+        return [(a, t) for a in self.lowered.tensors for t in tensors_in(given[a.name])]
 
     def _compare_writes(
         self, arguments: list[FlatArgument], written: list[int], run: Capture
@@ -291,27 +288,18 @@ class Transparency:
             if known > 0 and storages[index] not in declared:
                 declared_names = {a.path for a in arguments if a.mutated} | {argument.path}
                 writer = run.writers.get(index)
-                by = (
-                    f"kernel {_describe(writer)}" if writer is not None else "an in-place operation"
-                )
+                by = "an in-place operation" if writer is None else f"kernel {_describe(writer)}"
                 raise UndeclaredWrite(
                     f"{by} writes to {argument.path!r}, which mutates_args does not name",
                     parameter=argument.path,
                     fix=f"mutates_args={sorted(declared_names)}, or write to a copy",
-                    op=self.name,
-                    location=self.location,
-                )
+                ).locate(self.name, self.location)
         if not self.all_mutated:
-            self._note_unwritten(arguments, written)
-
-    def _note_unwritten(self, arguments: list[FlatArgument], written: list[int]) -> None:
-        unwritten = {
-            a.path for a, count in zip(arguments, written, strict=True) if a.mutated and not count
-        }
-        self.notes = tuple(
-            f"mutates_args names {path!r}, which the last trace did not write"
-            for path in sorted(unwritten)
-        )
+            counts = zip(arguments, written, strict=True)
+            self.notes = tuple(
+                f"mutates_args names {path!r}, which the last trace did not write"
+                for path in sorted({a.path for a, count in counts if a.mutated and not count})
+            )
 
 
 def _describe(kernel: Any) -> str:

@@ -9,7 +9,7 @@ import torch
 
 from .. import _compat
 from ..errors import BadOption
-from ..model import Leaf, Lowered, Node, leaves_of
+from ..model import Leaf, Lowered, Node, Record, leaves_of
 from .generated import Generated
 
 
@@ -17,28 +17,27 @@ def make_vmap_kernel(
     generated: Generated, overload: Any, rule: Callable[..., Any] | str
 ) -> Callable[..., Any]:
     """A kernel for the FuncTorchBatched key; its rule gets every flat argument by position."""
-    arguments = generated.lowered.arguments
-    names = [a.name for a in arguments]
-    keyword_only = [a.name for a in arguments if a.keyword_only]
-    call = _by_position(overload, keyword_only)
+    lowered = generated.lowered
+    call = _by_position(overload, lowered)
     flat_rule = sequential(call) if rule == "sequential" else _structured(generated, rule)
 
     def kernel(_keyset: Any, *args: Any, **kwargs: Any) -> Any:
-        if keyword_only:
-            given = {**dict(zip(names, args, strict=False)), **kwargs}
-            args = tuple(given.get(a.name, a.default) for a in arguments)
+        if call is not overload:
+            args = tuple(lowered.by_name(args, kwargs).values())
         return _compat.vmap_dispatch(flat_rule, call, args)
 
     return kernel
 
 
-def _by_position(overload: Any, keyword_only: list[str]) -> Callable[..., Any]:
+def _by_position(function: Any, lowered: Lowered) -> Callable[..., Any]:
+    """A function of flat arguments that takes even the keyword-only ones by position."""
+    keyword_only = [a.name for a in lowered.arguments if a.keyword_only]
     if not keyword_only:
-        return overload  # type: ignore[no-any-return]
+        return function  # type: ignore[no-any-return]
 
     def call(*flat: Any) -> Any:
         at = len(flat) - len(keyword_only)
-        return overload(*flat[:at], **dict(zip(keyword_only, flat[at:], strict=True)))
+        return function(*flat[:at], **dict(zip(keyword_only, flat[at:], strict=True)))
 
     return call
 
@@ -90,12 +89,9 @@ def _structured(generated: Generated, rule: Any) -> Callable[..., Any]:
     if lowered.path == "direct":
         return rule  # type: ignore[no-any-return]
     parameters = lowered.signature.parameters
-    keyword_only = [a.name for a in lowered.arguments if a.keyword_only]
 
     def flat_rule(info: Any, in_dims: Any, *flat: Any) -> Any:
-        at = len(flat) - len(keyword_only)
-        keywords = dict(zip(keyword_only, flat[at:], strict=True))
-        values = generated.structure("_of_inputs")(*flat[:at], **keywords)
+        values = _by_position(generated.structure("_of_inputs"), lowered)(*flat)
         dims = [*in_dims, *[None] * (len(lowered.arguments) - len(in_dims))]
         structured = tuple(rebuild_plain(p.node, dims) for p in parameters)
         positional = [v for v, p in zip(values, parameters, strict=True) if not p.keyword_only]
@@ -125,14 +121,8 @@ def rebuild_plain(node: Node, flat: list[Any]) -> Any:
 
 def _flat_dims(lowered: Lowered, out_dims: Any) -> Any:
     returns = lowered.signature.returns
-    if (
-        returns is None
-        or isinstance(returns, Leaf)
-        or out_dims is None
-        or isinstance(out_dims, int)
-    ):
-        count = len(lowered.returns)
-        return out_dims if count <= 1 else (out_dims,) * count
+    if not isinstance(returns, Record):
+        return out_dims
     flat = _flatten_plain(returns, out_dims)
     return flat[0] if len(flat) == 1 else tuple(flat)
 
