@@ -65,10 +65,11 @@ def piecewise(backend: str | Backend = "inductor", *, report: bool = False) -> P
 def _backend(backend: str | Backend) -> Backend:
     if callable(backend):
         return backend
-    if backend not in _compat.graphs.backends():
+    known = torch.compiler.list_backends(exclude_tags=())
+    if backend not in known:
         raise BadOption(
             f"backend={backend!r} is not a torch.compile backend",
-            fix=f"one of {', '.join(_compat.graphs.backends())}, or a function that takes a graph "
+            fix=f"one of {', '.join(sorted(known))}, or a function that takes a graph "
             "and example inputs and returns a callable",
         )
     return _compat.graphs.backend_named(backend)

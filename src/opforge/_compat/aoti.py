@@ -173,11 +173,6 @@ def launch_in(traceback: TracebackType | None) -> Any:
     return found
 
 
-def loaded_libraries() -> tuple[str, ...]:
-    """Shared libraries of operators that this process has loaded."""
-    return tuple(sorted(map(str, torch.ops.loaded_libraries)))
-
-
 def overload_behind(op: Any) -> Any:
     """The overload of any operator, including one made by `torch.library.custom_op`."""
     if isinstance(op, CustomOpDef):

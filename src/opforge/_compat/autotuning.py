@@ -21,17 +21,8 @@ from .launches import unwrap_constexpr
 Clock = Callable[..., Sequence[float]]
 
 
-def is_autotuner(kernel: Any) -> bool:
-    return hasattr(kernel, "configs") and hasattr(kernel, "keys")
-
-
 def has_choice(kernel: Any) -> bool:
-    return is_autotuner(kernel) and len(kernel.configs) > 1
-
-
-def config_values(config: Any) -> dict[str, Any]:
-    """Everything that a configuration sets: `{"BLOCK": 128, "num_warps": 4, ...}`."""
-    return dict(config.all_kwargs())
+    return hasattr(kernel, "keys") and len(getattr(kernel, "configs", ())) > 1
 
 
 def key_names(tuner: Any, given: Mapping[str, Any]) -> tuple[str, ...]:

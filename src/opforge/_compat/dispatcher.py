@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -50,12 +50,11 @@ def raw_call(overload: Any) -> Callable[..., Any]:
 
 def to_key(overload: Any, key: str) -> Callable[..., Any]:
     """A call that goes straight to an op's kernel for a backend."""
-    keyset = DispatchKeySet(getattr(torch._C.DispatchKey, key))
+    return functools.partial(overload.redispatch, _keyset(key))
 
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return overload.redispatch(keyset, *args, **kwargs)
 
-    return call
+def _keyset(key: str) -> Any:
+    return DispatchKeySet(getattr(torch._C.DispatchKey, key))
 
 
 def destroy(library: torch.library.Library) -> None:
@@ -99,9 +98,6 @@ class _Dead:
 
     def __hash__(self) -> int:
         return self._hashed
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
 
 
 def overload_of(op: Any) -> Any | None:
@@ -158,10 +154,6 @@ def schema_type_of(annotation: Any) -> str | None:
         del x
 
     prototype.__annotations__ = {"x": annotation, "return": None}
-    prototype.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [inspect.Parameter("x", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=annotation)],
-        return_annotation=None,
-    )
     try:
         schema = torch.library.infer_schema(prototype, mutates_args=())
     except (ValueError, TypeError):
@@ -231,10 +223,7 @@ def is_fake_refusal(error: BaseException) -> bool:
     """Whether FakeTensor refused: a data pointer, numpy, or a data-dependent value."""
     from torch._subclasses import fake_tensor
 
-    kinds = (
-        fake_tensor.DataDependentOutputException,
-        fake_tensor.DynamicOutputShapeException,
-    )
+    kinds = (fake_tensor.DataDependentOutputException, fake_tensor.DynamicOutputShapeException)
     if isinstance(error, kinds):
         return True
     # By name: importing symbolic_shapes takes half a second, and unimported it raised nothing.
@@ -364,16 +353,21 @@ def wrap_triton_disabled() -> contextlib.AbstractContextManager[None]:
 _SYMBOLIC = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
-def pytree_knows(cls: type[Any]) -> bool:
-    return cls in torch.utils._pytree.SUPPORTED_NODES
+def register_pytree(
+    cls: type[Any], flatten: Callable[[Any], Any], unflatten: Any, names: list[str], **more: Any
+) -> None:
+    """Register a class as a pytree node, unless somebody has; `names` are its children's."""
+    if cls in torch.utils._pytree.SUPPORTED_NODES:
+        return
+    keys = [torch.utils._pytree.GetAttrKey(name) for name in names]
 
+    def with_keys(value: Any) -> tuple[list[Any], Any]:
+        parts, context = flatten(value)
+        return list(zip(keys, parts, strict=True)), context
 
-def register_pytree(cls: type[Any], **functions: Any) -> None:
-    torch.utils._pytree.register_pytree_node(cls, **functions)
-
-
-def attribute_key(name: str) -> Any:
-    return torch.utils._pytree.GetAttrKey(name)
+    torch.utils._pytree.register_pytree_node(
+        cls, flatten, unflatten, flatten_with_keys_fn=with_keys, **more
+    )
 
 
 def vmap_dispatch(rule: Callable[..., Any], op: Callable[..., Any], args: Any) -> Any:
@@ -395,7 +389,7 @@ def autocast_key(device_type: str) -> str:
 
 def without_key(key: str) -> Any:
     """A context in which a dispatch key is skipped."""
-    return torch._C._ExcludeDispatchKeyGuard(DispatchKeySet(getattr(torch._C.DispatchKey, key)))
+    return torch._C._ExcludeDispatchKeyGuard(_keyset(key))
 
 
 def python_kernel(overload: Any, key: str, kernel: Callable[..., Any]) -> None:
@@ -403,10 +397,3 @@ def python_kernel(overload: Any, key: str, kernel: Callable[..., Any]) -> None:
     dispatch_key = getattr(torch._C.DispatchKey, key)
     overload.py_kernels.pop(dispatch_key, None)
     overload.py_impl(dispatch_key)(kernel)
-
-
-def register_sharding(overload: Any, rule: Callable[..., Any]) -> None:
-    # Imported here, because DTensor takes a third of a second to import.
-    from torch.distributed.tensor.experimental import register_sharding as torch_register
-
-    torch_register(overload)(rule)

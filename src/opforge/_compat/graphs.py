@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from . import patches
-
-
-def backends() -> list[str]:
-    from torch._dynamo.backends.registry import list_backends
-
-    return sorted(list_backends(exclude_tags=()))
 
 
 def backend_named(backend: str) -> Callable[..., Any]:
@@ -39,7 +33,13 @@ def compile_pieces(
 ) -> None:
     """Replace every submodule except those in `kept` by what the backend makes of it."""
     fake_mode = torch._guards.detect_fake_mode(inputs)
-    _PieceCompiler(split, backend, kept, fake_mode).compile(*inputs)
+    pieces = _PieceCompiler(split, backend, kept, fake_mode)
+    if fake_mode is None:
+        pieces.run(*inputs)
+        return
+    fakes = [fake_mode.from_tensor(v) if isinstance(v, torch.Tensor) else v for v in inputs]
+    with patches.FAKE_MODE.on(fake_mode, allow_non_fake_inputs=True), fake_mode:
+        pieces.run(*fakes)
 
 
 class _PieceCompiler(torch.fx.Interpreter):
@@ -57,11 +57,6 @@ class _PieceCompiler(torch.fx.Interpreter):
         self.kept = kept
         self.fake_mode = fake_mode
 
-    def compile(self, *args: Any) -> None:
-        fakes = [self._fake(a) for a in args]
-        with self._faking():
-            self.run(*fakes)
-
     def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         part = self.fetch_attr(target)
         outputs = part(*args, **kwargs)
@@ -71,40 +66,15 @@ class _PieceCompiler(torch.fx.Interpreter):
 
     def _compiled(self, part: torch.fx.GraphModule, args: list[Any]) -> Any:
         # Backends expect graphs that return a tuple.
-        single = _as_tuple(part)
-        with torch._guards.tracing(torch._guards.TracingContext(self.fake_mode)), _outside_fakes():
+        output = part.graph.output_node()
+        single = not isinstance(output.args[0], tuple)
+        if single:
+            output.args = ((output.args[0],),)
+            part.recompile()
+        context = torch._guards.TracingContext(self.fake_mode)
+        with torch._guards.tracing(context), unset_fake_temporarily():
             compiled = self.backend(part, args)
         return _Compiled(compiled, single=single)
-
-    def _fake(self, value: Any) -> Any:
-        if isinstance(value, torch.Tensor) and self.fake_mode is not None:
-            return self.fake_mode.from_tensor(value)
-        return value
-
-    @contextmanager
-    def _faking(self) -> Iterator[None]:
-        if self.fake_mode is None:
-            yield
-            return
-        with patches.FAKE_MODE.on(self.fake_mode, allow_non_fake_inputs=True), self.fake_mode:
-            yield
-
-
-@contextmanager
-def _outside_fakes() -> Iterator[None]:
-    from torch._subclasses.fake_tensor import unset_fake_temporarily
-
-    with unset_fake_temporarily():
-        yield
-
-
-def _as_tuple(part: torch.fx.GraphModule) -> bool:
-    output = next(node for node in part.graph.nodes if node.op == "output")
-    if isinstance(output.args[0], tuple):
-        return False
-    output.args = ((output.args[0],),)
-    part.recompile()
-    return True
 
 
 class _Compiled(torch.nn.Module):

@@ -104,7 +104,7 @@ def in_fresh_process(
         "package": str(package.absolute()),
         "calls": str(saved),
         "modules": [{"module": m, "file": f} for m, f in modules],
-        "libraries": _compat.aoti.loaded_libraries() if foreign else (),
+        "libraries": sorted(map(str, torch.ops.loaded_libraries)) if foreign else (),
         "tolerances": TOLERANCES,
         "rtol": tolerance.rtol,
         "atol": tolerance.atol,

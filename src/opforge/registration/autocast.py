@@ -31,12 +31,10 @@ def read_autocast(option: Any) -> dict[str, torch.dtype]:
 
 
 def _has_autocast(device: Any) -> bool:
-    if not isinstance(device, str):
-        return False
     try:
         return torch.amp.is_autocast_available(device)
-    except RuntimeError:
-        # torch raises for a string that is not a device type.
+    except (RuntimeError, TypeError):
+        # torch raises for what is not a device type.
         return False
 
 

@@ -18,14 +18,14 @@ def register_records(node: Node | None) -> None:
         return
     for item in node.fields:
         register_records(item.node)
-    if node.kind == "dataclass" and not _compat.pytree_knows(node.cls):
+    if node.kind == "dataclass":
         _register(node)
 
 
 def _register(record: Record) -> None:
     cls = record.cls
-    children = tuple(f.name for f in record.fields if _is_child(f.node))
-    constants = tuple(f.name for f in record.fields if f.name not in children)
+    children = [f.name for f in record.fields if _is_child(f.node)]
+    constants = [f.name for f in record.fields if f.name not in children]
 
     def flatten(value: Any) -> tuple[list[Any], Any]:
         return [getattr(value, n) for n in children], tuple(getattr(value, n) for n in constants)
@@ -36,14 +36,9 @@ def _register(record: Record) -> None:
             object.__setattr__(value, name, part)
         return value
 
-    def flatten_with_keys(value: Any) -> tuple[list[Any], Any]:
-        parts, context = flatten(value)
-        keys = [_compat.attribute_key(n) for n in children]
-        return list(zip(keys, parts, strict=True)), context
-
     functions: dict[str, Any] = {}
-    if all(_enum_of(f.node) for f in record.fields if f.name in constants):
-        enums = [_enum_of(f.node) for f in record.fields if f.name in constants]
+    enums = [_enum_of(f.node) for f in record.fields if f.name in constants]
+    if all(enums):
         functions["serialized_type_name"] = f"{cls.__module__}.{cls.__qualname__}"
         functions["to_dumpable_context"] = lambda context: [
             None if m is None else m.name for m in context
@@ -51,13 +46,7 @@ def _register(record: Record) -> None:
         functions["from_dumpable_context"] = lambda names: tuple(
             None if n is None else e[n] for e, n in zip(enums, names, strict=True) if e is not None
         )
-    _compat.register_pytree(
-        cls,
-        flatten_fn=flatten,
-        unflatten_fn=unflatten,
-        flatten_with_keys_fn=flatten_with_keys,
-        **functions,
-    )
+    _compat.register_pytree(cls, flatten, unflatten, children, **functions)
 
 
 def _is_child(node: Node) -> bool:

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from .. import _compat
 from ..errors import BadOption
 from ..model import Lowered
 
@@ -25,7 +24,10 @@ def register_sharding(overload: Any, rule: Callable[..., Any], lowered: Lowered)
             "sharding= needs torch.distributed, which this build of torch lacks",
             fix="leave sharding out, or install a build of torch with distributed support",
         )
-    _compat.register_sharding(overload, _with_defaults(rule, lowered))
+    # DTensor takes a third of a second to import.
+    from torch.distributed.tensor import experimental  # noqa: PLC0415
+
+    experimental.register_sharding(overload)(_with_defaults(rule, lowered))
 
 
 def _with_defaults(rule: Callable[..., Any], lowered: Lowered) -> Callable[..., Any]:

@@ -60,8 +60,8 @@ def _has_key(kernel: TunedKernel, tuner: Any, count: int) -> bool:
 
 def config_of(config: Any) -> tuple[tuple[str, Any], ...]:
     """A configuration as tables store it."""
-    values = _autotuning.config_values(config)
-    return as_config({name: _autotuning.plain(value) for name, value in values.items()})
+    values = config.all_kwargs().items()
+    return as_config({name: _autotuning.plain(value) for name, value in values})
 
 
 def source_of(tuner: Any) -> str:
