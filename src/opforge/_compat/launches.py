@@ -43,6 +43,9 @@ class _State(threading.local):
 
 
 _state = _State()
+# What ops launch, by name: those of `torch.library.triton_op`, and ours, as Inductor's cache key
+# depends on what is listed here.
+kernels_of_ops: dict[str, list[Any]] = torch._library.triton.triton_ops_to_kernels
 _analysis_lock = threading.Lock()
 
 
@@ -66,28 +69,21 @@ def _routes() -> Iterator[patches.Replacement]:
     """A switch in front of every `run`, also of classes that are new since the last time."""
     if not kernels.triton_loaded():
         return
-    interface, compiled = _launching_types()
-    for cls in _subclasses(interface):
+    from triton.runtime.jit import KernelInterface
+
+    for cls in _subclasses(KernelInterface):
         if "run" in vars(cls):
             yield patches.KERNEL_RUN.by("run", _routed_run, cls)
-    yield patches.COMPILED_KERNEL.by("__getitem__", _routed_compiled, compiled)
+    yield patches.COMPILED_KERNEL.by("__getitem__", _routed_compiled)
     if _WRAP in sys.modules:
         yield patches.WRAPPED_KERNEL.by("__getitem__", _renumbered)
         yield patches.WRAPPED_KERNEL.by("__call__", _routed_wrapped)
-        yield patches.WRAPPED_KERNEL.by("run", _routed_wrapped_run)
+        yield patches.WRAPPED_KERNEL.by("run", _routed_wrapped)
         yield patches.MUTATION_ANALYSIS.by("get_mutated_tensors", _routed_analysis)
 
 
 _ROUTES = patches.PatchScope(_routes)
 _WRAP = "torch._higher_order_ops.triton_kernel_wrap"
-
-
-@functools.cache
-def _launching_types() -> tuple[type[Any], type[Any]]:
-    from triton.compiler.compiler import CompiledKernel
-    from triton.runtime.jit import KernelInterface
-
-    return KernelInterface, CompiledKernel
 
 
 def _subclasses(cls: type[Any]) -> Iterator[type[Any]]:
@@ -138,22 +134,11 @@ def _routed_wrapped(original: Any) -> Any:
         router = _state.router
         if router is None or router.leaves_wrapped:
             return original(self, *args, **kwargs)
-        run = functools.partial(original, self)
-        return router.launch(self.kernel, run, args, {**kwargs, "grid": self.grid})
+        # `run` is given a grid, and a call has that of `kernel[grid]`.
+        given = {"grid": self.grid, **kwargs}
+        return router.launch(self.kernel, functools.partial(original, self), args, given)
 
     return call
-
-
-@functools.cache
-def _routed_wrapped_run(original: Any) -> Any:
-    @functools.wraps(original)
-    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        router = _state.router
-        if router is None or router.leaves_wrapped:
-            return original(self, *args, **kwargs)
-        return router.launch(self.kernel, functools.partial(original, self), args, kwargs)
-
-    return run
 
 
 @functools.cache
@@ -343,29 +328,3 @@ def is_no_gpu(error: BaseException) -> bool:
     if isinstance(error, RuntimeError):
         return "active drivers" in str(error)
     return isinstance(error, ValueError) and "cannot be accessed from Triton" in str(error)
-
-
-def set_cache_kernels(name: str, found: list[Any]) -> None:
-    """Tell Inductor's cache key what an op launches."""
-    from torch._library.triton import triton_ops_to_kernels
-
-    triton_ops_to_kernels[name] = found
-
-
-def cache_kernels(name: str) -> list[Any]:
-    from torch._library.triton import triton_ops_to_kernels
-
-    return triton_ops_to_kernels.get(name, [])
-
-
-def is_triton_op(name: str) -> bool:
-    """Whether an op was made by `torch.library.triton_op`, which lists its kernels."""
-    from torch._library.triton import triton_ops_to_kernels
-
-    return name in triton_ops_to_kernels
-
-
-def forget_cache_kernels(name: str) -> None:
-    from torch._library.triton import triton_ops_to_kernels
-
-    triton_ops_to_kernels.pop(name, None)

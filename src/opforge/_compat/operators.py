@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -26,11 +27,16 @@ BUILT_IN = frozenset(
 # the other's ops.
 MARK = "_magi_torch_registered_op"
 
-_KINDS = (OpOverload, OpOverloadPacket, CustomOpDef, HigherOrderOperator)
-# Whether a class is of those kinds. It is cached because every called function is asked, and one
+_NAMES: dict[type[Any], Callable[[Any], str]] = {
+    OpOverload: lambda op: str(op._schema.name),
+    OpOverloadPacket: lambda op: str(op._qualified_op_name),
+    CustomOpDef: lambda op: str(op._qualname),
+    HigherOrderOperator: lambda op: f"higher_order::{op.name()}",
+}
+# What names the objects of a class. It is cached because every called function is asked, and one
 # kind is an abstract class, where issubclass is slow. Keyed by id, because hashing a class may run
 # its metaclass's code; the class is kept, so that its id is not reused.
-_kinds: dict[int, tuple[type[Any], bool]] = {}
+_kinds: dict[int, tuple[type[Any], Callable[[Any], str] | None]] = {}
 
 
 def is_root(value: Any) -> bool:
@@ -53,18 +59,9 @@ def operator_name(value: Any) -> str | None:
     cls = type(value)
     known = _kinds.get(id(cls))
     if known is None:
-        known = _kinds[id(cls)] = (cls, issubclass(cls, _KINDS))
-    if not known[1]:
-        return None
-    if issubclass(type(value), OpOverload):
-        return str(value._schema.name)
-    if issubclass(type(value), OpOverloadPacket):
-        return str(value._qualified_op_name)
-    if issubclass(type(value), CustomOpDef):
-        return str(value._qualname)
-    if issubclass(type(value), HigherOrderOperator):
-        return f"higher_order::{value.name()}"
-    return None
+        named = next((name for kind, name in _NAMES.items() if issubclass(cls, kind)), None)
+        known = _kinds[id(cls)] = (cls, named)
+    return None if known[1] is None else known[1](value)
 
 
 def marked_overload(value: Any) -> Any:

@@ -116,22 +116,23 @@ def about(func: Any, args: tuple[Any, ...]) -> Any:
     tensor = args[0] if args else None
     if not isinstance(tensor, Traced):
         return NotImplemented
-    if func is torch.ops.prim.device.default:
-        return torch.device("cuda", 0)
-    if func in {_ATEN.sym_size.default, _ATEN.size.default}:
-        return list(tensor.sizes)
-    if func in {_ATEN.sym_stride.default, _ATEN.stride.default}:
-        return list(tensor.strides)
-    if func in {_ATEN.sym_storage_offset.default, _ATEN.storage_offset.default}:
-        return tensor.offset
-    if func in {_ATEN.sym_numel.default, _ATEN.numel.default}:
-        return math.prod(tensor.sizes)
-    if func is _ATEN.dim.default:
-        return len(tensor.sizes)
-    return NotImplemented
+    answer = _ANSWERS.get(func)
+    return NotImplemented if answer is None else answer(tensor)
 
 
 _ATEN = torch.ops.aten
+_ANSWERS: dict[Any, Callable[[Traced], Any]] = {
+    torch.ops.prim.device.default: lambda t: t.device,
+    _ATEN.sym_size.default: lambda t: list(t.sizes),
+    _ATEN.size.default: lambda t: list(t.sizes),
+    _ATEN.sym_stride.default: lambda t: list(t.strides),
+    _ATEN.stride.default: lambda t: list(t.strides),
+    _ATEN.sym_storage_offset.default: lambda t: t.offset,
+    _ATEN.storage_offset.default: lambda t: t.offset,
+    _ATEN.sym_numel.default: lambda t: math.prod(t.sizes),
+    _ATEN.numel.default: lambda t: math.prod(t.sizes),
+    _ATEN.dim.default: lambda t: len(t.sizes),
+}
 
 
 class _Mode(TorchDispatchMode):

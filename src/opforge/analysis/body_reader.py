@@ -101,7 +101,7 @@ class BodyReader:
 
     def _kernels_of(self, op: NestedOp) -> list[Any]:
         """What a transparent op launches; torch's own lists miss most spellings."""
-        listed = [k for k in _compat.launches.cache_kernels(op) if _kernels.is_kernel(k)]
+        listed = [k for k in _compat.launches.kernels_of_ops.get(op, ()) if _kernels.is_kernel(k)]
         theirs = _compat.operators.definition(op)
         read = Discovery() if theirs is None else self._kernels_in(theirs)
         return [*listed, *(ref.kernel for ref in read)]
@@ -116,7 +116,7 @@ class BodyReader:
         entry = self._entry(op)
         if entry is not None:
             return entry.describe().mode == "triton_op"
-        return _compat.launches.is_triton_op(str(op))
+        return op in _compat.launches.kernels_of_ops
 
     def _entry(self, op: NestedOp) -> Registered | None:
         return self.find(str(op) if op.op is None else op.op)

@@ -46,10 +46,10 @@ class FakeRule:
         self.lowered = lowered
         self.given = given
         self.listed = _listed_arguments(lowered, listed) if listed is not None else None
-        # The given fake, or the body, on flat arguments; set when the op is registered.
-        self.call: Callable[..., Any] = _not_registered
-        # Decides the op's mode if that had to wait; set when the op is registered.
-        self.resolve_mode: Callable[[], None] = _not_registered
+        # Set when the op is registered. The given fake, or the body, on flat arguments; and what
+        # decides the op's mode if that had to wait.
+        self.call: Callable[..., Any]
+        self.resolve_mode: Callable[[], None]
         self.refusal = ""
         self.source = "undetermined"
         # Kinds of inputs (dtype, device and rank of each) for which a real call has yet to confirm
@@ -97,7 +97,7 @@ class FakeRule:
             return None
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
-    def verify(self, outputs: tuple[Any, ...], *args: Any, **kwargs: Any) -> None:
+    def verify(self, outputs: tuple[Any, ...], /, *args: Any, **kwargs: Any) -> None:
         """Compare real outputs with a `listed` or `assumed` fake, once per kind of inputs."""
         given = self.lowered.by_name(args, kwargs)
         kinds = self._kinds(given)
@@ -259,7 +259,3 @@ def _difference(real: Any, like: Any) -> str:
 def _strides(tensor: Tensor) -> list[int]:
     # The stride of a dimension of size one is never used.
     return [st for size, st in zip(tensor.shape, tensor.stride(), strict=True) if size != 1]
-
-
-def _not_registered(*_args: Any, **_kwargs: Any) -> Any:
-    raise AssertionError("a fake was called before its op was registered")

@@ -42,7 +42,7 @@ class Transparency:
         # With mutates_args="unknown" every tensor is declared, so none is declared in vain.
         self.all_mutated = all_mutated
         # The body on flat arguments; set when the op is registered.
-        self.body: Callable[..., Any] = _not_registered
+        self.body: Callable[..., Any]
         self.notes: tuple[str, ...] = ()
         # Keys at which a native build of this body is registered.
         self.native_keys: set[str] = set()
@@ -101,10 +101,10 @@ class Transparency:
         kernels = [r.kernel for r in refs] + [*self._reading.nested, *self._nested]
         if kernels:
             entries = cache_entries(self.name, kernels, self.sources)
-            _launches.set_cache_kernels(self.name, entries)
+            _launches.kernels_of_ops[self.name] = entries
 
     def forget(self) -> None:
-        _launches.forget_cache_kernels(self.name)
+        _launches.kernels_of_ops.pop(self.name, None)
 
     def launches(self, kernel: Any, *, inside: str) -> None:
         with self._lock:
@@ -304,7 +304,3 @@ class Transparency:
 
 def _describe(kernel: Any) -> str:
     return f"{_kernels.kernel_name(kernel)} ({_kernels.kernel_location(kernel)})"
-
-
-def _not_registered(*_args: Any, **_kwargs: Any) -> Any:
-    raise AssertionError("a body was traced before its op was registered")
