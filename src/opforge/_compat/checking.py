@@ -1,4 +1,4 @@
-"""Private torch APIs that a check uses: fakes, graphs, counters, packages."""
+"""Private torch APIs that a check uses: fakes, graphs, counters."""
 
 from __future__ import annotations
 
@@ -75,40 +75,25 @@ def with_own_code(fn: Any) -> Any:
     return made
 
 
-class Graphs:
-    """How many graphs Dynamo has made since the count began."""
-
-    def __init__(self, counters: Any) -> None:
-        self._counters = counters
-        self._before = self._now()
-
-    def _now(self) -> int:
-        return int(self._counters["stats"]["unique_graphs"])
-
-    def made(self) -> int:
-        return self._now() - self._before
-
-
 @contextlib.contextmanager
-def counting_graphs() -> Iterator[Graphs]:
-    """Count graphs, and restore Dynamo's counters afterwards."""
+def counting_graphs() -> Iterator[Callable[[], int]]:
+    """Count the graphs that Dynamo makes, and restore its counters afterwards."""
     from torch._dynamo.utils import counters
 
     before = copy.deepcopy(dict(counters))
+    start = counters["stats"]["unique_graphs"]
     try:
-        yield Graphs(counters)
+        yield lambda: int(counters["stats"]["unique_graphs"] - start)
     finally:
         counters.clear()
         counters.update(before)
 
 
-@contextlib.contextmanager
-def no_recompiles() -> Iterator[None]:
+def no_recompiles() -> Any:
     """Make Dynamo raise where it would recompile; its error names the guard that failed."""
     from torch._dynamo import config
 
-    with config.patch(error_on_recompile=True):
-        yield
+    return config.patch(error_on_recompile=True)
 
 
 def is_recompile(error: BaseException) -> bool:
@@ -146,18 +131,6 @@ def quiet_vmap_fallback() -> Iterator[None]:
     finally:
         # The previous value cannot be read; torch starts with True.
         switch(True)
-
-
-def compile_package(exported: Any, path: str) -> str:
-    from torch._inductor import aoti_compile_and_package
-
-    return str(aoti_compile_and_package(exported, package_path=path))
-
-
-def load_package(path: str) -> Any:
-    from torch._inductor import aoti_load_package
-
-    return aoti_load_package(path)
 
 
 @contextlib.contextmanager

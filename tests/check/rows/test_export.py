@@ -158,9 +158,9 @@ def test_package_is_skipped_without_a_compiler(op_name, monkeypatch):
 
 
 def test_package_fails_by_what_the_compiler_raised(op_name, monkeypatch):
-    def refuse(program, path):
+    def refuse(program, path, configs):
         raise RuntimeError("C++ compile error\n" + "x\n" * 60)
 
-    monkeypatch.setattr(export._checking, "compile_package", refuse)
+    monkeypatch.setattr(export._compat.aoti, "compile_package", refuse)
     found = row("package", opforge.op(op_name())(scaled), torch.ones(4), Config(torch.ones(4)))
     assert (found.status, found.reason) == ("fail", "RuntimeError: C++ compile error")

@@ -100,14 +100,15 @@ def package(subject: Subject) -> Verdict:
     except Exception:  # noqa: BLE001  # row export says it
         return skipped("there is no exported program (row export)")
     with tempfile.TemporaryDirectory() as folder:
-        built = Path(_checking.compile_package(program, str(Path(folder) / "op.pt2")))
+        built = Path(folder) / "op.pt2"
+        _compat.aoti.compile_package(program, built, {})
         size = f"{built.stat().st_size / 1024:.0f} KiB"
         # In a process of its own: where g++ links libstdc++ statically, loading a package dies.
         needed = needed_at_run_time(ops_of(program, built))
         try:
             verification = verify(built, _cases(subject), needed, Tolerance())
         except OpNotImportable:
-            text = _runs_differ(subject, _checking.load_package(str(built)))
+            text = _runs_differ(subject, _compat.aoti.load_package(built))
             return failed(f"packaged: {text}") if text else passed(size)
         except PackageMismatch as error:
             return failed(f"packaged: {error.what}", error.fix or "")

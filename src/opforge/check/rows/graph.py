@@ -25,10 +25,10 @@ _checking = _compat.checking
 def compile_static(subject: Subject) -> Verdict:
     """One full graph, forward and backward, with eager's results."""
     backend, note = backend_for(subject)
-    with _checking.counting_graphs() as graphs:
+    with _checking.counting_graphs() as graphs_made:
         compiled = _compiled(subject, backend, dynamic=False)
         found = _run(compiled, subject.call)
-        made = graphs.made()
+        made = graphs_made()
     text = subject.mismatch(found, subject.eager)
     if text:
         return failed(f"compiled, {text}", _WRONG_RESULT)
@@ -55,11 +55,11 @@ def compile_dynamic(subject: Subject) -> Verdict:
         return skipped(batches)
     backend, note = backend_for(subject)
     compiled = _compiled(subject, backend, dynamic=True)
-    with _checking.counting_graphs() as graphs:
+    with _checking.counting_graphs() as graphs_made:
         found = [_run(compiled, batches.first)]
         text = _recompiles(lambda: found.append(_run(compiled, batches.second)), batches)
-        if text or graphs.made() > 1:
-            return failed(text or f"{graphs.made()} graphs for {_sizes(batches)}", _RECOMPILES)
+        if text or graphs_made() > 1:
+            return failed(text or f"{graphs_made()} graphs for {_sizes(batches)}", _RECOMPILES)
     for outcome, call in zip(found, (batches.first, batches.second), strict=True):
         text = subject.mismatch(outcome, subject.run(call))
         if text:
@@ -72,13 +72,13 @@ _RECOMPILES = "do not branch on sizes in the body, and pass them on as they are,
 
 def compile_static_on_fakes(subject: Subject) -> Verdict:
     """The same with fake CUDA tensors, where the kernels cannot run."""
-    with subject.targeting(), _checking.counting_graphs() as graphs:
+    with subject.targeting(), _checking.counting_graphs() as graphs_made:
         mode, call = subject.fakes()
         compiled = _compiled(subject, "aot_eager", dynamic=False)
         # Tensors that the body makes itself are fake only where their mode is on.
         with contextlib.nullcontext() if call.tensors() else mode:
             compiled(*call.args, **call.kwargs)
-        made = graphs.made()
+        made = graphs_made()
         note = _trace_backward(subject) if subject.has("backward") else ""
     return passed(f"{made} graph{'' if made == 1 else 's'}, {ON_FAKES}", note)
 
@@ -107,14 +107,14 @@ def compile_dynamic_on_fakes(subject: Subject) -> Verdict:
     batches = subject.batches
     if isinstance(batches, str):
         return skipped(batches)
-    with subject.targeting(), _checking.counting_graphs() as graphs:
+    with subject.targeting(), _checking.counting_graphs() as graphs_made:
         compiled = _compiled(subject, "aot_eager", dynamic=True)
         _, first = subject.fakes(batches.first)
         _, second = subject.fakes(batches.second)
         compiled(*first.args, **first.kwargs)
         text = _recompiles(lambda: compiled(*second.args, **second.kwargs), batches)
-        if text or graphs.made() > 1:
-            return failed(text or f"{graphs.made()} graphs for {_sizes(batches)}", _RECOMPILES)
+        if text or graphs_made() > 1:
+            return failed(text or f"{graphs_made()} graphs for {_sizes(batches)}", _RECOMPILES)
     return passed(f"one graph for {_sizes(batches)}, {ON_FAKES}")
 
 
