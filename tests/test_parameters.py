@@ -758,6 +758,27 @@ def test_keyword_only_parameters_are_called_by_keyword(op_name, compiled):
         f(X, 1)
 
 
+@pytest.mark.parametrize("fake", [None, ["x"], lambda x, *_, **__: torch.empty_like(x)])
+def test_a_keyword_may_have_the_name_of_a_helpers_own_parameter(op_name, compiled, fake):
+    def body(
+        x: torch.Tensor,
+        scale: float = 1.0,
+        *,
+        fn: torch.Tensor,
+        generated: torch.Tensor,
+        definition: torch.Tensor,
+        outputs: torch.Tensor,
+    ) -> torch.Tensor:
+        return x * scale + fn + generated + definition + outputs
+
+    op = opforge.op(op_name(), fake=fake)(body)
+    names = ("fn", "generated", "definition", "outputs")
+    given = {name: torch.full((2,), float(at)) for at, name in enumerate(names)}
+    expected = torch.full((2,), 7.0)
+    assert torch.equal(op(torch.ones(2), **given), expected)
+    assert torch.equal(compiled(op)(torch.ones(2), **given), expected)
+
+
 def test_keyword_only_parameters_of_a_lowered_op_are_called_by_keyword(op_name, compiled):
     seen = []
 

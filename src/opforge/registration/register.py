@@ -244,12 +244,14 @@ def _explain_failure(definition: Definition, error: Exception, *tensors: Any) ->
 
 
 def _on_original_arguments(
-    generated: Generated, fn: Callable[..., Any], *args: Any, **kwargs: Any
+    generated: Generated, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
 ) -> Any:
     return generated.bind(fn)(*args, **kwargs)
 
 
-def _body_on_fakes(definition: Definition, generated: Generated, *args: Any, **kwargs: Any) -> Any:
+def _body_on_fakes(
+    definition: Definition, generated: Generated, /, *args: Any, **kwargs: Any
+) -> Any:
     lowered = definition.lowered
     out = definition.transparency.on_fakes(*args, **kwargs)
     outputs = (out,) if len(lowered.returns) == 1 else out
