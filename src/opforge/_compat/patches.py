@@ -57,8 +57,10 @@ class Replacement:
     make: Make
 
 
-_A_TRACE = "trace"
-_LAST_TRACE = "when the last trace ends"
+# How long a patch lasts, and when it is undone.
+_TRACE = ("trace", "when the last trace ends")
+_NATIVE_TRACE = ("native trace", "when the last trace ends")
+_TARGET = ("target", "when the last target ends")
 _WRAP = "torch._higher_order_ops.triton_kernel_wrap"
 
 KERNEL_RUN = Patch(
@@ -66,54 +68,47 @@ KERNEL_RUN = Patch(
     ("run",),
     "A launch becomes a node of the graph, however the body reaches the kernel. Replaced in every "
     "subclass that defines it.",
-    _A_TRACE,
-    _LAST_TRACE,
+    *_TRACE,
 )
 COMPILED_KERNEL = Patch(
     "triton.compiler.compiler.CompiledKernel",
     ("__getitem__",),
     "A kernel that is already compiled cannot become a node, so its launch is refused.",
-    _A_TRACE,
-    _LAST_TRACE,
+    *_TRACE,
 )
 WRAPPED_KERNEL = Patch(
     f"{_WRAP}.TraceableTritonKernelWrapper",
     ("__getitem__", "__call__", "run"),
     "A launch through wrap_triton is treated like any other, and still finds its kernel after "
     "torch._dynamo.reset() has emptied torch's table of kernels.",
-    _A_TRACE,
-    _LAST_TRACE,
+    *_TRACE,
 )
 MUTATION_ANALYSIS = Patch(
     _WRAP,
     ("get_mutated_tensors",),
     "If torch cannot tell what a kernel writes, it logs that and guesses. opforge reports the "
     "reason, and never assumes that a launch writes nothing.",
-    _A_TRACE,
-    _LAST_TRACE,
+    *_TRACE,
 )
 POWER_OF_TWO = Patch(
     "triton.next_power_of_2",
     ("__code__",),
     "For a symbolic size it becomes a choice between powers of two. Host code may have imported "
     "the function under any name, so its code is replaced.",
-    "native trace",
-    _LAST_TRACE,
+    *_NATIVE_TRACE,
 )
 MATH = Patch(
     "math",
     ("sqrt", "log2", "log", "exp"),
     "Python would turn a symbolic number into a plain one.",
-    "native trace",
-    _LAST_TRACE,
+    *_NATIVE_TRACE,
 )
 TRITON_DRIVER = Patch(
     "triton.runtime.driver.driver",
     ("_active",),
     "Host code asks Triton about the GPU; a thread that traces for a target gets the target's "
     "answers.",
-    "target",
-    "when the last target ends",
+    *_TARGET,
 )
 CUDA = Patch(
     "torch.cuda",
@@ -130,16 +125,14 @@ CUDA = Patch(
     ),
     "Host code asks torch about the GPU; a thread that traces for a target gets the target's "
     "answers.",
-    "target",
-    "when the last target ends",
+    *_TARGET,
 )
 DESCRIPTOR_SUPPORT = Patch(
     "torch.utils._triton",
     ("has_triton_tensor_descriptor_host_tma",),
     "torch asks the machine's GPU instead of the target, and its analysis would mistake a "
     "descriptor for a pointer.",
-    "target",
-    "when the last target ends",
+    *_TARGET,
 )
 DEVICE_GUARD = Patch(
     "c10::impl::device_guard_impl_registry",

@@ -127,7 +127,7 @@ class LaunchRouter(ABC):
         before = len(self._launched)
         asked = (inner, args, kwargs)
         enough = inner is not None and _suffices(*asked)
-        told = False
+        why = ""
         try:
             result = run.func(_disposable(kernel), *args, warmup=False, **kwargs)  # type: ignore[attr-defined]
         except Exception as error:
@@ -137,15 +137,14 @@ class LaunchRouter(ABC):
             same = not made or (len(made) == 1 and _same_launch(made[0], asked))
             if not (enough and expected and same):
                 raise
-            self._owner.looks_through(kernel, inner, f"{type(error).__name__}: {first_line(error)}")
-            result, told = None, True
-        if len(self._launched) > before or inner is None:
-            return result
-        if not enough:
+            result, why = None, f"{type(error).__name__}: {first_line(error)}"
+        unseen = len(self._launched) == before and inner is not None
+        if unseen and not enough:
             raise self.error(f"{type(kernel).__qualname__} made no launch that can be seen", inner)
-        if not told:
-            self._owner.looks_through(kernel, inner, "it made no launch that can be seen")
-        return self._launch(inner, args, kwargs)
+        if unseen or why:
+            why = why or "it made no launch that can be seen"
+            self._owner.looks_through(kernel, inner, why)
+        return self._launch(inner, args, kwargs) if unseen else result
 
     def _warm_up(
         self, kernel: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -13,7 +13,7 @@ import sys
 from typing import Any
 
 from ..errors import BadDefault
-from ..model import MISSING, Leaf, Node, Record, fits_int64
+from ..model import MISSING, Leaf, Node, Record, fits_int64, flat_width
 
 _WORDS = {"Layout": "strided", "MemoryFormat": "contiguous_format"}
 _TORCH_KINDS = {
@@ -36,7 +36,7 @@ def flatten_default(node: Node, value: Any, parameter: str) -> list[Any]:
     if value is None:
         if not node.optional:
             raise _misfit(parameter, value, f"{node.cls.__name__}", f"{node.cls.__name__} | None")
-        return [False, *_nothing(node)]
+        return [False, *[None] * (flat_width(node) - 1)]
     flat: list[Any] = [True] if node.optional else []
     for item, part in zip(node.fields, _parts(node, value, parameter), strict=True):
         flat += flatten_default(item.node, part, parameter)
@@ -149,16 +149,6 @@ def _parts(node: Record, value: Any, parameter: str) -> list[Any]:
     if type(value) is not node.cls:
         raise _misfit(parameter, value, node.cls.__name__, f"an instance of {node.cls.__name__}")
     return [getattr(value, item.name) for item in node.fields]
-
-
-def _nothing(node: Record) -> list[Any]:
-    flat: list[Any] = []
-    for item in node.fields:
-        if isinstance(item.node, Leaf):
-            flat.append(None)
-        else:
-            flat += [None] * int(item.node.optional) + _nothing(item.node)
-    return flat
 
 
 def _example(base: str) -> str:

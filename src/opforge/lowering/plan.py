@@ -204,16 +204,12 @@ def _star(signature: Signature, arguments: list[FlatArgument], texts: list[str |
 
 def _default_text(argument: FlatArgument) -> str | None:
     """The default in the schema language; "" for none, None where it cannot be spelled."""
-    if argument.default is MISSING:
+    leaf, default = argument.leaf, argument.default
+    if default is MISSING:
         return ""
-    if argument.default is None:
-        return "None"
-    if argument.leaf is None:
-        return str(argument.default)
-    leaf = argument.leaf
-    if argument.type.endswith("?") and leaf.container:
-        return None
-    return schema_text(leaf, argument.default)
+    if default is None or leaf is None:
+        return str(default)
+    return None if leaf.container and argument.type.endswith("?") else schema_text(leaf, default)
 
 
 def _taken_apart(signature: Signature) -> bool:

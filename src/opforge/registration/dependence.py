@@ -44,7 +44,7 @@ class Dependence:
 
     def __init__(self, name: str, launched: Sequence[Any], sources: Sequence[Any]) -> None:
         self.__name__ = name
-        self.fn = _nothing
+        self.fn = lambda: None
         self._launched = launched
         self._sources = sources
 
@@ -62,10 +62,6 @@ class Dependence:
             lines.append(_kernels.innermost(kernel).cache_key)
         lines += [_text(fn) for fn in _reached(functions)]
         return "\n".join(f"# {line}" for line in lines)
-
-
-def _nothing() -> None:
-    return None
 
 
 def _reached(functions: Sequence[Any]) -> Iterator[types.FunctionType]:
@@ -115,11 +111,7 @@ def _attributes(value: Any, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
             yield name, tuple.__getitem__(value, fields.index(name))
         else:
             stored = next((vars(b)[name] for b in cls.__mro__ if name in vars(b)), None)
-            yield name, getattr(stored, "value", stored) if _is_member(stored) else stored
-
-
-def _is_member(value: Any) -> bool:
-    return isinstance(value, enum.Enum)
+            yield name, stored.value if isinstance(stored, enum.Enum) else stored
 
 
 def _is_foreign(value: Any) -> bool:
@@ -145,9 +137,7 @@ def _methods(value: Any, fn: types.FunctionType) -> list[Any]:
 
 def is_ours(value: Any) -> bool:
     value = inspect.unwrap(value) if callable(value) else value
-    if not isinstance(value, types.FunctionType):
-        return False
-    return not _is_foreign(value)
+    return isinstance(value, types.FunctionType) and not _is_foreign(value)
 
 
 def _text(fn: types.FunctionType) -> str:

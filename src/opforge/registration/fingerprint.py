@@ -49,11 +49,7 @@ def _reached(functions: Sequence[Any], kernels: Sequence[Any]) -> Iterator[Any]:
                     waiting += part.values.values()
             waiting.append(_kernels.innermost(kernel).fn)
         else:
-            waiting += [v for _, v in sorted(named(found).items(), key=_name)]
-
-
-def _name(item: tuple[str, Any]) -> str:
-    return item[0]
+            waiting += [v for _, v in sorted(named(found).items())]
 
 
 def _plain(value: Any) -> types.FunctionType | None:
@@ -70,7 +66,7 @@ def _described(found: Any) -> Iterator[str]:
     except (OSError, TypeError):
         # Typed at a prompt, or compiled by exec.
         yield found.__code__.co_code.hex()
-    for name, value in sorted(named(found).items(), key=_name):
+    for name, value in sorted(named(found).items()):
         # Triton's constexpr wraps a number.
         held = value.value if type(value).__name__ == "constexpr" else value
         text = constant_text(held)

@@ -84,8 +84,8 @@ class Generated:
     def later(self, name: str, writer: Writer) -> types.FunctionType:
         """A function whose source is written on its first call."""
         self._writers[name] = writer
-        stub = types.FunctionType(_STUBS[name].__code__, self.namespace, name)
-        self.namespace[name] = stub
+        exec(_stub(name), self.namespace)  # noqa: S102  # our own text
+        stub: types.FunctionType = self.namespace[name]
         return stub
 
     def now(self, name: str, writer: Writer) -> Any:
@@ -167,20 +167,10 @@ def _in_file(code: types.CodeType, filename: str) -> types.CodeType:
     return code.replace(co_filename=filename, co_consts=inner)
 
 
-def _of_kernel(*args: Any, **kwargs: Any) -> Any:
-    return _of_awake("_of_kernel")(*args, **kwargs)  # type: ignore[name-defined]  # noqa: F821
-
-
-def _of_autograd(*args: Any, **kwargs: Any) -> Any:
-    return _of_awake("_of_autograd")(*args, **kwargs)  # type: ignore[name-defined]  # noqa: F821
-
-
-def _of_inplace(*args: Any, **kwargs: Any) -> Any:
-    return _of_awake("_of_inplace")(*args, **kwargs)  # type: ignore[name-defined]  # noqa: F821
-
-
-# Only their code is used, with an op's namespace as its globals.
-_STUBS = {f.__name__: f for f in (_of_kernel, _of_autograd, _of_inplace)}
+@functools.cache
+def _stub(name: str) -> types.CodeType:
+    call = f"return _of_awake({name!r})(*args, **kwargs)"
+    return compile(f"def {name}(*args, **kwargs): {call}", "<opforge>", "exec")
 
 
 def _any_listed(values: Any) -> bool:

@@ -53,10 +53,7 @@ class Unrecorded:
         """What the kernel calls instead of the body: the kernel again, with grad disabled."""
 
         def unrecorded(*args: Any, **kwargs: Any) -> Any:
-            def run() -> Any:
-                with _compat.below_autograd():
-                    return kernel(*args, **kwargs)
-
+            run = functools.partial(_below_autograd, kernel, *args, **kwargs)
             return self.record(run, args, kwargs)
 
         return unrecorded
@@ -64,15 +61,11 @@ class Unrecorded:
     def traced(self, mode: Any, op: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """The rule for FunctionalTensorMode, which sees the tensors that autograd tracks."""
         below = self.transparency.traced
-
-        def run() -> Any:
-            with _compat.below_autograd():
-                return below(mode, op, types, args, kwargs)
-
         if self.transparency.seen_through() and not _compat.only_known_types(types):
             return NotImplemented
         if not self.needs_grad(args, kwargs):
             return below(mode, op, types, args, kwargs)
+        run = functools.partial(_below_autograd, below, mode, op, types, args, kwargs)
         return self.record(run, args, kwargs, raise_when_run=True)
 
     def transformed(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -148,6 +141,11 @@ class Unrecorded:
         given = [g for g in grads if g is not None]
         raises = _raising_op()
         return (None, *(raises(given, s, where, mutates) for s in ctx.opforge_shapes))
+
+
+def _below_autograd(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    with _compat.below_autograd():
+        return fn(*args, **kwargs)
 
 
 def missing_backward(where: str, *, mutates: bool) -> MissingBackward:
