@@ -38,7 +38,7 @@ from opforge.native.ir.program import Library
 from opforge.native.library.manifest_reader import Manifest
 from support.native import hand_made
 
-a_few = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 words = st.text("abxyz_", min_size=1, max_size=4)
 numbers = st.integers(-(2**62), 2**62)
 floats = st.floats(allow_nan=False)
@@ -136,13 +136,13 @@ def test_operators_are_read_as_they_were_written(part):
     assert written_and_read(library) == tuple(as_written(op) for op in library.ops)
 
 
-@a_few
+@patient
 @given(ops)
 def test_every_operator_is_read_as_it_was_written(op):
     assert written_and_read(Library("demo", (op,), (), (80,))) == (as_written(op),)
 
 
-@a_few
+@patient
 @given(cases)
 def test_every_case_is_read_as_it_was_written(case):
     content = json.loads(json.dumps(CASE.write(case)))
