@@ -193,7 +193,7 @@ class AttributeResolver:
         return found
 
     def _of_context(self, value: Context, name: str) -> Values:
-        stores = [v for writer in value.writers for v in self._stored_on_first(writer, name)]
+        stores = [] if value.writer is None else self._stored_on_first(value.writer, name)
         return union(*stores) or ANY
 
     def _stored_on_first(self, frame: Frame, name: str) -> list[Values]:

@@ -40,7 +40,7 @@ def apply_autograd(machine: Machine, frames: FrameTable, call: Call, cls: type[A
     writes = plain_function(setup if split else forward)
     writes = writes if is_instance(writes, types.FunctionType) else forward
     writer = frames.of_function(frame, writes, UNKNOWN_ARGUMENTS if split else given)
-    context = Context((writer,) if writer is not None else ())
+    context = Context(writer)
     for name in _PARTS:
         part = _function(class_attribute(cls, name))
         if part is None or is_leaf(part):

@@ -49,7 +49,6 @@ from .values import (
     BoundMethod,
     Known,
     LaunchValue,
-    Maker,
     Method,
     OperatorValue,
     Partial,
@@ -63,7 +62,7 @@ from .values import (
 )
 
 # An object made of objects made of objects is not told from others of its class beyond this size.
-_MOST_INSIDE = 64
+_MOST_INSIDE = 80
 
 _LAUNCH_OF_UNKNOWN = Unknown("it looks like a launch of something known only when it runs")
 
@@ -180,9 +179,6 @@ class CallTable:
 
     def _container_method(self, call: Call, callee: Method) -> None:
         call.outcome.values.extend(method_result(callee, call.arguments.positional))
-
-    def _maker(self, call: Call, _callee: Maker) -> None:
-        call.outcome.values.append(Unknown("the kernel is made when the function runs"))
 
     def _unknown(self, call: Call, callee: Unknown) -> None:
         if callee.why:
@@ -376,7 +372,6 @@ class CallTable:
         OperatorValue: _operator,
         Method: _container_method,
         Instance: _instance,
-        Maker: _maker,
         Unknown: _unknown,
     }
 

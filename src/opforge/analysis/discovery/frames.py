@@ -4,52 +4,36 @@ from __future__ import annotations
 
 import ast
 import types
-from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from .scopes import Comprehension, Scope, scope_of
-from .values import Arguments, Known, Value, Values, lazy
+from .values import Arguments, Known, Value, Values
 
 
+@dataclass(eq=False, slots=True)
 class Frame:
     """One scope with the candidates for its parameters.
 
-    `fn` is the function being read; a nested scope has that of the frame around it. Not a
-    dataclass: one with so many fields takes twice as long to make.
+    `fn` is the function being read; a nested scope has that of the frame around it.
     """
 
-    __slots__ = (
-        "depth", "fn", "has_operators", "implied", "implied_at", "interest", "names", "nested",
-        "objects", "offset", "outcomes", "parameters", "parent", "result", "scope",
-    )  # fmt: skip
-
-    def __init__(  # noqa: PLR0917  # in the order of what it is made of
-        self,
-        scope: Scope,
-        fn: types.FunctionType,
-        offset: int,
-        depth: int,
-        parameters: dict[str, Values],
-        parent: Frame | None = None,
-    ) -> None:
-        self.scope = scope
-        self.fn = fn
-        self.offset = offset
-        self.depth = depth
-        self.parameters = parameters
-        self.parent = parent
-        self.names: dict[str, Values] = {}
-        self.interest: dict[str, bool] = {}
-        # Names that may stand for an object with operators of its own, and whether any name may.
-        self.objects: dict[str, bool] = {}
-        self.has_operators: bool | None = None
-        self.outcomes: dict[int, CallOutcome] = {}
-        self.nested: dict[int, Frame] = {}
-        self.result: Values | None = None
-        # What reading an attribute or an item runs: a property, a `__getitem__`.
-        self.implied: list[Effect] = []
-        self.implied_at: list[ast.AST] = []
+    scope: Scope
+    fn: types.FunctionType
+    offset: int
+    depth: int
+    parameters: dict[str, Values]
+    parent: Frame | None = None
+    names: dict[str, Values] = field(default_factory=dict)
+    interest: dict[str, bool] = field(default_factory=dict)
+    # Names that may stand for an object with operators of its own, and whether any name may.
+    objects: dict[str, bool] = field(default_factory=dict)
+    has_operators: bool | None = None
+    outcomes: dict[int, CallOutcome] = field(default_factory=dict)
+    nested: dict[int, Frame] = field(default_factory=dict)
+    result: Values | None = None
+    # What reading an attribute or an item runs (a property, a `__getitem__`), and where.
+    implied: list[tuple[ast.AST, Effect]] = field(default_factory=list)
 
     def comprehension(self, node: Comprehension) -> Frame:
         """The frame of a comprehension in this one."""
@@ -76,10 +60,6 @@ class Local(Value):
     scope: Scope
     frame: Frame
 
-    @lazy
-    def key(self) -> Hashable:
-        return ("local", id(self.scope), id(self.frame))
-
 
 @dataclass(eq=False)
 class Instance(Value):
@@ -88,24 +68,12 @@ class Instance(Value):
     cls: Known | Local
     arguments: Arguments
 
-    @lazy
-    def key(self) -> Hashable:
-        return ("instance", self.cls.key, self.arguments.key)
-
-    @lazy
-    def size(self) -> int:
-        return 1 + self.arguments.size
-
 
 @dataclass(eq=False)
 class Context(Value):
     """The `ctx` that `forward` fills and `backward` reads."""
 
-    writers: tuple[Frame, ...]
-
-    @lazy
-    def key(self) -> Hashable:
-        return ("context", tuple(map(id, self.writers)))
+    writer: Frame | None
 
 
 @dataclass(eq=False, slots=True)
@@ -141,17 +109,15 @@ class Lost:
 Effect = Launched | Entered | NestedCall | Lost
 
 
+@dataclass(eq=False, slots=True)
 class CallOutcome:
     """What a call does, and what it returns: values, and the results of the frames it enters."""
 
-    __slots__ = ("effects", "frames", "idle", "values")
-
-    def __init__(self) -> None:
-        self.effects: list[Effect] = []
-        self.values: list[Value] = []
-        self.frames: list[Frame] = []
-        # Calls of functions that launch nothing; only their results may matter.
-        self.idle: list[tuple[Call, types.FunctionType]] = []
+    effects: list[Effect] = field(default_factory=list)
+    values: list[Value] = field(default_factory=list)
+    frames: list[Frame] = field(default_factory=list)
+    # Calls of functions that launch nothing; only their results may matter.
+    idle: list[tuple[Call, types.FunctionType]] = field(default_factory=list)
 
     def enter(self, frame: Frame, cost: int = 1) -> None:
         """Run a function, and return what it returns."""

@@ -72,8 +72,7 @@ class Interpreter:
     def run(self, frame: Frame, callee: Value, arguments: Arguments, node: ast.AST) -> Values:
         outcome = CallOutcome()
         self.call(Call(frame, arguments, outcome), callee)
-        frame.implied.extend(outcome.effects)
-        frame.implied_at.extend([node] * len(outcome.effects))
+        frame.implied += [(node, effect) for effect in outcome.effects]
         return self.results(outcome)
 
     def results(self, outcome: CallOutcome) -> Values:

@@ -100,7 +100,7 @@ class _Walk:
             if not self.interpreter.calls.matters(frame, call, names):
                 continue
             for effect in self.interpreter.outcome(frame, call).effects:
-                self.follow(frame, call, effect)
+                self.note(frame, call, effect)
         if scope.operations and self.interpreter.operators.matter(frame):
             for operation in scope.operations:
                 self.interpreter.operate(frame, operation)
@@ -109,13 +109,7 @@ class _Walk:
         for inner in scope.comprehensions:
             self.read_frame(frame.comprehension(inner))
         while frame.implied:
-            self.follow(frame, frame.implied_at.pop(), frame.implied.pop())
-
-    def follow(self, frame: Frame, node: ast.AST, effect: Effect) -> None:
-        if isinstance(effect, Entered):
-            # The call may have been read when it seemed to lie deeper.
-            effect.frame.depth = min(effect.frame.depth, frame.depth + effect.cost)
-        self.note(frame, node, effect)
+            self.note(frame, *frame.implied.pop())
 
     def note(self, frame: Frame, node: ast.AST, effect: Effect) -> None:
         if isinstance(effect, Launched):
@@ -124,12 +118,19 @@ class _Walk:
             self.call_operator(frame, node, effect)
         elif isinstance(effect, Lost):
             self.lose(_text(node), frame.location(node), effect.why)
-        elif effect.frame.depth > self.max_depth:
-            why = f"{effect.frame.name} lies deeper than max_depth={self.max_depth}"
+        else:
+            self.enter(frame, node, effect)
+
+    def enter(self, frame: Frame, node: ast.AST, entered: Entered) -> None:
+        inner = entered.frame
+        # The call may have been read when it seemed to lie deeper.
+        inner.depth = min(inner.depth, frame.depth + entered.cost)
+        if inner.depth > self.max_depth:
+            why = f"{inner.name} lies deeper than max_depth={self.max_depth}"
             self.lose(_text(node), frame.location(node), why)
-        elif id(effect.frame) not in self.visited:
+        elif id(inner) not in self.visited:
             # What adds no depth belongs to the level being read.
-            (self.queue.append if effect.cost else self.queue.appendleft)(effect.frame)
+            (self.queue.append if entered.cost else self.queue.appendleft)(inner)
 
     def launch(self, frame: Frame, node: ast.AST, kernel: Any) -> None:
         if id(kernel) not in self.kernels:
@@ -193,21 +194,14 @@ def _expression(node: ast.AST) -> str:
     # `ast.unparse` takes as long as reading a whole small function.
     if isinstance(node, ast.Name):
         return node.id
+    if isinstance(node, ast.Constant):
+        return repr(node.value)
     if isinstance(node, ast.Attribute):
         return f"{_expression(node.value)}.{node.attr}"
     if isinstance(node, ast.Subscript):
-        return f"{_expression(node.value)}[{_index(node.slice)}]"
-    return ast.unparse(node)
-
-
-def _index(node: ast.expr) -> str:
-    """What the brackets contain, as written; mostly names and constants."""
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Constant):
-        return repr(node.value)
+        return f"{_expression(node.value)}[{_expression(node.slice)}]"
     if isinstance(node, ast.Tuple) and node.elts:
-        text = ", ".join(_index(e) for e in node.elts) + ("," if len(node.elts) == 1 else "")
+        text = ", ".join(map(_expression, node.elts)) + ("," if len(node.elts) == 1 else "")
         # A tuple without parentheses starts where its first element does.
         return text if node.col_offset == node.elts[0].col_offset else f"({text})"
     return ast.unparse(node)

@@ -30,7 +30,6 @@ from .values import (
     BoundMethod,
     Known,
     LaunchValue,
-    Maker,
     Sequence,
     TableValue,
     Unknown,
@@ -49,6 +48,7 @@ _CALLING_BUILTINS = frozenset({filter, map, max, min, sorted, functools.reduce})
 # Parts of torch that keep or mark a function and do not call it.
 _KEEPING = ("torch.library", "torch._library", "torch.compiler", "torch.jit", "torch.fx")
 _KERNEL_MAKERS = frozenset({"jit", "autotune", "heuristics"})
+_MADE = Unknown("the kernel is made when the function runs")
 
 
 def call_leaf(machine: Machine, call: Call, fn: types.FunctionType) -> None:
@@ -63,7 +63,7 @@ def call_leaf(machine: Machine, call: Call, fn: types.FunctionType) -> None:
     elif fn.__name__ in {"run", "__getitem__"} and _is_tritons(fn) and first:
         _launch_by_class(fn, first, call.outcome)
     elif fn.__name__ in _KERNEL_MAKERS and _is_tritons(fn):
-        values.append(_made(first))
+        values.append(_made(fn, first))
     elif fn is importlib.import_module:
         values.extend(_imported(first))
     elif fn.__name__ == "cast" and fn.__module__ == "typing":
@@ -208,8 +208,10 @@ def _launch_by_class(fn: types.FunctionType, first: Values, outcome: CallOutcome
             outcome.values.append(LaunchValue(kernel))
 
 
-def _made(first: Values) -> Value:
+def _made(maker: types.FunctionType, first: Values) -> Value:
+    """A kernel, or a decorator that makes one: as good as the maker itself."""
     functions = any(
-        isinstance(v, Local) or (isinstance(v, Known) and callable(v.obj)) for v in first
+        v is _MADE or isinstance(v, Local) or (isinstance(v, Known) and callable(v.obj))
+        for v in first
     )
-    return Unknown("the kernel is made when the function runs") if functions else Maker()
+    return _MADE if functions else Known(maker)

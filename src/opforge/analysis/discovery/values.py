@@ -38,12 +38,15 @@ class Value:
 
     @lazy
     def key(self) -> Hashable:
-        raise NotImplementedError
+        return (type(self), *map(_part_key, self._parts()))
 
     @lazy
     def size(self) -> int:
         """How many values it consists of, itself included."""
-        return 1
+        return 1 + sum(part.size for part in self._parts() if isinstance(part, _SIZED))
+
+    def _parts(self) -> list[Any]:
+        return [self.__dict__[name] for name in self.__dataclass_fields__]  # type: ignore[attr-defined]
 
 
 Values = tuple[Value, ...]
@@ -72,10 +75,6 @@ class Unknown(Value):
     why: str = ""
     sticky: bool = False
 
-    @lazy
-    def key(self) -> Hashable:
-        return ("unknown", self.why, self.sticky)
-
 
 UNKNOWN = Unknown()
 NOTHING: Values = ()
@@ -88,10 +87,6 @@ class LaunchValue(Value):
 
     kernel: Any
 
-    @lazy
-    def key(self) -> Hashable:
-        return ("launch", id(self.kernel))
-
 
 @dataclass(eq=False)
 class BoundMethod(Value):
@@ -100,14 +95,6 @@ class BoundMethod(Value):
     fn: Value
     self: Value
 
-    @lazy
-    def key(self) -> Hashable:
-        return ("bound", self.fn.key, self.self.key)
-
-    @lazy
-    def size(self) -> int:
-        return 1 + self.fn.size + self.self.size
-
 
 @dataclass(eq=False)
 class Partial(Value):
@@ -115,14 +102,6 @@ class Partial(Value):
 
     fn: Value
     arguments: Arguments
-
-    @lazy
-    def key(self) -> Hashable:
-        return ("partial", self.fn.key, self.arguments.key)
-
-    @lazy
-    def size(self) -> int:
-        return 1 + self.arguments.size
 
 
 @dataclass(eq=False)
@@ -165,20 +144,12 @@ class Method(Value):
     base: Value
     name: str
 
-    @lazy
-    def key(self) -> Hashable:
-        return ("method", self.base.key, self.name)
-
 
 @dataclass(frozen=True)
 class OpSpace(Value):
     """`torch.ops.ns`."""
 
     name: str
-
-    @lazy
-    def key(self) -> Hashable:
-        return ("space", self.name)
 
 
 @dataclass(frozen=True)
@@ -187,10 +158,6 @@ class OperatorValue(Value):
 
     name: str
 
-    @lazy
-    def key(self) -> Hashable:
-        return ("operator", self.name)
-
 
 @dataclass(eq=False)
 class Super(Value):
@@ -198,19 +165,6 @@ class Super(Value):
 
     cls: type[Any]
     self: Value
-
-    @lazy
-    def key(self) -> Hashable:
-        return ("super", id(self.cls), self.self.key)
-
-
-@dataclass(frozen=True)
-class Maker(Value):
-    """`triton.autotune(...)`: the kernel that it makes exists only once the function runs."""
-
-    @lazy
-    def key(self) -> Hashable:
-        return ("maker",)
 
 
 @dataclass(eq=False)
@@ -258,8 +212,16 @@ class Arguments:
         yield self.double
 
 
+_SIZED = (Value, Arguments)
 NO_ARGUMENTS = Arguments()
 UNKNOWN_ARGUMENTS = Arguments(star=ANY, double=ANY)
+
+
+def _part_key(part: Any) -> Hashable:
+    """What tells one part of a value from another: its content, or else its identity."""
+    if isinstance(part, _SIZED):
+        return part.key
+    return part if isinstance(part, (str, bool)) else id(part)
 
 
 def _size_of(values: Values) -> int:
