@@ -26,8 +26,7 @@ class Frame:
     parent: Frame | None = None
     names: dict[str, Values] = field(default_factory=dict)
     interest: dict[str, bool] = field(default_factory=dict)
-    # Names that may stand for an object with operators of its own, and whether any name may.
-    objects: dict[str, bool] = field(default_factory=dict)
+    # Whether a name may stand for an object with operators of its own.
     has_operators: bool | None = None
     outcomes: dict[int, CallOutcome] = field(default_factory=dict)
     nested: dict[int, Frame] = field(default_factory=dict)

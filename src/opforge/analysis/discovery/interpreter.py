@@ -31,7 +31,7 @@ class Interpreter:
         self.frames = FrameTable(self, root)
         self.names = NameResolver(self, self.interest)
         self.attributes = AttributeResolver(self, self.frames)
-        self.operators = OperatorTable(self, self.attributes, self.interest)
+        self.operators = OperatorTable(self, self.attributes)
         self.calls = CallTable(self, self.frames, self.attributes, self.interest)
         # Bound once: a method that only passes the question on would cost each of them a call.
         self.lookup = self.names.find

@@ -1,8 +1,7 @@
 """Operators that a class defines: `a @ b`, `-a`, `a[i] = b`.
 
 Most operators act on numbers and tensors. In a function that neither mentions nor is given a
-class or an object with operators of its own, all of them do. In any other, a name may stand for
-such an object if it comes from outside, from the caller, or from a class called in the function.
+class or an object with operators of its own, all of them do.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from ...model import MISSING
 from .attributes import AttributeResolver
 from .bytecode import mentions
 from .frames import Frame, Instance, Local
-from .interest import Interest
 from .machine import Machine
 from .objects import class_attribute, closure_values, is_instance, is_leaf
 from .scopes import Operation, operands
@@ -76,10 +74,9 @@ _METHODS = frozenset(f"__{name}__" for name in _NAMES)
 class OperatorTable:
     """Runs the methods behind operators."""
 
-    def __init__(self, machine: Machine, attributes: AttributeResolver, interest: Interest) -> None:
+    def __init__(self, machine: Machine, attributes: AttributeResolver) -> None:
         self.machine = machine
         self.attributes = attributes
-        self.interest = interest
         # By id; each object is kept, so that no other takes its id.
         self._known: dict[int, tuple[Any, bool]] = {}
 
@@ -94,7 +91,8 @@ class OperatorTable:
         if not self.matter(frame):
             return NOTHING
         if isinstance(node, ast.BinOp):
-            if not any(self._may_give_object(frame, one) for one in operands(node)):
+            # Asked of all at once: a sum of many terms is a tree as deep.
+            if not any(self._may_be_object(frame, one) for one in operands(node)):
                 return NOTHING
             name = _BINARY[type(node.op)]
             return self._between(frame, node, (node.left, node.right), (name, f"r{name}"))
@@ -189,11 +187,14 @@ class OperatorTable:
     ) -> Values:
         """`owner.__name__(other)`, for the owners whose class defines the method."""
         found = []
-        for value in self._operand(frame, owner):
+        for value in self.machine.evaluate(frame, owner):
             for method in self._method_of(value, f"__{name}__"):
                 given = () if other is None else (self.machine.evaluate(frame, other),)
                 found.append(self.machine.run(frame, method, Arguments(given), node))
         return union(*found)
+
+    def _may_be_object(self, frame: Frame, node: ast.expr) -> bool:
+        return any(map(_is_object, self.machine.evaluate(frame, node)))
 
     def _method_of(self, value: Value, name: str) -> Values:
         if isinstance(value, Instance) and isinstance(value.cls, Local):
@@ -202,74 +203,14 @@ class OperatorTable:
         stored = MISSING if cls is None else class_attribute(cls, name)
         return (BoundMethod(Known(stored), value),) if _is_own(stored) else NOTHING
 
-    def _operand(self, frame: Frame, node: ast.expr) -> Values:
-        """The objects that an operand may be."""
-        if isinstance(node, ast.BinOp):
-            return self.operate(frame, node)
-        return self.machine.evaluate(frame, node) if self._may_give_object(frame, node) else NOTHING
-
-    def _may_give_object(self, frame: Frame, node: ast.AST) -> bool:
-        kind = type(node)
-        if kind is ast.Name:
-            return self._may_be_object(frame, node.id)  # type: ignore[attr-defined]
-        if isinstance(node, ast.Call):
-            return self._makes_object(frame, node)
-        if isinstance(node, ast.BinOp):
-            return any(self._may_give_object(frame, one) for one in operands(node))
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            of_interest = self.interest.has(frame, node.value.id)
-            return of_interest and any(map(_is_object, self.machine.evaluate(frame, node)))
-        return False
-
-    def _may_be_object(self, frame: Frame, name: str) -> bool:
-        known = frame.objects.get(name)
-        if known is None:
-            # A name that its own value mentions does not count by itself.
-            frame.objects[name] = False
-            known = self.interest.has(frame, name) and self._is_bound_to_object(frame, name)
-            frame.objects[name] = known
-        return known
-
-    def _is_bound_to_object(self, frame: Frame, name: str) -> bool:
-        around: Frame | None = frame
-        while around is not None:
-            if name in around.parameters:
-                return any(map(_is_object, around.parameters[name]))
-            bindings = around.scope.bindings.get(name)
-            if bindings is not None and name not in around.scope.elsewhere:
-                home = around
-                values = [b.node for b in bindings if b.how == "value"]
-                return any(self._may_give_object(home, value) for value in values)
-            around = around.parent
-        return any(map(_is_object, self.machine.lookup(frame, name)))
-
-    def _makes_object(self, frame: Frame, node: ast.Call) -> bool:
-        """Whether a call makes an object of a class of the user's, or returns one it makes."""
-        if not isinstance(node.func, (ast.Name, ast.Attribute)):
-            return False
-        callees = self.machine.evaluate(frame, node.func)
-        if callees is ANY:
-            return False
-        return any(_is_class(v) for v in callees) or any(
-            isinstance(value, ast.Call)
-            and isinstance(value.func, ast.Name)
-            and any(_is_class(v) for v in self.machine.lookup(inner, value.func.id))
-            for inner in self.machine.outcome(frame, node).frames
-            for value in inner.scope.returns
-        )
-
 
 def _defines_operators(cls: type[Any]) -> bool:
     if is_leaf(cls):
         return False
     for base in type.__getattribute__(cls, "__mro__"):
         held = type.__getattribute__(base, "__dict__")
-        # Most classes have none, and a tensor's hundreds of names take longest to go through.
-        if len(held) < len(_METHODS) and _METHODS.isdisjoint(held):
-            continue
-        for name in _METHODS:
-            if name in held and _is_own(held[name]):
-                return True
+        if any(name in held and _is_own(held[name]) for name in _METHODS):
+            return True
     return False
 
 
@@ -278,12 +219,6 @@ def _is_own(stored: Any) -> bool:
     if type(stored) is not types.FunctionType or is_leaf(stored):
         return False
     return not stored.__code__.co_filename.startswith("<")
-
-
-def _is_class(value: Value) -> bool:
-    if isinstance(value, Local):
-        return isinstance(value.scope.node, ast.ClassDef)
-    return isinstance(value, Known) and is_instance(value.obj, type) and not is_leaf(value.obj)
 
 
 def _is_object(value: Value) -> bool:
