@@ -64,12 +64,12 @@ def mentions(code: types.CodeType) -> Mentions:
 
 
 def line_reading(code: types.CodeType, name: str) -> int:
-    """The first line that reads a global or closure name."""
+    """The first line that reads a global or closure name; asked only of names not bound yet."""
     for inner in _with_nested(code):
-        for offset, argument in _arguments(inner, _LOAD_GLOBAL):
-            if inner.co_names[argument >> _GLOBAL_SHIFT] == name:
-                return _line(inner, offset)
-    return _first_read(code, name)
+        for step in dis.get_instructions(inner):
+            if step.argval == name and step.opcode in {_LOAD_GLOBAL, _LOAD_DEREF}:
+                return _line(inner, step.offset)
+    return code.co_firstlineno
 
 
 def _with_nested(code: types.CodeType) -> Iterator[types.CodeType]:
@@ -108,24 +108,3 @@ def _line(code: types.CodeType, offset: int) -> int:
         if start <= offset < end and line is not None:
             return line
     return code.co_firstlineno
-
-
-def _first_read(code: types.CodeType, name: str) -> int:
-    for inner in _with_nested(code):
-        cells = (*inner.co_cellvars, *inner.co_freevars)
-        if name not in cells:
-            continue
-        for offset, argument in _arguments(inner, _LOAD_DEREF):
-            if _cell_name(inner, argument) == name:
-                return _line(inner, offset)
-    return code.co_firstlineno
-
-
-def _cell_name(code: types.CodeType, argument: int) -> str:
-    if sys.version_info >= (3, 11):
-        locals_and_cells = [*code.co_varnames]
-        locals_and_cells += [c for c in code.co_cellvars if c not in code.co_varnames]
-        locals_and_cells += code.co_freevars
-    else:
-        locals_and_cells = [*code.co_cellvars, *code.co_freevars]
-    return locals_and_cells[argument] if argument < len(locals_and_cells) else ""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import types
-from collections.abc import Callable, Hashable
-from typing import Any
+from collections.abc import Hashable
 
 from .frames import Frame, Instance, Local
 from .machine import Machine
@@ -55,7 +54,7 @@ class FrameTable:
         self.exhausted = False
         self._frames: dict[Hashable, Frame] = {}
         self._contexts: dict[int, int] = {}
-        self._defaults: dict[int, tuple[types.FunctionType, Callable[[str], Values]]] = {}
+        self._defaults: dict[int, tuple[types.FunctionType, dict[str, Values]]] = {}
 
     def of_function(
         self, caller: Frame, fn: types.FunctionType, arguments: Arguments, cost: int = 1
@@ -90,7 +89,7 @@ class FrameTable:
         home = local.frame
         bound: dict[str, Values] = {}
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            bound = _bind(local.scope, arguments, self._written_defaults(home, node.args))
+            bound = _bind(local.scope, arguments, self._written_defaults(local, node.args))
         read = self._contexts.get(id(node), 0)
         if read > _CONTEXTS:
             bound = _generalized(bound)
@@ -106,47 +105,40 @@ class FrameTable:
         known.depth = min(known.depth, caller.depth)
         return known
 
-    def _defaults_of(self, fn: types.FunctionType) -> Callable[[str], Values]:
+    def _defaults_of(self, fn: types.FunctionType) -> dict[str, Values]:
         known = self._defaults.get(id(fn))
         if known is None:
             known = self._defaults[id(fn)] = (fn, _held_defaults(fn))
         return known[1]
 
-    def _written_defaults(self, home: Frame, node: ast.arguments) -> Callable[[str], Values]:
-        positional = [a.arg for a in (*node.posonlyargs, *node.args)]
-        pairs = dict(zip(reversed(positional), reversed(node.defaults), strict=False))
-        keyword_only = zip(node.kwonlyargs, node.kw_defaults, strict=True)
-        pairs.update({a.arg: d for a, d in keyword_only if d is not None})
-        evaluate = self.machine.evaluate
-        return lambda name: evaluate(home, pairs[name]) if name in pairs else NOTHING
+    def _written_defaults(self, local: Local, node: ast.arguments) -> dict[str, Values]:
+        written = reversed([*node.defaults, *node.kw_defaults])
+        return {
+            name: self.machine.evaluate(local.frame, default)
+            for name, default in zip(reversed(local.scope.listed), written, strict=False)
+            if default is not None
+        }
 
 
-def _held_defaults(fn: types.FunctionType) -> Callable[[str], Values]:
-    """A parameter's default, as the function holds it now."""
+def _held_defaults(fn: types.FunctionType) -> dict[str, Values]:
+    """The defaults of parameters, as the function holds them now."""
     code = fn.__code__
     positional = code.co_varnames[: code.co_argcount]
-    held: dict[str, Any] = dict(
-        zip(reversed(positional), reversed(fn.__defaults__ or ()), strict=False)
-    )
+    held = dict(zip(reversed(positional), reversed(fn.__defaults__ or ()), strict=False))
     held.update(fn.__kwdefaults__ or {})
-    values: dict[str, Values] = {name: (Known(value),) for name, value in held.items()}
-    return lambda name: values.get(name, NOTHING)
+    return {name: (Known(value),) for name, value in held.items()}
 
 
-def _bind(scope: Scope, given: Arguments, default_of: Callable[[str], Values]) -> dict[str, Values]:
+def _bind(scope: Scope, given: Arguments, defaults: dict[str, Values]) -> dict[str, Values]:
     """Parameter name -> candidates, as Python binds a call."""
-    positional = scope.positional
+    positional, keywords = scope.positional, given.keywords
     bound: dict[str, Values] = dict(zip(positional, given.positional, strict=False))
-    keywords = given.keywords
-    taken = len(bound)
-    if taken < len(scope.listed):
-        star, double = given.star, given.double
-        for name in scope.listed[taken:]:
-            if name in keywords:
-                bound[name] = keywords[name]
-                continue
-            loose = double if not star or name not in positional else union(star, double)
-            default = default_of(name)
+    for name in scope.listed[len(bound) :]:
+        if name in keywords:
+            bound[name] = keywords[name]
+        else:
+            loose = union(given.star, given.double) if name in positional else given.double
+            default = defaults.get(name, NOTHING)
             bound[name] = union(default, loose) if loose else default or _not_given(name)
     if scope.vararg is not None:
         bound[scope.vararg] = (Sequence(given.positional[len(positional) :], given.star),)
@@ -169,12 +161,8 @@ def _context_key(bound: dict[str, Values]) -> Hashable:
 def _forget_numbers(bound: dict[str, Values], scope: Scope) -> None:
     """Forget the numbers that select nothing: block sizes, flags."""
     for name, values in bound.items():
-        if values is ANY or name in scope.keys:
-            continue
-        for value in values:
-            if type(value) is Known and type(value.obj) in _NUMBERS:
-                bound[name] = union(tuple(v for v in values if not _is_number(v)), ANY)
-                break
+        if values is not ANY and name not in scope.keys and any(map(_is_number, values)):
+            bound[name] = union(tuple(v for v in values if not _is_number(v)), ANY)
 
 
 def _is_number(value: Value) -> bool:

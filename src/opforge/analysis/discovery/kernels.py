@@ -15,12 +15,12 @@ from .frames import Call, CallOutcome, Effect, Entered, Frame, Launched, Lost, N
 from .interpreter import Interpreter
 from .objects import (
     OP_MARK,
+    absolute_name,
     describe,
     is_builtin,
     is_instance,
     is_set,
     may_be_imported,
-    relative_name,
     wrapped,
 )
 from .scopes import Scope, scope_of
@@ -167,7 +167,7 @@ class _Walk:
             why = f"the {where} name is read in {fn.__qualname__} and not bound yet"
             self.unbound.setdefault(name, Unresolved(name, location, why))
         for name, level in mentions(code).imports:
-            module = name if level == 0 else relative_name(fn, name, level)
+            module = absolute_name(fn, name, level)
             if module and module not in sys.modules and may_be_imported(module):
                 why = f"the module is imported in {fn.__qualname__} and not loaded yet"
                 self.unbound.setdefault(module, Unresolved(module, _place(fn), why))

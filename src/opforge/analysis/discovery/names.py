@@ -10,7 +10,7 @@ from .containers import elements, opened, stored, unpacked
 from .frames import Call, CallOutcome, Frame, Instance, Local
 from .interest import Interest, is_text
 from .machine import Machine
-from .objects import is_leaf, may_be_imported, outside_value, relative_name
+from .objects import absolute_name, is_leaf, may_be_imported, outside_value
 from .scopes import Binding, scope_of
 from .values import (
     ANY,
@@ -157,9 +157,7 @@ def _imported(frame: Frame, node: ast.Import | ast.ImportFrom) -> Values:
     alias = node.names[0]
     if isinstance(node, ast.Import):
         return _loaded(alias.name if alias.asname else alias.name.partition(".")[0])
-    home = node.module or ""
-    if node.level:
-        home = relative_name(frame.fn, home, node.level) or home
+    home = absolute_name(frame.fn, node.module or "", node.level) or ""
     module = sys.modules.get(home)
     if module is None:
         return _loaded(home)

@@ -9,7 +9,7 @@ import os
 import sys
 import sysconfig
 import types
-from typing import Any, NamedTuple, TypeGuard, TypeVar, overload
+from typing import Any, TypeGuard, TypeVar, overload
 
 import torch
 
@@ -39,13 +39,14 @@ def is_leaf_file(filename: str) -> bool:
 
     Or to an installed package none of whose loaded modules uses torch or Triton.
     """
-    answers = _answers()
-    known = answers.files.get(filename)
-    if known is None:
-        package = _installed_package(filename)
-        known = _is_own_leaf(filename) if package is None else _is_unrelated(package)
-        answers.files[filename] = known
-    return known
+    return _is_leaf_file(filename, len(sys.modules))
+
+
+# Answers hold while the number of loaded modules is the same.
+@functools.lru_cache(maxsize=16384)
+def _is_leaf_file(filename: str, loaded: int) -> bool:
+    package = _installed_package(filename)
+    return _is_own_leaf(filename) if package is None else _is_unrelated(package, loaded)
 
 
 @functools.cache
@@ -81,22 +82,19 @@ def _is_own_leaf(filename: str) -> bool:
     return filename.startswith(_standard_library())
 
 
-_unrelated: dict[str, tuple[int, bool]] = {}
+_related: set[str] = set()
 
 
-def _is_unrelated(package: str) -> bool:
-    """Whether no loaded module of a package uses torch or Triton: sympy, packaging.
-
-    Worked out again once more modules are loaded.
-    """
-    loaded = len(sys.modules)
-    known = _unrelated.get(package)
-    if known is None or (known[1] and known[0] != loaded):
-        prefix = package + "."
-        modules = [m for n, m in list(sys.modules.items()) if n == package or n.startswith(prefix)]
-        related = any(_has_torch(m) for m in modules)
-        known = _unrelated[package] = (loaded, not related and bool(modules))
-    return known[1]
+@functools.lru_cache(maxsize=1024)
+def _is_unrelated(package: str, _loaded: int) -> bool:
+    """Whether no loaded module of a package uses torch or Triton: sympy, packaging."""
+    if package in _related:
+        return False
+    prefix = package + "."
+    modules = [m for n, m in list(sys.modules.items()) if n == package or n.startswith(prefix)]
+    if any(map(_has_torch, modules)):
+        _related.add(package)
+    return bool(modules) and package not in _related
 
 
 def _has_torch(module: Any) -> bool:
@@ -108,36 +106,13 @@ def _has_torch(module: Any) -> bool:
     return False
 
 
-class _Answers(NamedTuple):
-    """Which files and modules are leaves, valid while the number of loaded modules is the same."""
-
-    loaded: int
-    files: dict[str, bool]
-    modules: dict[str, bool]
-
-
-_current = _Answers(0, {}, {})
-
-
-def _answers() -> _Answers:
-    global _current  # noqa: PLW0603  # replaced as a whole: other threads may be reading it
-    if len(sys.modules) != _current.loaded:
-        _current = _Answers(len(sys.modules), {}, {})
-    return _current
-
-
 def is_leaf_module(name: str | None) -> bool:
     """Whether the functions of a module with this name are not read."""
-    if not name:
-        return True
-    answers = _answers()
-    known = answers.modules.get(name)
-    if known is None:
-        known = answers.modules[name] = _is_leaf_module(name)
-    return known
+    return not name or _is_leaf_module(name, len(sys.modules))
 
 
-def _is_leaf_module(name: str) -> bool:
+@functools.lru_cache(maxsize=16384)
+def _is_leaf_module(name: str, _loaded: int) -> bool:
     module = sys.modules.get(name)
     file = getattr(module, "__file__", None) if is_instance(module, types.ModuleType) else None
     if isinstance(file, str) and os.sep in file:
@@ -168,7 +143,8 @@ def is_leaf(obj: Any) -> bool:
     if issubclass(kind, types.ModuleType):
         return is_leaf_module(obj.__name__)
     if issubclass(kind, type):
-        return is_leaf_module(_text(type.__getattribute__(obj, "__module__")))
+        module = type.__getattribute__(obj, "__module__")
+        return not isinstance(module, str) or is_leaf_module(module)
     if issubclass(kind, C_FUNCTIONS):
         return _is_leaf_builtin(obj)
     return is_leaf(type(obj))
@@ -188,19 +164,13 @@ def is_c_function(obj: Any) -> bool:
 
 
 def _is_leaf_builtin(obj: Any) -> bool:
-    # pybind's functions are methods of a record without a module.
-    module = _text(getattr(obj, "__module__", None))
-    if module is not None:
+    module = getattr(obj, "__module__", None)
+    if isinstance(module, str):
         return is_leaf_module(module)
+    # pybind's functions are methods of a record without a module.
     owner = getattr(obj, "__self__", None)
-    cls = getattr(obj, "__objclass__", None) or (type(owner) if owner is not None else None)
-    if cls is not None and not is_instance(owner, type):
-        return is_leaf(cls)
-    return True
-
-
-def _text(name: Any) -> str | None:
-    return name if isinstance(name, str) else None
+    cls = getattr(obj, "__objclass__", None) or type(owner)
+    return is_instance(owner, type) or is_leaf(cls)
 
 
 # As `type` itself reads them, bypassing any metaclass.
@@ -310,11 +280,12 @@ def plain_function(stored: Any) -> Any:
     return stored
 
 
-def relative_name(fn: types.FunctionType, name: str, level: int) -> str | None:
-    """The absolute name of a relative import, or None where the level is not known."""
-    package = fn.__globals__.get("__package__") or ""
-    above = package.split(".")[: len(package.split(".")) + 1 - level]
-    return ".".join([*above, *([name] if name else [])]) if level > 0 else None
+def absolute_name(fn: types.FunctionType, name: str, level: int) -> str | None:
+    """The absolute name of an import, or None where the level is not known."""
+    if level <= 0:
+        return name if level == 0 else None
+    above = (fn.__globals__.get("__package__") or "").split(".")
+    return ".".join([*above[: len(above) + 1 - level], *([name] if name else [])])
 
 
 def closure_values(fn: types.FunctionType) -> list[Any]:

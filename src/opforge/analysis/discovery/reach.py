@@ -21,11 +21,12 @@ import torch
 from ... import _compat
 from ...model import MISSING
 from .bytecode import mentions
-from .containers import SEQUENCES, opened
+from .containers import SEQUENCES, opened, table_values
 from .frames import Local
 from .identity import cached_by_identity
 from .objects import (
     C_FUNCTIONS,
+    absolute_name,
     class_attribute,
     closure_values,
     is_builtin,
@@ -36,7 +37,6 @@ from .objects import (
     is_registered_op,
     is_set,
     may_be_imported,
-    relative_name,
     wrapped,
 )
 from .values import (
@@ -45,8 +45,6 @@ from .values import (
     LaunchValue,
     OperatorValue,
     Partial,
-    Sequence,
-    TableValue,
     Unknown,
     Value,
 )
@@ -58,7 +56,6 @@ _OPEN_DOORS = frozenset(
 # By id, because comparing or hashing a class may run its metaclass's code.
 _CONSTANTS = frozenset(map(id, (str, int, float, bool, type(None))))
 _PLAIN = (str, int, float, bool, complex, bytes, type(None), torch.dtype, torch.device, enum.Enum)
-_INERT = _CONSTANTS | {id(torch.dtype), id(torch.device)}
 _MOST_MEMBERS = 64
 # Calling one calls the function in it.
 _HOLDERS = (types.MethodType, functools.partial, staticmethod, classmethod)
@@ -131,7 +128,8 @@ class Reach:
             return _parts(obj)
         container = opened(Known(obj))
         if container is not None:
-            return _members(container)
+            members = table_values(container)[:_MOST_MEMBERS]
+            return [v.obj for v in members if isinstance(v, Known)]
         inner = wrapped(obj)
         if inner is not None:
             return (inner,)
@@ -177,7 +175,7 @@ def _imported(fn: types.FunctionType, imports: Iterable[tuple[str, int]]) -> lis
     """The modules that a function imports, without leaves; None for one not loaded yet."""
     found = []
     for name, level in imports:
-        absolute = name if level == 0 else relative_name(fn, name, level)
+        absolute = absolute_name(fn, name, level)
         if absolute is None or may_be_imported(absolute):
             found.append(sys.modules.get(absolute or ""))
     return found
@@ -242,9 +240,7 @@ def _below_object(obj: Any) -> list[Any] | None:
 
 
 def _below_leaf(fn: types.FunctionType) -> list[Any] | None:
-    if _compat.kernels.grid_bound_kernel(fn) is not None:
-        return None
-    if "registry" in fn.__dict__:
+    if _compat.kernels.grid_bound_kernel(fn) is not None or "registry" in fn.__dict__:
         return None
     below = wrapped(fn)
     held = [v for v in closure_values(fn) if is_instance(v, types.FunctionType)]
@@ -257,11 +253,6 @@ def _parts(obj: Any) -> list[Any]:
     if is_instance(obj, (staticmethod, classmethod)):
         return [obj.__func__]
     return [obj.func, *obj.args, *obj.keywords.values()]
-
-
-def _members(container: Any) -> list[Any]:
-    groups = container.items.values() if isinstance(container, TableValue) else container.items
-    return [value.obj for group in list(groups)[:_MOST_MEMBERS] for value in group]
 
 
 def carries(value: Value) -> bool:
@@ -291,18 +282,8 @@ def _carries(value: Value) -> bool:
             return True
     container = opened(value)
     if container is not None:
-        return _members_carry(container)
+        return any(map(carries, table_values(container)))
     return not isinstance(value, Known) or not is_leaf(value.obj) or is_module_instance(value.obj)
-
-
-def _members_carry(container: Sequence | TableValue) -> bool:
-    groups = container.items.values() if isinstance(container, TableValue) else container.items
-    for group in (*groups, container.rest):
-        for inner in group:
-            plain = type(inner) is Known and id(type(inner.obj)) in _INERT
-            if not plain and carries(inner):
-                return True
-    return False
 
 
 def is_callback(value: Value) -> bool:
