@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .identity import cached_by_identity
@@ -31,9 +31,9 @@ class Binding:
     """
 
     how: str
-    node: ast.AST
-    path: Path = ()
+    node: Any
     names: Collection[str] = frozenset()
+    path: Path = ()
 
 
 @dataclass
@@ -78,19 +78,13 @@ def scope_of(node: Node) -> Scope:
     return _Collector(node).scope
 
 
-def parameter_names(arguments: ast.arguments) -> tuple[str, ...]:
-    listed = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-    starred = [a for a in (arguments.vararg, arguments.kwarg) if a is not None]
-    return tuple(a.arg for a in (*listed, *starred))
-
-
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
 ADDS = frozenset({"append", "add", "insert", "appendleft", "extend", "update", "setdefault"})
 
 
-class _Collector:
-    """Walks one scope's text, without recursion and without entering nested functions."""
+class _Collector(ast.NodeVisitor):
+    """Walks one scope's text, without entering nested functions; expressions without recursion."""
 
     def __init__(self, node: Node) -> None:
         self.scope = Scope(node)
@@ -110,15 +104,16 @@ class _Collector:
 
     def parameters(self, arguments: ast.arguments) -> None:
         scope = self.scope
-        scope.parameters = parameter_names(arguments)
         scope.positional = tuple(a.arg for a in (*arguments.posonlyargs, *arguments.args))
         scope.listed = (*scope.positional, *(a.arg for a in arguments.kwonlyargs))
-        scope.vararg = arguments.vararg.arg if arguments.vararg is not None else None
-        scope.kwarg = arguments.kwarg.arg if arguments.kwarg is not None else None
+        scope.vararg = arguments.vararg.arg if arguments.vararg else None
+        scope.kwarg = arguments.kwarg.arg if arguments.kwarg else None
+        scope.parameters = (*scope.listed, *filter(None, (scope.vararg, scope.kwarg)))
 
     def comprehend(self, node: Comprehension) -> None:
         for generator in node.generators:
-            self.bind(generator.target, "element", generator.iter, self.scan(generator.iter))
+            names = self.scan(generator.iter)
+            self.bind(generator.target, Binding("element", generator.iter, names))
             for test in generator.ifs:
                 self.scan(test)
         for part in (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,):
@@ -126,102 +121,86 @@ class _Collector:
 
     def statements(self, body: Iterable[ast.stmt]) -> None:
         for statement in body:
-            self.statement(statement)
+            self.visit(statement)
 
-    def statement(self, node: ast.stmt) -> None:
-        handler = _HANDLERS.get(type(node))
-        if handler is not None:
-            handler(self, node)
-            return
+    def generic_visit(self, node: ast.AST) -> None:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.expr):
                 self.scan(child)
-            elif isinstance(child, ast.stmt):
-                self.statement(child)
+            else:
+                self.visit(child)
 
-    def on_define(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
-        self.add(node.name, Binding("define", node))
-        for decorator in node.decorator_list:
-            self.scan(decorator)
-        if isinstance(node, ast.ClassDef):
-            return
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        self.visit_ClassDef(node)
         for default in (*node.args.defaults, *node.args.kw_defaults):
             if default is not None:
                 self.scan(default)
 
-    def on_assign(self, node: ast.Assign) -> None:
+    def visit_ClassDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
+        self.add(node.name, Binding("define", node))
+        for decorator in node.decorator_list:
+            self.scan(decorator)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
         names = self.scan(node.value)
         for target in node.targets:
-            self.bind(target, "value", node.value, names)
+            self.bind(target, Binding("value", node.value, names))
 
-    def on_annotated(self, node: ast.AnnAssign) -> None:
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         if node.value is not None:
-            self.bind(node.target, "value", node.value, self.scan(node.value))
+            self.bind(node.target, Binding("value", node.value, self.scan(node.value)))
 
-    def on_augmented(self, node: ast.AugAssign) -> None:
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
         self.scope.operations.append(node)
+        names = self.scan(node.value)
         if isinstance(node.target, ast.Name):
-            self.scope.item_stores.setdefault(node.target.id, []).append((None, node.value))
-            self.store_names(node.target.id, self.scan(node.value))
-        else:
-            self.scan(node.value)
+            self.store(node.target.id, None, node.value, names)
 
-    def on_for(self, node: ast.For | ast.AsyncFor) -> None:
-        self.bind(node.target, "element", node.iter, self.scan(node.iter))
+    def visit_For(self, node: ast.For | ast.AsyncFor) -> None:
+        self.bind(node.target, Binding("element", node.iter, self.scan(node.iter)))
         self.statements(node.body)
         self.statements(node.orelse)
 
-    def on_with(self, node: ast.With | ast.AsyncWith) -> None:
-        for item in node.items:
-            names = self.scan(item.context_expr)
-            self.scope.entered.append(item.context_expr)
-            if item.optional_vars is not None:
-                self.bind(item.optional_vars, "enter", item.context_expr, names)
-        self.statements(node.body)
+    def visit_withitem(self, node: ast.withitem) -> None:
+        names = self.scan(node.context_expr)
+        self.scope.entered.append(node.context_expr)
+        if node.optional_vars is not None:
+            self.bind(node.optional_vars, Binding("enter", node.context_expr, names))
 
-    def on_return(self, node: ast.Return) -> None:
+    def visit_Return(self, node: ast.Return) -> None:
         if node.value is not None:
             self.scope.returns.append(node.value)
             self.scan(node.value)
 
-    def on_if(self, node: ast.If | ast.While) -> None:
-        self.scan(node.test)
-        self.statements(node.body)
-        self.statements(node.orelse)
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> None:
+        if node.name:
+            self.add(node.name, Binding("unknown", node))
+        self.generic_visit(node)
 
-    def on_try(self, node: ast.Try) -> None:
-        self.statements(node.body)
-        for handler in node.handlers:
-            if handler.type is not None:
-                self.scan(handler.type)
-            if handler.name:
-                self.add(handler.name, Binding("unknown", handler))
-            self.statements(handler.body)
-        self.statements(node.orelse)
-        self.statements(node.finalbody)
-
-    def on_import(self, node: ast.Import | ast.ImportFrom) -> None:
+    def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
-            name = alias.asname or alias.name
-            if isinstance(node, ast.Import) and alias.asname is None:
-                name = name.partition(".")[0]
-            one = (
-                ast.Import([alias])
-                if isinstance(node, ast.Import)
-                else ast.ImportFrom(node.module, [alias], node.level)
-            )
-            self.add(name, Binding("import", ast.copy_location(one, node)))
+            name = alias.asname or alias.name.partition(".")[0]
+            self.add(name, Binding("import", ast.copy_location(ast.Import([alias]), node)))
 
-    def on_scoping(self, node: ast.Global | ast.Nonlocal) -> None:
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        for alias in node.names:
+            one = ast.ImportFrom(node.module, [alias], node.level)
+            self.add(alias.asname or alias.name, Binding("import", ast.copy_location(one, node)))
+
+    def visit_Global(self, node: ast.Global | ast.Nonlocal) -> None:
         self.scope.elsewhere.update(node.names)
 
-    def on_match(self, node: ast.Match) -> None:
+    def visit_Match(self, node: ast.Match) -> None:
         names = self.scan(node.subject)
         for case in node.cases:
-            self.pattern(case.pattern, Binding("value", node.subject, (), names))
+            self.pattern(case.pattern, Binding("value", node.subject, names))
             if case.guard is not None:
                 self.scan(case.guard)
             self.statements(case.body)
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815  # `ast` gives the name
+    visit_AsyncFor = visit_For  # noqa: N815
+    visit_Nonlocal = visit_Global  # noqa: N815
 
     def pattern(self, pattern: ast.pattern, binding: Binding) -> None:
         if isinstance(pattern, ast.MatchValue):
@@ -230,51 +209,43 @@ class _Collector:
         if isinstance(name, str):
             self.add(name, binding)
         if not isinstance(pattern, (ast.MatchAs, ast.MatchOr)):
-            binding = Binding("part", binding.node, (), binding.names)
+            binding = replace(binding, how="part")
         for child in ast.iter_child_nodes(pattern):
             if isinstance(child, ast.pattern):
                 self.pattern(child, binding)
 
-    def on_expression(self, node: ast.Expr) -> None:
-        if not isinstance(node.value, ast.Constant):
-            self.scan(node.value)
-
-    def bind(
-        self, target: ast.expr, how: str, value: ast.expr, names: set[str], path: Path = ()
-    ) -> None:
+    def bind(self, target: ast.expr, binding: Binding) -> None:
+        value, path = binding.node, binding.path
         if isinstance(target, ast.Name):
-            self.add(target.id, Binding(how, value, path, names))
+            self.add(target.id, binding)
         elif isinstance(target, (ast.Tuple, ast.List)):
-            self.unpack(target.elts, how, value, names, path)
+            self.unpack(target.elts, binding)
         elif isinstance(target, ast.Starred):
-            self.bind(target.value, how, value, names, (*path, None))
-        elif how != "value" or None in path:
+            self.bind(target.value, replace(binding, path=(*path, None)))
+        elif binding.how != "value" or None in path:
             return
         elif isinstance(target, ast.Attribute):
             if isinstance(target.value, ast.Name):
                 key = (target.value.id, target.attr)
                 self.scope.attribute_stores.setdefault(key, []).append(_part(value, path))
-        elif path:
-            return
-        elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
+        elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name) and not path:
             self.scope.operations.append(target)
-            stored = (target.slice, value)
-            self.scope.item_stores.setdefault(target.value.id, []).append(stored)
-            self.store_names(target.value.id, names)
+            self.store(target.value.id, target.slice, value, binding.names)
 
-    def unpack(
-        self, targets: list[ast.expr], how: str, value: ast.expr, names: set[str], path: Path
-    ) -> None:
+    def unpack(self, targets: list[ast.expr], binding: Binding) -> None:
         after_star = False
         for position, target in enumerate(targets):
             if isinstance(target, ast.Starred):
                 after_star = True
-                self.bind(target, how, value, names, path)
+                self.bind(target, binding)
             else:
                 index = position - len(targets) if after_star else position
-                self.bind(target, how, value, names, (*path, index))
+                self.bind(target, replace(binding, path=(*binding.path, index)))
 
-    def store_names(self, container: str, names: set[str]) -> None:
+    def store(
+        self, container: str, key: ast.expr | None, value: ast.expr, names: Collection[str]
+    ) -> None:
+        self.scope.item_stores.setdefault(container, []).append((key, value))
         self.scope.stored_names.setdefault(container, set()).update(names)
 
     def add(self, name: str, binding: Binding) -> None:
@@ -306,43 +277,31 @@ class _Collector:
             elif kind in _OPERATIONS:
                 self.scope.operations.append(node)
                 stack.extend(operands(node))
+            elif kind is ast.Lambda:
+                names |= _names_in(node.body) | {LAMBDA}
+                stack.extend(d for d in (*node.args.defaults, *node.args.kw_defaults) if d)
+            elif kind in _COMPREHENSIONS:
+                self.on_comprehension(node, names)
             elif kind is not ast.Constant:
-                parts = _PARTS.get(kind)
-                if parts is not None:
-                    parts(node, stack)
-                else:
-                    self.on_rare(node, names, stack)
-
-    def on_rare(self, node: ast.AST, names: set[str], stack: list[Any]) -> None:
-        if isinstance(node, ast.Lambda):
-            names.update(n.id for n in ast.walk(node.body) if isinstance(n, ast.Name))
-            names.add(LAMBDA)
-            stack.extend(d for d in (*node.args.defaults, *node.args.kw_defaults) if d)
-        elif isinstance(node, _COMPREHENSIONS):
-            self.on_comprehension(node, names)
-        else:
-            self.on_other(node, names)
-            stack.extend(ast.iter_child_nodes(node))
+                self.on_other(node)
+                stack.extend(ast.iter_child_nodes(node))
 
     def on_call(self, node: ast.Call) -> set[str]:
         names: set[str] = set()
         self.scope.calls.append((node, names))
         func = node.func
         for part in (func, *node.args, *[k.value for k in node.keywords]):
-            # Most arguments are names and constants.
-            kind = type(part)
-            if kind is ast.Name:
-                names.add(part.id)  # type: ignore[attr-defined]
-            elif kind is not ast.Constant:
-                self.gather(part, names)
-        is_method = isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name)
-        if is_method and func.attr in ADDS and node.args:  # type: ignore[attr-defined]
-            container: str = func.value.id  # type: ignore[attr-defined]
-            many = func.attr in {"extend", "update"}  # type: ignore[attr-defined]
+            self.gather(part, names)
+        if (
+            isinstance(func, ast.Attribute)
+            and isinstance(func.value, ast.Name)
+            and func.attr in ADDS
+            and node.args
+        ):
+            many = func.attr in {"extend", "update"}
             value = ast.Starred(node.args[-1]) if many else node.args[-1]
-            stored = (None, ast.copy_location(ast.List([value]), node))
-            self.scope.item_stores.setdefault(container, []).append(stored)
-            self.store_names(container, names)
+            added = ast.copy_location(ast.List([value]), node)
+            self.store(func.value.id, None, added, names)
         return names
 
     def on_comprehension(self, node: Comprehension, names: set[str]) -> None:
@@ -352,38 +311,21 @@ class _Collector:
         # A walrus inside a comprehension binds in the function around it.
         for part in ast.walk(node):
             if isinstance(part, ast.NamedExpr) and not isinstance(self.scope.node, _COMPREHENSIONS):
-                binding = Binding("value", part.value, (), frozenset(inner.names))
-                self.add(part.target.id, binding)
+                self.add(part.target.id, Binding("value", part.value, inner.names))
 
-    def on_other(self, node: ast.AST, names: set[str]) -> None:
+    def on_other(self, node: ast.AST) -> None:
         if isinstance(node, ast.NamedExpr):
             if not isinstance(self.scope.node, _COMPREHENSIONS):
-                mentioned = {n.id for n in ast.walk(node.value) if isinstance(n, ast.Name)}
-                names |= mentioned
-                self.add(node.target.id, Binding("value", node.value, (), frozenset(mentioned)))
+                binding = Binding("value", node.value, _names_in(node.value))
+                self.add(node.target.id, binding)
         elif isinstance(node, ast.Subscript):
             self.scope.operations.append(node)
-            if isinstance(node.slice, ast.Name):
-                self.scope.keys.add(node.slice.id)
-            elif not isinstance(node.slice, ast.Constant):
-                keys = [n.id for n in ast.walk(node.slice) if isinstance(n, ast.Name)]
-                self.scope.keys.update(keys)
+            self.scope.keys |= _names_in(node.slice)
         elif isinstance(node, (ast.Yield, ast.YieldFrom)):
             self.scope.is_generator = True
             if node.value is not None:
                 value = ast.Starred(node.value) if isinstance(node, ast.YieldFrom) else node.value
                 self.scope.yields.append(value)
-
-
-# The parts of other common expressions, in the order of their fields: calls are kept in this order.
-_PARTS: dict[type[ast.AST], Callable[[Any, list[Any]], None]] = {
-    ast.Tuple: lambda node, stack: stack.extend(node.elts),
-    ast.List: lambda node, stack: stack.extend(node.elts),
-    ast.BoolOp: lambda node, stack: stack.extend(node.values),
-    ast.IfExp: lambda node, stack: stack.extend((node.test, node.body, node.orelse)),
-    ast.Starred: lambda node, stack: stack.append(node.value),
-    ast.JoinedStr: lambda node, stack: stack.extend(node.values),
-}
 
 
 _OPERATIONS = frozenset((ast.BinOp, ast.Compare, ast.UnaryOp))
@@ -414,27 +356,5 @@ def _part(value: ast.expr, path: Path) -> ast.expr:
     return value
 
 
-_HANDLERS: dict[type[ast.stmt], Callable[[_Collector, Any], None]] = {
-    ast.FunctionDef: _Collector.on_define,
-    ast.AsyncFunctionDef: _Collector.on_define,
-    ast.ClassDef: _Collector.on_define,
-    ast.Assign: _Collector.on_assign,
-    ast.AnnAssign: _Collector.on_annotated,
-    ast.AugAssign: _Collector.on_augmented,
-    ast.For: _Collector.on_for,
-    ast.AsyncFor: _Collector.on_for,
-    ast.With: _Collector.on_with,
-    ast.AsyncWith: _Collector.on_with,
-    ast.Return: _Collector.on_return,
-    ast.If: _Collector.on_if,
-    ast.While: _Collector.on_if,
-    ast.Try: _Collector.on_try,
-    ast.Import: _Collector.on_import,
-    ast.ImportFrom: _Collector.on_import,
-    ast.Global: _Collector.on_scoping,
-    ast.Nonlocal: _Collector.on_scoping,
-    ast.Match: _Collector.on_match,
-    ast.Expr: _Collector.on_expression,
-}
-if hasattr(ast, "TryStar"):  # Python 3.11 and later
-    _HANDLERS[ast.TryStar] = _Collector.on_try
+def _names_in(node: ast.AST) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
