@@ -58,7 +58,6 @@ class AttributeResolver:
     def __init__(self, machine: Machine, frames: FrameTable) -> None:
         self.machine = machine
         self.frames = frames
-        self._storing: dict[tuple[int, str], list[types.FunctionType]] = {}
         self._on_self: dict[int, list[types.FunctionType]] = {}
 
     def find(self, frame: Frame, value: Value, name: str, node: ast.AST) -> Values:
@@ -175,7 +174,7 @@ class AttributeResolver:
             given = value.arguments if own else UNKNOWN_ARGUMENTS
             inner = self.frames.of_function(frame, method, given.after((value,)))
             if inner is not None:
-                found += self._stored_on_first(inner, name)
+                found.append(self._stored_on_first(inner, name))
         return found
 
     def _local_stores(self, frame: Frame, value: Instance, cls: Local, name: str) -> list[Values]:
@@ -189,42 +188,31 @@ class AttributeResolver:
                 given = value.arguments if node.name == "__init__" else UNKNOWN_ARGUMENTS
                 method = Local(scope, cls.frame)
                 inner = self.frames.of_local(frame, method, given.after((value,)))
-                found += self._stored_on_first(inner, name)
+                found.append(self._stored_on_first(inner, name))
         return found
 
     def _of_context(self, value: Context, name: str) -> Values:
-        stores = [] if value.writer is None else self._stored_on_first(value.writer, name)
-        return union(*stores) or ANY
+        writer = value.writer
+        return ANY if writer is None else self._stored_on_first(writer, name) or ANY
 
-    def _stored_on_first(self, frame: Frame, name: str) -> list[Values]:
+    def _stored_on_first(self, frame: Frame, name: str) -> Values:
         """What a function stores as an attribute of its first parameter."""
-        return [
-            self.machine.stored(
-                frame, f"{first}.{name}", frame.scope.attribute_stores.get((first, name), [])
-            )
-            for first in frame.scope.parameters[:1]
-        ]
+        first, *_ = (*frame.scope.parameters, "")
+        stores = frame.scope.attribute_stores.get((first, name), [])
+        return self.machine.stored(frame, f"{first}.{name}", stores)
 
     def _storing_methods(self, cls: type[Any], name: str) -> list[types.FunctionType]:
-        """The methods of a class and of its bases that contain `something.name = ...`."""
-        known = self._storing.get((id(cls), name))
-        if known is None:
-            known = self._storing[id(cls), name] = [
-                method
-                for method in self._methods_on_self(cls)
-                if stores_attribute(method.__code__, name)
-            ]
-        return known
+        """The methods of a class and of its bases that contain `something.name = ...`.
 
-    def _methods_on_self(self, cls: type[Any]) -> list[types.FunctionType]:
-        """The methods of a class and of its bases, and the functions that they call on `self`."""
+        And the functions that they call on `self`.
+        """
         known = self._on_self.get(id(cls))
         if known is None:
             bases = [b for b in type.__getattribute__(cls, "__mro__") if not is_leaf(b)]
             stored = [v for b in bases for v in type.__getattribute__(b, "__dict__").values()]
             own = [v for v in stored if is_instance(v, types.FunctionType)]
             known = self._on_self[id(cls)] = [*own, *(f for m in own for f in borrowed(m))]
-        return known
+        return [method for method in known if stores_attribute(method.__code__, name)]
 
     def _of_super(self, frame: Frame, value: Super, name: str, node: ast.AST) -> Values:
         cls = _class_of(value.self)

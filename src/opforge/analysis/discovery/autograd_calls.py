@@ -25,11 +25,10 @@ def is_autograd_apply(fn: types.FunctionType) -> bool:
 def apply_autograd(machine: Machine, frames: FrameTable, call: Call, cls: type[Any]) -> None:
     """Run `forward` now, and what the backward pass will run."""
     frame = call.frame
-    setup = _function(class_attribute(cls, "setup_context"))
-    forward = _function(class_attribute(cls, "forward"))
-    if forward is None or is_leaf(forward):
+    setup, forward = _own_part(cls, "setup_context"), _own_part(cls, "forward")
+    if forward is None:
         return
-    split = setup is not None and not is_leaf(setup)
+    split = setup is not None
     given = call.arguments if split else call.arguments.after(ANY)
     entered = frames.of_function(frame, forward, given)
     if entered is None:
@@ -42,24 +41,19 @@ def apply_autograd(machine: Machine, frames: FrameTable, call: Call, cls: type[A
     writer = frames.of_function(frame, writes, UNKNOWN_ARGUMENTS if split else given)
     context = Context(writer)
     for name in _PARTS:
-        part = _function(class_attribute(cls, name))
-        if part is None or is_leaf(part):
-            continue
-        inner = frames.of_function(frame, part, UNKNOWN_ARGUMENTS.after((context,)))
+        part = _own_part(cls, name)
+        given = UNKNOWN_ARGUMENTS.after((context,))
+        inner = None if part is None else frames.of_function(frame, part, given)
         if inner is not None:
             call.outcome.effects.append(Entered(inner))
 
 
-def _function(stored: Any) -> types.FunctionType | None:
-    """The function of a static method, below torch's own decorators."""
+def _own_part(cls: type[Any], name: str) -> types.FunctionType | None:
+    """The function of a static method, below torch's own decorators; None if it is torch's."""
+    stored = class_attribute(cls, name)
     for _ in range(8):
         if is_instance(stored, (staticmethod, classmethod)):
             stored = stored.__func__
         elif is_instance(stored, types.FunctionType) and is_leaf(stored):
-            below = wrapped(stored)
-            if below is None:
-                return stored
-            stored = below
-        else:
-            break
+            stored = wrapped(stored)
     return stored if is_instance(stored, types.FunctionType) else None

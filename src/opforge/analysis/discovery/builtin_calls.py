@@ -91,9 +91,7 @@ def _globals(_machine: Machine, frame: Frame, _arguments: Arguments) -> Values:
 
 def _super(machine: Machine, frame: Frame, arguments: Arguments) -> Values:
     """`super()`: the class is in the method's `__class__` cell, `self` its first argument."""
-    around = frame
-    while around.parent is not None:
-        around = around.parent
+    *_, around = frame.outward()
     if len(arguments.positional) == 2:
         cells, owners = arguments.positional
     else:
@@ -119,22 +117,19 @@ def _map(machine: Machine, frame: Frame, arguments: Arguments) -> Values:
 
 
 def _vars(arguments: Arguments) -> Values:
-    owners = arguments.positional[0] if arguments.positional else NOTHING
-    known = [value.obj for value in owners if isinstance(value, Known)]
+    known = [value.obj for value in arguments.first if isinstance(value, Known)]
     return tuple(Known(_compat.kernels.instance_dict(obj)) for obj in known) or ANY
 
 
 def _partial(arguments: Arguments) -> Values:
-    if not arguments.positional:
-        return ANY
-    return tuple(Partial(fn, arguments.rest()) for fn in arguments.positional[0])
+    return tuple(Partial(fn, arguments.rest()) for fn in arguments.first) or ANY
 
 
 def _type(arguments: Arguments) -> Values:
     if len(arguments.positional) != 1:
         return ANY
     found: list[Value] = []
-    for value in arguments.positional[0]:
+    for value in arguments.first:
         if isinstance(value, Known):
             found.append(Known(type(value.obj)))
         elif isinstance(value, Instance):
@@ -148,16 +143,11 @@ def _zip(arguments: Arguments) -> Values:
 
 
 def _enumerate(arguments: Arguments) -> Values:
-    inner = elements(arguments.positional[0]) if arguments.positional else ANY
-    return (Sequence(rest=(Sequence((ANY, inner)),)),)
+    return (Sequence(rest=(Sequence((ANY, elements(arguments.first) or ANY)),)),)
 
 
 def _chain(arguments: Arguments) -> Values:
     return (Sequence(rest=union(*(elements(a) for a in arguments.positional))),)
-
-
-def _filter(arguments: Arguments) -> Values:
-    return _chain(Arguments(arguments.positional[1:]))
 
 
 def _dict(arguments: Arguments) -> Values:
@@ -176,18 +166,8 @@ def _dict(arguments: Arguments) -> Values:
     return (TableValue(items, rest),)
 
 
-def _defaultdict(arguments: Arguments) -> Values:
-    return _dict(Arguments(arguments.positional[1:], arguments.keywords))
-
-
 def _next(arguments: Arguments) -> Values:
-    if not arguments.positional:
-        return ANY
-    return union(elements(arguments.positional[0]), *arguments.positional[1:])
-
-
-def _first(arguments: Arguments) -> Values:
-    return arguments.positional[0] if arguments.positional else ANY
+    return union(elements(arguments.first), *arguments.positional[1:]) or ANY
 
 
 def _extremum(arguments: Arguments) -> Values:
@@ -199,7 +179,7 @@ def _same_elements(arguments: Arguments) -> Values:
     if not arguments.positional:
         return (Sequence(),)
     found: list[Value] = []
-    for value in arguments.positional[0]:
+    for value in arguments.first:
         container = opened(value)
         if isinstance(container, Sequence):
             found.append(container)
@@ -221,17 +201,17 @@ _OF_ARGUMENTS: dict[Any, Callable[[Arguments], Values]] = {
     min: _extremum,
     max: _extremum,
     functools.partial: _partial,
-    staticmethod: _first,
-    classmethod: _first,
+    staticmethod: lambda given: given.first or ANY,
+    classmethod: lambda given: given.first or ANY,
     type: _type,
     zip: _zip,
     itertools.product: _zip,
     enumerate: _enumerate,
-    filter: _filter,
+    filter: lambda given: _chain(given.rest()),
     itertools.chain: _chain,
     dict: _dict,
     collections.OrderedDict: _dict,
-    collections.defaultdict: _defaultdict,
+    collections.defaultdict: lambda given: _dict(given.rest()),
     **dict.fromkeys((iter, sorted, reversed, itertools.cycle), _same_elements),
     **dict.fromkeys((list, tuple, set, frozenset, collections.deque), _same_elements),
 }

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 import functools
 import types
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 from ... import _compat
 from ...model import MISSING
 from .attributes import AttributeResolver
 from .autograd_calls import apply_autograd, is_autograd_apply
-from .containers import elements, method_result, opened
+from .containers import method_result, opened
+from .expressions import listed_values
 from .frame_table import FrameTable
 from .frames import Call, CallOutcome, Entered, Frame, Instance, Launched, Local, Lost, NestedCall
 from .interest import Interest
@@ -52,7 +52,6 @@ from .values import (
     Method,
     OperatorValue,
     Partial,
-    Sequence,
     TableValue,
     Unknown,
     Value,
@@ -123,37 +122,34 @@ class CallTable:
 
     def call(self, call: Call, callee: Value) -> None:
         """Add what calling a value does to the call's outcome."""
+        outcome = call.outcome
         if isinstance(callee, Known):
             self._object(call, callee.obj)
-            return
-        action = self._ACTIONS.get(type(callee))
-        if action is not None:
-            action(self, call, callee)
+        elif isinstance(callee, BoundMethod):
+            self.call(call.after(callee.self), callee.fn)
+        elif isinstance(callee, Partial):
+            self.call(call.given(callee.arguments.extend(call.arguments)), callee.fn)
+        elif isinstance(callee, LaunchValue):
+            outcome.effects.append(Launched(callee.kernel))
+        elif isinstance(callee, OperatorValue):
+            outcome.effects.append(NestedCall(callee.name, None))
+        elif isinstance(callee, Method):
+            outcome.values.extend(method_result(callee, call.arguments.positional))
+        elif isinstance(callee, Local):
+            self._local(call, callee)
+        elif isinstance(callee, Instance):
+            self._instance(call, callee)
+        elif isinstance(callee, Unknown):
+            self._unknown(call, callee)
 
     def _arguments(self, frame: Frame, node: ast.Call) -> Arguments:
         if not node.args and not node.keywords:
             return NO_ARGUMENTS
-        evaluate = self.machine.evaluate
-        positional: list[Values] = []
         keywords: dict[str, Values] = {}
-        star = double = NOTHING
-        for argument in node.args:
-            if not isinstance(argument, ast.Starred):
-                value = evaluate(frame, argument)
-                if star:
-                    star = union(star, value)
-                else:
-                    positional.append(value)
-                continue
-            found = evaluate(frame, argument.value)
-            whole = opened(found[0]) if len(found) == 1 else None
-            if isinstance(whole, Sequence) and not star:
-                positional.extend(whole.items)
-                star = whole.rest
-            else:
-                star = union(star, elements(found) or ANY)
+        double = NOTHING
+        listed = listed_values(self.machine, frame, node.args)
         for keyword in node.keywords:
-            found = evaluate(frame, keyword.value)
+            found = self.machine.evaluate(frame, keyword.value)
             if keyword.arg is not None:
                 keywords[keyword.arg] = found
                 continue
@@ -163,22 +159,7 @@ class CallTable:
                     double = union(double, table.rest)
                 else:
                     double = union(double, ANY)
-        return Arguments(tuple(positional), keywords, star, double)
-
-    def _launch(self, call: Call, callee: LaunchValue) -> None:
-        call.outcome.effects.append(Launched(callee.kernel))
-
-    def _bound(self, call: Call, callee: BoundMethod) -> None:
-        self.call(call.after(callee.self), callee.fn)
-
-    def _partial(self, call: Call, callee: Partial) -> None:
-        self.call(call.given(callee.arguments.extend(call.arguments)), callee.fn)
-
-    def _operator(self, call: Call, callee: OperatorValue) -> None:
-        call.outcome.effects.append(NestedCall(callee.name, None))
-
-    def _container_method(self, call: Call, callee: Method) -> None:
-        call.outcome.values.extend(method_result(callee, call.arguments.positional))
+        return Arguments(listed.items, keywords, listed.rest, double)
 
     def _unknown(self, call: Call, callee: Unknown) -> None:
         if callee.why:
@@ -258,7 +239,7 @@ class CallTable:
             hand_over(self.machine, call)
 
     def _leaf(self, call: Call, fn: types.FunctionType) -> None:
-        first = call.arguments.positional[0] if call.arguments.positional else NOTHING
+        first = call.arguments.first
         if not (first and fn.__name__ == "apply" and is_autograd_apply(fn)):
             call_leaf(self.machine, call, fn)
             return
@@ -270,14 +251,11 @@ class CallTable:
     def _leads_nowhere(self, fn: types.FunctionType, arguments: Arguments) -> bool:
         """Whether neither what a function mentions nor what it is given can launch anything."""
         unknown = False
-        for group in arguments.every():
-            if group is ANY:
-                continue
-            for value in group:
-                if type(value) is Unknown:
-                    unknown = unknown or bool(value.why)
-                elif self._may_launch(value):
-                    return False
+        for value in arguments.every():
+            if type(value) is Unknown:
+                unknown = unknown or bool(value.why)
+            elif self._may_launch(value):
+                return False
         if self.reach.leads_on(fn):
             return False
         return not (unknown and calls_a_parameter(fn.__code__, fn.__globals__))
@@ -289,7 +267,7 @@ class CallTable:
         if isinstance(value, Known):
             return self.reach.leads_on(value.obj)
         if isinstance(value, Instance) and isinstance(value.cls, Known):
-            inside = any(self._may_launch(v) for group in value.arguments.every() for v in group)
+            inside = any(map(self._may_launch, value.arguments.every()))
             return inside or self.reach.leads_on(value.cls.obj)
         return True
 
@@ -298,7 +276,7 @@ class CallTable:
             make_leaf(self.machine, call, cls)
             return
         arguments = call.arguments
-        carrying = any(carries(v) for group in arguments.every() for v in group)
+        carrying = any(map(carries, arguments.every()))
         at_root = call.frame is self.frames.root
         if not carrying and not at_root and not self.reach.leads_on(cls):
             call.outcome.values.append(UNKNOWN)
@@ -364,29 +342,13 @@ class CallTable:
         call.outcome.effects.append(Lost(f"{describe(obj)} is a C function"))
         hand_over(self.machine, call)
 
-    _ACTIONS: ClassVar[dict[type[Value], Callable[[CallTable, Call, Any], None]]] = {
-        LaunchValue: _launch,
-        BoundMethod: _bound,
-        Partial: _partial,
-        Local: _local,
-        OperatorValue: _operator,
-        Method: _container_method,
-        Instance: _instance,
-        Unknown: _unknown,
-    }
-
 
 def _is_wrapper_step(frame: Frame, func: ast.expr) -> bool:
     """Whether a call only goes from a wrapper to what it wraps, which adds no depth."""
     if isinstance(func, ast.Name):
         if frame.parent is None:
             return func.id in frame.fn.__code__.co_freevars
-        around: Frame | None = frame.parent
-        while around is not None:
-            if func.id in around.parameters:
-                return True
-            around = around.parent
-        return False
+        return any(func.id in around.parameters for around in frame.parent.outward())
     if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name):
         is_self = frame.scope.parameters[:1] == (func.value.id,)
         return is_self and frame.scope.name == "__call__"

@@ -75,11 +75,8 @@ def _opened(obj: Any) -> Sequence | TableValue | None:
 
 
 def _table(items: Iterable[tuple[Any, Any]]) -> TableValue:
-    entries: dict[Hashable, Values] = {}
-    rest: Values = NOTHING
-    for key, member in itertools.islice(items, _MOST_MEMBERS):
-        entries[_table_key(key)] = (Known(member),)
-    return TableValue(entries, rest)
+    some = itertools.islice(items, _MOST_MEMBERS)
+    return TableValue({_table_key(key): (Known(member),) for key, member in some})
 
 
 _CONSTANT_KEYS = (str, int, float, bytes, type(None))
@@ -102,7 +99,7 @@ def _table_key(key: Any) -> Hashable:
 def _modules(obj: Any, modules: dict[str, Any]) -> Sequence | TableValue | None:
     if is_instance(obj, torch.nn.ModuleDict):
         return _table(modules.items())
-    if is_instance(obj, torch.nn.ModuleList) or is_instance(obj, torch.nn.Sequential):
+    if is_instance(obj, (torch.nn.ModuleList, torch.nn.Sequential)):
         return Sequence(tuple((Known(m),) for m in modules.values()))
     return None
 

@@ -49,13 +49,10 @@ def _attribute(machine: Machine, frame: Frame, node: ast.Attribute) -> Values:
 
 def _stored_attribute(machine: Machine, frame: Frame, owner: str, name: str) -> Values:
     """`self.k = value` in the same function as `self.k`."""
-    around: Frame | None = frame
-    while around is not None:
-        if around.scope.attribute_stores:
-            stores = around.scope.attribute_stores.get((owner, name))
-            if stores:
-                return machine.stored(around, f"{owner}.{name}", stores)
-        around = around.parent
+    for around in frame.outward():
+        stores = around.scope.attribute_stores.get((owner, name))
+        if stores:
+            return machine.stored(around, f"{owner}.{name}", stores)
     return NOTHING
 
 
@@ -153,9 +150,14 @@ def _text(machine: Machine, frame: Frame, node: ast.JoinedStr) -> Values:
 
 
 def _sequence(machine: Machine, frame: Frame, node: ast.List | ast.Tuple | ast.Set) -> Values:
+    return (listed_values(machine, frame, node.elts),)
+
+
+def listed_values(machine: Machine, frame: Frame, nodes: list[ast.expr]) -> Sequence:
+    """What a display or a call lists, some of it unpacked: `a, *b, c`."""
     items: list[Values] = []
     rest: Values = NOTHING
-    for element in node.elts:
+    for element in nodes:
         inside = element.value if isinstance(element, ast.Starred) else element
         starred = inside is not element
         found = machine.evaluate(frame, inside)
@@ -164,12 +166,12 @@ def _sequence(machine: Machine, frame: Frame, node: ast.List | ast.Tuple | ast.S
             items.extend(whole.items)
             rest = whole.rest
         elif starred:
-            rest = union(rest, elements(found))
+            rest = union(rest, elements(found) or ANY)
         elif rest:
             rest = union(rest, found)
         else:
             items.append(found)
-    return (Sequence(tuple(items), rest),)
+    return Sequence(tuple(items), rest)
 
 
 def _table(machine: Machine, frame: Frame, node: ast.Dict) -> Values:

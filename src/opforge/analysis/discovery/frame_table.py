@@ -179,8 +179,7 @@ def _general(value: Value) -> Value:
         return UNKNOWN
     if isinstance(value, Instance) and not any(
         isinstance(v, (LaunchValue, Local, BoundMethod, Partial, Known)) and not is_constant(v)
-        for group in value.arguments.every()
-        for v in group
+        for v in value.arguments.every()
     ):
         return Instance(value.cls, UNKNOWN_ARGUMENTS)
     return value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import types
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +34,13 @@ class Frame:
     result: Values | None = None
     # What reading an attribute or an item runs (a property, a `__getitem__`), and where.
     implied: list[tuple[ast.AST, Effect]] = field(default_factory=list)
+
+    def outward(self) -> Iterator[Frame]:
+        """The frame itself and those around it."""
+        frame: Frame | None = self
+        while frame is not None:
+            yield frame
+            frame = frame.parent
 
     def comprehension(self, node: Comprehension) -> Frame:
         """The frame of a comprehension in this one."""

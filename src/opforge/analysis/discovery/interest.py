@@ -43,8 +43,7 @@ class Interest:
         """Whether a name, as a frame sees it, is of interest."""
         if name in _DOORS:
             return True
-        around: Frame | None = frame
-        while around is not None:
+        for around in frame.outward():
             known = around.interest.get(name)
             if known is not None:
                 return known
@@ -54,7 +53,6 @@ class Interest:
                 around.interest[name] = False
                 found = around.interest[name] = self._found(around, name)
                 return found
-            around = around.parent
         return False
 
     def _found(self, frame: Frame, name: str) -> bool:

@@ -16,7 +16,7 @@ import torch
 
 from ... import _compat
 from .builtin_calls import builtin_result
-from .containers import opened, table_values
+from .containers import table_values
 from .frames import Call, CallOutcome, Launched, Local, Lost
 from .machine import Machine
 from .objects import is_instance, is_leaf, wrapped
@@ -55,7 +55,7 @@ def call_leaf(machine: Machine, call: Call, fn: types.FunctionType) -> None:
     """Call a Python function that is not read."""
     kernel = _compat.kernels.grid_bound_kernel(fn)
     arguments, values = call.arguments, call.outcome.values
-    first = arguments.positional[0] if arguments.positional else NOTHING
+    first = arguments.first
     if kernel is not None:
         call.outcome.effects.append(Launched(kernel))
     elif _compat.kernels.is_wrap_triton(fn):
@@ -84,7 +84,7 @@ def call_leaf_builtin(machine: Machine, call: Call, obj: Any) -> None:
     if obj is eval or obj is exec:
         why = f"{obj.__name__} runs a text, which is not read"
         outcome.values.append(Unknown(why))
-        if _may_call(arguments.positional[0] if arguments.positional else ANY):
+        if _may_call(arguments.first):
             outcome.effects.append(Lost(why))
         return
     owner = getattr(obj, "__self__", None)
@@ -107,17 +107,13 @@ def make_leaf(machine: Machine, call: Call, cls: type[Any]) -> None:
 
 def hand_over(machine: Machine, call: Call) -> None:
     """Assume that code that is not read calls the functions it is given."""
-    for group in call.arguments.every():
-        for value in group if group is not ANY else NOTHING:
-            if isinstance(value, Unknown):
-                continue
-            container = opened(value) if isinstance(value, (Sequence, TableValue)) else None
-            for one in table_values(container) if container is not None else (value,):
-                if is_callback(one):
-                    inner = CallOutcome()
-                    machine.call(Call(call.frame, UNKNOWN_ARGUMENTS, inner), one)
-                    effects = [e for e in inner.effects if not isinstance(e, Lost)]
-                    call.outcome.effects.extend(effects)
+    for value in call.arguments.every():
+        members = table_values(value) if isinstance(value, (Sequence, TableValue)) else (value,)
+        for one in members:
+            if is_callback(one):
+                inner = CallOutcome()
+                machine.call(Call(call.frame, UNKNOWN_ARGUMENTS, inner), one)
+                call.outcome.effects += [e for e in inner.effects if not isinstance(e, Lost)]
 
 
 def passed_through(arguments: Arguments) -> Values:

@@ -38,8 +38,7 @@ class NameResolver:
         known = frame.names.get(name)
         if known is not None:
             return known
-        around: Frame | None = frame
-        while around is not None:
+        for around in frame.outward():
             scope = around.scope
             # The functions in a class do not see its names.
             visible = around is frame or not isinstance(scope.node, ast.ClassDef)
@@ -49,10 +48,8 @@ class NameResolver:
                     return here
                 return union(here, self._outer(around, name))
             if around.parent is None:
-                found = frame.names[name] = self.outside(around, name)
-                return found
-            around = around.parent
-        return ANY
+                frame.names[name] = self.outside(around, name)
+        return frame.names[name]
 
     def outside(self, frame: Frame, name: str) -> Values:
         """A name that a function takes from its closure, its module or the builtins."""

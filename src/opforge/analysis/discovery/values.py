@@ -6,9 +6,10 @@ values that reading could not rule out.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeGuard, TypeVar
 
 # More candidates than any table of kernels has; beyond it, the rest becomes one unknown value.
 _MOST_CANDIDATES = 256
@@ -117,7 +118,7 @@ class Sequence(Value):
 
     @lazy
     def size(self) -> int:
-        return 1 + sum(map(_size_of, (*self.items, self.rest)))
+        return 1 + _size_of(self.rest) + sum(map(_size_of, self.items))
 
 
 @dataclass(eq=False)
@@ -134,7 +135,7 @@ class TableValue(Value):
 
     @lazy
     def size(self) -> int:
-        return 1 + sum(map(_size_of, (*self.items.values(), self.rest)))
+        return 1 + _size_of(self.rest) + sum(map(_size_of, self.items.values()))
 
 
 @dataclass(eq=False)
@@ -179,7 +180,7 @@ class Arguments:
     @lazy
     def size(self) -> int:
         """How many values there are, nested ones included."""
-        return sum(map(_size_of, self.every()))
+        return _size_of(self.every())
 
     @lazy
     def key(self) -> Hashable:
@@ -205,11 +206,13 @@ class Arguments:
             union(self.double, more.double),
         )
 
-    def every(self) -> Iterable[Values]:
-        yield from self.positional
-        yield from self.keywords.values()
-        yield self.star
-        yield self.double
+    @property
+    def first(self) -> Values:
+        return self.positional[0] if self.positional else NOTHING
+
+    def every(self) -> Iterable[Value]:
+        groups = (*self.positional, *self.keywords.values(), self.star, self.double)
+        return itertools.chain.from_iterable(groups)
 
 
 _SIZED = (Value, Arguments)
@@ -224,7 +227,7 @@ def _part_key(part: Any) -> Hashable:
     return part if isinstance(part, (str, bool)) else id(part)
 
 
-def _size_of(values: Values) -> int:
+def _size_of(values: Iterable[Value]) -> int:
     return sum(value.size for value in values)
 
 
@@ -257,18 +260,14 @@ def union(*groups: Values) -> Values:
     return found
 
 
-def is_constant(value: Value) -> bool:
+def is_constant(value: Value) -> TypeGuard[Known]:
     return isinstance(value, Known) and type(value.obj) in _CONSTANTS
 
 
 def constants(values: Values) -> list[Any] | None:
     """The constants that a key may be, or None where it may be anything else."""
-    found = []
-    for value in values:
-        if not isinstance(value, Known) or type(value.obj) not in _CONSTANTS:
-            return None
-        found.append(value.obj)
-    return found or None
+    found = [value.obj for value in values if is_constant(value)]
+    return found if found and len(found) == len(values) else None
 
 
 def known_arguments(args: tuple[Any, ...], keywords: dict[str, Any]) -> Arguments:
