@@ -41,7 +41,7 @@ class BodyReader:
         """The reading at decoration, and whether its mode must wait until names are bound."""
         found = self._found()
         pending = self._pending(found[0])
-        facts = self._facts(*found, pending)
+        facts = self._facts(found[0], pending)
         waits = bool(found[0].unbound or pending)
         try:
             decision = decide(facts, self.mode)
@@ -54,7 +54,7 @@ class BodyReader:
     def again(self) -> Reading:
         """The reading at a call, a trace or `info`, when the handle is out."""
         found = self._found()
-        facts = self._facts(*found)
+        facts = self._facts(found[0])
         lost = facts.lost or "the handle that decorating it gave, before its names were bound"
         facts = replace(facts, lost=lost)
         reading = self._reading(*found, decide(facts, self.mode), facts)
@@ -77,9 +77,7 @@ class BodyReader:
 
         return find_kernels(fn, self.max_depth)
 
-    def _facts(
-        self, body: Discovery, _backward: Discovery, pending: tuple[NestedOp, ...] = ()
-    ) -> Facts:
+    def _facts(self, body: Discovery, pending: tuple[NestedOp, ...] = ()) -> Facts:
         called = [op for op in body.nested_ops if op not in pending]
         transparent = tuple(op for op in called if self._is_transparent(op))
         barred = [(r, _compat.launches.unsupported(r.kernel)) for r in body]

@@ -27,50 +27,47 @@ class Facts:
 
     @property
     def cell(self) -> str:
-        parts = [
-            text
-            for found, text in (
-                (self.kernels, "kernels"),
-                (self.transparent, "transparent ops"),
-                (self.opaque, "opaque ops"),
-            )
-            if found
-        ]
-        return " and ".join(parts) or "neither kernels nor operators"
+        found = {
+            "kernels": self.kernels,
+            "transparent ops": self.transparent,
+            "opaque ops": self.opaque,
+        }
+        return " and ".join(filter(found.get, found)) or "neither kernels nor operators"
 
 
 def decide(facts: Facts, asked: str) -> Decision:
     """The mode for what was found and asked for; ModeRefused where they exclude each other."""
-    return replace(_decide(facts, asked), asked=asked)
+    return replace(_decide(facts, asked), asked=asked, cell=facts.cell)
 
 
 def _decide(facts: Facts, asked: str) -> Decision:
     if asked == "none":
         unused = f"; {facts.lost} not used" if facts.lost else ""
         why = f"mode='none': the function itself, unknown to torch{unused}"
-        return _decision(facts, "none", why)
+        return Decision("none", why)
     if asked == "custom_op":
-        return _decision(facts, "custom_op", "mode='custom_op': opaque to the compiler, as asked")
+        return Decision("custom_op", "mode='custom_op': opaque to the compiler, as asked")
     if facts.interpreted:
         why = "Triton's interpreter is on (TRITON_INTERPRET=1), and a graph cannot hold its kernels"
-        return _decision(facts, "custom_op", why, "run without TRITON_INTERPRET=1")
+        return Decision("custom_op", why, change="run without TRITON_INTERPRET=1")
     if facts.barred:
         return _barred(facts, asked)
     if facts.opaque and (facts.kernels or asked == "triton_op"):
         raise _barrier(facts, asked)
     if facts.kernels:
-        why = f"the compiler sees through it: it launches {_names(facts.kernels)}"
-        return _decision(facts, "triton_op", why, "mode='custom_op' makes it one opaque step")
+        names = ", ".join(k.name for k in facts.kernels)
+        why = f"the compiler sees through it: it launches {names}"
+        return Decision("triton_op", why, change="mode='custom_op' makes it one opaque step")
     if asked == "triton_op":
         return _without_kernels(facts)
     if facts.transparent:
         return _transparent_only(facts)
     if facts.opaque:
         why = f"it calls opaque operators ({', '.join(facts.opaque)}) and launches no kernel"
-        return _decision(facts, "custom_op", why)
+        return Decision("custom_op", why)
     why = "opaque to the compiler, because no kernel was found in its body"
     change = "kernels=[...] names kernels that reading the body does not find"
-    return _decision(facts, "custom_op", why, change)
+    return Decision("custom_op", why, change=change)
 
 
 def _barred(facts: Facts, asked: str) -> Decision:
@@ -79,13 +76,13 @@ def _barred(facts: Facts, asked: str) -> Decision:
     gluon = "Gluon" in why and asked == "auto"
     warning = "" if gluon else f"registered opaque (custom_op): {reason}"
     change = "another kernel" if gluon else "mode='custom_op' says the same without a warning"
-    return _decision(facts, "custom_op", reason, change, warning)
+    return Decision("custom_op", reason, change=change, warning=warning)
 
 
 def _without_kernels(facts: Facts) -> Decision:
     if facts.transparent:
         why = f"mode='triton_op': seen through to {', '.join(facts.transparent)}"
-        return _decision(facts, "triton_op", why)
+        return Decision("triton_op", why)
     raise ModeRefused(
         "mode='triton_op', but no launch of a Triton kernel was found in its body",
         found="neither kernels nor operators that launch some",
@@ -97,12 +94,12 @@ def _transparent_only(facts: Facts) -> Decision:
     through = ", ".join(facts.transparent)
     if not facts.lost:
         why = f"the function itself, so that the compiler inlines it and sees {through}"
-        return _decision(facts, "none", why, "a name or mode='triton_op' registers it")
+        return Decision("none", why, change="a name or mode='triton_op' registers it")
     kept = f"mode 'none' would lose {facts.lost}"
     if facts.opaque:
         why = f"{kept}; opaque, because it also calls {', '.join(facts.opaque)}"
-        return _decision(facts, "custom_op", why, f"without {', '.join(facts.opaque)}: triton_op")
-    return _decision(facts, "triton_op", f"{kept}; the compiler sees through it to {through}")
+        return Decision("custom_op", why, change=f"without {', '.join(facts.opaque)}: triton_op")
+    return Decision("triton_op", f"{kept}; the compiler sees through it to {through}")
 
 
 def _barrier(facts: Facts, asked: str) -> ModeRefused:
@@ -122,13 +119,3 @@ def _barrier(facts: Facts, asked: str) -> ModeRefused:
         "before this op is defined (@opforge.op on what launches its kernels, or "
         "torch.library.triton_op); or call it outside of this op",
     )
-
-
-def _decision(
-    facts: Facts, mode: str, reason: str, change: str = "", warning: str = ""
-) -> Decision:
-    return Decision(mode, reason, cell=facts.cell, change=change, warning=warning)
-
-
-def _names(kernels: tuple[KernelRef, ...]) -> str:
-    return ", ".join(k.name for k in kernels)

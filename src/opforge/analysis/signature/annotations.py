@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import types
 import typing
@@ -135,18 +136,10 @@ def _closure(fn: Callable[..., Any]) -> dict[str, Any]:
     names = inner.__code__.co_freevars if hasattr(inner, "__code__") else ()
     found = {}
     for name, cell in zip(names, cells, strict=False):
-        if _is_set(cell):
+        # A name bound after the decoration has an empty cell.
+        with contextlib.suppress(ValueError):
             found[name] = cell.cell_contents
     return found
-
-
-def _is_set(cell: types.CellType) -> bool:
-    # A name bound after the decoration has an empty cell, and reading it raises.
-    try:
-        cell.cell_contents  # noqa: B018  # reading is the test
-    except ValueError:
-        return False
-    return True
 
 
 def _who_says(

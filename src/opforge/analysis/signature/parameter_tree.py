@@ -113,8 +113,6 @@ class _Reader:
         self.inside: list[type[Any]] = []
 
     def node(self, path: str, annotation: Any) -> Node:
-        if _hashable(annotation) and annotation in _BASES:
-            return Leaf(path, _BASES[annotation])
         annotation, optional = _unwrap(annotation)
         node = self._leaf(path, annotation) or self._record(path, annotation)
         if node is None:
@@ -171,7 +169,9 @@ class _Reader:
         if dataclasses.is_dataclass(annotation):
             return Record(path, "dataclass", annotation, self._dataclass(path, annotation))
         if issubclass(annotation, tuple) and hasattr(annotation, "_fields"):
-            return Record(path, "namedtuple", annotation, self._namedtuple(path, annotation))
+            given = getattr(annotation, "_field_defaults", {})
+            defaults = {name: given.get(name, MISSING) for name in annotation._fields}
+            return Record(path, "namedtuple", annotation, self._fields(path, annotation, defaults))
         return None
 
     def _dataclass(self, path: str, cls: type[Any]) -> tuple[Field, ...]:
@@ -183,40 +183,10 @@ class _Reader:
                 found=f"@dataclass class {cls.__qualname__}",
                 fix=f"add frozen=True: @dataclass(frozen=True) class {cls.__qualname__}",
             )
-        hints = self._enter(path, cls)
-        items = [
-            Field(
-                f.name,
-                node := self.node(f"{path}.{f.name}", hints[f.name]),
-                _as_device(node, _field_default(f)),
-            )
-            for f in dataclasses.fields(cls)
-        ]
-        self.inside.pop()
-        return tuple(items)
+        defaults = {f.name: _field_default(f) for f in dataclasses.fields(cls)}
+        return self._fields(path, cls, defaults)
 
-    def _namedtuple(self, path: str, cls: Any) -> tuple[Field, ...]:
-        hints = self._enter(path, cls)
-        missing = [name for name in cls._fields if name not in hints]
-        if missing:
-            raise UnsupportedAnnotation(
-                f"{cls.__qualname__} has fields without a type: {', '.join(missing)}",
-                parameter=path,
-                found="collections.namedtuple",
-                fix=f"class {cls.__qualname__}(typing.NamedTuple) with annotated fields",
-            )
-        items = [
-            Field(
-                name,
-                self.node(f"{path}.{name}", hints[name]),
-                cls._field_defaults.get(name, MISSING),
-            )
-            for name in cls._fields
-        ]
-        self.inside.pop()
-        return tuple(items)
-
-    def _enter(self, path: str, cls: type[Any]) -> dict[str, Any]:
+    def _fields(self, path: str, cls: type[Any], defaults: dict[str, Any]) -> tuple[Field, ...]:
         if cls in self.inside:
             raise UnsupportedAnnotation(
                 f"{cls.__qualname__} contains itself, so it has no fixed set of leaves",
@@ -224,8 +194,18 @@ class _Reader:
                 fix="pass the nested values as parameters or fields of another class",
             )
         hints = resolve_class_hints(cls, self.scope, path)
+        missing = [name for name in defaults if name not in hints]
+        if missing:
+            raise UnsupportedAnnotation(
+                f"{cls.__qualname__} has fields without a type: {', '.join(missing)}",
+                parameter=path,
+                found="collections.namedtuple",
+                fix=f"class {cls.__qualname__}(typing.NamedTuple) with annotated fields",
+            )
         self.inside.append(cls)
-        return hints
+        nodes = {name: self.node(f"{path}.{name}", hints[name]) for name in defaults}
+        self.inside.pop()
+        return tuple(Field(n, node, _as_device(node, defaults[n])) for n, node in nodes.items())
 
 
 def _read_return(annotation: Any, scope: Scope) -> Node | None:
