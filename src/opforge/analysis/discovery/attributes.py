@@ -13,7 +13,7 @@ import torch
 from ... import _compat
 from ...model import MISSING
 from .borrowing import borrowed
-from .bytecode import stores_attribute
+from .bytecode import stored_attributes
 from .containers import EMPTY, container_method
 from .frame_table import FrameTable
 from .frames import Context, Frame, Instance, Local
@@ -58,7 +58,7 @@ class AttributeResolver:
     def __init__(self, machine: Machine, frames: FrameTable) -> None:
         self.machine = machine
         self.frames = frames
-        self._on_self: dict[int, list[types.FunctionType]] = {}
+        self._on_self: dict[int, list[tuple[types.FunctionType, frozenset[str]]]] = {}
 
     def find(self, frame: Frame, value: Value, name: str, node: ast.AST) -> Values:
         """An attribute of a value; what a property runs counts as run by `node`."""
@@ -211,8 +211,9 @@ class AttributeResolver:
             bases = [b for b in type.__getattribute__(cls, "__mro__") if not is_leaf(b)]
             stored = [v for b in bases for v in type.__getattribute__(b, "__dict__").values()]
             own = [v for v in stored if is_instance(v, types.FunctionType)]
-            known = self._on_self[id(cls)] = [*own, *(f for m in own for f in borrowed(m))]
-        return [method for method in known if stores_attribute(method.__code__, name)]
+            own += [f for method in own for f in borrowed(method)]
+            known = self._on_self[id(cls)] = [(m, stored_attributes(m.__code__)) for m in own]
+        return [method for method, stores in known if name in stores]
 
     def _of_super(self, frame: Frame, value: Super, name: str, node: ast.AST) -> Values:
         cls = _class_of(value.self)

@@ -24,11 +24,10 @@ _EXTENDED = dis.opmap["EXTENDED_ARG"]
 _GLOBAL_SHIFT = 1 if sys.version_info >= (3, 11) else 0
 
 
-def stores_attribute(code: types.CodeType, name: str) -> bool:
-    """Whether a function contains `something.name = ...`."""
-    if name not in code.co_names:
-        return False
-    return any(code.co_names[a] == name for _, a in _arguments(code, _STORE_ATTR))
+@cached_by_identity
+def stored_attributes(code: types.CodeType) -> frozenset[str]:
+    """Each `name` for which a function contains `something.name = ...`."""
+    return frozenset(code.co_names[a] for _, a in _arguments(code, _STORE_ATTR))
 
 
 @dataclass(frozen=True)

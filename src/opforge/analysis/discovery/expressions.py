@@ -158,19 +158,20 @@ def listed_values(machine: Machine, frame: Frame, nodes: list[ast.expr]) -> Sequ
     items: list[Values] = []
     rest: Values = NOTHING
     for element in nodes:
-        inside = element.value if isinstance(element, ast.Starred) else element
-        starred = inside is not element
-        found = machine.evaluate(frame, inside)
-        whole = opened(found[0]) if starred and len(found) == 1 else None
+        if not isinstance(element, ast.Starred):
+            found = machine.evaluate(frame, element)
+            if rest:
+                rest = union(rest, found)
+            else:
+                items.append(found)
+            continue
+        found = machine.evaluate(frame, element.value)
+        whole = opened(found[0]) if len(found) == 1 else None
         if isinstance(whole, Sequence) and not rest:
             items.extend(whole.items)
             rest = whole.rest
-        elif starred:
-            rest = union(rest, elements(found) or ANY)
-        elif rest:
-            rest = union(rest, found)
         else:
-            items.append(found)
+            rest = union(rest, elements(found) or ANY)
     return Sequence(tuple(items), rest)
 
 

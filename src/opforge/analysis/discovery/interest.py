@@ -43,7 +43,8 @@ class Interest:
         """Whether a name, as a frame sees it, is of interest."""
         if name in _DOORS:
             return True
-        for around in frame.outward():
+        around: Frame | None = frame
+        while around is not None:
             known = around.interest.get(name)
             if known is not None:
                 return known
@@ -53,6 +54,7 @@ class Interest:
                 around.interest[name] = False
                 found = around.interest[name] = self._found(around, name)
                 return found
+            around = around.parent
         return False
 
     def _found(self, frame: Frame, name: str) -> bool:

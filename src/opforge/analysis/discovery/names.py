@@ -38,7 +38,8 @@ class NameResolver:
         known = frame.names.get(name)
         if known is not None:
             return known
-        for around in frame.outward():
+        around: Frame | None = frame
+        while around is not None:
             scope = around.scope
             # The functions in a class do not see its names.
             visible = around is frame or not isinstance(scope.node, ast.ClassDef)
@@ -49,6 +50,7 @@ class NameResolver:
                 return union(here, self._outer(around, name))
             if around.parent is None:
                 frame.names[name] = self.outside(around, name)
+            around = around.parent
         return frame.names[name]
 
     def outside(self, frame: Frame, name: str) -> Values:

@@ -209,7 +209,7 @@ def _defines_operators(cls: type[Any]) -> bool:
         return False
     for base in type.__getattribute__(cls, "__mro__"):
         held = type.__getattribute__(base, "__dict__")
-        if any(name in held and _is_own(held[name]) for name in _METHODS):
+        if any(_is_own(held[name]) for name in held.keys() & _METHODS):
             return True
     return False
 
