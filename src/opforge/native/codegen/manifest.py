@@ -13,11 +13,19 @@ from ..ir.case_codec import CASE
 from ..ir.interface import Op
 from ..ir.op_codec import OP
 from ..ir.program import Image, Kernel, Library
+from ..ir.record_codec import Codecs
 from .coverage_text import guards as guards_of
 from .images import arch_name, words
 from .signature import CSignature
 
 _WIDTH = 110
+_RECORDS = Codecs(
+    {
+        Kernel: "key name qualified_name location types constants divisible options",
+        Image: "num_warps num_ctas shared cooperative pdl global_scratch_size "
+        "global_scratch_align profile_scratch_size registers spills",
+    }
+)
 
 
 def manifest(library: Library) -> bytes:
@@ -79,17 +87,8 @@ def _op(library: str, op: Op) -> dict[str, Any]:
 
 
 def _kernel(kernel: Kernel) -> dict[str, Any]:
-    return {
-        "key": kernel.key,
-        "name": kernel.name,
-        "qualified_name": kernel.qualified_name,
-        "location": kernel.location,
-        "types": list(kernel.types),
-        "constants": dict(kernel.constants),
-        "divisible": list(kernel.divisible),
-        "options": dict(kernel.options),
-        "images": [_image(i) for i in sorted(kernel.images, key=lambda i: i.arch)],
-    }
+    images = [_image(i) for i in sorted(kernel.images, key=lambda i: i.arch)]
+    return {**_RECORDS.of(Kernel).write(kernel), "images": images}
 
 
 def _image(image: Image) -> dict[str, Any]:
@@ -99,14 +98,5 @@ def _image(image: Image) -> dict[str, Any]:
         "bytes": len(image.cubin),
         "sha256": hashlib.sha256(image.cubin).hexdigest(),
         "ptx_sha256": hashlib.sha256(image.ptx.encode()).hexdigest() if image.ptx else None,
-        "num_warps": image.num_warps,
-        "num_ctas": image.num_ctas,
-        "shared": image.shared,
-        "cooperative": image.cooperative,
-        "pdl": image.pdl,
-        "global_scratch_size": image.global_scratch_size,
-        "global_scratch_align": image.global_scratch_align,
-        "profile_scratch_size": image.profile_scratch_size,
-        "registers": image.registers,
-        "spills": image.spills,
+        **_RECORDS.of(Image).write(image),
     }

@@ -24,7 +24,7 @@ from .cases import (
     Variant,
 )
 from .expr import Expr, Term, from_json, text, to_json
-from .record_codec import LIST, PAIRS, PLAIN, RecordCodec, each, is_a, maybe, one_of, record
+from .record_codec import Codec, Codecs
 
 
 def _write_term(term: Term) -> Any:
@@ -37,68 +37,20 @@ def _read_term(content: Any) -> Term:
     return from_json(content["term"] if isinstance(content, dict) else content)
 
 
-_TERM = RecordCodec(_write_term, _read_term)
-# Of an input: a variable or a number.
-_SIZE = RecordCodec(to_json, from_json)
-
-_TENSOR = one_of(
-    ("present", lambda tensor: not tensor.present, record(TensorCase, param=PLAIN, present=PLAIN)),
-    (
-        "dtype",
-        lambda tensor: tensor.present,
-        record(TensorCase, param=PLAIN, dtype=PLAIN, shape=each(_SIZE), strides=maybe(each(_SIZE))),
-    ),
-)
-_BOUND = record(Bound, var=PLAIN, low=PLAIN, high=PLAIN, values=LIST)
-
-_POINTER = record(Pointer, name=PLAIN, buffer=PLAIN, offset=_TERM, dtype=PLAIN)
-_VALUE = record(ScalarValue, name=PLAIN, value=_TERM)
-_VARIANT = record(Variant, kernel=PLAIN, types=LIST, aligned=LIST, divisible=LIST)
-_LAUNCH = record(
-    Launch,
-    renamed={"launch": "kernel_name"},
-    launch=PLAIN,
-    kernel_location=PLAIN,
-    location=PLAIN,
-    grid=each(_TERM),
-    constants=PAIRS,
-    arguments=each(
-        one_of(("buffer", is_a(Pointer), _POINTER), ("value", is_a(ScalarValue), _VALUE))
-    ),
-    variants=each(_VARIANT),
-)
-_ALLOCATE = record(Allocate, renamed={"allocate": "buffer"}, allocate=PLAIN, bytes=_TERM)
-_FILL = record(
-    Fill,
-    renamed={"fill": "buffer"},
-    fill=PLAIN,
-    offset=_TERM,
-    count=_TERM,
-    width=PLAIN,
-    pattern=PLAIN,
-)
-_STEP = one_of(
-    ("launch", is_a(Launch), _LAUNCH),
-    ("allocate", is_a(Allocate), _ALLOCATE),
-    ("fill", is_a(Fill), _FILL),
-)
-
-_GUARDS = each(record(Guard, condition=_TERM, location=PLAIN))
-_OUTPUT = record(Output, dtype=PLAIN, shape=each(_TERM), strides=each(_TERM))
-_PATH = one_of(
-    ("refused", lambda path: path.refused, record(Path, guards=_GUARDS, refused=PLAIN)),
-    (
-        "outputs",
-        lambda path: not path.refused,
-        record(Path, guards=_GUARDS, outputs=each(maybe(_OUTPUT)), steps=each(_STEP)),
-    ),
-)
-
-CASE = record(
-    Case,
-    implementation=PLAIN,
-    tensors=each(_TENSOR),
-    choices=PAIRS,
-    bounds=each(_BOUND),
-    paths=each(_PATH),
-)
+CASE = Codecs(
+    {
+        Case: "implementation tensors choices bounds paths",
+        TensorCase: "param dtype shape strides | param present",
+        Bound: "var low high values",
+        Path: "guards outputs steps | guards refused",
+        Guard: "condition location",
+        Output: "dtype shape strides",
+        Allocate: "allocate=buffer bytes",
+        Fill: "fill=buffer offset count width pattern",
+        Launch: "launch=kernel_name kernel_location location grid constants arguments variants",
+        Pointer: "name buffer offset dtype",
+        ScalarValue: "name value",
+        Variant: "kernel types aligned divisible",
+    },
+    {Term: Codec(_write_term, _read_term)},
+).of(Case)

@@ -7,7 +7,7 @@ takes half a millisecond to define.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from .cases import Case
@@ -20,6 +20,7 @@ class TensorParam:
     Tensors of one `group`, numbered from 1, have one shape; `broadcast` ones are expanded to it.
     """
 
+    kind: ClassVar = "tensor"
     name: str
     written: bool = False
     optional: bool = False
@@ -32,6 +33,7 @@ class TensorParam:
 class ScalarParam:
     """A number passed by value; `dtype` is Triton's name for it: fp32, i64, u8, ..."""
 
+    kind: ClassVar = "scalar"
     name: str
     dtype: str
     doc: str = ""
@@ -44,6 +46,7 @@ class ChoiceParam:
     activation: native.choice("relu", None) -> labels ("RELU", "NONE"), values ("'relu'", "None")
     """
 
+    kind: ClassVar = "choice"
     name: str
     labels: tuple[str, ...]
     values: tuple[str, ...]
@@ -100,7 +103,7 @@ class Op:
     location: str
     params: tuple[Param, ...]
     outputs: tuple[str, ...]
-    cases: tuple[Case, ...]
+    cases: tuple[Case, ...] = ()
     doc: str = ""
     # Of the host function and everything it calls; `load` compares it with the source it finds.
     source_hash: str = ""

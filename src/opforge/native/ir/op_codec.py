@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
@@ -15,7 +14,7 @@ from .interface import (
     SchemaArgument,
     TensorParam,
 )
-from .record_codec import LIST, PLAIN, Constant, RecordCodec, each, is_a, one_of, record
+from .record_codec import BadField, Codec, Codecs
 
 
 def _write_flat(value: Flat) -> Any:
@@ -28,6 +27,8 @@ def _write_flat(value: Flat) -> Any:
 
 
 def _read_flat(content: Any) -> Flat:
+    if isinstance(content, dict):
+        raise BadField(f"is {content!r}, expected a value or a list")
     if not isinstance(content, list):
         flat: Flat = content
         return flat
@@ -35,59 +36,16 @@ def _read_flat(content: Any) -> Flat:
     return float(rest[0]) if kind == "float" else (kind, *(_read_flat(item) for item in rest))
 
 
-_FLAT = RecordCodec(_write_flat, _read_flat)
-
-_ARGUMENT = record(
-    SchemaArgument,
-    name=PLAIN,
-    type=PLAIN,
-    values=each(_FLAT),
-    fixed=PLAIN,
-    keyword_only=PLAIN,
-    default=each(_FLAT),
-)
-
-_TENSOR = record(
-    TensorParam,
-    without_false=("broadcast", "group"),
-    name=PLAIN,
-    kind=Constant("tensor"),
-    written=PLAIN,
-    optional=PLAIN,
-    broadcast=PLAIN,
-    group=PLAIN,
-)
-_SCALAR = record(ScalarParam, name=PLAIN, kind=Constant("scalar"), dtype=PLAIN)
-_CHOICE = record(ChoiceParam, name=PLAIN, kind=Constant("choice"), labels=LIST, values=LIST)
-_PARAM = one_of(
-    ("written", is_a(TensorParam), _TENSOR),
-    ("dtype", is_a(ScalarParam), _SCALAR),
-    ("labels", is_a(ChoiceParam), _CHOICE),
-)
-
-_IMPLEMENTATION = record(
-    Implementation,
-    name=PLAIN,
-    torch_name=PLAIN,
-    schema=PLAIN,
-    location=PLAIN,
-    source_hash=PLAIN,
-    doc=PLAIN,
-)
-
 # Docs of parameters, and what was declared of them, are in the header only.
-OP = record(
-    functools.partial(Op, cases=()),
-    name=PLAIN,
-    torch_name=PLAIN,
-    schema=PLAIN,
-    arguments=each(_ARGUMENT),
-    returns=LIST,
-    formula=each(_FLAT),
-    location=PLAIN,
-    source_hash=PLAIN,
-    doc=PLAIN,
-    params=each(_PARAM),
-    outputs=LIST,
-    implementations=each(_IMPLEMENTATION),
-)
+OP = Codecs(
+    {
+        Op: "name torch_name schema arguments returns formula location source_hash doc params "
+        "outputs implementations",
+        SchemaArgument: "name type values fixed keyword_only default",
+        TensorParam: "name kind written optional broadcast? group?",
+        ScalarParam: "name kind dtype",
+        ChoiceParam: "name kind labels values",
+        Implementation: "name torch_name schema location source_hash doc",
+    },
+    {Flat: Codec(_write_flat, _read_flat)},
+).of(Op)

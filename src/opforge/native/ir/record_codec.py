@@ -1,100 +1,179 @@
-"""Records as JSON: one table per record both writes it and reads it back.
+"""Records as JSON: a table of keys, and the types of the fields, write them and read them back.
 
-BOUND = record(Bound, var=PLAIN, low=PLAIN, high=PLAIN, values=LIST)
+BOUND = Codecs({Bound: "var low high values"}).of(Bound)
 BOUND.write(Bound("n", 1, 8))  ->  {"var": "n", "low": 1, "high": 8, "values": []}
+BOUND.read({"var": 3, ...})    ->  BadField: var is 3, expected str
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import Any
+import dataclasses
+import sys
+from collections.abc import Callable, Mapping
+from types import NoneType, UnionType
+from typing import Any, NamedTuple, get_args, get_origin
 
 
-class RecordCodec:
+class BadField(ValueError):
+    """What was read does not fit the field at `place`: `paths[0].guards[1].location`."""
+
+    def __init__(self, what: str, place: str = "") -> None:
+        super().__init__(f"{place or 'it'} {what}")
+        self.what, self.place = what, place
+
+    def below(self, place: str) -> BadField:
+        dot = "." if self.place and not self.place.startswith("[") else ""
+        return BadField(self.what, f"{place}{dot}{self.place}")
+
+
+class Codec(NamedTuple):
     """How a value becomes JSON, and the value again."""
 
-    def __init__(self, write: Callable[[Any], Any], read: Callable[[Any], Any]) -> None:
-        self.write = write
-        self.read = read
+    write: Callable[[Any], Any]
+    read: Callable[[Any], Any]
 
 
-class Constant(RecordCodec):
-    """A key that always has the same value, for people and other programs."""
+class Codecs:
+    """The codecs of the records in a table, and of their fields.
 
-    def __init__(self, text: str) -> None:
-        super().__init__(lambda _: text, _same)
+    The table has a record's keys in the order in which they are written:
+
+        "name written group?"           `group` is left out where the field has its default
+        "launch=kernel_name grid"       the field `kernel_name` has the key `launch`
+        "param dtype | param present"   two forms: the first whose missing fields have defaults
+
+    A key that is not a field is a constant of the class, for people and other programs. The keys
+    of what is read tell the form, and the record of a union. `special` has codecs of other types.
+    """
+
+    def __init__(
+        self, keys: Mapping[type, str], special: Mapping[Any, Codec] | None = None
+    ) -> None:
+        self._keys = keys
+        self._made: dict[Any, Codec] = dict(special or {})
+
+    def of(self, kind: Any) -> Codec:
+        """The codec of a record, or of the type of a field."""
+        if kind not in self._made:
+            self._made[kind] = self._make(kind)
+        return self._made[kind]
+
+    def _make(self, kind: Any) -> Codec:
+        args = get_args(kind)
+        if get_origin(kind) is tuple:
+            if get_origin(args[0]) is tuple:
+                return _pairs(self.of(get_args(args[0])[1]))
+            return _each(self.of(args[0]))
+        if NoneType in args:
+            return _maybe(self.of(args[0]))
+        if kind in self._keys or isinstance(kind, UnionType):
+            return _one_of([form for one in args or (kind,) for form in self._forms(one)])
+        return Codec(lambda value: value, lambda content: _checked(content, kind))
+
+    def _forms(self, kind: type) -> list[_Form]:
+        forms = [_Form(kind, words.split(), self.of) for words in self._keys[kind].split("|")]
+        told = {name for form in forms for name in form.attributes.values()}
+        for form in forms:
+            form.missing = told.difference(form.attributes.values())
+        return forms
 
 
-def _same(value: Any) -> Any:
-    return value
+class _Form:
+    """One way in which a record is written."""
+
+    def __init__(self, kind: type, words: list[str], codec_of: Callable[[Any], Codec]) -> None:
+        self.kind = kind
+        # Fields that another form of the record has.
+        self.missing: set[str] = set()
+        fields = {field.name: field for field in dataclasses.fields(kind)}
+        named = [word.rstrip("?").partition("=") for word in words]
+        self.attributes = {key: name or key for key, _, name in named}
+        self.defaults = {name: field.default for name, field in fields.items()}
+        self.optional = {word.rstrip("?") for word in words if word.endswith("?")}
+        module = vars(sys.modules[kind.__module__])
+        self.codecs = {
+            key: codec_of(eval(str(fields[name].type), module))  # noqa: S307 - the record's own
+            for key, name in self.attributes.items()
+            if name in fields
+        }
+        self.needed = [key for key in self.codecs if key not in self.optional]
+
+    def takes(self, value: Any) -> bool:
+        return isinstance(value, self.kind) and all(
+            getattr(value, name) == self.defaults[name] for name in self.missing
+        )
+
+    def reads(self, content: Any) -> bool:
+        return isinstance(content, dict) and all(key in content for key in self.needed)
+
+    def write(self, value: Any) -> dict[str, Any]:
+        written = {}
+        for key, name in self.attributes.items():
+            held = getattr(value, name)
+            if key not in self.optional or held != self.defaults[name]:
+                written[key] = self.codecs[key].write(held) if key in self.codecs else held
+        return written
+
+    def read(self, content: dict[str, Any]) -> Any:
+        found = {
+            self.attributes[key]: _read_at(key, codec, content[key])
+            for key, codec in self.codecs.items()
+            if key in content
+        }
+        return self.kind(**found)
 
 
-def each(codec: RecordCodec) -> RecordCodec:
+def _one_of(forms: list[_Form]) -> Codec:
+    def write(value: Any) -> Any:
+        return next(form for form in forms if form.takes(value)).write(value)
+
+    def read(content: Any) -> Any:
+        for form in forms:
+            if form.reads(content):
+                return form.read(content)
+        expected = " or ".join(", ".join(form.needed) for form in forms)
+        raise BadField(f"is {content!r}, expected an object with {expected}")
+
+    return Codec(write, read)
+
+
+def _each(codec: Codec) -> Codec:
     """A tuple, as a list."""
-    return RecordCodec(
-        lambda values: [codec.write(value) for value in values],
-        lambda content: tuple(codec.read(item) for item in content),
-    )
+
+    def read(content: Any) -> Any:
+        listed = enumerate(_checked(content, list))
+        return tuple(_read_at(f"[{i}]", codec, item) for i, item in listed)
+
+    return Codec(lambda values: [codec.write(value) for value in values], read)
 
 
-def maybe(codec: RecordCodec) -> RecordCodec:
+def _pairs(codec: Codec) -> Codec:
+    """`(("BLOCK", "128"),)` as an object."""
+
+    def read(content: Any) -> Any:
+        listed = _checked(content, dict).items()
+        return tuple((key, _read_at(key, codec, value)) for key, value in listed)
+
+    return Codec(dict, read)
+
+
+def _maybe(codec: Codec) -> Codec:
     """A value or None."""
-    return RecordCodec(
+    return Codec(
         lambda value: None if value is None else codec.write(value),
         lambda content: None if content is None else codec.read(content),
     )
 
 
-PLAIN = RecordCodec(_same, _same)
-LIST = each(PLAIN)
-# `(("BLOCK", "128"),)` as an object.
-PAIRS = RecordCodec(dict, lambda content: tuple(content.items()))
+def _read_at(place: str, codec: Codec, content: Any) -> Any:
+    try:
+        return codec.read(content)
+    except BadField as error:
+        raise error.below(place) from None
 
 
-def record(
-    make: Callable[..., Any],
-    renamed: Mapping[str, str] | None = None,
-    without_false: Collection[str] = (),
-    **fields: RecordCodec,
-) -> RecordCodec:
-    """A record as an object, its keys in the order given here and named as its attributes.
-
-    `renamed` has the attribute for a key of another name. Keys of `without_false` are left out
-    where the attribute is false; it then has a default that is.
-    """
-    attribute = {key: (renamed or {}).get(key, key) for key in fields}
-
-    def write(value: Any) -> dict[str, Any]:
-        held = {key: getattr(value, attribute[key], None) for key in fields}
-        return {
-            key: codec.write(held[key])
-            for key, codec in fields.items()
-            if held[key] or key not in without_false
-        }
-
-    def read(content: dict[str, Any]) -> Any:
-        return make(
-            **{
-                attribute[key]: codec.read(content[key])
-                for key, codec in fields.items()
-                if not isinstance(codec, Constant) and (key in content or key not in without_false)
-            }
-        )
-
-    return RecordCodec(write, read)
-
-
-def one_of(*forms: tuple[str, Callable[[Any], bool], RecordCodec]) -> RecordCodec:
-    """One of several forms: each with a key that only it has, and which values are written so."""
-
-    def write(value: Any) -> Any:
-        return next(codec.write(value) for _, is_written_so, codec in forms if is_written_so(value))
-
-    def read(content: Any) -> Any:
-        return next(codec.read(content) for key, _, codec in forms if key in content)
-
-    return RecordCodec(write, read)
-
-
-def is_a(kind: type) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, kind)
+def _checked(content: Any, kind: type) -> Any:
+    # A bool is an int in Python, but not in JSON.
+    if not isinstance(content, kind) or (isinstance(content, bool) and kind is not bool):
+        raise BadField(f"is {content!r}, expected {kind.__name__}")
+    return content

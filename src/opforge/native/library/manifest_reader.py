@@ -21,15 +21,9 @@ class Manifest:
     def __init__(self, text: bytes) -> None:
         self.text = text
         self.content: dict[str, Any] = json.loads(text)
+        self.format = self.content.get("format")
+        self.archs: tuple[str, ...] = tuple(self.content.get("archs", ()))
         self.ops = tuple(ManifestOp(op) for op in self.content["ops"])
-
-    @property
-    def format(self) -> int:
-        return int(self.content["format"])
-
-    @property
-    def archs(self) -> tuple[str, ...]:
-        return tuple(self.content["archs"])
 
     def runs_on(self, major: int, minor: int) -> bool:
         """Whether a GPU of this compute capability has kernels here.
@@ -47,32 +41,15 @@ class ManifestOp:
 
     def __init__(self, content: dict[str, Any]) -> None:
         self._content = content
-
-    @property
-    def name(self) -> str:
-        return str(self._content["name"])
-
-    @property
-    def function(self) -> str:
-        """The C function."""
-        return str(self._content["function"])
-
-    @property
-    def torch_name(self) -> str:
-        return str(self._content["torch_name"])
-
-    @property
-    def schema(self) -> str:
-        """Empty for a function that is not a torch operator."""
-        return str(self._content["schema"])
-
-    @property
-    def location(self) -> str:
-        return str(self._content["location"])
-
-    @property
-    def has_backward(self) -> bool:
-        return bool(self._content["formula"])
+        self.name: str = content["name"]
+        # The C function.
+        self.function: str = content["function"]
+        # Formats before this one had fewer keys.
+        self.torch_name: str = content.get("torch_name", "")
+        self.location: str = content.get("location", "")
+        # Empty for a function that is not a torch operator.
+        self.schema: str = content.get("schema", "")
+        self.has_backward = bool(content.get("formula"))
 
     @functools.cached_property
     def op(self) -> Op:
