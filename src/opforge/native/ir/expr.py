@@ -55,22 +55,6 @@ def make(op: str, *args: Term) -> Term:
     return Expr(op, args)
 
 
-def _quotient(a: Number, b: Number) -> float:
-    return a / b
-
-
-def _both(*values: Number) -> int:
-    return int(all(values))
-
-
-def _either(*values: Number) -> int:
-    return int(any(values))
-
-
-def _choose(condition: Number, yes: Number, no: Number) -> Number:
-    return yes if condition else no
-
-
 # Every operation there is, and what it means. n-ary: + * min max and or.
 OPERATIONS: dict[str, Callable[..., Number]] = {
     "+": lambda *values: sum(values),
@@ -78,7 +62,7 @@ OPERATIONS: dict[str, Callable[..., Number]] = {
     "neg": operator.neg,
     "//": operator.floordiv,
     "%": operator.mod,
-    "/": _quotient,
+    "/": operator.truediv,
     "**": operator.pow,
     "min": min,
     "max": max,
@@ -87,8 +71,8 @@ OPERATIONS: dict[str, Callable[..., Number]] = {
     "!=": lambda a, b: int(a != b),
     "<": lambda a, b: int(a < b),
     "<=": lambda a, b: int(a <= b),
-    "and": _both,
-    "or": _either,
+    "and": lambda *values: int(all(values)),
+    "or": lambda *values: int(any(values)),
     "not": lambda a: int(not a),
     "&": operator.and_,
     "|": operator.or_,
@@ -104,7 +88,7 @@ OPERATIONS: dict[str, Callable[..., Number]] = {
     "exp": math.exp,
     "log": math.log,
     "log2": math.log2,
-    "where": _choose,
+    "where": lambda condition, yes, no: yes if condition else no,
 }
 COMPARISONS = frozenset({"==", "!=", "<", "<="})
 _TRUTHS = COMPARISONS | {"and", "or", "not"}
@@ -141,43 +125,37 @@ def evaluate(
     return operations[term.op](*(evaluate(a, values, operations) for a in term.args))
 
 
+def parts(term: Term) -> Iterator[Term]:
+    """A term and everything in it, with repetitions."""
+    yield term
+    if isinstance(term, Expr):
+        for arg in term.args:
+            yield from parts(arg)
+
+
 def variables(term: Term) -> Iterator[Var]:
     """Every variable of a term, with repetitions."""
-    if isinstance(term, Var):
-        yield term
-    elif isinstance(term, Expr):
-        for arg in term.args:
-            yield from variables(arg)
+    return (part for part in parts(term) if isinstance(part, Var))
 
 
 def constants(term: Term) -> Iterator[Number]:
-    if isinstance(term, Expr):
-        for arg in term.args:
-            yield from constants(arg)
-    elif isinstance(term, (int, float)):
-        yield term
+    return (part for part in parts(term) if isinstance(part, (int, float)))
+
+
+_OPPOSITE = {"==": "!=", "!=": "==", "<": "<=", "<=": "<"}
 
 
 def negated(term: Term) -> Term:
     """`a < b` -> `b <= a`; anything else gets a `not`."""
     if isinstance(term, Expr):
-        a, b = (*term.args, None, None)[:2]
         if term.op == "not":
             return term.args[0]
         if term.op in {"==", "!="}:
-            return Expr("!=" if term.op == "==" else "==", term.args)
+            return Expr(_OPPOSITE[term.op], term.args)
         # With floats, not (a < b) also holds for nan, which b <= a does not.
-        if term.op in {"<", "<="} and not is_float(term):
-            assert a is not None
-            assert b is not None
-            if not (is_float(a) or is_float(b)):
-                return Expr("<=" if term.op == "<" else "<", (b, a))
+        if term.op in {"<", "<="} and not any(map(is_float, term.args)):
+            return Expr(_OPPOSITE[term.op], term.args[::-1])
     return make("not", term)
-
-
-def text(term: Term) -> str:
-    """As a reader of Python would write it: `(m * n + 127) // 128`."""
-    return _text(term, 0)
 
 
 # How tightly operators bind in Python; functions bind tightest.
@@ -187,7 +165,8 @@ _BINDING = {
 }  # fmt: skip
 
 
-def _text(term: Term, outer: int) -> str:
+def text(term: Term, outer: int = 0) -> str:
+    """As Python writes it, in an operation that binds as `outer`: `(m * n + 127) // 128`."""
     if not isinstance(term, Expr):
         signed = isinstance(term, (int, float)) and term < 0 and outer > _BINDING["neg"]
         return f"({term})" if signed else str(term)
@@ -196,13 +175,13 @@ def _text(term: Term, outer: int) -> str:
         return f"{term.op}({', '.join(text(a) for a in term.args)})"
     if term.op in {"neg", "not"}:
         sign = "-" if term.op == "neg" else "not "
-        written = sign + _text(term.args[0], own)
+        written = sign + text(term.args[0], own)
     else:
         first, *rest = term.args
         # The right operand of // binds tighter: a // (b // c). So does the left one of **, which
         # binds from the right, and of a comparison, because a < b < c is two of them.
         left = own + 1 if term.op == "**" or term.op in COMPARISONS else own
-        written = f" {term.op} ".join([_text(first, left), *(_text(a, own + 1) for a in rest)])
+        written = f" {term.op} ".join([text(first, left), *(text(a, own + 1) for a in rest)])
     return f"({written})" if own < outer else written
 
 

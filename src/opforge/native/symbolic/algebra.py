@@ -54,11 +54,14 @@ def _product_of(sums: list[_Sum]) -> _Sum:
     return total
 
 
+def _order(product: tuple[Term, ...]) -> tuple[int, list[str]]:
+    return -len(product), [_key(term) for term in product]
+
+
 def _term_of(total: _Sum) -> Term:
     parts: list[Term] = []
-    for product, factor in sorted(
-        total.items(), key=lambda item: (-len(item[0]), [_key(t) for t in item[0]])
-    ):
+    for product in sorted(total, key=_order):
+        factor = total[product]
         if not factor:
             continue
         factors: list[Term] = [*([factor] if factor != 1 or not product else []), *product]
@@ -172,7 +175,8 @@ class Algebra:
         if decided is not None:
             return decided
         # Constants go to the right, and == and != have one order of operands.
-        if op in {"==", "!="} and (isinstance(a, int) or (not isinstance(b, int) and _after(a, b))):
+        turned = isinstance(a, int) or (not isinstance(b, int) and _key(a) > _key(b))
+        if op in {"==", "!="} and turned:
             a, b = b, a
         return make(op, a, b)
 
@@ -228,16 +232,10 @@ class Algebra:
         return a.args[0] == b and self.range(b)[0] >= 0 and self.range(a.args[1])[0] >= 1
 
     def both(self, *conditions: Term) -> Term:
-        open_ = list(dict.fromkeys(c for c in conditions if not isinstance(c, int)))
-        if any(isinstance(c, int) and not c for c in conditions):
-            return 0
-        return _joined("and", open_, 1)
+        return _joined("and", conditions, decides=0)
 
     def either(self, *conditions: Term) -> Term:
-        open_ = list(dict.fromkeys(c for c in conditions if not isinstance(c, int)))
-        if any(isinstance(c, int) and c for c in conditions):
-            return 1
-        return _joined("or", open_, 0)
+        return _joined("or", conditions, decides=1)
 
     def min_max(self, op: str, a: Term, b: Term) -> Term:
         """`min` or `max`."""
@@ -390,17 +388,8 @@ def _core(term: Term) -> tuple[Term, int, int]:
     constant = total.pop((), 0)
     if not total:
         return 0, 0, constant
-    first = _leading(total)
-    factor = math.gcd(*total.values()) * (1 if total[first] > 0 else -1)
+    factor = math.gcd(*total.values()) * (1 if total[min(total, key=_order)] > 0 else -1)
     return _term_of({p: f // factor for p, f in total.items()}), factor, constant
-
-
-def _leading(total: _Sum) -> tuple[Term, ...]:
-    return min(total, key=lambda p: (-len(p), [_key(t) for t in p]))
-
-
-def _after(a: Term, b: Term) -> bool:
-    return _key(a) > _key(b)
 
 
 @lru_cache(maxsize=65536)
@@ -408,7 +397,7 @@ def _may_be_nan(term: Term) -> bool:
     """Whether a caller's floats or infinite constants can make it NaN."""
     if not is_float(term):
         return False
-    unbounded = any(math.isinf(c) or math.isnan(c) for c in constants(term))
+    unbounded = any(not math.isfinite(c) for c in constants(term))
     return unbounded or any(v.is_float for v in variables(term))
 
 
@@ -416,10 +405,14 @@ def is_op(term: Term, *ops: str) -> TypeGuard[Expr]:
     return isinstance(term, Expr) and term.op in ops
 
 
-def _joined(op: str, conditions: list[Term], empty: int) -> Term:
-    if len(conditions) < 2:
-        return conditions[0] if conditions else empty
-    return Expr(op, tuple(conditions))
+def _joined(op: str, conditions: tuple[Term, ...], *, decides: int) -> Term:
+    """A constant that is as true as `decides` is the result; others do not count."""
+    if any(isinstance(c, int) and bool(c) == decides for c in conditions):
+        return decides
+    left = tuple(dict.fromkeys(c for c in conditions if not isinstance(c, int)))
+    if len(left) < 2:
+        return left[0] if left else 1 - decides
+    return Expr(op, left)
 
 
 def _range_of_product(ranges: list[Range]) -> Range:
@@ -430,26 +423,16 @@ def _range_of_product(ranges: list[Range]) -> Range:
     return total
 
 
-def _range_of_quotient(ranges: list[Range]) -> Range:
-    if ranges[1][0] < 1:
-        return ANYTHING
-    ends = [_over(x, y) for x in ranges[0] for y in ranges[1]]
-    return min(ends), max(ends)
+def _divided(divide: Callable[[float, float], float]) -> Callable[[list[Range]], Range]:
+    """The range of a division by a positive divisor."""
 
+    def find(ranges: list[Range]) -> Range:
+        if ranges[1][0] < 1:
+            return ANYTHING
+        ends = [x if math.isinf(x) else divide(x, y) for x in ranges[0] for y in ranges[1]]
+        return min(ends), max(ends)
 
-def _range_of_fraction(ranges: list[Range]) -> Range:
-    """The range of `/` by a positive divisor."""
-    (low, high), divisor = ranges
-    if divisor[0] < 1:
-        return ANYTHING
-    ends = [_fraction(x, y) for x in (low, high) for y in divisor]
-    return min(ends), max(ends)
-
-
-def _fraction(a: float, b: float) -> float:
-    if math.isinf(b):
-        return a if math.isinf(a) else 0.0
-    return a / b
+    return find
 
 
 def _growing(function: Callable[[float], float], least: float) -> Callable[[list[Range]], Range]:
@@ -464,16 +447,12 @@ def _growing(function: Callable[[float], float], least: float) -> Callable[[list
     return find
 
 
-def _truth(_: list[Range]) -> Range:
-    return 0, 1
-
-
 _RANGES: dict[str, Callable[[list[Range]], Range]] = {
     "+": lambda rs: (sum(r[0] for r in rs), sum(r[1] for r in rs)),
     "*": _range_of_product,
     "neg": lambda rs: (-rs[0][1], -rs[0][0]),
-    "//": _range_of_quotient,
-    "/": _range_of_fraction,
+    "//": _divided(lambda a, b: (0 if a >= 0 else -1) if math.isinf(b) else a // b),
+    "/": _divided(lambda a, b: a / b),
     "%": lambda rs: (0, rs[1][1] - 1) if rs[1][0] >= 1 else ANYTHING,
     "min": lambda rs: (min(r[0] for r in rs), min(r[1] for r in rs)),
     "max": lambda rs: (max(r[0] for r in rs), max(r[1] for r in rs)),
@@ -490,15 +469,9 @@ _RANGES: dict[str, Callable[[list[Range]], Range]] = {
     "<<": lambda rs: (0, math.inf) if rs[0][0] >= 0 else ANYTHING,
     ">>": lambda rs: (0, rs[0][1]) if rs[0][0] >= 0 else ANYTHING,
     "&": lambda rs: (0, min(r[1] for r in rs)) if all(r[0] >= 0 for r in rs) else ANYTHING,
-    **dict.fromkeys(("==", "!=", "<", "<=", "and", "or", "not"), _truth),
+    **dict.fromkeys(("==", "!=", "<", "<=", "and", "or", "not"), lambda _: (0, 1)),
 }
 
 
 def _times(a: float, b: float) -> float:
     return 0 if a == 0 or b == 0 else a * b
-
-
-def _over(a: float, b: float) -> float:
-    if math.isinf(a):
-        return a
-    return (0 if a >= 0 else -1) if math.isinf(b) else a // b

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..ir.expr import COMPARISONS, Expr, Number, Term, Var, constants, variables
+from ..ir.expr import COMPARISONS, Expr, Number, Term, Var, constants, parts, variables
 from .algebra import Range
 
 Values = Mapping[str, Number]
@@ -222,34 +222,20 @@ def _gaps(condition: Term) -> list[tuple[Callable[[Values], Number], tuple[str, 
     """For each comparison in a condition, left side minus right side."""
     return [
         (_compiled(Expr("+", (atom.args[0], Expr("neg", (atom.args[1],))))), names_of(atom))
-        for atom in _comparisons(condition)
+        for atom in parts(condition)
+        if isinstance(atom, Expr) and atom.op in COMPARISONS
     ]
-
-
-def _comparisons(term: Term) -> Iterator[Expr]:
-    if isinstance(term, Expr):
-        if term.op in COMPARISONS:
-            yield term
-        for arg in term.args:
-            yield from _comparisons(arg)
 
 
 def _period(conditions: Iterable[Term]) -> int:
     """The period of the remainders and quotients, if it is small."""
     found = 1
-    for condition in conditions:
-        for divisor in _divisors(condition):
-            if found * divisor <= 1 << 16:
+    for part in (part for condition in conditions for part in parts(condition)):
+        if isinstance(part, Expr) and part.op in {"//", "%"}:
+            divisor = part.args[1]
+            if isinstance(divisor, int) and divisor > 0 and found * divisor <= 1 << 16:
                 found = math.lcm(found, divisor)
     return found
-
-
-def _divisors(term: Term) -> Iterator[int]:
-    if isinstance(term, Expr):
-        if term.op in {"//", "%"} and isinstance(term.args[1], int) and term.args[1] > 0:
-            yield term.args[1]
-        for arg in term.args:
-            yield from _divisors(arg)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -51,20 +51,15 @@ class Symbols:
 
     def integer(self, term: Term) -> Any:
         """A SymInt, or an int if the term is constant."""
-        if isinstance(term, int):
-            return term
-        return torch.SymInt(Node(self, term, int))
+        return term if isinstance(term, int) else torch.SymInt(Node(self, term, int))
 
     def real(self, term: Term) -> Any:
         return torch.SymFloat(Node(self, term, float))
 
     def ask(self, term: Term) -> bool:
         """Whether a condition holds on this path; it becomes a guard unless it is known."""
-        if not isinstance(term, (int, float)):
-            return self._answer(term)
-        return bool(term)
-
-    def _answer(self, term: Term) -> bool:
+        if isinstance(term, (int, float)):
+            return bool(term)
         known = self._asked.get(term)
         if known is None:
             known = self.algebra.decide(term)
@@ -86,8 +81,12 @@ class Symbols:
             return term
         found = self.value(term)
         if is_float(term):
+            if self._count(term) > MANY:
+                raise NotConstant(term, self._locate())
             # Two ways to compute a float may differ, so its variables are specialized instead.
-            return self._specialize_variables(term)
+            for variable in dict.fromkeys(variables(term)):
+                self.specialize(variable)
+            return found
         low, high = self.algebra.range(term)
         condition = self.algebra.compare("==", term, found)
         # A guard already fixes it on this path.
@@ -97,13 +96,6 @@ class Symbols:
             raise NotConstant(term, self._locate())
         self.ask(condition)
         return found
-
-    def _specialize_variables(self, term: Term) -> Number:
-        if self._count(term) > MANY:
-            raise NotConstant(term, self._locate())
-        for variable in dict.fromkeys(variables(term)):
-            self.specialize(variable)
-        return self.value(term)
 
     def _count(self, term: Term) -> float:
         """How many values a term can have, at most."""
@@ -137,6 +129,38 @@ class Symbols:
 
 # A constant with up to this many values gets a variant for each; others must be declared.
 MANY = 64
+
+
+_Binary = Callable[["Node", "Node"], "Node"]
+_Unary = Callable[..., "Node"]
+
+
+def _algebraic(name: str, *op: str, kind: type | None = None) -> _Binary:
+    """What the method `name` of `Algebra` makes of both terms."""
+
+    def run(self: Node, other: Node) -> Node:
+        found = getattr(self.symbols.algebra, name)(*op, self.term, other.term)
+        return self._make(found, kind or self._common(other))
+
+    return run
+
+
+def _comparison(op: str, *, turned: bool = False) -> _Binary:
+    compare = _algebraic("compare", op, kind=bool)
+    return (lambda self, other: compare(other, self)) if turned else compare
+
+
+def _operation(op: str, kind: type) -> _Binary:
+    return lambda self, other: self._make(make(op, self.term, other.term), kind)
+
+
+def _rounding(op: str) -> _Unary:
+    # `round` gets the number of digits, None.
+    return lambda self, *_: self if self.kind is int else self._make(make(op, self.term), int)
+
+
+def _function(op: str) -> _Unary:
+    return lambda self: self._make(make(op, self.sym_float().term), float)
 
 
 class Node:
@@ -213,8 +237,7 @@ class Node:
     def guard_int(self, _file: Any, _line: Any) -> int:
         return int(self.symbols.specialize(self.term))
 
-    def int_(self) -> int:
-        return self.guard_int("", 0)
+    int_ = nested_int
 
     def guard_float(self, _file: Any, _line: Any) -> float:
         return float(self.symbols.specialize(self.term))
@@ -242,17 +265,7 @@ class Node:
     def _common(self, other: Node) -> type:
         return float if float in {self.kind, other.kind} else int
 
-    def add(self, other: Node) -> Node:
-        return self._make(self.symbols.algebra.add(self.term, other.term), self._common(other))
-
-    def sub(self, other: Node) -> Node:
-        return self._make(self.symbols.algebra.sub(self.term, other.term), self._common(other))
-
-    def mul(self, other: Node) -> Node:
-        return self._make(self.symbols.algebra.mul(self.term, other.term), self._common(other))
-
-    def mod(self, other: Node) -> Node:
-        return self._make(self.symbols.algebra.mod(self.term, other.term), self._common(other))
+    add, sub, mul, mod = map(_algebraic, ("add", "sub", "mul", "mod"))
 
     def int_floordiv(self, other: Node) -> Node:
         if isinstance(other.term, int) and other.term == 0:
@@ -260,11 +273,7 @@ class Node:
         return self._make(self.symbols.algebra.floordiv(self.term, other.term), int)
 
     floordiv = int_floordiv
-
-    def int_truediv(self, other: Node) -> Node:
-        return self._make(make("/", self.term, other.term), float)
-
-    truediv = float_truediv = int_truediv
+    truediv = float_truediv = int_truediv = _operation("/", float)
 
     def pow_by_natural(self, other: Node) -> Node:
         exponent = other.term
@@ -279,58 +288,15 @@ class Node:
         return self._make(make("**", self.sym_float().term, other.term), float)
 
     pow = float_pow
+    lshift, rshift = _operation("<<", int), _operation(">>", int)
+    bitwise_and, bitwise_or = _operation("&", int), _operation("|", int)
+    bitwise_xor = _operation("^", int)
 
-    def lshift(self, other: Node) -> Node:
-        return self._make(make("<<", self.term, other.term), int)
-
-    def rshift(self, other: Node) -> Node:
-        return self._make(make(">>", self.term, other.term), int)
-
-    def bitwise_and(self, other: Node) -> Node:
-        return self._make(make("&", self.term, other.term), int)
-
-    def bitwise_or(self, other: Node) -> Node:
-        return self._make(make("|", self.term, other.term), int)
-
-    def bitwise_xor(self, other: Node) -> Node:
-        return self._make(make("^", self.term, other.term), int)
-
-    def _compare(self, op: str, a: Term, b: Term) -> Node:
-        return self._make(self.symbols.algebra.compare(op, a, b), bool)
-
-    def eq(self, other: Node) -> Node:
-        return self._compare("==", self.term, other.term)
-
-    def ne(self, other: Node) -> Node:
-        return self._compare("!=", self.term, other.term)
-
-    def lt(self, other: Node) -> Node:
-        return self._compare("<", self.term, other.term)
-
-    def le(self, other: Node) -> Node:
-        return self._compare("<=", self.term, other.term)
-
-    def gt(self, other: Node) -> Node:
-        return self._compare("<", other.term, self.term)
-
-    def ge(self, other: Node) -> Node:
-        return self._compare("<=", other.term, self.term)
-
-    def sym_min(self, other: Node) -> Node:
-        found = self.symbols.algebra.min_max("min", self.term, other.term)
-        return self._make(found, self._common(other))
-
-    def sym_max(self, other: Node) -> Node:
-        found = self.symbols.algebra.min_max("max", self.term, other.term)
-        return self._make(found, self._common(other))
-
-    def sym_and(self, other: Node) -> Node:
-        return self._make(self.symbols.algebra.both(self.term, other.term), bool)
-
-    def sym_or(self, other: Node) -> Node:
-        return self._make(self.symbols.algebra.either(self.term, other.term), bool)
-
-    and_, or_ = sym_and, sym_or
+    eq, ne, lt, le = map(_comparison, ("==", "!=", "<", "<="))
+    gt, ge = _comparison("<", turned=True), _comparison("<=", turned=True)
+    sym_min, sym_max = _algebraic("min_max", "min"), _algebraic("min_max", "max")
+    and_ = sym_and = _algebraic("both", kind=bool)
+    or_ = sym_or = _algebraic("either", kind=bool)
 
     def sym_not(self) -> Node:
         return self._make(negated(self.term), bool)
@@ -352,37 +318,27 @@ class Node:
     def sym_float(self) -> Node:
         return self if self.kind is float else self._make(make("float", self.term), float)
 
-    def _to_int(self, op: str) -> Node:
-        return self if self.kind is int else self._make(make(op, self.term), int)
-
-    def sym_int(self) -> Node:
-        return self._to_int("int")
-
-    trunc = sym_int
-
-    def floor(self) -> Node:
-        return self._to_int("floor")
-
-    def ceil(self) -> Node:
-        return self._to_int("ceil")
-
-    def round(self, _digits: Any = None) -> Node:
-        return self._to_int("round")
-
-    def sym_sqrt(self) -> Node:
-        return self._make(make("sqrt", self.sym_float().term), float)
-
-    def sym_log2(self) -> Node:
-        return self._make(make("log2", self.sym_float().term), float)
-
-    def sym_log(self) -> Node:
-        return self._make(make("log", self.sym_float().term), float)
-
-    def sym_exp(self) -> Node:
-        return self._make(make("exp", self.sym_float().term), float)
+    sym_int = trunc = _rounding("int")
+    floor, ceil, round = map(_rounding, ("floor", "ceil", "round"))
+    sym_sqrt, sym_log2, sym_log, sym_exp = map(_function, ("sqrt", "log2", "log", "exp"))
 
     def is_integer(self) -> Node:
         return self._make(make("==", self.term, make("floor", self.term)), bool)
+
+
+def _sided(name: str) -> _Binary:
+    """A comparison with a number; `<` and `>=` are about one less than the number."""
+    plain: _Binary = getattr(Node, name)
+
+    def run(self: Node, other: Node) -> Node:
+        assert isinstance(self, Power)
+        limit = None if isinstance(other, Power) else other.term
+        if self.is_known or not isinstance(limit, int):
+            return plain(self, other)
+        found = self.at_most(limit - (name in {"lt", "ge"}))
+        return found if name in {"lt", "le"} else found.sym_not()
+
+    return run
 
 
 class Power(Node):
@@ -401,36 +357,22 @@ class Power(Node):
             self._term = self.symbols.bucket(self.size)
         return self._term
 
+    @property
+    def is_known(self) -> bool:
+        return self._term is not None
+
     def is_constant(self) -> bool:
         return False
 
     def maybe_as_int(self) -> int | None:
         return None
 
-    def _at_most(self, limit: int) -> Node:
+    def at_most(self, limit: int) -> Node:
         """Whether the power is at most `limit`: the size is at most the largest power below it."""
         largest = 1 << (limit.bit_length() - 1) if limit > 0 else limit
         return self._make(self.symbols.algebra.compare("<=", self.size, largest), bool)
 
-    def _number(self, other: Node) -> int | None:
-        known = self._term is None and not isinstance(other, Power)
-        return other.term if known and isinstance(other.term, int) else None
-
-    def le(self, other: Node) -> Node:
-        limit = self._number(other)
-        return super().le(other) if limit is None else self._at_most(limit)
-
-    def lt(self, other: Node) -> Node:
-        limit = self._number(other)
-        return super().lt(other) if limit is None else self._at_most(limit - 1)
-
-    def gt(self, other: Node) -> Node:
-        limit = self._number(other)
-        return super().gt(other) if limit is None else self._at_most(limit).sym_not()
-
-    def ge(self, other: Node) -> Node:
-        limit = self._number(other)
-        return super().ge(other) if limit is None else self._at_most(limit - 1).sym_not()
+    lt, le, gt, ge = map(_sided, ("lt", "le", "gt", "ge"))
 
 
 # Torch calls it `str`, which would shadow the type inside the class.
