@@ -31,6 +31,11 @@ def declared(op, **specs):
     return expand(op)
 
 
+def chosen(found, case, param):
+    """The Python value that a case has for a choice."""
+    return found.values[param][dict(case.choices)[param]]
+
+
 def shown(case):
     """`x fp16 (m, 4)`, `bias absent`, `mode=1` of a case."""
     tensors = [
@@ -163,8 +168,8 @@ def test_optionals_and_choices_multiply(make_op):
     assert len(found.cases) == 2 * 2 * 3 * 2
     assert shown(found.cases[0]) == "x fp16 (m), bias fp16 (m), act=0, causal=0"
     assert shown(found.cases[-1]) == "x fp32 (m), bias absent, act=2, causal=1"
-    assert found.choice_value(found.cases[-1], "act") == "gelu-tanh"
-    assert found.choice_value(found.cases[-1], "causal") is True
+    assert chosen(found, found.cases[-1], "act") == "gelu-tanh"
+    assert chosen(found, found.cases[-1], "causal") is True
 
 
 def test_a_dtype_of_an_absent_tensor_makes_no_cases(make_op):
@@ -532,7 +537,7 @@ def test_cases_are_the_product_of_what_is_declared(  # noqa: PLR0917  # as hypot
         leaves = {"x": "X", "bias": "B"}
         args, kwargs = found.arguments(case, leaves)
         assert args == ("X", "B" if b.present else None)
-        assert kwargs["causal"] is found.choice_value(case, "causal")
+        assert kwargs["causal"] is chosen(found, case, "causal")
         assert {bound.var for bound in case.bounds} == {
             str(size) for tensor in case.tensors for size in tensor.shape
         }

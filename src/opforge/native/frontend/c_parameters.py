@@ -13,16 +13,8 @@ from ...errors import BadSpec, ConflictingDeclarations, NoNativeForm, TooManyCas
 from ...model import FlatArgument, Lowered
 from ..ir.cases import Bound
 from ..ir.interface import ChoiceParam, Param, ScalarParam, TensorParam
-from .declaration import (
-    Choices,
-    Declaration,
-    LeafDeclaration,
-    Scalars,
-    Tensors,
-    choices,
-    one_of,
-    spell,
-)
+from ..ir.wording import one_of, spell
+from .declaration import Choices, Declaration, LeafDeclaration, Scalars, Tensors, choices
 from .dims import Name, Part, Shared, is_loose
 
 # Each case is traced and compiled on its own; more than this would take a day to build.
@@ -152,16 +144,10 @@ def _numbered(declaration: Declaration) -> tuple[dict[str, int], set[str]]:
 def _tensor(
     argument: FlatArgument, said: Sequence[tuple[Declaration, LeafDeclaration]], group: int
 ) -> TensorParam:
-    texts: dict[str, None] = {}
-    optional = broadcast = False
-    for declaration, leaf in said:
-        if isinstance(leaf, Tensors):
-            texts[_describe(leaf, declaration)] = None
-            optional = optional or leaf.optional
-            broadcast = leaf.broadcast
-        else:
-            optional = True
-    text = "; or ".join(texts)
+    tensors = [(leaf, declaration) for declaration, leaf in said if isinstance(leaf, Tensors)]
+    optional = len(tensors) < len(said) or any(leaf.optional for leaf, _ in tensors)
+    text = "; or ".join(dict.fromkeys(_describe(*one) for one in tensors))
+    broadcast = tensors[-1][0].broadcast
     return TensorParam(argument.name, argument.mutated, optional, text, broadcast, group)
 
 
@@ -231,16 +217,12 @@ def _describe(leaf: Tensors, declaration: Declaration) -> str:
     bounds = {bound.var: bound for bound in declaration.bounds}
     fixed = dict(declaration.fixed)
     sizes = ", ".join(_size(part, bounds, fixed) for part in leaf.parts)
-    ranks = one_of([f"{rank}-d" for rank in _ranks(leaf, declaration)])
+    beside = len(leaf.parts) - 1
+    found = leaf.ranks or [length + beside for length in loose_lengths(leaf, declaration)]
+    ranks = one_of([f"{rank}-d" for rank in found])
     dtypes = one_of(leaf.dtypes) + (f" ({leaf.variable})" if leaf.variable else "")
     layout = "any strides" if leaf.strided else "compact"
     return f"{dtypes}, {ranks} ({sizes}), {layout}" + (", broadcast" if leaf.broadcast else "")
-
-
-def _ranks(leaf: Tensors, declaration: Declaration) -> tuple[int, ...]:
-    return leaf.ranks or tuple(
-        length + len(leaf.parts) - 1 for length in loose_lengths(leaf, declaration)
-    )
 
 
 def loose_lengths(leaf: Tensors, declaration: Declaration) -> tuple[int, ...]:

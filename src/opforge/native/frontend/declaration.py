@@ -8,20 +8,8 @@ from types import CodeType
 from typing import Any
 
 from ..ir.cases import Bound
-from ..ir.wording import one_of, spell
+from ..ir.wording import spell
 from .dims import Part
-
-__all__ = [
-    "Choices",
-    "Declaration",
-    "LeafDeclaration",
-    "Nothing",
-    "Scalars",
-    "Tensors",
-    "choices",
-    "one_of",
-    "spell",
-]
 
 
 @dataclass(frozen=True)

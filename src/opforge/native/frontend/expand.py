@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...errors import OpforgeError, Undeclared
@@ -18,8 +18,9 @@ from ...registry import Entry, registry
 from ..ir.cases import Bound, Case, TensorCase
 from ..ir.expr import Var, variables
 from ..ir.interface import Param, TensorParam
+from ..ir.wording import spell
 from .c_parameters import Merged, loose_lengths, merge, output_names
-from .declaration import Choices, Declaration, Scalars, Tensors, spell
+from .declaration import Choices, Declaration, Scalars, Tensors
 from .dims import Shared, shape
 from .store import declarations_of
 
@@ -38,10 +39,6 @@ class Declared:
     constants: Mapping[str, Any] = field(default_factory=dict)
     values: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     signature: Signature = field(default=Signature((), None), repr=False)
-
-    def choice_value(self, case: Case, param: str) -> Any:
-        """The Python value that a case has for a choice."""
-        return self.values[param][dict(case.choices)[param]]
 
     def arguments(
         self, case: Case, leaves: Mapping[str, Any]
@@ -149,11 +146,7 @@ def _case(declaration: Declaration, merged: Merged, optionals: set[str], chosen:
             for var in variables(term):
                 # The sizes s[0], s[1] of `*s` have the bounds of s.
                 known = bounds.get(var.name) or bounds.get(var.name.partition("[")[0])
-                used[var.name] = (
-                    Bound(var.name, known.low, known.high, known.values)
-                    if known is not None
-                    else Bound(var.name)
-                )
+                used[var.name] = replace(known or Bound(var.name), var=var.name)
     return Case(tuple(tensors), tuple(choices), tuple(used.values()))
 
 

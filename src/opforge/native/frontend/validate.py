@@ -11,7 +11,8 @@ import torch
 from ...errors import BadChoice, BadSpec, NoNativeForm, UnboundType, UnknownDtype
 from ...model import Leaf, fits_int64
 from ..ir.dtypes import DTYPES, named
-from .declaration import Choices, LeafDeclaration, Scalars, Tensors, choices, one_of, spell
+from ..ir.wording import one_of, spell
+from .declaration import Choices, LeafDeclaration, Scalars, Tensors, choices
 from .dims import Part, Shared, parse, read_ranks
 from .specs import SPECS, ChoiceSpec, OptionalSpec, ScalarSpec, TensorSpec
 
@@ -25,7 +26,6 @@ _NUMBERS = {
     "Scalar": (*_FLOATS, *_INTS),
     "number": (*_FLOATS, *_INTS),
 }
-_JITS = {"SymInt": "i64", "int": "i64"}
 _TYPES: dict[str, tuple[type[Any], ...]] = {
     "SymInt": (int,),
     "int": (int,),
@@ -40,10 +40,14 @@ _TYPES: dict[str, tuple[type[Any], ...]] = {
     "MemoryFormat": (torch.memory_format,),
 }
 _WORDS = {
-    "SymInt": "int",
-    "ScalarType": "torch.dtype",
-    "Scalar": "number",
-    "Device": "torch.device",
+    "SymInt": "int", "ScalarType": "torch.dtype", "Scalar": "number", "Device": "torch.device",
+}  # fmt: skip
+_EXAMPLES = {
+    **dict.fromkeys(("float", "Scalar", "number"), "native.scalar('fp32')"),
+    **dict.fromkeys(("SymInt", "int"), "native.scalar('i64')"),
+    "bool": "native.scalar('bool')",
+    "str": "native.choice('one', 'other'), since C gets a number per value",
+    "ScalarType": "native.choice(torch.float16, torch.float32)",
 }
 
 
@@ -58,43 +62,30 @@ def fit(leaf: Leaf, given: Any, variables: Mapping[str, tuple[str, ...]]) -> Lea
     if isinstance(given, ChoiceSpec):
         return _choices(leaf, given)
     if leaf.is_tensor and given is not None:
-        raise BadSpec(
-            "a tensor parameter is declared with native.tensor",
-            parameter=leaf.path,
-            found=repr(given),
-            fix=example(leaf),
-        )
+        raise _bad_spec(leaf, given, "a tensor parameter is declared with native.tensor")
     return choices([check_value(leaf, given)])
+
+
+def _bad_spec(leaf: Leaf, given: Any, what: str, fix: str | None = None) -> BadSpec:
+    return BadSpec(what, parameter=leaf.path, found=repr(given), fix=fix or example(leaf))
 
 
 def _tensors(
     leaf: Leaf, given: TensorSpec | OptionalSpec, variables: Mapping[str, tuple[str, ...]]
 ) -> Tensors:
-    spec = given.inner if isinstance(given, OptionalSpec) else given
     optional = isinstance(given, OptionalSpec)
+    spec = given.inner if isinstance(given, OptionalSpec) else given
     if not isinstance(spec, TensorSpec):
-        raise BadSpec(
-            "native.optional takes a tensor",
-            parameter=leaf.path,
-            found=repr(given),
-            fix="native.optional(native.tensor(...)); for other values native.choice(None, ...)",
-        )
+        fix = "native.optional(native.tensor(...)); for other values native.choice(None, ...)"
+        raise _bad_spec(leaf, given, "native.optional takes a tensor", fix)
     if not leaf.is_tensor:
-        raise BadSpec(
-            f"a tensor is declared for a parameter of type {word(leaf)}",
-            parameter=leaf.path,
-            found=repr(given),
-            fix=example(leaf),
-        )
+        raise _bad_spec(leaf, given, f"a tensor is declared for a parameter of type {word(leaf)}")
     if leaf.container:
         raise no_list(leaf, repr(given))
     if optional and not leaf.optional:
-        raise BadSpec(
-            "declared as optional, but the op's annotation has no None",
-            parameter=leaf.path,
-            found=repr(given),
-            fix=f"{leaf.path}: Tensor | None in the op, or {spec!r} without native.optional",
-        )
+        fix = f"{leaf.path}: Tensor | None in the op, or {spec!r} without native.optional"
+        what = "declared as optional, but the op's annotation has no None"
+        raise _bad_spec(leaf, given, what, fix)
     if spec.layout not in {"contiguous", "strided"}:
         raise BadSpec(
             f"layout {spec.layout!r} is unknown",
@@ -115,12 +106,9 @@ def _reads_broadcast(leaf: Leaf, spec: TensorSpec, parts: tuple[Part, ...]) -> b
         )
     whole = len(parts) == 1 and isinstance(parts[0], Shared)
     if spec.broadcast and not (whole and spec.layout == "strided"):
-        raise BadSpec(
-            'only a strided tensor with dims "*s" can be broadcast',
-            parameter=leaf.path,
-            found=repr(spec),
-            fix='native.tensor("*s", ..., layout="strided", broadcast=True)',
-        )
+        what = 'only a strided tensor with dims "*s" can be broadcast'
+        fix = 'native.tensor("*s", ..., layout="strided", broadcast=True)'
+        raise _bad_spec(leaf, spec, what, fix)
     return spec.broadcast
 
 
@@ -191,44 +179,25 @@ def _dtype(given: Any, parameter: str | None) -> str:
 
 def _scalars(leaf: Leaf, spec: ScalarSpec) -> LeafDeclaration:
     # A string, an enum or a dtype has no C scalar, and a bool is a choice of two.
-    plain = not leaf.container and leaf.codec is None
-    if (
-        plain
-        and leaf.base == "bool"
-        and (spec.type is None or _dtype(spec.type, leaf.path) == "i1")
-    ):
+    base = "" if leaf.container or leaf.codec is not None else leaf.base
+    if base == "bool" and (spec.type is None or _dtype(spec.type, leaf.path) == "i1"):
         return choices([False, True], asked=True)
-    if not plain or leaf.base not in _NUMBERS:
-        raise BadSpec(
-            f"a scalar is declared for a parameter of type {word(leaf)}",
-            parameter=leaf.path,
-            found=repr(spec),
-            fix=example(leaf),
-        )
+    if base not in _NUMBERS:
+        raise _bad_spec(leaf, spec, f"a scalar is declared for a parameter of type {word(leaf)}")
     if spec.type is None:
-        return Scalars(_JITS.get(leaf.base, "fp32"))
+        return Scalars("i64" if base in {"SymInt", "int"} else "fp32")
     dtype = _dtype(spec.type, leaf.path)
     if dtype not in _NUMBERS[leaf.base]:
-        memory = dtype.startswith("fp8")
-        raise BadSpec(
-            f"{dtype} exists only in memory; C has no scalar of that type"
-            if memory
-            else f"type {dtype} is declared for a parameter of type {word(leaf)}",
-            parameter=leaf.path,
-            found=repr(spec),
-            fix=f"native.scalar of {one_of(_NUMBERS[leaf.base])}",
-        )
+        what = f"type {dtype} is declared for a parameter of type {word(leaf)}"
+        if dtype.startswith("fp8"):
+            what = f"{dtype} exists only in memory; C has no scalar of that type"
+        raise _bad_spec(leaf, spec, what, f"native.scalar of {one_of(_NUMBERS[leaf.base])}")
     return Scalars(dtype)
 
 
 def _choices(leaf: Leaf, spec: ChoiceSpec) -> Choices:
     if leaf.is_tensor:
-        raise BadSpec(
-            "native.choice is not for tensors",
-            parameter=leaf.path,
-            found=repr(spec),
-            fix=example(leaf),
-        )
+        raise _bad_spec(leaf, spec, "native.choice is not for tensors")
     if not spec.values:
         raise BadSpec("native.choice has no values", parameter=leaf.path, fix=example(leaf))
     return choices([check_value(leaf, v) for v in spec.values], asked=True)
@@ -244,8 +213,9 @@ def check_value(leaf: Leaf, value: Any) -> Any:
         return _check_one(leaf, value)
     if not isinstance(value, (list, tuple)):
         raise _wrong_value(leaf, value)
-    parts = [None if v is None and leaf.element_optional else _check_one(leaf, v) for v in value]
-    return tuple(parts)
+    return tuple(
+        None if v is None and leaf.element_optional else _check_one(leaf, v) for v in value
+    )
 
 
 def as_seen(leaf: Leaf, default: Any) -> Any:
@@ -277,18 +247,17 @@ def _check_one(leaf: Leaf, value: Any) -> Any:
 
 
 def _check_member(leaf: Leaf, value: Any) -> Any:
-    assert leaf.codec is not None
-    for known in leaf.codec.values:
-        if type(known) is type(value) and known == value:
+    codec = leaf.codec
+    assert codec is not None
+    by_value = codec.cls is not None and not isinstance(value, codec.cls)
+    for known in codec.values:
+        meant = known.value if by_value else known
+        if type(meant) is type(value) and meant == value:
             return known
-    if leaf.codec.cls is not None and not isinstance(value, leaf.codec.cls):
-        for known in leaf.codec.values:
-            if type(known.value) is type(value) and known.value == value:
-                return known
     raise BadChoice(
         f"{spell(value)} is not one of the parameter's values",
         parameter=leaf.path,
-        fix=f"one of {', '.join(map(spell, leaf.codec.values))}",
+        fix=f"one of {', '.join(map(spell, codec.values))}",
     )
 
 
@@ -324,16 +293,5 @@ def example(leaf: Leaf) -> str:
     if leaf.codec is not None:
         return f"{name}=native.choice({', '.join(map(spell, leaf.codec.values))})"
     if leaf.container:
-        inner = {"float": "0.5, 2.0"}.get(leaf.base, "1, 2")
-        return f"{name}=native.choice(({inner}))"
-    shown = {
-        "float": "native.scalar('fp32')",
-        "Scalar": "native.scalar('fp32')",
-        "number": "native.scalar('fp32')",
-        "SymInt": "native.scalar('i64')",
-        "int": "native.scalar('i64')",
-        "bool": "native.scalar('bool')",
-        "str": "native.choice('one', 'other'), since C gets a number per value",
-        "ScalarType": "native.choice(torch.float16, torch.float32)",
-    }
-    return f"{name}={shown.get(leaf.base, 'a value, which fixes it')}"
+        return f"{name}=native.choice(({'0.5, 2.0' if leaf.base == 'float' else '1, 2'}))"
+    return f"{name}={_EXAMPLES.get(leaf.base, 'a value, which fixes it')}"
