@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from ..ir.cases import Bound, Case, TensorCase
 from ..ir.expr import Term, Var
-from .expression import Writer, integer
+from .expression import integer
 from .names import quoted
-from .path_table import paths_table
+from .path_table import path_row
 from .pool import Pool
 from .scope import OpScope, Place, type_key
 
@@ -28,13 +28,13 @@ def case_row(scope: OpScope, pool: Pool, kernels: dict[str, str], number: int) -
             raise scope.error(f"a case says nothing about the tensor {param.name!r}")
         keys.append(type_key(given.dtype, len(given.shape)) if given.present else "OF_ABSENT")
     keys += [str(chosen[choice.name]) for choice in scope.choices]
-    checks = list(_checks(scope, pool, places, case))
+    checks = [check for tensor in case.tensors for check in _tensor_checks(scope, places, tensor)]
+    checks += [c for bound in case.bounds for c in _bound_checks(scope, pool, places, bound)]
     fields = [
         f"{{{quoted(name)}, offsetof(Values, {scope.fields[name]}), {int(scope.is_float(name))}}}"
         for name in scope.variables(number)
     ]
-    write = Writer(scope.fields)
-    rows = paths_table(scope, pool, kernels, write, case)
+    rows = [path_row(scope, pool, kernels, path) for path in case.paths]
     cells = [
         pool.array("uint32_t", "keys", keys),
         _bind(scope, pool, places),
@@ -72,13 +72,6 @@ def _bind(scope: OpScope, pool: Pool, places: Places) -> str:
     lines = ["Values *v = (Values *)values;"]
     lines += [f"v->{scope.fields[name]} = {place.c};" for name, place in places.items()]
     return pool.function("void", "bind", "const View *views, void *values", lines)
-
-
-def _checks(scope: OpScope, pool: Pool, places: Places, case: Case) -> Iterator[str]:
-    for tensor in case.tensors:
-        yield from _tensor_checks(scope, places, tensor)
-    for bound in case.bounds:
-        yield from _bound_checks(scope, pool, places, bound)
 
 
 def _tensor_checks(scope: OpScope, places: Places, tensor: TensorCase) -> Iterator[str]:

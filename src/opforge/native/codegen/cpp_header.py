@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..ir.dtypes import DTYPES
 from ..ir.interface import ChoiceParam, Op, ScalarParam, TensorParam
 from ..ir.program import Library
-from .names import comment, distinct, identifier, kept, macro
+from .names import comment, distinct, identifier, kept, macro, packed
 from .signature import CSignature
 from .templates import fill
 
@@ -53,7 +53,11 @@ class _Operation:
         types = {self._enum_name(p) for p in op.params if isinstance(p, ChoiceParam)}
         self._names = distinct([p.name for p in op.params] + list(op.outputs), _TAKEN | types)
         paths = [path for case in op.cases for path in case.paths if path.outputs]
-        self._optional = [any(p.outputs[i] is None for p in paths) for i in range(len(op.outputs))]
+        # Each with whether a call may do without it.
+        self._outputs = [
+            (self._names[name], any(path.outputs[i] is None for path in paths))
+            for i, name in enumerate(op.outputs)
+        ]
 
     def enums(self) -> list[str]:
         return [self._enum(p) for p in self._op.params if isinstance(p, ChoiceParam)]
@@ -62,9 +66,12 @@ class _Operation:
         made = []
         for forced in (False, True):
             made.append(self._call(forced=forced))
-            if self._op.outputs:
-                made += [self._outputs(forced=forced), self._allocating(forced=forced)]
-        return [*made, self._implementations()]
+            if self._outputs:
+                made += [self._described(forced=forced), self._allocating(forced=forced)]
+        body = [f"return opforge::Implementations(::{self._c.function}_implementations);"]
+        name = f"{self._name}_implementations"
+        said = "In the order in which they are tried."
+        return [*made, _function(said, "opforge::Implementations", name, [], body)]
 
     def _enum(self, param: ChoiceParam) -> str:
         # In lower case, because NULL, NAN or EOF may be macros.
@@ -78,66 +85,39 @@ class _Operation:
     def _enum_name(self, param: ChoiceParam) -> str:
         return identifier(f"{self._op.name}_{param.name}")
 
-    def _implementations(self) -> str:
-        function = f"::{self._c.function}_implementations"
-        body = [f"return opforge::Implementations({function});"]
-        name = f"{self._name}_implementations"
-        return "\n".join(
-            [
-                "/* In the order in which they are tried. */",
-                *_function("opforge::Implementations", name, [], body),
-            ]
-        )
-
     def _call(self, *, forced: bool) -> str:
         doc = comment(" ".join(self._op.doc.split()))
-        said = f"{doc} " if doc else ""
+        said = f"{doc} {self._c.function} in {self._library}.h says what it takes.".lstrip()
+        if forced:
+            said = "The same with a given implementation."
         outputs = [
-            f"opforge::Tensor {'*' if optional else '&'}{self._names[name]}"
-            for name, optional in zip(self._op.outputs, self._optional, strict=True)
+            f"opforge::Tensor {'*' if maybe else '&'}{name}" for name, maybe in self._outputs
         ]
-        given = [
-            _raw(self._names[name], optional=optional)
-            for name, optional in zip(self._op.outputs, self._optional, strict=True)
-        ]
-        parameters = [*self._parameters(), *outputs, "opforge::Stream stream = {}"]
+        given = [_raw(name, optional=maybe) for name, maybe in self._outputs]
         body = self._checked("", [*self._passed(), *given, "stream.get()"], forced=forced)
-        shown = (
-            "/* The same with a given implementation. */"
-            if forced
-            else f"/* {said}{self._c.function} in {self._library}.h says what it takes. */"
-        )
-        return "\n".join([shown, *self._function("void", "", parameters, body, forced=forced)])
+        parameters = [*self._parameters(), *outputs, "opforge::Stream stream = {}"]
+        return self._function(said, "void", "", parameters, body, forced=forced)
 
-    def _outputs(self, *, forced: bool) -> str:
-        names = [self._names[name] for name in self._op.outputs]
-        body = [f"opforge::Tensor {name};" for name in names]
-        passed = [*self._passed(), *(f"{n}.raw()" for n in names)]
+    def _described(self, *, forced: bool) -> str:
+        body = [f"opforge::Tensor {name};" for name, _ in self._outputs]
+        passed = [*self._passed(), *(f"{name}.raw()" for name, _ in self._outputs)]
         body += self._checked("_outputs", passed, forced=forced)
-        values = [
-            f"opforge::detail::present({name})" if optional else name
-            for name, optional in zip(names, self._optional, strict=True)
-        ]
-        body += self._returned("Tensor", values)
-        parameters = self._parameters(only_read=True)
+        returned = [f"opforge::detail::present({n})" if maybe else n for n, maybe in self._outputs]
+        body += self._returned("Tensor", returned)
         name = f"{self._name}_with" if forced else self._name
+        said = f"Type, shape, strides and device of the outputs of {name}; no memory."
+        parameters = self._parameters(only_read=True)
         result = self._result("Tensor")
-        return "\n".join(
-            [
-                f"/* Type, shape, strides and device of the outputs of {name}; no memory. */",
-                *self._function(result, "_outputs", parameters, body, forced=forced),
-            ]
-        )
+        return self._function(said, result, "_outputs", parameters, body, forced=forced)
 
     def _allocating(self, *, forced: bool) -> str:
-        names = [self._names[name] for name in self._op.outputs]
+        names = [name for name, _ in self._outputs]
         arguments = [self._names[p.name] for p in self._op.params]
         # In full, because a parameter may have the operator's name.
         function = f"::{namespace(self._library)}::{self._name}"
         single = len(names) == 1
         local = distinct([*arguments, *names, "of_described"], _TAKEN)["of_described"]
-        ending = "_with" if forced else ""
-        first = ["implementation"] if forced else []
+        ending, first = ("_with", ["implementation"]) if forced else ("", [])
         opening = f"const auto {local} = {function}_outputs{ending}("
         body = _wrapped(opening, [*first, *arguments], ");")
         for i, name in enumerate(names):
@@ -146,37 +126,28 @@ class _Operation:
             opening = f"auto {name} = opforge::detail::made("
             body += _wrapped(opening, [value, "allocator", "stream", what], ");")
         given = [
-            f"opforge::detail::pointer({name})" if optional else name
-            for name, optional in zip(names, self._optional, strict=True)
+            f"opforge::detail::pointer({name})" if maybe else name for name, maybe in self._outputs
         ]
-        passed = [*first, *arguments, *given, "stream"]
-        body += _wrapped(f"{function}{ending}(", passed, ");")
+        body += _wrapped(f"{function}{ending}(", [*first, *arguments, *given, "stream"], ");")
         moved = names if single else [f"std::move({name})" for name in names]
         body += self._returned("Output", moved)
-        parameters = [
-            *self._parameters(),
-            "const opforge::Allocator &allocator",
-            "opforge::Stream stream = {}",
-        ]
-        return "\n".join(
-            [
-                "/* Allocates the outputs. */",
-                *self._function(self._result("Output"), "", parameters, body, forced=forced),
-            ]
-        )
+        own = ["const opforge::Allocator &allocator", "opforge::Stream stream = {}"]
+        parameters = [*self._parameters(), *own]
+        result = self._result("Output")
+        return self._function("Allocates the outputs.", result, "", parameters, body, forced=forced)
 
     def _function(
-        self, result: str, ending: str, parameters: list[str], body: list[str], *, forced: bool
-    ) -> list[str]:
-        if not forced:
-            return _function(result, f"{self._name}{ending}", parameters, body)
-        given = ["int implementation", *parameters]
-        return _function(result, f"{self._name}{ending}_with", given, body)
+        self, said: str, result: str, ending: str, parameters: list[str], body: list[str], *,
+        forced: bool,
+    ) -> str:  # fmt: skip
+        if forced:
+            ending, parameters = f"{ending}_with", ["int implementation", *parameters]
+        return _function(said, result, f"{self._name}{ending}", parameters, body)
 
     def _result(self, kind: str) -> str:
         types = [
-            f"std::optional<opforge::{kind}>" if optional else f"opforge::{kind}"
-            for optional in self._optional
+            f"std::optional<opforge::{kind}>" if maybe else f"opforge::{kind}"
+            for _, maybe in self._outputs
         ]
         return types[0] if len(types) == 1 else f"std::tuple<{', '.join(types)}>"
 
@@ -228,9 +199,9 @@ def _line(text: str) -> str:
     return " ".join(text.split()).rstrip("\\")
 
 
-def _function(result: str, name: str, parameters: list[str], body: list[str]) -> list[str]:
+def _function(said: str, result: str, name: str, parameters: list[str], body: list[str]) -> str:
     head = _wrapped(f"inline {result} {name}(", parameters, ")")
-    return [*head, "{", *(f"    {line}" for line in body), "}"]
+    return "\n".join([f"/* {said} */", *head, "{", *(f"    {line}" for line in body), "}"])
 
 
 def _wrapped(opening: str, items: list[str], closing: str) -> list[str]:
@@ -238,13 +209,4 @@ def _wrapped(opening: str, items: list[str], closing: str) -> list[str]:
     one = f"{opening}{', '.join(items)}{closing}"
     if len(one) + 4 <= _WIDTH:
         return [one]
-    lines = [opening]
-    current = ""
-    for i, item in enumerate(items):
-        piece = item + (closing if i + 1 == len(items) else ",")
-        if current and len(current) + 1 + len(piece) + 8 > _WIDTH:
-            lines.append(f"    {current}")
-            current = piece
-        else:
-            current = f"{current} {piece}" if current else piece
-    return [*lines, f"    {current}"]
+    return [opening, *(f"    {line}" for line in packed(items, closing, _WIDTH - 8))]

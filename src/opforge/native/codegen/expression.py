@@ -8,29 +8,28 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from ..ir.expr import Expr, Term, Var, is_float
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
-# By operation: for integers, whose functions take `overflow` as well, and for doubles.
+# Functions by operation: of integers, which take `overflow` as well, and of doubles.
 _INTEGER = {
-    "+": "of_add",
-    "*": "of_mul",
-    "neg": "of_neg",
-    "//": "of_floordiv",
-    "%": "of_mod",
-    "**": "of_pow",
-    "abs": "of_abs",
-    "<<": "of_shl",
-    ">>": "of_shr",
-}
-_DOUBLE = {"//": "of_floordiv_float", "%": "of_mod_float", "**": "pow", "abs": "fabs"}
-_DOUBLE |= {"min": "of_min_float", "max": "of_max_float"}
-_MATH = {"sqrt", "exp", "log", "log2"}
-_INFIX = {"==", "!=", "<", "<=", "&", "|", "^"}
+    "+": "of_add", "*": "of_mul", "neg": "of_neg", "//": "of_floordiv", "%": "of_mod",
+    "**": "of_pow", "abs": "of_abs", "<<": "of_shl", ">>": "of_shr",
+}  # fmt: skip
+_EXTREMES = {"min": "of_min", "max": "of_max"}
+_DOUBLE = {
+    "//": "of_floordiv_float", "%": "of_mod_float", "**": "pow", "abs": "fabs",
+    "min": "of_min_float", "max": "of_max_float",
+    "sqrt": "sqrt", "exp": "exp", "log": "log", "log2": "log2",
+}  # fmt: skip
 _ROUNDING = {"int": "trunc", "floor": "floor", "ceil": "ceil", "round": "rint"}
+# Operators between their operands, and those that are so for doubles alone.
+_INFIX = {"==", "!=", "<", "<=", "&", "|", "^"}
+_SIGNS = {"and": "&&", "or": "||", "/": "/"} | {sign: sign for sign in _INFIX}
+_DOUBLE_SIGNS = {"+": "+", "*": "*"}
 
 
 def integer(value: int) -> str:
@@ -75,61 +74,31 @@ class Writer:
         return written[1:-1] if isinstance(term, Expr) and term.op in _INFIX else written
 
     def _operation(self, term: Expr) -> str:
-        op, args = term.op, term.args
-        if op in {"and", "or"}:
-            return f"({(' && ' if op == 'and' else ' || ').join(self(a) for a in args)})"
-        if op == "not":
-            return f"(!{self(args[0])})"
+        op, args, real = term.op, term.args, is_float(term)
         if op == "where":
-            return self._choice(term)
+            yes, no = map(self.as_double if real else self, args[1:])
+            return f"({self(args[0])} ? {yes} : {no})"
         if op == "float":
             return f"({self.as_double(args[0])})"
         if op in _ROUNDING:
-            return self._rounding(op, args[0])
-        if op in _INFIX:
-            left, right = (self.as_double if self._any_float(args) else self)(args[0]), args[1]
-            written = self.as_double(right) if self._any_float(args) else self(right)
-            return f"({left} {op} {written})"
-        return self._function(term)
+            value = self(args[0])
+            return f"of_int({_ROUNDING[op]}({value}), overflow)" if is_float(args[0]) else value
+        doubles = real or (op in _INFIX and any(map(is_float, args)))
+        written = [self.as_double(a) if doubles else self(a) for a in args]
+        sign = _SIGNS.get(op) or (_DOUBLE_SIGNS.get(op) if real else None)
+        if sign:
+            return f"({f' {sign} '.join(written)})"
+        if op == "not" or (op == "neg" and real):
+            return f"({'!' if op == 'not' else '-'}{written[0]})"
+        if real:
+            return _call(_DOUBLE[op], written)
+        if op in _EXTREMES:
+            return _call(_EXTREMES[op], written)
+        return _call(_INTEGER[op], written, ", overflow")
 
-    def _function(self, term: Expr) -> str:
-        op, args = term.op, term.args
-        if op in _MATH:
-            return f"{op}({self.as_double(args[0])})"
-        if op == "/":
-            return f"({self.as_double(args[0])} / {self.as_double(args[1])})"
-        if not is_float(term):
-            if op in {"min", "max"}:
-                return self._chain(args, lambda a, b: f"of_{op}({a}, {b})", self)
-            name = _INTEGER[op]
-            if len(args) == 1:
-                return f"{name}({self(args[0])}, overflow)"
-            return self._chain(args, lambda a, b: f"{name}({a}, {b}, overflow)", self)
-        if op in {"+", "*"}:
-            return f"({f' {op} '.join(self.as_double(a) for a in args)})"
-        if op == "neg":
-            return f"(-{self.as_double(args[0])})"
-        name = _DOUBLE[op]
-        if len(args) == 1:
-            return f"{name}({self.as_double(args[0])})"
-        return self._chain(args, lambda a, b: f"{name}({a}, {b})", self.as_double)
 
-    def _rounding(self, op: str, term: Term) -> str:
-        if not is_float(term):
-            return self(term)
-        return f"of_int({_ROUNDING[op]}({self(term)}), overflow)"
-
-    def _choice(self, term: Expr) -> str:
-        condition, yes, no = term.args
-        write = self.as_double if is_float(term) else self
-        return f"({self(condition)} ? {write(yes)} : {write(no)})"
-
-    @staticmethod
-    def _chain(
-        args: tuple[Term, ...], join: Callable[[str, str], str], write: Callable[[Term], str]
-    ) -> str:
-        return functools.reduce(join, (write(a) for a in args))
-
-    @staticmethod
-    def _any_float(args: tuple[Term, ...]) -> bool:
-        return any(is_float(a) for a in args)
+def _call(name: str, args: list[str], last: str = "") -> str:
+    """`name(a)`, or `name(name(a, b), c)`, each with the last argument."""
+    if len(args) == 1:
+        return f"{name}({args[0]}{last})"
+    return functools.reduce(lambda a, b: f"{name}({a}, {b}{last})", args)

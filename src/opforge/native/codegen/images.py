@@ -49,10 +49,13 @@ def images_source(library: Library) -> str:
     for number, kernel in enumerate(library.kernels):
         images = []
         for image in sorted(kernel.images, key=lambda i: i.arch):
-            for data, is_ptx in _contents(image):
+            for data, is_ptx in ((image.cubin, False), (image.ptx.encode(), True)):
+                if not data:
+                    continue
                 if data not in written:
                     written[data] = f"image_{len(written)}"
-                    parts.append(_words(written[data], data))
+                    head = f"static const uint64_t {written[data]}[] = {{"
+                    parts.append("\n".join([head, *words(data), "};"]))
                 images.append(_image(image, written[data], is_ptx=is_ptx))
         if images:
             tables.append(_table(kernel, number, images))
@@ -75,13 +78,6 @@ def _archs(library: Library) -> list[str]:
     with_ptx = {image.arch for kernel in library.kernels for image in kernel.images if image.ptx}
     rows = [f"    {{{arch}, {int(arch in with_ptx)}}}," for arch in sorted(library.archs)]
     return rows or ["    {0, 0},"]
-
-
-def _contents(image: Image) -> list[tuple[bytes, bool]]:
-    contents = [(image.cubin, False)] if image.cubin else []
-    if image.ptx:
-        contents.append((image.ptx.encode(), True))
-    return contents
 
 
 def _table(kernel: Kernel, number: int, images: list[str]) -> str:
@@ -111,7 +107,3 @@ def words(data: bytes) -> list[str]:
     padded = data + bytes(8 - len(data) % 8)
     hexed = [f"0x{int.from_bytes(padded[i : i + 8], 'little'):x}" for i in range(0, len(padded), 8)]
     return [f"    {', '.join(hexed[i : i + 6])}," for i in range(0, len(hexed), 6)]
-
-
-def _words(name: str, data: bytes) -> str:
-    return "\n".join([f"static const uint64_t {name}[] = {{", *words(data), "};"])

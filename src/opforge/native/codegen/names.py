@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 # Of C99 to C23 and C++17, if Python allows the name.
 _KEYWORDS = frozenset(
@@ -58,6 +59,18 @@ def distinct(names: list[str], taken: frozenset[str] = frozenset()) -> dict[str,
             wanted += "_"
         chosen[name] = wanted
     return chosen
+
+
+def packed(items: Sequence[str], closing: str, width: int) -> list[str]:
+    """Items with commas between and `closing` behind them, on lines of this width."""
+    lines: list[str] = []
+    for i, item in enumerate(items):
+        piece = item + (closing if i + 1 == len(items) else ",")
+        if lines and len(lines[-1]) + 1 + len(piece) <= width:
+            lines[-1] += f" {piece}"
+        else:
+            lines.append(piece)
+    return lines
 
 
 def macro(*parts: str) -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from ..ir.device_attributes import PREFIX
-from ..ir.dtypes import DTYPES
-from ..ir.interface import ChoiceParam, Op, ScalarParam, TensorParam
+from ..ir.interface import Op, TensorParam
 from .case_table import case_row
 from .coverage_text import guards, source
 from .names import comment, quoted
@@ -29,12 +28,12 @@ def operation_source(op: Op, library: str, kernels: dict[str, str]) -> str:
         _values(scope),
         *pool.definitions,
         operation,
-        _call(scope, signature),
-        _call(scope, signature, forced=True),
+        _function(scope, signature, "call", forced=False),
+        _function(scope, signature, "call", forced=True),
     ]
     if op.outputs:
-        parts.append(_outputs(scope, signature))
-        parts.append(_outputs(scope, signature, forced=True))
+        parts.append(_function(scope, signature, "outputs", forced=False))
+        parts.append(_function(scope, signature, "outputs", forced=True))
     parts.append(
         f"{signature.implementations()}\n{{\n    return of_implementations(&operation, list);\n}}"
     )
@@ -92,62 +91,42 @@ def _first_cases(scope: OpScope) -> list[str]:
 
 
 def _flags(param: TensorParam) -> str:
-    flags = [
-        *(["OF_WRITTEN"] if param.written else []),
-        *(["OF_OPTIONAL"] if param.optional else []),
-        *(["OF_BROADCAST"] if param.broadcast else []),
-        *([f"OF_GROUP({param.group})"] if param.group else []),
-    ]
-    return " | ".join(flags) or "0"
+    flags = {
+        "OF_WRITTEN": param.written,
+        "OF_OPTIONAL": param.optional,
+        "OF_BROADCAST": param.broadcast,
+        f"OF_GROUP({param.group})": param.group,
+    }
+    return " | ".join(flag for flag, holds in flags.items() if holds) or "0"
 
 
-def _gathered(names: list[str], kind: str, array: str, cast: str = "") -> tuple[str, str]:
-    """An array of arguments, and the expression that hands it on."""
-    if not names:
-        return "", "NULL"
-    return f"    {kind} {array}[] = {{{', '.join(cast + n for n in names)}}};\n", array
+def _function(scope: OpScope, signature: CSignature, kind: str, *, forced: bool) -> str:
+    """`mylib_silu` or `mylib_silu_outputs`: gathers its arguments for the runtime."""
+    read, written = "const OpforgeTensor *const", "OpforgeTensor *const"
+    inputs, outputs = [p.name for p in scope.inputs], list(scope.op.outputs)
+    arrays = [(read, "of_given", "", [*inputs, *outputs])]
+    if kind == "outputs":
+        arrays = [(read, "of_inputs", "", inputs), (written, "of_filled", "", outputs)]
+    arrays.append(("const int", "of_choices", "(int)", [choice.name for choice in scope.choices]))
+    lines, passed = [], ["&operation", *(["implementation"] if forced else [])]
+    for type_, array, cast, names in arrays:
+        items = ", ".join(cast + signature.names[name] for name in names)
+        lines += [f"{type_} {array}[] = {{{items}}};"] if names else []
+        passed.append(array if names else "NULL")
+    lines += ["Values of_values;", *_scalars(scope, signature)]
+    passed += ["&of_values", *(["stream"] if kind == "call" else [])]
+    lines.append(f"return of_{kind}{'_with' if forced else ''}({', '.join(passed)});")
+    body = "\n".join(f"    {line}" for line in lines)
+    return f"{getattr(signature, kind)(forced=forced)}\n{{\n{body}\n}}"
 
 
-def _scalars(scope: OpScope, signature: CSignature) -> str:
-    lines = ["    memset(&of_values, 0, sizeof of_values);"]
-    for param in scope.op.params:
-        if isinstance(param, ScalarParam):
-            given = signature.names[param.name]
-            if param.dtype == "i1":
-                given = f"{given} != 0"
-            elif DTYPES[param.dtype].name == "u64":
-                given = f"(int64_t){given}"
-            lines.append(f"    of_values.{scope.fields[param.name]} = {given};")
-    return "\n".join(lines)
-
-
-def _call(scope: OpScope, signature: CSignature, *, forced: bool = False) -> str:
-    tensors = [signature.names[name] for name in scope.tensors]
-    choices = [signature.names[p.name] for p in scope.op.params if isinstance(p, ChoiceParam)]
-    given, given_name = _gathered(tensors, "const OpforgeTensor *const", "of_given")
-    chosen, chosen_name = _gathered(choices, "const int", "of_choices", "(int)")
-    return (
-        f"{signature.call(forced=forced)}\n{{\n{given}{chosen}    Values of_values;\n"
-        f"{_scalars(scope, signature)}\n"
-        f"    return {_runtime('of_call', forced=forced)}"
-        f"{given_name}, {chosen_name}, &of_values, stream);\n}}"
-    )
-
-
-def _runtime(function: str, *, forced: bool) -> str:
-    return f"{function}_with(&operation, implementation, " if forced else f"{function}(&operation, "
-
-
-def _outputs(scope: OpScope, signature: CSignature, *, forced: bool = False) -> str:
-    inputs = [signature.names[p.name] for p in scope.inputs]
-    outputs = [signature.names[name] for name in scope.op.outputs]
-    choices = [signature.names[p.name] for p in scope.op.params if isinstance(p, ChoiceParam)]
-    given, given_name = _gathered(inputs, "const OpforgeTensor *const", "of_inputs")
-    filled, filled_name = _gathered(outputs, "OpforgeTensor *const", "of_filled")
-    chosen, chosen_name = _gathered(choices, "const int", "of_choices", "(int)")
-    arguments = f"{given_name}, {filled_name}, {chosen_name}, &of_values"
-    return (
-        f"{signature.outputs(forced=forced)}\n{{\n{given}{filled}{chosen}    Values of_values;\n"
-        f"{_scalars(scope, signature)}\n"
-        f"    return {_runtime('of_outputs', forced=forced)}{arguments});\n}}"
-    )
+def _scalars(scope: OpScope, signature: CSignature) -> list[str]:
+    lines = ["memset(&of_values, 0, sizeof of_values);"]
+    for name, param in scope.scalars.items():
+        given = signature.names[name]
+        if param.dtype == "i1":
+            given = f"{given} != 0"
+        elif param.dtype == "u64":
+            given = f"(int64_t){given}"
+        lines.append(f"of_values.{scope.fields[name]} = {given};")
+    return lines

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from ..ir.cases import (
     ONE,
     Allocate,
-    Case,
     Fill,
     Guard,
     Launch,
@@ -18,7 +17,6 @@ from ..ir.cases import (
     Variant,
 )
 from ..ir.expr import Term, is_float, text
-from .expression import Writer
 from .names import comment, quoted
 from .pool import Pool
 from .scope import OpScope, type_key
@@ -33,41 +31,29 @@ _FLOATS = {"fp16", "bf16", "fp32", "fp64"}
 _WIDTHS = {1, 2, 4, 8}
 
 
-def paths_table(
-    scope: OpScope, pool: Pool, kernels: dict[str, str], write: Writer, case: Case
-) -> list[str]:
-    return [_path_row(scope, pool, kernels, write, path) for path in case.paths]
-
-
-def _path_row(
-    scope: OpScope, pool: Pool, kernels: dict[str, str], write: Writer, path: Path
-) -> str:
+def path_row(scope: OpScope, pool: Pool, kernels: dict[str, str], path: Path) -> str:
+    """A row of a case's table of paths."""
     buffers = {name: i for i, name in enumerate(scope.tensors)}
     workspaces = [step.buffer for step in path.steps if isinstance(step, Allocate)]
     for buffer in workspaces:
         if buffer in buffers:
             raise scope.error(f"two buffers of a path are called {buffer!r}")
         buffers[buffer] = len(buffers)
-    steps = _Steps(scope, pool, kernels, write, buffers)
+    steps = _Steps(scope, pool, kernels, buffers)
     rows = [] if path.refused else [steps.row(step) for step in path.steps]
     # A condition that always holds needs no test.
     guards = [g for g in path.guards if not isinstance(g.condition, int) or not g.condition]
-    return (
-        "{"
-        + ", ".join(
-            [
-                quoted(path.refused) if path.refused else "NULL",
-                _guards(pool, write, guards),
-                pool.array("char *const", "conditions", [quoted(_condition(g)) for g in guards]),
-                _output_keys(scope, pool, path),
-                _layouts(scope, pool, write, path),
-                str(len(workspaces)),
-                str(len(rows)),
-                pool.array("Step", "steps", rows),
-            ]
-        )
-        + "}"
-    )
+    cells = [
+        quoted(path.refused) if path.refused else "NULL",
+        _guards(scope, pool, guards),
+        pool.array("char *const", "conditions", [quoted(_condition(g)) for g in guards]),
+        _output_keys(scope, pool, path),
+        _layouts(scope, pool, path),
+        str(len(workspaces)),
+        str(len(rows)),
+        pool.array("Step", "steps", rows),
+    ]
+    return f"{{{', '.join(cells)}}}"
 
 
 def _condition(guard: Guard) -> str:
@@ -75,12 +61,12 @@ def _condition(guard: Guard) -> str:
     return f"{text(guard.condition)} does not hold{where}"
 
 
-def _guards(pool: Pool, write: Writer, guards: list[Guard]) -> str:
+def _guards(scope: OpScope, pool: Pool, guards: list[Guard]) -> str:
     if not guards:
         return "NULL"
     tests = []
     for i, guard in enumerate(guards):
-        tests += [f"if (!({write.condition(guard.condition)})) {{", f"    return {i};", "}"]
+        tests += [f"if (!({scope.write.condition(guard.condition)})) {{", f"    return {i};", "}"]
     body = [*_opening(tests), *tests, "return -1;"]
     shown = comment(" and ".join(text(g.condition) for g in guards))
     return pool.function("int", "guards", "const void *values, int *overflow", body, shown)
@@ -89,9 +75,8 @@ def _guards(pool: Pool, write: Writer, guards: list[Guard]) -> str:
 def _opening(lines: list[str], *, at: bool = False) -> list[str]:
     """Declares `v`, and marks the parameters that a body does not use."""
     body = "\n".join(lines)
-    opening = ["const Values *v = (const Values *)values;"] if "v->" in body else []
-    if not opening:
-        opening.append("(void)values;")
+    used = "v->" in body
+    opening = ["const Values *v = (const Values *)values;" if used else "(void)values;"]
     if at and "at[" not in body:
         opening.append("(void)at;")
     if "overflow" not in body:
@@ -107,15 +92,14 @@ def _output_keys(scope: OpScope, pool: Pool, path: Path) -> str:
     return pool.array("uint32_t", "outputs", keys)
 
 
-def _layouts(scope: OpScope, pool: Pool, write: Writer, path: Path) -> str:
-    lines = []
-    shown = []
+def _layouts(scope: OpScope, pool: Pool, path: Path) -> str:
+    lines, shown = [], []
     for i, output in enumerate(path.outputs):
         if output is None:
             continue
         for dim, (size, stride) in enumerate(zip(output.shape, output.strides, strict=True)):
-            lines.append(f"layouts[{i}].sizes[{dim}] = {write(size)};")
-            lines.append(f"layouts[{i}].strides[{dim}] = {write(stride)};")
+            lines.append(f"layouts[{i}].sizes[{dim}] = {scope.write(size)};")
+            lines.append(f"layouts[{i}].strides[{dim}] = {scope.write(stride)};")
         sizes = ", ".join(text(size) for size in output.shape)
         shown.append(f"{scope.op.outputs[i]} [{sizes}]")
     if not lines:
@@ -129,17 +113,10 @@ class _Steps:
     """Writes the steps of one path, whose buffers have the given positions."""
 
     def __init__(
-        self,
-        scope: OpScope,
-        pool: Pool,
-        kernels: dict[str, str],
-        write: Writer,
-        buffers: Mapping[str, int],
+        self, scope: OpScope, pool: Pool, kernels: dict[str, str], buffers: Mapping[str, int]
     ) -> None:
-        self._scope = scope
-        self._pool = pool
-        self._kernels = kernels
-        self._write = write
+        self._scope, self._pool, self._kernels = scope, pool, kernels
+        self._write = scope.write
         self._buffers = buffers
 
     def row(self, step: Step) -> str:
@@ -219,7 +196,7 @@ class _Steps:
             str(len(variants)),
             self._pool.array("Variant", "variants", variants),
         ]
-        return self._pool.array("Launch", "launch", ["{" + ", ".join(cells) + "}"])
+        return self._pool.array("Launch", "launch", [f"{{{', '.join(cells)}}}"])
 
     def _variant(self, launch: Launch, variant: Variant) -> str:
         if variant.kernel not in self._kernels:
@@ -228,9 +205,7 @@ class _Steps:
             raise self._error(launch, launch.kernel_name, "has a different number of types")
         multiples = {*variant.aligned, *variant.divisible}
         codes = [
-            " | ".join(
-                [self._code(launch, argument, type_), *(["OF_BY_16"] if i in multiples else [])]
-            )
+            self._code(launch, argument, type_) + (" | OF_BY_16" if i in multiples else "")
             for i, (argument, type_) in enumerate(zip(launch.arguments, variant.types, strict=True))
         ]
         arguments = self._pool.array("uint8_t", "types", codes)

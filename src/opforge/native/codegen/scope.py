@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
+from typing import Any
 
 from ...errors import BadProgram
-from ..ir.cases import Allocate, Case, Fill, Launch, Path, Pointer
+from ..ir.cases import Case, ScalarValue
 from ..ir.device_attributes import is_attribute
 from ..ir.dtypes import DTYPES
-from ..ir.expr import Term, Var, variables
+from ..ir.expr import Expr, Term, Var, variables
 from ..ir.interface import ChoiceParam, Op, ScalarParam, TensorParam
+from .expression import Writer
 from .names import distinct
 
 _PART = re.compile(r"(.+)\.(shape|stride)\[(\d+)\]")
@@ -36,6 +38,10 @@ def type_key(dtype: str, rank: int) -> str:
     return f"OF_KEY({known.code}, {known.bits}, {rank})"
 
 
+def refused(op: Op, what: str, **more: str) -> BadProgram:
+    return BadProgram(what, **more, op=op.torch_name or op.name, location=op.location)
+
+
 class OpScope:
     """What the generators of one operator's file look up names in."""
 
@@ -46,12 +52,7 @@ class OpScope:
         self.scalars = {p.name: p for p in op.params if isinstance(p, ScalarParam)}
         self.input_index = {p.name: i for i, p in enumerate(self.inputs)}
         self.tensors = [*self.input_index, *op.outputs]
-        everything = [
-            *self.input_index,
-            *op.outputs,
-            *self.scalars,
-            *(c.name for c in self.choices),
-        ]
+        everything = [*(param.name for param in op.params), *op.outputs]
         repeated = sorted({n for n in everything if everything.count(n) > 1})
         if repeated:
             raise self.error(f"parameters or outputs share the name {repeated[0]!r}")
@@ -59,10 +60,11 @@ class OpScope:
         used = [name for i in range(len(op.cases)) for name in self.variables(i)]
         names = list(dict.fromkeys([*self.scalars, *used]))
         self.fields = distinct(names)
+        self.write = Writer(self.fields)
         self.attributes = [n for n in names if is_attribute(n) and n not in self.scalars]
 
     def error(self, what: str) -> BadProgram:
-        return BadProgram(what, op=self.op.torch_name or self.op.name, location=self.op.location)
+        return refused(self.op, what)
 
     def is_float(self, name: str) -> bool:
         scalar = self.scalars.get(name)
@@ -70,10 +72,7 @@ class OpScope:
 
     def variables(self, number: int) -> list[str]:
         """Every variable that a case binds or computes with, sizes first."""
-        case = self.op.cases[number]
-        used = [v.name for term in case_terms(case) for v in variables(term)]
-        used += [bound.var for bound in case.bounds]
-        return list(dict.fromkeys([*self.places[number], *used]))
+        return list(dict.fromkeys([*self.places[number], *_used(self.op.cases[number])]))
 
     def _places(self, case: Case) -> dict[str, Place]:
         """Where each variable of a tensor is first seen."""
@@ -86,8 +85,7 @@ class OpScope:
             for dim, stride in enumerate(tensor.strides or ()):
                 if isinstance(stride, Var):
                     places.setdefault(stride.name, Place(index, dim, is_stride=True))
-        used = [v.name for term in case_terms(case) for v in variables(term)]
-        for name in [*used, *(bound.var for bound in case.bounds)]:
+        for name in _used(case):
             if name not in places and name not in self.scalars:
                 place = self._named_place(name, case)
                 if place is not None:
@@ -109,14 +107,8 @@ class OpScope:
 
     def unsigned(self) -> list[str]:
         """64-bit unsigned scalars that are computed with, and so must fit into 63 bits."""
-        wide = {n for n, p in self.scalars.items() if DTYPES[p.dtype].name == "u64"}
-        computed = {
-            v.name
-            for case in self.op.cases
-            for term in case_terms(case, direct=False)
-            for v in variables(term)
-        }
-        computed |= {bound.var for case in self.op.cases for bound in case.bounds}
+        wide = {n for n, p in self.scalars.items() if p.dtype == "u64"}
+        computed = {name for case in self.op.cases for name in _used(case, direct=False)}
         return sorted(wide & computed)
 
     def is_unsigned(self, term: Term) -> bool:
@@ -126,31 +118,19 @@ class OpScope:
         return self.scalars[term.name].dtype == "u64"
 
 
-def case_terms(case: Case, *, direct: bool = True) -> Iterator[Term]:
-    """Every term of a case; without `direct`, not those that hand a variable to a kernel."""
-    for path in case.paths:
-        yield from (guard.condition for guard in path.guards)
-        for output in path.outputs:
-            if output is not None:
-                yield from output.shape
-                yield from output.strides
-        yield from _step_terms(path, direct=direct)
+def _used(case: Case, *, direct: bool = True) -> list[str]:
+    """The variables of a case; without `direct`, not those that are only handed to a kernel."""
+    return [*_names(case.paths, direct=direct), *(bound.var for bound in case.bounds)]
 
 
-def _step_terms(path: Path, *, direct: bool) -> Iterator[Term]:
-    for step in path.steps:
-        if isinstance(step, Allocate):
-            yield step.bytes
-        elif isinstance(step, Fill):
-            yield from (step.offset, step.count)
-        else:
-            yield from _launch_terms(step, direct=direct)
-
-
-def _launch_terms(launch: Launch, *, direct: bool) -> Iterator[Term]:
-    yield from launch.grid
-    for argument in launch.arguments:
-        if isinstance(argument, Pointer):
-            yield argument.offset
-        elif direct or not isinstance(argument.value, Var):
-            yield argument.value
+def _names(value: Any, *, direct: bool) -> Iterator[str]:
+    """The variables of all terms in a record, in the order of its fields."""
+    if isinstance(value, (Var, Expr)):
+        yield from (variable.name for variable in variables(value))
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _names(item, direct=direct)
+    elif is_dataclass(value):
+        handed_on = isinstance(value, ScalarValue) and isinstance(value.value, Var)
+        if direct or not handed_on:
+            yield from _names(tuple(vars(value).values()), direct=direct)

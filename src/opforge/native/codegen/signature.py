@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..ir.dtypes import DTYPES
 from ..ir.interface import ChoiceParam, Op, ScalarParam, TensorParam
-from .names import distinct, macro, part
+from .names import distinct, macro, packed, part
 
 # The functions' own parameters and locals.
 _TAKEN = frozenset(
@@ -34,13 +34,11 @@ class CSignature:
         return macro(self._library, self._op.name, param.name, label)
 
     def call(self, *, forced: bool = False) -> str:
-        parameters = [*self._parameters(), *self._given(), "void *stream"]
-        return self._forced("", parameters) if forced else self._write(self.function, parameters)
+        return self._write("", [*self._parameters(), *self._given(), "void *stream"], forced=forced)
 
     def outputs(self, *, forced: bool = False) -> str:
         parameters = [*self._parameters(only_read=True), *self._given()]
-        name = f"{self.function}_outputs"
-        return self._forced("_outputs", parameters) if forced else self._write(name, parameters)
+        return self._write("_outputs", parameters, forced=forced)
 
     def implementations(self) -> str:
         return f"int {self.function}_implementations(const OpforgeImplementation **list)"
@@ -51,10 +49,6 @@ class CSignature:
         endings = ["", "_with", "_implementations"]
         endings += ["_outputs", "_outputs_with"] if self._op.outputs else []
         return [self.function + ending for ending in endings]
-
-    def _forced(self, ending: str, parameters: list[str]) -> str:
-        """With the implementation whose index is the first parameter."""
-        return self._write(f"{self.function}{ending}_with", ["int implementation", *parameters])
 
     def _given(self) -> list[str]:
         return [f"OpforgeTensor *{self.names[name]}" for name in self._op.outputs]
@@ -72,17 +66,10 @@ class CSignature:
                 written.append(f"{self.enum(param)} {name}")
         return written
 
-    @staticmethod
-    def _write(function: str, parameters: list[str]) -> str:
-        opening = f"OpforgeStatus {function}("
-        lines = [opening]
-        for i, parameter in enumerate(parameters):
-            end = ")" if i + 1 == len(parameters) else ","
-            piece = parameter + end
-            if lines[-1].endswith("("):
-                lines[-1] += piece
-            elif len(lines[-1]) + 1 + len(piece) <= _WIDTH:
-                lines[-1] += f" {piece}"
-            else:
-                lines.append(" " * len(opening) + piece)
-        return "\n".join(lines)
+    def _write(self, ending: str, parameters: list[str], *, forced: bool) -> str:
+        """With `forced`, the index of an implementation is the first parameter."""
+        if forced:
+            ending, parameters = f"{ending}_with", ["int implementation", *parameters]
+        opening = f"OpforgeStatus {self.function}{ending}("
+        lines = packed(parameters, ")", _WIDTH - len(opening))
+        return opening + f"\n{' ' * len(opening)}".join(lines)

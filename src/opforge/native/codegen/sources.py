@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 import re
 
 from ...errors import BadProgram
 from ..ir.abi import ABI
-from ..ir.cases import Allocate, Launch, Path
+from ..ir.cases import Allocate, Launch
 from ..ir.device_attributes import ATTRIBUTES
 from ..ir.interface import ChoiceParam, Op, TensorParam
 from ..ir.program import Library
@@ -17,6 +18,7 @@ from .images import FIRST_ARCH_SPECIFIC, arch_name, images_source, kernel_names,
 from .manifest import manifest, manifest_source
 from .names import part
 from .op_source import operation_source
+from .scope import refused
 from .signature import CSignature
 from .templates import fill, runtime
 from .torch_adapter import adapter_source
@@ -65,22 +67,20 @@ def _check_cplusplus(library: Library) -> None:
     for op in library.ops:
         other = names.setdefault(function_name(op), op)
         if other is not op:
-            raise BadProgram(
-                f"two functions would be called {function_name(op)} in C++",
-                found=f"{other.torch_name or other.name} ({other.location})",
-                fix="rename one of the operators",
-                op=op.torch_name or op.name,
-                location=op.location,
-            )
+            what = f"two functions would be called {function_name(op)} in C++"
+            found = f"{other.torch_name or other.name} ({other.location})"
+            raise refused(op, what, found=found, fix="rename one of the operators")
 
 
 def _check_names(library: Library) -> None:
     """Refuses a library whose functions would share a name."""
     if not re.fullmatch(r"[A-Za-z]\w*", library.name, re.ASCII):
         raise BadProgram(f"{library.name!r} cannot begin the names of C functions")
-    own = ["load", "unload", "set_allocator", "last_error", "manifest", "abi_version"]
-    own += ["torch_deferred"]
-    taken = {f"{library.name}_{end}": "the library's own" for end in (*own, f"abi_{ABI}")}
+    own = [
+        "load", "unload", "set_allocator", "last_error", "manifest", "abi_version",
+        f"abi_{ABI}", "torch_deferred",
+    ]  # fmt: skip
+    taken = {f"{library.name}_{end}": "the library's own" for end in own}
     _check_cplusplus(library)
     for op in library.ops:
         signature = CSignature(library.name, op)
@@ -88,18 +88,12 @@ def _check_names(library: Library) -> None:
             if function in taken:
                 what = f"two functions would be called {function}: this one and {taken[function]}"
                 fix = "rename the operator, or give the library another name"
-                raise BadProgram(what, fix=fix, op=op.torch_name or op.name, location=op.location)
+                raise refused(op, what, fix=fix)
             taken[function] = op.torch_name or op.name
         for param in op.params:
             if isinstance(param, ChoiceParam) and signature.enum(param) in taken:
                 what = f"a function and an enum would be called {signature.enum(param)}"
-                raise BadProgram(
-                    what,
-                    fix="rename the parameter",
-                    parameter=param.name,
-                    op=op.torch_name or op.name,
-                    location=op.location,
-                )
+                raise refused(op, what, fix="rename the parameter", parameter=param.name)
 
 
 def _library_header(library: Library) -> str:
@@ -119,28 +113,22 @@ def _device_attributes() -> str:
 
 def _maxima(ops: tuple[Op, ...]) -> dict[str, int]:
     """The lengths of the runtime's arrays, at least 1 because C has no empty ones."""
-    inputs = [len([p for p in op.params if isinstance(p, TensorParam)]) for op in ops]
-    tensors = [n + len(op.outputs) for n, op in zip(inputs, ops, strict=True)]
     paths = [path for op in ops for case in op.cases for path in case.paths]
-    launches = [s for path in paths for s in path.steps if isinstance(s, Launch)]
-    workspaces = max(map(_workspaces, paths), default=0)
-    most = max((_launches(path) for path in paths), default=0)
+    launches = [[s for s in path.steps if isinstance(s, Launch)] for path in paths]
+    arguments = [len(launch.arguments) for each in launches for launch in each]
+    allocated = [sum(isinstance(s, Allocate) for s in path.steps) for path in paths]
+    inputs = [sum(isinstance(p, TensorParam) for p in op.params) for op in ops]
+    outputs = [len(op.outputs) for op in ops]
+    tensors = max([1, *map(operator.add, inputs, outputs)])
+    workspaces, most = max([0, *allocated]), max([0, *map(len, launches)])
     return {
-        "KEYS": max(1, *(len(op.params) for op in ops)) if ops else 1,
-        "TENSORS": max([1, *tensors]),
-        "OUTPUTS": max([1, *(len(op.outputs) for op in ops)]),
-        "BUFFERS": max([1, *tensors]) + workspaces,
+        "KEYS": max([1, *(len(op.params) for op in ops)]),
+        "TENSORS": tensors,
+        "OUTPUTS": max([1, *outputs]),
+        "BUFFERS": tensors + workspaces,
         "LAUNCHES": max(1, most),
         # A launch may need scratch memory of two kinds.
         "ALLOCATIONS": max(1, workspaces + 2 * most),
         # The grid, the arguments, and the two pointers to scratch memory.
-        "NUMBERS": 3 + max((len(launch.arguments) for launch in launches), default=0) + 2,
+        "NUMBERS": 3 + max([0, *arguments]) + 2,
     }
-
-
-def _workspaces(path: Path) -> int:
-    return len([s for s in path.steps if isinstance(s, Allocate)])
-
-
-def _launches(path: Path) -> int:
-    return len([s for s in path.steps if isinstance(s, Launch)])
