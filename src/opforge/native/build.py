@@ -26,7 +26,7 @@ from .ir.program import Image, Kernel, Library
 from .kernels.archs import parse_archs, show_arch
 from .kernels.compile import compile_all
 from .kernels.image_cache import USER_CACHE, Cache
-from .kernels.progress import Progress, Silent
+from .kernels.progress import Progress
 from .kernels.workers import default_jobs
 from .plan import OP_COLUMNS, Archs, Plan, op_rows, plan
 from .tracing.autotune_choice import by_table
@@ -118,7 +118,6 @@ def compile_plan(
     progress: Progress | None = None,
 ) -> Library:
     """Compile a plan's kernels into the library that is written to disk."""
-    progress = progress or Silent()
 
     def compiled() -> dict[tuple[str, int], Image]:
         return compile_all(

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from opforge import progress
-from opforge.native.kernels.progress import Bar, Compiled, Lines, Silent, for_terminal
+from opforge.native.kernels.progress import Bar, Compiled, Lines, Progress, for_terminal
 
 
 def a_build(shown, total=3):
@@ -43,7 +43,7 @@ def test_lines_are_printed_regularly_during_a_build():
     assert "compiled 1 of 3 (1 cached)" in file.getvalue().splitlines()
 
 
-@pytest.mark.parametrize("kind", [lambda: Lines(io.StringIO()), Silent, Bar])
+@pytest.mark.parametrize("kind", [lambda: Lines(io.StringIO()), Progress, Bar])
 def test_nothing_to_compile_is_not_reported(kind, capsys):
     shown = kind()
     shown.start(0)

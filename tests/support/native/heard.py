@@ -1,9 +1,9 @@
 """What a build reports while it runs, kept for tests."""
 
-from opforge.native.kernels.progress import Silent
+from opforge.native.kernels.progress import Progress
 
 
-class Heard(Silent):
+class Heard(Progress):
     """Keeps what is reported."""
 
     def __init__(self):

@@ -18,7 +18,7 @@ from ..ir.program import Image
 from . import cubin, workers
 from .archs import check_arch, show_arch
 from .image_cache import USER_CACHE, Cache, CorruptEntry, cache_key
-from .progress import Compiled, Progress, Silent
+from .progress import Compiled, Progress
 
 # A waiting job takes a few kilobytes. A caller's executor may have any number of workers, which
 # must not starve.
@@ -40,11 +40,10 @@ class _Task:
         return self.request.key, self.arch
 
 
-@dataclass(frozen=True)
-class _Failure:
-    request: Request
-    arch: int
-    text: str
+_Result = compiling.CompiledJob | compiling.Failed
+_Lowered = tuple[_Task, compiling.Job]
+# A task that failed, and why.
+_Failure = tuple[_Task, str]
 
 
 def compile_all(
@@ -72,8 +71,9 @@ def compile_all(
     wanted = list(requests)
     for arch in sorted({arch for _, archs in wanted for arch in archs}):
         check_arch(arch)
-    build = _Build(cache, progress or Silent(), full_paths=full_paths)
-    tasks = list(build.tasks(wanted))
+    build = _Build(cache, progress or Progress(), full_paths=full_paths)
+    pairs = {(request.key, arch): request for request, archs in wanted for arch in archs}
+    tasks = [build.task(request, arch) for (_, arch), request in pairs.items()]
     build.progress.start(len(tasks))
     try:
         missing = [task for task in tasks if not build.take_cached(task)]
@@ -98,15 +98,7 @@ class _Build:
         self.images: dict[tuple[str, int], Image] = {}
         self.failures: list[_Failure] = []
 
-    def tasks(self, wanted: list[tuple[Request, tuple[int, ...]]]) -> Iterator[_Task]:
-        seen: set[tuple[str, int]] = set()
-        for request, archs in wanted:
-            for arch in archs:
-                if (request.key, arch) not in seen:
-                    seen.add((request.key, arch))
-                    yield self._task(request, arch)
-
-    def _task(self, request: Request, arch: int) -> _Task:
+    def task(self, request: Request, arch: int) -> _Task:
         if not compiling.is_compilable(request.fn):
             return _Task(request, arch, {})
         options = compiling.launch_options(request.fn, dict(request.options))
@@ -155,14 +147,10 @@ class _Build:
                 died = "the compiler process died: it crashed or ran out of memory"
                 self._fail(task, f"{died}\n{said}".strip())
 
-    def _pipeline(
-        self, tasks: list[_Task], executor: Executor, limit: int
-    ) -> list[tuple[_Task, compiling.Job]]:
+    def _pipeline(self, tasks: list[_Task], executor: Executor, limit: int) -> list[_Lowered]:
         """Lower here while workers compile; returns the jobs lost with a broken executor."""
-        pending: dict[
-            Future[compiling.CompiledJob | compiling.Failed], tuple[_Task, compiling.Job]
-        ] = {}
-        stranded: list[tuple[_Task, compiling.Job]] = []
+        pending: dict[Future[_Result], _Lowered] = {}
+        stranded: list[_Lowered] = []
         try:
             for task in tasks:
                 job = self._lower(task)
@@ -184,14 +172,10 @@ class _Build:
         return stranded
 
     def _await(
-        self,
-        pending: dict[
-            Future[compiling.CompiledJob | compiling.Failed], tuple[_Task, compiling.Job]
-        ],
-        more: Callable[[], bool],
-    ) -> list[tuple[_Task, compiling.Job]]:
+        self, pending: dict[Future[_Result], _Lowered], more: Callable[[], bool]
+    ) -> list[_Lowered]:
         """Collect finished jobs, and wait while there are `more`."""
-        stranded: list[tuple[_Task, compiling.Job]] = []
+        stranded: list[_Lowered] = []
         while pending:
             done, _ = wait(pending, None if more() else 0, return_when=FIRST_COMPLETED)
             if not done:
@@ -212,13 +196,12 @@ class _Build:
         if refused:
             self._fail(task, refused)
             return None
-        signature, constants = dict(request.signature), dict(request.constants)
         try:
             return compiling.lower(
                 request.fn,
                 task.arch,
-                signature,
-                constants,
+                dict(request.signature),
+                dict(request.constants),
                 divisible=request.divisible,
                 options=task.options,
                 full_paths=self.full_paths,
@@ -227,7 +210,7 @@ class _Build:
             self._fail(task, compiling.error_text(error))
             return None
 
-    def _take(self, task: _Task, made: compiling.CompiledJob | compiling.Failed) -> None:
+    def _take(self, task: _Task, made: _Result) -> None:
         if isinstance(made, compiling.Failed):
             self._fail(task, made.text)
         elif made.launch_pdl:
@@ -237,21 +220,20 @@ class _Build:
         else:
             image = _image(task.arch, made)
             self.images[task.result_key] = image
-            self._store(task, image)
+            if self.cache is not None and task.key:
+                self._store(self.cache, task.key, image)
             self._tell(task)
 
-    def _store(self, task: _Task, image: Image) -> None:
-        if self.cache is None or not task.key:
-            return
+    def _store(self, cache: Cache, key: str, image: Image) -> None:
         try:
-            self.cache.write(task.key, image)
+            cache.write(key, image)
         except OSError as error:
             # A build works without the cache, so one note is enough.
             self.progress.note(f"cannot write to the cache: {error}")
             self.cache = None
 
     def _fail(self, task: _Task, text: str) -> None:
-        self.failures.append(_Failure(task.request, task.arch, text))
+        self.failures.append((task, text))
         self._tell(task, failed=True)
 
     def _tell(self, task: _Task, *, cached: bool = False, failed: bool = False) -> None:
@@ -278,21 +260,10 @@ def _refused(request: Request) -> str | None:
 
 def _image(arch: int, made: compiling.CompiledJob) -> Image:
     used = cubin.usage(made.cubin, made.function)
-    return Image(
-        arch=arch,
-        cubin=made.cubin,
-        function=made.function,
-        num_warps=made.num_warps,
-        shared=made.shared,
-        ptx=made.ptx,
-        global_scratch_size=made.global_scratch_size,
-        global_scratch_align=made.global_scratch_align,
-        profile_scratch_size=made.profile_scratch_size,
-        num_ctas=made.num_ctas,
-        cooperative=made.cooperative,
-        registers=used.registers,
-        spills=used.spills,
-    )
+    facts = dict(vars(made))
+    # Both are refused before.
+    del facts["launch_pdl"], facts["descriptors"]
+    return Image(arch=arch, **facts, registers=used.registers, spills=used.spills)
 
 
 @contextlib.contextmanager
@@ -306,20 +277,20 @@ def _own_pool(jobs: int) -> Iterator[Executor]:
 
 def _error(failures: list[_Failure]) -> KernelFailed:
     """One paragraph per error; variants and architectures that fail alike share it."""
-    alike: dict[tuple[str, str], list[_Failure]] = {}
-    for failure in failures:
-        alike.setdefault((failure.request.location, failure.text), []).append(failure)
-    kernels = len({failure.request.location for failure in failures})
+    alike: dict[tuple[str, str], list[_Task]] = {}
+    for task, text in failures:
+        alike.setdefault((task.request.location, text), []).append(task)
+    kernels = len({location for location, _ in alike})
     what = f"{kernels} kernels do not compile" if kernels > 1 else "a kernel does not compile"
     told = [_paragraph(location, text, each) for (location, text), each in sorted(alike.items())]
     error = KernelFailed("\n\n".join([what, *told]))
-    error.failed = tuple((f.request.key, f.arch) for f in failures)
+    error.failed = tuple(task.result_key for task, _ in failures)
     return error
 
 
-def _paragraph(location: str, text: str, failures: list[_Failure]) -> str:
-    archs = ", ".join(show_arch(a) for a in sorted({f.arch for f in failures}))
-    others = len({f.request.key for f in failures}) - 1
+def _paragraph(location: str, text: str, tasks: list[_Task]) -> str:
+    archs = ", ".join(show_arch(a) for a in sorted({task.arch for task in tasks}))
+    others = len({task.request.key for task in tasks}) - 1
     more = f", and {others} more variant{'s' * (others > 1)} of it" if others else ""
-    lines = [f"{location}: {failures[0].request} for {archs}{more}", textwrap.indent(text, "    ")]
-    return "\n".join(lines)
+    shown = textwrap.indent(text, "    ")
+    return f"{location}: {tasks[0].request} for {archs}{more}\n{shown}"

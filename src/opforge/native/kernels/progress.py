@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import dataclass
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from rich.console import Console
 
@@ -23,10 +23,11 @@ class Compiled:
     failed: bool = False
 
 
-class Progress(Protocol):
-    """What `compile_all` reports; `start` comes first, `stop` last, even after an error.
+class Progress:
+    """What `compile_all` reports; this one prints nothing.
 
-    Both may come twice: a build that drops optional kernels compiles again.
+    `start` comes first, `stop` last, even after an error. Both may come twice: a build that drops
+    optional kernels compiles again.
     """
 
     def start(self, total: int) -> None: ...
@@ -38,19 +39,7 @@ class Progress(Protocol):
     def stop(self) -> None: ...
 
 
-class Silent:
-    """Prints nothing."""
-
-    def start(self, total: int) -> None: ...
-
-    def done(self, compiled: Compiled) -> None: ...
-
-    def note(self, text: str) -> None: ...
-
-    def stop(self) -> None: ...
-
-
-class Bar:
+class Bar(Progress):
     """A bar that stays on screen after the build, with notes above it."""
 
     def __init__(self, console: Console | None = None) -> None:
@@ -73,7 +62,7 @@ class Bar:
         self._bar.stop(_asides(self._cached, self._failed))
 
 
-class Lines:
+class Lines(Progress):
     """Lines for logs: the first, the last, and one every `seconds` in between."""
 
     def __init__(self, file: TextIO | None = None, seconds: float = 10.0) -> None:
