@@ -22,11 +22,11 @@ from ..ir.interface import ChoiceParam, Param, ScalarParam
 from ..ir.kernel_request import Request
 from ..symbolic.algebra import Algebra
 from ..symbolic.explore import MOST, TooManyPaths, explore
-from ..symbolic.symint import term_of
+from ..symbolic.symint import NotConstant, term_of
 from . import traced_gpu
 from .bits import pattern
 from .launches import Choose, Pointed, TracedLaunch
-from .recorder import Buffer, Filled, NotConstant
+from .recorder import Buffer, Filled
 from .specialize import Specializer
 from .tracer import Tracer, Walk, first_values, var_ranges_of
 from .views import same
@@ -72,12 +72,9 @@ def build_case(
     except NotConstant as error:
         raise _needs_bound(error, entry) from None
     except TooManyPaths:
-        raise CannotTrace(
-            f"the body has more than {MOST} paths, because it branches on sizes",
-            fix="fix some sizes or bound them: dims={'n': (1, 8192)}",
-            op=entry.name,
-            location=entry.location,
-        ) from None
+        what = f"the body has more than {MOST} paths, because it branches on sizes"
+        fix = "fix some sizes or bound them: dims={'n': (1, 8192)}"
+        raise CannotTrace(what, fix=fix, op=entry.name, location=entry.location) from None
     paths = tuple(dataclasses.replace(path, guards=guards) for guards, path in found)
     described = describe(case, declared.params)
     _refuse_offences(entry, described, paths, list(maker.offences))
@@ -128,37 +125,26 @@ class _Maker:
         return Path((), tuple(outputs), tuple(steps))
 
     def _step(self, step: Any, specializer: Specializer, names: dict[Buffer, str]) -> list[Step]:
-        made: list[Step] = []
         if isinstance(step, Filled):
-            made += _allocated(step.buffer, names)
-            width = step.dtype.itemsize
-            made.append(
-                Fill(
-                    names[step.buffer], step.offset, step.count, width,
-                    pattern(step.value, step.dtype),
-                )
-            )  # fmt: skip
-            return made
+            allocated = _allocated(step.buffer, names)
+            bits, width = pattern(step.value, step.dtype), step.dtype.itemsize
+            return [*allocated, Fill(names[step.buffer], step.offset, step.count, width, bits)]
         assert isinstance(step, TracedLaunch)
+        made: list[Step] = []
         for value in step.arguments.values():
             if isinstance(value, Pointed):
                 made += _allocated(value.memory, names)
-        if step.config is not None and step.config.count > 1 and step.config.why:
-            self._note_config(step)
+        config = step.config
+        if config is not None and config.count > 1 and config.why:
+            name = _compat.kernels.kernel_name(step.fn)
+            note = (
+                f"{name} has {config.count} autotuning configurations; {config.why} the "
+                f"library uses number {config.index}: {config.text}"
+            )
+            self.notes += [] if note in self.notes else [note]
         launch, requests = specializer.launch(step, names)
         self.requests |= {r.key: r for r in requests}
         return [*made, launch]
-
-    def _note_config(self, called: TracedLaunch) -> None:
-        config = called.config
-        assert config is not None
-        name = _compat.kernels.kernel_name(called.fn)
-        note = (
-            f"{name} has {config.count} autotuning configurations; {config.why} the "
-            f"library uses number {config.index}: {config.text}"
-        )
-        if note not in self.notes:
-            self.notes.append(note)
 
     def collect(self, path: Path, into: dict[str, tuple[Request, tuple[int, ...]]]) -> None:
         """The kernels of a path, for the architectures that its guards allow."""
@@ -173,12 +159,11 @@ class _Maker:
 
 def _reaches(path: Path, arch: int) -> bool:
     values = {MAJOR: arch // 10, MINOR: arch % 10}
-    decided = [
-        g.condition
-        for g in path.guards
-        if {v.name for v in variables(g.condition)} <= values.keys()
-    ]
-    return all(evaluate(c, values) for c in decided)
+    return all(
+        evaluate(guard.condition, values)
+        for guard in path.guards
+        if {v.name for v in variables(guard.condition)} <= values.keys()
+    )
 
 
 def _buffer(tensor: Traced) -> Buffer:
@@ -221,11 +206,7 @@ def _unfit(name: str, tensor: Traced | None, names: dict[Buffer, str], guards: l
 
 def _output(tensor: Traced) -> Output:
     dtype = ALIASES[str(tensor.dtype).removeprefix("torch.")]
-    return Output(
-        dtype,
-        tuple(term_of(s) for s in tensor.sizes),
-        tuple(term_of(s) for s in tensor.strides),
-    )
+    return Output(dtype, tuple(map(term_of, tensor.sizes)), tuple(map(term_of, tensor.strides)))
 
 
 def describe(case: Case, params: Sequence[Param]) -> str:
@@ -271,12 +252,9 @@ def _refuse_empty(entry: Entry, described: str, paths: tuple[Path, ...]) -> None
             location=entry.location,
         )
     if not any(isinstance(s, Launch) for p in paths for s in p.steps):
-        raise CannotTrace(
-            f"tracing found no kernel launch for {described}",
-            fix="declare ops that launch Triton kernels; package others: opforge.package",
-            op=entry.name,
-            location=entry.location,
-        )
+        what = f"tracing found no kernel launch for {described}"
+        fix = "declare ops that launch Triton kernels; package others: opforge.package"
+        raise CannotTrace(what, fix=fix, op=entry.name, location=entry.location)
 
 
 def _needs_bound(error: NotConstant, entry: Entry) -> NeedsBound:
@@ -301,10 +279,5 @@ def _needs_bound(error: NotConstant, entry: Entry) -> NeedsBound:
         fix = f"declare the values of {names[0]}: dims={{'{shown}': [1024, 4096]}}"
     if shown not in names:
         fix += f", and give {names[0]} a name in the declared shape"
-    return NeedsBound(
-        what,
-        found=f"used at {error.location}",
-        fix=fix,
-        op=entry.name,
-        location=entry.location,
-    )
+    found = f"used at {error.location}"
+    return NeedsBound(what, found=found, fix=fix, op=entry.name, location=entry.location)

@@ -6,10 +6,10 @@ that one trace reports all of them.
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,13 @@ import triton
 from ..._compat import tracing
 from ..._compat.tracing import Traced
 from ..ir.expr import Term
-from ..symbolic.symint import NotConstant, Symbols, is_symbolic, term_of
+from ..symbolic.symint import Symbols, is_symbolic, term_of
 from .views import Views, compact, is_compact, is_contiguous, same
 
 _ATEN = torch.ops.aten
 _HERE = str(Path(__file__).parent.parent.parent)
-_HIDDEN = (_HERE, str(Path(torch.__file__).parent), str(Path(triton.__file__).parent))
+_OTHERS = (torch.__file__, triton.__file__, inspect.__file__)
+_HIDDEN = (_HERE, *(str(Path(file).parent) for file in _OTHERS), "<")
 
 
 @dataclass(eq=False)
@@ -73,10 +74,8 @@ class Recorder:
         buffer = Buffer(name, dtype, term_of(_span(sizes, strides)), allocated=False, trace=self)
         return Traced(buffer, sizes, strides, 0, dtype)
 
-    @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        with tracing.tracing(self.answer):
-            yield
+    def running(self) -> AbstractContextManager[None]:
+        return tracing.tracing(self.answer)
 
     def answer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of an operator."""
@@ -107,7 +106,9 @@ class Recorder:
             found = tracing.on_fakes(func, args, kwargs, self.value)
         except Exception as error:
             raise Offence(str(error)) from error
-        return tracing.map_tensors(self._foreign, found)
+        return tracing.map_tensors(
+            lambda x: self.allocate(list(x.shape), x.dtype, strides=list(x.stride())), found
+        )
 
     def note(self, offence: str) -> None:
         if offence not in self.offences:
@@ -120,9 +121,6 @@ class Recorder:
                 f"a tensor kept from an earlier call is used at {locate()}; allocate it in "
                 "every call, or make it a parameter"
             )
-
-    def _foreign(self, tensor: torch.Tensor) -> Traced:
-        return self.allocate(list(tensor.shape), tensor.dtype, strides=list(tensor.stride()))
 
     def value(self, number: Any) -> Any:
         """The value of a number on this path, without a guard."""
@@ -218,9 +216,6 @@ class Recorder:
         order = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}.get(len(x.sizes))
         return order is not None and is_contiguous(self.symbols, x, order)
 
-    def is_dense(self, x: Traced) -> bool:
-        return is_compact(x)
-
 
 def _span(sizes: Sequence[Any], strides: Sequence[Any]) -> Any:
     """The number of elements from the first to the last, gaps included."""
@@ -229,26 +224,17 @@ def _span(sizes: Sequence[Any], strides: Sequence[Any]) -> Any:
     return sum((n - 1) * s for n, s in zip(sizes, strides, strict=True)) + 1
 
 
-def _filled(make: Callable[..., Any], value: Any) -> Callable[..., Any]:
+def _filled(make: Callable[..., Any], value: Any = None) -> Callable[..., Any]:
+    """An allocation that is filled with a value, or else with its own last argument."""
+
     def run(recorder: Recorder, *args: Any, **kwargs: Any) -> Any:
-        made = make(recorder, *args, **kwargs)
-        if made is NotImplemented:
-            return made
-        return recorder.fill(made, value)
-
-    return run
-
-
-def _full(make: Callable[..., Any]) -> Callable[..., Any]:
-    def run(recorder: Recorder, first: Any, *args: Any, **kwargs: Any) -> Any:
-        *sizes, value = args
-        kwargs = dict(kwargs)
-        if make is Recorder.empty and kwargs.get("dtype") is None:
-            kwargs["dtype"] = _dtype_of(value)
-        if is_symbolic(value):
+        *given, filler = args if value is None else (*args, value)
+        if make is Recorder.empty and value is None and kwargs.get("dtype") is None:
+            kwargs = {**kwargs, "dtype": _dtype_of(filler)}
+        if is_symbolic(filler):
             return NotImplemented
-        made = make(recorder, first, *sizes, **kwargs)
-        return made if made is NotImplemented else recorder.fill(made, value)
+        made = make(recorder, *given, **kwargs)
+        return made if made is NotImplemented else recorder.fill(made, filler)
 
     return run
 
@@ -271,14 +257,14 @@ _SPECIAL: dict[Any, Callable[..., Any]] = {
     _ATEN.ones.default: _filled(Recorder.empty, 1),
     _ATEN.ones_like.default: _filled(Recorder.empty_like, 1),
     _ATEN.new_ones.default: _filled(Recorder.new_empty, 1),
-    _ATEN.full.default: _full(Recorder.empty),
-    _ATEN.full_like.default: _full(Recorder.empty_like),
-    _ATEN.new_full.default: _full(Recorder.new_empty),
+    _ATEN.full.default: _filled(Recorder.empty),
+    _ATEN.full_like.default: _filled(Recorder.empty_like),
+    _ATEN.new_full.default: _filled(Recorder.new_empty),
     _ATEN.zero_.default: _filled(lambda _, x: x, 0),
     _ATEN.fill_.Scalar: Recorder.fill,
     _ATEN.is_contiguous.default: Recorder.is_contiguous,
     _ATEN.is_contiguous.memory_format: Recorder.is_contiguous,
-    _ATEN.is_non_overlapping_and_dense.default: Recorder.is_dense,
+    _ATEN.is_non_overlapping_and_dense.default: lambda _, x: is_compact(x),
     _ATEN.is_strides_like_format.default: lambda *_: False,
 }
 
@@ -288,12 +274,7 @@ def locate() -> str:
     frame = inspect.currentframe()
     while frame is not None:
         file = frame.f_code.co_filename
-        if not file.startswith((*_HIDDEN, "<")) and not file.startswith(_STANDARD):
+        if not file.startswith(_HIDDEN):
             return f"{file}:{frame.f_lineno}"
         frame = frame.f_back
     return "unknown"
-
-
-_STANDARD = str(Path(contextlib.__file__).parent)
-
-__all__ = ["Buffer", "Filled", "NotConstant", "Offence", "Recorder", "locate"]

@@ -13,6 +13,7 @@ Memory that is known to be dense is read in wide words, so strides matter most. 
 
 from __future__ import annotations
 
+import functools
 import itertools
 from dataclasses import dataclass
 from typing import Any
@@ -41,8 +42,8 @@ class Slot:
     argument: Argument
     type: str | None
     # Whether the JIT would check its alignment, and whether it is known to be a multiple of 16.
-    aligns: bool
-    multiple: bool
+    aligns: bool = False
+    multiple: bool = False
     wide: bool = False
     is_stride: bool = False
     # Whether the JIT would make it a constant if it is 1.
@@ -64,12 +65,8 @@ class Specializer:
         """A launch and a request per variant; `names` gives the library's name of each buffer."""
         slots: list[Slot] = []
         constants: dict[str, Any] = {}
-        self.strides = {
-            term_of(stride)
-            for value in called.arguments.values()
-            if isinstance(value, Pointed)
-            for stride in value.strides
-        }
+        pointed = [value for value in called.arguments.values() if isinstance(value, Pointed)]
+        self.strides = {term_of(stride) for value in pointed for stride in value.strides}
         for param in called.fn.params:
             value = called.arguments[param.name]
             slot = None if param.is_constexpr else self._slot(param, value, names)
@@ -101,6 +98,7 @@ class Specializer:
             return None
         looks = not param.do_not_specialize
         aligns = looks and not param.do_not_specialize_on_alignment
+        slot = functools.partial(Slot, param.num, param.name)
         if isinstance(value, Pointed):
             offset = term_of(value.offset)
             pointer = Pointer(param.name, names[value.memory], offset, value.dtype)
@@ -110,31 +108,28 @@ class Specializer:
             type_ = annotated if annotated.startswith("*") else f"*{held}"
             if param.is_const and not type_.startswith("*k"):
                 type_ = f"*k{type_[1:]}"
-            return Slot(param.num, param.name, pointer, type_, aligns, multiple=False)
+            return slot(pointer, type_, aligns)
         if _is_one(param, value):
             return None
-        if isinstance(value, (bool, torch.SymBool)):
-            argument = ScalarValue(param.name, term_of(value))
-            return Slot(param.num, param.name, argument, "u1", aligns=False, multiple=False)
         term = term_of(value)
         argument = ScalarValue(param.name, term)
+        if isinstance(value, (bool, torch.SymBool)):
+            return slot(argument, "u1")
         fixed = param.annotation_type or self._declared_type(term)
         if fixed is None and (is_float(term) or isinstance(value, torch.SymFloat)):
             fixed = "fp64" if self._mentions_double(term) else "fp32"
         if fixed is not None and fixed.startswith(("fp", "bf", "u1")):
-            return Slot(param.num, param.name, argument, fixed, aligns=False, multiple=False)
-        multiple = self.algebra.is_multiple(term, 16) if aligns else False
-        if fixed is not None:
-            return Slot(param.num, param.name, argument, fixed, aligns, multiple)
+            return slot(argument, fixed)
+        multiple = aligns and self.algebra.is_multiple(term, 16)
         low, high = self.algebra.range(term)
         wide = low < -_I32 - 1 or high > _I32
-        if isinstance(term, int):
-            return Slot(param.num, param.name, argument, "i64" if wide else "i32", aligns, multiple)
+        if fixed is None and isinstance(term, int):
+            fixed = "i64" if wide else "i32"
+        if fixed is not None:
+            return slot(argument, fixed, aligns, multiple)
         is_stride = term in self.strides
         aligns = aligns and (is_stride or not _divides(term))
-        return Slot(
-            param.num, param.name, argument, None, aligns, multiple, wide, is_stride, folds=looks
-        )
+        return slot(argument, None, aligns, multiple, wide, is_stride, folds=looks)
 
     def _declared_type(self, term: Term) -> str | None:
         """A scalar that is passed on unchanged keeps its declared type."""
@@ -174,30 +169,28 @@ def _forms(
     slots: list[Slot],
 ) -> list[tuple[tuple[str, ...], tuple[int, ...], tuple[int, ...]]]:
     """Types, aligned arguments and divisible arguments of each variant, most specialized first."""
-    pointers = [i for i, s in enumerate(slots) if isinstance(s.argument, Pointer) and s.aligns]
-    integers = [
+    aligning = [(i, s, s.argument) for i, s in enumerate(slots) if s.aligns]
+    pointers = tuple(i for i, _, argument in aligning if isinstance(argument, Pointer))
+    integers = tuple(
         i
-        for i, s in enumerate(slots)
-        if isinstance(s.argument, ScalarValue)
-        and s.aligns
-        and not s.multiple
-        and not isinstance(s.argument.value, int)
-    ]
+        for i, slot, argument in aligning
+        if isinstance(argument, ScalarValue)
+        and not slot.multiple
+        and not isinstance(argument.value, int)
+    )
     strides = tuple(i for i in integers if slots[i].is_stride)
-    forms = []
-    for ones in _unit_strides(slots):
-        types = tuple(ONE if i in ones else s.type or "i32" for i, s in enumerate(slots))
-        rest = tuple(i for i in integers if i not in ones)
-        forms.append((types, tuple(pointers), rest))
-        forms.append((types, tuple(pointers), tuple(i for i in strides if i not in ones)))
-        forms.append((types, tuple(pointers), ()))
     narrow = tuple(s.type or "i32" for s in slots)
     wide = tuple(s.type or ("i64" if s.wide else "i32") for s in slots)
-    every = (tuple(pointers), tuple(integers))
-    forms += [(narrow, *every), (narrow, tuple(pointers), strides)]
-    forms += [(narrow, tuple(pointers), ()), (narrow, (), ())]
+    forms = []
+    for ones in [*_unit_strides(slots), frozenset[int]()]:
+        types = tuple(ONE if i in ones else type_ for i, type_ in enumerate(narrow))
+        forms += [
+            (types, pointers, tuple(i for i in divisible if i not in ones))
+            for divisible in (integers, strides, ())
+        ]
+    forms.append((narrow, (), ()))
     if wide != narrow:
-        forms += [(wide, *every), (wide, (), ())]
+        forms += [(wide, pointers, integers), (wide, (), ())]
     return list(dict.fromkeys(forms))
 
 
@@ -218,12 +211,9 @@ def _unit_strides(slots: list[Slot]) -> list[frozenset[int]]:
     if not strides:
         return []
     # Rows are dense more often than columns; other dimensions hardly ever are.
-    rows = [found[-1] for found in strides.values()]
-    choices = [list(reversed(found))[:2] for found in strides.values()]
-    chosen = list(itertools.product(*choices))
+    chosen = list(itertools.product(*(found[:-3:-1] for found in strides.values())))
     if len(chosen) > _MOST_DENSE:
-        columns = [found[-2:][0] for found in strides.values()]
-        chosen = [tuple(rows), tuple(columns)]
+        chosen = [chosen[0], chosen[-1]]
     return [frozenset(one) for one in chosen]
 
 

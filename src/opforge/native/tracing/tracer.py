@@ -16,13 +16,13 @@ from ...registration.generated import Generated
 from ...registry import Entry, registry
 from ..frontend.expand import Declared
 from ..ir.cases import Case, Guard
-from ..ir.dtypes import DTYPES, named
-from ..ir.expr import Number, Term, Var
+from ..ir.dtypes import DTYPES
+from ..ir.expr import Number, Var, evaluate
 from ..ir.interface import ScalarParam
 from ..symbolic.solve import VarRange, multiples_of, ranges_of
-from ..symbolic.symint import Symbols, term_of
+from ..symbolic.symint import NotConstant, Symbols, term_of
 from .launches import Calls, Choose
-from .recorder import NotConstant, Offence, Recorder, locate
+from .recorder import Offence, Recorder, locate
 from .traced_gpu import TracedGpu
 from .views import compact
 
@@ -101,9 +101,7 @@ class Tracer:
         if recorder.offences:
             walk.refused = "\n".join(recorder.offences)
             walk.offences = recorder.offences
-        for note in owner.notes:
-            if note not in self.notes:
-                self.notes.append(note)
+        self.notes += [note for note in dict.fromkeys(owner.notes) if note not in self.notes]
         return walk
 
     def _leaves(self, symbols: Symbols, recorder: Recorder) -> dict[str, Any]:
@@ -112,10 +110,8 @@ class Tracer:
             if not tensor.present:
                 continue
             sizes = [symbols.integer(s) for s in tensor.shape]
-            if tensor.strides is None:
-                strides = compact(sizes)
-            else:
-                strides = [symbols.integer(s) for s in tensor.strides]
+            given = tensor.strides
+            strides = compact(sizes) if given is None else [symbols.integer(s) for s in given]
             dtype = getattr(torch, DTYPES[tensor.dtype].torch)
             leaves[tensor.param] = recorder.parameter(tensor.param, dtype, sizes, strides)
         for param in self.declared.params:
@@ -156,9 +152,7 @@ def var_ranges_of(case: Case, declared: Declared) -> dict[str, VarRange]:
 def _scalar_range(dtype: str) -> VarRange:
     if dtype.startswith(("fp", "bf")):
         return VarRange(-float("inf"), float("inf"), is_float=True)
-    kind = named(dtype)
-    assert kind is not None
-    bits = kind.bits
+    bits = DTYPES[dtype].bits
     if dtype.startswith("u"):
         return VarRange(0, 2**bits - 1)
     return VarRange(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
@@ -178,23 +172,15 @@ def first_values(case: Case, var_ranges: Mapping[str, VarRange]) -> dict[str, Nu
         wanted: Number = 0.37 if var_range.is_float else next(primes)
         if var_range.values:
             wanted = var_range.values[-1]
-        found[name] = wanted if wanted in var_range else _nearest(wanted, var_range)
+        nearest = int(min(max(wanted, var_range.low), var_range.high))
+        found[name] = wanted if wanted in var_range else nearest
     for tensor in case.tensors:
         dense = 1
         for size, stride in reversed(list(zip(tensor.shape, tensor.strides or (), strict=False))):
             if isinstance(stride, Var):
                 found[stride.name] = dense
-            dense *= int(found[size.name]) if isinstance(size, Var) else int(_number(size))
+            dense *= int(evaluate(size, found))
     return found
-
-
-def _number(term: Term) -> int:
-    assert isinstance(term, int)
-    return term
-
-
-def _nearest(value: Number, var_range: VarRange) -> Number:
-    return int(min(max(value, var_range.low), var_range.high))
 
 
 def nested_body(func: Any) -> Callable[..., Any] | None:
