@@ -87,6 +87,13 @@ def test_later_rows_win():
             ),
             "a row has 0 values, but the key has 1",
         ),
+        (
+            (
+                '{"format": 1, "kernels": [{"kernel": "k", "source": "s", "arch": "sm_90", '
+                '"dtypes": [], "key": [], "rows": [{"at": [], "config": {}, "us": "1"}]}]}'
+            ),
+            "rows[0].us is '1', expected float",
+        ),
     ],
 )
 def test_a_file_that_is_not_a_table_is_refused(text, said):

@@ -12,16 +12,16 @@ launch order, and `at` holds the values of the kernel's `key`.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import BadTuning
+from ..records import BadField, Codec, Codecs, read_at
 
 FORMAT = 1
 Value = int | float | str | bool | None
@@ -79,14 +79,10 @@ class TuningTable:
         return f'{{"format": {FORMAT}, "kernels": [\n{body}\n]}}\n'
 
     def _block(self, kernel: TunedKernel) -> str:
-        head = dataclasses.asdict(kernel)
-        head = {"kernel": head.pop("name"), **head}
-        lines = []
-        for row in sorted(self.rows[kernel].values(), key=lambda r: [_order(v) for v in r.at]):
-            shown = {"at": row.at, "config": dict(row.config), "us": round(row.us, 3)}
-            lines.append(json.dumps(shown | ({"device": row.device} if row.device else {})))
-        listed = ",\n   ".join(lines)
-        return f' {json.dumps(head)[:-1]}, "rows": [\n   {listed}]}}'
+        rows = sorted(self.rows[kernel].values(), key=lambda r: [_order(v) for v in r.at])
+        rounded = [replace(row, us=round(row.us, 3)) for row in rows]
+        listed = ",\n   ".join(map(json.dumps, _ROWS.write(rounded)))
+        return f' {json.dumps(_KERNEL.write(kernel))[:-1]}, "rows": [\n   {listed}]}}'
 
 
 def exact(at: Iterable[Value]) -> tuple[Any, ...]:
@@ -98,6 +94,20 @@ def _order(value: Value) -> tuple[str, Any]:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return ("", value)
     return (type(value).__name__, str(value))
+
+
+def _read_value(content: Any) -> Value:
+    if isinstance(content, (list, dict)):
+        raise BadField(f"cannot be read: {content!r} is not a number, a string or null")
+    value: Value = content
+    return value
+
+
+_CODECS = Codecs(
+    {TunedKernel: "kernel=name source arch dtypes key", TuningRow: "at config us device?"},
+    {Value: Codec(lambda value: value, _read_value)},
+)
+_KERNEL, _ROWS = _CODECS.of(TunedKernel), _CODECS.of(tuple[TuningRow, ...])
 
 
 def parse(text: str, where: str) -> TuningTable:
@@ -123,26 +133,18 @@ def parse(text: str, where: str) -> TuningTable:
 
 def _read_block(block: Any, table: TuningTable, where: str) -> None:
     try:
-        kernel = TunedKernel(
-            str(block["kernel"]),
-            str(block["source"]),
-            str(block["arch"]),
-            _texts(block["dtypes"]),
-            _texts(block["key"]),
-        )
+        kernel = _KERNEL.read(block)
         arch_number(kernel.arch)
-        for row in block["rows"]:
-            table.add(kernel, _row(row, kernel))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BadTuning(
-            f"{where} cannot be read", found=f"{type(error).__name__}: {error}", fix=_FIX
-        ) from None
+        for row in read_at("rows", _ROWS, block.get("rows")):
+            table.add(kernel, _fitting(row, kernel))
+    except ValueError as error:
+        raise BadTuning(f"{where} cannot be read", found=str(error), fix=_FIX) from None
 
 
-def _texts(values: Any) -> tuple[str, ...]:
-    if not isinstance(values, list):
-        raise TypeError(f"{values!r} is not a list")
-    return tuple(map(str, values))
+def _fitting(row: TuningRow, kernel: TunedKernel) -> TuningRow:
+    if len(row.at) != len(kernel.key):
+        raise ValueError(f"a row has {len(row.at)} values, but the key has {len(kernel.key)}")
+    return replace(row, config=as_config(dict(row.config)))
 
 
 def arch_number(text: str) -> int:
@@ -151,16 +153,6 @@ def arch_number(text: str) -> int:
     if match is None:
         raise ValueError(f"the arch must look like 'sm_90', got {text!r}")
     return int(match[1])
-
-
-def _row(row: Mapping[str, Any], kernel: TunedKernel) -> TuningRow:
-    at = tuple(row["at"])
-    for value in (*at, *row["config"].values()):
-        if not isinstance(value, (bool, int, float, str, type(None))):
-            raise TypeError(f"{value!r} is not a number, a string or null")
-    if len(at) != len(kernel.key):
-        raise ValueError(f"a row has {len(at)} values, but the key has {len(kernel.key)}")
-    return TuningRow(at, as_config(row["config"]), float(row["us"]), str(row.get("device", "")))
 
 
 def as_config(given: Mapping[str, Any]) -> tuple[tuple[str, Value], ...]:

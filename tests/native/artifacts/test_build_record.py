@@ -83,6 +83,12 @@ def test_an_unreadable_stamp_does_not_count(content, built):
     assert build_record.difference(built, ARGUMENTS) == "there is no record of a build"
 
 
+@pytest.mark.parametrize("field", ["arguments", "read", "versions", "variables", "written"])
+def test_a_stamp_with_a_field_of_another_type_does_not_count(field, built):
+    built.write_text(json.dumps(json.loads(built.read_text()) | {field: ["ops.py"]}))
+    assert build_record.read(built) is None
+
+
 def test_a_folder_without_stamps_must_be_built(tmp_path):
     assert build_record.find_unchanged(tmp_path / "nowhere", ARGUMENTS) is None
     assert not build_record.unchanged(tmp_path / "share/ops/build.json", ARGUMENTS)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import __version__
+from ...records import Codecs
 
 _FORMAT = 1
 _PACKAGE = Path(__file__).parent.parent.parent
@@ -43,8 +44,11 @@ class Stamp:
     written: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> bytes:
-        content = {"format": _FORMAT, **self.__dict__}
-        return (json.dumps(content, indent=1, sort_keys=True, default=dict) + "\n").encode()
+        content = {"format": _FORMAT, **_STAMP.write(self)}
+        return (json.dumps(content, indent=1, sort_keys=True) + "\n").encode()
+
+
+_STAMP = Codecs({Stamp: "arguments read versions variables written"}).of(Stamp)
 
 
 def make(
@@ -69,11 +73,10 @@ def read(path: Path) -> Stamp | None:
     """None if there is no record, or one of another version."""
     try:
         content = json.loads(path.read_bytes())
-        if content.pop("format") != _FORMAT:
-            return None
-        return Stamp(**content)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        found: Stamp = _STAMP.read(content)
+    except (OSError, ValueError):
         return None
+    return found if content.get("format") == _FORMAT else None
 
 
 def unchanged(path: str | os.PathLike[str], arguments: Mapping[str, Any]) -> bool:

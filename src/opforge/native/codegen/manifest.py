@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from ...records import Codecs
 from ..ir.abi import ABI, MANIFEST_FORMAT
 from ..ir.case_codec import CASE
 from ..ir.interface import Op
 from ..ir.op_codec import OP
 from ..ir.program import Image, Kernel, Library
-from ..ir.record_codec import Codecs
 from .coverage_text import guards as guards_of
 from .images import arch_name, words
 from .signature import CSignature

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...records import Codec, Codecs
 from .cases import (
     Allocate,
     Bound,
@@ -24,7 +25,6 @@ from .cases import (
     Variant,
 )
 from .expr import Expr, Term, from_json, text, to_json
-from .record_codec import Codec, Codecs
 
 
 def _write_term(term: Term) -> Any:

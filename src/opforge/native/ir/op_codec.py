@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ...records import BadField, Codec, Codecs
 from .interface import (
     ChoiceParam,
     Flat,
@@ -14,7 +15,6 @@ from .interface import (
     SchemaArgument,
     TensorParam,
 )
-from .record_codec import BadField, Codec, Codecs
 
 
 def _write_flat(value: Flat) -> Any:

@@ -7,7 +7,7 @@ from opforge.native.ir.cases import Case, Guard, Path
 from opforge.native.ir.expr import Var
 from opforge.native.ir.interface import ChoiceParam, Op
 from opforge.native.ir.op_codec import OP
-from opforge.native.ir.record_codec import BadField
+from opforge.records import BadField
 
 
 def test_a_field_of_another_type_is_named():

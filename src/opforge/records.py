@@ -1,4 +1,6 @@
-"""Records as JSON: a table of keys, and the types of the fields, write them and read them back.
+"""Records as JSON, and changed throughout.
+
+A table of keys and the types of the fields say how a record is written and read back:
 
 BOUND = Codecs({Bound: "var low high values"}).of(Bound)
 BOUND.write(Bound("n", 1, 8))  ->  {"var": "n", "low": 1, "high": 8, "values": []}
@@ -62,8 +64,10 @@ class Codecs:
         args = get_args(kind)
         if get_origin(kind) is tuple:
             if get_origin(args[0]) is tuple:
-                return _pairs(self.of(get_args(args[0])[1]))
+                return _pairs(tuple, self.of(get_args(args[0])[1]))
             return _each(self.of(args[0]))
+        if get_origin(kind) is Mapping:
+            return _pairs(dict, self.of(args[1]))
         if NoneType in args:
             return _maybe(self.of(args[0]))
         if kind in self._keys or isinstance(kind, UnionType):
@@ -89,7 +93,8 @@ class _Form:
         named = [word.rstrip("?").partition("=") for word in words]
         self.attributes = {key: name or key for key, _, name in named}
         self.defaults = {name: field.default for name, field in fields.items()}
-        self.optional = {word.rstrip("?") for word in words if word.endswith("?")}
+        marked = zip(self.attributes, words, strict=True)
+        self.optional = {key for key, word in marked if word.endswith("?")}
         module = vars(sys.modules[kind.__module__])
         self.codecs = {
             key: codec_of(eval(str(fields[name].type), module))  # noqa: S307 - the record's own
@@ -116,7 +121,7 @@ class _Form:
 
     def read(self, content: dict[str, Any]) -> Any:
         found = {
-            self.attributes[key]: _read_at(key, codec, content[key])
+            self.attributes[key]: read_at(key, codec, content[key])
             for key, codec in self.codecs.items()
             if key in content
         }
@@ -142,17 +147,17 @@ def _each(codec: Codec) -> Codec:
 
     def read(content: Any) -> Any:
         listed = enumerate(_checked(content, list))
-        return tuple(_read_at(f"[{i}]", codec, item) for i, item in listed)
+        return tuple(read_at(f"[{i}]", codec, item) for i, item in listed)
 
     return Codec(lambda values: [codec.write(value) for value in values], read)
 
 
-def _pairs(codec: Codec) -> Codec:
-    """`(("BLOCK", "128"),)` as an object."""
+def _pairs(make: type, codec: Codec) -> Codec:
+    """`(("BLOCK", "128"),)` or a mapping, as an object."""
 
     def read(content: Any) -> Any:
         listed = _checked(content, dict).items()
-        return tuple((key, _read_at(key, codec, value)) for key, value in listed)
+        return make((key, read_at(key, codec, value)) for key, value in listed)
 
     return Codec(dict, read)
 
@@ -165,15 +170,34 @@ def _maybe(codec: Codec) -> Codec:
     )
 
 
-def _read_at(place: str, codec: Codec, content: Any) -> Any:
+def read_at(place: str, codec: Codec, content: Any) -> Any:
+    """What stands at a place, such as the key of an object."""
     try:
         return codec.read(content)
     except BadField as error:
         raise error.below(place) from None
 
 
-def _checked(content: Any, kind: type) -> Any:
+def _checked(content: Any, kind: Any) -> Any:
+    if kind is Any:
+        return content
+    if kind is float and type(content) is int:
+        return float(content)
     # A bool is an int in Python, but not in JSON.
     if not isinstance(content, kind) or (isinstance(content, bool) and kind is not bool):
         raise BadField(f"is {content!r}, expected {kind.__name__}")
     return content
+
+
+def changed(value: Any, kind: type, change: Callable[[Any], Any]) -> Any:
+    """The same records, with `change` applied to everything of a kind in them."""
+    if isinstance(value, kind):
+        return change(value)
+    if isinstance(value, tuple):
+        return tuple(changed(item, kind, change) for item in value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        held = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        new = {name: changed(one, kind, change) for name, one in held.items()}
+        different = {name: one for name, one in new.items() if one is not held[name]}
+        return dataclasses.replace(value, **different) if different else value
+    return value
