@@ -80,7 +80,7 @@ def _factors(declaration: Declaration) -> dict[str, int]:
     factors |= {f"*{name}": len(lengths) for name, lengths in declaration.lengths}
     for name, leaf in declaration.leaves:
         if isinstance(leaf, Tensors):
-            ranks = 1 if any(isinstance(p, Shared) for p in leaf.parts) else len(leaf.ranks)
+            ranks = 1 if leaf.shared else len(leaf.ranks)
             dtypes = 1 if leaf.variable else len(leaf.dtypes)
             factors[name] = ranks * dtypes + int(leaf.optional)
         elif isinstance(leaf, Choices):
@@ -227,9 +227,8 @@ def _describe(leaf: Tensors, declaration: Declaration) -> str:
 
 def loose_lengths(leaf: Tensors, declaration: Declaration) -> tuple[int, ...]:
     """How many dimensions the `...` or `*s` of a tensor may stand for."""
-    for part in leaf.parts:
-        if isinstance(part, Shared):
-            return dict(declaration.lengths)[part.name]
+    if leaf.shared:
+        return dict(declaration.lengths)[leaf.shared]
     if not is_loose(leaf.parts):
         return (0,)
     return tuple(rank - len(leaf.parts) + 1 for rank in leaf.ranks)

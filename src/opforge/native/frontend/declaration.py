@@ -9,7 +9,7 @@ from typing import Any
 
 from ..ir.cases import Bound
 from ..ir.wording import spell
-from .dims import Part
+from .dims import Part, shared_name
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,11 @@ class Tensors:
     ranks: tuple[int, ...] = ()
     optional: bool = False
     broadcast: bool = False
+
+    @property
+    def shared(self) -> str:
+        """The name of its `*s`, or empty."""
+        return shared_name(self.parts)
 
 
 @dataclass(frozen=True)

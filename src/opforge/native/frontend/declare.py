@@ -6,6 +6,7 @@ is neither read nor run.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import inspect
 from collections.abc import Iterator, Mapping
@@ -40,28 +41,35 @@ def declare(op: Any, /, *, dims: Any = None, **specs: Any) -> None:
     A plain value fixes a parameter; one that is left out is fixed at its default. Fields of a
     dataclass are given as `cfg__scale=...` or `cfg=dict(scale=...)`. Several calls add up.
     """
-    file, line, namespace = caller()
-    location = f"{file}:{line}"
-    entry: Entry | None = None
-    try:
-        entry = registry.get(op)
+    place = caller()
+    with located(op, place) as entry:
         lowered = entry.flat()
-        # Kept by file, so that a reload replaces earlier declarations; a prompt has no file.
-        running = running_pass(namespace) if namespace.get("__file__") else None
         read = _read(lowered, dims, specs)
         with registry.lock:
-            _keep(entry, lowered, replace(read, location=location, file=file, running=running))
-    except OpforgeError as error:
-        raise error.locate(entry.name if entry else None, location) from error.__cause__
+            _keep(entry, lowered, replace(read, **place))
 
 
-def caller() -> tuple[str, int, dict[str, Any]]:
-    """File, line and globals of the user's call."""
+def caller() -> dict[str, Any]:
+    """Of the user's call, what a `Declaration` and `Alternatives` keep of their place."""
     frame = inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").startswith("opforge.native"):
         frame = frame.f_back
     assert frame is not None
-    return frame.f_code.co_filename, frame.f_lineno, frame.f_globals
+    file, namespace = frame.f_code.co_filename, frame.f_globals
+    # Kept by file, so that a reload replaces earlier declarations; a prompt has no file.
+    running = running_pass(namespace) if namespace.get("__file__") else None
+    return {"location": f"{file}:{frame.f_lineno}", "file": file, "running": running}
+
+
+@contextlib.contextmanager
+def located(op: Any, place: Mapping[str, Any]) -> Iterator[Entry]:
+    """The op's entry; errors tell the op and the place."""
+    entry: Entry | None = None
+    try:
+        entry = registry.get(op)
+        yield entry
+    except OpforgeError as error:
+        raise error.locate(entry.name if entry else None, place["location"]) from error.__cause__
 
 
 def _keep(entry: Entry, lowered: Lowered, new: Declaration) -> None:

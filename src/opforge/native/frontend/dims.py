@@ -113,7 +113,7 @@ def read_ranks(parts: Sequence[Part], ranks: Any, parameter: str) -> tuple[int, 
             raise _too_high(len(parts), parameter)
         return (len(parts),)
     if ranks is None:
-        if any(isinstance(part, Shared) for part in parts):
+        if shared_name(parts):
             return ()
         raise BadRanks(
             '"..." without ranks: how many dimensions may there be?',
@@ -157,11 +157,11 @@ def shared_lengths(
 ) -> dict[str, tuple[int, ...]]:
     """How many dimensions each `*s` may stand for, from (parameter, parts, ranks) triples."""
     known: dict[str, tuple[tuple[int, ...], str]] = {}
-    listed = [(p, parts, ranks) for p, parts, ranks in tensors if _shared(parts)]
+    listed = [(p, parts, ranks) for p, parts, ranks in tensors if shared_name(parts)]
     for parameter, parts, ranks in listed:
         if not ranks:
             continue
-        name, lengths = _shared(parts), tuple(r - len(parts) + 1 for r in ranks)
+        name, lengths = shared_name(parts), tuple(r - len(parts) + 1 for r in ranks)
         before, where = known.setdefault(name, (lengths, parameter))
         if set(before) != set(lengths):
             raise BadRanks(
@@ -172,7 +172,7 @@ def shared_lengths(
                 f"dimensions of a tensor, *{name} and the others",
             )
     for parameter, parts, _ in listed:
-        name = _shared(parts)
+        name = shared_name(parts)
         if name not in known:
             raise BadRanks(
                 f"no parameter with *{name} has ranks: how many dimensions may there be?",
@@ -185,7 +185,8 @@ def shared_lengths(
     return {name: lengths for name, (lengths, _) in known.items()}
 
 
-def _shared(parts: Sequence[Part]) -> str:
+def shared_name(parts: Sequence[Part]) -> str:
+    """The name of the `*s` among them, or empty."""
     return next((part.name for part in parts if isinstance(part, Shared)), "")
 
 

@@ -21,7 +21,7 @@ from ..ir.interface import Param, TensorParam
 from ..ir.wording import spell
 from .c_parameters import Merged, loose_lengths, merge, output_names
 from .declaration import Choices, Declaration, Scalars, Tensors
-from .dims import Shared, shape
+from .dims import shape
 from .store import declarations_of
 
 
@@ -120,8 +120,7 @@ def _cases(declaration: Declaration, merged: Merged) -> Iterator[Case]:
 
 def _options(leaf: Tensors, declaration: Declaration) -> list[tuple[int | None, str] | None]:
     """(length of the `...`, dtype) pairs; None where `*s` or a type variable decides."""
-    shared = any(isinstance(part, Shared) for part in leaf.parts)
-    lengths = (None,) if shared else loose_lengths(leaf, declaration)
+    lengths = (None,) if leaf.shared else loose_lengths(leaf, declaration)
     dtypes = ("",) if leaf.variable else leaf.dtypes
     options: list[tuple[int | None, str] | None] = list(itertools.product(lengths, dtypes))
     return [*options, None] if leaf.optional else options
@@ -155,9 +154,8 @@ def _tensor(name: str, leaf: Tensors, declaration: Declaration, chosen: _Chosen)
     if option is None:
         return TensorCase(name, present=False)
     length, dtype = option
-    for part in leaf.parts:
-        if isinstance(part, Shared):
-            length = chosen[str(part)]
+    if leaf.shared:
+        length = chosen[f"*{leaf.shared}"]
     sizes = shape(leaf.parts, name, length, dict(declaration.fixed))
     strides = tuple(Var(f"{name}.stride[{i}]") for i in range(len(sizes)))
     return TensorCase(

@@ -7,11 +7,11 @@ from typing import Any
 
 from ...errors import BadImplementations, DifferentImplementations, OpforgeError
 from ...model import FlatArgument, Lowered
-from ...registry import Entry, registry, running_pass
+from ...registry import Entry, registry
 from ..ir.interface import ChoiceParam, Param, ScalarParam, TensorParam
 from .alternatives import operator_of, refuse_left_out
 from .c_parameters import Merged, merge
-from .declare import caller, is_reloaded
+from .declare import caller, is_reloaded, located
 from .store import Alternatives, alternatives_of, declarations_of, keep_alternatives
 
 _FIX = (
@@ -28,14 +28,10 @@ def implementations(op: Any, /, *ops: Any) -> None:
     Each has its own `native.declare`; all have the same signature. The operator itself stands
     in the order it should be tried; leave it out if it has no native.declare.
     """
-    file, line, namespace = caller()
-    location = f"{file}:{line}"
-    entry: Entry | None = None
-    try:
-        entry = registry.get(op)
+    place = caller()
+    with located(op, place) as entry:
         listed = tuple(registry.get(each) for each in ops)
-        running = running_pass(namespace) if namespace.get("__file__") else None
-        given = Alternatives(listed, location, file, running)
+        given = Alternatives(listed, **place)
         with registry.lock:
             _check_list(entry, given)
             refuse_left_out(entry, given)
@@ -43,8 +39,6 @@ def implementations(op: Any, /, *ops: Any) -> None:
             if all(declarations_of(each) for each in listed):
                 join(entry, listed)
             keep_alternatives(entry, given)
-    except OpforgeError as error:
-        raise error.locate(entry.name if entry else None, location) from error.__cause__
 
 
 def join(operator: Entry, parts: Sequence[Entry]) -> Merged:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 
@@ -12,18 +12,13 @@ class TensorSpec:
 
     dims: Any
     dtype: Any
-    layout: Any
-    ranks: Any
+    layout: Any = "contiguous"
+    ranks: Any = None
     broadcast: Any = False
 
     def __repr__(self) -> str:
-        more = f", dtype={self.dtype!r}"
-        if self.layout != "contiguous":
-            more += f", layout={self.layout!r}"
-        if self.ranks is not None:
-            more += f", ranks={self.ranks!r}"
-        if self.broadcast:
-            more += f", broadcast={self.broadcast!r}"
+        held = [(f.name, getattr(self, f.name), f.default) for f in fields(self)[1:]]
+        more = "".join(f", {name}={value!r}" for name, value, usual in held if value is not usual)
         return f"native.tensor({self.dims!r}{more})"
 
 

@@ -136,7 +136,7 @@ def read_dtypes(
             )
         return given, variables[given]
     listed = given if isinstance(given, (list, tuple)) else (given,)
-    if not listed:
+    if not listed or None in listed:
         raise UnknownDtype("no dtype is given", parameter=parameter, fix=_DTYPE_FIX)
     return "", tuple(dict.fromkeys(_dtype(g, parameter) for g in listed))
 
@@ -151,8 +151,6 @@ _DTYPE_FIX = f"a name such as dtype='fp16', or several; {_THERE_ARE}"
 
 
 def _dtype(given: Any, parameter: str | None) -> str:
-    if given is None:
-        raise UnknownDtype("no dtype is given", parameter=parameter, fix=_DTYPE_FIX)
     known = named(given) if isinstance(given, str) else None
     # torch also has aliases, such as "half" and "double".
     torchs = given if isinstance(given, torch.dtype) else getattr(torch, str(given), None)
