@@ -34,13 +34,10 @@ def part(name: str) -> str:
 
 def identifier(name: str) -> str:
     """`"x.shape[0]"` -> `x_shape_0`, `"double"` -> `double_`."""
-    plain = part(name).rstrip("_") or "_"
-    if plain[0].isdigit():
-        plain = f"_{plain}"
-    return f"{plain}_" if plain in _KEYWORDS else plain
+    return kept(part(name).rstrip("_") or "_")
 
 
-def kept(name: str, taken: frozenset[str]) -> str:
+def kept(name: str, taken: frozenset[str] = frozenset()) -> str:
     """A name as it is, even `"add_"`; `delete_` for a keyword or one of `taken`."""
     plain = part(name)
     if plain[0].isdigit():

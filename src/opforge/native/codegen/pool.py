@@ -6,6 +6,7 @@ one `bind_0`, one `guards_0` and one `numbers_0`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 
@@ -14,7 +15,7 @@ class Pool:
 
     def __init__(self) -> None:
         self._names: dict[tuple[str, str], str] = {}
-        self._counts: dict[str, int] = {}
+        self._counts: Counter[str] = Counter()
         self.definitions: list[str] = []
 
     def array(self, element: str, kind: str, items: Sequence[str]) -> str:
@@ -37,12 +38,8 @@ class Pool:
         return self._define(kind, "\n".join(lines))
 
     def _define(self, kind: str, text: str) -> str:
-        known = self._names.get((kind, text))
-        if known is not None:
-            return known
-        number = self._counts.get(kind, 0)
-        self._counts[kind] = number + 1
-        name = f"{kind}_{number}"
-        self._names[kind, text] = name
-        self.definitions.append(text.replace("@", name, 1))
-        return name
+        if (kind, text) not in self._names:
+            name = self._names[kind, text] = f"{kind}_{self._counts[kind]}"
+            self._counts[kind] += 1
+            self.definitions.append(text.replace("@", name, 1))
+        return self._names[kind, text]

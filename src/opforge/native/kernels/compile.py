@@ -259,11 +259,11 @@ def _refused(request: Request) -> str | None:
 
 
 def _image(arch: int, made: compiling.CompiledJob) -> Image:
-    used = cubin.usage(made.cubin, made.function)
+    registers, spills = cubin.usage(made.cubin, made.function)
     facts = dict(vars(made))
     # Both are refused before.
     del facts["launch_pdl"], facts["descriptors"]
-    return Image(arch=arch, **facts, registers=used.registers, spills=used.spills)
+    return Image(arch=arch, **facts, registers=registers, spills=spills)
 
 
 @contextlib.contextmanager

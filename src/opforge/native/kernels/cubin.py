@@ -7,7 +7,6 @@ length, then the payload. The records read here are a symbol's index and a numbe
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
 _SIZED = 0x04
 _REGISTERS = 0x2F
@@ -15,21 +14,16 @@ _FRAME_SIZE = 0x11
 _SYMBOL_SIZE = 24
 
 
-@dataclass(frozen=True)
-class Usage:
-    """Registers per thread, and 4-byte words of local memory, which Triton calls spills."""
+def usage(cubin: bytes, function: str) -> tuple[int, int]:
+    """Registers per thread, and 4-byte words of local memory, which Triton calls spills.
 
-    registers: int = 0
-    spills: int = 0
-
-
-def usage(cubin: bytes, function: str) -> Usage:
-    """Zeros for a file without such records; the numbers are only for display."""
+    Zeros for a file without such records; the numbers are only for display.
+    """
     try:
         found = _records(_sections(cubin), function)
     except (struct.error, IndexError, KeyError, ValueError):
-        return Usage()
-    return Usage(found.get(_REGISTERS, 0), found.get(_FRAME_SIZE, 0) // 4)
+        return 0, 0
+    return found.get(_REGISTERS, 0), found.get(_FRAME_SIZE, 0) // 4
 
 
 def _sections(cubin: bytes) -> dict[str, bytes]:

@@ -35,8 +35,13 @@ class Cache:
 
     @property
     def folder(self) -> Path:
+        if self._folder is not None:
+            return self._folder
         # Read on every call, because the variables may be set after the import.
-        return _user_folder() if self._folder is None else self._folder
+        given, base = environment.CACHE_DIR.get(), environment.XDG_CACHE_HOME.get()
+        if given:
+            return Path(given).expanduser() / "native"
+        return (Path(base) if base else Path.home() / ".cache") / "opforge" / "native"
 
     def path(self, key: str) -> Path:
         return self.folder / key[:2] / f"{key}.image"
@@ -109,11 +114,3 @@ def _unpack(body: bytes) -> Image:
 
 def _digest(body: bytes) -> bytes:
     return hashlib.sha256(body).hexdigest().encode()
-
-
-def _user_folder() -> Path:
-    given = environment.CACHE_DIR.get()
-    if given:
-        return Path(given).expanduser() / "native"
-    base = environment.XDG_CACHE_HOME.get()
-    return (Path(base) if base else Path.home() / ".cache") / "opforge" / "native"

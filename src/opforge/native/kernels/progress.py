@@ -30,13 +30,24 @@ class Progress:
     optional kernels compiles again.
     """
 
-    def start(self, total: int) -> None: ...
+    def start(self, total: int) -> None:
+        self.total = total
+        self.finished = self.cached = self.failed = 0
 
-    def done(self, compiled: Compiled) -> None: ...
+    def done(self, compiled: Compiled) -> None:
+        self.finished += 1
+        self.cached += compiled.cached
+        self.failed += compiled.failed
 
     def note(self, text: str) -> None: ...
 
     def stop(self) -> None: ...
+
+    @property
+    def asides(self) -> str:
+        """`3 cached, 1 failed`; empty if none was."""
+        counts = {"cached": self.cached, "failed": self.failed}
+        return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
 
 
 class Bar(Progress):
@@ -44,22 +55,20 @@ class Bar(Progress):
 
     def __init__(self, console: Console | None = None) -> None:
         self._bar = ProgressBar("compiling", console or Console(stderr=True))
-        self._cached = self._failed = 0
 
     def start(self, total: int) -> None:
-        self._cached = self._failed = 0
+        super().start(total)
         self._bar.start(total)
 
     def done(self, compiled: Compiled) -> None:
-        self._cached += compiled.cached
-        self._failed += compiled.failed
+        super().done(compiled)
         self._bar.advance(f"{compiled.kernel} sm_{compiled.arch}")
 
     def note(self, text: str) -> None:
         self._bar.say(text)
 
     def stop(self) -> None:
-        self._bar.stop(_asides(self._cached, self._failed))
+        self._bar.stop(self.asides)
 
 
 class Lines(Progress):
@@ -68,21 +77,17 @@ class Lines(Progress):
     def __init__(self, file: TextIO | None = None, seconds: float = 10.0) -> None:
         self._file = file
         self._seconds = seconds
-        self._total = self._done = self._cached = self._failed = 0
         self._next = 0.0
 
     def start(self, total: int) -> None:
-        self._total = total
-        self._done = self._cached = self._failed = 0
+        super().start(total)
         self._next = time.monotonic() + self._seconds
         if total:
             self._say(f"compiling {total} kernel variant{'s' if total != 1 else ''}")
 
     def done(self, compiled: Compiled) -> None:
-        self._done += 1
-        self._cached += compiled.cached
-        self._failed += compiled.failed
-        if self._done < self._total and time.monotonic() >= self._next:
+        super().done(compiled)
+        if self.finished < self.total and time.monotonic() >= self._next:
             self._next = time.monotonic() + self._seconds
             self._say(f"compiled {self._counts()}")
 
@@ -90,19 +95,15 @@ class Lines(Progress):
         self._say(text)
 
     def stop(self) -> None:
-        if self._total:
+        if self.total:
             self._say(f"compiled {self._counts()}")
 
     def _counts(self) -> str:
-        asides = _asides(self._cached, self._failed)
-        return f"{self._done} of {self._total}" + (f" ({asides})" if asides else "")
+        asides = f" ({self.asides})" if self.asides else ""
+        return f"{self.finished} of {self.total}{asides}"
 
     def _say(self, text: str) -> None:
         print(text, file=self._file or sys.stderr, flush=True)  # it is what it does
-
-
-def _asides(cached: int, failed: int) -> str:
-    return ", ".join(f"{n} {what}" for n, what in ((cached, "cached"), (failed, "failed")) if n)
 
 
 def for_terminal() -> Progress:

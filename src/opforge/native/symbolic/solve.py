@@ -68,8 +68,8 @@ class _Search:
 
     def __init__(self, conditions: Sequence[Term], var_ranges: Mapping[str, VarRange]) -> None:
         self.var_ranges = var_ranges
+        self.conditions = conditions
         self.checks = [(_compiled(c), names_of(c)) for c in conditions]
-        self.conditions = list(zip(conditions, self.checks, strict=True))
         self.left = _TRIES
 
     def holds(self, values: Values, without: str = "") -> bool:
@@ -108,7 +108,7 @@ class _Search:
     def _likely(self, name: str, values: Values, *, rough: bool) -> Iterator[Number]:
         own, var_range = values[name], self.var_ranges[name]
         yield own
-        mentioned = [c for c, (_, names) in self.conditions if name in names]
+        mentioned = [c for c in self.conditions if name in names_of(c)]
         turns = [t for c in mentioned for t in self._turns(c, name, values)]
         yield from turns
         numbers = list(dict.fromkeys(c for term in mentioned for c in constants(term)))
