@@ -13,6 +13,7 @@ from typing import Any
 
 from ..errors import KernelFailed
 from ..notebook import counted, html_table
+from ..records import changed
 from ..registry import registry
 from .artifacts import portable_paths
 from .artifacts.build_record import make
@@ -20,7 +21,7 @@ from .artifacts.fileset import Written, check_writable, write_output
 from .artifacts.toolchain import compile_adapter, compile_library
 from .codegen import sources
 from .codegen.torch_adapter import unadapted
-from .ir.cases import Case, Launch
+from .ir.cases import Launch
 from .ir.kernel_request import Request
 from .ir.program import Image, Kernel, Library
 from .kernels.archs import parse_archs, show_arch
@@ -146,38 +147,23 @@ def compile_plan(
     )
 
 
-def _drop(made: Plan, lost: Iterable[str], error: KernelFailed) -> None:
+def _drop(made: Plan, lost: set[str], error: KernelFailed) -> None:
+    why = str(error).strip().rpartition("\n")[2].strip()
     for key in lost:
         request, _ = made.requests.pop(key)
         made.notes.append(
-            f"{request} does not compile, so sizes beyond 32 bits are not covered: "
-            f"{_last_line(str(error))}"
+            f"{request} does not compile, so sizes beyond 32 bits are not covered: {why}"
         )
-    made.ops[:] = [
-        dataclasses.replace(op, cases=tuple(_without(c, set(lost)) for c in op.cases))
-        for op in made.ops
-    ]
 
+    def without(launch: Launch) -> Launch:
+        kept = tuple(v for v in launch.variants if v.kernel not in lost)
+        return dataclasses.replace(launch, variants=kept)
 
-def _without(case: Case, lost: set[str]) -> Case:
-    paths = []
-    for path in case.paths:
-        steps = tuple(
-            dataclasses.replace(
-                step, variants=tuple(v for v in step.variants if v.kernel not in lost)
-            )
-            if isinstance(step, Launch)
-            else step
-            for step in path.steps
-        )
-        paths.append(dataclasses.replace(path, steps=steps))
-    return dataclasses.replace(case, paths=tuple(paths))
+    made.ops[:] = changed(tuple(made.ops), Launch, without)
 
 
 def _kernel(request: Request, archs: Archs, images: dict[tuple[str, int], Image]) -> Kernel:
-    passed = [n for n, t in request.signature if t != "constexpr"]
-    order = [n for n, _ in request.signature]
-    divisible = {order[i] for i in request.divisible}
+    passed = [i for i, (_, type_) in enumerate(request.signature) if type_ != "constexpr"]
     return Kernel(
         request.key,
         request.name,
@@ -185,14 +171,10 @@ def _kernel(request: Request, archs: Archs, images: dict[tuple[str, int], Image]
         request.types,
         tuple((n, repr(v)) for n, v in request.constants),
         tuple(images[request.key, arch] for arch in archs),
-        tuple(i for i, n in enumerate(passed) if n in divisible),
+        tuple(i for i, position in enumerate(passed) if position in request.divisible),
         request.qualified_name,
         tuple((n, repr(v)) for n, v in request.options),
     )
-
-
-def _last_line(text: str) -> str:
-    return ([line for line in text.strip().splitlines() if line.strip()] or [""])[-1].strip()
 
 
 def _left_behind(library: Library) -> list[str]:

@@ -21,7 +21,7 @@ from .frontend.store import declarations_of
 from .frontend.torch_schema import schema_arguments, schema_of, schema_returns
 from .ir.cases import Case
 from .ir.interface import Implementation, Op, Param, ScalarParam, TensorParam
-from .ir.kernel_request import Request
+from .ir.kernel_request import Requests, want
 from .library_name import check_name, common_namespace, refuse_namesakes
 from .tracing.case_builder import BuiltCase, build_case, first_config
 from .tracing.launches import Choose
@@ -36,7 +36,7 @@ class Plan:
     name: str
     ops: list[Op]
     archs: Archs
-    requests: dict[str, tuple[Request, Archs]] = field(default_factory=dict)
+    requests: Requests = field(default_factory=dict)
     # Kernels for sizes beyond 32 bits; one that does not compile is dropped.
     spare: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
@@ -161,9 +161,7 @@ def _other_types(entry: Entry, params: Sequence[Param]) -> list[str]:
 
 def _take(built: BuiltCase, made: Plan) -> None:
     for key, (request, archs) in built.requests.items():
-        known = made.requests.get(key, (request, ()))[1]
-        every = tuple(a for a in made.archs if a in {*known, *archs})
-        made.requests[key] = (request, every)
+        want(made.requests, request, archs)
         if "i64" in request.types:
             made.spare.add(key)
     made.notes += [n for n in built.notes if n not in made.notes]

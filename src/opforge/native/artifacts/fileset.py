@@ -54,7 +54,7 @@ def write_output(
     if stamp is not None:
         place = stamps.stamp_path(name)
         before = stamps.read(root / place)
-        written = {path: _digest(data) for path, data in content.items()}
+        written = {path: hashlib.sha256(data).hexdigest() for path, data in content.items()}
         content[_checked(place)] = dataclasses.replace(stamp, written=written).to_json()
     with _writing(root), _stage(root) as stage:
         changed = [path for path, data in content.items() if not _holds(root / path, data)]
@@ -80,10 +80,6 @@ def _checked(path: str) -> str:
     return str(PurePosixPath(path))
 
 
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
 def _holds(path: Path, data: bytes) -> bool:
     return path.is_file() and path.stat().st_size == len(data) and path.read_bytes() == data
 
@@ -107,7 +103,7 @@ def _put(root: Path, stage: Path, changed: list[str], gone: list[str]) -> None:
     try:
         for path in changed:
             target = root / path
-            undo += [folder.rmdir for folder in _missing_folders(target.parent, root)]
+            undo += [folder.rmdir for folder in _missing(target.parent)]
             target.parent.mkdir(parents=True, exist_ok=True)
             undo.append(_kept(target, stage / "old" / path))
             (stage / "new" / path).replace(target)
@@ -136,9 +132,9 @@ def _kept(target: Path, copy: Path) -> Callable[[], object]:
     return lambda: copy.replace(target)
 
 
-def _missing_folders(folder: Path, root: Path) -> list[Path]:
-    within = [folder, *folder.parents]
-    return [f for f in reversed(within[: within.index(root)]) if not f.exists()]
+def _missing(folder: Path) -> list[Path]:
+    """The folders that making this one makes, outermost first."""
+    return [f for f in reversed([folder, *folder.parents]) if not f.exists()]
 
 
 def _remove_empty(root: Path, folder: Path) -> None:
@@ -152,7 +148,7 @@ def _remove_empty(root: Path, folder: Path) -> None:
 
 @contextlib.contextmanager
 def _stage(root: Path) -> Iterator[Path]:
-    made = [f for f in reversed([root, *root.parents]) if not f.exists()]
+    made = _missing(root)
     root.mkdir(parents=True, exist_ok=True)
     try:
         with tempfile.TemporaryDirectory(dir=root, prefix=_STAGE) as stage:

@@ -7,12 +7,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import re
 import sys
 from pathlib import Path
 from typing import Any
+
+from ...records import changed
 
 # An absolute path, up to the line number after it.
 _PLACE = re.compile(r"(/[^\s:()]+):(\d+)")
@@ -48,13 +49,4 @@ def _roots() -> list[Path]:
 
 def everywhere(value: Any) -> Any:
     """The same records with all locations shortened."""
-    if isinstance(value, str):
-        return shown(value)
-    if isinstance(value, tuple):
-        return tuple(everywhere(v) for v in value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-        changed = {n: everywhere(v) for n, v in fields.items()}
-        different = {n: v for n, v in changed.items() if v is not fields[n]}
-        return dataclasses.replace(value, **different) if different else value
-    return value
+    return changed(value, str, shown)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from ..ir.cases import Bound, Case
 from ..ir.dtypes import DTYPES
-from ..ir.expr import text
 from ..ir.interface import ChoiceParam, Implementation, Op, TensorParam
 
 # Every C99 compiler takes literals of 4095 characters.
@@ -92,11 +91,8 @@ def _bound(bound: Bound) -> Iterator[str]:
 def _conditions(cases: list[Case]) -> Iterator[str]:
     for case in cases:
         built = [path for path in case.paths if not path.refused]
-        if len(built) == 1:
-            under = " and ".join(text(guard.condition) for guard in built[0].guards)
-            if under:
-                yield f"where {under}"
+        if len(built) == 1 and built[0].guards:
+            yield f"where {built[0].under}"
         for path in case.paths:
             if path.refused:
-                under = " and ".join(text(guard.condition) for guard in path.guards)
-                yield f"not where {under}: {' '.join(path.refused.split())}"
+                yield f"not where {path.under}: {' '.join(path.refused.split())}"

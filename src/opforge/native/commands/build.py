@@ -37,24 +37,15 @@ class BuildArguments:
 
     def deciding(self) -> dict[str, Any]:
         """The arguments that decide the result."""
-        return {
-            "targets": self.targets,
-            "folder": str(Path.cwd()) if any(map(_is_relative, self.targets)) else "",
+        others = {"output", "jobs", "verbose", "depfile"}
+        relative = any(not Path(target).is_absolute() for target in self.targets)
+        return {name: value for name, value in vars(self).items() if name not in others} | {
             "archs": sorted(self.archs),
-            "name": self.name,
-            "static": self.static,
-            "ptx": self.ptx,
             "only": sorted(self.only),
-            "sources_only": self.sources_only,
-            "tuning": self.tuning,
-            "torch": self.torch,
+            "folder": str(Path.cwd()) if relative else "",
             # A folder that was added or removed shows by its name.
             "folders": [f.name for t in self.targets if is_tree(t) for f in folders(t)],
         }
-
-
-def _is_relative(target: str) -> bool:
-    return not Path(target).is_absolute()
 
 
 def nothing_to_do(given: BuildArguments) -> str | None:
@@ -64,9 +55,7 @@ def nothing_to_do(given: BuildArguments) -> str | None:
     found = build_record.find_unchanged(given.output, given.deciding())
     if found is None:
         return None
-    record = build_record.read(found)
-    if given.depfile is not None and record is not None:
-        _write_depfile(given.depfile, found, record)
+    _write_depfile(given, found)
     return f"{given.output}: nothing has changed since the last build of {found.parent.name}"
 
 
@@ -93,10 +82,7 @@ def run(given: BuildArguments) -> str:
         arguments=given.deciding(),
     )
     library = done.library
-    written = Path(given.output, build_record.stamp_path(library.name))
-    record = build_record.read(written)
-    if given.depfile is not None and record is not None:
-        _write_depfile(given.depfile, written, record)
+    _write_depfile(given, Path(given.output, build_record.stamp_path(library.name)))
     lines = [*_notes(done.notes), *(_verbose(library) if given.verbose else ())]
     images = sum(len(k.images) for k in library.kernels)
     changed = len(done.written.changed)
@@ -145,9 +131,11 @@ def operators(targets: tuple[str, ...], only: tuple[str, ...]) -> list[Any]:
     return select(list({id(op): op for op in found}.values()), only)
 
 
-def _write_depfile(path: str, place: Path, record: build_record.Stamp) -> None:
-    root = place.resolve().parents[2]
-    write_depfile(path, place, [root / file for file in record.read])
+def _write_depfile(given: BuildArguments, place: Path) -> None:
+    record = None if given.depfile is None else build_record.read(place)
+    if given.depfile is not None and record is not None:
+        root = place.resolve().parents[2]
+        write_depfile(given.depfile, place, [root / file for file in record.read])
 
 
 def _cases(op: Op) -> Iterator[str]:
@@ -167,16 +155,15 @@ def _case(case: Case, op: Op) -> Iterator[str]:
 
     yield describe(case, op.params)
     for path in case.paths:
-        under = " and ".join(str(g.condition) for g in path.guards)
         did = path.refused.replace("\n", "; ") or ", ".join(_step(s) for s in path.steps)
-        yield f"  {'where ' + under if under else 'always'}: {did or 'nothing to launch'}"
+        where = f"where {path.under}" if path.guards else "always"
+        yield f"  {where}: {did or 'nothing to launch'}"
 
 
 def _step(step: Any) -> str:
     if hasattr(step, "kernel_name"):
         return f"{step.kernel_name} in {_count(len(step.variants), 'variant')}"
-    kind = type(step).__name__.lower()
-    return f"{kind} {step.buffer}"
+    return f"{type(step).__name__.lower()} {step.buffer}"
 
 
 def _verbose(library: Library) -> Iterator[str]:
@@ -184,29 +171,26 @@ def _verbose(library: Library) -> Iterator[str]:
     kernels = {kernel.key: kernel for kernel in library.kernels}
     for op in library.ops:
         yield f"{op.name} ({op.location})"
-        for case, launch, guards in _launches(op):
-            yield f"  {case}{' where ' + guards if guards else ''}: {launch.kernel_name}"
+        for where, launch in _launches(op):
+            yield f"  {where}: {launch.kernel_name}"
             for variant in launch.variants:
                 kernel = kernels[variant.kernel]
                 yield f"    {_conditions(launch, variant)}"
                 yield from (f"      {_image(image, kernel)}" for image in kernel.images)
 
 
-def _launches(op: Op) -> Iterator[tuple[str, Launch, str]]:
+def _launches(op: Op) -> Iterator[tuple[str, Launch]]:
+    """Each with the calls that lead to it."""
     from ..ir.cases import Launch
     from ..tracing.case_builder import describe
 
-    for case in op.cases:
-        for path in case.paths:
-            guards = " and ".join(str(g.condition) for g in path.guards)
-            for step in path.steps:
-                if isinstance(step, Launch):
-                    yield f"{_whose(case, op)}{describe(case, op.params)}", step, guards
-
-
-def _whose(case: Case, op: Op) -> str:
     several = len(op.served_by) > 1
-    return f"{op.served_by[case.implementation].name}: " if several else ""
+    for case in op.cases:
+        whose = f"{op.served_by[case.implementation].name}: " if several else ""
+        for path in case.paths:
+            under = f" where {path.under}" if path.guards else ""
+            where = f"{whose}{describe(case, op.params)}{under}"
+            yield from ((where, step) for step in path.steps if isinstance(step, Launch))
 
 
 def _conditions(launch: Launch, variant: Any) -> str:

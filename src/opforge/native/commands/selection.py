@@ -27,12 +27,12 @@ def select(ops: Sequence[Any], only: Sequence[str]) -> list[Any]:
             )
     chosen = set(only or known)
     kept = {entry.name for entry in found if chosen & {entry.name, entry.own_name}}
-    return [op for op in ops if kept & {e.name for e in _with_operator(registry.get(op))}]
 
+    def is_kept(entry: Entry) -> bool:
+        operator = operator_of(entry)
+        return entry.name in kept or (operator is not None and operator.name in kept)
 
-def _with_operator(entry: Entry) -> list[Entry]:
-    operator = operator_of(entry)
-    return [entry] if operator is None else [entry, operator]
+    return [op for op in ops if is_kept(registry.get(op))]
 
 
 def _fix(wanted: str, known: Sequence[str], entries: Sequence[Entry]) -> str:

@@ -148,6 +148,11 @@ class Path:
     steps: tuple[Step, ...] = ()
     refused: str = ""
 
+    @property
+    def under(self) -> str:
+        """Its guards: `n != 0 and n <= 4096`."""
+        return " and ".join(str(guard.condition) for guard in self.guards)
+
 
 @dataclass(frozen=True)
 class Case:

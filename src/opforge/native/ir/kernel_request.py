@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,7 +32,7 @@ class Request:
     divisible: tuple[int, ...] = ()
     options: tuple[tuple[str, Any], ...] = ()
 
-    @property
+    @functools.cached_property
     def key(self) -> str:
         """`silu_kernel_1f2e3d4c5b6a`: the same request has it on every machine."""
         content = (self.source, self.signature, self.constants, self.divisible, self.options)
@@ -47,3 +49,13 @@ class Request:
             f"{n}={given[n]!r}" if t == "constexpr" else f"{n}: {t}" for n, t in self.signature
         ]
         return f"{self.name}({', '.join(shown)})"
+
+
+# By key, with the architectures that each is needed on.
+Requests = dict[str, tuple[Request, tuple[int, ...]]]
+
+
+def want(requests: Requests, request: Request, archs: Iterable[int]) -> None:
+    """Add a request, or more architectures to it."""
+    known = requests.get(request.key, (request, ()))[1]
+    requests[request.key] = (request, tuple(sorted({*known, *archs})))

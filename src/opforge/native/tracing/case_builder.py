@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from ... import _compat
 from ..._compat.tracing import Traced
 from ...errors import CannotTrace, NeedsBound
@@ -19,17 +21,21 @@ from ..ir.device_attributes import MAJOR, MINOR
 from ..ir.dtypes import ALIASES
 from ..ir.expr import Expr, evaluate, variables
 from ..ir.interface import ChoiceParam, Param, ScalarParam
-from ..ir.kernel_request import Request
+from ..ir.kernel_request import Request, Requests, want
 from ..symbolic.algebra import Algebra
 from ..symbolic.explore import MOST, TooManyPaths, explore
 from ..symbolic.symint import NotConstant, term_of
 from . import traced_gpu
-from .bits import pattern
 from .launches import Choose, Pointed, TracedLaunch
 from .recorder import Buffer, Filled
 from .specialize import Specializer
 from .tracer import Tracer, Walk, first_values, var_ranges_of
 from .views import same
+
+_HOLDS = (
+    "a native library can hold allocations, views, arithmetic on sizes and launches; "
+    "move the rest into a kernel"
+)
 
 
 @dataclass
@@ -37,7 +43,7 @@ class BuiltCase:
     """A case with its paths, and the kernels they need with the architectures of each."""
 
     case: Case
-    requests: dict[str, tuple[Request, tuple[int, ...]]] = field(default_factory=dict)
+    requests: Requests = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     # The inputs that the body itself refuses, by reason.
     refused: dict[str, list[str]] = field(default_factory=dict)
@@ -83,8 +89,7 @@ def build_case(
     for path in paths:
         maker.collect(path, built.requests)
         if path.refused:
-            under = " and ".join(str(g.condition) for g in path.guards)
-            built.refused.setdefault(path.refused, []).append(f"{described} where {under}")
+            built.refused.setdefault(path.refused, []).append(f"{described} where {path.under}")
     return built
 
 
@@ -146,15 +151,13 @@ class _Maker:
         self.requests |= {r.key: r for r in requests}
         return [*made, launch]
 
-    def collect(self, path: Path, into: dict[str, tuple[Request, tuple[int, ...]]]) -> None:
+    def collect(self, path: Path, into: Requests) -> None:
         """The kernels of a path, for the architectures that its guards allow."""
         archs = tuple(a for a in self.archs if _reaches(path, a))
         for step in path.steps:
             if isinstance(step, Launch):
                 for variant in step.variants:
-                    known = into.get(variant.kernel, (None, ()))[1]
-                    every = tuple(a for a in self.archs if a in {*known, *archs})
-                    into[variant.kernel] = (self.requests[variant.kernel], every)
+                    want(into, self.requests[variant.kernel], archs)
 
 
 def _reaches(path: Path, arch: int) -> bool:
@@ -209,6 +212,13 @@ def _output(tensor: Traced) -> Output:
     return Output(dtype, tuple(map(term_of, tensor.sizes)), tuple(map(term_of, tensor.strides)))
 
 
+def pattern(value: float, dtype: torch.dtype) -> int:
+    """The bits of a constant in memory: `pattern(1.0, torch.float16)` -> 0x3C00."""
+    unsigned = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
+    bits = int(torch.tensor(value, dtype=dtype).view(unsigned).item())
+    return bits % (1 << 8 * dtype.itemsize)
+
+
 def describe(case: Case, params: Sequence[Param]) -> str:
     """`x fp16 2-d, w absent, mode 'fast'` for messages."""
     parts = [
@@ -226,13 +236,11 @@ def _refuse_offences(
     if not offences:
         return
     ways = [p for p in paths if p.refused and not set(p.refused.splitlines()) - set(offences)]
-    asked = next((p.guards for p in ways if p.guards), ())
-    under = " and ".join(str(g.condition) for g in asked)
+    under = next((p.under for p in ways if p.guards), "")
     raise CannotTrace(
         f"it cannot be built for {described}" + (f" where {under}" if under else ""),
         found="\n    ".join(offences),
-        fix="a native library can hold allocations, views, arithmetic on sizes and launches; "
-        "move the rest into a kernel, declare inputs that do not lead there (a contiguous layout, "
+        fix=f"{_HOLDS}, declare inputs that do not lead there (a contiguous layout, "
         "bounds on sizes), or package the model: opforge.package",
         op=entry.name,
         location=entry.location,
@@ -246,8 +254,7 @@ def _refuse_empty(entry: Entry, described: str, paths: tuple[Path, ...]) -> None
         raise CannotTrace(
             f"it cannot be built for {described}",
             found="\n    ".join(r for one in reasons for r in one.splitlines()),
-            fix="a native library can hold allocations, views, arithmetic on sizes and launches; "
-            "move the rest into a kernel, or package the model: opforge.package",
+            fix=f"{_HOLDS}, or package the model: opforge.package",
             op=entry.name,
             location=entry.location,
         )

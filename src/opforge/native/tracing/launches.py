@@ -133,19 +133,12 @@ class Calls(LaunchRouter):
                 raise self.error(f"argument {param.name!r} is missing", base)
             if param.is_constexpr:
                 value = _plain(value)
-            elif isinstance(value, torch.Tensor) and not isinstance(value, Traced):
-                self._note_argument(base, param, where, "is a tensor that is not a parameter")
-            elif isinstance(value, _launches.descriptor_type()):
-                self._note_argument(base, param, where, "is a tensor descriptor")
-            elif isinstance(value, (tuple, list)):
-                self._note_argument(base, param, where, f"is a {type(value).__name__}")
+            elif what := _unpassed(value):
+                self.recorder.note(
+                    f"{self._named(base)}, launched at {where}: argument {param.name!r} is a "
+                    f"{what}, which a native library cannot pass"
+                )
             yield param.name, value
-
-    def _note_argument(self, kernel: Any, param: Any, where: str, what: str) -> None:
-        self.recorder.note(
-            f"{self._named(kernel)}, launched at {where}: argument {param.name!r} {what}, "
-            "which a native library cannot pass"
-        )
 
     def _named(self, kernel: Any) -> str:
         return f"kernel {_kernels.kernel_name(kernel)} ({_kernels.kernel_location(kernel)})"
@@ -162,6 +155,15 @@ def _refusal(kernel: Any) -> str:
             if getattr(part, f"user_defined_{hook}", False):
                 return f"its autotuner has a {hook}, which is Python"
     return ""
+
+
+def _unpassed(value: Any) -> str:
+    """What an argument is that a library cannot pass; empty if it can."""
+    if isinstance(value, torch.Tensor) and not isinstance(value, Traced):
+        return "tensor that is not a parameter"
+    if isinstance(value, _launches.descriptor_type()):
+        return "tensor descriptor"
+    return type(value).__name__ if isinstance(value, (tuple, list)) else ""
 
 
 def _plain(value: Any) -> Any:
@@ -191,6 +193,4 @@ def _pointed(value: Any) -> Any:
 
 
 def _as_tuple(grid: Any) -> tuple[Any, ...]:
-    if isinstance(grid, (int,)) or is_symbolic(grid):
-        return (grid,)
-    return tuple(grid)
+    return (grid,) if isinstance(grid, int) or is_symbolic(grid) else tuple(grid)

@@ -70,9 +70,7 @@ class Views:
     def __call__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The view that an operator returns, or NotImplemented."""
         make = _VIEWS.get(func)
-        if make is None:
-            return NotImplemented
-        return make(self, *args, **kwargs)
+        return NotImplemented if make is None else make(self, *args, **kwargs)
 
     def of(
         self, base: Traced, sizes: Sizes, strides: Sizes, offset: Any = None, dtype: Any = None
@@ -114,8 +112,8 @@ class Views:
                 raise RuntimeError(f"expand: size {size} of dimension {d} is not {shape[d]} or 1")
         return self.of(x, sizes, strides)
 
-    def permute(self, x: Traced, dims: Sequence[int]) -> Traced:
-        return self.of(x, [x.sizes[d] for d in dims], [x.strides[d] for d in dims])
+    def permute(self, x: Traced, dims: Sequence[int], offset: Any = None) -> Traced:
+        return self.of(x, [x.sizes[d] for d in dims], [x.strides[d] for d in dims], offset)
 
     def transpose(self, x: Traced, a: int, b: int) -> Traced:
         order = list(range(len(x.sizes)))
@@ -151,8 +149,7 @@ class Views:
         if index < 0 or index >= size:
             raise IndexError(f"index {index} is out of range for size {size} of dimension {dim}")
         keep = [d for d in range(len(x.sizes)) if d != dim]
-        offset = x.offset + index * x.strides[dim]
-        return self.of(x, [x.sizes[d] for d in keep], [x.strides[d] for d in keep], offset)
+        return self.permute(x, keep, x.offset + index * x.strides[dim])
 
     def unsqueeze(self, x: Traced, dim: int) -> Traced:
         dim %= len(x.sizes) + 1
@@ -164,8 +161,7 @@ class Views:
         rank = len(x.sizes)
         asked = range(rank) if dims is None else [dims] if isinstance(dims, int) else dims
         gone = {d % rank for d in asked if rank and x.sizes[d] == 1}
-        keep = [d for d in range(rank) if d not in gone]
-        return self.of(x, [x.sizes[d] for d in keep], [x.strides[d] for d in keep])
+        return self.permute(x, [d for d in range(rank) if d not in gone])
 
     def split(self, x: Traced, size: Any, dim: int = 0) -> list[Traced]:
         dim = _axis(x, dim)
