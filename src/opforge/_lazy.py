@@ -6,7 +6,7 @@ import parts of opforge, and do not pay for the rest.
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import sys
 import types
 from collections.abc import Callable, Iterable, Mapping
@@ -66,3 +66,23 @@ def hand_on(
         this.__dict__["_namesakes"] = frozenset(namesakes)
         this.__class__ = _Namesakes
     return load, names
+
+
+def modules_and(package: str, home: str) -> Callable[[str], Any]:
+    """The `__getattr__` of a package whose names are its modules and what one of them defines."""
+    this = sys.modules[package]
+
+    def load(name: str) -> Any:
+        if not name.startswith("_") and importlib.util.find_spec(f"{package}.{name}") is not None:
+            return importlib.import_module(f"{package}.{name}")
+        defined = vars(importlib.import_module(f"{package}.{home}"))
+        if name.startswith("_") or name not in defined:
+            raise AttributeError(
+                f"module {package!r} has no attribute {name!r}", name=name, obj=this
+            )
+        for each, value in defined.items():
+            if not each.startswith("_"):
+                this.__dict__.setdefault(each, value)
+        return this.__dict__[name]
+
+    return load
