@@ -1,8 +1,6 @@
 """The fresh process may crash; the caller survives and reports it."""
 
-import json
 import shlex
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -85,13 +83,3 @@ def test_the_folder_is_kept_only_after_a_crash():
         raise PackageCrashed("it died")
     assert [fine.exists(), failed.exists(), crashed.exists()] == [False, False, True]
     crashed.rmdir()
-
-
-def test_a_package_that_needs_a_preload_is_not_loaded_without_it(built_op, monkeypatch):
-    fragile = replace(built_op, preload="/lib/libstdc++.so.6")
-    monkeypatch.delenv("LD_PRELOAD", raising=False)
-    with pytest.raises(PackageCrashed, match=r"start Python with LD_PRELOAD=/lib/libstdc\+\+"):
-        fragile.load()
-    monkeypatch.setenv("LD_PRELOAD", "/usr/lib/other.so:/usr/lib/libstdc++.so.6")
-    assert fragile.load() is not None
-    assert json.loads(fragile.to_json())["preload"] == "/lib/libstdc++.so.6"

@@ -1,5 +1,6 @@
 """Verification in the fresh process: comparison, imports and refusals."""
 
+import json
 import sys
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ import torch
 from opforge.aoti_package import fresh
 from opforge.aoti_package.eager_calls import EagerCall
 from opforge.aoti_package.verify import TOLERANCES, Tolerance, in_fresh_process, verify
-from opforge.errors import OpNotImportable, PackageMismatch
+from opforge.errors import OpNotImportable, PackageCrashed, PackageMismatch
 
 SPEC = {"tolerances": TOLERANCES, "rtol": None, "atol": None}
 
@@ -116,3 +117,13 @@ def test_a_script_is_imported_without_running_as_one(tmp_path):
     fresh.import_module("__main__", str(script))
     sys.path[:] = before
     assert sys.modules.pop("some_script").name == "some_script"
+
+
+def test_a_package_that_needs_a_preload_is_not_loaded_without_it(built_op, monkeypatch):
+    fragile = replace(built_op, preload="/lib/libstdc++.so.6")
+    monkeypatch.delenv("LD_PRELOAD", raising=False)
+    with pytest.raises(PackageCrashed, match=r"start Python with LD_PRELOAD=/lib/libstdc\+\+"):
+        fragile.load()
+    monkeypatch.setenv("LD_PRELOAD", "/usr/lib/other.so:/usr/lib/libstdc++.so.6")
+    assert fragile.load() is not None
+    assert json.loads(fragile.to_json())["preload"] == "/lib/libstdc++.so.6"

@@ -296,11 +296,3 @@ def test_the_example_builds_without_python(example):
 def test_the_example_refuses_devices_that_triton_does_not_build_for(example, given, message):
     reset = ["-DWITH_METAX=OFF", "-DWITH_ASCEND=OFF", "-DWITH_NVIDIA=ON", "-DWITH_TRITON=ON"]
     assert message in example.configure(*reset, *given, fails=True)
-
-
-def test_the_example_builds_with_triton_for_a_gpu_that_is_not_here(example):
-    off = ["-DWITH_METAX=OFF", "-DWITH_ASCEND=OFF", f"-DOPFORGE_PYTHON_EXECUTABLE={python()}"]
-    on = ["-DWITH_NVIDIA=ON", "-DWITH_TRITON=ON", "-DENGINE_GPU_ARCHS=90"]
-    assert "2 operators" in example.configure(*off, *on)
-    example.make()
-    assert example.run("engine") == "cpu triton\n"

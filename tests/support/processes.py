@@ -31,10 +31,11 @@ def environment(*folders, **variables):
     return os.environ | {"PYTHONPATH": os.pathsep.join(str(p) for p in places if p)} | variables
 
 
-def run_python(code, **variables):
-    """The output of a fresh process that runs a text, or a file if it ends in `.py`."""
+def run_python(code, *, program=None, **variables):
+    """The output of a process that runs a text, or a file if it ends in `.py`."""
+    option = [] if str(code).endswith(".py") else ["-c"]
     result = subprocess.run(
-        [python(), code] if str(code).endswith(".py") else [python(), "-c", code],
+        [program or python(), *option, code],
         capture_output=True,
         text=True,
         check=False,
