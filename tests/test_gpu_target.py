@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from triton.backends.compiler import GPUTarget
 
 import opforge
-from opforge.errors import BadTarget, NeedsGpu, OpforgeError
+from opforge.errors import NeedsGpu, OpforgeError, UnknownArch
 from support.launching import double, fill, graph_of, kernel_names, no_gpu
 
 Tensor = torch.Tensor
@@ -223,22 +223,28 @@ def test_targets_of_threads_that_end_in_another_order_leave_nothing():
     assert triton.runtime.driver._active is None
 
 
-@pytest.mark.parametrize("arch", ["hopper", "90", "sm_", "sm_x", "gfx942", "", 90, None, "sm_90b"])
+@pytest.mark.parametrize("arch", ["sm_90", "sm90", "90", 90, "sm_90a"])
+def test_an_architecture_is_named_as_everywhere(arch):
+    with opforge.target(arch):
+        assert torch.cuda.get_device_capability() == (9, 0)
+
+
+@pytest.mark.parametrize("arch", ["hopper", "sm_", "", None, "sm_90b"])
 def test_something_that_is_not_an_architecture_is_refused(arch):
     with (
-        pytest.raises(BadTarget, match="is not a GPU architecture") as caught,
+        pytest.raises(UnknownArch, match="is not a GPU architecture") as caught,
         opforge.target(arch),
     ):
         raise AssertionError("entered")
     assert repr(arch) in str(caught.value)
-    assert "fix: one of sm_75, sm_80, sm_86, sm_89, sm_90" in str(caught.value)
+    assert "sm_75, sm_80, sm_86, sm_87, sm_89, sm_90" in str(caught.value)
     assert isinstance(caught.value, ValueError)
     assert isinstance(caught.value, OpforgeError)
 
 
 def test_an_architecture_that_triton_does_not_compile_for_is_refused():
     with (
-        pytest.raises(BadTarget, match="compiles for sm_75 and later, not for sm_60"),
+        pytest.raises(UnknownArch, match=r"Triton \S+ cannot compile for sm_60"),
         opforge.target("sm_60"),
     ):
         raise AssertionError("entered")

@@ -258,7 +258,7 @@ def package(
     multiple=True,
     default=("sm_90",),
     show_default=True,
-    help="GPU architecture; repeatable.",
+    help="GPU architecture: sm_90, sm90, 90, sm_90a; repeatable.",
 )
 @click.option("--name", help="Library name; default: the operators' namespace.")
 @click.option("--static", is_flag=True, help="Also build libNAME.a.")

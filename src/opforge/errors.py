@@ -201,10 +201,6 @@ class TargetNotFound(OpforgeError, ValueError):
     """A `module:op` or `file.py:op` that leads nowhere."""
 
 
-class BadTarget(OpforgeError, ValueError):
-    """The target to trace for is not a GPU architecture."""
-
-
 class NotAKernel(BadOption, RuntimeError):
     """`kernels=` names something that Triton cannot launch."""
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import AbstractContextManager
 
 from . import _compat
-from .errors import BadTarget
+from .archs import parse_arch
 
 _Gpu = _compat.driver.Gpu
 
@@ -27,7 +26,7 @@ _KNOWN = {
 DEFAULT = _KNOWN[90]
 
 
-def target(arch: str) -> AbstractContextManager[None]:
+def target(arch: str | int) -> AbstractContextManager[None]:
     """Trace for a GPU architecture, whether or not the machine has such a GPU.
 
         with opforge.target("sm_90"):
@@ -36,18 +35,10 @@ def target(arch: str) -> AbstractContextManager[None]:
     Inside, Triton's driver and `torch.cuda` answer this thread (current device, capability,
     properties) for that architecture. Launching needs a real GPU.
     """
-    return _compat.driver.standing_in(parse(arch))
+    return _compat.driver.standing_in(gpu_of(arch))
 
 
-def parse(arch: str) -> _compat.driver.Gpu:
-    """`"sm_90"` or `"sm_90a"` -> the GPU that stands for it."""
-    found = re.fullmatch(r"sm_(\d+)a?", arch) if isinstance(arch, str) else None
-    if found is None:
-        raise BadTarget(
-            f"target {arch!r} is not a GPU architecture",
-            fix=f"one of {', '.join(f'sm_{a}' for a in _KNOWN)}",
-        )
-    number = int(found[1])
-    if number < min(_KNOWN):
-        raise BadTarget(f"Triton compiles for sm_{min(_KNOWN)} and later, not for {arch}")
+def gpu_of(arch: str | int) -> _compat.driver.Gpu:
+    """`"sm_90"` -> the GPU that stands for it."""
+    number = parse_arch(arch)
     return _KNOWN.get(number, _Gpu(number))

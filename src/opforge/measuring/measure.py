@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from .. import _compat
+from ..archs import parse_arch, show_arch
 from ..errors import NoGpu, NoSizes, OpforgeError, TuningFailed
 from ..native.frontend.expand import Declared, expand
 from ..native.frontend.store import declarations_of
-from ..native.kernels.archs import parse_arch, show_arch
 from ..registry import Entry, registry
 from ..tuning.choose import config_of, source_of
 from ..tuning.table import TunedKernel, TuningRow, TuningTable, load, save

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path as Folder
 from typing import Any
 
+from ..archs import parse_archs, show_arch
 from ..errors import KernelFailed
 from ..notebook import counted, html_table
 from ..records import changed
@@ -24,7 +25,6 @@ from .codegen.torch_adapter import unadapted
 from .ir.cases import Launch
 from .ir.kernel_request import Request
 from .ir.program import Image, Kernel, Library
-from .kernels.archs import parse_archs, show_arch
 from .kernels.compile import compile_all
 from .kernels.image_cache import USER_CACHE, Cache
 from .kernels.progress import Progress
@@ -58,7 +58,7 @@ def build(
     ops: Sequence[Any],
     output: str | Folder,
     *,
-    archs: Iterable[str | int] = ("sm_90",),
+    archs: str | int | Iterable[str | int] = "sm_90",
     name: str | None = None,
     static: bool = False,
     ptx: bool = False,
@@ -84,7 +84,7 @@ def build(
     """
     check_writable(output)
     choose = by_table(tuning)
-    made = plan(ops, parse_archs(str(a) for a in archs), name=name, choose=choose)
+    made = plan(ops, parse_archs(archs), name=name, choose=choose)
     library = compile_plan(
         made, executor=executor, jobs=jobs, cache=cache, ptx=ptx, progress=progress
     )

@@ -97,7 +97,7 @@ def run(given: BuildArguments) -> str:
 
 def listing(given: BuildArguments) -> str:
     """What a build would make, without compiling anything."""
-    from ..kernels.archs import parse_archs
+    from ...archs import parse_archs
     from ..plan import plan
     from ..tracing.autotune_choice import by_table
 

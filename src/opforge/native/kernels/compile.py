@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..._compat import compiling
+from ...archs import check_arch, show_arch
 from ...errors import BadJobs, KernelFailed
 from ..ir.kernel_request import Request
 from ..ir.program import Image
 from . import cubin, workers
-from .archs import check_arch, show_arch
 from .image_cache import USER_CACHE, Cache, CorruptEntry, cache_key
 from .progress import Compiled, Progress
 

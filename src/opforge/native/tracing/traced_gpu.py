@@ -6,7 +6,7 @@ from typing import Any
 
 from ... import _compat
 from ...errors import CannotTrace
-from ...gpu_target import parse
+from ...gpu_target import gpu_of
 from ..ir.device_attributes import ATTRIBUTES, MAJOR, MINOR, PREFIX
 from ..ir.expr import Expr, Number, Term, Var
 from ..symbolic.solve import VarRange
@@ -26,7 +26,7 @@ def var_ranges(archs: tuple[int, ...]) -> dict[str, VarRange]:
 
 def values(arch: int) -> dict[str, Number]:
     """The properties of a common board of an architecture."""
-    gpu = parse(f"sm_{arch}")
+    gpu = gpu_of(arch)
     found: dict[str, Number] = {PREFIX + n: getattr(gpu, n) for n in _NAMED}
     return found | {MAJOR: arch // 10, MINOR: arch % 10}
 

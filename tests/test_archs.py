@@ -3,8 +3,8 @@
 import pytest
 
 from opforge._compat import compiling
+from opforge.archs import check_arch, parse_arch, parse_archs, show_arch
 from opforge.errors import UnknownArch
-from opforge.native.kernels.archs import check_arch, parse_arch, parse_archs, show_arch
 
 
 @pytest.mark.parametrize(
@@ -12,6 +12,7 @@ from opforge.native.kernels.archs import check_arch, parse_arch, parse_archs, sh
     [
         ("sm_80", 80),
         ("80", 80),
+        (80, 80),
         ("sm_90", 90),
         ("sm_90a", 90),
         ("SM_90", 90),
@@ -54,6 +55,11 @@ def test_a_form_that_does_not_exist_is_refused():
 
 def test_several_are_sorted_and_kept_once():
     assert parse_archs(["sm_90", "80", "sm_90a"]) == (80, 90)
+
+
+@pytest.mark.parametrize("one", ["sm_80", 80])
+def test_one_is_a_list_of_one(one):
+    assert parse_archs(one) == (80,)
 
 
 def test_every_arch_that_is_listed_is_accepted():

@@ -1,25 +1,25 @@
-"""GPU architectures by their usual names: `sm_90`, `90`, `sm_90a`."""
+"""GPU architectures by their usual names: `sm_90`, `sm90`, `90`, `sm_90a`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
-from ..._compat import compiling
-from ...errors import UnknownArch
+from ._compat import compiling
+from .errors import UnknownArch
 
 
-def parse_arch(text: str) -> int:
+def parse_arch(text: str | int) -> int:
     """`"sm_90"` -> 90, if this Triton can compile for it.
 
     From sm_90 on Triton compiles for the architecture-specific form by itself, so that "sm_90"
     and "sm_90a" mean the same.
     """
-    name = text.strip().lower()
+    name = str(text).strip().lower()
     if re.match(r"(hip|amdgpu|rocm)\b|gfx", name):
         raise UnknownArch(
-            f"{text!r}: native libraries are built for NVIDIA GPUs only",
-            fix="use opforge.package for AMD GPUs, or --arch sm_90",
+            f"{text!r} is an AMD GPU; native libraries and targets are for NVIDIA GPUs only",
+            fix=f"use opforge.package on the AMD GPU itself, or {_fix()}",
         )
     match = re.fullmatch(r"(?:cuda:)?(?:sm_?|compute_)?(\d{2,3})(a?)", name)
     if match is None:
@@ -30,9 +30,10 @@ def parse_arch(text: str) -> int:
     return check_arch(arch)
 
 
-def parse_archs(texts: Iterable[str]) -> tuple[int, ...]:
-    """Several, each once, lowest first."""
-    return tuple(sorted({parse_arch(text) for text in texts}))
+def parse_archs(given: str | int | Iterable[str | int]) -> tuple[int, ...]:
+    """One or several, each once, lowest first."""
+    several = [given] if isinstance(given, (str, int)) else given
+    return tuple(sorted({parse_arch(each) for each in several}))
 
 
 def check_arch(arch: int) -> int:
