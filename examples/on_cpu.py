@@ -35,8 +35,12 @@ def use_standin(folder: str) -> StandIn:
 
 
 def interpreter(folder: str) -> Interpreter:
-    (manifest,) = Path(folder).glob("share/*/manifest.json")
-    return Interpreter(json.loads(manifest.read_text()))
+    if os.environ.get("TRITON_INTERPRET") != "1":
+        sys.exit("Triton interprets kernels only in processes that start with TRITON_INTERPRET=1")
+    manifests = list(Path(folder).glob("share/*/manifest.json"))
+    if len(manifests) != 1:
+        sys.exit(f"{folder} does not hold a library; build one: opforge build ops.py -o {folder}")
+    return Interpreter(json.loads(manifests[0].read_text()))
 
 
 def run_script(folder: str, script: str, *arguments: str) -> int:
@@ -66,4 +70,6 @@ def main(folder: str, program: str, *arguments: str) -> int:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
     sys.exit(main(*sys.argv[1:]))

@@ -127,6 +127,24 @@ def test_an_unsupported_expression_is_refused_with_its_position(text, what, colu
     assert lines[3].startswith("  fix: ")
 
 
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        ("x=randn(8, fp33)", "did you mean fp32"),
+        ("x=torch.randn(8)", "randn(...), without a prefix"),
+        ("x=up", "text needs quotes: 'up'"),
+    ],
+)
+def test_a_near_miss_gets_its_own_fix(text, fix):
+    with pytest.raises(BadInput) as caught:
+        parse_input(text)
+    assert f"  fix: {fix}" in str(caught.value)
+
+
+def test_dtypes_may_be_spelled_as_for_native_libraries():
+    assert parse_input("x=zeros(2, fp16)").value.dtype == torch.float16
+
+
 def test_a_refusal_lists_what_is_allowed():
     with pytest.raises(BadInput) as caught:
         parse_input("x=open('/etc/passwd')")

@@ -9,6 +9,7 @@ shape   = numbers one by one, or a tuple of them
 from __future__ import annotations
 
 import ast
+import difflib
 import math
 import re
 from collections.abc import Callable
@@ -30,6 +31,8 @@ SHORT_DTYPES = {
     "i8": torch.int8,
     "u8": torch.uint8,
 }
+# As `native.declare` spells them.
+_NATIVE_DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "fp16": torch.float16}
 # Some are also Python's types of numbers; as an argument they are dtypes.
 _LONG_DTYPES = (
     "float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool complex64 complex128 "
@@ -37,6 +40,7 @@ _LONG_DTYPES = (
 )
 DTYPES = {
     **SHORT_DTYPES,
+    **_NATIVE_DTYPES,
     **{name: getattr(torch, name) for name in _LONG_DTYPES.split()},
     "int": torch.int64,
 }
@@ -127,13 +131,17 @@ class _Reader:
             return NAMES[name]
         if name in MAKERS:
             self.refuse(f"{name} needs a shape", node, fix=f"{name}(8, 128)")
+        close = difflib.get_close_matches(name, [*NAMES, *MAKERS])
+        hint = f"did you mean {' or '.join(close)}? " if close else ""
         return self.refuse(
-            f"{name!r} is not a known name", node, fix=f"text needs quotes: '{name}'"
+            f"{name!r} is not a known name", node, fix=f"{hint}text needs quotes: '{name}'"
         )
 
     def call(self, node: ast.Call) -> torch.Tensor:
         if not isinstance(node.func, ast.Name):
-            self.refuse(f"{_kind(node.func)} cannot be called here", node.func)
+            name = getattr(node.func, "attr", "")
+            fix = f"{name}(...), without a prefix" if name in MAKERS else ""
+            self.refuse(f"{_kind(node.func)} cannot be called here", node.func, fix=fix)
         name = node.func.id
         if name not in MAKERS:
             self.refuse(f"{name!r} cannot be called here", node.func)
