@@ -239,9 +239,8 @@ def _make(asked: _Asked) -> Any:
         _add_plain(asked, reading)
         return asked.fn
     definition = _define(asked, reader, reading)
-    with registry.lock:
-        registry.make_room(asked.name, asked.fn, asked.location)
-        registration = register(definition)
+    with registry.lock, registry.room_for(definition) as known:
+        registration = register(definition, known)
         if options.sharding is not None:
             _register_sharding(registration, options.sharding)
         registry.add(_entry(registration, options))

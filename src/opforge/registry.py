@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import threading
 import types
@@ -16,9 +17,10 @@ from .model import Lowered, OpInfo
 
 if TYPE_CHECKING:
     # Only the type: a loaded library's first call gets by without registration.
-    from .registration.register import Registration
+    from .registration.register import Definition, Registration
 
-Event = Literal["added", "removed"]
+# "replaced": about to be, by another op of that name; a watcher may refuse it by raising.
+Event = Literal["added", "removed", "replaced"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,20 +87,41 @@ class Registry:
         with self.lock:
             return iter([*self._by_name.values(), *self._plain.values()])
 
-    def make_room(self, name: str, fn: Callable[..., Any], location: str) -> None:
-        """Remove the op that `fn` redefines; raise if `name` belongs to something else."""
-        old = self._by_name.get(name)
+    @contextlib.contextmanager
+    def room_for(self, definition: Definition) -> Iterator[_compat.DefinedOp | None]:
+        """Take what is redefined out of the way; raise if the name belongs to something else.
+
+        If torch can keep the schema of an op that stood in, and with it handles and calls that are
+        under way, that is handed on; calls that begin meanwhile wait.
+        """
+        old = self._by_name.get(definition.name)
         if old is None:
-            return
-        if not (old.stands_in or _redefines(old, fn)):
+            yield None
+        elif not old.stands_in:
+            self._refuse_other(old, definition)
+            self.remove(old, "replaced by a new definition")
+            yield None
+        elif not old.registration.fits(definition):
+            self._tell("replaced", old)
+            self.remove(old, "replaced by its source")
+            yield None
+        else:
+            with _compat.waiting(old.overload, self._lock):
+                try:
+                    yield old.registration.hand_on()
+                except BaseException:
+                    self.remove(old, "replaced by its source")
+                    raise
+
+    def _refuse_other(self, old: Entry, new: Definition) -> None:
+        if not _redefines(old, new.fn):
             raise DuplicateOp(
-                f"{name} is defined twice",
-                found=f"first at {old.location}, again at {location}",
+                f"{new.name} is defined twice",
+                found=f"first at {old.location}, again at {new.location}",
                 fix="rename one of them, or opforge.unregister the first",
-                op=name,
-                location=location,
+                op=new.name,
+                location=new.location,
             )
-        self.remove(old, f"replaced by {'its source' if old.stands_in else 'a new definition'}")
 
     def add(self, entry: Entry) -> None:
         if entry.overload is not None:

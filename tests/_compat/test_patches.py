@@ -13,7 +13,7 @@ from triton.runtime.autotuner import Autotuner
 
 import opforge
 from opforge import native
-from opforge._compat import checking, driver, launches, patches, tracing
+from opforge._compat import checking, dispatcher, driver, launches, patches, tracing
 from opforge.native.ir.expr import Var
 from opforge.native.kernels import workers
 from opforge.native.symbolic.symint import Symbols
@@ -21,7 +21,9 @@ from support import launching
 
 SOURCE = Path(opforge.__file__).parent
 # These are replaced on an instance: a fake mode, an exported program, an operator.
-ON_INSTANCES = {patches.FAKE_MODE, patches.EXAMPLE_INPUTS, patches.UNREGISTERED}
+ON_INSTANCES = {
+    patches.FAKE_MODE, patches.EXAMPLE_INPUTS, patches.UNREGISTERED, patches.TAKEN_OVER,
+}  # fmt: skip
 
 
 def subclasses(cls):
@@ -106,6 +108,8 @@ def test_after_everything_was_used_undo_brings_every_original_back(clean, used, 
     with checking.without_example_inputs(exported):
         assert exported.example_inputs is None
     assert exported.example_inputs is not None
+    with dispatcher.waiting(op, threading.Lock()):
+        assert op(torch.ones(8, device="meta")).shape == (8,)
     opforge.unregister(op)
 
     without_cuda = {patches.DEVICE_GUARD} if torch.version.cuda is not None else set()

@@ -51,7 +51,7 @@ def torch_facts():
             ("Tensor", "Tensor?"),
         ),
         "special": (
-            "(Tensor(a!) x, str what) -> ()",
+            "(Tensor(a0!) x, str what) -> ()",
             [tensor("x"), SchemaArgument("what", "str", (*labels, "late"))],
             (),
         ),

@@ -249,3 +249,102 @@ def test_no_warning_where_everything_is_covered(loading, register):
         warnings.simplefilter("error")
         loading()
         add(X, X)
+
+
+def importing(standin, register, **options):
+    """Makes the next launch import the source, and the kernel run afterwards."""
+    run, made = standin.execute, []
+
+    def execute(launched):
+        if not made:
+            made.append(None)
+            made[0] = register(**options)
+        run(launched)
+
+    standin.execute = execute
+    return made
+
+
+# Freed memory may still hold what it did: without the schema kept, one in three runs crashed.
+@pytest.mark.parametrize("run", range(8))
+def test_source_that_a_call_imports_takes_over_beneath_it(loading, register, standin, run):
+    ops = loading()
+    held = torch.ops.demo.add.default
+    x = X.clone().requires_grad_(run % 2 == 1)
+    made = importing(
+        standin, register, backward=demo_source.add_backward, setup_context=demo_source.save
+    )
+    torch.testing.assert_close(held(x, X).detach(), 2 * X)
+    assert made == [held]
+    assert ops.add.has_source
+    held(x.requires_grad_(), x).sum().backward()
+    torch.testing.assert_close(x.grad, torch.full((2, 3), 2.0))
+    assert len(standin.launches) == 2
+
+
+def test_source_with_a_handle_of_its_own_takes_over_beneath_a_call(loading, register, standin):
+    loading()
+    source = {"fn": demo_source.special, "name": "demo::special", "mutates_args": ["x"]}
+    made = importing(standin, register, **source)
+    torch.ops.demo.special(torch.zeros(4), "pdl")
+    assert made[0] is not torch.ops.demo.special.default
+    made[0](torch.zeros(4), demo_source.What.PDL)
+    assert len(standin.launches) == 2
+
+
+@pytest.mark.parametrize(
+    "how", [{"fn": demo_source.add_scaled}, {"tags": torch.Tag.flexible_layout}]
+)
+def test_another_definition_is_refused_while_the_op_runs(loading, register, standin, how):
+    loading()
+    made, failed = [], []
+
+    def execute(_launched):
+        try:
+            made.append(register(**how))
+        except StaleLibrary as error:
+            failed.append(str(error))
+
+    standin.execute = execute
+    torch.ops.demo.add(X, X)
+    assert "demo::add cannot be replaced by its source while it runs" in failed[0]
+    assert "import the source before the op is called" in failed[0]
+    standin.execute = lambda _launched: None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        register(**how)
+
+
+def test_a_source_that_cannot_be_registered_leaves_nothing_behind(loading, standin):
+    ops = loading()
+    held = torch.ops.demo.add.default
+
+    with pytest.raises(opforge.OpforgeError, match="is not a rule"):
+        opforge.op(demo_source.add, name="demo::add", mode="custom_op", sharding=3)
+    assert not hasattr(torch.ops.demo, "add")
+    assert "not registered" in repr(ops.add)
+    with pytest.raises(opforge.OpforgeError, match="stale"):
+        held(X, X)
+
+
+def test_threads_call_while_the_source_takes_over(loading, register, standin):
+    loading()
+    failed, barrier = [], threading.Barrier(4)
+
+    def call(seed):
+        x = torch.full((4, 5), float(seed), requires_grad=seed == 1)
+        barrier.wait()
+        try:
+            for _ in range(40):
+                torch.testing.assert_close(torch.ops.demo.add(x, x).detach(), 2 * x.detach())
+        except BaseException as error:  # noqa: BLE001 - the main thread looks
+            failed.append(error)
+
+    threads = [threading.Thread(target=call, args=(i,)) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    barrier.wait()
+    register(backward=demo_source.add_backward, setup_context=demo_source.save)
+    for thread in threads:
+        thread.join()
+    assert failed == []

@@ -69,7 +69,7 @@ def test_another_layout_of_the_manifest_is_refused(tmp_path):
 
 
 OTHER = """
-int loaded_torch_abi_version(void) { return 2; }
+int loaded_torch_abi_version(void) { return 3; }
 const char *loaded_torch_manifest_hash(void) { return "0123456789abcdef"; }
 """
 
@@ -80,7 +80,7 @@ const char *loaded_torch_manifest_hash(void) { return "0123456789abcdef"; }
         ("int nothing;", NotALibrary, "is not a torch adapter of .*loaded_torch_abi_version"),
         (
             "int loaded_torch_abi_version(void) { return 7; }",
-            StaleLibrary, "has adapter ABI 7, and this opforge has 2",
+            StaleLibrary, "has adapter ABI 7, and this opforge has 3",
         ),
         (OTHER, StaleLibrary, "(?s)another libloaded.so.*manifest 0123456789ab in the adapter"),
     ],

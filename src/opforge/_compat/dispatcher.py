@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -33,19 +34,42 @@ single_level_autograd = enable_single_level_autograd_function
 AutogradFunction = _SingleLevelFunction
 
 
-def define(name: str, schema: str, tags: tuple[Any, ...] = ()) -> tuple[torch.library.Library, Any]:
-    """Define `ns::op` with a schema; returns the library that owns it, and its overload."""
+def define(name: str, schema: str, tags: tuple[Any, ...] = ()) -> DefinedOp:
+    """Define `ns::op` with a schema."""
     namespace, op = name.split("::")
     library = torch.library.Library(namespace, "FRAGMENT")
     library.define(op + schema, tags=(*tags, torch.Tag.pt2_compliant_tag))
     overload = getattr(getattr(torch.ops, namespace), op).default
-    return library, overload
+    return DefinedOp(library, library, overload)
+
+
+@dataclass(frozen=True)
+class DefinedOp:
+    """An op in torch: the library with its schema, the one with its kernels, and its overload.
+
+    They are two libraries where somebody else may take over the schema, or one.
+    """
+
+    schema: torch.library.Library
+    kernels: torch.library.Library
+    overload: Any
+
+    def destroy(self) -> None:
+        destroy(self.kernels)
+        if self.schema is not self.kernels:
+            destroy(self.schema)
+
+    def with_other_kernels(self) -> DefinedOp:
+        """The same op, for kernels of somebody else's."""
+        return DefinedOp(
+            self.schema, torch.library.Library(self.schema.ns, "FRAGMENT"), self.overload
+        )
 
 
 def raw_call(overload: Any) -> Callable[..., Any]:
     """What an OpOverload calls; calling it directly saves 0.3 us of Python."""
     call: Callable[..., Any] = overload._op
-    return call
+    return call.op if isinstance(call, _Waiting) else call
 
 
 def to_key(overload: Any, key: str) -> Callable[..., Any]:
@@ -59,12 +83,16 @@ def _keyset(key: str) -> Any:
 
 def destroy(library: torch.library.Library) -> None:
     library._destroy()
+    # When the library is freed, torch would take these names out of its set again, and by then they
+    # may be those of other kernels.
+    library._op_impls.clear()
 
 
 def keep_kernels(name: str, keys: Iterable[str]) -> None:
     """Let an op be destroyed while its kernels run: torch would free the code they return to."""
     find = torch._C._dispatch_get_computed_kernel_for_dispatch_key
-    _kept.extend(find(name, key) for key in keys)
+    has = torch._C._dispatch_has_computed_kernel_for_dispatch_key
+    _kept.extend(find(name, key) for key in keys if has(name, key))
 
 
 _kept: list[Any] = []
@@ -86,6 +114,19 @@ def disable_overload(overload: Any, raise_dead: Callable[..., Any]) -> None:
         )
 
 
+def waiting(overload: Any, lock: Any) -> contextlib.AbstractContextManager[None]:
+    """Let calls of an overload and its packet that begin meanwhile wait for a lock."""
+    from . import patches
+
+    handles = (overload, overload.overloadpacket)
+    return patches.PatchScope(
+        lambda: [
+            patches.TAKEN_OVER.by("_op", lambda op: _Waiting(op, lock), handle)
+            for handle in handles
+        ]
+    )
+
+
 class _Dead:
     """Stands in for an overload's C++ function, and keeps its hash, which OpOverload uses."""
 
@@ -98,6 +139,22 @@ class _Dead:
 
     def __hash__(self) -> int:
         return self._hashed
+
+
+class _Waiting:
+    """Stands in for an overload's C++ function, which it calls once it has had a lock."""
+
+    def __init__(self, op: Callable[..., Any], lock: Any) -> None:
+        self.op = op
+        self._lock = lock
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with self._lock:
+            pass
+        return self.op(*args, **kwargs)
+
+    def __hash__(self) -> int:
+        return hash(self.op)
 
 
 def overload_of(op: Any) -> Any | None:

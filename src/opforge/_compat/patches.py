@@ -181,6 +181,15 @@ UNREGISTERED = Patch(
     "never: nothing is left to call",
 )
 
+TAKEN_OVER = Patch(
+    "torch._ops.OpOverload",
+    ("_op",),
+    "For a moment an op has no kernels, while those of its source take the place of a loaded "
+    "library's. Calls that begin then wait.",
+    "take-over",
+    "when the source's kernels are registered",
+)
+
 
 def table() -> tuple[Patch, ...]:
     """Every patch, for the documentation to list."""

@@ -46,6 +46,10 @@ class Adapter:
     def detach(self, op: str) -> None:
         self._function("detach")(op.encode())
 
+    def is_running(self, op: str) -> bool:
+        """Whether a call of the op is under way, in any thread."""
+        return bool(self._function("running")(op.encode()))
+
     def configure(self, op: str, *, has_jit: bool, strict: bool, unseen: bool, advice: str) -> None:
         """`unseen`: the next call goes to the fallback for autograd, which compares the source."""
         chosen = ((_HAS_JIT, has_jit), (_STRICT, strict), (_UNSEEN, unseen))

@@ -104,9 +104,11 @@ def _follow(event: str, entry: Entry) -> None:
     service = _services.get(entry.name)
     if service is None:
         return
-    if event == "removed" and service.entry is entry:
+    if event == "replaced":
+        service.refuse_if_running()
+    elif event == "removed" and service.entry is entry:
         service.detach()
-    elif event == "added" and service.entry is None:
+    elif event == "added" and (service.entry is None or service.entry.stands_in):
         try:
             service.attach(entry, complete=False)
         except StaleLibrary as error:

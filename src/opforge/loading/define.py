@@ -24,11 +24,11 @@ def define(
     body: Callable[..., Any],
     fake: Callable[..., Any],
     file: str,
-    defined: tuple[Any, Any] | None = None,
+    defined: _compat.DefinedOp | None = None,
 ) -> Entry:
-    """Register an op that is opaque to the compiler, and that its source may replace.
+    """Register an op that is opaque to the compiler, and that its source may take over.
 
-    `defined` are its torch library and overload, if torch already knows the schema.
+    `defined`: torch already knows the schema.
     """
     lowered = _lowered(op)
     decision = Decision("custom_op", f"it was defined from {file}, without its source")
@@ -44,6 +44,7 @@ def define(
         transparency=Transparency(op.torch_name, file, lowered, lambda: reading, first=reading),
         backward=formula.backward if formula else None,
         setup_context=formula.save if formula else None,
+        stands_in=True,
     )
     with registry.lock:
         entry = _entry(register(definition, defined))

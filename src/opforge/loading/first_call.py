@@ -43,7 +43,8 @@ class PlainOp:
         # A mutation and a backward both need kernels in Python in front of the library's.
         self._is_simple = "!" not in schema and not described.has_backward
         self._short = self.name.partition("::")[2]
-        self._library, self._overload = _compat.define(self.name, schema.removeprefix(self.name))
+        defined = _compat.define(self.name, schema.removeprefix(self.name))
+        self._defined, self._overload = defined.with_other_kernels(), defined.overload
         self._above = torch.library.Library(self.name.partition("::")[0], "FRAGMENT")
         self._adapter = adapter
         self._is_over = self._is_kept = False
@@ -56,14 +57,14 @@ class PlainOp:
             self._above.impl(self._short, self._again, dispatch_key)
         if is_served:
             # In its final place: another library's Autograd kernel may replace it from now on.
-            self._library.impl(self._short, torch.library.fallthrough_kernel, "Autograd")
+            self._defined.kernels.impl(self._short, torch.library.fallthrough_kernel, "Autograd")
             adapter.configure(self.name, has_jit=False, strict=strict, unseen=False, advice=advice)
             adapter.attach(self.name, key)
 
-    def hand_over(self) -> tuple[Any, Any]:
-        """The torch library that defines the op, and the op's overload; they stay as they are."""
+    def hand_over(self) -> _compat.DefinedOp:
+        """The op with a kernel that falls through; it stays as it is."""
         self._keep_running()
-        return self._library, self._overload
+        return self._defined
 
     def step_aside(self) -> None:
         """Leave all calls to the kernels that are there by now."""
@@ -78,7 +79,7 @@ class PlainOp:
         self._keep_running()
         self._adapter.detach(self.name)
         self.step_aside()
-        _compat.destroy(self._library)
+        self._defined.destroy()
 
     def _keep_running(self) -> None:
         """One of the kernels may have asked for all this, and still has to return."""

@@ -8,6 +8,7 @@ from the manifest.
 from __future__ import annotations
 
 import sys
+import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -42,9 +43,14 @@ class Service:
     entry: Entry | None = None
     jit: Callable[..., Any] | None = None
     _libraries: list[Any] = field(default_factory=list)
+    # What the adapter's fallback for autograd runs.
+    _unrecorded: Callable[..., Any] | None = None
+    # An item per call that ctypes makes now.
+    _under_way: list[None] = field(default_factory=list)
     _warned: bool = False
     # Whether the source is still to be compared with the library's.
     _unseen: bool = False
+    _looking: threading.RLock = field(default_factory=threading.RLock)
 
     @property
     def file(self) -> Path:
@@ -58,7 +64,7 @@ class Service:
         return f"where covered, from {self.file.name} ({means}), {otherwise}"
 
     def attach(self, entry: Entry, *, complete: bool = True) -> None:
-        """Take over the calls of an op.
+        """Take over the calls of an op, or follow it to its source, which has the same schema.
 
         While the module that defines it is still being imported, its source is not `complete`:
         the body may call what is not bound yet. It is then compared at the first call.
@@ -71,7 +77,10 @@ class Service:
             self._look()
         self.jit = None if entry.stands_in else registration.kernel
         if self.adapter is not None:
-            self._add_fallbacks(registration, self.adapter)
+            to_key = _compat.to_key(registration.overload, self.key)
+            self._unrecorded = registration.guarded(to_key, followed=True)
+            if not self._libraries:
+                self._add_fallbacks(self.adapter)
             self.adapter.attach(self.op.torch_name, self.key)
         elif not entry.stands_in:
             # The body of an op that was defined from the manifest is `run` already.
@@ -90,6 +99,22 @@ class Service:
         self._libraries.clear()
         self.entry.registration.runs_its_body(self.key)
         self.entry = self.jit = None
+
+    def refuse_if_running(self) -> None:
+        """Torch would free the schema that a call still reads."""
+        if self.entry is None or not self._is_running():
+            return
+        what = f"{self.op.torch_name} cannot be replaced by its source while it runs"
+        raise StaleLibrary(
+            f"{what}: {self.file} was built for another signature, or the source has tags",
+            found=self.op.schema,
+            fix=f"import the source before the op is called, or build it again: {self._rebuild()}",
+        )
+
+    def _is_running(self) -> bool:
+        if self.adapter is not None:
+            return self.adapter.is_running(self.op.torch_name)
+        return bool(self._under_way)
 
     def configure(self) -> None:
         """Tell the adapter, and people, what happens to calls that are not covered."""
@@ -110,6 +135,7 @@ class Service:
         self._look()
         if wanted() == JIT:
             return self._compile(*args, **kwargs)
+        self._under_way.append(None)
         try:
             return self.call(*args, **kwargs)
         except Uncovered as error:
@@ -118,6 +144,8 @@ class Service:
                 raise error.locate(None, None) from None
             self._warn(str(error))
             return self.jit(*args, **kwargs)
+        finally:
+            self._under_way.pop()
 
     def _compile(self, *args: Any, **kwargs: Any) -> Any:
         if self.jit is None:
@@ -128,16 +156,22 @@ class Service:
             )
         return self.jit(*args, **kwargs)
 
-    def _add_fallbacks(self, registration: Registration, adapter: Adapter) -> None:
-        """`op__jit` and `op__grad`, which the adapter calls where it does not serve a call."""
-        to_key = _compat.to_key(registration.overload, self.key)
-        unrecorded = registration.guarded(to_key, followed=True)
+    def _add_fallbacks(self, adapter: Adapter) -> None:
+        """`op__jit` and `op__grad`, which the adapter calls where it does not serve a call.
+
+        They stay when the source takes over: one may be what imports it.
+        """
 
         def grad(*args: Any, **kwargs: Any) -> Any:
-            if self._unseen:
-                self._look()
-                self.configure()
-            return unrecorded(*args, **kwargs)
+            # A thread that passed before the adapter heard of it would come back here.
+            with self._looking:
+                if self._unseen:
+                    try:
+                        self._look()
+                    finally:
+                        self.configure()
+            assert self._unrecorded is not None
+            return self._unrecorded(*args, **kwargs)
 
         def jit(*args: Any, **kwargs: Any) -> Any:
             if wanted() != JIT:

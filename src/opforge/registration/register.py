@@ -42,6 +42,8 @@ class Definition:
     autocast: dict[str, torch.dtype] = field(default_factory=dict)
     tags: tuple[Any, ...] = ()
     views: bool = False
+    # Somebody else may take over the schema, so the kernels are kept apart from it.
+    stands_in: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,12 +51,15 @@ class Registration:
     """What torch holds for an op, and how to undo it."""
 
     definition: Definition
-    library: Any
-    overload: Any
+    defined: _compat.DefinedOp
     generated: Generated
     handle: Any
     # What else runs the op, by dispatch key: "native where covered, from libops.so".
     backends: dict[str, str] = field(default_factory=dict, compare=False)
+
+    @property
+    def overload(self) -> Any:
+        return self.defined.overload
 
     @property
     def kernel(self) -> Callable[..., Any]:
@@ -113,35 +118,66 @@ class Registration:
 
         _compat.disable_overload(self.overload, raise_dead)
         self.generated.namespace["_of_call"] = _compat.raw_call(self.overload)
-        _compat.destroy(self.library)
+        self.defined.destroy()
+        self._forget()
+
+    def fits(self, definition: Definition) -> bool:
+        """Whether torch would hold the same of another definition, but for kernels."""
+        ours = self.definition
+        return (ours.lowered.schema, {*ours.tags}) == (
+            definition.lowered.schema,
+            {*definition.tags},
+        )
+
+    def hand_on(self) -> _compat.DefinedOp:
+        """Take the kernels out of torch; the op itself, and handles of it, are somebody else's now.
+
+        Calls that are under way end as they began.
+        """
+        _compat.keep_kernels(self.definition.name, _KEYS)
+        _compat.destroy(self.defined.kernels)
+        _compat.forget_dispatch(self.overload)
+        self._forget()
+        return self.defined.with_other_kernels()
+
+    def _forget(self) -> None:
         self.generated.forget()
         self.definition.transparency.forget()
 
 
-def register(definition: Definition, defined: tuple[Any, Any] | None = None) -> Registration:
-    """Define the op, or complete one of which only the schema is defined.
+# All that `_install` may have kernels at; a backend's stands for CompositeExplicitAutograd.
+_KEYS = (
+    "XPU", "CPU", "CUDA", "Meta", "AutogradCPU", "AutogradCUDA", "ADInplaceOrView",
+    "FuncTorchDynamicLayerBackMode",
+)  # fmt: skip
+
+
+def register(definition: Definition, known: _compat.DefinedOp | None = None) -> Registration:
+    """Define the op, or complete one of which torch already knows the schema.
 
     A failure leaves nothing behind.
     """
     name, lowered = definition.name, definition.lowered
     try:
-        library, overload = defined or _compat.define(name, lowered.schema, definition.tags)
+        defined = known or _compat.define(name, lowered.schema, definition.tags)
     except RuntimeError as error:
         raise _not_defined(name, lowered.schema, error) from error
+    if definition.stands_in and known is None:
+        defined = defined.with_other_kernels()
     generated = Generated(name, definition.location, lowered)
     # Kernels that somebody registered for an op that torch already knew; they stay.
-    taken = {k for k in ("Autograd", "Meta") if defined is not None and _compat.has_kernel(name, k)}
+    taken = {k for k in ("Autograd", "Meta") if known is not None and _compat.has_kernel(name, k)}
     try:
-        _install(definition, generated, library, overload, taken)
-        handle = _handle(definition, generated, overload)
+        _install(definition, generated, defined.kernels, defined.overload, taken)
+        handle = _handle(definition, generated, defined.overload)
     except BaseException:
-        _compat.destroy(library)
+        defined.destroy()
         generated.forget()
         raise
     nodes = [p.node for p in lowered.signature.parameters]
     for node in (*nodes, lowered.signature.returns):
         register_records(node)
-    return Registration(definition, library, overload, generated, handle)
+    return Registration(definition, defined, generated, handle)
 
 
 def _install(

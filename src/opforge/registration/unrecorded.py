@@ -168,7 +168,8 @@ def _raising_op() -> Any:
     whatever the op's derivative is, so only they do not raise.
     """
     schema = "(Tensor[] grads, SymInt[] size, str where, bool mutates) -> Tensor"
-    library, overload = _compat.define("opforge::missing_backward", schema)
+    defined = _compat.define("opforge::missing_backward", schema)
+    library = defined.schema
 
     def run(grads: list[Any], size: Any, where: str, mutates: Any) -> Any:
         if any(bool(grad.any()) for grad in grads):
@@ -181,7 +182,7 @@ def _raising_op() -> Any:
     library.impl("missing_backward", run, "CompositeExplicitAutograd")
     _compat.register_fake(library, "opforge::missing_backward", fake, "opforge")
     _keep.append(library)
-    return overload
+    return defined.overload
 
 
 # torch removes an op together with the Library that defined it.

@@ -1,5 +1,7 @@
 """The source of two of the demo library's operators: what they compute, without kernels."""
 
+import enum
+
 import torch
 from torch import Tensor
 
@@ -26,6 +28,15 @@ def save(ctx, inputs, output):
 
 def add_backward(ctx, grad):
     return grad * ctx.scale, grad * ctx.scale
+
+
+class What(enum.Enum):
+    PDL = "pdl"
+    LATE = "late"
+
+
+def special(x: Tensor, what: What) -> None:
+    x.add_(what is What.LATE)
 
 
 def pick(x: Tensor) -> Tensor:

@@ -245,8 +245,7 @@ def threads_and_the_source(ops):
     opforge.op(demo_source.add, name="demo::add", mode="custom_op")
     for worker in workers:
         worker.join()
-    # The order is open; those that come too late hold an op that is gone.
-    return add(X, X).tolist(), all("no error" in g or "UnregisteredOp" in g for g in given)
+    return add(X, X).tolist(), given
 
 
 def source_afterwards(ops):

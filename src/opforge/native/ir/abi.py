@@ -8,7 +8,7 @@ from __future__ import annotations
 # Of the C header's types and functions. A program links only with libraries of its own ABI.
 ABI = 1
 # Of the functions that a torch adapter exports to `opforge.load`.
-ADAPTER_ABI = 2
+ADAPTER_ABI = 3
 # Of the manifest's layout; 2 added the schema's arguments.
 MANIFEST_FORMAT = 2
 

@@ -17,7 +17,7 @@ extern "C" int OF_FUNCTION(torch_deferred);
 namespace {
 
 /* Of the functions below. */
-constexpr int kAdapterAbi = 2;
+constexpr int kAdapterAbi = 3;
 constexpr const char *kFile = "lib" OF_LIBRARY "_torch.so";
 
 extern Operator operators[];
@@ -99,6 +99,13 @@ OF_EXPORT void OF_FUNCTION(torch_detach)(const char *name)
         op->flags = 0;
         leave(&op->implementation);
     }
+}
+
+/* How many calls of the operator are under way. */
+OF_EXPORT int OF_FUNCTION(torch_running)(const char *name)
+{
+    const Operator *op = find(name);
+    return op ? op->running.load() : 0;
 }
 
 /* What to do with calls that are not covered. From then on the helpers of the operator exist. */
