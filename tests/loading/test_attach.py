@@ -224,6 +224,24 @@ def test_source_that_comes_later_takes_the_place_of_the_definition(loading, regi
         add(WIDE, WIDE)
 
 
+@pytest.mark.parametrize("backend", ["auto", "jit"])
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_the_version_rises_once_before_the_source_comes_and_after(
+    loading, register, backend, requires_grad
+):
+    loading()
+    x = torch.zeros(4, requires_grad=requires_grad) * 1
+    special = torch.ops.demo.special
+    special(x, "pdl")
+    assert x._version == 1
+    register(demo_source.special, name="demo::special", mutates_args=["x"])
+    # The first call compares the source with the library's.
+    for version in (2, 3):
+        with opforge.backend(backend):
+            special(x, "pdl")
+        assert x._version == version
+
+
 def test_source_that_is_unregistered_leaves_nothing_behind(loading, register, standin):
     register()
     loading()

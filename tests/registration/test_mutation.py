@@ -125,6 +125,19 @@ def test_the_version_rises_for_a_kernel_that_torch_cannot_see(op_name):
     assert x.tolist() == [7.0, 7.0]
 
 
+def test_the_version_rises_once_where_autograd_follows_the_input(op_name):
+    @opforge.op(op_name(), mutates_args=["x"])
+    def op(x: Tensor) -> None:
+        x.data.add_(1)
+
+    x = torch.zeros(2, requires_grad=True) * 1
+    for version in (1, 2):
+        op(x)
+        assert x._version == version
+    with pytest.raises(opforge.OpforgeError, match="has no backward"):
+        x.sum().backward()
+
+
 def test_the_version_rises_for_each_tensor_of_a_list(op_name):
     @opforge.op(op_name(), mutates_args=["items"])
     def op(items: list[Tensor]) -> None:

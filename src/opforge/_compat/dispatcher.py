@@ -252,6 +252,12 @@ def forward_ad_open() -> bool:
     return forward_ad._current_level >= 0
 
 
+def keeping_versions(tensors: Iterable[torch.Tensor]) -> contextlib.AbstractContextManager[None]:
+    """Take back what raises the versions of tensors; inference tensors have none."""
+    kept = tuple(tensor for tensor in tensors if not tensor.is_inference())
+    return torch.autograd.grad_mode._unsafe_preserve_version_counter(kept)
+
+
 def has_kernel(name: str, key: str) -> bool:
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(name, key))
 

@@ -54,7 +54,7 @@ class Unrecorded:
 
         def unrecorded(*args: Any, **kwargs: Any) -> Any:
             run = functools.partial(_below_autograd, kernel, *args, **kwargs)
-            return self.record(run, args, kwargs)
+            return self.record(run, args, kwargs, is_counted=True)
 
         return unrecorded
 
@@ -98,14 +98,18 @@ class Unrecorded:
         kwargs: dict[str, Any],
         *,
         raise_when_run: bool = False,
+        is_counted: bool = False,
     ) -> Any:
+        """`is_counted`: the kernel at ADInplaceOrView has raised the mutated tensors' versions."""
         if self.apply is None:
             # Made on first use: building a class takes a tenth of a decoration.
             self.apply = make_function(f"{self.name}_without_backward", self.forward, self.go_back)
         given = self.lowered.by_name(args, kwargs)
         tensors = [t for value in given.values() for t in tensors_in(value)]
         call = _Call(run, self.mutated_tensors(given), raise_when_run)
-        results = at_one_level(self.apply, call, *tensors)
+        # A Function raises them, too.
+        with _compat.keeping_versions(call.mutated if is_counted else ()):
+            results = at_one_level(self.apply, call, *tensors)
         if not self.lowered.returns:
             return None
         outputs = regroup(results, call.outputs)
