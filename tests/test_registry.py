@@ -4,6 +4,7 @@
 # ruff: noqa: UP045
 
 import copy
+import gc
 import inspect
 import linecache
 import pickle
@@ -19,6 +20,7 @@ from torch import Tensor
 
 import opforge
 from opforge.errors import DuplicateOp, MissingAnnotation, NotAnOp, UnsupportedAnnotation
+from opforge.registry import registry
 
 X = torch.arange(3.0)
 
@@ -468,3 +470,20 @@ def test_whatever_is_asked_is_op_answers():
             raise RuntimeError(name)
 
     assert not any(opforge.is_op(thing) for thing in (torch.ops, Eager(), Eager, None, 3, torch))
+
+
+def test_an_op_that_is_freed_late_leaves_its_successor_alone(op_name):
+    name = op_name()
+    op = opforge.op(plus_one, name=name, mode="custom_op")
+    kept = [registry.get(op).registration]
+    opforge.unregister(op)
+    again = opforge.op(plus_one, name=name, mode="custom_op")
+    kept.clear()
+    gc.collect()
+    space, _, short = name.partition("::")
+    assert getattr(getattr(torch.ops, space), short).default is again
+    assert f"{space}/{short}/CompositeExplicitAutograd" in torch.library._impls
+
+
+def plus_one(x: Tensor) -> Tensor:
+    return x + 1

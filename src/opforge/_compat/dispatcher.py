@@ -83,8 +83,10 @@ def _keyset(key: str) -> Any:
 
 def destroy(library: torch.library.Library) -> None:
     library._destroy()
-    # When the library is freed, torch would take these names out of its set again, and by then they
-    # may be those of other kernels.
+    # When the library is freed, torch would take these names out of its sets and of torch.ops, and
+    # by then they may be those of another op and its kernels.
+    torch.library._defs.difference_update(library._op_defs)
+    library._op_defs.clear()
     library._op_impls.clear()
 
 
