@@ -1,7 +1,7 @@
 /* Looks at the tensors of a call: whether they are valid DLPack, and where their memory is. */
 #include "runtime.h"
 
-enum { CUDA = 2, CUDA_MANAGED = 13 };
+enum { CPU = 1, CUDA = 2, CUDA_MANAGED = 13 };
 
 typedef struct {
     uint32_t type;
@@ -57,6 +57,9 @@ void of_describe(const View *view)
 
 static OpforgeStatus refuse_device(const TensorInfo *info, const OpforgeTensor *tensor)
 {
+    if (tensor->device.device_type == CPU)
+        return of_fail(OPFORGE_INVALID_ARGUMENT, "%s: is on the CPU; the library runs on CUDA",
+                       info->name);
     return of_fail(OPFORGE_INVALID_ARGUMENT,
                    "%s: is on DLPack device type %d, expected CUDA memory (2, or 13 if managed)",
                    info->name, (int)tensor->device.device_type);
