@@ -181,6 +181,8 @@ def test_closing_takes_the_operators_out_and_loading_brings_them_back(loading):
     held = torch.ops.demo.add.default
     ops.close()
     assert not hasattr(torch.ops.demo, "add")
+    assert repr(ops).endswith(" for sm_80, sm_90a, closed: add, matmul, everything, special, pick>")
+    assert str(ops).splitlines()[0].endswith(" for sm_80, sm_90a, closed:")
     with pytest.raises(UnregisteredOp, match="defined by a library that was closed"):
         held(X, X)
     with pytest.raises(NotALibrary, match="demo::add has been unregistered, or its library closed"):

@@ -123,6 +123,7 @@ class Loaded:
         self.file = file
         self.manifest = self._library.manifest
         self._strict = strict
+        self._is_closed = False
         self._key = "CPU" if host_memory else "CUDA"
         self._check_format()
         self._check_archs()
@@ -177,6 +178,7 @@ class Loaded:
 
         with _lock:
             withdraw(self._services)
+            self._is_closed = True
             _loaded.pop(self.file, None)
 
     def __getattr__(self, name: str) -> LoadedOp:
@@ -209,7 +211,8 @@ class Loaded:
         return html_table(self._title(), ("operator", "runs"), [(op.schema, op.how) for op in self])
 
     def _title(self) -> str:
-        return f"{self.file} for {', '.join(self._library.contents.archs)}"
+        closed = ", closed" if self._is_closed else ""
+        return f"{self.file} for {', '.join(self._library.contents.archs)}{closed}"
 
     @property
     def _services(self) -> dict[str, Service]:
