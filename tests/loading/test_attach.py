@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import opforge
-from opforge.errors import OpforgeWarning, StaleLibrary, UnknownBackend
+from opforge.errors import OpforgeWarning, StaleLibrary, Uncovered, UnknownBackend
 from support.loading import demo_source
 
 X = torch.arange(6.0).view(2, 3)
@@ -57,6 +57,44 @@ def test_strict_raises_instead(loading, register):
     loading(strict=False)
     with pytest.warns(OpforgeWarning):
         torch.testing.assert_close(add(WIDE, WIDE), 2 * WIDE)
+
+
+@pytest.fixture
+def for_cuda(dist, standin, adapter):
+    """The library as it is without `host_memory`: CPU tensors are not its."""
+    made = opforge.load(dist, adapter=adapter)
+    yield made
+    made.close()
+
+
+def test_a_cpu_tensor_is_refused_where_only_the_library_may_run(for_cuda, register):
+    add = register()
+    torch.testing.assert_close(add(X, X), 2 * X)
+    said = "demo::add: x is on the CPU, y is on the CPU; the library runs on CUDA"
+    with opforge.backend("native"), pytest.raises(Uncovered, match=said) as failed:
+        add(X, X)
+    assert f"opforge build {demo_source.__file__} --arch sm_80" in str(failed.value)
+    for_cuda.strict = True
+    with pytest.raises(Uncovered, match=said):
+        add(X, X.clone().requires_grad_())
+    with opforge.backend("jit"):
+        torch.testing.assert_close(add(X, X), 2 * X)
+    for_cuda.strict = False
+    torch.testing.assert_close(add(X, X), 2 * X)
+    for_cuda.strict = True
+    for_cuda.close()
+    torch.testing.assert_close(add(X, X), 2 * X)
+
+
+def test_a_cpu_tensor_is_refused_without_the_source(for_cuda):
+    with pytest.raises(Uncovered, match="x: is on the CPU; the library runs on CUDA"):
+        for_cuda.add(X, X)
+
+
+def test_a_strict_library_leaves_traces_alone(for_cuda, register):
+    add = register()
+    for_cuda.strict = True
+    assert add(X.to("meta"), X.to("meta")).shape == X.shape
 
 
 def test_the_backend_is_chosen_for_a_block(loading, register, standin):

@@ -7,6 +7,8 @@ from the manifest.
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import sys
 import threading
 import warnings
@@ -86,6 +88,8 @@ class Service:
             # The body of an op that was defined from the manifest is `run` already.
             name = self.op.torch_name.partition("::")[2]
             self._fragment().impl(name, registration.guarded(self.run), self.key)
+        if not entry.stands_in:
+            registration.ask_before_body(self._refuse_silent_body)
         self.configure()
 
     def detach(self) -> None:
@@ -98,6 +102,8 @@ class Service:
             _compat.destroy(library)
         self._libraries.clear()
         self.entry.registration.runs_its_body(self.key)
+        if not self.entry.stands_in:
+            self.entry.registration.ask_before_body(None)
         self.entry = self.jit = None
 
     def refuse_if_running(self) -> None:
@@ -146,6 +152,23 @@ class Service:
             return self.jit(*args, **kwargs)
         finally:
             self._under_way.pop()
+
+    def _refuse_silent_body(self, *args: Any, **kwargs: Any) -> None:
+        """Calls with tensors of other devices reach the source's body without meeting the library.
+
+        Those that meet it are refused before.
+        """
+        if wanted() == JIT or not (self.strict or wanted() == NATIVE):
+            return
+        assert self.entry is not None
+        given = inspect.signature(self.entry.fn).bind(*args, **kwargs).arguments
+        at = {name: device for name, value in given.items() for device in _devices(value)}
+        found = ", ".join(
+            f"{name} is on {'the CPU' if d == 'cpu' else d}" for name, d in at.items()
+        )
+        runs_on = "CUDA" if self.key == "CUDA" else "host memory"
+        text = f"{found or 'no tensor is given'}; the library runs on {runs_on}"
+        raise Uncovered(text, fix=self._advice()).locate(self.op.torch_name, None)
 
     def _compile(self, *args: Any, **kwargs: Any) -> Any:
         if self.jit is None:
@@ -247,6 +270,16 @@ class Service:
             OpforgeWarning,
             stacklevel=frames_to_caller(),
         )
+
+
+def _devices(value: Any) -> set[str]:
+    """Of the tensors in an argument, which may be a record or a list."""
+    if isinstance(value, torch.Tensor):
+        return {value.device.type}
+    if dataclasses.is_dataclass(value):
+        value = list(vars(value).values())
+    found = map(_devices, value) if isinstance(value, (list, tuple)) else ()
+    return set().union(*found)
 
 
 def frames_to_caller() -> int:

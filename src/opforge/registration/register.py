@@ -72,8 +72,6 @@ class Registration:
 
         `followed`: autograd is known to follow the inputs, so going back raises.
         """
-        # The kernel must not hold `self`: a Library that lives in a cycle is freed late, and then
-        # takes a later op of the same name out of torch's set of kernels.
         checks, recorded = self.generated.checks, self.definition.backward is not None
         unrecorded = Unrecorded(self.definition.transparency, checks)
         run_unrecorded = unrecorded.eager(run)
@@ -99,6 +97,19 @@ class Registration:
     def runs_its_body(self, key: str) -> None:
         self.backends.pop(key, None)
         self.definition.transparency.native_keys.discard(key)
+
+    def ask_before_body(self, ask: Callable[..., None] | None) -> None:
+        """Call `ask` with the body's arguments before each run of it, which it may refuse."""
+        fn = self.definition.fn
+        if ask is None:
+            self.generated.namespace["_of_fn"] = fn
+            return
+
+        def asked(*args: Any, **kwargs: Any) -> Any:
+            ask(*args, **kwargs)
+            return fn(*args, **kwargs)
+
+        self.generated.namespace["_of_fn"] = asked
 
     def redispatch(self) -> None:
         """Forget which keysets lead directly to the body; they are examined again."""
