@@ -319,6 +319,10 @@ class CannotTrace(OpforgeError, RuntimeError):
     """A body does something that a native library cannot do."""
 
 
+class EndedTrace(OpforgeError, RuntimeError):
+    """A size or property of the GPU that a body kept is used after its trace."""
+
+
 class NeedsBound(OpforgeError, ValueError):
     """A size becomes a constant of a kernel but could take too many values."""
 

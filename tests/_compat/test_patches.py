@@ -1,6 +1,7 @@
 """The table of patches: everything in it is used, is undone, and nothing is patched beside it."""
 
 import ast
+import functools
 import math
 import pkgutil
 import threading
@@ -20,10 +21,14 @@ from opforge.native.symbolic.symint import Symbols
 from support import launching
 
 SOURCE = Path(opforge.__file__).parent
-# These are replaced on an instance: a fake mode, an exported program, an operator.
+# These are replaced on an instance: a fake mode, an exported program, an operator, a module.
 ON_INSTANCES = {
-    patches.FAKE_MODE, patches.EXAMPLE_INPUTS, patches.UNREGISTERED, patches.TAKEN_OVER,
-}  # fmt: skip
+    patches.FAKE_MODE,
+    patches.EXAMPLE_INPUTS,
+    patches.UNREGISTERED,
+    patches.TAKEN_OVER,
+    patches.HOST_CACHE,
+}
 
 
 def subclasses(cls):
@@ -44,7 +49,7 @@ def owners(patch):
 def objects():
     """What stands at every place in the table."""
     return {
-        (patch.owner, id(owner), name): patches._read(owner, name)
+        (patch.owner, id(owner), name): patches.read(owner, name)
         for patch in patches.table()
         if patch not in ON_INSTANCES
         for owner in owners(patch)
@@ -84,9 +89,14 @@ def used(monkeypatch):
     return seen
 
 
+@functools.cache
+def block_size():
+    return 64
+
+
 def doubled(x: torch.Tensor) -> torch.Tensor:
     out = torch.empty_like(x)
-    launching.double[launching.blocks(x.numel())](x, out, x.numel(), BLOCK=64)
+    launching.double[launching.blocks(x.numel())](x, out, x.numel(), BLOCK=block_size())
     return out
 
 
@@ -116,6 +126,7 @@ def test_after_everything_was_used_undo_brings_every_original_back(clean, used, 
     assert used == {*patches.table()} - without_cuda
     patches.undo()
     assert objects() == clean
+    assert block_size.cache_info().currsize == 1
 
 
 def test_only_what_stands_for_longer_is_left_after_a_trace(clean, op_name):
@@ -211,6 +222,7 @@ def test_every_patch_says_what_why_for_how_long_and_how_it_is_undone():
 # What may be stored into although it could be foreign, and why that patches nothing.
 ALLOWED = {
     "_state": "opforge's own, one for each thread",
+    "call": "a function that was made a line before",
     "copied": "a copy of an autotuner",
     "linecache.cache[filename]": "where tracebacks find generated code",
     "made": "a tensor or a function that was made a line before",
@@ -225,6 +237,7 @@ ALLOWED = {
     "sys.path[:]": "the path of a fresh process",
     "triton_ops_to_kernels[name]": "torch's list of what an op launches",
     "vars(measured)": "a copy of an autotuner",
+    "vars(owner)": "an object of host code, which stores its own attribute",
     "wrapper": "the function that opforge hands out for an op",
 }
 

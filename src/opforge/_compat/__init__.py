@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         compiling,
         driver,
         graphs,
+        host_caches,
         kernels,
         launches,
         operators,

@@ -103,6 +103,14 @@ MATH = Patch(
     "Python would turn a symbolic number into a plain one.",
     *_NATIVE_TRACE,
 )
+HOST_CACHE = Patch(
+    "functools.cache",
+    ("__call__",),
+    "What host code has cached about another GPU must not become a constant of a library, and no "
+    "cache may keep what a trace computes. Replaced in the modules, classes and closures where "
+    "the traced body finds a cached function or property.",
+    *_NATIVE_TRACE,
+)
 TRITON_DRIVER = Patch(
     "triton.runtime.driver.driver",
     ("_active",),
@@ -231,7 +239,7 @@ def install(replacement: Replacement) -> None:
 def install_for_good(replacement: Replacement) -> None:
     """Replace where the original must not come back."""
     owner, name = replacement.owner, replacement.name
-    setattr(owner, name, replacement.make(_read(owner, name)))
+    setattr(owner, name, replacement.make(read(owner, name)))
 
 
 def undo(patch: Patch | None = None) -> None:
@@ -250,14 +258,14 @@ class _Place:
 
     def __init__(self, owner: Any, name: str) -> None:
         self.owner, self.name = owner, name
-        self.original = self.now = _read(owner, name)
+        self.original = self.now = read(owner, name)
         self.layers: dict[Patch, Make] = {}
 
     def put(self, patch: Patch, make: Make) -> bool:
         if patch in self.layers:
             return False
         if self._is_covered():
-            self.original, self.layers = _read(self.owner, self.name), {}
+            self.original, self.layers = read(self.owner, self.name), {}
             self.now = self.original
         self.layers[patch] = make
         self._write(make(self.now))
@@ -277,7 +285,7 @@ class _Place:
 
     def _is_covered(self) -> bool:
         """Whether somebody else has replaced ours."""
-        return bool(_read(self.owner, self.name) != self.now)
+        return bool(read(self.owner, self.name) != self.now)
 
     def _write(self, value: Any) -> None:
         self.now = value
@@ -307,7 +315,8 @@ def _constantly(value: Any) -> Make:
     return lambda _original: value
 
 
-def _read(owner: Any, name: str) -> Any:
+def read(owner: Any, name: Any) -> Any:
+    """What stands at a place."""
     if isinstance(owner, dict):
         return owner[name]
     # `getattr` would also find what a class inherits.

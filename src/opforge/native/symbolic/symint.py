@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.fx.experimental.sym_node  # gives SymInt and SymFloat their operators
 
+from ...errors import EndedTrace
 from ..ir.cases import Guard
 from ..ir.expr import Number, Term, Var, evaluate, is_float, make, negated, variables
 from .algebra import Algebra, Range
@@ -47,7 +48,9 @@ class Symbols:
         self.algebra = Algebra(ranges, multiples)
         self.guards: list[Guard] = []
         self._asked: dict[Term, int] = {}
-        self._locate = locate
+        self.locate = locate
+        # From here on, using a symbol is an error.
+        self.has_ended = False
 
     def integer(self, term: Term) -> Any:
         """A SymInt, or an int if the term is constant."""
@@ -67,7 +70,7 @@ class Symbols:
             known = self._asked[term] = int(bool(self.value(term)))
             condition = term if known else negated(term)
             self._asked[condition] = 1
-            self.guards.append(Guard(condition, self._locate()))
+            self.guards.append(Guard(condition, self.locate()))
             self.algebra.narrow(condition)
         return bool(known)
 
@@ -82,7 +85,7 @@ class Symbols:
         found = self.value(term)
         if is_float(term):
             if self._count(term) > MANY:
-                raise NotConstant(term, self._locate())
+                raise NotConstant(term, self.locate())
             # Two ways to compute a float may differ, so its variables are specialized instead.
             for variable in dict.fromkeys(variables(term)):
                 self.specialize(variable)
@@ -93,7 +96,7 @@ class Symbols:
         if isinstance(condition, int) or self._asked.get(condition) == 1:
             return found
         if high - low > MANY and self._count(term) > MANY:
-            raise NotConstant(term, self._locate())
+            raise NotConstant(term, self.locate())
         self.ask(condition)
         return found
 
@@ -120,7 +123,7 @@ class Symbols:
         found = int(self.value(term))
         power = 1 << (found - 1).bit_length() if found > 0 else 0
         if self.algebra.range(term)[1] == math.inf:
-            raise NotConstant(term, self._locate(), bucket=True)
+            raise NotConstant(term, self.locate(), bucket=True)
         # One condition, so that its negation leads to the next bucket.
         above = self.algebra.compare("<", power // 2, term) if power else 1
         self.ask(self.algebra.both(above, self.algebra.compare("<=", term, power)))
@@ -167,7 +170,23 @@ class Node:
     """The node behind a SymInt, SymFloat or SymBool."""
 
     def __init__(self, symbols: Symbols, term: Term, kind: type) -> None:
-        self.symbols, self.term, self.kind = symbols, term, kind
+        self.symbols, self._term, self.kind = symbols, term, kind
+        # The value that it has as the key of a table, which may outlive the trace.
+        self._hashed: int | None = None
+
+    @property
+    def term(self) -> Term:
+        return self._outlived() if self.symbols.has_ended else self._term
+
+    def _outlived(self) -> Term:
+        if self._hashed is not None:
+            return self._hashed
+        raise EndedTrace(
+            f"{self} belongs to a trace that has ended",
+            found=f"used at {self.symbols.locate()}",
+            fix="compute it in every call; a C function keeps nothing between calls, be it in a "
+            "global, an attribute or a table",
+        )
 
     # Torch reads these on its own nodes.
     constant = None
@@ -197,7 +216,8 @@ class Node:
         return caller is not None and caller.f_code.co_name == "__hash__"
 
     def nested_int(self) -> int:
-        return int(self.symbols.specialize(self.term))
+        self._hashed = int(self.symbols.specialize(self.term))
+        return self._hashed
 
     def has_hint(self) -> bool:
         return True
@@ -230,14 +250,19 @@ class Node:
         return self
 
     def __str__(self) -> str:
-        return f"{self.term}"
+        # Printing is not using, whether or not the trace has ended.
+        return self._text()
+
+    def _text(self) -> str:
+        return f"{self._term}"
 
     __repr__ = _graph_repr = __str__
 
     def guard_int(self, _file: Any, _line: Any) -> int:
         return int(self.symbols.specialize(self.term))
 
-    int_ = nested_int
+    def int_(self) -> int:
+        return int(self.symbols.specialize(self.term))
 
     def guard_float(self, _file: Any, _line: Any) -> float:
         return float(self.symbols.specialize(self.term))
@@ -348,18 +373,24 @@ class Power(Node):
     """
 
     def __init__(self, symbols: Symbols, size: Term) -> None:
-        self.symbols, self.size, self.kind = symbols, size, int
-        self._term: Term | None = None
+        super().__init__(symbols, size, int)
+        self.size = size
+        self._power: Term | None = None
 
     @property
-    def term(self) -> Term:  # type: ignore[override]
-        if self._term is None:
-            self._term = self.symbols.bucket(self.size)
-        return self._term
+    def term(self) -> Term:
+        if self.symbols.has_ended:
+            return self._outlived()
+        if self._power is None:
+            self._power = self.symbols.bucket(self.size)
+        return self._power
 
     @property
     def is_known(self) -> bool:
-        return self._term is not None
+        return self._power is not None
+
+    def _text(self) -> str:
+        return f"next_power_of_2({self.size})" if self._power is None else f"{self._power}"
 
     def is_constant(self) -> bool:
         return False

@@ -68,12 +68,14 @@ def build_case(
 
     def trace(values: Any) -> tuple[tuple[Guard, ...], Path]:
         walk = tracer.walk(values)
-        return tuple(walk.guards), maker.path(walk)
+        path = maker.path(walk)
+        walk.end()
+        return tuple(walk.guards), path
 
     start = {**first_values(case, var_ranges), **traced_gpu.values(archs[0])}
     try:
-        # A trial run first, so that anything the body caches between calls is there already.
-        tracer.walk(start)
+        # A trial run first, so that anything the body keeps between calls is there already.
+        tracer.walk(start).end()
         found = explore(trace, start, var_ranges, [traced_gpu.is_one_of(archs)])
     except NotConstant as error:
         raise _needs_bound(error, entry) from None

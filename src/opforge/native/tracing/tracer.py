@@ -9,9 +9,10 @@ from typing import Any
 import torch
 
 from ... import _compat
-from ..._compat import tracing
+from ..._compat import host_caches, tracing
+from ..._compat.host_caches import Answered, HostCaches
 from ..._compat.tracing import Traced
-from ...errors import OpforgeError, first_line
+from ...errors import EndedTrace, OpforgeError, first_line
 from ...registration.generated import Generated
 from ...registry import Entry, registry
 from ..frontend.expand import Declared
@@ -37,6 +38,16 @@ class Walk:
     refused: str = ""
     # Calls that a library cannot make, unlike inputs that the body itself refuses.
     offences: list[str] = field(default_factory=list)
+    symbols: Symbols | None = None
+
+    def offend(self, text: str) -> None:
+        self.offences.append(text)
+        self.refused = "\n".join(self.offences)
+
+    def end(self) -> None:
+        """Nothing more is asked of this trace; what the body kept of it cannot be used."""
+        if self.symbols is not None:
+            self.symbols.has_ended = True
 
 
 class _Owner:
@@ -71,21 +82,42 @@ class Tracer:
         self.notes: list[str] = []
         self._choose = choose
         self._options = _options()
+        self._caches = HostCaches()
+        self._caches.include(entry.fn)
 
     def walk(self, values: Mapping[str, Number]) -> Walk:
         """Run the body once. Raises NotConstant if a size needs a narrower declaration."""
+        watch = Answered()
+        walk = self._run(values)
+        answered = watch.caches()
+        if not answered:
+            return walk
+        # The body reached a cache by a name that reading its code does not show.
+        walk.end()
+        self._caches.chase(answered)
+        watch = Answered()
+        walk = self._run(values)
+        for cached in watch.caches():
+            walk.offend(
+                f"{host_caches.describe(cached)} answers from its functools cache, which may hold "
+                "what another GPU or another call led to; call it by its name in the body"
+            )
+        return walk
+
+    def _run(self, values: Mapping[str, Number]) -> Walk:
         symbols = Symbols(values, self.ranges, locate, self.counts, self.multiples)
-        recorder = Recorder(symbols, nested_body)
+        recorder = Recorder(symbols, self._nested)
         leaves = self._leaves(symbols, recorder)
         args, kwargs = self.declared.arguments(self.case, leaves)
         owner = _Owner(self.entry)
         calls = Calls(owner, recorder, self._choose, self._options)
-        walk = Walk(symbols.guards, recorder.steps)
+        walk = Walk(symbols.guards, recorder.steps, symbols=symbols)
         try:
             with (
                 _compat.launches.routed_to(calls),
                 _compat.driver.standing_in(TracedGpu(symbols)),
                 tracing.symbolic_host_functions(lambda n: symbols.next_power_of_2(term_of(n))),
+                self._caches.passed_by(),
                 recorder.running(),
             ):
                 result = self.entry.fn(*args, **kwargs)
@@ -94,6 +126,8 @@ class Tracer:
             raise
         except Offence:
             pass
+        except EndedTrace as error:
+            recorder.note(f"{error.what}, {error.found}; {error.fix}")
         except OpforgeError as error:
             walk.refused = error.what + (f" ({error.found})" if error.found else "")
         except Exception as error:  # noqa: BLE001  # the body's own: these inputs it refuses
@@ -103,6 +137,13 @@ class Tracer:
             walk.offences = recorder.offences
         self.notes += [note for note in dict.fromkeys(owner.notes) if note not in self.notes]
         return walk
+
+    def _nested(self, func: Any) -> Callable[..., Any] | None:
+        entry = registry.find(func)
+        found = nested_body(func)
+        if found is not None:
+            self._caches.include(found if entry is None else entry.fn)
+        return found
 
     def _leaves(self, symbols: Symbols, recorder: Recorder) -> dict[str, Any]:
         leaves: dict[str, Any] = {}
