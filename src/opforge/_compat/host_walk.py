@@ -47,9 +47,13 @@ def reached(functions: Iterable[Any]) -> list[Holder]:
 
 def is_leaf_file(file: str) -> bool:
     """Whether a file belongs to torch, Triton, opforge or the standard library."""
-    if file.startswith(_STDLIB):
-        return not any(part in file for part in _INSTALLED) or file.startswith(_LEAVES)
-    return file.startswith((*_LEAVES, "<frozen"))
+    return file.startswith(_LEAVES) or is_stdlib(file)
+
+
+def is_stdlib(file: str) -> bool:
+    return file.startswith("<frozen") or (
+        file.startswith(_STDLIB) and not any(part in file for part in _INSTALLED)
+    )
 
 
 class _Walk:

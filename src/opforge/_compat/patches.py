@@ -103,6 +103,21 @@ MATH = Patch(
     "Python would turn a symbolic number into a plain one.",
     *_NATIVE_TRACE,
 )
+CLOCK = Patch(
+    "time",
+    (
+        "monotonic",
+        "monotonic_ns",
+        "perf_counter",
+        "perf_counter_ns",
+        "process_time",
+        "process_time_ns",
+        "time",
+        "time_ns",
+    ),
+    "A body is traced again at another time, so that no time becomes a constant.",
+    *_NATIVE_TRACE,
+)
 HOST_CACHE = Patch(
     "functools.cache",
     ("__call__",),

@@ -25,7 +25,7 @@ from ..ir.kernel_request import Request, Requests, want
 from ..symbolic.algebra import Algebra
 from ..symbolic.explore import MOST, TooManyPaths, explore
 from ..symbolic.symint import NotConstant, term_of
-from . import traced_gpu
+from . import repeatable, traced_gpu
 from .launches import Choose, Pointed, TracedLaunch
 from .recorder import Buffer, Filled
 from .specialize import Specializer
@@ -67,15 +67,13 @@ def build_case(
     maker = _Maker(declared, tracer, archs)
 
     def trace(values: Any) -> tuple[tuple[Guard, ...], Path]:
-        walk = tracer.walk(values)
+        walk = repeatable.walk(tracer, values)
         path = maker.path(walk)
         walk.end()
         return tuple(walk.guards), path
 
     start = {**first_values(case, var_ranges), **traced_gpu.values(archs[0])}
     try:
-        # A trial run first, so that anything the body keeps between calls is there already.
-        tracer.walk(start).end()
         found = explore(trace, start, var_ranges, [traced_gpu.is_one_of(archs)])
     except NotConstant as error:
         raise _needs_bound(error, entry) from None

@@ -1,0 +1,170 @@
+"""What differs from call to call does not become a constant of a library."""
+
+import inspect
+import itertools
+import os
+import random
+import time
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from opforge import native
+from opforge._compat import chance
+from opforge.errors import CannotTrace
+from opforge.native.ir.cases import Launch
+from support.native.traced_kernels import take
+from support.native.traced_oracle import Body
+
+X = {"x": native.tensor("n", dtype="fp32")}
+calls = itertools.count()
+generator = random.Random(7)
+
+
+def built(fn, **specs):
+    (found,) = Body(fn, specs or X).built
+    return found
+
+
+def refusal(fn):
+    with pytest.raises(CannotTrace) as caught:
+        built(fn)
+    return caught.value
+
+
+def with_argument(ask):
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        seed = ask()
+        take[(1,)](x, out, seed)
+        return out
+
+    return body
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda: random.randrange(2**20),
+        lambda: random.randrange(2),
+        lambda: generator.randrange(2**20),
+        lambda: int(np.random.randint(2)),  # noqa: NPY002  # what people write
+        lambda: int(np.random.default_rng().integers(2**30)),
+        lambda: int(time.time()),
+        lambda: time.time_ns() // 10**9,
+        lambda: int(time.monotonic()) % 7,
+        lambda: int.from_bytes(os.urandom(4), "little"),
+        lambda: id(torch.empty(1, device="cuda")),
+        lambda: next(calls),
+    ],
+)
+def test_an_argument_that_differs_from_call_to_call_is_an_error(ask):
+    error = refusal(with_argument(ask))
+    assert error.what == "it does something else in every call, with the same arguments"
+    line = inspect.getsourcelines(with_argument)[1] + 4
+    assert error.found.startswith(f"'a' of kernel take (launched at {__file__}:{line}) is ")
+    assert "native.scalar" in error.fix
+
+
+def test_the_error_says_where_a_random_number_is_drawn():
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        seed = random.randrange(2**20)
+        take[(1,)](x, out, seed)
+        return out
+
+    line = inspect.getsourcelines(body)[1] + 2
+    _, asked = refusal(body).found.split("\n    ")
+    assert f"the body asks for a random number at {__file__}:{line}" == asked
+
+
+def test_torchs_random_numbers_are_calls_that_a_library_cannot_make():
+    error = refusal(with_argument(lambda: torch.randint(3, 9, (1,)).item()))
+    assert "aten.randint" in error.found
+
+
+def test_a_branch_on_a_random_number_is_an_error():
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        if random.random() < 0.5:
+            take[(1,)](x, out, 1)
+        take[(1,)](x, out, 2)
+        return out
+
+    error = refusal(body)
+    assert "does something else in every call" in error.what
+    assert " in one call, " in error.found or "only in some calls" in error.found
+
+
+def test_a_size_or_fill_that_differs_is_an_error():
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        take[(1,)](torch.full_like(x, next(calls)), out)
+        return out
+
+    assert "the value in w1 is " in refusal(body).found
+
+    def sized(x: Tensor) -> Tensor:
+        out = torch.empty(x.shape[0] + next(calls), device=x.device)
+        take[(1,)](x, out)
+        return out
+
+    assert "the shape of an output is " in refusal(sized).found
+
+
+def test_a_time_that_does_not_reach_the_result_is_no_error():
+    said = []
+
+    def body(x: Tensor) -> Tensor:
+        started = time.perf_counter()
+        out = torch.empty_like(x)
+        take[(1,)](x, out)
+        said.append((id(out), time.perf_counter() - started, random.random()))
+        return out
+
+    assert len(built(body).case.paths) == 1
+    assert 0 < said[-1][1] < 100
+
+
+def test_what_is_seeded_in_the_body_is_a_constant():
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        take[(1,)](x, out, random.Random(3).randrange(1000))
+        return out
+
+    (path,) = built(body).case.paths
+    (launch,) = [s for s in path.steps if isinstance(s, Launch)]
+    assert str(random.Random(3).randrange(1000)) in str(launch.arguments)
+
+
+once = []
+
+
+def test_what_a_body_does_only_once_is_not_in_the_library():
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        if x.shape[0] > 9 and not once:
+            once.append(1)
+            take[(1,)](x, out, 1)
+        take[(1,)](x, out, 2)
+        return out
+
+    once.clear()
+    (path,) = built(body).case.paths
+    assert sum(isinstance(s, Launch) for s in path.steps) == 1
+
+
+def test_clocks_run_on_after_a_build():
+    original = time.time
+    built(with_argument(lambda: 1))
+    assert time.time is original
+
+
+def test_only_the_thread_that_traces_has_another_time():
+    before = time.time()
+    with chance.clock_shifted(1000):
+        assert 1000 <= time.time() - before < 1100
+        assert 1000 <= (time.time_ns() - before * 10**9) / 10**9 < 1100
+    assert time.time() - before < 100
