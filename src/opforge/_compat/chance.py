@@ -13,7 +13,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from . import host_walk, patches
+from . import host_files, patches
 
 
 @contextlib.contextmanager
@@ -62,7 +62,7 @@ def noted(note: Callable[[str], None]) -> Iterator[None]:
     def profile(frame: types.FrameType, event: str, function: Any) -> None:
         if event == "c_call":
             asked = _asked(function)
-            where = _host_line(frame) if asked else ""
+            where = host_files.host_line(frame) if asked else ""
             if where:
                 note(f"{asked} at {where}")
 
@@ -71,16 +71,6 @@ def noted(note: Callable[[str], None]) -> Iterator[None]:
         yield
     finally:
         sys.setprofile(before)
-
-
-def _host_line(frame: types.FrameType) -> str:
-    """`file:line` of the host code that calls, be it through the standard library; or empty."""
-    now: types.FrameType | None = frame
-    while now is not None and host_walk.is_stdlib(now.f_code.co_filename):
-        now = now.f_back
-    if now is None or host_walk.is_leaf_file(now.f_code.co_filename):
-        return ""
-    return f"{now.f_code.co_filename}:{now.f_lineno}"
 
 
 def _asked(function: Any) -> str:

@@ -4,34 +4,19 @@ from __future__ import annotations
 
 import functools
 import gc
-import os
 import sys
-import sysconfig
 import types
 import weakref
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
-import triton
 
+from .host_files import is_leaf_file, is_leaf_module
 from .kernels import instance_dict
 
 CACHED: type[Any] = type(functools.cache(lambda: None))
 _ABSENT = object()
-
-_LEAVES = tuple(
-    str(folder) + os.sep
-    for folder in (
-        Path(torch.__file__).parent,
-        Path(triton.__file__).parent,
-        Path(__file__).parents[1],
-    )
-)
-_STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
-_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-
 
 # Who holds a cache, and under which name: a dict's entry, a class's attribute, a closure's cell.
 Holder = tuple[Any, Any]
@@ -43,17 +28,6 @@ def reached(functions: Iterable[Any]) -> list[Holder]:
     for function in functions:
         walk.visit(function)
     return walk.run()
-
-
-def is_leaf_file(file: str) -> bool:
-    """Whether a file belongs to torch, Triton, opforge or the standard library."""
-    return file.startswith(_LEAVES) or is_stdlib(file)
-
-
-def is_stdlib(file: str) -> bool:
-    return file.startswith("<frozen") or (
-        file.startswith(_STDLIB) and not any(part in file for part in _INSTALLED)
-    )
 
 
 class _Walk:
@@ -111,7 +85,7 @@ class _Walk:
 
     def _class(self, cls: type[Any]) -> None:
         for base in type.__getattribute__(cls, "__mro__"):
-            if not _is_leaf_module(sys.modules.get(base.__module__)):
+            if not is_leaf_module(sys.modules.get(base.__module__)):
                 for name, value in [*type.__getattribute__(base, "__dict__").items()]:
                     self._hold(base, name, value)
 
@@ -137,7 +111,7 @@ class _Walk:
 
     def _through_module(self, module: Any, names: set[str], through: tuple[Any, ...] = ()) -> None:
         """What code reads of a module: `module.name`, `package.module.name`."""
-        if not isinstance(module, types.ModuleType) or _is_leaf_module(module):
+        if not isinstance(module, types.ModuleType) or is_leaf_module(module):
             return
         if module in through:
             return
@@ -158,15 +132,6 @@ _PARTS: dict[type[Any], tuple[str, ...]] = {
 }
 # A longer container is a table of data.
 _MOST_INSIDE = 1000
-
-
-def _is_leaf_module(module: Any) -> bool:
-    file = instance_dict(module).get("__file__") if module is not None else None
-    # What is made by hand, as in a notebook, has no file.
-    name = instance_dict(module).get("__name__", "") if module is not None else ""
-    if isinstance(file, str):
-        return is_leaf_file(file)
-    return name.partition(".")[0] in sys.stdlib_module_names and name != "__main__"
 
 
 @functools.lru_cache(maxsize=4096)

@@ -118,6 +118,27 @@ CLOCK = Patch(
     "A body is traced again at another time, so that no time becomes a constant.",
     *_NATIVE_TRACE,
 )
+_NOTED = "A library keeps what host code reads here in a build, so the build says where it does."
+ENVIRONMENT = Patch("os._Environ", ("__getitem__",), _NOTED, *_NATIVE_TRACE)
+TORCH_FLAGS = Patch(
+    "torch",
+    (
+        "are_deterministic_algorithms_enabled",
+        "get_default_dtype",
+        "get_float32_matmul_precision",
+        "is_autocast_enabled",
+    ),
+    _NOTED,
+    *_NATIVE_TRACE,
+)
+BACKEND_FLAGS = Patch("torch.backends.ContextProp", ("__get__",), _NOTED, *_NATIVE_TRACE)
+MATMUL_FLAGS = Patch("torch.backends.cuda.cuBLASModule", ("__getattr__",), _NOTED, *_NATIVE_TRACE)
+GPU_MEMORY = Patch(
+    "torch.cuda",
+    ("max_memory_allocated", "mem_get_info", "memory_allocated", "memory_reserved"),
+    "What a GPU's memory holds is known only when a library runs, so a body may not ask.",
+    *_NATIVE_TRACE,
+)
 HOST_CACHE = Patch(
     "functools.cache",
     ("__call__",),

@@ -67,6 +67,7 @@ class Recorder:
         self.buffers: list[Buffer] = []
         self.steps: list[Any] = []
         self.offences: list[str] = []
+        self.notes: list[str] = []
         self._nested = nested
 
     def parameter(self, name: str, dtype: torch.dtype, sizes: Any, strides: Any) -> Traced:
@@ -129,7 +130,7 @@ class Recorder:
     def allocate(
         self, sizes: Sequence[Any], dtype: torch.dtype | None, *, strides: Any = None
     ) -> Traced:
-        dtype = dtype or torch.get_default_dtype()
+        dtype = dtype or self._default_dtype()
         for size in sizes:
             if size < 0:
                 raise RuntimeError(f"a tensor cannot have size {size}")
@@ -138,6 +139,15 @@ class Recorder:
         buffer = Buffer(f"w{len(self.buffers)}", dtype, span, allocated=True, trace=self)
         self.buffers.append(buffer)
         return Traced(buffer, sizes, strides, 0, dtype)
+
+    def _default_dtype(self) -> torch.dtype:
+        found = torch.get_default_dtype()
+        if found is not torch.float32:
+            self.notes.append(
+                f"torch's default dtype, {found} in this build, is that of a tensor at {locate()}; "
+                "the library keeps it"
+            )
+        return found
 
     def fill(self, tensor: Traced, value: Any) -> Any:
         """Fill a dense tensor; others would need a kernel."""
@@ -239,10 +249,11 @@ def _filled(make: Callable[..., Any], value: Any = None) -> Callable[..., Any]:
     return run
 
 
-def _dtype_of(value: Any) -> torch.dtype:
+def _dtype_of(value: Any) -> torch.dtype | None:
+    """The dtype of what is filled with a value; None is torch's default."""
     if isinstance(value, bool):
         return torch.bool
-    return torch.int64 if isinstance(value, int) else torch.get_default_dtype()
+    return torch.int64 if isinstance(value, int) else None
 
 
 _SPECIAL: dict[Any, Callable[..., Any]] = {

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ... import _compat
-from ..._compat import host_caches, tracing
+from ..._compat import host_caches, process_state, tracing
 from ..._compat.host_caches import Answered, HostCaches
 from ..._compat.tracing import Traced
 from ...errors import EndedTrace, OpforgeError, first_line
@@ -118,6 +118,7 @@ class Tracer:
                 _compat.driver.standing_in(TracedGpu(symbols)),
                 tracing.symbolic_host_functions(lambda n: symbols.next_power_of_2(term_of(n))),
                 self._caches.passed_by(),
+                process_state.noted(owner.notes.append),
                 recorder.running(),
             ):
                 result = self.entry.fn(*args, **kwargs)
@@ -135,7 +136,8 @@ class Tracer:
         if recorder.offences:
             walk.refused = "\n".join(recorder.offences)
             walk.offences = recorder.offences
-        self.notes += [note for note in dict.fromkeys(owner.notes) if note not in self.notes]
+        said = dict.fromkeys([*owner.notes, *recorder.notes])
+        self.notes += [note for note in said if note not in self.notes]
         return walk
 
     def _nested(self, func: Any) -> Callable[..., Any] | None:

@@ -1,0 +1,114 @@
+"""State of the process that host code reads while it is traced: variables, and flags of torch.
+
+A library cannot read it, so it keeps what there was. Only host code's own reads are told; torch and
+Triton read a lot that decides nothing. What the memory of a GPU holds is not answered at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from . import host_files, patches
+from .driver import NeedsRealGpu
+
+Note = Callable[[str], None]
+
+
+@contextlib.contextmanager
+def noted(note: Note) -> Iterator[None]:
+    """Call `note` with each read of host code on this thread."""
+    token = _note.set(note)
+    try:
+        with _READS:
+            yield
+    finally:
+        _note.reset(token)
+
+
+_note: contextvars.ContextVar[Note | None] = contextvars.ContextVar(
+    "opforge_process_state", default=None
+)
+
+
+def _replacements() -> Iterator[patches.Replacement]:
+    yield patches.ENVIRONMENT.by("__getitem__", _variable)
+    for name in patches.TORCH_FLAGS.names:
+        yield patches.TORCH_FLAGS.by(name, _flag(f"torch.{name}()"))
+    yield patches.BACKEND_FLAGS.by("__get__", _backend_flag)
+    yield patches.MATMUL_FLAGS.by("__getattr__", _matmul_flag)
+    for name in patches.GPU_MEMORY.names:
+        yield patches.GPU_MEMORY.by(name, _refused(name))
+
+
+_READS = patches.PatchScope(_replacements)
+
+
+def _tell(what: str, value: Any) -> None:
+    """Note a read by the host code that called the function which calls this."""
+    note = _note.get()
+    where = host_files.host_line(sys._getframe(2)) if note is not None else ""
+    if note is not None and where:
+        note(f"{what} is read at {where}; the library keeps what it was in this build: {value}")
+
+
+def _variable(original: Callable[..., Any]) -> Callable[..., Any]:
+    def read(environ: Any, name: Any) -> Any:
+        try:
+            value = original(environ, name)
+        except KeyError:
+            _tell(f"the variable {name}", "not set")
+            raise
+        _tell(f"the variable {name}", repr(value))
+        return value
+
+    return read
+
+
+def _flag(what: str) -> patches.Make:
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def read(*args: Any, **kwargs: Any) -> Any:
+            value = original(*args, **kwargs)
+            _tell(what, value)
+            return value
+
+        return read
+
+    return make
+
+
+def _backend_flag(original: Callable[..., Any]) -> Callable[..., Any]:
+    def read(flag: Any, module: Any, kind: Any) -> Any:
+        value = original(flag, module, kind)
+        name = next((n for n, one in vars(kind).items() if one is flag), "a flag")
+        _tell(f"{getattr(module, '__name__', 'torch.backends')}.{name}", value)
+        return value
+
+    return read
+
+
+def _matmul_flag(original: Callable[..., Any]) -> Callable[..., Any]:
+    def read(flags: Any, name: str) -> Any:
+        value = original(flags, name)
+        _tell(f"torch.backends.cuda.matmul.{name}", value)
+        return value
+
+    return read
+
+
+def _refused(name: str) -> patches.Make:
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def ask(*args: Any, **kwargs: Any) -> Any:
+            if _note.get() is None:
+                return original(*args, **kwargs)
+            raise NeedsRealGpu(
+                f"torch.cuda.{name} tells what a GPU's memory holds, which is known only when "
+                "the library runs"
+            )
+
+        return ask
+
+    return make
