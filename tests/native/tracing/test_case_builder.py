@@ -1,5 +1,7 @@
 """How a build refuses cases, outputs and paths."""
 
+import inspect
+
 import pytest
 import torch
 import triton
@@ -128,6 +130,32 @@ def test_too_many_paths_through_a_body():
 
     error = refusal(CannotTrace, body, a=T("...", dtype="fp32", ranks=8))
     assert "more than 512 paths" in error.what
+
+
+def test_a_call_that_a_library_cannot_make_is_told_before_all_paths_are_traced():
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        sums = x.logsumexp(-1).view(x.shape[0])
+        rest = x[1:].t().contiguous().sum().expand(x.shape[1] - 3)
+        take[(rest.shape[0],)](sums, out)
+        return out
+
+    error = refusal(CannotTrace, body)
+    line = inspect.getsourcelines(body)[1] + 2
+    assert f"aten.logsumexp at {__file__}:{line}" in error.found
+
+
+def test_the_rest_of_the_body_sees_the_sizes_of_such_a_calls_result():
+    walks = []
+
+    def body(x: Tensor) -> Tensor:
+        walks.append(1)
+        out = torch.empty_like(x)
+        take[(1,)](x.logsumexp(-1).view(x.shape[0]), out)
+        return out
+
+    assert "aten.logsumexp" in refusal(CannotTrace, body).found
+    assert len(walks) < 12
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,10 @@ _HOLDS = (
 )
 
 
+# Once the case cannot be built, so many more paths are traced to list what else is in the way.
+_MOST_WASTED = 64
+
+
 @dataclass
 class BuiltCase:
     """A case with its paths, and the kernels they need with the architectures of each."""
@@ -66,7 +70,13 @@ def build_case(
     tracer = Tracer(entry, declared, case, var_ranges, choose)
     maker = _Maker(declared, tracer, archs)
 
+    wasted = 0
+
     def trace(values: Any) -> tuple[tuple[Guard, ...], Path]:
+        nonlocal wasted
+        wasted += bool(maker.offences)
+        if wasted > _MOST_WASTED:
+            raise TooManyPaths
         walk = repeatable.walk(tracer, values)
         path = maker.path(walk)
         walk.end()
@@ -78,6 +88,7 @@ def build_case(
     except NotConstant as error:
         raise _needs_bound(error, entry) from None
     except TooManyPaths:
+        _refuse_offences(entry, describe(case, declared.params), (), list(maker.offences))
         what = f"the body has more than {MOST} paths, because it branches on sizes"
         fix = "fix some sizes or bound them: dims={'n': (1, 8192)}"
         raise CannotTrace(what, fix=fix, op=entry.name, location=entry.location) from None

@@ -107,9 +107,15 @@ class Recorder:
             found = tracing.on_fakes(func, args, kwargs, self.value)
         except Exception as error:
             raise Offence(str(error)) from error
-        return tracing.map_tensors(
-            lambda x: self.allocate(list(x.shape), x.dtype, strides=list(x.stride())), found
-        )
+        # Sizes that stay symbolic spare the rest of the body branches on what they are here.
+        symbols = {self.value(s): s for a in args if isinstance(a, Traced) for s in a.sizes}
+
+        def traced(x: torch.Tensor) -> Traced:
+            sizes = [symbols.get(n, n) for n in x.shape]
+            dense = x.is_contiguous()
+            return self.allocate(sizes, x.dtype, strides=None if dense else list(x.stride()))
+
+        return tracing.map_tensors(traced, found)
 
     def note(self, offence: str) -> None:
         if offence not in self.offences:
