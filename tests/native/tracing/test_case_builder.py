@@ -93,10 +93,22 @@ def test_a_refused_path_carries_the_bodys_message():
     refused = {guards(found)[i]: p.refused for i, p in enumerate(found.case.paths)}
     assert refused["m % 8 == 0"] == ""
     (other,) = (text for text in refused.values() if text)
+    line = inspect.getsourcelines(body)[1] + 1
     assert other.startswith("the body raises AssertionError: rows come in eights")
+    assert other.endswith(f" ({__file__}:{line})")
     ((why, where),) = found.refused.items()
     assert why == other
     assert where == ["x fp32 2-d where m % 8 != 0"]
+
+
+def test_an_error_that_torch_raises_has_the_line_of_the_body():
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        take[(1,)](x.view(3, -1, 5, 7), out)
+        return out
+
+    line = inspect.getsourcelines(body)[1] + 2
+    assert f"({__file__}:{line})" in refusal(CannotTrace, body, x=T("2 2", dtype="fp32")).found
 
 
 def test_a_reason_is_given_once_for_all_cases(make_op):
@@ -109,9 +121,10 @@ def test_a_reason_is_given_once_for_all_cases(make_op):
     op = make_op(body)
     native.declare(op, x=native.tensor("m n", dtype=("fp16", "bf16", "fp32")))
     (note,) = plan([op], (80,)).notes
+    line = inspect.getsourcelines(body)[1] + 1
     assert note == (
         f"{opforge.info(op).name} is not built for x fp16 2-d where m % 8 != 0, nor in 2 similar "
-        f"cases: the body raises AssertionError: rows come in eights"
+        f"cases: the body raises AssertionError: rows come in eights ({__file__}:{line})"
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -295,3 +296,10 @@ def locate() -> str:
             return f"{file}:{frame.f_lineno}"
         frame = frame.f_back
     return "unknown"
+
+
+def raised_at(error: BaseException) -> str:
+    """`file:line` of the host code that an error passed last."""
+    frames = traceback.walk_tb(error.__traceback__)
+    places = [(frame.f_code.co_filename, line) for frame, line in frames]
+    return next((f"{f}:{n}" for f, n in reversed(places) if not f.startswith(_HIDDEN)), "unknown")

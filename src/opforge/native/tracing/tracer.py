@@ -23,7 +23,7 @@ from ..ir.interface import ScalarParam
 from ..symbolic.solve import VarRange, multiples_of, ranges_of
 from ..symbolic.symint import NotConstant, Symbols, term_of
 from .launches import Calls, Choose
-from .recorder import Offence, Recorder, locate
+from .recorder import Offence, Recorder, locate, raised_at
 from .traced_gpu import TracedGpu
 from .views import compact
 
@@ -132,12 +132,13 @@ class Tracer:
         except OpforgeError as error:
             walk.refused = error.what + (f" ({error.found})" if error.found else "")
         except Exception as error:  # noqa: BLE001  # the body's own: these inputs it refuses
-            walk.refused = f"the body raises {type(error).__name__}: {first_line(error)}"
+            said = f"{type(error).__name__}: {first_line(error)}"
+            walk.refused = f"the body raises {said} ({raised_at(error)})"
         if recorder.offences:
             walk.refused = "\n".join(recorder.offences)
             walk.offences = recorder.offences
-        said = dict.fromkeys([*owner.notes, *recorder.notes])
-        self.notes += [note for note in said if note not in self.notes]
+        notes = dict.fromkeys([*owner.notes, *recorder.notes])
+        self.notes += [note for note in notes if note not in self.notes]
         return walk
 
     def _nested(self, func: Any) -> Callable[..., Any] | None:
