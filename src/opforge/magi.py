@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from .errors import BadOption
-from .model import Lowered
-from .op import Options, fake_rule, make_op
-from .registration.fake import FakeRule
+from .model import Dialect
+from .op import Options, make_op
 
+_DIALECT = Dialect(fake="infer_output_meta_fn", backward="backward_fn", lenient=True)
 _MODES = {None: "auto", "custom_op": "custom_op", "triton_op": "triton_op", "none": "none"}
 
 
@@ -31,8 +31,8 @@ def magi_register_custom_op(  # noqa: PLR0917  # the parameters and their order 
         def scale(x: torch.Tensor, factor: float) -> torch.Tensor:
             return x * factor
 
-    Without `infer_output_meta_fn`, the i-th output is assumed to look like the i-th tensor input,
-    and the first real call verifies that.
+    Without `infer_output_meta_fn`, the body itself runs on fake tensors. Where it cannot, the i-th
+    output is assumed to look like the i-th tensor input, and a real call that differs warns.
     """
     if force_register_mode not in _MODES:
         raise BadOption(
@@ -52,14 +52,5 @@ def magi_register_custom_op(  # noqa: PLR0917  # the parameters and their order 
         subgraph_boundary=is_subgraph_boundary,
     )
     if callable(name):
-        return make_op(name, options, _fake_rule)
-    return lambda fn: make_op(fn, options, _fake_rule)
-
-
-def _fake_rule(
-    fn: Callable[..., Any], fake: Any, name: str, location: str, lowered: Lowered
-) -> FakeRule:
-    """Without a fake, one is assumed from the start; a given one may rename parameters."""
-    if fake is None:
-        return FakeRule(name, location, lowered, assume=True)
-    return fake_rule(fn, fake, name, location, lowered, names_matter=False)
+        return make_op(name, options, _DIALECT)
+    return lambda fn: make_op(fn, options, _DIALECT)

@@ -328,6 +328,18 @@ class Reading:
 
 
 @dataclass(frozen=True)
+class Dialect:
+    """A decorator's own words for options, and whether it lets pass what `opforge.op` refuses."""
+
+    fake: str = "fake"
+    backward: str = "backward"
+    lenient: bool = False
+
+
+OPFORGE = Dialect()
+
+
+@dataclass(frozen=True)
 class OpInfo:
     """How a function was registered as an op."""
 

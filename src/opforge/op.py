@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import logging
 import types
@@ -22,7 +23,7 @@ from .errors import BadOption, BadSchema, NotAFunction, OpforgeError
 from .explain import explain_function, explain_op
 from .lowering.given import lower_given
 from .lowering.plan import lower, mutated_names
-from .model import Lowered, OpInfo, Reading
+from .model import OPFORGE, Dialect, Lowered, OpInfo, Reading
 from .naming import check_name, default_name
 from .registration.autocast import read_autocast
 from .registration.autograd import check_callbacks
@@ -182,28 +183,6 @@ def op(
     return make_op(target, options)
 
 
-# Makes the fake of an op from what `fake=` was given: from fn, fake, name, location and lowered.
-MakeFake = Callable[[Callable[..., Any], Fake, str, str, Lowered], FakeRule]
-
-
-def fake_rule(
-    fn: Callable[..., Any],
-    fake: Any,
-    name: str,
-    location: str,
-    lowered: Lowered,
-    *,
-    names_matter: bool = True,
-) -> FakeRule:
-    """A fake as `fake=` gives it; if `names_matter`, its parameters are named as the op's."""
-    if isinstance(fake, str):
-        raise BadOption(f"fake must be a function or a list, got {fake!r}", fix=f"fake=[{fake!r}]")
-    if fake is None or isinstance(fake, (list, tuple)):
-        return FakeRule(name, location, lowered, listed=fake)
-    check_fake_signature(fn, fake, names_matter=names_matter)
-    return FakeRule(name, location, lowered, given=fake)
-
-
 @dataclass(frozen=True)
 class _Asked:
     """A function that is to become an op, and how."""
@@ -212,17 +191,17 @@ class _Asked:
     name: str
     location: str
     options: Options = Options()
-    make_fake: MakeFake = fake_rule
+    dialect: Dialect = OPFORGE
 
 
-def make_op(fn: Any, options: Options, make_fake: MakeFake = fake_rule) -> Any:
+def make_op(fn: Any, options: Options, dialect: Dialect = OPFORGE) -> Any:
     """The op for a function; errors name the op and its `file:line`."""
     name, location = options.name, None
     try:
         fn = _as_function(fn)
         location = location_of(fn)
         name = check_name(options.name) if options.name is not None else default_name(fn)
-        return _make(_Asked(fn, name, location, options, make_fake))
+        return _make(_Asked(fn, name, location, options, dialect))
     except OpforgeError as error:
         raise error.locate(name, location) from error.__cause__
 
@@ -309,7 +288,7 @@ def _define(asked: _Asked, reader: BodyReader, reading: Reading) -> Definition:
         location=location,
         fn=fn,
         lowered=lowered,
-        fake=asked.make_fake(fn, options.fake, name, location, lowered),
+        fake=_fake_rule(asked, lowered),
         transparency=Transparency(
             name,
             location,
@@ -326,6 +305,20 @@ def _define(asked: _Asked, reader: BodyReader, reading: Reading) -> Definition:
         tags=_read_tags(options.tags),
         views=views,
     )
+
+
+def _fake_rule(asked: _Asked, lowered: Lowered) -> FakeRule:
+    fake: Any = asked.options.fake
+    option = asked.dialect.fake
+    if isinstance(fake, str):
+        raise BadOption(
+            f"{option} must be a function or a list, got {fake!r}", fix=f"{option}=[{fake!r}]"
+        )
+    make = functools.partial(FakeRule, asked.name, asked.location, lowered, dialect=asked.dialect)
+    if fake is None or isinstance(fake, (list, tuple)):
+        return make(listed=fake)
+    check_fake_signature(asked.fn, fake, asked.dialect)
+    return make(given=fake)
 
 
 def location_of(fn: Any) -> str:

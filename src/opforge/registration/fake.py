@@ -4,23 +4,32 @@
     given         the user's callable
     listed        the user's list of the parameters that outputs look like
     body          the body itself, run on fake tensors
-    assumed       the i-th output looks like the i-th tensor input, because FakeTensor refused
-                  the body; the first real call verifies it
+    assumed       the i-th output looks like the i-th tensor input, because the body cannot run
+                  on fake tensors; the first real call verifies it
     undetermined  not asked yet
 """
 
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from .. import _compat
-from ..errors import BadOption, FakeMismatch, FakeSignature, FakeUnknown, first_line
+from ..errors import (
+    BadOption,
+    FakeMismatch,
+    FakeSignature,
+    FakeUnknown,
+    OpforgeError,
+    OpforgeWarning,
+    first_line,
+)
 from ..lowering.plan import select_tensor
-from ..model import Leaf, Lowered
+from ..model import OPFORGE, Dialect, Leaf, Lowered
 from .lists import tensors_in
 
 Tensor = torch.Tensor
@@ -29,7 +38,11 @@ ANY: Kinds = ((torch.bool, "any", -1),)
 
 
 class FakeRule:
-    """The fake of one op, and what is known about it."""
+    """The fake of one op, and what is known about it.
+
+    In a lenient dialect, whatever a body raises on fakes counts as a refusal, and a real call that
+    contradicts the fake only warns.
+    """
 
     def __init__(
         self,
@@ -39,19 +52,22 @@ class FakeRule:
         *,
         given: Callable[..., Any] | None = None,
         listed: Sequence[str] | None = None,
-        assume: bool = False,
+        dialect: Dialect = OPFORGE,
     ) -> None:
         self.name = name
         self.location = location
         self.lowered = lowered
         self.given = given
-        self.listed = _listed_arguments(lowered, listed) if listed is not None else None
+        self.dialect = dialect
+        self.listed = _listed(lowered, listed, dialect.fake) if listed is not None else None
         # Set when the op is registered. The given fake, or the body, on flat arguments; and what
         # decides the op's mode if that had to wait.
         self.call: Callable[..., Any]
         self.resolve_mode: Callable[[], None]
-        self.refusal = ""
+        # Why the body could not run on fakes, and whether it was FakeTensor that refused.
+        self.refusal, self.refused = "", True
         self.source = "undetermined"
+        self.contradicted = False
         # Kinds of inputs (dtype, device and rank of each) for which a real call has yet to confirm
         # the fake; ANY if it has not been asked. Never replaced by another set, because generated
         # kernels test on every call whether this one is empty.
@@ -61,15 +77,13 @@ class FakeRule:
             self.source = "given"
         elif self.listed is not None:
             self.source, self.pending = "listed", {ANY}
-        elif assume:
-            self.source, self.pending = "assumed", {ANY}
-            self._refuse_unassumable()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.resolve_mode()
         if self.given is not None:
             return self.call(*args, **kwargs)
-        if self.source not in ("listed", "assumed"):
+        # A lenient rule tries again: the body may have raised because of that call's arguments.
+        if self.listed is None and (self.source != "assumed" or self.dialect.lenient):
             tensors = [t for value in (*args, *kwargs.values()) for t in tensors_in(value)]
             trial = _compat.FakeTrial(tensors)
             try:
@@ -77,13 +91,16 @@ class FakeRule:
                     result = self.call(*args, **kwargs)
             except Exception as error:
                 self.explain_leak(error)
-                if not _compat.is_fake_refusal(error):
+                if not self._may_assume_after(error):
                     raise
                 trial.forget_symbols(())
+                self.refused = _compat.is_fake_refusal(error)
                 self.refusal = f"{type(error).__name__}: {first_line(error)}"
             else:
                 trial.forget_symbols(result)
                 self.source = "body"
+                if self.pending:
+                    self.pending.discard(self._kinds(self.lowered.by_name(args, kwargs)))
                 return result
             self._refuse_unassumable()
             self.source = "assumed"
@@ -103,14 +120,21 @@ class FakeRule:
         kinds = self._kinds(given)
         if kinds in self.verified:
             return
-        for index, (real, like) in enumerate(zip(outputs, self._likes(given), strict=True)):
+        try:
+            likes = self._likes(given)
+        except FakeUnknown as error:
+            self._contradict(error)
+            return
+        for index, (real, like) in enumerate(zip(outputs, likes, strict=True)):
             difference = _difference(real, like)
             if difference:
-                raise FakeMismatch(
-                    f"output {index} differs from the fake ({self._why()}): {difference}",
-                    fix="give fake=: a function with the op's signature that returns tensors of "
-                    "the right shape, dtype and device",
-                ).locate(self.name, self.location)
+                self._contradict(
+                    FakeMismatch(
+                        f"output {index} differs from the fake ({self._why()}): {difference}",
+                        fix=f"give {self.dialect.fake}=: a function with the op's signature that "
+                        "returns tensors of the right shape, dtype and device",
+                    ).locate(self.name, self.location)
+                )
         self.verified.add(kinds)
         self.pending -= {kinds, ANY}
 
@@ -122,16 +146,33 @@ class FakeRule:
             return f"listed: outputs look like {', '.join(self.listed)}"
         if self.source == "assumed":
             state = "not yet verified by a real call" if self.pending else "verified by a real call"
+            if self.contradicted:
+                state = "a real call returned something else"
             return f"assumed: {self._why()}; {state}"
         if self.source == "body":
             return "body: the body ran on fake tensors"
         return "undetermined: the body will be tried on fake tensors when first traced"
 
+    def _may_assume_after(self, error: Exception) -> bool:
+        if _compat.is_fake_refusal(error):
+            return True
+        # A real call would raise opforge's own errors, too, except that an op in the body has no
+        # fake.
+        mistaken = isinstance(error, OpforgeError) and not isinstance(error, FakeUnknown)
+        return self.dialect.lenient and self._assumable() and not mistaken
+
+    def _contradict(self, mismatch: OpforgeError) -> None:
+        if not self.dialect.lenient:
+            raise mismatch
+        if not self.contradicted:
+            self.contradicted = True
+            warnings.warn(str(mismatch), OpforgeWarning, stacklevel=3)
+
     def _why(self) -> str:
         if self.listed is not None:
             return f"outputs are listed to look like {', '.join(self.listed)}"
-        because = f", because FakeTensor refused the body: {self.refusal}" if self.refusal else ""
-        return f"output i looks like tensor input i{because}"
+        because = "FakeTensor refused the body" if self.refused else "the body fails on fakes"
+        return f"output i looks like tensor input i, because {because}: {self.refusal}"
 
     def _kinds(self, given: Mapping[str, Any]) -> Kinds:
         values = [given[a.name] for a in self.lowered.tensors]
@@ -145,7 +186,7 @@ class FakeRule:
                 raise FakeUnknown(
                     f"an output is listed to look like {absent[0]}, which is None in this call",
                     parameter=absent[0],
-                    fix="give fake as a function with the op's signature",
+                    fix=f"give {self.dialect.fake} as a function with the op's signature",
                 ).locate(self.name, self.location)
             return [given[name] for name in self.listed]
         tensors = [t for a in self.lowered.tensors for t in tensors_in(given[a.name])]
@@ -153,7 +194,7 @@ class FakeRule:
             raise FakeUnknown(
                 f"{wanted} outputs, but only {len(tensors)} tensor inputs to take shapes from",
                 found=self.refusal,
-                fix="give fake=: a function with the op's signature",
+                fix=f"give {self.dialect.fake}=: a function with the op's signature",
             ).locate(self.name, self.location)
         return tensors[:wanted]
 
@@ -164,29 +205,35 @@ class FakeRule:
         raise FakeUnknown(
             "the body keeps tensors between calls, and kept a fake one when it was traced",
             found=first_line(error),
-            fix="give fake=: a function with the op's signature; tracing then runs that instead",
+            fix=f"give {self.dialect.fake}=: a function with the op's signature; tracing then runs "
+            "that instead",
         ).locate(self.name, self.location) from error
 
-    def _refuse_unassumable(self) -> None:
+    def _assumable(self) -> bool:
         returns, tensors = self.lowered.returns, self.lowered.tensors
         lists = any(a.is_tensor_list for a in tensors)
-        if not all(map(_assumable, returns)) or (len(returns) > len(tensors) and not lists):
-            kinds = ", ".join(leaf.schema_type() for leaf in returns)
+        return all(map(_assumable, returns)) and (len(returns) <= len(tensors) or lists)
+
+    def _refuse_unassumable(self) -> None:
+        if not self._assumable():
+            kinds = ", ".join(leaf.schema_type() for leaf in self.lowered.returns)
             raise FakeUnknown(
                 f"cannot tell what the outputs ({kinds}) look like",
-                found=self.refusal or "no fake was given",
-                fix="give fake=: a function with the op's signature that returns such outputs",
+                found=self.refusal,
+                fix=f"give {self.dialect.fake}=: a function with the op's signature that returns "
+                "such outputs",
             ).locate(self.name, self.location)
 
 
 def check_fake_signature(
-    fn: Callable[..., Any], fake: Callable[..., Any], *, names_matter: bool
+    fn: Callable[..., Any], fake: Callable[..., Any], dialect: Dialect
 ) -> None:
-    """Check that a fake takes the op's arguments, by the same names and in the same order."""
+    """Check that a fake takes the op's arguments: in the same order and, if strict, by name."""
+    option = dialect.fake
     if not callable(fake):
         raise BadOption(
-            f"fake={fake!r} is neither a callable nor a list of parameter names",
-            fix="fake=lambda x: torch.empty_like(x), or fake=['x']",
+            f"{option}={fake!r} is neither a callable nor a list of parameter names",
+            fix=f"{option}=lambda x: torch.empty_like(x), or {option}=['x']",
         )
     wanted = list(inspect.signature(fn).parameters.values())
     try:
@@ -203,7 +250,7 @@ def check_fake_signature(
     except TypeError as error:
         bound, reason = {}, str(error)
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    for name, value in bound.items() if names_matter else ():
+    for name, value in () if dialect.lenient else bound.items():
         if not reason and found.parameters[name].kind not in kinds and name != value:
             reason = f"it has {name!r} where the op has {value!r}"
     if reason:
@@ -214,22 +261,24 @@ def check_fake_signature(
         )
 
 
-def _listed_arguments(lowered: Lowered, listed: Sequence[str]) -> tuple[str, ...]:
+def _listed(lowered: Lowered, listed: Sequence[str], option: str) -> tuple[str, ...]:
     if isinstance(listed, str) or not all(isinstance(n, str) for n in listed):
-        raise BadOption(f"fake={listed!r} must list parameter names", fix=f"fake=[{listed!r}]")
-    arguments = [select_tensor(lowered, name, "fake") for name in listed]
+        raise BadOption(
+            f"{option}={listed!r} must list parameter names", fix=f"{option}=[{listed!r}]"
+        )
+    arguments = [select_tensor(lowered, name, option) for name in listed]
     for argument in arguments:
         if argument.is_tensor_list:
             raise BadOption(
-                f"fake names {argument.path!r}, which is a list of tensors",
+                f"{option} names {argument.path!r}, which is a list of tensors",
                 parameter=argument.path,
-                fix="give fake as a function",
+                fix=f"give {option} as a function",
             )
     if len(arguments) != len(lowered.returns) or not all(map(_assumable, lowered.returns)):
         kinds = ", ".join(leaf.schema_type() for leaf in lowered.returns) or "nothing"
         raise BadOption(
-            f"fake lists {len(arguments)} parameters, but the op returns {kinds}",
-            fix="list one parameter per returned tensor, or give fake as a function",
+            f"{option} lists {len(arguments)} parameters, but the op returns {kinds}",
+            fix=f"list one parameter per returned tensor, or give {option} as a function",
         )
     return tuple(a.name for a in arguments)
 

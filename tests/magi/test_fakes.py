@@ -1,0 +1,286 @@
+"""Fakes of the drop-in: the body where it can run, the assumption where it cannot."""
+
+import dataclasses
+import warnings
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import opforge
+from opforge.errors import AliasedOutput, FakeMismatch, FakeUnknown, OpforgeWarning
+from opforge.magi import magi_register_custom_op
+
+Tensor = torch.Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Fill:
+    value: float
+    rows: int = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Layer:
+    weight: Tensor
+    scale: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Halves:
+    low: Tensor
+    high: Tensor
+
+
+def numpy_body(x):
+    """What FakeTensor refuses."""
+    return torch.from_numpy(x.numpy() + 1)
+
+
+def traced(op, *args):
+    """What the op looks like to torch.compile, and then its result."""
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        fakes = torch.utils._pytree.tree_map_only(Tensor, mode.from_tensor, args)
+        fake = op(*fakes)
+
+    def function(*args):
+        return op(*args)
+
+    return fake, torch.compile(function, backend="aot_eager", fullgraph=True)(*args)
+
+
+def test_an_op_that_halves_its_input_has_the_right_fake(op_name):
+    @magi_register_custom_op(op_name())
+    def op(x: Tensor) -> Tensor:
+        return x[..., : x.shape[-1] // 2] * 2
+
+    fake, real = traced(op, torch.ones(2, 8))
+    assert fake.shape == real.shape == (2, 4)
+    assert opforge.info(op).fake_source == "body"
+
+
+@triton.jit
+def halve_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    low = tl.load(x_ptr + 2 * offsets, mask=offsets < n)
+    tl.store(out_ptr + offsets, low, mask=offsets < n)
+
+
+def test_a_triton_op_is_its_own_fake(op_name):
+    @magi_register_custom_op(op_name())
+    def op(x: Tensor) -> Tensor:
+        out = x.new_empty(x.shape[0] // 2)
+        halve_kernel[(1,)](x, out, out.numel(), BLOCK=16)
+        return out
+
+    with FakeTensorMode():
+        assert op(torch.empty(8)).shape == (4,)
+    assert opforge.info(op).mode == "triton_op"
+    assert opforge.info(op).fake_source == "body"
+
+
+def test_a_record_of_numbers_may_be_the_only_parameter(op_name):
+    @magi_register_custom_op(op_name())
+    def op(cfg: Fill) -> Tensor:
+        return torch.full((cfg.rows, 3), cfg.value)
+
+    assert op(Fill(3.0)).tolist() == [[3.0] * 3] * 2
+    fake, real = traced(op, Fill(2.0, rows=4))
+    assert fake.shape == real.shape == (4, 3)
+
+
+def test_an_op_may_return_a_record(op_name):
+    @magi_register_custom_op(op_name())
+    def op(x: Tensor) -> Halves:
+        half = x.shape[0] // 2
+        return Halves(x[:half].clone(), x[half:].clone())
+
+    fake, real = traced(op, torch.arange(5.0))
+    assert (fake.low.shape, fake.high.shape) == ((2,), (3,))
+    assert real.high.tolist() == [2.0, 3.0, 4.0]
+
+
+def test_an_op_may_have_more_outputs_than_tensor_inputs(op_name):
+    @magi_register_custom_op(op_name())
+    def op(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x + 1, x.sum()
+
+    fake, real = traced(op, torch.ones(3))
+    assert [tuple(t.shape) for t in fake] == [(3,), ()]
+    assert real[1].item() == 3.0
+
+
+def test_where_the_body_cannot_run_output_i_looks_like_tensor_input_i(op_name):
+    @magi_register_custom_op(op_name())
+    def op(n: int, x: Tensor, layer: Layer, z: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        return numpy_body(x), layer.weight + n, z + n
+
+    with FakeTensorMode():
+        outs = op(
+            3, torch.empty(1), Layer(torch.empty(2, dtype=torch.int32)), torch.empty(3, 4).t()
+        )
+    assert opforge.info(op).fake_source == "assumed"
+    assert [tuple(o.shape) for o in outs] == [(1,), (2,), (4, 3)]
+    assert outs[1].dtype == torch.int32
+    assert outs[2].stride() == (1, 4)
+
+
+def fails_on_fakes(x):
+    """As an extension that knows nothing of fake tensors: any error, not one of FakeTensor's."""
+    if type(x) is not Tensor:
+        raise KeyError("no kernel for this tensor")
+    return x + 1
+
+
+def test_any_failure_of_the_body_on_fakes_leads_to_the_assumption(op_name):
+    @magi_register_custom_op(op_name())
+    def op(x: Tensor) -> Tensor:
+        return fails_on_fakes(x)
+
+    fake, real = traced(op, torch.ones(3))
+    assert fake.shape == (3,)
+    assert real.tolist() == [2.0] * 3
+    text = opforge.explain(op)
+    assert "because the body fails on fakes: KeyError: 'no kernel for this tensor'" in text
+    assert "; verified by a real call" in text
+
+
+def test_after_a_call_that_the_body_refused_the_body_is_tried_again(op_name):
+    @magi_register_custom_op(op_name())
+    def op(x: Tensor, y: Tensor) -> Tensor:
+        return x @ y
+
+    with FakeTensorMode():
+        assert op(torch.empty(2, 3), torch.empty(4, 5)).shape == (2, 3)
+        assert opforge.info(op).fake_source == "assumed"
+        assert op(torch.empty(2, 3), torch.empty(3, 5)).shape == (2, 5)
+    assert opforge.info(op).fake_source == "body"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert op(torch.ones(2, 3), torch.ones(3, 5)).shape == (2, 5)
+
+
+def test_an_error_on_fakes_is_raised_where_nothing_can_be_assumed(op_name):
+    @magi_register_custom_op(op_name())
+    def op(x: Tensor) -> list[Tensor]:
+        return [fails_on_fakes(x)]
+
+    with FakeTensorMode(), pytest.raises(KeyError, match="no kernel for this tensor"):
+        op(torch.empty(2))
+
+
+def test_a_refusal_where_nothing_can_be_assumed_names_the_option(op_name):
+    @magi_register_custom_op(op_name())
+    def op(x: Tensor) -> list[Tensor]:
+        return [numpy_body(x)]
+
+    with (
+        FakeTensorMode(),
+        pytest.raises(FakeUnknown, match="fix: give infer_output_meta_fn=") as caught,
+    ):
+        op(torch.empty(2))
+    assert "numpy" in str(caught.value)
+
+
+def test_a_mistake_that_a_real_call_would_show_is_raised_on_fakes_too(op_name):
+    @magi_register_custom_op(op_name())
+    def op(x: Tensor) -> Tensor:
+        return x[:1]
+
+    with FakeTensorMode(), pytest.raises(AliasedOutput):
+        op(torch.empty(2))
+
+
+@pytest.mark.parametrize(
+    ("body", "difference"),
+    [
+        (lambda x: numpy_body(x)[:1].clone(), r"shape \(1,\), expected \(2,\)"),
+        (lambda x: numpy_body(x).double(), "dtype torch.float64, expected torch.float32"),
+    ],
+    ids=["shape", "dtype"],
+)
+def test_a_wrong_assumption_warns_once_and_the_call_works(op_name, body, difference):
+    name = op_name()
+
+    @magi_register_custom_op(name)
+    def op(x: Tensor) -> Tensor:
+        return body(x)
+
+    with FakeTensorMode():
+        op(torch.empty(2))
+    with pytest.warns(OpforgeWarning, match=difference) as caught:
+        out = op(torch.ones(2))
+    assert torch.equal(out, body(torch.ones(2)))
+    assert torch.equal(out, op(torch.ones(2)))
+    (warning,) = caught
+    assert name in str(warning.message)
+    assert "output i looks like tensor input i" in str(warning.message)
+    assert "give infer_output_meta_fn=" in str(warning.message)
+    assert "a real call returned something else" in opforge.explain(op)
+
+
+def test_the_same_wrong_assumption_raises_in_opforge_op(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor:
+        return numpy_body(x)[:1].clone()
+
+    with FakeTensorMode():
+        op(torch.empty(2))
+    with pytest.raises(FakeMismatch):
+        op(torch.ones(2))
+
+
+def test_a_wrong_list_warns_and_the_call_works(op_name):
+    @magi_register_custom_op(op_name(), infer_output_meta_fn=["x"])
+    def op(x: Tensor) -> Tensor:
+        return x[:1].clone()
+
+    with pytest.warns(OpforgeWarning, match=r"shape \(1,\), expected \(2,\)"):
+        assert op(torch.ones(2)).shape == (1,)
+
+
+def test_a_list_that_names_an_absent_tensor_warns_and_the_call_works(op_name):
+    @magi_register_custom_op(op_name(), infer_output_meta_fn=["y"])
+    def op(x: Tensor, y: Tensor | None) -> Tensor:
+        return x + 1
+
+    with pytest.warns(OpforgeWarning, match="which is None in this call"):
+        assert op(torch.ones(2), None).tolist() == [2.0, 2.0]
+
+
+def test_an_op_that_is_never_traced_is_not_compared_with_any_fake(op_name):
+    @magi_register_custom_op(op_name())
+    def op(x: Tensor) -> Tensor:
+        return numpy_body(x)[:1].clone()
+
+    assert op(torch.ones(2)).shape == (1,)
+    assert opforge.info(op).fake_source == "undetermined"
+
+
+@dataclasses.dataclass(frozen=True)
+class Sized:
+    n: int
+
+    def scale_to(self):
+        return self.n * 2
+
+
+def test_an_infer_function_may_name_its_parameters_as_it_likes(op_name):
+    @magi_register_custom_op(op_name(), infer_output_meta_fn=lambda a, b: a.new_empty(b.scale_to()))
+    def op(x: Tensor, cfg: Sized) -> Tensor:
+        return x.new_zeros(cfg.scale_to())
+
+    with FakeTensorMode():
+        assert op(torch.empty(2), Sized(3)).shape == (6,)
+    assert op(torch.empty(2), Sized(3)).shape == (6,)
+    assert opforge.info(op).fake_source == "given"
+
+
+def test_an_infer_function_with_other_parameters_is_a_type_error(op_name):
+    with pytest.raises(TypeError, match="the fake's signature does not match the op's"):
+
+        @magi_register_custom_op(op_name(), infer_output_meta_fn=lambda: None)
+        def op(x: Tensor) -> Tensor:
+            return x * 2
