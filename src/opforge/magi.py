@@ -43,7 +43,8 @@ def magi_register_custom_op(  # noqa: PLR0917  # the parameters and their order 
         name=None if callable(name) else name,
         mutates_args=mutates_args,
         fake=infer_output_meta_fn,
-        setup_context=setup_context_fn,
+        # As with MagiCompiler, it is for the backward alone.
+        setup_context=setup_context_fn if backward_fn is not None else None,
         backward=backward_fn,
         mode=_MODES[force_register_mode],
         kernels=tuple(extra_triton_kernels),

@@ -27,7 +27,9 @@ class Codec:
     """Values that the schema carries as str, int or bool: a `Literal` or an `Enum`.
 
     `by` is "value" where the schema carries the value itself and "name" where it carries the
-    member's name, because the values are neither all str nor all int.
+    member's name, because the values are neither all str nor all int. It is "given" where a value
+    reaches the body as a value and a member as a member: the schema carries the value itself, or
+    the member's name after a mark.
     """
 
     values: tuple[Any, ...]
@@ -39,15 +41,26 @@ class Codec:
         """Whether what the user passes is already what the schema takes."""
         if self.cls is None:
             return True
-        if self.by == "name" or not all(isinstance(v, (int, str)) for v in self.values):
+        if self.by != "value" or not all(isinstance(v, (int, str)) for v in self.values):
             return False
         # A mixin's `__new__` can give a member a different int or text than its value.
         return all(plain(v) == plain(v.value) for v in self.values)
+
+    @property
+    def mark(self) -> str:
+        """What precedes a member's name in the schema; no value begins with it."""
+        assert self.cls is not None
+        mark = f"{self.cls.__name__}."
+        while any(v.value.startswith(mark) for v in self.values):
+            mark = f".{mark}"
+        return mark
 
     def encode(self, value: Any) -> Any:
         """The schema's value for one of the user's: a member, or its raw value."""
         if self.cls is None:
             return value
+        if self.by == "given":
+            return self.mark + value.name if isinstance(value, self.cls) else plain(value)
         member = value if isinstance(value, self.cls) else self.cls(value)
         return member.name if self.by == "name" else plain(member.value)
 
@@ -100,13 +113,18 @@ class Field:
 
 @dataclass(frozen=True)
 class Record:
-    """Something that is flattened: a frozen dataclass, NamedTuple or tuple of fixed length."""
+    """Something that is flattened: a frozen dataclass, NamedTuple or tuple of fixed length.
+
+    `duck`: callers may pass anything with the fields' attributes, and the body's instance is made
+    by a call of the class if that runs code of the user's.
+    """
 
     path: str
     kind: str
     cls: type[Any]
     fields: tuple[Field, ...]
     optional: bool = False
+    duck: bool = False
 
     @property
     def present_path(self) -> str:

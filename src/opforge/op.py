@@ -22,6 +22,7 @@ from .describe import info_of_definition, info_of_reading, info_of_registration
 from .errors import BadOption, BadSchema, NotAFunction, OpforgeError
 from .explain import explain_function, explain_op
 from .lowering.given import lower_given
+from .lowering.lenient import lenient
 from .lowering.plan import lower, mutated_names
 from .model import OPFORGE, Dialect, Lowered, OpInfo, Reading
 from .naming import check_name, default_name
@@ -272,7 +273,7 @@ def _reader(asked: _Asked) -> BodyReader:
 def _define(asked: _Asked, reader: BodyReader, reading: Reading) -> Definition:
     """Everything about the op that is known before it is registered with torch."""
     fn, name, location, options = asked.fn, asked.name, asked.location, asked.options
-    lowered, views = _lower(fn, options)
+    lowered, views = _lower(asked)
     check_callbacks(lowered, options.backward, options.setup_context)
     if options.vmap is not None:
         check_vmap(options.vmap)
@@ -343,9 +344,13 @@ def _as_function(fn: Any) -> types.FunctionType:
     )
 
 
-def _lower(fn: types.FunctionType, options: Options) -> tuple[Lowered, bool]:
+def _lower(asked: _Asked) -> tuple[Lowered, bool]:
+    fn, options = asked.fn, asked.options
     if options.schema is None:
-        return lower(read_signature(fn, user_scope(fn)), options.mutates_args), False
+        signature = read_signature(fn, user_scope(fn))
+        if asked.dialect.lenient:
+            signature = lenient(signature)
+        return lower(signature, options.mutates_args), False
     given = read_schema(fn, options.schema)
     lowered = lower_given(
         options.schema, parameter_kinds(fn), given.arguments, given.defaults, given.returns
@@ -412,7 +417,7 @@ def _add_plain(asked: _Asked, reading: Reading) -> None:
         describe=describe,
         explain=lambda: explain_function(describe(), reading.decision),
         undo=lambda _why: None,
-        lower=lambda: _lower(fn, options)[0],
+        lower=lambda: _lower(asked)[0],
     )
     with registry.lock:
         registry.add(entry)

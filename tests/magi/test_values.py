@@ -1,10 +1,14 @@
 """Enums and records of the drop-in: what a caller may pass, and what the body gets."""
 
+import dataclasses
 import enum
+import types
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
+import opforge
 from opforge.magi import magi_register_custom_op
 
 Tensor = torch.Tensor
@@ -13,6 +17,11 @@ Tensor = torch.Tensor
 class Act(enum.Enum):
     SILU = "silu"
     GELU = "gelu"
+
+
+class Text(str, enum.Enum):
+    A = "a"
+    B = "b"
 
 
 class Level(enum.IntEnum):
@@ -25,18 +34,139 @@ class Odd(enum.Enum):
     FLOAT = 0.5
 
 
-def compiled(function):
-    torch._dynamo.reset()
-    return torch.compile(function, backend="aot_eager", fullgraph=True)
+class Tricky(enum.Enum):
+    """Its values look like what the schema carries for members."""
+
+    A = "Tricky.B"
+    B = "b"
+
+
+class Relaxed(enum.Enum):
+    FAST = "fast"
+
+    @classmethod
+    def _missing_(cls, value):
+        return cls.FAST if str(value).lower() == "fast" else None
+
+
+@pytest.fixture(params=["eager", "compiled"])
+def run(request):
+    """Calls a function as it is, or compiled."""
+    if request.param == "eager":
+        return lambda function, *args: function(*args)
+
+    def compiled(op, *args):
+        def function(*args):
+            return op(*args)
+
+        torch._dynamo.reset()
+        return torch.compile(function, backend="aot_eager", fullgraph=True)(*args)
+
+    return compiled
+
+
+@pytest.mark.parametrize("given", ["gelu", Act.GELU], ids=["value", "member"])
+def test_an_enum_of_texts_reaches_the_body_as_it_was_given(op_name, run, given):
+    seen = []
+
+    @magi_register_custom_op(op_name())
+    def op(x: Tensor, act: Act) -> Tensor:
+        seen.append(act)
+        return x * 2 if act == given else x * 3
+
+    assert run(op, torch.ones(1), given).item() == 2.0
+    assert {type(act) for act in seen} == {type(given)}
+    assert set(seen) == {given}
+
+
+@dataclasses.dataclass(frozen=True)
+class Acting:
+    act: Act
+    also: Act | None = None
+
+
+@pytest.mark.parametrize("given", ["gelu", Act.GELU], ids=["value", "member"])
+def test_so_does_one_in_a_record(op_name, run, given):
+    seen = []
+
+    @magi_register_custom_op(op_name())
+    def op(x: Tensor, cfg: Acting) -> Tensor:
+        seen.append(cfg)
+        return x + 1
+
+    run(op, torch.ones(1), Acting(given))
+    run(op, torch.ones(1), Acting("silu", given))
+    assert {(type(cfg.act), cfg.act) for cfg in seen} == {(type(given), given), (str, "silu")}
+    assert {cfg.also for cfg in seen} == {None, given}
+
+
+@pytest.mark.parametrize("default", ["gelu", Act.GELU], ids=["value", "member"])
+def test_so_does_a_default(op_name, default):
+    @magi_register_custom_op(op_name())
+    def op(x: Tensor, act: Act = default) -> Tensor:
+        seen.append(act)
+        return x + 1
+
+    seen = []
+    op(torch.ones(1))
+    assert (type(seen[0]), seen) == (type(default), [default])
+
+
+def test_setup_context_gets_it_as_it_was_given(op_name):
+    @magi_register_custom_op(
+        op_name(),
+        setup_context_fn=lambda ctx, inputs, output: seen.append(inputs[1]),
+        backward_fn=lambda ctx, grad: (grad, None),
+    )
+    def op(x: Tensor, act: Act) -> Tensor:
+        return x + 1
+
+    seen = []
+    x = torch.ones(1, requires_grad=True)
+    op(x, "gelu").backward()
+    op(x, Act.GELU).backward()
+    assert seen == ["gelu", Act.GELU]
+
+
+def test_the_overload_takes_the_values(op_name):
+    @magi_register_custom_op(op_name())
+    def op(x: Tensor, act: Act) -> Tensor:
+        return x * 2 if act == "gelu" else x * 3
+
+    assert op._magi_torch_registered_op(torch.ones(1), "gelu").item() == 2.0
+
+
+@pytest.mark.parametrize("given", ["Tricky.B", "b", Tricky.A, Tricky.B], ids=repr)
+def test_a_value_that_looks_like_a_member_is_told_apart_from_it(op_name, given):
+    seen = []
+
+    @magi_register_custom_op(op_name())
+    def op(x: Tensor, kind: Tricky) -> Tensor:
+        seen.append(kind)
+        return x + 1
+
+    op(torch.ones(1), given)
+    assert seen == [given]
+
+
+def test_a_value_that_the_enum_accepts_by_missing_stays_a_value(op_name):
+    seen = []
+
+    @magi_register_custom_op(op_name())
+    def op(x: Tensor, kind: Relaxed) -> Tensor:
+        seen.append(kind)
+        return x + 1
+
+    op(torch.ones(1), "FAST")
+    assert seen == ["FAST"]
 
 
 @pytest.mark.parametrize(
     ("cls", "member"),
-    [(Act, Act.GELU), (Level, Level.HIGH), (Odd, Odd.PAIR), (Odd, Odd.FLOAT)],
+    [(Text, Text.B), (Level, Level.HIGH), (Odd, Odd.PAIR), (Odd, Odd.FLOAT)],
     ids=str,
 )
-@pytest.mark.parametrize("how", ["eager", "compiled"])
-def test_the_body_gets_the_member_for_a_member_and_for_its_raw_value(op_name, cls, member, how):
+def test_other_enums_reach_the_body_as_members(op_name, run, cls, member):
     seen = []
 
     @magi_register_custom_op(op_name())
@@ -44,27 +174,186 @@ def test_the_body_gets_the_member_for_a_member_and_for_its_raw_value(op_name, cl
         seen.append(kind)
         return x + 1
 
-    def function(x, kind):
-        return op(x, kind)
-
-    if how == "compiled":
-        function = compiled(function)
-    function(torch.ones(1), member)
-    function(torch.ones(1), member.value)
+    run(op, torch.ones(1), member)
+    run(op, torch.ones(1), member.value)
     assert len(seen) >= 2
     assert all(kind is member for kind in seen)
 
 
-def test_a_value_outside_the_enum_is_a_value_error_with_the_choices(op_name):
+def test_in_opforge_op_a_value_reaches_the_body_as_the_member(op_name):
+    seen = []
+
+    @opforge.op(op_name())
+    def op(x: Tensor, act: Act) -> Tensor:
+        seen.append(act)
+        return x + 1
+
+    op(torch.ones(1), "gelu")
+    assert seen == [Act.GELU]
+
+
+@pytest.mark.parametrize("given", ["relu", "Act.SILU"])
+def test_a_value_outside_the_enum_is_a_value_error_with_the_choices(op_name, given):
     name = op_name()
 
     @magi_register_custom_op(name)
     def op(x: Tensor, act: Act) -> Tensor:
         return x + 1
 
-    with pytest.raises(ValueError, match="'relu' is not a value of Act") as caught:
-        op(torch.ones(1), "relu")
+    with pytest.raises(ValueError, match=f"{given!r} is not a value of Act") as caught:
+        op(torch.ones(1), given)
     text = str(caught.value)
     assert name in text
     assert "parameter 'act'" in text
-    assert "Act.SILU" in text
+    assert "pass one of <Act.SILU: 'silu'>" in text
+
+
+@dataclasses.dataclass(frozen=True)
+class Cfg:
+    scale: float
+    shift: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Wider(Cfg):
+    more: str = "more"
+
+
+WIDER = Wider(1.0, 1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Outer:
+    inner: Cfg
+    weight: Tensor
+
+
+class Bare:
+    """Has the attributes, and nothing else in common with Cfg."""
+
+    scale, shift = 2.0, 1.0
+
+
+@pytest.mark.parametrize(
+    "given",
+    [Cfg(2.0, 1.0), Wider(2.0, 1.0), types.SimpleNamespace(scale=2.0, shift=1.0), Bare()],
+    ids=lambda value: type(value).__name__,
+)
+def test_anything_with_the_attributes_is_taken_for_a_record(op_name, run, given):
+    seen = []
+
+    @magi_register_custom_op(op_name())
+    def op(x: Tensor, cfg: Cfg) -> Tensor:
+        seen.append(type(cfg))
+        return x * cfg.scale + cfg.shift
+
+    assert run(op, torch.ones(1), given).item() == 3.0
+    assert set(seen) == {Cfg}
+
+
+def test_so_is_it_inside_another_record_and_as_a_default(op_name):
+    @magi_register_custom_op(op_name())
+    def op(outer: Outer, also: Cfg = WIDER) -> Tensor:
+        return outer.weight * outer.inner.scale + also.shift
+
+    outer = types.SimpleNamespace(inner=Wider(3.0), weight=torch.ones(1))
+    assert op(outer).item() == 4.0
+    assert op(outer, types.SimpleNamespace(scale=1.0, shift=2.0)).item() == 5.0
+
+
+def test_a_value_without_the_attributes_is_a_type_error(op_name):
+    @magi_register_custom_op(op_name())
+    def op(x: Tensor, cfg: Cfg) -> Tensor:
+        return x * cfg.scale
+
+    for wrong in (2.0, None, types.SimpleNamespace(scale=2.0)):
+        with pytest.raises(TypeError, match=f"expected Cfg, got {type(wrong).__name__}"):
+            op(torch.ones(1), wrong)
+
+
+def test_opforge_op_takes_instances_of_the_class_alone(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor, cfg: Cfg) -> Tensor:
+        return x * cfg.scale
+
+    with pytest.raises(TypeError, match="expected Cfg, got SimpleNamespace"):
+        op(torch.ones(1), types.SimpleNamespace(scale=2.0, shift=1.0))
+
+
+@dataclasses.dataclass(frozen=True)
+class Checked:
+    scale: float
+    shift: float = 0.0
+
+    def __post_init__(self):
+        if self.scale <= 0:
+            raise ValueError(f"scale={self.scale} must be positive")
+        object.__setattr__(self, "doubled", self.scale * 2)
+
+
+def scaled(x: Tensor, cfg: Checked) -> Tensor:
+    return x * cfg.doubled
+
+
+def test_post_init_runs_where_the_body_gets_the_record(op_name, run):
+    op = magi_register_custom_op(op_name())(scaled)
+    assert run(op, torch.ones(1), types.SimpleNamespace(scale=2.0, shift=0.0)).item() == 4.0
+
+
+def test_post_init_refuses_what_a_namespace_holds(op_name):
+    op = magi_register_custom_op(op_name())(scaled)
+    wrong = types.SimpleNamespace(scale=-2.0, shift=0.0)
+    with pytest.raises(ValueError, match=r"scale=-2\.0 must be positive"):
+        op(torch.ones(1), wrong)
+
+
+def test_post_init_runs_for_the_fake_and_for_setup_context(op_name):
+    @magi_register_custom_op(
+        op_name(),
+        infer_output_meta_fn=lambda x, cfg: x.new_empty(int(cfg.doubled)),
+        setup_context_fn=lambda ctx, inputs, output: setattr(ctx, "by", inputs[1].doubled),
+        backward_fn=lambda ctx, grad: (grad.sum().expand(1) * ctx.by, None),
+    )
+    def op(x: Tensor, cfg: Checked) -> Tensor:
+        return x.new_ones(int(cfg.doubled))
+
+    with FakeTensorMode():
+        assert op(torch.empty(1), Checked(2.0)).shape == (4,)
+    x = torch.ones(1, requires_grad=True)
+    op(x, Checked(2.0)).sum().backward()
+    assert x.grad.item() == 16.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Derived:
+    """Cannot be made from all of its fields."""
+
+    scale: float
+    doubled: float = dataclasses.field(init=False)
+
+    def __post_init__(self):
+        object.__setattr__(self, "doubled", self.scale * 2)
+
+
+def test_a_class_that_does_not_take_its_fields_is_not_called(op_name):
+    @magi_register_custom_op(op_name())
+    def op(x: Tensor, cfg: Derived) -> Tensor:
+        return x * cfg.doubled
+
+    assert op(torch.ones(1), Derived(2.0)).item() == 4.0
+
+
+def test_in_opforge_op_post_init_runs_in_the_callers_code_alone(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor, cfg: Checked) -> Tensor:
+        return x * hasattr(cfg, "doubled")
+
+    assert op(torch.ones(1), Checked(2.0)).item() == 0.0
+
+
+def test_setup_context_without_a_backward_is_accepted(op_name):
+    @magi_register_custom_op(op_name(), setup_context_fn=lambda ctx, inputs, output: None)
+    def op(x: Tensor) -> Tensor:
+        return x + 1
+
+    assert op(torch.ones(1, requires_grad=True)).item() == 2.0

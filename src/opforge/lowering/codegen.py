@@ -21,6 +21,7 @@ called `type` or `len`. A parameter's own name must not start with `_of_`.
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -215,7 +216,8 @@ def _encode(source: FunctionSource, leaf: Leaf, local: str, *, optional: bool) -
     assert codec.cls is not None
     cls = source.name(f"class_{codec.cls.__name__}", codec.cls)
     encoder = source.name(f"encode_{leaf.name}", source.codecs[leaf.path].encode)
-    read = f"{local}.{codec.by} if {PREFIX}isinstance({local}, {cls}) else {encoder}({local})"
+    member = f"{codec.mark!r} + {local}.name" if codec.by == "given" else f"{local}.{codec.by}"
+    read = f"{member} if {PREFIX}isinstance({local}, {cls}) else {encoder}({local})"
     return f"(None if {local} is None else {read})" if optional else f"({read})"
 
 
@@ -229,7 +231,11 @@ def _flatten_record(source: FunctionSource, node: Record, local: str) -> list[st
         source.add(f"    {PREFIX}wrong_length({node.path!r}, {local}, {count})")
     else:
         cls = source.name(f"class_{node.cls.__name__}", node.cls)
-        source.add(f"if {PREFIX}type({local}) is not {cls}:")
+        wrong = f"{PREFIX}type({local}) is not {cls}"
+        if node.duck:
+            has = [f"{PREFIX}hasattr({local}, {item.name!r})" for item in node.fields]
+            wrong += f" and not ({' and '.join(has) or True})"
+        source.add(f"if {wrong}:")
         source.add(f"    {PREFIX}wrong_type({node.path!r}, {local}, {cls})")
     values: list[str] = []
     for item in node.fields:
@@ -265,6 +271,10 @@ def _rebuild_record(source: FunctionSource, node: Record, names: list[str]) -> s
         # tuple.__new__ skips a __new__ that a class may define over its fields.
         return f"{PREFIX}new_tuple({cls}, {listed})"
     local = _local(node)
+    if node.duck and _runs_code(node):
+        named = [f"{f.name}={value}" for f, value in zip(node.fields, values, strict=True)]
+        source.add(f"{local} = {cls}({', '.join(named)})")
+        return local
     source.add(f"{local} = {PREFIX}object.__new__({cls})")
     in_dict = _lives_in_dict(node.cls) and not source.traced
     if in_dict and values:
@@ -277,6 +287,19 @@ def _rebuild_record(source: FunctionSource, node: Record, names: list[str]) -> s
         else:
             source.add(f"{PREFIX}object.__setattr__({local}, {item.name!r}, {value})")
     return local
+
+
+def _runs_code(node: Record) -> bool:
+    """Whether a dataclass can be made by a call with its fields, and that runs the user's code."""
+    cls: Any = node.cls
+    generated = cls.__dataclass_params__.init and "__dataclass_params__" in vars(cls)
+    if generated and not hasattr(cls, "__post_init__"):
+        return False
+    try:
+        inspect.signature(cls).bind(**{item.name: None for item in node.fields})
+    except TypeError:
+        return False
+    return True
 
 
 def _lives_in_dict(cls: type[Any]) -> bool:

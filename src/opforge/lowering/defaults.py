@@ -146,7 +146,8 @@ def _parts(node: Record, value: Any, parameter: str) -> list[Any]:
         if not isinstance(value, (tuple, list)) or len(value) != len(node.fields):
             raise _misfit(parameter, value, f"a tuple of {len(node.fields)}", "such a tuple")
         return list(value)
-    if type(value) is not node.cls:
+    fits = node.duck and all(hasattr(value, item.name) for item in node.fields)
+    if type(value) is not node.cls and not fits:
         raise _misfit(parameter, value, node.cls.__name__, f"an instance of {node.cls.__name__}")
     return [getattr(value, item.name) for item in node.fields]
 

@@ -61,6 +61,7 @@ class Generated:
             "_of_sequences": (tuple, list),
             "_of_type": type,
             "_of_len": len,
+            "_of_hasattr": hasattr,
             "_of_isinstance": isinstance,
             "_of_tuple": tuple,
             "_of_list": list,
