@@ -169,9 +169,9 @@ def test_a_lambda_is_refused_for_its_annotations_and_not_for_its_name():
 @pytest.mark.parametrize(
     ("name", "why", "right"),
     [
-        ("scale", "it has no '::'", "'mylib::scale'"),
-        ("my lib", "it has no '::'", "'mylib::my_lib'"),
-        ("mylib.scale", "it has no '::'", "'mylib::mylib_scale'"),
+        ("scale", "it has no namespace", "'mylib::scale'"),
+        ("my lib", "it has no namespace", "'mylib::my_lib'"),
+        ("mylib.scale", "it has no namespace", "'mylib::mylib_scale'"),
         ("my-lib::scale", "'my-lib' is not an identifier", "'my_lib::scale'"),
         ("mylib::2d", "'2d' is not an identifier", "'mylib::_2d'"),
         ("mylib::a.b", "'a.b' is not an identifier", "'mylib::a_b'"),
@@ -274,7 +274,7 @@ def test_a_taken_name_is_refused_with_both_locations(op_name):
         opforge.op(name)(other)
     text = str(caught.value)
     assert f"{name} is defined twice" in text
-    assert f"first at {line_of(plain)}, again at {line_of(other)}" in text
+    assert f"already defined at {line_of(plain)}, again at {line_of(other)}" in text
     assert "opforge.unregister" in text
     assert isinstance(caught.value, RuntimeError)
 
@@ -674,7 +674,7 @@ def test_two_definitions_in_one_import_are_refused(folder, module_name):
     with pytest.raises(DuplicateOp) as caught:
         importlib.import_module(module_name)
     path = folder / f"{module_name}.py"
-    assert re.search(rf"first at {path}:4, again at {path}:8", str(caught.value))
+    assert re.search(rf"already defined at {path}:4, again at {path}:8", str(caught.value))
     opforge.unregister(f"{module_name}::f")
 
 
@@ -781,5 +781,5 @@ def f(x: torch.Tensor, config: Config) -> torch.Tensor:
 
 
 def test_an_empty_name_is_refused():
-    with pytest.raises(BadName, match="has no '::'"):
+    with pytest.raises(BadName, match="has no namespace"):
         opforge.op("")(plain)

@@ -1081,7 +1081,7 @@ def test_an_unknown_name_in_mutates_args_is_refused_with_the_valid_ones(op_name)
     def f(x: Tensor, tensors: Tensors) -> None: ...
 
     text = refusal(f, UnknownArgument, op_name(), mutates_args=["tensors.letf"])
-    assert "mutates_args names 'tensors.letf', which is not a parameter" in text
+    assert "mutates_args names 'tensors.letf', which does not match any parameter" in text
     assert "did you mean 'tensors.left'?" in text
     assert "valid names: tensors, x, tensors.left, tensors.right" in text
 

@@ -247,7 +247,7 @@ def test_explain_of_a_function_that_cannot_be_an_op_says_why():
     def f(x, table: dict) -> Tensor:
         return x
 
-    with pytest.raises(MissingAnnotation, match="no annotation on x") as caught:
+    with pytest.raises(MissingAnnotation, match="no type annotation on x") as caught:
         opforge.explain(f)
     assert place_of(f) in str(caught.value)
 

@@ -21,7 +21,7 @@ def magi_register_custom_op(  # noqa: PLR0917  # the parameters and their order 
     backward_fn: Callable[..., Any] | None = None,
     is_compute_sensitive: bool = False,  # noqa: FBT001, FBT002  # as above
     is_subgraph_boundary: bool = False,  # noqa: FBT001, FBT002  # as above
-    extra_triton_kernels: Sequence[Any] = (),
+    extra_triton_kernels: Sequence[Any] | None = None,
     force_register_mode: str | None = None,
     max_introspect_depth: int = 5,
 ) -> Any:
@@ -47,7 +47,7 @@ def magi_register_custom_op(  # noqa: PLR0917  # the parameters and their order 
         setup_context=setup_context_fn if backward_fn is not None else None,
         backward=backward_fn,
         mode=_MODES[force_register_mode],
-        kernels=tuple(extra_triton_kernels),
+        kernels=tuple(extra_triton_kernels or ()),
         max_depth=max_introspect_depth,
         compute_sensitive=is_compute_sensitive,
         subgraph_boundary=is_subgraph_boundary,

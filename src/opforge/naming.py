@@ -26,7 +26,7 @@ def check_name(name: str) -> str:
     """`name` itself, or BadName with the right form shown."""
     namespace, separator, op = name.partition("::")
     if not separator:
-        raise _bad(name, "it has no '::'", f"mylib::{_identifier(name)}")
+        raise _bad(name, "it has no namespace", f"mylib::{_identifier(name)}")
     for part in (namespace, op):
         if not _usable(part):
             right = f"{_identifier(namespace)}::{_identifier(op)}"

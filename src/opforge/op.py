@@ -305,6 +305,7 @@ def _define(asked: _Asked, reader: BodyReader, reading: Reading) -> Definition:
         autocast=autocast,
         tags=_read_tags(options.tags),
         views=views,
+        dialect=asked.dialect,
     )
 
 

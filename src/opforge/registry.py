@@ -117,7 +117,7 @@ class Registry:
         if not _redefines(old, new.fn):
             raise DuplicateOp(
                 f"{new.name} is defined twice",
-                found=f"first at {old.location}, again at {new.location}",
+                found=f"already defined at {old.location}, again at {new.location}",
                 fix="rename one of them, or opforge.unregister the first",
                 op=new.name,
                 location=new.location,

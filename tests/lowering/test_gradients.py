@@ -161,19 +161,26 @@ def test_a_list_of_tensors_as_the_only_parameter_takes_a_bare_list():
 
 
 @pytest.mark.parametrize(
-    ("result", "count"), [((G,), 1), ((G, None), 2), ((G, None, None, H), 4), (G, 1)]
+    ("result", "count"),
+    [
+        ((G,), "1 gradient"),
+        ((G, None), "2 gradients"),
+        ((G, None, None, H), "4 gradients"),
+        (G, "1 gradient"),
+        ((), "no gradients"),
+    ],
 )
 def test_a_wrong_count_is_refused_with_the_right_form(result, count):
     with pytest.raises(GradientCount) as caught:
         flatten_gradients(FULL, result)
     text = str(caught.value)
-    assert f"one gradient per parameter: expected 3, got {count}" in text
+    assert f"backward returned {count}, but the op has 3 parameters" in text
     assert "return (grad_x, grad_cfg, grad_n), with None" in text
     assert isinstance(caught.value, ValueError)
 
 
 def test_no_gradients_at_all_for_several_parameters_are_refused():
-    with pytest.raises(GradientCount, match="one gradient per parameter: expected 3, got 1"):
+    with pytest.raises(GradientCount, match="returned 1 gradient, but the op has 3 parameters"):
         flatten_gradients(FULL, None)
 
 

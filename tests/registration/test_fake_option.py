@@ -115,7 +115,7 @@ def test_a_listed_name_that_does_not_exist_is_refused_with_the_valid_ones(op_nam
             return x + 1
 
     text = str(caught.value)
-    assert "fake names 'cfg.wieght', which is not a parameter" in text
+    assert "fake names 'cfg.wieght', which does not match any parameter" in text
     assert "did you mean 'cfg.weight'?" in text
     assert "cfg.other" in text
 

@@ -527,7 +527,7 @@ def test_an_unknown_name_is_refused_with_the_valid_ones(op_name):
     text = str(caught.value)
     assert name in text
     assert pathlib.Path(__file__).name in text
-    assert "mutates_args names 'cfg.inner.cash', which is not a parameter" in text
+    assert "mutates_args names 'cfg.inner.cash', which does not match any parameter" in text
     assert "did you mean 'cfg.inner.cache'?" in text
     for valid in ("x", "cfg.keys", "cfg.inner.cache", "cfg.spare"):
         assert valid in text.partition("valid names: ")[2].split(", ")

@@ -12,18 +12,22 @@ from typing import Any
 
 from ..errors import GradientCount, GradientField, GradientMisplaced, GradientType
 from ..model import Leaf, Node, Record, Signature, flat_width
+from ..notebook import counted
 
 
-def flatten_gradients(signature: Signature, result: Any) -> list[Any]:
-    """Flatten what `backward` returned; a tensor list's gradients stay one list."""
+def flatten_gradients(signature: Signature, result: Any, option: str = "backward") -> list[Any]:
+    """Flatten what `backward` returned; a tensor list's gradients stay one list.
+
+    `option` is what the user's decorator calls `backward`.
+    """
     parameters = signature.parameters
     grads = result if type(result) is tuple else (result,)
     if len(parameters) == 1 and len(grads) != 1 and isinstance(parameters[0].node, Record):
         grads = (result,)
     if len(grads) != len(parameters):
         raise GradientCount(
-            "backward must return one gradient per parameter: "
-            f"expected {len(parameters)}, got {len(grads)}",
+            f"{option} returned {counted(len(grads), 'gradient')}, but the op has "
+            f"{counted(len(parameters), 'parameter')}",
             found="a list, which counts as one gradient; return a tuple"
             if isinstance(result, list)
             else None,

@@ -88,7 +88,7 @@ def _select(
         close = difflib.get_close_matches(name, valid, 1)
         hint = f"did you mean {close[0]!r}? " if close else ""
         raise UnknownArgument(
-            f"{option} names {name!r}, which is not a parameter",
+            f"{option} names {name!r}, which does not match any parameter",
             parameter=name,
             fix=f"{hint}valid names: {', '.join(valid) or 'none, the op takes no tensors'}",
         )

@@ -36,8 +36,10 @@ class AutogradRecorder:
         *,
         backward: Callable[..., Any],
         setup_context: Callable[..., Any] | None,
+        option: str = "backward",
     ) -> None:
         lowered = generated.lowered
+        self.option = option
         self.name = generated.name
         self.location = generated.location
         self.generated = generated
@@ -122,7 +124,7 @@ class AutogradRecorder:
 
     def flatten(self, result: Any) -> list[Any]:
         try:
-            return flatten_gradients(self.signature, result)
+            return flatten_gradients(self.signature, result, self.option)
         except OpforgeError as error:
             raise error.locate(self.name, self.location) from None
 

@@ -13,7 +13,7 @@ import torch
 from .. import _compat
 from ..errors import BadSchema, DuplicateOp, UnregisteredOp
 from ..lowering.codegen import emit_wrapper
-from ..model import Lowered
+from ..model import OPFORGE, Dialect, Lowered
 from .autocast import make_autocast_kernel
 from .autograd import recorder_for
 from .dispatch import PlainKeysets
@@ -44,6 +44,7 @@ class Definition:
     views: bool = False
     # Somebody else may take over the schema, so the kernels are kept apart from it.
     stands_in: bool = False
+    dialect: Dialect = OPFORGE
 
 
 @dataclass(frozen=True)
@@ -264,6 +265,7 @@ def _add_recorder(definition: Definition, generated: Generated, overload: Any) -
             overload,
             backward=_traceable(definition, definition.backward),
             setup_context=_traceable(definition, definition.setup_context),
+            option=definition.dialect.backward,
         ),
     )
 

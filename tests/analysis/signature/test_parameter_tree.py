@@ -602,7 +602,7 @@ def test_missing_annotations_are_listed_all_at_once(op_name):
         return x
 
     text = refusal(fn, MissingAnnotation, op_name)
-    assert "no annotation on x, z, w, return\n" in text
+    assert "parameter 'x': no type annotation on x, z, w, return\n" in text
     assert "found: def fn(x, y: int, z=1, *, w)" in text
     assert "-> None if nothing is returned" in text
 
@@ -611,7 +611,7 @@ def test_a_missing_return_annotation_alone_is_named(op_name):
     def fn(x: Tensor):
         return x
 
-    assert "no annotation on return\n" in refusal(fn, MissingAnnotation, op_name)
+    assert "no type annotation on return\n" in refusal(fn, MissingAnnotation, op_name)
 
 
 @dataclass
@@ -810,7 +810,7 @@ def test_an_undefined_name_is_refused(op_name):
     def fn(x: Tensor, cfg: "Confg") -> Tensor: ...  # noqa: F821
 
     text = refusal(fn, UnresolvedAnnotation, op_name)
-    assert "parameter 'cfg': cannot resolve the annotation: name 'Confg' is not defined" in text
+    assert "parameter 'cfg': unresolved string annotation: name 'Confg' is not defined" in text
     assert "not only under `if TYPE_CHECKING:`" in text
 
 
@@ -818,12 +818,12 @@ def test_only_the_parameter_with_an_undefined_name_is_named(op_name):
     def fn(x: "Tensor", y: "T1 | None", z: "Ten") -> "Tensor": ...  # noqa: F821
 
     text = refusal(fn, UnresolvedAnnotation, op_name)
-    assert "parameter 'y': cannot resolve the annotation: name 'T1'" in text
+    assert "parameter 'y': unresolved string annotation: name 'T1'" in text
 
     def fn(x: "Tensor", z: "Ten") -> "Tensor": ...  # noqa: F821
 
     text = refusal(fn, UnresolvedAnnotation, op_name)
-    assert "parameter 'z': cannot resolve the annotation: name 'Ten'" in text
+    assert "parameter 'z': unresolved string annotation: name 'Ten'" in text
 
 
 def test_an_unresolvable_return_annotation_is_refused(op_name):

@@ -87,7 +87,8 @@ def test_a_function_in_mode_none_is_asked_for_its_annotations_when_it_is_declare
         return x
 
     op = make_op(bare, mode="none")
-    assert refusal(MissingAnnotation, op, x=X).startswith("OP (HERE): no annotation on x, return")
+    text = refusal(MissingAnnotation, op, x=X)
+    assert text.startswith("OP (HERE), parameter 'x': no type annotation on x, return")
 
 
 def test_a_launching_op_can_be_declared_under_tritons_interpreter():

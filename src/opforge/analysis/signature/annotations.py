@@ -31,7 +31,8 @@ def resolve_hints(
         missing.append("return")
     if missing:
         raise MissingAnnotation(
-            f"no annotation on {', '.join(missing)}",
+            f"no type annotation on {', '.join(missing)}",
+            parameter=missing[0] if missing[0] != "return" else None,
             found=f"def {fn.__name__}{signature}",
             fix="annotate every parameter and the return value (-> None if nothing is returned)",
         )
@@ -67,7 +68,7 @@ def _resolve_in_scope(cls: type[Any], scope: Scope, parameter: str) -> dict[str,
 
 def unresolved(error: Exception, parameter: str | None) -> UnresolvedAnnotation:
     return UnresolvedAnnotation(
-        f"cannot resolve the annotation: {error}",
+        f"unresolved string annotation: {error}",
         parameter=parameter,
         fix="use a type that is imported or defined where the function is decorated "
         "(not only under `if TYPE_CHECKING:`)",

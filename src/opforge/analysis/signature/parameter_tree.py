@@ -328,7 +328,9 @@ def _unsupported(path: str, annotation: Any) -> Exception:
             fix="use one type (X, or X | None); for int or float use torch.types.Number",
         )
     origin = typing.get_origin(annotation) or annotation
+    found = None
     if isinstance(origin, type) and issubclass(origin, (dict, collections.abc.Mapping)):
+        found = "a dict-typed value, whose keys a schema cannot name"
         fix = "use a frozen dataclass with a field per key"
     elif isinstance(origin, type) and issubclass(origin, (set, frozenset, collections.abc.Set)):
         fix = "use a list, or a Literal or Enum per element"
@@ -340,7 +342,10 @@ def _unsupported(path: str, annotation: Any) -> Exception:
             "a list or tuple of those, a Literal, an Enum, a NamedTuple or a frozen dataclass"
         )
     return UnsupportedAnnotation(
-        f"an operator's schema cannot express {spell(annotation)}", parameter=path, fix=fix
+        f"an operator's schema cannot express {spell(annotation)}",
+        parameter=path,
+        found=found,
+        fix=fix,
     )
 
 
