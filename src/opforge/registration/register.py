@@ -213,12 +213,12 @@ def _install(
         if "Autograd" not in taken:
             library.impl(op, recording, "Autograd", with_keyset=True)
     elif definition.lowered.tensors:
-        if "Autograd" not in taken:
-            library.impl(op, torch.library.fallthrough_kernel, "Autograd")
         unrecorded = Unrecorded(definition.transparency, generated.checks)
         generated.namespace["_of_unrecorded"] = unrecorded.eager(kernel)
-        _compat.register_functional_rule(library, op, unrecorded.traced)
-        _compat.around_functorch(library, definition.name, unrecorded.transformed)
+        autograd = _install_unrecorded(definition, library, overload, unrecorded)
+        if "Autograd" not in taken:
+            keyed = autograd is not torch.library.fallthrough_kernel
+            library.impl(op, autograd, "Autograd", with_keyset=keyed)
     if definition.backward is not None or not definition.lowered.tensors:
         _install_transparency(definition, library)
     if definition.lowered.mutated:
@@ -270,14 +270,32 @@ def _add_recorder(definition: Definition, generated: Generated, overload: Any) -
     )
 
 
+# What a torch whose private APIs have changed raises.
+_REFUSED = (AttributeError, ImportError, KeyError, RuntimeError, TypeError, ValueError)
+
+
 def _install_transparency(definition: Definition, library: Any) -> None:
     """Let AOTAutograd see through the op, if it is or may become transparent."""
     if definition.transparency.first.may_be_transparent:
         op = definition.name.partition("::")[2]
         try:
             _compat.register_functional_rule(library, op, definition.transparency.traced)
-        except (AttributeError, ImportError, RuntimeError, TypeError) as error:
-            definition.transparency.fall_back(f"{type(error).__name__}: {error}")
+        except _REFUSED as error:
+            definition.transparency.fall_back(error)
+
+
+def _install_unrecorded(
+    definition: Definition, library: Any, overload: Any, unrecorded: Unrecorded
+) -> Any:
+    """Make a missing backward raise in traces and in torch.func; returns the Autograd kernel."""
+    op = definition.name.partition("::")[2]
+    try:
+        _compat.register_functional_rule(library, op, unrecorded.traced)
+        _compat.around_functorch(library, definition.name, unrecorded.transformed)
+    except _REFUSED as error:
+        definition.transparency.fall_back(error)
+        return unrecorded.redispatched(overload.redispatch)
+    return torch.library.fallthrough_kernel
 
 
 def _traceable(definition: Definition, callback: Any) -> Any:

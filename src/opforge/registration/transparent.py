@@ -12,7 +12,7 @@ from typing import Any
 
 from .. import _compat
 from ..capture import Capture, capture
-from ..errors import NeedsGpu, OpforgeError, OpforgeWarning, UndeclaredWrite
+from ..errors import NeedsGpu, OpforgeError, OpforgeWarning, UndeclaredWrite, first_line
 from ..model import SEEN_WHILE_TRACING, Decision, FlatArgument, KernelRef, Lowered, Reading
 from .dependence import cache_entries
 from .lists import tensors_in
@@ -154,9 +154,16 @@ class Transparency:
     def seen_through(self) -> bool:
         return self.decision.mode == "triton_op" and not _compat.keeps_triton_ops()
 
-    def fall_back(self, why: str) -> None:
-        """Make the op opaque after all."""
-        reason = f"it could not be registered transparently: {why}"
+    def fall_back(self, error: Exception) -> None:
+        """Make the op opaque after all, because torch refused a rule."""
+        why = f"{type(error).__name__}: {first_line(error)}"
+        if not self.first.may_be_transparent:
+            self.warn(
+                f"torch refused the rule that makes a missing backward raise ({why}); the op is "
+                "opaque as before, and its calls take a slower way that raises, too"
+            )
+            return
+        reason = f"torch refused the rule that lets the compiler see through it ({why})"
         with self._lock:
             self._fallen = reason
             self.first = self._reading = self._as_fallen(self._reading)

@@ -6,6 +6,9 @@ test of `requires_grad`. If an input does, the call is handled where it arrives:
     eager          the kernel itself              `Unrecorded.eager`
     torch.compile  a rule for FunctionalTensorMode `Unrecorded.traced`
     torch.func     a kernel at functorch's key     `Unrecorded.transformed`
+
+Where torch refuses the last two, a kernel at the Autograd key handles every call:
+`Unrecorded.redispatched`.
 """
 
 from __future__ import annotations
@@ -82,6 +85,21 @@ class Unrecorded:
             if not self.needs_grad(args, kwargs):
                 return original(keyset, *args, **kwargs)
             return self.record(run, args, kwargs)
+
+        return kernel
+
+    def redispatched(self, redispatch: Callable[..., Any]) -> Callable[..., Any]:
+        """The kernel at the Autograd key, which every call passes: slower, and needs no rule."""
+
+        def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+            below = functools.partial(redispatch, keyset & _compat.after_autograd)
+            run = functools.partial(_below_autograd, below, *args, **kwargs)
+            if _compat.forward_ad_open():
+                self.checks.refuse_tangents(*args, *kwargs.values())
+            if not self.needs_grad(args, kwargs):
+                return run()
+            tracing = _compat.functionalizing()
+            return self.record(run, args, kwargs, raise_when_run=tracing)
 
         return kernel
 
