@@ -8,7 +8,6 @@ from ._lazy import hand_on
 
 if TYPE_CHECKING:
     from . import errors, magi, native
-    from .analysis.discovery.kernels import find_kernels
     from .aoti_package import Package, package
     from .check import CheckReport, check
     from .compiler import checkpoint_policy, piecewise
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from .gpu_target import target
     from .loading import Loaded, backend, load
     from .model import Discovery, OpInfo
-    from .op import explain, info, is_op, op, unregister
+    from .op import explain, find_kernels, info, is_op, op, unregister
     from .tuning.use import use_tuning
 
 __version__ = "0.1.0"
@@ -54,13 +53,12 @@ __all__ = [
 __getattr__, __dir__ = hand_on(
     __name__,
     {
-        "analysis.discovery.kernels": ("find_kernels",),
         "check": ("CheckReport", "check"),
         "compiler": ("checkpoint_policy", "piecewise"),
         "errors": ("OpforgeError", "OpforgeWarning"),
         "loading": ("Loaded", "backend", "load"),
         "model": ("Discovery", "OpInfo"),
-        "op": ("explain", "info", "is_op", "op", "unregister"),
+        "op": ("explain", "find_kernels", "info", "is_op", "op", "unregister"),
         "aoti_package": ("Package", "package"),
         "gpu_target": ("target",),
         "tuning.use": ("use_tuning",),

@@ -24,7 +24,7 @@ from .explain import explain_function, explain_op
 from .lowering.given import lower_given
 from .lowering.lenient import lenient
 from .lowering.plan import lower, mutated_names
-from .model import OPFORGE, Dialect, Lowered, OpInfo, Reading
+from .model import OPFORGE, Dialect, Discovery, Lowered, OpInfo, Reading
 from .naming import check_name, default_name
 from .registration.autocast import read_autocast
 from .registration.autograd import check_callbacks
@@ -457,6 +457,30 @@ def explain(op_or_fn: Any) -> str:
     planned = info_of_definition(definition)
     reason = f"{planned.reason} (not registered yet: what @opforge.op would do)"
     return explain_op(dataclasses.replace(planned, reason=reason), definition)
+
+
+def find_kernels(fn: Any, max_depth: int = 5) -> Discovery:
+    """The Triton kernels and the operators that a function launches, without running it.
+
+        @triton.jit
+        def scale_kernel(x, out, n, BLOCK: tl.constexpr): ...
+
+        def scale(x):
+            out = torch.empty_like(x)
+            scale_kernel[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
+            return out
+
+        [k.name for k in find_kernels(scale)]  # ['scale_kernel']
+
+    The functions that it calls are read too, `max_depth` calls deep. Where a name may stand for
+    several kernels, all of them are found. `nested_ops` has the operators, `unresolved` the calls
+    that could not be followed, and `unbound` the names that are not bound yet. Of an op that
+    opforge made, the function is read that it was made of.
+    """
+    from .analysis.discovery.kernels import find_kernels as read  # noqa: PLC0415  # as elsewhere
+
+    entry = registry.find_operator(fn)
+    return read(fn if entry is None else entry.fn, max_depth)
 
 
 def is_op(value: Any) -> bool:

@@ -163,6 +163,13 @@ class Registry:
         entry = self._by_name.get(_compat.qualified_name(overload))
         return entry if entry is not None and entry.overload is overload else None
 
+    def find_operator(self, value: Any) -> Entry | None:
+        """The entry of an overload or a packet; of other objects nothing but the type is looked at.
+
+        Looking at more may run code of theirs.
+        """
+        return self.find(value) if _compat.operators.operator_name(value) is not None else None
+
     def get(self, op: Any) -> Entry:
         entry = self.find(op)
         if entry is None:

@@ -1,7 +1,10 @@
 """Operators that a function calls, in every spelling."""
 
+import dataclasses
+
 import pytest
 import torch
+import triton
 
 import opforge
 
@@ -147,3 +150,36 @@ def test_an_operator_is_read_by_the_function_it_was_made_of():
         return double(x)
 
     assert opforge.find_kernels(outer).nested_ops == (NAME,)
+
+
+@triton.jit
+def kernel(x):
+    pass
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    scale: float
+
+
+def launches(x: torch.Tensor) -> torch.Tensor:
+    kernel[(1,)](x)
+    return x + 1
+
+
+def launches_with(x: torch.Tensor, cfg: Config) -> torch.Tensor:
+    kernel[(1,)](x)
+    return x + 1
+
+
+@pytest.mark.parametrize("fn", [launches, launches_with])
+@pytest.mark.parametrize("mode", ["auto", "custom_op"])
+def test_an_op_that_opforge_made_is_read_as_its_function(op_name, fn, mode):
+    name = op_name()
+    op = opforge.op(fn, name=name, mode=mode)
+    overload = opforge.info(op).overload
+    packet = getattr(torch.ops.opforge_tests, name.partition("::")[2])
+    for asked in (op, overload, packet):
+        found = opforge.find_kernels(asked)
+        assert [ref.kernel for ref in found] == [kernel]
+        assert found.nested_ops == ()

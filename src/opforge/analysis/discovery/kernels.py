@@ -28,22 +28,7 @@ from .values import Arguments, Known
 
 
 def find_kernels(fn: Any, max_depth: int = 5) -> Discovery:
-    """The Triton kernels and the operators that a function launches, without running it.
-
-        @triton.jit
-        def scale_kernel(x, out, n, BLOCK: tl.constexpr): ...
-
-        def scale(x):
-            out = torch.empty_like(x)
-            scale_kernel[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
-            return out
-
-        [k.name for k in find_kernels(scale)]  # ['scale_kernel']
-
-    The functions that it calls are read too, `max_depth` calls deep. Where a name may stand for
-    several kernels, all of them are found. `nested_ops` has the operators, `unresolved` the calls
-    that could not be followed, and `unbound` the names that are not bound yet.
-    """
+    """What a function launches; `opforge.find_kernels`, which also takes registered operators."""
     return _Walk(max_depth).discover(fn)
 
 
