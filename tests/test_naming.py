@@ -239,6 +239,43 @@ def test_a_callable_that_is_not_a_plain_function_is_refused(thing, op_name):
         opforge.op(op_name())(thing)
 
 
+class Model:
+    def method(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    @classmethod
+    def of_class(cls, x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    @staticmethod
+    def static(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+
+@pytest.mark.parametrize(
+    "method",
+    [Model.method, Model().method, Model.of_class, vars(Model)["of_class"]],
+    ids=["in the class", "bound", "of the class", "classmethod"],
+)
+def test_a_method_is_refused_as_one(op_name, method):
+    with pytest.raises(NotAFunction, match="is a method, and methods cannot be ops") as caught:
+        opforge.op(op_name())(method)
+    assert "Model." in str(caught.value)
+    assert "fix: make a function outside the class" in str(caught.value)
+
+
+def test_a_static_method_is_a_function(op_name):
+    assert opforge.op(op_name())(Model.static)(torch.ones(1)).item() == 2.0
+
+
+def test_a_function_may_call_its_parameter_self(op_name):
+    @opforge.op(op_name())
+    def op(self: torch.Tensor) -> torch.Tensor:
+        return self + 1
+
+    assert op(torch.ones(1)).item() == 2.0
+
+
 def test_an_async_function_is_refused(op_name):
     with pytest.raises(NotAFunction, match="coroutine is async"):
         opforge.op(op_name())(coroutine)

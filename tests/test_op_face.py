@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import opforge
+from opforge.errors import UnknownOption
 from opforge.magi import magi_register_custom_op
 from opforge.op import Options
 
@@ -35,9 +36,21 @@ def test_the_docstring_of_op_describes_every_option_in_order():
     assert described == ["target", *options_of(opforge.op), "OpforgeError"]
 
 
-def test_an_unknown_option_is_refused():
-    with pytest.raises(TypeError, match="mutate_args"):
-        opforge.op("mylib::scale", mutate_args=["x"])
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("mutate_args", "did you mean 'mutates_args'? "),
+        ("kernel", "did you mean 'kernels'? "),
+        ("zzz", ""),
+    ],
+)
+def test_an_unknown_option_is_refused_with_the_one_that_was_meant(given, meant):
+    with pytest.raises(UnknownOption) as caught:
+        opforge.op("mylib::scale", **{given: ["x"]})
+    text = str(caught.value)
+    assert f"opforge.op has no option {given!r}" in text
+    assert f"fix: {meant}options: name, mutates_args, " in text
+    assert isinstance(caught.value, TypeError)
 
 
 def direct(x: Tensor, factor: float = 2.0) -> Tensor:

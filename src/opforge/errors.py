@@ -133,6 +133,10 @@ class BadOption(OpforgeError, ValueError):
     """A decorator option with a value that cannot be used."""
 
 
+class UnknownOption(OpforgeError, TypeError):
+    """A decorator option that does not exist."""
+
+
 class BadSchema(OpforgeError, ValueError):
     """A schema that torch cannot parse, or that does not match the function."""
 

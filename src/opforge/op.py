@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import functools
 import inspect
 import logging
@@ -19,7 +20,7 @@ from .analysis.signature.annotations import user_scope
 from .analysis.signature.parameter_tree import parameter_kinds, read_signature
 from .analysis.signature.schema import read_schema
 from .describe import info_of_definition, info_of_reading, info_of_registration
-from .errors import BadOption, BadSchema, NotAFunction, OpforgeError
+from .errors import BadOption, BadSchema, NotAFunction, OpforgeError, UnknownOption
 from .explain import explain_function, explain_op
 from .lowering.given import lower_given
 from .lowering.lenient import lenient
@@ -90,7 +91,19 @@ class _Typed(Protocol[Given]):
 
 
 def _typed(function: Callable[Concatenate[Any, Given], Any]) -> _Typed[Given]:
-    return cast("_Typed[Given]", function)
+    known = [field.name for field in dataclasses.fields(Options)]
+
+    @functools.wraps(function)
+    def checked(*args: Any, **given: Any) -> Any:
+        for name in [n for n in given if n not in known]:
+            close = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {close[0]!r}? " if close else ""
+            raise UnknownOption(
+                f"opforge.op has no option {name!r}", fix=f"{hint}options: {', '.join(known)}"
+            )
+        return function(*args, **given)
+
+    return cast("_Typed[Given]", checked)
 
 
 @_typed
@@ -330,6 +343,13 @@ def location_of(fn: Any) -> str:
 
 
 def _as_function(fn: Any) -> types.FunctionType:
+    if _is_method(fn):
+        raise NotAFunction(
+            f"{fn.__qualname__} is a method, and methods cannot be ops: a schema has no type for "
+            "the object it belongs to",
+            fix="make a function outside the class, with a parameter for each value that it reads "
+            "of the object, and call it in the method",
+        )
     if isinstance(fn, types.FunctionType):
         if inspect.isgeneratorfunction(fn):
             raise NotAFunction(f"{fn.__qualname__} is a generator", fix="return a list of tensors")
@@ -343,6 +363,16 @@ def _as_function(fn: Any) -> types.FunctionType:
         found=repr(fn),
         fix="wrap it: def f(x: torch.Tensor) -> torch.Tensor: ...",
     )
+
+
+def _is_method(fn: Any) -> bool:
+    if isinstance(fn, (types.MethodType, classmethod)):
+        return True
+    if not isinstance(fn, types.FunctionType):
+        return False
+    owner = fn.__qualname__.rpartition(".")[0]
+    in_class = bool(owner) and not owner.endswith("<locals>")
+    return in_class and fn.__code__.co_varnames[:1] in (("self",), ("cls",))
 
 
 def _lower(asked: _Asked) -> tuple[Lowered, bool]:
