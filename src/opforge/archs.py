@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from ._compat import compiling
+from . import _compat
 from .errors import UnknownArch
 
 
@@ -38,8 +38,10 @@ def parse_archs(given: str | int | Iterable[str | int]) -> tuple[int, ...]:
 
 def check_arch(arch: int) -> int:
     """The same number, if this Triton can compile for it."""
-    if arch not in compiling.known_archs():
-        raise UnknownArch(f"Triton {compiling.version()} cannot compile for sm_{arch}", fix=_fix())
+    if arch not in _compat.compiling.known_archs():
+        raise UnknownArch(
+            f"Triton {_compat.compiling.version()} cannot compile for sm_{arch}", fix=_fix()
+        )
     return arch
 
 
@@ -48,4 +50,4 @@ def show_arch(arch: int) -> str:
 
 
 def _fix() -> str:
-    return f"name one of {', '.join(map(show_arch, compiling.known_archs()))}"
+    return f"name one of {', '.join(map(show_arch, _compat.compiling.known_archs()))}"
