@@ -58,7 +58,6 @@ def torch_facts():
     }
 
 
-# Not that of other tests' libraries: an adapter finds the first that the process opened by name.
 NAME = "loaded"
 TWICE = ("call", "demo::add", ("grad", 0), ("grad", 0))
 # Not the gradients of a product, but something that the stand-in can compute.
@@ -96,12 +95,29 @@ def write(files, folder):
 @functools.cache
 def built_once():
     folder = Path(tempfile.mkdtemp(prefix="opforge-loading-"))
-    write(sources(program(), torch=True), folder)
-    compile_library(folder, NAME, flags=("-O0",))
-    compile_adapter(folder, NAME, flags=("-O0", "-Werror"))
-    # Before the copies that some tests open, for the same reason.
-    ctypes.CDLL(str(folder / "lib" / f"lib{NAME}.so"))
+    return build(program(), folder)
+
+
+def build(library, folder):
+    """A library and its adapter, as quickly as the compilers can."""
+    write(sources(library, torch=True), folder)
+    compile_library(folder, library.name, flags=("-O0",))
+    compile_adapter(folder, library.name, flags=("-O0", "-Werror"))
     return folder
+
+
+@pytest.fixture(scope="session")
+def namesakes(tmp_path_factory):
+    """Two libraries with the name of one of torch's: one adds (`first::add`), one picks."""
+    made = []
+    for place, (space, name) in enumerate([("first", "add"), ("second", "pick")]):
+        whole = program()
+        (op,) = (op for op in whole.ops if op.name == name)
+        schema = op.schema.replace("demo::", f"{space}::")
+        op = dataclasses.replace(op, torch_name=f"{space}::{name}", schema=schema)
+        library = dataclasses.replace(whole, name="c10", ops=(op,))
+        made.append(build(library, tmp_path_factory.mktemp(f"namesake{place}")))
+    return made
 
 
 @pytest.fixture

@@ -104,6 +104,9 @@ class Adapter:
             try:
                 return ctypes.CDLL(str(self.file.resolve()))
             except OSError as error:
+                if f"undefined symbol: {library.name}_" in str(error):
+                    what = f"{self.file} was built for another {library.file.name}"
+                    raise _stale(library, what, str(error)) from error
                 what = f"{self.file} cannot be loaded: {error}"
                 raise opforge.errors.NotALibrary(what) from error
             finally:
@@ -124,6 +127,13 @@ class Adapter:
             what = f"{self.file} was built for another {library.file.name}"
             found = f"manifest {theirs[:12]} in the adapter, {ours[:12]} in the library"
             raise _stale(library, what, found)
+        if not self._function("fits")():
+            raise opforge.errors.NotALibrary(
+                f"{self.file} gets the functions of another {library.file.name}, "
+                "which this process offers to all",
+                fix="open that one without RTLD_GLOBAL and do not link it, "
+                "or build this one with another --name",
+            )
 
     def _function(self, ending: str) -> Any:
         return getattr(self._c, f"{self._prefix}_{ending}")

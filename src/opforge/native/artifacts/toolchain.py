@@ -16,8 +16,7 @@ from ...errors import CCompileFailed, NoCompiler
 # No path and no time goes into the objects: the same sources give the same library.
 FLAGS = ("-std=c99", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
 CXX_FLAGS = (
-    "-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra",
-    "-fno-strict-aliasing", "-Wl,--no-undefined", "-Wl,--as-needed",
+    "-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-fno-strict-aliasing",
 )  # fmt: skip
 LINK_FLAGS = ("-shared", "-Wl,--no-undefined")
 LIBRARIES = ("-ldl", "-lpthread", "-lm")
@@ -64,13 +63,25 @@ def compile_adapter(folder: Path, name: str, *, flags: tuple[str, ...] = ()) -> 
     compiler = _tool(environment.CXX, "c++")
     torch = _torch_folder()
     output = folder / "lib" / f"lib{name}_torch.so"
-    command = [
-        *compiler, *CXX_FLAGS, *flags, "-Iinclude", "-isystem", str(torch / "include"),
-        f"src/torch/{name}_torch.cpp", "-o", str(output.resolve()),
-        f"-Wl,-soname,{output.name}", "-Llib", f"-l{name}", "-Wl,-rpath,$ORIGIN",
-        f"-L{torch / 'lib'}", "-ltorch_cpu", "-ldl",
-    ]  # fmt: skip
-    _run(command, folder)
+    headers = ["-Iinclude", "-isystem", str(torch / "include")]
+    needed = [f"-L{torch / 'lib'}", "-ltorch_cpu", "-ldl"]
+    with tempfile.TemporaryDirectory(prefix="opforge-cc-") as temporary:
+        compiled, stub, tried = (str(Path(temporary, f)) for f in ("adapter.o", "stub.so", "tried"))
+        source = f"src/torch/{name}_torch.cpp"
+        _run([*compiler, *CXX_FLAGS, *flags, *headers, "-c", source, "-o", compiled], folder)
+        link = [*compiler, *flags, "-shared", "-Wl,--as-needed", compiled]
+        # Whether everything that the adapter uses is there.
+        _run([*link, "-o", tried, f"lib/lib{name}.so", *needed, "-Wl,--no-undefined"], folder)
+        # By its name the loader would take any library of that name which the process has: torch's
+        # own libc10.so, or another build. It takes a path as it is, and a linker gets that from
+        # the stub.
+        place = f"-Wl,-soname,$ORIGIN/lib{name}.so"
+        _run(
+            [*compiler, "-shared", "-nostdlib", place, "-x", "c++", "/dev/null", "-o", stub], folder
+        )
+        bound = ["-Wl,--no-as-needed", stub, "-Wl,--as-needed", *needed]
+        soname = f"-Wl,-soname,{output.name}"
+        _run([*link, soname, "-o", str(output.resolve()), *bound], folder)
     return output
 
 

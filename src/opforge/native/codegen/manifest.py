@@ -59,6 +59,10 @@ def _dump(value: Any, depth: int) -> Iterator[str]:
     yield f"\n{' ' * depth}{closing}"
 
 
+def manifest_hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
 def manifest_source(library: Library, content: bytes) -> str:
     """`src/manifest.c`, as numbers: C99 compilers need not take a string literal this long."""
     lines = [
@@ -73,6 +77,10 @@ def manifest_source(library: Library, content: bytes) -> str:
         "{",
         "    return (const char *)text;",
         "}",
+        "",
+        "/* The torch adapter compares it with that of the library that it was built for. */",
+        f"OPFORGE_API const char {library.name}_manifest_hash[];",
+        f'const char {library.name}_manifest_hash[] = "{manifest_hash(content)}";',
     ]
     return "\n".join(lines) + "\n"
 

@@ -78,7 +78,7 @@ def _check_names(library: Library) -> None:
         raise BadProgram(f"{library.name!r} cannot begin the names of C functions")
     own = [
         "load", "unload", "set_allocator", "last_error", "manifest", "abi_version",
-        f"abi_{ABI}", "torch_deferred",
+        f"abi_{ABI}", "torch_deferred", "manifest_hash",
     ]  # fmt: skip
     taken = {f"{library.name}_{end}": "the library's own" for end in own}
     _check_cplusplus(library)

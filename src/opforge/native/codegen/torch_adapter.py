@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 
 from ..ir.dtypes import DTYPES
 from ..ir.interface import ChoiceParam, Flat, Op, ScalarParam, SchemaArgument, TensorParam
 from ..ir.program import Library
 from ..ir.wording import one_of
+from .manifest import manifest_hash
 from .names import part, quoted
 from .signature import CSignature
 from .templates import fill
@@ -29,7 +29,7 @@ def adapter_source(library: Library, manifest: bytes) -> str:
         # An array has at least one element.
         table="\n".join(_row(op) for op in served) or "    {},",
         count=len(served),
-        manifest_hash=quoted(hashlib.sha256(manifest).hexdigest()),
+        manifest_hash=quoted(manifest_hash(manifest)),
         operators=quoted(" ".join(op.torch_name for op in served)),
     )
 

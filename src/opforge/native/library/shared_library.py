@@ -6,7 +6,6 @@ A loaded library's first call waits for this module, so it imports little.
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -77,13 +76,11 @@ class SharedLibrary:
     def torch_deferred(self) -> ctypes.c_int | None:
         """A switch of the library: whether its torch adapter, when opened, defines no operators.
 
-        None for a library of an opforge before there was one. Of two libraries of one name, an
-        adapter finds the first that the process opened, and so does this.
+        None for a library of an opforge before there was one.
         """
         try:
-            found = ctypes.CDLL(f"lib{self.name}.so", os.RTLD_NOLOAD)
-            return ctypes.c_int.in_dll(found, f"{self.name}_torch_deferred")
-        except (OSError, ValueError):
+            return ctypes.c_int.in_dll(self._c, f"{self.name}_torch_deferred")
+        except ValueError:
             return None
 
     def load(self, device: int = 0) -> None:

@@ -9,10 +9,14 @@
 
 #include "call.hpp"
 
+#include <cstdio>
+
 #define OF_EXPORT extern "C" __attribute__((visibility("default")))
 
 /* Of the library: not 0 while opforge.load, which defines the operators itself, opens this file. */
 extern "C" int OF_FUNCTION(torch_deferred);
+/* Of the library whose functions this file has got. */
+extern "C" const char OF_FUNCTION(manifest_hash)[];
 
 namespace {
 
@@ -50,11 +54,25 @@ bool attach(Operator &op, const char *key)
                0;
 }
 
+/* The library beside this file is asked for by its path. If the process offers functions of another
+ * library of that name to all, they come first. */
+bool fits()
+{
+    return std::strcmp(OF_FUNCTION(manifest_hash), manifest_hash) == 0;
+}
+
 /* For programs without Python: loading the file registers everything. */
 bool register_operators()
 {
     if (OF_FUNCTION(torch_deferred))
         return false;
+    if (!fits()) {
+        std::fprintf(stderr,
+                     "%s: defines no operators, because it was built for another lib%s.so "
+                     "than the one that this process has\n",
+                     kFile, OF_LIBRARY);
+        return false;
+    }
     bool done = true;
     for (int i = 0; i < operator_count; i++) {
         Operator &op = operators[i];
@@ -74,6 +92,11 @@ OF_EXPORT int OF_FUNCTION(torch_abi_version)(void)
 OF_EXPORT const char *OF_FUNCTION(torch_manifest_hash)(void)
 {
     return manifest_hash;
+}
+
+OF_EXPORT int OF_FUNCTION(torch_fits)(void)
+{
+    return fits();
 }
 
 /* The operators' names, with spaces between them. */
