@@ -8,6 +8,7 @@ from typing import Any
 from .model import MISSING, Decision, KernelRef, Leaf, Lowered, Node, OpInfo, Parameter
 from .notebook import html_table
 from .registration.register import Definition
+from .tuning.interpreted import unmeasured
 from .tuning.use import rows_of
 
 _PATHS = {
@@ -72,6 +73,10 @@ def explain_op(
     return Explanation(info, rows, parameters)
 
 
+_UNMEASURED = (
+    "is not measured in Triton's interpreter: it takes the configuration of the tuning table in "
+    "use, or else its first"
+)
 _NO_BACKWARD = "none: going backward through the op raises"
 _FLAGS = ("compute_sensitive", "subgraph_boundary")
 
@@ -95,6 +100,11 @@ def _found(info: OpInfo) -> Rows:
     for ref in info.kernels:
         if count := len(rows_of(ref.kernel)):
             rows.append(("tuning", f"{ref.name} has {count} rows in the tuning table"))
+    rows += [
+        ("tuning", f"{ref.name} {_UNMEASURED}")
+        for ref in (*info.kernels, *info.backward_kernels)
+        if unmeasured(ref.kernel)
+    ]
     rows += [("calls", f"{op} at {op.location}") for op in info.nested_ops]
     rows += [("unread", f"{u.name} at {u.location}: {u.why}") for u in info.unresolved]
     return rows

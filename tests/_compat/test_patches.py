@@ -14,7 +14,15 @@ from triton.runtime.autotuner import Autotuner
 
 import opforge
 from opforge import native
-from opforge._compat import checking, dispatcher, driver, launches, patches, tracing
+from opforge._compat import (
+    autotuning,
+    checking,
+    dispatcher,
+    driver,
+    launches,
+    patches,
+    tracing,
+)
 from opforge.native.ir.expr import Var
 from opforge.native.kernels import workers
 from opforge.native.symbolic.symint import Symbols
@@ -112,6 +120,7 @@ def test_after_everything_was_used_undo_brings_every_original_back(clean, used, 
         pool.submit(int).result()
     (tmp_path / "tuning.json").write_text('{"format": 1, "kernels": []}')
     opforge.use_tuning(tmp_path / "tuning.json")
+    autotuning.take_first(triton.autotune([triton.Config({})] * 2, [])(launching.double))
     with opforge.target("sm_90"):
         assert torch.cuda.get_device_name() == "NVIDIA H100"
     exported = torch.export.export(torch.nn.ReLU(), (torch.ones(2),))

@@ -193,6 +193,14 @@ AUTOTUNER_RUN = Patch(
     "while a tuning table is in use",
     "by opforge.use_tuning(None)",
 )
+AUTOTUNER_CLOCK = Patch(
+    "triton.runtime.autotuner.Autotuner",
+    ("_bench", "check_disk_cache"),
+    "In Triton's interpreter, which needs a GPU to measure, an autotuner of an op takes its first "
+    "configuration. Other autotuners measure.",
+    "from the first such op on",
+    "by undo()",
+)
 FAKE_MODE = Patch(
     "torch._subclasses.FakeTensorMode",
     ("_allow_unsafe_data_ptr_access", "allow_non_fake_inputs"),

@@ -14,6 +14,7 @@ from .. import _compat
 from ..capture import Capture, capture
 from ..errors import NeedsGpu, OpforgeError, OpforgeWarning, UndeclaredWrite, first_line
 from ..model import SEEN_WHILE_TRACING, Decision, FlatArgument, KernelRef, Lowered, Reading
+from ..tuning.interpreted import settle
 from .dependence import cache_entries
 from .lists import tensors_in
 
@@ -73,6 +74,8 @@ class Transparency:
                 found = (*self._reading.body, *self._reading.backward)
                 kernels = (*(r.kernel for r in found), *self._reading.nested)
                 self._known.update({id(k): k for k in kernels})
+                for kernel in kernels:
+                    settle(kernel)
                 self.publish()
                 if self._reading.decision.warning:
                     self.warn(self._reading.decision.warning)
@@ -112,6 +115,7 @@ class Transparency:
             if id(kernel) in self._known:
                 return
             self._known[id(kernel)] = kernel
+            settle(kernel)
             if inside:
                 self._nested.append(kernel)
             elif not self._finds_now(kernel):
@@ -208,7 +212,10 @@ class Transparency:
             what = f"{who} launches Triton kernels, and there is no GPU"
         if any(_kernels.is_interpreted(ref.kernel) for ref in self.kernels):
             what = "an autotuner times its configs, and Triton's interpreter needs a GPU for that"
-            fix = "leave it one config if TRITON_INTERPRET=1 is set, or run on a GPU"
+            fix = (
+                "name it: kernels=[...] lets it take its first config; or leave it one config, or "
+                "run on a GPU"
+            )
         raise NeedsGpu(
             what,
             found=f"tensors on {', '.join(where)}" if tensors else None,

@@ -11,7 +11,7 @@ import torch
 from .. import _compat
 from ..errors import OpforgeWarning
 from .choose import Choice, choose, source_of
-from .table import TuningTable, load
+from .table import TuningTable, arch_number, load
 
 _autotuning, _kernels = _compat.autotuning, _compat.kernels
 
@@ -35,7 +35,14 @@ class _Current:
         if not len(self.table):
             return None
         values, dtypes = _autotuning.split_key(key)
-        return self._config(tuner, choose(self.table, tuner, _arch(), dtypes, values))
+        if not _kernels.is_interpreted(tuner):
+            return self._config(tuner, choose(self.table, tuner, _arch(), dtypes, values))
+        # Every GPU's rows will do, the newest first, and nothing is measured without a row.
+        for arch in sorted({arch_number(k.arch) for k in self.table.rows}, reverse=True):
+            choice = choose(self.table, tuner, arch, dtypes, values)
+            if choice.index is not None:
+                return tuner.configs[choice.index]
+        return None
 
     def pin(self, tuner: Any, arguments: dict[str, Any]) -> Any:
         """An autotuner for a graph, with only the configuration that the table has for a launch."""
