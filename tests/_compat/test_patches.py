@@ -238,6 +238,7 @@ ALLOWED = {
     "measured": "a copy of an autotuner",
     "module": "MLIR that was parsed a line before",
     "Node": "a class of opforge's own",
+    "one.memory": "the memory of a tensor that a trace made",
     "os.environ[_DEFER]": "a variable of opforge's own",
     "output": "a node of a graph that is opforge's to split",
     "prototype": "a function that was made a line before",

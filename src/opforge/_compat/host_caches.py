@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from . import host_walk, patches
+from . import host_walk, patches, tracing
 from .host_walk import Holder, cache_in
 
 _ABSENT = object()
@@ -146,6 +146,7 @@ def _function_of(cached: Any) -> Callable[..., Any]:
         key = id(cached), _key(args), _key(tuple(kwargs.items()))
         if key not in memory:
             memory[key] = cached.__wrapped__(*args, **kwargs)
+            tracing.keep(memory[key])
         return memory[key]
 
     for name in ("cache_info", "cache_clear", "cache_parameters"):
@@ -171,6 +172,7 @@ class _PropertyPassedBy:
         if key not in memory:
             # The owner is kept, so that no other object gets its id.
             memory[key] = self._cached.func(owner), owner
+            tracing.keep(memory[key][0])
         return memory[key][0]
 
     def __set__(self, owner: Any, value: Any) -> None:

@@ -25,6 +25,8 @@ class Memory(Protocol):
     """Memory that tensors share; `count` is its number of elements, in the tracer's terms."""
 
     count: Any
+    # What recorded its allocation; None if something keeps it for other calls.
+    trace: Any
 
 
 class NoAddress(driver.NeedsRealGpu):
@@ -244,6 +246,13 @@ def on_fakes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: An
     args, kwargs = pytree.tree_map(plain, (args, kwargs))
     with mode:
         return func(*args, **kwargs)
+
+
+def keep(value: Any) -> None:
+    """Say of the tensors in a value that host code keeps them between calls."""
+    for one in pytree.tree_leaves(value):
+        if isinstance(one, Traced):
+            one.memory.trace = None
 
 
 def map_tensors(fn: Callable[[torch.Tensor], Any], value: Any) -> Any:

@@ -2,6 +2,7 @@
 # ruff: noqa: PLW0108  # a lambda finds the cache by its name, as a body does
 
 import functools
+import threading
 import types
 
 import pytest
@@ -192,6 +193,37 @@ def test_a_cache_that_cannot_be_passed_by_is_an_error_with_its_line():
     assert f"multiprocessors ({__file__}:{line}) answers from its functools cache" in (
         caught.value.found
     )
+
+
+@functools.cache
+def workspace():
+    return torch.zeros(8, device="cuda")
+
+
+def test_a_cached_tensor_is_state_that_a_library_cannot_have():
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        take[(1,)](workspace(), out)
+        return out
+
+    with pytest.raises(CannotTrace) as caught:
+        built(body)
+    assert "a tensor kept from an earlier call is used at" in caught.value.found
+
+
+def test_while_one_thread_traces_another_is_answered_by_the_cache():
+    with opforge.target("sm_80"):
+        assert sm_count() == 108
+    answers = []
+
+    def ask_elsewhere():
+        thread = threading.Thread(target=lambda: answers.append(sm_count()))
+        thread.start()
+        thread.join()
+        return sm_count()
+
+    assert grids(built(launching(ask_elsewhere))) == [COUNT]
+    assert set(answers) == {108}
 
 
 kept = {}
