@@ -105,7 +105,8 @@ class Answered:
         self._before = {cached: (_calls(cached), cached.cache_info()) for cached in watched}
 
     def caches(self) -> list[Any]:
-        found = [cached for cached, (calls, _) in self._before.items() if _calls(cached) != calls]
+        # There are fewer calls than before if the body has emptied a cache.
+        found = [cached for cached, (calls, _) in self._before.items() if _calls(cached) > calls]
         for cached in found:
             if cached.cache_info().misses != self._before[cached][1].misses:
                 # It has kept what belongs to a trace.

@@ -226,6 +226,18 @@ def test_while_one_thread_traces_another_is_answered_by_the_cache():
     assert set(answers) == {108}
 
 
+def test_a_body_may_empty_a_cache():
+    with opforge.target("sm_80"):
+        assert sm_count() == 108
+
+    def ask():
+        sm_count.cache_clear()
+        return sm_count()
+
+    assert grids(built(launching(ask))) == [COUNT]
+    assert sm_count.cache_info().currsize == 0
+
+
 kept = {}
 
 
