@@ -51,10 +51,11 @@ def test_a_dataclass_is_flattened_as_before(loaded, standin):
 
 def test_an_input_is_changed_in_place(loaded, standin):
     x = place(torch.randn(200))
-    before = x.clone()
+    # `place` raises it as well, on a GPU.
+    before, version = x.clone(), x._version
     source.scale_(x, -2.0)
     torch.testing.assert_close(x, before * -2)
-    assert x._version == 1
+    assert x._version == version + 1
     count(standin, 1)
 
 
