@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         kernels,
         launches,
         operators,
+        pointer_writes,
     )
     from .dispatcher import *  # noqa: F403
 

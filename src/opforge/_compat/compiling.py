@@ -116,6 +116,24 @@ def lower(
 
     Its line numbers name source files by their full paths, as Triton does, or by file name.
     """
+    source, module = to_ttir(fn, arch, signature, constants, divisible=divisible, options=options)
+    text = str(module)
+    if not full_paths:
+        text = re.sub(r'\bloc\("[^"]*/([^"/]+)":', r'loc("\1":', text)
+    given = tuple(sorted(options.items()))
+    return Job(text, source.ext, arch, given, version(), os.getpid())
+
+
+def to_ttir(
+    fn: Any,
+    arch: int,
+    signature: Mapping[str, str],
+    constants: Mapping[str, Any],
+    *,
+    divisible: tuple[int, ...] = (),
+    options: Mapping[str, Any],
+) -> tuple[Any, Any]:
+    """A kernel's source and its MLIR module, before any pass; raises what Triton raises."""
     target = _target(arch)
     backend = make_backend(target)
     parsed = _parsed(backend, options)
@@ -124,11 +142,7 @@ def lower(
     context = _context(backend)
     functions = backend.get_codegen_implementation(parsed)
     module = source.make_ir(target, parsed, functions, backend.get_module_map(), context)
-    text = str(module)
-    if not full_paths:
-        text = re.sub(r'\bloc\("[^"]*/([^"/]+)":', r'loc("\1":', text)
-    given = tuple(sorted(options.items()))
-    return Job(text, source.ext, arch, given, version(), os.getpid())
+    return source, module
 
 
 def run(job: Job) -> CompiledJob | Failed:

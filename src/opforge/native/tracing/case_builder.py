@@ -30,6 +30,7 @@ from .launches import Choose, Pointed, TracedLaunch
 from .recorder import Buffer, Filled
 from .specialize import Specializer
 from .tracer import Tracer, Walk, first_values, var_ranges_of
+from .undeclared_writes import refuse_fill, refuse_launch
 from .views import same
 
 _HOLDS = (
@@ -68,7 +69,7 @@ def build_case(
     """Trace every path of a case."""
     var_ranges = {**var_ranges_of(case, declared), **traced_gpu.var_ranges(archs)}
     tracer = Tracer(entry, declared, case, var_ranges, choose)
-    maker = _Maker(declared, tracer, archs)
+    maker = _Maker(entry, declared, tracer, archs)
 
     wasted = 0
 
@@ -107,7 +108,10 @@ def build_case(
 class _Maker:
     """Turns what traces did into program paths."""
 
-    def __init__(self, declared: Declared, tracer: Tracer, archs: tuple[int, ...]) -> None:
+    def __init__(
+        self, entry: Entry, declared: Declared, tracer: Tracer, archs: tuple[int, ...]
+    ) -> None:
+        self.entry = entry
         self.declared = declared
         self.tracer = tracer
         self.archs = archs
@@ -142,6 +146,7 @@ class _Maker:
 
     def _step(self, step: Any, specializer: Specializer, names: dict[Buffer, str]) -> list[Step]:
         if isinstance(step, Filled):
+            refuse_fill(self.entry, step)
             allocated = _allocated(step.buffer, names)
             bits, width = pattern(step.value, step.dtype), step.dtype.itemsize
             return [*allocated, Fill(names[step.buffer], step.offset, step.count, width, bits)]
@@ -157,10 +162,16 @@ class _Maker:
                 f"{name} has {config.count} autotuning configurations; {config.why} the "
                 f"library uses number {config.index}: {config.text}"
             )
-            self.notes += [] if note in self.notes else [note]
+            self._note(note)
         launch, requests = specializer.launch(step, names)
         self.requests |= {r.key: r for r in requests}
+        # Variants differ in types and alignment, not in what they write.
+        self._note(refuse_launch(self.entry, step, requests[0], self.archs[0]))
         return [*made, launch]
+
+    def _note(self, text: str) -> None:
+        if text and text not in self.notes:
+            self.notes.append(text)
 
     def collect(self, path: Path, into: Requests) -> None:
         """The kernels of a path, for the architectures that its guards allow."""

@@ -1,0 +1,92 @@
+"""Which pointers a kernel writes to, by the MLIR that Triton makes of it.
+
+The graph of operations is torch's (2.9 to 2.13), and the walk is not: torch takes every operand on
+the way to a store for an address. An index that was read through another pointer would count as a
+write to that one, which costs torch a copy and would cost a library its build.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from . import compiling
+
+# What they write to is their first operand; the rest are values, offsets and masks.
+_WRITES = {
+    "tt.store",
+    "tt.atomic_cas",
+    "tt.atomic_rmw",
+    "tt.descriptor_store",
+    "tt.descriptor_reduce",
+    "tt.descriptor_scatter",
+    "tt.experimental_descriptor_store",
+}
+# Their results are values from memory, whatever the address was; or a function's, which is not
+# inlined and seldom returns an address.
+_VALUES = {"tt.load", "tt.descriptor_load", "tt.descriptor_gather", "tt.call"}
+# Of their operands only the first is an address.
+_ADDRESSES = {"tt.addptr", "tt.make_tensor_ptr", "tt.advance", "tt.make_tensor_descriptor"}
+
+_Functions = dict[str, dict[Any, list[Any]]]
+
+
+class Unknown(Exception):
+    """It cannot be told what a kernel writes, and why."""
+
+
+def written_pointers(
+    fn: Any,
+    arch: int,
+    signature: Mapping[str, str],
+    constants: Mapping[str, Any],
+    options: Mapping[str, Any],
+) -> frozenset[str]:
+    """The parameters behind which a kernel writes; raises `Unknown`, or what Triton raises."""
+    from torch._higher_order_ops import triton_kernel_wrap as wrap
+    from triton._C.libtriton import ir, passes
+
+    _, module = compiling.to_ttir(fn, arch, signature, constants, options=options)
+    try:
+        # With jitted functions inlined, what they return is followed, too.
+        manager = ir.pass_manager(module.context)
+        passes.common.add_inliner(manager)
+        manager.run(module, "opforge_inline")
+        functions = wrap.ttir_to_functions(module)
+    except Exception as error:
+        raise Unknown(compiling.error_text(error)) from error
+    passed = [name for name, kind in signature.items() if kind != "constexpr"]
+    # The kernel comes first; functions that it calls without inlining follow.
+    found = _written(functions, next(iter(functions)), set(), wrap.Param)
+    return frozenset(passed[i] for i in found if signature[passed[i]].startswith("*"))
+
+
+def _written(functions: _Functions, name: str, above: set[str], param: type[Any]) -> set[int]:
+    """The positions of a function's parameters that it writes to."""
+    if name in above:
+        return set()
+    addresses: list[Any] = []
+    for op in (op for each in functions[name].values() for op in each):
+        if op.name == "tt.elementwise_inline_asm" and not op.is_pure:
+            raise Unknown("it has inline assembly that is not is_pure=True")
+        if op.name == "tt.call":
+            written = _written(functions, op.fn_call_name, above | {name}, param)
+            addresses += [op.args[i] for i in written]
+        elif op.name in _WRITES:
+            addresses.append(op.args[0])
+    origins = _origins(functions[name], addresses)
+    return {origin.idx for origin in origins if isinstance(origin, param)}
+
+
+def _origins(ops: dict[Any, list[Any]], addresses: list[Any]) -> set[Any]:
+    """The values that addresses are computed from, and the addresses themselves."""
+    seen: set[Any] = set()
+    while addresses:
+        address = addresses.pop()
+        if address in seen:
+            continue
+        seen.add(address)
+        for op in ops.get(address, ()):
+            if op.name not in _VALUES:
+                addresses += op.args[:1] if op.name in _ADDRESSES else op.args
+    return seen
