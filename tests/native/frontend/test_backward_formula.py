@@ -1,11 +1,14 @@
 """Backwards that a library can carry, and those that stay behind."""
 
+from dataclasses import dataclass
+from typing import Literal
+
 import pytest
 import torch
 from torch import Tensor
 
 import opforge
-from opforge.native.frontend.backward_formula import formula_of
+from opforge.native.frontend.backward_formula import formula_of, why_left_behind
 from opforge.registry import registry
 
 
@@ -152,3 +155,45 @@ def test_a_setup_that_computes_stays_behind(formula):
         ctx.factor = inputs[1] * 2
 
     assert formula(body, by_attribute, setup) == ()
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A record."""
+
+    factor: float = 2.0
+
+
+def backward_of_record(ctx, grad):
+    return times(grad, ctx.settings), None
+
+
+def test_the_reason_for_leaving_a_backward_behind_names_the_parameter_that_is_a_record():
+    @opforge.op("formula_tests::by_record", mode="custom_op", backward=backward_of_record)
+    def by_record(x: Tensor, settings: Settings) -> Tensor:
+        return x * settings.factor
+
+    entry = registry.get(by_record)
+    assert formula_of(entry, OWN) == ()
+    assert why_left_behind(entry) == "because parameter 'settings' is a dataclass"
+
+
+def test_other_reasons_for_leaving_a_backward_behind():
+    @opforge.op("formula_tests::by_literal", mode="custom_op", backward=backward_of_record)
+    def by_literal(x: Tensor, kind: Literal["a", "b"]) -> Tensor:
+        return x * 1
+
+    @opforge.op("formula_tests::by_keyword", mode="custom_op", backward=backward_of_record)
+    def by_keyword(x: Tensor, *, factor: float) -> Tensor:
+        return x * factor
+
+    @opforge.op("formula_tests::by_arithmetic", mode="custom_op", backward=lambda ctx, g: g * 2)
+    def by_arithmetic(x: Tensor) -> Tensor:
+        return x * 2
+
+    reasons = [why_left_behind(registry.get(op)) for op in (by_literal, by_keyword, by_arithmetic)]
+    assert reasons == [
+        "because parameter 'kind' is a Literal",
+        "because parameter 'factor' is keyword-only",
+        "which does more than call the library's operators",
+    ]

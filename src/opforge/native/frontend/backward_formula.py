@@ -21,6 +21,7 @@ import types
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from ...model import Parameter, Record
 from ...registry import Entry, registry
 from ..ir.interface import Flat
 
@@ -55,6 +56,29 @@ def formula_of(entry: Entry, declared: Collection[str]) -> tuple[Term | None, ..
     except (_Other, OSError, SyntaxError):
         return ()
     return found if len(found) == count else ()
+
+
+def why_left_behind(entry: Entry) -> str:
+    """Why `formula_of` found none: "because parameter 'cfg' is a dataclass"."""
+    lowered = entry.flat()
+    if lowered.path == "direct":
+        return "which does more than call the library's operators"
+    for parameter in lowered.signature.parameters:
+        if is_ := _unlike_schema(parameter):
+            return f"because parameter {parameter.name!r} is {is_}"
+    return "because a parameter has a default that its schema cannot express"
+
+
+def _unlike_schema(parameter: Parameter) -> str:
+    """What a parameter is, if setup_context and backward see it unlike the schema has it."""
+    node = parameter.node
+    if isinstance(node, Record):
+        return f"a {node.kind}"
+    if node.codec is not None:
+        return "a Literal" if node.codec.cls is None else "an Enum"
+    if node.container == "tuple":
+        return "a tuple"
+    return "" if parameter.kind == "positional-or-keyword" else parameter.kind
 
 
 class _Reader:
