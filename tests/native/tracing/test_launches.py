@@ -1,6 +1,7 @@
 """Launches as a trace sees them, and those that no library can hold."""
 
 import inspect
+import re
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 from triton.experimental import gluon
+from triton.runtime.interpreter import InterpretedFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from opforge import native
@@ -180,6 +182,40 @@ def test_launches_that_triton_would_refuse(launch, said):
         return out
 
     assert said in refusal(body)
+
+
+def test_a_mistake_in_a_launch_is_told_with_its_line_and_the_parameters():
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        block[(1,)](x, out, 1, BLOK=16)
+        return out
+
+    _, what, found, fix = re.split(r": kernel |\n  ", refusal(body))
+    assert what.endswith("): it has no parameter 'BLOK'")
+    assert found == f"found: launched at {line_of(body, 'BLOK')}"
+    assert fix == "fix: correct the launch; the kernel's parameters are x, out, n, BLOCK"
+
+
+def test_a_kernel_of_the_interpreter_asks_for_a_build_without_it():
+    interpreted = InterpretedFunction(block.fn)
+
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        interpreted[(1,)](x, out, 1, BLOCK=16)
+        return out
+
+    said = refusal(body)
+    assert "it runs in Triton's interpreter, which compiles nothing" in said
+    assert said.endswith("\n  fix: unset TRITON_INTERPRET for the build")
+
+
+def test_a_body_that_always_raises_is_to_be_corrected():
+    def body(x: Tensor) -> Tensor:
+        return torch.empty_like(y)  # noqa: F821
+
+    said = refusal(body)
+    assert "the body raises NameError: name 'y' is not defined" in said
+    assert said.endswith("\n  fix: correct the body, or declare inputs that it takes")
 
 
 def test_an_untuned_build_takes_the_first_config_and_says_so_once():

@@ -96,7 +96,7 @@ def build_case(
     paths = tuple(dataclasses.replace(path, guards=guards) for guards, path in found)
     described = describe(case, declared.params)
     _refuse_offences(entry, described, paths, list(maker.offences))
-    _refuse_empty(entry, described, paths)
+    _refuse_empty(entry, described, paths, maker.raised)
     built = BuiltCase(dataclasses.replace(case, paths=paths), notes=[*tracer.notes, *maker.notes])
     for path in paths:
         maker.collect(path, built.requests)
@@ -118,12 +118,15 @@ class _Maker:
         self.notes: list[str] = []
         # Every call on any path that a library cannot make, once each.
         self.offences: dict[str, None] = {}
+        # The reasons of paths on which the body raises.
+        self.raised: set[str] = set()
         self.requests: dict[str, Request] = {}
         self.scalars = {p.name: p.dtype for p in declared.params if isinstance(p, ScalarParam)}
 
     def path(self, walk: Walk) -> Path:
         if walk.refused:
             self.offences |= dict.fromkeys(walk.offences)
+            self.raised |= {walk.refused} if walk.raised else set()
             return Path((), refused=walk.refused)
         # The path's guards narrow the ranges of its sizes.
         algebra = Algebra(self.tracer.ranges, self.tracer.multiples)
@@ -269,14 +272,17 @@ def _refuse_offences(
     )
 
 
-def _refuse_empty(entry: Entry, described: str, paths: tuple[Path, ...]) -> None:
+def _refuse_empty(entry: Entry, described: str, paths: tuple[Path, ...], raised: set[str]) -> None:
     """A case that cannot be built at all is an error; so is one that launches nothing."""
     if all(p.refused for p in paths):
         reasons = list(dict.fromkeys(p.refused for p in paths))
+        fix = f"{_HOLDS}, or package the model: opforge.package"
+        if raised >= set(reasons):
+            fix = "correct the body, or declare inputs that it takes"
         raise CannotTrace(
             f"it cannot be built for {described}",
             found="\n    ".join(r for one in reasons for r in one.splitlines()),
-            fix=f"{_HOLDS}, or package the model: opforge.package",
+            fix=fix,
             op=entry.name,
             location=entry.location,
         )

@@ -12,6 +12,7 @@ from ... import _compat
 from ..._compat import tracing
 from ..._compat.tracing import Traced
 from ...capture import LaunchRouter
+from ...errors import CannotCapture
 from ...tuning.choose import Choice
 from ..ir.dtypes import ALIASES
 from ..ir.expr import Term
@@ -69,6 +70,10 @@ class Calls(LaunchRouter):
 
     def on_launch(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         where = locate()
+        if _kernels.is_interpreted(kernel):
+            what = "it runs in Triton's interpreter, which compiles nothing"
+            fix = "unset TRITON_INTERPRET for the build"
+            raise self.error(what, kernel, found=f"launched at {where}", fix=fix)
         why = _refusal(kernel)
         if why:
             self.recorder.note(f"{self._named(kernel)}, launched at {where}: {why}")
@@ -79,14 +84,15 @@ class Calls(LaunchRouter):
         base = _kernels.innermost(kernel)
         named = dict(zip(base.arg_names, args, strict=False))
         if len(args) > len(base.arg_names):
-            raise self.error(f"it takes {len(base.arg_names)} arguments, got {len(args)}", kernel)
+            what = f"it takes {len(base.arg_names)} arguments, got {len(args)}"
+            raise self._mistake(what, base, where)
         config = self._choose_config(kernel, named, kwargs)
         given = {**named, **kwargs}
+        unknown = [n for n in given if n not in base.arg_names and n not in self._options]
+        if unknown:
+            raise self._mistake(f"it has no parameter {unknown[0]!r}", base, where)
         arguments = dict(self._arguments_of(base, given, where))
         options = {n: _plain(v) for n, v in given.items() if n not in arguments}
-        unknown = [n for n in options if n not in self._options]
-        if unknown:
-            raise self.error(f"it has no parameter {unknown[0]!r}", kernel)
         options = {n: v for n, v in options.items() if v is not None}
         if callable(grid):
             grid = grid({**given, **arguments})
@@ -130,7 +136,7 @@ class Calls(LaunchRouter):
             elif param.has_default:
                 value = _launches.unwrap_constexpr(param.default)
             else:
-                raise self.error(f"argument {param.name!r} is missing", base)
+                raise self._mistake(f"argument {param.name!r} is missing", base, where)
             if param.is_constexpr:
                 value = _plain(value)
             elif what := _unpassed(value):
@@ -140,14 +146,16 @@ class Calls(LaunchRouter):
                 )
             yield param.name, value
 
+    def _mistake(self, what: str, base: Any, where: str) -> CannotCapture:
+        fix = f"correct the launch; the kernel's parameters are {', '.join(base.arg_names)}"
+        return self.error(what, base, found=f"launched at {where}", fix=fix)
+
     def _named(self, kernel: Any) -> str:
         return f"kernel {_kernels.kernel_name(kernel)} ({_kernels.kernel_location(kernel)})"
 
 
 def _refusal(kernel: Any) -> str:
     """Why a native library cannot launch a kernel."""
-    if _kernels.is_interpreted(kernel):
-        return "it runs in Triton's interpreter; build without TRITON_INTERPRET=1"
     if _kernels.is_gluon(kernel):
         return "it is a Gluon kernel, which opforge does not compile"
     for part in _kernels.chain(kernel)[:-1]:

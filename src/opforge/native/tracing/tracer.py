@@ -12,7 +12,7 @@ from ... import _compat
 from ..._compat import host_caches, process_state, tracing
 from ..._compat.host_caches import Answered, HostCaches
 from ..._compat.tracing import Traced
-from ...errors import EndedTrace, OpforgeError, first_line
+from ...errors import CannotCapture, CannotTrace, EndedTrace, OpforgeError, first_line
 from ...registration.generated import Generated
 from ...registry import Entry, registry
 from ..frontend.expand import Declared
@@ -36,6 +36,8 @@ class Walk:
     steps: list[Any] = field(default_factory=list)
     outputs: list[Traced | None] = field(default_factory=list)
     refused: str = ""
+    # Whether that is because the body raised.
+    raised: bool = False
     # Calls that a library cannot make, unlike inputs that the body itself refuses.
     offences: list[str] = field(default_factory=list)
     symbols: Symbols | None = None
@@ -125,6 +127,11 @@ class Tracer:
                 walk.outputs = self._outputs(result, recorder)
         except NotConstant:
             raise
+        except CannotCapture as error:
+            # About a launch, whatever the inputs are.
+            raise CannotTrace(
+                error.what, found=error.found, fix=error.fix, op=error.op, location=error.location
+            ) from error
         except Offence:
             pass
         except EndedTrace as error:
@@ -133,6 +140,7 @@ class Tracer:
             walk.refused = error.what + (f" ({error.found})" if error.found else "")
         except Exception as error:  # noqa: BLE001  # the body's own: these inputs it refuses
             said = f"{type(error).__name__}: {first_line(error)}"
+            walk.raised = True
             walk.refused = f"the body raises {said} ({raised_at(error)})"
         if recorder.offences:
             walk.refused = "\n".join(recorder.offences)
