@@ -163,6 +163,11 @@ def _split(target: str) -> tuple[str, str]:
     return place, name
 
 
+def names_operator(target: str) -> bool:
+    """Whether a target names something in a module or file, rather than all of it."""
+    return bool(_split(target)[1])
+
+
 def _is_path(place: str) -> bool:
     return place.endswith(".py") or "/" in place or "\\" in place or Path(place).is_file()
 

@@ -362,3 +362,32 @@ def test_an_operator_without_a_declaration_is_not_built(sample, tmp_path):
 def test_ptx_is_carried_on_request(sample, tmp_path):
     built(sample, "--arch", "sm_80", "--ptx", "-o", tmp_path)
     assert b".version" in (tmp_path / "lib" / "libbuild_sample.so").read_bytes()
+
+
+NAMED = """
+
+@opforge.op("SPACE::grad")
+def twice_grad(x: torch.Tensor) -> torch.Tensor:
+    return twice(x)
+
+
+native.declare(twice_grad, x=native.tensor("n", dtype="fp32"), dims={"n": (1, 100)})
+"""
+
+
+def test_an_operator_that_is_named_needs_a_declaration(tmp_path):
+    source = write_source(tmp_path, "build_named", SOURCE)
+    done = run(f"{source}:plain", f"{source}:twice", "--list")
+    assert done.exit_code == 1
+    assert "build_named::plain has no native.declare, so it cannot be built" in done.output
+    alone = run(f"{source}:plain", "--list")
+    assert "build_named::plain has no native.declare" in alone.output
+    assert run(source, "--list").exit_code == 0
+
+
+def test_only_takes_the_names_of_functions_too(tmp_path):
+    source = write_source(tmp_path, "build_only", SOURCE + NAMED)
+    listed = [run(source, "--list", "--only", name).output for name in ("grad", "twice_grad")]
+    assert listed[0] == listed[1]
+    assert "  grad (" in listed[0]
+    assert "  twice (" not in listed[0]

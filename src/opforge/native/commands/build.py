@@ -117,18 +117,23 @@ def listing(given: BuildArguments) -> str:
 
 def operators(targets: tuple[str, ...], only: tuple[str, ...]) -> list[Any]:
     """The operators that a command names, from modules, files and trees."""
-    from ...cli_targets import resolve
-    from .selection import select
+    from ...cli_targets import names_operator, resolve
+    from .selection import refuse_undeclared_named, select
 
     found: list[Any] = []
+    named: list[Any] = []
     for target in targets:
         if is_tree(target):
             loaded = load(target)
             refuse(target, loaded.problems)
             found += [op for _, op in loaded.operators]
         else:
-            found += resolve(target)
-    return select(list({id(op): op for op in found}.values()), only)
+            resolved = resolve(target)
+            found += resolved
+            named += resolved if names_operator(target) else []
+    selected = select(list({id(op): op for op in found}.values()), only)
+    refuse_undeclared_named([op for op in selected if only or any(op is one for one in named)])
+    return selected
 
 
 def _write_depfile(given: BuildArguments, place: Path) -> None:

@@ -1,4 +1,4 @@
-"""Selects the operators to build: `--only add`."""
+"""Selects the operators to build: `--only add`, and refuses named ones without a declaration."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ import difflib
 from collections.abc import Sequence
 from typing import Any
 
-from ...errors import UnknownOperator
+from ...errors import Undeclared, UnknownOperator
 from ...registry import Entry, registry
-from ..frontend.alternatives import operator_of, operators
+from ..frontend.alternatives import implementing, operator_of, operators
+from ..frontend.store import declarations_of
 
 
 def select(ops: Sequence[Any], only: Sequence[str]) -> list[Any]:
     """The operators named `add` or `mylib::add`, in the order found; all if none is named.
 
-    An implementation of another operator cannot be selected on its own; it comes with that one.
+    Functions are known by their own names, too, unless an operator has that name. An implementation of another operator cannot be selected on its own; it comes with that one.
     """
     found = operators(registry.get(op) for op in ops)
     known = sorted({name for entry in found for name in (entry.name, entry.own_name)})
+    functions = {entry.fn.__name__: entry.name for entry in found}
+    only = [functions.get(name, name) if name not in known else name for name in only]
     for wanted in only:
         if wanted not in known:
             raise UnknownOperator(
@@ -33,6 +36,20 @@ def select(ops: Sequence[Any], only: Sequence[str]) -> list[Any]:
         return entry.name in kept or (operator is not None and operator.name in kept)
 
     return [op for op in ops if is_kept(registry.get(op))]
+
+
+def refuse_undeclared_named(ops: Sequence[Any]) -> None:
+    """Raise if operators that a user named have no `native.declare`: a build leaves such out."""
+    entries = [registry.get(op) for op in ops]
+    missing = [e for e in entries if not any(declarations_of(part) for part in implementing(e))]
+    if missing:
+        names = ", ".join(entry.name for entry in missing)
+        raise Undeclared(
+            f"{names} has no native.declare, so it cannot be built",
+            fix=f"native.declare({missing[0].own_name}, x=native.tensor(...), ...), or leave it "
+            "out of the command",
+            location=missing[0].location,
+        )
 
 
 def _fix(wanted: str, known: Sequence[str], entries: Sequence[Entry]) -> str:
