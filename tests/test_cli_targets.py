@@ -143,6 +143,42 @@ def test_a_misspelt_file_is_refused_with_a_close_name(stem):
         resolve(f"{stem}x.py")
 
 
+def test_names_that_are_not_alike_are_not_suggested(stem, tmp_path):
+    (tmp_path / "dec.py").write_text("")
+    for target in ("nope", str(tmp_path / "nope.py"), f"{stem}:nope"):
+        with pytest.raises(TargetNotFound) as caught:
+            resolve(target)
+        assert "did you mean" not in caught.value.fix
+
+
+def test_a_missing_folder_is_not_called_a_file(tmp_path):
+    with pytest.raises(TargetNotFound, match="there is no file or folder") as caught:
+        resolve(f"{tmp_path}/nope/")
+    assert caught.value.fix == "give the path of a Python file or of a folder of operators"
+    with pytest.raises(TargetNotFound, match="there is no file /"):
+        resolve(f"{tmp_path}/nope.py")
+
+
+def test_a_module_without_operators_offers_none_to_choose_from():
+    with pytest.raises(TargetNotFound, match="'decoder' in json is not an operator") as caught:
+        resolve("json:decoder")
+    assert caught.value.fix == "decorate it with @opforge.op"
+    with pytest.raises(TargetNotFound, match="json has no 'nope'") as caught:
+        resolve("json:nope")
+    assert "these" not in caught.value.fix
+
+
+@pytest.mark.parametrize("call", ["sys.exit(3)", "sys.exit(0)", "sys.exit()"])
+def test_a_file_that_exits_when_it_is_loaded_is_an_error(tmp_path, call):
+    file = tmp_path / "exits_on_load.py"
+    file.write_text(f"import sys\n\n{call}\n")
+    with pytest.raises(TargetFailed) as caught:
+        resolve(str(file))
+    assert caught.value.what == f"{file} called {call} while it was loaded"
+    assert caught.value.found == f"at {file}:3"
+    assert "exits_on_load" not in sys.modules
+
+
 def test_a_folder_is_not_a_target(tmp_path):
     with pytest.raises(TargetNotFound, match="is a folder"):
         resolve(str(tmp_path))

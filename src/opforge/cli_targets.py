@@ -9,7 +9,7 @@ import importlib.util
 import pkgutil
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
@@ -18,6 +18,8 @@ import opforge
 
 from .errors import BadInputs, OpforgeError, TargetFailed, TargetNotFound
 from .registry import registry
+
+_DECORATE = "decorate a function with @opforge.op, or name the module that does"
 
 
 def resolve(target: str) -> list[Any]:
@@ -28,7 +30,7 @@ def resolve(target: str) -> list[Any]:
     if not name and not ops:
         raise TargetNotFound(
             f"{place} has no operators",
-            fix="decorate a function with @opforge.op, or name the module that does",
+            fix=_DECORATE,
         )
     if not name:
         # An operator bound to two names is still one.
@@ -39,12 +41,13 @@ def resolve(target: str) -> list[Any]:
         raise TargetNotFound(
             f"{name!r} in {place} is not an operator",
             found=f"a {type(vars(module)[name]).__name__}",
-            fix=f"decorate it with @opforge.op, or choose from: {_listed(ops)}",
+            fix="decorate it with @opforge.op"
+            + (f", or choose from: {_listed(ops)}" if ops else ""),
         )
     raise TargetNotFound(
         f"{place} has no {name!r}",
-        found=f"the operators {_listed(ops)}",
-        fix=_did_you_mean(name, ops) or "choose one of these",
+        found=f"the operators {_listed(ops)}" if ops else "no operators",
+        fix=_did_you_mean(name, ops) or ("choose one of these" if ops else _DECORATE),
     )
 
 
@@ -82,13 +85,22 @@ def arguments_from_function(target: str) -> tuple[tuple[Any, ...], dict[str, Any
 
 
 @contextlib.contextmanager
-def users_own(what: str) -> Iterator[None]:
+def users_own(what: str, *, doing: str = "ran") -> Iterator[None]:
     """Show an error in the user's code as it would look without opforge around it."""
     try:
         yield
     except OpforgeError:
         # These already say where and why.
         raise
+    except SystemExit as error:
+        # It would end the command with the status of a script that worked.
+        frames = traceback.extract_tb(_own_frames(error))
+        code = "" if error.code is None else repr(error.code)
+        raise TargetFailed(
+            f"{what} called sys.exit({code}) while it {doing}",
+            found=f"at {frames[0].filename}:{frames[0].lineno}" if frames else None,
+            fix="leave that to scripts: if __name__ == '__main__': sys.exit(main())",
+        ) from error
     except Exception as error:
         shown = "".join(traceback.format_exception(type(error), error, _own_frames(error)))
         raise TargetFailed(f"{what} raised\n\n{shown.rstrip()}") from error
@@ -110,7 +122,7 @@ def _is_ours(filename: str) -> bool:
 
 def _load(place: str) -> ModuleType:
     try:
-        with users_own(place):
+        with users_own(place, doing="was loaded"):
             return _load_file(Path(place)) if _is_path(place) else _load_module(place)
     except TargetFailed as failed:
         if "attempted relative import with no known parent" not in str(failed.__cause__):
@@ -198,7 +210,7 @@ def _load_module(name: str) -> ModuleType:
                 f"there is no module {name!r}",
                 found=f"no {error.name!r} on the import path",
                 fix=_did_you_mean(error.name, _siblings(error.name))
-                or "give the path of its file, or install it",
+                or "give the path of its file or folder, or install it",
             ) from None
 
 
@@ -215,11 +227,13 @@ def _load_file(path: Path) -> ModuleType:
     if path.is_file() and path.suffix != ".py":
         raise TargetNotFound(f"{path} is not a Python file", fix="give the path of a .py file")
     if not path.is_file():
-        near = sorted(p.name for p in path.parent.glob("*.py"))
+        near = {p.stem: p.name for p in path.parent.glob("*.py")}
+        kind = "file" if path.suffix == ".py" or path.is_dir() else "file or folder"
         raise TargetNotFound(
-            f"there is no file {path}",
+            f"there is no {kind} {path}",
             found=f"{path} is a folder" if path.is_dir() else None,
-            fix=_did_you_mean(path.name, near) or "give the path of a Python file",
+            fix=_did_you_mean(path.stem, near, near)
+            or f"give the path of a Python file{' or of a folder of operators' * ('or' in kind)}",
         )
     name = path.stem
     if name in sys.modules:
@@ -257,8 +271,12 @@ def _importable_from(folder: Path) -> Iterator[None]:
             sys.path.remove(entry)
 
 
-def _did_you_mean(name: str, candidates: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(candidates))
+def _did_you_mean(
+    name: str, candidates: Iterable[str], spelled: Mapping[str, str] | None = None
+) -> str:
+    # By default "nope" is close enough to "opcode".
+    close = difflib.get_close_matches(name, list(candidates), cutoff=0.7)
+    close = [spelled[each] for each in close] if spelled else close
     return f"did you mean {' or '.join(close)}?" if close else ""
 
 

@@ -15,7 +15,8 @@ from ..frontend.store import declarations_of
 def select(ops: Sequence[Any], only: Sequence[str]) -> list[Any]:
     """The operators named `add` or `mylib::add`, in the order found; all if none is named.
 
-    Functions are known by their own names, too, unless an operator has that name. An implementation of another operator cannot be selected on its own; it comes with that one.
+    Functions are known by their own names, too, unless an operator has that name. An
+    implementation of another operator cannot be selected on its own; it comes with that one.
     """
     found = operators(registry.get(op) for op in ops)
     known = sorted({name for entry in found for name in (entry.name, entry.own_name)})
