@@ -1,6 +1,7 @@
 """`native.open`: operators of a built library in Python, on the stand-in driver."""
 
 import ctypes
+import dataclasses
 import json
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ import torch
 from opforge import native
 from opforge.errors import BadChoice, NativeCallFailed, NotALibrary, WrongArgument
 from opforge.native.codegen.names import quoted
+from opforge.native.ir.interface import SchemaArgument
 from support.native import hand_made
 
 SCALARS = {f"s_{t}": 1 for t in hand_made.SCALARS} | {"s_u8": 3}
@@ -70,6 +72,21 @@ def test_choices_are_python_values_and_optionals_may_be_left_out(demo):
     assert stats is None
     assert demo.everything(x, None, state, mode=None, out=(out, None), **SCALARS)[0] is out
     assert demo.special(torch.zeros(4), "pdl") is None
+
+
+def test_arguments_that_are_left_out_have_the_defaults_of_the_schema(demo, monkeypatch):
+    operator = demo.everything
+    arguments = [SchemaArgument(name, "int", default=(value,)) for name, value in SCALARS.items()]
+    arguments.append(SchemaArgument("mode", "str?", ("relu", None), default=(None,)))
+    changed = dataclasses.replace(operator._op, arguments=tuple(arguments))
+    monkeypatch.setattr(operator, "_op", changed)
+    x, state = torch.zeros(3, 8), torch.zeros(3)
+    _, stats = operator(x, state=state)
+    assert stats is None
+    _, stats = operator(x, state=state, mode="relu")
+    assert stats is not None
+    with pytest.raises(WrongArgument, match="'state': is missing"):
+        operator(x)
 
 
 def test_a_failure_has_the_text_of_c(demo):
@@ -134,6 +151,7 @@ def test_the_operators_are_attributes(demo):
 def test_a_path_that_is_not_a_library_is_refused(built, tmp_path):
     with pytest.raises(NotALibrary, match=r"no lib\*\.so"):
         native.open(tmp_path)
+    (tmp_path / "none.so").write_text("text")
     with pytest.raises(NotALibrary, match=r"none\.so is not an opforge library"):
         native.open(tmp_path / "none.so")
     shutil.copy(built / "lib" / "libdemo.so", tmp_path / "libother.so")
@@ -155,3 +173,13 @@ def test_a_library_from_an_opforge_without_implementations_must_be_rebuilt(tmp_p
     with pytest.raises(NotALibrary, match="old was built by another version of opforge") as failed:
         native.open(library)
     assert "fix: build the library again" in str(failed.value)
+
+
+def test_a_library_that_does_not_exist_is_to_be_built(tmp_path):
+    folder, file = tmp_path / "dist", tmp_path / "dist" / "lib" / "libdemo.so"
+    with pytest.raises(NotALibrary, match=f"^there is no {folder}\n") as caught:
+        native.open(folder)
+    assert caught.value.fix == f"build it: opforge build SOURCE.py -o {folder}"
+    with pytest.raises(NotALibrary, match=f"^there is no {file}\n") as caught:
+        native.open(file)
+    assert caught.value.fix == f"build it: opforge build SOURCE.py --name demo -o {folder}"

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...errors import BadChoice, NotALibrary, WrongArgument
 from ...notebook import html_table
-from ..ir.interface import ChoiceParam, TensorParam
+from ..ir.interface import ChoiceParam, Param, ScalarParam, TensorParam
 from ..ir.wording import one_of, spell
 from .c_call import CUDA, MANAGED, OperatorCall, OpforgeTensor, current_stream, is_torch
 from .manifest_reader import ManifestOp
@@ -165,12 +165,27 @@ class NativeOperator:
                 raise WrongArgument(what, op=self._function, parameter=name)
             given[name] = value
         for param in params:
-            may_be_left_out = isinstance(param, TensorParam) and param.optional
-            if param.name not in given and not may_be_left_out:
-                raise WrongArgument("is missing", op=self._function, parameter=param.name)
-            if isinstance(param, ChoiceParam):
+            if param.name not in given:
+                given[param.name] = self._default(param)
+            elif isinstance(param, ChoiceParam):
                 given[param.name] = self._choice(param, given[param.name])
-        return [given.get(name) for name in names]
+        return [given[name] for name in names]
+
+    def _default(self, param: Param) -> Any:
+        """What C gets for an argument that is left out: the default of the torch operator."""
+        for argument in self._op.arguments:
+            if argument.name != param.name or not argument.default:
+                continue
+            default = argument.default[0]
+            if isinstance(param, ScalarParam):
+                return default
+            # To Python 1, 1.0 and True are equal.
+            alike = [type(v) is type(default) and v == default for v in argument.values]
+            if isinstance(param, ChoiceParam) and any(alike):
+                return alike.index(True)
+        if isinstance(param, TensorParam) and param.optional:
+            return None
+        raise WrongArgument("is missing", op=self._function, parameter=param.name)
 
     def _choice(self, param: ChoiceParam, value: Any) -> int:
         shown = spell(value)

@@ -16,6 +16,11 @@ from .manifest_reader import Manifest
 
 def find_library(path: Path) -> Path:
     """The library that is meant by its file, its torch adapter, or the folder of a build."""
+    if not path.exists():
+        from ...errors import NotALibrary
+
+        command = rebuild(path) if path.suffix == ".so" else f"opforge build SOURCE.py -o {path}"
+        raise NotALibrary(f"there is no {path}", fix=f"build it: {command}")
     if not path.is_dir():
         return _without_adapter(path)
     folders = [folder for folder in (path / "lib", path) if folder.is_dir()]
