@@ -195,6 +195,22 @@ def test_explain_says_the_same_for_a_person():
         assert part in text
 
 
+def test_explain_shows_the_defaults_of_fields(op_name):
+    @dataclass(frozen=True)
+    class Leak:
+        floor: float
+        slope: float = 0.1
+
+    def f(x: Tensor, leak: Leak) -> Tensor:
+        return x * leak.slope
+
+    f.__annotations__["leak"] = Leak
+    text = opforge.explain(opforge.op(op_name())(f))
+    lines = [line.strip() for line in text.splitlines()]
+    assert "leak.floor -> float leak__floor" in lines
+    assert "leak.slope -> float leak__slope = 0.1" in lines
+
+
 def test_explain_of_a_direct_op_says_so():
     text = opforge.explain(doubled)
     assert "direct: calls go to the OpOverload itself" in text

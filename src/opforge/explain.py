@@ -124,7 +124,7 @@ def _without_vmap(lowered: Lowered) -> str:
 
 
 def _parameter(parameter: Parameter) -> list[str]:
-    default = "" if parameter.default is MISSING else f" = {parameter.default!r}"
+    default = _default(parameter.default)
     kind = "" if parameter.kind == "positional-or-keyword" else f" ({parameter.kind})"
     first, *rest = _node(parameter.node)
     return [f"{first}{default}{kind}", *(f"  {line}" for line in rest)]
@@ -139,5 +139,10 @@ def _node(node: Node) -> list[str]:
     optional = f", with bool {node.present_path.replace('.', '__')}" if node.optional else ""
     lines = [f"{node.path}: {node.cls.__name__}, taken apart{optional}"]
     for item in node.fields:
-        lines += [f"  {line}" for line in _node(item.node)]
+        first, *rest = _node(item.node)
+        lines += [f"  {line}" for line in (first + _default(item.default), *rest)]
     return lines
+
+
+def _default(value: Any) -> str:
+    return "" if value is MISSING else f" = {value!r}"
