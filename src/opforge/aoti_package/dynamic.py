@@ -80,13 +80,16 @@ def _dims_of(path: str, dims: Any, exportable: Exportable) -> Mapping[int, Any]:
         raise BadDynamic(
             f"dynamic names {path!r}, which is not a tensor argument of {exportable.title}",
             found=f"the arguments {', '.join(exportable.paths) or '(none)'}",
-            fix=f"did you mean {' or '.join(close or below)}?" if close or below else None,
+            fix=f"did you mean {' or '.join(close or below)}?"
+            if close or below
+            else "name one of its arguments",
         )
     if not isinstance(leaves[path], torch.Tensor):
         raise BadDynamic(
             "only dimensions of tensors can be dynamic",
             parameter=path,
             found=f"{leaves[path]!r}, which becomes a constant of the package",
+            fix="leave it out of dynamic, or make it a tensor",
         )
     if not isinstance(dims, Mapping):
         raise BadDynamic(

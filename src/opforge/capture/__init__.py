@@ -7,6 +7,6 @@ writes them.
 """
 
 from .graph import Capture, capture
-from .router import LaunchRouter
+from .router import LaunchRouter, correct_launch
 
-__all__ = ["Capture", "LaunchRouter", "capture"]
+__all__ = ["Capture", "LaunchRouter", "capture", "correct_launch"]

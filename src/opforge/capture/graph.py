@@ -13,7 +13,7 @@ from .. import _compat
 from ..errors import first_line
 from ..gpu_target import DEFAULT
 from ..tuning.use import pinned
-from .router import LaunchRouter, Owner, set_by_configs
+from .router import LaunchRouter, Owner, correct_launch, set_by_configs
 
 _launches = _compat.launches
 _kernels = _compat.kernels
@@ -141,11 +141,13 @@ class Capture(LaunchRouter):
         constexprs = _launches.constexpr_parameters(kernel)
         names = list(defaults)
         if len(args) > len(names):
-            raise self.error(f"it takes {len(names)} arguments, got {len(args)}", kernel)
+            what = f"it takes {len(names)} arguments, got {len(args)}"
+            raise self.error(what, kernel, fix=correct_launch(names))
         by_position = dict(zip(names, args, strict=False))
         twice = [n for n in kwargs if n in by_position]
         if twice:
-            raise self.error(f"argument {twice[0]!r} is given twice", kernel)
+            what = f"argument {twice[0]!r} is given twice"
+            raise self.error(what, kernel, fix=correct_launch(names))
         given = {**by_position, **kwargs}
         for name, value in given.items():
             if name not in defaults:
@@ -162,7 +164,8 @@ class Capture(LaunchRouter):
         missing = {n: d for n, d in defaults.items() if n not in given and n not in later}
         without = [n for n, d in missing.items() if d is inspect.Parameter.empty]
         if without:
-            raise self.error(f"argument {without[0]!r} is missing", kernel)
+            what = f"argument {without[0]!r} is missing"
+            raise self.error(what, kernel, fix=correct_launch(names))
         filled = {**given, **missing}
         ordered = [n for n in (*names, *filled) if n in filled]
         return {n: _specialized(filled[n], fixed=n in constexprs) for n in ordered}
@@ -171,7 +174,8 @@ class Capture(LaunchRouter):
         if name in _CARRIED:
             return
         if name not in _launches.launch_options():
-            raise self.error(f"it has no parameter {name!r}", kernel)
+            fix = correct_launch(_launches.parameters(kernel))
+            raise self.error(f"it has no parameter {name!r}", kernel, fix=fix)
         raise self.error(
             f"{name!r} is given at the launch, and Inductor would drop it",
             kernel,

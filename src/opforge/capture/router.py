@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import torch
@@ -176,6 +176,11 @@ class NotCompiled:
 
     def __getitem__(self, grid: Any) -> Any:
         raise self._error
+
+
+def correct_launch(names: Iterable[str]) -> str:
+    """The fix for a launch whose arguments are not the kernel's parameters."""
+    return f"correct the launch; the kernel's parameters are {', '.join(names)}"
 
 
 def set_by_configs(kernel: Any) -> set[str]:

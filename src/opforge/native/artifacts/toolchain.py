@@ -116,5 +116,6 @@ def _run(command: list[str], folder: Path) -> None:
     if done.returncode != 0:
         raise CCompileFailed(
             f"{command[0]} failed with exit code {done.returncode}",
-            found=f"{shlex.join(command)}\n{done.stderr.strip() or done.stdout.strip()}",
+            found=f"{shlex.join(command)}\n{done.stderr.strip() or done.stdout}".strip(),
+            fix="name a C and a C++ compiler that work: CC=gcc CXX=g++",
         )

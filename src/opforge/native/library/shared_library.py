@@ -114,7 +114,8 @@ class SharedLibrary:
         except (OSError, AttributeError) as error:
             from ...errors import NotALibrary
 
-            raise NotALibrary(f"{self.file} is not an opforge library: {error}") from error
+            fix = "give the folder that `opforge build -o` wrote, or its lib/libNAME.so"
+            raise NotALibrary(f"{self.file} is not an opforge library: {error}", fix=fix) from error
         if version != ABI:
             from ...errors import NotALibrary
 

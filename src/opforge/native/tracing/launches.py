@@ -11,7 +11,7 @@ import torch
 from ... import _compat
 from ..._compat import tracing
 from ..._compat.tracing import Traced
-from ...capture import LaunchRouter
+from ...capture import LaunchRouter, correct_launch
 from ...errors import CannotCapture
 from ...tuning.choose import Choice
 from ..ir.dtypes import ALIASES
@@ -147,7 +147,7 @@ class Calls(LaunchRouter):
             yield param.name, value
 
     def _mistake(self, what: str, base: Any, where: str) -> CannotCapture:
-        fix = f"correct the launch; the kernel's parameters are {', '.join(base.arg_names)}"
+        fix = correct_launch(base.arg_names)
         return self.error(what, base, found=f"launched at {where}", fix=fix)
 
     def _named(self, kernel: Any) -> str:
