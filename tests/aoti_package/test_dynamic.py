@@ -75,7 +75,9 @@ def test_mistakes_are_reported(dynamic, text, exportable):
 
 def test_a_number_cannot_be_dynamic():
     exportable = read_exportable(Add(), (torch.ones(4), 2), None)
-    with pytest.raises(BadDynamic, match="2, which becomes a constant of the package\n  fix: leave it out"):
+    with pytest.raises(
+        BadDynamic, match="2, which becomes a constant of the package\n  fix: leave it out"
+    ):
         read_dynamic({"y": {0: "n"}}, exportable)
 
 

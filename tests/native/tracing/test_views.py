@@ -115,6 +115,10 @@ def test_a_chain_of_views_is_torchs(shape, chain, strided):
         if recorder.offences:
             return
         real, symbolic = expected, found
+        if real.numel() == 0:
+            # Where nothing is stored, nobody can tell at which offset.
+            assert layout(recorder, symbolic)[0] == plain(real)[0], index
+            return
         assert layout(recorder, symbolic) == plain(real), index
 
 
