@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -107,7 +107,7 @@ class CallChecks:
                 "return a tensor, or annotate Optional[Tensor]",
             )
 
-    def several(self, out: Any) -> Any:
+    def several(self, out: Any, viewed: Sequence[Any] = ()) -> Any:
         """Check the outputs of any other op; returns them, detached if autograd recorded them."""
         returns = self.lowered.returns
         recorded = False
@@ -120,10 +120,20 @@ class CallChecks:
                         "return what the annotation says",
                     )
                 recorded = recorded or (isinstance(item, torch.Tensor) and item.requires_grad)
-        return self.unrecord(out) if recorded else out
+        return self.unrecord(out, viewed) if recorded else out
 
-    def unrecord(self, value: Any) -> Any:
-        """Detach an output that autograd recorded because the body reads a captured tensor."""
+    def unrecord(self, value: Any, viewed: Sequence[Any] = ()) -> Any:
+        """Detach an output that autograd recorded because the body reads a captured tensor.
+
+        A view of an input in `viewed` stays one: autograd must know of it, to refuse or to follow
+        a write to it.
+        """
+        if isinstance(value, (list, tuple)):
+            return type(value)(self.unrecord(v, viewed) for v in value)
+        if not isinstance(value, torch.Tensor) or not value.requires_grad:
+            return value
+        if viewed and _compat.any_aliases(tuple(viewed), {}, (value,)):
+            return value
         if not self.warned:
             self.warned = True
             warnings.warn(
@@ -133,10 +143,7 @@ class CallChecks:
                 OpforgeWarning,
                 stacklevel=3,
             )
-        if isinstance(value, (list, tuple)):
-            return type(value)(self.unrecord(v) for v in value)
-        recorded = isinstance(value, torch.Tensor) and value.requires_grad
-        return value.detach() if recorded else value
+        return value.detach()
 
     def aliased(self, inputs: Sequence[Any], outputs: tuple[Any, ...]) -> None:
         """Raise for outputs that alias something, according to torch; name the input."""
@@ -152,6 +159,20 @@ class CallChecks:
             fix="return a copy (x.clone()); to change an input in place, name it in mutates_args "
             "and do not return it",
         ).locate(self.name, self.location)
+
+    def views_transformed(self, _original: Any) -> Callable[..., Any]:
+        """The kernel at functorch's key of an op that returns views.
+
+        A level sees the view as a tensor of its own, so a write to it would get no gradient.
+        """
+
+        def refuse(_keyset: Any, *_args: Any, **_kwargs: Any) -> Any:
+            raise AliasedOutput(
+                "the op returns a view, whose writes torch.func's gradients cannot follow",
+                fix="return a copy and declare none in schema=, or use torch.autograd.grad",
+            ).locate(self.name, self.location)
+
+        return refuse
 
     def _argument(self, what: str, path: str | None, fix: str) -> WrongArgument:
         return WrongArgument(what, parameter=path, fix=fix, op=self.name, location=self.location)

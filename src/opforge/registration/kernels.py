@@ -135,12 +135,13 @@ class KernelWriter:
         if tensors and not self.views and (inputs or not alone):
             source.add(f"if _of_aliases(({inputs}), _of_no_kwargs, {outputs}):")
             source.add(f"    _of_aliased(({inputs}), {outputs})")
+        viewed = f", ({inputs})" if self.views else ""
         if alone:
             present = "_of_out is not None and " if returns[0].optional else ""
             source.add(f"if {present}_of_out.requires_grad:")
-            source.add("    _of_out = _of_unrecord(_of_out)")
+            source.add(f"    _of_out = _of_unrecord(_of_out{viewed})")
         else:
-            source.add("_of_out = _of_check_several(_of_out)")
+            source.add(f"_of_out = _of_check_several(_of_out{viewed})")
         if self.verified and tensors:
             source.add("if _of_pending:")
             source.add(f"    _of_verify({outputs}, {pass_on(lowered.arguments)})")

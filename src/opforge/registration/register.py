@@ -208,7 +208,7 @@ def _install(
     if "Meta" not in taken:
         _compat.register_fake(library, definition.name, definition.fake, definition.location)
     if definition.backward is not None:
-        _add_recorder(definition, generated, overload)
+        _add_recorder(definition, generated, library, overload)
         recording = generated.later("_of_autograd", writer.autograd)
         if "Autograd" not in taken:
             library.impl(op, recording, "Autograd", with_keyset=True)
@@ -257,7 +257,12 @@ def _fill_namespace(definition: Definition, generated: Generated, overload: Any)
         fake.call = functools.partial(_body_on_fakes, definition, generated)
 
 
-def _add_recorder(definition: Definition, generated: Generated, overload: Any) -> None:
+def _add_recorder(
+    definition: Definition, generated: Generated, library: Any, overload: Any
+) -> None:
+    if definition.views:
+        # torch's own kernel for levels of torch.func would lose writes to a view.
+        _compat.around_functorch(library, definition.name, generated.checks.views_transformed)
     generated.namespace.update(
         _of_plain=PlainKeysets(definition.name, _compat.after_autograd),
         _of_record=recorder_for(definition.lowered)(
@@ -288,10 +293,11 @@ def _install_unrecorded(
     definition: Definition, library: Any, overload: Any, unrecorded: Unrecorded
 ) -> Any:
     """Make a missing backward raise in traces and in torch.func; returns the Autograd kernel."""
-    op = definition.name.partition("::")[2]
+    op, checks = definition.name.partition("::")[2], unrecorded.checks
     try:
         _compat.register_functional_rule(library, op, unrecorded.traced)
-        _compat.around_functorch(library, definition.name, unrecorded.transformed)
+        transformed = checks.views_transformed if definition.views else unrecorded.transformed
+        _compat.around_functorch(library, definition.name, transformed)
     except _REFUSED as error:
         definition.transparency.fall_back(error)
         return unrecorded.redispatched(overload.redispatch)

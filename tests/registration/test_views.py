@@ -1,0 +1,117 @@
+"""Schemas that declare a view: autograd knows of it, so a write to it is never lost."""
+
+import pytest
+import torch
+from torch import Tensor
+
+import opforge
+from opforge.errors import AliasedOutput, MissingBackward, OpforgeWarning
+
+VIEW = "(Tensor(a) x) -> Tensor(a)"
+
+
+def flat_view(name, **options):
+    @opforge.op(name, schema=VIEW, **options)
+    def flat(x: Tensor) -> Tensor:
+        return x.view(-1)
+
+    return flat
+
+
+def unflatten(ctx, grad):
+    return grad.view(2, 2)
+
+
+def says_pure(ctx, inputs, output):
+    ctx._is_pure_view = True
+
+
+def leaf_and_double():
+    leaf = torch.ones(2, 2, requires_grad=True)
+    return leaf, leaf * 2
+
+
+def test_a_declared_view_is_one_and_its_gradient_is_right(op_name):
+    flat = flat_view(op_name(), backward=unflatten)
+    leaf, x = leaf_and_double()
+    out = flat(x)
+    assert out._is_view()
+    (out * torch.arange(4.0)).sum().backward()
+    assert leaf.grad.tolist() == [[0, 2], [4, 6]]
+
+
+@pytest.mark.parametrize("options", [{}, {"backward": unflatten}], ids=["plain", "with backward"])
+def test_a_write_to_a_declared_view_raises_instead_of_losing_its_gradient(op_name, options):
+    flat = flat_view(op_name(), **options)
+    _, x = leaf_and_double()
+    with pytest.raises(RuntimeError, match="is a view and is being modified inplace"):
+        flat(x).mul_(5)
+
+
+def test_a_write_to_one_of_several_declared_views_raises(op_name):
+    @opforge.op(op_name(), schema="(Tensor(a) x) -> Tensor(a)[]", backward=lambda ctx, g: None)
+    def rows(x):
+        return list(x.unbind())
+
+    _, x = leaf_and_double()
+    with pytest.raises(RuntimeError, match="is a view and is being modified inplace"):
+        rows(x)[0].mul_(5)
+
+
+def test_the_gradient_of_a_write_to_a_pure_view_is_right(op_name):
+    flat = flat_view(op_name(), backward=unflatten, setup_context=says_pure)
+    leaf, x = leaf_and_double()
+    flat(x).mul_(5)
+    x.sum().backward()
+    assert leaf.grad.tolist() == [[10, 10], [10, 10]]
+
+
+def test_without_a_backward_a_declared_view_raises_when_autograd_goes_back(op_name):
+    flat = flat_view(op_name())
+    _, x = leaf_and_double()
+    with pytest.raises(MissingBackward):
+        flat(x).sum().backward()
+
+
+def test_a_write_to_a_declared_view_reaches_the_input_where_nothing_requires_grad(op_name):
+    flat = flat_view(op_name())
+    x = torch.ones(2, 2)
+    flat(x).mul_(5)
+    assert x.tolist() == [[5, 5], [5, 5]]
+    assert x._version == 1
+
+
+def test_a_declared_view_of_a_captured_tensor_is_still_detached_with_a_warning(op_name):
+    weight = torch.ones(2, requires_grad=True)
+
+    @opforge.op(op_name(), schema=VIEW)
+    def scaled(x):
+        return x * weight
+
+    with pytest.warns(OpforgeWarning, match="is not a parameter"):
+        assert not scaled(torch.ones(2)).requires_grad
+
+
+def test_an_input_that_is_changed_and_returned_is_returned_itself(op_name):
+    @opforge.op(op_name(), schema="(Tensor(a!) x) -> Tensor(a!)")
+    def doubled(x):
+        return x.mul_(2)
+
+    _, x = leaf_and_double()
+    assert doubled(x) is x
+    assert x._version == 1
+    with pytest.raises(MissingBackward):
+        x.sum().backward()
+
+
+@pytest.mark.parametrize("options", [{}, {"backward": unflatten}], ids=["plain", "with backward"])
+def test_a_declared_view_is_refused_by_torch_func(op_name, options):
+    flat = flat_view(op_name(), **options)
+
+    def write(x):
+        y = x * 2
+        flat(y).mul_(5)
+        return y.sum()
+
+    with pytest.raises(AliasedOutput, match="cannot follow"):
+        torch.func.grad(write)(torch.ones(2, 2))
