@@ -11,6 +11,7 @@ import opforge
 from opforge import native
 from opforge.errors import CannotTrace, NeedsBound
 from opforge.native.plan import plan
+from opforge.native.symbolic import explore
 from support.native.traced_kernels import block, rows, take
 from support.native.traced_oracle import Body
 
@@ -135,7 +136,10 @@ def test_a_body_that_launches_nothing_is_an_error():
     assert "no kernel launch" in refusal(CannotTrace, body).what
 
 
-def test_too_many_paths_through_a_body():
+def test_too_many_paths_through_a_body(monkeypatch):
+    # 512 paths take 12 s.
+    monkeypatch.setattr(explore, "MOST", 64)
+
     def body(a: Tensor) -> Tensor:
         out = torch.empty_like(a)
         take[(1,)](a, out, A=tuple(bool(s > 5) for s in a.shape), B=[bool(s > 9) for s in a.shape])
