@@ -41,7 +41,7 @@ def test_an_unbounded_power_of_two_says_how_to_declare_it():
         return out
 
     error = refusal(NeedsBound, body)
-    assert error.what == "next_power_of_2(n) is unbounded, so it would need endless kernels"
+    assert error.what == "next_power_of_2(n) is unbounded, so it would need infinitely many kernels"
     assert error.fix == "bound n: dims={'n': (1, 8192)}"
     assert f"used at {__file__}:" in error.found
     loose = refusal(NeedsBound, body, x=T("...", dtype="fp32", ranks=2))

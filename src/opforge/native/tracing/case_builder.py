@@ -297,7 +297,8 @@ def _needs_bound(error: NotConstant, entry: Entry) -> NeedsBound:
     shown = next((n for n in names if n.isidentifier()), "n")
     floats = [v.name for v in variables(error.term) if v.is_float]
     if error.bucket:
-        what = f"next_power_of_2({error.term}) is unbounded, so it would need endless kernels"
+        power = f"next_power_of_2({error.term})"
+        what = f"{power} is unbounded, so it would need infinitely many kernels"
         fix = f"bound {names[0]}: dims={{'{shown}': (1, 8192)}}"
     elif floats:
         what = f"{error.term} must be a constant, but it is a float that could have any value"
