@@ -59,7 +59,7 @@ docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
 
 test-gpu: $(READY)
-	$(RUN) -m pytest tests/gpu
+	$(RUN) -m pytest -q -n auto --dist loadfile tests/gpu
 
 clean:
 	rm -rf $(VENV) build dist site src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
