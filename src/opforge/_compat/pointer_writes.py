@@ -43,11 +43,11 @@ def written_pointers(
     options: Mapping[str, Any],
 ) -> frozenset[str]:
     """The parameters behind which a kernel writes; raises `Unknown`, or what Triton raises."""
-    from torch._higher_order_ops import triton_kernel_wrap as wrap
-    from triton._C.libtriton import ir, passes
-
     _, module = compiling.to_ttir(fn, arch, signature, constants, options=options)
     try:
+        from torch._higher_order_ops import triton_kernel_wrap as wrap
+        from triton._C.libtriton import ir, passes
+
         # With jitted functions inlined, what they return is followed, too.
         manager = ir.pass_manager(module.context)
         passes.common.add_inliner(manager)
