@@ -9,7 +9,7 @@ import torch
 
 import opforge
 from opforge.errors import NotAnOp
-from support.processes import provide_python
+from support.processes import provide_compilers, provide_python
 
 numbers = itertools.count()
 
@@ -39,12 +39,13 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session", autouse=True)
 def shared_by_workers(tmp_path_factory):
-    """One cache for compiled kernels and one preloaded Python, for all children of this run."""
+    """Caches for compiled kernels and C objects, and one preloaded Python, for all children."""
     folder, session = tmp_path_factory.getbasetemp(), os.getpid()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder, session = folder.parent, os.getppid()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPFORGE_CACHE_DIR", str(folder / "opforge-cache"))
+        patch.setenv("PATH", provide_compilers(folder / "compilers"), prepend=os.pathsep)
         # With a GPU, importing torch may start CUDA, which a fork cannot go on with.
         if torch.version.cuda is None and "OPFORGE_TEST_PYTHON" not in os.environ:
             patch.setenv("OPFORGE_TEST_PYTHON", provide_python(folder / "preloaded", session))

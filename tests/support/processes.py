@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,12 +17,28 @@ def python():
 
 def provide_python(folder, session):
     """A Python that has torch imported, for as long as the process `session` runs."""
-    folder.mkdir(exist_ok=True)
-    script = folder / "python"
     program = [sys.executable, "-IS", str(Path(__file__).with_name("preloaded.py"))]
-    script.write_text(f'#!/bin/sh\nexec {shlex.join([*program, str(folder), str(session)])} "$@"\n')
-    script.chmod(0o755)
-    return str(script)
+    return _command(folder / "python", [*program, str(folder), str(session)])
+
+
+def provide_compilers(folder):
+    """A folder with a `cc` and a `c++` that compile nothing twice."""
+    keep = [str(Path(__file__).with_name("keep_objects.sh")), str(folder / "objects")]
+    for name in ("cc", "c++"):
+        if compiler := shutil.which(name):
+            _command(folder / name, [*keep, compiler])
+    return str(folder)
+
+
+def _command(place, command):
+    """A program that runs `command` with its own arguments behind."""
+    place.parent.mkdir(exist_ok=True)
+    # Workers write it at the same time, and one may run it already.
+    written = place.with_suffix(f".{os.getpid()}")
+    written.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
+    written.chmod(0o755)
+    written.rename(place)
+    return str(place)
 
 
 def environment(*folders, **variables):
