@@ -9,6 +9,7 @@ READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint bench docs test-gpu clean
+.PHONY: lint-ruff lint-types lint-imports lint-c lint-spelling
 
 help:
 	@echo "make demo      set up $(VENV) and run examples/demo.py"
@@ -34,12 +35,24 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	$(RUN) examples/demo.py
 
+# All at once: mypy alone takes as long as the others together.
 lint: $(READY)
+	@$(MAKE) --no-print-directory -j -Otarget lint-ruff lint-types lint-imports lint-c lint-spelling
+
+lint-ruff:
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check --quiet .
+
+lint-types:
 	$(RUN) -m mypy
+
+lint-imports:
 	$(VENV)/bin/lint-imports --no-cache > $(VENV)/imports.log || { cat $(VENV)/imports.log; false; }
+
+lint-c:
 	find src tests examples -name '*.[ch]' -o -name '*.[ch]pp' | xargs $(VENV)/bin/clang-format --dry-run -Werror
+
+lint-spelling:
 	$(VENV)/bin/codespell
 
 # A file stays in one process, because its tests share what they have built.
