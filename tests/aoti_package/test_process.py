@@ -21,6 +21,11 @@ def die():
 """
 
 
+@pytest.fixture(autouse=True)
+def _verified_in_a_fork():
+    """Not here: these processes do not import torch."""
+
+
 @pytest.fixture
 def script(tmp_path):
     def write(code):

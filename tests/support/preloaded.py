@@ -39,7 +39,12 @@ def call(folder, session, arguments):
         process = int(answers.readline())
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda number, frame: os.kill(process, number))
-        return int(answers.readline() or 1)
+        status = int(answers.readline() or 1)
+    if status < 0:
+        with contextlib.suppress(OSError):  # SIGKILL has no handler to reset
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    return status
 
 
 def _connect(folder, session):
@@ -113,8 +118,11 @@ def _is_alive(process):
 
 def run(arguments, variables, folder):
     """What the interpreter does with its arguments, in this process."""
+    import multiprocessing.spawn  # noqa: F401, PLC0415  # it keeps the real Python for its own
+
     os.environ.clear()
     os.environ.update(variables)
+    sys.executable = variables.get("OPFORGE_TEST_PYTHON", sys.executable)
     os.chdir(folder)
     kind, *rest = arguments if arguments[0] in {"-c", "-m"} else ["file", *arguments]
     program, *sys.argv[1:] = rest
