@@ -18,6 +18,7 @@ native.declare(
     mul,
     x=native.tensor("*s", dtype="T", layout="strided", ranks=RANKS, broadcast=True),
     y=native.tensor("*s", dtype="T", layout="strided", broadcast=True),
+    returns=native.tensor("*s", dtype="T", layout="strided"),
     T=DTYPES,
 )
 

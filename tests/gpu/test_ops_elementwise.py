@@ -21,6 +21,7 @@ PARTS = {
     "native": ("calls_elementwise.py", "native"),
     "compiled": ("calls_elementwise.py", "compiled"),
     "eager and exported": ("calls_elementwise.py", "not native and not compiled"),
+    "strided outputs": ("calls_strided_outputs.py", ""),
     "rotary": ("calls_rotary.py", ""),
     "add and mul checked": ("calls_checked.py", "add"),
     "rotary checked": ("calls_checked.py", "rotary"),

@@ -1,5 +1,7 @@
 """Fakes from the manifest: shapes of any sizes, without needless guards."""
 
+import dataclasses
+
 import pytest
 import torch
 from torch._subclasses import FakeTensorMode
@@ -131,6 +133,21 @@ def test_guards_are_asked_where_outputs_differ(traced):
         out = cut(x)
     assert len(traced.shape_env.guards) == 1
     assert "//2" in str(out.shape[0])
+
+
+def test_an_output_of_any_strides_has_those_of_the_body():
+    """A branch on them is taken as for the output that a traced call would allocate."""
+    stride = Var("out.stride[0]")
+    dense, other = Expr("==", (stride, 1)), Expr("!=", (stride, 1))
+    paths = [
+        Path((Guard(LARGE), Guard(other)), refused="rows must be dense"),
+        Path((Guard(SMALL), Guard(other)), (Output("fp32", (N,), (1,), strided=True),)),
+        Path((Guard(dense),), (Output("fp32", (HALF,), (1,), strided=True),)),
+    ]
+    said = TensorCase("out", True, "fp32", (Var("half"),), (stride,))
+    cut = shapes(dataclasses.replace(case(*paths), returns=(said,)))
+    assert cut(torch.empty(4)).shape == (2,)
+    assert cut(torch.empty(12)).shape == (6,)
 
 
 def test_minima_stay_symbolic(traced):

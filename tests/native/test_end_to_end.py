@@ -61,7 +61,7 @@ def examples(folder, started):
 
 EVERY_KIND = (
     "scalars", "choose", "scale_", "extremes", "running", "square", "affine", "where",
-    "persistent", "large", "halves",
+    "persistent", "large", "halves", "negated",
 )  # fmt: skip
 
 

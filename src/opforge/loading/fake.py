@@ -86,10 +86,26 @@ class Shapes:
         paths = [path for path in case.paths if not path.refused]
         if not paths or all(path.outputs == paths[0].outputs for path in paths):
             return paths[0] if paths else None
+        strides = {v.name for t in case.returns for s in t.strides or () for v in variables(s)}
         for path in case.paths:
-            if all(self._true(guard.condition, values) for guard in path.guards):
+            asked = {v.name for guard in path.guards for v in variables(guard.condition)}
+            if path.refused and asked & strides:
+                continue
+            known = {**values, **self._own_strides(case, path, values)}
+            if all(self._true(guard.condition, known) for guard in path.guards):
                 return None if path.refused else path
         return None
+
+    def _own_strides(self, case: Case, path: Path, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Of outputs that a caller may give any strides: a traced call gets the body's."""
+        made = dict(zip(self._op.outputs, path.outputs, strict=False))
+        return {
+            var.name: evaluate(own, values, _SYMBOLIC)
+            for said in case.returns
+            if (output := made.get(said.param)) is not None
+            for stride, own in zip(said.strides or (), output.strides, strict=False)
+            for var in variables(stride)
+        }
 
     def _true(self, condition: Term, values: Mapping[str, Any]) -> bool:
         unknown = [v.name for v in variables(condition) if v.name not in values]

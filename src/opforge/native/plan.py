@@ -13,7 +13,7 @@ from ..notebook import counted, html_table
 from ..registry import Entry, registry
 from .frontend.alternatives import implementing, operators, refuse_undeclared
 from .frontend.backward_formula import formula_of
-from .frontend.c_parameters import merge
+from .frontend.c_parameters import merge, output_docs
 from .frontend.expand import expand
 from .frontend.implementations import join
 from .frontend.source_hash import part_hash, source_hash
@@ -100,7 +100,7 @@ def _plan_op(entry: Entry, parts: Sequence[Entry], made: Plan, choose: Choose) -
             _take(one, made)
         made.notes += _refusals(part, built)
         cases += [dataclasses.replace(b.case, implementation=index) for b in built]
-        served.append(_implementation(part, parts))
+        served.append(_implementation(part, parts, found.outputs))
     made.notes += _other_types(entry, joined.params)
     return Op(
         name=entry.own_name,
@@ -118,7 +118,7 @@ def _plan_op(entry: Entry, parts: Sequence[Entry], made: Plan, choose: Choose) -
     )
 
 
-def _implementation(part: Entry, parts: Sequence[Entry]) -> Implementation:
+def _implementation(part: Entry, parts: Sequence[Entry], outputs: Sequence[str]) -> Implementation:
     shorts = [each.own_name for each in parts]
     own = merge(part.flat(), declarations_of(part))
     return Implementation(
@@ -128,7 +128,10 @@ def _implementation(part: Entry, parts: Sequence[Entry]) -> Implementation:
         doc=inspect.getdoc(part.fn) or "",
         source_hash=part_hash(part),
         schema=schema_of(part),
-        takes=tuple((p.name, p.doc) for p in own.params if isinstance(p, TensorParam)),
+        takes=(
+            *((p.name, p.doc) for p in own.params if isinstance(p, TensorParam)),
+            *output_docs(declarations_of(part), outputs),
+        ),
     )
 
 

@@ -57,6 +57,13 @@ def test_a_value_that_is_not_a_choice_is_refused(kinds):
     assert "act" in refused.value.text
 
 
+@pytest.mark.parametrize("strides", [(5, 1), (1, 3), (20, 2), (1, 7)])
+def test_an_output_has_the_strides_of_the_caller(kinds, strides):
+    x, out = torch.randn(3, 5), place(torch.empty_strided((3, 5), strides))
+    kinds.library.call("negated", place(x), out)
+    torch.testing.assert_close(out.cpu(), -x)
+
+
 def test_an_input_is_changed_in_place(kinds):
     x = torch.randn(200)
     before = x.clone()

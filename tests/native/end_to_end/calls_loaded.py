@@ -49,6 +49,14 @@ def test_a_dataclass_is_flattened_as_before(loaded, standin):
     count(standin, 1)
 
 
+def test_an_output_of_any_strides_is_allocated_contiguously(loaded, standin):
+    x = torch.randn(3, 5)
+    found = source.negated(place(x))
+    assert found.is_contiguous()
+    torch.testing.assert_close(found.cpu(), -x)
+    count(standin, 1)
+
+
 def test_an_input_is_changed_in_place(loaded, standin):
     x = place(torch.randn(200))
     # `place` raises it as well, on a GPU.

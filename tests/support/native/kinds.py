@@ -89,6 +89,31 @@ native.declare(
 
 
 @triton.jit
+def negated_kernel(x_ptr, out_ptr, rows, cols, out_row, out_col, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    row, col = at // cols, at % cols
+    x = tl.load(x_ptr + at, mask=at < rows * cols)
+    tl.store(out_ptr + row * out_row + col * out_col, -x, mask=at < rows * cols)
+
+
+@opforge.op("kinds::negated")
+def negated(x: Tensor) -> Tensor:
+    """Into an output of any strides."""
+    out = torch.empty_like(x)
+    rows, cols = x.shape
+    negated_kernel[(1,)](x, out, rows, cols, *out.stride(), BLOCK=64)
+    return out
+
+
+native.declare(
+    negated,
+    x=native.tensor("m n", dtype="fp32"),
+    returns=native.tensor("m n", dtype="fp32", layout="strided"),
+    dims={"m": (0, 8), "n": (0, 8)},
+)
+
+
+@triton.jit
 def scale_kernel(x_ptr, factor, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n

@@ -116,7 +116,11 @@ def _tensor(op: Op, name: str) -> str:
 def _output(op: Op, index: int) -> str:
     outputs = [path.outputs[index] for case in op.cases for path in case.paths if path.outputs]
     shown = [
-        "none" if o is None else f"{o.dtype} [{', '.join(map(str, o.shape))}]" for o in outputs
+        "none"
+        if o is None
+        else f"{o.dtype} [{', '.join(map(str, o.shape))}]"
+        + (" with any strides" if o.strided else "")
+        for o in outputs
     ]
     return " or ".join(dict.fromkeys(shown)) or "none"
 

@@ -29,6 +29,11 @@ def case_row(scope: OpScope, pool: Pool, kernels: dict[str, str], number: int) -
         keys.append(type_key(given.dtype, len(given.shape)) if given.present else "OF_ABSENT")
     keys += [str(chosen[choice.name]) for choice in scope.choices]
     checks = [check for tensor in case.tensors for check in _tensor_checks(scope, places, tensor)]
+    checks += [
+        f"OF_CHECK_COMPACT({scope.tensors.index(output.param)})"
+        for output in case.returns
+        if output.strides is None and output.shape
+    ]
     checks += [c for bound in case.bounds for c in _bound_checks(scope, pool, places, bound)]
     fields = [
         f"{{{quoted(name)}, offsetof(Values, {scope.fields[name]}), {int(scope.is_float(name))}}}"

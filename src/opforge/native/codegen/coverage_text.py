@@ -34,6 +34,7 @@ def guards(op: Op, index: int) -> str:
             lines.append(f"{param.name}: {' '.join(taken.split())}")
         elif isinstance(param, ChoiceParam):
             lines.append(f"{param.name}: {_choice(cases, param)}")
+    lines += [f"{name}: {declared[name]}" for name in op.outputs if name in declared]
     lines += _bounds(op, cases)
     lines += _conditions(cases)
     return "\n".join(_fitting(list(dict.fromkeys(lines)))) or "any call"

@@ -88,7 +88,12 @@ def _output_keys(scope: OpScope, pool: Pool, path: Path) -> str:
     given = path.outputs or (None,) * len(scope.op.outputs)
     if len(given) != len(scope.op.outputs):
         raise scope.error(f"a path has {len(given)} outputs of {len(scope.op.outputs)}")
-    keys = ["OF_ABSENT" if o is None else type_key(o.dtype, len(o.shape)) for o in given]
+    keys = [
+        "OF_ABSENT"
+        if o is None
+        else type_key(o.dtype, len(o.shape)) + (" | OF_ANY_STRIDES" if o.strided else "")
+        for o in given
+    ]
     return pool.array("uint32_t", "outputs", keys)
 
 

@@ -85,6 +85,13 @@ class OpScope:
             for dim, stride in enumerate(tensor.strides or ()):
                 if isinstance(stride, Var):
                     places.setdefault(stride.name, Place(index, dim, is_stride=True))
+        for output in case.returns:
+            index = self.tensors.index(output.param)
+            places |= {
+                var.name: Place(index, dim, is_stride=True)
+                for dim, stride in enumerate(output.strides or ())
+                for var in variables(stride)
+            }
         for name in _used(case):
             if name not in places and name not in self.scalars:
                 place = self._named_place(name, case)

@@ -151,6 +151,18 @@ def _tensor(
     return TensorParam(argument.name, argument.mutated, optional, text, broadcast, group)
 
 
+def output_docs(
+    declarations: Sequence[Declaration], outputs: Sequence[str]
+) -> tuple[tuple[str, str], ...]:
+    """By output: what was declared of it."""
+    said: dict[str, dict[str, None]] = {}
+    for declaration in declarations:
+        for name, leaf in zip(outputs, declaration.returns, strict=False):
+            if leaf is not None:
+                said.setdefault(name, {})[_describe(leaf, declaration)] = None
+    return tuple((name, "; or ".join(texts)) for name, texts in said.items())
+
+
 def _scalar(
     argument: FlatArgument, said: Sequence[tuple[Declaration, LeafDeclaration]]
 ) -> ScalarParam:

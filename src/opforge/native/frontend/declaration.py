@@ -77,6 +77,8 @@ class Declaration:
     lengths: tuple[tuple[str, tuple[int, ...]], ...] = ()
     fixed: tuple[tuple[str, int], ...] = ()
     bounds: tuple[Bound, ...] = ()
+    # By output, where `returns` was given.
+    returns: tuple[Tensors | None, ...] = ()
     location: str = field(default="", compare=False)
     file: str = field(default="", compare=False)
     running: CodeType | None = field(default=None, compare=False, repr=False)

@@ -26,12 +26,13 @@ from ...registry import Entry, registry, running_pass
 from .c_parameters import check_together
 from .declaration import Declaration, LeafDeclaration, Nothing, Scalars, Tensors, choices
 from .dims import names_of, read_bounds, shared_lengths
+from .returns import read_returns
 from .specs import SPECS
 from .store import Alternatives, declarations_of, keep_declarations
 from .validate import as_seen, example, fit, is_variable, no_list, read_dtypes
 
 
-def declare(op: Any, /, *, dims: Any = None, **specs: Any) -> None:
+def declare(op: Any, /, *, dims: Any = None, returns: Any = None, **specs: Any) -> None:
     """Declare what callers of an op's C function may pass, parameter by parameter.
 
         native.declare(rms_norm, x=native.tensor("rows hidden", dtype="T"),
@@ -40,11 +41,14 @@ def declare(op: Any, /, *, dims: Any = None, **specs: Any) -> None:
 
     A plain value fixes a parameter; one that is left out is fixed at its default. Fields of a
     dataclass are given as `cfg__scale=...` or `cfg=dict(scale=...)`. Several calls add up.
+
+    `returns=native.tensor("*s", dtype="T", layout="strided")` lets callers pass an output of any
+    strides; several outputs are a tuple, with None for one that is as the body makes it.
     """
     place = caller()
     with located(op, place) as entry:
         lowered = entry.flat()
-        read = _read(lowered, dims, specs)
+        read = _read(lowered, dims, returns, specs)
         with registry.lock:
             _keep(entry, lowered, replace(read, **place))
 
@@ -89,11 +93,13 @@ def is_reloaded(old: Declaration | Alternatives, new: Declaration | Alternatives
     )
 
 
-def _read(lowered: Lowered, dims: Any, specs: dict[str, Any]) -> Declaration:
+def _read(lowered: Lowered, dims: Any, returns: Any, specs: dict[str, Any]) -> Declaration:
     reader = _Reader(lowered)
     if dims is not None and not isinstance(dims, Mapping) and "dims" in reader.nodes:
         # The op has a parameter called dims, and this is not a table of bounds.
         specs, dims = {**specs, "dims": dims}, None
+    if returns is not None and "returns" in reader.nodes:
+        specs, returns = {**specs, "returns": returns}, None
     reader.take(specs)
     for parameter in lowered.signature.parameters:
         reader.read(parameter.node, parameter.default)
@@ -105,12 +111,14 @@ def _read(lowered: Lowered, dims: Any, specs: dict[str, Any]) -> Declaration:
     sizes = _sizes(reader, tensors, lengths)
     fixed, bounds = read_bounds({} if dims is None else dims, sizes, numbers)
     _refuse_unused(reader.variables, tensors)
+    outputs = read_returns(lowered, returns, reader.variables, list(lengths))
     return Declaration(
         leaves=tuple(leaves.items()),
         types=tuple(reader.variables.items()),
         lengths=tuple(lengths.items()),
         fixed=tuple(fixed.items()),
         bounds=tuple(bounds.values()),
+        returns=outputs,
     )
 
 

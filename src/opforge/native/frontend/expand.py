@@ -89,7 +89,7 @@ def expand(op: Any, joined: Merged | None = None) -> Declared:
         outputs = output_names(lowered, merged.params)
     except OpforgeError as error:
         raise error.locate(entry.name, entry.location) from error.__cause__
-    cases = [c for declaration in declarations for c in _cases(declaration, merged)]
+    cases = [c for declaration in declarations for c in _cases(declaration, merged, outputs)]
     return Declared(
         merged.params,
         outputs,
@@ -104,7 +104,7 @@ def expand(op: Any, joined: Merged | None = None) -> Declared:
 _Chosen = dict[str, Any]
 
 
-def _cases(declaration: Declaration, merged: Merged) -> Iterator[Case]:
+def _cases(declaration: Declaration, merged: Merged, outputs: tuple[str, ...]) -> Iterator[Case]:
     axes: dict[str, list[Any]] = {letter: list(types) for letter, types in declaration.types}
     axes |= {f"*{name}": list(lengths) for name, lengths in declaration.lengths}
     optionals = {p.name for p in merged.params if isinstance(p, TensorParam)}
@@ -114,8 +114,10 @@ def _cases(declaration: Declaration, merged: Merged) -> Iterator[Case]:
         elif isinstance(leaf, Choices) and name in merged.values:
             written = [spell(value) for value in merged.values[name]]
             axes[name] = [written.index(text) for text in leaf.written]
-    for chosen in itertools.product(*axes.values()):
-        yield _case(declaration, merged, optionals, dict(zip(axes, chosen, strict=True)))
+    for values in itertools.product(*axes.values()):
+        chosen = dict(zip(axes, values, strict=True))
+        case = _case(declaration, merged, optionals, chosen)
+        yield replace(case, returns=_returns(declaration, outputs, chosen))
 
 
 def _options(leaf: Tensors, declaration: Declaration) -> list[tuple[int | None, str] | None]:
@@ -163,6 +165,17 @@ def _tensor(name: str, leaf: Tensors, declaration: Declaration, chosen: _Chosen)
         dtype=chosen[leaf.variable] if leaf.variable else dtype,
         shape=sizes,
         strides=strides if leaf.strided else None,
+    )
+
+
+def _returns(
+    declaration: Declaration, outputs: tuple[str, ...], chosen: _Chosen
+) -> tuple[TensorCase, ...]:
+    said = zip(outputs, declaration.returns, strict=False)
+    return tuple(
+        _tensor(name, leaf, declaration, {**chosen, name: (0, leaf.dtypes[0])})
+        for name, leaf in said
+        if leaf is not None
     )
 
 

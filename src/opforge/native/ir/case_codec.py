@@ -39,12 +39,12 @@ def _read_term(content: Any) -> Term:
 
 CASE = Codecs(
     {
-        Case: "implementation tensors choices bounds paths",
+        Case: "implementation tensors returns? choices bounds paths",
         TensorCase: "param dtype shape strides | param present",
         Bound: "var low high values",
         Path: "guards outputs steps | guards refused",
         Guard: "condition location",
-        Output: "dtype shape strides",
+        Output: "dtype shape strides strided?",
         Allocate: "allocate=buffer bytes",
         Fill: "fill=buffer offset count width pattern",
         Launch: "launch=kernel_name kernel_location location grid constants arguments variants",

@@ -52,11 +52,15 @@ class Guard:
 
 @dataclass(frozen=True)
 class Output:
-    """An output the caller allocates, compact or with the strides given."""
+    """An output the caller allocates, with the strides that the body gives it.
+
+    Where it is `strided`, those are only what `NAME_OP_outputs` says; callers may have others.
+    """
 
     dtype: str
     shape: tuple[Term, ...]
     strides: tuple[Term, ...]
+    strided: bool = False
 
 
 @dataclass(frozen=True)
@@ -165,3 +169,6 @@ class Case:
     paths: tuple[Path, ...] = ()
     # The index of the implementation that it belongs to.
     implementation: int = 0
+    # The outputs that were declared. The strides of one are variables of the case; its sizes are
+    # those of the inputs, or names for what the body computes.
+    returns: tuple[TensorCase, ...] = ()

@@ -90,6 +90,10 @@ static OpforgeStatus refuse_output(const TensorInfo *info, const View *view, uin
     of_describe_type(OF_KEY_TYPE(key));
     of_more(" ");
     of_describe_sizes(layout->sizes, OF_KEY_RANK(key));
+    if (key & OF_ANY_STRIDES) {
+        of_more(" with any strides");
+        return OPFORGE_INVALID_ARGUMENT;
+    }
     of_more(" with strides ");
     of_describe_sizes(layout->strides, OF_KEY_RANK(key));
     return OPFORGE_INVALID_ARGUMENT;
@@ -102,7 +106,8 @@ static int has_layout(const View *view, uint32_t key, const Layout *layout)
         if (view->shape[d] != layout->sizes[d]) {
             return 0;
         }
-        if (view->elements > 0 && layout->sizes[d] > 1 && view->strides[d] != layout->strides[d]) {
+        if (!(key & OF_ANY_STRIDES) && view->elements > 0 && layout->sizes[d] > 1 &&
+            view->strides[d] != layout->strides[d]) {
             return 0;
         }
     }
@@ -125,7 +130,8 @@ static OpforgeStatus check_outputs(const Operation *op, const Path *path, View *
         }
         if (outputs[i].tensor == NULL) {
             status = of_fail(OPFORGE_INVALID_ARGUMENT, "%s: is NULL or has no type", info->name);
-        } else if (outputs[i].key != key || !has_layout(&outputs[i], key, &layouts[i])) {
+        } else if (outputs[i].key != (key & ~OF_ANY_STRIDES) ||
+                   !has_layout(&outputs[i], key, &layouts[i])) {
             status = refuse_output(info, &outputs[i], key, &layouts[i]);
         }
     }
@@ -258,8 +264,8 @@ static OpforgeStatus outputs_of(const Operation *op, const OpforgeTensor *const 
     int ordinal = 0;
     int i;
     OpforgeStatus status = OPFORGE_OK;
-    for (i = 0; status == OPFORGE_OK && i < op->input_count; i++) {
-        status = of_view(&op->tensors[i], inputs[i], 0, &views[i]);
+    for (i = 0; status == OPFORGE_OK && i < op->input_count + op->output_count; i++) {
+        status = of_view(&op->tensors[i], i < op->input_count ? inputs[i] : NULL, 0, &views[i]);
     }
     if (status == OPFORGE_OK) {
         status = of_broadcast(op, views);

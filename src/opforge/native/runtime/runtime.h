@@ -113,6 +113,8 @@ typedef struct {
 #define OF_ABSENT 0u
 #define OF_KEY(code, bits, ndim) \
     (0x80000000u | (uint32_t)(ndim) << 16 | (uint32_t)(bits) << 8 | (uint32_t)(code))
+/* Of an output: the strides are the caller's. */
+#define OF_ANY_STRIDES 0x40000000u
 #define OF_KEY_RANK(key) ((int)((key) >> 16 & 0xff))
 #define OF_KEY_TYPE(key) ((key) & 0xffff)
 
@@ -237,7 +239,8 @@ typedef struct {
 } Layout;
 
 /* One way through an operator's body. `guards` returns the first condition that does not hold,
- * or -1. `outputs` has a key per output, OF_ABSENT where this path does not have it. */
+ * or -1. `outputs` has a key per output, OF_ABSENT where this path does not have it; `layouts` has
+ * the strides that the body gives them, which those with OF_ANY_STRIDES need not have. */
 typedef struct {
     const char *refused; /* why it was not built, or NULL */
     int (*guards)(const void *values, int *overflow);
@@ -351,7 +354,7 @@ OpforgeStatus of_broadcast(const Operation *op, View *views);
 OpforgeStatus of_refuse(const Operation *op, const View *views, const int *choices, void *values);
 
 /* select.c */
-OpforgeStatus of_select(const Operation *op, const View *views, const int *choices, void *values,
+OpforgeStatus of_select(const Operation *op, View *views, const int *choices, void *values,
                         const Path **path);
 
 /* call.c; those with an index use that implementation */

@@ -1,12 +1,40 @@
 /* Finds the case and the path of a call. */
 #include "match.h"
 
-static const Path *first_path(const Case *candidate, const void *values)
+/* An output that is not given, as when it is only described, has the strides that the body gives
+ * it. Returns whether there is one. */
+static int lay_out(const Operation *op, const Path *path, View *views, const void *values)
+{
+    Layout layouts[OF_MAX_OUTPUTS];
+    int overflow = 0;
+    int found = 0;
+    int i;
+    int d;
+    for (i = 0; i < op->output_count; i++) {
+        View *view = &views[op->input_count + i];
+        if (!(path->outputs[i] & OF_ANY_STRIDES) || view->tensor != NULL || path->layouts == NULL) {
+            continue;
+        }
+        if (!found) {
+            path->layouts(values, layouts, &overflow);
+            found = 1;
+        }
+        for (d = 0; d < OF_KEY_RANK(path->outputs[i]); d++) {
+            view->strides[d] = layouts[i].strides[d];
+        }
+    }
+    return found;
+}
+
+static const Path *first_path(const Operation *op, const Case *candidate, View *views, void *values)
 {
     int overflow;
     int i;
     for (i = 0; i < candidate->path_count; i++) {
         const Path *path = &candidate->paths[i];
+        if (path->refused == NULL && lay_out(op, path, views, values)) {
+            bind(candidate, views, values);
+        }
         if (path->refused == NULL && refused_guard(path, values, &overflow) < 0 && !overflow) {
             return path;
         }
@@ -26,7 +54,7 @@ static int same_keys(const uint32_t *a, const uint32_t *b, int count)
     return 1;
 }
 
-OpforgeStatus of_select(const Operation *op, const View *views, const int *choices, void *values,
+OpforgeStatus of_select(const Operation *op, View *views, const int *choices, void *values,
                         const Path **path)
 {
     uint32_t keys[OF_MAX_KEYS];
@@ -52,7 +80,7 @@ OpforgeStatus of_select(const Operation *op, const View *views, const int *choic
         if (failed_check(candidate, views, values) != NULL) {
             continue;
         }
-        *path = first_path(candidate, values);
+        *path = first_path(op, candidate, views, values);
         if (*path != NULL) {
             return OPFORGE_OK;
         }

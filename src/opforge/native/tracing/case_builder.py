@@ -19,7 +19,7 @@ from ..frontend.expand import Declared
 from ..ir.cases import Allocate, Case, Fill, Guard, Launch, Output, Path, Step
 from ..ir.device_attributes import MAJOR, MINOR
 from ..ir.dtypes import ALIASES
-from ..ir.expr import Expr, evaluate, variables
+from ..ir.expr import Expr, Term, Var, evaluate, variables
 from ..ir.interface import ChoiceParam, Param, ScalarParam
 from ..ir.kernel_request import Request, Requests, want
 from ..symbolic.algebra import Algebra
@@ -138,7 +138,11 @@ class _Maker:
             why = _unfit(name, tensor, names, walk.guards)
             if why:
                 return Path((), refused=why)
-            outputs.append(None if tensor is None else _output(tensor))
+            made = None if tensor is None else _output(tensor)
+            why = "" if made is None else self._unlike_declared(name, made, algebra)
+            if why:
+                return Path((), refused=why)
+            outputs.append(made)
             if tensor is not None:
                 names[_buffer(tensor)] = name
         specializer = Specializer(algebra, self.scalars)
@@ -146,6 +150,36 @@ class _Maker:
         for step in walk.steps:
             steps += self._step(step, specializer, names)
         return Path((), tuple(outputs), tuple(steps))
+
+    def _unlike_declared(self, name: str, made: Output, algebra: Algebra) -> str:
+        """Why callers cannot choose the strides of an output; raises if it is another one."""
+        returns = self.tracer.case.returns
+        chosen = {v.name for t in returns for s in t.strides or () for v in variables(s)}
+        if any(v.name in chosen for t in (*made.shape, *made.strides) for v in variables(t)):
+            return f"the shape of output {name} depends on the strides of an output"
+        said = next((t for t in returns if t.param == name), None)
+        if said is None:
+            return ""
+        alike = made.dtype == said.dtype and len(made.shape) == len(said.shape)
+        # A name that no parameter has stands for whatever the body computes.
+        alike = alike and all(
+            algebra.compare("==", size, wanted) == 1
+            for size, wanted in zip(made.shape, said.shape, strict=True)
+            if not isinstance(wanted, Var) or wanted.name in self.tracer.ranges
+        )
+        if not alike:
+            raise CannotTrace(
+                f"the body returns another tensor as {name} than is declared",
+                found=f"{_shown(made.dtype, made.shape)}, declared as "
+                f"{_shown(said.dtype, said.shape)}",
+                fix="correct returns= of native.declare; a name that no parameter has stands for "
+                "a size that the body computes",
+                op=self.entry.name,
+                location=self.entry.location,
+            )
+        if said.strides is not None and not made.strided:
+            return f"which allocation becomes output {name} depends on its strides"
+        return ""
 
     def _step(self, step: Any, specializer: Specializer, names: dict[Buffer, str]) -> list[Step]:
         if isinstance(step, Filled):
@@ -220,6 +254,8 @@ def _unfit(name: str, tensor: Traced | None, names: dict[Buffer, str], guards: l
         return f"output {name} is the parameter {buffer.name}; list it in mutates_args instead"
     if buffer in names:
         return f"output {name} shares its memory with {names[buffer]}"
+    if buffer.strided:
+        return _unfit_strided(name, tensor, buffer)
     count = term_of(math.prod(tensor.sizes))
     equal = count == buffer.count or any(
         isinstance(g.condition, Expr)
@@ -232,9 +268,25 @@ def _unfit(name: str, tensor: Traced | None, names: dict[Buffer, str], guards: l
     return ""
 
 
+def _unfit_strided(name: str, tensor: Traced, buffer: Buffer) -> str:
+    as_allocated = len(tensor.sizes) == len(buffer.sizes) and all(
+        map(same, (*tensor.sizes, *tensor.strides), (*buffer.sizes, *buffer.strides))
+    )
+    if as_allocated and same(tensor.offset, 0):
+        return ""
+    return f"output {name} is declared as strided, but the body returns a view of what it allocates"
+
+
 def _output(tensor: Traced) -> Output:
     dtype = ALIASES[str(tensor.dtype).removeprefix("torch.")]
-    return Output(dtype, tuple(map(term_of, tensor.sizes)), tuple(map(term_of, tensor.strides)))
+    buffer = _buffer(tensor)
+    strides = buffer.own if buffer.strided else tensor.strides
+    shape = tuple(map(term_of, tensor.sizes))
+    return Output(dtype, shape, tuple(map(term_of, strides)), buffer.strided)
+
+
+def _shown(dtype: str, shape: tuple[Term, ...]) -> str:
+    return f"{dtype} [{', '.join(map(str, shape))}]"
 
 
 def pattern(value: float, dtype: torch.dtype) -> int:
@@ -296,6 +348,7 @@ def _needs_bound(error: NotConstant, entry: Entry) -> NeedsBound:
     names = list(dict.fromkeys(v.name for v in variables(error.term)))
     shown = next((n for n in names if n.isidentifier()), "n")
     floats = [v.name for v in variables(error.term) if v.is_float]
+    strides = [name for name in names if ".stride[" in name]
     if error.bucket:
         power = f"next_power_of_2({error.term})"
         what = f"{power} is unbounded, so it would need infinitely many kernels"
@@ -313,6 +366,11 @@ def _needs_bound(error: NotConstant, entry: Entry) -> NeedsBound:
             "each value would need its own kernels"
         )
         fix = f"declare the values of {names[0]}: dims={{'{shown}': [1024, 4096]}}"
+    if strides:
+        tensor = strides[0].partition(".")[0]
+        fix = f"pass {strides[0]} to the kernel as a number, or declare {tensor} with "
+        fix += "layout='contiguous'"
+        shown = names[0]
     if shown not in names:
         fix += f", and give {names[0]} a name in the declared shape"
     found = f"used at {error.location}"

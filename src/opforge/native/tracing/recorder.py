@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +40,12 @@ class Buffer:
     allocated: bool
     # The recorder of the trace that it belongs to.
     trace: Any = field(repr=False)
+    # As the body allocated it; `own` are the strides that it would have without a caller's.
+    sizes: Sequence[Any] = field(default=(), repr=False)
+    strides: Sequence[Any] = field(default=(), repr=False)
+    own: Sequence[Any] = field(default=(), repr=False)
+    # Whether callers choose the strides, which are then symbols.
+    strided: bool = False
 
 
 @dataclass
@@ -61,9 +67,14 @@ class Recorder:
     """One trace: answers operators and keeps the steps that the library will run."""
 
     def __init__(
-        self, symbols: Symbols, nested: Callable[[Any], Callable[..., Any] | None]
+        self,
+        symbols: Symbols,
+        nested: Callable[[Any], Callable[..., Any] | None],
+        strided: Mapping[int, Sequence[Term]] | None = None,
     ) -> None:
+        """`strided` has the strides of allocations that become strided outputs, by number."""
         self.symbols = symbols
+        self._strided = strided or {}
         self.views = Views(symbols)
         self.buffers: list[Buffer] = []
         self.steps: list[Any] = []
@@ -141,9 +152,16 @@ class Recorder:
         for size in sizes:
             if size < 0:
                 raise RuntimeError(f"a tensor cannot have size {size}")
-        strides = compact(sizes) if strides is None else strides
+        own = strides = compact(sizes) if strides is None else strides
+        chosen = self._strided.get(len(self.buffers), ())
+        is_strided = len(self.buffers) in self._strided and len(chosen) == len(sizes)
+        if is_strided:
+            strides = [self.symbols.integer(stride) for stride in chosen]
         span = term_of(_span(sizes, strides))
-        buffer = Buffer(f"w{len(self.buffers)}", dtype, span, allocated=True, trace=self)
+        buffer = Buffer(
+            f"w{len(self.buffers)}", dtype, span, allocated=True, trace=self,
+            sizes=sizes, strides=strides, own=own, strided=is_strided,
+        )  # fmt: skip
         self.buffers.append(buffer)
         return Traced(buffer, sizes, strides, 0, dtype)
 
@@ -158,6 +176,12 @@ class Recorder:
 
     def fill(self, tensor: Traced, value: Any) -> Any:
         """Fill a dense tensor; others would need a kernel."""
+        if isinstance(tensor.memory, Buffer) and tensor.memory.strided:
+            self.note(
+                f"an output that is declared as strided is filled at {locate()}, which takes a "
+                "kernel"
+            )
+            return tensor
         if is_symbolic(value) or not is_compact(tensor) or isinstance(value, torch.Tensor):
             return NotImplemented
         buffer = tensor.memory

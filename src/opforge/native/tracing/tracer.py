@@ -18,7 +18,7 @@ from ...registry import Entry, registry
 from ..frontend.expand import Declared
 from ..ir.cases import Case, Guard
 from ..ir.dtypes import DTYPES
-from ..ir.expr import Number, Var, evaluate
+from ..ir.expr import Number, Var, evaluate, variables
 from ..ir.interface import ScalarParam
 from ..symbolic.solve import VarRange, multiples_of, ranges_of
 from ..symbolic.symint import NotConstant, Symbols, term_of
@@ -41,6 +41,8 @@ class Walk:
     # Calls that a library cannot make, unlike inputs that the body itself refuses.
     offences: list[str] = field(default_factory=list)
     symbols: Symbols | None = None
+    # By number of the allocation, which output it becomes, of those declared as strided.
+    strided: Mapping[int, int] = field(default_factory=dict)
 
     def offend(self, text: str) -> None:
         self.offences.append(text)
@@ -86,6 +88,13 @@ class Tracer:
         self._options = _options()
         self._caches = HostCaches()
         self._caches.include(entry.fn)
+        # By output, the strides that callers choose; and where the last walk found these outputs.
+        self._strides = {
+            declared.outputs.index(one.param): one.strides
+            for one in case.returns
+            if one.strides is not None
+        }
+        self._strided: Mapping[int, int] = {}
 
     def walk(self, values: Mapping[str, Number]) -> Walk:
         """Run the body once. Raises NotConstant if a size needs a narrower declaration."""
@@ -107,8 +116,35 @@ class Tracer:
         return walk
 
     def _run(self, values: Mapping[str, Number]) -> Walk:
+        """Only the end of a run tells which allocations are outputs, so a run begins with a guess:
+        those of the run before. If it ends otherwise, a run with the body's own strides tells.
+        """
+        guess = self._strided
+        walk: Walk | None = None
+        raised: NotConstant | None = None
+        try:
+            walk = self._run_once(values, guess)
+        except NotConstant as error:
+            raised = error
+        if walk is not None and walk.strided == guess:
+            return walk
+        own = self._run_once(values, {}) if guess or walk is None else walk
+        if own.strided == guess:
+            # The guess is right; it is the body that refuses these strides.
+            if raised is not None:
+                raise raised
+            assert walk is not None
+            return walk
+        if not own.strided:
+            return own
+        self._strided = own.strided
+        own.end()
+        return self._run_once(values, own.strided)
+
+    def _run_once(self, values: Mapping[str, Number], strided: Mapping[int, int]) -> Walk:
         symbols = Symbols(values, self.ranges, locate, self.counts, self.multiples)
-        recorder = Recorder(symbols, self._nested)
+        chosen = {at: self._strides[output] for at, output in strided.items()}
+        recorder = Recorder(symbols, self._nested, chosen)
         leaves = self._leaves(symbols, recorder)
         args, kwargs = self.declared.arguments(self.case, leaves)
         owner = _Owner(self.entry)
@@ -125,6 +161,7 @@ class Tracer:
             ):
                 result = self.entry.fn(*args, **kwargs)
                 walk.outputs = self._outputs(result, recorder)
+                walk.strided = self._found(walk.outputs, recorder)
         except NotConstant:
             raise
         except CannotCapture as error:
@@ -173,6 +210,11 @@ class Tracer:
                 leaves[param.name] = symbols.real(var) if is_float else symbols.integer(var)
         return leaves
 
+    def _found(self, outputs: list[Traced | None], recorder: Recorder) -> dict[int, int]:
+        numbers = {id(buffer): at for at, buffer in enumerate(recorder.buffers)}
+        at = {i: None if t is None else numbers.get(id(t.memory)) for i, t in enumerate(outputs)}
+        return {number: i for i, number in at.items() if number is not None and i in self._strides}
+
     def _outputs(self, result: Any, recorder: Recorder) -> list[Traced | None]:
         """What the body returns, as a flat list."""
         flat = [result] if not isinstance(result, (tuple, list)) else list(result)
@@ -195,6 +237,9 @@ def var_ranges_of(case: Case, declared: Declared) -> dict[str, VarRange]:
         for term in (*tensor.shape, *(tensor.strides or ())):
             if isinstance(term, Var):
                 found.setdefault(term.name, VarRange(0, float("inf")))
+    for output in case.returns:
+        for stride in output.strides or ():
+            found |= {v.name: VarRange(0, float("inf")) for v in variables(stride)}
     for param in declared.params:
         if isinstance(param, ScalarParam) and param.name not in found:
             found[param.name] = _scalar_range(param.dtype)
@@ -226,12 +271,14 @@ def first_values(case: Case, var_ranges: Mapping[str, VarRange]) -> dict[str, Nu
             wanted = var_range.values[-1]
         nearest = int(min(max(wanted, var_range.low), var_range.high))
         found[name] = wanted if wanted in var_range else nearest
-    for tensor in case.tensors:
+    # For a size that the body computes.
+    computed = {v.name: next(primes) for t in case.returns for s in t.shape for v in variables(s)}
+    for tensor in (*case.tensors, *case.returns):
         dense = 1
         for size, stride in reversed(list(zip(tensor.shape, tensor.strides or (), strict=False))):
             if isinstance(stride, Var):
                 found[stride.name] = dense
-            dense *= int(evaluate(size, found))
+            dense *= int(evaluate(size, {**computed, **found}))
     return found
 
 

@@ -1,0 +1,130 @@
+"""Outputs whose strides callers choose: bound in a call, and the body's own where none is given."""
+
+import ctypes
+
+import pytest
+import torch
+
+from opforge.native.ir.expr import Expr
+from support.native import hand_made
+from support.native.hand_made import (
+    Case,
+    Guard,
+    Launch,
+    Op,
+    Output,
+    Path,
+    Pointer,
+    ScalarValue,
+    TensorCase,
+    TensorParam,
+    Var,
+    Variant,
+)
+from support.standin.library import Refused
+
+M, N = Var("m"), Var("n")
+STRIDES = (Var("out.stride[0]"), Var("out.stride[1]"))
+
+
+def turned() -> tuple[Op, list]:
+    """out [n, m] of x [m, n], which the body allocates column by column.
+
+    A kernel of its own where rows of out are dense; otherwise one that gets both strides.
+    """
+    types = {"dense": ("*fp32", "*fp32", "i64"), "any": ("*fp32", "*fp32", "i64", "i64")}
+    kernels = [hand_made.kernel(key, f"{key}_kernel", each) for key, each in types.items()]
+    pointers = (Pointer("x_ptr", "x", 0, "fp32"), Pointer("out_ptr", "out", 0, "fp32"))
+    numbers = [ScalarValue(f"stride{d}", stride) for d, stride in enumerate(STRIDES)]
+    made = (Output("fp32", (N, M), (1, N), strided=True),)
+
+    def path(condition, key, given):
+        launch = Launch(
+            f"{key}_kernel", "kernels.py:1", (1, 1, 1), (*pointers, *given),
+            (Variant(key, types[key]),),
+        )  # fmt: skip
+        return Path((Guard(Expr(condition, (STRIDES[1], 1)), "ops.py:3"),), made, (launch,))
+
+    case = Case(
+        (TensorCase("x", True, "fp32", (M, N)),),
+        returns=(TensorCase("out", True, "fp32", (N, M), STRIDES),),
+        paths=(path("==", "dense", numbers[:1]), path("!=", "any", numbers)),
+    )
+    params = (TensorParam("x"),)
+    return Op("turned", "demo::turned", "ops.py:1", params, ("out",), (case,)), kernels
+
+
+def compact() -> tuple[Op, list]:
+    """The same where the output is declared as contiguous."""
+    op, kernels = turned()
+    (case,) = op.cases
+    said = TensorCase("out", True, "fp32", (N, M))
+    made = (Output("fp32", (N, M), (M, 1)),)
+    launch = Launch(
+        "dense_kernel", "kernels.py:1", (1, 1, 1),
+        (*case.paths[0].steps[0].arguments[:2], ScalarValue("stride0", M)),
+        case.paths[0].steps[0].variants,
+    )  # fmt: skip
+    first = Case(case.tensors, returns=(said,), paths=(Path((), made, (launch,)),))
+    return Op("either", "demo::either", "ops.py:1", op.params, ("out",), (first, case)), kernels
+
+
+@pytest.fixture
+def ops(make):
+    return make(hand_made.library(turned()))
+
+
+@pytest.fixture
+def launched(standin):
+    """The kernels that are launched, each with the strides that it gets."""
+    found = []
+
+    def keep(launch):
+        count = 1 if launch.function == "dense_kernel" else 2
+        found.append([launch.function, *(launch.read(2 + i, ctypes.c_int64) for i in range(count))])
+
+    standin.execute = keep
+    return found
+
+
+def test_a_kernel_gets_the_strides_of_the_output_that_is_given(ops, launched):
+    x = torch.empty(3, 4)
+    ops.call("turned", x, torch.empty(4, 10)[:, ::3][:, :3])
+    ops.call("turned", x, torch.empty(4, 7)[:, :3])
+    ops.call("turned", x, torch.empty(3, 4).t())
+    assert launched == [["any_kernel", 10, 3], ["dense_kernel", 7], ["any_kernel", 1, 4]]
+
+
+def test_an_output_that_is_not_given_has_the_strides_of_the_body(ops):
+    (described,) = ops.outputs("turned", torch.empty(3, 4))
+    assert (described.sizes, described.stride) == ((4, 3), (1, 4))
+
+
+def test_only_the_strides_are_free(ops):
+    x = torch.empty(3, 4)
+    wrong = [
+        (torch.empty(3, 4).t()[:2], "out: is fp32 [2, 3] strides [1, 4], expected fp32 [4, 3]"),
+        (torch.empty(12), "out: is fp32 [12], expected fp32 [4, 3]"),
+        (torch.empty(4, 3, dtype=torch.int32), "out: is i32 [4, 3], expected fp32 [4, 3]"),
+    ]
+    for out, said in wrong:
+        with pytest.raises(Refused) as refused:
+            ops.call("turned", x, out)
+        assert refused.value.text == f"demo_turned: {said} with any strides"
+    for out, said in [
+        (torch.empty(4, 1).expand(4, 3), "overlaps itself but is written to"),
+        (x.t(), "out: overlaps x in memory but is written to"),
+        (None, "out: is NULL or has no type"),
+    ]:
+        with pytest.raises(Refused) as refused:
+            ops.call("turned", x, out)
+        assert said in refused.value.text
+
+
+def test_an_output_that_is_declared_as_contiguous_leads_to_the_next_case(make, launched):
+    ops, x = make(hand_made.library(compact())), torch.empty(3, 4)
+    ops.call("either", x, torch.empty(4, 3))
+    ops.call("either", x, torch.empty(3, 4).t())
+    assert launched == [["dense_kernel", 3], ["any_kernel", 1, 4]]
+    (described,) = ops.outputs("either", x)
+    assert described.stride == (3, 1)
