@@ -35,6 +35,28 @@ def test_arithmetic_is_kept_and_asks_nothing():
     assert asked(found) == []
 
 
+def test_a_divisor_cancels_because_it_cannot_be_0():
+    found = symbols(m=67, t=71)
+    m, t = found.integer(Var("m")), found.integer(Var("t"))
+    assert str(m * t // t) == "m"
+    assert m * t % t == 0
+    assert asked(found) == ["t != 0"]
+
+
+@pytest.mark.parametrize(
+    ("divide", "said"),
+    [
+        (lambda m, t: m // t, "integer division by zero"),
+        (lambda m, t: m % t, "integer modulo by zero"),
+    ],
+)
+def test_a_divisor_of_0_raises_as_in_python(divide, said):
+    found = symbols(m=67, t=0)
+    with pytest.raises(ZeroDivisionError, match=said):
+        divide(found.integer(Var("m")), found.integer(Var("t")))
+    assert asked(found) == ["t == 0"]
+
+
 def test_questions_that_ranges_decide_are_not_asked():
     found = symbols(m=67, n=71)
     assert found.integer(Var("m")) >= 0

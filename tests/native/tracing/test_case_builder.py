@@ -56,9 +56,39 @@ def test_a_size_that_is_a_constant_says_how_to_declare_it():
 
     error = refusal(NeedsBound, body)
     assert error.what.startswith("n must be a constant")
-    assert error.fix == "declare the values of n: dims={'n': [1024, 4096]}"
+    assert error.fix == (
+        "declare the values of n: dims={'n': [1024, 4096]}, or bound it: dims={'n': (1, 64)}"
+    )
     found = built(body, dims={"n": [16, 64]}, **X)
     assert sorted(guards(found)) == ["n == 16", "n == 64"]
+
+
+def test_a_missing_bound_is_that_of_the_size_that_lacks_it():
+    def power(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        rows[(1,)](x, out, 1, 1, 1, BLOCK=triton.next_power_of_2(x.numel() // x.shape[0]))
+        return out
+
+    def blocks(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        rows[(1,)](x, out, 1, 1, 1, BLOCK=triton.cdiv(x.numel() // x.shape[0], 128))
+        return out
+
+    heads = {"x": T("t h d", dtype="fp32"), "dims": {"h": (1, 64)}}
+    error = refusal(NeedsBound, power, **heads)
+    assert error.what.startswith("next_power_of_2(d * h) is unbounded")
+    assert error.fix == "bound d: dims={'d': (1, 8192)}"
+    error = refusal(NeedsBound, power, x=heads["x"])
+    assert error.fix == "bound d and h: dims={'d': (1, 8192), 'h': (1, 8192)}"
+    error = refusal(NeedsBound, blocks, **heads)
+    assert error.fix == (
+        "declare the values of d: dims={'d': [1024, 4096]}, or bound it: dims={'d': (1, 128)}"
+    )
+    # As the fix says.
+    bound = {"h": (1, 64), "d": (1, 128)}
+    assert built(blocks, x=heads["x"], dims=bound).case.paths
+    shared = refusal(NeedsBound, power, x=T("*s", dtype="fp32", ranks=2))
+    assert shared.fix == "bound s[1]: dims={'s': (1, 8192)}"
 
 
 def test_a_float_that_is_a_constant_says_how_to_declare_it():

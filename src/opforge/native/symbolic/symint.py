@@ -26,9 +26,13 @@ Sym = torch.SymInt | torch.SymFloat | torch.SymBool
 class NotConstant(Exception):
     """A size that is used as a constant has too many possible values."""
 
-    def __init__(self, term: Term, location: str, *, bucket: bool = False) -> None:
+    def __init__(
+        self, term: Term, location: str, ranges: Mapping[str, Range], *, bucket: bool = False
+    ) -> None:
         super().__init__(f"{term} is used as a constant")
         self.term, self.location, self.bucket = term, location, bucket
+        # Of its variables, on the path that was taken.
+        self.ranges = ranges
 
 
 class Symbols:
@@ -85,7 +89,7 @@ class Symbols:
         found = self.value(term)
         if is_float(term):
             if self._count(term) > MANY:
-                raise NotConstant(term, self.locate())
+                raise self.not_constant(term)
             # Two ways to compute a float may differ, so its variables are specialized instead.
             for variable in dict.fromkeys(variables(term)):
                 self.specialize(variable)
@@ -96,9 +100,13 @@ class Symbols:
         if isinstance(condition, int) or self._asked.get(condition) == 1:
             return found
         if high - low > MANY and self._count(term) > MANY:
-            raise NotConstant(term, self.locate())
+            raise self.not_constant(term)
         self.ask(condition)
         return found
+
+    def not_constant(self, term: Term, *, bucket: bool = False) -> NotConstant:
+        ranges = {v.name: self.algebra.range(v) for v in variables(term)}
+        return NotConstant(term, self.locate(), ranges, bucket=bucket)
 
     def _count(self, term: Term) -> float:
         """How many values a term can have, at most."""
@@ -123,7 +131,7 @@ class Symbols:
         found = int(self.value(term))
         power = 1 << (found - 1).bit_length() if found > 0 else 0
         if self.algebra.range(term)[1] == math.inf:
-            raise NotConstant(term, self.locate(), bucket=True)
+            raise self.not_constant(term, bucket=True)
         # One condition, so that its negation leads to the next bucket.
         above = self.algebra.compare("<", power // 2, term) if power else 1
         self.ask(self.algebra.both(above, self.algebra.compare("<=", term, power)))
@@ -144,6 +152,19 @@ def _algebraic(name: str, *op: str, kind: type | None = None) -> _Binary:
     def run(self: Node, other: Node) -> Node:
         found = getattr(self.symbols.algebra, name)(*op, self.term, other.term)
         return self._make(found, kind or self._common(other))
+
+    return run
+
+
+def _division(name: str, otherwise: str) -> _Binary:
+    """As in Python, a divisor of 0 raises; beyond that, `m * n // n` is known to be `m`."""
+    plain = _algebraic(name)
+
+    def run(self: Node, other: Node) -> Node:
+        symbols, divisor = self.symbols, other.term
+        if not is_float(divisor) and not symbols.ask(symbols.algebra.compare("!=", divisor, 0)):
+            raise ZeroDivisionError(otherwise)
+        return plain(self, other)
 
     return run
 
@@ -290,14 +311,10 @@ class Node:
     def _common(self, other: Node) -> type:
         return float if float in {self.kind, other.kind} else int
 
-    add, sub, mul, mod = map(_algebraic, ("add", "sub", "mul", "mod"))
+    add, sub, mul = map(_algebraic, ("add", "sub", "mul"))
 
-    def int_floordiv(self, other: Node) -> Node:
-        if isinstance(other.term, int) and other.term == 0:
-            raise ZeroDivisionError("integer division by zero")
-        return self._make(self.symbols.algebra.floordiv(self.term, other.term), int)
-
-    floordiv = int_floordiv
+    floordiv = int_floordiv = _division("floordiv", "integer division by zero")
+    mod = _division("mod", "integer modulo by zero")
     truediv = float_truediv = int_truediv = _operation("/", float)
 
     def pow_by_natural(self, other: Node) -> Node:

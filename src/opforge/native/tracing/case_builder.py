@@ -12,7 +12,7 @@ import torch
 
 from ... import _compat
 from ..._compat.tracing import Traced
-from ...errors import CannotTrace, NeedsBound
+from ...errors import CannotTrace
 from ...registry import Entry
 from ...tuning.choose import Choice
 from ..frontend.expand import Declared
@@ -27,6 +27,7 @@ from ..symbolic.explore import MOST, TooManyPaths, explore
 from ..symbolic.symint import NotConstant, term_of
 from . import repeatable, traced_gpu
 from .launches import Choose, Pointed, TracedLaunch
+from .needs_bound import needs_bound
 from .recorder import Buffer, Filled
 from .specialize import Specializer
 from .tracer import Tracer, Walk, first_values, var_ranges_of
@@ -87,7 +88,7 @@ def build_case(
     try:
         found = explore(trace, start, var_ranges, [traced_gpu.is_one_of(archs)])
     except NotConstant as error:
-        raise _needs_bound(error, entry) from None
+        raise needs_bound(error, entry) from None
     except TooManyPaths:
         _refuse_offences(entry, describe(case, declared.params), (), list(maker.offences))
         what = f"the body has more than {MOST} paths, because it branches on sizes"
@@ -342,36 +343,3 @@ def _refuse_empty(entry: Entry, described: str, paths: tuple[Path, ...], raised:
         what = f"tracing found no kernel launch for {described}"
         fix = "declare ops that launch Triton kernels; package others: opforge.package"
         raise CannotTrace(what, fix=fix, op=entry.name, location=entry.location)
-
-
-def _needs_bound(error: NotConstant, entry: Entry) -> NeedsBound:
-    names = list(dict.fromkeys(v.name for v in variables(error.term)))
-    shown = next((n for n in names if n.isidentifier()), "n")
-    floats = [v.name for v in variables(error.term) if v.is_float]
-    strides = [name for name in names if ".stride[" in name]
-    if error.bucket:
-        power = f"next_power_of_2({error.term})"
-        what = f"{power} is unbounded, so it would need infinitely many kernels"
-        fix = f"bound {names[0]}: dims={{'{shown}': (1, 8192)}}"
-    elif floats:
-        what = f"{error.term} must be a constant, but it is a float that could have any value"
-        fix = (
-            f"declare its values: {floats[0]}=native.choice(0.5, 1.0), or remove tl.constexpr "
-            "in the kernel"
-        )
-        shown = names[0]
-    else:
-        what = (
-            f"{error.term} must be a constant, for a constexpr of a kernel or for Python, and "
-            "each value would need its own kernels"
-        )
-        fix = f"declare the values of {names[0]}: dims={{'{shown}': [1024, 4096]}}"
-    if strides:
-        tensor = strides[0].partition(".")[0]
-        fix = f"pass {strides[0]} to the kernel as a number, or declare {tensor} with "
-        fix += "layout='contiguous'"
-        shown = names[0]
-    if shown not in names:
-        fix += f", and give {names[0]} a name in the declared shape"
-    found = f"used at {error.location}"
-    return NeedsBound(what, found=found, fix=fix, op=entry.name, location=entry.location)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ..._compat.tracing import Traced
-from ..symbolic.symint import MANY, NotConstant, Symbols, is_symbolic, term_of
+from ..symbolic.symint import MANY, Symbols, is_symbolic, term_of
 
 Sizes = Sequence[Any]
 
@@ -172,7 +172,7 @@ class Views:
         least, most = term_of(size * (pieces - 1)), term_of(size * pieces)
         enough = algebra.compare("<=", term_of(length), most)
         if pieces > MANY:
-            raise NotConstant(term_of(length), "")
+            raise self.symbols.not_constant(term_of(length))
         self.symbols.ask(algebra.both(algebra.compare("<", least, term_of(length)), enough))
         ends = [size * (i + 1) for i in range(pieces - 1)] + [length]
         return [self.slice(x, dim, size * i, end) for i, end in enumerate(ends)]

@@ -1,0 +1,84 @@
+"""The error for a number that must be a constant: which sizes need a bound, and which would do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ...errors import NeedsBound
+from ...registry import Entry
+from ..ir.device_attributes import is_attribute
+from ..ir.expr import variables
+from ..symbolic.algebra import Algebra
+from ..symbolic.symint import MANY, NotConstant
+
+# The largest bound that is offered.
+_USUAL = 8192
+
+
+def needs_bound(error: NotConstant, entry: Entry) -> NeedsBound:
+    """Names the sizes that lack a bound, not others in the same term."""
+    names = list(dict.fromkeys(v.name for v in variables(error.term)))
+    sizes = [name for name in names if not is_attribute(name)] or names
+    lacking = [name for name in sizes if math.isinf(error.ranges[name][1])] or sizes
+    floats = [v.name for v in variables(error.term) if v.is_float]
+    strides = [name for name in lacking if ".stride[" in name]
+    if error.bucket:
+        what = f"next_power_of_2({error.term}) is unbounded, so it would need infinitely many "
+        what += "kernels"
+        fix = f"bound {_joined(lacking)}: {_dims(lacking, (1, _USUAL))}"
+    elif floats:
+        what = f"{error.term} must be a constant, but it is a float that could have any value"
+        fix = (
+            f"declare its values: {floats[0]}=native.choice(0.5, 1.0), or remove tl.constexpr "
+            "in the kernel"
+        )
+        lacking = []
+    else:
+        what = (
+            f"{error.term} must be a constant, for a constexpr of a kernel or for Python, and "
+            "each value would need its own kernels"
+        )
+        fix = f"declare the values of {_joined(lacking)}: {_dims(lacking, [1024, 4096])}"
+        high = _enough(error, lacking)
+        fix += f", or bound {'it' if len(lacking) == 1 else 'them'}" if high else ""
+        fix += f": {_dims(lacking, (1, high))}" if high else ""
+    if strides:
+        tensor = strides[0].partition(".")[0]
+        fix = f"pass {strides[0]} to the kernel as a number, or declare {tensor} with "
+        fix += "layout='contiguous'"
+        lacking = []
+    unnamed = [name for name in lacking if not _declared(name)]
+    if unnamed:
+        fix += f", and give {_joined(unnamed)} a name in the declared shape"
+    found = f"used at {error.location}"
+    return NeedsBound(what, found=found, fix=fix, op=entry.name, location=entry.location)
+
+
+def _enough(error: NotConstant, names: Sequence[str]) -> int:
+    """The highest upper end at which the term has few enough values; 0 if none does."""
+    high = _USUAL
+    while high > 1:
+        algebra = Algebra({**error.ranges, **dict.fromkeys(names, (1, high))})
+        low, most = algebra.range(error.term)
+        if most - low <= MANY:
+            return high
+        high //= 2
+    return 0
+
+
+def _joined(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def _declared(name: str) -> str:
+    """`n` -> "n", `s[0]` of "*s" -> "s", and `x.shape[0]` of "..." has no name."""
+    shown = name.partition("[")[0]
+    return shown if shown.isidentifier() else ""
+
+
+def _dims(names: Sequence[str], bound: tuple[int, int] | list[int]) -> str:
+    """`dims={'n': (1, 8192)}`; a size without a name is called n, or m, ..."""
+    free = iter("nmkhpqr")
+    shown = dict.fromkeys(_declared(name) or next(free, "n") for name in names)
+    return f"dims={{{', '.join(f'{name!r}: {bound}' for name in shown)}}}"
