@@ -23,6 +23,7 @@ import triton
 from triton._C.libtriton import get_cache_invalidating_env_vars, ir
 from triton.backends.compiler import GPUTarget, Language
 from triton.compiler.compiler import ASTSource, make_backend
+from triton.compiler.errors import CompilationError
 
 
 @dataclass(frozen=True)
@@ -159,8 +160,15 @@ def run(job: Job) -> CompiledJob | Failed:
 
 
 def error_text(error: BaseException) -> str:
-    """`CompilationError: at 5:4: ...`; a wrapper's text includes the error that it wraps."""
-    return f"{type(error).__name__}: {error}".strip()
+    """`CompilationError: at 5:4: ...`; a wrapper's text includes the error that it wraps.
+
+    An error in a function that a kernel calls has no message at the call (seen in 3.7.1), only a
+    cause: each call is shown, down to the line that is wrong.
+    """
+    told = f"{type(error).__name__}: {error}".strip()
+    cause = error.__cause__
+    silent = isinstance(error, CompilationError) and not error.error_message
+    return f"{told}\n{error_text(cause)}" if silent and cause is not None else told
 
 
 def _stages(job: Job) -> CompiledJob:

@@ -26,6 +26,7 @@ from support.native.kernel_requests import (
     given_descriptor,
     request,
     scale_request,
+    wrong_further_down,
     wrong_instruction,
     wrong_range,
 )
@@ -162,6 +163,20 @@ def test_variants_that_fail_alike_share_a_paragraph(pool):
     assert text.startswith("a kernel does not compile")
     assert "wrong_range(x_ptr: *i32, BLOCK=32) for sm_80, and 2 more variants of it" in text
     assert text.count("CompilationError") == 1
+
+
+def test_an_error_in_a_function_that_a_kernel_calls_is_shown_with_its_cause(pool):
+    bad = request(wrong_further_down, ["*fp32"], {"BLOCK": 64})
+    with pytest.raises(KernelFailed) as caught:
+        compile_all([(bad, (80,))], executor=pool, cache=None)
+    calls = re.findall("CompilationError: at .*:\n *def ([a-z_]+)", str(caught.value))
+    assert calls == ["wrong_further_down", "_calls_wrong_dot", "_wrong_dot"]
+    last = str(caught.value).splitlines()[-3:]
+    assert [line.strip() for line in last] == [
+        "return tl.dot(x, x)",
+        "^",
+        "input and other must have equal ranks >= 2",
+    ]
 
 
 def test_a_worker_keeps_the_ptx_of_a_failure_to_itself(pool, capfd):

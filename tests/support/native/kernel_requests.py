@@ -98,6 +98,23 @@ def wrong_range(x_ptr, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def _wrong_dot(x):
+    return tl.dot(x, x)
+
+
+@triton.jit
+def _calls_wrong_dot(x):
+    doubled = x * 2
+    return _wrong_dot(doubled)
+
+
+@triton.jit
+def wrong_further_down(x_ptr, BLOCK: tl.constexpr):
+    at = x_ptr + tl.arange(0, BLOCK)
+    tl.store(at, _calls_wrong_dot(tl.load(at)))
+
+
+@triton.jit
 def wrong_instruction(x_ptr, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     x = tl.inline_asm_elementwise(
