@@ -154,6 +154,14 @@ def test_the_output_has_another_shape_type_or_stride(refuses):
     refuses("add", x, x.clone(), out, text=text)
 
 
+def test_outputs_that_nobody_could_read_are_refused(library):
+    describe, x = library.operator("add", "_outputs"), changed()
+    with pytest.raises(Refused) as refused:
+        library.check(describe(ctypes.byref(x), ctypes.byref(x), None))
+    assert refused.value.status == "INVALID_ARGUMENT"
+    assert refused.value.text == "demo_add: out: is NULL, expected a tensor to fill in"
+
+
 def test_tensors_of_two_devices(refuses, standin):
     standin.reset(devices=2)
     text = "y: is on device 1, but x is on device 0"

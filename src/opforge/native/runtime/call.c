@@ -240,9 +240,6 @@ static OpforgeStatus describe_outputs(const Operation *op, const Path *path, con
         like = inputs[i].tensor != NULL ? inputs[i].tensor : like;
     }
     for (i = 0; status == OPFORGE_OK && i < op->output_count; i++) {
-        if (outputs[i] == NULL) {
-            continue;
-        }
         if (path->outputs[i] == OF_ABSENT) {
             outputs[i]->ndim = 0;
             outputs[i]->dtype.code = 0;
@@ -273,7 +270,13 @@ static OpforgeStatus outputs_of(const Operation *op, const OpforgeTensor *const 
     if (status == OPFORGE_OK) {
         status = same_device(op, views, op->input_count, &ordinal);
     }
-    if (ordinal < 0 && outputs[0] != NULL) {
+    for (i = 0; status == OPFORGE_OK && i < op->output_count; i++) {
+        if (outputs[i] == NULL) {
+            status = of_fail(OPFORGE_INVALID_ARGUMENT, "%s: is NULL, expected a tensor to fill in",
+                             op->tensors[op->input_count + i].name);
+        }
+    }
+    if (status == OPFORGE_OK && ordinal < 0) {
         ordinal = outputs[0]->device.device_id;
     }
     if (status == OPFORGE_OK) {
