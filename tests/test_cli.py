@@ -175,7 +175,7 @@ import torch
 from opforge import native
 
 @opforge.op("cli_listed::{name}", mode="custom_op")
-def {name}(x: torch.Tensor, eps: float = 1.0) -> torch.Tensor:
+def {name}(x: torch.Tensor, bias: torch.Tensor | None, eps: float = 1.0) -> torch.Tensor:
     \"\"\"Says {name}.
 
     At length.
@@ -183,7 +183,8 @@ def {name}(x: torch.Tensor, eps: float = 1.0) -> torch.Tensor:
     return x * eps
 
 native.declare(
-    {name}, x=native.tensor("...", dtype=("fp16", "fp32"), ranks=(1, 2)), eps=native.scalar("fp32")
+    {name}, x=native.tensor("...", dtype=("fp16", "fp32"), ranks=(1, 2)),
+    bias=native.optional(native.tensor("n", dtype="fp32")), eps=native.scalar("fp32"),
 )
 """
 
@@ -205,8 +206,8 @@ def test_list_shows_what_it_can_and_reports_the_rest_with_status_1(listed):
     assert result.stdout.splitlines() == [
         f"cli_listed::good  ({listed}/good/op.py:6)",
         "  Says good.",
-        "  parameters  x: fp16 or fp32 tensor, eps: fp32 scalar",
-        "  cases       4",
+        "  parameters  x: fp16 or fp32 tensor, bias: fp32 tensor or NULL, eps: fp32 scalar",
+        "  cases       8",
         "  kernels     none found",
     ]
     assert f"Error: {listed}/failing: importing" in result.stderr
@@ -217,8 +218,11 @@ def test_list_prints_the_same_as_json(listed):
     result = run("list", "--json", str(listed))
     printed = json.loads(result.stdout)
     (operator,) = printed["operators"]
-    assert (operator["name"], operator["cases"]) == ("cli_listed::good", 4)
-    assert operator["parameters"][0] == {"name": "x", "kind": "tensor", "takes": ["fp16", "fp32"]}
+    assert (operator["name"], operator["cases"]) == ("cli_listed::good", 8)
+    assert operator["parameters"][:2] == [
+        {"name": "x", "kind": "tensor", "takes": ["fp16", "fp32"], "optional": False},
+        {"name": "bias", "kind": "tensor", "takes": ["fp32"], "optional": True},
+    ]
     assert len(printed["problems"]) == 2
 
 

@@ -25,11 +25,15 @@ from .operator_tree import is_tree, load
 
 @dataclass(frozen=True)
 class ListedParameter:
-    """A parameter of the C function; `takes` has its dtypes, or the values of a choice."""
+    """A parameter of the C function; `takes` has its dtypes, or the values of a choice.
+
+    An `optional` tensor may be NULL.
+    """
 
     name: str
     kind: str
     takes: tuple[str, ...]
+    optional: bool = False
 
 
 @dataclass(frozen=True)
@@ -146,7 +150,7 @@ def _parameter(param: Param, cases: Sequence[Case]) -> ListedParameter:
     if isinstance(param, TensorParam):
         tensors = [t for c in cases for t in c.tensors if t.param == param.name]
         dtypes = dict.fromkeys(DTYPES[t.dtype].name for t in tensors if t.present)
-        return ListedParameter(param.name, "tensor", tuple(dtypes))
+        return ListedParameter(param.name, "tensor", tuple(dtypes), param.optional)
     if isinstance(param, ScalarParam):
         return ListedParameter(param.name, "scalar", (param.dtype,))
     chosen = {dict(case.choices).get(param.name) for case in cases}
@@ -156,7 +160,10 @@ def _parameter(param: Param, cases: Sequence[Case]) -> ListedParameter:
 
 
 def _lines(operator: ListedOperator) -> list[str]:
-    shown = [f"{p.name}: {' or '.join(p.takes)} {p.kind}" for p in operator.parameters]
+    shown = [
+        f"{p.name}: {' or '.join(p.takes)} {p.kind}" + (" or NULL" if p.optional else "")
+        for p in operator.parameters
+    ]
     rows = [
         ("", operator.doc),
         ("parameters", ", ".join(shown)),
