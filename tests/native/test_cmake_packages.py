@@ -193,7 +193,11 @@ CALLS = {
     "mylib OPERATORS ops": "no GPU architecture is given: ARCHS 80 90",
     "mylib MODULES ops.py ARCHS 80 TUNING t.json": "there is no tuning table",
     "mylib OPERATORS ops ARCHS 80 STATIC SHARED": "STATIC and SHARED are both given",
-    "mylib SOURCES ops": "unknown arguments: SOURCES ops",
+    "mylib SOURCES ops": "unknown arguments: SOURCES ops; there are OPERATORS, MODULES, ONLY",
+    "mylib OPERATORS ops ARCHS 80 NAME_SPACE my": "unknown keyword NAME_SPACE, after ARCHS; there",
+    "mylib OPERATORS ops ARCH 80": "unknown keyword ARCH, after OPERATORS; there are OPERATORS",
+    "mylib MODULES ops.py JOB 4 ARCHS 80": "unknown keyword JOB, after MODULES",
+    "mylib OPERATORS ops ARCHS 80 jobs 4": "unknown keyword jobs, after ARCHS",
     "my-lib OPERATORS ops ARCHS 80": "give another: NAMESPACE <name>",
 }
 

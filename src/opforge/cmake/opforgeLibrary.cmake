@@ -2,6 +2,8 @@
 include_guard()
 
 set(_OPFORGE_CMAKE_DIR "${CMAKE_CURRENT_LIST_DIR}")
+set(_OPFORGE_KEYWORDS
+  "there are OPERATORS, MODULES, ONLY, ARCHS, TUNING, STATIC, SHARED, JOBS and NAMESPACE")
 
 # opforge_add_library(<target>
 #   OPERATORS <folder>...     each with one folder per operator: ops/add/op.py
@@ -45,8 +47,10 @@ endfunction()
 function(_opforge_check_given target)
   if(given_UNPARSED_ARGUMENTS)
     list(JOIN given_UNPARSED_ARGUMENTS " " shown)
-    _opforge_refuse(${target} "unknown arguments: ${shown}")
-  elseif(given_STATIC AND given_SHARED)
+    _opforge_refuse(${target} "unknown arguments: ${shown}; ${_OPFORGE_KEYWORDS}")
+  endif()
+  _opforge_check_words(${target})
+  if(given_STATIC AND given_SHARED)
     _opforge_refuse(${target} "STATIC and SHARED are both given")
   elseif(NOT given_OPERATORS AND NOT given_MODULES)
     _opforge_refuse(${target} "there is nothing to build: give OPERATORS <folder> or MODULES <file.py>")
@@ -59,6 +63,24 @@ function(_opforge_check_given target)
   if(NOT "C" IN_LIST languages)
     _opforge_refuse(${target} "the library is written in C: add enable_language(C) before this call")
   endif()
+endfunction()
+
+# A misspelt keyword is taken for one more value of the keyword before it.
+function(_opforge_check_words target)
+  foreach(keyword OPERATORS MODULES ONLY ARCHS)
+    foreach(word IN LISTS given_${keyword})
+      # Folders, modules and operators may be in capitals, too; an architecture has a number.
+      set(wrong "^[A-Z][A-Z_]+$")
+      if(keyword STREQUAL "ARCHS")
+        set(wrong "^[^0-9]*$")
+      endif()
+      if(word MATCHES "${wrong}" AND NOT keyword STREQUAL "ONLY"
+         AND NOT EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/${word}"
+         AND NOT EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/${word}.py")
+        _opforge_refuse(${target} "unknown keyword ${word}, after ${keyword}; ${_OPFORGE_KEYWORDS}")
+      endif()
+    endforeach()
+  endforeach()
 endfunction()
 
 function(_opforge_arguments result)
