@@ -39,6 +39,7 @@ def test_each_part_has_a_file():
         "include/opforge/abi.h", "include/opforge/tensor.hpp", "src/op_add.c", "src/images.c",
         "src/manifest.c", "src/runtime.h", "share/demo/manifest.json",
         "lib/cmake/demo/demoConfig.cmake", "lib/cmake/demo/demoConfigVersion.cmake",
+        "lib/pkgconfig/demo.pc",
     } <= found  # fmt: skip
     assert {Path(f).parts[0] for f in found} == {"include", "src", "share", "lib"}
 

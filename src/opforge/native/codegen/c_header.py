@@ -25,17 +25,22 @@ _LISTED = (
 
 def header(library: Library, archs: str) -> str:
     """`include/NAME.h`."""
-    ops = len(library.ops)
     enums = [_enum(CSignature(library.name, op), p) for op in library.ops for p in _choices(op)]
     return fill(
         "header.h",
         name=library.name,
         guard=macro(library.name),
         abi=ABI,
-        summary=f"{ops} operator{'' if ops == 1 else 's'} for {archs}.",
+        summary=f"{summary(library, archs)}.",
         enums="".join(f"{enum}\n\n" for enum in enums),
         operations="".join(f"\n{_operation(library.name, op)}\n" for op in library.ops),
     )
+
+
+def summary(library: Library, archs: str) -> str:
+    """`3 operators for sm_80, sm_90`."""
+    ops = len(library.ops)
+    return f"{ops} operator{'' if ops == 1 else 's'} for {archs}"
 
 
 def _choices(op: Op) -> list[ChoiceParam]:

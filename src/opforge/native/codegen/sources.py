@@ -11,7 +11,7 @@ from ..ir.cases import Allocate, Launch
 from ..ir.device_attributes import ATTRIBUTES
 from ..ir.interface import ChoiceParam, Op, TensorParam
 from ..ir.program import Library
-from .c_header import header
+from .c_header import header, summary
 from .cpp_header import cplusplus_header, function_name
 from .dispatch_inc import dispatch
 from .images import FIRST_ARCH_SPECIFIC, arch_name, images_source, kernel_names, kernels_header
@@ -25,7 +25,9 @@ from .torch_adapter import adapter_source
 
 
 def sources(library: Library, *, torch: bool = False) -> dict[str, bytes]:
-    """Headers, C sources, manifest and CMake package; the same program gives the same bytes.
+    """Headers, C sources, manifest, packages for CMake and pkg-config.
+
+    The same program gives the same bytes.
 
         sources(library)["include/mylib.h"]
 
@@ -47,6 +49,9 @@ def sources(library: Library, *, torch: bool = False) -> dict[str, bytes]:
         "src/manifest.c": manifest_source(library, described),
         f"lib/cmake/{name}/{name}Config.cmake": fill("config.cmake", name=name),
         f"lib/cmake/{name}/{name}ConfigVersion.cmake": fill("version.cmake", abi=ABI),
+        f"lib/pkgconfig/{name}.pc": fill(
+            "library.pc", name=name, abi=ABI, summary=summary(library, archs)
+        ),
     }
     texts |= {f"src/{file}": text for file, text in runtime().items()}
     shared = runtime("include/opforge")
