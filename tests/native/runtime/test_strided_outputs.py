@@ -1,12 +1,14 @@
 """Outputs whose strides callers choose: bound in a call, and the body's own where none is given."""
 
 import ctypes
+import subprocess
 
 import pytest
 import torch
 
 from opforge.native.ir.expr import Expr
 from support.native import hand_made
+from support.native.cpp_programs import build_archive, build_program
 from support.native.hand_made import (
     Case,
     Guard,
@@ -128,3 +130,34 @@ def test_an_output_that_is_declared_as_contiguous_leads_to_the_next_case(make, l
     assert launched == [["dense_kernel", 3], ["any_kernel", 1, 4]]
     (described,) = ops.outputs("either", x)
     assert described.stride == (3, 1)
+
+
+PROGRAM = r"""
+#include "demo.hpp"
+#include <cstdio>
+#include <cstdlib>
+void show(const opforge::Tensor &tensor) {
+    std::printf("%ld %ld\n", (long)tensor.stride(0), (long)tensor.stride(1));
+}
+int main() {
+    float numbers[12] = {}, room[40] = {};
+    const opforge::Tensor x(numbers, {3, 4});
+    opforge::Tensor out(room, {4, 3}, {10, 3}), other(room, {3, 3}, {10, 3});
+    opforge::Allocator allocator(
+        [](std::size_t bytes, int, opforge::Stream) { return std::malloc(bytes); },
+        [](void *data, std::size_t, int, opforge::Stream) { std::free(data); });
+    demo::turned(x, out);
+    show(demo::turned_outputs(x));
+    show(demo::turned(x, allocator));
+    try { demo::turned(x, other); } catch (const opforge::Error &e) { std::puts(e.what()); }
+}
+"""
+
+
+def test_cplusplus_passes_outputs_of_any_strides(tmp_path):
+    build_archive(hand_made.library(turned()), tmp_path)
+    (tmp_path / "main.cpp").write_text(PROGRAM)
+    binary = build_program(tmp_path, tmp_path / "main.cpp", "demo")
+    done = subprocess.run([str(binary)], capture_output=True, text=True, check=True)
+    refused = "demo_turned: out: is fp32 [3, 3] strides [10, 3], expected fp32 [4, 3]"
+    assert done.stdout.splitlines() == ["1 4", "1 4", f"{refused} with any strides"]
