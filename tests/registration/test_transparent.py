@@ -359,6 +359,39 @@ def test_cpu_tensors_are_refused_with_three_ways_out(op):
 
 
 @no_gpu
+def test_compiled_cpu_tensors_are_refused_as_in_eager(op):
+    with pytest.raises(NeedsGpu) as eager:
+        op(x)
+    with pytest.raises(NeedsGpu) as compiled:
+        torch.compile(lambda x: op(x) + 1, fullgraph=True)(x)
+    assert str(compiled.value) == str(eager.value)
+
+
+@no_gpu
+def test_compiled_cpu_tensors_in_the_backward_are_refused_when_it_runs(op_name):
+    @opforge.op(op_name(), backward=backward_by_kernel)
+    def op(x: Tensor) -> Tensor:
+        return x * 2
+
+    out = torch.compile(lambda x: op(x) + 1)(torch.ones(4, requires_grad=True))
+    with pytest.raises(NeedsGpu, match="backward launches Triton kernels, which cannot use CPU"):
+        out.sum().backward()
+
+
+@no_gpu
+def test_compiled_code_without_a_gpu_takes_the_branch_for_the_cpu(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor:
+        if x.device.type == "cpu":
+            return x * 2
+        out = torch.empty_like(x)
+        double[blocks(x.numel())](x, out, x.numel(), BLOCK=128)
+        return out
+
+    torch.testing.assert_close(torch.compile(lambda x: op(x) + 1)(x), 2 * x + 1)
+
+
+@no_gpu
 def test_an_op_without_tensors_says_that_there_is_no_gpu(op_name):
     @opforge.op(op_name())
     def op(n: int) -> Tensor:

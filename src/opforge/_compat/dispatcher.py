@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -394,6 +395,16 @@ def keeps_triton_ops() -> bool:
     from torch._functorch import config
 
     return not config.decompose_custom_triton_ops
+
+
+def inductor_compiles() -> bool:
+    """Whether torch.compile is tracing for Inductor, to run the code in this process."""
+    virtualized = sys.modules.get("torch._inductor.virtualized")
+    if virtualized is None:
+        return False
+    # torch 2.13: compile_fx sets the fake mode around AOTAutograd.
+    outside = isinstance(virtualized.V.fake_mode, virtualized.NullHandler)
+    return not outside and not virtualized.V.aot_compilation
 
 
 def only_known_types(types: Any) -> bool:

@@ -40,6 +40,7 @@ class Router(Protocol):
 
 class _State(threading.local):
     router: Router | None = None
+    refuse: Callable[[list[Any]], Any] | None = None
 
 
 _state = _State()
@@ -189,6 +190,7 @@ class Unsupported(Exception):
 def _tracing_types() -> tuple[Any, Any]:
     """Subclasses of torch's tracing of launches that refuse with an exception of their own."""
     import torch._higher_order_ops.triton_kernel_wrap as wrap
+    from torch._subclasses.functional_tensor import PythonFunctionalizeAPI
 
     class Tracer(wrap.TracingTritonHOPifier):
         def raise_unsupported(self, msg: str) -> Any:
@@ -202,6 +204,14 @@ def _tracing_types() -> tuple[Any, Any]:
         ) -> Any:
             values, descriptors = _unpack_descriptors(combined_args)
             graphable, constants = self.store_non_graphable_args(values)
+            if _state.refuse is not None:
+                unwrap = PythonFunctionalizeAPI().unwrap_tensors
+                plain = {
+                    n: unwrap(v) if isinstance(v, torch.Tensor) else v for n, v in graphable.items()
+                }
+                given = (variable.kernel_idx, constants, plain, descriptors)
+                names = wrap.get_mutated_tensors(*given)
+                return _state.refuse([graphable[n] for n in names])
             return wrap.triton_kernel_wrapper_mutation(
                 kernel_idx=variable.kernel_idx,
                 constant_args_idx=constants,
@@ -220,11 +230,18 @@ def _tracing_types() -> tuple[Any, Any]:
     return tracer, Launch
 
 
-def into_graph(kernel: Any, grid: Any, arguments: dict[str, Any]) -> None:
-    """Make a launch a node of the graph that is being traced.
+def into_graph(
+    kernel: Any,
+    grid: Any,
+    arguments: dict[str, Any],
+    *,
+    refuse: Callable[[list[Any]], Any] | None = None,
+) -> None:
+    """Make a launch a node of the graph that is being traced; or call `refuse` in its place.
 
-    Leading arguments are passed by position: an autotuner's pruning and heuristics get positional
-    arguments by name, and keywords as they are.
+    `refuse` gets the tensors that the kernel would write. Leading arguments are passed by
+    position: an autotuner's pruning and heuristics get positional arguments by name, and keywords
+    as they are.
     """
     tracer, launch = _tracing_types()
     # That may have imported the module whose functions are replaced.
@@ -234,7 +251,11 @@ def into_graph(kernel: Any, grid: Any, arguments: dict[str, Any]) -> None:
         if name not in kwargs:
             break
         args.append(kwargs.pop(name))
-    tracer.call_triton_kernel(launch(kernel, None, grid), args, kwargs, None)
+    _state.refuse = refuse
+    try:
+        tracer.call_triton_kernel(launch(kernel, None, grid), args, kwargs, None)
+    finally:
+        _state.refuse = None
 
 
 def descriptor_type() -> tuple[type[Any], ...]:

@@ -6,7 +6,8 @@ reaches, however it reaches it: launches are taken where Triton makes them, not 
 writes them.
 """
 
+from .absent_gpu import cpu_refusal
 from .graph import Capture, capture
 from .router import LaunchRouter, correct_launch
 
-__all__ = ["Capture", "LaunchRouter", "capture", "correct_launch"]
+__all__ = ["Capture", "LaunchRouter", "capture", "correct_launch", "cpu_refusal"]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -13,6 +14,7 @@ from .. import _compat
 from ..errors import first_line
 from ..gpu_target import DEFAULT
 from ..tuning.use import pinned
+from .absent_gpu import needs_gpu
 from .router import LaunchRouter, Owner, correct_launch, set_by_configs
 
 _launches = _compat.launches
@@ -45,16 +47,20 @@ class Capture(LaunchRouter):
         *,
         into_graph: bool,
         inputs: Sequence[torch.Tensor] = (),
+        who: str = "the op",
     ) -> None:
         super().__init__(owner)
         self.owner = owner
         self.above = above
         self.into_graph = into_graph
+        self.who = who
         self.inputs = inputs
         # Per input, how many of its writes rest on an assumption and not on an analysis.
         self.assumed = [0] * len(inputs)
         # Per written input, the first kernel that an analysis shows to write it.
         self.writers: dict[int, Any] = {}
+        # Whether questions about the GPU are answered for one that is not there.
+        self.lacks_gpu = False
         self._assumed_now = False
 
     def on_launch(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -93,7 +99,7 @@ class Capture(LaunchRouter):
         before = [[_compat.write_count(t) for t in level.inputs] for level in levels]
         self._assumed_now = False
         try:
-            _launches.into_graph(kernel, grid, arguments)
+            _launches.into_graph(kernel, grid, arguments, refuse=self._refusing(arguments))
         except _launches.Unsupported as error:
             raise self.error(str(error), kernel, fix=_OPAQUE) from error
         for level, counts in zip(levels, before, strict=True):
@@ -103,6 +109,19 @@ class Capture(LaunchRouter):
                     level.assumed[index] += writes
                 elif writes:
                     level.writers.setdefault(index, kernel)
+
+    def _refusing(self, arguments: dict[str, Any]) -> Callable[[list[Any]], Any] | None:
+        """What the graph gets in place of a launch that Inductor could not compile here.
+
+        Other compilers get the launch, as what they do with the graph is not known.
+        """
+        # A tensor descriptor has its tensor as `base`.
+        given = [getattr(value, "base", value) for value in arguments.values()]
+        on_cpu = any(isinstance(v, torch.Tensor) and v.device.type == "cpu" for v in given)
+        if not (self.lacks_gpu and on_cpu and _compat.inductor_compiles()):
+            return None
+        owner = self.owner
+        return functools.partial(needs_gpu, op=owner.name, location=owner.location, who=self.who)
 
     def _levels(self) -> Iterator[Capture]:
         level: Capture | None = self
@@ -196,18 +215,24 @@ class Capture(LaunchRouter):
 
 @contextlib.contextmanager
 def capture(
-    owner: GraphOwner, *, into_graph: bool, inputs: Sequence[torch.Tensor] = ()
+    owner: GraphOwner,
+    *,
+    into_graph: bool,
+    inputs: Sequence[torch.Tensor] = (),
+    who: str = "the op",
 ) -> Iterator[Capture]:
     """Route this thread's launches: into the graph, or, for a body on fakes, nowhere.
 
     Where the machine has no GPU, the questions that tracing asks one are answered for a target.
     """
-    above = _launches.current()
-    own = Capture(
-        owner, above if isinstance(above, Capture) else None, into_graph=into_graph, inputs=inputs
-    )
+    found = _launches.current()
+    above = found if isinstance(found, Capture) else None
+    own = Capture(owner, above, into_graph=into_graph, inputs=inputs, who=who)
     with contextlib.ExitStack() as stack:
-        if _compat.driver.current() is None and not _compat.driver.has_driver():
+        if above is not None:
+            own.lacks_gpu = above.lacks_gpu
+        elif _compat.driver.current() is None and not _compat.driver.has_driver():
+            own.lacks_gpu = True
             stack.enter_context(_compat.driver.standing_in(DEFAULT))
         stack.enter_context(_launches.routed_to(own))
         yield own

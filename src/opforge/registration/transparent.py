@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from .. import _compat
-from ..capture import Capture, capture
+from ..capture import Capture, capture, cpu_refusal
 from ..errors import NeedsGpu, OpforgeError, OpforgeWarning, UndeclaredWrite, first_line
 from ..model import SEEN_WHILE_TRACING, Decision, FlatArgument, KernelRef, Lowered, Reading
 from ..tuning.interpreted import settle
@@ -20,6 +20,7 @@ from .lists import tensors_in
 
 _kernels = _compat.kernels
 _launches = _compat.launches
+_BACKWARD = "the op's backward"
 
 
 class Transparency:
@@ -179,13 +180,14 @@ class Transparency:
         @functools.wraps(backward)
         def captured(*args: Any, **kwargs: Any) -> Any:
             if _compat.functionalizing() or _compat.faking():
-                with self._captured(into_graph=_compat.functionalizing()):
+                into_graph = _compat.functionalizing()
+                with self._captured(into_graph=into_graph, who=_BACKWARD):
                     return backward(*args, **kwargs)
             try:
                 with _compat.wrap_triton_disabled():
                     return backward(*args, **kwargs)
             except Exception as error:
-                self.explain_failure(error, *args[1:], who="the op's backward")
+                self.explain_failure(error, *args[1:], who=_BACKWARD)
                 raise
 
         return captured
@@ -198,29 +200,16 @@ class Transparency:
         where = sorted({str(t.device) for t in tensors})
         if tensors and "cpu" not in where:
             return
-        what = f"{who} launches Triton kernels, which cannot use CPU tensors"
-        own = (
-            f"register a CPU kernel: torch.library.register_kernel({self.name!r}, 'cpu')"
-            if who == "the op"
-            else "give it a branch for CPU tensors"
-        )
-        fix = (
-            "pass CUDA tensors; or start Python with TRITON_INTERPRET=1, which runs kernels on the "
-            f"CPU; or {own}"
-        )
-        if not tensors:
-            what = f"{who} launches Triton kernels, and there is no GPU"
         if any(_kernels.is_interpreted(ref.kernel) for ref in self.kernels):
-            what = "an autotuner times its configs, and Triton's interpreter needs a GPU for that"
-            fix = (
-                "name it: kernels=[...] lets it take its first config; or leave it one config, or "
-                "run on a GPU"
-            )
-        raise NeedsGpu(
-            what,
-            found=f"tensors on {', '.join(where)}" if tensors else None,
-            fix=fix,
-        ).locate(self.name, self.location) from error
+            raise NeedsGpu(
+                "an autotuner times its configs, and Triton's interpreter needs a GPU for that",
+                found=f"tensors on {', '.join(where)}" if tensors else None,
+                fix=(
+                    "name it: kernels=[...] lets it take its first config; or leave it one config, "
+                    "or run on a GPU"
+                ),
+            ).locate(self.name, self.location) from error
+        raise cpu_refusal(self.name, self.location, who, where) from error
 
     def warn(self, text: str) -> None:
         """Warn, once per op and text."""
@@ -275,12 +264,12 @@ class Transparency:
 
     @contextlib.contextmanager
     def _captured(
-        self, *, into_graph: bool = True, inputs: Sequence[Any] = ()
+        self, *, into_graph: bool = True, inputs: Sequence[Any] = (), who: str = "the op"
     ) -> Iterator[Capture]:
         if self.reading.may_launch:
             # The body may import it before it launches.
             _kernels.load_triton()
-        with capture(self, into_graph=into_graph, inputs=inputs) as run:
+        with capture(self, into_graph=into_graph, inputs=inputs, who=who) as run:
             yield run
 
     def _runs_elsewhere(self, tensors: Sequence[Any]) -> bool:
