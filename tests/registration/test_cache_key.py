@@ -156,6 +156,21 @@ def test_torch_can_read_every_entry_of_outermost_heuristics(op_name):
     assert "def double(" in key_of(name)
 
 
+def test_a_kernel_that_somebody_registers_changes_the_key(op_name):
+    name = op_name()
+
+    @opforge.op(name)
+    def op(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        double[(8,)](x, out, x.numel(), BLOCK=128)
+        return out
+
+    assert opforge.info(op).mode == "triton_op"
+    before = key_of(name)
+    torch.library.register_kernel(op, "cpu", lambda x: x * 2)
+    assert key_of(name) != before
+
+
 def test_unregistering_forgets_the_entry(op_name):
     name = op_name()
 

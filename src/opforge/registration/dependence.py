@@ -2,7 +2,7 @@
 
 A compiled graph is cached under what Dynamo saw, which is the op's name, and under the source of
 the kernels that the op lists. What is behind the name may still change: the host function, its
-helpers and constants, the configs of autotuners, heuristics.
+helpers and constants, the configs of autotuners, heuristics, a kernel that somebody registered.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import enum
 import inspect
 import sys
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from .. import _compat
@@ -24,13 +24,21 @@ _FOREIGN = {*sys.stdlib_module_names, "torch", "triton", "numpy", "opforge"}
 _PLAIN = (int, float, complex, str, bytes, bool, type(None))
 
 
-def cache_entries(name: str, launched: Sequence[Any], sources: Sequence[Any]) -> list[Any]:
-    """What to list for an op: its kernels, and an object that stands for the rest."""
+def cache_entries(
+    name: str,
+    launched: Sequence[Any],
+    sources: Sequence[Any],
+    others: Callable[[], Sequence[str]] = tuple,
+) -> list[Any]:
+    """What to list for an op: its kernels, and an object that stands for the rest.
+
+    `others` tells at which dispatch keys somebody else's kernel runs instead of the body.
+    """
     jitted = [k for k in launched if not _kernels.is_interpreted(k)]
     if not jitted:
         return []
     entries = [k if _torch_reads(k) else _kernels.innermost(k) for k in jitted]
-    return [*entries, Dependence(name, jitted, sources)]
+    return [*entries, Dependence(name, jitted, sources, others)]
 
 
 def _torch_reads(kernel: Any) -> bool:
@@ -42,15 +50,22 @@ def _torch_reads(kernel: Any) -> bool:
 class Dependence:
     """Looks like a jitted function to torch, which puts its `src` into the key."""
 
-    def __init__(self, name: str, launched: Sequence[Any], sources: Sequence[Any]) -> None:
+    def __init__(
+        self,
+        name: str,
+        launched: Sequence[Any],
+        sources: Sequence[Any],
+        others: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
         self.__name__ = name
         self.fn = lambda: None
         self._launched = launched
         self._sources = sources
+        self._others = others
 
     @property
     def src(self) -> str:
-        lines: list[str] = []
+        lines = [f"kernel of others at {key}" for key in self._others()]
         functions = list(self._sources)
         for kernel in self._launched:
             for part in _kernels.chain(kernel):

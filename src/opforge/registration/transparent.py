@@ -21,6 +21,8 @@ from .lists import tensors_in
 _kernels = _compat.kernels
 _launches = _compat.launches
 _BACKWARD = "the op's backward"
+# Where a kernel of somebody else's changes what compilers see of an op.
+_BACKENDS = ("CPU", "CUDA", "XPU", "MPS", "PrivateUse1")
 
 
 class Transparency:
@@ -104,7 +106,7 @@ class Transparency:
         refs = (*self._reading.body, *self._reading.backward, *self._seen)
         kernels = [r.kernel for r in refs] + [*self._reading.nested, *self._nested]
         if kernels:
-            entries = cache_entries(self.name, kernels, self.sources)
+            entries = cache_entries(self.name, kernels, self.sources, self._others)
             _launches.kernels_of_ops[self.name] = entries
 
     def forget(self) -> None:
@@ -276,6 +278,11 @@ class Transparency:
         """Whether somebody registered another kernel for these tensors' device."""
         keys = {_compat.backend_key(t.device.type) for t in tensors} - self.native_keys
         return any(_compat.has_kernel(self.name, key) for key in keys)
+
+    def _others(self) -> list[str]:
+        """The backends at which somebody registered another kernel."""
+        keys = [key for key in _BACKENDS if key not in self.native_keys]
+        return [key for key in keys if _compat.has_kernel(self.name, key)]
 
     def _tensors(self, args: Any, kwargs: Any) -> list[tuple[FlatArgument, Any]]:
         given = self.lowered.by_name(args, kwargs)
