@@ -17,7 +17,7 @@ from support.processes import environment
 ABSENT = Tool(present=False, detail="not here")
 HEALTHY = MachineFacts(
     python="3.11.7",
-    torch="2.13.0",
+    torch=Tool(present=True, detail="2.13.0"),
     triton=Tool(present=True, detail="3.7.1"),
     numpy=Tool(present=True, detail="2.4.6"),
     c_compiler=Tool(present=True, detail="cc 12"),
@@ -47,7 +47,8 @@ def test_a_healthy_machine_has_nothing_to_fix():
 @pytest.mark.parametrize(
     "changes",
     [
-        {"torch": "2.9.1"},
+        {"torch": ABSENT},
+        {"torch": Tool(present=True, detail="2.9.1")},
         {"triton": ABSENT},
         {"triton": Tool(present=True, detail="3.5.0")},
         {"numpy": ABSENT},
@@ -102,7 +103,7 @@ def test_a_cpu_build_of_torch_on_a_gpu_machine_suggests_a_reinstall():
 
 
 def test_version_2_9_is_older_than_2_11():
-    assert findings(torch="2.9.1+cu128")["torch"].status == "limited"
+    assert findings(torch=Tool(present=True, detail="2.9.1+cu128"))["torch"].status == "limited"
 
 
 def test_a_compiler_that_does_not_run_counts_as_absent(tmp_path, monkeypatch):

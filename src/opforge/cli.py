@@ -40,6 +40,14 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except OpforgeError as error:
             raise click.ClickException(str(error)) from error
+        except ModuleNotFoundError as error:
+            from .doctor import INSTALL_TORCH, INSTALL_TRITON
+
+            install = {"torch": INSTALL_TORCH, "triton": INSTALL_TRITON}.get(error.name or "")
+            if install is None:
+                raise
+            said = OpforgeError(f"{error.name} is not installed", fix=install)
+            raise click.ClickException(str(said)) from error
 
 
 @click.group(cls=Commands)

@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import torch
-
 from . import environment
 
 OLDEST_TORCH = (2, 11)
@@ -61,7 +59,7 @@ class MachineFacts:
     """The facts, gathered once, so that tests can judge any machine."""
 
     python: str
-    torch: str
+    torch: Tool
     triton: Tool
     numpy: Tool
     c_compiler: Tool
@@ -79,18 +77,20 @@ def examine() -> list[Finding]:
 
 
 def look() -> MachineFacts:
-    triton = _package("triton")
+    torch, triton = _package("torch"), _package("triton")
     return MachineFacts(
         python=platform.python_version(),
-        torch=str(torch.__version__),
+        torch=torch,
         triton=triton,
         numpy=_package("numpy"),
         c_compiler=_compiler(environment.CC, ("cc", "gcc", "clang")),
         cxx_compiler=_compiler(environment.CXX, ("g++", "clang++", "c++")),
         headers=_headers(),
         ptxas=_ptxas(triton),
-        gpu=_gpu(),
-        gpu_unused=_torch_is_for_cpus() and shutil.which("nvidia-smi") is not None,
+        gpu=_gpu() if torch.present else Tool(present=False, detail="only torch can tell"),
+        gpu_unused=torch.present
+        and _torch_is_for_cpus()
+        and shutil.which("nvidia-smi") is not None,
         interpret=environment.TRITON_INTERPRET.get() or None,
     )
 
@@ -99,16 +99,16 @@ def judge(machine: MachineFacts) -> list[Finding]:
     return [
         Finding("Python", "ok", machine.python),
         _recent("torch", machine.torch, OLDEST_TORCH, INSTALL_TORCH),
-        _triton(machine),
+        _recent("Triton", machine.triton, OLDEST_TRITON, INSTALL_TRITON),
         _found("C compiler", machine.c_compiler, INSTALL_COMPILER),
         _found("C++ compiler", machine.cxx_compiler, INSTALL_COMPILER),
         _found("Python headers", machine.headers, INSTALL_HEADERS),
         _found("GPU", machine.gpu, _gpu_fix(machine)),
         _interpret_variable(machine),
-        Finding("eager", "ok", "operators run on any tensor their body can handle"),
-        Finding("autograd", "ok", "operators with a backward are differentiable"),
+        _by_torch(machine, "eager", "operators run on any tensor their body can handle"),
+        _by_torch(machine, "autograd", "operators with a backward are differentiable"),
         _inductor(machine),
-        Finding("torch.export", "ok", "strict and non-strict"),
+        _by_torch(machine, "torch.export", "strict and non-strict"),
         _kernels_on_gpu(machine),
         _interpreter(machine),
         _native(machine),
@@ -119,16 +119,20 @@ def interpreting(machine: MachineFacts) -> bool:
     return environment.is_on(machine.interpret)
 
 
-def _triton(machine: MachineFacts) -> Finding:
-    if not machine.triton.present:
-        return Finding("Triton", "missing", machine.triton.detail, INSTALL_TRITON)
-    return _recent("Triton", machine.triton.detail, OLDEST_TRITON, INSTALL_TRITON)
+def _recent(name: str, package: Tool, oldest: tuple[int, ...], fix: str) -> Finding:
+    found = _found(name, package, fix)
+    if package.present and _version(found.detail) < oldest:
+        return Finding(name, "limited", f"{found.detail} is older than {_dotted(oldest)}", fix)
+    return found
 
 
-def _recent(name: str, found: str, oldest: tuple[int, ...], fix: str) -> Finding:
-    if _version(found) < oldest:
-        return Finding(name, "limited", f"{found} is older than {_dotted(oldest)}", fix)
-    return Finding(name, "ok", found)
+def _by_torch(machine: MachineFacts, name: str, detail: str) -> Finding:
+    lacking, fix = _lacking(machine, "torch")
+    return (
+        Finding(name, "missing", f"lacks {lacking}", fix)
+        if lacking
+        else Finding(name, "ok", detail)
+    )
 
 
 def _interpret_variable(machine: MachineFacts) -> Finding:
@@ -145,6 +149,8 @@ def _interpret_variable(machine: MachineFacts) -> Finding:
 
 def _inductor(machine: MachineFacts) -> Finding:
     name = "torch.compile"
+    if not machine.torch.present:
+        return _by_torch(machine, name, "")
     needs = ["a C++ compiler", "Python headers"]
     if machine.gpu.present:
         needs += ["Triton", "a C compiler"]
@@ -158,7 +164,7 @@ def _inductor(machine: MachineFacts) -> Finding:
 def _kernels_on_gpu(machine: MachineFacts) -> Finding:
     name = "Triton kernels on GPU"
     # Triton compiles a small launcher for each kernel signature, against Python.h.
-    lacking, fix = _lacking(machine, "a GPU", "Triton", "a C compiler", "Python headers")
+    lacking, fix = _lacking(machine, "torch", "a GPU", "Triton", "a C compiler", "Python headers")
     if lacking:
         return Finding(name, "missing", f"lacks {lacking}", fix)
     if interpreting(machine):
@@ -169,7 +175,7 @@ def _kernels_on_gpu(machine: MachineFacts) -> Finding:
 
 def _interpreter(machine: MachineFacts) -> Finding:
     name = "Triton interpreter"
-    lacking, fix = _lacking(machine, "Triton", "NumPy")
+    lacking, fix = _lacking(machine, "torch", "Triton", "NumPy")
     if lacking:
         return Finding(name, "missing", f"lacks {lacking}", fix)
     return Finding(name, "ok", "in use" if interpreting(machine) else f"try {INTERPRET}")
@@ -178,7 +184,7 @@ def _interpreter(machine: MachineFacts) -> Finding:
 def _native(machine: MachineFacts) -> Finding:
     # Only the tools matter: kernels are compiled for a named architecture, without a GPU.
     name = "native build tools"
-    lacking, fix = _lacking(machine, "Triton", "ptxas", "a C compiler")
+    lacking, fix = _lacking(machine, "torch", "Triton", "ptxas", "a C compiler")
     if lacking:
         return Finding(name, "missing", f"lacks {lacking}", fix)
     return Finding(name, "ok", "a C compiler, and the ptxas in Triton's wheel")
@@ -193,6 +199,7 @@ def _found(name: str, tool: Tool, fix: str) -> Finding:
 def _lacking(machine: MachineFacts, *needs: str) -> tuple[str, str]:
     """What is missing, and the commands that install it, each once."""
     known = {
+        "torch": (machine.torch, INSTALL_TORCH),
         "a GPU": (machine.gpu, _gpu_fix(machine)),
         "Triton": (machine.triton, INSTALL_TRITON),
         "ptxas": (machine.ptxas, INSTALL_TRITON),
@@ -206,8 +213,10 @@ def _lacking(machine: MachineFacts, *needs: str) -> tuple[str, str]:
 
 
 def _gpu_fix(machine: MachineFacts) -> str:
+    if not machine.torch.present:
+        return INSTALL_TORCH
     if machine.gpu_unused:
-        release = _dotted(_version(machine.torch))
+        release = _dotted(_version(machine.torch.detail))
         return f"pip install --force-reinstall 'torch=={release}.*'  (a build with CUDA)"
     return f"{INTERPRET}  (runs kernels on the CPU)"
 
@@ -267,6 +276,8 @@ def _ptxas(triton: Tool) -> Tool:
 
 
 def _gpu() -> Tool:
+    import torch  # noqa: PLC0415  # it may be missing
+
     with warnings.catch_warnings(record=True) as given:
         warnings.simplefilter("always")
         available = torch.cuda.is_available()
@@ -283,4 +294,6 @@ def _gpu() -> Tool:
 
 
 def _torch_is_for_cpus() -> bool:
+    import torch  # noqa: PLC0415  # it may be missing
+
     return torch.version.cuda is None and torch.version.hip is None

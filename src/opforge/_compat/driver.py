@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from . import patches
+from . import kernels, patches
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,9 @@ def standing_in(gpu: Gpu) -> Iterator[None]:
 
 
 def has_driver() -> bool:
-    """Whether Triton finds a GPU, or somebody has set a driver."""
+    """Whether Triton finds a GPU, or somebody has set a driver; torch, where there is no Triton."""
+    if not kernels.load_triton():
+        return torch.cuda.is_available()
     config = _config()
     if config._active is not None and not isinstance(config._active, _StandIn):
         return True
@@ -158,8 +160,9 @@ def _config() -> Any:
 
 @functools.cache
 def _stand_ins() -> list[patches.Replacement]:
+    triton = [patches.TRITON_DRIVER.by("_active", _StandIn)] if kernels.load_triton() else []
     return [
-        patches.TRITON_DRIVER.by("_active", _StandIn),
+        *triton,
         *(patches.CUDA.by(name, _answering(answer)) for name, answer in _ANSWERS.items()),
         patches.DESCRIPTOR_SUPPORT.by(
             "has_triton_tensor_descriptor_host_tma",

@@ -14,11 +14,17 @@ import torch
 
 def triton_loaded() -> bool:
     """Whether Triton was imported; if not, there are no kernels."""
-    return "triton" in sys.modules
+    return sys.modules.get("triton") is not None
 
 
-def load_triton() -> None:
-    import triton  # noqa: F401  # so that it is in sys.modules
+@functools.cache
+def load_triton() -> bool:
+    """Import Triton, if it is installed; returns whether it is."""
+    try:
+        import triton  # noqa: F401  # so that it is in sys.modules
+    except ImportError:
+        return False
+    return True
 
 
 def is_kernel(value: Any) -> bool:

@@ -1,0 +1,96 @@
+"""opforge where Triton or torch is not installed."""
+
+import subprocess
+import sys
+
+import pytest
+
+from support.processes import environment
+
+# Importing a package whose name stands for None raises ModuleNotFoundError.
+WITHOUT = "import sys; sys.modules[{!r}] = None; "
+COMMAND = WITHOUT + "from opforge.cli import main; main(sys.argv[1:])"
+
+PLAIN_OPS = """
+from dataclasses import dataclass
+import torch, opforge
+
+@dataclass(frozen=True)
+class Cfg:
+    scale: float = 2.0
+
+@opforge.op("absent::twice")
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+@opforge.op("absent::scaled", backward=lambda ctx, grad: (grad * 2, None))
+def scaled(x: torch.Tensor, cfg: Cfg) -> torch.Tensor:
+    return x * cfg.scale
+
+@opforge.op("absent::grow", mutates_args=["x"])
+def grow(x: torch.Tensor) -> None:
+    x.add_(1)
+"""
+
+USE_PLAIN_OPS = """
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return twice(x) + scaled(x, Cfg())
+
+x, model = torch.ones(3), Model()
+expected = 4 * x
+torch.testing.assert_close(model(x), expected)
+for backend in ("aot_eager", "inductor"):
+    compiled = torch.compile(model, backend=backend, fullgraph=True)
+    torch.testing.assert_close(compiled(x), expected)
+leaf = torch.ones(3, requires_grad=True)
+torch.compile(scaled, backend="aot_eager", fullgraph=True)(leaf, Cfg()).sum().backward()
+torch.testing.assert_close(leaf.grad, 2 * x)
+grown = torch.ones(3)
+torch.compile(grow, backend="aot_eager", fullgraph=True)(grown)
+torch.testing.assert_close(grown, 2 * x)
+for strict in (False, True):
+    exported = torch.export.export(model, (x,), strict=strict)
+    torch.testing.assert_close(exported.module()(x), expected)
+assert model(x.to("meta")).shape == x.shape
+assert opforge.find_kernels(twice).kernels == ()
+print("done")
+"""
+
+
+def run(code, *arguments):
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True, text=True, check=False, env=environment(),
+    )  # fmt: skip
+
+
+def test_plain_torch_ops_work_everywhere_without_triton(tmp_path):
+    script = tmp_path / "plain_ops.py"
+    script.write_text(WITHOUT.format("triton") + PLAIN_OPS + USE_PLAIN_OPS)
+    ran = run(f"import runpy; runpy.run_path({str(script)!r})")
+    assert ran.stdout.split() == ["done"], ran.stderr
+
+
+@pytest.mark.parametrize("command", ["list", "build"])
+def test_a_command_that_needs_torch_says_that_it_is_missing(tmp_path, command):
+    file = tmp_path / "ops.py"
+    file.write_text(PLAIN_OPS)
+    ran = run(COMMAND.format("torch"), command, file)
+    assert ran.returncode == 1
+    assert ran.stderr == "Error: torch is not installed\n  fix: pip install 'torch>=2.11'\n"
+
+
+def test_the_doctor_says_that_torch_is_missing():
+    ran = run(COMMAND.format("torch"), "doctor")
+    assert ran.returncode == 0, ran.stderr
+    assert "torch: pip install 'torch>=2.11'" in ran.stdout.splitlines()
+    assert "eager: pip install 'torch>=2.11'" in ran.stdout.splitlines()
+
+
+def test_a_build_says_that_triton_is_missing(tmp_path):
+    file = tmp_path / "ops.py"
+    file.write_text(PLAIN_OPS)
+    ran = run(COMMAND.format("triton"), "build", file)
+    assert ran.returncode == 1
+    assert ran.stderr == "Error: triton is not installed\n  fix: pip install 'triton>=3.6'\n"
