@@ -58,6 +58,7 @@ def test_a_healthy_machine_has_nothing_to_fix():
         {"ptxas": ABSENT},
         {"gpu": ABSENT},
         {"interpret": "1"},
+        {"libstdcxx": "/lib/libstdc++.so.6"},
     ],
     ids=str,
 )
@@ -100,6 +101,12 @@ def test_the_interpret_variable_is_read_as_triton_reads_it(value, on):
 
 def test_a_cpu_build_of_torch_on_a_gpu_machine_suggests_a_reinstall():
     assert "torch==2.13.*" in findings(gpu=ABSENT, gpu_unused=True)["GPU"].fix
+
+
+def test_where_loading_a_package_crashes_the_fix_is_what_to_preload():
+    found = findings(libstdcxx="/lib/libstdc++.so.6")["AOTInductor packages"]
+    assert found.status == "limited"
+    assert found.fix == "LD_PRELOAD=/lib/libstdc++.so.6 python your_script.py"
 
 
 def test_version_2_9_is_older_than_2_11():

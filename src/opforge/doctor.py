@@ -12,15 +12,18 @@ import subprocess
 import sys
 import sysconfig
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from . import environment
+from .libstdcxx import LIBRARY, linked_statically, preloaded, system_libstdcxx
 
 OLDEST_TORCH = (2, 11)
 OLDEST_TRITON = (3, 6)
 
+CXX_COMPILERS = ("g++", "clang++", "c++")
 INTERPRET = "TRITON_INTERPRET=1 python your_script.py"
 
 INSTALL_COMPILER = (
@@ -69,6 +72,7 @@ class MachineFacts:
     gpu: Tool
     gpu_unused: bool  # a GPU driver is installed, but this build of torch is CPU-only
     interpret: str | None
+    libstdcxx: str = ""  # what to preload, where C++ libraries would bring their own
 
 
 def examine() -> list[Finding]:
@@ -84,7 +88,7 @@ def look() -> MachineFacts:
         triton=triton,
         numpy=_package("numpy"),
         c_compiler=_compiler(environment.CC, ("cc", "gcc", "clang")),
-        cxx_compiler=_compiler(environment.CXX, ("g++", "clang++", "c++")),
+        cxx_compiler=_compiler(environment.CXX, CXX_COMPILERS),
         headers=_headers(),
         ptxas=_ptxas(triton),
         gpu=_gpu() if torch.present else Tool(present=False, detail="only torch can tell"),
@@ -92,6 +96,7 @@ def look() -> MachineFacts:
         and _torch_is_for_cpus()
         and shutil.which("nvidia-smi") is not None,
         interpret=environment.TRITON_INTERPRET.get() or None,
+        libstdcxx=_to_preload(),
     )
 
 
@@ -109,6 +114,7 @@ def judge(machine: MachineFacts) -> list[Finding]:
         _by_torch(machine, "autograd", "operators with a backward are differentiable"),
         _inductor(machine),
         _by_torch(machine, "torch.export", "strict and non-strict"),
+        _packages(machine),
         _kernels_on_gpu(machine),
         _interpreter(machine),
         _native(machine),
@@ -159,6 +165,18 @@ def _inductor(machine: MachineFacts) -> Finding:
         detail = f"Inductor lacks {lacking}; backend='aot_eager' works"
         return Finding(name, "limited", detail, fix)
     return Finding(name, "ok", "with Inductor")
+
+
+def _packages(machine: MachineFacts) -> Finding:
+    name = "AOTInductor packages"
+    compiled = _inductor(machine)
+    if compiled.status != "ok":
+        return Finding(name, "missing", compiled.detail.partition(";")[0], compiled.fix)
+    if machine.libstdcxx:
+        detail = "g++ links libstdc++ statically: loading a package ends the process in std::regex"
+        fix = f"LD_PRELOAD={machine.libstdcxx} python your_script.py"
+        return Finding(name, "limited", detail, fix)
+    return Finding(name, "ok", "compiled, and loaded in this process")
 
 
 def _kernels_on_gpu(machine: MachineFacts) -> Finding:
@@ -244,7 +262,7 @@ def _compiler(variable: environment.Variable, candidates: tuple[str, ...]) -> To
     """Runs it: on a Mac without the command line tools, `cc` exists but only asks for them."""
     given = shlex.split(variable.get())
     names = (given[0],) if given else candidates
-    path = next(filter(None, map(shutil.which, names)), None)
+    path = _first(names)
     if path is None:
         asked = f"{variable.name}={given[0]}: not found" if given else ""
         return Tool(present=False, detail=asked or f"found none of {', '.join(names)}")
@@ -256,6 +274,19 @@ def _compiler(variable: environment.Variable, candidates: tuple[str, ...]) -> To
     except (OSError, subprocess.SubprocessError) as error:
         return Tool(present=False, detail=f"{path} does not run: {error}")
     return Tool(present=True, detail=ran.stdout.partition("\n")[0] or path)
+
+
+def _first(programs: Iterable[str]) -> str | None:
+    return next(filter(None, map(shutil.which, programs)), None)
+
+
+def _to_preload() -> str:
+    """The library that loading a package would need in LD_PRELOAD, if any."""
+    compiler = _first(shlex.split(environment.CXX.get())[:1] or CXX_COMPILERS)
+    library = system_libstdcxx() or LIBRARY
+    if compiler is None or preloaded(library) or not linked_statically(compiler):
+        return ""
+    return library
 
 
 def _headers() -> Tool:

@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 
+from support.gpu.packages import skip_unless_loaded
 from support.processes import environment
 
 pytestmark = [
@@ -51,6 +52,7 @@ print("fine")
 
 
 def test_a_dynamic_batch_goes_through_export_and_aotinductor(tmp_path):
+    skip_unless_loaded()
     script = tmp_path / "packaged.py"
     script.write_text(SCRIPT)
     command = [sys.executable, str(script), str(tmp_path / "model.pt2")]

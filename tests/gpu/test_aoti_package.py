@@ -17,6 +17,7 @@ from torch import Tensor
 
 import opforge
 from opforge.errors import BareKernel
+from support.gpu.packages import skip_unless_loaded
 
 pytestmark = [
     pytest.mark.gpu,
@@ -68,8 +69,7 @@ def test_a_bare_launch_is_explained_where_it_cannot_be_exported(study):
 
 def test_the_largest_batch_runs_as_well(study):
     package = study["registered", False]
-    if package.preload:
-        pytest.skip(f"this process was not started with LD_PRELOAD={package.preload}")
+    skip_unless_loaded()
     model = sys.modules["silu_model"]
     torch.manual_seed(0)
     expected = model.Model(model.silu).to("cuda").eval()

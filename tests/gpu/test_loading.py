@@ -12,6 +12,7 @@ import torch
 import opforge
 from opforge import native
 from opforge.errors import OpforgeWarning, WrongArchitecture
+from support.gpu.packages import skip_unless_loaded
 from support.processes import environment
 
 pytestmark = [
@@ -215,6 +216,7 @@ def test_neither_triton_nor_the_source_is_needed(dist, adapter):
 @pytest.fixture(scope="module")
 def package(dist):
     """An AOTInductor package with the operator, made and run in a process without the source."""
+    skip_unless_loaded()
     alone(dist, "package")
     return dist / "model.pt2"
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from .. import _compat
 from ..errors import PackageCrashed
+from ..libstdcxx import preloaded
 from ..notebook import counted, html_table
 from .contents import PackagedInput, PackagedKernel, PackagedOp, needed_at_run_time
-from .process import preloaded
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes.util
 import json
 import os
 import shlex
@@ -19,10 +18,10 @@ from typing import Any
 
 from .. import environment
 from ..errors import PackageCrashed
+from ..libstdcxx import LIBRARY, system_libstdcxx
 from .failure import indented
 
 SCRIPT = Path(__file__).with_name("fresh.py")
-_LIBRARY = "libstdc++.so.6"
 
 
 @dataclass(frozen=True)
@@ -63,8 +62,8 @@ def run_fresh(spec: Mapping[str, Any], folder: Path, script: Path = SCRIPT) -> F
         raise PackageCrashed(
             died,
             found=_last_lines(first.stderr),
-            fix=f"no {_LIBRARY} was found to preload; if g++ links libstdc++ statically, "
-            f"install the shared one and run: LD_PRELOAD={_LIBRARY} {shlex.join(command)}",
+            fix=f"no {LIBRARY} was found to preload; if g++ links libstdc++ statically, "
+            f"install the shared one and run: LD_PRELOAD={LIBRARY} {shlex.join(command)}",
         )
     before = environment.LD_PRELOAD.get()
     second = _run(command, {"LD_PRELOAD": f"{preload}:{before}" if before else preload})
@@ -79,27 +78,6 @@ def run_fresh(spec: Mapping[str, Any], folder: Path, script: Path = SCRIPT) -> F
         "statically. Every process that loads this package needs the same"
     )
     return FreshRun(_read(second, result, command), preload, (note,))
-
-
-def system_libstdcxx() -> str | None:
-    """The system's shared libstdc++; its path if ldconfig knows it."""
-    ldconfig = shutil.which("ldconfig") or shutil.which("ldconfig", path="/sbin:/usr/sbin")
-    if ldconfig is not None:
-        listed = subprocess.run(  # noqa: S603  # the system's own tool
-            [ldconfig, "-p"], capture_output=True, text=True, check=False
-        ).stdout
-        for line in listed.splitlines():
-            name, _, path = line.strip().partition(" => ")
-            # The first is for this machine's own word size.
-            if name.startswith(f"{_LIBRARY} ") and Path(path).exists():
-                return path
-    return ctypes.util.find_library("stdc++")
-
-
-def preloaded(library: str) -> bool:
-    """Whether this process was started with a library in LD_PRELOAD."""
-    given = environment.LD_PRELOAD.get().replace(":", " ").split()
-    return any(Path(each).name == Path(library).name for each in given)
 
 
 def _run(command: list[str], extra: dict[str, str]) -> subprocess.CompletedProcess[str]:

@@ -9,6 +9,7 @@ from torch import Tensor
 import opforge
 from opforge.check.rows import export
 from opforge.doctor import Finding
+from opforge.errors import OpNotImportable
 from support.checking import row
 from support.launching import blocks, double
 
@@ -164,3 +165,22 @@ def test_package_fails_by_what_the_compiler_raised(op_name, monkeypatch):
     monkeypatch.setattr(export._compat.aoti, "compile_package", refuse)
     found = row("package", opforge.op(op_name())(scaled), torch.ones(4), Config(torch.ones(4)))
     assert (found.status, found.reason) == ("fail", "RuntimeError: C++ compile error")
+
+
+def test_package_is_not_loaded_in_this_process_where_that_would_end_it(op_name, monkeypatch):
+    def local(*_args, **_options):
+        raise OpNotImportable("defined in a function")
+
+    findings = [
+        Finding("torch.compile", "ok", "with Inductor"),
+        Finding("AOTInductor packages", "limited", "it would crash", "LD_PRELOAD=libstdc++.so"),
+    ]
+    monkeypatch.setattr(export, "examine", lambda: findings)
+    monkeypatch.setattr(export, "verify", local)
+    monkeypatch.setattr(export, "ops_of", lambda *_: ())
+    monkeypatch.setattr(
+        export._compat.aoti, "compile_package", lambda _program, path, _configs: path.touch()
+    )
+    found = row("package", opforge.op(op_name())(scaled), torch.ones(4), Config(torch.ones(4)))
+    assert found.status == "skipped"
+    assert (found.reason, found.fix) == ("it would crash", "LD_PRELOAD=libstdc++.so")

@@ -92,7 +92,8 @@ def save_and_load(subject: Subject) -> Verdict:
 
 def package(subject: Subject) -> Verdict:
     """Whether AOTInductor makes a package of the exported program that runs."""
-    compiler = next(f for f in examine() if f.name == "torch.compile")
+    found = {finding.name: finding for finding in examine()}
+    compiler = found["torch.compile"]
     if compiler.status != "ok":
         return skipped(compiler.detail, compiler.fix)
     try:
@@ -108,6 +109,9 @@ def package(subject: Subject) -> Verdict:
         try:
             verification = verify(built, _cases(subject), needed, Tolerance())
         except OpNotImportable:
+            loading = found["AOTInductor packages"]
+            if loading.status != "ok":
+                return skipped(loading.detail, loading.fix)
             text = _runs_differ(subject, _compat.aoti.load_package(built))
             return failed(f"packaged: {text}") if text else passed(size)
         except PackageMismatch as error:

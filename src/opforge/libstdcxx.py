@@ -1,0 +1,58 @@
+"""Whether AOTInductor's packages share torch's libstdc++, and what to preload where they do not.
+
+Where g++ links libstdc++ statically, a package brings a second one, and loading it ends the process
+in `std::regex`.
+"""
+
+from __future__ import annotations
+
+import ctypes.util
+import functools
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from . import environment
+
+LIBRARY = "libstdc++.so.6"
+_PROBE = "#include <string>\nstd::string text(int n) { return std::to_string(n); }\n"
+
+
+@functools.cache
+def linked_statically(compiler: str) -> bool:
+    """Whether a C++ compiler puts the standard library into what it links; asks it once."""
+    if sys.platform == "darwin":
+        return False
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder, "probe.so")
+        command = [compiler, "-shared", "-fPIC", "-x", "c++", "-", "-o", str(made)]
+        # The user's own compiler, found as every build tool finds it.
+        ran = subprocess.run(  # noqa: S603
+            command, input=_PROBE, capture_output=True, text=True, check=False
+        )
+        # A library names those that it needs.
+        names = (b"libstdc++.so", b"libc++.so")
+        return ran.returncode == 0 and not any(n in made.read_bytes() for n in names)
+
+
+def system_libstdcxx() -> str | None:
+    """The system's shared libstdc++; its path if ldconfig knows it."""
+    ldconfig = shutil.which("ldconfig") or shutil.which("ldconfig", path="/sbin:/usr/sbin")
+    if ldconfig is not None:
+        listed = subprocess.run(  # noqa: S603  # the system's own tool
+            [ldconfig, "-p"], capture_output=True, text=True, check=False
+        ).stdout
+        for line in listed.splitlines():
+            name, _, path = line.strip().partition(" => ")
+            # The first is for this machine's own word size.
+            if name.startswith(f"{LIBRARY} ") and Path(path).exists():
+                return path
+    return ctypes.util.find_library("stdc++")
+
+
+def preloaded(library: str) -> bool:
+    """Whether this process was started with a library in LD_PRELOAD."""
+    given = environment.LD_PRELOAD.get().replace(":", " ").split()
+    return any(Path(each).name == Path(library).name for each in given)

@@ -1,0 +1,29 @@
+"""Which C++ compilers make packages that cannot be loaded, and what to preload."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from opforge.libstdcxx import linked_statically, preloaded, system_libstdcxx
+
+CXX = shutil.which("g++")
+
+
+def test_the_system_has_a_libstdcxx():
+    assert Path(system_libstdcxx()).name.startswith("libstdc++.so")
+
+
+@pytest.mark.skipif(CXX is None, reason="no g++")
+@pytest.mark.parametrize("option", ["-shared-libgcc", "-static-libstdc++"])
+def test_a_compiler_that_links_statically_is_found_out(tmp_path, option):
+    compiler = tmp_path / "g++"
+    compiler.write_text(f'#!/bin/sh\nexec {CXX} {option} "$@"\n')
+    compiler.chmod(0o755)
+    assert linked_statically(str(compiler)) is (option == "-static-libstdc++")
+
+
+def test_what_is_preloaded_is_told_by_its_name(monkeypatch):
+    monkeypatch.setenv("LD_PRELOAD", "/opt/libfoo.so:/usr/lib/libstdc++.so.6")
+    assert preloaded("/lib/x86_64-linux-gnu/libstdc++.so.6")
+    assert not preloaded("/lib/libbar.so")
