@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
+
 
 class OpforgeError(Exception):
     """Base of all opforge errors.
@@ -466,3 +469,24 @@ class UnknownBackend(OpforgeError, ValueError):
 
 class OpforgeWarning(UserWarning):
     """A fallback or a decision that the user should know about; given once per op."""
+
+
+def warn(text: str) -> None:
+    """Warn at the line that called, outside of opforge, its generated code, torch and Triton."""
+    warnings.warn(text, OpforgeWarning, stacklevel=_frames_to_caller())
+
+
+# Their functions call ours, between a user's and torch's.
+_BETWEEN = {"contextlib", "functools", "opforge", "torch", "triton"}
+
+
+def _frames_to_caller() -> int:
+    """The stacklevel, for the function that calls this."""
+    frame, count = sys._getframe(1), 1  # noqa: SLF001  # as `warnings` itself counts frames
+    while frame.f_back is not None:
+        module = str(frame.f_globals.get("__name__", ""))
+        generated = frame.f_code.co_filename.startswith("<opforge")
+        if not generated and module.partition(".")[0] not in _BETWEEN:
+            break
+        frame, count = frame.f_back, count + 1
+    return count

@@ -7,12 +7,11 @@ which the process can no longer use the GPU.
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 from .. import _compat
-from ..errors import BareKernel, OpforgeWarning
+from ..errors import BareKernel, warn
 
 
 class Refusal:
@@ -40,12 +39,10 @@ class Refusal:
         """What torch's analysis found; a failure becomes a warning instead of torch's log line."""
         if failure is not None:
             known = _compat.kernels
-            warnings.warn(
+            warn(
                 f"cannot analyse what kernel {known.kernel_name(kernel)} "
                 f"({known.kernel_location(kernel)}) writes ({type(failure).__name__}: {failure}); "
-                "assuming that it writes every tensor it is given",
-                OpforgeWarning,
-                stacklevel=2,
+                "assuming that it writes every tensor it is given"
             )
         return names
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..errors import DuplicateOp, OpforgeWarning, StaleLibrary
+from ..errors import DuplicateOp, StaleLibrary, warn
 from ..native.library.manifest_reader import ManifestOp
 from ..native.library.shared_library import SharedLibrary
 from ..registry import Entry, registry
@@ -15,7 +14,7 @@ from .adapter import Adapter
 from .calls import Caller
 from .define import define
 from .first_call import PlainOp
-from .op_backend import Service, frames_to_caller
+from .op_backend import Service
 
 # By the op's name, whoever serves it; guarded by the registry's lock.
 _services: dict[str, Service] = {}
@@ -114,4 +113,4 @@ def _follow(event: str, entry: Entry) -> None:
         except StaleLibrary as error:
             # The op works without the library.
             text = f"{error}\n{entry.name} is not served by {service.file.name}"
-            warnings.warn(text, OpforgeWarning, stacklevel=frames_to_caller())
+            warn(text)

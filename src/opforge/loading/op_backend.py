@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import sys
 import threading
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +18,7 @@ from typing import Any
 import torch
 
 from .. import _compat
-from ..errors import OpforgeWarning, StaleLibrary, Uncovered
+from ..errors import StaleLibrary, Uncovered, warn
 from ..native.ir.interface import Op
 from ..native.library.shared_library import SharedLibrary, rebuild
 from ..registration.register import Registration
@@ -223,7 +221,7 @@ class Service:
                 f"{self.op.torch_name}: {self.file.name} does not cover this call; Triton compiles "
                 f"it, and further such calls, instead: {reason}"
             )
-            warnings.warn(text, OpforgeWarning, stacklevel=frames_to_caller())
+            warn(text)
 
     def _advice(self) -> str:
         if self.jit is None:
@@ -262,13 +260,11 @@ class Service:
         found = source_hash(entry)
         if found == self.op.source_hash:
             return
-        warnings.warn(
+        warn(
             f"{entry.name} ({entry.location}) is not the source that {self.file} was built from: "
             f"its hash is {found[:_HASH_SHOWN]}, the library's {self.op.source_hash[:_HASH_SHOWN]} "
             f"({self.op.location}); calls still go to the library. Build it again: "
-            f"{self._rebuild(entry)}",
-            OpforgeWarning,
-            stacklevel=frames_to_caller(),
+            f"{self._rebuild(entry)}"
         )
 
 
@@ -280,14 +276,3 @@ def _devices(value: Any) -> set[str]:
         value = list(vars(value).values())
     found = map(_devices, value) if isinstance(value, (list, tuple)) else ()
     return set().union(*found)
-
-
-def frames_to_caller() -> int:
-    """The stacklevel that puts a warning where code outside of torch and opforge called."""
-    frame, count = sys._getframe(1), 1  # noqa: SLF001 - as `warnings` itself counts frames
-    while frame.f_back is not None:
-        module = str(frame.f_globals.get("__name__", ""))
-        if module.partition(".")[0] not in {"opforge", "torch"}:
-            break
-        frame, count = frame.f_back, count + 1
-    return count

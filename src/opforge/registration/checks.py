@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ import torch
 from torch.autograd import forward_ad
 
 from .. import _compat
-from ..errors import AliasedOutput, ForwardMode, OpforgeWarning, WrongArgument, WrongReturn
+from ..errors import AliasedOutput, ForwardMode, WrongArgument, WrongReturn, warn
 from ..model import Leaf, Lowered
 from .lists import tensors_in
 
@@ -136,12 +135,10 @@ class CallChecks:
             return value
         if not self.warned:
             self.warned = True
-            warnings.warn(
+            warn(
                 f"{self.name} ({self.location}): the body reads a tensor that requires grad and "
                 "is not a parameter; no gradient reaches it. Pass it as a parameter and give a "
-                "backward.",
-                OpforgeWarning,
-                stacklevel=3,
+                "backward."
             )
         return value.detach()
 

@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -25,8 +24,8 @@ from ..errors import (
     FakeSignature,
     FakeUnknown,
     OpforgeError,
-    OpforgeWarning,
     first_line,
+    warn,
 )
 from ..lowering.plan import select_tensor
 from ..model import OPFORGE, Dialect, Leaf, Lowered
@@ -166,7 +165,7 @@ class FakeRule:
             raise mismatch
         if not self.contradicted:
             self.contradicted = True
-            warnings.warn(str(mismatch), OpforgeWarning, stacklevel=3)
+            warn(str(mismatch))
 
     def _why(self) -> str:
         if self.listed is not None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from .. import _compat
 from ..capture import Capture, capture, cpu_refusal
-from ..errors import NeedsGpu, OpforgeError, OpforgeWarning, UndeclaredWrite, first_line
+from ..errors import NeedsGpu, OpforgeError, UndeclaredWrite, first_line, warn
 from ..model import SEEN_WHILE_TRACING, Decision, FlatArgument, KernelRef, Lowered, Reading
 from ..tuning.interpreted import settle
 from .dependence import cache_entries
@@ -219,7 +218,7 @@ class Transparency:
             if text in self._warned:
                 return
             self._warned.add(text)
-        warnings.warn(f"{self.name} ({self.location}): {text}", OpforgeWarning, stacklevel=2)
+        warn(f"{self.name} ({self.location}): {text}")
 
     def _read_located(self) -> Reading:
         self._being_read = True

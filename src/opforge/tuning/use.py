@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import warnings
 from typing import Any
 
 import torch
 
 from .. import _compat
-from ..errors import OpforgeWarning
+from ..errors import warn
 from .choose import Choice, choose, source_of
 from .table import TuningTable, arch_number, load
 
@@ -68,11 +67,9 @@ class _Current:
         name = _kernels.kernel_name(tuner)
         if (name, choice.why) not in self._told:
             self._told.add((name, choice.why))
-            warnings.warn(
+            warn(
                 f"{name} ({_kernels.kernel_location(tuner)}) is measured at its first call: "
-                f"the tuning table has {choice.why}",
-                OpforgeWarning,
-                stacklevel=2,
+                f"the tuning table has {choice.why}"
             )
         return None
 
