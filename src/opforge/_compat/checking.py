@@ -75,6 +75,27 @@ def with_own_code(fn: Any) -> Any:
     return made
 
 
+def tracing_backend(mode: Any) -> Any:
+    """A backend for fake inputs: forward and backward graphs run in their fake mode.
+
+    Outside of it `torch.empty(..., device="cuda")` in a graph asks for a GPU, and one on the CPU
+    gives a real tensor among fakes. Seen in torch 2.13: `aot_eager` runs graphs without a mode.
+    """
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch._aot_autograd.utils import make_boxed_func
+
+    def compiled(graph_module: Any, _inputs: list[Any]) -> Any:
+        def run(*args: Any) -> Any:
+            with mode:
+                return graph_module(*args)
+
+        return make_boxed_func(run)
+
+    return aot_autograd(
+        fw_compiler=compiled, bw_compiler=compiled, keep_inference_input_mutations=True
+    )
+
+
 @contextlib.contextmanager
 def counting_graphs() -> Iterator[Callable[[], int]]:
     """Count the graphs that Dynamo makes, and restore its counters afterwards."""

@@ -167,9 +167,11 @@ class Subject:
         text = difference(left[0], right[0], "output")
         return text or difference(left[1], right[1], "a written input")
 
-    def fakes(self, call: OpCall | None = None, device: str | None = "cuda") -> tuple[Any, OpCall]:
-        """The call on fake tensors, and their mode."""
-        mode = _compat.checking.new_fake_mode()
+    def fakes(
+        self, call: OpCall | None = None, device: str | None = "cuda", mode: Any = None
+    ) -> tuple[Any, OpCall]:
+        """The call on fake tensors, and their mode, which is new unless one is given."""
+        mode = _compat.checking.new_fake_mode() if mode is None else mode
         own = self.call if call is None else call
         return mode, own.map_each(lambda t: _compat.checking.as_fake(mode, t.detach(), device))
 

@@ -283,6 +283,35 @@ def check_on_fakes(op):
     return graph.compile_static_on_fakes(subject)
 
 
+def doubled_into_empty(x: Tensor) -> Tensor:
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    double[blocks(x.numel())](x, out, x.numel(), BLOCK=64)
+    return out
+
+
+@no_gpu
+def test_without_a_gpu_outputs_may_be_made_on_the_device_of_an_input(op_name):
+    def backward(ctx, grad):
+        return doubled_into_empty(grad)
+
+    op = opforge.op(op_name(), backward=backward)(doubled_into_empty)
+    for name in ("compile", "compile dynamic"):
+        found = row(name, op, torch.ones(4, 8))
+        assert (found.status, found.notes) == ("pass", ()), found
+
+
+@no_gpu
+def test_without_a_gpu_outputs_may_be_made_on_the_gpu_by_name(op_name):
+    @opforge.op(op_name())
+    def launched(x: Tensor) -> Tensor:
+        out = torch.empty(x.shape, device="cuda")
+        double[blocks(x.numel())](x, out, x.numel(), BLOCK=64)
+        return out
+
+    for name in ("compile", "compile dynamic"):
+        assert row(name, launched, torch.ones(4, 8)).status == "pass"
+
+
 @no_gpu
 def test_without_a_gpu_a_recompile_is_found_on_fakes(op_name):
     @opforge.op(op_name())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Callable
 from typing import Any
@@ -74,10 +73,8 @@ def compile_static_on_fakes(subject: Subject) -> Verdict:
     """The same with fake CUDA tensors, where the kernels cannot run."""
     with subject.targeting(), _checking.counting_graphs() as graphs_made:
         mode, call = subject.fakes()
-        compiled = _compiled(subject, "aot_eager", dynamic=False)
-        # Tensors that the body makes itself are fake only where their mode is on.
-        with contextlib.nullcontext() if call.tensors() else mode:
-            compiled(*call.args, **call.kwargs)
+        compiled = _compiled(subject, _checking.tracing_backend(mode), dynamic=False)
+        compiled(*call.args, **call.kwargs)
         made = graphs_made()
         note = _trace_backward(subject) if subject.has("backward") else ""
     return passed(f"{made} graph{'' if made == 1 else 's'}, {ON_FAKES}", note)
@@ -94,7 +91,7 @@ def _trace_backward(subject: Subject) -> str:
     except Exception as error:  # noqa: BLE001  # a body for GPUs alone may refuse in any way
         return f"the backward was not traced: on CPU tensors, {short_reason(error)}"
     call = call.map(lambda p, t: t.requires_grad_(p in paths))
-    compiled = _compiled(subject, "aot_eager", dynamic=False)
+    compiled = _compiled(subject, _checking.tracing_backend(mode), dynamic=False)
 
     def ones(outputs: list[torch.Tensor]) -> list[torch.Tensor]:
         return [torch.ones_like(output) for output in outputs]
@@ -108,9 +105,9 @@ def compile_dynamic_on_fakes(subject: Subject) -> Verdict:
     if isinstance(batches, str):
         return skipped(batches)
     with subject.targeting(), _checking.counting_graphs() as graphs_made:
-        compiled = _compiled(subject, "aot_eager", dynamic=True)
-        _, first = subject.fakes(batches.first)
-        _, second = subject.fakes(batches.second)
+        mode, first = subject.fakes(batches.first)
+        _, second = subject.fakes(batches.second, mode=mode)
+        compiled = _compiled(subject, _checking.tracing_backend(mode), dynamic=True)
         compiled(*first.args, **first.kwargs)
         text = _recompiles(lambda: compiled(*second.args, **second.kwargs), batches)
         if text or graphs_made() > 1:
@@ -159,7 +156,7 @@ def backend_for(subject: Subject) -> tuple[str, str]:
     return "aot_eager", f"with backend='aot_eager', because {found.detail} ({found.fix})"
 
 
-def _compiled(subject: Subject, backend: str, *, dynamic: bool) -> Any:
+def _compiled(subject: Subject, backend: Any, *, dynamic: bool) -> Any:
     handle = subject.entry.handle
 
     def call_op(*args: Any, **kwargs: Any) -> Any:
