@@ -26,11 +26,21 @@ _COARSE = 0.125  # the rest are 8-bit floats
 _GRADIENTS = 4
 
 
-def gradient_difference(found: Any, expected: Any, path: str, tolerance: Tolerance = None) -> str:
-    """As `difference`, with a wider tolerance where none is given."""
-    if tolerance is None and isinstance(found, Tensor):
+def gradient_difference(
+    found: Tensor, expected: Tensor, path: str, tolerance: Tolerance = None, floor: float = 0.0
+) -> str:
+    """As `difference`, with a wider tolerance where none is given; errors up to `floor` pass."""
+    if tolerance is None:
         tolerance = _GRADIENTS * _RELATIVE.get(found.dtype, _COARSE)
-    return difference(found, expected, path, tolerance)
+    relative, absolute = _tolerances(found.dtype, expected.detach(), tolerance)
+    return difference(found, expected, path, (relative, max(absolute, floor)))
+
+
+def root_mean_square(tensor: Tensor) -> float:
+    """Of what is finite; 0 if nothing is."""
+    size = (tensor if tensor.is_complex() else tensor.double()).detach().abs()
+    size = size[size.isfinite()]
+    return float(size.square().mean().sqrt()) if size.numel() else 0.0
 
 
 def difference(found: Any, expected: Any, path: str, tolerance: Tolerance = None) -> str:
@@ -94,10 +104,7 @@ def _tolerances(dtype: torch.dtype, expected: Tensor, given: Tolerance) -> tuple
     if isinstance(given, tuple):
         return given
     relative = _RELATIVE.get(dtype, _COARSE) if given is None else given
-    size = expected.abs()
-    size = size[size.isfinite()]
-    scale = float(size.square().mean().sqrt()) if size.numel() else 0.0
-    return relative, relative * scale
+    return relative, relative * root_mean_square(expected)
 
 
 def _worst(a: Tensor, b: Tensor, error: Tensor, said: str) -> str:

@@ -1,5 +1,7 @@
 """autograd: passing, failing and skipped."""
 
+from typing import NamedTuple
+
 import pytest
 import torch
 from torch import Tensor
@@ -220,3 +222,136 @@ def test_a_backward_must_take_gradients_that_are_not_contiguous(
     assert found.status == "fail"
     assert found.reason.startswith(reason)
     assert ".contiguous()" in found.fix
+
+
+def normed(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """A norm and its scale, computed in single precision; the scale's gradient is small."""
+    wide = x.float()
+    scale = (wide.square().mean(-1) + 1e-5).rsqrt()
+    return (wide * scale[:, None] * weight.float()).to(x.dtype), scale.to(x.dtype)
+
+
+def normed_backward(ctx, grad, grad_scale):
+    with torch.enable_grad():
+        inputs = [t.detach().requires_grad_() for t in ctx.saved_tensors]
+        return torch.autograd.grad(normed(*inputs), inputs, [grad, grad_scale])
+
+
+def dropping_the_second(ctx, grad, grad_scale):
+    return normed_backward(ctx, grad, torch.zeros_like(grad_scale))
+
+
+@pytest.mark.parametrize("shape", [(2, 8), (8, 128), (64, 256)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("reference", [None, normed])
+def test_each_output_is_tried_by_itself(op_name, shape, dtype, reference):
+    inputs = torch.randn(shape, dtype=dtype), torch.randn(shape[1], dtype=dtype)
+    right = opforge.op(op_name(), backward=normed_backward, setup_context=save)(normed)
+    found = row("autograd", right, *inputs, reference=reference)
+    assert found.status == "pass", found
+    wrong = opforge.op(op_name(), backward=dropping_the_second, setup_context=save)(normed)
+    found = row("autograd", wrong, *inputs, reference=reference)
+    assert found.status == "fail", found
+    assert "gradient of x through output[1]" in found.reason
+    if reference is None:
+        assert "ctx.mark_non_differentiable(output[1]) in setup_context=" in found.fix
+
+
+class Normed(NamedTuple):
+    value: Tensor
+    scale: Tensor
+
+
+def test_an_output_is_named_as_the_caller_names_it(op_name):
+    @opforge.op(op_name(), backward=dropping_the_second, setup_context=save)
+    def op(x: Tensor, weight: Tensor) -> Normed:
+        return Normed(*normed(x, weight))
+
+    found = row("autograd", op, torch.randn(2, 8), torch.randn(8))
+    assert found.reason.startswith("the gradient of x through output.scale is wrong")
+
+
+@pytest.mark.parametrize("reference", [None, normed])
+def test_an_output_that_is_marked_non_differentiable_is_left_out(op_name, reference):
+    def marking(ctx, inputs, output):
+        save(ctx, inputs, output)
+        ctx.mark_non_differentiable(output[1])
+
+    op = opforge.op(op_name(), backward=dropping_the_second, setup_context=marking)(normed)
+    assert (
+        row("autograd", op, torch.randn(8, 32), torch.randn(32), reference=reference).status
+        == "pass"
+    )
+
+
+def test_a_backward_that_refuses_one_output_alone_fails_with_its_name(op_name):
+    def unmaterialized(ctx, inputs, output):
+        save(ctx, inputs, output)
+        ctx.set_materialize_grads(False)
+
+    op = opforge.op(op_name(), backward=dropping_the_second, setup_context=unmaterialized)(normed)
+    found = row("autograd", op, torch.randn(8, 32), torch.randn(32))
+    assert found.status == "fail"
+    assert found.reason.startswith("with a gradient of output[0] alone: ")
+
+
+@pytest.mark.parametrize("backward", [normed_backward, dropping_the_second])
+def test_the_number_of_runs_does_not_grow_with_the_inputs(op_name, backward):
+    runs = []
+
+    @opforge.op(op_name(), backward=backward, setup_context=save)
+    def counted(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        runs.append(x.shape)
+        return normed(x, weight)
+
+    found = row("autograd", counted, torch.randn(8, 128), torch.randn(128))
+    assert len(runs) < 60
+    if found.status == "pass":
+        expected = "3 random directions per input, because there are 1152 elements (up to 64, every"
+        assert found.reason.startswith(expected)
+        assert "each of 2 outputs by itself" in found.reason
+
+
+def test_an_output_in_half_precision_does_not_keep_the_others_from_being_tried(op_name):
+    def both(ctx, grad, grad_rough):
+        (x,) = ctx.saved_tensors
+        return grad * x.cos() * ctx.factor + grad_rough
+
+    def body(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x.sin(), x.bfloat16().to(x.dtype)
+
+    for factor, status in ((1.0, "pass"), (1.1, "fail")):
+
+        def keep(ctx, inputs, output, factor=factor):
+            save(ctx, inputs, output)
+            ctx.factor = factor
+
+        op = opforge.op(op_name(), backward=both, setup_context=keep)(body)
+        found = row("autograd", op, torch.randn(4, 64))
+        assert found.status == status
+        if status == "pass":
+            (note,) = found.notes
+            assert note.startswith("not tried: output[1], computed in less than single precision")
+
+
+def test_a_gradient_that_is_not_a_number_fails(op_name):
+    op = opforge.op(op_name(), backward=lambda ctx, g: (g * torch.nan, g), setup_context=save)
+    found = row("autograd", op(product), torch.randn(9, 9), torch.ones(9, 9))
+    assert found.status == "fail"
+    assert "analytical nan" in found.reason
+
+
+def test_a_complex_output_is_tried_by_its_parts(op_name):
+    def body(x: Tensor) -> Tensor:
+        return torch.complex(x.sin(), x * 3)
+
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad.real * x.cos() + grad.imag * 3
+
+    right = opforge.op(op_name(), backward=backward, setup_context=save)(body)
+    assert row("autograd", right, torch.randn(9, 9)).status == "pass"
+    wrong = opforge.op(
+        op_name(), backward=lambda ctx, g: backward(ctx, g.real + 0j), setup_context=save
+    )
+    assert row("autograd", wrong(body), torch.randn(9, 9)).status == "fail"
