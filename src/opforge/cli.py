@@ -82,9 +82,12 @@ def explain(target: str) -> None:
 )
 @click.option("--tolerance", type=float, help="Relative tolerance; default: by dtype.")
 @click.option(
-    "--only", multiple=True, metavar="ROW", help="Run this row; repeatable; default: all rows."
+    "--only", multiple=True, metavar="ROW,...", help="Run these rows; repeatable; default: all."
 )
-@click.option("--skip", multiple=True, metavar="ROW", help="Skip this row; repeatable.")
+@click.option("--skip", multiple=True, metavar="ROW,...", help="Skip these rows; repeatable.")
+@click.option(
+    "--require", multiple=True, metavar="ROW,...", help="Fail if these rows do not run; repeatable."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.pass_context
 def check(  # noqa: PLR0917  # one per option
@@ -96,6 +99,7 @@ def check(  # noqa: PLR0917  # one per option
     tolerance: float | None,
     only: tuple[str, ...],
     skip: tuple[str, ...],
+    require: tuple[str, ...],
     *,
     as_json: bool,
 ) -> None:
@@ -110,7 +114,7 @@ def check(  # noqa: PLR0917  # one per option
     exit status is 1 if a row fails.
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
     from .check import Settings, check_call
-    from .check.command import arguments_of, one_op
+    from .check.command import arguments_of, one_op, rows_named
     from .check.run import select
     from .cli_targets import resolve_function
 
@@ -119,13 +123,21 @@ def check(  # noqa: PLR0917  # one per option
     settings = Settings(
         reference=None if reference is None else resolve_function(reference), tolerance=tolerance
     )
-    chosen = [row.name for row in select(only or None, skip)]
+    only, skip, require = (rows_named(texts) for texts in (only, skip, require))
+    chosen = [row.name for row in select(only or None, skip, require)]
     if not as_json:
         info = opforge.info(op)
         click.echo(f"{info.name}  ({info.location})")
     with _watching(chosen, show=not as_json) as progress:
         report = check_call(
-            op, args, kwargs, settings=settings, only=only or None, skip=skip, progress=progress
+            op,
+            args,
+            kwargs,
+            settings=settings,
+            only=only or None,
+            skip=skip,
+            require=require,
+            progress=progress,
         )
     click.echo(report.as_json() if as_json else _after_table(report))
     ctx.exit(0 if report.ok else 1)

@@ -83,6 +83,16 @@ def test_a_failure_makes_the_exit_status_1(sample):
     assert "fake: correct fake=: it must return what the body returns" in result.stdout
 
 
+def test_rows_are_named_with_commas_or_one_by_one(sample):
+    rows = ("--only", "eager,fake, numerics", "--skip", "fake")
+    result = run(f"{sample}:scaled", *INPUTS, *rows, "--json")
+    assert [r["name"] for r in json.loads(result.stdout)["rows"]] == ["eager", "numerics"]
+    assert result.exit_code == 0
+    result = run(f"{sample}:scaled", *INPUTS, *rows, "--require", "eager,numerics")
+    assert result.exit_code == 1
+    assert "required, but it did not run" in result.stdout
+
+
 def test_json_has_the_rows_and_nothing_else_is_printed(sample):
     result = run(f"{sample}:wrong", "--input", "x=ones(4)", "--json", *FAST)
     assert result.exit_code == 1

@@ -47,6 +47,17 @@ def test_one_failure_makes_the_report_not_ok():
     assert dataclasses.replace(REPORT, rows=ROWS[2:]).ok
 
 
+def test_a_check_without_a_run_is_neither_passed_nor_failed():
+    traced = dataclasses.replace(REPORT, rows=(Row("eager", "skipped"), Row("compile", "pass")))
+    assert (traced.ok, traced.outcome) == (True, "incomplete")
+    text = "1 passed, 0 failed, 1 skipped in 0.0 s; incomplete: neither eager nor numerics ran"
+    assert traced.summary() == text
+    assert json.loads(traced.as_json())["outcome"] == "incomplete"
+    assert REPORT.outcome == "failed"
+    for decisive in ("eager", "numerics"):
+        assert dataclasses.replace(REPORT, rows=(Row(decisive, "pass"),)).outcome == "passed"
+
+
 def test_records_are_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
         REPORT.op = "other"

@@ -14,6 +14,7 @@ import opforge
 from opforge.check import ROW_NAMES, Settings, check_call
 from opforge.errors import AmbiguousOption, BadOption, NotAnOp, UnknownRow, WrongArgument
 from support.checking import row, statuses
+from support.launching import blocks, double, no_gpu
 
 
 class Mode(enum.Enum):
@@ -68,6 +69,49 @@ def test_a_row_that_does_not_exist_is_refused_with_the_list(op_name):
     with pytest.raises(UnknownRow, match="there is no row 'compiled'") as caught:
         opforge.check(op, torch.ones(2), only="compiled")
     assert "compile dynamic" in caught.value.fix
+
+
+def test_a_required_row_that_is_skipped_fails_with_the_reason_and_the_fix(op_name):
+    op = opforge.op(op_name())(add_one)
+    report = opforge.check(op, torch.ones(2), only=["eager", "numerics"], require="numerics")
+    assert not report.ok
+    found = report["numerics"]
+    assert (found.status, found.reason) == ("fail", "required, but it did not run: no reference")
+    assert found.fix.startswith("pass reference=fn")
+    report = opforge.check(
+        op,
+        torch.ones(2),
+        only=["eager", "numerics"],
+        require=["eager", "numerics"],
+        reference=add_one,
+    )
+    assert (report.ok, report.outcome) == (True, "passed")
+
+
+def test_a_required_row_must_be_a_row_and_chosen(op_name):
+    op = opforge.op(op_name())(add_one)
+    with pytest.raises(UnknownRow, match="there is no row 'compiled'"):
+        opforge.check(op, torch.ones(2), require="compiled")
+    with pytest.raises(BadOption, match="require names eager, which only or skip leaves out"):
+        opforge.check(op, torch.ones(2), skip="eager", require=["eager", "fake"])
+    with pytest.raises(BadOption, match="require names eager"):
+        opforge.check(op, torch.ones(2), only="fake", require="eager")
+
+
+@no_gpu
+def test_a_check_in_which_the_op_did_not_run_is_not_passed(op_name):
+    @opforge.op(op_name())
+    def launched(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        double[blocks(x.numel())](x, out, x.numel(), BLOCK=64)
+        return out
+
+    report = opforge.check(launched, torch.ones(4), only=["eager", "mutation", "numerics"])
+    assert [r.status for r in report] == ["skipped", "pass", "skipped"]
+    assert (report.ok, report.outcome) == (True, "incomplete")
+    report = opforge.check(launched, torch.ones(4), only=["eager", "mutation"], require="eager")
+    assert (report.ok, report.outcome) == (False, "failed")
+    assert report["eager"].reason.startswith("required, but it did not run: needs a GPU")
 
 
 def test_the_report_names_the_op_its_place_and_inputs(op_name):

@@ -27,6 +27,11 @@ def one_op(target: str) -> Any:
     return ops[0]
 
 
+def rows_named(texts: Sequence[str]) -> tuple[str, ...]:
+    """`("compile,numerics", "eager")` as three names."""
+    return tuple(name.strip() for text in texts for name in text.split(",") if name.strip())
+
+
 def arguments_of(op: Any, texts: Sequence[str], function: str | None) -> Arguments:
     """From `--input` texts, or from the function that `--inputs` names."""
     if function is None:

@@ -12,6 +12,10 @@ from dataclasses import dataclass
 from ..notebook import html_table
 
 PASS, FAIL, SKIPPED = "pass", "fail", "skipped"
+# Of a whole check.
+PASSED, FAILED, INCOMPLETE = "passed", "failed", "incomplete"
+# Without one of these, nobody has seen what the op computes.
+DECISIVE = ("eager", "numerics")
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,16 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
+        """Whether no row failed; `outcome` also says whether the op ran at all."""
         return not self.failures
+
+    @property
+    def outcome(self) -> str:
+        """Either "failed", "passed", or "incomplete": nothing failed, but the op did not run."""
+        if self.failures:
+            return FAILED
+        ran = any(row.name in DECISIVE and row.status == PASS for row in self.rows)
+        return PASSED if ran else INCOMPLETE
 
     @property
     def failures(self) -> tuple[Row, ...]:
@@ -61,8 +74,8 @@ class CheckReport:
         return len(self.rows)
 
     def as_json(self) -> str:
-        """The report as JSON text: op, ok, and rows with name, status, reason and more."""
-        fields = {"ok": self.ok, **dataclasses.asdict(self)}
+        """The report as JSON text: op, ok, outcome, and rows with name, status, reason and more."""
+        fields = {"ok": self.ok, "outcome": self.outcome, **dataclasses.asdict(self)}
         for row in fields["rows"]:
             row["seconds"] = round(row["seconds"], 3)
         return json.dumps(fields, indent=2)
@@ -71,7 +84,10 @@ class CheckReport:
         counts = Counter(row.status for row in self.rows)
         passed, failed, skipped = (counts[status] for status in (PASS, FAIL, SKIPPED))
         seconds = sum(row.seconds for row in self.rows)
-        return f"{passed} passed, {failed} failed, {skipped} skipped in {seconds:.1f} s"
+        said = f"{passed} passed, {failed} failed, {skipped} skipped in {seconds:.1f} s"
+        if self.outcome != INCOMPLETE:
+            return said
+        return f"{said}; {INCOMPLETE}: neither {' nor '.join(DECISIVE)} ran"
 
     def header(self) -> str:
         return f"{self.op}  ({self.location})\n{self.circumstances()}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import inspect
 import random
 import time
@@ -18,7 +19,7 @@ from ..errors import AmbiguousOption, BadOption, UnknownRow, WrongArgument, firs
 from ..registry import Entry, registry
 from .compare import Tolerance
 from .reasons import cut, reason_of
-from .report import CheckReport, Row
+from .report import FAIL, SKIPPED, CheckReport, Row
 from .rows import autograd, devices, eager, export, graph, vmap
 from .subject import GPU_FIX, Settings, Subject, cuda_devices, interpreting
 from .values import OpCall, describe
@@ -75,6 +76,7 @@ def check(
     tolerance: Tolerance = None,
     only: str | Iterable[str] | None = None,
     skip: str | Iterable[str] = (),
+    require: str | Iterable[str] = (),
     **kwargs: Any,
 ) -> CheckReport:
     """Check an op on these inputs in every runtime and report what fails.
@@ -91,14 +93,21 @@ def check(
             the dtypes.
         only: Names of the rows to run; by default all.
         skip: Names of rows to leave out.
+        require: Names of rows that must run; one that would be skipped fails.
         kwargs: The op's keyword arguments. If some are named like an option above, use
             `opforge.check.check_call`.
     """
     entry = registry.get(op)
-    given = {"reference": reference, "tolerance": tolerance, "only": only, "skip": skip or None}
+    given = {
+        "reference": reference,
+        "tolerance": tolerance,
+        "only": only,
+        "skip": skip or None,
+        "require": require or None,
+    }
     _refuse_ambiguous(entry, [n for n, v in given.items() if v is not None])
     settings = Settings(reference=reference, tolerance=tolerance)
-    return check_call(op, args, kwargs, settings=settings, only=only, skip=skip)
+    return check_call(op, args, kwargs, settings=settings, only=only, skip=skip, require=require)
 
 
 def check_call(
@@ -109,6 +118,7 @@ def check_call(
     settings: Settings | None = None,
     only: str | Iterable[str] | None = None,
     skip: str | Iterable[str] = (),
+    require: str | Iterable[str] = (),
     progress: Progress | None = None,
 ) -> CheckReport:
     """`check` with the op's arguments in a tuple and a dict.
@@ -118,26 +128,45 @@ def check_call(
     entry = registry.get(op)
     settings = settings or Settings()
     _check_settings(settings)
-    chosen = select(only, skip)
+    chosen = select(only, skip, require)
+    required = set(_names(require))
     call = _bind(entry, tuple(args), dict(kwargs or {}))
     subject = Subject(entry, call, settings)
     tell = progress or (lambda _name, _row: None)
     rows = []
     for one in chosen:
         tell(one.name, None)
-        rows.append(_row(one, subject))
+        row = _row(one, subject)
+        rows.append(_insisted(row) if one.name in required else row)
         tell(one.name, rows[-1])
     inputs = tuple(describe(p, t) for p, t in call.tensors())
     return CheckReport(entry.name, entry.location, inputs, _machine(subject), tuple(rows))
 
 
-def select(only: str | Iterable[str] | None, skip: str | Iterable[str]) -> tuple[Check, ...]:
+def _insisted(row: Row) -> Row:
+    """A row that must run, and fails if it was skipped."""
+    if row.status != SKIPPED:
+        return row
+    return dataclasses.replace(
+        row, status=FAIL, reason=f"required, but it did not run: {row.reason}"
+    )
+
+
+def select(
+    only: str | Iterable[str] | None, skip: str | Iterable[str], require: str | Iterable[str] = ()
+) -> tuple[Check, ...]:
     """The rows to run, in their order."""
     wanted = set(ROW_NAMES if only is None else _names(only))
-    unwanted = set(_names(skip))
-    for name in sorted(wanted | unwanted):
+    unwanted, required = set(_names(skip)), set(_names(require))
+    for name in sorted(wanted | unwanted | required):
         if name not in ROW_NAMES:
             raise UnknownRow(f"there is no row {name!r}", fix=f"one of {', '.join(ROW_NAMES)}")
+    left_out = sorted(required - (wanted - unwanted))
+    if left_out:
+        raise BadOption(
+            f"require names {', '.join(left_out)}, which only or skip leaves out",
+            fix="take it out of one of them",
+        )
     return tuple(c for c in CHECKS if c.name in wanted - unwanted)
 
 
