@@ -2,6 +2,7 @@
 
 import dataclasses
 import warnings
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -123,3 +124,31 @@ def test_a_returned_dataclass_leaves_a_module_through_export(op_name):
     got = torch.export.export(Model(), (x,), strict=False).module()(x)
     assert type(got) is Stats
     torch.testing.assert_close((got.total, got.top), (x.sum(), x.amax()))
+
+
+class Range(NamedTuple):
+    low: Tensor
+    high: Tensor
+
+
+def test_a_named_tuple_has_a_name_in_saved_programs(op_name):
+    @opforge.op(op_name())
+    def spread(x: Tensor, around: Range) -> Range:
+        return Range(x - around.low, x + around.high)
+
+    _, spec = pytree.tree_flatten(Range(torch.ones(2), torch.ones(2)))
+    assert pytree.treespec_loads(pytree.treespec_dumps(spec)) == spec
+
+
+def test_a_users_own_registration_of_a_named_tuple_stays(op_name):
+    class Own(NamedTuple):
+        value: Tensor
+
+    pytree._register_namedtuple(Own, serialized_type_name="test_pytree.Own")
+    mine = pytree.SUPPORTED_NODES[Own]
+
+    @opforge.op(op_name())
+    def op(x: Tensor, own: Own) -> Tensor:
+        return x + own.value
+
+    assert pytree.SUPPORTED_NODES[Own] is mine

@@ -446,6 +446,12 @@ def register_pytree(
     )
 
 
+def register_namedtuple(cls: type[Any], name: str) -> None:
+    """Let torch save a NamedTuple, which it can flatten anyway, unless somebody has."""
+    if cls not in torch.utils._pytree.SUPPORTED_NODES:
+        torch.utils._pytree._register_namedtuple(cls, serialized_type_name=name)
+
+
 def vmap_dispatch(rule: Callable[..., Any], op: Callable[..., Any], args: Any) -> Any:
     """Run a vmap rule for an op at the current functorch level."""
     from torch._functorch.autograd_function import custom_function_call_vmap_helper

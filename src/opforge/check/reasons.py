@@ -22,6 +22,9 @@ _FIXES = {
         r"unsupported input type|Unsupported input type|pytree\.register|"
         r"is not a supported (input )?type|not registered.*pytree"
     ),
+    "return a plain tuple: torch saves only those NamedTuples that an operator returns or takes": (
+        r"serialize TreeSpec of namedtuple"
+    ),
     "give fake=, a function with the op's signature that does not read tensors' contents": (
         r"data-dependent|GuardOnDataDependent|Could not guard on|\.item\(\)|\.nonzero|_local_scalar"
     ),

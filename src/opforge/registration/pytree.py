@@ -1,4 +1,7 @@
-"""Registers dataclass parameters as pytree nodes, so that export and vmap see inside them."""
+"""Registers records as pytree nodes, so that export and vmap see inside them.
+
+Of a NamedTuple torch needs only the name under which a saved program refers to it.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,15 @@ _INPUTS = {"Tensor", "SymInt", "int", "float", "bool", "str", "Scalar"}
 
 
 def register_records(node: Node | None) -> None:
-    """Register every dataclass below a node that is not registered yet."""
+    """Register every record below a node that is not registered yet."""
     if not isinstance(node, Record):
         return
     for item in node.fields:
         register_records(item.node)
     if node.kind == "dataclass":
         _register(node)
+    elif node.kind == "namedtuple":
+        _compat.register_namedtuple(node.cls, _name(node.cls))
 
 
 def _register(record: Record) -> None:
@@ -39,7 +44,7 @@ def _register(record: Record) -> None:
     functions: dict[str, Any] = {}
     enums = [_enum_of(f.node) for f in record.fields if f.name in constants]
     if all(enums):
-        functions["serialized_type_name"] = f"{cls.__module__}.{cls.__qualname__}"
+        functions["serialized_type_name"] = _name(cls)
         functions["to_dumpable_context"] = lambda context: [
             None if m is None else m.name for m in context
         ]
@@ -47,6 +52,10 @@ def _register(record: Record) -> None:
             None if n is None else e[n] for e, n in zip(enums, names, strict=True) if e is not None
         )
     _compat.register_pytree(cls, flatten, unflatten, children, **functions)
+
+
+def _name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def _is_child(node: Node) -> bool:

@@ -1,6 +1,8 @@
 """export, export strict, save and load, package: each passing, failing and skipped."""
 
 import dataclasses
+from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -122,6 +124,42 @@ def test_save_and_load_passes_with_records_too(op_name):
     )
     assert found.status == "pass"
     assert found.reason.endswith("KiB")
+
+
+class Pair(NamedTuple):
+    first: Tensor
+    second: Tensor
+
+
+def test_named_tuples_survive_save_and_load(op_name):
+    @opforge.op(op_name())
+    def swapped(x: Tensor, pair: Pair) -> Pair:
+        return Pair(x * pair.second, x * pair.first)
+
+    found = row("save and load", swapped, torch.ones(4, 3), Pair(torch.ones(3), torch.zeros(3)))
+    assert found.status == "pass", found
+
+
+def test_a_named_tuple_survives_in_the_package(op_name, monkeypatch):
+    specs = []
+
+    def compile_package(program, path, configs):
+        # What AOTInductor does with the structure of the outputs before it compiles.
+        specs.append(torch.utils._pytree.treespec_dumps(program.call_spec.out_spec))
+        path.write_bytes(b"")
+
+    monkeypatch.setattr(export._compat.aoti, "compile_package", compile_package)
+    monkeypatch.setattr(export, "ops_of", lambda *_: ())
+    monkeypatch.setattr(export, "needed_at_run_time", lambda _: None)
+    monkeypatch.setattr(export, "verify", lambda *_: SimpleNamespace(notes=()))
+
+    @opforge.op(op_name())
+    def both(x: Tensor) -> Pair:
+        return Pair(x + 1, x - 1)
+
+    found = row("package", both, torch.ones(4, 3))
+    assert found.status == "pass", found
+    assert "Pair" in specs[0]
 
 
 def test_save_and_load_fails_by_what_saving_raised(op_name, monkeypatch):
