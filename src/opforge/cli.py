@@ -70,7 +70,7 @@ def explain(target: str) -> None:
 
 
 @main.command()
-@click.argument("target")
+@click.argument("targets", nargs=-1, required=True)
 @click.option(
     "--input", "texts", multiple=True, metavar="NAME=VALUE", help="An argument; repeatable."
 )
@@ -89,77 +89,88 @@ def explain(target: str) -> None:
     "--require", multiple=True, metavar="ROW,...", help="Fail if these rows do not run; repeatable."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@click.option("--junit", metavar="FILE", help="Also write JUnit's XML, for CI.")
+@click.option("--html", metavar="FILE", help="Also write a page with every table.")
 @click.pass_context
-def check(  # noqa: PLR0917  # one per option
-    ctx: click.Context,
-    target: str,
-    texts: tuple[str, ...],
-    function: str | None,
-    reference: str | None,
-    tolerance: float | None,
-    only: tuple[str, ...],
-    skip: tuple[str, ...],
-    require: tuple[str, ...],
-    *,
-    as_json: bool,
+def check(
+    ctx: click.Context, /, *, as_json: bool, junit: str | None, html: str | None, **given: Any
 ) -> None:
-    """Check an operator in every runtime and report what fails.
+    """Check operators in every runtime and report what fails.
 
     \b
     opforge check norms.py:rms_norm \\
       --input "x=randn(8, 128, bf16)" --input "cfg.weight=ones(128)"
+    opforge check ops/ --require eager --junit report.xml
 
-    A value is a tensor (randn, rand, zeros, ones, arange or randint with a shape, and optionally
-    a dtype and a device), a number, 'text', True, False, None, or a list or tuple of values. The
-    exit status is 1 if a row fails.
+    Each of TARGETS is a module or file, module:op, or a folder of Python files. A value is a
+    tensor (randn, rand, zeros, ones, arange or randint with a shape, and optionally a dtype and a
+    device), a number, 'text', True, False, None, or a list or tuple of values. Without --input,
+    silu takes its inputs from the function silu_inputs in its file, which returns (args, kwargs),
+    and its reference from silu_reference. The exit status is 1 if a row fails or an operator
+    cannot be checked.
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
-    from .check import Settings, check_call
-    from .check.command import arguments_of, one_op, rows_named
-    from .check.run import select
-    from .cli_targets import resolve_function
+    from .check.command import CheckArguments, check_all, check_one, find, rows_named
+    from .check.summary import Summary
 
-    op = one_op(target)
-    args, kwargs = arguments_of(op, texts, function)
-    settings = Settings(
-        reference=None if reference is None else resolve_function(reference), tolerance=tolerance
-    )
-    only, skip, require = (rows_named(texts) for texts in (only, skip, require))
-    chosen = [row.name for row in select(only or None, skip, require)]
-    if not as_json:
+    for file in filter(None, (junit, html)):
+        if not Path(file).absolute().parent.is_dir():
+            raise BadOption(
+                f"{file} cannot be written", found="no such folder", fix="make the folder first"
+            )
+    given |= {option: rows_named(given[option]) for option in ("only", "skip", "require")}
+    arguments = CheckArguments(**given)
+    chosen = arguments.rows
+    found = find(arguments)
+    if found.single:
+        (op,) = found.ops
         info = opforge.info(op)
-        click.echo(f"{info.name}  ({info.location})")
-    with _watching(chosen, show=not as_json) as progress:
-        report = check_call(
-            op,
-            args,
-            kwargs,
-            settings=settings,
-            only=only or None,
-            skip=skip,
-            require=require,
-            progress=progress,
-        )
-    click.echo(report.as_json() if as_json else _after_table(report))
-    ctx.exit(0 if report.ok else 1)
+        with _watching(f"{info.name}  ({info.location})", chosen, show=not as_json) as progress:
+            report = check_one(op, arguments, progress)
+        summary = Summary((report,))
+        click.echo(report.as_json() if as_json else _after_table(report))
+    else:
+        summary = check_all(found, arguments, quiet=as_json)
+        click.echo(summary.as_json() if as_json else str(summary))
+        for problem in () if as_json else summary.problems:
+            click.echo(f"Error: {problem}", err=True)
+    if junit is not None:
+        Path(junit).write_text(summary.as_junit(), encoding="utf-8")
+    if html is not None:
+        Path(html).write_text(summary.as_html(), encoding="utf-8")
+    ctx.exit(0 if summary.ok else 1)
 
 
 @contextlib.contextmanager
-def _watching(names: list[str], *, show: bool) -> Iterator[Callable[[str, Row | None], None]]:
-    """A table that fills as the rows run; in a pipe it is printed once, at the end."""
+def _watching(
+    title: str, names: list[str], *, show: bool
+) -> Iterator[Callable[[str, Row | None], None]]:
+    """A table that fills as the rows run; in a pipe, lines on stderr and the table at the end."""
+    from .check.command import LineWatcher
     from .check.report import Row
 
     console = Console()
     rows: dict[str, Row] = {name: Row(name, "") for name in names}
+    live = Live(_row_table(rows), console=console, auto_refresh=False)
 
     def hear(name: str, row: Row | None) -> None:
         rows[name] = Row(name, "running") if row is None else row
-        if live is not None:
-            live.update(_row_table(rows), refresh=True)
+        live.update(_row_table(rows), refresh=True)
 
-    live = Live(_row_table(rows), console=console, auto_refresh=False) if show else None
-    with live if live is not None and console.is_terminal else contextlib.nullcontext():
-        yield hear
-    if show and not console.is_terminal:
+    if not show:
+        yield lambda _name, _row: None
+    elif console.is_terminal:
+        click.echo(title)
+        with live:
+            yield hear
+    else:
+        lines = LineWatcher().hearing(title.partition(" ")[0])
+
+        def say(name: str, row: Row | None) -> None:
+            rows[name] = rows[name] if row is None else row
+            lines(name, row)
+
+        click.echo(title)
+        yield say
         console.print(_row_table(rows))
 
 

@@ -70,7 +70,13 @@ def resolve_function(target: str) -> Callable[..., Any]:
 
 def arguments_from_function(target: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """What the function that `--inputs` names returns: `(args, kwargs)`."""
-    make = resolve_function(target)
+    return arguments_made_by(resolve_function(target), target)
+
+
+def arguments_made_by(
+    make: Callable[..., Any], target: str
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What a function for inputs returns; `target` is its name for a person."""
     with users_own(f"{target}()"):
         made = make()
     pair = made if isinstance(made, tuple) and len(made) == 2 else (None, None)

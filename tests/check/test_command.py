@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from xml.etree import ElementTree as ET
 
 import pytest
 from click.testing import CliRunner
@@ -156,11 +157,132 @@ def test_an_error_in_the_inputs_function_keeps_its_own_traceback(sample):
     assert "ZeroDivisionError: division by zero" in result.stderr
 
 
-def test_a_file_with_several_operators_needs_a_name(sample):
-    result = run(sample, *INPUTS)
+def test_in_a_pipe_each_row_is_a_line_on_stderr(sample):
+    result = run(f"{sample}:scaled", *INPUTS, *FAST)
+    lines = result.stderr.splitlines()
+    assert [line.rpartition(", ")[0] for line in lines] == [
+        "check_sample::scaled: eager: pass",
+        "check_sample::scaled: fake: pass",
+        "check_sample::scaled: numerics: skipped",
+    ]
+    assert run(f"{sample}:scaled", *INPUTS, *FAST, "--json").stderr == ""
+
+
+def test_every_operator_of_a_file_is_checked(sample):
+    result = run(sample, "--input", "x=ones(4, 3)", "--input", "cfg.weight=ones(3)", *FAST)
     assert result.exit_code == 1
-    assert "has 2 operators" in result.stderr
-    assert "scaled, wrong" in result.stderr
+    assert "fake  fail     output: the fake says shape (1,), the op gives (4, 3)" in result.stdout
+    *_, scaled, wrong, empty, total = result.stdout.splitlines()
+    assert scaled.split()[:2] == ["check_sample::scaled", "passed"]
+    assert wrong.split()[:2] == ["check_sample::wrong", "failed"]
+    assert empty == ""
+    assert total.startswith("2 checked: 1 passed, 1 failed, 0 incomplete; in ")
+    assert "[1/2] check_sample::scaled: fake: pass" in result.stderr
+    assert "[2/2] check_sample::wrong: failed; 1 passed, 1 failed, 1 skipped in" in result.stderr
+
+
+def test_the_reports_of_several_operators_are_one_json(sample):
+    texts = ("--input", "x=ones(4, 3)", "--input", "cfg.weight=ones(3)")
+    result = run(sample, *texts, *FAST, "--json")
+    assert result.stderr == ""
+    found = json.loads(result.stdout)
+    assert (found["ok"], found["problems"]) == (False, [])
+    assert [r["outcome"] for r in found["reports"]] == ["passed", "failed"]
+
+
+def test_an_operator_without_inputs_is_told_and_the_others_are_checked(sample):
+    result = run(sample, "--input", "x=ones(4, 3)", *FAST)
+    assert result.exit_code == 1
+    assert "check_sample::scaled  not checked" in result.stdout
+    assert "1 failed, 0 incomplete; 1 not checked" in result.stdout
+    assert "no input for 'cfg.weight'" in result.stderr
+    assert "write def scaled_inputs() next to it" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (("--inputs", ":inputs"), "--inputs is for one operator, and there are 2"),
+        (("--reference", ":reference"), "--reference is for one operator, and there are 2"),
+        (("--input", "z=1"), "no operator has 'z'"),
+        (("--junit", "/nowhere/report.xml"), "/nowhere/report.xml cannot be written"),
+    ],
+)
+def test_mistakes_with_several_operators_are_told_before_the_checks(sample, options, text):
+    placed = [f"{sample}{o}" if o.startswith(":") else o for o in options]
+    result = run(sample, *placed, *FAST)
+    assert result.exit_code == 1
+    assert text in result.stderr
+    assert result.stdout == ""
+
+
+TREE = {
+    "halve/op.py": """
+import opforge
+import torch
+from ..shared import factor
+
+@opforge.op("check_tree::halve", mode="custom_op")
+def halve(x: torch.Tensor) -> torch.Tensor:
+    return x * factor
+
+def halve_inputs():
+    return (torch.ones(4, 3),), {}
+
+def halve_reference(x):
+    return x / 2
+""",
+    "third.py": """
+import opforge
+import torch
+
+@opforge.op("check_tree::third", mode="custom_op")
+def third(x: torch.Tensor) -> torch.Tensor:
+    return x / 3
+
+def third_inputs():
+    return (torch.ones(4, 3),), {}
+
+def third_reference(x):
+    return x / 4
+""",
+    "shared.py": "factor = 0.5\n",
+    "broken.py": "1 / 0\n",
+    "_private.py": "raise SystemExit\n",
+    "test_tree.py": "raise SystemExit\n",
+}
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("check") / "check_tree"
+    for path, text in TREE.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+    return folder
+
+
+def test_a_tree_is_checked_with_the_functions_beside_the_operators(tree, tmp_path):
+    junit, page = tmp_path / "report.xml", tmp_path / "report.html"
+    result = run(f"{tree}/", *FAST, "--junit", junit, "--html", page)
+    assert result.exit_code == 1
+    assert "2 checked: 1 passed, 1 failed, 0 incomplete; 1 not checked" in result.stdout
+    assert "ZeroDivisionError" in result.stderr
+    suites = ET.parse(junit).getroot()
+    assert [(s.get("name"), s.get("failures"), s.get("errors")) for s in suites] == [
+        ("check_tree::halve", "0", "0"),
+        ("check_tree::third", "1", "0"),
+        ("not checked", None, "1"),
+    ]
+    assert "check_tree::third" in page.read_text()
+
+
+def test_one_operator_takes_its_inputs_from_the_function_beside_it(tmp_path):
+    alone = tmp_path / "check_third.py"
+    alone.write_text(TREE["third.py"].replace("check_tree::", "check_third::"))
+    result = run(alone, *FAST, "--json")
+    rows = {row["name"]: row["status"] for row in json.loads(result.stdout)["rows"]}
+    assert rows == {"eager": "pass", "fake": "pass", "numerics": "fail"}
 
 
 def test_help_shows_an_example():

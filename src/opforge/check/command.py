@@ -1,30 +1,57 @@
-"""What `opforge check` does before the check: finds the op and makes its arguments."""
+"""What `opforge check` does around the checks: finds ops, makes their arguments, runs them all."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import click
 import torch
 
-from ..cli_targets import arguments_from_function, resolve
-from ..errors import BadOption, TargetNotFound
-from ..registry import registry
+from ..cli_targets import arguments_from_function, arguments_made_by, resolve, resolve_function
+from ..errors import BadOption, OpforgeError, UnknownInput
+from ..native.commands.operator_tree import is_tree, load_files
+from ..progress import ProgressBar, watched_terminal
+from ..registry import Entry, registry
+from .compare import Tolerance
 from .inputs import arguments_from
-from .subject import interpreting
+from .report import CheckReport, Row
+from .run import Progress, check_call, select
+from .subject import Settings, interpreting
+from .summary import Problem, Summary
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-def one_op(target: str) -> Any:
-    """The op that a target names; a file with one op needs no name."""
-    ops = resolve(target)
-    if len(ops) > 1:
-        names = ", ".join(registry.get(op).fn.__name__ for op in ops)
-        raise TargetNotFound(
-            f"{target} has {len(ops)} operators", found=names, fix=f"name one: {target}:op"
-        )
-    return ops[0]
+@dataclass(frozen=True)
+class CheckArguments:
+    """The command's arguments that say what to check and how."""
+
+    targets: tuple[str, ...]
+    texts: tuple[str, ...] = ()
+    function: str | None = None
+    reference: str | None = None
+    tolerance: Tolerance = None
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    require: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> list[str]:
+        """The names of the rows to run."""
+        return [one.name for one in select(self.only or None, self.skip, self.require)]
+
+
+@dataclass(frozen=True)
+class Found:
+    """The operators that the targets name, and what could not be loaded."""
+
+    ops: list[Any]
+    problems: list[Problem]
+    # Whether a table of its rows is what the user wants to see.
+    single: bool
 
 
 def rows_named(texts: Sequence[str]) -> tuple[str, ...]:
@@ -32,13 +59,180 @@ def rows_named(texts: Sequence[str]) -> tuple[str, ...]:
     return tuple(name.strip() for text in texts for name in text.split(",") if name.strip())
 
 
+def find(given: CheckArguments) -> Found:
+    """The operators of all targets; in a tree a file that fails does not stop the others."""
+    ops: list[Any] = []
+    problems = []
+    for target in given.targets:
+        if is_tree(target):
+            loaded = load_files(target)
+            ops += [op for _, op in loaded.operators]
+            problems += [Problem(str(one.folder), one.message) for one in loaded.problems]
+        else:
+            ops += resolve(target)
+    ops = list({id(op): op for op in ops}.values())
+    single = len(ops) == 1 and not any(is_tree(target) for target in given.targets)
+    if not single:
+        _refuse_for_several(given, ops)
+    return Found(ops, problems, single)
+
+
+def _refuse_for_several(given: CheckArguments, ops: list[Any]) -> None:
+    for option, value, kind in (
+        ("--inputs", given.function, "inputs"),
+        ("--reference", given.reference, "reference"),
+    ):
+        if value is not None:
+            raise BadOption(
+                f"{option} is for one operator, and there are {len(ops)}",
+                fix=f"name one, or write a function next to each: def {_own_name(ops, kind)}()",
+            )
+    taken = {name for op in ops for name in _parameters(registry.get(op))}
+    for text in given.texts:
+        if _parameter_of(text) not in taken:
+            raise UnknownInput(
+                f"no operator has {_parameter_of(text)!r}",
+                found=f"they take {', '.join(sorted(taken)) or 'nothing'}",
+                fix="choose one of these",
+            )
+
+
+def _own_name(ops: list[Any], kind: str) -> str:
+    return f"{registry.get(ops[0]).fn.__name__ if ops else 'op'}_{kind}"
+
+
+def check_one(op: Any, given: CheckArguments, progress: Progress | None = None) -> CheckReport:
+    """Check one op with the inputs that the command line or a function in its file gives."""
+    args, kwargs = arguments_of(op, given.texts, given.function)
+    return check_call(
+        op,
+        args,
+        kwargs,
+        settings=Settings(reference=_reference(op, given.reference), tolerance=given.tolerance),
+        only=given.only or None,
+        skip=given.skip,
+        require=given.require,
+        progress=progress,
+    )
+
+
+def check_all(found: Found, given: CheckArguments, *, quiet: bool = False) -> Summary:
+    """Check every op; one that cannot be checked does not stop the others."""
+    reports: list[CheckReport] = []
+    problems = list(found.problems)
+    watcher = watching(len(found.ops) * len(given.rows), quiet=quiet)
+    try:
+        for number, op in enumerate(found.ops, 1):
+            entry = registry.get(op)
+            where = f"[{number}/{len(found.ops)}] {entry.name}"
+            own = [t for t in given.texts if _parameter_of(t) in _parameters(entry)]
+            arguments = CheckArguments(**{**vars(given), "texts": tuple(own)})
+            try:
+                report = check_one(op, arguments, watcher.hearing(where))
+            except OpforgeError as error:
+                problems.append(Problem(entry.name, str(error), _how(entry)))
+                watcher.say(f"{where}: not checked")
+                continue
+            reports.append(report)
+            watcher.say(f"{where}: {report.outcome}; {report.summary()}")
+    finally:
+        watcher.stop()
+    return Summary(tuple(reports), tuple(problems))
+
+
+def _how(entry: Entry) -> str:
+    return f"give its inputs with --input, or write def {entry.fn.__name__}_inputs() next to it"
+
+
+class Watcher:
+    """Hears nothing and says nothing."""
+
+    def hearing(self, _where: str) -> Progress:
+        """What a check of one op is to call."""
+        return lambda _name, _row: None
+
+    def say(self, text: str) -> None:
+        """A line for a person who waits."""
+
+    def stop(self) -> None:
+        """Nothing more will happen."""
+
+
+class LineWatcher(Watcher):
+    """A line per row and per op, for logs."""
+
+    def hearing(self, where: str) -> Progress:
+        def hear(name: str, row: Row | None) -> None:
+            if row is not None:
+                self.say(f"{where}: {name}: {row.status}, {row.seconds:.1f} s")
+
+        return hear
+
+    def say(self, text: str) -> None:
+        click.echo(text, err=True)
+
+
+class BarWatcher(Watcher):
+    """A bar over the rows of all ops, with a line per op above it."""
+
+    def __init__(self, bar: ProgressBar, total: int) -> None:
+        self._bar = bar
+        bar.start(total)
+
+    def hearing(self, where: str) -> Progress:
+        def hear(name: str, row: Row | None) -> None:
+            if row is None:
+                self._bar.advance(f"{where}: {name}")
+
+        return hear
+
+    def say(self, text: str) -> None:
+        self._bar.say(text)
+
+    def stop(self) -> None:
+        self._bar.stop("")
+
+
+def watching(total: int, *, quiet: bool = False) -> Watcher:
+    """A bar where a person watches, else lines."""
+    console = watched_terminal()
+    if quiet:
+        return Watcher()
+    if console is None:
+        return LineWatcher()
+    return BarWatcher(ProgressBar("checking", console), total)
+
+
 def arguments_of(op: Any, texts: Sequence[str], function: str | None) -> Arguments:
-    """From `--input` texts, or from the function that `--inputs` names."""
-    if function is None:
-        entry = registry.get(op)
-        # Inputs without a device are made where the op's kernels can run.
-        on_gpu = entry.describe().kernels and torch.cuda.is_available() and not interpreting()
-        return arguments_from(entry, texts, device="cuda" if on_gpu else "cpu")
-    if texts:
-        raise BadOption("--input and --inputs were both given", fix="use one of them")
-    return arguments_from_function(function)
+    """From `--input` texts, from the function that `--inputs` names, or from the op's own."""
+    if function is not None:
+        if texts:
+            raise BadOption("--input and --inputs were both given", fix="use one of them")
+        return arguments_from_function(function)
+    entry = registry.get(op)
+    own = _beside(entry, "inputs")
+    if own is not None and not texts:
+        return arguments_made_by(own, f"{inspect.getsourcefile(own)}:{own.__name__}")
+    # Inputs without a device are made where the op's kernels can run.
+    on_gpu = entry.describe().kernels and torch.cuda.is_available() and not interpreting()
+    return arguments_from(entry, texts, device="cuda" if on_gpu else "cpu")
+
+
+def _reference(op: Any, named: str | None) -> Callable[..., Any] | None:
+    return resolve_function(named) if named is not None else _beside(registry.get(op), "reference")
+
+
+def _beside(entry: Entry, kind: str) -> Callable[..., Any] | None:
+    """The function `silu_inputs` or `silu_reference` in the file of `silu`."""
+    fn = inspect.unwrap(entry.fn)
+    found = getattr(fn, "__globals__", {}).get(f"{fn.__name__}_{kind}")
+    return found if inspect.isfunction(found) else None
+
+
+def _parameters(entry: Entry) -> list[str]:
+    return list(inspect.signature(entry.fn).parameters)
+
+
+def _parameter_of(text: str) -> str:
+    """`cfg` of `cfg.weight=ones(3)`."""
+    return text.partition("=")[0].partition(".")[0].strip()

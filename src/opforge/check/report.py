@@ -81,13 +81,16 @@ class CheckReport:
         return json.dumps(fields, indent=2)
 
     def summary(self) -> str:
+        if self.outcome != INCOMPLETE:
+            return self.counts()
+        return f"{self.counts()}; {INCOMPLETE}: neither {' nor '.join(DECISIVE)} ran"
+
+    def counts(self) -> str:
+        """`11 passed, 1 failed, 5 skipped in 17.3 s`."""
         counts = Counter(row.status for row in self.rows)
         passed, failed, skipped = (counts[status] for status in (PASS, FAIL, SKIPPED))
         seconds = sum(row.seconds for row in self.rows)
-        said = f"{passed} passed, {failed} failed, {skipped} skipped in {seconds:.1f} s"
-        if self.outcome != INCOMPLETE:
-            return said
-        return f"{said}; {INCOMPLETE}: neither {' nor '.join(DECISIVE)} ran"
+        return f"{passed} passed, {failed} failed, {skipped} skipped in {seconds:.1f} s"
 
     def header(self) -> str:
         return f"{self.op}  ({self.location})\n{self.circumstances()}"

@@ -185,3 +185,24 @@ def test_make_reads_a_depfile(tmp_path):
     read[1].unlink()
     done = subprocess.run(command_, capture_output=True, text=True, check=False)
     assert "c$d#.py" in done.stderr
+
+
+def test_any_tree_of_files_loads_where_no_declaration_is_needed(ops):
+    plain = op("plain").partition("native.declare")[0]
+    folder = ops(add=op("add"), nested=plain)
+    (folder / "nested" / "again.py").write_text("from .op import plain\n")
+    (folder / "helpers.py").write_text("x = 1\n")
+    (folder / "test_add.py").write_text("1 / 0\n")
+    (folder / "broken.py").write_text("1 / 0\n")
+    found = operator_tree.load_files(folder)
+    assert names(found) == ["tree_tests::add", "tree_tests::plain"]
+    (problem,) = found.problems
+    assert problem.folder.name == "broken.py"
+    assert "ZeroDivisionError" in problem.message
+
+
+def test_a_tree_of_files_without_operators_is_refused(ops):
+    folder = ops()
+    (folder / "helpers.py").write_text("x = 1\n")
+    with pytest.raises(BadTree, match="has no operators"):
+        operator_tree.load_files(folder)

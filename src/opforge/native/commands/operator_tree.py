@@ -1,5 +1,7 @@
 """Operator trees: `ops/<op>/op.py`, a folder per operator, walked and loaded.
 
+Commands that need no declaration take any tree of Python files.
+
 The tree loads as a package: `ops/add/op.py` is `ops.add.op` and may import `from ..common import
 ...`, and two folders may have files of the same name. Walking needs no torch.
 """
@@ -77,6 +79,48 @@ def load(tree: str | Path) -> Found:
     return found
 
 
+def load_files(tree: str | Path) -> Found:
+    """Import every Python file below a folder, for commands that need no declaration.
+
+    Names that begin with `_` or `.` do not count, nor do tests. A file without operators may be
+    one that others import.
+    """
+    found = Found()
+    root = Path(tree).resolve()
+    package = _package(root)
+    seen: set[int] = set()
+    for file in sorted(root.rglob("*.py")):
+        steps = file.relative_to(root).with_suffix("").parts
+        if any(step[0] in "_." for step in steps) or _is_test(file):
+            continue
+        try:
+            new = [op for op in _operators_of(file, [package, *steps]) if id(op) not in seen]
+        except OpforgeError as error:
+            found.problems.append(Problem(file, str(error)))
+            continue
+        seen |= {id(op) for op in new}
+        found.operators += [(file, op) for op in new]
+    if not found.operators and not found.problems:
+        raise BadTree(
+            f"{tree} has no operators",
+            found="no Python file in it has one",
+            fix="decorate a function with @opforge.op",
+        )
+    return found
+
+
+def _is_test(file: Path) -> bool:
+    return file.name.startswith("test_") or file.name == "conftest.py"
+
+
+def _operators_of(file: Path, steps: Sequence[str]) -> list[Any]:
+    if any("." in step for step in steps):
+        raise BadTree("Python cannot import it because its path has a dot", fix="rename it")
+    return list(
+        {id(op): op for op in operators_in(_imported(".".join(steps), file)).values()}.values()
+    )
+
+
 def _load_folder(folder: Path, package: str, into: Found) -> None:
     try:
         operators = _operators(folder, package)
@@ -103,19 +147,19 @@ def _operators(folder: Path, package: str) -> list[Any]:
         )
     if "." in folder.name:
         raise BadTree("Python cannot import it because its name has a dot", fix="rename the folder")
-    module = _imported(f"{package}.{folder.name}.{Path(FILE).stem}", folder)
+    module = _imported(f"{package}.{folder.name}.{Path(FILE).stem}", folder / FILE)
     operators = list({id(op): op for op in operators_in(module).values()}.values())
     if not operators:
         raise BadTree(f"{FILE} has no operators", fix="decorate a function with @opforge.op")
     return operators
 
 
-def _imported(name: str, folder: Path) -> ModuleType:
-    with users_own(f"importing {folder / FILE}"):
+def _imported(name: str, file: Path) -> ModuleType:
+    with users_own(f"importing {file}"):
         try:
             return importlib.import_module(name)
         except SystemExit as error:
-            raise TargetFailed(f"{FILE} exits Python on import: {error!r}") from error
+            raise TargetFailed(f"{file.name} exits Python on import: {error!r}") from error
 
 
 def _check_declared(operators: Sequence[Any]) -> None:

@@ -1,0 +1,74 @@
+"""The reports of many ops: text, JSON, JUnit's XML, and a page."""
+
+import json
+from xml.etree import ElementTree as ET
+
+from opforge.check.report import CheckReport, Row
+from opforge.check.summary import Problem, Summary
+
+
+def report(name, *rows):
+    return CheckReport(name, "ops.py:3", ("x: float32 (2,) on cpu",), "CPU, torch 2", rows)
+
+
+SUMMARY = Summary(
+    (
+        report("lib::a", Row("eager", "pass", seconds=0.5)),
+        report(
+            "lib::bc",
+            Row("eager", "pass", notes=("slow",)),
+            Row("fake", "fail", "says <b> \x1b[31mred\x1b[0m\x00", "correct fake="),
+        ),
+        report("lib::d", Row("eager", "skipped", "needs a GPU"), Row("compile", "pass")),
+    ),
+    (Problem("ops/e.py", "it raised\nmore", "mend it"),),
+)
+
+
+def test_the_text_has_failures_a_line_per_op_and_a_total():
+    failures, lines, total = str(SUMMARY).rsplit("\n\n", 2)
+    assert "fake  fail" in failures
+    assert lines.splitlines() == [
+        "  lib::a    passed       1 passed, 0 failed, 0 skipped in 0.5 s",
+        "  lib::bc   failed       1 passed, 1 failed, 0 skipped in 0.0 s",
+        "  lib::d    incomplete   1 passed, 0 failed, 1 skipped in 0.0 s",
+        "  ops/e.py  not checked",
+    ]
+    assert total == "3 checked: 1 passed, 1 failed, 1 incomplete; 1 not checked; in 0.5 s"
+
+
+def test_a_failure_or_a_problem_makes_it_not_ok():
+    passing, failing, incomplete = SUMMARY.reports
+    assert Summary((passing, incomplete)).ok
+    assert not Summary((passing, failing)).ok
+    assert not Summary((passing,), SUMMARY.problems).ok
+
+
+def test_json_has_every_report_and_problem():
+    found = json.loads(SUMMARY.as_json())
+    assert found["ok"] is False
+    assert [r["op"] for r in found["reports"]] == ["lib::a", "lib::bc", "lib::d"]
+    assert found["problems"][0]["name"] == "ops/e.py"
+
+
+def test_junit_has_a_suite_per_op_and_a_case_per_row():
+    suites = ET.fromstring(SUMMARY.as_junit().partition("\n")[2])
+    a, bc, d, unchecked = suites
+    assert (a.get("name"), a.get("tests"), a.get("time")) == ("lib::a", "1", "0.500")
+    eager, fake = bc
+    assert (eager.get("classname"), eager.get("name")) == ("lib::bc", "eager")
+    assert eager.find("system-out").text == "slow"
+    assert fake.find("failure").get("message") == "says <b> red"
+    assert fake.find("failure").text.endswith("fix: correct fake=")
+    assert d.get("skipped") == "1"
+    assert d[0].find("skipped").get("message") == "needs a GPU"
+    assert unchecked[0].find("error").get("message") == "it raised"
+
+
+def test_the_page_shows_every_op_and_escapes_what_it_quotes():
+    page = SUMMARY.as_html()
+    assert page.startswith("<!doctype html>")
+    for name in ("lib::a", "lib::bc", "lib::d", "ops/e.py", "1 incomplete; 1 not checked"):
+        assert name in page
+    assert "says &lt;b&gt;" in page
+    assert "<b>" not in page
