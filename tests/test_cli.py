@@ -58,6 +58,38 @@ def test_explain_of_a_file_explains_each_operator(sample):
     assert "cli_sample::triple" in result.stdout
 
 
+def test_explain_takes_a_function_that_is_not_decorated(sample):
+    path = sample.parent / "cli_undecorated.py"
+    path.write_text(
+        "import torch\n\ndef halve(x: torch.Tensor) -> torch.Tensor:\n    return x / 2\n"
+    )
+    result = run("explain", f"{path}:halve")
+    assert result.exit_code == 0, result.output
+    assert result.stdout == opforge.explain(sys.modules["cli_undecorated"].halve) + "\n"
+    assert "not registered yet: what @opforge.op would do" in result.stdout
+    both = run("explain", f"{path}:halve", f"{sample}:double")
+    assert "cli_sample::double" in both.stdout
+
+
+def test_explain_of_a_tree_explains_each_operator_and_tells_what_does_not_load(tmp_path):
+    tree = tmp_path / "cli_tree"
+    for name in ("double", "triple"):
+        (tree / name).mkdir(parents=True)
+        (tree / name / "op.py").write_text(
+            f"import opforge, torch\n\n@opforge.op('cli_tree::{name}', mode='custom_op')\n"
+            f"def {name}(x: torch.Tensor) -> torch.Tensor:\n    return x * 2\n"
+        )
+    result = run("explain", f"{tree}/")
+    assert result.exit_code == 0, result.output
+    assert "cli_tree::double" in result.stdout
+    assert "cli_tree::triple" in result.stdout
+    (tree / "broken.py").write_text("1 / 0\n")
+    result = run("explain", f"{tree}/")
+    assert result.exit_code == 1
+    assert "cli_tree::triple" in result.stdout
+    assert "ZeroDivisionError" in result.stderr
+
+
 def test_an_unknown_target_is_reported_on_stderr_with_status_1(sample):
     result = run("explain", f"{sample}:duble")
     assert result.exit_code == 1

@@ -57,16 +57,32 @@ def main() -> None:
 
 
 @main.command()
-@click.argument("target")
-def explain(target: str) -> None:
+@click.argument("targets", nargs=-1, required=True)
+@click.pass_context
+def explain(ctx: click.Context, /, targets: tuple[str, ...]) -> None:
     """Show how an operator was registered, and why.
 
-    TARGET is module:op or path/to/file.py:op. Without :op, every operator in the module or file
-    is explained.
+    Each of TARGETS is module:op or path/to/file.py:op. Without :op, every operator in the module
+    or file is explained; for a folder, those of every Python file in it. Of a function that is no
+    operator, it shows what @opforge.op would do. If a file of a folder cannot be loaded, the error
+    goes to stderr, and the exit status is 1.
     """
-    from .cli_targets import resolve
+    from .cli_targets import resolve_or_function
+    from .native.commands.operator_tree import is_tree, load_files
 
-    click.echo("\n\n".join(opforge.explain(op) for op in resolve(target)))
+    found, problems = [], []
+    for target in targets:
+        if is_tree(target):
+            loaded = load_files(target)
+            found += [op for _, op in loaded.operators]
+            problems += loaded.problems
+        else:
+            found += resolve_or_function(target)
+    unique = {id(one): one for one in found}.values()
+    click.echo("\n\n".join(opforge.explain(one) for one in unique))
+    for problem in problems:
+        click.echo(f"Error: {problem}", err=True)
+    ctx.exit(1 if problems else 0)
 
 
 @main.command()

@@ -11,7 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import FunctionType, ModuleType, TracebackType
 from typing import Any
 
 import opforge
@@ -49,6 +49,15 @@ def resolve(target: str) -> list[Any]:
         found=f"the operators {_listed(ops)}" if ops else "no operators",
         fix=_did_you_mean(name, ops) or ("choose one of these" if ops else _DECORATE),
     )
+
+
+def resolve_or_function(target: str) -> list[Any]:
+    """As `resolve`, but a target may also name a function that is no operator yet."""
+    place, name = _split(target)
+    named = vars(_load(place)).get(name)
+    if isinstance(named, FunctionType) and not opforge.is_op(named):
+        return [named]
+    return resolve(target)
 
 
 def resolve_function(target: str) -> Callable[..., Any]:

@@ -134,7 +134,7 @@ def check_all(found: Found, given: CheckArguments, *, quiet: bool = False) -> Su
                 watcher.say(f"{where}: not checked")
                 continue
             reports.append(report)
-            watcher.say(f"{where}: {report.outcome}; {report.summary()}")
+            watcher.say(f"{where}: {report.outcome}; {report.counts()}")
     finally:
         watcher.stop()
     return Summary(tuple(reports), tuple(problems))
