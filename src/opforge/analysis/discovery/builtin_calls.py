@@ -28,7 +28,7 @@ from .values import (
     Unknown,
     Value,
     Values,
-    constants,
+    some_constants,
     union,
 )
 
@@ -46,16 +46,16 @@ def _getattr(machine: Machine, frame: Frame, arguments: Arguments) -> Values:
     owners, names, *default = (*arguments.positional, NOTHING, NOTHING)[
         : max(2, len(arguments.positional))
     ]
-    known = constants(names)
-    if known is None:
-        why = Unknown("getattr with a name that is computed")
-        return tuple(why if _may_matter(owner) else UNKNOWN for owner in owners)
+    known = some_constants(names)
     found = [
         machine.attribute(frame, owner, name, frame.scope.node)
         for owner in owners
         for name in known
         if isinstance(name, str)
     ]
+    if not known or len(known) < len(names):
+        why = Unknown("getattr with a name that is computed")
+        found.append(tuple(why if _may_matter(owner) else UNKNOWN for owner in owners))
     if default:
         # A name that is missing now gives the default.
         found = [tuple(v for v in f if not isinstance(v, Unknown) or not v.sticky) for f in found]

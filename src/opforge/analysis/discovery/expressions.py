@@ -26,6 +26,7 @@ from .values import (
     Value,
     Values,
     constants,
+    some_constants,
     union,
 )
 
@@ -137,16 +138,20 @@ def _binary(machine: Machine, frame: Frame, node: ast.BinOp) -> Values:
 def _text(machine: Machine, frame: Frame, node: ast.JoinedStr) -> Values:
     """An f-string of known parts, as in `getattr(ops, f"{kind}_kernel")`."""
     choices: list[list[str]] = []
+    others = False
     for part in node.values:
         value = part.value if isinstance(part, ast.FormattedValue) else part
         if isinstance(part, ast.FormattedValue) and part.format_spec is not None:
             return ANY
-        known = constants(machine.evaluate(frame, value))
-        if known is None:
+        values = machine.evaluate(frame, value)
+        known = some_constants(values)
+        if not known:
             return ANY
         choices.append([str(k) for k in known])
+        others = others or len(known) < len(values)
     texts = ["".join(parts) for parts in itertools.islice(itertools.product(*choices), 64)]
-    return tuple(Known(text) for text in texts)
+    found = tuple(Known(text) for text in texts)
+    return (*found, UNKNOWN) if others else found
 
 
 def _sequence(machine: Machine, frame: Frame, node: ast.List | ast.Tuple | ast.Set) -> Values:

@@ -7,6 +7,7 @@ import functools
 import types
 from collections.abc import Hashable
 
+from .annotations import allowed_constants
 from .frames import Frame, Instance, Local
 from .machine import Machine
 from .objects import class_attribute, is_instance, owner_of
@@ -14,6 +15,7 @@ from .scopes import Scope, scope_of
 from .source import read_source
 from .values import (
     ANY,
+    GIVEN,
     NOTHING,
     UNKNOWN,
     UNKNOWN_ARGUMENTS,
@@ -65,7 +67,7 @@ class FrameTable:
             return None
         depth = caller.depth + cost
         scope = scope_of(source.node)
-        bound = _bind(scope, arguments, self._defaults_of(fn))
+        bound = _bind(scope, fn, arguments, self._defaults_of(fn))
         _forget_numbers(bound, scope)
         if caller is self.root:
             _give_self(fn, bound)
@@ -89,7 +91,8 @@ class FrameTable:
         home = local.frame
         bound: dict[str, Values] = {}
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            bound = _bind(local.scope, arguments, self._written_defaults(local, node.args))
+            defaults = self._written_defaults(local, node.args)
+            bound = _bind(local.scope, home.fn, arguments, defaults)
         read = self._contexts.get(id(node), 0)
         if read > _CONTEXTS:
             bound = _generalized(bound)
@@ -129,7 +132,9 @@ def _held_defaults(fn: types.FunctionType) -> dict[str, Values]:
     return {name: (Known(value),) for name, value in held.items()}
 
 
-def _bind(scope: Scope, given: Arguments, defaults: dict[str, Values]) -> dict[str, Values]:
+def _bind(
+    scope: Scope, fn: types.FunctionType, given: Arguments, defaults: dict[str, Values]
+) -> dict[str, Values]:
     """Parameter name -> candidates, as Python binds a call."""
     positional, keywords = scope.positional, given.keywords
     bound: dict[str, Values] = dict(zip(positional, given.positional, strict=False))
@@ -139,6 +144,9 @@ def _bind(scope: Scope, given: Arguments, defaults: dict[str, Values]) -> dict[s
         else:
             loose = union(given.star, given.double) if name in positional else given.double
             default = defaults.get(name, NOTHING)
+            if any(value is GIVEN for value in loose):
+                others = tuple(value for value in loose if value is not GIVEN)
+                loose = union(others, _given(scope, fn, name, default))
             bound[name] = union(default, loose) if loose else default or _not_given(name)
     if scope.vararg is not None:
         bound[scope.vararg] = (Sequence(given.positional[len(positional) :], given.star),)
@@ -146,6 +154,16 @@ def _bind(scope: Scope, given: Arguments, defaults: dict[str, Values]) -> dict[s
         items: dict[Hashable, Values] = {k: v for k, v in keywords.items() if k not in bound}
         bound[scope.kwarg] = (TableValue(items, given.double),)
     return bound
+
+
+def _given(scope: Scope, fn: types.FunctionType, name: str, default: Values) -> Values:
+    """What a caller who is not read may give for a parameter."""
+    allowed = allowed_constants(scope, fn, name)
+    if allowed is not None:
+        return tuple(Known(constant) for constant in allowed)
+    # A parameter whose default is a text or a number gets another one, which nobody calls.
+    plain = default and all(is_constant(v) and v.obj is not None for v in default)
+    return ANY if plain else _not_given(name)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -24,7 +24,7 @@ from .objects import (
     wrapped,
 )
 from .scopes import Scope, scope_of
-from .values import Arguments, Known
+from .values import GIVEN_ARGUMENTS, Known
 
 
 def find_kernels(fn: Any, max_depth: int = 5) -> Discovery:
@@ -49,7 +49,7 @@ class _Walk:
         self.read: set[int] = set()
 
     def discover(self, fn: Any) -> Discovery:
-        call = Call(self.root, Arguments(), CallOutcome(), cost=0)
+        call = Call(self.root, GIVEN_ARGUMENTS, CallOutcome(), cost=0)
         self.interpreter.call(call, Known(_body(fn)))
         for effect in call.outcome.effects:
             if isinstance(effect, Lost):

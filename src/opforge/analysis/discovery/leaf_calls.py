@@ -36,6 +36,7 @@ from .values import (
     Value,
     Values,
     constants,
+    some_constants,
     union,
 )
 
@@ -179,12 +180,13 @@ def _may_call(texts: Values) -> bool:
 
 def _imported(names: Values) -> Values:
     """`importlib.import_module(name)`, of what is loaded."""
-    known = constants(names)
-    if known is None:
-        return (Unknown("a module whose name is computed is imported", sticky=True),)
+    known = some_constants(names)
+    computed = NOTHING
+    if not known or len(known) < len(names):
+        computed = (Unknown("a module whose name is computed is imported", sticky=True),)
     loaded = [sys.modules.get(name) for name in known if isinstance(name, str)]
     missing = (Unknown(f"{known} is not imported yet", sticky=True),) if None in loaded else NOTHING
-    return union(tuple(Known(m) for m in loaded if m is not None), missing)
+    return union(tuple(Known(m) for m in loaded if m is not None), missing, computed)
 
 
 def _is_tritons(fn: types.FunctionType) -> bool:

@@ -218,6 +218,9 @@ class Arguments:
 _SIZED = (Value, Arguments)
 NO_ARGUMENTS = Arguments()
 UNKNOWN_ARGUMENTS = Arguments(star=ANY, double=ANY)
+# What the caller of the function asked about may give, for any parameter.
+GIVEN = Unknown("it is given by the caller")
+GIVEN_ARGUMENTS = Arguments(star=(GIVEN,), double=(GIVEN,))
 
 
 def _part_key(part: Any) -> Hashable:
@@ -266,8 +269,13 @@ def is_constant(value: Value) -> TypeGuard[Known]:
 
 def constants(values: Values) -> list[Any] | None:
     """The constants that a key may be, or None where it may be anything else."""
-    found = [value.obj for value in values if is_constant(value)]
+    found = some_constants(values)
     return found if found and len(found) == len(values) else None
+
+
+def some_constants(values: Values) -> list[Any]:
+    """The constants among the candidates; there may be others."""
+    return [value.obj for value in values if is_constant(value)]
 
 
 def known_arguments(args: tuple[Any, ...], keywords: dict[str, Any]) -> Arguments:
