@@ -234,7 +234,7 @@ ALLOWED = {
     "call": "a function that was made a line before",
     "copied": "a copy of an autotuner",
     "linecache.cache[filename]": "where tracebacks find generated code",
-    "made": "a tensor or a function that was made a line before",
+    "made": "a tensor, a function or a copy of a kernel that was made a line before",
     "measured": "a copy of an autotuner",
     "module": "MLIR that was parsed a line before",
     "Node": "a class of opforge's own",

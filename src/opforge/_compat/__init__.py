@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         launches,
         operators,
         pointer_writes,
+        printing,
     )
     from .dispatcher import *  # noqa: F403
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import torch
 
-from . import driver, kernels, patches
+from . import driver, kernels, patches, printing
 from .dispatcher import concrete
 
 
@@ -253,7 +253,9 @@ def into_graph(
         args.append(kwargs.pop(name))
     _state.refuse = refuse
     try:
-        tracer.call_triton_kernel(launch(kernel, None, grid), args, kwargs, None)
+        tracer.call_triton_kernel(
+            launch(printing.printable(kernel), None, grid), args, kwargs, None
+        )
     finally:
         _state.refuse = None
 
@@ -302,7 +304,7 @@ def unsupported(kernel: Any) -> str:
             tuner, "num_reps", None
         ) not in (None, 100):
             return "its autotuner sets warmup= or rep=, which Inductor does not support"
-    return ""
+    return printing.obstacle(kernel)
 
 
 def launch_options() -> list[str]:

@@ -75,6 +75,7 @@ class Dependence:
                     functions += part.values.values()
             lines += rows_of(kernel)
             lines.append(_kernels.innermost(kernel).cache_key)
+            lines += _compat.printing.added(kernel)
         lines += [_text(fn) for fn in _reached(functions)]
         return "\n".join(f"# {line}" for line in lines)
 

@@ -1,17 +1,14 @@
-"""Names that a code object reads from outside or stores as attributes, found in its bytecode.
-
-`dis` takes longer than parsing the function; `bytes.find` takes next to no time.
-"""
+"""Names that a code object reads from outside or stores as attributes, found in its bytecode."""
 
 from __future__ import annotations
 
 import dis
 import inspect
-import sys
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..._compat.bytecode import EXTENDED, arguments, globals_read
 from .identity import cached_by_identity
 
 _LOAD_GLOBAL = dis.opmap["LOAD_GLOBAL"]
@@ -19,15 +16,12 @@ _STORE_ATTR = dis.opmap["STORE_ATTR"]
 _LOAD_DEREF = dis.opmap["LOAD_DEREF"]
 _LOAD_CONST = dis.opmap["LOAD_CONST"]
 _IMPORT_NAME = dis.opmap["IMPORT_NAME"]
-_EXTENDED = dis.opmap["EXTENDED_ARG"]
-# Since Python 3.11 the lowest bit of LOAD_GLOBAL's argument says whether a null is pushed too.
-_GLOBAL_SHIFT = 1 if sys.version_info >= (3, 11) else 0
 
 
 @cached_by_identity
 def stored_attributes(code: types.CodeType) -> frozenset[str]:
     """Each `name` for which a function contains `something.name = ...`."""
-    return frozenset(code.co_names[a] for _, a in _arguments(code, _STORE_ATTR))
+    return frozenset(code.co_names[a] for _, a in arguments(code, _STORE_ATTR))
 
 
 @dataclass(frozen=True)
@@ -52,10 +46,9 @@ def mentions(code: types.CodeType) -> Mentions:
     has_classes = False
     for inner in _with_nested(code):
         names.update(inner.co_names)
-        for offset, argument in _arguments(inner, _IMPORT_NAME):
+        for offset, argument in arguments(inner, _IMPORT_NAME):
             imports.append((inner.co_names[argument], _import_level(inner, offset)))
-        for _, argument in _arguments(inner, _LOAD_GLOBAL):
-            read[inner.co_names[argument >> _GLOBAL_SHIFT]] = None
+        read.update(dict.fromkeys(globals_read(inner)))
         # A class's body is the one kind of nested code without fast locals.
         if inner is not code and not inner.co_flags & inspect.CO_OPTIMIZED:
             has_classes = True
@@ -78,26 +71,11 @@ def _with_nested(code: types.CodeType) -> Iterator[types.CodeType]:
             yield from _with_nested(const)
 
 
-def _arguments(code: types.CodeType, opcode: int) -> Iterator[tuple[int, int]]:
-    """(offset, argument) of every instruction with an opcode."""
-    raw = code.co_code  # inline caches are zeros, and no opcode asked for is 0
-    opcodes = raw[::2]
-    at = opcodes.find(opcode)
-    while at >= 0:
-        argument = raw[2 * at + 1]
-        before, shift = at - 1, 8
-        while before >= 0 and opcodes[before] == _EXTENDED:
-            argument |= raw[2 * before + 1] << shift
-            before, shift = before - 1, shift + 8
-        yield 2 * at, argument
-        at = opcodes.find(opcode, at + 1)
-
-
 def _import_level(code: types.CodeType, offset: int) -> int:
     """The level of an import: the constant that is loaded before the names to import."""
     raw = code.co_code
     at = offset - 4
-    plain = at >= 0 and raw[at] == _LOAD_CONST and (at < 2 or raw[at - 2] != _EXTENDED)
+    plain = at >= 0 and raw[at] == _LOAD_CONST and (at < 2 or raw[at - 2] != EXTENDED)
     level = code.co_consts[raw[at + 1]] if plain and raw[at + 2] == _LOAD_CONST else -1
     return level if isinstance(level, int) else -1
 
