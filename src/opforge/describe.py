@@ -19,6 +19,7 @@ def info_of_reading(name: str, location: str, reading: Reading) -> OpInfo:
         kernels=reading.body.kernels,
         unresolved=reading.body.unresolved,
         nested_ops=reading.body.nested_ops,
+        conditional=(*reading.body.conditional, *reading.backward.conditional),
     )
 
 

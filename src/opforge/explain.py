@@ -97,6 +97,7 @@ def _mode(info: OpInfo, decision: Decision) -> Rows:
 def _found(info: OpInfo) -> Rows:
     rows = [("kernel", _kernel(ref)) for ref in info.kernels]
     rows += [("kernel", f"{_kernel(ref)}, in the backward") for ref in info.backward_kernels]
+    rows += [("kernel", f"{_kernel(ref)}, only if {ref.only_if}") for ref in info.conditional]
     for ref in info.kernels:
         if count := len(rows_of(ref.kernel)):
             rows.append(("tuning", f"{ref.name} has {count} rows in the tuning table"))

@@ -216,12 +216,14 @@ class KernelRef:
 
     `kernel` is what is launched, for example an Autotuner; `location` is where its function is
     defined; `found_via` says how the body reaches it: "table['silu'][grid] in launch (ops.py:12)".
+    `only_if` is empty unless a decorator chooses a backend at run time: "AscendBackend is active".
     """
 
     name: str
     kernel: Any
     location: str
     found_via: str
+    only_if: str = ""
 
     @property
     def seen_while_tracing(self) -> bool:
@@ -264,13 +266,15 @@ class Discovery:
     """What reading a function found, without running it; iterating gives the kernels.
 
     `unbound` are names that functions read but nothing binds yet; what they will be bound to may
-    launch kernels.
+    launch kernels. `conditional` are the kernels of backends that a decorator may choose at run
+    time over the function it wraps; those are not read for anything else.
     """
 
     kernels: tuple[KernelRef, ...] = ()
     unresolved: tuple[Unresolved, ...] = ()
     nested_ops: tuple[NestedOp, ...] = ()
     unbound: tuple[Unresolved, ...] = ()
+    conditional: tuple[KernelRef, ...] = ()
 
     def __iter__(self) -> Iterator[KernelRef]:
         return iter(self.kernels)
@@ -284,6 +288,7 @@ class Discovery:
             "operator": self.nested_ops,
             "unresolved call": self.unresolved,
             "unbound name": self.unbound,
+            "conditional kernel": self.conditional,
         }
         rest = [counted(len(found), noun) for noun, found in others.items() if found]
         return f"<Discovery: {', '.join([counted(len(self), 'kernel') + names, *rest])}>"
@@ -293,6 +298,10 @@ class Discovery:
         rows += [("operator", op.name, op.location, "") for op in self.nested_ops]
         rows += [("unresolved", u.name, u.location, u.why) for u in self.unresolved]
         rows += [("unbound", u.name, u.location, u.why) for u in self.unbound]
+        rows += [
+            (f"kernel, only if {ref.only_if}", ref.name, ref.location, ref.found_via)
+            for ref in self.conditional
+        ]
         return html_table("Discovery", ("", "name", "location", ""), rows)
 
 
@@ -327,6 +336,12 @@ class Reading:
     pending: tuple[NestedOp, ...] = ()
 
     @property
+    def found(self) -> tuple[KernelRef, ...]:
+        """All kernels that may be launched, in the backward and by other backends too."""
+        body, backward = self.body, self.backward
+        return (*body, *backward, *body.conditional, *backward.conditional)
+
+    @property
     def is_open(self) -> bool:
         """Whether a name that is not bound yet may come to stand for something with kernels."""
         return bool(self.body.unbound or self.backward.unbound or self.pending)
@@ -337,12 +352,15 @@ class Reading:
 
     @property
     def may_launch(self) -> bool:
-        return any((self.body.kernels, self.body.unresolved, self.body.unbound, self.nested))
+        found = self.body
+        certain = (found.kernels, found.unresolved, found.unbound)
+        return any((*certain, found.conditional, self.nested))
 
     @property
     def backward_may_launch(self) -> bool:
         found = self.backward
-        return any((found.kernels, found.unresolved, found.unbound, found.nested_ops))
+        certain = (found.kernels, found.unresolved, found.unbound, found.nested_ops)
+        return any((*certain, found.conditional))
 
 
 @dataclass(frozen=True)
@@ -376,6 +394,7 @@ class OpInfo:
     subgraph_boundary: bool = False
     notes: tuple[str, ...] = ()
     backward_kernels: tuple[KernelRef, ...] = ()
+    conditional: tuple[KernelRef, ...] = ()
     # What a loaded library does for it; empty if none was loaded.
     native: str = ""
 

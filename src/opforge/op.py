@@ -504,8 +504,9 @@ def find_kernels(fn: Any, max_depth: int = 5) -> Discovery:
 
     The functions that it calls are read too, `max_depth` calls deep. Where a name may stand for
     several kernels, all of them are found. `nested_ops` has the operators, `unresolved` the calls
-    that could not be followed, and `unbound` the names that are not bound yet. Of an op that
-    opforge made, the function is read that it was made of.
+    that could not be followed, and `unbound` the names that are not bound yet. `conditional` has
+    the kernels of other backends, if a decorator chooses one at run time. Of an op that opforge
+    made, the function is read that it was made of.
     """
     from .analysis.discovery.kernels import find_kernels as read  # noqa: PLC0415  # as elsewhere
 

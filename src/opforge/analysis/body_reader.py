@@ -146,4 +146,5 @@ def _joined(found: Sequence[Discovery]) -> Discovery:
         tuple(u for d in found for u in d.unresolved),
         tuple(op for d in found for op in d.nested_ops),
         tuple(u for d in found for u in d.unbound),
+        tuple(ref for d in found for ref in d.conditional),
     )

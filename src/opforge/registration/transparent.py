@@ -73,8 +73,7 @@ class Transparency:
                 if self._reading.is_open:
                     self._reading = self._read_located()
                 self._read_before = True
-                found = (*self._reading.body, *self._reading.backward)
-                kernels = (*(r.kernel for r in found), *self._reading.nested)
+                kernels = (*(r.kernel for r in self._reading.found), *self._reading.nested)
                 self._known.update({id(k): k for k in kernels})
                 for kernel in kernels:
                     settle(kernel)
@@ -102,7 +101,7 @@ class Transparency:
 
     def publish(self) -> None:
         """Make Inductor's cache key depend on everything that is launched."""
-        refs = (*self._reading.body, *self._reading.backward, *self._seen)
+        refs = (*self._reading.found, *self._seen)
         kernels = [r.kernel for r in refs] + [*self._reading.nested, *self._nested]
         if kernels:
             entries = cache_entries(self.name, kernels, self.sources, self._others)

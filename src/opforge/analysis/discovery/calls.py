@@ -9,6 +9,7 @@ from typing import Any
 
 from ... import _compat
 from ...model import MISSING
+from .alternatives import condition, is_alternative, is_wrapper_step
 from .attributes import AttributeResolver
 from .autograd_calls import apply_autograd, is_autograd_apply
 from .containers import method_result, opened
@@ -107,6 +108,7 @@ class CallTable:
             if not isinstance(callee, (LaunchValue, OperatorValue)) and not only_reports(callee):
                 arguments = self._arguments(frame, node)
                 break
+        chosen = is_alternative(frame, node)
         for callee in callees:
             if isinstance(callee, Unknown):
                 if callee is UNKNOWN and _looks_like_run(node):
@@ -114,8 +116,14 @@ class CallTable:
                 keeps = getattr(node.func, "attr", "") in _KEEPING
                 given = NO_ARGUMENTS if keeps else arguments
                 self._unknown(Call(frame, given, outcome), callee)
+            elif chosen:
+                # It returns what the wrapped function does, and need not be evaluated.
+                inner = CallOutcome()
+                when = condition(self.machine, frame, node.func, callee)
+                self.call(Call(frame, arguments, inner), callee)
+                outcome.alternatives.append((when, inner.effects))
             else:
-                cost = 0 if _is_wrapper_step(frame, node.func) else 1
+                cost = 0 if is_wrapper_step(frame, node.func) else 1
                 self.call(Call(frame, arguments, outcome, cost), callee)
         frame.outcomes[id(node)] = outcome
         return outcome
@@ -341,18 +349,6 @@ class CallTable:
             return
         call.outcome.effects.append(Lost(f"{describe(obj)} is a C function"))
         hand_over(self.machine, call)
-
-
-def _is_wrapper_step(frame: Frame, func: ast.expr) -> bool:
-    """Whether a call only goes from a wrapper to what it wraps, which adds no depth."""
-    if isinstance(func, ast.Name):
-        if frame.parent is None:
-            return func.id in frame.fn.__code__.co_freevars
-        return any(func.id in around.parameters for around in frame.parent.outward())
-    if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name):
-        is_self = frame.scope.parameters[:1] == (func.value.id,)
-        return is_self and frame.scope.name == "__call__"
-    return False
 
 
 def _looks_like_run(node: ast.Call) -> bool:

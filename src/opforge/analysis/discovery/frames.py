@@ -125,6 +125,8 @@ class CallOutcome:
     frames: list[Frame] = field(default_factory=list)
     # Calls of functions that launch nothing; only their results may matter.
     idle: list[tuple[Call, types.FunctionType]] = field(default_factory=list)
+    # What happens only on a condition: another backend is active.
+    alternatives: list[tuple[str, list[Effect]]] = field(default_factory=list)
 
     def enter(self, frame: Frame, cost: int = 1) -> None:
         """Run a function, and return what it returns."""

@@ -47,6 +47,11 @@ class _Walk:
         self.nested: dict[str, NestedOp] = {}
         self.unbound: dict[str, Unresolved] = {}
         self.read: set[int] = set()
+        # What another backend does, which is read last: a kernel that is launched anyway is not
+        # listed again.
+        self.alternatives: list[tuple[str, Frame, ast.AST, Effect]] = []
+        self.conditional: dict[int, KernelRef] = {}
+        self.condition = ""
 
     def discover(self, fn: Any) -> Discovery:
         call = Call(self.root, GIVEN_ARGUMENTS, CallOutcome(), cost=0)
@@ -56,16 +61,24 @@ class _Walk:
                 self.lose(describe(fn), _place(fn), effect.why)
             else:
                 self.note(self.root, self.root.scope.node, effect)
-        while self.queue:
-            self.visit(self.queue.popleft())
+        self.read_queue()
         if self.interpreter.exhausted:
             self.lose(describe(fn), _place(fn), "it calls too much to be read to the end")
+        for condition, frame, node, effect in self.alternatives:
+            self.condition = condition
+            self.note(frame, node, effect)
+            self.read_queue()
         return Discovery(
             tuple(self.kernels.values()),
             tuple(self.unresolved.values()),
             tuple(self.nested.values()),
             tuple(self.unbound.values()),
+            tuple(self.conditional.values()),
         )
+
+    def read_queue(self) -> None:
+        while self.queue:
+            self.visit(self.queue.popleft())
 
     def visit(self, frame: Frame) -> None:
         if id(frame) in self.visited:
@@ -84,8 +97,11 @@ class _Walk:
         for call, names in scope.calls:
             if not self.interpreter.calls.matters(frame, call, names):
                 continue
-            for effect in self.interpreter.outcome(frame, call).effects:
+            outcome = self.interpreter.outcome(frame, call)
+            for effect in outcome.effects:
                 self.note(frame, call, effect)
+            for when, effects in outcome.alternatives:
+                self.alternatives += [(self.condition or when, frame, call, e) for e in effects]
         if scope.operations and self.interpreter.operators.matter(frame):
             for operation in scope.operations:
                 self.interpreter.operate(frame, operation)
@@ -118,26 +134,31 @@ class _Walk:
             (self.queue.append if entered.cost else self.queue.appendleft)(inner)
 
     def launch(self, frame: Frame, node: ast.AST, kernel: Any) -> None:
-        if id(kernel) not in self.kernels:
-            kernels = _compat.kernels
-            via = f"{_text(node)} in {frame.name} ({frame.location(node)})"
-            found = KernelRef(
-                kernels.kernel_name(kernel), kernel, kernels.kernel_location(kernel), via
+        if id(kernel) not in self.kernels and id(kernel) not in self.conditional:
+            name, place = (
+                _compat.kernels.kernel_name(kernel),
+                _compat.kernels.kernel_location(kernel),
             )
-            self.kernels[id(kernel)] = found
+            via = f"{_text(node)} in {frame.name} ({frame.location(node)})"
+            found = self.conditional if self.condition else self.kernels
+            found[id(kernel)] = KernelRef(name, kernel, place, via, self.condition)
 
     def call_operator(self, frame: Frame, node: ast.AST, called: NestedCall) -> None:
         name = called.name
+        if self.condition:
+            return
         if name.partition("::")[0] in _compat.operators.BUILT_IN or name in self.nested:
             return
         op = called.op if called.op is not None else _compat.operators.find(name)
         self.nested[name] = NestedOp(name, frame.location(node), op)
 
     def lose(self, name: str, location: str, why: str) -> None:
+        if self.condition:
+            return
         self.unresolved.setdefault((location, name), Unresolved(name, location, why))
 
     def find_unbound(self, fn: types.FunctionType) -> None:
-        if id(fn) in self.read:
+        if id(fn) in self.read or self.condition:
             return
         self.read.add(id(fn))
         code = fn.__code__
