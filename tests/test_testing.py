@@ -10,6 +10,7 @@ from torch import Tensor
 
 import opforge
 from opforge.testing import check_op
+from support.launching import blocks, double, no_gpu
 from support.processes import environment, python
 
 
@@ -32,6 +33,21 @@ def test_check_op_raises_with_what_failed_and_the_fix(op_name):
     assert "eager" not in text
 
 
+@no_gpu
+def test_a_test_is_skipped_where_the_op_cannot_run_and_passes_where_no_run_was_asked_for(op_name):
+    @opforge.op(op_name())
+    def launched(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        double[blocks(x.numel())](x, out, x.numel(), BLOCK=64)
+        return out
+
+    with pytest.raises(pytest.skip.Exception, match="needs a GPU: the op launches Triton kernels"):
+        check_op(launched, torch.ones(4), only=["eager", "mutation"])
+    assert check_op(launched, torch.ones(4), only="mutation")["mutation"].status == "pass"
+    with pytest.raises(AssertionError, match="required, but it did not run"):
+        check_op(launched, torch.ones(4), only=["eager", "mutation"], require="eager")
+
+
 SUITE = """
 import torch
 import opforge
@@ -48,7 +64,7 @@ def test_sound(opforge_check):
     assert opforge_check(sound, torch.ones(3), only=["eager", "fake"]).ok
 
 def test_unsound(opforge_check):
-    opforge_check(unsound, torch.ones(3), only=["eager", "fake"])
+    opforge_check(unsound, torch.ones(3), only=["eager", "opcheck", "fake"])
 """
 
 
@@ -66,6 +82,8 @@ def test_the_fixture_is_there_for_suites_that_name_the_plugin_once_or_twice(tmp_
     )
     assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
     assert "the fake says shape (1,), the op gives (3,)" in done.stdout
+    # A failure shows the table, not what torch logs while it traces.
+    assert "Captured" not in done.stdout
 
 
 def test_importing_opforge_does_not_import_pytest():

@@ -51,4 +51,11 @@ LD_PRELOAD = Variable(
     "system's libstdc++ in front where g++ links its own statically",
 )
 
-VARIABLES = (TRITON_INTERPRET, CACHE_DIR, XDG_CACHE_HOME, CC, CXX, AR, LD_PRELOAD)
+TORCH_LOGS = Variable(
+    "TORCH_LOGS",
+    "empty",
+    "what torch logs. Where it is set, a check lets torch's logs through; the rows have the errors "
+    "in any case",
+)
+
+VARIABLES = (TRITON_INTERPRET, CACHE_DIR, XDG_CACHE_HOME, CC, CXX, AR, LD_PRELOAD, TORCH_LOGS)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import enum
+import logging
 import random
 import warnings
 
@@ -217,6 +218,30 @@ def test_warnings_of_the_op_become_notes_and_go_nowhere_else(op_name):
         found = row("determinism", warns, torch.ones(2))
     assert found.notes == ("this op is slow",)
     assert heard == []
+
+
+def test_torchs_logs_are_silent_unless_they_are_asked_for(op_name, monkeypatch, capsys):
+    @opforge.op(op_name(), fake=torch.empty_like)
+    def logs(x: Tensor) -> Tensor:
+        logging.getLogger("torch.of_this_test").error("a page of details")
+        return x + 1
+
+    heard = []
+    listening = logging.Handler()
+    listening.emit = heard.append
+    logger = logging.getLogger("torch")
+    logger.addHandler(listening)
+    before = list(logger.handlers)
+    try:
+        monkeypatch.delenv("TORCH_LOGS", raising=False)
+        row("eager", logs, torch.ones(2))
+        assert (heard, capsys.readouterr().err) == ([], "")
+        assert logger.handlers == before
+        monkeypatch.setenv("TORCH_LOGS", "dynamo")
+        row("eager", logs, torch.ones(2))
+        assert [record.getMessage() for record in heard] == ["a page of details"]
+    finally:
+        logger.removeHandler(listening)
 
 
 def test_progress_is_reported_before_and_after_each_row(op_name):

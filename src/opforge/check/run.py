@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
+import logging
 import random
 import time
 import warnings
@@ -14,7 +15,7 @@ from typing import Any
 
 import torch
 
-from .. import _compat
+from .. import _compat, environment
 from ..errors import AmbiguousOption, BadOption, UnknownRow, WrongArgument, first_line
 from ..registry import Entry, registry
 from .compare import Tolerance
@@ -258,9 +259,10 @@ def _judge(one: Check, subject: Subject) -> Verdict:
 
 @contextlib.contextmanager
 def _isolated() -> Iterator[list[warnings.WarningMessage]]:
-    """Restores random states, and collects warnings."""
+    """Restores random states, collects warnings, and silences torch's logs."""
     python = random.getstate()
     with (
+        _quiet_torch(),
         torch.random.fork_rng(devices=cuda_devices()),
         warnings.catch_warnings(record=True) as heard,
     ):
@@ -269,6 +271,32 @@ def _isolated() -> Iterator[list[warnings.WarningMessage]]:
             yield heard
         finally:
             random.setstate(python)
+
+
+@contextlib.contextmanager
+def _quiet_torch() -> Iterator[None]:
+    """Take the handlers off torch's loggers, unless TORCH_LOGS asks for logs.
+
+    The row has the reason. torch would print errors into the table, and pytest 9.2, which puts
+    its handlers on these loggers, would show hundreds of lines below it.
+    """
+    taken = [] if environment.TORCH_LOGS.get() else _handled_loggers("torch")
+    nowhere = logging.NullHandler()
+    for logger, _ in taken:
+        # Not none at all: Python then prints warnings itself.
+        logger.handlers = [nowhere]
+    try:
+        yield
+    finally:
+        for logger, handlers in taken:
+            logger.handlers = handlers
+
+
+def _handled_loggers(name: str) -> list[tuple[logging.Logger, list[logging.Handler]]]:
+    """A logger and those below it, as far as they have handlers, with these."""
+    known = logging.root.manager.loggerDict.items()
+    below = [logger for path, logger in known if f"{path}.".startswith(f"{name}.")]
+    return [(x, x.handlers) for x in below if isinstance(x, logging.Logger) and x.handlers]
 
 
 _UPSTREAM = (DeprecationWarning, FutureWarning, PendingDeprecationWarning, ResourceWarning)
