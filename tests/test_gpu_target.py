@@ -9,6 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from triton.backends.compiler import GPUTarget
 
 import opforge
+from opforge import _compat
 from opforge.errors import NeedsGpu, OpforgeError, UnknownArch
 from support.launching import double, fill, graph_of, kernel_names, no_gpu
 
@@ -41,6 +42,70 @@ def test_torch_cuda_answers_for_the_target():
         assert "H100" in torch.cuda.get_device_name()
         torch.cuda.synchronize()
         torch.cuda.set_device(0)
+
+
+def test_torch_accelerator_answers_for_the_target():
+    before = torch.accelerator.current_accelerator()
+    with opforge.target("sm_90"):
+        assert torch.accelerator.is_available()
+        assert torch.accelerator.device_count() == 1
+        assert torch.accelerator.current_accelerator() == torch.device("cuda")
+        assert torch.accelerator.current_accelerator(check_available=True).type == "cuda"
+        assert torch.accelerator.current_device_index() == 0
+        assert torch.bfloat16 in torch.accelerator.get_device_capability()["supported_dtypes"]
+        assert not torch.accelerator.current_stream().is_capturing()
+        torch.accelerator.set_device_index(0)
+        torch.accelerator.synchronize()
+        with torch.accelerator.device_index(0):
+            assert torch.accelerator.current_device_index() == 0
+    assert torch.accelerator.current_accelerator() == before
+
+
+def held_from_before(device_index=torch.accelerator.device_index):
+    with device_index(0):
+        return True
+
+
+def test_a_device_index_that_was_imported_before_answers_for_the_target():
+    with opforge.target("sm_90"):
+        assert held_from_before()
+
+
+def test_tritons_backend_is_active_for_the_target():
+    driver = triton.backends.backends["nvidia"].driver
+    before = driver.is_active()
+    with opforge.target("sm_90"):
+        assert driver.is_active()
+        assert [b.driver for b in triton.backends.backends.values() if b.driver.is_active()] == [
+            driver
+        ]
+        assert _compat.driver.has_driver() is before
+    assert driver.is_active() is before
+
+
+def test_another_thread_gets_the_machines_answers():
+    seen = []
+
+    def ask():
+        seen.append(torch.accelerator.current_accelerator())
+        seen.append(triton.backends.backends["nvidia"].driver.is_active())
+
+    ask()
+    with opforge.target("sm_90"):
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join()
+    assert seen[2:] == seen[:2]
+
+
+def test_dynamo_takes_the_answers_for_constants():
+    def host(x):
+        found = torch.accelerator.is_available() and torch.accelerator.current_device_index() == 0
+        return x + 1 if found else x
+
+    with opforge.target("sm_90"):
+        compiled = torch.compile(host, backend="eager", fullgraph=True)
+        assert compiled(torch.zeros(1)) == 1
 
 
 def test_properties_of_the_device_are_those_of_a_board_of_that_kind():

@@ -32,8 +32,8 @@ def target(arch: str | int) -> AbstractContextManager[None]:
         with opforge.target("sm_90"):
             torch.export.export(model, (x,)).run_decompositions()
 
-    Inside, Triton's driver and `torch.cuda` answer this thread (current device, capability,
-    properties) for that architecture. Launching needs a real GPU.
+    Inside, Triton's driver, `torch.cuda` and `torch.accelerator` answer this thread (current
+    device, capability, properties) for that architecture. Launching needs a real GPU.
     """
     return _compat.driver.standing_in(gpu_of(arch))
 

@@ -83,10 +83,14 @@ def has_driver() -> bool:
     config = _config()
     if config._active is not None and not isinstance(config._active, _StandIn):
         return True
+    # Asked of the machine, also in a thread that traces for a target.
+    token = _now.set(None)
     try:
         return config.default is not None
     except RuntimeError:
         return False
+    finally:
+        _now.reset(token)
 
 
 class _StandIn:
@@ -164,6 +168,16 @@ def _stand_ins() -> list[patches.Replacement]:
     return [
         *triton,
         *(patches.CUDA.by(name, _answering(answer)) for name, answer in _ANSWERS.items()),
+        *(
+            patches.ACCELERATOR.by(name, _answering(answer))
+            for name, answer in _ACCELERATOR_ANSWERS.items()
+            if hasattr(torch.accelerator, name)
+        ),
+        *(
+            patches.ACCELERATOR_INDEX.by(name, _answering(lambda _: None))
+            for name in patches.ACCELERATOR_INDEX.names
+        ),
+        *([patches.TRITON_BACKEND.by("is_active", _active)] if _has_nvidia_backend() else []),
         patches.DESCRIPTOR_SUPPORT.by(
             "has_triton_tensor_descriptor_host_tma",
             _answering(lambda gpu: gpu.arch >= _DESCRIPTORS_SINCE),
@@ -199,6 +213,58 @@ _ANSWERS: dict[str, Callable[[Gpu], Any]] = {
     "_exchange_device": lambda _: 0,
     "_maybe_exchange_device": lambda _: 0,
 }
+
+
+class _Stream:
+    """The stream of a GPU that is not there: nothing is ever under way on it."""
+
+    device = torch.device("cuda", 0)
+    device_type = 1
+    device_index = 0
+    stream_id = 0
+
+    def is_capturing(self) -> bool:
+        return False
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        pass
+
+
+@functools.cache
+def _stored_dtypes() -> tuple[torch.dtype, ...]:
+    found = [value for value in vars(torch).values() if isinstance(value, torch.dtype)]
+    return tuple(dict.fromkeys(found))
+
+
+_ACCELERATOR_ANSWERS: dict[str, Callable[[Gpu], Any]] = {
+    "current_accelerator": lambda _: torch.device("cuda"),
+    "current_device_idx": lambda _: 0,
+    "current_device_index": lambda _: 0,
+    "current_stream": lambda _: _Stream(),
+    "device_count": lambda _: 1,
+    # As torch answers for a CUDA device: all dtypes that it can store.
+    "get_device_capability": lambda _: {"supported_dtypes": {*_stored_dtypes()}},
+    "is_available": lambda _: True,
+    "set_device_idx": lambda _: None,
+    "set_device_index": lambda _: None,
+    "set_stream": lambda _: None,
+    "synchronize": lambda _: None,
+}
+
+
+def _has_nvidia_backend() -> bool:
+    from triton.backends import backends
+
+    return "nvidia" in backends
+
+
+@functools.cache
+def _active(original: Any) -> Any:
+    ask = _answering(lambda _: True)(original.__func__)
+    return staticmethod(ask)
 
 
 def ensure_device_guard() -> None:

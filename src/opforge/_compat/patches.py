@@ -154,6 +154,10 @@ TRITON_DRIVER = Patch(
     "answers.",
     *_TARGET,
 )
+_TORCH_ASKED = (
+    "Host code asks torch about the GPU; a thread that traces for a target gets the target's "
+    "answers."
+)
 CUDA = Patch(
     "torch.cuda",
     (
@@ -167,8 +171,35 @@ CUDA = Patch(
         "_exchange_device",
         "_maybe_exchange_device",
     ),
-    "Host code asks torch about the GPU; a thread that traces for a target gets the target's "
-    "answers.",
+    _TORCH_ASKED,
+    *_TARGET,
+)
+ACCELERATOR = Patch(
+    "torch.accelerator",
+    (
+        "current_accelerator",
+        "current_device_idx",
+        "current_device_index",
+        "current_stream",
+        "device_count",
+        "get_device_capability",
+        "is_available",
+        "set_device_idx",
+        "set_device_index",
+        "set_stream",
+        "synchronize",
+    ),
+    _TORCH_ASKED,
+    *_TARGET,
+)
+ACCELERATOR_INDEX = Patch(
+    "torch.accelerator.device_index", ("__enter__", "__exit__"), _TORCH_ASKED, *_TARGET
+)
+TRITON_BACKEND = Patch(
+    "triton.backends.nvidia.driver.CudaDriver",
+    ("is_active",),
+    "Packages ask it when they are imported, to see whether Triton can be used; a thread that "
+    "traces for a target gets yes.",
     *_TARGET,
 )
 DESCRIPTOR_SUPPORT = Patch(
