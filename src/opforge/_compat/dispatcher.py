@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -275,6 +276,29 @@ def backend_of(keyset: Any) -> str | None:
     if backend == "Meta" or keyset.raw_repr() != DispatchKeySet(top).raw_repr():
         return None
     return backend
+
+
+@dataclass(frozen=True)
+class RefusedValue:
+    """A value that the dispatcher did not take for an argument, as its error shows it."""
+
+    argument: str
+    type: str
+    value: str
+
+
+def refused_value(error: RuntimeError, name: str) -> RefusedValue | None:
+    """Read the dispatcher's error for a value of a wrong type, if it is about a call of `name`.
+
+    torch 2.13: "ns::op() Expected a value of type 'float' for argument 'scale' but instead found
+    type 'str'.", and then, among others, a line "Value: 'a'".
+    """
+    found = re.match(
+        re.escape(name) + r"\(\) Expected a value of type '.*' for argument '(\w+)' but instead "
+        r"found type '(.*)'\.(?:\n.*)*?\nValue: (.{0,80})",
+        str(error),
+    )
+    return None if found is None else RefusedValue(*found.groups())
 
 
 def is_fake_leak(error: BaseException) -> bool:

@@ -5,7 +5,15 @@ For `attn(q: Tensor, cfg: Cfg, mode: Literal['a', 'b'] = 'a') -> Tensor`:
     def attn(q, cfg, mode=_of_default_mode):               flatten: what the user calls
         if _of_type(cfg) is not _of_class_Cfg:
             _of_wrong_type('cfg', cfg, _of_class_Cfg)
-        return (_of_overload if _of_tracing() else _of_call)(q, cfg.scale, cfg.causal, mode)
+        if _of_tracing():
+            _of_flat_out = _of_overload(q, cfg.scale, cfg.causal, mode)
+        else:
+            try:
+                _of_flat_out = _of_call(q, cfg.scale, cfg.causal, mode)
+            except _of_RuntimeError as _of_error:
+                _of_explain_refusal(_of_error)
+                raise
+        return _of_flat_out
 
     def call(q, cfg__scale, cfg__causal, mode='a'):        rebuild: what the dispatcher calls
         _of_at_cfg = _of_object.__new__(_of_class_Cfg)
@@ -166,9 +174,17 @@ def emit_wrapper(source: FunctionSource, lowered: Lowered, name: str) -> None:
             f"{a.name}={value}" if a.keyword_only else value
             for a, value in zip(lowered.arguments, values, strict=True)
         ]
+        out, given = f"{PREFIX}flat_out", ", ".join(keyed)
         # Dynamo supports overloads, and evaluates the condition while it traces.
-        chosen = f"({PREFIX}overload if {PREFIX}tracing() else {PREFIX}call)"
-        emit_result(source, lowered, f"{chosen}({', '.join(keyed)})")
+        with source.block(f"if {PREFIX}tracing():"):
+            source.add(f"{out} = {PREFIX}overload({given})")
+        with source.block("else:"):
+            source.add("try:")
+            source.add(f"    {out} = {PREFIX}call({given})")
+            source.add(f"except {PREFIX}RuntimeError as {PREFIX}error:")
+            source.add(f"    {PREFIX}explain_refusal({PREFIX}error)")
+            source.add("    raise")
+        emit_result(source, lowered, out)
 
 
 def emit_flat_result(source: FunctionSource, lowered: Lowered) -> str:

@@ -10,7 +10,7 @@ from torch.autograd import forward_ad
 
 from .. import _compat
 from ..errors import AliasedOutput, ForwardMode, WrongArgument, WrongReturn, warn
-from ..model import Leaf, Lowered
+from ..model import FlatArgument, Leaf, Lowered
 from .lists import tensors_in
 
 _RETURNED: dict[str, Any] = {
@@ -60,6 +60,26 @@ class CallChecks:
                 f"annotate the parameter with {found}",
             )
         raise self._argument(what, path, f"pass {name}(...)")
+
+    def explain_refusal(self, error: RuntimeError) -> None:
+        """Raise what the user can read if torch refused a value, which it names as in the schema.
+
+        d::op() Expected a value of type 'float' for argument 'cfg__scale' ...
+        """
+        refused = _compat.refused_value(error, self.name)
+        arguments = {a.name: a for a in self.lowered.arguments}
+        if refused is None or refused.argument not in arguments:
+            return
+        argument = arguments[refused.argument]
+        wanted = _wanted(argument)
+        raise WrongArgument(
+            f"expected {wanted}, got {refused.type}",
+            parameter=argument.path,
+            found=refused.value or None,
+            fix=f"pass {wanted}",
+            op=self.name,
+            location=self.location,
+        ) from error
 
     def wrong_length(self, path: str, value: Any, count: int) -> None:
         sized = isinstance(value, (tuple, list))
@@ -176,6 +196,31 @@ class CallChecks:
 
     def _returned(self, what: str, fix: str) -> WrongReturn:
         return WrongReturn(what, fix=fix, op=self.name, location=self.location)
+
+
+# Python's words for types of a schema.
+_WORDS = {
+    "SymInt": "int",
+    "ScalarType": "torch.dtype",
+    "Device": "torch.device",
+    "Layout": "torch.layout",
+    "MemoryFormat": "torch.memory_format",
+    "Scalar": "number",
+}
+
+
+def _wanted(argument: FlatArgument) -> str:
+    """`a list of int, or None`, `one of 'a', 'b'`: what an argument may be."""
+    leaf = argument.leaf
+    if leaf is None:
+        return f"a {argument.type}"
+    word = _WORDS.get(leaf.base, leaf.base)
+    listed = f"a {leaf.container} of " if leaf.container else ""
+    if leaf.codec is not None:
+        word = f"{listed}one of {', '.join(map(repr, leaf.codec.values))}"
+    else:
+        word = f"{listed}{word}" if listed else f"{'an' if word == 'int' else 'a'} {word}"
+    return f"{word}, or None" if leaf.optional else word
 
 
 def _is_what_it_says(leaf: Leaf, item: Any) -> bool:

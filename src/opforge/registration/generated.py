@@ -55,6 +55,8 @@ class Generated:
             "_of_Tensor": torch.Tensor,
             "_of_AttributeError": AttributeError,
             "_of_Exception": Exception,
+            "_of_RuntimeError": RuntimeError,
+            "_of_explain_refusal": checks.explain_refusal,
             "_of_wrap_state": _compat.wrap_triton_state,
             "_of_wrap_enabled": _compat.wrap_triton_enabled,
             "_of_any_listed": _any_listed,
