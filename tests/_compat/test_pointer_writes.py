@@ -4,6 +4,7 @@ import pytest
 import triton
 import triton.language as tl
 
+from opforge._compat.compiling import Variant
 from opforge._compat.pointer_writes import Unknown, written_pointers
 
 
@@ -90,7 +91,7 @@ def assembly(x, out, n):
 
 def written(kernel):
     signature = {"x": "*i32", "out": "*i32", "n": "i32"}
-    return written_pointers(kernel, 90, signature, {}, {})
+    return written_pointers(Variant(kernel, 90, signature, {}, {}))
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,21 @@ from triton.compiler.errors import CompilationError
 
 
 @dataclass(frozen=True)
+class Variant:
+    """A jitted function with the types, constants and options of one launch, and its target.
+
+    `divisible` holds the parameters, by position, that are multiples of 16.
+    """
+
+    fn: Any
+    arch: int
+    signature: Mapping[str, str]
+    constants: Mapping[str, Any]
+    options: Mapping[str, Any]
+    divisible: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class Job:
     """A kernel as text, with what the compiler must know about it; small and picklable."""
 
@@ -103,43 +118,26 @@ def environment_key(arch: int, options: Mapping[str, Any]) -> str:
     return f"{version()}-{backend.hash()}-{parsed.hash()}-{variables}"
 
 
-def lower(
-    fn: Any,
-    arch: int,
-    signature: Mapping[str, str],
-    constants: Mapping[str, Any],
-    *,
-    divisible: tuple[int, ...] = (),
-    options: Mapping[str, Any],
-    full_paths: bool = True,
-) -> Job:
+def lower(variant: Variant, *, full_paths: bool = True) -> Job:
     """A kernel's text for a target; raises what Triton raises.
 
     Its line numbers name source files by their full paths, as Triton does, or by file name.
     """
-    source, module = to_ttir(fn, arch, signature, constants, divisible=divisible, options=options)
+    source, module = to_ttir(variant)
     text = str(module)
     if not full_paths:
         text = re.sub(r'\bloc\("[^"]*/([^"/]+)":', r'loc("\1":', text)
-    given = tuple(sorted(options.items()))
-    return Job(text, source.ext, arch, given, version(), os.getpid())
+    given = tuple(sorted(variant.options.items()))
+    return Job(text, source.ext, variant.arch, given, version(), os.getpid())
 
 
-def to_ttir(
-    fn: Any,
-    arch: int,
-    signature: Mapping[str, str],
-    constants: Mapping[str, Any],
-    *,
-    divisible: tuple[int, ...] = (),
-    options: Mapping[str, Any],
-) -> tuple[Any, Any]:
+def to_ttir(variant: Variant) -> tuple[Any, Any]:
     """A kernel's source and its MLIR module, before any pass; raises what Triton raises."""
-    target = _target(arch)
+    fn, target = variant.fn, _target(variant.arch)
     backend = make_backend(target)
-    parsed = _parsed(backend, options)
-    attrs = {(i,): [["tt.divisibility", 16]] for i in divisible}
-    source = _source_class(fn)(fn, dict(signature), dict(constants), attrs)
+    parsed = _parsed(backend, variant.options)
+    attrs = {(i,): [["tt.divisibility", 16]] for i in variant.divisible}
+    source = _source_class(fn)(fn, dict(variant.signature), dict(variant.constants), attrs)
     context = _context(backend)
     functions = backend.get_codegen_implementation(parsed)
     module = source.make_ir(target, parsed, functions, backend.get_module_map(), context)

@@ -7,7 +7,6 @@ write to that one, which costs torch a copy and would cost a library its build.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from . import compiling
@@ -35,15 +34,9 @@ class Unknown(Exception):
     """It cannot be told what a kernel writes, and why."""
 
 
-def written_pointers(
-    fn: Any,
-    arch: int,
-    signature: Mapping[str, str],
-    constants: Mapping[str, Any],
-    options: Mapping[str, Any],
-) -> frozenset[str]:
+def written_pointers(variant: compiling.Variant) -> frozenset[str]:
     """The parameters behind which a kernel writes; raises `Unknown`, or what Triton raises."""
-    _, module = compiling.to_ttir(fn, arch, signature, constants, options=options)
+    _, module = compiling.to_ttir(variant)
     try:
         from torch._higher_order_ops import triton_kernel_wrap as wrap
         from triton._C.libtriton import ir, passes
@@ -55,6 +48,7 @@ def written_pointers(
         functions = wrap.ttir_to_functions(module)
     except Exception as error:
         raise Unknown(compiling.error_text(error)) from error
+    signature = variant.signature
     passed = [name for name, kind in signature.items() if kind != "constexpr"]
     # The kernel comes first; functions that it calls without inlining follow.
     found = _written(functions, next(iter(functions)), set(), wrap.Param)

@@ -197,15 +197,15 @@ class _Build:
             self._fail(task, refused)
             return None
         try:
-            return compiling.lower(
+            variant = compiling.Variant(
                 request.fn,
                 task.arch,
                 dict(request.signature),
                 dict(request.constants),
-                divisible=request.divisible,
-                options=task.options,
-                full_paths=self.full_paths,
+                task.options,
+                request.divisible,
             )
+            return compiling.lower(variant, full_paths=self.full_paths)
         except Exception as error:  # noqa: BLE001  # the compiler raises of any kind
             self._fail(task, compiling.error_text(error))
             return None

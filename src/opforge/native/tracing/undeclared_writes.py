@@ -74,13 +74,14 @@ def _written(keyed: _Keyed) -> tuple[frozenset[str], str]:
     """The kernel's parameters that it writes to, or why that is not known."""
     request = keyed.request
     try:
-        written = _compat.pointer_writes.written_pointers(
+        variant = _compat.compiling.Variant(
             request.fn,
             keyed.arch,
             dict(request.signature),
             dict(request.constants),
             dict(request.options),
         )
+        written = _compat.pointer_writes.written_pointers(variant)
     except _compat.pointer_writes.Unknown as error:
         return frozenset(), first_line(error)
     except Exception:  # noqa: BLE001  # the compiler raises of any kind, and says it when it compiles
