@@ -359,11 +359,12 @@ def test_cpu_tensors_are_refused_with_three_ways_out(op):
 
 
 @no_gpu
-def test_compiled_cpu_tensors_are_refused_as_in_eager(op):
+@pytest.mark.parametrize("backend", ["inductor", "aot_eager", "eager"])
+def test_compiled_cpu_tensors_are_refused_as_in_eager(op, backend):
     with pytest.raises(NeedsGpu) as eager:
         op(x)
     with pytest.raises(NeedsGpu) as compiled:
-        torch.compile(lambda x: op(x) + 1, fullgraph=True)(x)
+        torch.compile(lambda x: op(x) + 1, fullgraph=True, backend=backend)(x)
     assert str(compiled.value) == str(eager.value)
 
 

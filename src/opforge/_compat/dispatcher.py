@@ -421,8 +421,26 @@ def keeps_triton_ops() -> bool:
     return not config.decompose_custom_triton_ops
 
 
-def inductor_compiles() -> bool:
-    """Whether torch.compile is tracing for Inductor, to run the code in this process."""
+def traces_to_run() -> bool:
+    """Whether torch.compile is tracing for Inductor or aot_eager, to run the code in this process.
+
+    Of other backends it is not known; they may only look at the graph.
+    """
+    return _inductor_compiles() or _dynamo_backend() == "aot_eager"
+
+
+def _dynamo_backend() -> str:
+    """The name that torch.compile was given; empty where Dynamo does not compile."""
+    # torch 2.13: its threads keep what they translate in `tls`.
+    translator = sys.modules.get("torch._dynamo.symbolic_convert")
+    translated = getattr(getattr(translator, "tls", None), "current_tx", None)
+    backend: Any = getattr(getattr(translated, "output", None), "compiler_fn", None)
+    while hasattr(backend, "_torchdynamo_orig_backend"):
+        backend = backend._torchdynamo_orig_backend
+    return str(getattr(backend, "compiler_name", ""))
+
+
+def _inductor_compiles() -> bool:
     virtualized = sys.modules.get("torch._inductor.virtualized")
     if virtualized is None:
         return False

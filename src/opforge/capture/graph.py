@@ -111,14 +111,11 @@ class Capture(LaunchRouter):
                     level.writers.setdefault(index, kernel)
 
     def _refusing(self, arguments: dict[str, Any]) -> Callable[[list[Any]], Any] | None:
-        """What the graph gets in place of a launch that Inductor could not compile here.
-
-        Other compilers get the launch, as what they do with the graph is not known.
-        """
+        """What the graph gets in place of a launch that could not run here."""
         # A tensor descriptor has its tensor as `base`.
         given = [getattr(value, "base", value) for value in arguments.values()]
         on_cpu = any(isinstance(v, torch.Tensor) and v.device.type == "cpu" for v in given)
-        if not (self.lacks_gpu and on_cpu and _compat.inductor_compiles()):
+        if not (self.lacks_gpu and on_cpu and _compat.traces_to_run()):
             return None
         owner = self.owner
         return functools.partial(needs_gpu, op=owner.name, location=owner.location, who=self.who)
