@@ -264,6 +264,51 @@ def test_a_wrong_number_of_gradients_is_refused(op_name, grads, count):
     assert isinstance(caught.value, ValueError)
 
 
+def shifted(name, backward):
+    @opforge.op(name, backward=backward)
+    def op(x: Tensor, shift: Tensor | None = None, scale: float = 2.0) -> Tensor:
+        out = x * scale
+        return out if shift is None else out + shift
+
+    return op
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_gradients_of_defaults_that_need_none_may_be_left_out(op_name, count):
+    op = shifted(op_name(), lambda ctx, g: (g * 2, None, None)[:count])
+    x = leaf(2)
+    op(x).sum().backward()
+    assert x.grad.tolist() == [2, 2]
+
+
+def test_a_bare_gradient_is_that_of_the_first_parameter_if_the_others_have_defaults(op_name):
+    op = shifted(op_name(), lambda ctx, g: g * 2)
+    x = leaf(2)
+    op(x).sum().backward()
+    assert x.grad.tolist() == [2, 2]
+
+
+def test_gradients_of_defaults_may_be_left_out_beside_lists_and_records(op_name):
+    @opforge.op(op_name(), backward=lambda ctx, g: [g, g])
+    def listed(items: list[Tensor], scale: float = 1.0) -> Tensor:
+        return items[0] + items[1]
+
+    @opforge.op(op_name(), backward=lambda ctx, g: {"weight": g})
+    def recorded(cfg: Weights, scale: float = 1.0) -> Tensor:
+        return cfg.weight * scale
+
+    x, y, weight = leaf(2), leaf(2), leaf(2)
+    listed([x, y]).sum().backward()
+    recorded(Weights(weight)).sum().backward()
+    assert [t.grad.tolist() for t in (x, y, weight)] == [[1, 1]] * 3
+
+
+def test_the_gradient_of_a_default_that_needs_one_may_not_be_left_out(op_name):
+    op = shifted(op_name(), lambda ctx, g: g * 2)
+    with pytest.raises(GradientCount, match="returned 1 gradient, but the op has 3"):
+        op(leaf(2), leaf(2)).sum().backward()
+
+
 def test_a_bare_gradient_for_two_parameters_is_a_wrong_count(op_name):
     @opforge.op(op_name(), backward=lambda ctx, g: g)
     def op(x: Tensor, y: Tensor) -> Tensor:

@@ -138,6 +138,8 @@ def _fits(base: str, value: Any) -> bool:
         return isinstance(value, str)
     if base == "Scalar":
         return isinstance(value, (int, float, complex))
+    if base == "Device" and isinstance(value, str):
+        return True
     return base in _TORCH_KINDS and type(value).__name__ == _TORCH_KINDS[base]
 
 

@@ -8,22 +8,34 @@ flat               [grad_q, None, grad_w, None]
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from typing import Any
 
 from ..errors import GradientCount, GradientField, GradientMisplaced, GradientType
-from ..model import Leaf, Node, Record, Signature, flat_width
+from ..model import MISSING, Leaf, Node, Parameter, Record, Signature, flat_width
 from ..notebook import counted
 
 
-def flatten_gradients(signature: Signature, result: Any, option: str = "backward") -> list[Any]:
+def flatten_gradients(
+    signature: Signature,
+    result: Any,
+    option: str = "backward",
+    needed: Sequence[bool] | None = None,
+) -> list[Any]:
     """Flatten what `backward` returned; a tensor list's gradients stay one list.
 
     `option` is what the user's decorator calls `backward`.
+
+    `needed`, per parameter: where no gradient is, those of the last parameters may be left out if
+    these have defaults, as torch expects only gradients of arguments that were passed.
     """
     parameters = signature.parameters
     grads = result if type(result) is tuple else (result,)
     if len(parameters) == 1 and len(grads) != 1 and isinstance(parameters[0].node, Record):
         grads = (result,)
+    rest = slice(len(grads), None)
+    if grads and needed is not None and not any(needed[rest]) and _default_all(parameters[rest]):
+        grads = (*grads, *(None for _ in parameters[rest]))
     if len(grads) != len(parameters):
         raise GradientCount(
             f"{option} returned {counted(len(grads), 'gradient')}, but the op has "
@@ -38,6 +50,10 @@ def flatten_gradients(signature: Signature, result: Any, option: str = "backward
     for parameter, grad in zip(parameters, grads, strict=True):
         _flatten(parameter.node, grad, flat, own=False)
     return flat
+
+
+def _default_all(parameters: Sequence[Parameter]) -> bool:
+    return all(p.default is not MISSING for p in parameters)
 
 
 def _flatten(node: Node, grad: Any, flat: list[Any], *, own: bool) -> None:

@@ -92,7 +92,7 @@ class AutogradRecorder:
                     break
             else:
                 return result
-        flat = self.flatten(result)
+        flat = self.flatten(ctx, result)
         self.check_shapes(self.arguments, flat, shapes)
         return tuple(flat)
 
@@ -118,13 +118,13 @@ class AutogradRecorder:
         return out
 
     def go_back(self, ctx: Any, *grads: Any) -> tuple[Any, ...]:
-        flat = self.flatten(self.backward(ctx, *grads))
+        flat = self.flatten(ctx, self.backward(ctx, *grads))
         self.check_shapes(self.arguments, flat, ctx.opforge_shapes)
         return (None, *flat)
 
-    def flatten(self, result: Any) -> list[Any]:
+    def flatten(self, ctx: Any, result: Any) -> list[Any]:
         try:
-            return flatten_gradients(self.signature, result, self.option)
+            return flatten_gradients(self.signature, result, self.option, ctx.needs_input_grad)
         except OpforgeError as error:
             raise error.locate(self.name, self.location) from None
 
@@ -174,7 +174,7 @@ class ListRecorder(AutogradRecorder):
 
     def go_back(self, ctx: Any, *grads: Any) -> tuple[Any, ...]:
         call = ctx.opforge_call
-        flat = self.flatten(self.backward(ctx, *regroup(grads, call.outputs)))
+        flat = self.flatten(ctx, self.backward(ctx, *regroup(grads, call.outputs)))
         owners: list[FlatArgument] = []
         expanded: list[Any] = []
         for argument, grad, count in zip(self.arguments, flat, call.inputs, strict=True):

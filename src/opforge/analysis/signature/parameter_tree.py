@@ -89,10 +89,8 @@ def read_signature(fn: Callable[..., Any], scope: Scope) -> Signature:
         Parameter(
             name,
             _KINDS[parameter.kind],
-            node := reader.node(name, hints[name]),
-            _as_device(
-                node, MISSING if parameter.default is parameter.empty else parameter.default
-            ),
+            reader.node(name, hints[name]),
+            MISSING if parameter.default is parameter.empty else parameter.default,
         )
         for name, parameter in signature.parameters.items()
     )
@@ -301,7 +299,7 @@ def _enum(path: str, cls: type[enum.Enum]) -> Leaf:
 
 
 def _as_device(node: Node, default: Any) -> Any:
-    """A device default may be a name; the body sees a device."""
+    """The default of a record's field may be a device's name."""
     device = isinstance(node, Leaf) and node.base == "Device" and not node.container
     return torch.device(default) if device and isinstance(default, str) else default
 

@@ -55,7 +55,8 @@ def _given_defaults(
     """The defaults of a given schema, which must equal the function's own.
 
     A call that leaves an argument out gets the schema's default. torch parses a dtype, a layout
-    or a memory format to a number, so for these kernels use the function's default.
+    or a memory format to a number, and a device by its name to a device, so for these kernels use
+    the function's default.
     """
     defaults = dict(written)
     for name, printed, *_ in arguments:
@@ -64,8 +65,9 @@ def _given_defaults(
         if parameter is not None and parameter.default is not parameter.empty:
             own = parameter.default
         schemas = written.get(name, MISSING)
-        numbered = printed.removeprefix("Optional[").removesuffix("]") in _NUMBERED
-        same = own is MISSING or _as_parsed(own, numbered=numbered) == schemas
+        base = printed.removeprefix("Optional[").removesuffix("]")
+        numbered, named = base in _NUMBERED, base == "Device" and isinstance(own, str)
+        same = own is MISSING or _as_parsed(own, numbered=numbered, named=named) == schemas
         if not same or (numbered and own is MISSING and schemas not in (MISSING, None)):
             raise BadSchema(
                 "schema= and the function disagree on a default",
@@ -73,15 +75,16 @@ def _given_defaults(
                 found=f"schema: {schemas!r}; function: {own!r}",
                 fix="make them agree",
             )
-        if numbered and own is not MISSING:
+        if (numbered and own is not MISSING) or named:
             defaults[name] = own
     return defaults
 
 
-def _as_parsed(default: Any, *, numbered: bool) -> Any:
-    """A default as torch parses it from a schema: `torch.float32` -> 6."""
-    if not numbered or default is None:
+def _as_parsed(default: Any, *, numbered: bool, named: bool) -> Any:
+    """A default as torch parses it from a schema: `torch.float32` -> 6, "cpu" -> a device."""
+    if not (numbered or named) or default is None:
         return default
-    kind = {"dtype": "ScalarType", "layout": "Layout"}.get(type(default).__name__, "MemoryFormat")
-    word = str(default).removeprefix("torch.")
+    kinds = {"dtype": "ScalarType", "layout": "Layout", "str": "Device"}
+    kind = kinds.get(type(default).__name__, "MemoryFormat")
+    word = f'"{default}"' if named else str(default).removeprefix("torch.")
     return _compat.parsed_defaults(_compat.parse_schema(f"op({kind} d={word}) -> ()"))["d"]
