@@ -184,7 +184,10 @@ class FlatArgument:
 
 @dataclass(frozen=True)
 class Lowered:
-    """A flat signature: what the dispatcher sees, and how calls get there."""
+    """A flat signature: what the dispatcher sees, and how calls get there.
+
+    `returned` names the mutated arguments that the op returns, if its tag says that it does.
+    """
 
     signature: Signature
     arguments: tuple[FlatArgument, ...]
@@ -192,6 +195,7 @@ class Lowered:
     schema: str
     path: str
     notes: tuple[str, ...] = ()
+    returned: tuple[str, ...] = ()
 
     @property
     def mutated(self) -> tuple[FlatArgument, ...]:

@@ -25,6 +25,7 @@ from .explain import explain_function, explain_op
 from .lowering.given import lower_given
 from .lowering.lenient import lenient
 from .lowering.plan import lower, mutated_names
+from .lowering.returned import return_mutated
 from .model import OPFORGE, Dialect, Discovery, Lowered, OpInfo, Reading
 from .naming import check_name, default_name
 from .registration.autocast import read_autocast
@@ -377,11 +378,13 @@ def _is_method(fn: Any) -> bool:
 
 def _lower(asked: _Asked) -> tuple[Lowered, bool]:
     fn, options = asked.fn, asked.options
+    tag = _returning_tag(_read_tags(options.tags))
     if options.schema is None:
         signature = read_signature(fn, user_scope(fn))
         if asked.dialect.lenient:
             signature = lenient(signature)
-        return lower(signature, options.mutates_args), False
+        lowered = lower(signature, options.mutates_args)
+        return (return_mutated(lowered, tag), True) if tag else (lowered, False)
     given = read_schema(fn, options.schema)
     lowered = lower_given(
         options.schema, parameter_kinds(fn), given.arguments, given.defaults, given.returns
@@ -395,13 +398,25 @@ def _lower(asked: _Asked) -> tuple[Lowered, bool]:
                 found=f"schema mutates {sorted(written) or 'nothing'}, mutates_args {sorted(said)}",
                 fix="make them agree, or remove mutates_args",
             )
+    if tag:
+        lowered = return_mutated(lowered, tag, is_given=True)
     return lowered, given.has_views
+
+
+def _returning_tag(tags: Sequence[torch.Tag]) -> str:
+    """The tag that makes an op return what it mutates, if it has one: "inplace" or "out"."""
+    # By name: torch 2.11 does not have them.
+    found = [tag.name for tag in tags if tag.name in {"inplace", "out"}]
+    if len(found) > 1:
+        raise BadOption("torch.Tag.inplace and torch.Tag.out exclude each other", fix="remove one")
+    return found[0] if found else ""
 
 
 def _read_tags(tags: Any) -> tuple[torch.Tag, ...]:
     listed = (tags,) if isinstance(tags, torch.Tag) else tags
     if isinstance(listed, (list, tuple)) and all(isinstance(t, torch.Tag) for t in listed):
-        return tuple(listed)
+        # Every op gets torch.Tag.pt2_compliant_tag.
+        return tuple(t for t in dict.fromkeys(listed) if t != torch.Tag.pt2_compliant_tag)
     raise BadOption(
         f"tags must be torch.Tag values, got {tags!r}",
         fix="tags=[torch.Tag.needs_fixed_stride_order]",

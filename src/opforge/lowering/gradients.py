@@ -27,14 +27,15 @@ def flatten_gradients(
     `option` is what the user's decorator calls `backward`.
 
     `needed`, per parameter: where no gradient is, those of the last parameters may be left out if
-    these have defaults, as torch expects only gradients of arguments that were passed.
+    these have defaults or are keyword-only. torch expects gradients of positional arguments that
+    were passed, and of no others.
     """
     parameters = signature.parameters
     grads = result if type(result) is tuple else (result,)
     if len(parameters) == 1 and len(grads) != 1 and isinstance(parameters[0].node, Record):
         grads = (result,)
     rest = slice(len(grads), None)
-    if grads and needed is not None and not any(needed[rest]) and _default_all(parameters[rest]):
+    if grads and needed is not None and not any(needed[rest]) and _optional(parameters[rest]):
         grads = (*grads, *(None for _ in parameters[rest]))
     if len(grads) != len(parameters):
         raise GradientCount(
@@ -52,8 +53,8 @@ def flatten_gradients(
     return flat
 
 
-def _default_all(parameters: Sequence[Parameter]) -> bool:
-    return all(p.default is not MISSING for p in parameters)
+def _optional(parameters: Sequence[Parameter]) -> bool:
+    return all(p.default is not MISSING or p.keyword_only for p in parameters)
 
 
 def _flatten(node: Node, grad: Any, flat: list[Any], *, own: bool) -> None:

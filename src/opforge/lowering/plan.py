@@ -38,8 +38,19 @@ def lower(signature: Signature, mutates_args: str | Iterable[str] = ()) -> Lower
         path = "flattened"
     else:
         path = "lowered" if any(_changes(p) for p in signature.parameters) else "direct"
-    schema = f"({_arguments_text(arguments)}) -> {_returns_text(returns)}"
+    schema = schema_of(arguments, returns)
     return Lowered(signature, tuple(arguments), returns, schema, path, tuple(notes))
+
+
+def schema_of(
+    arguments: Sequence[FlatArgument], returns: Sequence[Leaf], returned: Sequence[str] = ()
+) -> str:
+    """The schema's text; `returned` names the mutated arguments that are what the op returns."""
+    at = {argument.name: index for index, argument in enumerate(arguments)}
+    aliases = [f"(a{at[name]}!)" for name in returned] or [""] * len(returns)
+    words = [leaf.schema_type(alias=a) for leaf, a in zip(returns, aliases, strict=True)]
+    text = words[0] if len(words) == 1 else f"({', '.join(words)})"
+    return f"({_arguments_text(arguments)}) -> {text}"
 
 
 def mutated_names(
@@ -167,7 +178,9 @@ def _place_defaults(
             f"the callable supplies the default of {', '.join(unspellable)}, which a schema cannot "
             "express"
         )
-    star = len(arguments) if wrapper else _star(signature, arguments, texts)
+    # A flattened op's callable has the user's signature; what it calls may take all by position.
+    keyword_only = sum(p.keyword_only for p in signature.parameters)
+    star = len(arguments) - (0 if wrapper else keyword_only)
     placed: list[FlatArgument] = []
     required_after = False
     for index in reversed(range(len(arguments))):
@@ -189,17 +202,6 @@ def _place_defaults(
             )
         )
     return placed[::-1], notes, wrapper
-
-
-def _star(signature: Signature, arguments: list[FlatArgument], texts: list[str | None]) -> int:
-    """Where `*` must be: at the first required keyword-only argument after a default."""
-    seen_default = False
-    for index, (parameter, text) in enumerate(zip(signature.parameters, texts, strict=True)):
-        if text:
-            seen_default = True
-        elif seen_default and parameter.keyword_only:
-            return index
-    return len(arguments)
 
 
 def _default_text(argument: FlatArgument) -> str | None:
@@ -233,7 +235,7 @@ def _changes(parameter: Parameter) -> bool:
     )
 
 
-def _arguments_text(arguments: list[FlatArgument]) -> str:
+def _arguments_text(arguments: Sequence[FlatArgument]) -> str:
     parts: list[str] = []
     for index, argument in enumerate(arguments):
         kind = argument.type
@@ -242,8 +244,3 @@ def _arguments_text(arguments: list[FlatArgument]) -> str:
         default = f"={argument.default_text}" if argument.default_text else ""
         parts.append(f"{kind} {argument.name}{default}")
     return ", ".join(starred(parts, arguments))
-
-
-def _returns_text(returns: tuple[Leaf, ...]) -> str:
-    words = [leaf.schema_type() for leaf in returns]
-    return words[0] if len(words) == 1 else f"({', '.join(words)})"

@@ -17,7 +17,7 @@ import torch
 from .. import _compat
 from ..errors import BadOption, GradientShape, OpforgeError
 from ..lowering.gradients import flatten_gradients, fold_needs
-from ..model import FlatArgument, Leaf, Lowered
+from ..model import FlatArgument, Leaf, Lowered, Signature
 from .generated import Generated
 from .lists import Counts, expand, regroup
 
@@ -223,12 +223,44 @@ def check_callbacks(
     _check_call("backward", backward, ["ctx", *(grads if len(grads) > 1 else ["grad"])])
     if setup_context is not None:
         names = ["ctx", "inputs", "output"]
+        if takes_keyword_only_inputs(setup_context):
+            return
         found = _check_call("setup_context", setup_context, names)
         if {"inputs", "output"} <= set(found) and found[1:3] != names[1:]:
             raise BadOption(
                 f"setup_context takes {', '.join(found)} in another order than it is called with",
                 fix="def setup_context(ctx, inputs, output)",
             )
+
+
+def takes_keyword_only_inputs(setup_context: Callable[..., Any]) -> bool:
+    """Whether it has torch's form `setup_context(ctx, inputs, keyword_only_inputs, output)`."""
+    try:
+        found = inspect.signature(setup_context).parameters
+    except (TypeError, ValueError):
+        return False
+    return {"ctx", "inputs", "keyword_only_inputs", "output"} == set(found)
+
+
+def with_all_inputs(
+    signature: Signature, setup_context: Callable[..., Any] | None
+) -> Callable[..., Any] | None:
+    """`setup_context(ctx, inputs, output)`, from one that takes keyword-only inputs apart."""
+    if setup_context is None or not takes_keyword_only_inputs(setup_context):
+        return setup_context
+    names = [p.name for p in signature.parameters if p.keyword_only]
+    positional = len(signature.parameters) - len(names)
+
+    def with_inputs_apart(ctx: Any, inputs: Sequence[Any], output: Any) -> None:
+        keyword_only = dict(zip(names, inputs[positional:], strict=True))
+        setup_context(
+            ctx=ctx,
+            inputs=tuple(inputs[:positional]),
+            keyword_only_inputs=keyword_only,
+            output=output,
+        )
+
+    return with_inputs_apart
 
 
 def _check_call(option: str, fn: Any, arguments: list[str]) -> list[str]:

@@ -117,6 +117,13 @@ class CallChecks:
             "annotate what it returns, or return nothing",
         )
 
+    def not_returned(self, name: str) -> None:
+        """The op's tag says that it returns an argument, the body returned something else."""
+        raise self._returned(
+            f"the body did not return {name}, but the op's tag says that it does",
+            f"return {name} itself, or remove the tag",
+        )
+
     def one(self, value: Any) -> None:
         """Check the output of an op that returns one tensor, if its type is not exactly Tensor."""
         (leaf,) = self.lowered.returns

@@ -48,6 +48,7 @@ class Generated:
             "_of_no_tensor": checks.no_tensor,
             "_of_refuse_tangents": checks.refuse_tangents,
             "_of_not_none": checks.not_none,
+            "_of_not_returned": checks.not_returned,
             "_of_check_one": checks.one,
             "_of_check_several": checks.several,
             "_of_unrecord": checks.unrecord,

@@ -135,6 +135,9 @@ class KernelWriter:
         if tensors and not self.views and (inputs or not alone):
             source.add(f"if _of_aliases(({inputs}), _of_no_kwargs, {outputs}):")
             source.add(f"    _of_aliased(({inputs}), {outputs})")
+        for index, name in enumerate(lowered.returned):
+            source.add(f"if {'_of_out' if alone else f'_of_out[{index}]'} is not {name}:")
+            source.add(f"    _of_not_returned({name!r})")
         viewed = f", ({inputs})" if self.views else ""
         if alone:
             present = "_of_out is not None and " if returns[0].optional else ""

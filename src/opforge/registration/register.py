@@ -15,7 +15,7 @@ from ..errors import BadSchema, DuplicateOp, UnregisteredOp
 from ..lowering.codegen import emit_wrapper
 from ..model import OPFORGE, Dialect, Lowered
 from .autocast import make_autocast_kernel
-from .autograd import recorder_for
+from .autograd import recorder_for, with_all_inputs
 from .dispatch import PlainKeysets
 from .fake import FakeRule
 from .generated import Generated
@@ -172,7 +172,7 @@ def register(definition: Definition, known: _compat.DefinedOp | None = None) -> 
     name, lowered = definition.name, definition.lowered
     try:
         defined = known or _compat.define(name, lowered.schema, definition.tags)
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:
         raise _not_defined(name, lowered.schema, error) from error
     if definition.stands_in and known is None:
         defined = defined.with_other_kernels()
@@ -260,6 +260,7 @@ def _fill_namespace(definition: Definition, generated: Generated, overload: Any)
 def _add_recorder(
     definition: Definition, generated: Generated, library: Any, overload: Any
 ) -> None:
+    setup_context = with_all_inputs(definition.lowered.signature, definition.setup_context)
     if definition.views:
         # torch's own kernel for levels of torch.func would lose writes to a view.
         _compat.around_functorch(library, definition.name, generated.checks.views_transformed)
@@ -269,7 +270,7 @@ def _add_recorder(
             generated,
             overload,
             backward=_traceable(definition, definition.backward),
-            setup_context=_traceable(definition, definition.setup_context),
+            setup_context=_traceable(definition, setup_context),
             option=definition.dialect.backward,
         ),
     )
@@ -357,7 +358,7 @@ def _handle(definition: Definition, generated: Generated, overload: Any) -> Any:
     return wrapper
 
 
-def _not_defined(name: str, schema: str, error: RuntimeError) -> Exception:
+def _not_defined(name: str, schema: str, error: Exception) -> Exception:
     lines = str(error).strip().splitlines()
     places = " ".join(line.strip() for line in lines if "registered at" in line)
     if places:
@@ -365,6 +366,12 @@ def _not_defined(name: str, schema: str, error: RuntimeError) -> Exception:
             f"{name} is already registered, and not by opforge",
             found=places,
             fix="choose another name or namespace",
+        )
+    if isinstance(error, ValueError):
+        return BadSchema(
+            "the schema does not fit the op's tags",
+            found=lines[0],
+            fix="correct schema=, or remove the tag",
         )
     return BadSchema(
         "torch cannot parse the schema",

@@ -1,0 +1,81 @@
+"""Keyword-only parameters: so in the schema, and in what setup_context gets."""
+
+import dataclasses
+
+import pytest
+import torch
+from torch import Tensor
+
+import opforge
+
+
+@dataclasses.dataclass(frozen=True)
+class Shift:
+    by: float
+
+
+def test_they_are_keyword_only_in_the_schema(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor, power: int = 2, *, scale: float, shift: float = 0.0) -> Tensor:
+        return x**power * scale + shift
+
+    schema = "(Tensor x, SymInt power=2, *, float scale, float shift=0.) -> Tensor"
+    assert str(op._schema).endswith(schema)
+    x = torch.full((2,), 3.0)
+    assert op(x, scale=2.0).tolist() == [18, 18]
+    assert op(x, 1, shift=1.0, scale=2.0).tolist() == [7, 7]
+    with pytest.raises(RuntimeError, match="positional"):
+        op(x, 1, 2.0)
+    torch.library.opcheck(op, (x,), {"scale": 2.0})
+
+
+def backward(ctx, grad):
+    return grad * ctx.factor
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_setup_context_may_take_them_apart(op_name, compiled):
+    seen = []
+
+    def setup_context(ctx, inputs, keyword_only_inputs, output):
+        seen.append((len(inputs), inputs[1], keyword_only_inputs))
+        ctx.factor = inputs[1] * keyword_only_inputs["y"] * keyword_only_inputs["z"]
+
+    @opforge.op(op_name(), backward=backward, setup_context=setup_context)
+    def op(w: Tensor, x: int = 2, *, y: int = 3, z: int) -> Tensor:
+        return w * x * y * z
+
+    call = torch.compile(op, backend="aot_eager", fullgraph=True) if compiled else op
+    w = torch.ones(2, requires_grad=True)
+    call(w, z=7).sum().backward()
+    assert w.grad.tolist() == [42, 42]
+    assert all(inputs == (2, 2, {"y": 3, "z": 7}) for inputs in seen)
+
+
+def test_setup_context_may_take_records_apart(op_name):
+    def setup_context(ctx, inputs, keyword_only_inputs, output):
+        assert len(inputs) == 1
+        assert keyword_only_inputs == {"shift": Shift(1.0), "scale": 2.0}
+        ctx.factor = keyword_only_inputs["scale"]
+
+    @opforge.op(op_name(), backward=backward, setup_context=setup_context)
+    def op(x: Tensor, *, shift: Shift, scale: float = 2.0) -> Tensor:
+        return x * scale + shift.by
+
+    x = torch.ones(2, requires_grad=True)
+    op(x, shift=Shift(1.0)).sum().backward()
+    assert x.grad.tolist() == [2, 2]
+
+
+def test_without_keyword_only_parameters_there_are_none(op_name):
+    def setup_context(ctx, inputs, keyword_only_inputs, output):
+        assert keyword_only_inputs == {}
+        ctx.factor = inputs[1]
+
+    @opforge.op(op_name(), backward=backward, setup_context=setup_context)
+    def op(x: Tensor, scale: float = 3.0) -> Tensor:
+        return x * scale
+
+    x = torch.ones(2, requires_grad=True)
+    op(x).sum().backward()
+    assert x.grad.tolist() == [3, 3]
