@@ -79,3 +79,26 @@ def test_without_keyword_only_parameters_there_are_none(op_name):
     x = torch.ones(2, requires_grad=True)
     op(x).sum().backward()
     assert x.grad.tolist() == [3, 3]
+
+
+GIVEN = {"schema": "(Tensor x, *, float scale=2.0) -> Tensor"}
+
+
+@pytest.mark.parametrize("options", [{}, GIVEN], ids=["inferred", "given"])
+def test_a_backward_and_a_vmap_rule_get_them_whoever_wrote_the_schema(op_name, options):
+    def rule(info, in_dims, x, *, scale=2.0):
+        return x * scale, in_dims[0]
+
+    def setup_context(ctx, inputs, output):
+        _, ctx.factor = inputs
+
+    @opforge.op(op_name(), backward=backward, setup_context=setup_context, vmap=rule, **options)
+    def scaled(x: Tensor, *, scale: float = 2.0) -> Tensor:
+        return x * scale
+
+    for given, factor in (({}, 2), ({"scale": 3.0}, 3)):
+        x = torch.ones(2, requires_grad=True)
+        scaled(x, **given).sum().backward()
+        assert x.grad.tolist() == [factor, factor]
+        batched = torch.vmap(lambda row, given=given: scaled(row, **given))(torch.ones(2, 1))
+        assert batched.tolist() == [[factor], [factor]]

@@ -52,7 +52,7 @@ class AutogradRecorder:
         self.keyword_only = tuple(a.name for a in lowered.arguments if a.keyword_only)
         self.positional = len(lowered.arguments) - len(self.keyword_only)
         self.one_to_one = all(isinstance(p.node, Leaf) for p in lowered.signature.parameters)
-        self.identical = lowered.path == "direct"
+        self.identical = lowered.path == "direct" and not self.keyword_only
         self._applies: dict[str, Callable[..., Any]] = {}
 
     def __call__(self, keyset: Any, *args: Any, **kwargs: Any) -> Any:

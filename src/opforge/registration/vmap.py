@@ -86,7 +86,7 @@ def _stack(values: list[Any]) -> Any:
 def _structured(generated: Generated, rule: Any) -> Callable[..., Any]:
     """A rule on original arguments, as a rule on flat ones."""
     lowered = generated.lowered
-    if lowered.path == "direct":
+    if lowered.path == "direct" and not any(a.keyword_only for a in lowered.arguments):
         return rule  # type: ignore[no-any-return]
     parameters = lowered.signature.parameters
 
