@@ -64,6 +64,8 @@ def explain_op(
         ("backward", backward if definition.backward else _NO_BACKWARD),
         ("vmap", vmap or _without_vmap(lowered)),
         ("autocast", autocast),
+        ("devices", ", ".join(definition.device_types)),
+        *(("on " + device, _place(fn)) for device, fn in definition.device_kernels.items()),
         ("mutates", ", ".join(a.path for a in lowered.mutated)),
         *_found(info),
         ("flags", ", ".join(flag for flag in _FLAGS if getattr(info, flag))),
@@ -113,6 +115,12 @@ def _found(info: OpInfo) -> Rows:
 
 def _kernel(ref: KernelRef) -> str:
     return f"{ref.name} ({ref.location}), found via {ref.found_via}"
+
+
+def _place(fn: Any) -> str:
+    code = getattr(fn, "__code__", None)
+    where = "" if code is None else f" ({code.co_filename}:{code.co_firstlineno})"
+    return f"{getattr(fn, '__qualname__', repr(fn))}{where} runs instead of the body"
 
 
 def _without_vmap(lowered: Lowered) -> str:

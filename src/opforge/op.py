@@ -9,8 +9,8 @@ import inspect
 import logging
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
+from dataclasses import dataclass, field
+from typing import Any, Concatenate, ParamSpec, cast
 
 import torch
 
@@ -31,14 +31,14 @@ from .naming import check_name, default_name
 from .registration.autocast import read_autocast
 from .registration.autograd import check_callbacks
 from .registration.fake import FakeRule, check_fake_signature
+from .registration.late import LateRules, check_device_types, read_device_types
 from .registration.register import Definition, Registration, register
 from .registration.sharding import register_sharding
 from .registration.transparent import Transparency
 from .registration.vmap import check_vmap
 from .registry import Entry, registry, running_pass
+from .typed import Typed
 
-P = ParamSpec("P")
-R = TypeVar("R")
 Given = ParamSpec("Given")
 Fake = Callable[..., Any] | Sequence[str] | None
 
@@ -57,6 +57,7 @@ class Options:
     vmap: Callable[..., Any] | str | None = None
     autocast: torch.dtype | Mapping[str, torch.dtype] | None = None
     sharding: Callable[..., Any] | None = None
+    device_types: str | Sequence[str] | None = None
     schema: str | None = None
     tags: torch.Tag | Sequence[torch.Tag] = ()
     mode: str = "auto"
@@ -72,26 +73,7 @@ class Options:
         return frozenset(n for n in names if getattr(self, n) != getattr(Options, n))
 
 
-class Decorator(Protocol):
-    """What `op` returns when it is given options and no function."""
-
-    def __call__(self, fn: Callable[P, R], /) -> Callable[P, R]: ...
-
-
-class _Typed(Protocol[Given]):
-    """`op` to a type checker: the options as they stand there, and the function's own type."""
-
-    @overload
-    def __call__(
-        self, target: Callable[P, R], /, *args: Given.args, **kwargs: Given.kwargs
-    ) -> Callable[P, R]: ...
-    @overload
-    def __call__(
-        self, target: str | None = None, /, *args: Given.args, **kwargs: Given.kwargs
-    ) -> Decorator: ...
-
-
-def _typed(function: Callable[Concatenate[Any, Given], Any]) -> _Typed[Given]:
+def _typed(function: Callable[Concatenate[Any, Given], Any]) -> Typed[Given]:
     known = [field.name for field in dataclasses.fields(Options)]
 
     @functools.wraps(function)
@@ -104,7 +86,7 @@ def _typed(function: Callable[Concatenate[Any, Given], Any]) -> _Typed[Given]:
             )
         return function(*args, **given)
 
-    return cast("_Typed[Given]", checked)
+    return cast("Typed[Given]", checked)
 
 
 @_typed
@@ -120,6 +102,7 @@ def op(
     vmap: Callable[..., Any] | str | None = None,
     autocast: torch.dtype | Mapping[str, torch.dtype] | None = None,
     sharding: Callable[..., Any] | None = None,
+    device_types: str | Sequence[str] | None = None,
     schema: str | None = None,
     tags: torch.Tag | Sequence[torch.Tag] = (),
     mode: str = "auto",
@@ -165,6 +148,8 @@ def op(
             does, but is traced without autocast when compiled.
         sharding: A rule for DTensor, as `torch.distributed.tensor.experimental.register_sharding`
             takes it.
+        device_types: The types of device that the body is for, `"cpu"` or `["cpu", "cuda"]`; all by
+            default. `op.register_kernel("cuda")` adds a kernel for another.
         schema: Your own schema, `"(Tensor x, float eps=1e-5) -> Tensor"`, for what annotations
             cannot express. Names and defaults must match the function's.
         tags: One `torch.Tag` or several.
@@ -207,6 +192,9 @@ class _Asked:
     location: str
     options: Options = Options()
     dialect: Dialect = OPFORGE
+    # What was given after the decoration: names of options, and kernels by type of device.
+    late: frozenset[str] = frozenset()
+    device_kernels: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
 
 
 def make_op(fn: Any, options: Options, dialect: Dialect = OPFORGE) -> Any:
@@ -237,10 +225,47 @@ def _make(asked: _Asked) -> Any:
         registration = register(definition, known)
         if options.sharding is not None:
             _register_sharding(registration, options.sharding)
-        registry.add(_entry(registration, options))
+        registered = _Registered(asked, registration)
+        LateRules(registration, registered.amend).attach()
+        registry.add(_entry(registered))
     if not waits:
         definition.transparency.resolve_mode()
     return registration.handle
+
+
+@dataclass
+class _Registered:
+    """A registered op, and what was asked of it, to which rules may be added."""
+
+    asked: _Asked
+    registration: Registration
+
+    def amend(
+        self, *, device_kernels: Mapping[str, Callable[..., Any]] | None = None, **options: Any
+    ) -> None:
+        """Register the op as if it had been decorated with these options, too."""
+        before = self.asked
+        asked = dataclasses.replace(
+            before,
+            options=dataclasses.replace(before.options, **options),
+            late=before.late | options.keys(),
+            device_kernels=before.device_kernels if device_kernels is None else device_kernels,
+        )
+        with registry.lock:
+            entry = registry.find(self.registration.overload)
+            if entry is None:
+                # It raises, and says why.
+                self.registration.overload()
+                return
+            try:
+                reader = _reader(asked)
+                reading, waits = reader.first()
+                registry.amend(entry, _define(asked, reader, reading))
+            except OpforgeError as error:
+                raise error.locate(asked.name, asked.location) from error.__cause__
+            self.asked = asked
+        if not waits:
+            self.registration.definition.transparency.resolve_mode()
 
 
 def _register_sharding(registration: Registration, rule: Callable[..., Any]) -> None:
@@ -261,6 +286,7 @@ _LOST = {
     "sharding": "its sharding rule",
     "schema": "its schema",
     "tags": "its tags",
+    "device_types": "its device_types",
 }
 
 
@@ -291,6 +317,8 @@ def _define(asked: _Asked, reader: BodyReader, reading: Reading) -> Definition:
     check_callbacks(lowered, options.backward, options.setup_context)
     if options.vmap is not None:
         check_vmap(options.vmap)
+    device_types = read_device_types(options.device_types)
+    check_device_types(device_types, lowered)
     autocast = read_autocast(options.autocast)
     if autocast and lowered.mutated:
         raise BadOption(
@@ -319,6 +347,8 @@ def _define(asked: _Asked, reader: BodyReader, reading: Reading) -> Definition:
         autocast=autocast,
         tags=_read_tags(options.tags),
         views=views,
+        device_types=device_types,
+        device_kernels=asked.device_kernels,
         dialect=asked.dialect,
     )
 
@@ -333,7 +363,8 @@ def _fake_rule(asked: _Asked, lowered: Lowered) -> FakeRule:
     make = functools.partial(FakeRule, asked.name, asked.location, lowered, dialect=asked.dialect)
     if fake is None or isinstance(fake, (list, tuple)):
         return make(listed=fake)
-    check_fake_signature(asked.fn, fake, asked.dialect)
+    by_name = not asked.dialect.lenient and "fake" not in asked.late
+    check_fake_signature(asked.fn, fake, option, by_name=by_name)
     return make(given=fake)
 
 
@@ -423,11 +454,12 @@ def _read_tags(tags: Any) -> tuple[torch.Tag, ...]:
     )
 
 
-def _entry(registration: Registration, options: Options) -> Entry:
+def _entry(registered: _Registered) -> Entry:
+    registration = registered.registration
     definition = registration.definition
 
     def describe() -> OpInfo:
-        return _flagged(info_of_registration(registration), options)
+        return _flagged(info_of_registration(registration), registered.asked.options)
 
     return Entry(
         name=definition.name,
@@ -437,11 +469,11 @@ def _entry(registration: Registration, options: Options) -> Entry:
         location=definition.location,
         definition_pass=running_pass(definition.fn.__globals__),
         describe=describe,
-        explain=lambda: explain_op(describe(), definition),
+        explain=lambda: explain_op(describe(), registration.definition),
         undo=registration.undo,
-        is_open=lambda: definition.transparency.is_open,
+        is_open=lambda: registration.definition.transparency.is_open,
         lowered=definition.lowered,
-        given=options.given,
+        given=lambda: registered.asked.options.given,
         registered=registration,
     )
 

@@ -20,14 +20,15 @@ if TYPE_CHECKING:
     from .registration.register import Definition, Registration
 
 # "replaced": about to be, by another op of that name; a watcher may refuse it by raising.
-Event = Literal["added", "removed", "replaced"]
+# "amending": its kernels are about to be replaced, and then are, "amended".
+Event = Literal["added", "removed", "replaced", "amending", "amended"]
 
 
 @dataclass(frozen=True, eq=False)
 class Entry:
     """One op: its handle (what the user calls), and how to describe and remove it.
 
-    `given` are the options that the user gave. A function in mode "none" has neither `lowered`,
+    `given` lists the options that the user gave. A function in mode "none" has neither `lowered`,
     which `flat` computes on demand, nor anything `registered`.
     """
 
@@ -42,7 +43,7 @@ class Entry:
     undo: Callable[[str], None]
     is_open: Callable[[], bool] = bool
     lowered: Lowered | None = None
-    given: frozenset[str] = frozenset()
+    given: Callable[[], frozenset[str]] = frozenset
     lower: Callable[[], Lowered] | None = None
     registered: Registration | None = field(default=None, repr=False)
     # Defined by a library that was loaded; the op's source takes its place when it is imported.
@@ -112,6 +113,17 @@ class Registry:
                 except BaseException:
                     self.remove(old, "replaced by its source")
                     raise
+
+    def amend(self, entry: Entry, definition: Definition) -> None:
+        """Give an op other kernels and rules; calls that begin meanwhile wait."""
+        with self.lock, _compat.waiting(entry.overload, self._lock):
+            self._tell("amending", entry)
+            try:
+                entry.registration.amend(definition)
+            except BaseException:
+                self.remove(entry, "not amended")
+                raise
+            self._tell("amended", entry)
 
     def _refuse_other(self, old: Entry, new: Definition) -> None:
         if not _redefines(old, new.fn):

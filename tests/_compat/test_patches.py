@@ -239,6 +239,7 @@ ALLOWED = {
     "module": "MLIR that was parsed a line before",
     "Node": "a class of opforge's own",
     "one.memory": "the memory of a tensor that a trace made",
+    "op": "the op that opforge hands out, which gets its methods",
     "os.environ[_DEFER]": "a variable of opforge's own",
     "output": "a node of a graph that is opforge's to split",
     "prototype": "a function that was made a line before",

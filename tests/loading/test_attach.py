@@ -404,3 +404,40 @@ def test_threads_call_while_the_source_takes_over(loading, register, standin):
     for thread in threads:
         thread.join()
     assert failed == []
+
+
+def test_rules_that_come_late_leave_the_library_in_place(loading, register, standin):
+    add = register()
+    loading()
+    add.register_fake(lambda x, y: torch.empty_like(x))
+    add.register_autograd(lambda ctx, grad: (grad * 7, None))
+    torch.testing.assert_close(add(X, X), 2 * X)
+    assert len(standin.launches) == 1
+    x = X.clone().requires_grad_()
+    add(x, X).sum().backward()
+    assert len(standin.launches) == 2
+    torch.testing.assert_close(x.grad, torch.full_like(X, 7.0))
+
+
+def test_a_library_serves_an_op_whose_body_is_for_its_device_alone(loading, register, standin):
+    add = register(device_types="cpu")
+    ops = loading()
+    torch.testing.assert_close(add(X, X), 2 * X)
+    assert len(standin.launches) == 1
+    ops.close()
+    torch.testing.assert_close(add(X, X), 2 * X)
+    assert len(standin.launches) == 1
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before loading", "after loading"])
+def test_a_kernel_for_the_librarys_device_stays_with_a_warning(loading, register, standin, late):
+    add = register()
+    said = r"demo::add has a kernel for CPU .*; it is not served by libloaded.so"
+    if late:
+        loading()
+    else:
+        add.register_kernel("cpu", lambda x, y: x + 100)
+    with pytest.warns(OpforgeWarning, match=said):
+        add.register_kernel("cpu", lambda x, y: x + 100) if late else loading()
+    torch.testing.assert_close(add(X, X), X + 100)
+    assert standin.launches == []

@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 
     from typing_extensions import assert_type
 
+    from opforge.typed import Op
+
     Tensor = torch.Tensor
-    OneFloat = Callable[[Tensor, float], Tensor]
+    OneFloat = Op[[Tensor, float], Tensor]
 
     def scale(x: Tensor, factor: float, /) -> Tensor: ...
 
@@ -31,6 +33,11 @@ if TYPE_CHECKING:
     assert_type(named, OneFloat)
     assert_type(with_options, OneFloat)
     assert_type(opforge.op(scale, name="mylib::scale"), OneFloat)
+
+    function: Callable[[Tensor, float], Tensor] = bare
+    assert_type(bare(torch.ones(1), 2.0), Tensor)
+    assert_type(bare.register_fake(scale), Callable[[Tensor, float], Tensor])
+    assert_type(bare.register_kernel("cpu")(scale), Callable[[Tensor, float], Tensor])
 
     opforge.op(mutate_args=["x"])  # type: ignore[call-overload]
     opforge.op(max_depth="5")  # type: ignore[call-overload]

@@ -74,7 +74,7 @@ class Subject:
         return self.entry.overload is not None
 
     def has(self, option: str) -> bool:
-        return option in self.entry.given
+        return option in self.entry.given()
 
     @property
     def launches(self) -> bool:

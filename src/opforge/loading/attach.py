@@ -79,7 +79,8 @@ def _start(service: Service, described: ManifestOp, plain: PlainOp | None) -> No
         fake = _fake(described)
         defined = None if plain is None else plain.hand_over()
         entry = define(service.op, service.run, fake, str(service.file), defined)
-    service.attach(entry)
+    if not _keeps_own_kernel(entry, service):
+        service.attach(entry)
     _services[service.op.torch_name] = service
     if plain is not None:
         plain.step_aside()
@@ -98,6 +99,17 @@ def _fake(described: ManifestOp) -> Callable[..., Any]:
     return fake
 
 
+def _keeps_own_kernel(entry: Entry, service: Service) -> bool:
+    """Whether the user registered a kernel for the library's device, which then stays."""
+    own = service.key in entry.registration.kernel_keys
+    if own:
+        warn(
+            f"{entry.name} has a kernel for {service.key} that was registered for it; it is not "
+            f"served by {service.file.name}"
+        )
+    return own
+
+
 def _follow(event: str, entry: Entry) -> None:
     """Follow a served op: its source was imported, reloaded or unregistered."""
     service = _services.get(entry.name)
@@ -105,9 +117,11 @@ def _follow(event: str, entry: Entry) -> None:
         return
     if event == "replaced":
         service.refuse_if_running()
-    elif event == "removed" and service.entry is entry:
+    elif event in {"removed", "amending"} and service.entry is entry:
         service.detach()
-    elif event == "added" and (service.entry is None or service.entry.stands_in):
+    elif event in {"added", "amended"} and (service.entry is None or service.entry.stands_in):
+        if _keeps_own_kernel(entry, service):
+            return
         try:
             service.attach(entry, complete=False)
         except StaleLibrary as error:

@@ -44,7 +44,6 @@ def define(
         transparency=Transparency(op.torch_name, file, lowered, lambda: reading, first=reading),
         backward=formula.backward if formula else None,
         setup_context=formula.save if formula else None,
-        stands_in=True,
     )
     with registry.lock:
         entry = _entry(register(definition, defined))

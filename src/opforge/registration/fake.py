@@ -225,10 +225,9 @@ class FakeRule:
 
 
 def check_fake_signature(
-    fn: Callable[..., Any], fake: Callable[..., Any], dialect: Dialect
+    fn: Callable[..., Any], fake: Callable[..., Any], option: str, *, by_name: bool
 ) -> None:
-    """Check that a fake takes the op's arguments: in the same order and, if strict, by name."""
-    option = dialect.fake
+    """Check that a fake takes the op's arguments: in the same order and perhaps by name."""
     if not callable(fake):
         raise BadOption(
             f"{option}={fake!r} is neither a callable nor a list of parameter names",
@@ -249,7 +248,7 @@ def check_fake_signature(
     except TypeError as error:
         bound, reason = {}, str(error)
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    for name, value in () if dialect.lenient else bound.items():
+    for name, value in bound.items() if by_name else ():
         if not reason and found.parameters[name].kind not in kinds and name != value:
             reason = f"it has {name!r} where the op has {value!r}"
     if reason:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -42,25 +42,42 @@ class Definition:
     autocast: dict[str, torch.dtype] = field(default_factory=dict)
     tags: tuple[Any, ...] = ()
     views: bool = False
-    # Somebody else may take over the schema, so the kernels are kept apart from it.
-    stands_in: bool = False
+    # The types of device that the body is for; none if it is for all of them.
+    device_types: tuple[str, ...] = ()
+    # What runs instead of the body, by type of device.
+    device_kernels: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     dialect: Dialect = OPFORGE
 
+    @property
+    def body_keys(self) -> frozenset[str] | None:
+        """The backends that the body is for; None if it is for all that have no other kernel."""
+        if not self.device_types:
+            return None
+        own = (d for d in self.device_types if d not in self.device_kernels)
+        return frozenset(_compat.backend_key(d) for d in own)
 
-@dataclass(frozen=True)
+
+@dataclass(eq=False)
 class Registration:
-    """What torch holds for an op, and how to undo it."""
+    """What torch holds for an op, and how to change and undo it."""
 
     definition: Definition
     defined: _compat.DefinedOp
     generated: Generated
     handle: Any
+    # By type of device; see `Definition.device_kernels`.
+    device_kernels: dict[str, Generated] = field(default_factory=dict)
     # What else runs the op, by dispatch key: "native where covered, from libops.so".
-    backends: dict[str, str] = field(default_factory=dict, compare=False)
+    backends: dict[str, str] = field(default_factory=dict)
 
     @property
     def overload(self) -> Any:
         return self.defined.overload
+
+    @property
+    def kernel_keys(self) -> frozenset[str]:
+        """The backends for which another kernel than the body was registered here."""
+        return frozenset(map(_compat.backend_key, self.definition.device_kernels))
 
     @property
     def kernel(self) -> Callable[..., Any]:
@@ -129,9 +146,10 @@ class Registration:
             ).locate(name, location)
 
         _compat.disable_overload(self.overload, raise_dead)
-        self.generated.namespace["_of_call"] = _compat.raw_call(self.overload)
+        self._call_by(_compat.raw_call(self.overload))
         self.defined.destroy()
-        self._forget()
+        self.generated.forget()
+        self.definition.transparency.forget()
 
     def fits(self, definition: Definition) -> bool:
         """Whether torch would hold the same of another definition, but for kernels."""
@@ -146,42 +164,69 @@ class Registration:
 
         Calls that are under way end as they began.
         """
+        self.generated.forget()
+        return self._without_kernels()
+
+    def amend(self, definition: Definition) -> None:
+        """Replace everything but the schema and the handle; calls that are under way end."""
+        # The overload itself waits, its C++ function would not.
+        self._call_by(self.overload)
+        amended = register(definition, self._without_kernels(), self)
+        self.definition, self.defined = definition, amended.defined
+        self.generated, self.device_kernels = amended.generated, amended.device_kernels
+        self._call_by(_compat.raw_call(self.overload))
+
+    def choose_kernel(self, device_type: str, *, own: bool) -> None:
+        """Let a device's own kernel run, if it has one, or the op's body in its place."""
+        kernel, definition = self.device_kernels.get(device_type), self.definition
+        if kernel is not None:
+            own_fn = definition.device_kernels[device_type]
+            kernel.namespace["_of_fn"] = own_fn if own else definition.fn
+
+    def _without_kernels(self) -> _compat.DefinedOp:
         _compat.keep_kernels(self.definition.name, _KEYS)
         _compat.destroy(self.defined.kernels)
         _compat.forget_dispatch(self.overload)
-        self._forget()
+        self.definition.transparency.forget()
         return self.defined.with_other_kernels()
 
-    def _forget(self) -> None:
-        self.generated.forget()
-        self.definition.transparency.forget()
+    def _call_by(self, call: Callable[..., Any]) -> None:
+        """Let a handle that takes arguments apart call the op like this."""
+        if self.handle is not self.overload:
+            self.handle.__globals__["_of_call"] = call
 
 
 # All that `_install` may have kernels at; a backend's stands for CompositeExplicitAutograd.
 _KEYS = (
-    "XPU", "CPU", "CUDA", "Meta", "AutogradCPU", "AutogradCUDA", "ADInplaceOrView",
-    "FuncTorchDynamicLayerBackMode",
+    "XPU", "CPU", "CUDA", "Meta", "AutogradCPU", "AutogradCUDA", "ADInplaceOrView", "AutocastCPU",
+    "AutocastCUDA", "BackendSelect", "FuncTorchBatched", "FuncTorchDynamicLayerBackMode",
 )  # fmt: skip
 
 
-def register(definition: Definition, known: _compat.DefinedOp | None = None) -> Registration:
+def register(
+    definition: Definition,
+    known: _compat.DefinedOp | None = None,
+    amended: Registration | None = None,
+) -> Registration:
     """Define the op, or complete one of which torch already knows the schema.
 
-    A failure leaves nothing behind.
+    `amended` is what the op was until now; its handle stays. A failure leaves nothing behind.
     """
     name, lowered = definition.name, definition.lowered
     try:
-        defined = known or _compat.define(name, lowered.schema, definition.tags)
+        defined = known or _define(definition)
     except (RuntimeError, ValueError) as error:
         raise _not_defined(name, lowered.schema, error) from error
-    if definition.stands_in and known is None:
-        defined = defined.with_other_kernels()
-    generated = Generated(name, definition.location, lowered)
+    files = None if amended is None else amended.generated.files
+    generated = Generated(name, definition.location, lowered, files)
     # Kernels that somebody registered for an op that torch already knew; they stay.
     taken = {k for k in ("Autograd", "Meta") if known is not None and _compat.has_kernel(name, k)}
     try:
-        _install(definition, generated, defined.kernels, defined.overload, taken)
-        handle = _handle(definition, generated, defined.overload)
+        device_kernels = _install(definition, generated, defined.kernels, defined.overload, taken)
+        if amended is None:
+            handle = _handle(definition, generated, defined.overload)
+        else:
+            handle = amended.handle
     except BaseException:
         defined.destroy()
         generated.forget()
@@ -189,12 +234,18 @@ def register(definition: Definition, known: _compat.DefinedOp | None = None) -> 
     nodes = [p.node for p in lowered.signature.parameters]
     for node in (*nodes, lowered.signature.returns):
         register_records(node)
-    return Registration(definition, defined, generated, handle)
+    return Registration(definition, defined, generated, handle, device_kernels)
+
+
+def _define(definition: Definition) -> _compat.DefinedOp:
+    # The kernels are kept apart from the schema, because they may change and it may not.
+    defined = _compat.define(definition.name, definition.lowered.schema, definition.tags)
+    return defined.with_other_kernels()
 
 
 def _install(
     definition: Definition, generated: Generated, library: Any, overload: Any, taken: set[str]
-) -> None:
+) -> dict[str, Generated]:
     op = definition.name.partition("::")[2]
     writer = KernelWriter(
         guarded=definition.backward is None,
@@ -204,7 +255,9 @@ def _install(
     )
     kernel = generated.later("_of_kernel", writer.kernel)
     _fill_namespace(definition, generated, overload)
-    library.impl(op, kernel, "CompositeExplicitAutograd")
+    keys = definition.body_keys
+    for key in ("CompositeExplicitAutograd",) if keys is None else sorted(keys):
+        library.impl(op, kernel, key)
     if "Meta" not in taken:
         _compat.register_fake(library, definition.name, definition.fake, definition.location)
     if definition.backward is not None:
@@ -223,9 +276,21 @@ def _install(
         _install_transparency(definition, library)
     if definition.lowered.mutated:
         below = _compat.after_inplace_or_view
-        generated.namespace["_of_plain"] = PlainKeysets(definition.name, below)
+        generated.namespace["_of_plain"] = PlainKeysets(definition.name, below, keys)
         inplace = generated.later("_of_inplace", write_inplace)
         library.impl(op, inplace, "ADInplaceOrView", with_keyset=True)
+    _install_rules(definition, generated, library, overload)
+    return {
+        device_type: _install_device_kernel(definition, generated, library, writer, device_type)
+        for device_type in definition.device_kernels
+    }
+
+
+def _install_rules(
+    definition: Definition, generated: Generated, library: Any, overload: Any
+) -> None:
+    """What changes a call before it comes to a backend, autograd aside."""
+    op = definition.name.partition("::")[2]
     if definition.vmap is not None:
         batched = make_vmap_kernel(generated, overload, definition.vmap)
         library.impl(op, batched, "FuncTorchBatched", with_keyset=True)
@@ -234,6 +299,45 @@ def _install(
         cast = make_autocast_kernel(overload, device_type, dtype)
         _compat.python_kernel(overload, key, cast)
         library.impl(op, cast, key)
+    if not definition.lowered.tensors and (definition.device_types or definition.device_kernels):
+        library.impl(op, _by_device(definition, overload), "BackendSelect", with_keyset=True)
+
+
+def _install_device_kernel(
+    definition: Definition,
+    generated: Generated,
+    library: Any,
+    writer: KernelWriter,
+    device_type: str,
+) -> Generated:
+    """A kernel for one type of device, behind the same checks as the body."""
+    made = Generated(generated.name, generated.location, generated.lowered, generated.files)
+    kernel = made.later("_of_kernel", replace(writer, launches=lambda: True).kernel)
+    made.namespace.update(
+        _of_fn=definition.device_kernels[device_type],
+        _of_pending=definition.fake.pending,
+        _of_verify=definition.fake.verify,
+        _of_explain_failure=functools.partial(_explain_failure, definition),
+        _of_unrecorded=Unrecorded(definition.transparency, made.checks).eager(kernel),
+    )
+    made.before_first_call = definition.transparency.resolve_mode
+    op = definition.name.partition("::")[2]
+    library.impl(op, kernel, _compat.backend_key(device_type))
+    return made
+
+
+def _by_device(definition: Definition, overload: Any) -> Callable[..., Any]:
+    """The kernel that sends calls without tensors to the backend of their device."""
+    lowered = definition.lowered
+    name = next(a.name for a in lowered.arguments if a.type in ("Device", "Device?"))
+
+    def select(_keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        device = lowered.by_name(args, kwargs)[name] or torch.get_default_device()
+        return _compat.to_key(overload, _compat.backend_key(torch.device(device).type))(
+            *args, **kwargs
+        )
+
+    return select
 
 
 def _fill_namespace(definition: Definition, generated: Generated, overload: Any) -> None:
@@ -245,16 +349,22 @@ def _fill_namespace(definition: Definition, generated: Generated, overload: Any)
         _of_verify=fake.verify,
         _of_explain_failure=functools.partial(_explain_failure, definition),
         _of_redispatch=overload.redispatch,
-        _of_listed=f"{definition.name.replace('::', '/')}/CompositeExplicitAutograd",
+        _of_listed=f"{definition.name.replace('::', '/')}/{_called_from(definition)}",
         _of_after_autograd=_compat.after_autograd,
         _of_after_inplace=_compat.after_inplace_or_view,
     )
     transparency.body = functools.partial(_on_original_arguments, generated, definition.fn)
+    transparency.body_keys = definition.body_keys
     fake.resolve_mode = generated.before_first_call = transparency.resolve_mode
     if fake.given is not None:
         fake.call = functools.partial(_on_original_arguments, generated, fake.given)
     else:
         fake.call = functools.partial(_body_on_fakes, definition, generated)
+
+
+def _called_from(definition: Definition) -> str:
+    """The key whose kernel calls the body directly, so that it is registered whenever it runs."""
+    return "Autograd" if definition.backward is not None else "ADInplaceOrView"
 
 
 def _add_recorder(
@@ -265,7 +375,7 @@ def _add_recorder(
         # torch's own kernel for levels of torch.func would lose writes to a view.
         _compat.around_functorch(library, definition.name, generated.checks.views_transformed)
     generated.namespace.update(
-        _of_plain=PlainKeysets(definition.name, _compat.after_autograd),
+        _of_plain=PlainKeysets(definition.name, _compat.after_autograd, definition.body_keys),
         _of_record=recorder_for(definition.lowered)(
             generated,
             overload,

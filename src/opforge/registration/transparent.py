@@ -49,6 +49,8 @@ class Transparency:
         self.notes: tuple[str, ...] = ()
         # Keys at which a native build of this body is registered.
         self.native_keys: set[str] = set()
+        # Keys at which the body itself is registered; None if it is for all.
+        self.body_keys: frozenset[str] | None = None
         self._read = read
         self.first = first
         self._reading = first
@@ -273,8 +275,10 @@ class Transparency:
             yield run
 
     def _runs_elsewhere(self, tensors: Sequence[Any]) -> bool:
-        """Whether somebody registered another kernel for these tensors' device."""
+        """Whether another kernel than the body, or none, is for these tensors' device."""
         keys = {_compat.backend_key(t.device.type) for t in tensors} - self.native_keys
+        if self.body_keys is not None:
+            return not keys <= self.body_keys
         return any(_compat.has_kernel(self.name, key) for key in keys)
 
     def _others(self) -> list[str]:

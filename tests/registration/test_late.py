@@ -1,0 +1,359 @@
+"""Rules that an op gets after its decoration, as the object that `custom_op` returns."""
+
+import dataclasses
+import logging
+
+import pytest
+import torch
+
+import opforge
+from opforge.errors import BadOption, FakeSignature, UnregisteredOp
+
+Tensor = torch.Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Weights:
+    weight: Tensor | None = None
+    scale: float = 2.0
+
+
+WEIGHTS = Weights()
+CALLS = pytest.mark.parametrize("calls", [0, 1], ids=["before any call", "after a call"])
+
+
+def plain(name, **options):
+    @opforge.op(name, **options)
+    def op(x: Tensor, y: float = 3.0) -> Tensor:
+        return x * y
+
+    return op, (torch.ones(2),)
+
+
+def flattened(name, **options):
+    @opforge.op(name, **options)
+    def op(x: Tensor, weights: Weights = WEIGHTS) -> Tensor:
+        return x * weights.scale * (1 if weights.weight is None else weights.weight)
+
+    return op, (torch.ones(2), Weights(torch.ones(2), 5.0))
+
+
+FORMS = pytest.mark.parametrize("form", [plain, flattened], ids=["plain", "with a record"])
+
+
+def compiled(op, backend="aot_eager"):
+    """The op inside a function: torch.compile refuses an op that is alone."""
+    torch.compiler.reset()
+
+    def run(*args):
+        return op(*args) * 1
+
+    return torch.compile(run, backend=backend, fullgraph=True)
+
+
+def called(form, op_name, calls=0, **options):
+    op, args = form(op_name(), **options)
+    for _ in range(calls):
+        op(*args)
+    return op, args
+
+
+@CALLS
+@FORMS
+def test_a_kernel_for_a_device_runs_instead_of_the_body(op_name, form, calls):
+    op, args = called(form, op_name, calls)
+    seen = []
+
+    @op.register_kernel("cpu")
+    def on_cpu(x, second=None):
+        seen.append(second)
+        return x + 100
+
+    assert op(*args).tolist() == [101.0, 101.0]
+    assert op(args[0].clone().requires_grad_(), *args[1:]).tolist() == [101.0, 101.0]
+    assert callable(on_cpu)
+    if form is flattened:
+        assert seen[0].scale == 5.0
+        assert type(seen[0]) is Weights
+
+
+@FORMS
+def test_a_kernel_for_a_device_gets_the_defaults_of_the_function(op_name, form):
+    op, args = called(form, op_name)
+    seen = []
+    op.register_kernel(["cpu", "cuda"], lambda x, second: seen.append(second) or x.clone())
+    op(args[0])
+    assert seen[0] == (3.0 if form is plain else WEIGHTS)
+
+
+def test_a_kernel_for_another_device_leaves_the_body_on_this_one(op_name):
+    op, args = called(plain, op_name)
+    op.register_kernel("cuda")(lambda x, y: x + 100)
+    assert op(*args).tolist() == [3.0, 3.0]
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "eager"])
+@FORMS
+def test_a_kernel_for_a_device_runs_when_compiled(op_name, form, backend):
+    op, args = called(form, op_name, 1)
+    run = compiled(op, backend)
+    run(*args)
+    op.register_kernel("cpu", lambda x, second: x + 100)
+    assert run(*args).tolist() == [101.0, 101.0]
+
+
+def test_a_kernel_for_a_device_stays_behind_the_ops_checks(op_name):
+    op, args = called(plain, op_name)
+    op.register_kernel("cpu", lambda x, y: x)
+    with pytest.raises(opforge.errors.AliasedOutput):
+        op(*args)
+    op.register_kernel("cpu", lambda x, y: "text")
+    with pytest.raises(opforge.errors.WrongReturn):
+        op(*args)
+
+
+def test_going_back_through_a_kernel_for_a_device_without_a_backward_raises(op_name):
+    op, _ = called(plain, op_name)
+    op.register_kernel("cpu", lambda x, y: x * 2)
+    out = op(torch.ones(2, requires_grad=True))
+    with pytest.raises(opforge.errors.MissingBackward):
+        out.sum().backward()
+
+
+def test_a_kernel_can_be_disabled_for_a_while(op_name):
+    op, args = called(plain, op_name)
+    op.register_kernel("cpu", lambda x, y: x + 100)
+    with op.set_kernel_enabled("cpu", enabled=False):
+        assert op(*args).tolist() == [3.0, 3.0]
+        with op.set_kernel_enabled("cpu"):
+            assert op(*args).tolist() == [101.0, 101.0]
+        assert op(*args).tolist() == [3.0, 3.0]
+        op.register_kernel("cpu", lambda x, y: x + 200)
+        assert op(*args).tolist() == [3.0, 3.0]
+    assert op(*args).tolist() == [201.0, 201.0]
+
+
+def test_disabling_a_kernel_that_is_not_there_is_logged(op_name, caplog):
+    op, args = called(plain, op_name)
+    with caplog.at_level(logging.WARNING), op.set_kernel_enabled("cpu", enabled=False):
+        assert op(*args).tolist() == [3.0, 3.0]
+    assert "no kernel of its own for cpu to disable" in caplog.text
+
+
+@CALLS
+@FORMS
+def test_a_late_fake_is_the_one_that_is_asked(op_name, form, calls):
+    op, args = called(form, op_name, calls)
+    seen = []
+
+    @op.register_fake
+    def fake(input, other=None):  # noqa: A002  # names do not matter
+        seen.append(other)
+        return torch.empty_like(input)
+
+    assert opforge.info(op).fake_source == "given"
+    compiled(op)(*args)
+    assert seen
+    if form is flattened:
+        assert type(seen[0]) is Weights
+    assert callable(fake)
+
+
+def test_a_late_fake_with_too_few_parameters_is_refused_and_changes_nothing(op_name):
+    op, args = called(plain, op_name)
+    with pytest.raises(FakeSignature, match="too many positional arguments"):
+        op.register_fake(lambda: None)
+    assert op(*args).tolist() == [3.0, 3.0]
+
+
+@CALLS
+@FORMS
+@pytest.mark.parametrize("how", ["eager", "aot_eager"])
+def test_a_late_backward_is_used(op_name, form, calls, how):
+    op, args = called(form, op_name, calls)
+    if calls:
+        op(args[0].clone().requires_grad_(), *args[1:])
+        compiled(op)(*args)
+
+    def setup_context(ctx, inputs, output):
+        ctx.second = inputs[1]
+
+    def backward(ctx, grad):
+        factor = ctx.second.scale if form is flattened else ctx.second
+        return grad * factor * 10, None
+
+    assert op.register_autograd(backward, setup_context=setup_context) is None
+    x = args[0].clone().requires_grad_()
+    (op if how == "eager" else compiled(op))(x, *args[1:]).sum().backward()
+    assert x.grad.tolist() == [50.0 if form is flattened else 30.0] * 2
+
+
+def test_a_late_backward_serves_torch_func(op_name):
+    op, (x,) = called(plain, op_name, 1)
+    torch.func.vmap(op)(x.unsqueeze(0))
+    op.register_autograd(lambda ctx, grad: (grad * 7, None))
+    assert torch.func.grad(lambda x: op(x).sum())(x).tolist() == [7.0, 7.0]
+
+
+def test_a_late_backward_goes_with_the_kernel_of_a_device(op_name):
+    op, (x,) = called(plain, op_name)
+    op.register_kernel("cpu", lambda x, y: x + 100)
+    op.register_autograd(lambda ctx, grad: (grad * 7, None))
+    x = x.requires_grad_()
+    out = op(x)
+    out.sum().backward()
+    assert (out.tolist(), x.grad.tolist()) == ([101.0, 101.0], [7.0, 7.0])
+
+
+def test_a_late_backward_of_an_op_that_mutates_is_refused(op_name):
+    @opforge.op(op_name(), mutates_args=["x"])
+    def op(x: Tensor) -> None:
+        x.add_(1)
+
+    with pytest.raises(BadOption, match="cannot have a backward"):
+        op.register_autograd(lambda ctx, grad: grad)
+    x = torch.zeros(1)
+    op(x)
+    assert x.item() == 1.0
+
+
+@CALLS
+@FORMS
+def test_a_late_vmap_rule_is_used(op_name, form, calls):
+    op, args = called(form, op_name, calls)
+    seen = []
+
+    @op.register_vmap
+    def rule(info, in_dims, x, *rest):
+        seen.append(info.batch_size)
+        return op(x, *rest), in_dims[0]
+
+    out = torch.func.vmap(lambda x: op(x, *args[1:]))(torch.ones(4, 2))
+    assert out.shape == (4, 2)
+    assert seen == [4]
+    op.register_vmap("sequential")
+    assert torch.func.vmap(lambda x: op(x, *args[1:]))(torch.ones(4, 2)).shape == (4, 2)
+    assert seen == [4]
+
+
+@CALLS
+@FORMS
+def test_a_late_autocast_rule_is_used(op_name, form, calls):
+    op, args = called(form, op_name, calls)
+    op.register_autocast("cpu", torch.bfloat16)
+    op.register_autocast("cuda", torch.float16)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert op(*args).dtype == torch.bfloat16
+    assert op(*args).dtype == torch.float32
+
+
+def test_the_handle_the_overload_and_the_packet_stay_the_same(op_name):
+    name = op_name()
+    op, args = plain(name)
+    overload = opforge.info(op).overload
+    op.register_fake(lambda x, y=3.0: torch.empty_like(x))
+    op.register_autograd(lambda ctx, grad: (grad * 7, None))
+    assert opforge.info(op).overload is overload is op
+    namespace, short = name.split("::")
+    assert getattr(getattr(torch.ops, namespace), short).default is op
+    assert op(*args).tolist() == [3.0, 3.0]
+
+
+@FORMS
+def test_late_rules_show_in_explain(op_name, form):
+    op, _ = called(form, op_name)
+    op.register_kernel("cpu", lambda x, second: x + 100)
+    op.register_fake(lambda x, second=None: torch.empty_like(x))
+    op.register_autograd(lambda ctx, grad: (grad * 7, None))
+    text = opforge.explain(op)
+    assert "on cpu" in text
+    assert "fake      given" in text
+    assert "backward  given" in text
+
+
+def test_a_stale_handle_takes_no_rules(op_name):
+    op, _ = called(plain, op_name)
+    opforge.unregister(op)
+    with pytest.raises(UnregisteredOp, match="the op was unregistered"):
+        op.register_fake(lambda x, y: x)
+
+
+def test_an_op_with_late_rules_can_be_defined_and_exported_anew(op_name):
+    name = op_name()
+    for factor in (2.0, 3.0):
+
+        def body(x: Tensor, factor: float = factor) -> Tensor:
+            return torch.from_numpy(x.numpy() * factor)
+
+        op = opforge.op(body, name=name)
+        op.register_fake(lambda x, factor=1.0: torch.empty_like(x))
+
+        class Model(torch.nn.Module):
+            def forward(self, x, op=op):
+                return op(x) + 1
+
+        program = torch.export.export(Model(), (torch.ones(2),))
+        assert program.module()(torch.ones(2)).tolist() == [factor + 1] * 2
+        opforge.unregister(op)
+
+
+def test_a_body_for_one_type_of_device_runs_there_alone(op_name):
+    op, args = called(plain, op_name, device_types="cuda")
+    with pytest.raises(NotImplementedError, match="'CPU' backend"):
+        op(*args)
+    op.register_kernel("cpu", lambda x, y: x + 100)
+    assert op(*args).tolist() == [101.0, 101.0]
+    assert op(torch.ones(2, device="meta")).shape == (2,)
+
+
+@FORMS
+@pytest.mark.parametrize("with_backward", [False, True])
+def test_a_body_for_this_type_of_device_runs(op_name, form, with_backward):
+    options = {"backward": lambda ctx, grad: (grad * 7, None)} if with_backward else {}
+    op, args = called(form, op_name, 2, device_types=["cpu", "xpu"], **options)
+    expected = [5.0 if form is flattened else 3.0] * 2
+    assert op(*args).tolist() == expected
+    assert compiled(op)(*args).tolist() == expected
+    if with_backward:
+        x = args[0].clone().requires_grad_()
+        op(x, *args[1:]).sum().backward()
+        assert x.grad.tolist() == [7.0, 7.0]
+
+
+def test_a_body_that_is_not_for_this_type_of_device_does_not_run_below_a_backward(op_name):
+    op, (x,) = called(plain, op_name, device_types="cuda", backward=lambda ctx, g: (g, None))
+    for x in (torch.ones(2), torch.ones(2, requires_grad=True)):
+        with pytest.raises(NotImplementedError, match="'CPU' backend"):
+            op(x)
+
+
+def test_an_op_without_tensors_goes_by_its_device(op_name):
+    @opforge.op(op_name(), device_types="cpu")
+    def op(n: int, device: torch.device) -> Tensor:
+        return torch.ones(n)
+
+    assert op(2, "cpu").tolist() == [1.0, 1.0]
+    with pytest.raises(NotImplementedError):
+        op(2, "cuda")
+    op.register_kernel("meta", lambda n, device: torch.empty(n, device="meta"))
+    assert op(2, torch.device("meta")).device.type == "meta"
+
+
+@pytest.mark.parametrize(
+    ("device_types", "text"),
+    [("gpus", "'gpus' is not a type of device"), (3, "are no types of device")],
+)
+def test_what_is_no_type_of_device_is_refused(op_name, device_types, text):
+    with pytest.raises(BadOption, match=text):
+        plain(op_name(), device_types=device_types)
+
+
+def test_an_op_without_tensors_and_device_has_no_types_of_device(op_name):
+    def body(n: int) -> Tensor:
+        return torch.ones(n)
+
+    with pytest.raises(BadOption, match="neither a tensor nor a device"):
+        opforge.op(body, name=op_name(), device_types="cpu")
+    op = opforge.op(body, name=op_name())
+    with pytest.raises(BadOption, match="neither a tensor nor a device"):
+        op.register_kernel("cpu", body)
