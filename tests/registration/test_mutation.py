@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from functorch.compile import aot_function, nop
 
 import opforge
 from opforge.errors import (
@@ -16,6 +17,7 @@ from opforge.errors import (
     UnknownArgument,
     WrongReturn,
 )
+from support.processes import run_python
 
 Tensor = torch.Tensor
 
@@ -502,6 +504,111 @@ def test_an_out_buffer_filled_from_an_input_that_requires_grad_gets_its_history(
     assert out.requires_grad
     with pytest.raises(MissingBackward):
         out.sum().backward()
+
+
+def filled_then_written(op, *, own_use):
+    """What torch.compile traces backward at once, and eager never goes back through."""
+
+    def function(weight, scale, buffer):
+        saved = buffer.clone()
+        y = saved @ weight
+        out = torch.empty_like(y)
+        op(y, out)
+        saved.add_(1)
+        return out * scale, (y * 2 if own_use else None)
+
+    return function
+
+
+def fill(name):
+    @opforge.op(name, mutates_args=["out"])
+    def op(x: Tensor, out: Tensor) -> None:
+        out.copy_(x * 2)
+
+    return op
+
+
+def leaves():
+    return torch.ones(2, 2, requires_grad=True), torch.ones(2, requires_grad=True), torch.ones(2, 2)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_what_was_saved_before_a_mutating_op_may_be_written_after_it(op_name, backend):
+    function = filled_then_written(fill(op_name()), own_use=False)
+    run = function if backend == "eager" else torch.compile(function, backend=backend)
+    weight, scale, buffer = leaves()
+    out, _ = run(weight, scale, buffer)
+    assert out.tolist() == [[4.0, 4.0], [4.0, 4.0]]
+    with pytest.raises(MissingBackward):
+        out.sum().backward()
+    assert weight.grad is None
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_gradient_that_needs_what_was_written_raises(op_name, backend):
+    function = filled_then_written(fill(op_name()), own_use=True)
+    run = function if backend == "eager" else torch.compile(function, backend=backend)
+    weight, scale, buffer = leaves()
+    _, own = run(weight, scale, buffer)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        own.sum().backward()
+    assert weight.grad is None
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_gradient_that_needs_nothing_written_is_right_beside_a_mutating_op(op_name, backend):
+    op = fill(op_name())
+
+    def function(weight, scale, buffer):
+        y = buffer @ weight
+        op(y, torch.empty_like(y))
+        return y * scale
+
+    run = function if backend == "eager" else torch.compile(function, backend=backend)
+    weight, scale, buffer = leaves()
+    run(weight, scale, buffer).sum().backward()
+    assert weight.grad.tolist() == [[2.0, 2.0], [2.0, 2.0]]
+    assert scale.grad.tolist() == [4.0, 4.0]
+
+
+def test_versions_rise_in_a_trace_as_those_of_custom_op(op_name):
+    def body(x: Tensor, out: Tensor) -> None:
+        out.copy_(x * 2)
+
+    theirs = torch.library.custom_op(op_name(), body, mutates_args=["out"])
+    theirs.register_fake(lambda x, out: None)
+    seen = {}
+
+    def traced(op, kind):
+        def function(x):
+            y = x * 1
+            out = torch.empty_like(y)
+            before = out._version
+            op(y, out)
+            seen[kind] = out._version - before
+            return out
+
+        return function
+
+    for op in (fill(op_name()), theirs):
+        aot_function(traced(op, op), fw_compiler=nop)(torch.ones(2, requires_grad=True))
+    ours, torchs = seen.values()
+    assert ours == torchs == 1
+
+
+def test_code_that_another_process_compiled_finds_what_raises():
+    """It is cached with calls of these, and this process never traces."""
+    text = """
+import opforge, torch
+
+@opforge.op("mylib::f")
+def f(x: torch.Tensor) -> torch.Tensor:
+    return x + 1
+
+for packet in (torch.ops.opforge.missing_backward, torch.ops.opforge.overwritten):
+    print(packet.default.name())
+"""
+    assert run_python(text).split() == ["opforge::missing_backward", "opforge::overwritten"]
 
 
 def test_a_mutating_op_cannot_have_a_backward(op_name):

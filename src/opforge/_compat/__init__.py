@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         operators,
         pointer_writes,
         printing,
+        saved,
     )
     from .dispatcher import *  # noqa: F403
 

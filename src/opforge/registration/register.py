@@ -22,7 +22,7 @@ from .generated import Generated
 from .kernels import KernelWriter, write_inplace
 from .pytree import register_records
 from .transparent import Transparency
-from .unrecorded import Unrecorded
+from .unrecorded import Unrecorded, define_raising_ops
 from .vmap import make_vmap_kernel
 
 
@@ -405,6 +405,7 @@ def _install_unrecorded(
 ) -> Any:
     """Make a missing backward raise in traces and in torch.func; returns the Autograd kernel."""
     op, checks = definition.name.partition("::")[2], unrecorded.checks
+    define_raising_ops()
     try:
         _compat.register_functional_rule(library, op, unrecorded.traced)
         transformed = checks.views_transformed if definition.views else unrecorded.transformed

@@ -68,8 +68,16 @@ class Unrecorded:
             return NotImplemented
         if not self.needs_grad(args, kwargs):
             return below(mode, op, types, args, kwargs)
+        if self.lowered.mutated:
+            # Nothing raises yet while AOTAutograd goes back through the op, so it comes to what was
+            # saved before and may have been written since. In eager nothing comes there.
+            values = (*args, *kwargs.values())
+            with mode:
+                _compat.saved.let_be_overwritten(
+                    (t for value in values for t in tensors_in(value)), self.overwritten
+                )
         run = functools.partial(_below_autograd, below, mode, op, types, args, kwargs)
-        return self.record(run, args, kwargs, raise_when_run=True)
+        return self.record(run, args, kwargs, raise_when_run=True, is_counted=True)
 
     def transformed(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """The kernel at functorch's key, around the one that torch has there."""
@@ -161,8 +169,16 @@ class Unrecorded:
         if not ctx.opforge_raise_when_run:
             raise missing_backward(where, mutates=mutates)
         given = [g for g in grads if g is not None]
-        raises = _raising_op()
+        raises = raising_op("missing_backward")
         return (None, *(raises(given, s, where, mutates) for s in ctx.opforge_shapes))
+
+    def overwritten(self, grads: list[torch.Tensor], saved: torch.Tensor) -> Any:
+        """In place of a saved tensor that was written: an error for gradients that are not zero."""
+        where = f"{self.name} ({self.location})"
+        if not grads:
+            return torch.zeros_like(saved)
+        made = raising_op("overwritten")(grads, saved.shape, where, True)
+        return made.to(saved.device, saved.dtype)
 
 
 def _below_autograd(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -182,27 +198,44 @@ def missing_backward(where: str, *, mutates: bool) -> MissingBackward:
     )
 
 
+def _overwritten(where: str, *, mutates: bool) -> RuntimeError:
+    del mutates
+    return RuntimeError(
+        "one of the variables needed for gradient computation has been modified by an inplace "
+        f"operation after {where} was called. It was traced, so it is not known which one"
+    )
+
+
+_ERRORS = {"missing_backward": missing_backward, "overwritten": _overwritten}
+
+
+def define_raising_ops() -> None:
+    """Code that another process compiled and cached calls them without a trace in this one."""
+    for name in _ERRORS:
+        raising_op(name)
+
+
 @functools.cache
-def _raising_op() -> Any:
-    """`opforge::missing_backward`: a gradient when traced, an error when run.
+def raising_op(name: str) -> Any:
+    """`opforge::missing_backward` and the like: a gradient when traced, an error when run.
 
     A compiled backward also computes the gradients of unused outputs, as zeros. Zeros give zeros
     whatever the op's derivative is, so only they do not raise.
     """
     schema = "(Tensor[] grads, SymInt[] size, str where, bool mutates) -> Tensor"
-    defined = _compat.define("opforge::missing_backward", schema)
+    defined = _compat.define(f"opforge::{name}", schema)
     library = defined.schema
 
     def run(grads: list[Any], size: Any, where: str, mutates: Any) -> Any:
         if any(bool(grad.any()) for grad in grads):
-            raise missing_backward(where, mutates=mutates)
+            raise _ERRORS[name](where, mutates=mutates)
         return grads[0].new_zeros(size)
 
     def fake(grads: list[Any], size: Any, _where: str, _mutates: Any) -> Any:
         return grads[0].new_empty(size)
 
-    library.impl("missing_backward", run, "CompositeExplicitAutograd")
-    _compat.register_fake(library, "opforge::missing_backward", fake, "opforge")
+    library.impl(name, run, "CompositeExplicitAutograd")
+    _compat.register_fake(library, f"opforge::{name}", fake, "opforge")
     _keep.append(library)
     return defined.overload
 
