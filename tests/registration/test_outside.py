@@ -1,5 +1,6 @@
 """Kernels and rules that others add to an op through torch.library."""
 
+import contextlib
 import dataclasses
 
 import pytest
@@ -283,3 +284,97 @@ def test_an_op_removed_with_a_kernel_from_outside_can_be_made_again(op_name):
     library._destroy()
     _, again = add_one(lambda: name, {})
     assert again(torch.zeros(1)).item() == 1.0
+
+
+COMPOSITE = ("CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
+
+
+@contextlib.contextmanager
+def implemented(name, kernel, key):
+    library = torch.library.Library(name.partition("::")[0], "FRAGMENT")
+    library.impl(name.partition("::")[2], kernel, key)
+    yield
+    library._destroy()
+
+
+@pytest.mark.filterwarnings("ignore:Warning only once for all operators")
+@pytest.mark.parametrize("key", COMPOSITE)
+@pytest.mark.parametrize("device_types", [None, "cpu"])
+@CALLS
+@KINDS
+def test_a_kernel_for_all_devices_from_outside_runs_where_it_would(
+    op_name, options, calls, device_types, key
+):
+    """A kernel for one device goes before it."""
+    name = op_name()
+
+    @opforge.op(name, device_types=device_types, **options)
+    def op(x: Tensor) -> Tensor:
+        return x + 1
+
+    for _ in range(calls):
+        op(torch.zeros(1))
+    expected = 100.0 if device_types is None else 1.0
+    with implemented(name, outside, key):
+        for requires_grad in (False, True):
+            assert op(torch.zeros(1, requires_grad=requires_grad)).item() == expected
+        torch.compiler.reset()
+        compiled = torch.compile(lambda x: op(x) * 2, backend="aot_eager", fullgraph=True)
+        assert compiled(torch.zeros(1)).item() == 2 * expected
+    assert op(torch.zeros(1)).item() == 1.0
+
+
+@pytest.mark.filterwarnings("ignore:Warning only once for all operators")
+@CALLS
+def test_a_kernel_for_all_devices_from_outside_mutates(op_name, calls):
+    name = op_name()
+
+    @opforge.op(name, mutates_args=["x"])
+    def op(x: Tensor) -> None:
+        x.add_(1)
+
+    for _ in range(calls):
+        op(torch.zeros(1))
+    x = torch.zeros(1)
+    with implemented(name, lambda x: x.fill_(7) and None, COMPOSITE[0]):
+        op(x)
+    assert x.item() == 7.0
+    op(x)
+    assert x.item() == 8.0
+
+
+@pytest.mark.filterwarnings("ignore:Warning only once for all operators")
+@CALLS
+@KINDS
+def test_a_kernel_over_the_body_of_one_device_runs(op_name, options, calls):
+    name = op_name()
+
+    @opforge.op(name, device_types="cpu", **options)
+    def op(x: Tensor) -> Tensor:
+        return x + 1
+
+    for _ in range(calls):
+        op(torch.zeros(1))
+    with implemented(name, outside, "CPU"):
+        assert op(torch.zeros(1)).item() == 100.0
+    assert op(torch.zeros(1)).item() == 1.0
+
+
+@KINDS
+@pytest.mark.parametrize("key", ["AutogradCPU", "Meta", "AutocastCPU", "FuncTorchBatched"])
+def test_a_kernel_at_another_key_from_outside_runs_as_for_custom_op(op_name, options, key):
+    name, op = add_one(op_name, options)
+    seen = []
+
+    def kernel(x):
+        seen.append(key)
+        return torch.empty_like(x)
+
+    op(torch.zeros(1))
+    with implemented(name, kernel, key), torch.autocast("cpu", enabled=key == "AutocastCPU"):
+        if key == "FuncTorchBatched":
+            torch.func.vmap(op)(torch.zeros(2, 1))
+        else:
+            device = "meta" if key == "Meta" else "cpu"
+            op(torch.zeros(1, device=device, requires_grad=key == "AutogradCPU"))
+    assert seen == [key]

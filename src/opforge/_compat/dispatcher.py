@@ -92,6 +92,12 @@ def destroy(library: torch.library.Library) -> None:
     library._op_impls.clear()
 
 
+def unlist(library: torch.library.Library, listed: str) -> None:
+    """Take a kernel off torch's list of Python kernels, which is for refusing a second one."""
+    torch.library._impls.discard(listed)
+    library._op_impls.discard(listed)
+
+
 def keep_kernels(name: str, keys: Iterable[str]) -> None:
     """Let an op be destroyed while its kernels run: torch would free the code they return to."""
     find = torch._C._dispatch_get_computed_kernel_for_dispatch_key

@@ -6,6 +6,19 @@ from typing import Any
 
 from .. import _compat
 
+# Keys at which a kernel is for every backend that has none of its own.
+COMPOSITE = ("CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
+
+
+def listed_name(name: str, key: str) -> str:
+    """How torch lists a Python kernel; that of the op's own body is taken off its list."""
+    return f"{name.replace('::', '/')}/{key}"
+
+
+def is_overridden(name: str) -> bool:
+    """Whether somebody registered a kernel for every backend, in place of the body."""
+    return any(listed_name(name, key) in _compat.python_impls for key in COMPOSITE)
+
 
 class PlainKeysets(dict[int, str]):
     """Raw keyset -> the name under which torch would list somebody else's kernel.
@@ -35,14 +48,16 @@ class PlainKeysets(dict[int, str]):
         if raw in self._mixed:
             return False
         backend = _compat.backend_of(keyset & self._below)
-        if backend is None or not self._runs_body(backend):
+        if backend is None or not self._runs_body(backend) or is_overridden(self._name):
             # For good: redispatching is always right, and calling the body directly only faster.
             self._mixed.add(raw)
             return False
-        self[raw] = f"{self._name.replace('::', '/')}/{backend}" if self._only is None else ""
+        self[raw] = listed_name(self._name, backend)
         return True
 
     def _runs_body(self, backend: str) -> bool:
         if self._only is None:
             return not _compat.has_kernel(self._name, backend)
-        return backend in self._only
+        return backend in self._only and (
+            listed_name(self._name, backend) not in _compat.python_impls
+        )

@@ -25,6 +25,7 @@ Writer = Callable[[FunctionSource, Lowered], None]
 # The default is in the set, so that an unknown keyset is examined.
 _PLAIN = (
     "_of_plain.get(_of_keyset.raw_repr(), _of_listed) not in _of_impls "
+    "and _of_composite not in _of_impls and _of_composite_too not in _of_impls "
     "or _of_plain.learn(_of_keyset)"
 )
 

@@ -16,7 +16,7 @@ from ..lowering.codegen import emit_wrapper
 from ..model import OPFORGE, Dialect, Lowered
 from .autocast import make_autocast_kernel
 from .autograd import recorder_for, with_all_inputs
-from .dispatch import PlainKeysets
+from .dispatch import COMPOSITE, PlainKeysets, listed_name
 from .fake import FakeRule
 from .generated import Generated
 from .kernels import KernelWriter, write_inplace
@@ -258,6 +258,8 @@ def _install(
     keys = definition.body_keys
     for key in ("CompositeExplicitAutograd",) if keys is None else sorted(keys):
         library.impl(op, kernel, key)
+        # So that somebody else's kernel there is noticed.
+        _compat.unlist(library, listed_name(definition.name, key))
     if "Meta" not in taken:
         _compat.register_fake(library, definition.name, definition.fake, definition.location)
     if definition.backward is not None:
@@ -349,7 +351,9 @@ def _fill_namespace(definition: Definition, generated: Generated, overload: Any)
         _of_verify=fake.verify,
         _of_explain_failure=functools.partial(_explain_failure, definition),
         _of_redispatch=overload.redispatch,
-        _of_listed=f"{definition.name.replace('::', '/')}/{_called_from(definition)}",
+        _of_listed=listed_name(definition.name, _called_from(definition)),
+        _of_composite=listed_name(definition.name, COMPOSITE[0]),
+        _of_composite_too=listed_name(definition.name, COMPOSITE[1]),
         _of_after_autograd=_compat.after_autograd,
         _of_after_inplace=_compat.after_inplace_or_view,
     )

@@ -15,6 +15,7 @@ from ..errors import NeedsGpu, OpforgeError, UndeclaredWrite, first_line, warn
 from ..model import SEEN_WHILE_TRACING, Decision, FlatArgument, KernelRef, Lowered, Reading
 from ..tuning.interpreted import settle
 from .dependence import cache_entries
+from .dispatch import is_overridden
 from .lists import tensors_in
 
 _kernels = _compat.kernels
@@ -277,6 +278,8 @@ class Transparency:
     def _runs_elsewhere(self, tensors: Sequence[Any]) -> bool:
         """Whether another kernel than the body, or none, is for these tensors' device."""
         keys = {_compat.backend_key(t.device.type) for t in tensors} - self.native_keys
+        if is_overridden(self.name):
+            return True
         if self.body_keys is not None:
             return not keys <= self.body_keys
         return any(_compat.has_kernel(self.name, key) for key in keys)
