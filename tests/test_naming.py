@@ -174,7 +174,7 @@ def test_a_lambda_is_refused_for_its_annotations_and_not_for_its_name():
         ("mylib.scale", "it has no namespace", "'mylib::mylib_scale'"),
         ("my-lib::scale", "'my-lib' is not an identifier", "'my_lib::scale'"),
         ("mylib::2d", "'2d' is not an identifier", "'mylib::_2d'"),
-        ("mylib::a.b", "'a.b' is not an identifier", "'mylib::a_b'"),
+        ("mylib::a.b.c", "'b.c' is not an identifier", "'mylib::a.b_c'"),
         ("mylib::a::b", "'a::b' is not an identifier", "'mylib::a__b'"),
         ("mylib::", "'' is not an identifier", "'mylib::op'"),
         ("::scale", "'' is not an identifier", "::scale'"),

@@ -1,4 +1,4 @@
-"""Operator names: `ns::op`, given or made from the function."""
+"""Operator names: `ns::op` or `ns::op.overload`, given or made from the function."""
 
 from __future__ import annotations
 
@@ -27,10 +27,14 @@ def check_name(name: str) -> str:
     namespace, separator, op = name.partition("::")
     if not separator:
         raise _bad(name, "it has no namespace", f"mylib::{_identifier(name)}")
-    for part in (namespace, op):
+    base, dot, overload = op.partition(".")
+    for part in (namespace, base, *([overload] if dot else ())):
         if not _usable(part):
-            right = f"{_identifier(namespace)}::{_identifier(op)}"
+            named = f".{_identifier(overload)}" if overload else ""
+            right = f"{_identifier(namespace)}::{_identifier(base)}{named}"
             raise _bad(name, f"{part!r} is not an identifier", right)
+    if overload == "default":
+        raise _bad(name, "an op without an overload name is the default", f"{namespace}::{base}")
     if namespace in RESERVED:
         raise _bad(name, f"namespace {namespace!r} belongs to PyTorch", f"mylib::{op}")
     return name

@@ -248,6 +248,7 @@ ALLOWED = {
     "sys.path[:]": "the path of a fresh process",
     "triton_ops_to_kernels[name]": "torch's list of what an op launches",
     "vars(measured)": "a copy of an autotuner",
+    "vars(namespace)": "a namespace of torch.ops, which gets back a packet that torch took out",
     "vars(owner)": "an object of host code, which stores its own attribute",
     "wrapper": "the function that opforge hands out for an op",
 }

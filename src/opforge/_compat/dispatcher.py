@@ -37,12 +37,13 @@ AutogradFunction = _SingleLevelFunction
 
 
 def define(name: str, schema: str, tags: tuple[Any, ...] = ()) -> DefinedOp:
-    """Define `ns::op` with a schema."""
+    """Define `ns::op` or `ns::op.overload` with a schema."""
     namespace, op = name.split("::")
     library = torch.library.Library(namespace, "FRAGMENT")
     library.define(op + schema, tags=(*tags, torch.Tag.pt2_compliant_tag))
-    overload = getattr(getattr(torch.ops, namespace), op).default
-    return DefinedOp(library, library, overload)
+    base, _, overload = op.partition(".")
+    packet = getattr(getattr(torch.ops, namespace), base)
+    return DefinedOp(library, library, getattr(packet, overload or "default"))
 
 
 @dataclass(frozen=True)
@@ -60,12 +61,30 @@ class DefinedOp:
         destroy(self.kernels)
         if self.schema is not self.kernels:
             destroy(self.schema)
+        packet = self.overload.overloadpacket
+        if _others_of(self.overload):
+            _keep_packet(packet, self.overload)
 
     def with_other_kernels(self) -> DefinedOp:
         """The same op, for kernels of somebody else's."""
         return DefinedOp(
             self.schema, torch.library.Library(self.schema.ns, "FRAGMENT"), self.overload
         )
+
+
+def _others_of(overload: Any) -> list[str]:
+    """The other overloads of the same packet."""
+    return [n for n in overload.overloadpacket.overloads() if n != overload._overloadname]
+
+
+def _keep_packet(packet: Any, gone: Any) -> None:
+    """Keep a packet, and with it its other overloads, that torch forgets along with one."""
+    namespace, name = getattr(torch.ops, gone.namespace), packet.__name__
+    vars(namespace)[name] = packet
+    namespace._dir.append(name)
+    vars(packet).pop(gone._overloadname, None)
+    packet._dir.remove(gone._overloadname)
+    torch._ops._refresh_packet(packet)
 
 
 def raw_call(overload: Any) -> Callable[..., Any]:
@@ -118,7 +137,8 @@ def disable_overload(overload: Any, raise_dead: Callable[..., Any]) -> None:
     # Not above: the first call of a loaded library waits for this module, and not for patches.
     from . import patches
 
-    for handle in (overload, overload.overloadpacket):
+    packets = () if _others_of(overload) else (overload.overloadpacket,)
+    for handle in (overload, *packets):
         patches.install_for_good(
             patches.UNREGISTERED.by("_op", lambda op: _Dead(raise_dead, hash(op)), handle)
         )
@@ -177,7 +197,8 @@ def overload_of(op: Any) -> Any | None:
 
 
 def qualified_name(overload: Any) -> str:
-    return str(overload._schema.name)
+    """`ns::op`, or `ns::op.overload` if it is not the default."""
+    return str(overload.name())
 
 
 def schema_text(overload: Any) -> str:

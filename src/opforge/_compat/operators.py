@@ -28,7 +28,7 @@ BUILT_IN = frozenset(
 MARK = "_magi_torch_registered_op"
 
 _NAMES: dict[type[Any], Callable[[Any], str]] = {
-    OpOverload: lambda op: str(op._schema.name),
+    OpOverload: lambda op: str(op._schema.name if op.namespace in BUILT_IN else op.name()),
     OpOverloadPacket: lambda op: str(op._qualified_op_name),
     CustomOpDef: lambda op: str(op._qualname),
     HigherOrderOperator: lambda op: f"higher_order::{op.name()}",
@@ -37,6 +37,11 @@ _NAMES: dict[type[Any], Callable[[Any], str]] = {
 # kind is an abstract class, where issubclass is slow. Keyed by id, because hashing a class may run
 # its metaclass's code; the class is kept, so that its id is not reused.
 _kinds: dict[int, tuple[type[Any], Callable[[Any], str] | None]] = {}
+
+
+def is_built_in(name: str) -> bool:
+    """Whether an operator of that name is torch's own."""
+    return name.partition("::")[0] in BUILT_IN
 
 
 def is_root(value: Any) -> bool:
@@ -55,7 +60,10 @@ def is_space(value: Any) -> bool:
 
 
 def operator_name(value: Any) -> str | None:
-    """The "ns::op" of an overload, a packet, a `CustomOpDef` or a higher-order operator."""
+    """The "ns::op" of an overload, a packet, a `CustomOpDef` or a higher-order operator.
+
+    An overload that is neither the default nor torch's own is an "ns::op.overload".
+    """
     cls = type(value)
     known = _kinds.get(id(cls))
     if known is None:
@@ -91,13 +99,15 @@ def definition(name: str) -> Any:
 
 
 def find(name: str) -> Any:
-    """The packet registered as "ns::op", or None.
+    """The packet registered as "ns::op", or the overload as "ns::op.overload"; or None.
 
     `torch.ops.ns.op` would create a namespace, and raise if there is no such operator.
     """
+    name, _, overload = name.partition(".")
     try:
         found, _ = torch._C._jit_get_operation(name)
     except RuntimeError:
         return None
     space, _, op = name.partition("::")
-    return None if found is None else getattr(getattr(torch.ops, space), op, None)
+    packet = None if found is None else getattr(getattr(torch.ops, space), op, None)
+    return getattr(packet, overload, None) if overload else packet

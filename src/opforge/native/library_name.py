@@ -53,6 +53,12 @@ def refuse_namesakes(entries: Sequence[Entry]) -> None:
     seen: dict[str, Entry] = {}
     for entry in entries:
         short = entry.own_name
+        if "." in short:
+            raise BadLibraryName(
+                f"{entry.name} has an overload's name, which no C function can have",
+                found=entry.location,
+                fix="register it under a name of its own",
+            )
         other = seen.setdefault(short, entry)
         if other is not entry:
             raise BadLibraryName(

@@ -231,7 +231,11 @@ def _plain_attribute(value: Value, name: str) -> Values:
     if isinstance(value, OpSpace):
         return (OperatorValue(f"{value.name}::{name}"),)
     if isinstance(value, OperatorValue):
-        return ANY if name.startswith("_") or name in _OPERATOR_PARTS else (value,)
+        if name.startswith("_") or name in _OPERATOR_PARTS:
+            return ANY
+        named = name != "default" and not _compat.operators.is_built_in(value.name)
+        is_overload = named and "." not in value.name
+        return (OperatorValue(f"{value.name}.{name}") if is_overload else value,)
     if isinstance(value, Partial) and name == "func":
         return (value.fn,)
     if isinstance(value, BoundMethod) and name in {"__func__", "__wrapped__"}:

@@ -147,7 +147,7 @@ class _Walk:
         name = called.name
         if self.condition:
             return
-        if name.partition("::")[0] in _compat.operators.BUILT_IN or name in self.nested:
+        if _compat.operators.is_built_in(name) or name in self.nested:
             return
         op = called.op if called.op is not None else _compat.operators.find(name)
         self.nested[name] = NestedOp(name, frame.location(node), op)
