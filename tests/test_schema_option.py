@@ -1,5 +1,7 @@
 """schema=: the user's own schema, which must not contradict the function."""
 
+import inspect
+
 import pytest
 import torch
 from torch import Tensor
@@ -35,7 +37,9 @@ def test_a_given_schema_may_declare_a_mutation(op_name):
 @pytest.mark.parametrize(
     ("schema", "mutates_args", "text"),
     [
-        ("(Tensor y, float s=2.5) -> Tensor", (), "arguments are not the function's parameters"),
+        ("(Tensor s, float x=2.5) -> Tensor", (), "arguments are not the function's parameters"),
+        ("(Tensor x) -> Tensor", (), "arguments are not the function's parameters"),
+        ("(Tensor x, *, float t=2.5) -> Tensor", (), "arguments are not the function's parameters"),
         ("(Tensor x, float s=3.0) -> Tensor", (), "disagree on a default"),
         ("(Tensor x, float s) -> Tensor", (), "disagree on a default"),
         ("(Tensor x, int s=2) -> Tensor", (), "disagree on a default"),
@@ -106,3 +110,50 @@ def test_a_dtype_default_that_the_function_lacks_is_refused(op_name):
 
     with pytest.raises(BadSchema, match="disagree on a default"):
         opforge.op(op_name(), schema="(Tensor x, ScalarType d=float32) -> Tensor")(cast)
+
+
+def named_otherwise(op_name, **options):
+    """An op whose schema has a and t where its function has x and s."""
+
+    def f(x: Tensor, s: float = 2.5) -> Tensor:
+        return x * s
+
+    return opforge.op(f, name=op_name(), schema="(Tensor a, float t=2.5) -> Tensor", **options)
+
+
+def test_a_schemas_names_may_differ_from_the_functions(op_name):
+    op = named_otherwise(op_name)
+    assert op(torch.ones(1)).item() == 2.5
+    assert op(a=torch.ones(1), t=3.0).item() == 3.0
+    assert list(inspect.signature(op).parameters) == ["a", "t"]
+    run = torch.compile(lambda x: op(x, t=4.0), backend="aot_eager", fullgraph=True)
+    assert run(torch.ones(1)).item() == 4.0
+
+
+def test_rules_of_an_op_with_other_names_in_its_schema_go_by_place(op_name):
+    op = named_otherwise(
+        op_name,
+        fake=lambda x, s: torch.empty_like(x),
+        backward=lambda ctx, grad: grad * ctx.s * 10,
+        setup_context=lambda ctx, inputs, output: setattr(ctx, "s", inputs[1]),
+        vmap=lambda info, in_dims, x, s=2.5: (x * s, in_dims[0]),
+    )
+    x = torch.ones(2, requires_grad=True)
+    torch.compile(lambda x: op(x) * 1, backend="aot_eager", fullgraph=True)(x).sum().backward()
+    assert x.grad.tolist() == [25.0, 25.0]
+    assert torch.func.vmap(op)(torch.ones(3, 2)).shape == (3, 2)
+    op.register_kernel("cpu", lambda first, second: first + second)
+    assert op(torch.ones(1)).item() == 3.5
+
+
+def test_a_mutation_is_named_as_in_the_schema_or_as_in_the_function(op_name):
+    for named in (["a"], ["x"]):
+
+        def bump(x: Tensor) -> None:
+            x.add_(1)
+
+        schema = "(Tensor(m!) a) -> ()"
+        op = opforge.op(bump, name=op_name(), schema=schema, mutates_args=named)
+        x = torch.zeros(1)
+        op(a=x)
+        assert x.item() == 1.0

@@ -151,7 +151,8 @@ def op(
         device_types: The types of device that the body is for, `"cpu"` or `["cpu", "cuda"]`; all by
             default. `op.register_kernel("cuda")` adds a kernel for another.
         schema: Your own schema, `"(Tensor x, float eps=1e-5) -> Tensor"`, for what annotations
-            cannot express. Names and defaults must match the function's.
+            cannot express. Its arguments are the function's parameters by their place; defaults
+            must match.
         tags: One `torch.Tag` or several.
         mode: `"triton_op"` lets the compiler see through the op to the kernels it launches,
             `"custom_op"` keeps the op opaque, and `"none"` leaves the function as it is, unknown

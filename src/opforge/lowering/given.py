@@ -17,23 +17,22 @@ def lower_given(
     defaults: Mapping[str, Any],
     returns: Sequence[str],
 ) -> Lowered:
-    """`kinds`: parameter name -> kind; `arguments` and `returns` as torch parsed them."""
-    names = [a[0] for a in arguments]
-    if names != list(kinds):
-        raise BadSchema(
-            "the schema's arguments are not the function's parameters",
-            found=f"schema: {', '.join(names)}; function: {', '.join(kinds)}",
-            fix="give the schema's arguments the parameters' names, in the same order",
-        )
+    """`kinds`: parameter name -> kind; `arguments` and `returns` as torch parsed them.
+
+    An argument and a parameter belong together by their place, and may differ in their names.
+    """
+    _refuse_others(arguments, kinds)
     flat, parameters = [], []
-    for name, printed, has_default, keyword_only, mutated in arguments:
-        leaf = _leaf(name, printed)
+    for (name, printed, has_default, keyword_only, mutated), own in zip(
+        arguments, kinds, strict=True
+    ):
+        leaf = _leaf(own, printed)
         default = defaults[name] if has_default else MISSING
-        parameters.append(Parameter(name, kinds[name], leaf, default))
+        parameters.append(Parameter(own, kinds[own], leaf, default))
         flat.append(
             FlatArgument(
                 name,
-                name,
+                own,
                 leaf.schema_type(),
                 leaf,
                 default,
@@ -50,6 +49,24 @@ def lower_given(
             "return", "tuple", tuple, tuple(Field(str(i), leaf) for i, leaf in enumerate(leaves))
         )
     return Lowered(Signature(tuple(parameters), node), tuple(flat), tuple(leaves), schema, "direct")
+
+
+def _refuse_others(
+    arguments: Sequence[tuple[str, str, bool, bool, bool]], kinds: Mapping[str, str]
+) -> None:
+    """Refuse a schema that does not fit the parameters, or names them in another order."""
+    names = [a[0] for a in arguments]
+    renamed = [
+        keyword_only or kinds[own] == "keyword-only" or name in kinds
+        for (name, _, _, keyword_only, _), own in zip(arguments, kinds, strict=False)
+        if name != own
+    ]
+    if len(names) != len(kinds) or any(renamed):
+        raise BadSchema(
+            "the schema's arguments are not the function's parameters",
+            found=f"schema: {', '.join(names)}; function: {', '.join(kinds)}",
+            fix="give the schema's arguments the parameters' names, in the same order",
+        )
 
 
 def _leaf(path: str, printed: str) -> Leaf:

@@ -19,6 +19,8 @@ from ..model import MISSING, Lowered, leaves_of
 from .checks import CallChecks
 from .kernels import Writer, write_bind, write_structure
 
+_BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
 
 class Generated:
     """The generated functions of one op, by name.
@@ -137,9 +139,13 @@ class Generated:
             except ValueError:
                 # A builtin has no signature.
                 return True
-            wanted = [a.name for a in self.lowered.arguments if a.default is not MISSING]
-            without = {n for n, p in found.items() if p.default is p.empty}
-            known = without.isdisjoint(wanted)
+            by_place = [p for p in found.values() if p.kind in _BY_PLACE]
+            known = True
+            for index, argument in enumerate(self.lowered.arguments):
+                by_name = argument.keyword_only or index >= len(by_place)
+                parameter = found.get(argument.path) if by_name else by_place[index]
+                if argument.default is not MISSING and parameter is not None:
+                    known = known and parameter.default is not parameter.empty
             self._complete[fn] = known
         return known
 

@@ -458,7 +458,7 @@ def _handle(definition: Definition, generated: Generated, overload: Any) -> Any:
     if definition.lowered.path != "flattened":
         # Its names stay torch's, which graphs are serialized by, and it gets no `__wrapped__`,
         # because torch unwraps what it traces.
-        overload.__doc__, overload.__signature__ = fn.__doc__, inspect.signature(fn)
+        overload.__doc__, overload.__signature__ = fn.__doc__, _signature(fn, definition.lowered)
         return overload
     generated.namespace.update(
         _of_overload=overload,
@@ -471,6 +471,14 @@ def _handle(definition: Definition, generated: Generated, overload: Any) -> Any:
     functools.update_wrapper(wrapper, fn)
     setattr(wrapper, _compat.operators.MARK, overload)
     return wrapper
+
+
+def _signature(fn: Callable[..., Any], lowered: Lowered) -> inspect.Signature:
+    """The function's signature, with the names that a given schema has for its parameters."""
+    signature = inspect.signature(fn)
+    given = {a.path: a.name for a in lowered.arguments}
+    renamed = [p.replace(name=given.get(n, n)) for n, p in signature.parameters.items()]
+    return signature.replace(parameters=renamed)
 
 
 def _not_defined(name: str, schema: str, error: Exception) -> Exception:

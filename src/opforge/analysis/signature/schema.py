@@ -59,11 +59,10 @@ def _given_defaults(
     the function's default.
     """
     defaults = dict(written)
-    for name, printed, *_ in arguments:
-        parameter = inspect.signature(fn).parameters.get(name)
-        own = MISSING
-        if parameter is not None and parameter.default is not parameter.empty:
-            own = parameter.default
+    parameters = inspect.signature(fn).parameters.values()
+    # What belongs together has the same place; a schema of another length is refused later.
+    for (name, printed, *_), parameter in zip(arguments, parameters, strict=False):
+        own = MISSING if parameter.default is parameter.empty else parameter.default
         schemas = written.get(name, MISSING)
         base = printed.removeprefix("Optional[").removesuffix("]")
         numbered, named = base in _NUMBERED, base == "Device" and isinstance(own, str)
