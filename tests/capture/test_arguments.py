@@ -274,3 +274,42 @@ def test_configs_that_are_pruned_are_left_out(traced):
     [launch] = traced(body)
     assert [c.kwargs["BLOCK"] for c in launch.kernel.configs] == [128]
     assert launch.grid == [(8, 1, 1)]
+
+
+ASKED = []
+
+
+def fewer(configs, named, **given):
+    ASKED.append((sorted(named), sorted(given)))
+    return configs[:1]
+
+
+def slower(**given):
+    ASKED.append(given["BLOCK"])
+    return given["BLOCK"]
+
+
+CONFIGS = [triton.Config({"BLOCK": 128}), triton.Config({"BLOCK": 256})]
+
+
+@pytest.mark.parametrize("strict", [False, True], ids=["non-strict", "strict"])
+@pytest.mark.parametrize(
+    "prune",
+    [{"early_config_prune": fewer}, {"perf_model": slower, "top_k": 1}],
+    ids=lambda p: next(iter(p)),
+)
+def test_pruning_is_asked_by_export_as_often_as_by_that_of_triton_op(op_name, prune, strict):
+    kernel = triton.autotune(CONFIGS, key=["n"], prune_configs_by=prune)(double)
+
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        torch.library.wrap_triton(kernel)[blocks(x.numel())](x, out, n=x.numel())
+        return out
+
+    asked = []
+    theirs = torch.library.triton_op(op_name(), body, mutates_args=())
+    for op in (theirs, opforge.op(body, name=op_name())):
+        ASKED.clear()
+        torch.export.export(Module(op), (x,), strict=strict)
+        asked.append([*ASKED])
+    assert asked[0] == asked[1] != []

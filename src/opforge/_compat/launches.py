@@ -260,6 +260,22 @@ def into_graph(
         _state.refuse = None
 
 
+def prune_configs(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Ask an autotuner's `prune_configs_by`, as torch does for each launch that it traces."""
+    from triton.runtime.autotuner import Autotuner
+
+    if not isinstance(kernel, Autotuner):
+        return
+    early, model = kernel.early_config_prune, kernel.perf_model
+    if early is not None or model is not None:
+        import torch._higher_order_ops.triton_kernel_wrap as wrap
+
+        named = dict(zip(kernel.arg_names, args, strict=False))
+        wrap.TritonHOPifier.do_prune_configs(
+            kernel, early, model, kernel.configs_top_k, kernel.configs, named, kwargs
+        )
+
+
 def descriptor_type() -> tuple[type[Any], ...]:
     module = sys.modules.get("triton.tools.tensor_descriptor")
     return (module.TensorDescriptor,) if module is not None else ()

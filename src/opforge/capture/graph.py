@@ -46,6 +46,7 @@ class Capture(LaunchRouter):
         above: Capture | None,
         *,
         into_graph: bool,
+        prunes: bool = False,
         inputs: Sequence[torch.Tensor] = (),
         who: str = "the op",
     ) -> None:
@@ -53,6 +54,7 @@ class Capture(LaunchRouter):
         self.owner = owner
         self.above = above
         self.into_graph = into_graph
+        self.prunes = prunes
         self.who = who
         self.inputs = inputs
         # Per input, how many of its writes rest on an assumption and not on an analysis.
@@ -65,9 +67,11 @@ class Capture(LaunchRouter):
 
     def on_launch(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._tell(kernel)
-        if not self.into_graph:
-            return
         grid = kwargs.pop("grid", None)
+        if not self.into_graph:
+            if self.prunes:
+                _launches.prune_configs(kernel, args, kwargs)
+            return
         self._refuse_unsupported(kernel)
         kernel, kwargs = self._evaluate_heuristics(kernel, args, kwargs)
         arguments = self._arguments(kernel, args, kwargs)
@@ -215,16 +219,18 @@ def capture(
     owner: GraphOwner,
     *,
     into_graph: bool,
+    prunes: bool = False,
     inputs: Sequence[torch.Tensor] = (),
     who: str = "the op",
 ) -> Iterator[Capture]:
     """Route this thread's launches: into the graph, or, for a body on fakes, nowhere.
 
-    Where the machine has no GPU, the questions that tracing asks one are answered for a target.
+    `prunes`: a launch that goes nowhere still asks an autotuner's `prune_configs_by`. Where the
+    machine has no GPU, the questions that tracing asks one are answered for a target.
     """
     found = _launches.current()
     above = found if isinstance(found, Capture) else None
-    own = Capture(owner, above, into_graph=into_graph, inputs=inputs, who=who)
+    own = Capture(owner, above, into_graph=into_graph, prunes=prunes, inputs=inputs, who=who)
     with contextlib.ExitStack() as stack:
         if above is not None:
             own.lacks_gpu = above.lacks_gpu

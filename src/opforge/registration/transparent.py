@@ -139,9 +139,13 @@ class Transparency:
         )
 
     def on_fakes(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the body on fake tensors; launches do nothing."""
+        """Run the body on fake tensors; launches do nothing.
+
+        If the compiler sees through the op, they ask for pruning as `triton_op`'s do, whose fake
+        traces them; what prunes may have to be seen by torch.export, too.
+        """
         self.resolve_mode()
-        with self._captured(into_graph=False):
+        with self._captured(into_graph=False, prunes=self.decision.mode == "triton_op"):
             return self.body(*args, **kwargs)
 
     def traced(self, mode: Any, op: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -267,12 +271,17 @@ class Transparency:
 
     @contextlib.contextmanager
     def _captured(
-        self, *, into_graph: bool = True, inputs: Sequence[Any] = (), who: str = "the op"
+        self,
+        *,
+        into_graph: bool = True,
+        prunes: bool = False,
+        inputs: Sequence[Any] = (),
+        who: str = "the op",
     ) -> Iterator[Capture]:
         if self.reading.may_launch:
             # The body may import it before it launches.
             _kernels.load_triton()
-        with capture(self, into_graph=into_graph, inputs=inputs, who=who) as run:
+        with capture(self, into_graph=into_graph, prunes=prunes, inputs=inputs, who=who) as run:
             yield run
 
     def _runs_elsewhere(self, tensors: Sequence[Any]) -> bool:
