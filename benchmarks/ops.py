@@ -95,7 +95,7 @@ def reference(name: str) -> Callable[..., Any]:
     # This file is also called ops, so the tree is imported under another name.
     file = str(ROOT / "ops" / base / "op.py")
     module = next(m for m in sys.modules.values() if getattr(m, "__file__", None) == file)
-    found: Callable[..., Any] = module.reference if name == base else module.backward_reference
+    found: Callable[..., Any] = getattr(module, f"{name}_reference")
     return found
 
 

@@ -1,5 +1,6 @@
 """x + y, element by element, broadcast."""
 
+import torch
 from torch import Tensor
 
 import opforge
@@ -23,5 +24,9 @@ native.declare(
 )
 
 
-def reference(x: Tensor, y: Tensor) -> Tensor:
+def add_reference(x: Tensor, y: Tensor) -> Tensor:
     return x + y
+
+
+def add_inputs():
+    return (torch.randn(5, 33), torch.randn(33)), {}

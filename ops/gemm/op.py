@@ -147,7 +147,11 @@ for stack, trans_a, trans_b in itertools.product(("", "stack "), (False, True), 
     )
 
 
-def reference(a, b, c=None, alpha=1.0, beta=1.0, trans_a=False, trans_b=False):
+def gemm_reference(a, b, c=None, alpha=1.0, beta=1.0, trans_a=False, trans_b=False):
     a, b = a.mT if trans_a else a, b.mT if trans_b else b
     product = alpha * (a @ b)
     return product if c is None or beta == 0 else product + beta * c
+
+
+def gemm_inputs():
+    return (torch.randn(33, 40), torch.randn(40, 70)), {}

@@ -207,12 +207,20 @@ for given in (compact, strided):
     native.declare(rms_norm_backward, grad=given, x=given, weight=weight, eps=eps, T=FLOATS)
 
 
-def reference(x, weight, eps=1e-6):
+def rms_norm_reference(x, weight, eps=1e-6):
     return functional.rms_norm(x, weight.shape, weight, eps)
 
 
-def backward_reference(grad, x, weight, eps=1e-6):
+def rms_norm_backward_reference(grad, x, weight, eps=1e-6):
     scale = torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
     normed, inner = x * scale, grad * weight
     out = scale * (inner - normed * (inner * normed).mean(-1, keepdim=True))
     return out, (grad * normed).sum_to_size(weight.shape)
+
+
+def rms_norm_inputs():
+    return (torch.randn(8, 128), torch.randn(128)), {}
+
+
+def rms_norm_backward_inputs():
+    return (torch.randn(8, 128), torch.randn(8, 128), torch.randn(128)), {}

@@ -174,7 +174,7 @@ _declare("fp16", "fp16")
 _declare("bf16", "bf16")
 
 
-def reference(
+def both_rotated(
     q: Tensor,
     k: Tensor,
     cos: Tensor,
@@ -196,3 +196,13 @@ def reference(
         out[..., second] = x[..., second] * cos + x[..., first] * sin
         found.append(out)
     return found[0], found[1]
+
+
+def rotary_reference(q, k, *rest):
+    for x, result in zip((q, k), both_rotated(q, k, *rest), strict=True):
+        x.copy_(result)
+
+
+def rotary_inputs():
+    q, k = torch.randn(3, 4, 64), torch.randn(3, 2, 64)
+    return (q, k, torch.randn(3, 32), torch.randn(3, 32)), {}

@@ -80,9 +80,17 @@ for given in (compact, strided):
     native.declare(silu_backward, grad=given, x=given, T=FLOATS)
 
 
-def reference(x):
+def silu_reference(x):
     return functional.silu(x)
 
 
-def backward_reference(grad, x):
+def silu_backward_reference(grad, x):
     return torch.ops.aten.silu_backward(grad, x)
+
+
+def silu_inputs():
+    return (torch.randn(8, 128),), {}
+
+
+def silu_backward_inputs():
+    return (torch.randn(8, 128), torch.randn(8, 128)), {}

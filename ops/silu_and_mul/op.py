@@ -93,12 +93,20 @@ for shape, ranks, layout in (("*s", (1, 3), "contiguous"), ("rows", None, "strid
     native.declare(silu_and_mul_backward, grad=grad, x=x, T=FLOATS)
 
 
-def reference(x):
+def silu_and_mul_reference(x):
     gate, up = x.chunk(2, -1)
     return functional.silu(gate) * up
 
 
-def backward_reference(grad, x):
+def silu_and_mul_backward_reference(grad, x):
     gate, up = x.chunk(2, -1)
     gates = torch.ops.aten.silu_backward(grad * up, gate)
     return torch.cat([gates, grad * functional.silu(gate)], -1)
+
+
+def silu_and_mul_inputs():
+    return (torch.randn(8, 128),), {}
+
+
+def silu_and_mul_backward_inputs():
+    return (torch.randn(8, 64), torch.randn(8, 128)), {}

@@ -132,9 +132,17 @@ for given in (compact, strided):
     native.declare(softmax_backward, grad=given, y=given, T=FLOATS)
 
 
-def reference(x):
+def softmax_reference(x):
     return torch.softmax(x, -1)
 
 
-def backward_reference(grad, y):
+def softmax_backward_reference(grad, y):
     return y * (grad - (grad * y).sum(-1, keepdim=True))
+
+
+def softmax_inputs():
+    return (torch.randn(8, 128),), {}
+
+
+def softmax_backward_inputs():
+    return (torch.randn(8, 128), torch.softmax(torch.randn(8, 128), -1)), {}

@@ -23,8 +23,9 @@ PARTS = {
     "eager and exported": ("calls_elementwise.py", "not native and not compiled"),
     "strided outputs": ("calls_strided_outputs.py", ""),
     "rotary": ("calls_rotary.py", ""),
-    "add and mul checked": ("calls_checked.py", "add"),
-    "rotary checked": ("calls_checked.py", "rotary"),
+    "checked": ("calls_checked.py", "operator"),
+    "add packaged": ("calls_checked.py", "packaged and add"),
+    "rotary packaged": ("calls_checked.py", "packaged and rotary"),
 }
 
 

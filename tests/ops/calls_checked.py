@@ -1,37 +1,27 @@
-"""add, mul and rotary through opforge.check."""
-
-import importlib
+"""The operators of ops/ through `opforge check ops/`, with the inputs that stand beside them."""
 
 import pytest
+from click.testing import CliRunner
 
-import opforge
-from support.ops.operators import ON_GPU, laid_out, numbers
+from opforge.cli import main
+from support.ops.operators import ON_GPU
+from support.processes import ROOT
 
 # Their library is built and called by other tests; compiling C++ for the CPU takes long.
-SKIPPED = ["native"] if ON_GPU else ["native", "package", "compile", "compile dynamic"]
+SKIPPED = "native,package" if ON_GPU else "native,package,compile,compile dynamic"
 
 
-def reference(name):
-    return importlib.import_module(f"ops.{name}.op").reference
+def test_every_row_of_every_operator():
+    said = CliRunner().invoke(main, ["check", str(ROOT / "ops"), "--skip", SKIPPED])
+    assert said.exit_code == 0, said.output
+    assert "12 checked: 12 passed, 0 failed, 0 incomplete" in said.output
 
 
-def turned(q, k, *rest):
-    """In place, as the operator is."""
-    for tensor, result in zip((q, k), reference("rotary")(q, k, *rest), strict=True):
-        tensor.copy_(result)
+if ON_GPU:
 
-
-@pytest.mark.parametrize("name", ["add", "mul"])
-def test_add_and_mul(tree, name):
-    x, y = laid_out("transposed", (5, 33)), numbers((33,), seed=1)
-    # A package takes more than a minute, and mul is add with another sign.
-    skip = [*SKIPPED, "package"] if name == "mul" else SKIPPED
-    report = opforge.check(tree[name], x, y, reference=reference(name), skip=skip)
-    assert report.ok, report
-
-
-def test_rotary(tree):
-    q, k = numbers((3, 4, 64)), numbers((3, 2, 64), seed=1)
-    tables = numbers((3, 32)), numbers((3, 32), seed=1)
-    report = opforge.check(tree["rotary"], q, k, *tables, reference=turned, skip=SKIPPED)
-    assert report.ok, report
+    @pytest.mark.parametrize("name", ["add", "rotary"])
+    def test_packaged(name):
+        said = CliRunner().invoke(
+            main, ["check", f"ops.{name}.op:{name}", "--only", "package", "--require", "package"]
+        )
+        assert said.exit_code == 0, said.output

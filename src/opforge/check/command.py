@@ -210,12 +210,14 @@ def arguments_of(op: Any, texts: Sequence[str], function: str | None) -> Argumen
             raise BadOption("--input and --inputs were both given", fix="use one of them")
         return arguments_from_function(function)
     entry = registry.get(op)
-    own = _beside(entry, "inputs")
-    if own is not None and not texts:
-        return arguments_made_by(own, f"{inspect.getsourcefile(own)}:{own.__name__}")
     # Inputs without a device are made where the op's kernels can run.
     on_gpu = entry.describe().kernels and torch.cuda.is_available() and not interpreting()
-    return arguments_from(entry, texts, device="cuda" if on_gpu else "cpu")
+    device = "cuda" if on_gpu else "cpu"
+    own = _beside(entry, "inputs")
+    if own is not None and not texts:
+        with torch.device(device):
+            return arguments_made_by(own, f"{inspect.getsourcefile(own)}:{own.__name__}")
+    return arguments_from(entry, texts, device=device)
 
 
 def _reference(op: Any, named: str | None) -> Callable[..., Any] | None:

@@ -36,8 +36,7 @@ def arguments(name, shape, dtype=torch.float32, layout="compact"):
 
 def reference(name):
     base = name.removesuffix("_backward")
-    module = importlib.import_module(f"ops.{base}.op")
-    return module.reference if name == base else module.backward_reference
+    return getattr(importlib.import_module(f"ops.{base}.op"), f"{name}_reference")
 
 
 def check(name, run, given):
