@@ -2,6 +2,7 @@
 
 import json
 import sys
+import textwrap
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from opforge.aoti_package import fresh
 from opforge.aoti_package.eager_calls import EagerCall
 from opforge.aoti_package.verify import TOLERANCES, Tolerance, in_fresh_process, verify
 from opforge.errors import OpNotImportable, PackageCrashed, PackageMismatch
+from support.processes import run_python
 
 SPEC = {"tolerances": TOLERANCES, "rtol": None, "atol": None}
 
@@ -108,6 +110,38 @@ def test_an_op_inside_a_function_is_refused_with_its_location(built_op, tmp_path
         in_fresh_process(built_op.path, [], [replace(op, local=True)], Tolerance(), tmp_path)
     assert str(raised.value).startswith(f"{op.location}: the package calls packaged_ops::step")
     assert "define the op at the top level of a module" in str(raised.value)
+
+
+ENDLESS = """
+import opforge
+from torch import Tensor
+
+@opforge.op("endless::op")
+def op(x: Tensor) -> Tensor:
+    return x + 1
+"""
+
+
+@pytest.mark.parametrize("call", ["package(op, (), 'op.pt2')", "check(op)"])
+def test_a_module_that_checks_or_packages_on_import_is_told_so_instead_of_going_on_forever(
+    call, tmp_path
+):
+    endless = tmp_path / "endless_ops.py"
+    endless.write_text(f"{ENDLESS}\nopforge.{call}\n")
+    said = run_python(
+        textwrap.dedent(f"""
+        import sys
+        from opforge.aoti_package import fresh
+        sys.modules["__main__"].__file__ = fresh.__file__
+        try:
+            fresh.import_module("endless_ops", {str(endless)!r})
+        except Exception as error:
+            print(error)
+        """)
+    )
+    name = call.partition("(")[0]
+    assert said.startswith(f"opforge.{name} was called by a module that is only imported to verify")
+    assert 'fix: put the call under `if __name__ == "__main__":`' in said
 
 
 def test_a_script_is_imported_without_running_as_one(tmp_path):

@@ -22,7 +22,7 @@ from .exportable import Exportable, read_exportable
 from .failure import indented
 from .package_path import put, read_path
 from .package_record import Package, ReportRow
-from .process import workplace
+from .process import refuse_while_verifying, workplace
 from .profiling import write_traces
 from .verify import Tolerance, Verification, verify
 
@@ -49,6 +49,7 @@ def package(
     `path` is written only if the package agrees with eager for the given arguments, for other
     sizes in the dynamic ranges, and for every tuple of arguments in `also`.
     """
+    refuse_while_verifying("opforge.package")
     place = read_path(path)
     _check_options(strict, rtol, atol)
     exportable = read_exportable(model, args, kwargs)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import environment
-from ..errors import PackageCrashed
+from ..errors import PackageCrashed, PackageRefused
 from ..libstdcxx import LIBRARY, system_libstdcxx
 from .failure import indented
 
@@ -31,6 +31,16 @@ class FreshRun:
     result: dict[str, Any]
     preload: str = ""
     notes: tuple[str, ...] = ()
+
+
+def refuse_while_verifying(what: str) -> None:
+    """Raise in the script's own process, where a module that packages itself would never end."""
+    if getattr(sys.modules["__main__"], "__file__", None) == str(SCRIPT):
+        raise PackageRefused(
+            f"{what} was called by a module that is only imported to verify a package",
+            fix='put the call under `if __name__ == "__main__":`, '
+            "so that an import defines the operators and does nothing else",
+        )
 
 
 @contextlib.contextmanager

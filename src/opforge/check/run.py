@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from .. import _compat, environment
+from ..aoti_package.process import refuse_while_verifying
 from ..errors import AmbiguousOption, BadOption, UnknownRow, WrongArgument, first_line
 from ..registry import Entry, registry
 from .compare import Tolerance
@@ -126,6 +127,7 @@ def check_call(
 
     check_call(op, (x,), {"skip": 3}, settings=Settings(tolerance=1e-3))
     """
+    refuse_while_verifying("opforge.check")
     entry = registry.get(op)
     settings = settings or Settings()
     _check_settings(settings)
