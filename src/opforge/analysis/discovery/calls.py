@@ -117,10 +117,12 @@ class CallTable:
                 given = NO_ARGUMENTS if keeps else arguments
                 self._unknown(Call(frame, given, outcome), callee)
             elif chosen:
-                # It returns what the wrapped function does, and need not be evaluated.
+                # It returns what the wrapped function does, and need not be evaluated. One frame
+                # for all calls is enough, unless it is given something to launch.
                 inner = CallOutcome()
                 when = condition(self.machine, frame, node.func, callee)
-                self.call(Call(frame, arguments, inner), callee)
+                given = arguments if any(map(carries, arguments.every())) else UNKNOWN_ARGUMENTS
+                self.call(Call(frame, given, inner), callee)
                 outcome.alternatives.append((when, inner.effects))
             else:
                 cost = 0 if is_wrapper_step(frame, node.func) else 1
