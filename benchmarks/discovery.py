@@ -5,6 +5,11 @@
 Every function and method of a package is read once, cold: the first reading parses. A function
 counts as a host function if it reaches a kernel, or if its text has a launch. A rough oracle that
 only knows `name[grid](...)` and calls of plain names shows where to look for mistakes.
+
+Times are CPU time of the thread that reads, with the garbage collector frozen and off: packages
+leave millions of objects, and a collection would count as one unlucky function's time. On one
+small core, the host functions of all packages together must stay below both limits; the command
+exits with 1 if they do not.
 """
 
 from __future__ import annotations
@@ -40,6 +45,10 @@ from triton.runtime import (  # noqa: TID251  # the oracle asks Triton, not opfo
 from triton.runtime.driver import driver  # noqa: TID251  # packages ask it for the GPU on import
 
 import opforge
+
+# In milliseconds of CPU time on a small core, over all host functions of all packages.
+MEDIAN_LIMIT = 2.5
+P99_LIMIT = 40.0
 
 
 class StandInUtils:
@@ -226,24 +235,35 @@ def named(fn: types.FunctionType, node: ast.expr) -> Any:
     return None
 
 
+@contextlib.contextmanager
+def collector_off() -> Iterator[None]:
+    """Collect now, and not again until the end; what is left is not looked at later either."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.unfreeze()
+
+
 def read(package: Package) -> None:
     seen: set[int] = set()
     listed = [pair for module in modules_of(package) for pair in functions_of(module)]
-    # As timeit does: imports leave millions of objects, and a collection during one unlucky
-    # function would count as that function's time.
-    gc.disable()
-    for name, fn in listed:
-        if id(fn) in seen:
-            continue
-        seen.add(id(fn))
-        start = time.perf_counter()
-        try:
-            found = opforge.find_kernels(fn)
-        except Exception as error:  # noqa: BLE001  # to be counted
-            package.raised[name] = repr(error)
-            continue
-        seconds = time.perf_counter() - start
-        package.readings.append(Reading(name, found, seconds))
+    with collector_off():
+        for name, fn in listed:
+            if id(fn) in seen:
+                continue
+            seen.add(id(fn))
+            start = time.thread_time()
+            try:
+                found = opforge.find_kernels(fn)
+            except Exception as error:  # noqa: BLE001  # to be counted
+                package.raised[name] = repr(error)
+                continue
+            seconds = time.thread_time() - start
+            package.readings.append(Reading(name, found, seconds))
     fns = dict(listed)
     for reading in package.readings:
         reading.direct = launches(fns[reading.name], 0)
@@ -285,6 +305,17 @@ def summary(packages: list[Package]) -> Table:
     return table
 
 
+def verdict(times: list[float]) -> tuple[str, bool]:
+    """The times of all host functions, in milliseconds, against the limits."""
+    median, p99 = statistics.median(times), percentile(times, 0.99)
+    kept = median <= MEDIAN_LIMIT and p99 <= P99_LIMIT
+    text = (
+        f"{len(times)} host functions: median {median:.2f} ms (limit {MEDIAN_LIMIT}), "
+        f"p99 {p99:.1f} ms (limit {P99_LIMIT}): {'kept' if kept else 'exceeded'}"
+    )
+    return text, kept
+
+
 def show(reading: Reading) -> None:
     print(f"{reading.name}  {reading.seconds * 1e3:.2f} ms")
     for kernel in reading.found:
@@ -324,6 +355,12 @@ def main() -> None:
             if options.list or (options.differ and differs):
                 show(reading)
     Console(width=220).print(summary(packages))
+    times = [r.seconds * 1e3 for package in packages for r in package.hosts]
+    if not times:
+        sys.exit("no host functions were read")
+    text, kept = verdict(times)
+    print(text)
+    sys.exit(0 if kept else 1)
 
 
 if __name__ == "__main__":

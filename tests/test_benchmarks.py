@@ -1,0 +1,59 @@
+"""What `benchmarks/discovery.py` measures: CPU time, without the garbage collector."""
+
+import gc
+import importlib.util
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton")
+
+import opforge
+from support import launch_siblings
+
+FOLDER = Path(__file__).parent.parent / "benchmarks"
+
+
+@pytest.fixture
+def discovery(monkeypatch):
+    spec = importlib.util.spec_from_file_location("opforge_bench", FOLDER / "discovery.py")
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_reading_takes_the_time_of_its_thread_with_the_collector_frozen(discovery, monkeypatch):
+    seen = []
+
+    def slow(_fn):
+        seen.append((gc.isenabled(), gc.get_freeze_count() > 0))
+        time.sleep(0.1)
+        return opforge.Discovery()
+
+    monkeypatch.setattr(discovery.opforge, "find_kernels", slow)
+    package = discovery.Package(launch_siblings.__name__)
+    discovery.read(package)
+    assert {*seen} == {(False, True)}
+    assert all(reading.seconds < 0.05 for reading in package.readings)
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == 0
+
+
+@pytest.mark.parametrize(
+    ("times", "kept"),
+    [
+        ([2.4] * 100, True),
+        ([2.6] * 100, False),
+        ([1.0] * 99 + [39.0], True),
+        ([1.0] * 99 + [41.0], False),
+    ],
+)
+def test_the_median_and_the_99th_percentile_have_limits(discovery, times, kept):
+    text, found = discovery.verdict(times)
+    assert found is kept
+    assert "(limit 2.5)" in text
+    assert "(limit 40.0)" in text
+    assert text.endswith("kept" if kept else "exceeded")
