@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import Tensor
+from torch.testing._internal.two_tensor import TwoTensor
 
 import opforge
 from opforge.errors import AliasedOutput, MissingBackward, OpforgeWarning
@@ -115,3 +116,84 @@ def test_a_declared_view_is_refused_by_torch_func(op_name, options):
 
     with pytest.raises(AliasedOutput, match="cannot follow"):
         torch.func.grad(write)(torch.ones(2, 2))
+
+
+def two(value=1.0):
+    return TwoTensor(torch.full((2, 2), value), torch.full((2, 2), value))
+
+
+def test_a_view_that_a_subclass_returns_is_one_for_autograd(op_name):
+    flat = flat_view(op_name(), backward=unflatten)
+    leaf = two().requires_grad_()
+    out = flat(leaf * 2)
+    assert out._is_view()
+    (out * torch.arange(4.0)).sum().backward()
+    assert leaf.grad.a.tolist() == [[0, 2], [4, 6]]
+    with pytest.raises(RuntimeError, match="is a view and is being modified inplace"):
+        flat(leaf * 2).mul_(5)
+
+
+def test_a_write_to_one_of_the_views_that_a_subclass_returns_raises(op_name):
+    schema = "(Tensor(a) x) -> Tensor(a)[]"
+
+    @opforge.op(op_name(), schema=schema, backward=lambda ctx, grads: torch.stack(grads))
+    def rows(x):
+        return list(x.unbind())
+
+    with pytest.raises(RuntimeError, match="is a view and is being modified inplace"):
+        rows(two().requires_grad_() * 2)[0].mul_(5)
+
+
+def test_several_views_of_a_subclass_are_refused(op_name):
+    schema = "(Tensor(a) x) -> (Tensor(a), Tensor(a))"
+
+    @opforge.op(op_name(), schema=schema, backward=lambda ctx, g, h: g + h)
+    def halves(x):
+        return x[0], x[1]
+
+    with pytest.raises(AliasedOutput, match="several views of a tensor subclass"):
+        halves(two().requires_grad_() * 2)
+    assert [h.a.tolist() for h in halves(two())] == [[1.0, 1.0], [1.0, 1.0]]
+    _, x = leaf_and_double()
+    with pytest.raises(RuntimeError, match="is a view and is being modified inplace"):
+        halves(x)[0].mul_(5)
+
+
+def test_without_a_backward_a_view_of_a_subclass_that_requires_grad_is_refused(op_name):
+    flat = flat_view(op_name())
+    with pytest.raises(AliasedOutput, match="cannot follow without a backward"):
+        flat(two().requires_grad_() * 2)
+    with torch.no_grad():
+        assert flat(two().requires_grad_() * 2).a.tolist() == [2.0] * 4
+    x = two()
+    flat(x).mul_(5)
+    assert x.a.tolist() == [[5.0, 5.0], [5.0, 5.0]]
+
+
+def test_without_a_backward_going_back_through_a_subclass_raises(op_name):
+    """Its own call of the op has no history, so the gradient would be lost silently."""
+
+    @opforge.op(op_name())
+    def double(x: Tensor) -> Tensor:
+        return x * 2
+
+    leaf = two().requires_grad_()
+    out = double(leaf * 2)
+    assert (type(out), out.requires_grad) == (TwoTensor, True)
+    with pytest.raises(MissingBackward):
+        (out + leaf).sum().backward()
+    assert double(two()).requires_grad is False
+
+
+def test_a_mutated_subclass_has_no_stale_gradient(op_name):
+    @opforge.op(op_name(), mutates_args=["x"])
+    def triple(x: Tensor) -> None:
+        x.mul_(3)
+
+    leaf = two().requires_grad_()
+    x = leaf * 2
+    version = x._version
+    triple(x)
+    assert (x.a.tolist()[0], x._version - version) == ([6.0, 6.0], 1)
+    with pytest.raises(MissingBackward):
+        x.sum().backward()

@@ -7,7 +7,7 @@ import functools
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -43,19 +43,22 @@ def define(name: str, schema: str, tags: tuple[Any, ...] = ()) -> DefinedOp:
     library.define(op + schema, tags=(*tags, torch.Tag.pt2_compliant_tag))
     base, _, overload = op.partition(".")
     packet = getattr(getattr(torch.ops, namespace), base)
-    return DefinedOp(library, library, getattr(packet, overload or "default"))
+    made = getattr(packet, overload or "default")
+    return DefinedOp(library, library, made, _kernel_at(name, "Python"))
 
 
 @dataclass(frozen=True)
 class DefinedOp:
     """An op in torch: the library with its schema, the one with its kernels, and its overload.
 
-    They are two libraries where somebody else may take over the schema, or one.
+    They are two libraries where somebody else may take over the schema, or one. `to_subclasses` is
+    torch's own kernel at the Python key.
     """
 
     schema: torch.library.Library
     kernels: torch.library.Library
     overload: Any
+    to_subclasses: Any
 
     def destroy(self) -> None:
         destroy(self.kernels)
@@ -67,9 +70,7 @@ class DefinedOp:
 
     def with_other_kernels(self) -> DefinedOp:
         """The same op, for kernels of somebody else's."""
-        return DefinedOp(
-            self.schema, torch.library.Library(self.schema.ns, "FRAGMENT"), self.overload
-        )
+        return replace(self, kernels=torch.library.Library(self.schema.ns, "FRAGMENT"))
 
 
 def _others_of(overload: Any) -> list[str]:
@@ -274,8 +275,46 @@ def around_functorch(
 ) -> None:
     """Wrap the kernel that passes an op from one functorch level to the next."""
     key = "FuncTorchDynamicLayerBackMode"
-    original = torch._C._dispatch_get_computed_kernel_for_dispatch_key(name, key)
-    library.impl(name.partition("::")[2], make(original.call_boxed), key, with_keyset=True)
+    kernel = make(_kernel_at(name, key).call_boxed)
+    library.impl(name.partition("::")[2], kernel, key, with_keyset=True)
+
+
+def around_subclasses(
+    defined: DefinedOp, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]
+) -> None:
+    """Wrap the kernel that passes an op to tensor subclasses and modes."""
+    kernel = make(defined.to_subclasses.call_boxed)
+    defined.kernels.impl(name.partition("::")[2], kernel, "Python", with_keyset=True)
+
+
+def _kernel_at(name: str, key: str) -> Any:
+    return torch._C._dispatch_get_computed_kernel_for_dispatch_key(name, key)
+
+
+def follow_views(library: torch.library.Library, op: str, overload: Any) -> bool:
+    """Let autograd know the view that a schema declares, whoever makes it: a tensor subclass, too.
+
+    torch can do so for one pair of an input and an output; returns whether it does.
+    """
+    schema = overload._schema
+    # Not in every torch before 2.13.
+    follow = getattr(library.m, "register_ad_inplace_or_view_fallback", None)
+    followed = len(_views(schema.arguments)) == len(_views(schema.returns)) == 1
+    if follow is None or not followed:
+        return False
+    follow(op)
+    return True
+
+
+def declared_views(overload: Any, out: Any) -> list[Any]:
+    """The outputs that a schema declares to be views."""
+    outputs = out if len(overload._schema.returns) > 1 else (out,)
+    return [outputs[index] for index in _views(overload._schema.returns)]
+
+
+def _views(side: Any) -> list[int]:
+    aliases = [a.alias_info for a in side]
+    return [i for i, alias in enumerate(aliases) if alias is not None and not alias.is_write]
 
 
 def forward_ad_open() -> bool:

@@ -15,11 +15,11 @@ from typing import Any
 import torch
 
 from .. import _compat
-from ..errors import BadOption, GradientShape, OpforgeError
+from ..errors import AliasedOutput, BadOption, GradientShape, OpforgeError
 from ..lowering.gradients import flatten_gradients, fold_needs
 from ..model import FlatArgument, Leaf, Lowered, Signature
 from .generated import Generated
-from .lists import Counts, expand, regroup
+from .lists import Counts, expand, regroup, tensors_in
 
 
 class AutogradRecorder:
@@ -37,6 +37,7 @@ class AutogradRecorder:
         backward: Callable[..., Any],
         setup_context: Callable[..., Any] | None,
         option: str = "backward",
+        followed: bool = True,
     ) -> None:
         lowered = generated.lowered
         self.option = option
@@ -48,7 +49,9 @@ class AutogradRecorder:
         self.backward = backward
         self.setup_context = setup_context
         self.kernel = generated.namespace["_of_kernel"]
-        self.redispatch = overload.redispatch
+        self.overload, self.redispatch = overload, overload.redispatch
+        # Whether torch tells autograd of the views that a tensor subclass returns.
+        self.followed = followed
         self.keyword_only = tuple(a.name for a in lowered.arguments if a.keyword_only)
         self.positional = len(lowered.arguments) - len(self.keyword_only)
         self.one_to_one = all(isinstance(p.node, Leaf) for p in lowered.signature.parameters)
@@ -112,10 +115,22 @@ class AutogradRecorder:
         else:
             with _compat.below_autograd(), _history_below():
                 out = self.redispatch(keyset & _compat.after_autograd, *args, **kwargs)
+            if not self.followed:
+                self.refuse_copies(out)
         if self.setup_context is not None:
             inputs = self.generated.structure("_of_inputs")(*args, **kwargs)
             self.setup_context(ctx, inputs, self.generated.structure("_of_result")(out))
         return out
+
+    def refuse_copies(self, out: Any) -> None:
+        """Refuse views that a subclass returns as tensors of its own: a write would be lost."""
+        views = _compat.declared_views(self.overload, out)
+        if not all(t._is_view() for view in views for t in tensors_in(view)):  # noqa: SLF001  # torch's only way to ask
+            raise AliasedOutput(
+                "the op returns several views of a tensor subclass, whose writes autograd cannot "
+                "follow",
+                fix="return one view, or call it under torch.no_grad()",
+            ).locate(self.name, self.location)
 
     def go_back(self, ctx: Any, *grads: Any) -> tuple[Any, ...]:
         flat = self.flatten(ctx, self.backward(ctx, *grads))

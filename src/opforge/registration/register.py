@@ -199,7 +199,7 @@ class Registration:
 # All that `_install` may have kernels at; a backend's stands for CompositeExplicitAutograd.
 _KEYS = (
     "XPU", "CPU", "CUDA", "Meta", "AutogradCPU", "AutogradCUDA", "ADInplaceOrView", "AutocastCPU",
-    "AutocastCUDA", "BackendSelect", "FuncTorchBatched", "FuncTorchDynamicLayerBackMode",
+    "AutocastCUDA", "BackendSelect", "FuncTorchBatched", "FuncTorchDynamicLayerBackMode", "Python",
 )  # fmt: skip
 
 
@@ -222,7 +222,7 @@ def register(
     # Kernels that somebody registered for an op that torch already knew; they stay.
     taken = {k for k in ("Autograd", "Meta") if known is not None and _compat.has_kernel(name, k)}
     try:
-        device_kernels = _install(definition, generated, defined.kernels, defined.overload, taken)
+        device_kernels = _install(definition, generated, defined, taken)
         if amended is None:
             handle = _handle(definition, generated, defined.overload)
         else:
@@ -244,8 +244,9 @@ def _define(definition: Definition) -> _compat.DefinedOp:
 
 
 def _install(
-    definition: Definition, generated: Generated, library: Any, overload: Any, taken: set[str]
+    definition: Definition, generated: Generated, defined: _compat.DefinedOp, taken: set[str]
 ) -> dict[str, Generated]:
+    library, overload = defined.kernels, defined.overload
     op = definition.name.partition("::")[2]
     writer = KernelWriter(
         guarded=definition.backward is None,
@@ -270,7 +271,7 @@ def _install(
     elif definition.lowered.tensors:
         unrecorded = Unrecorded(definition.transparency, generated.checks)
         generated.namespace["_of_unrecorded"] = unrecorded.eager(kernel)
-        autograd = _install_unrecorded(definition, library, overload, unrecorded)
+        autograd = _install_unrecorded(definition, defined, unrecorded)
         if "Autograd" not in taken:
             keyed = autograd is not torch.library.fallthrough_kernel
             library.impl(op, autograd, "Autograd", with_keyset=keyed)
@@ -375,9 +376,12 @@ def _add_recorder(
     definition: Definition, generated: Generated, library: Any, overload: Any
 ) -> None:
     setup_context = with_all_inputs(definition.lowered.signature, definition.setup_context)
+    followed = True
     if definition.views:
         # torch's own kernel for levels of torch.func would lose writes to a view.
         _compat.around_functorch(library, definition.name, generated.checks.views_transformed)
+        op = definition.name.partition("::")[2]
+        followed = _compat.follow_views(library, op, overload)
     generated.namespace.update(
         _of_plain=PlainKeysets(definition.name, _compat.after_autograd, definition.body_keys),
         _of_record=recorder_for(definition.lowered)(
@@ -386,6 +390,7 @@ def _add_recorder(
             backward=_traceable(definition, definition.backward),
             setup_context=_traceable(definition, setup_context),
             option=definition.dialect.backward,
+            followed=followed,
         ),
     )
 
@@ -405,18 +410,21 @@ def _install_transparency(definition: Definition, library: Any) -> None:
 
 
 def _install_unrecorded(
-    definition: Definition, library: Any, overload: Any, unrecorded: Unrecorded
+    definition: Definition, defined: _compat.DefinedOp, unrecorded: Unrecorded
 ) -> Any:
     """Make a missing backward raise in traces and in torch.func; returns the Autograd kernel."""
-    op, checks = definition.name.partition("::")[2], unrecorded.checks
+    library, checks = defined.kernels, unrecorded.checks
+    op = definition.name.partition("::")[2]
     define_raising_ops()
     try:
         _compat.register_functional_rule(library, op, unrecorded.traced)
         transformed = checks.views_transformed if definition.views else unrecorded.transformed
         _compat.around_functorch(library, definition.name, transformed)
+        subclassed = checks.views_subclassed if definition.views else unrecorded.subclassed
+        _compat.around_subclasses(defined, definition.name, subclassed)
     except _REFUSED as error:
         definition.transparency.fall_back(error)
-        return unrecorded.redispatched(overload.redispatch)
+        return unrecorded.redispatched(defined.overload.redispatch)
     return torch.library.fallthrough_kernel
 
 

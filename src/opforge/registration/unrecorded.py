@@ -6,8 +6,9 @@ test of `requires_grad`. If an input does, the call is handled where it arrives:
     eager          the kernel itself              `Unrecorded.eager`
     torch.compile  a rule for FunctionalTensorMode `Unrecorded.traced`
     torch.func     a kernel at functorch's key     `Unrecorded.transformed`
+    a subclass     a kernel at the Python key      `Unrecorded.subclassed`
 
-Where torch refuses the last two, a kernel at the Autograd key handles every call:
+Where torch refuses the last three, a kernel at the Autograd key handles every call:
 `Unrecorded.redispatched`.
 """
 
@@ -93,6 +94,21 @@ class Unrecorded:
             if not self.needs_grad(args, kwargs):
                 return original(keyset, *args, **kwargs)
             return self.record(run, args, kwargs)
+
+        return kernel
+
+    def subclassed(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """The kernel at the Python key: a subclass calls the op again, on tensors without history.
+
+        Traces record by themselves; see `traced`.
+        """
+
+        def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+            run = functools.partial(original, keyset, *args, **kwargs)
+            if _compat.faking() or _compat.functionalizing() or not self.needs_grad(args, kwargs):
+                return run()
+            below = functools.partial(_below_autograd, run)
+            return self.record(below, args, kwargs, is_counted=True)
 
         return kernel
 
