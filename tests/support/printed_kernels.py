@@ -149,3 +149,9 @@ def with_two_halves(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     value = tl.load(x_ptr + offs, mask=offs < n)
     tl.store(out_ptr + offs, scaled(value) + turned(value), mask=offs < n)
+
+
+@triton.jit
+def by_attribute_of_an_enum(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + offs, tl.load(x_ptr + offs, mask=offs < n) * UP.value, mask=offs < n)

@@ -8,6 +8,9 @@ function around a kernel and a few more are left out, and the compiled graph rai
 Seen in torch 2.11 and 2.13.
 
 Nothing is patched: Inductor gets a copy of such a kernel, whose text has the lines that it lacks.
+They import nothing but Triton, torch and the standard library, because Inductor's workers run them:
+a package that looks for a GPU when it is imported fails there. What a kernel uses of other modules
+is printed, too.
 """
 
 from __future__ import annotations
@@ -16,10 +19,13 @@ import ast
 import builtins
 import contextlib
 import copy
+import enum
 import functools
+import inspect
 import operator
 import re
 import sys
+import textwrap
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -156,8 +162,9 @@ class _Print:
         for function in self.functions:
             made = copies[id(function)]
             called = {n: v for n, v in _used(function, header=False) if _is_function(v)}
+            names = {v.__name__ if "." in n else n: copies[id(v)] for n, v in called.items()}
             # Inductor looks names up here, and Triton in `__globals__` of the kernel itself.
-            made.fn = _with_globals(function.fn, {n: copies[id(v)] for n, v in called.items()})
+            made.fn = _with_globals(function.fn, names)
             made.printed = text if function is self.base else self._with_other_names(function)
         return copies[id(self.base)]
 
@@ -192,11 +199,37 @@ def _used(function: Any, *, header: bool) -> Iterator[tuple[str, Any]]:
     for name in dict.fromkeys(names):
         value = fn.__globals__.get(name, _MISSING)
         if value is not _MISSING and not _is_above(name, value):
-            yield name, value
+            yield from _with_attributes(function, name, value)
     for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=False):
         value = _content(cell)
         if value is not _MISSING:
-            yield name, value
+            yield from _with_attributes(function, name, value)
+
+
+def _with_attributes(function: Any, name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """A name, and `name.attribute` for what a function uses of a module that is not imported."""
+    yield name, value
+    if isinstance(value, types.ModuleType) and not _can_import(value.__name__):
+        for attribute in _attributes(function.src).get(name, ()):
+            found = getattr(value, attribute, _MISSING)
+            if found is not _MISSING:
+                yield from _with_attributes(function, f"{name}.{attribute}", found)
+
+
+@functools.lru_cache(maxsize=4096)
+def _attributes(text: str) -> dict[str, list[str]]:
+    """By dotted name, the attributes that a text takes of it: {"tle": ["program_id"]}."""
+    found: dict[str, dict[str, None]] = {}
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Attribute):
+            found.setdefault(ast.unparse(node.value), {})[node.attr] = None
+    return {name: list(attributes) for name, attributes in found.items()}
+
+
+def _can_import(module: str) -> bool:
+    """Whether a module can be imported anywhere, a worker of Inductor's included."""
+    package = module.partition(".")[0]
+    return package in {"triton", "torch"} or package in sys.stdlib_module_names
 
 
 _MISSING = object()
@@ -252,28 +285,62 @@ def _same(one: Any, other: Any) -> bool:
 
 def _line(name: str, value: Any, function: Any) -> str:
     """What makes a name stand for a value in another module."""
-    if _is_constexpr(value) and (text := _literal(value.value)) is not None:
-        return f"{name} = tl.constexpr({text})"
-    if (text := _literal(value)) is not None:
-        return f"{name} = {text}"
+    text = _written(name, value)
+    if text is None:
+        raise Unprintable(
+            f"Inductor prints its source without {name!r}, a {type(value).__name__} that "
+            f"{function.__name__} uses; make it a tl.constexpr of a number or text"
+        )
+    if isinstance(_plain(value), enum.Enum) and name in _attributes(function.src):
+        raise Unprintable(
+            f"Inductor prints {name!r}, which {function.__name__} uses, as a number or text, and "
+            "takes its attributes away; use the value alone"
+        )
+    return text
+
+
+def _written(name: str, value: Any) -> str | None:
+    plain = _plain(value)
+    if (text := _literal(plain)) is not None:
+        return f"{name} = tl.constexpr({text})" if _is_constexpr(value) else f"{name} = {text}"
+    if _is_constexpr(value) and isinstance(plain, types.FunctionType):
+        return _function_text(name, plain)
     if isinstance(value, types.ModuleType):
-        if sys.modules.get(value.__name__) is value and value.__name__ != "__main__":
-            return f"import {value.__name__} as {name}"
-    elif (place := _place_of(value)) is not None:
-        return f"from {place[0]} import {place[1]} as {name}"
-    home = function.fn.__module__
-    if home != "__main__" and vars(sys.modules.get(home, builtins)).get(name, _MISSING) is value:
-        return f"from {home} import {name}"
-    raise Unprintable(
-        f"Inductor prints its source without {name!r}, a {type(value).__name__} that "
-        f"{function.__name__} uses; make it a tl.constexpr of a number or text, or define it in a "
-        "module that can be imported"
-    )
+        if not _can_import(value.__name__):
+            return f"{name} = type(triton)({name!r})"
+        return f"{name} = __import__('importlib').import_module({value.__name__!r})"
+    place = _place_of(value)
+    if place is None or not _can_import(place[0]):
+        return None
+    return f"{name} = __import__('importlib').import_module({place[0]!r}).{place[1]}"
+
+
+def _function_text(name: str, fn: types.FunctionType) -> str | None:
+    """A function of Python under `tl.constexpr`, if it needs nothing but Triton."""
+    outside = [n for n in globals_read(fn.__code__) if not hasattr(builtins, n)]
+    if fn.__code__.co_freevars or any(not _is_above(n, fn.__globals__.get(n)) for n in outside):
+        return None
+    try:
+        made = ast.parse(textwrap.dedent(inspect.getsource(fn))).body[0]
+    except (OSError, SyntaxError):
+        return None
+    if not isinstance(made, ast.FunctionDef) or fn.__defaults__ or fn.__kwdefaults__:
+        return None
+    made.decorator_list, made.returns = [], None
+    for argument in (*made.args.posonlyargs, *made.args.args, *made.args.kwonlyargs):
+        argument.annotation = None
+    return f"{ast.unparse(made)}\n{name} = tl.constexpr({made.name})"
+
+
+def _plain(value: Any) -> Any:
+    return value.value if _is_constexpr(value) else value
 
 
 def _literal(value: Any) -> str | None:
     if type(value) in _LITERALS:
         return repr(value)
+    if isinstance(value, enum.Enum) and isinstance(value, (int, str)):
+        return _literal(value.value)
     if type(value) is float:
         text = repr(value)
         return text if text[-1].isdigit() else f"float({text!r})"
