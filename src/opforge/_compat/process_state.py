@@ -15,7 +15,8 @@ from typing import Any
 from . import host_files, patches
 from .driver import NeedsRealGpu
 
-Note = Callable[[str], None]
+# What is read, where, and what becomes of it.
+Note = Callable[[str, str, str], None]
 
 
 @contextlib.contextmanager
@@ -52,7 +53,7 @@ def _tell(what: str, value: Any) -> None:
     note = _note.get()
     where = host_files.host_line(sys._getframe(2)) if note is not None else ""
     if note is not None and where:
-        note(f"{what} is read at {where}; the library keeps what it was in this build: {value}")
+        note(what, where, f"the library keeps what it was in this build: {value}")
 
 
 def _variable(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -16,7 +16,6 @@ from ..errors import KernelFailed
 from ..notebook import counted, html_table
 from ..records import changed
 from ..registry import registry
-from .artifacts import portable_paths
 from .artifacts.build_record import make
 from .artifacts.fileset import Written, check_writable, write_output
 from .artifacts.toolchain import compile_adapter, compile_library
@@ -25,6 +24,7 @@ from .codegen.torch_adapter import unadapted
 from .frontend.backward_formula import why_left_behind
 from .ir.cases import Launch
 from .ir.kernel_request import Request
+from .ir.places import shortened
 from .ir.program import Image, Kernel, Library
 from .kernels.compile import compile_all
 from .kernels.image_cache import USER_CACHE, Cache
@@ -89,7 +89,7 @@ def build(
     library = compile_plan(
         made, executor=executor, jobs=jobs, cache=cache, ptx=ptx, progress=progress
     )
-    files = sources(portable_paths.everywhere(library), torch=torch)
+    files = sources(shortened(library), torch=torch)
     if torch:
         made.notes += [
             f"{op.name} is not in the torch adapter, because {why}; opforge.load calls it by ctypes"

@@ -22,6 +22,7 @@ from .frontend.torch_schema import schema_arguments, schema_of, schema_returns
 from .ir.cases import Case
 from .ir.interface import Implementation, Op, Param, ScalarParam, TensorParam
 from .ir.kernel_request import Requests, want
+from .ir.places import Told
 from .library_name import check_name, common_namespace, refuse_namesakes
 from .tracing.case_builder import BuiltCase, build_case, first_config
 from .tracing.launches import Choose
@@ -135,18 +136,18 @@ def _implementation(part: Entry, parts: Sequence[Entry], outputs: Sequence[str])
     )
 
 
-def _refusals(entry: Entry, built: Sequence[BuiltCase]) -> list[str]:
+def _refusals(entry: Entry, built: Sequence[BuiltCase]) -> list[Told]:
     """Inputs that the body refuses, grouped by reason."""
-    cases: dict[str, list[str]] = {}
+    cases: dict[Told, list[str]] = {}
     for one in built:
         for why, where in one.refused.items():
             cases.setdefault(why, []).extend(where)
-    return [
-        f"{entry.name} is not built for {where[0]}"
-        + (f", nor in {len(where) - 1} similar cases" if len(where) > 1 else "")
-        + f": {why}"
-        for why, where in cases.items()
-    ]
+    told = []
+    for why, where in cases.items():
+        more = f", nor in {len(where) - 1} similar cases" if len(where) > 1 else ""
+        opening = f"{entry.name} is not built for {where[0]}{more}: "
+        told.append(Told(opening + why, opening + why.short))
+    return told
 
 
 # The types in which the JIT passes Python's numbers.

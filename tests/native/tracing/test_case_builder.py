@@ -121,7 +121,7 @@ def test_a_refused_path_carries_the_bodys_message():
         return out
 
     found = built(body)
-    refused = {guards(found)[i]: p.refused for i, p in enumerate(found.case.paths)}
+    refused = {guards(found)[i]: p.why for i, p in enumerate(found.case.paths)}
     assert refused["m % 8 == 0"] == ""
     (other,) = (text for text in refused.values() if text)
     line = inspect.getsourcelines(body)[1] + 1

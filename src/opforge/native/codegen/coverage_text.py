@@ -96,4 +96,4 @@ def _conditions(cases: list[Case]) -> Iterator[str]:
             yield f"where {built[0].under}"
         for path in case.paths:
             if path.refused:
-                yield f"not where {path.under}: {' '.join(path.refused.split())}"
+                yield f"not where {path.under}: {' '.join(path.why.split())}"

@@ -44,7 +44,7 @@ def path_row(scope: OpScope, pool: Pool, kernels: dict[str, str], path: Path) ->
     # A condition that always holds needs no test.
     guards = [g for g in path.guards if not isinstance(g.condition, int) or not g.condition]
     cells = [
-        quoted(path.refused) if path.refused else "NULL",
+        quoted(path.why) if path.refused else "NULL",
         _guards(scope, pool, guards),
         pool.array("char *const", "conditions", [quoted(_condition(g)) for g in guards]),
         _output_keys(scope, pool, path),

@@ -160,7 +160,7 @@ def _case(case: Case, op: Op) -> Iterator[str]:
 
     yield describe(case, op.params)
     for path in case.paths:
-        did = path.refused.replace("\n", "; ") or ", ".join(_step(s) for s in path.steps)
+        did = path.why.replace("\n", "; ") or ", ".join(_step(s) for s in path.steps)
         where = f"where {path.under}" if path.guards else "always"
         yield f"  {where}: {did or 'nothing to launch'}"
 

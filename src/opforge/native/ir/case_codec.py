@@ -42,7 +42,7 @@ CASE = Codecs(
         Case: "implementation tensors returns? choices bounds paths",
         TensorCase: "param dtype shape strides | param present",
         Bound: "var low high values",
-        Path: "guards outputs steps | guards refused",
+        Path: "guards outputs steps | guards refused refused_at?",
         Guard: "condition location",
         Output: "dtype shape strides strided?",
         Allocate: "allocate=buffer bytes",

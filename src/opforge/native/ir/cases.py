@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .expr import Term
+from .places import Place
 
 # Instead of a type: the value is 1 and compiled in.
 ONE = "1"
@@ -47,7 +48,7 @@ class Guard:
     """A condition under which a path was traced, and the host code that asked for it."""
 
     condition: Term
-    location: str = ""
+    location: Place = ""
 
 
 @dataclass(frozen=True)
@@ -127,13 +128,13 @@ class Launch:
     """A kernel launch; no dimension of the grid is launched with zero programs."""
 
     kernel_name: str
-    kernel_location: str
+    kernel_location: Place
     grid: tuple[Term, Term, Term]
     arguments: tuple[Argument, ...]
     variants: tuple[Variant, ...]
     # The constexprs as Python spells them, for comments and messages.
     constants: tuple[tuple[str, str], ...] = ()
-    location: str = ""
+    location: Place = ""
 
 
 Step = Allocate | Fill | Launch
@@ -151,11 +152,18 @@ class Path:
     outputs: tuple[Output | None, ...] = ()
     steps: tuple[Step, ...] = ()
     refused: str = ""
+    # The line that raises, where the body itself refuses such inputs.
+    refused_at: Place = ""
 
     @property
     def under(self) -> str:
         """Its guards: `n != 0 and n <= 4096`."""
         return " and ".join(str(guard.condition) for guard in self.guards)
+
+    @property
+    def why(self) -> str:
+        """Why it was not built, with the line: `the body raises ValueError: odd (ops.py:7)`."""
+        return f"{self.refused} ({self.refused_at})" if self.refused_at else self.refused
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from .places import Place
+
 if TYPE_CHECKING:
     from .cases import Case
 
@@ -83,7 +85,7 @@ class Implementation:
 
     name: str
     torch_name: str
-    location: str
+    location: Place
     doc: str = ""
     source_hash: str = ""
     schema: str = ""
@@ -100,7 +102,7 @@ class Op:
 
     name: str
     torch_name: str
-    location: str
+    location: Place
     params: tuple[Param, ...]
     outputs: tuple[str, ...]
     cases: tuple[Case, ...] = ()

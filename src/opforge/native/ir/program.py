@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .interface import Op
+from .places import Place
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Kernel:
 
     key: str
     name: str
-    location: str
+    location: Place
     types: tuple[str, ...]
     constants: tuple[tuple[str, str], ...]
     images: tuple[Image, ...] = ()

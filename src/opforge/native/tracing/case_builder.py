@@ -22,6 +22,7 @@ from ..ir.dtypes import ALIASES
 from ..ir.expr import Expr, Term, Var, evaluate, variables
 from ..ir.interface import ChoiceParam, Param, ScalarParam
 from ..ir.kernel_request import Request, Requests, want
+from ..ir.places import Told, shortened
 from ..symbolic.algebra import Algebra
 from ..symbolic.explore import MOST, TooManyPaths, explore
 from ..symbolic.symint import NotConstant, term_of
@@ -52,7 +53,7 @@ class BuiltCase:
     requests: Requests = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     # The inputs that the body itself refuses, by reason.
-    refused: dict[str, list[str]] = field(default_factory=dict)
+    refused: dict[Told, list[str]] = field(default_factory=dict)
 
 
 def first_config(_tuner: Any, _arguments: dict[str, Any]) -> Choice:
@@ -102,7 +103,8 @@ def build_case(
     for path in paths:
         maker.collect(path, built.requests)
         if path.refused:
-            built.refused.setdefault(path.refused, []).append(f"{described} where {path.under}")
+            why = Told(path.why, shortened(path).why)
+            built.refused.setdefault(why, []).append(f"{described} where {path.under}")
     return built
 
 
@@ -127,8 +129,8 @@ class _Maker:
     def path(self, walk: Walk) -> Path:
         if walk.refused:
             self.offences |= dict.fromkeys(walk.offences)
-            self.raised |= {walk.refused} if walk.raised else set()
-            return Path((), refused=walk.refused)
+            self.raised |= {walk.refusal.why} if walk.raised else set()
+            return walk.refusal
         # The path's guards narrow the ranges of its sizes.
         algebra = Algebra(self.tracer.ranges, self.tracer.multiples)
         for guard in walk.guards:
@@ -328,7 +330,7 @@ def _refuse_offences(
 def _refuse_empty(entry: Entry, described: str, paths: tuple[Path, ...], raised: set[str]) -> None:
     """A case that cannot be built at all is an error; so is one that launches nothing."""
     if all(p.refused for p in paths):
-        reasons = list(dict.fromkeys(p.refused for p in paths))
+        reasons = list(dict.fromkeys(p.why for p in paths))
         fix = f"{_HOLDS}, or package the model: opforge.package"
         if raised >= set(reasons):
             fix = "correct the body, or declare inputs that it takes"

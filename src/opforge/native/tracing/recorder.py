@@ -21,6 +21,7 @@ import triton
 from ..._compat import tracing
 from ..._compat.tracing import Traced
 from ..ir.expr import Term
+from ..ir.places import told
 from ..symbolic.symint import Symbols, is_symbolic, term_of
 from .views import Views, compact, is_compact, is_contiguous, same
 
@@ -168,10 +169,14 @@ class Recorder:
     def _default_dtype(self) -> torch.dtype:
         found = torch.get_default_dtype()
         if found is not torch.float32:
-            self.notes.append(
-                f"torch's default dtype, {found} in this build, is that of a tensor at {locate()}; "
-                "the library keeps it"
+            where = locate()
+            note = told(
+                lambda at: (
+                    f"torch's default dtype, {found} in this build, is that of a tensor at "
+                    f"{at(where)}; the library keeps it"
+                )
             )
+            self.notes.append(note)
         return found
 
     def fill(self, tensor: Traced, value: Any) -> Any:

@@ -66,7 +66,7 @@ class _Did:
     """What a walk did, as text, which outlives the walk's symbols."""
 
     def __init__(self, walk: Walk) -> None:
-        self.refused = walk.refused
+        self.refused = walk.refusal.why
         self.facts = [] if walk.refused else list(_facts(walk))
 
     def difference(self, other: _Did) -> str:

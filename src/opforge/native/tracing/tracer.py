@@ -16,10 +16,11 @@ from ...errors import CannotCapture, CannotTrace, EndedTrace, OpforgeError, firs
 from ...registration.generated import Generated
 from ...registry import Entry, registry
 from ..frontend.expand import Declared
-from ..ir.cases import Case, Guard
+from ..ir.cases import Case, Guard, Path
 from ..ir.dtypes import DTYPES
 from ..ir.expr import Number, Var, evaluate, variables
 from ..ir.interface import ScalarParam
+from ..ir.places import Place, told
 from ..symbolic.solve import VarRange, multiples_of, ranges_of
 from ..symbolic.symint import NotConstant, Symbols, term_of
 from .launches import Calls, Choose
@@ -36,6 +37,7 @@ class Walk:
     steps: list[Any] = field(default_factory=list)
     outputs: list[Traced | None] = field(default_factory=list)
     refused: str = ""
+    refused_at: Place = ""
     # Whether that is because the body raised.
     raised: bool = False
     # Calls that a library cannot make, unlike inputs that the body itself refuses.
@@ -46,7 +48,11 @@ class Walk:
 
     def offend(self, text: str) -> None:
         self.offences.append(text)
-        self.refused = "\n".join(self.offences)
+        self.refused, self.refused_at = "\n".join(self.offences), ""
+
+    @property
+    def refusal(self) -> Path:
+        return Path((), refused=self.refused, refused_at=self.refused_at)
 
     def end(self) -> None:
         """Nothing more is asked of this trace; what the body kept of it cannot be used."""
@@ -66,6 +72,9 @@ class _Owner:
         self.notes.append(
             f"{type(wrapper).__qualname__}, a wrapper around {name}, was skipped: {why}"
         )
+
+    def reads(self, what: str, where: Place, kept: str) -> None:
+        self.notes.append(told(lambda at: f"{what} is read at {at(where)}; {kept}"))
 
 
 class Tracer:
@@ -156,7 +165,7 @@ class Tracer:
                 _compat.driver.standing_in(TracedGpu(symbols)),
                 tracing.symbolic_host_functions(lambda n: symbols.next_power_of_2(term_of(n))),
                 self._caches.passed_by(),
-                process_state.noted(owner.notes.append),
+                process_state.noted(owner.reads),
                 recorder.running(),
             ):
                 result = self.entry.fn(*args, **kwargs)
@@ -178,9 +187,9 @@ class Tracer:
         except Exception as error:  # noqa: BLE001  # the body's own: these inputs it refuses
             said = f"{type(error).__name__}: {first_line(error)}"
             walk.raised = True
-            walk.refused = f"the body raises {said} ({raised_at(error)})"
+            walk.refused, walk.refused_at = f"the body raises {said}", raised_at(error)
         if recorder.offences:
-            walk.refused = "\n".join(recorder.offences)
+            walk.refused, walk.refused_at = "\n".join(recorder.offences), ""
             walk.offences = recorder.offences
         notes = dict.fromkeys([*owner.notes, *recorder.notes])
         self.notes += [note for note in notes if note not in self.notes]

@@ -10,6 +10,7 @@ from ... import _compat
 from ...errors import UndeclaredWrite, first_line
 from ...registry import Entry
 from ..ir.kernel_request import Request
+from ..ir.places import told
 from .launches import Pointed, TracedLaunch
 from .recorder import Buffer, Filled
 
@@ -29,9 +30,12 @@ def refuse_launch(entry: Entry, called: TracedLaunch, request: Request, arch: in
     kernel = f"kernel {request.name} ({request.location})"
     written, why = _written(_Keyed(request.key, arch, request))
     if why:
-        return (
-            f"{entry.name}: it cannot be told what {kernel} writes ({why}); make sure that it "
-            f"does not write to {', '.join(only_read)}"
+        return told(
+            lambda at: (
+                f"{entry.name}: it cannot be told what kernel {request.name} "
+                f"({at(request.location)}) writes ({why}); make sure that it does not write to "
+                f"{', '.join(only_read)}"
+            )
         )
     for name, memory in given.items():
         if name in written and memory.name in only_read and not memory.allocated:
