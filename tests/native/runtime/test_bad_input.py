@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from support.native import hand_made
-from support.native.hand_made_calls import SPECIAL, everything, fresh
+from support.native.hand_made_calls import SPECIAL, everything
 from support.standin.library import OpforgeTensor, Refused, numbers
 
 
@@ -252,19 +252,12 @@ def test_sizes_whose_product_overflows_are_refused(library, standin):
     a, b = changed((1, 1)), changed((1, 1))
     a.shape, b.shape = numbers([2**40, 1]), numbers([1, 2**40])
     a.strides = b.strides = numbers([0, 0])
-    given = [ctypes.byref(t) for t in (a, b, OpforgeTensor.empty())]
-    library.check(library.function("matmul_outputs")(*given))
+    out = changed((1, 1))
+    out.shape, out.strides = numbers([2**40, 2**40]), numbers([2**40, 1])
     text = "^INVALID_ARGUMENT: demo_matmul: out: shape .* does not fit into 64 bits$"
     with pytest.raises(Refused, match=text):
-        library.call("matmul", a, b, given_output(library, a, b))
+        library.call("matmul", a, b, out)
     assert standin.launches == []
-
-
-def given_output(library, a, b):
-    filled = OpforgeTensor.empty()
-    library.check(library.function("matmul_outputs")(*(ctypes.byref(t) for t in (a, b, filled))))
-    filled.data = fresh((1,)).data_ptr()
-    return filled
 
 
 def test_workspace_whose_size_overflows_is_refused(make, standin):
@@ -282,3 +275,25 @@ def test_workspace_whose_size_overflows_is_refused(make, standin):
     with pytest.raises(Refused, match=r"^OUT_OF_MEMORY: large_large: cuMemAllocAsync: "):
         library.call("large", torch.zeros(1, dtype=torch.int8))
     assert standin.alive["allocations"] == 0
+
+
+@pytest.mark.parametrize(
+    ("m", "n"), [(2**40, 2**40), (2**32, 2**31), (2**31, 2**30), (2**60, 2**60)]
+)
+def test_outputs_of_sizes_that_no_memory_has(library, m, n):
+    a, b = changed(), changed()
+    a.ndim, a.shape, a.strides = 2, numbers([m, 1]), numbers([1, 1])
+    b.ndim, b.shape, b.strides = 2, numbers([1, n]), numbers([1, 1])
+    with pytest.raises(Refused) as refused:
+        library.outputs("matmul", a, b)
+    assert refused.value.status == "INVALID_ARGUMENT"
+    said = f"demo_matmul: out: would have shape [{m}, {n}], which does not fit into 64 bits"
+    assert refused.value.text == said
+
+
+def test_the_largest_outputs_that_fit_are_described(library):
+    a, b = changed(), changed()
+    a.ndim, a.shape, a.strides = 2, numbers([2**31, 1]), numbers([1, 1])
+    b.ndim, b.shape, b.strides = 2, numbers([1, 2**30 - 1]), numbers([1, 1])
+    (out,) = library.outputs("matmul", a, b)
+    assert out.sizes == (2**31, 2**30 - 1)

@@ -195,8 +195,11 @@ static OpforgeStatus describe_output(const TensorInfo *info, uint32_t key, const
                                      const OpforgeTensor *like, OpforgeTensor *output)
 {
     const int rank = OF_KEY_RANK(key);
+    const int64_t width = (int64_t)(key >> 8 & 0xff) / 8;
     int64_t compact = 1;
+    int64_t last = 0;
     int is_compact = 1;
+    int overflow = 0;
     int d;
     if (rank > 0 && output->shape == NULL) {
         return of_fail(OPFORGE_INVALID_ARGUMENT,
@@ -205,7 +208,19 @@ static OpforgeStatus describe_output(const TensorInfo *info, uint32_t key, const
     }
     for (d = rank - 1; d >= 0; d--) {
         is_compact &= layout->strides[d] == compact || layout->sizes[d] == 1;
-        compact *= layout->sizes[d] > 0 ? layout->sizes[d] : 1;
+        if (layout->sizes[d] > 0) {
+            const int64_t reach = of_mul(layout->sizes[d] - 1, layout->strides[d], &overflow);
+            compact = of_mul(compact, layout->sizes[d], &overflow);
+            last = of_add(last, reach, &overflow);
+        }
+    }
+    of_mul(compact, width, &overflow);
+    of_mul(of_add(last, 1, &overflow), width, &overflow);
+    if (overflow) {
+        of_fail(OPFORGE_INVALID_ARGUMENT, "%s: would have shape ", info->name);
+        of_describe_sizes(layout->sizes, rank);
+        of_more(", which does not fit into 64 bits");
+        return OPFORGE_INVALID_ARGUMENT;
     }
     if (output->strides == NULL && !is_compact) {
         return of_fail(OPFORGE_INVALID_ARGUMENT,
