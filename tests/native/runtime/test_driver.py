@@ -8,9 +8,10 @@ import threading
 import pytest
 import torch
 
+from opforge.native.ir.device_attributes import ATTRIBUTES
 from support.native import hand_made
 from support.native.hand_made_calls import SPECIAL, everything, name_of
-from support.standin.driver import MAJOR, MINOR, SHARED_OPTIN
+from support.standin.driver import MAJOR, MINOR, MULTIPROCESSORS, SHARED_OPTIN
 from support.standin.library import OpforgeTensor, Refused
 
 ZEROS = torch.zeros(4)
@@ -232,6 +233,64 @@ def test_no_driver_is_a_status(library):
 def test_a_device_attribute_that_cannot_be_read_is_not_a_failure(library, standin):
     standin.fail(1, 1, "cuDeviceGetAttribute")
     add(library)
+
+
+def persistent(steps=()):
+    """out = x, by as many programs as the device has multiprocessors."""
+    n = hand_made.Var("n")
+    types = ("*fp32", "*fp32")
+    launch = hand_made.Launch(
+        "copy_kernel", "kernels.py:1", (hand_made.Var("device.multi_processor_count"), 1, 1),
+        tuple(hand_made.Pointer(f"{name}_ptr", name, 0, "fp32") for name in ("x", "out")),
+        (hand_made.Variant("copy", types),), location="ops.py:3",
+    )  # fmt: skip
+    path = hand_made.Path((), (hand_made.out_like("fp32", (n,)),), (*steps, launch))
+    case = hand_made.Case((hand_made.TensorCase("x", True, "fp32", (n,)),), paths=(path,))
+    params = (hand_made.TensorParam("x"),)
+    op = hand_made.Op("copy", "demo::copy", "ops.py:1", params, ("out",), (case,))
+    return hand_made.library((op, [hand_made.kernel("copy", "copy_kernel", types)]))
+
+
+def test_an_attribute_that_was_not_answered_is_asked_again(make, standin):
+    ops = make(persistent())
+    standin.fail(1, 1, "cuDeviceGetAttribute")
+    ops.load()
+    standin.fail(1, 1, "cuDeviceGetAttribute")
+    found = refusal(ops.run, "copy", ZEROS)
+    assert (found.status, standin.launches) == ("CUDA_ERROR", [])
+    assert found.text.startswith("demo_copy: cuDeviceGetAttribute: CUDA_ERROR_INVALID_VALUE (1): ")
+    assert found.text.endswith(" (attribute 16)")
+    for _ in range(2):
+        ops.run("copy", ZEROS)
+    assert [launched.grid for launched in standin.launches] == [(108, 1, 1)] * 2
+    asked = standin.calls.count("cuDeviceGetAttribute")
+    ops.run("copy", ZEROS)
+    assert standin.calls.count("cuDeviceGetAttribute") == asked
+
+
+def test_the_architecture_must_be_known(make, standin):
+    ops = make(persistent())
+    at = list(ATTRIBUTES.values()).index(MAJOR) + 1
+    standin.fail(at, 1, "cuDeviceGetAttribute")
+    assert refusal(ops.load).status == "CUDA_ERROR"
+    ops.load()
+
+
+def test_a_call_that_would_write_nothing_is_refused(make, standin):
+    standin.set(0, MULTIPROCESSORS, 0)
+    workspace = hand_made.Allocate("workspace0", 64)
+    for program in (persistent(), persistent([workspace])):
+        ops = make(program)
+        found = refusal(ops.run, "copy", ZEROS)
+        assert found.status == "UNCOVERED"
+        said = "copy_kernel (ops.py:3): its grid is empty, so nothing would write to out"
+        assert found.text == f"demo_copy: {said}"
+        ops.run("copy", torch.empty(0))
+        ops.unload()
+    assert (standin.launches, standin.alive["allocations"]) == ([], 0)
+    filled = make(persistent([hand_made.Fill("out", 0, hand_made.Var("n"), 4, 0)]))
+    filled.run("copy", ZEROS)
+    filled.unload()
 
 
 def calls_of(library, standin, call):

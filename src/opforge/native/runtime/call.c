@@ -38,8 +38,9 @@ static OpforgeStatus ask_device(const Operation *op, int ordinal, void *values)
     }
     status = of_device(ordinal, &device);
     for (i = 0; status == OPFORGE_OK && i < op->attribute_count; i++) {
-        memcpy((char *)values + op->attribute_offsets[i], &device->attributes[op->attributes[i]],
-               sizeof(int64_t));
+        int64_t value;
+        status = of_attribute(device, op->attributes[i], &value);
+        memcpy((char *)values + op->attribute_offsets[i], &value, sizeof value);
     }
     return status;
 }
@@ -145,6 +146,25 @@ static const OpforgeTensor *used(const Operation *op, const OpforgeTensor *const
     return is_void ? NULL : given[i];
 }
 
+/* The name of an output that no call leaves as it is: none if a tensor is empty, because then the
+ * grids may be empty, too. */
+static const char *must_write(const Operation *op, const View *views)
+{
+    const int count = op->input_count + op->output_count;
+    const char *found = NULL;
+    int i;
+    for (i = count - 1; i >= 0; i--) {
+        const int is_output = i >= op->input_count;
+        if (views[i].tensor != NULL && views[i].elements == 0) {
+            return NULL;
+        }
+        if (is_output && views[i].bytes > 0) {
+            found = op->tensors[i].name;
+        }
+    }
+    return found;
+}
+
 static OpforgeStatus call(const Operation *op, const OpforgeTensor *const *given,
                           const int *choices, void *values, void *stream)
 {
@@ -179,7 +199,7 @@ static OpforgeStatus call(const Operation *op, const OpforgeTensor *const *given
         status = of_check_overlaps(op, views);
     }
     if (status == OPFORGE_OK && path->step_count > 0) {
-        status = of_run(path, views, count, values, ordinal, stream);
+        status = of_run(path, views, count, values, ordinal, stream, must_write(op, views));
     }
     return status;
 }

@@ -29,6 +29,28 @@ void of_unlock(void)
     pthread_mutex_unlock(&lock);
 }
 
+/* What the driver did not answer is asked again when it is needed. */
+#define UNKNOWN INT64_MIN
+
+OpforgeStatus of_attribute(Device *device, int attribute, int64_t *value)
+{
+    int answer = 0;
+    int error;
+    *value = __atomic_load_n(&device->attributes[attribute], __ATOMIC_RELAXED);
+    if (*value != UNKNOWN) {
+        return OPFORGE_OK;
+    }
+    error = of_driver.cuDeviceGetAttribute(&answer, cuda_attributes[attribute], device->handle);
+    if (error != OF_CUDA_SUCCESS) {
+        const OpforgeStatus status = of_cuda_failed(error, "cuDeviceGetAttribute");
+        of_more(" (attribute %d)", cuda_attributes[attribute]);
+        return status;
+    }
+    *value = answer;
+    __atomic_store_n(&device->attributes[attribute], *value, __ATOMIC_RELAXED);
+    return OPFORGE_OK;
+}
+
 static OpforgeStatus ask(Device *device)
 {
     int i;
@@ -37,10 +59,12 @@ static OpforgeStatus ask(Device *device)
         const int error =
             of_driver.cuDeviceGetAttribute(&value, cuda_attributes[i], device->handle);
         /* A driver or a board may not know all of them, and most operators ask for none. */
-        if (error != OF_CUDA_SUCCESS && error != OF_CUDA_ERROR_INVALID_VALUE) {
+        const int may_fail = error == OF_CUDA_ERROR_INVALID_VALUE && i != OF_DEVICE_MAJOR &&
+                             i != OF_DEVICE_MINOR;
+        if (error != OF_CUDA_SUCCESS && !may_fail) {
             return of_cuda_failed(error, "cuDeviceGetAttribute");
         }
-        device->attributes[i] = value;
+        device->attributes[i] = error == OF_CUDA_SUCCESS ? value : UNKNOWN;
     }
     device->arch =
         (int)(device->attributes[OF_DEVICE_MAJOR] * 10 + device->attributes[OF_DEVICE_MINOR]);

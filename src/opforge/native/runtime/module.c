@@ -49,13 +49,19 @@ static OpforgeStatus prepare(const Image *image, void *function)
 static OpforgeStatus load_kernel(Device *device, const Kernel *kernel, Loaded *loaded)
 {
     const Image *image = of_choose_image(kernel, device->arch);
-    const int64_t offered = device->attributes[OF_DEVICE_SHARED_MEMORY_PER_BLOCK_OPTIN];
     OpforgeStatus status;
+    int64_t offered = SHARED_WITHOUT_ASKING;
     void *module = NULL;
     void *function = NULL;
     int error;
     if (image == NULL) {
         return no_image(device, kernel);
+    }
+    if (image->shared > SHARED_WITHOUT_ASKING) {
+        status = of_attribute(device, OF_DEVICE_SHARED_MEMORY_PER_BLOCK_OPTIN, &offered);
+        if (status != OPFORGE_OK) {
+            return status;
+        }
     }
     if ((int64_t)image->shared > offered && image->shared > SHARED_WITHOUT_ASKING) {
         return of_fail(

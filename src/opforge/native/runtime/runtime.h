@@ -329,6 +329,7 @@ const Image *of_choose_image(const Kernel *kernel, int arch);
 void of_lock(void);
 void of_unlock(void);
 OpforgeStatus of_device(int ordinal, Device **device);
+OpforgeStatus of_attribute(Device *device, int attribute, int64_t *value);
 OpforgeStatus of_enter(int ordinal, void *stream, Scope *scope);
 OpforgeStatus of_leave(Scope *scope, OpforgeStatus status);
 Device *of_open_device(int ordinal);
@@ -368,9 +369,9 @@ OpforgeStatus of_outputs_with(const Operation *op, int index, const OpforgeTenso
                               OpforgeTensor *const *outputs, const int *choices, void *values);
 int of_implementations(const Operation *op, const OpforgeImplementation **list);
 
-/* steps.c */
+/* steps.c; `written` names an output that some step must write to, or is NULL */
 OpforgeStatus of_run(const Path *path, const View *views, int view_count, const void *values,
-                     int ordinal, void *stream);
+                     int ordinal, void *stream, const char *written);
 
 /* memory.c */
 OpforgeStatus of_set_allocator(const char *function, OpforgeAllocate allocate,

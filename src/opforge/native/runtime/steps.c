@@ -139,15 +139,33 @@ static OpforgeStatus prepare(const Step *step, int position, const void *values,
     return step->kind == OF_LAUNCH ? choose(step->launch, n, device, chosen) : OPFORGE_OK;
 }
 
+/* Where only empty grids would leave an output as it is. */
+static OpforgeStatus refuse_nothing(const Launch *launch, const char *written)
+{
+    return of_fail(OPFORGE_UNCOVERED, "%s (%s): its grid is empty, so nothing would write to %s",
+                   launch->kernel, launch->location, written);
+}
+
 static OpforgeStatus plan(const Path *path, const void *values, const uint64_t *at, Device *device,
-                          Chosen *chosen)
+                          Chosen *chosen, const char *written)
 {
     int64_t n[OF_MAX_NUMBERS];
+    const Launch *empty = NULL;
     OpforgeStatus status = OPFORGE_OK;
+    int writes = 0;
     int i;
     for (i = 0; status == OPFORGE_OK && i < path->step_count; i++) {
-        status = prepare(&path->steps[i], i, values, at, device, n, chosen);
-        chosen += path->steps[i].kind == OF_LAUNCH;
+        const Step *step = &path->steps[i];
+        status = prepare(step, i, values, at, device, n, chosen);
+        if (step->kind == OF_LAUNCH) {
+            writes |= chosen->kernel != NULL;
+            empty = step->launch;
+            chosen++;
+        }
+        writes |= step->kind == OF_FILL;
+    }
+    if (status == OPFORGE_OK && !writes && empty != NULL && written != NULL) {
+        return refuse_nothing(empty, written);
     }
     return status;
 }
@@ -348,19 +366,21 @@ static OpforgeStatus take_steps(const Path *path, const void *values, uint64_t *
 
 /* Most paths. The numbers that the kernel was chosen by are launched as they are. */
 static OpforgeStatus run_one_launch(const Step *step, const void *values, const uint64_t *at,
-                                    Workspace *workspace)
+                                    Workspace *workspace, const char *written)
 {
     int64_t n[OF_MAX_NUMBERS];
     Chosen chosen;
     OpforgeStatus status = prepare(step, 0, values, at, workspace->scope->device, n, &chosen);
     if (status == OPFORGE_OK && chosen.kernel != NULL) {
         status = launch_kernel(step->launch, &chosen, n, workspace);
+    } else if (status == OPFORGE_OK && written != NULL) {
+        status = refuse_nothing(step->launch, written);
     }
     return status;
 }
 
 OpforgeStatus of_run(const Path *path, const View *views, int view_count, const void *values,
-                     int ordinal, void *stream)
+                     int ordinal, void *stream, const char *written)
 {
     Scope scope;
     Workspace workspace;
@@ -383,9 +403,9 @@ OpforgeStatus of_run(const Path *path, const View *views, int view_count, const 
         at[view_count + i] = 0;
     }
     if (path->step_count == 1 && path->steps[0].kind == OF_LAUNCH) {
-        status = run_one_launch(&path->steps[0], values, at, &workspace);
+        status = run_one_launch(&path->steps[0], values, at, &workspace, written);
     } else {
-        status = plan(path, values, at, scope.device, chosen);
+        status = plan(path, values, at, scope.device, chosen, written);
         if (status == OPFORGE_OK) {
             status = take_steps(path, values, at, chosen, &workspace);
         }
