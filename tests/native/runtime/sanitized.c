@@ -13,6 +13,7 @@ int standin_live_contexts(void);
 
 #define ROWS 3
 #define THREADS 8
+#define ROUNDS 100
 
 typedef struct {
     float x[ROWS][8], bias[8], state[ROWS], out[ROWS][8];
@@ -173,6 +174,49 @@ static int call_from_threads(void)
     return failed | (demo_unload(0) != OPFORGE_OK) | (demo_unload(1) != OPFORGE_OK) | !is_clean();
 }
 
+static pthread_barrier_t barrier;
+
+static void *unload(void *number)
+{
+    void *failed = NULL;
+    int i;
+    for (i = 0; i < ROUNDS; i++) {
+        pthread_barrier_wait(&barrier);
+        if (demo_unload(0) != OPFORGE_OK) {
+            failed = number;
+        }
+        pthread_barrier_wait(&barrier);
+    }
+    return failed;
+}
+
+/* All at once; the first closes the device. */
+static int unload_from_threads(void)
+{
+    pthread_t threads[THREADS];
+    Call call;
+    int failed = 0;
+    intptr_t i;
+    pthread_barrier_init(&barrier, NULL, THREADS + 1);
+    for (i = 0; i < THREADS; i++) {
+        pthread_create(&threads[i], NULL, unload, (void *)(i + 1));
+    }
+    for (i = 0; i < ROUNDS; i++) {
+        set_up(&call, 0);
+        failed |= make(&call) != OPFORGE_OK;
+        pthread_barrier_wait(&barrier);
+        pthread_barrier_wait(&barrier);
+        failed |= !is_clean();
+    }
+    for (i = 0; i < THREADS; i++) {
+        void *result = NULL;
+        pthread_join(threads[i], &result);
+        failed |= result != NULL;
+    }
+    pthread_barrier_destroy(&barrier);
+    return failed;
+}
+
 int main(void)
 {
     if (fail_each()) {
@@ -185,6 +229,10 @@ int main(void)
     if (demo_unload(0) != OPFORGE_OK || call_from_threads()) {
         printf("%s\n", demo_last_error());
         return 3;
+    }
+    if (unload_from_threads()) {
+        printf("unload: %s\n", demo_last_error());
+        return 4;
     }
     return 0;
 }

@@ -155,21 +155,16 @@ Device *of_open_device(int ordinal)
     return __atomic_load_n(&devices[ordinal], __ATOMIC_ACQUIRE);
 }
 
-/* After its modules are unloaded. A later call opens the device again. */
+/* Under the lock, after its modules are unloaded. A later call opens the device again. */
 OpforgeStatus of_close_device(Device *device)
 {
-    int error;
-    of_lock();
-    error = of_driver.cuDevicePrimaryCtxRelease(device->handle);
-    if (error == OF_CUDA_SUCCESS) {
-        __atomic_store_n(&devices[device->ordinal], (Device *)NULL, __ATOMIC_RELEASE);
-        free(device->kernels);
-        free(device);
-    }
-    of_unlock();
+    const int error = of_driver.cuDevicePrimaryCtxRelease(device->handle);
     if (error != OF_CUDA_SUCCESS) {
         return of_cuda_failed(error, "cuDevicePrimaryCtxRelease");
     }
+    __atomic_store_n(&devices[device->ordinal], (Device *)NULL, __ATOMIC_RELEASE);
+    free(device->kernels);
+    free(device);
     return OPFORGE_OK;
 }
 

@@ -122,12 +122,11 @@ OpforgeStatus of_load(const char *function, int ordinal)
     return status == OPFORGE_OK ? status : of_failed_in(function, status);
 }
 
-/* Keeps what could not be unloaded, so that the call can be repeated. */
+/* Under the lock. Keeps what could not be unloaded, so that the call can be repeated. */
 static OpforgeStatus unload_kernels(Device *device)
 {
     OpforgeStatus status = OPFORGE_OK;
     int i;
-    of_lock();
     for (i = 0; i < of_kernel_count; i++) {
         Loaded *loaded = &device->kernels[i];
         if (loaded->function != NULL) {
@@ -139,11 +138,11 @@ static OpforgeStatus unload_kernels(Device *device)
             }
         }
     }
-    of_unlock();
     return status;
 }
 
-OpforgeStatus of_unload(const char *function, int ordinal)
+/* Under the lock, so that no other thread closes the device meanwhile. */
+static OpforgeStatus unload(int ordinal)
 {
     Scope scope;
     OpforgeStatus status;
@@ -157,5 +156,14 @@ OpforgeStatus of_unload(const char *function, int ordinal)
     if (status == OPFORGE_OK) {
         status = of_close_device(scope.device);
     }
+    return status;
+}
+
+OpforgeStatus of_unload(const char *function, int ordinal)
+{
+    OpforgeStatus status;
+    of_lock();
+    status = unload(ordinal);
+    of_unlock();
     return status == OPFORGE_OK ? status : of_failed_in(function, status);
 }
