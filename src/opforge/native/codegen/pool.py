@@ -14,7 +14,7 @@ class Pool:
     """Static arrays and functions, numbered by kind in the order they are first needed."""
 
     def __init__(self) -> None:
-        self._names: dict[tuple[str, str], str] = {}
+        self._names: dict[tuple[str, str, str], str] = {}
         self._counts: Counter[str] = Counter()
         self.definitions: list[str] = []
 
@@ -22,24 +22,27 @@ class Pool:
         """`static const ELEMENT kind_0[] = {...}`; NULL for an empty one, which C forbids."""
         if not items:
             return "NULL"
-        line = f"static const {element} @[] = {{{', '.join(items)}}};"
-        if len(line) > 96 or any(item.startswith(("{", "OF_CHECK")) for item in items):
-            lines = [f"static const {element} @[] = {{", *(f"    {item}," for item in items), "};"]
-            line = "\n".join(lines)
-        return self._define(kind, line)
+        opening = f"static const {element} "
+        line = f"[] = {{{', '.join(items)}}};"
+        # As if the name had one character, so that its number does not change the layout.
+        is_long = len(opening) + 1 + len(line) > 96
+        if is_long or any(item.startswith(("{", "OF_CHECK")) for item in items):
+            line = "\n".join(["[] = {", *(f"    {item}," for item in items), "};"])
+        return self._define(kind, opening, line)
 
     def function(
         self, result: str, kind: str, parameters: str, body: Sequence[str], comment: str = ""
     ) -> str:
         """`static RESULT kind_0(PARAMETERS) {...}`, with a comment above it."""
-        lines = [f"static {result} @({parameters})", "{", *(f"    {b}" for b in body), "}"]
-        if comment:
-            lines.insert(0, f"/* {comment} */")
-        return self._define(kind, "\n".join(lines))
+        said = f"/* {comment} */\n" if comment else ""
+        lines = [f"({parameters})", "{", *(f"    {b}" for b in body), "}"]
+        return self._define(kind, f"{said}static {result} ", "\n".join(lines))
 
-    def _define(self, kind: str, text: str) -> str:
-        if (kind, text) not in self._names:
-            name = self._names[kind, text] = f"{kind}_{self._counts[kind]}"
+    def _define(self, kind: str, before: str, after: str) -> str:
+        """Before and after the name."""
+        key = kind, before, after
+        if key not in self._names:
+            name = self._names[key] = f"{kind}_{self._counts[kind]}"
             self._counts[kind] += 1
-            self.definitions.append(text.replace("@", name, 1))
-        return self._names[kind, text]
+            self.definitions.append(before + name + after)
+        return self._names[key]
