@@ -573,3 +573,14 @@ def test_the_cases_of_all_declarations_count(make_op):
         native.declare(op, x=loose, weight=loose, eps=eps)
     assert "5120 cases" in refusal(TooManyCases, op, x=loose, weight=loose, eps=4)
     assert len(expand(op).cases) == 4096
+
+
+def test_a_choice_with_a_nul_character_is_refused(make_op):
+    def routed(x: Tensor, route: str) -> Tensor:
+        return x
+
+    route = native.choice("a", "a\0b")
+    assert refusal(BadSpec, make_op(routed), x=X, route=route) == (
+        "OP (HERE), parameter 'route': a text with a NUL character cannot be a value in C\n"
+        "  found: 'a\\x00b'\n  fix: leave the value out, or give it another text in the op"
+    )

@@ -10,7 +10,7 @@ from .signature import CSignature
 from .templates import fill
 
 # Functions of the library, which no operator may be called.
-_OWN = frozenset({"load", "unload", "set_allocator", "manifest"})
+OWN = frozenset({"load", "unload", "set_allocator", "manifest"})
 _TAKEN = frozenset({"stream", "allocator", "implementation"})
 _WIDTH = 100
 
@@ -35,7 +35,12 @@ def namespace(library: str) -> str:
 
 def function_name(op: Op) -> str:
     """What an operator is called in the library's namespace."""
-    return kept(op.name, _OWN)
+    return kept(op.name, OWN)
+
+
+def enum_name(op: Op, param: ChoiceParam) -> str:
+    """What the enum of a choice is called there."""
+    return identifier(f"{op.name}_{param.name}")
 
 
 class _Operation:
@@ -83,7 +88,7 @@ class _Operation:
         return "\n".join([f"enum class {self._enum_name(param)} {{", *members, "};"])
 
     def _enum_name(self, param: ChoiceParam) -> str:
-        return identifier(f"{self._op.name}_{param.name}")
+        return enum_name(self._op, param)
 
     def _call(self, *, forced: bool) -> str:
         doc = comment(" ".join(self._op.doc.split()))
@@ -116,7 +121,8 @@ class _Operation:
         # In full, because a parameter may have the operator's name.
         function = f"::{namespace(self._library)}::{self._name}"
         single = len(names) == 1
-        local = distinct([*arguments, *names, "of_described"], _TAKEN)["of_described"]
+        # No parameter begins like that.
+        local = "of_described"
         ending, first = ("_with", ["implementation"]) if forced else ("", [])
         opening = f"const auto {local} = {function}_outputs{ending}("
         body = _wrapped(opening, [*first, *arguments], ");")

@@ -5,25 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-# Of C99 to C23 and C++17, if Python allows the name.
-_KEYWORDS = frozenset(
-    [
-        "alignas", "alignof", "asm", "auto", "bool", "case", "catch", "char", "char8_t", "char16_t",
-        "char32_t", "const", "const_cast", "constexpr", "constinit", "consteval", "co_await",
-        "co_return", "co_yield", "concept", "decltype", "default", "delete", "do", "double",
-        "dynamic_cast", "enum", "explicit", "export", "extern", "false", "float", "friend", "goto",
-        "inline", "int", "long", "mutable", "namespace", "new", "noexcept", "nullptr", "operator",
-        "private", "protected", "public", "register", "reinterpret_cast", "requires", "restrict",
-        "short", "signed", "sizeof", "static", "static_assert", "static_cast", "struct", "switch",
-        "template", "this", "thread_local", "throw", "true", "typedef", "typeid", "typename",
-        "typeof", "typeof_unqual", "union", "unsigned", "using", "virtual", "void", "volatile",
-        "wchar_t", "xor", "xor_eq", "and_eq", "bitand", "bitor", "compl", "not_eq", "or_eq",
-        "linux", "unix",
-        # Macros and types of what the header includes and declares.
-        "NULL", "offsetof", "size_t", "OpforgeStatus", "OpforgeTensor",
-        *(f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)),
-    ]
-)  # fmt: skip
+from .reserved import is_reserved
 
 
 def part(name: str) -> str:
@@ -38,11 +20,13 @@ def identifier(name: str) -> str:
 
 
 def kept(name: str, taken: frozenset[str] = frozenset()) -> str:
-    """A name as it is, even `"add_"`; `delete_` for a keyword or one of `taken`."""
+    """A name as it is, even `"add_"`; `delete_` for a reserved one or one of `taken`."""
     plain = part(name)
     if plain[0].isdigit():
         plain = f"_{plain}"
-    while plain in _KEYWORDS or plain in taken:
+    if is_reserved(plain):
+        plain += "_"
+    while plain in taken:
         plain += "_"
     return plain
 

@@ -6,13 +6,8 @@ from ..ir.dtypes import DTYPES
 from ..ir.interface import ChoiceParam, Op, ScalarParam, TensorParam
 from .names import distinct, macro, packed, part
 
-# The functions' own parameters and locals.
-_TAKEN = frozenset(
-    {
-        "implementation", "stream", "operation", "of_given", "of_inputs", "of_filled",
-        "of_choices", "of_values",
-    }
-)  # fmt: skip
+# The functions' own parameters, and the table that they use; their locals begin with of_.
+_TAKEN = frozenset({"implementation", "stream", "operation"})
 # With the header's OPFORGE_API in front.
 _WIDTH = 84
 
@@ -24,7 +19,9 @@ class CSignature:
         self._library = library
         self._op = op
         self.function = f"{library}_{part(op.name)}"
-        self.names = distinct([p.name for p in op.params] + list(op.outputs), _TAKEN)
+        # A parameter with the name of a type would hide it from those after it.
+        types = {self.enum(p) for p in op.params if isinstance(p, ChoiceParam)}
+        self.names = distinct([p.name for p in op.params] + list(op.outputs), _TAKEN | types)
 
     def enum(self, param: ChoiceParam) -> str:
         return f"{self.function}_{part(param.name)}"

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import operator
-import re
 
-from ...errors import BadProgram
 from ..ir.abi import ABI
 from ..ir.cases import Allocate, Launch
 from ..ir.device_attributes import ATTRIBUTES
-from ..ir.interface import ChoiceParam, Op, TensorParam
+from ..ir.interface import Op, TensorParam
 from ..ir.program import Library
 from .c_header import header, summary
-from .cpp_header import cplusplus_header, function_name
+from .cpp_header import cplusplus_header
 from .dispatch_inc import dispatch
 from .images import FIRST_ARCH_SPECIFIC, arch_name, images_source, kernel_names, kernels_header
 from .manifest import manifest, manifest_source
+from .name_table import check_names, shared_names
 from .names import part
 from .op_source import operation_source
-from .scope import refused
-from .signature import CSignature
 from .templates import fill, runtime
 from .torch_adapter import adapter_source
 
@@ -34,7 +31,7 @@ def sources(library: Library, *, torch: bool = False) -> dict[str, bytes]:
     With `torch` also the C++ of the torch adapter.
     """
     name = library.name
-    _check_names(library)
+    check_names(library)
     kernels = kernel_names(library)
     archs = ", ".join(arch_name(arch) for arch in sorted(library.archs)) or "no architecture"
     described = manifest(library)
@@ -66,44 +63,8 @@ def sources(library: Library, *, torch: bool = False) -> dict[str, bytes]:
     return dict(sorted(files.items()))
 
 
-def _check_cplusplus(library: Library) -> None:
-    """Refuses two operators of one name in C++, where `new` becomes `new_`."""
-    names: dict[str, Op] = {}
-    for op in library.ops:
-        other = names.setdefault(function_name(op), op)
-        if other is not op:
-            what = f"two functions would be called {function_name(op)} in C++"
-            found = f"{other.torch_name or other.name} ({other.location})"
-            raise refused(op, what, found=found, fix="rename one of the operators")
-
-
-def _check_names(library: Library) -> None:
-    """Refuses a library whose functions would share a name."""
-    if not re.fullmatch(r"[A-Za-z]\w*", library.name, re.ASCII):
-        raise BadProgram(f"{library.name!r} cannot begin the names of C functions")
-    own = [
-        "load", "unload", "set_allocator", "last_error", "manifest", "abi_version",
-        f"abi_{ABI}", "torch_deferred", "manifest_hash",
-    ]  # fmt: skip
-    taken = {f"{library.name}_{end}": "the library's own" for end in own}
-    _check_cplusplus(library)
-    for op in library.ops:
-        signature = CSignature(library.name, op)
-        for function in signature.functions:
-            if function in taken:
-                what = f"two functions would be called {function}: this one and {taken[function]}"
-                fix = "rename the operator, or give the library another name"
-                raise refused(op, what, fix=fix)
-            taken[function] = op.torch_name or op.name
-        for param in op.params:
-            if isinstance(param, ChoiceParam) and signature.enum(param) in taken:
-                what = f"a function and an enum would be called {signature.enum(param)}"
-                raise refused(op, what, fix="rename the parameter", parameter=param.name)
-
-
 def _library_header(library: Library) -> str:
-    shared = sorted(set(re.findall(r"\bof_\w+(?=[(;\[])", runtime()["runtime.h"])))
-    prefixes = "\n".join(f"#define {name} {library.name}_{name}" for name in shared)
+    prefixes = "\n".join(f"#define {name} {library.name}_{name}" for name in shared_names())
     constants = {f"OF_MAX_{name}": value for name, value in _maxima(library.ops).items()}
     constants["OF_FIRST_ARCH_SPECIFIC"] = FIRST_ARCH_SPECIFIC
     defined = "\n".join(f"#define {name} {value}" for name, value in constants.items())

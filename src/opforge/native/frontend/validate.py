@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from enum import Enum
 from typing import Any
 
 import torch
@@ -230,6 +231,7 @@ def _check_one(leaf: Leaf, value: Any) -> Any:
         raise BadSpec(
             "found a spec where a value is expected", parameter=leaf.path, found=repr(value)
         )
+    _refuse_nul(leaf, value)
     if leaf.codec is not None:
         return _check_member(leaf, value)
     kinds = _TYPES.get(leaf.base, ())
@@ -242,6 +244,18 @@ def _check_one(leaf: Leaf, value: Any) -> Any:
     if isinstance(value, int) and not fits_int64(value):
         raise _wrong_value(leaf, value)
     return value
+
+
+def _refuse_nul(leaf: Leaf, value: Any) -> None:
+    """C ends a text there, and would take another text for it."""
+    text = value.value if isinstance(value, Enum) else value
+    if isinstance(text, str) and "\0" in text:
+        raise BadSpec(
+            "a text with a NUL character cannot be a value in C",
+            parameter=leaf.path,
+            found=repr(value),
+            fix="leave the value out, or give it another text in the op",
+        )
 
 
 def _check_member(leaf: Leaf, value: Any) -> Any:

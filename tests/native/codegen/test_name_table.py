@@ -1,0 +1,102 @@
+"""Names that C, C++, their headers or the runtime have already, and names that two things want."""
+
+import subprocess
+from dataclasses import replace
+
+import pytest
+
+from opforge.errors import BadProgram
+from opforge.native.codegen import sources
+from support.native import hand_made
+from support.native.hand_made import Case, ChoiceParam, Op, Path, ScalarParam, TensorCase, Var
+from support.standin.library import write
+
+
+def chosen(name, *params, labels=("RELU",)):
+    """An operator that takes x and choices, and writes nothing."""
+    n = Var("n")
+    choices = tuple(
+        ChoiceParam(param, labels, tuple(map(repr, map(str.lower, labels)))) for param in params
+    )
+    picked = tuple((param, 0) for param in params)
+    case = Case((TensorCase("x", True, "fp32", (n,)),), picked, paths=(Path(()),))
+    return Op(
+        name, f"demo::{name}", f"{name}.py:1", (hand_made.TensorParam("x"), *choices), (), (case,)
+    )
+
+
+def refusal(*ops):
+    with pytest.raises(BadProgram) as refused:
+        sources(hand_made.library(*((op, []) for op in ops)))
+    return str(refused.value)
+
+
+def test_enums_of_two_operators_that_would_share_a_name():
+    assert refusal(chosen("a", "b_c"), chosen("a_b", "c")) == (
+        "demo::a_b (a_b.py:1), parameter 'c': two enums would be called demo_a_b_c: this one and "
+        "that of demo::a\n  found: demo::a (a.py:1)\n  fix: rename the parameter"
+    )
+
+
+def test_values_of_two_enums_that_would_share_a_name():
+    op = chosen("a", "b", "b_c")
+    (x, b, b_c) = op.params
+    both = replace(op, params=(x, replace(b, labels=("C_RELU",)), b_c))
+    assert "two enum values would be called DEMO_A_B_C_RELU" in refusal(both)
+    assert "two enum values would be called DEMO_A_B_RELU" in refusal(
+        chosen("a", "b"), chosen("A", "b")
+    )
+
+
+def test_an_enum_and_a_function_of_two_operators():
+    for ops in ((chosen("a", "b"), chosen("a_b")), (chosen("a_b"), chosen("a", "b"))):
+        assert "a function and an enum would be called" in refusal(*ops)
+
+
+def test_enums_that_would_share_a_name_in_cplusplus_only():
+    assert "two enums would be called a_mode in C++" in refusal(chosen("a", "mode", "mode_"))
+
+
+@pytest.mark.parametrize("name", ["of_call", "of_lock", "abi_check"])
+def test_functions_that_the_runtime_has(name):
+    said = f"two functions would be called demo_{name}: this one and the library's own"
+    assert said in refusal(chosen(name))
+
+
+WORDS = [
+    "NAN", "INFINITY", "HUGE_VAL", "INT64_MAX", "INT64_C", "UINT8_MAX", "SIZE_MAX", "M_PI",
+    "memset",
+    "Values", "of_call", "of_values", "OF_LIBRARY", "OPFORGE_API", "OpforgeAllocate", "_Bool",
+    "__LINE__", "__attribute__", "intptr_t", "EOF", "errno", "I", "demo_words_mode", "offsetof",
+]  # fmt: skip
+
+
+def words() -> Op:
+    """Every word as a scalar, which sizes are computed from."""
+    n = Var("n")
+    params = (
+        hand_made.TensorParam("x"),
+        *(ScalarParam(word, "i64") for word in WORDS),
+        ChoiceParam("mode", ("RELU",), ("'relu'",)),
+    )
+    guards = tuple(hand_made.Guard(hand_made.Expr("<=", (Var(word), n))) for word in WORDS)
+    case = Case(
+        (TensorCase("x", True, "fp32", (n,)),),
+        (("mode", 0),),
+        paths=(Path(guards, (hand_made.out_like("fp32", (n,)),)),),
+    )
+    return Op("words", "demo::words", "ops.py:1", params, ("of_described",), (case,))
+
+
+def test_parameters_may_have_any_name(tmp_path):
+    folder = write(hand_made.library((words(), [])), tmp_path)
+    flags = ["-Wall", "-Wextra", "-Werror", f"-I{folder / 'include'}", "-c", "-o", "/dev/null"]
+    source = str(folder / "src" / "op_words.c")
+    subprocess.run(["cc", "-std=c99", *flags, source], check=True)
+    first = "#include <errno.h>\n#include <math.h>\n#include <stdio.h>\n"
+    for language, standard, header in (("c", "c99", "demo.h"), ("c++", "c++17", "demo.hpp")):
+        program = tmp_path / f"main.{language}"
+        more = "#include <complex.h>\n" if language == "c" else ""
+        program.write_text(f'{first}{more}#include "{header}"\nint main(void) {{ return 0; }}\n')
+        wanted = ["-x", language, f"-std={standard}", "-DOPFORGE_NO_LINK_CHECK"]
+        subprocess.run(["cc", *wanted, *flags, str(program)], check=True)
