@@ -85,7 +85,8 @@ def build(
     """
     check_writable(output)
     choose = by_table(tuning)
-    made = plan(ops, parse_archs(archs), name=name, choose=choose)
+    traced = None if progress is None else progress.traced
+    made = plan(ops, parse_archs(archs), name=name, choose=choose, traced=traced)
     library = compile_plan(
         made, executor=executor, jobs=jobs, cache=cache, ptx=ptx, progress=progress
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,9 +68,17 @@ def op_rows(ops: Sequence[Op]) -> list[tuple[str, ...]]:
 
 
 def plan(
-    ops: Sequence[Any], archs: Archs, *, name: str | None = None, choose: Choose = first_config
+    ops: Sequence[Any],
+    archs: Archs,
+    *,
+    name: str | None = None,
+    choose: Choose = first_config,
+    traced: Callable[[str, int], None] | None = None,
 ) -> Plan:
-    """Trace every declared case of the operators; ops without a declaration are left out."""
+    """Trace every declared case of the operators; ops without a declaration are left out.
+
+    `traced` hears an op's name, and how many of its paths are traced, after each.
+    """
     entries = operators(op if isinstance(op, Entry) else registry.get(op) for op in ops)
     parts = {e.name: implementing(e) for e in entries}
     declared = [e for e in entries if any(declarations_of(part) for part in parts[e.name])]
@@ -85,18 +94,33 @@ def plan(
     own = {entry.name for entry in declared}
     for entry in declared:
         refuse_undeclared(entry, parts[entry.name])
-        op = _plan_op(entry, parts[entry.name], made, choose)
+        op = _plan_op(entry, parts[entry.name], made, choose, traced)
         made.ops.append(dataclasses.replace(op, formula=formula_of(entry, own)))
     return made
 
 
-def _plan_op(entry: Entry, parts: Sequence[Entry], made: Plan, choose: Choose) -> Op:
+def _plan_op(
+    entry: Entry,
+    parts: Sequence[Entry],
+    made: Plan,
+    choose: Choose,
+    traced: Callable[[str, int], None] | None,
+) -> Op:
+    paths = itertools.count(1)
+
+    def on_path() -> None:
+        if traced is not None:
+            traced(entry.name, next(paths))
+
     joined = join(entry, parts)
     cases: list[Case] = []
     served = []
     for index, part in enumerate(parts):
         found = expand(part, joined)
-        built = [build_case(part, found, case, made.archs, choose) for case in found.cases]
+        built = [
+            build_case(part, found, case, made.archs, choose, on_path=on_path)
+            for case in found.cases
+        ]
         for one in built:
             _take(one, made)
         made.notes += _refusals(part, built)

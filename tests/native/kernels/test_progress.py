@@ -64,3 +64,15 @@ def test_a_terminal_gets_a_bar_and_a_log_gets_lines(terminal, kind, monkeypatch)
     console = Console(force_terminal=terminal, force_interactive=terminal)
     monkeypatch.setattr(progress, "Console", lambda **_: console)
     assert type(for_terminal()) is kind
+
+
+def test_a_long_trace_says_how_far_it_is():
+    file, shown = io.StringIO(), io.StringIO()
+    for progress_of in (
+        lambda seconds: Lines(file, seconds),
+        lambda seconds: Bar(Console(file=shown, width=100), seconds),
+    ):
+        progress_of(60.0).traced("mylib::silu", 1)
+        progress_of(0.0).traced("mylib::silu", 2)
+    said = "tracing mylib::silu: 2 paths so far\n"
+    assert (file.getvalue(), shown.getvalue()) == (said, said)

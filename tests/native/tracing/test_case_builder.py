@@ -11,7 +11,7 @@ import opforge
 from opforge import native
 from opforge.errors import CannotTrace, NeedsBound
 from opforge.native.plan import plan
-from opforge.native.symbolic import explore
+from opforge.native.symbolic import explore, symint
 from support.native.traced_kernels import block, rows, take
 from support.native.traced_oracle import Body
 
@@ -91,6 +91,68 @@ def test_a_missing_bound_is_that_of_the_size_that_lacks_it():
     assert shared.fix == "bound s[1]: dims={'s': (1, 8192)}"
 
 
+def reduced(x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    m = x.numel()
+    while m > 1:
+        m = triton.cdiv(m, 1024)
+        block[(m,)](x, out, m, BLOCK=1024)
+    return out
+
+
+def test_a_loop_over_a_size_without_a_bound_says_how_to_declare_it():
+    error = refusal(NeedsBound, reduced)
+    assert error.what == (
+        "a loop may go round any number of times, because m and n have no upper bound"
+    )
+    line = inspect.getsourcelines(reduced)[1] + 3
+    assert error.found == f"it branches again and again at {__file__}:{line}"
+    assert error.fix == "bound m and n: dims={'m': (1, 8192), 'n': (1, 8192)}"
+    # As the fix says.
+    found = built(reduced, dims={"m": (1, 8192), "n": (1, 8192)}, **X)
+    assert max(len(path.steps) for path in found.case.paths) == 3
+
+
+def test_a_loop_in_steps_is_bounded_where_it_has_few_enough():
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        start = 0
+        while start < x.shape[0]:
+            block[(1,)](x, out, start, BLOCK=64)
+            start += 64
+        return out
+
+    flat = {"x": T("n", dtype="fp32")}
+    error = refusal(NeedsBound, body, **flat)
+    assert error.fix == "bound n: dims={'n': (1, 2048)}"
+    assert len(built(body, dims={"n": (1, 512)}, **flat).case.paths) == 8
+
+
+def test_a_path_with_too_many_branches_on_bounded_sizes(monkeypatch):
+    monkeypatch.setattr(symint, "MOST_ON_A_PATH", 16)
+
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        start = 0
+        while start < x.shape[0]:
+            block[(1,)](x, out, start, BLOCK=64)
+            start += 1
+        return out
+
+    error = refusal(NeedsBound, body, x=T("n", dtype="fp32"), dims={"n": (1, 8192)})
+    assert error.what == "a path has more than 256 branches on sizes"
+    line = inspect.getsourcelines(body)[1] + 3
+    assert error.found == f"the last at {__file__}:{line}"
+    assert error.fix == "bound n lower: dims={'n': (1, 64)}"
+
+
+def test_tracing_tells_how_far_it_is(make_op):
+    op, heard = make_op(reduced), []
+    native.declare(op, x=native.tensor("n", dtype=("fp16", "fp32")), dims={"n": (1, 2048)})
+    plan([op], (80,), traced=lambda *told: heard.append(told))
+    assert heard == [(opforge.info(op).name, count + 1) for count in range(6)]
+
+
 def test_a_float_that_is_a_constant_says_how_to_declare_it():
     def body(x: Tensor, eps: float) -> Tensor:
         out = torch.empty_like(x)
@@ -132,7 +194,7 @@ def test_a_refused_path_carries_the_bodys_message():
     assert where == ["x fp32 2-d where m % 8 != 0"]
 
 
-def test_an_error_that_torch_raises_has_the_line_of_the_body():
+def test_an_error_that_torch_raises_has_the_flat_the_body():
     def body(x: Tensor) -> Tensor:
         out = torch.empty_like(x)
         take[(1,)](x.view(3, -1, 5, 7), out)

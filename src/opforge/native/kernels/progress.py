@@ -39,6 +39,9 @@ class Progress:
         self.cached += compiled.cached
         self.failed += compiled.failed
 
+    def traced(self, op: str, paths: int) -> None:
+        """Comes before `start`, after each path of an op that was traced."""
+
     def note(self, text: str) -> None: ...
 
     def stop(self) -> None: ...
@@ -50,11 +53,37 @@ class Progress:
         return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
 
 
+class _Every:
+    """True once in so many seconds, but not at first."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self.wait()
+
+    def wait(self) -> None:
+        self._next = time.monotonic() + self._seconds
+
+    def __call__(self) -> bool:
+        if time.monotonic() < self._next:
+            return False
+        self.wait()
+        return True
+
+
+def _tracing(op: str, paths: int) -> str:
+    return f"tracing {op}: {paths} path{'s' if paths != 1 else ''} so far"
+
+
 class Bar(Progress):
     """A bar that stays on screen after the build, with notes above it."""
 
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(self, console: Console | None = None, seconds: float = 10.0) -> None:
         self._bar = ProgressBar("compiling", console or Console(stderr=True))
+        self._due = _Every(seconds)
+
+    def traced(self, op: str, paths: int) -> None:
+        if self._due():
+            self._bar.say(_tracing(op, paths))
 
     def start(self, total: int) -> None:
         super().start(total)
@@ -76,19 +105,21 @@ class Lines(Progress):
 
     def __init__(self, file: TextIO | None = None, seconds: float = 10.0) -> None:
         self._file = file
-        self._seconds = seconds
-        self._next = 0.0
+        self._due = _Every(seconds)
+
+    def traced(self, op: str, paths: int) -> None:
+        if self._due():
+            self._say(_tracing(op, paths))
 
     def start(self, total: int) -> None:
         super().start(total)
-        self._next = time.monotonic() + self._seconds
+        self._due.wait()
         if total:
             self._say(f"compiling {total} kernel variant{'s' if total != 1 else ''}")
 
     def done(self, compiled: Compiled) -> None:
         super().done(compiled)
-        if self.finished < self.total and time.monotonic() >= self._next:
-            self._next = time.monotonic() + self._seconds
+        if self.finished < self.total and self._due():
             self._say(f"compiled {self._counts()}")
 
     def note(self, text: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch.fx.experimental.sym_node  # gives SymInt and SymFloat their operato
 
 from ...errors import EndedTrace
 from ..ir.cases import Guard
-from ..ir.expr import Number, Term, Var, evaluate, is_float, make, negated, variables
+from ..ir.expr import Expr, Number, Term, Var, evaluate, is_float, make, negated, variables
 from .algebra import Algebra, Range
 
 Sym = torch.SymInt | torch.SymFloat | torch.SymBool
@@ -33,6 +34,17 @@ class NotConstant(Exception):
         self.term, self.location, self.bucket = term, location, bucket
         # Of its variables, on the path that was taken.
         self.ranges = ranges
+
+
+class TooManyBranches(NotConstant):
+    """A path that branches on sizes so often that it must be a loop over them."""
+
+    def __init__(
+        self, term: Term, location: str, ranges: Mapping[str, Range], values: Mapping[str, Number]
+    ) -> None:
+        super().__init__(term, location, ranges)
+        # Of the path that was taken.
+        self.values = values
 
 
 class Symbols:
@@ -52,6 +64,9 @@ class Symbols:
         self.algebra = Algebra(ranges, multiples)
         self.guards: list[Guard] = []
         self._asked: dict[Term, int] = {}
+        # Variables without an upper bound, and how often each line branched on some of them.
+        self._open = {name for name, (_, high) in ranges.items() if high == math.inf}
+        self._branches: Counter[tuple[str, frozenset[str]]] = Counter()
         self.locate = locate
         # From here on, using a symbol is an error.
         self.has_ended = False
@@ -71,12 +86,28 @@ class Symbols:
         if known is None:
             known = self.algebra.decide(term)
         if known is None:
+            location = self.locate()
+            self._refuse_loop(term, location)
             known = self._asked[term] = int(bool(self.value(term)))
             condition = term if known else negated(term)
             self._asked[condition] = 1
-            self.guards.append(Guard(condition, self.locate()))
+            self.guards.append(Guard(condition, location))
             self.algebra.narrow(condition)
         return bool(known)
+
+    def _refuse_loop(self, term: Term, location: str) -> None:
+        """Counts, because a loop over a size without a bound would be followed for ever."""
+        unbounded = frozenset(v.name for v in variables(term) if v.name in self._open)
+        self._branches[location, unbounded] += 1
+        is_loop = unbounded and (
+            self._branches[location, unbounded] > MOST_AT_A_LINE or _divided(term) > MOST_DIVIDED
+        )
+        if is_loop or len(self.guards) >= MOST_ON_A_PATH:
+            ranges = {
+                v.name: (0, math.inf) if v.name in unbounded else self.algebra.range(v)
+                for v in variables(term)
+            }
+            raise TooManyBranches(term, location, ranges, self.values)
 
     def value(self, term: Term) -> Number:
         number: Number = evaluate(term, self.values)
@@ -140,6 +171,21 @@ class Symbols:
 
 # A constant with up to this many values gets a variant for each; others must be declared.
 MANY = 64
+
+
+# Branches of one path: of one line on the same sizes without a bound, and of all lines.
+MOST_AT_A_LINE = 64
+MOST_ON_A_PATH = 256
+# Divisions of a quotient. Only loops divide more often, and every one makes tracing slower: 40 of
+# them took 19 s, 24 take 4 s.
+MOST_DIVIDED = 24
+
+
+def _divided(term: Term) -> int:
+    """How many divisions are inside each other: 2 in `(n // 8 + 7) // 8`."""
+    if not isinstance(term, Expr):
+        return 0
+    return max(map(_divided, term.args), default=0) + (term.op == "//")
 
 
 _Binary = Callable[["Node", "Node"], "Node"]

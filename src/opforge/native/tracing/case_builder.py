@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,8 +67,10 @@ def build_case(
     case: Case,
     archs: tuple[int, ...],
     choose: Choose = first_config,
+    *,
+    on_path: Callable[[], None] = lambda: None,
 ) -> BuiltCase:
-    """Trace every path of a case."""
+    """Trace every path of a case, and call `on_path` after each."""
     var_ranges = {**var_ranges_of(case, declared), **traced_gpu.var_ranges(archs)}
     tracer = Tracer(entry, declared, case, var_ranges, choose)
     maker = _Maker(entry, declared, tracer, archs)
@@ -83,6 +85,7 @@ def build_case(
         walk = repeatable.walk(tracer, values)
         path = maker.path(walk)
         walk.end()
+        on_path()
         return tuple(walk.guards), path
 
     start = {**first_values(case, var_ranges), **traced_gpu.values(archs[0])}

@@ -10,7 +10,7 @@ from ...registry import Entry
 from ..ir.device_attributes import is_attribute
 from ..ir.expr import variables
 from ..symbolic.algebra import Algebra
-from ..symbolic.symint import MANY, NotConstant
+from ..symbolic.symint import MANY, MOST_ON_A_PATH, NotConstant, TooManyBranches
 
 # The largest bound that is offered.
 _USUAL = 8192
@@ -23,7 +23,10 @@ def needs_bound(error: NotConstant, entry: Entry) -> NeedsBound:
     lacking = [name for name in sizes if math.isinf(error.ranges[name][1])] or sizes
     floats = [v.name for v in variables(error.term) if v.is_float]
     strides = [name for name in lacking if ".stride[" in name]
-    if error.bucket:
+    found = f"used at {error.location}"
+    if isinstance(error, TooManyBranches):
+        what, found, fix = _loop(error, lacking)
+    elif error.bucket:
         what = f"next_power_of_2({error.term}) is unbounded, so it would need infinitely many "
         what += "kernels"
         fix = f"bound {_joined(lacking)}: {_dims(lacking, (1, _USUAL))}"
@@ -51,8 +54,26 @@ def needs_bound(error: NotConstant, entry: Entry) -> NeedsBound:
     unnamed = [name for name in lacking if not _declared(name)]
     if unnamed:
         fix += f", and give {_joined(unnamed)} a name in the declared shape"
-    found = f"used at {error.location}"
     return NeedsBound(what, found=found, fix=fix, op=entry.name, location=entry.location)
+
+
+def _loop(error: TooManyBranches, names: Sequence[str]) -> tuple[str, str, str]:
+    """What, found and fix. The values of this path are too high as a bound, if only just."""
+    highest = max(int(error.values.get(name, _USUAL)) for name in names)
+    bound = (1, min(_USUAL, 1 << max(highest.bit_length() - 1, 1)))
+    if any(math.isinf(error.ranges[name][1]) for name in names):
+        has = "has" if len(names) == 1 else "have"
+        what = f"a loop may go round any number of times, because {_joined(names)} {has} no upper "
+        return (
+            f"{what}bound",
+            f"it branches again and again at {error.location}",
+            f"bound {_joined(names)}: {_dims(names, bound)}",
+        )
+    return (
+        f"a path has more than {MOST_ON_A_PATH} branches on sizes",
+        f"the last at {error.location}",
+        f"bound {_joined(names)} lower: {_dims(names, bound)}",
+    )
 
 
 def _enough(error: NotConstant, names: Sequence[str]) -> int:
