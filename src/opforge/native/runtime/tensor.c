@@ -80,6 +80,78 @@ static OpforgeStatus refuse_size(const TensorInfo *info, const OpforgeTensor *te
     return OPFORGE_INVALID_ARGUMENT;
 }
 
+/* Steps after which strides are taken to overlap; sensible ones need one or two per dimension. */
+#define MOST_STEPS 4096
+
+/* The dimensions in which a tensor extends, those of large strides first. */
+typedef struct {
+    int count;
+    int64_t sizes[OPFORGE_MAX_RANK];
+    int64_t strides[OPFORGE_MAX_RANK];
+    /* From the first to the last element within the dimensions behind each. */
+    int64_t reach[OPFORGE_MAX_RANK];
+} Extent;
+
+static void sort_dimensions(const OpforgeTensor *tensor, const int64_t *strides, Extent *extent)
+{
+    int i;
+    extent->count = 0;
+    for (i = 0; i < tensor->ndim; i++) {
+        int at = extent->count;
+        if (tensor->shape[i] == 1) {
+            continue;
+        }
+        for (; at > 0 && extent->strides[at - 1] < strides[i]; at--) {
+            extent->sizes[at] = extent->sizes[at - 1];
+            extent->strides[at] = extent->strides[at - 1];
+        }
+        extent->sizes[at] = tensor->shape[i];
+        extent->strides[at] = strides[i];
+        extent->count++;
+    }
+    for (i = extent->count - 1; i >= 0; i--) {
+        const int next = i + 1;
+        extent->reach[i] = next == extent->count ? 0
+                                                 : extent->reach[next] + (extent->sizes[next] - 1) *
+                                                                             extent->strides[next];
+    }
+}
+
+/* Whether two elements that are `distance` apart in the dimensions before `d` can be one: whether
+ * steps in the others lead back. `is_same` says that they have the same place in those before. */
+static int meet(const Extent *extent, int d, int64_t distance, int is_same, int *steps)
+{
+    int overflow = 0;
+    int64_t low;
+    int64_t high;
+    int64_t step;
+    if (d == extent->count) {
+        return !is_same;
+    }
+    /* The steps after which the dimensions behind can still lead back. */
+    low = -of_floordiv(extent->reach[d] + distance, extent->strides[d], &overflow);
+    high = of_floordiv(extent->reach[d] - distance, extent->strides[d], &overflow);
+    /* Of two elements either may be the first. */
+    low = of_max(low, is_same ? 0 : 1 - extent->sizes[d]);
+    high = of_min(high, extent->sizes[d] - 1);
+    for (step = low; step <= high; step++) {
+        if (++*steps > MOST_STEPS || meet(extent, d + 1, distance + step * extent->strides[d],
+                                          is_same && step == 0, steps)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Whether two elements of a tensor share memory. It has no strides of 0. */
+static int meets_itself(const OpforgeTensor *tensor, const int64_t *strides)
+{
+    Extent extent;
+    int steps = 0;
+    sort_dimensions(tensor, strides, &extent);
+    return meet(&extent, 0, 0, 1, &steps);
+}
+
 /* Fills in strides, the number of elements, and the bytes from the first to the last. */
 static OpforgeStatus measure(const TensorInfo *info, const OpforgeTensor *tensor, View *view)
 {
@@ -118,6 +190,11 @@ static OpforgeStatus measure(const TensorInfo *info, const OpforgeTensor *tensor
     of_mul(compact, width, &overflow);
     if (overflow) {
         return refuse_size(info, tensor, "does not fit into 64 bits");
+    }
+    /* The sum of two distances must fit as well; there is no memory for tensors beyond that. */
+    if ((info->flags & (OF_WRITTEN | OF_OUTPUT)) && !is_compact && !is_empty &&
+        last < INT64_MAX / 2 && meets_itself(tensor, view->strides)) {
+        return refuse_size(info, tensor, "overlaps itself but is written to");
     }
     view->is_compact = is_compact || is_empty;
     view->elements = is_empty ? 0 : compact;
