@@ -50,6 +50,14 @@ def test_a_file_that_was_read_or_written_is_noticed(path, how, built):
     assert build_record.find_unchanged(built.parents[2], ARGUMENTS) is None
 
 
+@pytest.mark.parametrize("path", ["/dev/zero", "/dev", "nul\0", "pipe"])
+def test_a_record_that_names_no_file_is_not_waited_for(path, built):
+    os.mkfifo(built.parents[2] / "pipe")
+    content = json.loads(built.read_bytes())
+    built.write_text(json.dumps({**content, "read": {path: "0" * 64}}))
+    assert build_record.difference(built, ARGUMENTS) == f"{path} is gone"
+
+
 def test_touching_a_file_changes_nothing(built):
     os.utime(built.parents[3] / "ops.py")
     assert build_record.unchanged(built, ARGUMENTS)

@@ -1,5 +1,7 @@
 """Files of a build: all or none, unchanged ones untouched, obsolete ones removed."""
 
+import hashlib
+import json
 import os
 import stat
 from pathlib import Path
@@ -72,6 +74,37 @@ def test_files_of_the_last_build_that_are_not_made_any_more_are_removed(tmp_path
     assert not (tmp_path / "src/deep").exists()
     kept = {k: v for k, v in tree(tmp_path).items() if k != build_record.stamp_path("ops")}
     assert kept == {**FILES, "src/edited.c": b"by hand", "mine.txt": b"mine"}
+
+
+def forge_record(folder, **written):
+    """A record that claims to have written other files, with their real hashes."""
+    path = folder / build_record.stamp_path("ops")
+    content = json.loads(path.read_bytes())
+    content["written"] |= {p: hashlib.sha256(data).hexdigest() for p, data in written.items()}
+    path.write_text(json.dumps(content))
+
+
+def test_a_forged_record_removes_nothing_outside_the_folder(tmp_path):
+    out, victim = tmp_path / "dist", tmp_path / "elsewhere" / "victim.txt"
+    build(out, FILES)
+    victim.parent.mkdir()
+    victim.write_bytes(b"mine")
+    (out / "linked").symlink_to(victim.parent, target_is_directory=True)
+    (out / "link.txt").symlink_to(victim)
+    (out / "circle").symlink_to(out / "circle")
+    outside = ["../elsewhere/victim.txt", str(victim), "lib/../../elsewhere/victim.txt"]
+    linked = ["linked/victim.txt", "link.txt", "circle", "", ".", "nul\0"]
+    forge_record(out, **dict.fromkeys([*outside, *linked], b"mine"))
+    assert build(out, FILES).removed == ()
+    assert victim.read_bytes() == b"mine"
+    assert (out / "link.txt").is_symlink()
+
+
+def test_a_linked_output_folder_is_cleared_as_any_other(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "dist").symlink_to(tmp_path / "real", target_is_directory=True)
+    build(tmp_path / "dist", {**FILES, "src/old.c": b"old"})
+    assert build(tmp_path / "dist", FILES).removed == ("src/old.c",)
 
 
 def test_another_librarys_files_are_left_alone(tmp_path):

@@ -119,7 +119,7 @@ def difference(path: str | os.PathLike[str], arguments: Mapping[str, Any]) -> st
     for file, digest in {**stamp.read, **stamp.written}.items():
         try:
             same = digest_of(root / file) == digest
-        except OSError:
+        except (OSError, ValueError):
             return f"{file} is gone"
         if not same:
             return f"{file} has changed"
@@ -127,6 +127,9 @@ def difference(path: str | os.PathLike[str], arguments: Mapping[str, Any]) -> st
 
 
 def digest_of(path: Path) -> str:
+    if not path.is_file():
+        # A record may name anything, and a device or a pipe has no end.
+        raise FileNotFoundError(f"{path} is not a file")
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 

@@ -95,7 +95,23 @@ def _write(path: Path, data: bytes) -> None:
 
 def _obsolete(root: Path, before: Stamp, content: Mapping[str, bytes]) -> list[str]:
     listed = ((p, digest) for p, digest in sorted(before.written.items()) if p not in content)
-    return [p for p, d in listed if (root / p).is_file() and stamps.digest_of(root / p) == d]
+    return [p for p, digest in listed if _is_inside(root, p) and _still_has(root / p, digest)]
+
+
+def _is_inside(root: Path, path: str) -> bool:
+    """Whether a path that was read from disk stays below the folder, wherever links lead."""
+    try:
+        return (root / _checked(path)).resolve().is_relative_to(root.resolve())
+    except (ValueError, OSError, RuntimeError):
+        # It leaves the folder, no file can have such a name, or links go in a circle.
+        return False
+
+
+def _still_has(path: Path, digest: str) -> bool:
+    try:
+        return stamps.digest_of(path) == digest
+    except OSError:
+        return False
 
 
 def _put(root: Path, stage: Path, changed: list[str], gone: list[str]) -> None:
