@@ -2,16 +2,21 @@
 
 A table of keys and the types of the fields say how a record is written and read back:
 
-BOUND = Codecs({Bound: "var low high values"}).of(Bound)
+BOUND = Codecs({Bound: "var low high values"}, limits={Bound: {"low": Between(0, 9)}}).of(Bound)
 BOUND.write(Bound("n", 1, 8))  ->  {"var": "n", "low": 1, "high": 8, "values": []}
 BOUND.read({"var": 3, ...})    ->  BadField: var is 3, expected str
+BOUND.read({"low": 10, ...})   ->  BadField: low is 10, expected 0 to 9
+
+Whatever opforge reads from disk goes through here: files are not trusted.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import re
+import reprlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import NoneType, UnionType
 from typing import Any, NamedTuple, get_args, get_origin
 
@@ -35,6 +40,23 @@ class Codec(NamedTuple):
     read: Callable[[Any], Any]
 
 
+class Between(NamedTuple):
+    """A limit of numbers, both ends included; nan is outside of all."""
+
+    low: float
+    high: float
+
+    def __contains__(self, value: object) -> bool:
+        return isinstance(value, (int, float)) and self.low <= value <= self.high
+
+    def __str__(self) -> str:
+        return f"{self.low} to {self.high}"
+
+
+# What values a field may have; for a tuple or a mapping, each of its items.
+Limit = Between | frozenset[str] | re.Pattern[str]
+
+
 class Codecs:
     """The codecs of the records in a table, and of their fields.
 
@@ -45,13 +67,18 @@ class Codecs:
         "param dtype | param present"   two forms: the first whose missing fields have defaults
 
     A key that is not a field is a constant of the class, for people and other programs. The keys
-    of what is read tell the form, and the record of a union. `special` has codecs of other types.
+    of what is read tell the form, and the record of a union. `special` has codecs of other types,
+    `limits` what is read into fields, by record and field.
     """
 
     def __init__(
-        self, keys: Mapping[type, str], special: Mapping[Any, Codec] | None = None
+        self,
+        keys: Mapping[type, str],
+        special: Mapping[Any, Codec] | None = None,
+        limits: Mapping[type, Mapping[str, Limit]] | None = None,
     ) -> None:
         self._keys = keys
+        self._limits = limits or {}
         self._made: dict[Any, Codec] = dict(special or {})
 
     def of(self, kind: Any) -> Codec:
@@ -75,7 +102,9 @@ class Codecs:
         return Codec(lambda value: value, lambda content: _checked(content, kind))
 
     def _forms(self, kind: type) -> list[_Form]:
-        forms = [_Form(kind, words.split(), self.of) for words in self._keys[kind].split("|")]
+        limits = self._limits.get(kind, {})
+        written = self._keys[kind].split("|")
+        forms = [_Form(kind, words.split(), self.of, limits) for words in written]
         told = {name for form in forms for name in form.attributes.values()}
         for form in forms:
             form.missing = told.difference(form.attributes.values())
@@ -85,8 +114,15 @@ class Codecs:
 class _Form:
     """One way in which a record is written."""
 
-    def __init__(self, kind: type, words: list[str], codec_of: Callable[[Any], Codec]) -> None:
+    def __init__(
+        self,
+        kind: type,
+        words: list[str],
+        codec_of: Callable[[Any], Codec],
+        limits: Mapping[str, Limit],
+    ) -> None:
         self.kind = kind
+        self.limits = limits
         # Fields that another form of the record has.
         self.missing: set[str] = set()
         fields = {field.name: field for field in dataclasses.fields(kind)}
@@ -120,11 +156,13 @@ class _Form:
         return written
 
     def read(self, content: dict[str, Any]) -> Any:
-        found = {
-            self.attributes[key]: read_at(key, codec, content[key])
-            for key, codec in self.codecs.items()
-            if key in content
-        }
+        found = {}
+        for key, codec in self.codecs.items():
+            if key in content:
+                name = self.attributes[key]
+                found[name] = read_at(key, codec, content[key])
+                if name in self.limits:
+                    _limited(found[name], self.limits[name], key)
         return self.kind(**found)
 
 
@@ -136,8 +174,10 @@ def _one_of(forms: list[_Form]) -> Codec:
         for form in forms:
             if form.reads(content):
                 return form.read(content)
+        if len(forms) == 1 and isinstance(content, dict):
+            raise BadField("is missing", next(k for k in forms[0].needed if k not in content))
         expected = " or ".join(", ".join(form.needed) for form in forms)
-        raise BadField(f"is {content!r}, expected an object with {expected}")
+        raise BadField(f"is {shown(content)}, expected an object with {expected}")
 
     return Codec(write, read)
 
@@ -178,14 +218,74 @@ def read_at(place: str, codec: Codec, content: Any) -> Any:
         raise error.below(place) from None
 
 
+_NEEDED: Any = object()
+
+
+def field(content: Any, key: str, kind: Any, default: Any = _NEEDED) -> Any:
+    """What an object has at a key, without a record for it: those take a while to define."""
+    if key not in _checked(content, dict):
+        if default is _NEEDED:
+            raise BadField("is missing", key)
+        return default
+    try:
+        return _checked(content[key], kind)
+    except BadField as error:
+        raise error.below(key) from None
+
+
+def each(content: Any, key: str, read: Callable[[Any], Any], default: Any = _NEEDED) -> Any:
+    """The items of the list that an object has at a key, each as `read` returns it."""
+    listed = field(content, key, list, default)
+    codec = Codec(shown, read)
+    return tuple(read_at(f"{key}[{i}]", codec, item) for i, item in enumerate(listed))
+
+
+def keep_to(limit: Limit, value: Any, place: str = "") -> Any:
+    """The value, or `BadField`."""
+    _limited(value, limit, place)
+    return value
+
+
+def _limited(value: Any, limit: Limit, place: str) -> None:
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, tuple):
+        for i, item in enumerate(value):
+            # A pair is an item of an object.
+            _limited(item[1] if isinstance(item, tuple) else item, limit, f"{place}[{i}]")
+    elif isinstance(limit, re.Pattern):
+        if limit.fullmatch(_checked(value, str)) is None:
+            raise BadField(f"is {shown(value)}, expected what fits {limit.pattern}", place)
+    elif value is not None and value not in limit:
+        expected = limit if isinstance(limit, Between) else f"one of {_listed(limit)}"
+        raise BadField(f"is {shown(value)}, expected {expected}", place)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, sorted(names)))
+
+
+_short = reprlib.Repr()
+_short.maxstring = _short.maxother = 120
+_short.maxdict = _short.maxlist = 16
+
+
+def shown(content: Any) -> str:
+    """For a message: what was read may be of any size and depth."""
+    return _short.repr(content)
+
+
 def _checked(content: Any, kind: Any) -> Any:
     if kind is Any:
         return content
     if kind is float and type(content) is int:
-        return float(content)
+        try:
+            return float(content)
+        except OverflowError:
+            raise BadField(f"is {shown(content)}, expected a smaller number") from None
     # A bool is an int in Python, but not in JSON.
     if not isinstance(content, kind) or (isinstance(content, bool) and kind is not bool):
-        raise BadField(f"is {content!r}, expected {kind.__name__}")
+        raise BadField(f"is {shown(content)}, expected {getattr(kind, '__name__', kind)}")
     return content
 
 

@@ -76,6 +76,13 @@ def test_later_rows_win():
         (
             (
                 '{"format": 1, "kernels": [{"kernel": "k", "source": "s", "arch": "sm_90", '
+                '"dtypes": [], "key": [], "rows": [{"at": [], "config": {}, "us": NaN}]}]}'
+            ),
+            "rows[0].us is nan, expected 0 to",
+        ),
+        (
+            (
+                '{"format": 1, "kernels": [{"kernel": "k", "source": "s", "arch": "sm_90", '
                 '"dtypes": [], "key": [], "rows": [{"at": [], "config": {"B": [1]}, "us": 1}]}]}'
             ),
             "[1] is not a number, a string or null",

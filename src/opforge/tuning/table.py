@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadTuning
-from ..records import BadField, Codec, Codecs, read_at
+from ..records import BadField, Between, Codec, Codecs, read_at
 
 FORMAT = 1
 Value = int | float | str | bool | None
@@ -106,6 +106,8 @@ def _read_value(content: Any) -> Value:
 _CODECS = Codecs(
     {TunedKernel: "kernel=name source arch dtypes key", TuningRow: "at config us device?"},
     {Value: Codec(lambda value: value, _read_value)},
+    # nan and infinity are not JSON, but Python reads them.
+    {TuningRow: {"us": Between(0, 1e15)}},
 )
 _KERNEL, _ROWS = _CODECS.of(TunedKernel), _CODECS.of(tuple[TuningRow, ...])
 

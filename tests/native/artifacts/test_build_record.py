@@ -58,6 +58,21 @@ def test_a_record_that_names_no_file_is_not_waited_for(path, built):
     assert build_record.difference(built, ARGUMENTS) == f"{path} is gone"
 
 
+@pytest.mark.parametrize(
+    "change",
+    [{"read": []}, {"read": {"a": 1}}, {"written": None}, {"versions": {"torch": 2}}],
+)
+def test_a_forged_record_is_none(change, built):
+    content = json.loads(built.read_bytes())
+    built.write_text(json.dumps(content | change))
+    assert build_record.difference(built, ARGUMENTS) == "there is no record of a build"
+
+
+def test_a_record_nested_without_end_is_none(built):
+    built.write_bytes(b"[" * 200_000)
+    assert build_record.read(built) is None
+
+
 def test_touching_a_file_changes_nothing(built):
     os.utime(built.parents[3] / "ops.py")
     assert build_record.unchanged(built, ARGUMENTS)

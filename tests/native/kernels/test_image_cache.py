@@ -1,6 +1,9 @@
 """The cache of compiled kernels: what is a hit, and what happens to a damaged one."""
 
 import dataclasses
+import hashlib
+import json
+import os
 import threading
 from concurrent.futures import Executor
 from pathlib import Path
@@ -8,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from opforge._compat import compiling
-from opforge.native.ir.program import Image
+from opforge.errors import OpforgeWarning
+from opforge.native.codegen.images import images_source
+from opforge.native.ir.program import Image, Kernel, Library
 from opforge.native.kernels.compile import compile_all
-from opforge.native.kernels.image_cache import Cache, CorruptEntry, cache_key
+from opforge.native.kernels.image_cache import Cache, CorruptEntry, OpenToOthers, cache_key
 from support.native.heard import Heard
 from support.native.kernel_requests import applied, gelu, outlined, request, scale_request
 
@@ -109,6 +114,85 @@ def test_an_entry_of_another_form_is_ignored(cache, monkeypatch):
     cache.write("ab12", IMAGE)
     with pytest.raises(CorruptEntry, match="not in this version's format"):
         cache.read("ab12")
+
+
+def forged(path, **facts):
+    """Change an entry's facts and give it the hash that fits."""
+    head, _, rest = path.read_bytes().partition(b"\n")[2].partition(b"\n")
+    content = {**json.loads(head), **facts}
+    body = json.dumps({k: v for k, v in content.items() if v is not ...}).encode() + b"\n" + rest
+    path.write_bytes(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+
+
+C_CODE = '4, 0, 0, 0, 0, 0, 1, 0}}; __attribute__((constructor)) void run(void) {system("id");}'
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("num_warps", C_CODE), ("shared", C_CODE), ("global_scratch_align", [4]), ("arch", "80"),
+        ("num_warps", True), ("num_warps", 0), ("num_warps", 10**9), ("num_warps", 4.5),
+        ("num_warps", ...), ("cooperative", "0"), ("pdl", 1), ("function", 3), ("function", ""),
+        ("function", "a\nb"), ("cubin", -1), ("cubin", 10**6), ("cubin", "1"), ("spills", None),
+        ("registers", [[[]]]), ("profile_scratch_size", 2**63), ("num_ctas", -1),
+    ],
+)  # fmt: skip
+def test_a_forged_field_is_refused_by_its_name(field, value, cache):
+    cache.write("ab12", IMAGE)
+    forged(cache.path("ab12"), **{field: value})
+    with pytest.raises(CorruptEntry, match=rf"format: {field} is"):
+        cache.read("ab12")
+
+
+def test_an_entry_nested_without_end_is_ignored(cache):
+    cache.write("ab12", IMAGE)
+    body = b"[" * 200_000
+    digest = hashlib.sha256(body).hexdigest().encode()
+    cache.path("ab12").write_bytes(digest + b"\n" + body)
+    with pytest.raises(CorruptEntry, match="not in this version's format"):
+        cache.read("ab12")
+
+
+def test_no_number_of_an_image_can_become_other_c():
+    image = dataclasses.replace(IMAGE, num_warps=C_CODE)
+    kernel = Kernel("k", "scale", "a.py:1", (), (), (image,))
+    with pytest.raises(ValueError, match="format code 'd'"):
+        images_source(Library("demo", (), (kernel,), (80,)))
+
+
+@pytest.mark.parametrize("place", ["folder", "part", "entry"])
+@pytest.mark.parametrize("mode", [0o022, 0o020, 0o002])
+def test_an_entry_that_others_can_write_to_is_not_used(place, mode, cache, pool):
+    wanted = scale_request()
+    first = compile_all([(wanted, (80,))], executor=pool, cache=cache)
+    entry = cache.path(key_of(wanted))
+    at = {"folder": cache.folder, "part": entry.parent, "entry": entry}[place]
+    at.chmod(at.stat().st_mode | mode)
+    said = rf"is not used: {at}: others can write to it. Fix: chmod -R go-w {at}"
+    with pytest.warns(OpforgeWarning, match=said):
+        assert compile_all([(wanted, (80,))], executor=pool, cache=cache) == first
+    with pytest.raises(OpenToOthers):
+        cache.read(key_of(wanted))
+
+
+def test_an_entry_of_another_user_is_not_used(cache, monkeypatch):
+    cache.write("ab12", IMAGE)
+    monkeypatch.setattr(os, "geteuid", lambda: 4242)
+    if cache.folder.stat().st_uid == 0:
+        assert cache.read("ab12") == IMAGE
+        os.chown(cache.path("ab12"), 4343, -1)
+    with pytest.raises(OpenToOthers, match="it belongs to another user"):
+        cache.read("ab12")
+
+
+def test_a_umask_for_groups_leaves_a_cache_that_is_used(tmp_path):
+    previous = os.umask(0o002)
+    try:
+        cache = Cache(tmp_path / "deep" / "cache")
+        cache.write("ab12", IMAGE)
+    finally:
+        os.umask(previous)
+    assert cache.read("ab12") == IMAGE
 
 
 def test_a_folder_that_cannot_be_written_is_noted_once_and_the_build_goes_on(tmp_path, pool):

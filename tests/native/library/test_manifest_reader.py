@@ -1,7 +1,9 @@
 """The manifest: what a build writes of its operators is what a reader gets."""
 
+import copy
 import dataclasses
 import json
+import random
 import subprocess
 import sys
 
@@ -9,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from opforge.errors import NotALibrary
 from opforge.native.codegen.manifest import manifest
 from opforge.native.ir.case_codec import CASE
 from opforge.native.ir.cases import (
@@ -25,6 +28,7 @@ from opforge.native.ir.cases import (
     TensorCase,
     Variant,
 )
+from opforge.native.ir.dtypes import DTYPES
 from opforge.native.ir.expr import OPERATIONS, Expr, Var
 from opforge.native.ir.interface import (
     ChoiceParam,
@@ -39,6 +43,7 @@ from opforge.native.library.manifest_reader import Manifest
 from support.native import hand_made
 
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+dtypes = st.sampled_from(sorted(DTYPES))
 words = st.text("abxyz_", min_size=1, max_size=4)
 numbers = st.integers(-(2**62), 2**62)
 floats = st.floats(allow_nan=False)
@@ -69,7 +74,7 @@ params = st.one_of(
         TensorParam, words, st.booleans(), st.booleans(),
         broadcast=st.booleans(), group=st.integers(0, 2),
     ),
-    st.builds(ScalarParam, words, words),
+    st.builds(ScalarParam, words, dtypes),
     st.builds(ChoiceParam, words, tuples(words), tuples(words)),
 )  # fmt: skip
 arguments = st.builds(
@@ -79,7 +84,7 @@ arguments = st.builds(
 tensors = st.builds(TensorCase, words, present=st.just(False)) | st.builds(
     TensorCase,
     words,
-    dtype=words,
+    dtype=dtypes,
     shape=tuples(sizes),
     strides=st.none() | tuples(sizes),
 )
@@ -88,17 +93,17 @@ variants = st.builds(
 )
 steps = st.one_of(
     st.builds(Allocate, words, terms),
-    st.builds(Fill, words, terms, terms, st.integers(1, 8), numbers),
+    st.builds(Fill, words, terms, terms, st.integers(1, 8), st.integers(0, 2**62)),
     st.builds(
         Launch, words, words, st.tuples(terms, terms, terms),
         tuples(
-            st.builds(Pointer, words, words, terms, words) | st.builds(ScalarValue, words, terms)
+            st.builds(Pointer, words, words, terms, dtypes) | st.builds(ScalarValue, words, terms)
         ),
         tuples(variants), pairs, words,
     ),
 )  # fmt: skip
 guards = tuples(st.builds(Guard, terms, words))
-outputs = tuples(st.none() | st.builds(Output, words, tuples(terms), tuples(terms)))
+outputs = tuples(st.none() | st.builds(Output, dtypes, tuples(terms), tuples(terms)))
 paths = st.builds(Path, guards, refused=words) | st.builds(Path, guards, outputs, tuples(steps))
 bounds = st.builds(Bound, words, numbers, st.none() | numbers, tuples(numbers))
 choices = st.dictionaries(words, st.integers(0, 3), max_size=2).map(lambda d: tuple(d.items()))
@@ -147,6 +152,84 @@ def test_every_operator_is_read_as_it_was_written(op):
 def test_every_case_is_read_as_it_was_written(case):
     content = json.loads(json.dumps(CASE.write(case)))
     assert CASE.read(content) == case
+
+
+WRONG = [
+    None, True, -1, 2**70, 1.5, "", 'x"; run(', [], [[]], {}, {"a": 1},
+    ["var"], ["float"], ["const", "x"], ["+"],
+]  # fmt: skip
+
+
+def places(value, path=()):
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, item in items:
+        yield (*path, key)
+        if isinstance(item, (dict, list)):
+            yield from places(item, (*path, key))
+
+
+def forgeries(base, count):
+    """Manifests with one field left out or of another type, and the way to that field."""
+    everywhere = list(places(base))
+    chance = random.Random(0)
+    for _ in range(count):
+        *way, last = chance.choice(everywhere)
+        forged = at = copy.deepcopy(base)
+        for key in way:
+            at = at[key]
+        if isinstance(at, dict) and chance.random() < 0.3:
+            del at[last]
+        else:
+            at[last] = chance.choice(WRONG)
+        yield [*way, last], json.dumps(forged).encode()
+
+
+def read_all(text):
+    read = Manifest(text)
+    found = [read.archs, *((op.op, op.cases) for op in read.ops)]
+    return [*found, read.runs_on(9, 0)]
+
+
+def refusal(text):
+    try:
+        read_all(text)
+    except NotALibrary as error:
+        return str(error)
+    return None
+
+
+def test_a_forged_manifest_is_refused_by_the_name_of_its_field():
+    base = json.loads(manifest(hand_made.library(hand_made.copying())))
+    told = [(way, refusal(text)) for way, text in forgeries(base, 400)]
+    refused = [(way, said) for way, said in told if said is not None]
+    assert len(refused) > 200
+    for way, said in refused:
+        # A broken form is told at the object that has it.
+        assert any(key in said for key in way if isinstance(key, str)), (way, said)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"", "Expecting value"),
+        (b"\xff", "can't decode"),
+        (b"[]", r"it is \[\], expected dict"),
+        (b'{"format": "2"}', "format is '2', expected int"),
+        (b"[" * 200_000, "nested too deeply"),
+        (b'{"kernels": []}', "ops is missing"),
+        (b'{"ops": [{"name": "f"}]}', r"ops\[0\]\.function is missing"),
+        (b'{"ops": [{"name": "f", "function": "a b"}]}', r"ops\[0\]\.function is 'a b'"),
+        (b'{"ops": [], "kernels": [{}]}', r"kernels\[0\]\.images is missing"),
+        (
+            b'{"ops": [], "kernels": [{"images": [{"arch": "sm_x"}]}]}',
+            r"kernels\[0\]\.images\[0\]\.arch is 'sm_x'",
+        ),
+        (b'{"ops": [], "kernels": [], "archs": ["sm_80; rm"]}', r"archs\[0\] is"),
+    ],
+)
+def test_what_is_not_a_manifest_is_told(text, said):
+    with pytest.raises(NotALibrary, match=said):
+        read_all(text)
 
 
 def test_the_reader_imports_neither_torch_nor_records():

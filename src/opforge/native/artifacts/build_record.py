@@ -74,7 +74,7 @@ def read(path: Path) -> Stamp | None:
     try:
         content = json.loads(path.read_bytes())
         found: Stamp = _STAMP.read(content)
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return found if content.get("format") == _FORMAT else None
 

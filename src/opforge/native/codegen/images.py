@@ -98,7 +98,9 @@ def _image(image: Image, data: str, *, is_ptx: bool) -> str:
         image.global_scratch_align,
         image.profile_scratch_size,
     ]
-    cells = [str(image.arch), str(int(is_ptx)), data, quoted(image.function), *map(str, numbers)]
+    # As numbers, and nothing else: an image may come from a cache.
+    arch, kind, *rest = (f"{number:d}" for number in (image.arch, is_ptx, *numbers))
+    cells = [arch, kind, data, quoted(image.function), *rest]
     return f"    {{{', '.join(cells)}}},"
 
 

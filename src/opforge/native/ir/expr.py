@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ...records import BadField, shown
+
 Number = int | float
 
 
@@ -185,6 +187,9 @@ def text(term: Term, outer: int = 0) -> str:
     return f"({written})" if own < outer else written
 
 
+_NOT_FINITE = ("nan", "inf", "-inf")
+
+
 def to_json(term: Term) -> Any:
     """`m * 2` -> `["*", "m", 2]`; a float variable is `["var", "alpha", "float"]`."""
     if isinstance(term, Var):
@@ -197,14 +202,18 @@ def to_json(term: Term) -> Any:
 
 
 def from_json(value: Any) -> Term:
+    """Raises `BadField` for what `to_json` does not write."""
     if isinstance(value, str):
         return Var(value)
-    if not isinstance(value, list):
-        number: Number = value
-        return number
+    if isinstance(value, (int, float)):
+        return value
+    if not isinstance(value, list) or not value:
+        raise BadField(f"is {shown(value)}, expected a term")
     op, *args = value
-    if op == "var":
+    if op == "var" and len(args) == 2 and isinstance(args[0], str):
         return Var(args[0], is_float=True)
-    if op == "const":
+    if op == "const" and args and args[0] in _NOT_FINITE:
         return float(args[0])
+    if not isinstance(op, str) or op not in OPERATIONS or not args:
+        raise BadField(f"is {shown(value)}, expected an operation and its operands")
     return Expr(op, tuple(from_json(a) for a in args))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...records import BadField, Codec, Codecs
+from ...records import BadField, Between, Codec, Codecs, shown
+from .dtypes import DTYPES
 from .interface import (
     ChoiceParam,
     Flat,
@@ -28,12 +29,17 @@ def _write_flat(value: Flat) -> Any:
 
 def _read_flat(content: Any) -> Flat:
     if isinstance(content, dict):
-        raise BadField(f"is {content!r}, expected a value or a list")
+        raise BadField(f"is {shown(content)}, expected a value or a list")
     if not isinstance(content, list):
         flat: Flat = content
         return flat
-    kind, *rest = content
-    return float(rest[0]) if kind == "float" else (kind, *(_read_flat(item) for item in rest))
+    if content[:1] == ["float"]:
+        if content[1:] not in (["nan"], ["inf"], ["-inf"]):
+            raise BadField(f"is {shown(content)}, expected 'nan', 'inf' or '-inf' in it")
+        return float(content[1])
+    if not content or not isinstance(content[0], str):
+        raise BadField(f"is {shown(content)}, expected a list that begins with its kind")
+    return (content[0], *(_read_flat(item) for item in content[1:]))
 
 
 # Docs of parameters, and what was declared of them, are in the header only.
@@ -48,4 +54,5 @@ OP = Codecs(
         Implementation: "name torch_name schema location source_hash doc",
     },
     {Flat: Codec(_write_flat, _read_flat)},
+    {TensorParam: {"group": Between(0, 999)}, ScalarParam: {"dtype": frozenset(DTYPES)}},
 ).of(Op)

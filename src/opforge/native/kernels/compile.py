@@ -13,11 +13,11 @@ from pathlib import Path
 
 from ..._compat import compiling
 from ...archs import check_arch, show_arch
-from ...errors import BadJobs, KernelFailed
+from ...errors import BadJobs, KernelFailed, warn
 from ..ir.kernel_request import Request
 from ..ir.program import Image
 from . import cubin, workers
-from .image_cache import USER_CACHE, Cache, CorruptEntry, cache_key
+from .image_cache import USER_CACHE, Cache, CorruptEntry, OpenToOthers, cache_key
 from .progress import Compiled, Progress
 
 # A waiting job takes a few kilobytes. A caller's executor may have any number of workers, which
@@ -113,6 +113,11 @@ class _Build:
             return False
         try:
             image = self.cache.read(task.key)
+        except OpenToOthers as error:
+            # Said once: the other entries are most likely the same.
+            warn(f"the cache of compiled kernels is not used: {error}")
+            self.cache = None
+            return False
         except CorruptEntry as error:
             self.progress.note(f"ignoring a cache entry: {error}")
             return False

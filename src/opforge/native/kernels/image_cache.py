@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import hashlib
 import json
 import os
+import re
+import shlex
+import stat
 import tempfile
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ... import environment
 from ..._compat import compiling
+from ...records import Between, Codec, Codecs, keep_to
 from ..ir.kernel_request import Request
 from ..ir.program import Image
 
@@ -19,8 +24,39 @@ from ..ir.program import Image
 _FORMAT = 1
 
 
+# What is read becomes C, so it is held to what Triton and CUDA can have.
+_SIZE = Between(0, 2**40)
+_IMAGE = Codecs(
+    {
+        Image: "arch cubin function num_warps shared global_scratch_size global_scratch_align "
+        "profile_scratch_size num_ctas cooperative registers spills pdl"
+    },
+    # Of the cubin its length; the bytes stand behind the facts, and PTX is the rest of them.
+    {bytes: Codec(len, Codecs({}).of(int).read)},
+    {
+        Image: {
+            "cubin": Between(1, 2**40),
+            "arch": Between(10, 9999),
+            "function": re.compile(r"[^\x00-\x1f\x7f]{1,4096}"),
+            "num_warps": Between(1, 64),
+            "num_ctas": Between(1, 64),
+            "shared": Between(0, 2**31 - 1),
+            "global_scratch_size": _SIZE,
+            "global_scratch_align": Between(1, 2**20),
+            "profile_scratch_size": _SIZE,
+            "registers": Between(0, 2**16),
+            "spills": Between(0, 2**31 - 1),
+        }
+    },
+).of(Image)
+
+
 class CorruptEntry(Exception):
     """An entry is damaged; the message says which."""
+
+
+class OpenToOthers(CorruptEntry):
+    """Somebody else can write to an entry or its folder; the message says which and why."""
 
 
 class Cache:
@@ -50,6 +86,8 @@ class Cache:
         """The image stored under a key, or None; raises `CorruptEntry`."""
         path = self.path(key)
         try:
+            for place in (self.folder, path.parent, path):
+                _refuse_open_to_others(place)
             content = path.read_bytes()
         except FileNotFoundError:
             return None
@@ -60,13 +98,17 @@ class Cache:
             raise CorruptEntry(f"{path}: damaged")
         try:
             return _unpack(body)
-        except (ValueError, KeyError, TypeError) as error:
-            raise CorruptEntry(f"{path}: not in this version's format") from error
+        except (ValueError, RecursionError) as error:
+            what = f"{path}: not in this version's format: {error}"
+            raise CorruptEntry(what) from error
 
     def write(self, key: str, image: Image) -> None:
         """Store an image; raises `OSError` if the folder cannot be written to."""
         path = self.path(key)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        for folder in (self.folder, path.parent):
+            # A umask of 002 would let the group write, and then nothing here would be used.
+            folder.mkdir(mode=0o700, exist_ok=True)
         body = _pack(image)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
             try:
@@ -100,16 +142,28 @@ def cache_key(
 
 
 def _pack(image: Image) -> bytes:
-    facts = dataclasses.asdict(image) | {"cubin": len(image.cubin), "ptx": ""}
-    head = json.dumps(facts, sort_keys=True).encode()
+    head = json.dumps(_IMAGE.write(image), sort_keys=True).encode()
     return b"\n".join([head, image.cubin + image.ptx.encode()])
 
 
 def _unpack(body: bytes) -> Image:
     head, _, rest = body.partition(b"\n")
-    facts = json.loads(head)
-    size = facts["cubin"]
-    return Image(**facts | {"cubin": rest[:size], "ptx": rest[size:].decode()})
+    facts: Image = _IMAGE.read(json.loads(head))
+    size: Any = facts.cubin
+    keep_to(Between(1, len(rest)), size, "cubin")
+    return replace(facts, cubin=rest[:size], ptx=rest[size:].decode())
+
+
+def _refuse_open_to_others(place: Path) -> None:
+    """What somebody else can write would become part of a library, and run."""
+    found = place.stat()
+    if found.st_uid not in (os.geteuid(), 0):
+        why, fix = "it belongs to another user", "set OPFORGE_CACHE_DIR to a folder of your own"
+    elif found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        why, fix = "others can write to it", f"chmod -R go-w {shlex.quote(str(place))}"
+    else:
+        return
+    raise OpenToOthers(f"{place}: {why}. Fix: {fix}")
 
 
 def _digest(body: bytes) -> bytes:

@@ -6,24 +6,50 @@ take milliseconds to import.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
+
+from ...records import BadField, each, field, keep_to
 
 if TYPE_CHECKING:
     from ..ir.cases import Case
     from ..ir.interface import Op
 
+_ARCH = re.compile(r"sm_[0-9]{2,4}[af]?")
+_FUNCTION = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
 
 class Manifest:
-    """What is in a library; `content` is the JSON."""
+    """What is in a library; `content` is the JSON. What cannot be read raises `NotALibrary`."""
 
-    def __init__(self, text: bytes) -> None:
+    def __init__(self, text: bytes, whose: str = "a library") -> None:
         self.text = text
-        self.content: dict[str, Any] = json.loads(text)
-        self.format = self.content.get("format")
-        self.archs: tuple[str, ...] = tuple(self.content.get("archs", ()))
-        self.ops = tuple(ManifestOp(op) for op in self.content["ops"])
+        self._whose = whose
+        with _reading(whose):
+            self.content: dict[str, Any] = json.loads(text)
+            # Nothing else of another format need be as it is here.
+            self.format: int | None = field(self.content, "format", int, None)
+
+    @functools.cached_property
+    def archs(self) -> tuple[str, ...]:
+        with _reading(self._whose):
+            archs: tuple[str, ...] = each(
+                self.content, "archs", functools.partial(keep_to, _ARCH), []
+            )
+            return archs
+
+    @functools.cached_property
+    def ops(self) -> tuple[ManifestOp, ...]:
+        with _reading(self._whose):
+            read = functools.partial(ManifestOp, whose=self._whose)
+            ops: tuple[ManifestOp, ...] = each(self.content, "ops", read)
+            for index, op in enumerate(ops):
+                op.place = f"ops[{index}]"
+            return ops
 
     def runs_on(self, major: int, minor: int) -> bool:
         """Whether a GPU of this compute capability has kernels here.
@@ -31,48 +57,76 @@ class Manifest:
         It runs images of its major version and at most its minor one, and older PTX. Images for
         sm_90a run on nothing else.
         """
-        kernels = self.content["kernels"]
-        images = [image for kernel in kernels for image in kernel["images"]]
-        return not kernels or any(_image_runs_on(image, major, minor) for image in images)
+        with _reading(self._whose):
+            kernels = each(self.content, "kernels", lambda k: each(k, "images", _image))
+        images = [image for images in kernels for image in images]
+        return not kernels or any(_runs_on(image, major, minor) for image in images)
 
 
 class ManifestOp:
     """An operator of a library."""
 
-    def __init__(self, content: dict[str, Any]) -> None:
+    place = "op"
+
+    def __init__(self, content: dict[str, Any], whose: str = "a library") -> None:
         self._content = content
-        self.name: str = content["name"]
+        self._whose = whose
+        self.name: str = field(content, "name", str)
         # The C function.
-        self.function: str = content["function"]
+        self.function: str = keep_to(_FUNCTION, field(content, "function", str), "function")
         # Formats before this one had fewer keys.
-        self.torch_name: str = content.get("torch_name", "")
-        self.location: str = content.get("location", "")
+        self.torch_name: str = field(content, "torch_name", str, "")
+        self.location: str = field(content, "location", str, "")
         # Empty for a function that is not a torch operator.
-        self.schema: str = content.get("schema", "")
-        self.has_backward = bool(content.get("formula"))
+        self.schema: str = field(content, "schema", str, "")
+        self.has_backward = bool(field(content, "formula", list, []))
 
     @functools.cached_property
     def op(self) -> Op:
         """The record that was written, without its cases."""
         from ..ir.op_codec import OP
 
-        record: Op = OP.read(self._content)
+        with _reading(self._whose, self.place):
+            record: Op = OP.read(self._content)
         return record
 
     @functools.cached_property
     def cases(self) -> tuple[Case, ...]:
         from ..ir.case_codec import CASE
 
-        return tuple(CASE.read(case) for case in self._content["cases"])
+        with _reading(self._whose, self.place):
+            cases: tuple[Case, ...] = each(self._content, "cases", CASE.read)
+        return cases
 
 
-def _image_runs_on(image: dict[str, Any], major: int, minor: int) -> bool:
-    name = image["arch"].removeprefix("sm_")
+def _image(content: Any) -> tuple[str, bool]:
+    """Its architecture, and whether it has PTX."""
+    arch: str = keep_to(_ARCH, field(content, "arch", str), "arch")
+    return arch, bool(field(content, "ptx_sha256", str | None, None))
+
+
+def _runs_on(image: tuple[str, bool], major: int, minor: int) -> bool:
+    arch, has_ptx = image
+    name = arch.removeprefix("sm_")
     digits = name.rstrip("af")
-    arch = (int(digits[:-1]), int(digits[-1]))
-    if arch == (major, minor):
+    found = (int(digits[:-1]), int(digits[-1]))
+    if found == (major, minor):
         return True
     if name != digits:
         return False
-    is_older_minor = arch[0] == major and arch[1] < minor
-    return is_older_minor or bool(image["ptx_sha256"] and arch <= (major, minor))
+    is_older_minor = found[0] == major and found[1] < minor
+    return is_older_minor or (has_ptx and found <= (major, minor))
+
+
+@contextlib.contextmanager
+def _reading(whose: str, place: str = "") -> Iterator[None]:
+    """Tell what is wrong with the manifest, wherever it came from."""
+    try:
+        yield
+    except (ValueError, RecursionError) as error:
+        from ...errors import NotALibrary
+
+        told = error.below(place) if isinstance(error, BadField) and place else error
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else told
+        what = f"the manifest of {whose} cannot be read"
+        raise NotALibrary(what, found=str(why), fix="build the library again") from None
