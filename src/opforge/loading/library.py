@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,8 +14,13 @@ import torch
 import opforge
 
 from ..deferred import defer, run_deferred
-from ..native.ir.abi import MANIFEST_FORMAT
-from ..native.library.shared_library import SharedLibrary, find_library, rebuild, shortened
+from ..native.library.shared_library import (
+    SharedLibrary,
+    find_library,
+    rebuild,
+    refuse_changed,
+    shortened,
+)
 from .adapter import Adapter, adapter_file
 from .first_call import PlainOp, advice_without_source
 
@@ -24,7 +30,8 @@ if TYPE_CHECKING:
 
 _lock = threading.RLock()
 _loaded: dict[Path, Loaded] = {}
-_stamps: dict[Path, tuple[int, ...]] = {}
+# Seconds that `close` waits for calls.
+_PATIENCE = 5.0
 
 
 def load(
@@ -55,7 +62,7 @@ def load(
             raise opforge.errors.BadOption(what, fix=f"{name}=True")
     file = find_library(Path(path)).resolve()
     with _lock:
-        _refuse_changed(file)
+        refuse_changed(file)
         known = _loaded.get(file)
         if known is None:
             known = Loaded(file, strict=bool(strict), adapter=adapter, host_memory=host_memory)
@@ -125,9 +132,12 @@ class Loaded:
         self._strict = strict
         self._is_closed = False
         self._key = "CPU" if host_memory else "CUDA"
-        self._check_format()
-        self._check_archs()
-        self._adapter = self._find_adapter(wanted=adapter)
+        try:
+            self._check_archs()
+            self._adapter = self._find_adapter(wanted=adapter)
+        except BaseException:
+            self._library.abandon()
+            raise
         # By the op's name, what runs it before there is a service.
         self._plain: dict[str, PlainOp] = {}
         self._served: dict[str, Service] | None = None
@@ -173,13 +183,24 @@ class Loaded:
         self._library.unload(device)
 
     def close(self) -> None:
-        """Take the implementations out of torch, and the operators that have no source."""
+        """Take the implementations out of torch, and the operators that have no source.
+
+        Calls that are under way end first, if they take no longer than 5 seconds. Torch cannot hold
+        back those that begin meanwhile, so stop the threads that call before.
+        """
         from .attach import withdraw
 
+        self._let_calls_end()
         with _lock:
             withdraw(self._services)
             self._is_closed = True
             _loaded.pop(self.file, None)
+
+    def _let_calls_end(self) -> None:
+        """Before locks are taken, because a call may need them to end."""
+        latest = time.monotonic() + _PATIENCE
+        while time.monotonic() < latest and any(s.is_running() for s in self._services.values()):
+            time.sleep(0.001)
 
     def __getattr__(self, name: str) -> LoadedOp:
         # Copying and unpickling ask an object that has no attributes yet.
@@ -269,15 +290,6 @@ class Loaded:
             return None
         return Adapter(self._library)
 
-    def _check_format(self) -> None:
-        found = self._library.contents.format
-        if found != MANIFEST_FORMAT:
-            raise opforge.errors.StaleLibrary(
-                f"the manifest in {self.file} has format {found}, and this opforge reads "
-                f"{MANIFEST_FORMAT}",
-                fix=f"build it again: {rebuild(self.file, archs=self._library.contents.archs)}",
-            )
-
     def _check_archs(self) -> None:
         # Asking for GPUs would start CUDA, which a process may want to leave to its children.
         if self._key != "CUDA" or not torch.cuda.is_initialized():
@@ -292,21 +304,6 @@ class Loaded:
             f"{self.file} was built for {', '.join(built)}, which no GPU of this machine runs",
             found=gpus,
             fix=f"build it for them: {command}",
-        )
-
-
-def _refuse_changed(file: Path) -> None:
-    """A process that has opened a file keeps it, even when the library is closed."""
-    try:
-        found = file.stat()
-    except OSError:
-        # Opening it says what is wrong.
-        return
-    stamp = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
-    if _stamps.setdefault(file, stamp) != stamp:
-        raise opforge.errors.StaleLibrary(
-            f"{file} was built again since this process loaded it, and a process cannot hold both",
-            fix="start a new process",
         )
 
 

@@ -106,7 +106,7 @@ class Service:
 
     def refuse_if_running(self) -> None:
         """Torch would free the schema that a call still reads."""
-        if self.entry is None or not self._is_running():
+        if self.entry is None or not self.is_running():
             return
         what = f"{self.op.torch_name} cannot be replaced by its source while it runs"
         raise StaleLibrary(
@@ -115,7 +115,8 @@ class Service:
             fix=f"import the source before the op is called, or build it again: {self._rebuild()}",
         )
 
-    def _is_running(self) -> bool:
+    def is_running(self) -> bool:
+        """Whether a call is under way, in any thread."""
         if self.adapter is not None:
             return self.adapter.is_running(self.op.torch_name)
         return bool(self._under_way)

@@ -46,9 +46,14 @@ class NativeLibrary(SharedLibrary):
 
     def __init__(self, file: Path, *, host_memory: bool) -> None:
         super().__init__(file)
-        self._operators = {
-            op.name: NativeOperator(self, op, host_memory=host_memory) for op in self.contents.ops
-        }
+        try:
+            self._operators = {
+                op.name: NativeOperator(self, op, host_memory=host_memory)
+                for op in self.contents.ops
+            }
+        except BaseException:
+            self.abandon()
+            raise
 
     def __getattr__(self, name: str) -> NativeOperator:
         operators = self.__dict__.get("_operators", {})

@@ -6,12 +6,17 @@ A loaded library's first call waits for this module, so it imports little.
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ..ir.abi import ABI, STATUS_NAMES
+from ..ir.abi import ABI, MANIFEST_FORMAT, STATUS_NAMES
 from .manifest_reader import Manifest
+from .whole_file import FileStamp, refuse_damaged, stamp_of
+
+# By file, as it was when this process opened it, which it keeps.
+_opened: dict[Path, FileStamp] = {}
 
 
 def find_library(path: Path) -> Path:
@@ -65,17 +70,54 @@ def _name(file: Path) -> str:
     return file.name.partition(".so")[0].removeprefix("lib")
 
 
+def refuse_changed(file: Path) -> None:
+    """Raise `StaleLibrary` if a process that has opened a file would get what it had before."""
+    before = _opened.get(file.resolve())
+    if before is None or not file.exists() or stamp_of(file) == before:
+        return
+    from ...errors import StaleLibrary
+
+    raise StaleLibrary(
+        f"{file} was built again since this process loaded it, and a process cannot hold both",
+        fix="start a new process",
+    )
+
+
 class SharedLibrary:
     """The C functions of a library, and its manifest, as JSON and as `contents`."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
         self.name = _name(file)
+        refuse_changed(file)
+        if file.resolve() not in _opened:
+            refuse_damaged(file, self.name)
+        stamp = stamp_of(file)
         self._c = self._open()
-        self._function("last_error").restype = ctypes.c_char_p
-        self._function("manifest").restype = ctypes.c_char_p
-        self.contents = Manifest(self._function("manifest")())
-        self.manifest = self.contents.content
+        _opened.setdefault(file.resolve(), stamp)
+        try:
+            self._check_abi()
+            self.contents = Manifest(self._manifest(), str(file))
+            self.manifest = self.contents.content
+            self._check_format()
+            self._check_functions()
+        except BaseException:
+            self.abandon()
+            raise
+
+    def abandon(self) -> None:
+        """Close a library that cannot be used, so that a better one can be opened in its place.
+
+        Nothing of it may have been called or kept.
+        """
+        import _ctypes
+
+        _ctypes.dlclose(self._c._handle)  # noqa: SLF001 - ctypes has no other way to close
+        file = self.file.resolve()
+        try:
+            ctypes.CDLL(str(file), mode=os.RTLD_NOLOAD)
+        except OSError:
+            _opened.pop(file, None)
 
     @property
     def torch_deferred(self) -> ctypes.c_int | None:
@@ -107,21 +149,58 @@ class SharedLibrary:
             raise error
 
     def _open(self) -> ctypes.CDLL:
-        from_file = str(self.file.resolve())
         try:
-            c = ctypes.CDLL(from_file)
-            version = getattr(c, f"{self.name}_abi_version")()
-        except (OSError, AttributeError) as error:
-            from ...errors import NotALibrary
+            return ctypes.CDLL(str(self.file.resolve()))
+        except OSError as error:
+            raise self._other(error) from error
 
-            fix = "give the folder that `opforge build -o` wrote, or its lib/libNAME.so"
-            raise NotALibrary(f"{self.file} is not an opforge library: {error}", fix=fix) from error
+    def _check_abi(self) -> None:
+        try:
+            version = self._function("abi_version")()
+        except AttributeError as error:
+            raise self._other(error) from error
         if version != ABI:
             from ...errors import NotALibrary
 
             what = f"{self.file} has ABI {version}, and this opforge has ABI {ABI}"
             raise NotALibrary(what, fix=f"build it again: {rebuild(self.file)}")
-        return c
+
+    def _manifest(self) -> bytes:
+        try:
+            for text in ("last_error", "manifest"):
+                self._function(text).restype = ctypes.c_char_p
+        except AttributeError as error:
+            raise self._other(error) from error
+        return self._function("manifest")() or b""
+
+    def _check_format(self) -> None:
+        found = self.contents.format
+        if found != MANIFEST_FORMAT:
+            from ...errors import StaleLibrary
+
+            raise StaleLibrary(
+                f"the manifest in {self.file} has format {found}, and this opforge reads "
+                f"{MANIFEST_FORMAT}",
+                fix=f"build it again: {rebuild(self.file, archs=self.contents.archs)}",
+            )
+
+    def _check_functions(self) -> None:
+        """A name is looked up in all that the library is linked to: `system` would be found."""
+        for op in self.contents.ops:
+            if not op.function.startswith(f"{self.name}_"):
+                from ...errors import NotALibrary
+
+                raise NotALibrary(
+                    f"the manifest of {self.file} cannot be read",
+                    found=f"{op.place}.function is {op.function}, expected {self.name}_...",
+                    fix="build the library again",
+                )
+
+    def _other(self, error: Exception) -> Exception:
+        from ...errors import NotALibrary
+
+        fix = "give the folder that `opforge build -o` wrote, or its lib/libNAME.so"
+        return NotALibrary(f"{self.file} is not an opforge library: {error}", fix=fix)
 
     def _function(self, ending: str) -> Any:
         return getattr(self._c, f"{self.name}_{ending}")

@@ -1,0 +1,96 @@
+"""Whether a file is the library that was built, asked before it is opened.
+
+Opening a shared object runs it: one that is cut short ends the process, and one with other bytes
+does anything. A loaded library's first call waits for this module.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from pathlib import Path
+
+from ...records import field
+
+_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_SEGMENT = struct.Struct("<IIQQQQQQ")
+# ELF, of 64 bits, little-endian: what the libraries are. Others are left to the loader.
+_MAGIC = b"\x7fELF\x02\x01"
+
+
+def refuse_damaged(file: Path, library: str) -> None:
+    """Raise `NotALibrary` for a file of a library that is not as its build left it.
+
+    The record of the build, `share/NAME/build.json` beside `lib`, has its hash. A file that was
+    copied without it must at least be complete. Hashing takes about 1 ms per MB.
+    """
+    try:
+        content = file.read_bytes()
+    except OSError:
+        # The loader says what is wrong.
+        return
+    why = _cut_short(content)
+    expected = _recorded(file, library)
+    if expected is not None and hashlib.sha256(content).hexdigest() != expected:
+        why = why or "it has other bytes than the build wrote"
+    if why:
+        from ...errors import NotALibrary
+
+        raise NotALibrary(
+            f"{file} is damaged, or was changed since it was built: {why}",
+            fix="copy or build the library again",
+        )
+
+
+def record_of(file: Path, library: str) -> Path | None:
+    """The record of the build, if the file is where the build put it."""
+    in_place = file.parent.name == "lib"
+    return file.parent.parent / "share" / library / "build.json" if in_place else None
+
+
+def _recorded(file: Path, library: str) -> str | None:
+    record = record_of(file.resolve(), library)
+    if record is None:
+        return None
+    try:
+        text = record.read_bytes()
+    except OSError:
+        return None
+    try:
+        written = field(json.loads(text), "written", dict)
+        digest: str | None = field(written, f"lib/{file.resolve().name}", str, None)
+    except (ValueError, RecursionError) as error:
+        from ...errors import NotALibrary
+
+        what = f"{record}, the record of its build, cannot be read: {error}"
+        raise NotALibrary(f"{file} is not opened: {what}", fix="build the library again") from None
+    return digest
+
+
+def _cut_short(content: bytes) -> str:
+    """Why a shared object is not complete; empty if it is."""
+    if not content.startswith(_MAGIC):
+        return "" if content else "it is empty"
+    if len(content) < _HEADER.size:
+        return "it ends in its header"
+    header = _HEADER.unpack_from(content)
+    segments, sections = header[5], header[6]
+    segment_size, segment_count, section_size, section_count = header[9:13]
+    ends = [sections + section_size * section_count, segments + segment_size * segment_count]
+    if segment_size == _SEGMENT.size and ends[1] <= len(content):
+        for number in range(segment_count):
+            found = _SEGMENT.unpack_from(content, segments + number * segment_size)
+            ends.append(found[2] + found[5])
+    if max(ends) > len(content):
+        return f"it has {len(content)} bytes of at least {max(ends)}"
+    return ""
+
+
+# What tells a file from one that was put in its place: device, inode, size, time.
+FileStamp = tuple[int, int, int, int]
+
+
+def stamp_of(file: Path) -> FileStamp:
+    found = file.stat()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,0 +1,157 @@
+"""A library is opened only if it is whole, fits this opforge, and is the one on disk."""
+
+import json
+import random
+import shutil
+import subprocess
+
+import pytest
+
+import opforge
+from opforge import native
+from opforge.errors import NotALibrary, StaleLibrary
+from opforge.native.artifacts import build_record
+from opforge.native.artifacts.fileset import write_output
+from opforge.native.library.whole_file import refuse_damaged
+from support.processes import environment, python
+
+MANIFEST = {"format": 2, "name": "made", "archs": ["sm_80"], "ops": [], "kernels": []}
+
+
+def shared_object(folder, manifest=MANIFEST, *, abi=1, answer=1):
+    """The bytes of a small library; `answer` tells two of them apart."""
+    text = json.dumps(manifest if isinstance(manifest, str) else json.dumps(manifest))
+    source = folder / "made.c"
+    source.write_text(
+        f"int made_abi_version(void) {{ return {abi}; }}\n"
+        f"int made_answer(void) {{ return {answer}; }}\n"
+        f"const char *made_manifest(void) {{ return {text}; }}\n"
+        'const char *made_last_error(void) { return ""; }\n'
+    )
+    target = folder / "made.so"
+    subprocess.run(["cc", "-shared", "-fPIC", str(source), "-o", str(target)], check=True)
+    return target.read_bytes()
+
+
+def publish(folder, content):
+    """As a build writes it, with its record."""
+    stamp = build_record.make(folder, {}, {})
+    write_output(folder, {"lib/libmade.so": content}, stamp=stamp, name="made")
+    return folder / "lib" / "libmade.so"
+
+
+@pytest.fixture(scope="module")
+def content(tmp_path_factory):
+    return shared_object(tmp_path_factory.mktemp("made"))
+
+
+def test_a_library_that_was_built_again_is_not_taken_for_the_first(tmp_path, content):
+    dist = tmp_path / "dist"
+    publish(dist, content)
+    assert native.open(dist)._c.made_answer() == 1
+    publish(dist, content)
+    assert native.open(dist)._c.made_answer() == 1
+    publish(dist, shared_object(tmp_path, answer=2))
+    with pytest.raises(StaleLibrary, match=r"libmade\.so was built again since"):
+        native.open(dist)
+    with pytest.raises(StaleLibrary, match=r"libmade\.so was built again since"):
+        opforge.load(dist)
+
+
+@pytest.mark.parametrize("open_it", [native.open, opforge.load])
+@pytest.mark.parametrize("fault", ["empty", "abi", "format", "manifest"])
+def test_a_file_that_failed_once_can_be_opened_when_it_is_whole(fault, open_it, tmp_path, content):
+    faulty = {
+        "empty": lambda: b"",
+        "abi": lambda: shared_object(tmp_path, abi=99),
+        "format": lambda: shared_object(tmp_path, {**MANIFEST, "format": 1}),
+        "manifest": lambda: shared_object(tmp_path, "no JSON"),
+    }[fault]()
+    file = publish(tmp_path / "dist", faulty)
+    with pytest.raises((NotALibrary, StaleLibrary)):
+        open_it(file)
+    publish(tmp_path / "dist", content)
+    open_it(file)
+
+
+def test_open_heeds_the_format_of_the_manifest(tmp_path):
+    publish(tmp_path, shared_object(tmp_path, {**MANIFEST, "format": 99, "ops": "elsewhere"}))
+    with pytest.raises(StaleLibrary, match="has format 99, and this opforge reads 2"):
+        native.open(tmp_path)
+
+
+def test_no_function_of_another_library_is_called(tmp_path):
+    op = {"name": "f", "function": "system", "schema": "", "formula": []}
+    publish(tmp_path, shared_object(tmp_path, {**MANIFEST, "ops": [op]}))
+    with pytest.raises(NotALibrary, match=r"ops\[0\]\.function is system, expected made_"):
+        native.open(tmp_path)
+
+
+TRY_ALL = """
+import sys
+from pathlib import Path
+from opforge import native
+from opforge.errors import NotALibrary
+opened = 0
+for folder in Path(sys.argv[1]).iterdir():
+    try:
+        native.open(folder)
+        opened += 1
+    except NotALibrary:
+        pass
+print(opened)
+"""
+
+
+@pytest.mark.parametrize("with_record", [True, False])
+def test_a_library_that_is_cut_short_is_not_opened(with_record, tmp_path, content):
+    chance = random.Random(0)
+    for number in range(30):
+        file = publish(tmp_path / str(number), content)
+        file.write_bytes(content[: chance.randrange(len(content))])
+        if not with_record:
+            shutil.rmtree(tmp_path / str(number) / "share")
+    # In a process of its own, because opening one may end it.
+    done = subprocess.run(
+        [python(), "-c", TRY_ALL, str(tmp_path)],
+        capture_output=True, text=True, check=False, env=environment(),
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
+
+
+def test_a_library_with_another_byte_is_not_opened(tmp_path, content):
+    chance = random.Random(0)
+    file = publish(tmp_path, content)
+    for _ in range(30):
+        place = chance.randrange(len(content))
+        other = bytes([content[place] ^ (1 << chance.randrange(8))])
+        file.write_bytes(content[:place] + other + content[place + 1 :])
+        with pytest.raises(NotALibrary, match=r"libmade\.so is damaged, or was changed since"):
+            native.open(tmp_path)
+    file.write_bytes(content)
+    native.open(tmp_path)
+
+
+def test_an_adapter_with_another_byte_is_refused(tmp_path, content):
+    stamp = build_record.make(tmp_path, {}, {})
+    files = {"lib/libmade.so": content, "lib/libmade_torch.so": content}
+    write_output(tmp_path, files, stamp=stamp, name="made")
+    adapter = tmp_path / "lib" / "libmade_torch.so"
+    refuse_damaged(adapter, "made")
+    adapter.write_bytes(content[:-1] + b"!")
+    with pytest.raises(NotALibrary, match=r"libmade_torch\.so is damaged"):
+        refuse_damaged(adapter, "made")
+
+
+@pytest.mark.parametrize("record", [b"", b"[]", b'{"written": 3}', b"[" * 200_000])
+def test_a_record_that_cannot_be_read_is_told(record, tmp_path, content):
+    publish(tmp_path, content)
+    (tmp_path / "share" / "made" / "build.json").write_bytes(record)
+    with pytest.raises(NotALibrary, match=r"build\.json, the record of its build, cannot be read"):
+        native.open(tmp_path)
+
+
+def test_a_library_without_its_record_is_opened(tmp_path, content):
+    publish(tmp_path / "dist", content)
+    shutil.copy(tmp_path / "dist" / "lib" / "libmade.so", tmp_path)
+    assert native.open(tmp_path / "libmade.so")._c.made_answer() == 1
