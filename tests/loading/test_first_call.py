@@ -17,6 +17,7 @@ MODULES = {
     "opforge.loading.first_call", "opforge.loading.backend", "opforge.native",
     "opforge.native.ir", "opforge.native.ir.abi", "opforge.native.library",
     "opforge.native.library.manifest_reader", "opforge.native.library.shared_library",
+    "opforge.native.artifacts", "opforge.native.artifacts.output_folder",
     "opforge.native.library.whole_file", "opforge.deferred", "opforge.records",
 }  # fmt: skip
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from ..records import changed
 from ..registry import registry
 from .artifacts.build_record import make
 from .artifacts.fileset import Written, check_writable, write_output
+from .artifacts.scratch import scratch
 from .artifacts.toolchain import compile_adapter, compile_library
 from .codegen import sources
 from .codegen.torch_adapter import unadapted
@@ -194,8 +194,7 @@ def _compiled(
     files: Mapping[str, bytes], name: str, *, static: bool, torch: bool, jobs: int
 ) -> dict[str, bytes]:
     """The compiled libraries, by path."""
-    with tempfile.TemporaryDirectory(prefix="opforge-build-") as temporary:
-        folder = Folder(temporary)
+    with scratch("build") as folder:
         for path, content in files.items():
             place = folder / path
             place.parent.mkdir(parents=True, exist_ok=True)

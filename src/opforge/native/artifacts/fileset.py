@@ -1,8 +1,8 @@
 """Writes a build's files at once: all of them or none, and only those that changed.
 
 Everything is first written to a hidden folder inside the output folder, and so on the same file
-system; then each file that differs is renamed into place. If anything fails, earlier renames are
-undone.
+system; then a journal says what is to be done, and each file that differs is renamed into place. If
+anything fails, earlier renames are undone; if the process is killed, the next build does the rest.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -18,10 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from ...errors import OutputNotWritable
+from ...records import each, keep_to
 from . import build_record as stamps
 from .build_record import Stamp
+from .output_folder import JOURNAL, STAGE, locked, stages
 
-_STAGE = ".opforge-"
+# Seconds for another build to write its files, which takes it a fraction of one.
+_PATIENCE = 60.0
 
 
 @dataclass(frozen=True)
@@ -50,17 +55,17 @@ def write_output(
     """
     root = Path(folder)
     content = dict(sorted((_checked(path), data) for path, data in files.items()))
-    before = None
+    place = stamps.stamp_path(name)
     if stamp is not None:
-        place = stamps.stamp_path(name)
-        before = stamps.read(root / place)
         written = {path: hashlib.sha256(data).hexdigest() for path, data in content.items()}
         content[_checked(place)] = dataclasses.replace(stamp, written=written).to_json()
     with _writing(root), _stage(root) as stage:
+        before = None if stamp is None else stamps.read(root / place)
         changed = [path for path, data in content.items() if not _holds(root / path, data)]
         for path in changed:
             _write(stage / "new" / path, content[path])
-        gone = [] if before is None else _obsolete(root, before, content)
+        others = _of_others(root, place)
+        gone = [] if before is None else _obsolete(root, before, {*content, *others})
         _put(root, stage, changed, gone)
     unchanged = tuple(path for path in content if path not in set(changed))
     return Written(tuple(changed), unchanged, tuple(gone))
@@ -93,8 +98,15 @@ def _write(path: Path, data: bytes) -> None:
         path.chmod(mode | (mode & 0o444) >> 2)
 
 
-def _obsolete(root: Path, before: Stamp, content: Mapping[str, bytes]) -> list[str]:
-    listed = ((p, digest) for p, digest in sorted(before.written.items()) if p not in content)
+def _of_others(root: Path, place: str) -> set[str]:
+    """The files of other libraries in the folder, which may share some with this one."""
+    records = [path for path in root.glob(stamps.stamp_path("*")) if path != root / place]
+    found = [stamps.read(path) for path in records]
+    return {path for stamp in found if stamp is not None for path in stamp.written}
+
+
+def _obsolete(root: Path, before: Stamp, needed: set[str]) -> list[str]:
+    listed = ((p, digest) for p, digest in sorted(before.written.items()) if p not in needed)
     return [p for p, digest in listed if _is_inside(root, p) and _still_has(root / p, digest)]
 
 
@@ -116,7 +128,12 @@ def _still_has(path: Path, digest: str) -> bool:
 
 def _put(root: Path, stage: Path, changed: list[str], gone: list[str]) -> None:
     undo: list[Callable[[], object]] = []
+    journal = stage / JOURNAL
+    draft = journal.with_suffix(".draft")
+    draft.write_text(json.dumps({"changed": changed, "gone": gone}))
     try:
+        if changed or gone:
+            draft.replace(journal)
         for path in changed:
             target = root / path
             undo += [folder.rmdir for folder in _missing(target.parent)]
@@ -127,12 +144,56 @@ def _put(root: Path, stage: Path, changed: list[str], gone: list[str]) -> None:
             undo.append(_kept(root / path, stage / "old" / path))
             (root / path).unlink()
     except BaseException:
+        # It is undone here, so the next build must not do it.
+        journal.unlink(missing_ok=True)
         for step in reversed(undo):
             with contextlib.suppress(OSError):
                 step()
         raise
     for path in gone:
         _remove_empty(root, (root / path).parent)
+    journal.unlink(missing_ok=True)
+
+
+def clear_up(folder: str | os.PathLike[str]) -> None:
+    """Finish or remove what builds that were killed have left in a folder."""
+    root = Path(folder)
+    if stages(root):
+        with _writing(root), _stage(root):
+            pass
+
+
+def _finish(root: Path, stage: Path) -> None:
+    """Publish the rest of a stage, if it was decided, and remove it; again if this is killed."""
+    for path, is_new in _decided(stage):
+        if not _is_inside(root, path):
+            continue
+        staged, target = stage / "new" / path, root / path
+        if not is_new:
+            target.unlink(missing_ok=True)
+            _remove_empty(root, target.parent)
+        elif staged.is_file() and not staged.is_symlink():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            staged.replace(target)
+    # The journal goes first: without it, the rest is rubbish.
+    (stage / JOURNAL).unlink(missing_ok=True)
+    shutil.rmtree(stage)
+
+
+def _decided(stage: Path) -> list[tuple[str, bool]]:
+    """The paths of a journal, and whether they are new; it may be forged as any file."""
+    try:
+        content = json.loads((stage / JOURNAL).read_bytes())
+        return [
+            (path, key == "changed")
+            for key in ("changed", "gone")
+            for path in each(content, key, lambda path: keep_to(_ANY, path))
+        ]
+    except (OSError, ValueError, RecursionError):
+        return []
+
+
+_ANY = re.compile(r"[^\x00]+")
 
 
 def _kept(target: Path, copy: Path) -> Callable[[], object]:
@@ -164,16 +225,34 @@ def _remove_empty(root: Path, folder: Path) -> None:
 
 @contextlib.contextmanager
 def _stage(root: Path) -> Iterator[Path]:
+    """A folder to prepare files in, for one build at a time."""
     made = _missing(root)
-    root.mkdir(parents=True, exist_ok=True)
     try:
-        with tempfile.TemporaryDirectory(dir=root, prefix=_STAGE) as stage:
-            yield Path(stage)
+        with _locked(root):
+            for left in stages(root):
+                _finish(root, left)
+            with tempfile.TemporaryDirectory(dir=root, prefix=STAGE) as stage:
+                yield Path(stage)
     finally:
         # Remove folders that were made for nothing; rmdir only takes empty ones.
         for folder in reversed(made):
             with contextlib.suppress(OSError):
                 folder.rmdir()
+
+
+@contextlib.contextmanager
+def _locked(root: Path) -> Iterator[None]:
+    while True:
+        root.mkdir(parents=True, exist_ok=True)
+        with locked(root, alone=True, patience=_PATIENCE) as is_ours:
+            if not is_ours:
+                raise OutputNotWritable(
+                    f"another build has been writing to {root} for {_PATIENCE:.0f} seconds",
+                    fix="wait for it, or choose another folder with -o",
+                )
+            if root.is_dir():
+                yield
+                return
 
 
 @contextlib.contextmanager

@@ -6,12 +6,12 @@ import importlib.util
 import shlex
 import shutil
 import subprocess
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ... import environment
 from ...errors import CCompileFailed, NoCompiler
+from .scratch import scratch
 
 # No path and no time goes into the objects: the same sources give the same library.
 FLAGS = ("-std=c99", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
@@ -35,7 +35,7 @@ def compile_library(
     files = sorted(str(f.relative_to(folder)) for f in (folder / "src").glob("*.c"))
     output = folder / "lib"
     output.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="opforge-cc-") as temporary:
+    with scratch("cc") as temporary:
         objects = [str(Path(temporary, Path(f).stem + ".o")) for f in files]
         commands = [
             [*compiler, *FLAGS, *flags, "-c", source, "-o", target]
@@ -65,7 +65,7 @@ def compile_adapter(folder: Path, name: str, *, flags: tuple[str, ...] = ()) -> 
     output = folder / "lib" / f"lib{name}_torch.so"
     headers = ["-Iinclude", "-isystem", str(torch / "include")]
     needed = [f"-L{torch / 'lib'}", "-ltorch_cpu", "-ldl"]
-    with tempfile.TemporaryDirectory(prefix="opforge-cc-") as temporary:
+    with scratch("cc") as temporary:
         compiled, stub, tried = (str(Path(temporary, f)) for f in ("adapter.o", "stub.so", "tried"))
         source = f"src/torch/{name}_torch.cpp"
         _run([*compiler, *CXX_FLAGS, *flags, *headers, "-c", source, "-o", compiled], folder)

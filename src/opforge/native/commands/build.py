@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..artifacts import build_record
 from ..artifacts.depfile import write_depfile
+from ..artifacts.fileset import clear_up
 from .operator_tree import folders, is_tree, load, refuse
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ class BuildArguments:
 
 def nothing_to_do(given: BuildArguments) -> str | None:
     """The message if the last build gave the same; None if there is work."""
+    # Of a build that was killed, which would be finished by the next one that has work.
+    clear_up(given.output)
     if given.verbose:
         return None
     found = build_record.find_unchanged(given.output, given.deciding())

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..ir.abi import ABI, MANIFEST_FORMAT, STATUS_NAMES
 from .manifest_reader import Manifest
-from .whole_file import FileStamp, refuse_damaged, stamp_of
+from .whole_file import FileStamp, refuse_damaged, settled, stamp_of
 
 # By file, as it was when this process opened it, which it keeps.
 _opened: dict[Path, FileStamp] = {}
@@ -90,10 +90,11 @@ class SharedLibrary:
         self.file = file
         self.name = _name(file)
         refuse_changed(file)
-        if file.resolve() not in _opened:
-            refuse_damaged(file, self.name)
-        stamp = stamp_of(file)
-        self._c = self._open()
+        with settled(file):
+            if file.resolve() not in _opened:
+                refuse_damaged(file, self.name)
+            stamp = stamp_of(file)
+            self._c = self._open()
         _opened.setdefault(file.resolve(), stamp)
         try:
             self._check_abi()

@@ -6,12 +6,18 @@ does anything. A loaded library's first call waits for this module.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 from ...records import field
+from ..artifacts.output_folder import is_half_published, locked
+
+# Seconds for a build to write its files. Whoever can read the folder can lock it, so not for ever.
+_PATIENCE = 10.0
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
@@ -43,16 +49,34 @@ def refuse_damaged(file: Path, library: str) -> None:
         )
 
 
-def record_of(file: Path, library: str) -> Path | None:
-    """The record of the build, if the file is where the build put it."""
-    in_place = file.parent.name == "lib"
-    return file.parent.parent / "share" / library / "build.json" if in_place else None
+@contextlib.contextmanager
+def settled(file: Path) -> Iterator[None]:
+    """Keep builds from writing meanwhile; raise `NotALibrary` if one was killed while it wrote."""
+    root = _root(file.resolve())
+    if root is None:
+        yield
+        return
+    with locked(root, alone=False, patience=_PATIENCE):
+        if is_half_published(root):
+            from ...errors import NotALibrary
+
+            raise NotALibrary(
+                f"{file} is not opened: a build into {root} was killed while it wrote its files",
+                fix="build it again, which also writes the rest",
+            )
+        yield
+
+
+def _root(file: Path) -> Path | None:
+    """The folder of the build, if the file is where the build put it."""
+    return file.parent.parent if file.parent.name == "lib" else None
 
 
 def _recorded(file: Path, library: str) -> str | None:
-    record = record_of(file.resolve(), library)
-    if record is None:
+    root = _root(file.resolve())
+    if root is None:
         return None
+    record = root / "share" / library / "build.json"
     try:
         text = record.read_bytes()
     except OSError:
