@@ -1,6 +1,11 @@
 """The fresh process may crash; the caller survives and reports it."""
 
+import json
+import os
 import shlex
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +14,7 @@ from opforge.aoti_package import process
 from opforge.aoti_package.process import run_fresh, workplace
 from opforge.errors import PackageCrashed
 from opforge.libstdcxx import system_libstdcxx
+from support.processes import environment, is_running, wait_until
 
 PREAMBLE = """
 import json, os, pathlib, signal, sys
@@ -85,3 +91,32 @@ def test_the_folder_is_kept_only_after_a_crash():
         raise PackageCrashed("it died")
     assert [fine.exists(), failed.exists(), crashed.exists()] == [False, False, True]
     crashed.rmdir()
+
+
+def test_the_process_ends_when_a_signal_ends_the_one_that_waits_for_it(tmp_path):
+    begun = tmp_path / "begun"
+    module = tmp_path / "takes_long.py"
+    module.write_text(
+        "import os, pathlib, time\n"
+        f"pathlib.Path({str(begun)!r}).write_text(str(os.getpid()))\ntime.sleep(600)\n"
+    )
+    (tmp_path / "torch.py").touch()
+    modules = [{"module": "takes_long", "file": str(module)}]
+    path = [str(tmp_path), *sys.path]
+    spec = json.dumps({"sys_path": path, "libraries": [], "modules": modules})
+    code = f"""
+import json, pathlib
+from opforge.aoti_package.process import run_fresh
+
+run_fresh(json.loads({spec!r}), pathlib.Path({str(tmp_path)!r}))
+"""
+    with subprocess.Popen([sys.executable, "-c", code], env=environment()) as waiting:
+        wait_until(lambda: begun.exists() and begun.read_text(), 60)
+        process = int(begun.read_text())
+        waiting.kill()
+        waiting.wait()
+    try:
+        wait_until(lambda: not is_running(process), 5)
+    finally:
+        if is_running(process):
+            os.kill(process, signal.SIGKILL)

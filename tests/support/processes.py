@@ -5,6 +5,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -60,3 +61,20 @@ def run_python(code, *, program=None, **variables):
     )
     assert result.returncode == 0, result.stderr
     return result.stdout
+
+
+def is_running(process):
+    """Whether a process of that number is there and has not ended."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+def wait_until(holds, seconds=20):
+    """Wait until a condition holds; fail if it does not in time."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, f"not within {seconds} seconds"
+        time.sleep(0.02)

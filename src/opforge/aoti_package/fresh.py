@@ -6,10 +6,12 @@ process without opforge. It reads its task from a JSON file and writes its resul
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import importlib.util
 import json
 import os
+import signal
 import sys
 import time
 import traceback
@@ -18,6 +20,7 @@ from typing import Any
 
 
 def main(file: str) -> None:
+    end_with_parent()
     spec = json.loads(Path(file).read_text())
     sys.path[:] = spec["sys_path"]
     result: dict[str, Any] = {"stage": "import"}
@@ -27,6 +30,13 @@ def main(file: str) -> None:
         result["error"] = f"{type(error).__name__}: {error}"
         result["traceback"] = traceback.format_exc()
     Path(spec["result"]).write_text(json.dumps(result))
+
+
+def end_with_parent() -> None:
+    """Nobody reads the result once the parent is gone, and a model may run for long."""
+    if sys.platform == "linux":
+        set_parent_death_signal = 1  # PR_SET_PDEATHSIG of <linux/prctl.h>
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
 
 
 def work(spec: dict[str, Any], result: dict[str, Any]) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
+import threading
 import types
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing.connection import wait
 from multiprocessing.context import SpawnContext, SpawnProcess
-from multiprocessing.process import BaseProcess
+from multiprocessing.process import BaseProcess, parent_process
+from pathlib import Path
 from typing import Any
 
 from ..._compat import compiling, patches
@@ -32,7 +36,7 @@ class _Context(SpawnContext):
 
 
 def start_pool(jobs: int) -> ProcessPoolExecutor:
-    """A pool whose workers start with the first job."""
+    """A pool whose workers start with the first job, and end with this process, however it ends."""
     return ProcessPoolExecutor(jobs, mp_context=_Context(), initializer=_prepare)
 
 
@@ -46,7 +50,25 @@ def default_jobs() -> int:
 def _prepare() -> None:
     # Control-C reaches the whole process group; only the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     compiling.version()
+
+
+def _end_with_parent() -> None:
+    """Wait until the parent is gone, and end what it started.
+
+    A signal that kills the parent leaves it no time to end its workers, and they would wait for
+    the next job for ever: each of them holds both ends of the pipe that jobs come from.
+    """
+    parent = parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    # ptxas may run for minutes.
+    for listed in Path("/proc/self/task").glob("*/children"):
+        for process in listed.read_text().split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(process), signal.SIGKILL)
+    os._exit(1)
 
 
 # Spawning reads the main module to decide what the child imports as its own.
