@@ -118,6 +118,42 @@ def test_any_other_error_in_the_users_file_shows_its_own_traceback_and_not_opfor
     assert [str(path) in line for line in frames] == [True, True]
 
 
+EXITING = """
+import sys
+
+import opforge
+import torch
+import triton
+from opforge import native
+
+@triton.jit
+def nothing(x):
+    pass
+
+@opforge.op("cli_exiting::leave", mutates_args=["x"])
+def leave(x: torch.Tensor) -> None:
+    nothing[(1,)](x)
+    sys.exit(0)
+
+native.declare(leave, x=native.tensor("n", dtype="fp16"))
+
+def leave_inputs():
+    return (torch.ones(3),), {}
+"""
+
+
+@pytest.mark.parametrize(
+    "command", [("build", "--list"), ("build", "--force"), ("check", "--only", "eager")]
+)
+def test_a_body_that_exits_does_not_end_a_command_as_if_it_had_worked(command, tmp_path):
+    path = tmp_path / "cli_exiting.py"
+    path.write_text(EXITING.replace("nothing[(1,)](x)", "") if "check" in command else EXITING)
+    sys.modules.pop("cli_exiting", None)
+    result = run(*command, str(path))
+    assert result.exit_code == 1, result.output
+    assert "an operator's own code called sys.exit(0) while it ran\n  found: at" in result.stderr
+
+
 def test_explain_without_a_target_is_a_usage_error():
     assert run("explain").exit_code == 2
 

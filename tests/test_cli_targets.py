@@ -179,6 +179,56 @@ def test_a_file_that_exits_when_it_is_loaded_is_an_error(tmp_path, call):
     assert "exits_on_load" not in sys.modules
 
 
+@pytest.mark.parametrize("kind", ["BaseException", "GeneratorExit", "StopIteration"])
+def test_a_file_that_raises_any_exception_is_an_error(tmp_path, kind):
+    file = tmp_path / "raises_on_load.py"
+    file.write_text(f"class Own({kind}):\n    pass\n\nraise Own('no GPU here')\n")
+    with pytest.raises(TargetFailed, match="Own: no GPU here") as caught:
+        resolve(str(file))
+    assert "importlib" not in str(caught.value)
+    assert "raises_on_load" not in sys.modules
+
+
+def test_control_c_while_a_file_is_loaded_is_no_error_of_the_file(tmp_path):
+    file = tmp_path / "interrupted_on_load.py"
+    file.write_text("raise KeyboardInterrupt\n")
+    with pytest.raises(KeyboardInterrupt):
+        resolve(str(file))
+
+
+UNFRIENDLY = """
+class Unfriendly(type):
+    def refuse(self, *args):
+        raise BaseException("do not touch")
+
+    __getattribute__ = __eq__ = __hash__ = __bool__ = __repr__ = __call__ = refuse
+
+class Thing:
+    __getattribute__ = __eq__ = __hash__ = __bool__ = __repr__ = __len__ = Unfriendly.refuse
+
+class Answers:
+    __class__ = property(Unfriendly.refuse)
+    __getattr__ = Unfriendly.refuse
+
+thing, answers = Thing(), Answers()
+
+class Other(metaclass=Unfriendly):
+    pass
+
+other = object.__new__(Other)
+"""
+
+
+def test_objects_that_refuse_every_question_do_not_hide_the_operators_beside_them(stem, tmp_path):
+    with (tmp_path / f"{stem}.py").open("a") as file:
+        file.write(UNFRIENDLY)
+    assert resolve(f"{stem}:triple") == [sys.modules[stem].triple]
+    assert len(resolve(stem)) == 2
+    for name in ("thing", "answers", "Other"):
+        with pytest.raises(TargetNotFound, match=f"'{name}' in {stem} is not an operator"):
+            resolve(f"{stem}:{name}")
+
+
 def test_a_folder_is_not_a_target(tmp_path):
     with pytest.raises(TargetNotFound, match="is a folder"):
         resolve(str(tmp_path))

@@ -40,6 +40,13 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except OpforgeError as error:
             raise click.ClickException(str(error)) from error
+        except SystemExit as error:
+            if isinstance(error.code, str):
+                # A command's own, with what it has to say.
+                raise
+            from .cli_targets import exited_in_body
+
+            raise click.ClickException(str(exited_in_body(error))) from error
         except ModuleNotFoundError as error:
             from .doctor import INSTALL_TORCH, INSTALL_TRITON
 

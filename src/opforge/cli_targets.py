@@ -108,17 +108,31 @@ def users_own(what: str, *, doing: str = "ran") -> Iterator[None]:
         # These already say where and why.
         raise
     except SystemExit as error:
-        # It would end the command with the status of a script that worked.
         frames = traceback.extract_tb(_own_frames(error))
-        code = "" if error.code is None else repr(error.code)
-        raise TargetFailed(
-            f"{what} called sys.exit({code}) while it {doing}",
-            found=f"at {frames[0].filename}:{frames[0].lineno}" if frames else None,
-            fix="leave that to scripts: if __name__ == '__main__': sys.exit(main())",
-        ) from error
-    except Exception as error:
+        raise _exited(f"{what} called", f"while it {doing}", error, frames[:1]) from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         shown = "".join(traceback.format_exception(type(error), error, _own_frames(error)))
         raise TargetFailed(f"{what} raised\n\n{shown.rstrip()}") from error
+
+
+def exited_in_body(error: SystemExit) -> TargetFailed:
+    """The error for `sys.exit` in a body or another function that a command called."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return _exited("an operator's own code called", "while it ran", error, frames[-1:])
+
+
+def _exited(
+    who: str, when: str, error: SystemExit, place: list[traceback.FrameSummary]
+) -> TargetFailed:
+    """Passed on, the exit would end the command with the status of one that worked."""
+    code = "" if error.code is None else repr(error.code)
+    return TargetFailed(
+        f"{who} sys.exit({code}) {when}",
+        found=f"at {place[0].filename}:{place[0].lineno}" if place else None,
+        fix="leave that to scripts: if __name__ == '__main__': sys.exit(main())",
+    )
 
 
 def _own_frames(error: BaseException) -> TracebackType | None:

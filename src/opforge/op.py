@@ -564,7 +564,7 @@ def find_kernels(fn: Any, max_depth: int = 5) -> Discovery:
 
 def is_op(value: Any) -> bool:
     """Whether a value is an op that opforge made and that is still registered."""
-    return not isinstance(value, str) and registry.find(value) is not None
+    return not issubclass(type(value), str) and registry.find(value) is not None
 
 
 def unregister(op: Any) -> None:

@@ -160,12 +160,14 @@ class Registry:
     def find(self, op: Any) -> Entry | None:
         """The entry of a handle, an overload, a packet or a "ns::op" name."""
         run_deferred()
-        if isinstance(op, str):
+        # Of any object nothing but the type is looked at: more may run code of the object's.
+        kind = type(op)
+        if issubclass(kind, str):
             return self._by_name.get(op)
         plain = self._plain.get(id(op))
         if plain is not None:
             return plain
-        if getattr(type(op), "stands_for_overload", False):
+        if "stands_for_overload" in type.__getattribute__(kind, "__dict__"):
             op = op.overload
         overload = _compat.overload_of(op)
         if overload is None:

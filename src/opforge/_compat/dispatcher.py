@@ -190,9 +190,9 @@ class _Waiting:
 
 def overload_of(op: Any) -> Any | None:
     """The overload itself, or the default one of a packet; None for anything else."""
-    if isinstance(op, OpOverload):
+    if issubclass(type(op), OpOverload):
         return op
-    if isinstance(op, OpOverloadPacket):
+    if issubclass(type(op), OpOverloadPacket):
         return getattr(op, "default", None)
     return None
 

@@ -74,7 +74,7 @@ def operator_name(value: Any) -> str | None:
 
 def marked_overload(value: Any) -> Any:
     """The overload that a function says it calls, or None."""
-    return vars(value).get(MARK) if isinstance(value, types.FunctionType) else None
+    return vars(value).get(MARK) if issubclass(type(value), types.FunctionType) else None
 
 
 def triton_op_body(overload: Any) -> Any:
