@@ -8,10 +8,11 @@ registry's lock finds nothing new here.
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable
 
-_lock = threading.RLock()
+from .locks import fork_safe_lock
+
+_lock = fork_safe_lock()
 _waiting: list[Callable[[], Callable[[], None]]] = []
 
 

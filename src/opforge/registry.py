@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from . import _compat
 from .deferred import run_deferred
 from .errors import DuplicateOp, NotAnOp
+from .locks import fork_safe_lock
 from .model import Lowered, OpInfo
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Registry:
     """All ops, by name; functions in mode "none" by identity."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = fork_safe_lock(waited_for=True)
         self._by_name: dict[str, Entry] = {}
         self._plain: dict[int, Entry] = {}
         # Told of every op that is added or removed, so that other rooms can keep what is theirs.

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import torch
 
+from ..locks import fork_safe_lock
 from . import driver, kernels, patches, printing
 from .dispatcher import concrete
 
@@ -47,7 +48,7 @@ _state = _State()
 # What ops launch, by name: those of `torch.library.triton_op`, and ours, as Inductor's cache key
 # depends on what is listed here.
 kernels_of_ops: dict[str, list[Any]] = torch._library.triton.triton_ops_to_kernels
-_analysis_lock = threading.Lock()
+_analysis_lock = fork_safe_lock()
 
 
 def current() -> Router | None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import functools
 import pkgutil
-import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
+
+from ..locks import fork_safe_lock
 
 Make = Callable[[Any], Any]
 
@@ -370,7 +371,7 @@ class _Place:
             setattr(self.owner, self.name, value)
 
 
-_lock = threading.RLock()
+_lock = fork_safe_lock()
 _places: dict[tuple[int, str], _Place] = {}
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import opforge
 
+from ..locks import fork_safe_lock
 from ..native.ir.abi import ADAPTER_ABI
 from ..native.library.shared_library import SharedLibrary, rebuild
 from ..native.library.whole_file import refuse_damaged, settled
@@ -19,7 +19,7 @@ from .backend import follow
 
 _HAS_JIT, _STRICT, _UNSEEN = 1, 2, 8
 _Prepare = ctypes.CFUNCTYPE(ctypes.c_int)
-_opening = threading.Lock()
+_opening = fork_safe_lock()
 
 
 def adapter_file(library: Path) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ import torch
 import opforge
 
 from ..deferred import defer, run_deferred
+from ..locks import fork_safe_lock
 from ..native.library.shared_library import (
     SharedLibrary,
     find_library,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..registry import Entry
     from .op_backend import Service
 
-_lock = threading.RLock()
+_lock = fork_safe_lock()
 _loaded: dict[Path, Loaded] = {}
 # Seconds that `close` waits for calls.
 _PATIENCE = 5.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from .. import _compat
 from ..capture import Capture, capture, cpu_refusal
 from ..errors import NeedsGpu, OpforgeError, UndeclaredWrite, first_line, warn
+from ..locks import fork_safe_lock
 from ..model import SEEN_WHILE_TRACING, Decision, FlatArgument, KernelRef, Lowered, Reading
 from ..tuning.interpreted import settle
 from .dependence import cache_entries
@@ -63,7 +63,7 @@ class Transparency:
         self._known: dict[int, Any] = {}
         self._fallen = ""
         self._warned: set[str] = set()
-        self._lock = threading.RLock()
+        self._lock = fork_safe_lock()
 
     @property
     def reading(self) -> Reading:
