@@ -11,7 +11,7 @@ from click.testing import CliRunner
 import opforge
 from opforge.cli import main
 from opforge.doctor import examine
-from support.processes import environment
+from support.processes import environment, python
 
 SOURCE = """
 import opforge
@@ -152,6 +152,21 @@ def test_a_body_that_exits_does_not_end_a_command_as_if_it_had_worked(command, t
     result = run(*command, str(path))
     assert result.exit_code == 1, result.output
     assert "an operator's own code called sys.exit(0) while it ran\n  found: at" in result.stderr
+
+
+def test_a_full_disk_is_reported_without_a_traceback(sample, tmp_path):
+    # A limit on the size of files stands for the disk: it takes no rights to set.
+    code = (
+        "import resource, sys, opforge.cli\n"
+        "sys.dont_write_bytecode = True  # Python would leave them cut off\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
+        "opforge.cli.main()\n"
+    )
+    command = [python(), "-c", code, "check", str(sample), "--html", str(tmp_path / "page.html")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
+    assert done.returncode == 1
+    assert "Error: a file cannot be written: File too large\n  fix: make room" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_explain_without_a_target_is_a_usage_error():

@@ -8,6 +8,7 @@ import pytest
 import opforge
 from opforge.cli_targets import arguments_from_function, resolve
 from opforge.errors import BadInputs, TargetFailed, TargetNotFound
+from opforge.native.commands.operator_tree import is_tree
 
 numbers = itertools.count()
 
@@ -227,6 +228,22 @@ def test_objects_that_refuse_every_question_do_not_hide_the_operators_beside_the
     for name in ("thing", "answers", "Other"):
         with pytest.raises(TargetNotFound, match=f"'{name}' in {stem} is not an operator"):
             resolve(f"{stem}:{name}")
+
+
+def test_a_path_may_have_colons(tmp_path):
+    folder = tmp_path / "with:colon::s"
+    folder.mkdir()
+    file = folder / "targets_colon.py"
+    file.write_text(SOURCE.format(space="targets_colon"))
+    assert len(resolve(str(file))) == 2
+    assert resolve(f"{file}:triple") == [sys.modules["targets_colon"].triple]
+
+
+@pytest.mark.parametrize("target", ["a" * 300, "a" * 300 + ".py", "./" + "a" * 300])
+def test_a_target_longer_than_any_file_name_is_not_found(target):
+    assert not is_tree(target)
+    with pytest.raises(TargetNotFound, match="there is no"):
+        resolve(target)
 
 
 def test_a_folder_is_not_a_target(tmp_path):

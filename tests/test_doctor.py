@@ -123,6 +123,22 @@ def test_a_compiler_that_does_not_run_counts_as_absent(tmp_path, monkeypatch):
     assert str(broken) in compiler.detail
 
 
+def test_a_compiler_that_is_quoted_badly_counts_as_absent(monkeypatch):
+    monkeypatch.setenv("CXX", "g++ '-O2")
+    found = look()
+    assert not found.cxx_compiler.present
+    assert "CXX=g++ '-O2 cannot be read as a command" in found.cxx_compiler.detail
+
+
+def test_a_compiler_may_print_any_bytes(tmp_path, monkeypatch):
+    odd = tmp_path / "cc"
+    odd.write_text('#!/bin/sh\nprintf "\\377 1.0\\n"\n')
+    odd.chmod(0o755)
+    monkeypatch.setenv("CC", str(odd))
+    monkeypatch.setenv("CXX", str(odd))
+    assert look().c_compiler == Tool(present=True, detail="\N{REPLACEMENT CHARACTER} 1.0")
+
+
 def test_a_compiler_that_is_named_but_absent_is_named_in_the_report(monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler -O2")
     assert look().cxx_compiler == Tool(present=False, detail="CXX=no-such-compiler: not found")

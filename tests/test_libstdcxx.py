@@ -23,6 +23,14 @@ def test_a_compiler_that_links_statically_is_found_out(tmp_path, option):
     assert linked_statically(str(compiler)) is (option == "-static-libstdc++")
 
 
+@pytest.mark.parametrize("text", ["#!/bin/sh\n", "no program"])
+def test_a_compiler_that_makes_nothing_links_nothing_statically(tmp_path, text):
+    compiler = tmp_path / "g++"
+    compiler.write_text(text)
+    compiler.chmod(0o755)
+    assert not linked_statically(str(compiler))
+
+
 def test_what_is_preloaded_is_told_by_its_name(monkeypatch):
     monkeypatch.setenv("LD_PRELOAD", "/opt/libfoo.so:/usr/lib/libstdc++.so.6")
     assert preloaded("/lib/x86_64-linux-gnu/libstdc++.so.6")

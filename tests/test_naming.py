@@ -23,6 +23,7 @@ from opforge.errors import (
     UnregisteredOp,
     UnsupportedAnnotation,
 )
+from opforge.naming import check_name
 from support.processes import environment
 
 numbers = itertools.count()
@@ -183,6 +184,10 @@ def test_a_lambda_is_refused_for_its_annotations_and_not_for_its_name():
         ("aten::scale", "namespace 'aten' belongs to PyTorch", "'mylib::scale'"),
         ("prim::scale", "namespace 'prim' belongs to PyTorch", "'mylib::scale'"),
         ("prims::scale", "namespace 'prims' belongs to PyTorch", "'mylib::scale'"),
+        ("mylib::__init__", "'__init__' is an attribute of torch.ops", "'mylib::my_init'"),
+        ("mylib::name", "'name' is an attribute of torch.ops", "'mylib::my_name'"),
+        ("mylib::f.overloads", "'overloads' is an attribute", "'mylib::f.my_overloads'"),
+        ("load_library::f", "'load_library' is an attribute", "'my_load_library::f'"),
     ],
 )
 def test_a_bad_name_is_refused_with_the_right_form(name, why, right):
@@ -193,6 +198,20 @@ def test_a_bad_name_is_refused_with_the_right_form(name, why, right):
     assert "use the form" in text
     assert right in text
     assert line_of(plain) in text
+
+
+def test_every_attribute_of_torch_ops_is_known():
+    packet = torch.ops.aten.relu
+    overloads = {*packet.overloads(), "default"}
+    levels = (
+        ({"import_module", "load_library", "loaded_libraries"}, "{}::f"),
+        ({*vars(torch._ops._OpNamespace("new")), *vars(torch._ops._OpNamespace)}, "mylib::{}"),
+        ({*vars(packet), *vars(type(packet))} - overloads, "mylib::f.{}"),
+    )
+    for names, form in levels:
+        for name in names:
+            with pytest.raises(BadName):
+                check_name(form.format(name))
 
 
 def test_a_bad_name_is_a_value_error():

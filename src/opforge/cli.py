@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import json
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,6 +49,10 @@ class Commands(click.Group):
             from .cli_targets import exited_in_body
 
             raise click.ClickException(str(exited_in_body(error))) from error
+        except OSError as error:
+            if error.errno not in _OF_THE_DISK:
+                raise
+            raise click.ClickException(str(_of_the_disk(error))) from error
         except ModuleNotFoundError as error:
             from .doctor import INSTALL_TORCH, INSTALL_TRITON
 
@@ -55,6 +61,18 @@ class Commands(click.Group):
                 raise
             said = OpforgeError(f"{error.name} is not installed", fix=install)
             raise click.ClickException(str(said)) from error
+
+
+def _of_the_disk(error: OSError) -> OpforgeError:
+    room = f"make room in the output folder and in {tempfile.gettempdir()}, or set TMPDIR"
+    return OpforgeError(
+        f"a file cannot be written: {error.strerror}",
+        found=None if error.filename is None else str(error.filename),
+        fix="choose a shorter name" if error.errno == errno.ENAMETOOLONG else room,
+    )
+
+
+_OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENAMETOOLONG}
 
 
 @click.group(cls=Commands)

@@ -188,7 +188,10 @@ def locate(target: str) -> Any:
 
 
 def _split(target: str) -> tuple[str, str]:
-    if "::" in target:
+    if target.endswith(".py") or is_file(target):
+        # A path may have colons.
+        return target, ""
+    if "::" in target and not target.rpartition(":")[0].endswith(".py"):
         raise TargetNotFound(
             f"{target!r} is an operator's name, which does not say where it is defined",
             fix="write module:{0} or path/to/file.py:{0}".format(target.partition("::")[2]),
@@ -210,7 +213,21 @@ def names_operator(target: str) -> bool:
 
 
 def _is_path(place: str) -> bool:
-    return place.endswith(".py") or "/" in place or "\\" in place or Path(place).is_file()
+    return place.endswith(".py") or "/" in place or "\\" in place or is_file(place)
+
+
+def is_file(path: str | Path) -> bool:
+    """As `Path.is_file`, but False for a name that is longer than any file's."""
+    with contextlib.suppress(OSError):
+        return Path(path).is_file()
+    return False
+
+
+def is_folder(path: str | Path) -> bool:
+    """As `Path.is_dir`, but False for a name that is longer than any folder's."""
+    with contextlib.suppress(OSError):
+        return Path(path).is_dir()
+    return False
 
 
 def operators_in(module: ModuleType) -> dict[str, Any]:
@@ -253,14 +270,14 @@ def _siblings(name: str) -> list[str]:
 
 def _load_file(path: Path) -> ModuleType:
     path = path.absolute()
-    if path.is_file() and path.suffix != ".py":
+    if is_file(path) and path.suffix != ".py":
         raise TargetNotFound(f"{path} is not a Python file", fix="give the path of a .py file")
-    if not path.is_file():
+    if not is_file(path):
         near = {p.stem: p.name for p in path.parent.glob("*.py")}
-        kind = "file" if path.suffix == ".py" or path.is_dir() else "file or folder"
+        kind = "file" if path.suffix == ".py" or is_folder(path) else "file or folder"
         raise TargetNotFound(
             f"there is no {kind} {path}",
-            found=f"{path} is a folder" if path.is_dir() else None,
+            found=f"{path} is a folder" if is_folder(path) else None,
             fix=_did_you_mean(path.stem, near, near)
             or f"give the path of a Python file{' or of a folder of operators' * ('or' in kind)}",
         )

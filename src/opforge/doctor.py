@@ -260,7 +260,11 @@ def _package(name: str) -> Tool:
 
 def _compiler(variable: environment.Variable, candidates: tuple[str, ...]) -> Tool:
     """Runs it: on a Mac without the command line tools, `cc` exists but only asks for them."""
-    given = shlex.split(variable.get())
+    try:
+        given = shlex.split(variable.get())
+    except ValueError as error:
+        detail = f"{variable.name}={variable.get()} cannot be read as a command: {error}"
+        return Tool(present=False, detail=detail)
     names = (given[0],) if given else candidates
     path = _first(names)
     if path is None:
@@ -269,7 +273,12 @@ def _compiler(variable: environment.Variable, candidates: tuple[str, ...]) -> To
     try:
         # The user's own compiler, found as every build tool finds it.
         ran = subprocess.run(  # noqa: S603
-            [path, "--version"], capture_output=True, text=True, timeout=30, check=True
+            [path, "--version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=30,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError) as error:
         return Tool(present=False, detail=f"{path} does not run: {error}")
@@ -282,7 +291,11 @@ def _first(programs: Iterable[str]) -> str | None:
 
 def _to_preload() -> str:
     """The library that loading a package would need in LD_PRELOAD, if any."""
-    compiler = _first(shlex.split(environment.CXX.get())[:1] or CXX_COMPILERS)
+    try:
+        compiler = _first(shlex.split(environment.CXX.get())[:1] or CXX_COMPILERS)
+    except ValueError:
+        # Told with the compiler.
+        return ""
     library = system_libstdcxx() or LIBRARY
     if compiler is None or preloaded(library) or not linked_statically(compiler):
         return ""

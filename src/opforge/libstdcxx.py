@@ -29,12 +29,16 @@ def linked_statically(compiler: str) -> bool:
         made = Path(folder, "probe.so")
         command = [compiler, "-shared", "-fPIC", "-x", "c++", "-", "-o", str(made)]
         # The user's own compiler, found as every build tool finds it.
-        ran = subprocess.run(  # noqa: S603
-            command, input=_PROBE, capture_output=True, text=True, check=False
-        )
+        try:
+            ran = subprocess.run(  # noqa: S603
+                command, input=_PROBE.encode(), capture_output=True, check=False
+            )
+        except OSError:
+            return False
         # A library names those that it needs.
         names = (b"libstdc++.so", b"libc++.so")
-        return ran.returncode == 0 and not any(n in made.read_bytes() for n in names)
+        linked = ran.returncode == 0 and made.is_file()
+        return linked and not any(n in made.read_bytes() for n in names)
 
 
 def system_libstdcxx() -> str | None:

@@ -21,6 +21,19 @@ RESERVED = frozenset(
     """.split()  # noqa: SIM905  # one a line would fill a page
 )
 
+# What `torch.ops`, `torch.ops.ns` and `torch.ops.ns.op` have for themselves, but for `__init__` and
+# the like: an operator, or its namespace, of that name could not be reached.
+_TAKEN = (
+    frozenset({"import_module", "load_library", "loaded_libraries", "_dir"}),
+    frozenset({"name", "_dir"}),
+    frozenset(
+        """
+        op overloads op_overloads _schemas _op _dir _qualified_op_name _overload_names
+        _has_torchbind_op_overload
+        """.split()  # noqa: SIM905  # as above
+    ),
+)
+
 
 def check_name(name: str) -> str:
     """`name` itself, or BadName with the right form shown."""
@@ -28,11 +41,16 @@ def check_name(name: str) -> str:
     if not separator:
         raise _bad(name, "it has no namespace", f"mylib::{_identifier(name)}")
     base, dot, overload = op.partition(".")
-    for part in (namespace, base, *([overload] if dot else ())):
+    parts = (namespace, base, *([overload] if dot else ()))
+    for part in parts:
         if not _usable(part):
             named = f".{_identifier(overload)}" if overload else ""
             right = f"{_identifier(namespace)}::{_identifier(base)}{named}"
             raise _bad(name, f"{part!r} is not an identifier", right)
+    for part, taken in zip(parts, _TAKEN, strict=False):
+        if part in taken or (part.startswith("__") and part.endswith("__")):
+            right = name.replace(part, f"my_{part.strip('_')}")
+            raise _bad(name, f"{part!r} is an attribute of torch.ops", right)
     if overload == "default":
         raise _bad(name, "an op without an overload name is the default", f"{namespace}::{base}")
     if namespace in RESERVED:

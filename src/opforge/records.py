@@ -282,7 +282,7 @@ def _checked(content: Any, kind: Any) -> Any:
         try:
             return float(content)
         except OverflowError:
-            raise BadField(f"is {shown(content)}, expected a smaller number") from None
+            raise BadField("is a number that no float can hold") from None
     # A bool is an int in Python, but not in JSON.
     if not isinstance(content, kind) or (isinstance(content, bool) and kind is not bool):
         raise BadField(f"is {shown(content)}, expected {getattr(kind, '__name__', kind)}")

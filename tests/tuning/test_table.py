@@ -110,6 +110,28 @@ def test_a_file_that_is_not_a_table_is_refused(text, said):
     assert "opforge tune" in str(caught.value)
 
 
+def _row(**changed):
+    row = {"at": [1], "config": {"BLOCK": 16}, "us": 1.0} | changed
+    block = {"kernel": "k", "source": "0", "arch": "sm_90", "dtypes": [], "key": ["n"]}
+    return json.dumps({"format": 1, "kernels": [block | {"rows": [row]}]})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[" * 100_000, "nested too deeply"),
+        (_row(us=10**400), r"rows\[0\]\.us is a number that no float can hold"),
+        (_row(us=float("inf")), "a time of inf us"),
+        (_row(us=float("nan")), "a time of nan us"),
+        (_row(at=[2**63]), r"at\[0\] cannot be read: it is a number of more than 64 bits"),
+        (_row(config={"BLOCK": -(10**30)}), "BLOCK cannot be read: it is a number of more than"),
+    ],
+)
+def test_a_table_that_is_too_deep_or_too_large_is_refused(text, said):
+    with pytest.raises(BadTuning, match=said):
+        parse(text, "forged.json")
+
+
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(BadTuning, match=r"nothing\.json cannot be read"):
         load(tmp_path / "nothing.json")

@@ -215,8 +215,9 @@ class _Reader:
 
     def refuse(self, what: str, node: ast.expr | None, fix: str = "") -> NoReturn:
         # ast counts bytes, people count characters.
-        before = self.text[self.start :].encode()[: node.col_offset if node is not None else 0]
-        _refuse(what, self.text, self.start + len(before.decode()), fix)
+        read = self.text[self.start :].encode(errors="surrogateescape")
+        before = read[: node.col_offset if node is not None else 0]
+        _refuse(what, self.text, self.start + len(before.decode(errors="surrogateescape")), fix)
 
 
 @dataclass(frozen=True)

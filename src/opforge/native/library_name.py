@@ -21,6 +21,9 @@ _SYSTEM = frozenset(
     }
 )  # fmt: skip
 
+# File systems allow 255 bytes, and files have endings and prefixes.
+_LONGEST = 200
+
 
 def common_namespace(entries: Sequence[Entry]) -> str:
     """The operators' common namespace."""
@@ -42,10 +45,21 @@ def check_name(name: str) -> None:
             f"-l{name} would pick up this library",
             fix=f"choose another name: --name {name}_ops",
         )
+    _refuse_long(name, "the library's name", "--name NAME")
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
         raise BadLibraryName(
             f"{name!r} cannot prefix the name of a C function",
             fix="use letters, digits and underscores, starting with a letter: --name NAME",
+        )
+
+
+def _refuse_long(name: str, what: str, fix: str, found: str | None = None) -> None:
+    if len(name) > _LONGEST:
+        raise BadLibraryName(
+            f"{what} has {len(name)} characters, and no file could be named after it: "
+            f"{name[:20]}...",
+            found=found,
+            fix=f"choose one of at most {_LONGEST}: {fix}",
         )
 
 
@@ -59,6 +73,7 @@ def refuse_namesakes(entries: Sequence[Entry]) -> None:
                 found=entry.location,
                 fix="register it under a name of its own",
             )
+        _refuse_long(short, "an operator's name", "register it under another", entry.location)
         other = seen.setdefault(short, entry)
         if other is not entry:
             raise BadLibraryName(

@@ -13,6 +13,7 @@ launch order, and `at` holds the values of the kernel's `key`.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -99,6 +100,9 @@ def _order(value: Value) -> tuple[str, Any]:
 def _read_value(content: Any) -> Value:
     if isinstance(content, (list, dict)):
         raise BadField(f"cannot be read: {content!r} is not a number, a string or null")
+    number = isinstance(content, (int, float))
+    if number and not (isinstance(content, float) or -(2**63) <= content < 2**63):
+        raise BadField("cannot be read: it is a number of more than 64 bits")
     value: Value = content
     return value
 
@@ -118,6 +122,10 @@ def parse(text: str, where: str) -> TuningTable:
         content = json.loads(text)
     except ValueError as error:
         raise BadTuning(f"{where} is not JSON: {error}", fix=_FIX) from None
+    except RecursionError:
+        raise BadTuning(
+            f"{where} is not a tuning table: it is nested too deeply", fix=_FIX
+        ) from None
     why = ""
     if not isinstance(content, dict) or "kernels" not in content:
         why = "is not a tuning table: it has no 'kernels'"
@@ -146,6 +154,8 @@ def _read_block(block: Any, table: TuningTable, where: str) -> None:
 def _fitting(row: TuningRow, kernel: TunedKernel) -> TuningRow:
     if len(row.at) != len(kernel.key):
         raise ValueError(f"a row has {len(row.at)} values, but the key has {len(kernel.key)}")
+    if not math.isfinite(row.us):
+        raise ValueError(f"a row has a time of {row.us} us")
     return replace(row, config=as_config(dict(row.config)))
 
 

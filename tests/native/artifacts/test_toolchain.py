@@ -55,6 +55,55 @@ def test_no_compiler_at_all(folder, monkeypatch):
         compile_library(folder, "tiny")
 
 
+def compiler(folder, text):
+    path = folder / "own_cc"
+    path.write_text(text)
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_a_compiler_with_an_open_quote_is_reported_as_such(folder, monkeypatch):
+    monkeypatch.setenv("CC", "cc '-O1")
+    with pytest.raises(NoCompiler, match="CC cannot be read as a command: No closing quotation"):
+        compile_library(folder, "tiny")
+
+
+def test_a_compiler_of_nothing_but_quotes_is_none_given(folder, monkeypatch):
+    monkeypatch.setenv("CC", "''")
+    assert compile_library(folder, "tiny")
+
+
+def test_a_compiler_that_does_nothing_is_reported_with_the_file_that_is_missing(
+    folder, monkeypatch
+):
+    monkeypatch.setenv("CC", compiler(folder, "#!/bin/sh\n"))
+    with pytest.raises(CCompileFailed, match=r"ended without an error, but wrote no one\.o"):
+        compile_library(folder, "tiny")
+
+
+def test_a_compiler_that_is_no_program_is_reported(folder, monkeypatch):
+    monkeypatch.setenv("CC", compiler(folder, "no program"))
+    with pytest.raises(CCompileFailed, match="own_cc does not run: Exec format error"):
+        compile_library(folder, "tiny")
+
+
+def test_a_compiler_may_print_any_bytes(folder, monkeypatch):
+    says = '#!/bin/sh\nprintf "\\377 odd\\n" >&2\n'
+    monkeypatch.setenv("CC", compiler(folder, f'{says}exec cc "$@"\n'))
+    assert compile_library(folder, "tiny")
+    monkeypatch.setenv("CC", compiler(folder, f"{says}exit 1\n"))
+    with pytest.raises(CCompileFailed, match="\N{REPLACEMENT CHARACTER} odd"):
+        compile_library(folder, "tiny")
+
+
+def test_a_compiler_may_be_named_relative_to_the_current_folder(folder, monkeypatch):
+    compiler(folder, '#!/bin/sh\nexec cc "$@"\n')
+    (folder / "deeper").mkdir()
+    monkeypatch.chdir(folder / "deeper")
+    monkeypatch.setenv("CC", "../own_cc")
+    assert compile_library(folder, "tiny")
+
+
 def test_options_in_cc_are_kept(folder, monkeypatch):
     monkeypatch.setenv("CC", "cc -DWRONG=1")
     (folder / "src" / "one.c").write_text("#ifdef WRONG\n#error seen\n#endif\n")

@@ -271,6 +271,19 @@ def test_without_full_paths_a_kernel_gives_the_same_bytes_wherever_it_lies(pool,
     assert b"/here" not in images[0].cubin
 
 
+@pytest.mark.parametrize("full", [False, True])
+def test_a_kernel_may_lie_in_a_file_whose_name_is_not_ascii(full, pool, tmp_path):
+    path = tmp_path / "größe" / "variänten.py"
+    path.parent.mkdir()
+    path.write_text(Path(kernel_requests.__file__).read_text())
+    spec = importlib.util.spec_from_file_location("moved_variants", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    wanted = module.KINDS["helper"]
+    images = compile_all([(wanted, (90,))], executor=pool, cache=None, full_paths=full)
+    assert b"vari_nten.py" in images[wanted.key, 90].cubin
+
+
 @pytest.mark.parametrize(
     ("bad", "text"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import shlex
 import shutil
 import subprocess
@@ -42,16 +43,16 @@ def compile_library(
             for source, target in zip(files, objects, strict=True)
         ]
         with ThreadPoolExecutor(max(1, jobs)) as pool:
-            list(pool.map(lambda command: _run(command, folder), commands))
+            list(pool.map(lambda command: _run(command, folder, command[-1]), commands))
         shared = output / f"lib{name}.so"
         soname = f"-Wl,-soname,{shared.name}"
         link = [*LINK_FLAGS, soname, "-o", str(shared.resolve()), *objects, *LIBRARIES]
-        _run([*compiler, *flags, *link], folder)
+        _run([*compiler, *flags, *link], folder, shared)
         written = [shared]
         if static:
             written.append(output / f"lib{name}.a")
             written[-1].unlink(missing_ok=True)
-            _run([*archiver, "rcsD", str(written[-1].resolve()), *objects], folder)
+            _run([*archiver, "rcsD", str(written[-1].resolve()), *objects], folder, written[-1])
     return written
 
 
@@ -68,20 +69,28 @@ def compile_adapter(folder: Path, name: str, *, flags: tuple[str, ...] = ()) -> 
     with scratch("cc") as temporary:
         compiled, stub, tried = (str(Path(temporary, f)) for f in ("adapter.o", "stub.so", "tried"))
         source = f"src/torch/{name}_torch.cpp"
-        _run([*compiler, *CXX_FLAGS, *flags, *headers, "-c", source, "-o", compiled], folder)
+        _run(
+            [*compiler, *CXX_FLAGS, *flags, *headers, "-c", source, "-o", compiled],
+            folder,
+            compiled,
+        )
         link = [*compiler, *flags, "-shared", "-Wl,--as-needed", compiled]
         # Whether everything that the adapter uses is there.
-        _run([*link, "-o", tried, f"lib/lib{name}.so", *needed, "-Wl,--no-undefined"], folder)
+        _run(
+            [*link, "-o", tried, f"lib/lib{name}.so", *needed, "-Wl,--no-undefined"], folder, tried
+        )
         # By its name the loader would take any library of that name which the process has: torch's
         # own libc10.so, or another build. It takes a path as it is, and a linker gets that from
         # the stub.
         place = f"-Wl,-soname,$ORIGIN/lib{name}.so"
         _run(
-            [*compiler, "-shared", "-nostdlib", place, "-x", "c++", "/dev/null", "-o", stub], folder
+            [*compiler, "-shared", "-nostdlib", place, "-x", "c++", "/dev/null", "-o", stub],
+            folder,
+            stub,
         )
         bound = ["-Wl,--no-as-needed", stub, "-Wl,--as-needed", *needed]
         soname = f"-Wl,-soname,{output.name}"
-        _run([*link, soname, "-o", str(output.resolve()), *bound], folder)
+        _run([*link, soname, "-o", str(output.resolve()), *bound], folder, output)
     return output
 
 
@@ -100,7 +109,14 @@ def _torch_folder() -> Path:
 
 def _tool(variable: environment.Variable, default: str) -> list[str]:
     given = variable.get()
-    command = shlex.split(given) or [default]
+    try:
+        command = list(filter(None, shlex.split(given))) or [default]
+    except ValueError as error:
+        raise NoCompiler(
+            f"the environment variable {variable.name} cannot be read as a command: {error}",
+            found=f"{variable.name}={given}",
+            fix=f"quote it as for a shell: {variable.name}='{default} -m64'",
+        ) from None
     if shutil.which(command[0]) is None:
         raise NoCompiler(
             f"{command[0]}, which compiles native libraries, is not installed",
@@ -108,14 +124,34 @@ def _tool(variable: environment.Variable, default: str) -> list[str]:
             fix="install a C compiler (`apt install gcc`, `dnf install gcc`, "
             f"`conda install gxx_linux-64`), or set the environment variable {variable.name}=...",
         )
+    if os.sep in command[0]:
+        # It runs in another folder.
+        command[0] = str(Path(command[0]).absolute())
     return command
 
 
-def _run(command: list[str], folder: Path) -> None:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603 - the compiler that the user has
+def _run(command: list[str], folder: Path, makes: str | Path) -> None:
+    try:
+        done = subprocess.run(  # noqa: S603 - the compiler that the user has
+            command, cwd=folder, capture_output=True, text=True, errors="replace", check=False
+        )
+    except OSError as error:
+        raise CCompileFailed(
+            f"{command[0]} does not run: {error.strerror or error}",
+            found=shlex.join(command),
+            fix=_WORKING,
+        ) from None
+    said = f"{shlex.join(command)}\n{done.stderr.strip() or done.stdout}".strip()
     if done.returncode != 0:
         raise CCompileFailed(
-            f"{command[0]} failed with exit code {done.returncode}",
-            found=f"{shlex.join(command)}\n{done.stderr.strip() or done.stdout}".strip(),
-            fix="name a C and a C++ compiler that work: CC=gcc CXX=g++",
+            f"{command[0]} failed with exit code {done.returncode}", found=said, fix=_WORKING
         )
+    if not Path(makes).is_file():
+        raise CCompileFailed(
+            f"{command[0]} ended without an error, but wrote no {Path(makes).name}",
+            found=said,
+            fix=_WORKING,
+        )
+
+
+_WORKING = "name a C and a C++ compiler that work: CC=gcc CXX=g++"

@@ -20,7 +20,7 @@ from typing import Any
 
 import opforge
 
-from ...cli_targets import operators_in, users_own
+from ...cli_targets import is_folder, operators_in, users_own
 from ...errors import BadTree, OpforgeError, TargetFailed, Undeclared
 from ...registry import registry
 from ..frontend.alternatives import operators as operators_of
@@ -53,7 +53,7 @@ def is_tree(target: str) -> bool:
 
     `ops` is one unless it has an `__init__.py`; `ops/` always is.
     """
-    return Path(target).is_dir() and ("/" in target or not Path(target, "__init__.py").is_file())
+    return is_folder(target) and ("/" in target or not Path(target, "__init__.py").is_file())
 
 
 def folders(tree: str | Path) -> list[Path]:
