@@ -256,8 +256,10 @@ _ACCELERATOR_ANSWERS: dict[str, Callable[[Gpu], Any]] = {
 
 
 def _has_nvidia_backend() -> bool:
-    from triton.backends import backends
-
+    try:
+        from triton.backends import backends
+    except ImportError:
+        return False
     return "nvidia" in backends
 
 
