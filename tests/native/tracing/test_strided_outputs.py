@@ -61,9 +61,39 @@ def test_a_body_may_branch_on_the_strides():
     found = built(body)
     kernels = [path.steps[0].kernel_name for path in found.paths]
     assert sorted(kernels) == ["block", "block", "rows", "rows"]
-    assert {path.outputs for path in found.paths} == {
-        (Output("fp32", (M, N), (N, 1), strided=True),)
+    assert {(p.steps[0].kernel_name, p.outputs[0].strided) for p in found.paths} == {
+        ("block", False),
+        ("rows", True),
     }
+
+
+def test_a_kernel_that_is_not_told_every_stride_takes_compact_outputs_only():
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        if x.shape[0] == 7:
+            rows[(x.shape[0],)](x, out, out.stride(0), out.stride(1), x.shape[1], BLOCK=64)
+        elif x.shape[0] == 8:
+            rows[(x.shape[0],)](x, out, out.stride(0), 1, x.shape[1], BLOCK=64)
+        else:
+            block[(1,)](x, out.view(-1), x.numel(), BLOCK=64)
+        return out
+
+    strided = {p.under: p.outputs[0].strided for p in built(body).paths if not p.refused}
+    assert {under for under, any_strides in strided.items() if any_strides} == {"m == 7"}
+
+
+def test_strides_that_no_kernel_is_told_are_refused():
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        block[(1,)](x, out, x.numel(), BLOCK=64)
+        return out
+
+    with pytest.raises(CannotTrace) as caught:
+        built(body)
+    assert caught.value.what == (
+        "output out is declared as strided, but its kernels are not told the strides"
+    )
+    assert "pass out.stride(0), out.stride(1), ... to each kernel" in caught.value.fix
 
 
 def test_a_body_may_refuse_some_strides():

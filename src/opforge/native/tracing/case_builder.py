@@ -102,6 +102,7 @@ def build_case(
     described = describe(case, declared.params)
     _refuse_offences(entry, described, paths, list(maker.offences))
     _refuse_empty(entry, described, paths, maker.raised)
+    _refuse_idle(entry, declared, case, paths)
     built = BuiltCase(dataclasses.replace(case, paths=paths), notes=[*tracer.notes, *maker.notes])
     for path in paths:
         maker.collect(path, built.requests)
@@ -151,16 +152,32 @@ class _Maker:
             outputs.append(made)
             if tensor is not None:
                 names[_buffer(tensor)] = name
+            if tensor is not None and made is not None and made.strided:
+                outputs[-1] = self._as_launched(name, made, _buffer(tensor), walk)
         specializer = Specializer(algebra, self.scalars)
         steps: list[Step] = []
         for step in walk.steps:
             steps += self._step(step, specializer, names)
         return Path((), tuple(outputs), tuple(steps))
 
+    def _as_launched(self, name: str, made: Output, buffer: Buffer, walk: Walk) -> Output:
+        """The output of any strides only if every kernel that has it is told all of them.
+
+        One that is not, `block[grid](x, out, n)`, writes as if the output were compact.
+        """
+        chosen = _chosen_strides(self.tracer.case, name) - _fixed_by(walk.guards)
+        for step in walk.steps:
+            given = step.arguments.values() if isinstance(step, TracedLaunch) else ()
+            if any(isinstance(value, Pointed) and value.memory is buffer for value in given):
+                numbers = [term_of(value) for value in given if isinstance(value, torch.SymInt)]
+                if not chosen <= {v.name for number in numbers for v in variables(number)}:
+                    return dataclasses.replace(made, strided=False)
+        return made
+
     def _unlike_declared(self, name: str, made: Output, algebra: Algebra) -> str:
         """Why callers cannot choose the strides of an output; raises if it is another one."""
         returns = self.tracer.case.returns
-        chosen = {v.name for t in returns for s in t.strides or () for v in variables(s)}
+        chosen = {v for t in returns for v in _chosen_strides(self.tracer.case, t.param)}
         if any(v.name in chosen for t in (*made.shape, *made.strides) for v in variables(t)):
             return f"the shape of output {name} depends on the strides of an output"
         said = next((t for t in returns if t.param == name), None)
@@ -223,6 +240,39 @@ class _Maker:
             if isinstance(step, Launch):
                 for variant in step.variants:
                     want(into, self.requests[variant.kernel], archs)
+
+
+def _chosen_strides(case: Case, output: str) -> set[str]:
+    """The variables for the strides that callers choose for an output."""
+    said = [tensor for tensor in case.returns if tensor.param == output]
+    return {v.name for tensor in said for s in tensor.strides or () for v in variables(s)}
+
+
+def _fixed_by(guards: Sequence[Guard]) -> set[str]:
+    """The variables that have one value on a path: `out.stride[1] == 1`."""
+    equal = [g.condition for g in guards if isinstance(g.condition, Expr)]
+    return {
+        part.name
+        for condition in equal
+        if condition.op == "==" and any(isinstance(part, int) for part in condition.args)
+        for part in condition.args
+        if isinstance(part, Var)
+    }
+
+
+def _refuse_idle(entry: Entry, declared: Declared, case: Case, paths: tuple[Path, ...]) -> None:
+    """Refuse a declaration that lets callers choose strides which no kernel is told."""
+    for number, name in enumerate(declared.outputs):
+        made = [path.outputs[number] for path in paths if not path.refused]
+        if _chosen_strides(case, name) and not any(o is not None and o.strided for o in made):
+            raise CannotTrace(
+                f"output {name} is declared as strided, but its kernels are not told the strides",
+                found=f"no launch takes {name}.stride() of every dimension",
+                fix="pass out.stride(0), out.stride(1), ... to each kernel that writes the output, "
+                "or leave layout='strided' out",
+                op=entry.name,
+                location=entry.location,
+            )
 
 
 def _reaches(path: Path, arch: int) -> bool:
