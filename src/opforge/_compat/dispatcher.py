@@ -6,6 +6,7 @@ import contextlib
 import functools
 import re
 import sys
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -61,9 +62,11 @@ class DefinedOp:
     to_subclasses: Any
 
     def destroy(self) -> None:
+        listed = _kernels_in(self.kernels)
         destroy(self.kernels)
         if self.schema is not self.kernels:
             destroy(self.schema)
+            _let_go(self.schema.ns, listed)
         packet = self.overload.overloadpacket
         if _others_of(self.overload):
             _keep_packet(packet, self.overload)
@@ -104,18 +107,47 @@ def _keyset(key: str) -> Any:
 
 
 def destroy(library: torch.library.Library) -> None:
+    listed = _kernels_in(library)
     library._destroy()
     # When the library is freed, torch would take these names out of its sets and of torch.ops, and
     # by then they may be those of another op and its kernels.
     torch.library._defs.difference_update(library._op_defs)
     library._op_defs.clear()
     library._op_impls.clear()
+    _let_go(library.ns, listed)
+
+
+def _let_go(namespace: str, listed: Iterable[str]) -> None:
+    """Make torch forget kernels of ops that are gone, listed as "ns/op/key".
+
+    torch keeps the last Python kernel of each name and key for good, and a kernel leads to all
+    that opforge has of its op: 18 kB. It gets one that leads nowhere, for a moment.
+    """
+    library = torch.library.Library(namespace, "FRAGMENT")
+    kernels = [each.split("/")[1:] for each in listed]
+    known = torch._C._dispatch_has_kernel
+    assert library.m is not None
+    for op, key in [each for each in kernels if not known(f"{namespace}::{each[0]}")]:
+        library.m.impl(op, key, _nothing, False)
+    library._destroy()
+
+
+def _nothing(*_args: Any) -> None:
+    """Never called."""
 
 
 def unlist(library: torch.library.Library, listed: str) -> None:
     """Take a kernel off torch's list of Python kernels, which is for refusing a second one."""
     torch.library._impls.discard(listed)
     library._op_impls.discard(listed)
+    _unlisted.setdefault(library, set()).add(listed)
+
+
+_unlisted: weakref.WeakKeyDictionary[torch.library.Library, set[str]] = weakref.WeakKeyDictionary()
+
+
+def _kernels_in(library: torch.library.Library) -> list[str]:
+    return [*library._op_impls, *_unlisted.get(library, ())]
 
 
 def keep_kernels(name: str, keys: Iterable[str]) -> None:
