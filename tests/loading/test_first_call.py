@@ -18,7 +18,7 @@ MODULES = {
     "opforge.native.ir", "opforge.native.ir.abi", "opforge.native.library",
     "opforge.native.library.manifest_reader", "opforge.native.library.shared_library",
     "opforge.native.artifacts", "opforge.native.artifacts.output_folder",
-    "opforge.native.library.whole_file", "opforge.deferred", "opforge.records",
+    "opforge.native.library.whole_file", "opforge.deferred", "opforge.records", "opforge.locks",
 }  # fmt: skip
 
 
