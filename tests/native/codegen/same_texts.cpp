@@ -42,9 +42,10 @@ int main()
     add(x, opforge::Tensor(b.data(), {4}), out);
     add(x, y, opforge::Tensor(c.data(), {2, 4}));
     add(x, y, opforge::Tensor(c.data(), opforge::int32, {4, 2}));
-    both(
-        [&] { return demo_add_outputs(y.raw(), opforge::Tensor(a.data(), {4, 5}).raw(), nullptr); },
-        [&] { demo::add_outputs(y, opforge::Tensor(a.data(), {4, 5})); });
+    const opforge::Tensor other(a.data(), {4, 5});
+    opforge::Tensor described;
+    both([&] { return demo_add_outputs(y.raw(), other.raw(), described.raw()); },
+         [&] { demo::add_outputs(y, other); });
 
     const opforge::Tensor wide(a.data(), {4, 5000}), tall(b.data(), {5000, 4});
     opforge::Tensor square(c.data(), {4, 4});
