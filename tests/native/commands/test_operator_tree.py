@@ -9,8 +9,9 @@ import pytest
 
 import opforge
 from opforge.errors import BadTree, UnknownOperator
-from opforge.native.artifacts import depfile, portable_paths
+from opforge.native.artifacts import depfile
 from opforge.native.commands import build, operator_tree, selection
+from opforge.native.ir import places
 from opforge.registry import registry
 
 OP = """
@@ -65,7 +66,7 @@ def test_a_tree_gives_the_operators_of_each_folder(ops):
 def test_locations_in_a_tree_are_shown_with_the_operators_folder(ops):
     folder = ops(add=op("add"))
     operator_tree.load(folder)
-    assert portable_paths.shown(f"{folder}/add/op.py:3") == f"{folder.name}/add/op.py:3"
+    assert places.short(f"{folder}/add/op.py:3") == f"{folder.name}/add/op.py:3"
 
 
 def test_folders_that_start_with_an_underscore_or_a_dot_are_not_operators(ops):

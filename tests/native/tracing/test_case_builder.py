@@ -100,7 +100,9 @@ def reduced(x: Tensor) -> Tensor:
     return out
 
 
-def test_a_loop_over_a_size_without_a_bound_says_how_to_declare_it():
+def test_a_loop_over_a_size_without_a_bound_says_how_to_declare_it(monkeypatch):
+    # 24 take 4 s.
+    monkeypatch.setattr(symint, "MOST_DIVIDED", 12)
     error = refusal(NeedsBound, reduced)
     assert error.what == (
         "a loop may go round any number of times, because m and n have no upper bound"
@@ -113,7 +115,10 @@ def test_a_loop_over_a_size_without_a_bound_says_how_to_declare_it():
     assert max(len(path.steps) for path in found.case.paths) == 3
 
 
-def test_a_loop_in_steps_is_bounded_where_it_has_few_enough():
+def test_a_loop_in_steps_is_bounded_where_it_has_few_enough(monkeypatch):
+    # 64 take 3 s.
+    monkeypatch.setattr(symint, "MOST_AT_A_LINE", 16)
+
     def body(x: Tensor) -> Tensor:
         out = torch.empty_like(x)
         start = 0
@@ -124,7 +129,7 @@ def test_a_loop_in_steps_is_bounded_where_it_has_few_enough():
 
     flat = {"x": T("n", dtype="fp32")}
     error = refusal(NeedsBound, body, **flat)
-    assert error.fix == "bound n: dims={'n': (1, 2048)}"
+    assert error.fix == "bound n: dims={'n': (1, 512)}"
     assert len(built(body, dims={"n": (1, 512)}, **flat).case.paths) == 8
 
 
