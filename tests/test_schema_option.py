@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import opforge
-from opforge.errors import BadSchema
+from opforge.errors import BadSchema, WrongArgument
 
 
 def test_a_given_schema_is_used_as_it_is(op_name):
@@ -128,6 +128,33 @@ def test_a_schemas_names_may_differ_from_the_functions(op_name):
     assert list(inspect.signature(op).parameters) == ["a", "t"]
     run = torch.compile(lambda x: op(x, t=4.0), backend="aot_eager", fullgraph=True)
     assert run(torch.ones(1)).item() == 4.0
+
+
+def test_explain_and_check_name_arguments_as_the_schema_does(op_name):
+    op = named_otherwise(op_name)
+    text = opforge.explain(op)
+    assert "a -> Tensor a" in text
+    assert "t -> float t = 2.5" in text
+    x = torch.ones(3)
+
+    def reference(x, s=2.5):
+        return x * s
+
+    only = ["eager", "opcheck", "mutation", "numerics"]
+    report = opforge.check(op, a=x, t=3.0, reference=reference, only=only)
+    assert report.ok, report
+    assert report.inputs == ("a: float32 (3,) on cpu",)
+    with pytest.raises(WrongArgument, match="'a'"):
+        opforge.check(op, x=x)
+
+
+def test_check_knows_a_mutated_argument_by_the_schemas_name(op_name):
+    def bump(x: Tensor, by: float = 1.0) -> None:
+        x.add_(by)
+
+    op = opforge.op(bump, name=op_name(), schema="(Tensor(a!) self, float by=1.0) -> ()")
+    report = opforge.check(op, torch.ones(3), only=["eager", "mutation"])
+    assert report.ok, report
 
 
 def test_rules_of_an_op_with_other_names_in_its_schema_go_by_place(op_name):

@@ -61,6 +61,11 @@ class Entry:
         """Without the namespace."""
         return self.name.partition("::")[2] or self.name
 
+    @property
+    def signature(self) -> inspect.Signature:
+        """As the op is called: a given schema may have other names than the function."""
+        return inspect.signature(self.handle)
+
     def flat(self) -> Lowered:
         """The flat signature, in any mode; raises for a function in mode "none" that has none."""
         if self.lowered is not None:

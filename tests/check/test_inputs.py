@@ -166,3 +166,14 @@ def test_a_function_in_mode_none_has_a_signature_as_well(op_name):
     entry = dataclasses.replace(registry.get(inner), lowered=None)
     (x, _), _ = arguments_from(entry, ["x=ones(2)", "cfg.weight=ones(2)"])
     assert x.shape == (2,)
+
+
+def test_inputs_have_the_names_that_the_op_is_called_by(op_name):
+    op = opforge.op(
+        lambda x, s=2.5: x * s, name=op_name(), schema="(Tensor a, float t=2.5) -> Tensor"
+    )
+    args, kwargs = arguments_from(registry.get(op), ["a=ones(2)", "t=3"])
+    assert args[0].tolist() == [1.0, 1.0]
+    assert (args[1:], kwargs) == ((3.0,), {})
+    with pytest.raises(UnknownInput, match="it takes a, t"):
+        arguments_from(registry.get(op), ["x=ones(2)"])

@@ -77,7 +77,7 @@ def read_exportable(model: Any, args: Any, kwargs: Mapping[str, Any] | None) -> 
 def _op_signature(op: Any) -> tuple[str, inspect.Signature]:
     entry = registry.find(op) if not isinstance(op, str) else None
     if entry is not None:
-        return entry.name, inspect.signature(entry.fn)
+        return entry.name, entry.signature
     overload = _compat.aoti.overload_behind(op)
     if overload is None:
         raise NotPackageable(

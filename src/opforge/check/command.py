@@ -232,7 +232,7 @@ def _beside(entry: Entry, kind: str) -> Callable[..., Any] | None:
 
 
 def _parameters(entry: Entry) -> list[str]:
-    return list(inspect.signature(entry.fn).parameters)
+    return list(entry.signature.parameters)
 
 
 def _parameter_of(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 from ..model import Leaf, Node, flat_width
@@ -16,12 +15,14 @@ def flat_arguments(entry: Entry, call: OpCall) -> tuple[tuple[Any, ...], dict[st
     rms_norm(x, NormConfig(w, 1e-6))  ->  (x, w, 1e-6, "float32"), {}
     """
     assert entry.lowered is not None
-    bound = inspect.signature(entry.fn).bind(*call.args, **call.kwargs)
+    bound = entry.signature.bind(*call.args, **call.kwargs)
     bound.apply_defaults()
     values = [
         value
-        for parameter in entry.lowered.signature.parameters
-        for value in _flatten(parameter.node, bound.arguments[parameter.name])
+        for parameter, given in zip(
+            entry.lowered.signature.parameters, bound.arguments.values(), strict=True
+        )
+        for value in _flatten(parameter.node, given)
     ]
     pairs = list(zip(entry.lowered.arguments, values, strict=True))
     positional = tuple(v for a, v in pairs if not a.keyword_only)

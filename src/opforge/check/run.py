@@ -178,7 +178,7 @@ def _names(given: str | Iterable[str]) -> list[str]:
 
 
 def _refuse_ambiguous(entry: Entry, options: list[str]) -> None:
-    parameters = inspect.signature(entry.fn).parameters
+    parameters = entry.signature.parameters
     for name in options:
         if name in parameters:
             raise AmbiguousOption(
@@ -207,9 +207,9 @@ def _check_settings(settings: Settings) -> None:
 
 
 def _bind(entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> OpCall:
-    signature = inspect.signature(entry.fn)
+    signature = entry.signature
     try:
-        signature.bind(*args, **kwargs)
+        bound = signature.bind(*args, **kwargs)
     except TypeError as error:
         raise WrongArgument(
             f"the op cannot be called with these arguments: {error}",
@@ -218,6 +218,9 @@ def _bind(entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> OpCall
             op=entry.name,
             location=entry.location,
         ) from None
+    if list(signature.parameters) != list(inspect.signature(entry.fn).parameters):
+        # A reference may have the function's names, where the schema has others.
+        args, kwargs = bound.args, dict(bound.kwargs)
     call = OpCall(args, kwargs, tuple(list(signature.parameters)[: len(args)]))
     for path, tensor in call.tensors():
         if not _compat.checking.has_contents(tensor):

@@ -127,7 +127,7 @@ class Subject:
         if self.entry.lowered is None:
             return True
         dotted = path.replace("[", ".").replace("]", "")
-        names = [a.path for a in self.entry.lowered.mutated]
+        names = [a.leaf.path for a in self.entry.lowered.mutated if a.leaf is not None]
         return any(dotted == n or dotted.startswith(f"{n}.") for n in names)
 
     @property

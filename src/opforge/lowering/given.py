@@ -20,13 +20,14 @@ def lower_given(
     """`kinds`: parameter name -> kind; `arguments` and `returns` as torch parsed them.
 
     An argument and a parameter belong together by their place, and may differ in their names.
+    The op is called by the argument's, so that is the leaf's; the parameter keeps its own.
     """
     _refuse_others(arguments, kinds)
     flat, parameters = [], []
     for (name, printed, has_default, keyword_only, mutated), own in zip(
         arguments, kinds, strict=True
     ):
-        leaf = _leaf(own, printed)
+        leaf = _leaf(name, printed)
         default = defaults[name] if has_default else MISSING
         parameters.append(Parameter(own, kinds[own], leaf, default))
         flat.append(

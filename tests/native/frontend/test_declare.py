@@ -320,3 +320,24 @@ def test_declarations_that_broadcast_different_parameters_are_refused(make_op):
         f"  found: x at {first}; scale at HERE\n"
         "  fix: give broadcast= to the same parameters, with the same *s, in all of them"
     )
+
+
+@pytest.mark.parametrize("names", [("x", "count"), ("input", "n")])
+def test_parameters_go_by_the_functions_names_or_the_schemas(names, op_name):
+    def scale(x, count):
+        return torch.empty_like(x)
+
+    op = opforge.op(scale, name=op_name(), schema="(Tensor input, int n) -> Tensor")
+    specs = dict(zip(names, (native.tensor("m", "fp16"), native.scalar("i64")), strict=True))
+    native.declare(op, **specs, dims={names[1]: (1, 64)})
+    found = expand(op)
+    assert [param.name for param in found.params] == ["input", "n"]
+    assert {bound.var for bound in found.cases[0].bounds} == {"m", "n"}
+    assert found.arguments(found.cases[0], {"input": "tensor", "n": 3}) == (("tensor", 3), {})
+
+
+def test_a_parameter_under_both_of_its_names_is_declared_twice(op_name):
+    op = opforge.op(lambda x: x * 1, name=op_name(), schema="(Tensor input) -> Tensor")
+    spec = native.tensor("m", "fp16")
+    with pytest.raises(BadSpec, match="declared twice"):
+        native.declare(op, x=spec, input=spec)

@@ -40,7 +40,8 @@ def declare(op: Any, /, *, dims: Any = None, returns: Any = None, **specs: Any) 
             T=("fp16", "bf16"), dims={"hidden": (1, 8192)})
 
     A plain value fixes a parameter; one that is left out is fixed at its default. Fields of a
-    dataclass are given as `cfg__scale=...` or `cfg=dict(scale=...)`. Several calls add up.
+    dataclass are given as `cfg__scale=...` or `cfg=dict(scale=...)`. Several calls add up. Where
+    `schema=` names arguments unlike the function, either name will do, and C has the schema's.
 
     `returns=native.tensor("*s", dtype="T", layout="strided")` lets callers pass an output of any
     strides; several outputs are a tuple, with None for one that is as the body makes it.
@@ -95,6 +96,8 @@ def is_reloaded(old: Declaration | Alternatives, new: Declaration | Alternatives
 
 def _read(lowered: Lowered, dims: Any, returns: Any, specs: dict[str, Any]) -> Declaration:
     reader = _Reader(lowered)
+    renamed = {p.name: p.node.path for p in lowered.signature.parameters if p.name != p.node.path}
+    specs = _by_schema(specs, renamed)
     if dims is not None and not isinstance(dims, Mapping) and "dims" in reader.nodes:
         # The op has a parameter called dims, and this is not a table of bounds.
         specs, dims = {**specs, "dims": dims}, None
@@ -109,6 +112,8 @@ def _read(lowered: Lowered, dims: Any, returns: Any, specs: dict[str, Any]) -> D
     lengths = shared_lengths((reader.path(n), d.parts, d.ranks) for n, d in tensors.items())
     numbers = [n for n, d in leaves.items() if isinstance(d, Scalars) and d.dtype[0] in "iu"]
     sizes = _sizes(reader, tensors, lengths)
+    if isinstance(dims, Mapping):
+        dims = _by_schema(dims, {n: c for n, c in renamed.items() if n not in sizes})
     fixed, bounds = read_bounds({} if dims is None else dims, sizes, numbers)
     _refuse_unused(reader.variables, tensors)
     outputs = read_returns(lowered, returns, reader.variables, list(lengths))
@@ -120,6 +125,22 @@ def _read(lowered: Lowered, dims: Any, returns: Any, specs: dict[str, Any]) -> D
         bounds=tuple(bounds.values()),
         returns=outputs,
     )
+
+
+def _by_schema(given: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[str, Any]:
+    """With the names of `schema=`, which C has too, where the function's were given."""
+    made: dict[str, Any] = {}
+    for name, value in given.items():
+        own = renamed.get(name, name)
+        if own in made:
+            raise BadSpec(
+                "declared twice in one call",
+                parameter=own,
+                found=f"{made[own]!r} and {value!r}",
+                fix="keep one of them",
+            )
+        made[own] = value
+    return made
 
 
 def _sizes(reader: _Reader, tensors: Mapping[str, Tensors], shared: Mapping[str, Any]) -> list[str]:
