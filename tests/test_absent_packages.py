@@ -94,3 +94,47 @@ def test_a_build_says_that_triton_is_missing(tmp_path):
     ran = run(COMMAND.format("triton"), "build", file)
     assert ran.returncode == 1
     assert ran.stderr == "Error: triton is not installed\n  fix: pip install 'triton>=3.6'\n"
+
+
+@pytest.fixture(params=["ImportError", "OSError"])
+def broken(request, tmp_path):
+    """Code that puts a package on the path which is there and does not import."""
+
+    def code(package):
+        source = tmp_path / "broken" / package / "__init__.py"
+        source.parent.mkdir(parents=True)
+        source.write_text("from . import _C\n")
+        source.with_name("_C.py").write_text(f"raise {request.param}('libx.so: cannot open')\n")
+        path = f"import sys; sys.path.insert(0, {str(tmp_path / 'broken')!r}); "
+        return path + "from opforge.cli import main; main(sys.argv[1:])"
+
+    return code
+
+
+@pytest.mark.parametrize("command", [["list"], ["build"], ["build", "--list"], ["check"], ["tune"]])
+def test_a_command_says_that_torch_does_not_import(tmp_path, broken, command):
+    file = tmp_path / "ops.py"
+    file.write_text(PLAIN_OPS)
+    ran = run(broken("torch"), *command, file)
+    assert ran.returncode == 1
+    assert ran.stderr == (
+        "Error: torch is installed, but does not import: libx.so: cannot open\n"
+        "  fix: pip install --force-reinstall 'torch>=2.11'\n"
+    )
+
+
+def test_a_build_says_that_triton_does_not_import(tmp_path, broken):
+    file = tmp_path / "ops.py"
+    file.write_text(PLAIN_OPS)
+    ran = run(broken("triton"), "build", file)
+    assert ran.returncode == 1
+    assert ran.stderr == (
+        "Error: triton is installed, but does not import: libx.so: cannot open\n"
+        "  fix: pip install --force-reinstall 'triton>=3.6'\n"
+    )
+
+
+def test_the_doctor_says_that_torch_does_not_import(broken):
+    ran = run(broken("torch"), "doctor")
+    assert ran.returncode == 0, ran.stderr
+    assert "installed, but does not import" in ran.stdout

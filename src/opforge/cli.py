@@ -10,7 +10,9 @@ import contextlib
 import dataclasses
 import errno
 import json
+import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,21 +51,35 @@ class Commands(click.Group):
             from .cli_targets import exited_in_body
 
             raise click.ClickException(str(exited_in_body(error))) from error
-        except OSError as error:
-            if error.errno not in _OF_THE_DISK:
+        except (OSError, ImportError) as error:
+            said = _of_the_disk(error) if isinstance(error, OSError) else None
+            said = said or _of_a_package(error)
+            if said is None:
                 raise
-            raise click.ClickException(str(_of_the_disk(error))) from error
-        except ModuleNotFoundError as error:
-            from .doctor import INSTALL_TORCH, INSTALL_TRITON
-
-            install = {"torch": INSTALL_TORCH, "triton": INSTALL_TRITON}.get(error.name or "")
-            if install is None:
-                raise
-            said = OpforgeError(f"{error.name} is not installed", fix=install)
             raise click.ClickException(str(said)) from error
 
 
-def _of_the_disk(error: OSError) -> OpforgeError:
+def _of_a_package(error: OSError | ImportError) -> OpforgeError | None:
+    """For torch or Triton that is missing, or that is there and does not import."""
+    from .doctor import INSTALL_TORCH, INSTALL_TRITON
+
+    needed = {"torch": INSTALL_TORCH, "triton": INSTALL_TRITON}
+    if isinstance(error, ModuleNotFoundError) and error.name in needed:
+        return OpforgeError(f"{error.name} is not installed", fix=needed[error.name])
+    running = [f.f_globals.get("__name__") for f, _ in traceback.walk_tb(error.__traceback__)]
+    for name, install in needed.items():
+        # Python takes a package that failed to import back out.
+        if name in running and name not in sys.modules:
+            return OpforgeError(
+                f"{name} is installed, but does not import: {error}",
+                fix=install.replace("install", "install --force-reinstall", 1),
+            )
+    return None
+
+
+def _of_the_disk(error: OSError) -> OpforgeError | None:
+    if error.errno not in _OF_THE_DISK:
+        return None
     room = f"make room in the output folder and in {tempfile.gettempdir()}, or set TMPDIR"
     return OpforgeError(
         f"a file cannot be written: {error.strerror}",

@@ -253,7 +253,8 @@ def _package(name: str) -> Tool:
         module = importlib.import_module(name)
     except ModuleNotFoundError as error:
         return Tool(present=False, detail="not installed" if error.name == name else str(error))
-    except ImportError as error:
+    except (ImportError, OSError) as error:
+        # An OSError comes from a shared library that torch opens itself.
         return Tool(present=False, detail=f"installed, but does not import: {error}")
     return Tool(present=True, detail=str(module.__version__))
 
