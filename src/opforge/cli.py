@@ -182,7 +182,7 @@ def check(
         (op,) = found.ops
         info = opforge.info(op)
         with _watching(f"{info.name}  ({info.location})", chosen, show=not as_json) as progress:
-            report = check_one(op, arguments, progress)
+            report = check_one(op, arguments, progress, found.places_of(op))
         summary = Summary((report,))
         click.echo(report.as_json() if as_json else _after_table(report))
     else:
@@ -315,7 +315,7 @@ def package(
     from .aoti_package.command import read_dynamic_texts, read_model
     from .aoti_package.cpp import cpp_needs, write_cpp
     from .check.command import arguments_of
-    from .cli_targets import locate
+    from .cli_targets import locate, resolve_places
 
     sizes = read_dynamic_texts(dynamic)
     model = read_model(locate(target), target)
@@ -323,7 +323,8 @@ def package(
         raise click.UsageError(
             "a model needs --inputs file.py:fn, a function that returns (args, kwargs)"
         )
-    args, kwargs = arguments_of(model, texts, inputs)
+    places = [place for _, place in resolve_places(target)] if opforge.is_op(model) else []
+    args, kwargs = arguments_of(model, texts, inputs, places)
     built = opforge.package(model, args, output, kwargs=kwargs, dynamic=sizes, strict=strict)
     click.echo(built.to_json() if as_json else str(built))
     # With --json nothing but the JSON goes to stdout.

@@ -10,6 +10,7 @@ import pkgutil
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, ModuleType, TracebackType
 from typing import Any
@@ -22,8 +23,22 @@ from .registry import registry
 _DECORATE = "decorate a function with @opforge.op, or name the module that does"
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a target found an operator: a module, and the operator's name there."""
+
+    module: ModuleType
+    name: str
+
+
 def resolve(target: str) -> list[Any]:
     """The operator that `target` names, or every operator of the module or file it names."""
+    # An operator bound to two names is still one.
+    return list({id(op): op for op, _ in resolve_places(target)}.values())
+
+
+def resolve_places(target: str) -> list[tuple[Any, Place]]:
+    """As `resolve`, with every name that an operator has in the module or file."""
     place, name = _split(target)
     module = _load(place)
     ops = operators_in(module)
@@ -33,10 +48,9 @@ def resolve(target: str) -> list[Any]:
             fix=_DECORATE,
         )
     if not name:
-        # An operator bound to two names is still one.
-        return list({id(op): op for op in ops.values()}.values())
+        return places_in(module)
     if name in ops:
-        return [ops[name]]
+        return [(ops[name], Place(module, name))]
     if name in vars(module):
         raise TargetNotFound(
             f"{name!r} in {place} is not an operator",
@@ -241,6 +255,11 @@ def operators_in(module: ModuleType) -> dict[str, Any]:
             short = entry.name.partition("::")[2]
             named[entry.name if short in vars(module) or short in named else short] = entry.handle
     return named
+
+
+def places_in(module: ModuleType) -> list[tuple[Any, Place]]:
+    """The operators of a module, each with every name that it has there."""
+    return [(op, Place(module, name)) for name, op in operators_in(module).items()]
 
 
 def _load_module(name: str) -> ModuleType:

@@ -285,6 +285,56 @@ def test_one_operator_takes_its_inputs_from_the_function_beside_it(tmp_path):
     assert rows == {"eager": "pass", "fake": "pass", "numerics": "fail"}
 
 
+VENDORED = """
+import opforge
+import torch
+from check_vendor_{0} import vscale
+
+scale_op = opforge.op(vscale, name="check_vendored_{0}::scale", schema="(Tensor a) -> Tensor")
+
+def {1}_inputs():
+    return (), {{"a": torch.ones(3)}}
+
+def {1}_reference(x):
+    return x * 2
+"""
+
+
+@pytest.mark.parametrize("whole_folder", [False, True])
+@pytest.mark.parametrize("named", ["scale_op", "scale", "vscale"])
+def test_functions_beside_an_op_of_a_foreign_function_are_found(
+    tmp_path, monkeypatch, named, whole_folder
+):
+    (tmp_path / "vendor").mkdir()
+    monkeypatch.syspath_prepend(tmp_path / "vendor")
+    case = f"{named}_{int(whole_folder)}"
+    source = "def vscale(x):\n    return x * 2\n"
+    (tmp_path / "vendor" / f"check_vendor_{case}.py").write_text(source)
+    folder = tmp_path / f"check_vendored_{case}"
+    folder.mkdir()
+    # It is loaded first, and holds the op, but no functions.
+    (folder / "again.py").write_text("from .vendored import scale_op\n" if whole_folder else "")
+    file = folder / "vendored.py" if whole_folder else folder / f"check_alone_{case}.py"
+    file.write_text(VENDORED.format(case, named))
+    result = run(f"{folder}/" if whole_folder else file, "--only", "eager,numerics", "--json")
+    found = json.loads(result.stdout)
+    (report,) = found["reports"] if whole_folder else [found]
+    assert {row["name"]: row["status"] for row in report["rows"]} == {
+        "eager": "pass",
+        "numerics": "pass",
+    }
+
+
+def test_inputs_that_raise_are_not_asked_for_again(tmp_path):
+    file = tmp_path / "check_raising.py"
+    text = SOURCE.replace("check_sample::", "check_raising::").replace("fails()", "wrong_inputs()")
+    file.write_text(text)
+    result = run(file, *FAST)
+    assert "ZeroDivisionError" in result.stderr
+    assert "write def scaled_inputs() next to it" in result.stderr
+    assert "write def wrong_inputs()" not in result.stderr
+
+
 def test_help_shows_an_example():
     result = run("--help")
     assert "--input" in result.stdout

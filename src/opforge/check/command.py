@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import click
 import torch
 
-from ..cli_targets import arguments_from_function, arguments_made_by, resolve, resolve_function
+from ..cli_targets import (
+    Place,
+    arguments_from_function,
+    arguments_made_by,
+    resolve_function,
+    resolve_places,
+)
 from ..errors import BadOption, OpforgeError, UnknownInput
 from ..native.commands.operator_tree import is_tree, load_files
 from ..progress import ProgressBar, watched_terminal
 from ..registry import Entry, registry
+from .beside import beside, name_beside
 from .compare import Tolerance
 from .inputs import arguments_from
 from .report import CheckReport, Row
@@ -52,6 +59,11 @@ class Found:
     problems: list[Problem]
     # Whether a table of its rows is what the user wants to see.
     single: bool
+    # By the id of the op: the modules that hold it.
+    places: Mapping[int, list[Place]] = field(default_factory=dict)
+
+    def places_of(self, op: Any) -> list[Place]:
+        return self.places.get(id(op), [])
 
 
 def rows_named(texts: Sequence[str]) -> tuple[str, ...]:
@@ -61,23 +73,28 @@ def rows_named(texts: Sequence[str]) -> tuple[str, ...]:
 
 def find(given: CheckArguments) -> Found:
     """The operators of all targets; in a tree a file that fails does not stop the others."""
-    ops: list[Any] = []
+    placed: list[tuple[Any, Place]] = []
     problems = []
     for target in given.targets:
         if is_tree(target):
             loaded = load_files(target)
-            ops += [op for _, op in loaded.operators]
+            placed += loaded.places
             problems += [Problem(str(one.folder), one.message) for one in loaded.problems]
         else:
-            ops += resolve(target)
-    ops = list({id(op): op for op in ops}.values())
+            placed += resolve_places(target)
+    ops = list({id(op): op for op, _ in placed}.values())
+    places: dict[int, list[Place]] = {}
+    for op, place in placed:
+        places.setdefault(id(op), []).append(place)
     single = len(ops) == 1 and not any(is_tree(target) for target in given.targets)
+    found = Found(ops, problems, single, places)
     if not single:
-        _refuse_for_several(given, ops)
-    return Found(ops, problems, single)
+        _refuse_for_several(given, found)
+    return found
 
 
-def _refuse_for_several(given: CheckArguments, ops: list[Any]) -> None:
+def _refuse_for_several(given: CheckArguments, found: Found) -> None:
+    ops = found.ops
     for option, value, kind in (
         ("--inputs", given.function, "inputs"),
         ("--reference", given.reference, "reference"),
@@ -85,7 +102,7 @@ def _refuse_for_several(given: CheckArguments, ops: list[Any]) -> None:
         if value is not None:
             raise BadOption(
                 f"{option} is for one operator, and there are {len(ops)}",
-                fix=f"name one, or write a function next to each: def {_own_name(ops, kind)}()",
+                fix=f"name one, or write a function next to each: def {_own_name(found, kind)}()",
             )
     taken = {name for op in ops for name in _parameters(registry.get(op))}
     for text in given.texts:
@@ -97,18 +114,27 @@ def _refuse_for_several(given: CheckArguments, ops: list[Any]) -> None:
             )
 
 
-def _own_name(ops: list[Any], kind: str) -> str:
-    return f"{registry.get(ops[0]).fn.__name__ if ops else 'op'}_{kind}"
+def _own_name(found: Found, kind: str) -> str:
+    if not found.ops:
+        return f"op_{kind}"
+    op = found.ops[0]
+    return name_beside(registry.get(op), kind, found.places_of(op))
 
 
-def check_one(op: Any, given: CheckArguments, progress: Progress | None = None) -> CheckReport:
+def check_one(
+    op: Any,
+    given: CheckArguments,
+    progress: Progress | None = None,
+    places: Sequence[Place] = (),
+) -> CheckReport:
     """Check one op with the inputs that the command line or a function in its file gives."""
-    args, kwargs = arguments_of(op, given.texts, given.function)
+    args, kwargs = arguments_of(op, given.texts, given.function, places)
+    reference = _reference(op, given.reference, places)
     return check_call(
         op,
         args,
         kwargs,
-        settings=Settings(reference=_reference(op, given.reference), tolerance=given.tolerance),
+        settings=Settings(reference=reference, tolerance=given.tolerance),
         only=given.only or None,
         skip=given.skip,
         require=given.require,
@@ -123,14 +149,14 @@ def check_all(found: Found, given: CheckArguments, *, quiet: bool = False) -> Su
     watcher = watching(len(found.ops) * len(given.rows), quiet=quiet)
     try:
         for number, op in enumerate(found.ops, 1):
-            entry = registry.get(op)
+            entry, places = registry.get(op), found.places_of(op)
             where = f"[{number}/{len(found.ops)}] {entry.name}"
             own = [t for t in given.texts if _parameter_of(t) in _parameters(entry)]
             arguments = CheckArguments(**{**vars(given), "texts": tuple(own)})
             try:
-                report = check_one(op, arguments, watcher.hearing(where))
+                report = check_one(op, arguments, watcher.hearing(where), places)
             except OpforgeError as error:
-                problems.append(Problem(entry.name, str(error), _how(entry)))
+                problems.append(Problem(entry.name, str(error), _how(entry, places)))
                 watcher.say(f"{where}: not checked")
                 continue
             reports.append(report)
@@ -140,8 +166,12 @@ def check_all(found: Found, given: CheckArguments, *, quiet: bool = False) -> Su
     return Summary(tuple(reports), tuple(problems))
 
 
-def _how(entry: Entry) -> str:
-    return f"give its inputs with --input, or write def {entry.fn.__name__}_inputs() next to it"
+def _how(entry: Entry, places: Sequence[Place]) -> str:
+    if beside(entry, "inputs", places) is not None:
+        # The error is about these.
+        return ""
+    name = name_beside(entry, "inputs", places)
+    return f"give its inputs with --input, or write def {name}() next to it"
 
 
 class Watcher:
@@ -203,7 +233,9 @@ def watching(total: int, *, quiet: bool = False) -> Watcher:
     return BarWatcher(ProgressBar("checking", console), total)
 
 
-def arguments_of(op: Any, texts: Sequence[str], function: str | None) -> Arguments:
+def arguments_of(
+    op: Any, texts: Sequence[str], function: str | None, places: Sequence[Place] = ()
+) -> Arguments:
     """From `--input` texts, from the function that `--inputs` names, or from the op's own."""
     if function is not None:
         if texts:
@@ -213,22 +245,17 @@ def arguments_of(op: Any, texts: Sequence[str], function: str | None) -> Argumen
     # Inputs without a device are made where the op's kernels can run.
     on_gpu = entry.describe().kernels and torch.cuda.is_available() and not interpreting()
     device = "cuda" if on_gpu else "cpu"
-    own = _beside(entry, "inputs")
+    own = beside(entry, "inputs", places)
     if own is not None and not texts:
         with torch.device(device):
             return arguments_made_by(own, f"{inspect.getsourcefile(own)}:{own.__name__}")
     return arguments_from(entry, texts, device=device)
 
 
-def _reference(op: Any, named: str | None) -> Callable[..., Any] | None:
-    return resolve_function(named) if named is not None else _beside(registry.get(op), "reference")
-
-
-def _beside(entry: Entry, kind: str) -> Callable[..., Any] | None:
-    """The function `silu_inputs` or `silu_reference` in the file of `silu`."""
-    fn = inspect.unwrap(entry.fn)
-    found = getattr(fn, "__globals__", {}).get(f"{fn.__name__}_{kind}")
-    return found if inspect.isfunction(found) else None
+def _reference(op: Any, named: str | None, places: Sequence[Place]) -> Callable[..., Any] | None:
+    if named is not None:
+        return resolve_function(named)
+    return beside(registry.get(op), "reference", places)
 
 
 def _parameters(entry: Entry) -> list[str]:

@@ -20,7 +20,7 @@ from typing import Any
 
 import opforge
 
-from ...cli_targets import is_folder, operators_in, users_own
+from ...cli_targets import Place, is_folder, operators_in, places_in, users_own
 from ...errors import BadTree, OpforgeError, TargetFailed, Undeclared
 from ...registry import registry
 from ..frontend.alternatives import operators as operators_of
@@ -46,6 +46,8 @@ class Found:
 
     operators: list[tuple[Path, Any]] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    # Of `load_files`: every module that has an operator, and its name there.
+    places: list[tuple[Any, Place]] = field(default_factory=list)
 
 
 def is_tree(target: str) -> bool:
@@ -94,12 +96,14 @@ def load_files(tree: str | Path) -> Found:
         if any(step[0] in "_." for step in steps) or _is_test(file):
             continue
         try:
-            new = [op for op in _operators_of(file, [package, *steps]) if id(op) not in seen]
+            places = _places_of(file, [package, *steps])
         except OpforgeError as error:
             found.problems.append(Problem(file, str(error)))
             continue
-        seen |= {id(op) for op in new}
-        found.operators += [(file, op) for op in new]
+        found.places += places
+        new = {id(op): op for op, _ in places if id(op) not in seen}
+        seen |= new.keys()
+        found.operators += [(file, op) for op in new.values()]
     if not found.operators and not found.problems:
         raise BadTree(
             f"{tree} has no operators",
@@ -113,12 +117,10 @@ def _is_test(file: Path) -> bool:
     return file.name.startswith("test_") or file.name == "conftest.py"
 
 
-def _operators_of(file: Path, steps: Sequence[str]) -> list[Any]:
+def _places_of(file: Path, steps: Sequence[str]) -> list[tuple[Any, Place]]:
     if any("." in step for step in steps):
         raise BadTree("Python cannot import it because its path has a dot", fix="rename it")
-    return list(
-        {id(op): op for op in operators_in(_imported(".".join(steps), file)).values()}.values()
-    )
+    return places_in(_imported(".".join(steps), file))
 
 
 def _load_folder(folder: Path, package: str, into: Found) -> None:
