@@ -86,6 +86,24 @@ def test_what_the_parameters_decide_is_refused(make_op, given):
     assert error.what.startswith("the parameters decide")
 
 
+@pytest.mark.parametrize("given", [native.tensor("...", "T"), native.tensor("... n", "T")])
+def test_ranks_are_not_advised_for_an_output(make_op, given):
+    error = refusal(BadDims, make_op(silu), given)
+    assert error.what == 'an output cannot have "...", which is one parameter\'s own'
+
+
+def test_broadcast_is_not_advised_for_an_output(make_op):
+    error = refusal(BadSpec, make_op(silu), native.tensor("n", "T", broadcast=True))
+    assert error.what.startswith("the parameters decide")
+
+
+def test_an_output_is_called_as_the_user_wrote_it(make_op):
+    error = refusal(BadSpec, make_op(silu), "strided")
+    assert error.parameter == "returns"
+    error = refusal(BadSpec, make_op(halves), (None, native.tensor("*s", "T", layout="dense")))
+    assert error.parameter == "returns[1]"
+
+
 def test_an_output_has_the_names_of_the_parameters(make_op):
     error = refusal(BadDims, make_op(silu), native.tensor("...", "T", ranks=2))
     assert error.what == 'an output cannot have "...", which is one parameter\'s own'

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ...errors import BadDims, BadSpec
 from ...model import Leaf, Lowered
 from .declaration import Tensors
-from .dims import Rest, Shared
+from .dims import Part, Rest, Shared, parse
 from .specs import TensorSpec
 from .validate import fit
 
@@ -24,7 +25,12 @@ def read_returns(
     """
     if given is None:
         return ()
-    leaves = lowered.returns
+    # Under the names that the user writes here.
+    several = len(lowered.returns) > 1
+    leaves = [
+        replace(leaf, path=f"returns[{i}]" if several else "returns")
+        for i, leaf in enumerate(lowered.returns)
+    ]
     listed = list(given) if isinstance(given, (tuple, list)) else [given]
     if len(listed) != len(leaves):
         count = f"{len(leaves)} output{'' if len(leaves) == 1 else 's'}"
@@ -62,22 +68,30 @@ def _output(
             found=repr(spec),
             fix=_fix(leaves),
         )
+    # First what an output cannot have: `fit` would advise it as for a parameter.
+    _refuse_unknown(leaf, spec, parse(spec.dims, leaf.path), shared)
+    if spec.ranks is not None or spec.broadcast:
+        raise _decided(leaf, spec)
     declared = fit(leaf, spec, variables)
     assert isinstance(declared, Tensors)
-    _refuse_unknown(leaf, spec, declared, shared)
-    several = len(declared.dtypes) > 1 and not declared.variable
-    if several or declared.broadcast or spec.ranks is not None:
-        raise BadSpec(
-            "the parameters decide the dtype, the ranks and the broadcast shape of an output",
-            parameter=leaf.path,
-            found=repr(spec),
-            fix="one dtype or a type variable, and neither ranks= nor broadcast=",
-        )
+    if len(declared.dtypes) > 1 and not declared.variable:
+        raise _decided(leaf, spec)
     return declared
 
 
-def _refuse_unknown(leaf: Leaf, spec: TensorSpec, declared: Tensors, shared: Sequence[str]) -> None:
-    for part in declared.parts:
+def _decided(leaf: Leaf, spec: TensorSpec) -> BadSpec:
+    return BadSpec(
+        "the parameters decide the dtype, the ranks and the broadcast shape of an output",
+        parameter=leaf.path,
+        found=repr(spec),
+        fix="one dtype or a type variable, and neither ranks= nor broadcast=",
+    )
+
+
+def _refuse_unknown(
+    leaf: Leaf, spec: TensorSpec, parts: Sequence[Part], shared: Sequence[str]
+) -> None:
+    for part in parts:
         if isinstance(part, Rest):
             what = 'an output cannot have "...", which is one parameter\'s own'
             fix = 'write "*s" there and here; '
