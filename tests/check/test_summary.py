@@ -72,3 +72,10 @@ def test_the_page_shows_every_op_and_escapes_what_it_quotes():
         assert name in page
     assert "says &lt;b&gt;" in page
     assert "<b>" not in page
+
+
+def test_a_page_shows_what_no_file_can_hold_as_escapes(tmp_path):
+    problem = Problem("ops/e.py", "raised '\udcff' \x1b[31mred\x1b[0m\x00\x07\x85, \u2713\n\tmore")
+    page = Summary((), (problem,)).as_html()
+    (tmp_path / "page.html").write_text(page, encoding="utf-8")
+    assert "raised &#x27;\\udcff&#x27; red\\x00\\x07\\x85, \u2713\n\tmore" in page

@@ -105,7 +105,8 @@ class Summary:
             for r in self.reports
         )
         problems = "".join(f"<pre>{escape(str(problem))}</pre>" for problem in self.problems)
-        return _PAGE.format(total=escape(self.total()), rows=rows, problems=problems, tables=tables)
+        page = _PAGE.format(total=escape(self.total()), rows=rows, problems=problems, tables=tables)
+        return _encodable(page)
 
 
 def _suite(suites: ET.Element, op: str, rows: tuple[Row, ...]) -> ET.Element:
@@ -141,6 +142,15 @@ def _printable(text: str) -> str:
     """Without what XML cannot hold, such as a terminal's colours."""
     return re.sub(
         r"\x1b\[[0-9;]*m|[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "", text
+    )
+
+
+def _encodable(page: str) -> str:
+    """Without a terminal's colours; what a file cannot hold, or shows badly, as escapes."""
+    return re.sub(
+        r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]",
+        lambda found: found[0].encode("unicode_escape").decode(),
+        re.sub(r"\x1b\[[0-9;]*m", "", page),
     )
 
 
