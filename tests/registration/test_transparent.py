@@ -353,7 +353,7 @@ def test_cpu_tensors_are_refused_with_three_ways_out(op):
     assert text.startswith(f"{name} ({__file__}:{run_double.__code__.co_firstlineno})")
     assert "found: tensors on cpu" in text
     assert "TRITON_INTERPRET=1" in text
-    assert f"torch.library.register_kernel({name!r}, 'cpu')" in text
+    assert 'op.register_kernel("cpu")' in text
     assert isinstance(caught.value, RuntimeError)
     assert caught.value.__cause__ is not None
 

@@ -20,7 +20,7 @@ def cpu_refusal(op: str, location: str, who: str, devices: Sequence[str]) -> Nee
     if not devices:
         what = f"{who} launches Triton kernels, and there is no GPU"
     own = (
-        f"register a CPU kernel: torch.library.register_kernel({op!r}, 'cpu')"
+        'register a CPU kernel: op.register_kernel("cpu")'
         if who == "the op"
         else "give it a branch for CPU tensors"
     )
