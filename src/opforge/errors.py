@@ -161,7 +161,7 @@ class AliasedOutput(OpforgeError, RuntimeError):
 
 
 class WrongReturn(OpforgeError, TypeError):
-    """The body returned something other than its annotation says."""
+    """The body, a fake or a kernel returned something other than the annotation says."""
 
 
 class WrongArgument(OpforgeError, TypeError):

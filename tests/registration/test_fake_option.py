@@ -8,7 +8,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import opforge
-from opforge.errors import BadOption, FakeSignature, UnknownArgument
+from opforge.errors import BadOption, FakeSignature, UnknownArgument, WrongReturn
 
 Tensor = torch.Tensor
 
@@ -146,3 +146,89 @@ def test_a_list_is_refused_for_an_op_that_returns_a_list(op_name):
         @opforge.op(op_name(), fake=["x"])
         def op(x: Tensor) -> list[Tensor]:
             return [x + 1]
+
+
+WRONG = {
+    "three tensors": lambda x: (torch.empty_like(x),) * 3,
+    "one tensor": torch.empty_like,
+    "nothing": lambda x: None,
+    "a None": lambda x: (torch.empty_like(x), None),
+}
+RETURNED = {
+    "three tensors": "a tuple of 3, but the op's annotation says a tuple of 2",
+    "one tensor": "but the op's annotation says a tuple of 2",
+    "nothing": "NoneType, but the op's annotation says a tuple of 2",
+    "a None": "NoneType for return.1, but the op's annotation says Tensor",
+}
+
+
+def make_two(name, fake, *, late):
+    @opforge.op(name, fake=None if late else fake)
+    def two(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x + 1, x + 2
+
+    if late:
+        two.register_fake(fake)
+    return two
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["fake=", "register_fake"])
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_fake_that_returns_something_else_than_the_op_is_refused(op_name, wrong, late):
+    name = op_name()
+    two = make_two(name, WRONG[wrong], late=late)
+    with pytest.raises(WrongReturn) as caught:
+        two(torch.ones(3, device="meta"))
+    text = str(caught.value)
+    assert "the fake returned" in text
+    assert RETURNED[wrong] in text
+    if wrong != "one tensor":
+        line = WRONG[wrong].__code__.co_firstlineno
+        assert text.startswith(f"{name} ({__file__}:{line})")
+    assert [t.tolist() for t in two(torch.ones(1))] == [[2.0], [3.0]]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_fake_is_refused_when_compiled(op_name, wrong):
+    two = make_two(op_name(), WRONG[wrong], late=False)
+    with pytest.raises(Exception, match="the fake returned"):
+        torch.compile(two, backend="aot_eager")(torch.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("annotation", "fake", "text"),
+    [
+        (Tensor, lambda x: None, "returned NoneType, but the op's annotation says Tensor"),
+        (None, torch.empty_like, "returned a value, but the op's annotation says None"),
+        (list[Tensor], lambda x: [x + 1, None], "returned NoneType for return"),
+        (list[Tensor], torch.empty_like, "Tensor for return, but the op's annotation says a list"),
+        (int, lambda x: "3", "returned str for return, but the op's annotation says SymInt"),
+        (tuple[Tensor], lambda x: x + 1, "returned Tensor, but the op's annotation says a tuple"),
+    ],
+)
+def test_a_fake_is_held_to_each_kind_of_annotation(op_name, annotation, fake, text):
+    def op(x):
+        raise NotImplementedError
+
+    op.__annotations__ = {"x": Tensor, "return": annotation}
+    op = opforge.op(op, name=op_name(), fake=fake)
+    with pytest.raises(WrongReturn, match=text):
+        op(torch.ones(3, device="meta"))
+
+
+def test_a_fake_that_returns_its_input_is_refused(op_name):
+    @opforge.op(op_name(), fake=lambda x: x)
+    def double(x: Tensor) -> Tensor:
+        return x * 2
+
+    with pytest.raises(Exception, match="an output of the fake shares memory with an input"):
+        torch.compile(lambda x: double(x) + x, backend="aot_eager")(torch.ones(3))
+
+
+def test_a_body_that_returns_too_many_outputs_is_refused_when_compiled(op_name):
+    @opforge.op(op_name())
+    def two(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x + 1, x + 2, x + 3
+
+    with pytest.raises(Exception, match="the body returned a tuple of 3"):
+        torch.compile(lambda x: two(x)[0], backend="aot_eager")(torch.ones(3))

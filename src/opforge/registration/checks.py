@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,20 +19,42 @@ from .lists import tensors_in
 _RETURNED: dict[str, Any] = {
     "Tensor": torch.Tensor,
     "SymInt": (int, torch.SymInt),
-    "int": int,
+    "int": (int, torch.SymInt),
     "float": (int, float, torch.SymFloat, torch.SymInt),
     "bool": (bool, torch.SymBool),
     "Scalar": (int, float, complex, torch.SymInt, torch.SymFloat, torch.SymBool),
 }
 
 
+@dataclass(frozen=True)
+class Returner:
+    """The function whose result is checked, as errors name it."""
+
+    what: str
+    location: str
+    annotation: str = "the op's annotation"
+
+    @classmethod
+    def of(cls, what: str, fn: Any, otherwise: str) -> Returner:
+        """`otherwise`: the location for a callable that has no line of its own."""
+        while isinstance(fn, functools.partial):
+            fn = fn.func
+        code = getattr(inspect.unwrap(fn), "__code__", None)
+        place = otherwise if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+        return cls(what, place)
+
+
 class CallChecks:
     """Refuses what contradicts an op's annotations, or would be lost; detaches recorded outputs."""
 
-    def __init__(self, name: str, location: str, lowered: Lowered) -> None:
+    def __init__(
+        self, name: str, location: str, lowered: Lowered, returner: Returner | None = None
+    ) -> None:
         self.name = name
         self.location = location
         self.lowered = lowered
+        self.body = Returner("the body", location, "its annotation")
+        self.returner = returner or self.body
         self.warned = False
 
     def no_tensor(self, *values: Any) -> WrongArgument:
@@ -49,7 +74,7 @@ class CallChecks:
         found, name = type(value).__qualname__, wanted.__qualname__
         if path.startswith("return"):
             raise self._returned(
-                f"the body returned a {found}, but its annotation says {name}",
+                f"{self._says(f'a {found}')} {name}",
                 f"return {name}(...)",
             )
         what = f"expected {name}, got {found}"
@@ -86,7 +111,7 @@ class CallChecks:
         found = f"a {type(value).__name__} of {len(value)}" if sized else type(value).__qualname__
         if path.startswith("return"):
             raise self._returned(
-                f"the body returned {found}, but its annotation says a tuple of {count}",
+                f"{self._says(found)} a tuple of {count}",
                 f"return {count} values",
             )
         raise self._argument(
@@ -106,21 +131,20 @@ class CallChecks:
         if isinstance(value, (list, tuple)):
             return list(value)
         raise self._returned(
-            f"the body returned {type(value).__name__} for {path}, but its annotation says a list",
+            f"{self._says(f'{type(value).__name__} for {path}')} a list",
             "return a list of tensors",
         )
 
     def not_none(self) -> None:
-        """The annotation says None, the body returned something."""
+        """The annotation says None, the function returned something."""
         raise self._returned(
-            "the body returned a value, but its annotation says None",
-            "annotate what it returns, or return nothing",
+            f"{self._says('a value')} None", "annotate what it returns, or return nothing"
         )
 
     def not_returned(self, name: str) -> None:
-        """The op's tag says that it returns an argument, the body returned something else."""
+        """The op's tag says that it returns an argument, the function returned something else."""
         raise self._returned(
-            f"the body did not return {name}, but the op's tag says that it does",
+            f"{self.returner.what} did not return {name}, but the op's tag says that it does",
             f"return {name} itself, or remove the tag",
         )
 
@@ -129,24 +153,57 @@ class CallChecks:
         (leaf,) = self.lowered.returns
         if not _is_what_it_says(leaf, value):
             raise self._returned(
-                f"the body returned {type(value).__name__}, but its annotation says Tensor",
+                f"{self._says(type(value).__name__)} Tensor",
                 "return a tensor, or annotate Optional[Tensor]",
             )
 
     def several(self, out: Any, viewed: Sequence[Any] = ()) -> Any:
         """Check the outputs of any other op; returns them, detached if autograd recorded them."""
+        return self.unrecord(out, viewed) if self._any_recorded(out) else out
+
+    def _any_recorded(self, out: Any) -> bool:
+        """Check the type of every output; returns whether autograd recorded one."""
         returns = self.lowered.returns
         recorded = False
         for leaf, value in zip(returns, out if len(returns) != 1 else (out,), strict=True):
             for item in value if leaf.container else (value,):
                 if not _is_what_it_says(leaf, item):
                     raise self._returned(
-                        f"the body returned {type(item).__name__} for {leaf.path}, "
-                        f"but its annotation says {leaf.schema_type()}",
+                        f"{self._says(f'{type(item).__name__} for {leaf.path}')} "
+                        f"{leaf.schema_type()}",
                         "return what the annotation says",
                     )
                 recorded = recorded or (isinstance(item, torch.Tensor) and item.requires_grad)
-        return self.unrecord(out, viewed) if recorded else out
+        return recorded
+
+    def traced(self, out: Any, given: Mapping[str, Any], *, views: bool) -> Any:
+        """Check the flat result of a fake, which has no kernel's checks behind it.
+
+        torch believes what it gets: too many outputs crash it, and compiled code returns a None.
+        """
+        returns = self.lowered.returns
+        if self.lowered.signature.returns is None:
+            return None if out is None else self.not_none()
+        if len(returns) != 1:
+            if not isinstance(out, (tuple, list)) or len(out) != len(returns):
+                self.wrong_length("return", out, len(returns))
+            out = tuple(self._listed(leaf, v) for leaf, v in zip(returns, out, strict=True))
+        elif returns[0].is_tensor and not returns[0].container:
+            self.one(out)
+        else:
+            out = self._listed(returns[0], out)
+        self._any_recorded(out)
+        outputs = (out,) if len(returns) == 1 else out
+        for name, value in zip(self.lowered.returned, outputs, strict=False):
+            if value is not given[name]:
+                self.not_returned(name)
+        inputs = tuple(given[a.name] for a in self.lowered.tensors)
+        if outputs and not views and _compat.any_aliases(inputs, {}, outputs):
+            self.aliased(inputs, outputs)
+        return out
+
+    def _listed(self, leaf: Leaf, value: Any) -> Any:
+        return self.as_list(leaf.path, value) if leaf.container else value
 
     def unrecord(self, value: Any, viewed: Sequence[Any] = ()) -> Any:
         """Detach an output that autograd recorded because the body reads a captured tensor.
@@ -162,8 +219,9 @@ class CallChecks:
             return value
         if not self.warned:
             self.warned = True
+            by = self.returner
             warn(
-                f"{self.name} ({self.location}): the body reads a tensor that requires grad and "
+                f"{self.name} ({by.location}): {by.what} reads a tensor that requires grad and "
                 "is not a parameter; no gradient reaches it. Pass it as a parameter and give a "
                 "backward."
             )
@@ -177,12 +235,13 @@ class CallChecks:
             for argument, value in zip(self.lowered.tensors, inputs, strict=True)
             if not among_outputs and _compat.any_aliases((value,), {}, outputs)
         ]
+        whose = "" if self.returner is self.body else f" of {self.returner.what}"
         raise AliasedOutput(
-            "an output shares memory with an input or with another output",
+            f"an output{whose} shares memory with an input or with another output",
             parameter=guilty[0] if guilty else None,
             fix="return a copy (x.clone()); to change an input in place, name it in mutates_args "
             "and do not return it",
-        ).locate(self.name, self.location)
+        ).locate(self.name, self.returner.location)
 
     def views_transformed(self, _original: Any) -> Callable[..., Any]:
         """The kernel at functorch's key of an op that returns views.
@@ -221,7 +280,10 @@ class CallChecks:
         return WrongArgument(what, parameter=path, fix=fix, op=self.name, location=self.location)
 
     def _returned(self, what: str, fix: str) -> WrongReturn:
-        return WrongReturn(what, fix=fix, op=self.name, location=self.location)
+        return WrongReturn(what, fix=fix, op=self.name, location=self.returner.location)
+
+    def _says(self, found: str) -> str:
+        return f"{self.returner.what} returned {found}, but {self.returner.annotation} says"
 
 
 # Python's words for types of a schema.

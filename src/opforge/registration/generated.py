@@ -16,7 +16,7 @@ from ..locks import fork_safe_lock
 from ..lowering.choices import ChoiceValues
 from ..lowering.codegen import FunctionSource
 from ..model import MISSING, Lowered, leaves_of
-from .checks import CallChecks
+from .checks import CallChecks, Returner
 from .kernels import Writer, write_bind, write_structure
 
 _BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -30,13 +30,18 @@ class Generated:
     """
 
     def __init__(
-        self, name: str, location: str, lowered: Lowered, files: list[str] | None = None
+        self,
+        name: str,
+        location: str,
+        lowered: Lowered,
+        files: list[str] | None = None,
+        returner: Returner | None = None,
     ) -> None:
-        """`files`: those that other functions of the op are in already."""
+        """`files`: those of the op's other functions; `returner`: what runs, if not the body."""
         self.name = name
         self.location = location
         self.lowered = lowered
-        self.checks = checks = CallChecks(name, location, lowered)
+        self.checks = checks = CallChecks(name, location, lowered, returner)
         self.namespace: dict[str, Any] = {
             "_of_object": object,
             "_of_new_tuple": tuple.__new__,
@@ -89,6 +94,11 @@ class Generated:
         self._complete: dict[Callable[..., Any], bool] = {}
         # Called before a kernel runs for the first time.
         self.before_first_call: Callable[[], None] = lambda: None
+
+    def beside(self, what: str, fn: Callable[..., Any]) -> Generated:
+        """Functions of the same op around a fake or a kernel, which errors name."""
+        returner = Returner.of(what, fn, self.location)
+        return Generated(self.name, self.location, self.lowered, self.files, returner)
 
     def later(self, name: str, writer: Writer) -> types.FunctionType:
         """A function whose source is written on its first call."""

@@ -362,7 +362,9 @@ def _fill_namespace(definition: Definition, generated: Generated, overload: Any)
     transparency.body_keys = definition.body_keys
     fake.resolve_mode = generated.before_first_call = transparency.resolve_mode
     if fake.given is not None:
-        fake.call = functools.partial(_on_original_arguments, generated, fake.given)
+        # Made on first use: most calls of most ops ask no fake.
+        beside = functools.cache(functools.partial(generated.beside, "the fake", fake.given))
+        fake.call = functools.partial(_given_on_fakes, definition, beside)
     else:
         fake.call = functools.partial(_body_on_fakes, definition, generated)
 
@@ -446,18 +448,22 @@ def _on_original_arguments(
     return generated.bind(fn)(*args, **kwargs)
 
 
+def _given_on_fakes(
+    definition: Definition, beside: Callable[[], Generated], /, *args: Any, **kwargs: Any
+) -> Any:
+    generated, fake = beside(), definition.fake.given
+    assert fake is not None
+    out = _on_original_arguments(generated, fake, *args, **kwargs)
+    given = definition.lowered.by_name(args, kwargs)
+    return generated.checks.traced(out, given, views=definition.views)
+
+
 def _body_on_fakes(
     definition: Definition, generated: Generated, /, *args: Any, **kwargs: Any
 ) -> Any:
-    lowered = definition.lowered
     out = definition.transparency.on_fakes(*args, **kwargs)
-    outputs = (out,) if len(lowered.returns) == 1 else out
-    if outputs and not definition.views:
-        given = lowered.by_name(args, kwargs)
-        inputs = tuple(given[a.name] for a in lowered.tensors)
-        if _compat.any_aliases(inputs, {}, outputs):
-            generated.checks.aliased(inputs, outputs)
-    return out
+    given = definition.lowered.by_name(args, kwargs)
+    return generated.checks.traced(out, given, views=definition.views)
 
 
 def _handle(definition: Definition, generated: Generated, overload: Any) -> Any:
