@@ -317,7 +317,7 @@ def _define(asked: _Asked, reader: BodyReader, reading: Reading) -> Definition:
     lowered, views = _lower(asked)
     check_callbacks(lowered, options.backward, options.setup_context)
     if options.vmap is not None:
-        check_vmap(options.vmap)
+        check_vmap(options.vmap, fn, lowered)
     device_types = read_device_types(options.device_types)
     check_device_types(device_types, lowered)
     autocast = read_autocast(options.autocast)

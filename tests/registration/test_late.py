@@ -357,3 +357,107 @@ def test_an_op_without_tensors_and_device_has_no_types_of_device(op_name):
     op = opforge.op(body, name=op_name())
     with pytest.raises(BadOption, match="neither a tensor nor a device"):
         op.register_kernel("cpu", body)
+
+
+MISFITS = {
+    "too few": (lambda x: x.clone(), "kernel cannot be called as kernel(x, {}): too many"),
+    "none": (lambda: None, "kernel cannot be called as kernel(x, {}): too many"),
+    "too many": (lambda x, y, z: x.clone(), "missing a required argument: 'z'"),
+    "no function": (3, "register_kernel got 3"),
+}
+
+
+@pytest.mark.parametrize("decorates", [False, True])
+@pytest.mark.parametrize("misfit", MISFITS)
+@FORMS
+def test_a_kernel_that_cannot_be_called_is_refused_and_changes_nothing(
+    op_name, form, misfit, decorates
+):
+    name = op_name()
+    op, args = form(name)
+    before = op(*args).tolist()
+    fn, text = MISFITS[misfit]
+    with pytest.raises(BadOption) as caught:
+        op.register_kernel("cpu")(fn) if decorates else op.register_kernel("cpu", fn)
+    assert str(caught.value).startswith(f"{name} ({__file__}:")
+    assert text.format("y" if form is plain else "weights") in str(caught.value)
+    assert op(*args).tolist() == before
+
+
+def test_a_kernel_takes_keyword_only_parameters_by_their_names(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor, *, y: float) -> Tensor:
+        return x * y
+
+    with pytest.raises(BadOption, match=r"kernel\(x, y=y\)"):
+        op.register_kernel("cpu", lambda x, z: x + 100)
+    op.register_kernel("cpu", lambda x, **rest: x + rest["y"])
+    assert op(torch.ones(1), y=2.0).item() == 3.0
+
+
+def test_a_builtin_may_be_a_kernel(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor:
+        return x * 2
+
+    op.register_kernel("cpu", torch.neg)
+    assert op(torch.ones(1)).item() == -1.0
+
+
+@pytest.mark.parametrize("decorates", [False, True])
+@FORMS
+def test_a_vmap_rule_that_cannot_be_called_is_refused_and_changes_nothing(op_name, form, decorates):
+    op, args = called(form, op_name)
+    for misfit in (lambda i, d: None, lambda i, d, x, y, z: None, lambda x: None):
+        with pytest.raises(BadOption, match="vmap cannot be called as vmap\\(info, in_dims, x, "):
+            op.register_vmap()(misfit) if decorates else op.register_vmap(misfit)
+    assert torch.func.vmap(lambda x: op(x, *args[1:]))(torch.ones(4, 2)).shape == (4, 2)
+
+
+def test_a_vmap_rule_may_leave_out_what_has_a_default(op_name):
+    op, _ = called(plain, op_name)
+    op.register_vmap(lambda info, in_dims, x: (x * 3.0, in_dims[0]))
+    assert torch.func.vmap(op)(torch.ones(4, 2)).tolist() == [[3.0, 3.0]] * 4
+
+
+def test_what_a_kernel_returns_is_refused_by_its_name_and_line(op_name):
+    name = op_name()
+    op, args = plain(name)
+
+    def on_cpu(x, y):
+        return None
+
+    op.register_kernel("cpu", on_cpu)
+    with pytest.raises(opforge.errors.WrongReturn) as caught:
+        op(*args)
+    line = on_cpu.__code__.co_firstlineno
+    assert str(caught.value).startswith(
+        f"{name} ({__file__}:{line}): the kernel for cpu returned NoneType, "
+        "but the op's annotation says Tensor"
+    )
+
+
+def test_a_kernels_output_that_is_an_input_is_refused_by_its_line(op_name):
+    op, args = called(plain, op_name)
+
+    def on_cpu(x, y):
+        return x
+
+    op.register_kernel("cpu", on_cpu)
+    with pytest.raises(opforge.errors.AliasedOutput, match="of the kernel for cpu") as caught:
+        op(*args)
+    assert f"{__file__}:{on_cpu.__code__.co_firstlineno}" in str(caught.value)
+
+
+def test_a_body_in_a_kernels_place_is_named_as_the_body(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor:
+        return None
+
+    op.register_kernel("cpu", lambda x: None)
+    for _ in range(2):
+        with pytest.raises(opforge.errors.WrongReturn, match="the kernel for cpu returned"):
+            op(torch.ones(1))
+        refused = pytest.raises(opforge.errors.WrongReturn, match="the body returned")
+        with op.set_kernel_enabled("cpu", enabled=False), refused:
+            op(torch.ones(1))

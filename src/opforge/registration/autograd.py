@@ -18,6 +18,7 @@ from .. import _compat
 from ..errors import AliasedOutput, BadOption, GradientShape, OpforgeError
 from ..lowering.gradients import flatten_gradients, fold_needs
 from ..model import FlatArgument, Leaf, Lowered, Signature
+from .callables import check_call
 from .generated import Generated
 from .lists import Counts, expand, regroup, tensors_in
 
@@ -235,12 +236,12 @@ def check_callbacks(
             fix="make a functional op (return new tensors) and give that one the backward",
         )
     grads = [f"grad_{i}" for i in range(len(lowered.returns))]
-    _check_call("backward", backward, ["ctx", *(grads if len(grads) > 1 else ["grad"])])
+    check_call("backward", backward, ["ctx", *(grads if len(grads) > 1 else ["grad"])])
     if setup_context is not None:
         names = ["ctx", "inputs", "output"]
         if takes_keyword_only_inputs(setup_context):
             return
-        found = _check_call("setup_context", setup_context, names)
+        found = check_call("setup_context", setup_context, names)
         if {"inputs", "output"} <= set(found) and found[1:3] != names[1:]:
             raise BadOption(
                 f"setup_context takes {', '.join(found)} in another order than it is called with",
@@ -276,25 +277,6 @@ def with_all_inputs(
         )
 
     return with_inputs_apart
-
-
-def _check_call(option: str, fn: Any, arguments: list[str]) -> list[str]:
-    """The names of a callback's parameters; BadOption if it does not accept these arguments."""
-    form = f"{option}({', '.join(arguments)})"
-    if not callable(fn):
-        raise BadOption(f"{option}={fn!r} is not callable", fix=f"give a function {form}")
-    try:
-        signature = inspect.signature(fn)
-    except ValueError:
-        # A builtin has no signature; its first call will tell.
-        return []
-    try:
-        signature.bind(*arguments)
-    except TypeError as error:
-        raise BadOption(
-            f"{option} cannot be called as {form}: {error}", found=f"{option}{signature}"
-        ) from None
-    return list(signature.parameters)
 
 
 def recorder_for(lowered: Lowered) -> type[AutogradRecorder]:

@@ -54,7 +54,8 @@ class CallChecks:
         self.location = location
         self.lowered = lowered
         self.body = Returner("the body", location, "its annotation")
-        self.returner = returner or self.body
+        # `own` is what these checks are for; the body may run in its place.
+        self.own = self.returner = returner or self.body
         self.warned = False
 
     def no_tensor(self, *values: Any) -> WrongArgument:

@@ -17,6 +17,7 @@ import torch
 from .. import _compat
 from ..errors import BadOption, first_line
 from ..model import Lowered
+from .callables import check_call, names_of
 from .register import Registration
 
 log = logging.getLogger("opforge")
@@ -54,19 +55,20 @@ class LateRules:
         /,
     ) -> Any:
         """Run a function instead of the body on these types of device; works as a decorator."""
-        definition = self._registration.definition
 
         def register(fn: Callable[..., Any]) -> Callable[..., Any]:
+            with self._located():
+                if not callable(fn):
+                    raise BadOption(f"register_kernel got {fn!r}", fix="give a function")
+                check_call("kernel", fn, *names_of(self._registration.definition.fn))
             kernels = self._registration.definition.device_kernels
             self._amend(device_kernels={**kernels, **dict.fromkeys(names, fn)})
             for name in self._disabled:
                 self._registration.choose_kernel(name, own=False)
             return fn
 
-        try:
-            names = _read_for_kernel(device_types, fn, definition.lowered)
-        except BadOption as error:
-            raise error.locate(definition.name, definition.location) from None
+        with self._located():
+            names = _read_for_kernel(device_types, self._registration.definition.lowered)
         return register if fn is None else register(fn)
 
     def register_fake(self, fn: Callable[..., Any], /) -> Callable[..., Any]:
@@ -111,6 +113,15 @@ class LateRules:
         finally:
             self._set_disabled(device_type, disabled=before)
 
+    @contextlib.contextmanager
+    def _located(self) -> Iterator[None]:
+        """Let errors name the op and its line."""
+        definition = self._registration.definition
+        try:
+            yield
+        except BadOption as error:
+            raise error.locate(definition.name, definition.location) from None
+
     def _set_disabled(self, device_type: str, *, disabled: bool) -> None:
         (self._disabled.add if disabled else self._disabled.discard)(device_type)
         self._registration.choose_kernel(device_type, own=not disabled)
@@ -141,15 +152,13 @@ def _check_device_type(name: Any) -> None:
         ) from None
 
 
-def _read_for_kernel(device_types: Any, fn: Any, lowered: Lowered) -> tuple[str, ...]:
+def _read_for_kernel(device_types: Any, lowered: Lowered) -> tuple[str, ...]:
     names = read_device_types(device_types)
     if not names:
         raise BadOption(
             "register_kernel needs a type of device: the body is for all others already",
             fix='register_kernel("cpu")',
         )
-    if fn is not None and not callable(fn):
-        raise BadOption(f"register_kernel got {fn!r}", fix="give a function")
     check_device_types(names, lowered)
     return names
 

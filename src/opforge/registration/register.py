@@ -182,6 +182,7 @@ class Registration:
         if kernel is not None:
             own_fn = definition.device_kernels[device_type]
             kernel.namespace["_of_fn"] = own_fn if own else definition.fn
+            kernel.checks.returner = kernel.checks.own if own else kernel.checks.body
 
     def _without_kernels(self) -> _compat.DefinedOp:
         _compat.keep_kernels(self.definition.name, _KEYS)
@@ -314,10 +315,11 @@ def _install_device_kernel(
     device_type: str,
 ) -> Generated:
     """A kernel for one type of device, behind the same checks as the body."""
-    made = Generated(generated.name, generated.location, generated.lowered, generated.files)
+    fn = definition.device_kernels[device_type]
+    made = generated.beside(f"the kernel for {device_type}", fn)
     kernel = made.later("_of_kernel", replace(writer, launches=lambda: True).kernel)
     made.namespace.update(
-        _of_fn=definition.device_kernels[device_type],
+        _of_fn=fn,
         _of_pending=definition.fake.pending,
         _of_verify=definition.fake.verify,
         _of_explain_failure=functools.partial(_explain_failure, definition),

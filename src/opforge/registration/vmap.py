@@ -10,6 +10,7 @@ import torch
 from .. import _compat
 from ..errors import BadOption
 from ..model import Leaf, Lowered, Node, Record, leaves_of
+from .callables import check_call, names_of
 from .generated import Generated
 
 
@@ -42,12 +43,38 @@ def _by_position(function: Any, lowered: Lowered) -> Callable[..., Any]:
     return call
 
 
-def check_vmap(rule: Any) -> None:
-    if rule != "sequential" and not callable(rule):
+def check_vmap(rule: Any, fn: Callable[..., Any], lowered: Lowered) -> None:
+    """Refuse at registration what would fail on the first call under torch.vmap."""
+    if isinstance(rule, str) and rule == "sequential":
+        return
+    if not callable(rule):
         raise BadOption(
             f"vmap={rule!r} is neither a rule nor 'sequential'",
             fix="vmap='sequential', or a function (info, in_dims, *args) -> (output, out_dims)",
         )
+    positional, keyword = names_of(fn)
+    try:
+        check_call("vmap", rule, ["info", "in_dims", *positional], keyword)
+    except BadOption:
+        # torch leaves out arguments that have their defaults, and so may such a rule.
+        if not _takes_flat(lowered):
+            raise
+        shortest, _ = names_of(fn, required=True)
+        if shortest == positional or not _accepts(rule, ["info", "in_dims", *shortest]):
+            raise
+
+
+def _accepts(rule: Callable[..., Any], positional: list[str]) -> bool:
+    try:
+        check_call("vmap", rule, positional)
+    except BadOption:
+        return False
+    return True
+
+
+def _takes_flat(lowered: Lowered) -> bool:
+    """Whether a rule gets what the dispatcher passes, as it is."""
+    return lowered.path == "direct" and not any(a.keyword_only for a in lowered.arguments)
 
 
 def sequential(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -86,7 +113,7 @@ def _stack(values: list[Any]) -> Any:
 def _structured(generated: Generated, rule: Any) -> Callable[..., Any]:
     """A rule on original arguments, as a rule on flat ones."""
     lowered = generated.lowered
-    if lowered.path == "direct" and not any(a.keyword_only for a in lowered.arguments):
+    if _takes_flat(lowered):
         return rule  # type: ignore[no-any-return]
     parameters = lowered.signature.parameters
 
