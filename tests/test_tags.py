@@ -172,3 +172,58 @@ def test_a_given_schema_that_does_not_fit_the_tag_is_refused(op_name):
         opforge.op(
             positional, name=op_name(), schema="(Tensor(a!) x, Tensor out) -> Tensor", tags=INPLACE
         )
+
+
+@pytest.mark.parametrize("vmap", [None, "sequential"])
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_an_inplace_op_maps_over_its_slices(op_name, vmap):
+    add_ = make_add_(op_name(), vmap=vmap)
+    x, y = torch.zeros(3, 2), torch.arange(6.0).view(3, 2)
+    assert torch.vmap(add_)(x, y).tolist() == y.tolist() == x.tolist()
+    x = torch.zeros(2, 3, 2)
+    assert torch.vmap(torch.vmap(add_), in_dims=(0, None))(x, y).tolist() == [y.tolist()] * 2
+    assert x.tolist() == [y.tolist()] * 2
+    x = torch.zeros(3, 2)
+    assert torch.vmap(lambda x, y: add_(x, y).mul_(2))(x, y).tolist() == x.tolist()
+    assert x.tolist() == (y * 2).tolist()
+
+
+@pytest.mark.parametrize("vmap", [None, "sequential"])
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_the_gradient_of_a_mapped_inplace_op_raises(op_name, vmap):
+    add_ = make_add_(op_name(), vmap=vmap)
+    y = torch.ones(3, 2, requires_grad=True)
+    out = torch.vmap(add_)(torch.zeros(3, 2), y)
+    with pytest.raises(MissingBackward):
+        out.sum().backward()
+
+
+def test_torch_func_goes_past_an_inplace_op_but_not_through_it(op_name):
+    add_, add_out = make_add_(op_name()), make_add_out(op_name())
+    one = torch.ones(2)
+
+    def written(z):
+        x = torch.zeros(2)
+        add_(x, one).mul_(z)
+        return x.sum()
+
+    def written_out(z):
+        out = torch.zeros(2)
+        add_out(one, one, out=out).mul_(z)
+        return out.sum()
+
+    assert torch.func.grad(written)(one).tolist() == [1, 1]
+    assert torch.func.grad(written_out)(one).tolist() == [2, 2]
+    with pytest.raises(MissingBackward):
+        torch.func.grad(lambda y: add_(torch.zeros(2), y).sum())(one)
+    with pytest.raises(MissingBackward):
+        torch.func.grad(lambda y: add_out(one, y, out=torch.zeros(2)).sum())(one)
+
+
+def test_compiled_gradients_of_an_inplace_op_raise(op_name):
+    add_ = make_add_(op_name())
+    leaf = torch.ones(2, requires_grad=True)
+    out = torch.compile(lambda y: add_(y * 1, y) * 2, backend="aot_eager")(leaf)
+    assert out.tolist() == [4, 4]
+    with pytest.raises(MissingBackward):
+        out.sum().backward()

@@ -210,6 +210,14 @@ class Lowered:
         given = dict(zip((a.name for a in self.arguments), args, strict=False))
         return {a.name: a.default for a in self.arguments} | given | dict(kwargs)
 
+    def itself(self, out: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """A call's result; the arguments themselves if the op returns those that it mutates."""
+        if not self.returned:
+            return out
+        given = self.by_name(args, kwargs)
+        outputs = tuple(given[name] for name in self.returned)
+        return outputs if len(outputs) > 1 else outputs[0]
+
 
 SEEN_WHILE_TRACING = "seen while tracing"
 

@@ -422,7 +422,9 @@ def _install_unrecorded(
     define_raising_ops()
     try:
         _compat.register_functional_rule(library, op, unrecorded.traced)
-        transformed = checks.views_transformed if definition.views else unrecorded.transformed
+        # What an op with torch.Tag.inplace or out returns is the argument itself, not a view of it.
+        viewed = definition.views and not definition.lowered.returned
+        transformed = checks.views_transformed if viewed else unrecorded.transformed
         _compat.around_functorch(library, definition.name, transformed)
         subclassed = checks.views_subclassed if definition.views else unrecorded.subclassed
         _compat.around_subclasses(defined, definition.name, subclassed)

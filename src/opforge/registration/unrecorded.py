@@ -91,9 +91,11 @@ class Unrecorded:
 
             if _compat.forward_ad_open():
                 self.checks.refuse_tangents(*args, *kwargs.values())
-            if not self.needs_grad(args, kwargs):
-                return original(keyset, *args, **kwargs)
-            return self.record(run, args, kwargs)
+            if self.needs_grad(args, kwargs):
+                return self.record(run, args, kwargs)
+            out = original(keyset, *args, **kwargs)
+            # A level wraps what it gets anew, and a write to that would not be one to the argument.
+            return self.lowered.itself(out, args, kwargs)
 
         return kernel
 
@@ -154,6 +156,8 @@ class Unrecorded:
             results = at_one_level(self.apply, call, *tensors)
         if not self.lowered.returns:
             return None
+        if self.lowered.returned:
+            return self.lowered.itself(None, args, kwargs)
         outputs = regroup(results, call.outputs)
         return tuple(outputs) if len(outputs) > 1 else outputs[0]
 
@@ -175,7 +179,9 @@ class Unrecorded:
         ctx.opforge_raise_when_run = call.raise_when_run
         out = call.run()
         outputs = out if len(self.lowered.returns) > 1 else (out,)
-        expanded, call.outputs = expand(outputs if self.lowered.returns else ())
+        # What is returned and mutated is an output once: autograd allows a view no second one.
+        alone = self.lowered.returned or not self.lowered.returns
+        expanded, call.outputs = expand(() if alone else outputs)
         ctx.mark_dirty(*call.mutated)
         return (*expanded, *call.mutated)
 

@@ -24,8 +24,9 @@ def make_vmap_kernel(
 
     def kernel(_keyset: Any, *args: Any, **kwargs: Any) -> Any:
         if call is not overload:
-            args = tuple(lowered.by_name(args, kwargs).values())
-        return _compat.vmap_dispatch(flat_rule, call, args)
+            args, kwargs = tuple(lowered.by_name(args, kwargs).values()), {}
+        # Of an op that returns what it mutates, the rule's result would be a copy.
+        return lowered.itself(_compat.vmap_dispatch(flat_rule, call, args), args, kwargs)
 
     return kernel
 
