@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         checking,
         compiling,
         driver,
+        fakes,
         graphs,
         host_caches,
         kernels,

@@ -75,7 +75,7 @@ class LaunchRouter(ABC):
         try:
             return kernel.values[name](given)
         except Exception as error:
-            if not isinstance(error, KeyError) and not _compat.is_fake_refusal(error):
+            if not isinstance(error, KeyError) and not _compat.fakes.is_fake_refusal(error):
                 raise
             raise self.error(
                 f"the heuristic for {name!r} needs something that is unknown while tracing",
@@ -197,7 +197,7 @@ def set_by_configs(kernel: Any) -> set[str]:
 def _cannot_trace(error: Exception) -> bool:
     """Whether code failed because tensors are fake, or because nothing was really launched."""
     kinds = (CannotCapture, _compat.driver.NeedsRealGpu)
-    return isinstance(error, kinds) or _compat.is_fake_refusal(error)
+    return isinstance(error, kinds) or _compat.fakes.is_fake_refusal(error)
 
 
 def _disposable(wrapper: Any) -> Any:

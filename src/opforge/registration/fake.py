@@ -84,7 +84,7 @@ class FakeRule:
         # A lenient rule tries again: the body may have raised because of that call's arguments.
         if self.listed is None and (self.source != "assumed" or self.dialect.lenient):
             tensors = [t for value in (*args, *kwargs.values()) for t in tensors_in(value)]
-            trial = _compat.FakeTrial(tensors)
+            trial = _compat.fakes.FakeTrial(tensors)
             try:
                 with trial.strict():
                     result = self.call(*args, **kwargs)
@@ -93,7 +93,7 @@ class FakeRule:
                 if not self._may_assume_after(error):
                     raise
                 trial.forget_symbols(())
-                self.refused = _compat.is_fake_refusal(error)
+                self.refused = _compat.fakes.is_fake_refusal(error)
                 self.refusal = f"{type(error).__name__}: {first_line(error)}"
             else:
                 trial.forget_symbols(result)
@@ -153,7 +153,7 @@ class FakeRule:
         return "undetermined: the body will be tried on fake tensors when first traced"
 
     def _may_assume_after(self, error: Exception) -> bool:
-        if _compat.is_fake_refusal(error):
+        if _compat.fakes.is_fake_refusal(error):
             return True
         # A real call would raise opforge's own errors, too, except that an op in the body has no
         # fake.
@@ -199,7 +199,7 @@ class FakeRule:
 
     def explain_leak(self, error: BaseException) -> None:
         """Raise the reason if a real call failed because the body kept a tensor of a trace."""
-        if not _compat.is_fake_leak(error):
+        if not _compat.fakes.is_fake_leak(error):
             return
         raise FakeUnknown(
             "the body keeps tensors between calls, and kept a fake one when it was traced",

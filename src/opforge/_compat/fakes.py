@@ -1,0 +1,91 @@
+"""Private torch APIs: what bodies do on fake tensors, and how torch refuses it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from . import patches
+
+_SYMBOLIC = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def is_fake_leak(error: BaseException) -> bool:
+    """Whether a fake tensor of another trace turned up, because a body keeps tensors."""
+    return isinstance(error, AssertionError) and any(
+        phrase in str(error)
+        for phrase in ("Mixing fake modes", "Please convert all Tensors to FakeTensors first")
+    )
+
+
+def is_fake_refusal(error: BaseException) -> bool:
+    """Whether FakeTensor refused: a data pointer, numpy, or a data-dependent value."""
+    from torch._subclasses import fake_tensor
+
+    kinds = (fake_tensor.DataDependentOutputException, fake_tensor.DynamicOutputShapeException)
+    if isinstance(error, kinds):
+        return True
+    # By name: importing symbolic_shapes takes half a second, and unimported it raised nothing.
+    if type(error).__name__ in ("GuardOnDataDependentSymNode", "PendingUnbackedSymbolNotFound"):
+        return True
+    return isinstance(error, (RuntimeError, TypeError, NotImplementedError)) and any(
+        phrase in str(error) for phrase in _REFUSALS
+    )
+
+
+_REFUSALS = (
+    "Cannot access data pointer of Tensor",
+    "Cannot access the data pointer of Tensor",
+    ".numpy() is not supported for tensor subclasses",
+    ".tolist() is not supported for tensor subclasses",
+    "can't convert meta device type tensor to numpy",
+    "cannot be called on meta tensors",
+    "Cannot copy out of meta tensor",
+    "The tensor has a non-zero number of elements, but its data is not allocated yet",
+    "data pointer of a FakeTensor",
+    "data_ptr() on a FakeTensor",
+)
+
+
+class FakeTrial:
+    """A body's run on fake tensors, which must leave nothing behind but its outputs."""
+
+    def __init__(self, tensors: list[torch.Tensor]) -> None:
+        self._tensors = tensors
+        self._modes = list(
+            {id(m): m for t in tensors if (m := getattr(t, "fake_mode", None))}.values()
+        )
+        envs = [m.shape_env for m in self._modes if m.shape_env is not None]
+        self._pending = [(env, len(env.pending_fresh_unbacked_symbols)) for env in envs]
+
+    @contextlib.contextmanager
+    def strict(self) -> Iterator[None]:
+        """Make reading a data pointer an error; outside torch.compile, torch only warns."""
+        for tensor in self._tensors:
+            if hasattr(tensor, "fake_mode"):
+                torch._C._set_throw_on_mutable_data_ptr(tensor)
+        with contextlib.ExitStack() as stack:
+            for mode in self._modes:
+                # A body may read a tensor of its module.
+                flags = {"_allow_unsafe_data_ptr_access": False, "allow_non_fake_inputs": True}
+                stack.enter_context(patches.FAKE_MODE.on(mode, **flags))
+            yield
+
+    def forget_symbols(self, outputs: Any) -> None:
+        """Drop the unbacked symbols that the body made and its outputs do not use.
+
+        The tracer looks for every new symbol in the outputs. A body leaves some behind if it
+        reads a value and does not return it, or is refused after reading one.
+        """
+        for env, known in self._pending:
+            fresh = env.pending_fresh_unbacked_symbols[known:]
+            if not fresh:
+                continue
+            from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+            flat = torch.utils._pytree.tree_leaves(outputs)
+            used = free_unbacked_symbols([v for v in flat if isinstance(v, _SYMBOLIC)])
+            env.pending_fresh_unbacked_symbols[known:] = [s for s in fresh if s in used]
