@@ -103,9 +103,18 @@ def test_dynamo_takes_the_answers_for_constants():
         found = torch.accelerator.is_available() and torch.accelerator.current_device_index() == 0
         return x + 1 if found else x
 
+    # Dynamo lists the functions that it knows when it first compiles.
+    torch.compile(torch.neg, backend="eager")(torch.zeros(1))
     with opforge.target("sm_90"):
         compiled = torch.compile(host, backend="eager", fullgraph=True)
         assert compiled(torch.zeros(1)) == 1
+        assert compiled_capability(torch.zeros(1)) == 90
+
+
+@torch.compile(backend="eager", fullgraph=True)
+def compiled_capability(x):
+    major, minor = torch.cuda.get_device_capability()
+    return x + major * 10 + minor
 
 
 def test_properties_of_the_device_are_those_of_a_board_of_that_kind():

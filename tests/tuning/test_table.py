@@ -121,8 +121,8 @@ def _row(**changed):
     [
         ("[" * 100_000, "nested too deeply"),
         (_row(us=10**400), r"rows\[0\]\.us is a number that no float can hold"),
-        (_row(us=float("inf")), "a time of inf us"),
-        (_row(us=float("nan")), "a time of nan us"),
+        (_row(us=float("inf")), r"rows\[0\]\.us is inf, expected 0 to 10{15}"),
+        (_row(us=float("nan")), r"rows\[0\]\.us is nan, expected 0 to 10{15}"),
         (_row(at=[2**63]), r"at\[0\] cannot be read: it is a number of more than 64 bits"),
         (_row(config={"BLOCK": -(10**30)}), "BLOCK cannot be read: it is a number of more than"),
     ],

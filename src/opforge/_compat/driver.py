@@ -196,6 +196,8 @@ def _answering(answer: Callable[[Gpu], Any]) -> patches.Make:
             gpu = _now.get()
             return original(*args, **kwargs) if gpu is None else answer(gpu)
 
+        # Dynamo knows the originals by identity and would trace into what stands for them.
+        ask._dynamo_marked_constant = True
         return ask
 
     return make

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -165,7 +165,8 @@ class _Maker:
 
         One that is not, `block[grid](x, out, n)`, writes as if the output were compact.
         """
-        chosen = _chosen_strides(self.tracer.case, name) - _fixed_by(walk.guards)
+        chosen = _chosen_strides(self.tracer.case, name)
+        chosen -= _fixed_by(walk.guards, chosen)
         for step in walk.steps:
             given = step.arguments.values() if isinstance(step, TracedLaunch) else ()
             if any(isinstance(value, Pointed) and value.memory is buffer for value in given):
@@ -248,16 +249,26 @@ def _chosen_strides(case: Case, output: str) -> set[str]:
     return {v.name for tensor in said for s in tensor.strides or () for v in variables(s)}
 
 
-def _fixed_by(guards: Sequence[Guard]) -> set[str]:
-    """The variables that have one value on a path: `out.stride[1] == 1`."""
-    equal = [g.condition for g in guards if isinstance(g.condition, Expr)]
-    return {
-        part.name
-        for condition in equal
-        if condition.op == "==" and any(isinstance(part, int) for part in condition.args)
-        for part in condition.args
-        if isinstance(part, Var)
-    }
+def _fixed_by(guards: Sequence[Guard], chosen: set[str]) -> set[str]:
+    """The strides that a path's guards leave one value: `out.stride[1] == 1`.
+
+    An equation of two strides, `n * out.stride[1] == out.stride[0]`, leaves both open.
+    """
+    found: set[str] = set()
+    for guard in guards:
+        parts = list(_parts(guard.condition))
+        if not any(part.op in {"not", "!="} for part in parts):
+            for part in parts:
+                named = {v.name for v in variables(part)} & chosen if part.op == "==" else set()
+                found |= named if len(named) == 1 else set()
+    return found
+
+
+def _parts(term: Term) -> Iterator[Expr]:
+    if isinstance(term, Expr):
+        yield term
+        for part in term.args:
+            yield from _parts(part)
 
 
 def _refuse_idle(entry: Entry, declared: Declared, case: Case, paths: tuple[Path, ...]) -> None:
