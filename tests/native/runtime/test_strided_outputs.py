@@ -3,6 +3,7 @@
 import ctypes
 import itertools
 import subprocess
+from dataclasses import replace
 
 import pytest
 import torch
@@ -101,6 +102,17 @@ def test_a_kernel_gets_the_strides_of_the_output_that_is_given(ops, launched):
 def test_an_output_that_is_not_given_has_the_strides_of_the_body(ops):
     (described,) = ops.outputs("turned", torch.empty(3, 4))
     assert (described.sizes, described.stride) == ((4, 3), (1, 4))
+
+
+def test_a_path_of_compact_outputs_is_judged_by_the_strides_of_the_body(make):
+    op, kernels = turned()
+    (case,) = op.cases
+    first, second = case.paths
+    first = replace(first, outputs=(Output("fp32", (N, M), (M, 1)),))
+    case = replace(case, paths=(first, second))
+    ops = make(hand_made.library((replace(op, cases=(case,)), kernels)))
+    (described,) = ops.outputs("turned", torch.empty(3, 4))
+    assert described.stride == (3, 1)
 
 
 def test_only_the_strides_are_free(ops):
