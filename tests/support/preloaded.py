@@ -3,7 +3,8 @@
 Importing torch and its compiler takes 4 s, most of what a short child process of a test costs. A
 server imports them once, and each call is a fork of it, with the caller's arguments, variables,
 folder and files. There is a server for each set of variables that torch and Triton read while they
-are imported. FOLDER holds their sockets, and they end with the process SESSION.
+are imported; what reads its own when a process starts, as the linker does, is run without a server.
+FOLDER holds their sockets, and they end with the process SESSION.
 """
 
 import contextlib
@@ -19,7 +20,8 @@ import time
 import types
 from pathlib import Path
 
-READ_ON_IMPORT = ("TORCH", "PYTORCH", "TRITON_INTERPRET", "OMP_", "MKL_", "LD_")
+READ_ON_IMPORT = ("TORCH", "PYTORCH", "TRITON_INTERPRET", "OMP_", "MKL_")
+READ_ON_START = ("PYTHONHASHSEED", "LD_")
 POLL_S = 1.0
 START_S = 60.0
 
@@ -27,8 +29,7 @@ START_S = 60.0
 def call(folder, session, arguments):
     """Run a program as a fork of the server; the exit status."""
     option = arguments[0].startswith("-") and arguments[0] not in {"-c", "-m"}
-    if option or "PYTHONHASHSEED" in os.environ:
-        # A fork has its server's.
+    if option or any(name.startswith(READ_ON_START) for name in os.environ):
         os.execv(sys.executable, [sys.executable, *arguments])
     with _connect(Path(folder), session) as connection:
         request = {"arguments": arguments, "variables": dict(os.environ), "folder": str(Path.cwd())}
