@@ -231,7 +231,6 @@ def test_every_patch_says_what_why_for_how_long_and_how_it_is_undone():
 # What may be stored into although it could be foreign, and why that patches nothing.
 ALLOWED = {
     "argument": "a parameter in a syntax tree that was parsed a line before",
-    "ask": "a function that was made a line before",
     "_state": "opforge's own, one for each thread",
     "call": "a function that was made a line before",
     "copied": "a copy of an autotuner",
@@ -249,6 +248,7 @@ ALLOWED = {
     "sys.modules[name]": "a user's file, imported under a name of its own",
     "sys.path[:]": "the path of a fresh process",
     "triton_ops_to_kernels[name]": "torch's list of what an op launches",
+    "vars(ask)": "a function that was made a line before",
     "vars(measured)": "a copy of an autotuner",
     "vars(namespace)": "a namespace of torch.ops, which gets back a packet that torch took out",
     "vars(owner)": "an object of host code, which stores its own attribute",

@@ -197,7 +197,7 @@ def _answering(answer: Callable[[Gpu], Any]) -> patches.Make:
             return original(*args, **kwargs) if gpu is None else answer(gpu)
 
         # Dynamo knows the originals by identity and would trace into what stands for them.
-        ask._dynamo_marked_constant = True
+        vars(ask)["_dynamo_marked_constant"] = True
         return ask
 
     return make
