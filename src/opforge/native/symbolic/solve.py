@@ -59,6 +59,9 @@ def multiples_of(var_ranges: Mapping[str, VarRange]) -> dict[str, int]:
     }
 
 
+_Facts = tuple[list[Term], list[Number], list[str], int]
+
+
 class _Spent(Exception):
     """The search has used up its evaluations."""
 
@@ -70,6 +73,7 @@ class _Search:
         self.var_ranges = var_ranges
         self.conditions = conditions
         self.checks = [(_compiled(c), names_of(c)) for c in conditions]
+        self.facts: dict[str, _Facts] = {}
         self.left = _TRIES
 
     def holds(self, values: Values, without: str = "") -> bool:
@@ -108,18 +112,14 @@ class _Search:
     def _likely(self, name: str, values: Values, *, rough: bool) -> Iterator[Number]:
         own, var_range = values[name], self.var_ranges[name]
         yield own
-        mentioned = [c for c in self.conditions if name in names_of(c)]
+        mentioned, numbers, others, step = self._facts(name)
         turns = [t for c in mentioned for t in self._turns(c, name, values)]
         yield from turns
-        numbers = list(dict.fromkeys(c for term in mentioned for c in constants(term)))
-        numbers = [c for c in numbers if abs(c) < _HUGE]
         yield from (n + d for n in numbers for d in (0, 1, -1))
         yield from (own + 1, own - 1, own * 2, own // 2)
-        others = {v.name for c in mentioned for v in variables(c)} - {name}
         yield from (values[n] for n in others)
         yield from (own * values[n] for n in others)
         yield from _COMMON
-        step = _period(mentioned)
         if step > 1:
             starts = [t - t % step for t in (0, *turns, own)]
             yield from (s + d * step for s in starts for d in (0, 1, -1))
@@ -131,6 +131,16 @@ class _Search:
         if step > 1:
             yield from (s + d for s in (*starts[-3:], 0) for d in range(min(step, 128)))
         yield from _POWERS
+
+    def _facts(self, name: str) -> _Facts:
+        """The conditions on a variable, with their numbers, other variables and period."""
+        if name not in self.facts:
+            mentioned = [c for c in self.conditions if name in names_of(c)]
+            numbers = dict.fromkeys(c for term in mentioned for c in constants(term))
+            others = dict.fromkeys(n for c in mentioned for n in names_of(c) if n != name)
+            small = [c for c in numbers if abs(c) < _HUGE]
+            self.facts[name] = mentioned, small, list(others), _period(mentioned)
+        return self.facts[name]
 
     def _turns(self, condition: Term, name: str, values: Values) -> Iterator[Number]:
         """Where a comparison in a condition flips, as a function of one variable."""
@@ -166,9 +176,21 @@ def solve(
     conditions: Sequence[Term], start: Values, var_ranges: Mapping[str, VarRange]
 ) -> dict[str, Number] | None:
     """Values near `start` under which all conditions hold, or None."""
+    found = _solved(tuple(conditions), tuple(start.items()), tuple(var_ranges.items()))
+    return None if found is None else dict(found)
+
+
+# The cases of an op often ask the same for each dtype.
+@functools.lru_cache(maxsize=4096)
+def _solved(
+    conditions: tuple[Term, ...],
+    starts: tuple[tuple[str, Number], ...],
+    ranges: tuple[tuple[str, VarRange], ...],
+) -> Values | None:
+    start, var_ranges = dict(starts), dict(ranges)
     search = _Search(conditions, var_ranges)
     if search.holds(start):
-        return dict(start)
+        return start
     names = _to_move(search, start)
     few = [var_ranges[n].values for n in names]
     if all(few) and math.prod(map(len, few)) <= _EXHAUSTIVE:
