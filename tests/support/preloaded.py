@@ -7,7 +7,9 @@ are imported; what reads its own when a process starts, as the linker does, is r
 FOLDER holds their sockets, and they end with the process SESSION.
 """
 
+import atexit
 import contextlib
+import gc
 import hashlib
 import json
 import os
@@ -16,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import types
 from pathlib import Path
@@ -83,6 +86,8 @@ def serve(place, session):
     import torch._dynamo  # noqa: F401, PLC0415  # after `listen`, so that callers wait
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    # Forks share what no collection touches.
+    gc.freeze()
     while _is_alive(session):
         with contextlib.suppress(TimeoutError):
             connection, _ = listener.accept()
@@ -142,8 +147,36 @@ def run(arguments, variables, folder):
     exec(compile(text, getattr(main, "__file__", "<string>"), "exec"), main.__dict__)
 
 
+def end(status):
+    """End as an interpreter does, but leave torch in memory: taking it down takes a second."""
+    threading._shutdown()  # waits for threads, as the interpreter does
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def status_of(error):
+    """The exit status of a program that ended with this; says why, as an interpreter does."""
+    if not isinstance(error, SystemExit):
+        sys.excepthook(type(error), error, error.__traceback__)
+        if isinstance(error, KeyboardInterrupt):
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
+        return 1
+    if error.code is None or isinstance(error.code, int):
+        return (error.code or 0) & 0xFF
+    sys.stderr.write(f"{error.code}\n")
+    return 1
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "--serve":
-        run(**serve(*sys.argv[2:]))
+        request = serve(*sys.argv[2:])
+        try:
+            run(**request)
+        except BaseException as error:  # noqa: BLE001  # as the interpreter does
+            end(status_of(error))
+        end(0)
     else:
         sys.exit(call(*sys.argv[1:3], sys.argv[3:]))
