@@ -30,10 +30,8 @@ LIMITS = {
 
 def build(folder, *wanted, arch="sm_80"):
     """A library of some operators: `"add"`, or some dtypes and ranks of it, `"add:fp32,i8@1,2"`."""
-    # The stand-in interprets kernels instead of running their code, so that is not optimized.
-    variables = {} if torch.cuda.is_available() else {"DISABLE_LLVM_OPT": "1"}
     command = [python(), "-m", "support.ops.subset", str(folder), arch, *wanted]
-    _run(command, environment(**variables))
+    _run(command, environment())
     return folder
 
 
