@@ -65,6 +65,20 @@ def test_junit_has_a_suite_per_op_and_a_case_per_row():
     assert unchecked[0].find("error").get("message") == "it raised"
 
 
+def test_junit_totals_are_the_sums_of_the_cases():
+    seconds = [0.0004, 0.0004, 1.0006]
+    timed = report("lib::e", *(Row(f"row {s}", "pass", seconds=s) for s in seconds))
+    summary = Summary((*SUMMARY.reports, timed), SUMMARY.problems)
+    suites = ET.fromstring(summary.as_junit().partition("\n")[2])
+    for suite in (suites, *suites):
+        cases = list(suite.iter("testcase"))
+        assert suite.get("tests") == str(len(cases)), suite.attrib
+        for total, kind in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+            assert suite.get(total) == str(len(list(suite.iter(kind)))), suite.attrib
+        assert suite.get("time") == f"{sum(float(case.get('time')) for case in cases):.3f}"
+    assert (suites.get("tests"), suites.get("failures"), suites.get("errors")) == ("9", "1", "1")
+
+
 def test_the_page_shows_every_op_and_escapes_what_it_quotes():
     page = SUMMARY.as_html()
     assert page.startswith("<!doctype html>")
