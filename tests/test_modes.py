@@ -619,6 +619,42 @@ def test_options_unused_by_mode_none_are_reported(op_name):
     opforge.unregister(function)
 
 
+LATE_RULES = {
+    "register_kernel": ("cpu",),
+    "register_fake": (neither,),
+    "register_autograd": (neither,),
+    "register_vmap": ("sequential",),
+    "register_autocast": ("cpu", torch.bfloat16),
+    "set_kernel_enabled": ("cpu", False),
+}
+
+
+@pytest.mark.parametrize("rule", LATE_RULES)
+def test_a_function_in_mode_none_says_what_helps_it_to_a_rule(make, rule):
+    op = make(ours_only)
+    where = re.escape(f"{__file__}:{ours_only.__code__.co_firstlineno}")
+    with pytest.raises(ModeRefused, match=rf"test_modes::ours_only \({where}\): {rule}") as raised:
+        getattr(op, rule)(*LATE_RULES[rule])
+    assert raised.value.fix == 'give it a name, as "test_modes::ours_only", which registers it'
+    asked = make(neither, mode="none")
+    with pytest.raises(ModeRefused) as raised:
+        getattr(asked, rule)(*LATE_RULES[rule])
+    assert raised.value.fix == "leave mode='none' out"
+
+
+def test_a_function_in_mode_none_keeps_what_it_had_when_it_is_unregistered():
+    def function(x: Tensor) -> Tensor:
+        return x + 1
+
+    function.register_fake = own = object()
+    opforge.op(function, mode="none")
+    assert function.register_fake is own
+    opforge.op(function, mode="none")
+    assert hasattr(function, "register_kernel")
+    opforge.unregister(function)
+    assert vars(function) == {"register_fake": own}
+
+
 def test_a_module_that_the_body_imports_is_honoured_once_it_is_loaded(
     op_name, tmp_path, monkeypatch
 ):

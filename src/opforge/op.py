@@ -31,7 +31,13 @@ from .naming import check_name, default_name
 from .registration.autocast import read_autocast
 from .registration.autograd import check_callbacks
 from .registration.fake import FakeRule, check_fake_signature
-from .registration.late import LateRules, check_device_types, read_device_types
+from .registration.late import (
+    LateRules,
+    attach_refusals,
+    check_device_types,
+    detach_refusals,
+    read_device_types,
+)
 from .registration.register import Definition, Registration, register
 from .registration.sharding import register_sharding
 from .registration.transparent import Transparency
@@ -495,11 +501,14 @@ def _add_plain(asked: _Asked, reading: Reading) -> None:
         definition_pass=running_pass(fn.__globals__),
         describe=describe,
         explain=lambda: explain_function(describe(), reading.decision),
-        undo=lambda _why: None,
+        undo=lambda _why: detach_refusals(fn),
         lower=lambda: _lower(asked)[0],
     )
+    named = f'give it a name, as "{name}", which registers it'
+    fix = "leave mode='none' out" if options.mode == "none" else named
     with registry.lock:
         registry.add(entry)
+        attach_refusals(fn, name, location, fix)
 
 
 def _flagged(info: OpInfo, options: Options) -> OpInfo:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 
 from .. import _compat
-from ..errors import BadOption, first_line
+from ..errors import BadOption, ModeRefused, first_line
 from ..model import Lowered
 from .callables import check_call, names_of
 from .register import Registration
@@ -131,6 +132,36 @@ _METHODS = (
     "register_kernel", "register_fake", "register_autograd", "register_vmap", "register_autocast",
     "set_kernel_enabled",
 )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Refusal:
+    """Stands for a method on a function that mode "none" leaves as it is."""
+
+    method: str
+    name: str
+    location: str
+    fix: str
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        raise ModeRefused(
+            f"{self.method} has nothing to add to: in mode 'none' the op is the function itself, "
+            "which torch does not know",
+            fix=self.fix,
+        ).locate(self.name, self.location)
+
+
+def attach_refusals(fn: Callable[..., Any], name: str, location: str, fix: str) -> None:
+    """Give a function in mode "none" the same methods; each raises, and says what helps."""
+    detach_refusals(fn)
+    for method in _METHODS:
+        vars(fn).setdefault(method, _Refusal(method, name, location, fix))
+
+
+def detach_refusals(fn: Callable[..., Any]) -> None:
+    for method in _METHODS:
+        if isinstance(vars(fn).get(method), _Refusal):
+            del vars(fn)[method]
 
 
 def read_device_types(option: Any) -> tuple[str, ...]:
