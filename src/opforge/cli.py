@@ -431,8 +431,9 @@ def tune(**given: Any) -> None:
 def list_(ctx: click.Context, targets: tuple[str, ...], *, as_json: bool) -> None:
     """List operators with their parameters, cases and kernels.
 
-    TARGETS are as for `opforge build`. If some cannot be loaded, the errors go to stderr, the
-    others are listed, and the exit status is 1.
+    Each of TARGETS is a module or file, module:op, or a folder of Python files. If some cannot be
+    loaded, the errors go to stderr, the others are listed, and the exit status is 1; likewise what
+    `opforge build` would refuse of a folder with one subfolder per operator, as ops/add/op.py.
     """
     from .native.commands.list import collect, render
 

@@ -150,17 +150,27 @@ def _exited(
 
 
 def _own_frames(error: BaseException) -> TracebackType | None:
-    """The traceback without the outer frames, opforge's and the import machinery's."""
+    """The traceback without the outer frames, opforge's, and without those of importing."""
     place = error.__traceback__
     while place is not None and _is_ours(place.tb_frame.f_code.co_filename):
         place = place.tb_next
+    user = place
+    while user is not None:
+        while user.tb_next is not None and _imports(user.tb_next.tb_frame.f_code.co_filename):
+            user.tb_next = user.tb_next.tb_next
+        user = user.tb_next
     return place
 
 
 def _is_ours(filename: str) -> bool:
-    if filename.startswith("<frozen importlib"):
+    return _imports(filename) or Path(filename).is_relative_to(Path(__file__).parent)
+
+
+def _imports(filename: str) -> bool:
+    """Whether a file is of Python's import system, or of what opforge adds to it."""
+    if filename.startswith("<frozen importlib") or filename == importlib.__file__:
         return True
-    return Path(filename).is_relative_to(Path(__file__).parent) or filename == importlib.__file__
+    return Path(filename) == Path(__file__).parent / "native" / "commands" / "sibling_imports.py"
 
 
 def _load(place: str) -> ModuleType:

@@ -11,6 +11,7 @@ import opforge
 from opforge.errors import BadTree, UnknownOperator
 from opforge.native.artifacts import depfile
 from opforge.native.commands import build, operator_tree, selection
+from opforge.native.commands import list as list_command
 from opforge.native.ir import places
 from opforge.registry import registry
 
@@ -207,3 +208,79 @@ def test_a_tree_of_files_without_operators_is_refused(ops):
     (folder / "helpers.py").write_text("x = 1\n")
     with pytest.raises(BadTree, match="has no operators"):
         operator_tree.load_files(folder)
+
+
+def written(folder, texts):
+    for path, text in texts.items():
+        place = folder / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+    return folder
+
+
+def test_a_file_of_a_tree_imports_the_files_beside_it_as_if_it_were_alone(ops):
+    """As `opforge check tree/add/uses.py` does; each folder has a `beside` of its own."""
+    uses = "import beside\nfrom beside import own\nimport below.deep\nfrom below import deep\n"
+    folder = ops()
+    for name in ("add", "mul"):
+        texts = {
+            "uses.py": f"{uses}assert own is beside.own and deep is below.deep\n{op(name)}",
+            "beside.py": f"own = object()\nname = {name!r}\n{op(name + '_too')}",
+            "below/deep.py": "",
+        }
+        written(folder / name, texts)
+    found = operator_tree.load_files(folder)
+    assert found.problems == []
+    each = ["add_too", "add", "mul_too", "mul"]
+    assert names(found) == [f"tree_tests::{name}" for name in each]
+    # Nothing is executed twice, and no name is left behind.
+    for name in ("add", "mul"):
+        module = sys.modules[f"{folder.name}.{name}.uses"]
+        assert module.beside is sys.modules[f"{folder.name}.{name}.beside"]
+        assert module.beside.name == name
+    assert not {"beside", "below", "below.deep"} & sys.modules.keys()
+
+
+def test_what_fails_in_a_file_beside_shows_the_users_lines_alone(ops):
+    texts = {"add/uses.py": "import failing_beside\n", "add/failing_beside.py": "1 / 0\n"}
+    folder = written(ops(), texts)
+    uses = next(p for p in operator_tree.load_files(folder).problems if p.folder.stem == "uses")
+    lines = [line for line in uses.message.splitlines() if line.lstrip().startswith("File ")]
+    assert [Path(line.split('"')[1]).stem for line in lines] == ["uses", "failing_beside"]
+    written(folder, {"add/uses.py": "import absent_beside\n"})
+    uses = next(p for p in operator_tree.load_files(folder).problems if p.folder.stem == "uses")
+    assert "No module named 'absent_beside'" in uses.message
+
+
+def test_every_command_reads_the_same_files_of_a_folder(ops):
+    texts = {
+        "flat.py": op("flat"),
+        "nested/deep/under.py": op("under"),
+        "package/__init__.py": op("packaged"),
+        "package/again.py": "from . import packaged\n",
+        "_private.py": op("private"),
+        ".hidden/in.py": op("hidden"),
+        "test_flat.py": op("tested"),
+        "nested/conftest.py": "1 / 0\n",
+    }
+    folder = written(ops(), texts)
+    (folder / "loop").symlink_to(folder)
+    expected = ["tree_tests::flat", "tree_tests::under", "tree_tests::packaged"]
+    assert names(operator_tree.load_files(folder)) == expected
+    listed = list_command.collect([f"{folder}/"])
+    assert listed.problems == []
+    assert [operator.name for operator in listed.operators] == expected
+    assert [Path(operator.folder).name for operator in listed.operators] == [
+        folder.name,
+        "deep",
+        "package",
+    ]
+
+
+def test_list_also_tells_what_keeps_a_tree_of_operators_from_being_built(ops):
+    folder = written(ops(add=op("add")), {"nested/file.py": op("nested"), "broken.py": "1 / 0\n"})
+    listed = list_command.collect([f"{folder}/"])
+    assert [o.name for o in listed.operators] == ["tree_tests::add", "tree_tests::nested"]
+    layout, broken = listed.problems
+    assert layout.startswith(f"{folder / 'nested'}: it has no op.py")
+    assert broken.startswith(f"{folder / 'broken.py'}: ")

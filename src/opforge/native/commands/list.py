@@ -20,7 +20,7 @@ from ..frontend.store import declarations_of
 from ..ir.cases import Case
 from ..ir.dtypes import DTYPES
 from ..ir.interface import Param, ScalarParam, TensorParam
-from .operator_tree import is_tree, load
+from .operator_tree import is_tree, load_listed
 
 
 @dataclass(frozen=True)
@@ -93,9 +93,11 @@ def render(operators: Sequence[ListedOperator]) -> str:
 def _found(target: str, problems: list[str]) -> list[tuple[str, Any]]:
     try:
         if is_tree(target):
-            loaded = load(target)
+            loaded = load_listed(target)
             problems += map(str, loaded.problems)
-            return [(str(folder), op) for folder, op in loaded.operators]
+            return [
+                (str(path if path.is_dir() else path.parent), op) for path, op in loaded.operators
+            ]
         return [("", op) for op in resolve(target)]
     except OpforgeError as error:
         problems.append(str(error))

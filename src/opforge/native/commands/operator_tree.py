@@ -1,8 +1,9 @@
-"""Operator trees: `ops/<op>/op.py`, a folder per operator, walked and loaded.
+"""Folders that commands take: which of their files are read, and how they load.
 
-Commands that need no declaration take any tree of Python files.
+`files` is the rule for all commands. `opforge build` holds a folder to a layout besides, a tree of
+operators, `ops/<op>/op.py`; `opforge list` tells where a tree that has it departs from it.
 
-The tree loads as a package: `ops/add/op.py` is `ops.add.op` and may import `from ..common import
+The folder loads as a package: `ops/add/op.py` is `ops.add.op` and may import `from ..common import
 ...`, and two folders may have files of the same name. Walking needs no torch.
 """
 
@@ -12,7 +13,7 @@ import importlib
 import importlib.machinery
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -25,8 +26,10 @@ from ...errors import BadTree, OpforgeError, TargetFailed, Undeclared
 from ...registry import registry
 from ..frontend.alternatives import operators as operators_of
 from ..frontend.store import declarations_of
+from .sibling_imports import siblings_importable
 
 FILE = "op.py"
+_INIT = "__init__.py"
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class Found:
 
     operators: list[tuple[Path, Any]] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
-    # Of `load_files`: every module that has an operator, and its name there.
+    # Of single files: every module that has an operator, and its name there.
     places: list[tuple[Any, Place]] = field(default_factory=list)
 
 
@@ -55,12 +58,12 @@ def is_tree(target: str) -> bool:
 
     `ops` is one unless it has an `__init__.py`; `ops/` always is.
     """
-    return is_folder(target) and ("/" in target or not Path(target, "__init__.py").is_file())
+    return is_folder(target) and ("/" in target or not Path(target, _INIT).is_file())
 
 
 def folders(tree: str | Path) -> list[Path]:
-    """The operators' folders; names that begin with `_` or `.` do not count."""
-    found = sorted(p for p in Path(tree).iterdir() if p.is_dir() and p.name[0] not in "_.")
+    """The operators' folders."""
+    found = [path for path in _entries(Path(tree)) if path.is_dir()]
     if not found:
         raise BadTree(
             f"{tree} has no operators",
@@ -68,6 +71,33 @@ def folders(tree: str | Path) -> list[Path]:
             fix=f"one folder per operator: {Path(tree) / 'add' / FILE}",
         )
     return found
+
+
+def files(tree: str | Path) -> list[Path]:
+    """The Python files that commands read: all below a folder but tests.
+
+    Names that begin with `_` or `.` do not count, except `__init__.py`.
+    """
+    return [*_files(Path(tree), frozenset())]
+
+
+def _files(folder: Path, above: frozenset[Path]) -> Iterator[Path]:
+    if folder.resolve() in above:
+        # A link to a folder that it lies in.
+        return
+    for path in _entries(folder):
+        if path.is_dir():
+            yield from _files(path, above | {folder.resolve()})
+        elif path.suffix == ".py" and not _is_test(path):
+            yield path
+
+
+def _entries(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.iterdir() if p.name[0] not in "_." or p.name == _INIT)
+
+
+def _is_test(file: Path) -> bool:
+    return file.name.startswith("test_") or file.name == "conftest.py"
 
 
 def load(tree: str | Path) -> Found:
@@ -84,17 +114,26 @@ def load(tree: str | Path) -> Found:
 def load_files(tree: str | Path) -> Found:
     """Import every Python file below a folder, for commands that need no declaration.
 
-    Names that begin with `_` or `.` do not count, nor do tests. A file without operators may be
-    one that others import.
+    A file without operators may be one that others import.
     """
-    found = Found()
-    root = Path(tree).resolve()
-    package = _package(root)
-    seen: set[int] = set()
-    for file in sorted(root.rglob("*.py")):
-        steps = file.relative_to(root).with_suffix("").parts
-        if any(step[0] in "_." for step in steps) or _is_test(file):
-            continue
+    return _load_files(Path(tree), files(tree), Found())
+
+
+def load_listed(tree: str | Path) -> Found:
+    """As `load_files`; of a tree with an `op.py` also what would keep it from being built."""
+    walked = files(tree)
+    own = [file for file in walked if file.name == FILE and file.parent.parent == Path(tree)]
+    if not own and walked:
+        return load_files(tree)
+    others = [file for file in walked if file not in own]
+    return _load_files(Path(tree), others, load(tree))
+
+
+def _load_files(tree: Path, walked: Sequence[Path], found: Found) -> Found:
+    package = _package(tree.resolve())
+    seen = {id(op) for _, op in found.operators}
+    for file in walked:
+        steps = file.relative_to(tree).with_suffix("").parts
         try:
             places = _places_of(file, [package, *steps])
         except OpforgeError as error:
@@ -113,13 +152,11 @@ def load_files(tree: str | Path) -> Found:
     return found
 
 
-def _is_test(file: Path) -> bool:
-    return file.name.startswith("test_") or file.name == "conftest.py"
-
-
 def _places_of(file: Path, steps: Sequence[str]) -> list[tuple[Any, Place]]:
     if any("." in step for step in steps):
         raise BadTree("Python cannot import it because its path has a dot", fix="rename it")
+    if file.name == _INIT:
+        steps = steps[:-1]
     return places_in(_imported(".".join(steps), file))
 
 
@@ -157,7 +194,9 @@ def _operators(folder: Path, package: str) -> list[Any]:
 
 
 def _imported(name: str, file: Path) -> ModuleType:
-    with users_own(f"importing {file}"):
+    # `__init__.py` is the package itself, and its siblings are below it.
+    package = name if file.name == _INIT else name.rpartition(".")[0]
+    with users_own(f"importing {file}"), siblings_importable(file, package):
         try:
             return importlib.import_module(name)
         except SystemExit as error:
@@ -211,11 +250,11 @@ def _is_free(name: str, tree: Path) -> bool:
     except (ImportError, ValueError):
         return False
     # A plain folder on the path, such as the tree itself, does not take the name.
-    return spec is None or spec.origin in {None, str(tree / "__init__.py")}
+    return spec is None or spec.origin in {None, str(tree / _INIT)}
 
 
 def _enter(name: str, tree: Path) -> None:
-    file = tree / "__init__.py"
+    file = tree / _INIT
     if file.is_file():
         places = [str(tree)]
         spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=places)
@@ -227,7 +266,7 @@ def _enter(name: str, tree: Path) -> None:
     if spec.loader is None:
         return
     try:
-        with users_own(f"importing {file}"):
+        with users_own(f"importing {file}"), siblings_importable(file, name):
             spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
