@@ -1,10 +1,12 @@
 """Tracing for an absent GPU: the answers that torch and Triton get, and for how long."""
 
+import sys
 import threading
 
 import pytest
 import torch
 import triton
+from torch._dynamo.testing import CompileCounter
 from torch._subclasses.fake_tensor import FakeTensorMode
 from triton.backends.compiler import GPUTarget
 
@@ -12,6 +14,7 @@ import opforge
 from opforge import _compat
 from opforge.errors import NeedsGpu, OpforgeError, UnknownArch
 from support.launching import double, fill, graph_of, kernel_names, no_gpu
+from support.processes import run_python
 
 Tensor = torch.Tensor
 
@@ -109,6 +112,62 @@ def test_dynamo_takes_the_answers_for_constants():
         compiled = torch.compile(host, backend="eager", fullgraph=True)
         assert compiled(torch.zeros(1)) == 1
         assert compiled_capability(torch.zeros(1)) == 90
+
+
+def test_a_compiled_function_is_compiled_again_for_another_target():
+    def host(x):
+        properties = torch.cuda.get_device_properties(0)
+        return x + properties.major * 1000 + properties.multi_processor_count
+
+    counter = CompileCounter()
+    compiled = torch.compile(host, backend=counter, fullgraph=True)
+    answers = {"sm_90": 9132, "sm_80": 8108, "sm_87": 8128}
+    for arch in (*answers, *answers):
+        with opforge.target(arch):
+            assert compiled(torch.zeros(1)) == answers[arch]
+    assert counter.frame_count == len(answers)
+
+    def under(arch):
+        with opforge.target(arch):
+            return compiled(torch.zeros(1))
+
+    with opforge.target("sm_90"):
+        assert in_a_thread(lambda: under("sm_80")) == answers["sm_80"]
+        assert compiled(torch.zeros(1)) == answers["sm_90"]
+    assert counter.frame_count == len(answers)
+
+
+@no_gpu
+def test_a_function_that_was_compiled_for_a_target_asks_the_machine_outside_of_it():
+    def host(x):
+        return x + (1 if torch.accelerator.is_available() else 2)
+
+    compiled = torch.compile(host, backend="eager", fullgraph=True)
+    with opforge.target("sm_90"):
+        assert compiled(torch.zeros(1)) == 1
+        assert in_a_thread(lambda: compiled(torch.zeros(1))) == 2
+        assert compiled(torch.zeros(1)) == 1
+    assert compiled(torch.zeros(1)) == 2
+
+
+FIRST_COMPILE = """
+import sys, torch, opforge
+before = "torch._dynamo" in sys.modules
+
+def host(x):
+    return x + torch.cuda.get_device_capability()[0]
+
+for arch in ("sm_90", "sm_80"):
+    with opforge.target(arch):
+        print(int(torch.compile(host, backend="eager", fullgraph=True)(torch.zeros(1))))
+print(before)
+"""
+
+
+def test_dynamo_may_be_imported_first_under_a_target():
+    """Its tables of torch's functions must not hold what stands for them."""
+    printed = run_python(FIRST_COMPILE, program=sys.executable)
+    assert printed.split() == ["9", "8", "False"]
 
 
 @torch.compile(backend="eager", fullgraph=True)

@@ -248,7 +248,7 @@ ALLOWED = {
     "sys.modules[name]": "a user's file, imported under a name of its own",
     "sys.path[:]": "the path of a fresh process",
     "triton_ops_to_kernels[name]": "torch's list of what an op launches",
-    "vars(ask)": "a function that was made a line before",
+    "vars(fold)": "a function that was made a line before",
     "vars(measured)": "a copy of an autotuner",
     "vars(namespace)": "a namespace of torch.ops, which gets back a packet that torch took out",
     "vars(owner)": "an object of host code, which stores its own attribute",

@@ -11,7 +11,9 @@ import contextlib
 import contextvars
 import ctypes
 import functools
+import importlib
 import pathlib
+import threading
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -46,6 +48,11 @@ class Gpu:
     def capability(self) -> tuple[int, int]:
         return divmod(self.arch, 10)
 
+    @property
+    def key(self) -> str:
+        """Tells it from every GPU that answers otherwise."""
+        return repr(self)
+
     def properties(self) -> types.SimpleNamespace:
         """As `torch.cuda.get_device_properties` returns them."""
         names = [f for f in self.__dataclass_fields__ if f != "arch"]
@@ -59,21 +66,37 @@ class Gpu:
 _now: contextvars.ContextVar[Gpu | None] = contextvars.ContextVar("opforge_target", default=None)
 
 
+class _State(threading.local):
+    """What Dynamo can guard on, which cannot read a context variable."""
+
+    def __init__(self) -> None:
+        # Set in every thread: Dynamo does not notice that an attribute covers its class's.
+        self.target: str | None = None
+
+
+_state = _State()
+
+
 def current() -> Gpu | None:
     """The GPU that the calling thread traces for, if any."""
     return _now.get()
 
 
 @contextlib.contextmanager
-def standing_in(gpu: Gpu) -> Iterator[None]:
-    """Answer this thread's questions for `gpu`."""
+def standing_in(gpu: Gpu, *, compiling: bool = False) -> Iterator[None]:
+    """Answer this thread's questions for `gpu`, also where Dynamo compiles."""
+    if compiling:
+        # Its tables hold torch's functions by identity; they must be made of the originals.
+        importlib.import_module("torch._dynamo")
     ensure_device_guard()
-    token = _now.set(gpu)
+    token, before = _now.set(gpu), _state.target
+    _state.target = gpu.key
     try:
         with _STAND_INS:
             yield
     finally:
         _now.reset(token)
+        _state.target = before
 
 
 def has_driver() -> bool:
@@ -193,11 +216,19 @@ def _answering(answer: Callable[[Gpu], Any]) -> patches.Make:
     @functools.cache
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def ask(*args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_dynamo_compiling():
+                target = _state.target
+                return original(*args, **kwargs) if target is None else fold(target)
             gpu = _now.get()
             return original(*args, **kwargs) if gpu is None else answer(gpu)
 
-        # Dynamo knows the originals by identity and would trace into what stands for them.
-        vars(ask)["_dynamo_marked_constant"] = True
+        def fold(_target: str) -> Any:
+            """A constant of a compiled function, which is compiled again for another target."""
+            gpu = _now.get()
+            assert gpu is not None
+            return answer(gpu)
+
+        vars(fold)["_dynamo_marked_constant"] = True
         return ask
 
     return make

@@ -52,6 +52,10 @@ class TracedGpu(_compat.driver.Gpu):
         object.__setattr__(self, "total_memory", _NoAnswer("total_memory"))
 
     @property
+    def key(self) -> str:
+        return "traced"
+
+    @property
     def capability(self) -> tuple[int, int]:
         found: tuple[int, int] = self._capability  # type: ignore[attr-defined]
         return found
