@@ -369,6 +369,18 @@ def test_compiled_cpu_tensors_are_refused_as_in_eager(op, backend):
 
 
 @no_gpu
+def test_an_exported_program_refuses_cpu_tensors_as_long_as_the_op_is_whole(op):
+    exported = torch.export.export(launching.Module(op), (x,))
+    for program in (exported, exported.run_decompositions()):
+        with pytest.raises(NeedsGpu, match="cannot use CPU tensors"):
+            program.module()(x)
+    taken_apart = exported.run_decompositions(decompose_custom_triton_ops=True)
+    # The launch is torch's own; docs/faq.md says what to do.
+    with pytest.raises(RuntimeError, match="0 active drivers"):
+        taken_apart.module()(x)
+
+
+@no_gpu
 def test_compiled_cpu_tensors_in_the_backward_are_refused_when_it_runs(op_name):
     @opforge.op(op_name(), backward=backward_by_kernel)
     def op(x: Tensor) -> Tensor:
