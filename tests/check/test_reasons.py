@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import opforge
 from opforge.check.reasons import reason_of
 from opforge.errors import BadOption, NeedsGpu
 
@@ -40,6 +41,25 @@ def test_lines_of_noise_are_passed_over():
 def test_what_fake_tensors_raised_is_taken_out_of_dynamos_text():
     text = "Dynamo failed to run FX node with fake tensors: call f(x): got ValueError('too odd')"
     assert reason_of(raised(RuntimeError(text)))[0] == "ValueError: too odd"
+
+
+def test_what_a_fake_raised_is_found_where_dynamo_hides_it(op_name):
+    """Without the op's name, which a table has in its title, and with the error's own fix."""
+
+    @opforge.op(op_name(), fake=lambda x: 5)
+    def op(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    with pytest.raises(torch._dynamo.exc.TorchRuntimeError) as caught:
+        torch.compile(lambda x: op(x) + 1, backend="eager", fullgraph=True)(torch.ones(3))
+    line, fix = reason_of(caught.value)
+    assert line == "the fake returned int, but the op's annotation says Tensor"
+    assert fix == "return a tensor, or annotate Optional[Tensor]"
+
+
+def test_what_dynamo_quotes_ends_where_its_quotes_do():
+    text = """call f(x): got AttributeError("no attribute 'foo'")\n  Hint: (as "this")\n  more"""
+    assert reason_of(raised(RuntimeError(text)))[0] == "AttributeError: no attribute 'foo'"
 
 
 def test_a_graph_break_of_dynamo_is_one_line_with_its_explanation():

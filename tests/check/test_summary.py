@@ -5,6 +5,7 @@ from xml.etree import ElementTree as ET
 
 from opforge.check.report import CheckReport, Row
 from opforge.check.summary import Problem, Summary
+from opforge.errors import BadOption
 
 
 def report(name, *rows):
@@ -35,6 +36,12 @@ def test_the_text_has_failures_a_line_per_op_and_a_total():
         "  ops/e.py  not checked",
     ]
     assert total == "3 checked: 1 passed, 1 failed, 1 incomplete; 1 not checked; in 0.5 s"
+
+
+def test_a_problem_names_its_op_once():
+    error = BadOption("no input for 'x'", op="lib::e", location="ops.py:3")
+    assert str(Problem("lib::e", str(error))) == "lib::e (ops.py:3): no input for 'x'"
+    assert str(Problem("lib::e", "lib::e_too is no op")) == "lib::e: lib::e_too is no op"
 
 
 def test_a_failure_or_a_problem_makes_it_not_ok():

@@ -123,6 +123,12 @@ def is_recompile(error: BaseException) -> bool:
     return isinstance(error, RecompileError)
 
 
+def hides_its_cause(error: BaseException) -> bool:
+    """Whether Dynamo raised this "from None", although it is about an error that it caught."""
+    # As of torch 2.13: TorchRuntimeError, around Unsupported, around what a fake raised.
+    return type(error).__name__ == "TorchRuntimeError"
+
+
 def is_compiler_wrapper(error: BaseException) -> bool:
     """Whether Dynamo, Inductor or AOTAutograd raised this around somebody else's error."""
     names = {

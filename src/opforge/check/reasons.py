@@ -46,7 +46,7 @@ _NOISE = re.compile(
     r"backend=.* raised:|While executing|Original traceback|Exception raised|frame #|-{3,}|={3,}|"
     r"Call using an FX-traced Module|opcheck\()"
 )
-_GOT = re.compile(r"got (\w+)\((['\"])(.*)\2\)", re.DOTALL)
+_GOT = re.compile(r"got (\w+)\((['\"])(.*?)(?<!\\)\2\)", re.DOTALL)
 _LONG, _LONGEST = 160, 300
 
 
@@ -76,7 +76,8 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
             continue
         seen.add(id(one))
         yield one
-        hidden = None if one.__suppress_context__ else one.__context__
+        told = not one.__suppress_context__ or _compat.checking.hides_its_cause(one)
+        hidden = one.__context__ if told else None
         waiting += [getattr(one, "inner_exception", None), one.__cause__, hidden]
 
 

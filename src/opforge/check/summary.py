@@ -23,7 +23,10 @@ class Problem:
     fix: str = ""
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.message}" + (f"\n  or:    {self.fix}" if self.fix else "")
+        # An error that was raised for the op names it already, with its line.
+        named = self.message.startswith((f"{self.name} (", f"{self.name}: "))
+        said = self.message if named else f"{self.name}: {self.message}"
+        return said + (f"\n  or:    {self.fix}" if self.fix else "")
 
 
 @dataclass(frozen=True)
