@@ -190,6 +190,8 @@ def check(
         click.echo(summary.as_json() if as_json else str(summary))
         for problem in () if as_json else summary.problems:
             click.echo(f"Error: {problem}", err=True)
+    if not as_json and summary.leaves_open():
+        click.echo(f"\n{summary.leaves_open()}")
     if junit is not None:
         Path(junit).write_text(summary.as_junit(), encoding="utf-8")
     if html is not None:

@@ -94,6 +94,14 @@ def test_rows_are_named_with_commas_or_one_by_one(sample):
     assert "required, but it did not run" in result.stdout
 
 
+def test_an_incomplete_check_says_that_its_exit_status_is_0(sample):
+    given = (*INPUTS, "--only", "numerics")
+    result = run(f"{sample}:scaled", *given)
+    assert result.exit_code == 0
+    assert result.stdout.rstrip().endswith("the exit status is 0; --require eager makes it 1.")
+    assert json.loads(run(f"{sample}:scaled", *given, "--json").stdout)["outcome"] == "incomplete"
+
+
 def test_json_has_the_rows_and_nothing_else_is_printed(sample):
     result = run(f"{sample}:wrong", "--input", "x=ones(4)", "--json", *FAST)
     assert result.exit_code == 1

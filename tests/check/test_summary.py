@@ -51,6 +51,20 @@ def test_a_failure_or_a_problem_makes_it_not_ok():
     assert not Summary((passing,), SUMMARY.problems).ok
 
 
+def test_an_exit_status_of_0_does_not_hide_that_an_op_did_not_run():
+    passing, failing, incomplete = SUMMARY.reports
+    text = Summary((passing, incomplete)).leaves_open()
+    assert text.startswith("lib::d did not run here. That is no failure: the exit status is 0;")
+    assert "--require eager makes it 1" in text
+    assert Summary((passing,)).leaves_open() == ""
+    # The exit status is 1.
+    assert Summary((failing, incomplete)).leaves_open() == ""
+    assert Summary((incomplete,), SUMMARY.problems).leaves_open() == ""
+    # Nobody asked whether it runs.
+    chosen = report("lib::e", Row("compile", "pass"))
+    assert Summary((chosen,)).leaves_open() == ""
+
+
 def test_json_has_every_report_and_problem():
     found = json.loads(SUMMARY.as_json())
     assert found["ok"] is False

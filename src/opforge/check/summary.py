@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from html import escape
 from xml.etree import ElementTree as ET
 
-from .report import FAIL, FAILED, INCOMPLETE, PASSED, SKIPPED, CheckReport, Row
+from .report import DECISIVE, FAIL, FAILED, INCOMPLETE, PASSED, SKIPPED, CheckReport, Row
 
 _UNCHECKED = "not checked"
 
@@ -63,6 +63,20 @@ class Summary:
         beside = f"; {len(self.problems)} {_UNCHECKED}" if self.problems else ""
         seconds = sum(row.seconds for report in self.reports for row in report.rows)
         return f"{len(self.reports)} checked: {said}{beside}; in {seconds:.1f} s"
+
+    def leaves_open(self) -> str:
+        """What the exit status does not tell, if that is 0 although ops did not run."""
+        skipped = [
+            report.op
+            for report in self.reports
+            if report.outcome == INCOMPLETE and any(row.name in DECISIVE for row in report.rows)
+        ]
+        if not skipped or not self.ok:
+            return ""
+        return (
+            f"{', '.join(skipped)} did not run here. That is no failure: the exit status is 0; "
+            f"--require {DECISIVE[0]} makes it 1."
+        )
 
     def as_json(self) -> str:
         """`{"ok", "reports", "problems"}`; each report as of one op."""
