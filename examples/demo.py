@@ -55,7 +55,7 @@ def build(folder: Path) -> None:
     for file in files:
         if file.parts[0] != "src":
             print(f"    {file}")
-    print(f"    src/*.[ch], {len(generated)} files")
+    print(f"    src/examples/*.[ch], {len(generated)} files")
     header = (folder / "include" / "examples.h").read_text()
     function = header.index("examples_silu(")
     begin, end = header.rindex("/*", 0, function), header.index(";", function) + 1

@@ -35,7 +35,7 @@ function(opforge_add_library target)
   set(folder "${CMAKE_CURRENT_BINARY_DIR}/opforge.dir/${target}/${name}")
   _opforge_generate(${name} "${folder}" "${python}" "${arguments}")
 
-  _opforge_target(${target} "${folder}")
+  _opforge_target(${target} ${name} "${folder}")
   _opforge_install(${target} ${name} "${folder}")
 endfunction()
 
@@ -121,7 +121,7 @@ function(_opforge_arguments result)
   set(${result} "${arguments}" PARENT_SCOPE)
 endfunction()
 
-function(_opforge_target target folder)
+function(_opforge_target target name folder)
   set(kind)
   if(given_STATIC)
     set(kind STATIC)
@@ -129,7 +129,7 @@ function(_opforge_target target folder)
     set(kind SHARED)
   endif()
   # Generated a moment ago; the generator removes files that it no longer writes.
-  file(GLOB sources "${folder}/src/*.c")
+  file(GLOB sources "${folder}/src/${name}/*.c")
   add_library(${target} ${kind} ${sources})
   add_library(${target}::${target} ALIAS ${target})
   set_target_properties(${target} PROPERTIES

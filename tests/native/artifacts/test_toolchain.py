@@ -10,8 +10,8 @@ from opforge.native.artifacts.toolchain import compile_library
 
 @pytest.fixture
 def folder(tmp_path):
-    (tmp_path / "src").mkdir()
-    (tmp_path / "src" / "one.c").write_text(
+    (tmp_path / "src" / "tiny").mkdir(parents=True)
+    (tmp_path / "src" / "tiny" / "one.c").write_text(
         "int tiny_one(void);\nint tiny_one(void) { return 1; }\n"
     )
     return tmp_path
@@ -30,8 +30,9 @@ def test_a_shared_and_a_static_library_are_written(folder):
 
 def test_the_same_sources_give_the_same_library_anywhere(folder, tmp_path_factory):
     other = tmp_path_factory.mktemp("elsewhere")
-    (other / "src").mkdir()
-    (other / "src" / "one.c").write_bytes((folder / "src" / "one.c").read_bytes())
+    (other / "src" / "tiny").mkdir(parents=True)
+    source = (folder / "src" / "tiny" / "one.c").read_bytes()
+    (other / "src" / "tiny" / "one.c").write_bytes(source)
     first = [digest(path) for path in compile_library(folder, "tiny", static=True)]
     assert first == [digest(path) for path in compile_library(other, "tiny", static=True, jobs=2)]
 
@@ -106,15 +107,15 @@ def test_a_compiler_may_be_named_relative_to_the_current_folder(folder, monkeypa
 
 def test_options_in_cc_are_kept(folder, monkeypatch):
     monkeypatch.setenv("CC", "cc -DWRONG=1")
-    (folder / "src" / "one.c").write_text("#ifdef WRONG\n#error seen\n#endif\n")
+    (folder / "src" / "tiny" / "one.c").write_text("#ifdef WRONG\n#error seen\n#endif\n")
     with pytest.raises(CCompileFailed, match="error seen"):
         compile_library(folder, "tiny")
 
 
 def test_an_error_of_the_compiler_is_shown(folder):
-    (folder / "src" / "two.c").write_text("int broken(\n")
+    (folder / "src" / "tiny" / "two.c").write_text("int broken(\n")
     with pytest.raises(CCompileFailed) as failed:
         compile_library(folder, "tiny")
     assert "failed with exit code 1" in str(failed.value)
-    assert "src/two.c:1" in str(failed.value)
+    assert "src/tiny/two.c:1" in str(failed.value)
     assert not (folder / "lib" / "libtiny.so").exists()

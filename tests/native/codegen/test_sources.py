@@ -1,6 +1,7 @@
 """The generated files: the same each time, clean C and C++, and their names kept apart."""
 
 import ctypes
+import dataclasses
 import json
 import shutil
 import subprocess
@@ -32,13 +33,23 @@ def test_the_same_program_gives_the_same_bytes():
     assert sources(hand_made.every_op()) == sources(hand_made.every_op())
 
 
+def test_libraries_in_one_folder_share_nothing_but_equal_headers():
+    ours = sources(hand_made.every_op(), torch=True)
+    other = dataclasses.replace(hand_made.library(hand_made.overlapping()), name="other")
+    theirs = sources(other, torch=True)
+    shared = ours.keys() & theirs.keys()
+    assert all(path.startswith("include/opforge/") for path in shared)
+    assert [ours[path] for path in shared] == [theirs[path] for path in shared]
+
+
 def test_each_part_has_a_file():
     found = set(sources(hand_made.library()))
     assert {
         "include/demo.h", "include/demo.hpp", "include/demo_dispatch.inc",
-        "include/opforge/abi.h", "include/opforge/tensor.hpp", "src/op_add.c", "src/images.c",
-        "src/manifest.c", "src/runtime.h", "share/demo/manifest.json",
-        "lib/cmake/demo/demoConfig.cmake", "lib/cmake/demo/demoConfigVersion.cmake",
+        "include/opforge/abi.h", "include/opforge/tensor.hpp", "src/demo/op_add.c",
+        "src/demo/images.c", "src/demo/manifest.c", "src/demo/runtime.h",
+        "share/demo/manifest.json", "lib/cmake/demo/demoConfig.cmake",
+        "lib/cmake/demo/demoConfigVersion.cmake",
         "lib/pkgconfig/demo.pc",
     } <= found  # fmt: skip
     assert {Path(f).parts[0] for f in found} == {"include", "src", "share", "lib"}
@@ -49,7 +60,7 @@ def test_the_sources_compile_without_a_warning(folder, tmp_path, compiler):
     command, flags = compiler
     if shutil.which(command) is None:
         pytest.skip(f"no {command} here")
-    files = sorted(str(f) for f in (folder / "src").glob("*.c"))
+    files = sorted(str(f) for f in (folder / "src" / "demo").glob("*.c"))
     subprocess.run([command, *flags, "-fPIC", "-c", *files], cwd=tmp_path, check=True)
     assert len(list(tmp_path.glob("*.o"))) == len(files)
 
@@ -212,7 +223,7 @@ def test_the_manifest_is_in_the_library_too(library):
 
 @pytest.mark.parametrize("op", ["add", "matmul", "everything"])
 def test_the_c_of_an_op_is_as_accepted(op, request):
-    golden(request, f"op_{op}.c", sources(hand_made.every_op())[f"src/op_{op}.c"])
+    golden(request, f"op_{op}.c", sources(hand_made.every_op())[f"src/demo/op_{op}.c"])
 
 
 def test_the_header_is_as_accepted(request):

@@ -31,9 +31,9 @@ def text_of(op, kernels):
 
 def test_it_is_written_only_where_it_is_asked_for():
     library = hand_made.every_op()
-    assert "src/torch/demo_torch.cpp" not in sources(library)
+    assert "src/demo/torch/demo_torch.cpp" not in sources(library)
     with_torch = sources(library, torch=True)
-    assert "src/torch/demo_torch.cpp" in with_torch
+    assert "src/demo/torch/demo_torch.cpp" in with_torch
     assert sources(library).items() <= with_torch.items()
     assert sources(library, torch=True) == with_torch
 
@@ -43,7 +43,7 @@ def test_it_compiles_without_a_warning(tmp_path):
     warnings = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
     headers = ["-Iinclude", "-isystem", str(Path(torch.__file__).parent / "include")]
     command = ["c++", "-std=c++17", *warnings, *headers, "-fsyntax-only"]
-    subprocess.run([*command, "src/torch/demo_torch.cpp"], cwd=folder, check=True)
+    subprocess.run([*command, "src/demo/torch/demo_torch.cpp"], cwd=folder, check=True)
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def test_a_library_is_built_and_reported(sample, tmp_path):
         "lib/libbuild_sample.so",
         "lib/cmake/build_sample/build_sampleConfig.cmake",
         "share/build_sample/manifest.json",
-        "src/op_twice.c",
+        "src/build_sample/op_twice.c",
     } <= names
 
 
@@ -161,7 +161,8 @@ def test_a_torch_adapter_on_request_with_what_it_cannot_do(tmp_path):
     source = write_source(tmp_path, "build_adapted", SOURCE + LISTED)
     said = built(source, "--arch", "sm_80", "-o", tmp_path / "dist", "--torch")
     names = {str(path) for path in tree(tmp_path / "dist")}
-    assert {"lib/libbuild_adapted_torch.so", "src/torch/build_adapted_torch.cpp"} <= names
+    adapter = "src/build_adapted/torch/build_adapted_torch.cpp"
+    assert {"lib/libbuild_adapted_torch.so", adapter} <= names
     notes = [line for line in said.splitlines() if line.startswith("note: ")]
     assert len(notes) == 2
     assert notes[0].startswith("note: listed is not in the torch adapter, because sizes is of type")

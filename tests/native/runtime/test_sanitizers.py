@@ -22,7 +22,7 @@ def test_no_sanitizer_complains(tmp_path, sanitizer):
     standin = tmp_path / "libcuda.so.1"
     shared = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", *SOURCES, "-o", str(standin)]
     subprocess.run(["cc", *flags, *shared], check=True)
-    sources = sorted(str(f) for f in (folder / "src").glob("*.c"))
+    sources = sorted(str(f) for f in (folder / "src").glob("*/*.c"))
     program = tmp_path / "program"
     command = ["cc", *flags, f"-I{folder / 'include'}", str(PROGRAM), *sources, str(standin)]
     link = [f"-Wl,-rpath,{tmp_path}", "-o", str(program), "-ldl", "-lpthread", "-lm"]

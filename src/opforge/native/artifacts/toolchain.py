@@ -26,14 +26,14 @@ LIBRARIES = ("-ldl", "-lpthread", "-lm")
 def compile_library(
     folder: Path, name: str, *, static: bool = False, jobs: int = 1, flags: tuple[str, ...] = ()
 ) -> list[Path]:
-    """Compile `folder/src/*.c` into `folder/lib/libNAME.so`, with `static` also `libNAME.a`.
+    """Compile `folder/src/NAME/*.c` into `folder/lib/libNAME.so`, with `static` also `libNAME.a`.
 
     The compiler is `$CC`, else `cc`; the archiver `$AR`, else `ar`. Returns the files written.
     """
     compiler = _tool(environment.CC, "cc")
     archiver = _tool(environment.AR, "ar") if static else []
     # Relative, and compiled inside the folder: the compiler sees no path of this machine.
-    files = sorted(str(f.relative_to(folder)) for f in (folder / "src").glob("*.c"))
+    files = sorted(str(f.relative_to(folder)) for f in (folder / "src" / name).glob("*.c"))
     output = folder / "lib"
     output.mkdir(parents=True, exist_ok=True)
     with scratch("cc") as temporary:
@@ -57,7 +57,7 @@ def compile_library(
 
 
 def compile_adapter(folder: Path, name: str, *, flags: tuple[str, ...] = ()) -> Path:
-    """Compile `folder/src/torch/NAME_torch.cpp` into `folder/lib/libNAME_torch.so`.
+    """Compile `folder/src/NAME/torch/NAME_torch.cpp` into `folder/lib/libNAME_torch.so`.
 
     The compiler is `$CXX`, else `c++`; headers and libraries come from this Python's torch.
     """
@@ -68,7 +68,7 @@ def compile_adapter(folder: Path, name: str, *, flags: tuple[str, ...] = ()) -> 
     needed = [f"-L{torch / 'lib'}", "-ltorch_cpu", "-ldl"]
     with scratch("cc") as temporary:
         compiled, stub, tried = (str(Path(temporary, f)) for f in ("adapter.o", "stub.so", "tried"))
-        source = f"src/torch/{name}_torch.cpp"
+        source = f"src/{name}/torch/{name}_torch.cpp"
         _run(
             [*compiler, *CXX_FLAGS, *flags, *headers, "-c", source, "-o", compiled],
             folder,

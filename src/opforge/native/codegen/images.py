@@ -23,7 +23,7 @@ def kernel_names(library: Library) -> dict[str, str]:
 
 
 def kernels_header(library: Library) -> str:
-    """`src/kernels.h`."""
+    """`src/NAME/kernels.h`."""
     names = [f"    {name}," for name in kernel_names(library).values()] or ["    NO_KERNEL"]
     names[-1] = names[-1].rstrip(",")
     lines = [
@@ -41,7 +41,7 @@ def kernels_header(library: Library) -> str:
 
 
 def images_source(library: Library) -> str:
-    """`src/images.c`."""
+    """`src/NAME/images.c`."""
     written: dict[bytes, str] = {}
     parts = ['/* The kernels, compiled. Written by opforge. */\n#include "runtime.h"']
     tables = []

@@ -64,7 +64,7 @@ def manifest_hash(content: bytes) -> str:
 
 
 def manifest_source(library: Library, content: bytes) -> str:
-    """`src/manifest.c`, as numbers: C99 compilers need not take a string literal this long."""
+    """`src/NAME/manifest.c`, as numbers: C99 compilers need not take a string literal this long."""
     lines = [
         f"/* share/{library.name}/manifest.json, byte by byte. Written by opforge. */",
         '#include "runtime.h"',

@@ -15,7 +15,7 @@ from .signature import CSignature
 
 
 def operation_source(op: Op, library: str, kernels: dict[str, str]) -> str:
-    """`src/op_silu.c`: tables, the functions over sizes, and the functions of the API."""
+    """`src/NAME/op_silu.c`: tables, the functions over sizes, and the functions of the API."""
     scope = OpScope(op)
     pool = Pool()
     signature = CSignature(library, op)

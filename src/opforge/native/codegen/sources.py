@@ -31,6 +31,8 @@ def sources(library: Library, *, torch: bool = False) -> dict[str, bytes]:
     With `torch` also the C++ of the torch adapter.
     """
     name = library.name
+    # Of several libraries in one folder, each has its own.
+    src = f"src/{name}"
     check_names(library)
     kernels = kernel_names(library)
     archs = ", ".join(arch_name(arch) for arch in sorted(library.archs)) or "no architecture"
@@ -39,25 +41,25 @@ def sources(library: Library, *, torch: bool = False) -> dict[str, bytes]:
         f"include/{name}.h": header(library, archs),
         f"include/{name}.hpp": cplusplus_header(library),
         f"include/{name}_dispatch.inc": dispatch(library),
-        "src/library.h": _library_header(library),
-        "src/device_attributes.inc": _device_attributes(),
-        "src/kernels.h": kernels_header(library),
-        "src/images.c": images_source(library),
-        "src/manifest.c": manifest_source(library, described),
+        f"{src}/library.h": _library_header(library),
+        f"{src}/device_attributes.inc": _device_attributes(),
+        f"{src}/kernels.h": kernels_header(library),
+        f"{src}/images.c": images_source(library),
+        f"{src}/manifest.c": manifest_source(library, described),
         f"lib/cmake/{name}/{name}Config.cmake": fill("config.cmake", name=name),
         f"lib/cmake/{name}/{name}ConfigVersion.cmake": fill("version.cmake", abi=ABI),
         f"lib/pkgconfig/{name}.pc": fill(
             "library.pc", name=name, abi=ABI, summary=summary(library, archs)
         ),
     }
-    texts |= {f"src/{file}": text for file, text in runtime().items()}
+    texts |= {f"{src}/{file}": text for file, text in runtime().items()}
     shared = runtime("include/opforge")
     texts |= {f"include/opforge/{file}": text for file, text in shared.items()}
     if torch:
-        texts[f"src/torch/{name}_torch.cpp"] = adapter_source(library, described)
-        texts |= {f"src/torch/{file}": text for file, text in runtime("torch").items()}
+        texts[f"{src}/torch/{name}_torch.cpp"] = adapter_source(library, described)
+        texts |= {f"{src}/torch/{file}": text for file, text in runtime("torch").items()}
     for op in library.ops:
-        texts[f"src/op_{part(op.name)}.c"] = operation_source(op, name, kernels)
+        texts[f"{src}/op_{part(op.name)}.c"] = operation_source(op, name, kernels)
     files = {path: text.encode() for path, text in texts.items()}
     files[f"share/{name}/manifest.json"] = described
     return dict(sorted(files.items()))

@@ -20,7 +20,7 @@ _KINDS = {
 
 
 def adapter_source(library: Library, manifest: bytes) -> str:
-    """`src/torch/NAME_torch.cpp`."""
+    """`src/NAME/torch/NAME_torch.cpp`."""
     served = [op for op in library.ops if not unadapted(op)]
     return fill(
         "torch.cpp",
