@@ -91,7 +91,7 @@ def words() -> Op:
 def test_parameters_may_have_any_name(tmp_path):
     folder = write(hand_made.library((words(), [])), tmp_path)
     flags = ["-Wall", "-Wextra", "-Werror", f"-I{folder / 'include'}", "-c", "-o", "/dev/null"]
-    source = str(folder / "src" / "op_words.c")
+    source = str(folder / "src" / "demo" / "op_words.c")
     subprocess.run(["cc", "-std=c99", *flags, source], check=True)
     first = "#include <errno.h>\n#include <math.h>\n#include <stdio.h>\n"
     for language, standard, header in (("c", "c99", "demo.h"), ("c++", "c++17", "demo.hpp")):
