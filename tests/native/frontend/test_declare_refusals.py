@@ -575,12 +575,15 @@ def test_the_cases_of_all_declarations_count(make_op):
     assert len(expand(op).cases) == 4096
 
 
-def test_a_choice_with_a_nul_character_is_refused(make_op):
+@pytest.mark.parametrize(
+    ("value", "held"), [("a\0b", "a NUL character"), ("a\udcff", "a lone surrogate")]
+)
+def test_a_choice_that_is_no_text_of_c_is_refused(make_op, value, held):
     def routed(x: Tensor, route: str) -> Tensor:
         return x
 
-    route = native.choice("a", "a\0b")
+    route = native.choice("a", value)
     assert refusal(BadSpec, make_op(routed), x=X, route=route) == (
-        "OP (HERE), parameter 'route': a text with a NUL character cannot be a value in C\n"
-        "  found: 'a\\x00b'\n  fix: leave the value out, or give it another text in the op"
+        f"OP (HERE), parameter 'route': a text with {held} cannot be a value in C\n"
+        f"  found: {value!r}\n  fix: leave the value out, or give it another text in the op"
     )

@@ -45,7 +45,7 @@ def _fitting(lines: list[str]) -> list[str]:
     kept: list[str] = []
     room = _ROOM
     for line in lines:
-        room -= len(line.encode()) + 1
+        room -= len(line.encode(errors="backslashreplace")) + 1
         if room < 0:
             return [*kept, f"and {len(lines) - len(kept)} more"]
         kept.append(line)

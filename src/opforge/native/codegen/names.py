@@ -60,9 +60,13 @@ def macro(*parts: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """A C string literal; question marks are escaped because of trigraphs."""
+    r"""A C string literal; question marks are escaped because of trigraphs.
+
+    Python carries bytes of a file's name that are no UTF-8 as lone surrogates, which are shown as
+    `\udcff`: whoever reads the literal expects UTF-8.
+    """
     written = []
-    for byte in text.encode():
+    for byte in text.encode(errors="backslashreplace"):
         char = chr(byte)
         if char in '"\\?':
             written.append(f"\\{char}")
@@ -76,5 +80,10 @@ def quoted(text: str) -> str:
 
 
 def comment(text: str) -> str:
-    """Text that cannot end the comment it is in."""
-    return text.replace("*/", "* /").replace("/*", "/ *")
+    r"""Text that cannot end the comment it is in.
+
+    A compiler joins lines and reads trigraphs before it looks for the end: `*\` and, on the next
+    line, `/` end a comment. So no text has lines, nor characters that show it in another order.
+    """
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return shown.replace("*/", "* /").replace("/*", "/ *")

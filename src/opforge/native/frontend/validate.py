@@ -231,7 +231,7 @@ def _check_one(leaf: Leaf, value: Any) -> Any:
         raise BadSpec(
             "found a spec where a value is expected", parameter=leaf.path, found=repr(value)
         )
-    _refuse_nul(leaf, value)
+    _refuse_no_text_of_c(leaf, value)
     if leaf.codec is not None:
         return _check_member(leaf, value)
     kinds = _TYPES.get(leaf.base, ())
@@ -246,16 +246,23 @@ def _check_one(leaf: Leaf, value: Any) -> Any:
     return value
 
 
-def _refuse_nul(leaf: Leaf, value: Any) -> None:
-    """C ends a text there, and would take another text for it."""
+def _refuse_no_text_of_c(leaf: Leaf, value: Any) -> None:
+    """C ends a text at NUL, and would take another text for it; a lone surrogate is in no UTF-8."""
     text = value.value if isinstance(value, Enum) else value
-    if isinstance(text, str) and "\0" in text:
-        raise BadSpec(
-            "a text with a NUL character cannot be a value in C",
-            parameter=leaf.path,
-            found=repr(value),
-            fix="leave the value out, or give it another text in the op",
-        )
+    if not isinstance(text, str):
+        return
+    if "\0" in text:
+        held = "a NUL character"
+    elif any("\ud800" <= c <= "\udfff" for c in text):
+        held = "a lone surrogate"
+    else:
+        return
+    raise BadSpec(
+        f"a text with {held} cannot be a value in C",
+        parameter=leaf.path,
+        found=repr(value),
+        fix="leave the value out, or give it another text in the op",
+    )
 
 
 def _check_member(leaf: Leaf, value: Any) -> Any:
