@@ -127,14 +127,14 @@ def lower(variant: Variant, *, full_paths: bool = True) -> Job:
     text = str(module)
     if not full_paths:
         text = re.sub(r'\bloc\("[^"]*/([^"/]+)":', r'loc("\1":', text)
-    # ptxas refuses anything but ASCII; MLIR writes the bytes of the rest as `\\C3`.
-    text = re.sub(r'\bloc\("[^"]*\\[0-9A-F]{2}[^"]*":', _in_ascii, text)
+    # ptxas takes ASCII without quotes and line ends; MLIR writes the bytes of others as `\\C3`.
+    text = re.sub(r'\bloc\("[^"]*\\[^"]*":', _in_ascii, text)
     given = tuple(sorted(variant.options.items()))
     return Job(text, source.ext, variant.arch, given, version(), os.getpid())
 
 
 def _in_ascii(place: re.Match[str]) -> str:
-    return re.sub(r"(\\[89A-F][0-9A-F])+", "_", place[0])
+    return re.sub(r"(\\(\\|[0-9A-F]{2}))+", "_", place[0])
 
 
 def to_ttir(variant: Variant) -> tuple[Any, Any]:

@@ -272,8 +272,9 @@ def test_without_full_paths_a_kernel_gives_the_same_bytes_wherever_it_lies(pool,
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_a_kernel_may_lie_in_a_file_whose_name_is_not_ascii(full, pool, tmp_path):
-    path = tmp_path / "größe" / "variänten.py"
+@pytest.mark.parametrize("name", ["variänten.py", 'vari"\n\\nten.py'])
+def test_a_kernel_may_lie_in_a_file_whose_name_ptxas_does_not_take(name, full, pool, tmp_path):
+    path = tmp_path / "größe" / name
     path.parent.mkdir()
     path.write_text(Path(kernel_requests.__file__).read_text())
     spec = importlib.util.spec_from_file_location("moved_variants", path)
