@@ -235,12 +235,15 @@ def test_a_device_attribute_that_cannot_be_read_is_not_a_failure(library, standi
     add(library)
 
 
-def persistent(steps=()):
+MULTIPROCESSOR_COUNT = hand_made.Var("device.multi_processor_count")
+
+
+def persistent(steps=(), programs=MULTIPROCESSOR_COUNT):
     """out = x, by as many programs as the device has multiprocessors."""
     n = hand_made.Var("n")
     types = ("*fp32", "*fp32")
     launch = hand_made.Launch(
-        "copy_kernel", "kernels.py:1", (hand_made.Var("device.multi_processor_count"), 1, 1),
+        "copy_kernel", "kernels.py:1", (programs, 1, 1),
         tuple(hand_made.Pointer(f"{name}_ptr", name, 0, "fp32") for name in ("x", "out")),
         (hand_made.Variant("copy", types),), location="ops.py:3",
     )  # fmt: skip
@@ -276,10 +279,23 @@ def test_the_architecture_must_be_known(make, standin):
     ops.load()
 
 
-def test_a_call_that_would_write_nothing_is_refused(make, standin):
+def test_a_device_without_multiprocessors_is_asked_again(make, standin):
+    """Other launches of the call may write something, so that an empty one is not noticed."""
     standin.set(0, MULTIPROCESSORS, 0)
+    before = hand_made.Fill("out", 0, hand_made.Var("n"), 4, 0)
+    ops = make(persistent([before]))
+    found = refusal(ops.run, "copy", ZEROS)
+    assert (found.status, standin.launches) == ("CUDA_ERROR", [])
+    assert found.text == "demo_copy: device 0 has 0 multiprocessors, says the driver"
+    standin.set(0, MULTIPROCESSORS, 3)
+    ops.run("copy", ZEROS)
+    assert [launched.grid for launched in standin.launches] == [(3, 1, 1)]
+
+
+def test_a_call_that_would_write_nothing_is_refused(make, standin):
+    programs = hand_made.make("//", hand_made.Var("n"), 1000)
     workspace = hand_made.Allocate("workspace0", 64)
-    for program in (persistent(), persistent([workspace])):
+    for program in (persistent(programs=programs), persistent([workspace], programs)):
         ops = make(program)
         found = refusal(ops.run, "copy", ZEROS)
         assert found.status == "UNCOVERED"
@@ -288,7 +304,7 @@ def test_a_call_that_would_write_nothing_is_refused(make, standin):
         ops.run("copy", torch.empty(0))
         ops.unload()
     assert (standin.launches, standin.alive["allocations"]) == ([], 0)
-    filled = make(persistent([hand_made.Fill("out", 0, hand_made.Var("n"), 4, 0)]))
+    filled = make(persistent([hand_made.Fill("out", 0, hand_made.Var("n"), 4, 0)], programs))
     filled.run("copy", ZEROS)
     filled.unload()
 

@@ -32,6 +32,12 @@ void of_unlock(void)
 /* What the driver did not answer is asked again when it is needed. */
 #define UNKNOWN INT64_MIN
 
+/* Grids are made of this one: with 0 a call would launch nothing and answer OK. */
+static int is_answer(int attribute, int value)
+{
+    return attribute != OF_DEVICE_MULTI_PROCESSOR_COUNT || value > 0;
+}
+
 OpforgeStatus of_attribute(Device *device, int attribute, int64_t *value)
 {
     int answer = 0;
@@ -45,6 +51,10 @@ OpforgeStatus of_attribute(Device *device, int attribute, int64_t *value)
         const OpforgeStatus status = of_cuda_failed(error, "cuDeviceGetAttribute");
         of_more(" (attribute %d)", cuda_attributes[attribute]);
         return status;
+    }
+    if (!is_answer(attribute, answer)) {
+        return of_fail(OPFORGE_CUDA_ERROR, "device %d has %d multiprocessors, says the driver",
+                       device->ordinal, answer);
     }
     *value = answer;
     __atomic_store_n(&device->attributes[attribute], *value, __ATOMIC_RELAXED);
@@ -64,7 +74,7 @@ static OpforgeStatus ask(Device *device)
         if (error != OF_CUDA_SUCCESS && !may_fail) {
             return of_cuda_failed(error, "cuDeviceGetAttribute");
         }
-        device->attributes[i] = error == OF_CUDA_SUCCESS ? value : UNKNOWN;
+        device->attributes[i] = error == OF_CUDA_SUCCESS && is_answer(i, value) ? value : UNKNOWN;
     }
     device->arch =
         (int)(device->attributes[OF_DEVICE_MAJOR] * 10 + device->attributes[OF_DEVICE_MINOR]);
