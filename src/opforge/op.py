@@ -577,5 +577,8 @@ def is_op(value: Any) -> bool:
 
 
 def unregister(op: Any) -> None:
-    """Remove an op: its name is free again, and its old handles raise when called."""
-    registry.remove(registry.get(op), "unregistered")
+    """Remove an op: its name is free again, and its old handles raise when called.
+
+    Calls that other threads are in end first, if they take no longer than 5 seconds.
+    """
+    registry.retire(registry.get(op), "unregistered")

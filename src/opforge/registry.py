@@ -159,6 +159,18 @@ class Registry:
             else:
                 self._by_name.pop(entry.name, None)
 
+    def retire(self, entry: Entry, why: str) -> None:
+        """Remove an op once the calls that other threads are in have ended.
+
+        Before the lock is taken, because a call may need it to end.
+        """
+        if entry.registered is not None:
+            entry.registered.end_calls(why)
+        with self.lock:
+            # Another thread may have been faster, and the name may be that of another op by now.
+            if self._plain.get(id(entry.handle)) is entry or self._by_name.get(entry.name) is entry:
+                self.remove(entry, why)
+
     def _tell(self, event: Event, entry: Entry) -> None:
         for watcher in self.watchers:
             watcher(event, entry)

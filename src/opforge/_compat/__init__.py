@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         operators,
         pointer_writes,
         printing,
+        running,
         saved,
     )
     from .dispatcher import *  # noqa: F403

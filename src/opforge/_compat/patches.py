@@ -269,7 +269,7 @@ TAKEN_OVER = Patch(
     "torch._ops.OpOverload",
     ("_op",),
     "For a moment an op has no kernels, while those of its source take the place of a loaded "
-    "library's. Calls that begin then wait.",
+    "library's, or the library is closed. Calls that begin then wait.",
     "take-over",
     "when the source's kernels are registered",
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 
 _lock = fork_safe_lock()
 _loaded: dict[Path, Loaded] = {}
-# Seconds that `close` waits for calls.
-_PATIENCE = 5.0
 
 
 def load(
@@ -185,22 +182,17 @@ class Loaded:
     def close(self) -> None:
         """Take the implementations out of torch, and the operators that have no source.
 
-        Calls that are under way end first, if they take no longer than 5 seconds. Torch cannot hold
-        back those that begin meanwhile, so stop the threads that call before.
+        Calls that are under way end first, if they take no longer than 5 seconds, and those that
+        begin meanwhile wait. Torch cannot hold back calls that C++ makes.
         """
         from .attach import withdraw
+        from .closing import without_calls
 
-        self._let_calls_end()
-        with _lock:
+        # Before locks are taken, because a call may need them to end.
+        with without_calls(self._services.values()), _lock:
             withdraw(self._services)
             self._is_closed = True
             _loaded.pop(self.file, None)
-
-    def _let_calls_end(self) -> None:
-        """Before locks are taken, because a call may need them to end."""
-        latest = time.monotonic() + _PATIENCE
-        while time.monotonic() < latest and any(s.is_running() for s in self._services.values()):
-            time.sleep(0.001)
 
     def __getattr__(self, name: str) -> LoadedOp:
         # Copying and unpickling ask an object that has no attributes yet.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,6 +25,9 @@ from .pytree import register_records
 from .transparent import Transparency
 from .unrecorded import Unrecorded, define_raising_ops
 from .vmap import make_vmap_kernel
+
+# Seconds to wait for the calls of other threads before an op is removed.
+PATIENCE = 5.0
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,7 @@ class Registration:
     device_kernels: dict[str, Generated] = field(default_factory=dict)
     # What else runs the op, by dispatch key: "native where covered, from libops.so".
     backends: dict[str, str] = field(default_factory=dict)
+    _ended: bool = False
 
     @property
     def overload(self) -> Any:
@@ -137,6 +142,36 @@ class Registration:
 
     def undo(self, why: str) -> None:
         """Remove the op; handles that are still held raise instead of reading freed memory."""
+        self.end_calls(why)
+        self.defined.destroy()
+        self.generated.forget()
+        self.definition.transparency.forget()
+
+    def end_calls(self, why: str) -> None:
+        """Let new calls raise, and those that other threads are in end: they read what is freed."""
+        if not self._ended:
+            self._ended = True
+            self._refuse_calls(why)
+        _compat.running.wait_while(self.is_called_elsewhere, PATIENCE)
+
+    @contextlib.contextmanager
+    def without_calls(self, gate: _compat.running.Gate) -> Iterator[None]:
+        """Let new calls wait for a gate to open."""
+        with _compat.waiting(self.overload, gate):
+            self._call_by(self.overload)
+            try:
+                yield
+            finally:
+                self._call_by(_compat.raw_call(self.overload))
+
+    def is_called_elsewhere(self) -> bool:
+        """Whether another thread is in a call of the op."""
+        namespaces = [each.namespace for each in (self.generated, *self.device_kernels.values())]
+        if self.handle is not self.overload:
+            namespaces.append(self.handle.__globals__)
+        return _compat.running.is_called_elsewhere(self.overload, namespaces)
+
+    def _refuse_calls(self, why: str) -> None:
         name, location = self.definition.name, self.definition.location
 
         def raise_dead() -> None:
@@ -147,9 +182,6 @@ class Registration:
 
         _compat.disable_overload(self.overload, raise_dead)
         self._call_by(_compat.raw_call(self.overload))
-        self.defined.destroy()
-        self.generated.forget()
-        self.definition.transparency.forget()
 
     def fits(self, definition: Definition) -> bool:
         """Whether torch would hold the same of another definition, but for kernels."""
