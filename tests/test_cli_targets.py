@@ -190,6 +190,17 @@ def test_a_file_that_raises_any_exception_is_an_error(tmp_path, kind):
     assert "raises_on_load" not in sys.modules
 
 
+@pytest.mark.parametrize("raised", ["Own()", "SystemExit(Own())"])
+def test_an_exception_that_cannot_be_shown_is_an_error(tmp_path, raised):
+    file = tmp_path / "unshown_on_load.py"
+    file.write_text(
+        "class Own(BaseException):\n    def __repr__(self):\n        raise RuntimeError\n"
+        f"    __str__ = __repr__\n\nraise {raised}\n"
+    )
+    with pytest.raises(TargetFailed, match=r"unshown_on_load\.py"):
+        resolve(str(file))
+
+
 def test_control_c_while_a_file_is_loaded_is_no_error_of_the_file(tmp_path):
     file = tmp_path / "interrupted_on_load.py"
     file.write_text("raise KeyboardInterrupt\n")

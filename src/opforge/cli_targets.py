@@ -141,7 +141,7 @@ def _exited(
     who: str, when: str, error: SystemExit, place: list[traceback.FrameSummary]
 ) -> TargetFailed:
     """Passed on, the exit would end the command with the status of one that worked."""
-    code = "" if error.code is None else repr(error.code)
+    code = repr(error.code) if isinstance(error.code, (int, str)) else ""
     return TargetFailed(
         f"{who} sys.exit({code}) {when}",
         found=f"at {place[0].filename}:{place[0].lineno}" if place else None,
@@ -178,7 +178,9 @@ def _load(place: str) -> ModuleType:
         with users_own(place, doing="was loaded"):
             return _load_file(Path(place)) if _is_path(place) else _load_module(place)
     except TargetFailed as failed:
-        if "attempted relative import with no known parent" not in str(failed.__cause__):
+        # Not the cause's own text: an exception of the module's may raise when it is asked for it.
+        relative = "attempted relative import with no known parent" in str(failed)
+        if not relative or not isinstance(failed.__cause__, ImportError):
             raise
         folder, name = _in_package(Path(place).absolute())
         raise TargetFailed(
