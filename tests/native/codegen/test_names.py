@@ -34,6 +34,10 @@ def test_no_text_ends_the_comment_it_is_in(end):
         assert done.returncode == 0, done.stderr
 
 
+def test_no_trigraph_joins_the_lines_of_a_comment():
+    assert comment("a ??/ b") == "a ?? / b"
+
+
 def test_a_comment_shows_characters_that_change_how_text_is_read():
     assert comment("a\u202eb\nc\ud800größe") == "a\\u202eb\\nc\\ud800größe"
 

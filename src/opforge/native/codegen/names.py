@@ -86,4 +86,5 @@ def comment(text: str) -> str:
     line, `/` end a comment. So no text has lines, nor characters that show it in another order.
     """
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    return shown.replace("*/", "* /").replace("/*", "/ *")
+    # Where a long comment is wrapped, this trigraph would join two lines.
+    return shown.replace("??/", "?? /").replace("*/", "* /").replace("/*", "/ *")
