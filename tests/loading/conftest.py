@@ -120,6 +120,21 @@ def namesakes(tmp_path_factory):
     return made
 
 
+@pytest.fixture(scope="session")
+def versions(namesakes, tmp_path_factory):
+    """The one that adds, and a later build of it, whose kernel is `later_kernel`."""
+    whole = program()
+    (op,) = (op for op in whole.ops if op.name == "add")
+    schema = op.schema.replace("demo::", "first::")
+    op = dataclasses.replace(op, torch_name="first::add", schema=schema)
+    kernels = []
+    for kernel in whole.kernels:
+        images = [dataclasses.replace(i, function="later_kernel") for i in kernel.images]
+        kernels.append(dataclasses.replace(kernel, images=tuple(images)))
+    later = dataclasses.replace(whole, name="c10", ops=(op,), kernels=tuple(kernels))
+    return [namesakes[0], build(later, tmp_path_factory.mktemp("later"))]
+
+
 @pytest.fixture
 def dist():
     """The folder of the library: what `opforge build --torch -o` would have written."""

@@ -46,6 +46,25 @@ def test_another_library_of_the_name_beside_the_adapter_is_refused(namesakes, tm
         opforge.load(tmp_path, host_memory=True)
 
 
+def test_a_later_build_of_a_name_runs_its_own_kernels(versions, standin):
+    for folder in (*versions, versions[0]):
+        ops = opforge.load(folder, host_memory=True, adapter=True)
+        torch.ops.first.add(X, X)
+        ops.close()
+        ops.unload()
+    functions = [launched.function for launched in standin.launches]
+    assert functions == ["add_kernel", "later_kernel", "add_kernel"]
+
+
+def test_a_later_build_of_a_name_beside_the_adapter_is_refused(versions, tmp_path):
+    """It has all the functions that the adapter asks for."""
+    first, second = (folder / "lib" for folder in versions)
+    shutil.copytree(first, tmp_path / "lib")
+    shutil.copy(second / "libc10.so", tmp_path / "lib")
+    with pytest.raises(StaleLibrary, match=r"found: manifest \w+ in the adapter, \w+ in the lib"):
+        opforge.load(tmp_path, host_memory=True)
+
+
 CHILD = """
 import ctypes, shutil, sys
 import torch
