@@ -1,5 +1,7 @@
 """What is read from JSON has the types of the record, or the error names the field."""
 
+import re
+
 import pytest
 
 from opforge.native.ir.case_codec import CASE
@@ -7,7 +9,7 @@ from opforge.native.ir.cases import Case, Guard, Path
 from opforge.native.ir.expr import Var
 from opforge.native.ir.interface import ChoiceParam, Op
 from opforge.native.ir.op_codec import OP
-from opforge.records import BadField
+from opforge.records import BadField, keep_to
 
 
 def test_a_field_of_another_type_is_named():
@@ -35,3 +37,9 @@ def test_a_list_is_not_an_object():
     content = CASE.write(Case(())) | {"choices": []}
     with pytest.raises(BadField, match=r"^choices is \[\], expected dict$"):
         CASE.read(content)
+
+
+@pytest.mark.parametrize("found", [{}, {"a": "b"}, [], None, 3])
+def test_one_text_is_not_several(found):
+    with pytest.raises(BadField, match="expected str"):
+        keep_to(re.compile("b"), found)

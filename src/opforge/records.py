@@ -242,7 +242,7 @@ def each(content: Any, key: str, read: Callable[[Any], Any], default: Any = _NEE
 
 def keep_to(limit: Limit, value: Any, place: str = "") -> Any:
     """The value, or `BadField`."""
-    _limited(value, limit, place)
+    _check(value, limit, place)
     return value
 
 
@@ -253,7 +253,12 @@ def _limited(value: Any, limit: Limit, place: str) -> None:
         for i, item in enumerate(value):
             # A pair is an item of an object.
             _limited(item[1] if isinstance(item, tuple) else item, limit, f"{place}[{i}]")
-    elif isinstance(limit, re.Pattern):
+    else:
+        _check(value, limit, place)
+
+
+def _check(value: Any, limit: Limit, place: str) -> None:
+    if isinstance(limit, re.Pattern):
         if limit.fullmatch(_checked(value, str)) is None:
             raise BadField(f"is {shown(value)}, expected what fits {limit.pattern}", place)
     elif value is not None and value not in limit:
