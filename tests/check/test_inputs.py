@@ -10,7 +10,7 @@ from torch import Tensor
 
 import opforge
 from opforge.check.inputs import arguments_from
-from opforge.errors import BadInput, MissingInput, UnknownInput
+from opforge.errors import BadInput, MissingInput, TargetFailed, UnknownInput
 from opforge.registry import registry
 
 
@@ -177,3 +177,35 @@ def test_inputs_have_the_names_that_the_op_is_called_by(op_name):
     assert (args[1:], kwargs) == ((3.0,), {})
     with pytest.raises(UnknownInput, match="it takes a, t"):
         arguments_from(registry.get(op), ["x=ones(2)"])
+
+
+@pytest.mark.parametrize("device", ["nope", "cpu:-1", "cuda:x"])
+def test_a_text_that_is_no_device_is_refused(arguments, device):
+    given = ("items=[ones(1)]", "pair.left=ones(1)", "size=(1, 2)", f"device={device!r}")
+    with pytest.raises(BadInput, match=f"device cannot be '{device}'") as refused:
+        arguments(many, *given)
+    assert "cpu, cuda, or 'cuda:1'" in str(refused.value)
+
+
+def test_an_integer_that_no_float_holds_is_refused(arguments):
+    with pytest.raises(BadInput, match=r"cfg\.eps is a number that no float can hold"):
+        arguments(norm, "x=ones(1)", "cfg.weight=ones(1)", f"cfg.eps={10**400}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Positive:
+    scale: float
+
+    def __post_init__(self):
+        if self.scale <= 0:
+            raise ValueError("scale must be positive")
+
+
+def scaled(x: Tensor, cfg: Positive) -> Tensor:
+    return x * cfg.scale
+
+
+def test_a_record_that_refuses_its_fields_is_named(arguments):
+    with pytest.raises(TargetFailed, match=r"Positive\(\.\.\.\), for cfg, raised") as refused:
+        arguments(scaled, "x=ones(1)", "cfg.scale=-1")
+    assert "ValueError: scale must be positive" in str(refused.value)

@@ -11,6 +11,7 @@ import torch
 
 from ..analysis.signature.annotations import user_scope
 from ..analysis.signature.parameter_tree import read_signature
+from ..cli_targets import users_own
 from ..errors import BadInput, MissingInput, UnknownInput
 from ..model import MISSING, Codec, Field, Leaf, Node, Parameter, Record, Signature
 from ..registry import Entry
@@ -131,7 +132,9 @@ def _build(node: Node, default: Any, given: Mapping[str, Any]) -> Any:
     if node.kind == "tuple":
         return tuple(parts.values())
     # A field that is still missing has a default_factory, which the class itself knows.
-    return node.cls(**{name: part for name, part in parts.items() if part is not MISSING})
+    known = {name: part for name, part in parts.items() if part is not MISSING}
+    with users_own(f"{node.cls.__name__}(...), for {node.path},"):
+        return node.cls(**known)
 
 
 def _fitted(node: Node, given: InputValue) -> Any:
@@ -158,14 +161,28 @@ def _element(leaf: Leaf, value: Any, given: InputValue) -> Any:
     if leaf.codec is not None:
         return _choice(leaf.path, leaf.codec, value, given)
     if leaf.base == "Device" and isinstance(value, str):
-        return torch.device(value)
+        return _device(leaf, value, given)
     if leaf.base not in _BASES:
         return value
     kinds = _BASES[leaf.base].kinds
     # To Python a bool is an int.
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         _misfit(given, f"{leaf.path} is {_spelled(leaf)}, not {shown(value)}", _example(leaf))
-    return float(value) if leaf.base == "float" else value
+    return _float(leaf, value, given) if leaf.base == "float" else value
+
+
+def _device(leaf: Leaf, value: str, given: InputValue) -> torch.device:
+    try:
+        return torch.device(value)
+    except (RuntimeError, TypeError):
+        _misfit(given, f"{leaf.path} cannot be {value!r}", "cpu, cuda, or 'cuda:1'")
+
+
+def _float(leaf: Leaf, value: float, given: InputValue) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        _misfit(given, f"{leaf.path} is a number that no float can hold", _example(leaf))
 
 
 def _choice(path: str, codec: Codec, value: Any, given: InputValue) -> Any:

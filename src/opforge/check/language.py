@@ -215,9 +215,9 @@ class _Reader:
 
     def refuse(self, what: str, node: ast.expr | None, fix: str = "") -> NoReturn:
         # ast counts bytes, people count characters.
-        read = self.text[self.start :].encode(errors="surrogateescape")
+        read = self.text[self.start :].encode(errors="surrogatepass")
         before = read[: node.col_offset if node is not None else 0]
-        _refuse(what, self.text, self.start + len(before.decode(errors="surrogateescape")), fix)
+        _refuse(what, self.text, self.start + len(before.decode(errors="surrogatepass")), fix)
 
 
 @dataclass(frozen=True)
