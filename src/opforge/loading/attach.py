@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import DuplicateOp, StaleLibrary, warn
-from ..native.library.manifest_reader import ManifestOp
+from ..native.library.manifest_reader import ManifestOp, reading
 from ..native.library.shared_library import SharedLibrary
 from ..registry import Entry, registry
 from .adapter import Adapter
 from .calls import Caller
+from .consistent import refuse_contradictions
 from .define import define
 from .first_call import PlainOp
 from .op_backend import Service
@@ -35,6 +36,8 @@ def serve(
             registry.watchers.append(_follow)
         services = {}
         for op in operators:
+            with reading(op.whose, op.place):
+                refuse_contradictions(op.op)
             call = Caller(library, op, host_memory=key == "CPU")
             own = adapter if adapter is not None and op.torch_name in adapter.operators else None
             services[op.name] = Service(op.op, call, library, own, key=key, strict=strict)

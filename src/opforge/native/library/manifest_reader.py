@@ -29,14 +29,14 @@ class Manifest:
     def __init__(self, text: bytes, whose: str = "a library") -> None:
         self.text = text
         self._whose = whose
-        with _reading(whose):
+        with reading(whose):
             self.content: dict[str, Any] = json.loads(text)
             # Nothing else of another format need be as it is here.
             self.format: int | None = field(self.content, "format", int, None)
 
     @functools.cached_property
     def archs(self) -> tuple[str, ...]:
-        with _reading(self._whose):
+        with reading(self._whose):
             archs: tuple[str, ...] = each(
                 self.content, "archs", functools.partial(keep_to, _ARCH), []
             )
@@ -44,7 +44,7 @@ class Manifest:
 
     @functools.cached_property
     def ops(self) -> tuple[ManifestOp, ...]:
-        with _reading(self._whose):
+        with reading(self._whose):
             read = functools.partial(ManifestOp, whose=self._whose)
             ops: tuple[ManifestOp, ...] = each(self.content, "ops", read)
             for index, op in enumerate(ops):
@@ -57,7 +57,7 @@ class Manifest:
         It runs images of its major version and at most its minor one, and older PTX. Images for
         sm_90a run on nothing else.
         """
-        with _reading(self._whose):
+        with reading(self._whose):
             kernels = each(self.content, "kernels", lambda k: each(k, "images", _image))
         images = [image for images in kernels for image in images]
         return not kernels or any(_runs_on(image, major, minor) for image in images)
@@ -70,7 +70,7 @@ class ManifestOp:
 
     def __init__(self, content: dict[str, Any], whose: str = "a library") -> None:
         self._content = content
-        self._whose = whose
+        self.whose = whose
         self.name: str = field(content, "name", str)
         # The C function.
         self.function: str = keep_to(_FUNCTION, field(content, "function", str), "function")
@@ -86,7 +86,7 @@ class ManifestOp:
         """The record that was written, without its cases."""
         from ..ir.op_codec import OP
 
-        with _reading(self._whose, self.place):
+        with reading(self.whose, self.place):
             record: Op = OP.read(self._content)
         return record
 
@@ -94,7 +94,7 @@ class ManifestOp:
     def cases(self) -> tuple[Case, ...]:
         from ..ir.case_codec import CASE
 
-        with _reading(self._whose, self.place):
+        with reading(self.whose, self.place):
             cases: tuple[Case, ...] = each(self._content, "cases", CASE.read)
         return cases
 
@@ -119,7 +119,7 @@ def _runs_on(image: tuple[str, bool], major: int, minor: int) -> bool:
 
 
 @contextlib.contextmanager
-def _reading(whose: str, place: str = "") -> Iterator[None]:
+def reading(whose: str, place: str = "") -> Iterator[None]:
     """Tell what is wrong with the manifest, wherever it came from."""
     try:
         yield
