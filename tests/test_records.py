@@ -9,7 +9,7 @@ from opforge.native.ir.cases import Case, Guard, Path
 from opforge.native.ir.expr import Var
 from opforge.native.ir.interface import ChoiceParam, Op
 from opforge.native.ir.op_codec import OP
-from opforge.records import BadField, keep_to
+from opforge.records import BadField, keep_to, shown
 
 
 def test_a_field_of_another_type_is_named():
@@ -43,3 +43,12 @@ def test_a_list_is_not_an_object():
 def test_one_text_is_not_several(found):
     with pytest.raises(BadField, match="expected str"):
         keep_to(re.compile("b"), found)
+
+
+def test_what_was_read_is_shown_in_a_few_lines():
+    wide = {f"key{i}": ["x" * 1000] * 1000 for i in range(1000)}
+    deep = [wide]
+    for _ in range(100_000):
+        deep = [deep]
+    assert shown([1, "a"]) == "[1, 'a']"
+    assert max(len(shown(wide)), len(shown(deep))) <= 403

@@ -273,11 +273,14 @@ def _listed(names: Iterable[str]) -> str:
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = 120
 _short.maxdict = _short.maxlist = 16
+# Of several levels, each of which is short.
+_LONGEST = 400
 
 
 def shown(content: Any) -> str:
     """For a message: what was read may be of any size and depth."""
-    return _short.repr(content)
+    text = _short.repr(content)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 def _checked(content: Any, kind: Any) -> Any:

@@ -132,6 +132,20 @@ def test_a_table_that_is_too_deep_or_too_large_is_refused(text, said):
         parse(text, "forged.json")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"kernels": [], "format": %s}' % ("[" * 900 + "]" * 900),
+        _row(at=[[["x" * 500] * 9] * 9]),
+        _row().replace("sm_90", "sm" * 5000),
+    ],
+)
+def test_what_is_wrong_with_a_table_is_told_in_a_few_lines(text):
+    with pytest.raises(BadTuning) as caught:
+        parse(text, "forged.json")
+    assert len(str(caught.value)) < 800
+
+
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(BadTuning, match=r"nothing\.json cannot be read"):
         load(tmp_path / "nothing.json")

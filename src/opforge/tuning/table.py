@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadTuning
-from ..records import BadField, Between, Codec, Codecs, read_at
+from ..records import BadField, Between, Codec, Codecs, read_at, shown
 
 FORMAT = 1
 Value = int | float | str | bool | None
@@ -98,7 +98,7 @@ def _order(value: Value) -> tuple[str, Any]:
 
 def _read_value(content: Any) -> Value:
     if isinstance(content, (list, dict)):
-        raise BadField(f"cannot be read: {content!r} is not a number, a string or null")
+        raise BadField(f"cannot be read: {shown(content)} is not a number, a string or null")
     number = isinstance(content, (int, float))
     if number and not (isinstance(content, float) or -(2**63) <= content < 2**63):
         raise BadField("cannot be read: it is a number of more than 64 bits")
@@ -129,7 +129,7 @@ def parse(text: str, where: str) -> TuningTable:
     if not isinstance(content, dict) or "kernels" not in content:
         why = "is not a tuning table: it has no 'kernels'"
     elif content.get("format") != FORMAT:
-        why = f"has format {content.get('format')!r}, but this opforge reads {FORMAT}"
+        why = f"has format {shown(content.get('format'))}, but this opforge reads {FORMAT}"
     elif not isinstance(content["kernels"], list):
         why = "is not a tuning table: 'kernels' is not a list"
     if why:
@@ -160,7 +160,7 @@ def arch_number(text: str) -> int:
     """`"sm_90"` -> 90."""
     match = re.fullmatch(r"sm_(\d+)", text)
     if match is None:
-        raise ValueError(f"the arch must look like 'sm_90', got {text!r}")
+        raise ValueError(f"the arch must look like 'sm_90', got {shown(text)}")
     return int(match[1])
 
 
