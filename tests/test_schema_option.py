@@ -184,3 +184,11 @@ def test_a_mutation_is_named_as_in_the_schema_or_as_in_the_function(op_name):
         x = torch.zeros(1)
         op(a=x)
         assert x.item() == 1.0
+
+
+def test_a_parameter_whose_name_is_not_ascii_is_told(op_name):
+    def scale(x: Tensor, größe: int) -> Tensor:
+        return x * größe
+
+    with pytest.raises(BadSchema, match="a name in it is not ASCII\n  fix: rename the parameter"):
+        opforge.op(scale, name=op_name())

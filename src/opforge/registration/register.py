@@ -540,6 +540,12 @@ def _not_defined(name: str, schema: str, error: Exception) -> Exception:
             found=places,
             fix="choose another name or namespace",
         )
+    if isinstance(error, UnicodeError):
+        return BadSchema(
+            "torch cannot parse the schema",
+            found=f"{schema}: a name in it is not ASCII",
+            fix="rename the parameter, or correct schema=",
+        )
     if isinstance(error, ValueError):
         return BadSchema(
             "the schema does not fit the op's tags",

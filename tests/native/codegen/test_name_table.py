@@ -100,3 +100,18 @@ def test_parameters_may_have_any_name(tmp_path):
         program.write_text(f'{first}{more}#include "{header}"\nint main(void) {{ return 0; }}\n')
         wanted = ["-x", language, f"-std={standard}", "-DOPFORGE_NO_LINK_CHECK"]
         subprocess.run(["cc", *wanted, *flags, str(program)], check=True)
+
+
+def test_no_doc_or_value_ends_a_comment_or_its_line(tmp_path):
+    texts = ("*/ int x; /*", "??/", "*??/", "\\", "// \\")
+    op = replace(
+        chosen("a", "mode", labels=tuple(f"L{i}" for i in range(len(texts)))),
+        doc="\n".join(texts),
+    )
+    x, mode = op.params
+    op = replace(op, params=(x, replace(mode, values=tuple(map(repr, texts)), doc=" ".join(texts))))
+    folder = write(hand_made.library((op, [])), tmp_path)
+    flags = ["-Wall", "-Wextra", "-Werror", f"-I{folder / 'include'}", "-fsyntax-only"]
+    (tmp_path / "main.cpp").write_text('#include "demo.hpp"\n')
+    for language, file in (("c99", folder / "src" / "op_a.c"), ("c++17", tmp_path / "main.cpp")):
+        subprocess.run(["cc", f"-std={language}", *flags, str(file)], check=True)
