@@ -8,12 +8,13 @@ PIP := $(RUN) -m pip --disable-pip-version-check -qq
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench docs test-gpu clean
+.PHONY: help setup demo test fuzz lint bench docs test-gpu clean
 .PHONY: lint-ruff lint-types lint-imports lint-c lint-spelling
 
 help:
 	@echo "make demo      set up $(VENV) and run examples/demo.py"
 	@echo "make test      run make lint, then all tests on every core"
+	@echo "make fuzz      attack what opforge reads for SECONDS=$(SECONDS) per test; failures stay as cases"
 	@echo "make lint      run ruff, mypy, import contracts, clang-format, codespell"
 	@echo "make bench     measure what a call costs (benchmarks/call_overhead.py)"
 	@echo "make docs      build the documentation into site/, with warnings as errors"
@@ -58,6 +59,12 @@ lint-spelling:
 # A file stays in one process, because its tests share what they have built.
 test: lint
 	$(RUN) -m pytest -q -n auto --dist loadfile --no-loadscope-reorder
+
+# Each test attacks for so long, all of them at once.
+SECONDS ?= 60
+
+fuzz: $(READY)
+	OPFORGE_FUZZ_SECONDS=$(SECONDS) $(RUN) -m pytest tests/fuzz -q -n auto
 
 bench: $(READY)
 	$(RUN) benchmarks/call_overhead.py

@@ -187,7 +187,7 @@ def test_a_mutation_is_named_as_in_the_schema_or_as_in_the_function(op_name):
 
 
 def test_a_parameter_whose_name_is_not_ascii_is_told(op_name):
-    def scale(x: Tensor, größe: int) -> Tensor:
+    def scale(x: Tensor, größe: int) -> Tensor:  # noqa: PLC2401 - what is tested
         return x * größe
 
     with pytest.raises(BadSchema, match="a name in it is not ASCII\n  fix: rename the parameter"):
