@@ -64,6 +64,7 @@ def test_functions_that_the_runtime_has(name):
 
 
 WORDS = [
+    "class_", "if_", "for_", "not_", "return_",
     "NAN", "INFINITY", "HUGE_VAL", "INT64_MAX", "INT64_C", "UINT8_MAX", "SIZE_MAX", "M_PI",
     "memset",
     "Values", "of_call", "of_values", "OF_LIBRARY", "OPFORGE_API", "OpforgeAllocate", "_Bool",
@@ -77,7 +78,7 @@ def words() -> Op:
     params = (
         hand_made.TensorParam("x"),
         *(ScalarParam(word, "i64") for word in WORDS),
-        ChoiceParam("mode", ("RELU",), ("'relu'",)),
+        ChoiceParam("mode", ("RELU", "AND", "IF", "TRY"), ("'relu'", "'and'", "'if'", "'try'")),
     )
     guards = tuple(hand_made.Guard(hand_made.Expr("<=", (Var(word), n))) for word in WORDS)
     case = Case(
@@ -115,3 +116,12 @@ def test_no_doc_or_value_ends_a_comment_or_its_line(tmp_path):
     (tmp_path / "main.cpp").write_text('#include "demo.hpp"\n')
     for language, file in (("c99", folder / "src" / "op_a.c"), ("c++17", tmp_path / "main.cpp")):
         subprocess.run(["cc", f"-std={language}", *flags, str(file)], check=True)
+
+
+@pytest.mark.parametrize("name", ["printf", "random", "timespec", "and_", "std", "pthread_x"])
+def test_a_library_may_be_called_like_something_of_the_system(tmp_path, name):
+    folder = write(hand_made.library(hand_made.overlapping(), name=name), tmp_path)
+    program = tmp_path / "main.cpp"
+    program.write_text(f'#include <cstdlib>\n#include <ctime>\n#include "{name}.hpp"\n')
+    flags = ["-std=c++17", "-Wall", "-Werror", "-fsyntax-only", f"-I{folder / 'include'}"]
+    subprocess.run(["c++", "-DOPFORGE_NO_LINK_CHECK", *flags, str(program)], check=True)

@@ -6,6 +6,7 @@ from ..ir.dtypes import DTYPES
 from ..ir.interface import ChoiceParam, Op, ScalarParam, TensorParam
 from ..ir.program import Library
 from .names import comment, distinct, identifier, kept, macro, packed
+from .reserved import is_global
 from .signature import CSignature
 from .templates import fill
 
@@ -29,8 +30,9 @@ def cplusplus_header(library: Library) -> str:
 
 
 def namespace(library: str) -> str:
-    """The library's name, unless it means something else in C++."""
-    return distinct([library], frozenset({"opforge", "std"}))[library]
+    """The library's name, unless it means something else in C++: `random_::scale`."""
+    named = distinct([library], frozenset({"opforge", "std"}))[library]
+    return f"{named}_" if is_global(named) else named
 
 
 def function_name(op: Op) -> str:

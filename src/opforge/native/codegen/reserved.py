@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-# Of C99 to C23 and C++17, if Python allows the name.
+# Of C99 to C23 and C++17.
 _WORDS = frozenset(
     [
         "alignas", "alignof", "asm", "auto", "bool", "case", "catch", "char", "char8_t", "char16_t",
@@ -18,6 +18,9 @@ _WORDS = frozenset(
         "typeof", "typeof_unqual", "union", "unsigned", "using", "virtual", "void", "volatile",
         "wchar_t", "xor", "xor_eq", "and_eq", "bitand", "bitor", "compl", "not_eq", "or_eq",
         "linux", "unix",
+        # Python has these, too, but `class_` loses its underscore, and a choice may be "and".
+        "and", "break", "class", "continue", "else", "for", "if", "not", "or", "return", "try",
+        "while",
         # Macros and types of headers that ours include, or that programs include before ours.
         "NULL", "offsetof", "size_t", "ptrdiff_t", "max_align_t", "NAN", "INFINITY", "HUGE_VAL",
         "HUGE_VALF", "HUGE_VALL", "math_errhandling", "EOF", "BUFSIZ", "RAND_MAX", "SIZE_MAX", "I",
@@ -45,3 +48,50 @@ _RESERVED = re.compile("|".join(_PATTERNS))
 def is_reserved(name: str) -> bool:
     """Whether a parameter or a field of that name would not compile, or hide what is used."""
     return name in _WORDS or _RESERVED.fullmatch(name) is not None
+
+
+# Functions and types of C, POSIX and Linux that C++'s headers declare, or that programs include
+# with ours. A parameter may hide them, but a namespace cannot have their names.
+_NAMES = frozenset(
+    """
+    FILE DIR abort abs accept access acct acos acosh alarm alloca asctime asin asinh asprintf atan
+    atan2 atanh atexit atof atoi atol atoll basename bcmp bcopy bind brk bsearch btowc bzero cabs
+    calloc cbrt ceil chdir chmod chown chroot clearenv clearerr clock clone close connect copysign
+    cos cosh creat ctermid ctime daemon difftime div dprintf drand48 drem dup dup2 dup3 ecvt encrypt
+    endpwent erand48 erf erfc err error execl execv execve exit exp exp10 exp2 expm1 fabs fchdir
+    fclose fcvt fdim fdopen feof ferror ffs fflush fgetc fgetpos fgets fgetwc fgetws fileno finite
+    flock floor fma fmax fmemopen fmin fmod fopen fork fprintf fputc fputs fputwc fputws fread free
+    freopen frexp fscanf fseek fsetpos fsync ftell ftruncate fwide fwprintf fwrite fwscanf gamma
+    gcvt getc getchar getcwd getdate getdelim getenv getgid getline getopt getpass getpid getppid
+    gets getsubopt getuid getw getwc getwchar glob gmtime grantpt group htonl hypot ilogb index
+    initgroups initstate insque ioctl isalnum isalpha isascii isatty isblank iscntrl isdigit isgraph
+    isinf islower isnan isprint ispunct isspace isupper isxdigit itimerspec j0 j1 jn jrand48 kill
+    l64a labs lchown lconv ldexp ldiv lgamma link listen llabs lldiv llrint llround localeconv
+    localtime lockf log log10 log1p log2 logb longjmp lrand48 lrint lround lseek malloc mblen mbrlen
+    mbrtowc mbsinit mbstowcs mbtowc memccpy memchr memcmp memcpy memmem memmove mempcpy memrchr
+    mkdir mkdtemp mkfifo mkstemp mktemp mktime mmap modf mount mrand48 msync munmap nan nanosleep
+    nearbyint nextafter nexttoward nice nrand48 ntohl on_exit open openat passwd pause pclose perror
+    pipe pipe2 poll popen pow pow10 pread printf pselect ptrace ptsname putc putchar putenv puts
+    putw putwc putwchar pwrite qsort quick_exit raise rand rand_r random read readlink realloc
+    realpath reboot recv regex remainder remove remque remquo rename rewind rindex rint rmdir round
+    rpmatch sbrk scalb scalbln scalbn scanf seed48 select send setbuf setenv setgid setjmp setlocale
+    setns setstate setuid setvbuf shutdown sigaction sigevent siginfo signal significand sigval sin
+    sincos sinh sleep snprintf socket splice sprintf sqrt srand srand48 srandom sscanf stat statfs
+    strcasecmp strcat strchr strcmp strcoll strcpy strcspn strdup strerror strftime strlen strncat
+    strncmp strncpy strndup strnlen strpbrk strptime strrchr strsep strsignal strspn strstr strtod
+    strtof strtok strtol strtold strtoll strtoul strtoull strxfrm swab swprintf swscanf symlink sync
+    sync_file_range syscall sysconf sysinfo system tan tanh tee tempnam tgamma time timegm times
+    timespec timeval timex timezone tm tmpfile tmpnam toascii tolower toupper trunc truncate ttyname
+    tzset uint ulong umask umount uname ungetc ungetwc unlink unlockpt unsetenv unshare ushort
+    usleep utime utimes valloc vasprintf vfork vfprintf vprintf vscanf vsnprintf vsprintf vsscanf
+    wait waitpid warn wcscat wcschr wcscmp wcscpy wcslen wcsncpy wcsstr wcstod wcstok wcstol
+    wcstombs wctob wctomb wcwidth wmemchr wmemcpy wmemset wprintf write wscanf y0 y1 yn
+    """.split()  # noqa: SIM905  # one a line would fill a page
+)
+# POSIX keeps these for itself: all types, and the functions of threads and schedulers.
+_GLOBAL = re.compile(r"\w+_t|(pthread|sched|clock|timer|sem|posix)_\w+")
+
+
+def is_global(name: str) -> bool:
+    """Whether C++ knows something of that name outside of every namespace."""
+    return name in _NAMES or _GLOBAL.fullmatch(name) is not None
