@@ -3,9 +3,11 @@
 import json
 
 import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import opforge
-from opforge.errors import NotALibrary
+from opforge.errors import FakeUnknown, NotALibrary
 from opforge.native.library.shared_library import SharedLibrary
 from opforge.registry import registry
 
@@ -59,6 +61,14 @@ def at(name, *way):
     ],
 )
 def test_a_contradiction_is_told_with_its_field(dist, monkeypatch, place, value, said):
+    forge(dist, monkeypatch, place, value)
+    with pytest.raises(NotALibrary, match=r"found: ops\[\d\]" + said):
+        opforge.load(dist, host_memory=True, adapter=False)
+    assert registry.find("demo::add") is None
+
+
+def forge(dist, monkeypatch, place, value):
+    """Let the library say something else of an operator."""
     name, way = place
     manifest = json.loads(SharedLibrary(dist / "lib" / "libloaded.so").contents.text)
     (content,) = (op for op in manifest["ops"] if op["name"] == name)
@@ -67,6 +77,59 @@ def test_a_contradiction_is_told_with_its_field(dist, monkeypatch, place, value,
     content[way[-1]] = value
     forged = json.dumps(manifest).encode()
     monkeypatch.setattr(SharedLibrary, "_manifest", lambda self: forged)
-    with pytest.raises(NotALibrary, match=r"found: ops\[\d\]" + said):
-        opforge.load(dist, host_memory=True, adapter=False)
-    assert registry.find("demo::add") is None
+
+
+OUTPUT = ("cases", 2, "paths", 1, "outputs", 0)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        (("cases", 0, "tensors", 0, "param"), "z", r"\.tensors\[0\]\.param is 'z', which is no"),
+        (
+            ("cases", 0, "tensors", 0, "strides"),
+            [1, 1],
+            r"\.tensors\[0\]\.strides are 2, expected 1",
+        ),
+        (("cases", 0, "paths", 0, "outputs"), [], r"\.paths\[0\]\.outputs are 0, expected 1"),
+        ((*OUTPUT, "strides"), [1, 2], r"\.outputs\[0\]\.strides are 2, expected 1"),
+        ((*OUTPUT, "shape"), [0.5], r"\.outputs\[0\]\.shape\[0\] is '0\.5', expected an integer"),
+        (
+            (*OUTPUT, "shape"),
+            [2**63],
+            r"\.shape\[0\] is '9223372036854775808', expected an integer",
+        ),
+        ((*OUTPUT, "shape"), [2**64], r"\.shape\[0\] is a number of more than 64 bits"),
+        ((*OUTPUT, "shape"), [["//", "m"]], r"\.shape\[0\] has 1 operands of //, expected 2"),
+        (
+            ("cases", 0, "paths", 0, "guards", 0, "condition"),
+            ["where", "m", 1],
+            r"\.guards\[0\]\.condition has 2 operands of where, expected 3",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("standin")
+def test_a_contradiction_in_a_case_is_told_by_the_first_trace(
+    dist, monkeypatch, place, value, said
+):
+    forge(dist, monkeypatch, (ADD, place), value)
+    ops = opforge.load(dist, host_memory=True, adapter=False)
+    try:
+        with (
+            pytest.raises(NotALibrary, match=r"found: ops\[0\]\.cases\[\d\].*" + said),
+            FakeTensorMode(),
+        ):
+            torch.ops.demo.add(torch.ones(3), torch.ones(3))
+    finally:
+        ops.close()
+
+
+@pytest.mark.usefixtures("standin")
+def test_an_output_of_an_unknown_size_is_told_by_the_first_trace(dist, monkeypatch):
+    forge(dist, monkeypatch, (ADD, (*OUTPUT, "shape")), ["other"])
+    ops = opforge.load(dist, host_memory=True, adapter=False)
+    try:
+        with pytest.raises(FakeUnknown, match="depends on other"), FakeTensorMode():
+            torch.ops.demo.add(torch.ones(3), torch.ones(3))
+    finally:
+        ops.close()

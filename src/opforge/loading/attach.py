@@ -12,7 +12,7 @@ from ..native.library.shared_library import SharedLibrary
 from ..registry import Entry, registry
 from .adapter import Adapter
 from .calls import Caller
-from .consistent import refuse_contradictions
+from .consistent import refuse_contradictions, refuse_contradictory_cases
 from .define import define
 from .first_call import PlainOp
 from .op_backend import Service
@@ -94,6 +94,8 @@ def _fake(described: ManifestOp) -> Callable[..., Any]:
     def shapes() -> Callable[..., Any]:
         from .fake import Shapes  # noqa: PLC0415 - only traces need it
 
+        with reading(described.whose, described.place):
+            refuse_contradictory_cases(described.op, described.cases)
         return Shapes(described.op, described.cases)
 
     def fake(*args: Any, **kwargs: Any) -> Any:

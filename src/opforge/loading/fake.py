@@ -47,7 +47,7 @@ class Shapes:
         device = next(
             (given[n].device for n in self._tensors if given[n] is not None), torch.device("cuda")
         )
-        made = [None if o is None else _empty(o, values, device) for o in outputs]
+        made = [None if o is None else self._empty(o, values, device) for o in outputs]
         if not self._op.returns:
             return None
         return made[0] if len(self._op.returns) == 1 else tuple(made)
@@ -64,7 +64,7 @@ class Shapes:
         cases = [case for case in self._cases if self._is_of(case, given)]
         for case in cases:
             values = _values(case, given)
-            if len(cases) > 1 and not _holds(case, given, values):
+            if len(cases) > 1 and not self._holds(case, given, values):
                 continue
             path = self._path(case, values)
             if path is not None:
@@ -92,7 +92,7 @@ class Shapes:
             if path.refused and asked & strides:
                 continue
             known = {**values, **self._own_strides(case, path, values)}
-            if all(self._true(guard.condition, known) for guard in path.guards):
+            if all(self._value(guard.condition, known) for guard in path.guards):
                 return None if path.refused else path
         return None
 
@@ -107,16 +107,39 @@ class Shapes:
             for var in variables(stride)
         }
 
-    def _true(self, condition: Term, values: Mapping[str, Any]) -> bool:
-        unknown = [v.name for v in variables(condition) if v.name not in values]
+    def _value(self, term: Term, values: Mapping[str, Any]) -> Any:
+        unknown = [v.name for v in variables(term) if v.name not in values]
         if unknown:
             raise FakeUnknown(
                 f"what the op returns depends on {unknown[0]}, which is not known in a trace",
-                found=str(condition),
+                found=str(term),
                 fix="import the op's source, which has its own fake",
                 op=self._op.torch_name,
             )
-        return bool(evaluate(condition, values, _SYMBOLIC))
+        return evaluate(term, values, _SYMBOLIC)
+
+    def _holds(self, case: Case, given: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
+        """Whether a case takes these sizes; asked only where several cases remain."""
+        for term, size in _sizes(case, given):
+            if size != (values[term.name] if isinstance(term, Var) else term):
+                return False
+        for bound in case.bounds:
+            value = self._value(Var(bound.var), values)
+            if bound.values and all(value != known for known in bound.values):
+                return False
+            if value < bound.low or (bound.high is not None and value > bound.high):
+                return False
+        return True
+
+    def _empty(
+        self, output: Output, values: Mapping[str, Any], device: torch.device
+    ) -> torch.Tensor:
+        shape = [self._value(size, values) for size in output.shape]
+        dtype = getattr(torch, DTYPES[output.dtype].torch)
+        if _is_compact(output):
+            return torch.empty(shape, dtype=dtype, device=device)
+        strides = [self._value(stride, values) for stride in output.strides]
+        return torch.empty_strided(shape, strides, dtype=dtype, device=device)
 
 
 def _is_like(stated: TensorCase | None, tensor: Any) -> bool:
@@ -142,29 +165,6 @@ def _sizes(case: Case, given: Mapping[str, Any]) -> Iterator[tuple[Term, Any]]:
             yield from zip(stated.shape, tensor.shape, strict=True)
             if stated.strides is not None:
                 yield from zip(stated.strides, tensor.stride(), strict=True)
-
-
-def _holds(case: Case, given: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
-    """Whether a case takes these sizes; asked only where several cases remain."""
-    for term, size in _sizes(case, given):
-        if size != (values[term.name] if isinstance(term, Var) else term):
-            return False
-    for bound in case.bounds:
-        value = values[bound.var]
-        if bound.values and all(value != known for known in bound.values):
-            return False
-        if value < bound.low or (bound.high is not None and value > bound.high):
-            return False
-    return True
-
-
-def _empty(output: Output, values: Mapping[str, Any], device: torch.device) -> torch.Tensor:
-    shape = [evaluate(size, values, _SYMBOLIC) for size in output.shape]
-    dtype = getattr(torch, DTYPES[output.dtype].torch)
-    if _is_compact(output):
-        return torch.empty(shape, dtype=dtype, device=device)
-    strides = [evaluate(stride, values, _SYMBOLIC) for stride in output.strides]
-    return torch.empty_strided(shape, strides, dtype=dtype, device=device)
 
 
 def _is_compact(output: Output) -> bool:

@@ -205,8 +205,10 @@ def from_json(value: Any) -> Term:
     """Raises `BadField` for what `to_json` does not write."""
     if isinstance(value, str):
         return Var(value)
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        raise BadField("is a number of more than 64 bits")
     if isinstance(value, (int, float)):
-        return value
+        return int(value) if isinstance(value, bool) else value
     if not isinstance(value, list) or not value:
         raise BadField(f"is {shown(value)}, expected a term")
     op, *args = value
