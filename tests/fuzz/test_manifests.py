@@ -9,11 +9,16 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import torch
+from hypothesis import strategies as st
+
 import opforge
 from opforge import native
-from opforge.errors import NotALibrary, StaleLibrary
+from opforge.errors import NotALibrary, OpforgeError, StaleLibrary
+from opforge.loading.attach import _fake
 from opforge.native.codegen.manifest import manifest
 from opforge.native.ir.interface import SchemaArgument
+from opforge.native.library.manifest_reader import Manifest
 from opforge.native.library.whole_file import refuse_damaged
 from opforge.registry import registry
 from support.fuzzing import attack, damaged, forged
@@ -135,6 +140,31 @@ def test_a_forged_manifest_is_refused_or_loads(text):
         assert refused_well(error), error
     # Of a library that was refused, torch has nothing.
     assert not [entry.name for entry in registry if str(file) in entry.location]
+
+
+X = torch.empty(3, 8, device="meta")
+CALLS = [(X, X.new_empty(8, 2)), (X, X.new_empty(8), X.new_empty(3), 1.0, 1.0, "relu")]
+
+
+@attack(
+    st.sampled_from([0, 1]).flatmap(
+        lambda which: st.tuples(st.just(which), forged(REAL["ops"][which]["cases"]))
+    ),
+    examples=150,
+)
+def test_the_fake_of_a_forged_case_is_refused_or_made(drawn):
+    which, cases = drawn
+    op = json.dumps(REAL["ops"][which] | {"cases": "@"}).encode().replace(b'"@"', cases)
+    try:
+        (described,) = Manifest(b'{"format": 2, "ops": [' + op + b"]}").ops
+        made = _fake(described)(*CALLS[which])
+    except (OpforgeError, ArithmeticError) as error:
+        assert str(error)
+    except RuntimeError as error:
+        # Only of torch: no tensor has a negative size, or one with other strides.
+        assert "negative" in str(error) or "size" in str(error)
+    else:
+        assert isinstance(made, torch.Tensor | tuple)
 
 
 RECORD = {"format": 1, "written": {f"lib/lib{NAME}.so": "0" * 64}}

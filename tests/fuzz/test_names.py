@@ -34,8 +34,9 @@ X = torch.ones(2)
 # Of Python, C, C++, their headers, torch, the runtime and the generated code.
 WORDS = [
     "x", "y", "self", "cls", "out", "stream", "present", "name", "new", "delete", "int", "double",
-    "auto", "register", "restrict", "inline", "default", "typename", "this", "and_", "NULL", "NAN",
-    "EOF", "errno", "stdin", "I", "complex", "memset", "printf", "size_t", "int64_t", "std",
+    "auto", "register", "restrict", "inline", "default", "typename", "this", "and_",
+    "class_", "if_", "return_", "NULL", "NAN", "EOF", "errno", "stdin", "I", "complex",
+    "memset", "printf", "size_t", "int64_t", "std",
     "opforge", "Tensor", "of_call", "of_values", "OF_LIBRARY", "load", "unload", "manifest",
     "last_error", "abi_version", "outputs", "implementations", "with_", "main", "linux", "unix",
     "__init__", "__x", "_", "_X", "__LINE__", "x_", "x__present", "_of_target", "_of_default_x",
@@ -160,6 +161,10 @@ _written = []
     st.lists(identifiers.filter(str.isascii), min_size=2, max_size=5, unique=True),
     choices,
     examples=25,
+    known=[
+        ("printf", ["x"], ["x", "y"], ["a"]),
+        ("and_", ["for_"], ["class_", "if_", "int_"], ["and", "or", "not", "class", ""]),
+    ],
 )
 def write_library(name, ops, names, values):
     try:
