@@ -389,6 +389,20 @@ def test_an_unload_that_fails_can_be_repeated(library, standin):
         assert standin.alive == {"modules": 0, "allocations": 0, "contexts": 0}
 
 
+def test_a_module_that_is_not_unloaded_after_a_failure_is_kept(library, standin):
+    names = calls_of(library, standin, lambda: add(library))
+    for again in (lambda: None, lambda: add(library)):
+        # The module is loaded by then, and giving it back fails like everything else.
+        standin.fail_from(names.index("cuModuleGetFunction") + 1, 719)
+        assert refusal(add, library).text.startswith("demo_add: cuModuleGetFunction: ")
+        standin.fail(0)
+        assert standin.alive["modules"] == 1
+        again()
+        assert standin.alive["modules"] == 1
+        library.unload()
+        assert standin.alive == {"modules": 0, "allocations": 0, "contexts": 0}
+
+
 def test_a_driver_out_of_memory_has_its_own_status(library, standin):
     standin.fail(1, 2, "cuMemAllocAsync")
     found = refusal(library.run, "everything", *everything())

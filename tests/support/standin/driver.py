@@ -122,6 +122,10 @@ class StandIn:
         """Fail the nth call from now, of that name or of any; 0 cancels it."""
         self._library.standin_fail(nth, name.encode() if name else None, result)
 
+    def fail_from(self, nth: int, result: int = 1) -> None:
+        """Fail the nth call from now and all that follow, until `fail(0)`."""
+        self._library.standin_fail_from(nth, result)
+
     def stream(self, device: int = 0, *, primary: bool = True) -> int:
         return self._library.standin_stream(device, int(primary))
 

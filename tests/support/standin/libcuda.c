@@ -82,6 +82,7 @@ static const char *calls[MAX_CALLS];
 static int call_count;
 static int fail_at = -1;
 static int fail_with;
+static int fails_on;
 static const char *fail_name;
 static char fail_name_storage[64];
 
@@ -128,7 +129,7 @@ static int enter(const char *name)
         calls[call_count++] = name;
     }
     if (fail_at > 0 && (fail_name == NULL || strcmp(fail_name, name) == 0) && --fail_at == 0) {
-        fail_at = -1;
+        fail_at = fails_on ? 1 : -1;
         failure = fail_with;
     }
     pthread_mutex_unlock(&lock);
@@ -167,11 +168,21 @@ void standin_fail(int nth, const char *name, int result)
     pthread_mutex_lock(&lock);
     fail_at = nth > 0 ? nth : -1;
     fail_with = result;
+    fails_on = 0;
     fail_name = NULL;
     if (name != NULL) {
         snprintf(fail_name_storage, sizeof fail_name_storage, "%s", name);
         fail_name = fail_name_storage;
     }
+    pthread_mutex_unlock(&lock);
+}
+
+/* Fails the n-th call from now and all that follow, as a driver does once a kernel has crashed. */
+void standin_fail_from(int nth, int result)
+{
+    standin_fail(nth, NULL, result);
+    pthread_mutex_lock(&lock);
+    fails_on = nth > 0;
     pthread_mutex_unlock(&lock);
 }
 

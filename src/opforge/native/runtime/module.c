@@ -45,13 +45,22 @@ static OpforgeStatus prepare(const Image *image, void *function)
     return OPFORGE_OK;
 }
 
+/* Keeps a module that could not be unloaded: it is used by the next load, or unloaded then. */
+static int unload_module(Loaded *loaded)
+{
+    const int error = of_driver.cuModuleUnload(loaded->module);
+    if (error == OF_CUDA_SUCCESS) {
+        loaded->module = NULL;
+    }
+    return error;
+}
+
 /* Under the lock, and with the device's context current. */
 static OpforgeStatus load_kernel(Device *device, const Kernel *kernel, Loaded *loaded)
 {
     const Image *image = of_choose_image(kernel, device->arch);
     OpforgeStatus status;
     int64_t offered = SHARED_WITHOUT_ASKING;
-    void *module = NULL;
     void *function = NULL;
     int error;
     if (image == NULL) {
@@ -68,18 +77,21 @@ static OpforgeStatus load_kernel(Device *device, const Kernel *kernel, Loaded *l
             OPFORGE_NO_IMAGE, "%s needs %u bytes of shared memory, but device %d (sm_%d) has %lld",
             kernel->key, image->shared, device->ordinal, device->arch, (long long)offered);
     }
-    error = of_driver.cuModuleLoadData(&module, image->data);
-    if (error != OF_CUDA_SUCCESS) {
-        return of_cuda_failed(error, "cuModuleLoadData");
+    if (loaded->module == NULL) {
+        void *module = NULL;
+        error = of_driver.cuModuleLoadData(&module, image->data);
+        if (error != OF_CUDA_SUCCESS) {
+            return of_cuda_failed(error, "cuModuleLoadData");
+        }
+        loaded->module = module;
     }
-    error = of_driver.cuModuleGetFunction(&function, module, image->function);
+    error = of_driver.cuModuleGetFunction(&function, loaded->module, image->function);
     status = error == OF_CUDA_SUCCESS ? prepare(image, function)
                                       : of_cuda_failed(error, "cuModuleGetFunction");
     if (status != OPFORGE_OK) {
-        of_driver.cuModuleUnload(module);
+        unload_module(loaded);
         return status;
     }
-    loaded->module = module;
     loaded->image = image;
     __atomic_store_n(&loaded->function, function, __ATOMIC_RELEASE);
     return OPFORGE_OK;
@@ -129,8 +141,8 @@ static OpforgeStatus unload_kernels(Device *device)
     int i;
     for (i = 0; i < of_kernel_count; i++) {
         Loaded *loaded = &device->kernels[i];
-        if (loaded->function != NULL) {
-            const int error = of_driver.cuModuleUnload(loaded->module);
+        if (loaded->module != NULL) {
+            const int error = unload_module(loaded);
             if (error == OF_CUDA_SUCCESS) {
                 __atomic_store_n(&loaded->function, (void *)NULL, __ATOMIC_RELEASE);
             } else if (status == OPFORGE_OK) {
