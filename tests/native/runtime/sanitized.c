@@ -217,6 +217,35 @@ static int unload_from_threads(void)
     return failed;
 }
 
+static void *load_and_unload(void *number)
+{
+    int i;
+    for (i = 0; i < ROUNDS; i++) {
+        const int is_load = ((intptr_t)number + i) % 2 == 0;
+        if ((is_load ? demo_load(0) : demo_unload(0)) != OPFORGE_OK) {
+            return number;
+        }
+    }
+    return NULL;
+}
+
+/* No device is closed while its kernels are loaded. */
+static int load_and_unload_from_threads(void)
+{
+    pthread_t threads[THREADS];
+    int failed = 0;
+    intptr_t i;
+    for (i = 0; i < THREADS; i++) {
+        pthread_create(&threads[i], NULL, load_and_unload, (void *)(i + 1));
+    }
+    for (i = 0; i < THREADS; i++) {
+        void *result = NULL;
+        pthread_join(threads[i], &result);
+        failed |= result != NULL;
+    }
+    return failed | (demo_unload(0) != OPFORGE_OK) | !is_clean();
+}
+
 int main(void)
 {
     if (fail_each()) {
@@ -233,6 +262,10 @@ int main(void)
     if (unload_from_threads()) {
         printf("unload: %s\n", demo_last_error());
         return 4;
+    }
+    if (load_and_unload_from_threads()) {
+        printf("load and unload: %s\n", demo_last_error());
+        return 5;
     }
     return 0;
 }

@@ -1,6 +1,12 @@
 /* Loads the image of a kernel that fits a device. */
 #include "runtime.h"
 
+#include <pthread.h>
+
+/* Held by a whole load or unload, so that no device is closed while its kernels are loaded. Taken
+ * before the runtime's lock, which a load gives back between kernels: calls may want it. */
+static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
+
 /* A launch may use this much dynamic shared memory without asking. */
 #define SHARED_WITHOUT_ASKING (48 * 1024)
 
@@ -113,7 +119,7 @@ OpforgeStatus of_kernel(Device *device, int kernel, const Loaded **found)
     return status;
 }
 
-OpforgeStatus of_load(const char *function, int ordinal)
+static OpforgeStatus load(int ordinal)
 {
     Scope scope;
     const Loaded *loaded;
@@ -121,7 +127,7 @@ OpforgeStatus of_load(const char *function, int ordinal)
     int i;
     OpforgeStatus status = of_enter(ordinal, NULL, &scope);
     if (status != OPFORGE_OK) {
-        return of_failed_in(function, status);
+        return status;
     }
     for (i = 0; i < of_kernel_count && status == OPFORGE_OK; i++) {
         status = of_kernel(scope.device, i, &loaded);
@@ -130,7 +136,15 @@ OpforgeStatus of_load(const char *function, int ordinal)
             status = OPFORGE_OK;
         }
     }
-    status = of_leave(&scope, status);
+    return of_leave(&scope, status);
+}
+
+OpforgeStatus of_load(const char *function, int ordinal)
+{
+    OpforgeStatus status;
+    pthread_mutex_lock(&loading);
+    status = load(ordinal);
+    pthread_mutex_unlock(&loading);
     return status == OPFORGE_OK ? status : of_failed_in(function, status);
 }
 
@@ -174,8 +188,10 @@ static OpforgeStatus unload(int ordinal)
 OpforgeStatus of_unload(const char *function, int ordinal)
 {
     OpforgeStatus status;
+    pthread_mutex_lock(&loading);
     of_lock();
     status = unload(ordinal);
     of_unlock();
+    pthread_mutex_unlock(&loading);
     return status == OPFORGE_OK ? status : of_failed_in(function, status);
 }
