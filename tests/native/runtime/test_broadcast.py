@@ -9,74 +9,8 @@ import torch
 
 from support.native import hand_made
 from support.native.cpp_programs import build_archive, build_program
-from support.native.hand_made import (
-    Case,
-    Launch,
-    Op,
-    Path,
-    Pointer,
-    ScalarValue,
-    TensorCase,
-    TensorParam,
-    Var,
-    Variant,
-)
+from support.native.hand_made_layouts import add_to, blend
 from support.standin.library import Refused
-
-
-def blend() -> tuple[Op, list]:
-    """x, y and optionally z: the kernel gets their strides."""
-    names, kernels, cases = ("x", "y", "z"), {}, []
-    for rank in (0, 1, 2, 3):
-        shape = tuple(Var(f"s[{d}]") for d in range(rank))
-        for count in (2, 3):
-            key = f"blend_{count}_{rank}"
-            types = ("*fp32",) * (count + 1) + ("i64",) * (count * rank)
-            kernels[key] = hand_made.kernel(key, "blend_kernel", types)
-            strides = {n: tuple(Var(f"{n}.stride[{d}]") for d in range(rank)) for n in names}
-            present = names[:count]
-            arguments = [Pointer(f"{n}_ptr", n, 0, "fp32") for n in (*present, "out")]
-            arguments += [
-                ScalarValue(f"{n}{d}", v) for n in present for d, v in enumerate(strides[n])
-            ]
-            launch = Launch(
-                "blend_kernel", "kernels.py:1", (1, 1, 1), tuple(arguments), (Variant(key, types),)
-            )
-            tensors = tuple(
-                TensorCase(n, True, "fp32", shape, strides[n])
-                if n in present
-                else TensorCase(n, present=False)
-                for n in names
-            )
-            paths = (Path((), (hand_made.out_like("fp32", shape),), (launch,)),)
-            cases.append(Case(tensors, paths=paths))
-    params = tuple(TensorParam(n, optional=n == "z", broadcast=True, group=1) for n in names)
-    op = Op("blend", "demo::blend", "ops.py:1", params, ("out",), tuple(cases))
-    return op, list(kernels.values())
-
-
-def add_to() -> tuple[Op, list]:
-    """state += x, where only x is broadcast."""
-    m, n = Var("s[0]"), Var("s[1]")
-    types = ("*fp32", "*fp32", "i64", "i64")
-    steps = (Var("x.stride[0]"), Var("x.stride[1]"))
-    tensors = (
-        TensorCase("state", True, "fp32", (m, n)),
-        TensorCase("x", True, "fp32", (m, n), steps),
-    )
-    launch = Launch(
-        "add_to_kernel", "kernels.py:9", (1, 1, 1),
-        (Pointer("state_ptr", "state", 0, "fp32"), Pointer("x_ptr", "x", 0, "fp32"),
-         ScalarValue("row", steps[0]), ScalarValue("col", steps[1])),
-        (Variant("add_to", types),),
-    )  # fmt: skip
-    params = (
-        TensorParam("state", written=True, group=1),
-        TensorParam("x", broadcast=True, group=1),
-    )
-    case = Case(tensors, paths=(Path((), (), (launch,)),))
-    op = Op("add_to", "demo::add_to", "ops.py:9", params, (), (case,))
-    return op, [hand_made.kernel("add_to", "add_to_kernel", types)]
 
 
 @pytest.fixture

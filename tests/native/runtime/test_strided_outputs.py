@@ -8,69 +8,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from opforge.native.ir.expr import Expr
 from support.native import hand_made
 from support.native.cpp_programs import build_archive, build_program
-from support.native.hand_made import (
-    Case,
-    Guard,
-    Launch,
-    Op,
-    Output,
-    Path,
-    Pointer,
-    ScalarValue,
-    TensorCase,
-    TensorParam,
-    Var,
-    Variant,
-)
+from support.native.hand_made import Output
+from support.native.hand_made_layouts import M, N, cube, either, turned
 from support.standin.library import OpforgeTensor, Refused, numbers
-
-M, N = Var("m"), Var("n")
-STRIDES = (Var("out.stride[0]"), Var("out.stride[1]"))
-
-
-def turned() -> tuple[Op, list]:
-    """out [n, m] of x [m, n], which the body allocates column by column.
-
-    A kernel of its own where rows of out are dense; otherwise one that gets both strides.
-    """
-    types = {"dense": ("*fp32", "*fp32", "i64"), "any": ("*fp32", "*fp32", "i64", "i64")}
-    kernels = [hand_made.kernel(key, f"{key}_kernel", each) for key, each in types.items()]
-    pointers = (Pointer("x_ptr", "x", 0, "fp32"), Pointer("out_ptr", "out", 0, "fp32"))
-    numbers = [ScalarValue(f"stride{d}", stride) for d, stride in enumerate(STRIDES)]
-    made = (Output("fp32", (N, M), (1, N), strided=True),)
-
-    def path(condition, key, given):
-        launch = Launch(
-            f"{key}_kernel", "kernels.py:1", (1, 1, 1), (*pointers, *given),
-            (Variant(key, types[key]),),
-        )  # fmt: skip
-        return Path((Guard(Expr(condition, (STRIDES[1], 1)), "ops.py:3"),), made, (launch,))
-
-    case = Case(
-        (TensorCase("x", True, "fp32", (M, N)),),
-        returns=(TensorCase("out", True, "fp32", (N, M), STRIDES),),
-        paths=(path("==", "dense", numbers[:1]), path("!=", "any", numbers)),
-    )
-    params = (TensorParam("x"),)
-    return Op("turned", "demo::turned", "ops.py:1", params, ("out",), (case,)), kernels
-
-
-def compact() -> tuple[Op, list]:
-    """The same where the output is declared as contiguous."""
-    op, kernels = turned()
-    (case,) = op.cases
-    said = TensorCase("out", True, "fp32", (N, M))
-    made = (Output("fp32", (N, M), (M, 1)),)
-    launch = Launch(
-        "dense_kernel", "kernels.py:1", (1, 1, 1),
-        (*case.paths[0].steps[0].arguments[:2], ScalarValue("stride0", M)),
-        case.paths[0].steps[0].variants,
-    )  # fmt: skip
-    first = Case(case.tensors, returns=(said,), paths=(Path((), made, (launch,)),))
-    return Op("either", "demo::either", "ops.py:1", op.params, ("out",), (first, case)), kernels
 
 
 @pytest.fixture
@@ -163,22 +105,6 @@ def test_elements_of_an_output_may_not_share_memory(ops, launched):
     assert len(launched) == 13 * 13 - len(refused)
 
 
-def cube():
-    """out [2, 3, 4] of x [2, 3, 4], by a kernel that gets no strides."""
-    shape = (2, 3, 4)
-    strides = tuple(Var(f"out.stride[{d}]") for d in range(3))
-    pointers = (Pointer("x_ptr", "x", 0, "fp32"), Pointer("out_ptr", "out", 0, "fp32"))
-    variant = Variant("cube", ("*fp32", "*fp32"))
-    launch = Launch("cube_kernel", "kernels.py:1", (1, 1, 1), pointers, (variant,))
-    case = Case(
-        (TensorCase("x", True, "fp32", shape),),
-        returns=(TensorCase("out", True, "fp32", shape, strides),),
-        paths=(Path((), (Output("fp32", shape, (12, 4, 1), strided=True),), (launch,)),),
-    )
-    op = Op("cube", "demo::cube", "ops.py:1", (TensorParam("x"),), ("out",), (case,))
-    return op, [hand_made.kernel("cube", "cube_kernel", ("*fp32", "*fp32"))]
-
-
 def test_three_dimensions_are_judged_by_every_element(make):
     ops, x = make(hand_made.library(cube())), torch.empty(2, 3, 4)
     for strides in itertools.product((1, 2, 3, 4, 5, 6, 8, 11, 12), repeat=3):
@@ -193,7 +119,7 @@ def test_three_dimensions_are_judged_by_every_element(make):
 
 
 def test_an_output_that_is_declared_as_contiguous_leads_to_the_next_case(make, launched):
-    ops, x = make(hand_made.library(compact())), torch.empty(3, 4)
+    ops, x = make(hand_made.library(either())), torch.empty(3, 4)
     ops.call("either", x, torch.empty(4, 3))
     ops.call("either", x, torch.empty(3, 4).t())
     assert launched == [["dense_kernel", 3], ["any_kernel", 1, 4]]
