@@ -156,3 +156,21 @@ def test_cplusplus_passes_outputs_of_any_strides(tmp_path):
     done = subprocess.run([str(binary)], capture_output=True, text=True, check=True)
     refused = "demo_turned: out: is fp32 [3, 3] strides [10, 3], expected fp32 [4, 3]"
     assert done.stdout.splitlines() == ["1 4", "1 4", f"{refused} with any strides"]
+
+
+def test_paths_that_refuse_the_strides_of_their_own_body_say_so(make):
+    op, kernels = turned()
+    (case,) = op.cases
+    dense, other = case.paths
+    # Each body lays its output out as only the other one's guard takes it.
+    dense = replace(dense, outputs=(Output("fp32", (N, M), (1, N), strided=True),))
+    other = replace(other, outputs=(Output("fp32", (N, M), (M, 1), strided=True),))
+    case = replace(case, paths=(dense, other))
+    ops = make(hand_made.library((replace(op, cases=(case,)), kernels)))
+    with pytest.raises(Refused) as refused:
+        ops.outputs("turned", torch.empty(3, 4))
+    assert refused.value.status == "UNCOVERED"
+    assert refused.value.text.splitlines()[-2:] == [
+        "    path 1: out.stride[1] == 1 does not hold (ops.py:3)",
+        "    path 2: out.stride[1] != 1 does not hold (ops.py:3)",
+    ]

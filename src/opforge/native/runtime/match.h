@@ -67,9 +67,50 @@ static inline const Check *failed_check(const Case *candidate, const View *views
     return NULL;
 }
 
-/* The first guard of a path that does not hold, or -1. */
-static inline int refused_guard(const Path *path, const void *values, int *overflow)
+static inline int may_be_strided(const Case *candidate, int output)
 {
+    int i;
+    for (i = 0; i < candidate->path_count; i++) {
+        if (candidate->paths[i].outputs[output] & OF_ANY_STRIDES) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* An output that is not given, as when it is only described, has the strides that the body gives
+ * it. Returns whether there is one. */
+static inline int lay_out(const Operation *op, const Case *candidate, const Path *path, View *views,
+                          const void *values)
+{
+    Layout layouts[OF_MAX_OUTPUTS];
+    int overflow = 0;
+    int found = 0;
+    int i;
+    int d;
+    for (i = 0; i < op->output_count; i++) {
+        View *view = &views[op->input_count + i];
+        if (view->tensor != NULL || path->layouts == NULL || !may_be_strided(candidate, i)) {
+            continue;
+        }
+        if (!found) {
+            path->layouts(values, layouts, &overflow);
+            found = 1;
+        }
+        for (d = 0; d < OF_KEY_RANK(path->outputs[i]); d++) {
+            view->strides[d] = layouts[i].strides[d];
+        }
+    }
+    return found;
+}
+
+/* The first guard of a path that does not hold, or -1. */
+static inline int refused_guard(const Operation *op, const Case *candidate, const Path *path,
+                                View *views, void *values, int *overflow)
+{
+    if (path->refused == NULL && lay_out(op, candidate, path, views, values)) {
+        bind(candidate, views, values);
+    }
     *overflow = 0;
     return path->guards == NULL ? -1 : path->guards(values, overflow);
 }

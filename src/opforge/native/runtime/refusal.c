@@ -255,7 +255,7 @@ static void describe_fields(const Case *candidate, const void *values)
     }
 }
 
-static void describe_paths(const Case *candidate, const void *values)
+static void describe_paths(const Operation *op, const Case *candidate, View *views, void *values)
 {
     int i;
     of_more("  %s", candidate->text);
@@ -267,7 +267,7 @@ static void describe_paths(const Case *candidate, const void *values)
     for (i = 0; i < candidate->path_count; i++) {
         const Path *path = &candidate->paths[i];
         int overflow;
-        const int failed = refused_guard(path, values, &overflow);
+        const int failed = refused_guard(op, candidate, path, views, values, &overflow);
         if (of_room() < RESERVED) {
             of_more("\n    and %d more", candidate->path_count - i);
             return;
@@ -294,7 +294,7 @@ static void describe_call(const Operation *op, const View *views)
     }
 }
 
-OpforgeStatus of_refuse(const Operation *op, const View *views, const int *choices, void *values)
+OpforgeStatus of_refuse(const Operation *op, View *views, const int *choices, void *values)
 {
     OpforgeStatus status;
     const Case *closest;
@@ -338,7 +338,7 @@ OpforgeStatus of_refuse(const Operation *op, const View *views, const int *choic
             of_more("  %s: ", candidate->text);
             describe_check(op, check, views, values);
         } else {
-            describe_paths(candidate, values);
+            describe_paths(op, candidate, views, values);
         }
     }
     return OPFORGE_UNCOVERED;

@@ -352,7 +352,7 @@ OpforgeStatus of_check_overlaps(const Operation *op, const View *views);
 OpforgeStatus of_broadcast(const Operation *op, View *views);
 
 /* refusal.c */
-OpforgeStatus of_refuse(const Operation *op, const View *views, const int *choices, void *values);
+OpforgeStatus of_refuse(const Operation *op, View *views, const int *choices, void *values);
 
 /* select.c */
 OpforgeStatus of_select(const Operation *op, View *views, const int *choices, void *values,

@@ -1,53 +1,14 @@
 /* Finds the case and the path of a call. */
 #include "match.h"
 
-static int may_be_strided(const Case *candidate, int output)
-{
-    int i;
-    for (i = 0; i < candidate->path_count; i++) {
-        if (candidate->paths[i].outputs[output] & OF_ANY_STRIDES) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
-/* An output that is not given, as when it is only described, has the strides that the body gives
- * it. Returns whether there is one. */
-static int lay_out(const Operation *op, const Case *candidate, const Path *path, View *views,
-                   const void *values)
-{
-    Layout layouts[OF_MAX_OUTPUTS];
-    int overflow = 0;
-    int found = 0;
-    int i;
-    int d;
-    for (i = 0; i < op->output_count; i++) {
-        View *view = &views[op->input_count + i];
-        if (view->tensor != NULL || path->layouts == NULL || !may_be_strided(candidate, i)) {
-            continue;
-        }
-        if (!found) {
-            path->layouts(values, layouts, &overflow);
-            found = 1;
-        }
-        for (d = 0; d < OF_KEY_RANK(path->outputs[i]); d++) {
-            view->strides[d] = layouts[i].strides[d];
-        }
-    }
-    return found;
-}
-
 static const Path *first_path(const Operation *op, const Case *candidate, View *views, void *values)
 {
     int overflow;
     int i;
     for (i = 0; i < candidate->path_count; i++) {
         const Path *path = &candidate->paths[i];
-        if (path->refused == NULL && lay_out(op, candidate, path, views, values)) {
-            bind(candidate, views, values);
-        }
-        if (path->refused == NULL && refused_guard(path, values, &overflow) < 0 && !overflow) {
+        if (path->refused == NULL &&
+            refused_guard(op, candidate, path, views, values, &overflow) < 0 && !overflow) {
             return path;
         }
     }
