@@ -58,6 +58,15 @@ def test_a_compact_output_needs_no_room_for_strides(library):
     assert filled.sizes == (3, 5)
 
 
+def test_an_empty_output_needs_no_room_for_strides(library):
+    filled = OpforgeTensor.empty()
+    filled.strides = None
+    x = OpforgeTensor.of(torch.zeros(3, 0))
+    given = [ctypes.byref(t) for t in (x, x, filled)]
+    library.check(library.function("add_outputs")(*given))
+    assert filled.sizes == (3, 0)
+
+
 def test_outputs_without_room_for_a_shape_are_refused(library):
     filled = OpforgeTensor()
     x = OpforgeTensor.of(torch.zeros(3, 5))

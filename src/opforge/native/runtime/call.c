@@ -219,6 +219,7 @@ static OpforgeStatus describe_output(const TensorInfo *info, uint32_t key, const
     int64_t compact = 1;
     int64_t last = 0;
     int is_compact = 1;
+    int is_empty = 0;
     int overflow = 0;
     int d;
     if (rank > 0 && output->shape == NULL) {
@@ -228,6 +229,7 @@ static OpforgeStatus describe_output(const TensorInfo *info, uint32_t key, const
     }
     for (d = rank - 1; d >= 0; d--) {
         is_compact &= layout->strides[d] == compact || layout->sizes[d] == 1;
+        is_empty |= layout->sizes[d] == 0;
         if (layout->sizes[d] > 0) {
             const int64_t reach = of_mul(layout->sizes[d] - 1, layout->strides[d], &overflow);
             compact = of_mul(compact, layout->sizes[d], &overflow);
@@ -242,7 +244,7 @@ static OpforgeStatus describe_output(const TensorInfo *info, uint32_t key, const
         of_more(", which does not fit into 64 bits");
         return OPFORGE_INVALID_ARGUMENT;
     }
-    if (output->strides == NULL && !is_compact) {
+    if (output->strides == NULL && !is_compact && !is_empty) {
         return of_fail(OPFORGE_INVALID_ARGUMENT,
                        "%s: its strides are NULL, but it is not compact; expected room for %d",
                        info->name, OPFORGE_MAX_RANK);
