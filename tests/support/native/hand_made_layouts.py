@@ -139,6 +139,23 @@ def cube() -> tuple[Op, list[Kernel]]:
     return op, [hand_made.kernel("cube", "cube_kernel", ("*fp32", "*fp32"))]
 
 
+def rotate() -> tuple[Op, list[Kernel]]:
+    """q and k [m, n] are both written, and may be slices of one buffer."""
+    strides = {name: tuple(Var(f"{name}.stride[{d}]") for d in (0, 1)) for name in "qk"}
+    types = ("*fp32", "*fp32", *("i64",) * 4)
+    launch = Launch(
+        "rotate_kernel", "kernels.py:5", (1, 1, 1),
+        (*(Pointer(f"{name}_ptr", name, 0, "fp32") for name in "qk"),
+         *(ScalarValue(v.name, v) for name in "qk" for v in strides[name])),
+        (Variant("rotate", types),),
+    )  # fmt: skip
+    tensors = tuple(TensorCase(name, True, "fp32", (M, N), strides[name]) for name in "qk")
+    params = tuple(TensorParam(name, written=True) for name in "qk")
+    case = Case(tensors, paths=(Path((), (), (launch,)),))
+    op = Op("rotate", "demo::rotate", "ops.py:1", params, (), (case,))
+    return op, [hand_made.kernel("rotate", "rotate_kernel", types)]
+
+
 def window() -> tuple[Op, list[Kernel]]:
     """Every `shift`-th row of x + y from row `take` on: x and y have one stride between rows.
 
