@@ -10,12 +10,30 @@
 static __thread char message[MESSAGE_BYTES];
 static __thread size_t length;
 
+/* Takes away a last character that is not complete. Texts are UTF-8: they name the user's files. */
+static void cut_to_characters(void)
+{
+    size_t first = length - 1;
+    unsigned char lead;
+    while (first > 0 && ((unsigned char)message[first] & 0xc0) == 0x80) {
+        first--;
+    }
+    lead = (unsigned char)message[first];
+    if (length - first < (lead < 0xc0 ? 1u : lead < 0xe0 ? 2u : lead < 0xf0 ? 3u : 4u)) {
+        length = first;
+        message[length] = 0;
+    }
+}
+
 static void append(const char *format, va_list arguments)
 {
     const size_t room = MESSAGE_BYTES - length;
     const int written = vsnprintf(message + length, room, format, arguments);
-    if (written > 0) {
-        length += (size_t)written < room ? (size_t)written : room - 1;
+    if (written > 0 && (size_t)written < room) {
+        length += (size_t)written;
+    } else if (written > 0 && room > 1) {
+        length = MESSAGE_BYTES - 1;
+        cut_to_characters();
     }
 }
 
