@@ -27,6 +27,8 @@ SANITIZERS = {
     "tsan": ("-fsanitize=thread",),
     "plain": (),
 }
+# In seconds; each takes less than ten.
+LIMIT = 240
 # So that the fault injector is asked before the program is.
 WRAPPED = ("dlopen", "dlsym", "calloc")
 
@@ -72,7 +74,7 @@ class Programs:
         if not has_sanitizer(flags, self.folder):
             pytest.skip(f"this compiler has no sanitizer for {flags}")
         folder.mkdir()
-        sources = [*self.library.glob("src/*.c"), *(NATIVE / f"{part}.c" for part in PARTS)]
+        sources = [*self.library.glob("src/*/*.c"), *(NATIVE / f"{part}.c" for part in PARTS)]
         subprocess.run(["cc", *flags, "-c", *sorted(map(str, sources))], cwd=folder, check=True)
         shared = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", "libcuda.so.1"]
         subprocess.run(["cc", *flags, *SOURCES, *shared, "-lpthread"], cwd=folder, check=True)
@@ -81,6 +83,16 @@ class Programs:
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory):
     return Programs(tmp_path_factory.mktemp("fuzz"))
+
+
+def start(command: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """With a limit, because threads may wait for each other."""
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, env=env, timeout=LIMIT
+        )
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 124, "found: it does not end\n", "")
 
 
 @pytest.fixture
@@ -92,13 +104,7 @@ def attack(budget, cases):
         new = ([str(n) for n in (seed, *arguments)] for seed in budget.rounds(short=1))
         said = ""
         for given in itertools.chain(kept, new):
-            done = subprocess.run(
-                [str(binary), *given],
-                capture_output=True,
-                text=True,
-                check=False,
-                env=os.environ | variables,
-            )
+            done = start([str(binary), *given], os.environ | variables)
             if "unexpected memory mapping" in done.stderr:
                 pytest.skip("this kernel's address space is too random for ThreadSanitizer")
             if done.returncode != 0:

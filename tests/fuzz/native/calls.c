@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 int main(int argc, char **argv)
 {
@@ -21,6 +22,7 @@ int main(int argc, char **argv)
     for (i = 0; i < count; i++) {
         check_round(seed, first + i, 1);
     }
+    alarm(0);
     if (demo_unload(0) != OPFORGE_OK || demo_unload(1) != OPFORGE_OK ||
         standin_live_modules() != 0 || standin_live_contexts() != 0) {
         printf("found: unload left something: %s\n", demo_last_error());

@@ -74,9 +74,16 @@ static void aborted(int signal_number)
     raise(signal_number);
 }
 
-/* Before a sanitizer ends the program. */
+static void too_long(int signal_number)
+{
+    (void)signal_number;
+    found(where, "it takes too long");
+}
+
+/* Before a sanitizer ends the program, or a call that does not end itself. */
 void say_where_at_death(void)
 {
+    signal(SIGALRM, too_long);
     if (__sanitizer_set_death_callback != NULL) {
         __sanitizer_set_death_callback(say_where);
     }
@@ -337,6 +344,9 @@ void check_round(uint64_t seed, uint64_t round, int is_alone)
     Verdict verdict;
     prepare(&call, seed, round, -1, -1);
     now_calls(&call);
+    if (is_alone) {
+        alarm(30);
+    }
     if (call.op->describe != NULL && round % 2 == 0) {
         check_outputs(&call, round % 8 != 0);
     }
