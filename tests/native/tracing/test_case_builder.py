@@ -115,6 +115,35 @@ def test_a_loop_over_a_size_without_a_bound_says_how_to_declare_it(monkeypatch):
     assert max(len(path.steps) for path in found.case.paths) == 3
 
 
+def squared(m, n):
+    q = 1
+    while q < n:
+        q = q * q + m
+
+
+def divided_in_turns(m, n):
+    while n:
+        m, n = n, m % n
+
+
+@pytest.mark.parametrize("loop", [squared, divided_in_turns])
+def test_a_loop_whose_terms_grow_in_every_round_ends(loop, monkeypatch):
+    # As they are, they take 5 s; without them there is no end.
+    monkeypatch.setattr(symint, "MOST_DIVIDED", 6)
+    monkeypatch.setattr(symint, "LARGEST", 64)
+
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        loop(*x.shape)
+        block[(1,)](x, out, x.shape[0], BLOCK=64)
+        return out
+
+    error = refusal(NeedsBound, body)
+    assert "have no upper bound" in error.what
+    line = inspect.getsourcelines(loop)[1] + (2 if loop is squared else 1)
+    assert error.found == f"it branches again and again at {__file__}:{line}"
+
+
 def test_a_loop_in_steps_is_bounded_where_it_has_few_enough(monkeypatch):
     # 64 take 3 s.
     monkeypatch.setattr(symint, "MOST_AT_A_LINE", 16)

@@ -100,7 +100,9 @@ class Symbols:
         unbounded = frozenset(v.name for v in variables(term) if v.name in self._open)
         self._branches[location, unbounded] += 1
         is_loop = unbounded and (
-            self._branches[location, unbounded] > MOST_AT_A_LINE or _divided(term) > MOST_DIVIDED
+            self._branches[location, unbounded] > MOST_AT_A_LINE
+            or _divided(term) > MOST_DIVIDED
+            or _size(term) > LARGEST
         )
         if is_loop or len(self.guards) >= MOST_ON_A_PATH:
             ranges = {
@@ -181,11 +183,25 @@ MOST_ON_A_PATH = 256
 MOST_DIVIDED = 24
 
 
+# Parts of a term. `q = q * q + n` doubles them in every round of a loop, and with them the time.
+LARGEST = 256
+
+
 def _divided(term: Term) -> int:
     """How many divisions are inside each other: 2 in `(n // 8 + 7) // 8`."""
     if not isinstance(term, Expr):
         return 0
-    return max(map(_divided, term.args), default=0) + (term.op == "//")
+    return max(map(_divided, term.args), default=0) + (term.op in {"//", "%"})
+
+
+def _size(term: Term) -> int:
+    """How many parts a term has, counted until they are too many."""
+    found, left = 0, [term]
+    while left and found <= LARGEST:
+        found += 1
+        last = left.pop()
+        left += last.args if isinstance(last, Expr) else ()
+    return found
 
 
 _Binary = Callable[["Node", "Node"], "Node"]
