@@ -163,6 +163,7 @@ _written = []
     examples=25,
     known=[
         ("printf", ["x"], ["x", "y"], ["a"]),
+        ("x", ["x"], ["x", "with_"], ["a"]),
         ("and_", ["for_"], ["class_", "if_", "int_"], ["and", "or", "not", "class", ""]),
     ],
 )

@@ -57,6 +57,12 @@ def test_enums_that_would_share_a_name_in_cplusplus_only():
     assert "two enums would be called a_mode in C++" in refusal(chosen("a", "mode", "mode_"))
 
 
+@pytest.mark.parametrize("param", ["with_", "outputs_", "implementations_"])
+def test_an_enum_that_would_be_called_like_a_function_in_cplusplus_only(param):
+    name = f"a_{param.rstrip('_')}"
+    assert f"a function and an enum would be called {name} in C++" in refusal(chosen("a", param))
+
+
 @pytest.mark.parametrize("name", ["of_call", "of_lock", "abi_check"])
 def test_functions_that_the_runtime_has(name):
     said = f"two functions would be called demo_{name}: this one and the library's own"

@@ -102,10 +102,11 @@ def _check_cplusplus(library: Library) -> None:
     """There, `new` becomes `new_`, and an enum loses underscores at its end."""
     table = _Table(sorted(OWN))
     for op in library.ops:
-        held = table.other(function_name(op), _FUNCTION, op)
-        if held is not None:
-            what = f"two functions would be called {function_name(op)} in C++"
-            raise _told(op, what, held)
+        for ending in ("", "_with", "_outputs", "_outputs_with", "_implementations"):
+            name = f"{function_name(op)}{ending}"
+            held = table.other(name, _FUNCTION, op)
+            if held is not None:
+                raise _told(op, f"two functions would be called {name} in C++", held)
     for op in library.ops:
         for param in _choices(op):
             name = enum_name(op, param)
