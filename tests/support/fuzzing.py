@@ -46,7 +46,7 @@ def attack(*strategies, examples, known=()):
                 return
             end = time.monotonic() + SECONDS
             while time.monotonic() < end:
-                run(settings(_KEEPING, max_examples=200))
+                run(settings(_KEEPING, max_examples=examples))
 
         # Not functools.wraps: pytest would take what is drawn for fixtures.
         attacked.__name__, attacked.__doc__ = check.__name__, check.__doc__

@@ -54,7 +54,7 @@ def is_reserved(name: str) -> bool:
 # with ours. A parameter may hide them, but a namespace cannot have their names.
 _NAMES = frozenset(
     """
-    FILE DIR abort abs accept access acct acos acosh alarm alloca asctime asin asinh asprintf atan
+    FILE DIR main abort abs accept access acos acosh alarm alloca asctime asin asinh asprintf atan
     atan2 atanh atexit atof atoi atol atoll basename bcmp bcopy bind brk bsearch btowc bzero cabs
     calloc cbrt ceil chdir chmod chown chroot clearenv clearerr clock clone close connect copysign
     cos cosh creat ctermid ctime daemon difftime div dprintf drand48 drem dup dup2 dup3 ecvt encrypt
