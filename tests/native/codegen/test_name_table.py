@@ -120,7 +120,10 @@ def test_no_doc_or_value_ends_a_comment_or_its_line(tmp_path):
     folder = write(hand_made.library((op, [])), tmp_path)
     flags = ["-Wall", "-Wextra", "-Werror", f"-I{folder / 'include'}", "-fsyntax-only"]
     (tmp_path / "main.cpp").write_text('#include "demo.hpp"\n')
-    for language, file in (("c99", folder / "src" / "op_a.c"), ("c++17", tmp_path / "main.cpp")):
+    for language, file in (
+        ("c99", folder / "src" / "demo" / "op_a.c"),
+        ("c++17", tmp_path / "main.cpp"),
+    ):
         subprocess.run(["cc", f"-std={language}", *flags, str(file)], check=True)
 
 
