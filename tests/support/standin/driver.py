@@ -106,6 +106,7 @@ class StandIn:
         self.errors.clear()
         self.execute = None
         self.fail(0)
+        self.hide(0)
         self._library.standin_set_current(-1)
         self._library.standin_devices(devices)
         for device in range(max(devices, 1)):
@@ -125,6 +126,10 @@ class StandIn:
     def fail_from(self, nth: int, result: int = 1) -> None:
         """Fail the nth call from now and all that follow, until `fail(0)`."""
         self._library.standin_fail_from(nth, result)
+
+    def hide(self, address: int) -> None:
+        """Let an address count as memory of the host, which no device reaches; 0 for none."""
+        self._library.standin_unreachable(ctypes.c_uint64(address))
 
     def stream(self, device: int = 0, *, primary: bool = True) -> int:
         return self._library.standin_stream(device, int(primary))

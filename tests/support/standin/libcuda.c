@@ -45,7 +45,7 @@ typedef struct Context {
 
 typedef struct Module {
     Context *context;
-    const void *image;
+    void *image;
     int is_loaded;
 } Module;
 
@@ -78,6 +78,7 @@ static Allocation *allocations;
 static Function *functions;
 static LaunchHook hook;
 static Allocator allocator;
+static uint64_t unreachable;
 static const char *calls[MAX_CALLS];
 static int call_count;
 static int fail_at = -1;
@@ -235,6 +236,12 @@ void standin_on_launch(LaunchHook to_call)
 void standin_allocate_with(Allocator to_call)
 {
     allocator = to_call;
+}
+
+/* An address that counts as memory of the host alone; all other memory is the devices'. */
+void standin_unreachable(uint64_t address)
+{
+    unreachable = address;
 }
 
 void *standin_stream(int device, int is_primary)
@@ -398,6 +405,15 @@ int cuStreamGetCtx(void *stream, void **context)
     return SUCCESS;
 }
 
+/* As the driver: what it was given may be gone afterwards. */
+static void *copy_image(const void *image)
+{
+    const size_t size = standin_image_size(image);
+    char *copied = (char *)calloc(size + 1, 1);
+    memcpy(copied, image, size);
+    return copied;
+}
+
 int cuModuleLoadData(void **module, const void *image)
 {
     const int failure = enter("cuModuleLoadData");
@@ -414,7 +430,7 @@ int cuModuleLoadData(void **module, const void *image)
     }
     loaded = (Module *)calloc(1, sizeof *loaded);
     loaded->context = current();
-    loaded->image = image;
+    loaded->image = copy_image(image);
     loaded->is_loaded = 1;
     pthread_mutex_lock(&lock);
     live_modules++;
@@ -445,6 +461,7 @@ int cuModuleUnload(void *module)
         }
     }
     pthread_mutex_unlock(&lock);
+    free(((Module *)module)->image);
     free(module);
     return SUCCESS;
 }
@@ -610,6 +627,20 @@ int cuLaunchKernelEx(const CUlaunchConfig *config, void *function, void **parame
         }
     }
     return launch(&record, function);
+}
+
+/* Of the attributes only the address that a device uses. */
+int cuPointerGetAttribute(void *value, int attribute, uint64_t address)
+{
+    const int failure = enter("cuPointerGetAttribute");
+    if (failure) {
+        return failure;
+    }
+    if (attribute != 3 || address == unreachable) {
+        return INVALID_VALUE;
+    }
+    memcpy(value, &address, sizeof address);
+    return SUCCESS;
 }
 
 static int allocate(uint64_t *address, size_t bytes)

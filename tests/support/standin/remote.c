@@ -69,7 +69,7 @@ static uint64_t number(const unsigned char *at, int bytes)
 }
 
 /* A cubin ends in its section table or in its program headers, PTX in a zero. */
-static uint64_t image_size(const void *image)
+size_t standin_image_size(const void *image)
 {
     const unsigned char *header = (const unsigned char *)image;
     uint64_t sections;
@@ -84,7 +84,7 @@ static uint64_t image_size(const void *image)
 
 static int run(const LaunchRecord *launch)
 {
-    const uint64_t header[5] = {image_size(launch->image), launch->grid[0], launch->grid[1],
+    const uint64_t header[5] = {standin_image_size(launch->image), launch->grid[0], launch->grid[1],
                                 launch->grid[2], launch->cluster};
     int32_t sizes[MAX_PARAMETERS];
     int32_t count;

@@ -26,6 +26,9 @@ typedef int (*LaunchHook)(const LaunchRecord *launch);
 /* Called for every launch; what it answers is the launch's result. */
 void standin_on_launch(LaunchHook to_call);
 
+/* The bytes of a cubin, or of PTX without its final zero. */
+size_t standin_image_size(const void *image);
+
 /* Where device memory comes from, if not from malloc; such memory is never freed. */
 typedef void *(*Allocator)(size_t bytes);
 void standin_allocate_with(Allocator to_call);
