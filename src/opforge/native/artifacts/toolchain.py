@@ -19,6 +19,7 @@ FLAGS = ("-std=c99", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
 CXX_FLAGS = (
     "-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-fno-strict-aliasing",
 )  # fmt: skip
+EXTENSION_FLAGS = ("-std=c11", *FLAGS[1:])
 LINK_FLAGS = ("-shared", "-Wl,--no-undefined")
 LIBRARIES = ("-ldl", "-lpthread", "-lm")
 
@@ -92,6 +93,22 @@ def compile_adapter(folder: Path, name: str, *, flags: tuple[str, ...] = ()) -> 
         soname = f"-Wl,-soname,{output.name}"
         _run([*link, soname, "-o", str(output.resolve()), *bound], folder, output)
     return output
+
+
+def compile_extension(
+    folder: Path, output: Path, headers: Path, *, flags: tuple[str, ...] = ()
+) -> None:
+    """Compile `folder/*.c` into `output`, a module for the Python whose `headers` are given.
+
+    The compiler is `$CC`, else `cc`.
+    """
+    compiler = _tool(environment.CC, "cc")
+    # Relative, and compiled inside the folder: the compiler sees no path of this machine.
+    files = sorted(f.name for f in folder.glob("*.c"))
+    # Python's symbols stay undefined: the process that loads it has them.
+    made = ["-shared", *files, f"-Wl,-soname,{output.name}", "-o", str(output.resolve())]
+    include = ["-I.", "-isystem", str(headers)]
+    _run([*compiler, *EXTENSION_FLAGS, *flags, *include, *made, *LIBRARIES], folder, output)
 
 
 def _torch_folder() -> Path:

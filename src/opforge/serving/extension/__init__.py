@@ -1,0 +1,1 @@
+"""The C extension that serves launches, and how it is compiled."""

@@ -1,0 +1,523 @@
+/* The type Image: a kernel compiled for some architectures, loaded on the devices that use it. */
+#include "served.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A launch may use this much dynamic shared memory without asking. */
+#define SHARED_WITHOUT_ASKING (48 * 1024)
+
+#define CU_POINTER_ATTRIBUTE_DEVICE_POINTER 3
+
+/* The driver maps memory in blocks of 2 MiB. */
+#define BLOCK_BITS 21
+#define KNOWN_BLOCKS 64
+
+/* Of each image's records, `data` is the path of its file. */
+struct ImageObject {
+    PyObject_HEAD Kernel kernel;
+    Image *images;
+    Loaded loaded[SERVED_DEVICES];
+    ImageObject *next;
+    ImageObject *previous;
+};
+
+PyTypeObject *served_image_type;
+
+/* What native/runtime takes from the library it is part of; there is none here. */
+const int of_kernel_count = 0;
+const int of_arch_count = 0;
+const Arch of_arch_list[1];
+
+/* All that exist, under the GIL. */
+static ImageObject *first_image;
+
+static int (*pointer_attribute)(void *value, int attribute, uint64_t address);
+static uint64_t known_blocks[KNOWN_BLOCKS];
+
+/* With the exceptions that Triton raises in the same place. */
+void served_raise(const char *kernel, OpforgeStatus status)
+{
+    PyErr_Format(status == OPFORGE_INVALID_ARGUMENT ? PyExc_ValueError : PyExc_RuntimeError,
+                 "%s: %s", kernel, of_last_error());
+}
+
+static void *read_file(const char *path)
+{
+    FILE *file = fopen(path, "rb");
+    char *data = NULL;
+    long size = -1;
+    if (file == NULL) {
+        return NULL;
+    }
+    if (fseek(file, 0, SEEK_END) == 0) {
+        size = ftell(file);
+    }
+    if (size >= 0 && fseek(file, 0, SEEK_SET) == 0) {
+        data = (char *)malloc((size_t)size + 1);
+    }
+    if (data != NULL && fread(data, 1, (size_t)size, file) != (size_t)size) {
+        free(data);
+        data = NULL;
+        errno = EIO;
+    }
+    if (data != NULL) {
+        data[size] = '\0';
+    }
+    fclose(file);
+    return data;
+}
+
+static OpforgeStatus no_image(const Device *device, const Kernel *kernel)
+{
+    int i;
+    of_fail(OPFORGE_NO_IMAGE, "nothing was built for sm_%d (device %d), only for", device->arch,
+            device->ordinal);
+    for (i = 0; i < kernel->image_count; i++) {
+        const int arch = kernel->images[i].arch;
+        of_more("%s sm_%d%s", i ? "," : "", arch, arch >= OF_FIRST_ARCH_SPECIFIC ? "a" : "");
+    }
+    of_more("; build it with opforge build ... --arch sm_%d", device->arch);
+    return OPFORGE_NO_IMAGE;
+}
+
+/* As Triton does once a module is loaded. */
+static OpforgeStatus prepare(const Image *image, void *function)
+{
+    int error = OF_CUDA_SUCCESS;
+    if (image->shared > SHARED_WITHOUT_ASKING) {
+        error = of_driver.cuFuncSetCacheConfig(function, OF_FUNC_CACHE_PREFER_SHARED);
+        if (error != OF_CUDA_SUCCESS) {
+            return of_cuda_failed(error, "cuFuncSetCacheConfig");
+        }
+        error = of_driver.cuFuncSetAttribute(function, OF_FUNC_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                             (int)image->shared);
+    }
+    if (error == OF_CUDA_SUCCESS && image->num_ctas == 16) {
+        error =
+            of_driver.cuFuncSetAttribute(function, OF_FUNC_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1);
+    }
+    return error == OF_CUDA_SUCCESS ? OPFORGE_OK : of_cuda_failed(error, "cuFuncSetAttribute");
+}
+
+static OpforgeStatus load_module(const Image *image, void **module)
+{
+    const char *path = (const char *)image->data;
+    void *data = read_file(path);
+    int error;
+    if (data == NULL) {
+        return of_fail(OPFORGE_NO_IMAGE, "%s cannot be read: %s", path, strerror(errno));
+    }
+    error = of_driver.cuModuleLoadData(module, data);
+    free(data);
+    if (error != OF_CUDA_SUCCESS) {
+        const OpforgeStatus status = of_cuda_failed(error, "cuModuleLoadData");
+        of_more(" (%s)", path);
+        return status;
+    }
+    return OPFORGE_OK;
+}
+
+/* Under the lock, and with the device's context current. */
+static OpforgeStatus load(Device *device, const Kernel *kernel, Loaded *loaded)
+{
+    const Image *image = of_choose_image(kernel, device->arch);
+    OpforgeStatus status;
+    int64_t offered = SHARED_WITHOUT_ASKING;
+    void *module = NULL;
+    void *function = NULL;
+    int error;
+    if (image == NULL) {
+        return no_image(device, kernel);
+    }
+    if (image->shared > SHARED_WITHOUT_ASKING) {
+        status = of_attribute(device, OF_DEVICE_SHARED_MEMORY_PER_BLOCK_OPTIN, &offered);
+        if (status != OPFORGE_OK) {
+            return status;
+        }
+        if ((int64_t)image->shared > offered) {
+            return of_fail(OPFORGE_NO_IMAGE,
+                           "it needs %u bytes of shared memory, but device %d (sm_%d) has %lld",
+                           image->shared, device->ordinal, device->arch, (long long)offered);
+        }
+    }
+    status = load_module(image, &module);
+    if (status != OPFORGE_OK) {
+        return status;
+    }
+    error = of_driver.cuModuleGetFunction(&function, module, image->function);
+    if (error == OF_CUDA_SUCCESS) {
+        status = prepare(image, function);
+    } else {
+        status = of_cuda_failed(error, "cuModuleGetFunction");
+        of_more(" (%s in %s)", image->function, (const char *)image->data);
+    }
+    if (status != OPFORGE_OK) {
+        of_driver.cuModuleUnload(module);
+        return status;
+    }
+    loaded->module = module;
+    loaded->image = image;
+    __atomic_store_n(&loaded->function, function, __ATOMIC_RELEASE);
+    return OPFORGE_OK;
+}
+
+/* NULL where it is not loaded yet. */
+const Loaded *served_loaded(ImageObject *image, int device)
+{
+    const Loaded *loaded;
+    if (device < 0 || device >= SERVED_DEVICES) {
+        return NULL;
+    }
+    loaded = &image->loaded[device];
+    return __atomic_load_n(&loaded->function, __ATOMIC_ACQUIRE) == NULL ? NULL : loaded;
+}
+
+OpforgeStatus served_load(ImageObject *image, int device)
+{
+    Scope scope;
+    /* Refuses devices that do not exist. */
+    OpforgeStatus status = of_enter(device, NULL, &scope);
+    if (status != OPFORGE_OK) {
+        return status;
+    }
+    of_lock();
+    if (image->loaded[device].function == NULL) {
+        status = load(scope.device, &image->kernel, &image->loaded[device]);
+    }
+    of_unlock();
+    return of_leave(&scope, status);
+}
+
+static void find_pointer_attribute(void)
+{
+    void *handle = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    void *found = handle == NULL ? NULL : dlsym(handle, "cuPointerGetAttribute");
+    memcpy(&pointer_attribute, &found, sizeof found);
+}
+
+static int is_known(uint64_t address)
+{
+    const uint64_t block = address >> BLOCK_BITS;
+    return __atomic_load_n(&known_blocks[block % KNOWN_BLOCKS], __ATOMIC_RELAXED) == block;
+}
+
+static void know(uint64_t address)
+{
+    const uint64_t block = address >> BLOCK_BITS;
+    __atomic_store_n(&known_blocks[block % KNOWN_BLOCKS], block, __ATOMIC_RELAXED);
+}
+
+/* `found` is the first pointer to memory of the host alone, or -1: a kernel that uses it would end
+ * the context and all that is in it. Asking the driver costs as much as all the rest of an
+ * argument, so each block of memory is asked for once. */
+OpforgeStatus served_find_unreachable(int device, const Pointer *pointers, int count, int *found)
+{
+    Scope scope;
+    OpforgeStatus status;
+    int i = 0;
+    *found = -1;
+    while (i < count && (pointers[i].address == 0 || is_known(pointers[i].address))) {
+        i++;
+    }
+    if (i == count) {
+        return OPFORGE_OK;
+    }
+    status = of_enter(device, NULL, &scope);
+    if (status != OPFORGE_OK) {
+        return status;
+    }
+    if (pointer_attribute == NULL) {
+        find_pointer_attribute();
+    }
+    for (; pointer_attribute != NULL && i < count && *found < 0; i++) {
+        uint64_t seen = 0;
+        int error = OF_CUDA_SUCCESS;
+        if (pointers[i].address != 0) {
+            error =
+                pointer_attribute(&seen, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, pointers[i].address);
+        }
+        if (error == OF_CUDA_ERROR_INVALID_VALUE) {
+            *found = i;
+        } else if (error != OF_CUDA_SUCCESS) {
+            return of_leave(&scope, of_cuda_failed(error, "cuPointerGetAttribute"));
+        } else {
+            know(pointers[i].address);
+        }
+    }
+    return of_leave(&scope, OPFORGE_OK);
+}
+
+static int launch_with_attributes(const Loaded *loaded, const Launching *launching)
+{
+    const Image *image = loaded->image;
+    LaunchAttribute attributes[4];
+    LaunchConfig config;
+    unsigned int count = 0;
+    memset(attributes, 0, sizeof attributes);
+    memset(&config, 0, sizeof config);
+    if (image->programmatic) {
+        attributes[count].id = OF_LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION;
+        attributes[count++].value.number = 1;
+    }
+    if (image->cooperative) {
+        attributes[count].id = OF_LAUNCH_COOPERATIVE;
+        attributes[count++].value.number = 1;
+    }
+    if (image->num_ctas > 1) {
+        attributes[count].id = OF_LAUNCH_CLUSTER_DIMENSION;
+        attributes[count].value.dimensions[0] = (uint32_t)image->num_ctas;
+        attributes[count].value.dimensions[1] = 1;
+        attributes[count++].value.dimensions[2] = 1;
+        attributes[count].id = OF_LAUNCH_CLUSTER_SCHEDULING_POLICY;
+        attributes[count++].value.number = OF_CLUSTER_SCHEDULING_POLICY_SPREAD;
+    }
+    config.grid[0] = (unsigned int)(launching->grid[0] * image->num_ctas);
+    config.grid[1] = (unsigned int)launching->grid[1];
+    config.grid[2] = (unsigned int)launching->grid[2];
+    config.block[0] = (unsigned int)image->num_warps * 32;
+    config.block[1] = 1;
+    config.block[2] = 1;
+    config.shared = image->shared;
+    config.stream = launching->stream;
+    config.attributes = attributes;
+    config.attribute_count = count;
+    return of_driver.cuLaunchKernelEx(&config, loaded->function, launching->parameters, NULL);
+}
+
+static OpforgeStatus launch(const Loaded *loaded, const Launching *launching)
+{
+    const Image *image = loaded->image;
+    int error;
+    if (image->num_ctas == 1 && !image->cooperative && !image->programmatic) {
+        error = of_driver.cuLaunchKernel(
+            loaded->function, (unsigned int)launching->grid[0], (unsigned int)launching->grid[1],
+            (unsigned int)launching->grid[2], (unsigned int)image->num_warps * 32, 1, 1,
+            image->shared, launching->stream, launching->parameters, NULL);
+        return error == OF_CUDA_SUCCESS ? OPFORGE_OK : of_cuda_failed(error, "cuLaunchKernel");
+    }
+    if (of_driver.cuLaunchKernelEx == NULL) {
+        return of_fail(OPFORGE_NO_DRIVER,
+                       "the driver has no cuLaunchKernelEx; install a newer one");
+    }
+    error = launch_with_attributes(loaded, launching);
+    return error == OF_CUDA_SUCCESS ? OPFORGE_OK : of_cuda_failed(error, "cuLaunchKernelEx");
+}
+
+OpforgeStatus served_launch(const Loaded *loaded, const Launching *launching)
+{
+    Scope scope;
+    /* Without the stream: it comes from the device's own, and asking for its context costs. */
+    const OpforgeStatus status = of_enter(launching->device, NULL, &scope);
+    return status == OPFORGE_OK ? of_leave(&scope, launch(loaded, launching)) : status;
+}
+
+/* After a fork: handles of the parent mean nothing in the child, which loads its own. */
+void served_forget_images(void)
+{
+    ImageObject *image;
+    for (image = first_image; image != NULL; image = image->next) {
+        memset(image->loaded, 0, sizeof image->loaded);
+    }
+    memset(known_blocks, 0, sizeof known_blocks);
+}
+
+/* Under the lock. */
+static OpforgeStatus unload_images(const Scope *scope)
+{
+    ImageObject *image;
+    for (image = first_image; image != NULL; image = image->next) {
+        Loaded *loaded = &image->loaded[scope->device->ordinal];
+        if (loaded->function != NULL) {
+            const int error = of_driver.cuModuleUnload(loaded->module);
+            if (error != OF_CUDA_SUCCESS) {
+                return of_cuda_failed(error, "cuModuleUnload");
+            }
+            memset(loaded, 0, sizeof *loaded);
+        }
+    }
+    return OPFORGE_OK;
+}
+
+/* Keeps what could not be unloaded, so that it can be repeated. */
+OpforgeStatus served_unload_images(int device)
+{
+    Scope scope;
+    OpforgeStatus status;
+    if (of_open_device(device) == NULL) {
+        return OPFORGE_OK;
+    }
+    status = of_enter(device, NULL, &scope);
+    if (status != OPFORGE_OK) {
+        return status;
+    }
+    of_lock();
+    status = of_leave(&scope, unload_images(&scope));
+    if (status == OPFORGE_OK) {
+        status = of_close_device(scope.device);
+    }
+    of_unlock();
+    memset(known_blocks, 0, sizeof known_blocks);
+    return status;
+}
+
+static char *copy_text(PyObject *text, int is_path)
+{
+    PyObject *bytes = is_path ? PyUnicode_EncodeFSDefault(text) : PyUnicode_AsUTF8String(text);
+    char *copied = NULL;
+    if (bytes == NULL) {
+        return NULL;
+    }
+    copied = strdup(PyBytes_AsString(bytes));
+    Py_DECREF(bytes);
+    if (copied == NULL) {
+        PyErr_NoMemory();
+    }
+    return copied;
+}
+
+static int read_function(PyObject *given, Image *image)
+{
+    PyObject *path = NULL;
+    PyObject *symbol = NULL;
+    int threads = 0;
+    long long scratch = 0;
+    long long align = 0;
+    if (!PyTuple_Check(given)) {
+        PyErr_Format(PyExc_TypeError, "a function of an Image is a tuple, not %R", given);
+        return -1;
+    }
+    if (!PyArg_ParseTuple(given,
+                          "iUUiIipLL|p;(arch, path, symbol, threads, shared, num_ctas, "
+                          "cooperative, scratch_size, scratch_align, programmatic)",
+                          &image->arch, &path, &symbol, &threads, &image->shared, &image->num_ctas,
+                          &image->cooperative, &scratch, &align, &image->programmatic)) {
+        return -1;
+    }
+    if (threads < 32 || threads > 1024 || threads % 32 != 0) {
+        PyErr_Format(PyExc_ValueError, "%U: %d threads are no number of warps", symbol, threads);
+        return -1;
+    }
+    if (image->num_ctas < 1) {
+        PyErr_Format(PyExc_ValueError, "%U: num_ctas is %d", symbol, image->num_ctas);
+        return -1;
+    }
+    image->num_warps = threads / 32;
+    image->global_scratch = scratch;
+    image->global_scratch_align = align;
+    image->data = copy_text(path, 1);
+    image->function = image->data == NULL ? NULL : copy_text(symbol, 0);
+    return image->function == NULL ? -1 : 0;
+}
+
+static PyObject *image_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"functions", NULL};
+    PyObject *functions = NULL;
+    ImageObject *self;
+    Py_ssize_t count;
+    Py_ssize_t i;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!:Image", names, &PyList_Type, &functions)) {
+        return NULL;
+    }
+    count = PyList_Size(functions);
+    if (count == 0) {
+        PyErr_SetString(PyExc_ValueError, "an Image needs a function for an architecture");
+        return NULL;
+    }
+    self = (ImageObject *)PyType_GenericAlloc(type, 0);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->next = first_image;
+    if (first_image != NULL) {
+        first_image->previous = self;
+    }
+    first_image = self;
+    self->images = (Image *)calloc((size_t)count, sizeof *self->images);
+    if (self->images == NULL) {
+        Py_DECREF(self);
+        return PyErr_NoMemory();
+    }
+    self->kernel.images = self->images;
+    self->kernel.image_count = (int)count;
+    for (i = 0; i < count; i++) {
+        if (read_function(PyList_GetItem(functions, i), &self->images[i]) < 0) {
+            Py_DECREF(self);
+            return NULL;
+        }
+    }
+    self->kernel.key = self->images[0].function;
+    return (PyObject *)self;
+}
+
+/* Its modules stay loaded: a CUDA graph may still launch them. */
+static void image_dealloc(PyObject *object)
+{
+    ImageObject *self = (ImageObject *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    int i;
+    for (i = 0; i < self->kernel.image_count; i++) {
+        free((void *)self->images[i].data);
+        free((void *)self->images[i].function);
+    }
+    free(self->images);
+    if (self->previous != NULL) {
+        self->previous->next = self->next;
+    } else {
+        first_image = self->next;
+    }
+    if (self->next != NULL) {
+        self->next->previous = self->previous;
+    }
+    PyObject_Free(object);
+    Py_DECREF(type);
+}
+
+static PyObject *image_load(PyObject *object, PyObject *unused)
+{
+    ImageObject *self = (ImageObject *)object;
+    OpforgeStatus status;
+    int device;
+    (void)unused;
+    if (served_current_device(&device) < 0) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS;
+    status = served_load(self, device);
+    Py_END_ALLOW_THREADS;
+    if (status != OPFORGE_OK) {
+        served_raise(self->kernel.key, status);
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {
+    {"load", image_load, METH_NOARGS, "Load it on the current device, so that launches need not."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_new, image_new},
+    {Py_tp_dealloc, image_dealloc},
+    {Py_tp_methods, methods},
+    {Py_tp_doc, "Image(functions)\n--\n\nA kernel compiled for some architectures."},
+    {0, NULL},
+};
+
+static PyType_Spec spec = {"_opforge_served.Image", sizeof(ImageObject), 0, Py_TPFLAGS_DEFAULT,
+                           slots};
+
+int served_add_image_type(PyObject *module)
+{
+    PyObject *type = PyType_FromSpec(&spec);
+    if (type == NULL) {
+        return -1;
+    }
+    served_image_type = (PyTypeObject *)type;
+    return PyModule_AddObjectRef(module, "Image", type);
+}

@@ -1,0 +1,208 @@
+/* The extension that serves launches of Triton kernels from images built before.
+ *
+ * Layers; a file calls only files of the layers below its own:
+ *
+ *     served              the module, its configuration
+ *     kernel              the type Kernel
+ *     launch              kernel[grid](...): binds, finds, chooses, launches
+ *     reason              why a launch is handed over
+ *     instance   watch    what was built for a kernel   what stops serving
+ *     image               the type Image; loads and launches through native/runtime
+ *     same                whether two constants are one
+ */
+#ifndef OPFORGE_SERVED_H
+#define OPFORGE_SERVED_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "runtime.h"
+
+#define SERVED_DEVICES 64
+#define SERVED_PARAMETERS 256
+#define SERVED_OPTIONS 32
+
+/* The kinds of values that a kernel takes. */
+enum { KIND_POINTER, KIND_INT, KIND_FLOAT, KIND_BOOL, KIND_NONE, KINDS };
+
+/* How a variant is given a value; with BY_16, it must be a multiple of 16. */
+enum {
+    TYPE_POINTER,
+    TYPE_I8,
+    TYPE_I16,
+    TYPE_I32,
+    TYPE_I64,
+    TYPE_U8,
+    TYPE_U16,
+    TYPE_U32,
+    TYPE_U64,
+    TYPE_FP32,
+    TYPE_FP64,
+    TYPE_U1,
+    TYPE_ONE, /* not passed, as what follows */
+    TYPE_NONE,
+    TYPES,
+    BY_16 = 0x80
+};
+
+/* A value of a call. `dtype` is compared with others and never used. */
+typedef struct {
+    uint8_t kind;
+    uint8_t is_unsigned; /* an integer from 2^63 on */
+    const void *dtype;
+    union {
+        int64_t integer;
+        uint64_t bits;
+        double real;
+    } value;
+} Argument;
+
+/* What stops serving while it is so: a list that is not empty, or a name in a dict with another
+ * value than those accepted. */
+typedef struct {
+    PyObject *list;
+    PyObject *space;
+    PyObject *name;
+    PyObject *accepted;
+    PyObject *reason;
+} Watch;
+
+typedef struct {
+    int count;
+    Watch *items;
+} Watches;
+
+typedef struct {
+    PyObject *stream_of;
+    PyObject *device_of;
+    PyObject *allocate;
+    Watches watches;
+} Configuration;
+
+typedef struct ImageObject ImageObject;
+
+typedef struct {
+    ImageObject *image;
+    uint8_t *types;
+} Choice;
+
+/* The arrays follow the kernel's parameters: constexpr ones, and those of run time. */
+typedef struct {
+    PyObject **constants;
+    PyObject **dtypes; /* NULL where the kind is not a pointer */
+    uint8_t *kinds;
+    int option_count;
+    PyObject **option_names;
+    PyObject **option_values;
+    int choice_count;
+    Choice *choices;
+    int has_general;
+} Instance;
+
+typedef struct {
+    PyObject *default_value; /* NULL without */
+    uint8_t is_constexpr;
+    uint8_t specializes;
+    uint8_t specializes_alignment;
+} Parameter;
+
+typedef struct {
+    PyObject_HEAD PyObject *name;
+    char *text; /* the name, for messages */
+    PyObject *hand_over;
+    Watches watches;
+    int count;
+    PyObject **names;
+    Parameter *parameters;
+    int constant_count;
+    int *constants; /* positions */
+    int runtime_count;
+    int *runtime;
+    int option_count;
+    PyObject *options[SERVED_OPTIONS]; /* names that instances know */
+    int instance_count;
+    int instance_room;
+    Instance **instances; /* the most recently used first */
+    unsigned long long served;
+    unsigned long long general;
+    unsigned long long handed_over;
+} KernelObject;
+
+/* One call of kernel[grid]. */
+typedef struct {
+    KernelObject *kernel;
+    PyObject *grid;
+    PyObject *const *given;
+    Py_ssize_t given_count;
+    PyObject *keywords; /* NULL without */
+    PyObject *reason;   /* why it is handed over; owned */
+    PyObject *bound[SERVED_PARAMETERS];
+    Argument arguments[SERVED_PARAMETERS];
+    int option_count;
+    PyObject *option_names[SERVED_OPTIONS];
+    PyObject *option_values[SERVED_OPTIONS];
+} Call;
+
+/* What the driver gets. */
+typedef struct {
+    int device;
+    void *stream;
+    int64_t grid[3];
+    void **parameters;
+} Launching;
+
+/* A pointer of a launch, with the name of its argument. */
+typedef struct {
+    uint64_t address;
+    int argument;
+} Pointer;
+
+/* served.c */
+extern Configuration served_configuration;
+extern PyObject *served_dtype;
+extern PyObject *served_data_ptr;
+int served_current_device(int *device);
+
+/* same.c: 1, 0, or -1 with an exception */
+int served_same(PyObject *one, PyObject *other);
+
+/* watch.c */
+int served_read_watches(PyObject *given, Watches *watches);
+int served_is_quiet(const Watches *watches, PyObject **reason);
+int served_visit_watches(const Watches *watches, visitproc visit, void *arg);
+void served_clear_watches(Watches *watches);
+
+/* image.c; what returns a status needs no GIL */
+extern PyTypeObject *served_image_type;
+int served_add_image_type(PyObject *module);
+void served_forget_images(void);
+OpforgeStatus served_unload_images(int device);
+const Loaded *served_loaded(ImageObject *image, int device);
+OpforgeStatus served_load(ImageObject *image, int device);
+OpforgeStatus served_find_unreachable(int device, const Pointer *pointers, int count, int *found);
+OpforgeStatus served_launch(const Loaded *loaded, const Launching *launching);
+void served_raise(const char *kernel, OpforgeStatus status);
+
+/* instance.c */
+Instance *served_read_instance(const KernelObject *kernel, PyObject *constants, PyObject *dtypes,
+                               PyObject *options, PyObject *variants);
+int served_visit_instance(const KernelObject *kernel, const Instance *instance, visitproc visit,
+                          void *arg);
+void served_free_instance(const KernelObject *kernel, Instance *instance);
+int served_same_constants(const Instance *instance, const Call *call);
+int served_same_kinds(const Instance *instance, const Call *call);
+int served_same_options(const Instance *instance, const Call *call);
+int served_pack(const Argument *argument, int type, uint64_t *slot);
+const char *served_type_name(int type);
+
+/* reason.c */
+PyObject *served_reason_of_instance(const Call *call);
+PyObject *served_reason_of_variant(const Call *call, const Instance *instance);
+
+/* launch.c */
+PyObject *served_bind(KernelObject *kernel, PyObject *grid);
+
+/* kernel.c */
+int served_add_kernel_type(PyObject *module);
+
+#endif

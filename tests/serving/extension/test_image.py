@@ -1,0 +1,246 @@
+"""Images: which architecture is taken, and what goes wrong when one is loaded."""
+
+import os
+import re
+import sys
+import threading
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+from opforge.native.codegen.images import FIRST_ARCH_SPECIFIC
+from opforge.native.ir.device_attributes import ATTRIBUTES
+from opforge.serving.extension import compile as extension_compile
+from support.serving import Tensor
+from support.standin.driver import SHARED_OPTIN
+
+F32 = torch.float32
+X = Tensor(F32)
+FUNCTION = (
+    "(arch, path, symbol, threads, shared, num_ctas, cooperative, scratch_size, scratch_align, "
+    "programmatic)"
+)
+SOURCES = Path(extension_compile.__file__).parent
+
+
+def test_an_image_is_loaded_once_when_it_is_first_launched(serving, standin):
+    image = serving.image()
+    assert standin.calls == []
+    launch = serving.simple(F32, image=image).bind((1,))
+    launch(X, 1)
+    launch(X, 2)
+    assert standin.calls.count("cuModuleLoadData") == 1
+
+
+def test_load_loads_it_so_that_launches_need_not(serving, standin):
+    image = serving.image()
+    image.load()
+    image.load()
+    assert standin.calls.count("cuModuleLoadData") == 1
+    Path(serving.folder / "add_80_0.cubin").unlink()
+    serving.simple(F32, image=image).bind((1,))(X, 1)
+    assert standin.calls.count("cuModuleLoadData") == 1
+
+
+def test_each_device_has_its_own(serving, standin):
+    standin.reset(devices=2)
+    launch = serving.simple(F32).bind((1,))
+    for serving.device in (0, 1, 0, 1):
+        launch(X, 1)
+    assert [one.device for one in standin.launches] == [0, 1, 0, 1]
+    assert standin.calls.count("cuModuleLoadData") == 2
+
+
+@pytest.mark.parametrize(
+    ("capability", "archs", "taken"),
+    [
+        ((8, 0), (80, 90), 80),
+        ((8, 9), (80, 86, 90), 86),
+        ((9, 0), (80, 90), 90),
+    ],
+)
+def test_the_architecture_that_fits_best_is_taken(serving, standin, capability, archs, taken):
+    standin.reset(capability=capability)
+    serving.simple(F32, image=serving.image(archs=archs)).bind((1,))(X, 1)
+    assert standin.launches[0].image.endswith(f"sm_{taken}".encode())
+
+
+@pytest.mark.parametrize(
+    ("capability", "archs", "listed"),
+    [((7, 5), (80, 90), "sm_80, sm_90a"), ((10, 0), (90,), "sm_90a"), ((9, 0), (80,), "sm_80")],
+)
+def test_without_an_architecture_that_fits(serving, standin, capability, archs, listed):
+    standin.reset(capability=capability)
+    kernel = serving.simple(F32, image=serving.image(archs=archs))
+    with pytest.raises(RuntimeError) as refused:
+        kernel.bind((1,))(X, 1)
+    arch = capability[0] * 10 + capability[1]
+    assert str(refused.value) == (
+        f"add: nothing was built for sm_{arch} (device 0), only for {listed}; "
+        f"build it with opforge build ... --arch sm_{arch}"
+    )
+    assert serving.handed == []
+
+
+def test_shared_memory_beyond_48_kib_is_asked_for(serving, standin):
+    serving.simple(F32, image=serving.image(shared=100_000)).bind((1,))(X, 1)
+    assert standin.calls.count("cuFuncSetAttribute") == 1
+    assert standin.calls.count("cuFuncSetCacheConfig") == 1
+    assert standin.launches[0].shared == 100_000
+
+
+def test_more_shared_memory_than_the_device_has(serving, standin):
+    standin.set(0, SHARED_OPTIN, 99_328)
+    kernel = serving.simple(F32, image=serving.image(shared=100_000))
+    with pytest.raises(RuntimeError) as refused:
+        kernel.bind((1,))(X, 1)
+    expected = "add: it needs 100000 bytes of shared memory, but device 0 (sm_80) has 99328"
+    assert str(refused.value) == expected
+
+
+def test_clusters_of_sixteen_are_asked_for(serving, standin):
+    serving.simple(F32, image=serving.image(num_ctas=16)).bind((1,))(X, 1)
+    assert standin.launches[0].cluster == 16
+
+
+def test_a_file_that_is_gone(serving):
+    image = serving.image()
+    path = serving.folder / "add_80_0.cubin"
+    path.unlink()
+    with pytest.raises(RuntimeError) as refused:
+        image.load()
+    assert str(refused.value) == f"add: {path} cannot be read: No such file or directory"
+    path.mkdir()
+    with pytest.raises(RuntimeError, match="cannot be read: "):
+        image.load()
+
+
+def test_a_file_that_is_no_image(serving):
+    image = serving.image()
+    path = serving.folder / "add_80_0.cubin"
+    path.write_bytes(b"nonsense")
+    with pytest.raises(RuntimeError) as refused:
+        image.load()
+    assert str(refused.value).startswith("add: cuModuleLoadData: CUDA_ERROR_200 (200): ")
+    assert str(refused.value).endswith(f" ({path})")
+
+
+def test_a_symbol_that_is_not_in_the_image(serving, standin):
+    image = serving.image("no_such_function")
+    with pytest.raises(RuntimeError, match="cuModuleGetFunction: CUDA_ERROR_500") as refused:
+        image.load()
+    path = serving.folder / "no_such_function_80_0.cubin"
+    assert str(refused.value).endswith(f" (no_such_function in {path})")
+    assert standin.alive["modules"] == 0
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetAttribute", "cuDevicePrimaryCtxRetain",
+        "cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuModuleLoadData", "cuModuleGetFunction",
+        "cuFuncSetCacheConfig", "cuFuncSetAttribute",
+    ],
+)  # fmt: skip
+def test_a_driver_that_fails_while_loading_may_succeed_later(serving, standin, call):
+    launch = serving.simple(F32, image=serving.image(shared=100_000)).bind((1,))
+    standin.fail(1, 2, name=call)
+    name = call.removesuffix("_v2")
+    with pytest.raises(RuntimeError, match=rf"^add: {name}: CUDA_ERROR_OUT_OF_MEMORY \(2\)"):
+        launch(X, 1)
+    assert standin.depth == 0
+    assert standin.alive["modules"] == 0
+    assert launch(X, 1) is None
+
+
+def test_a_device_that_does_not_exist(serving):
+    launch = serving.simple(F32).bind((1,))
+    for serving.device in (1, 64, -1):
+        with pytest.raises(ValueError, match="exist") as refused:
+            launch(X, 1)
+        expected = f"add: device {serving.device} does not exist; the driver has 1"
+        assert str(refused.value) == expected
+
+
+@pytest.mark.parametrize(
+    ("functions", "error", "text"),
+    [
+        ([], ValueError, "an Image needs a function for an architecture"),
+        ([3], TypeError, "a function of an Image is a tuple, not 3"),
+        ([(80,)], TypeError, FUNCTION),
+        ([(80, "p", "add", 100, 0, 1, False, 0, 1)], ValueError,
+         "add: 100 threads are no number of warps"),
+        ([(80, "p", "add", 128, 0, 0, False, 0, 1)], ValueError, "add: num_ctas is 0"),
+    ],
+)  # fmt: skip
+def test_functions_that_are_none(serving, functions, error, text):
+    with pytest.raises(error) as refused:
+        serving.module.Image(functions)
+    assert str(refused.value) == text
+
+
+def test_images_keep_no_references(serving):
+    symbol = b"add".decode()
+    before = sys.getrefcount(symbol)
+    functions = [(80, "path", symbol, 32, 0, 1, False, 0, 1)]
+    for _ in range(1000):
+        serving.module.Image(functions)
+        with pytest.raises(TypeError):
+            serving.module.Image([*functions, (80,)])
+    assert sys.getrefcount(symbol) - before < 5
+
+
+def test_threads_load_an_image_once(serving, standin):
+    image = serving.image()
+    ready = threading.Barrier(8)
+
+    def load():
+        ready.wait()
+        image.load()
+
+    threads = [threading.Thread(target=load) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert standin.calls.count("cuModuleLoadData") == 1
+
+
+def test_a_forked_process_loads_its_own(serving, standin):
+    launch = serving.simple(F32).bind((1,))
+    launch(X, 1)
+    with warnings.catch_warnings():
+        # Later versions of Python warn of threads, which this child does not need.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        serving.module.forget()
+        standin.forget_calls()
+        launch(X, 2)
+        os._exit(standin.calls.count("cuModuleLoadData"))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+
+
+def test_what_is_unloaded_is_loaded_again(serving, standin):
+    launch = serving.simple(F32).bind((1,))
+    launch(X, 1)
+    standin.fail(1, name="cuModuleUnload")
+    with pytest.raises(RuntimeError, match=r"^unload: cuModuleUnload: CUDA_ERROR_INVALID_VALUE"):
+        serving.module.unload()
+    assert standin.alive["modules"] == 1
+    serving.module.unload()
+    assert standin.alive == {"modules": 0, "allocations": 0, "contexts": 0}
+    launch(X, 1)
+    assert len(standin.launches) == 2
+
+
+def test_its_headers_agree_with_those_of_native_libraries():
+    text = (SOURCES / "library.h").read_text()
+    assert f"#define OF_FIRST_ARCH_SPECIFIC {FIRST_ARCH_SPECIFIC}\n" in text
+    asked = re.findall(
+        r"OF_ATTRIBUTE\((\w+), (\d+)\)", (SOURCES / "device_attributes.inc").read_text()
+    )
+    assert asked
+    assert all(ATTRIBUTES[name.lower()] == int(number) for name, number in asked)

@@ -1,0 +1,104 @@
+"""Why launches are handed over to Triton."""
+
+import pytest
+import torch
+
+from support.serving import Tensor, param
+
+F32, F16 = torch.float32, torch.float16
+X = Tensor(F32)
+ODD = Tensor(F32, 0x7000_0004)
+BLOCK = param("BLOCK", constexpr=True)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "reason"),
+    [
+        ((1, 2, 3), {}, "it takes 2 arguments, but got 3"),
+        ((1,), {}, "b is missing"),
+        ((1, 2), {"a": 1}, "a is given twice"),
+        ((1, "2"), {}, "b is of type str, which is no number, tensor or None"),
+        ((1, 2**64), {}, "b does not fit into 64 bits"),
+        ((1, -(2**63) - 1), {}, "b does not fit into 64 bits"),
+        ((1, 2), {"num_warps": 8}, "nothing was built for the options num_warps=8"),
+        ((1, 2.0), {}, "b is float, but was built as int"),
+        ((X, 2), {}, "a is torch.float32, but was built as int"),
+        ((1, None), {}, "b is None, but was built as int"),
+        ((1, True), {}, "b is bool, but was built as int"),
+        ((1, 2**31), {}, "b is 2147483648, which does not fit into i32"),
+        ((1, 2**63), {}, "b is 9223372036854775808, which does not fit into i32"),
+    ],
+)
+def test_what_is_not_covered_is_handed_over(serving, standin, args, kwargs, reason):
+    kernel = serving.kernel(param("a"), param("b"))
+    kernel.add((), ("int", "int"), {}, [(("i32", "i32"), serving.image())])
+    grid = (3,)
+    assert kernel.bind(grid)(*args, **kwargs) == "handed over"
+    assert serving.handed == [(grid, args, kwargs, reason)]
+    assert kernel.counts() == {"served": 0, "general": 0, "handed_over": 1}
+    assert standin.launches == []
+
+
+@pytest.mark.parametrize(
+    ("types", "arguments", "reason"),
+    [
+        (("p16", "i32"), (ODD, 3), "x is not aligned to 16 bytes"),
+        (("p", "i32:16"), (X, 3), "n is 3, not a multiple of 16"),
+        (("p", "i32:16"), (X, 2**31), "n is 2147483648, which does not fit into i32"),
+        (("p", "1"), (X, 3), "n is 3, not 1"),
+        (("p", "u32"), (X, -1), "n is -1, which does not fit into u32"),
+    ],
+)
+def test_the_reason_is_what_the_last_variant_does_not_take(serving, types, arguments, reason):
+    serving.simple(F32, ("p16", "1"), types).bind((1,))(*arguments)
+    assert serving.handed[0][-1] == reason
+
+
+def test_other_constants_dtypes_and_options_are_handed_over(serving):
+    kernel = serving.kernel(param("x"), BLOCK, param("EVEN", constexpr=True))
+    kernel.add((64, True), (F32,), {"num_warps": 4}, [(("p",), serving.image())])
+    launch = kernel.bind((1,))
+    launch(X, 32, EVEN=False, num_warps=4)
+    launch(Tensor(F16), 64, True, num_warps=4)
+    launch(None, 64, True, num_warps=4)
+    launch(X, 64, True)
+    launch(X, 64, True, num_warps=4, num_stages=2)
+    launch(X, 64, True, num_stages=4)
+    assert [reason for *_, reason in serving.handed] == [
+        "nothing was built for the constants BLOCK=32, EVEN=False",
+        "x is torch.float16, but was built as torch.float32",
+        "x is None, but was built as torch.float32",
+        "nothing was built for a launch without options",
+        "nothing was built for the options num_warps=4, num_stages=2",
+        "nothing was built for the options num_stages=4",
+    ]
+    launch(X, 64, True, num_warps=4)
+    assert kernel.counts()["served"] == 1
+
+
+def test_a_kernel_of_which_nothing_was_built_is_handed_over(serving):
+    serving.kernel(param("x")).bind((1,))(X)
+    assert serving.handed[0][-1] == "nothing was built"
+
+
+def test_more_options_than_any_kernel_has_are_handed_over(serving):
+    kernel = serving.kernel()
+    kernel.add((), (), {}, [((), serving.image())])
+    kernel.bind((1,))(**{f"option_{i}": i for i in range(33)})
+    assert serving.handed[0][-1] == "it has more than 32 options"
+
+
+class NoAddress:
+    dtype = F32
+
+
+def test_objects_that_are_no_tensors_are_handed_over(serving):
+    launch = serving.simple(F32).bind((1,))
+    launch(NoAddress(), 1)
+    launch(object(), 1)
+    launch(X, type("Number", (int,), {})(3))
+    assert [reason for *_, reason in serving.handed] == [
+        "x is of type NoAddress, which is no number, tensor or None",
+        "x is of type object, which is no number, tensor or None",
+        "n is of type Number, which is no number, tensor or None",
+    ]
