@@ -3,9 +3,11 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <stdio.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* A launch may use this much dynamic shared memory without asking. */
 #define SHARED_WITHOUT_ASKING (48 * 1024)
@@ -45,29 +47,32 @@ void served_raise(const char *kernel, OpforgeStatus status)
                  "%s: %s", kernel, of_last_error());
 }
 
+/* With a final zero, which PTX needs; NULL with errno. */
 static void *read_file(const char *path)
 {
-    FILE *file = fopen(path, "rb");
+    struct stat status;
     char *data = NULL;
-    long size = -1;
-    if (file == NULL) {
+    size_t done = 0;
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) {
         return NULL;
     }
-    if (fseek(file, 0, SEEK_END) == 0) {
-        size = ftell(file);
+    if (fstat(file, &status) == 0 && S_ISREG(status.st_mode)) {
+        data = (char *)calloc((size_t)status.st_size + 1, 1);
+    } else {
+        errno = EISDIR;
     }
-    if (size >= 0 && fseek(file, 0, SEEK_SET) == 0) {
-        data = (char *)malloc((size_t)size + 1);
+    while (data != NULL && done < (size_t)status.st_size) {
+        const ssize_t got = read(file, data + done, (size_t)status.st_size - done);
+        if (got <= 0) {
+            errno = got < 0 ? errno : EIO;
+            free(data);
+            data = NULL;
+        } else {
+            done += (size_t)got;
+        }
     }
-    if (data != NULL && fread(data, 1, (size_t)size, file) != (size_t)size) {
-        free(data);
-        data = NULL;
-        errno = EIO;
-    }
-    if (data != NULL) {
-        data[size] = '\0';
-    }
-    fclose(file);
+    close(file);
     return data;
 }
 
