@@ -60,7 +60,7 @@ TYPES = ("p", "i32", "i32", "i32")
          "k: n has no type 'much too long'"),
         ({"types": ("p", 3, "i32", "i32")}, ValueError, "k: n has no type 3"),
         ({"types": ("i32", "i32", "i32", "i32")}, ValueError,
-         "k: x is a dtype, which cannot be passed as 'i32'"),
+         "k: x is a pointer, which cannot be passed as 'i32'"),
         ({"types": ("p", "p16", "i32", "i32")}, ValueError,
          "k: n is int, which cannot be passed as 'p16'"),
         ({"types": ("p", "none", "i32", "i32")}, ValueError,

@@ -10,6 +10,8 @@ import tracemalloc
 
 import pytest
 import torch
+from triton.backends.compiler import BaseBackend
+from triton.runtime.jit import native_specialize_impl
 
 from support.serving import Tensor, extension, param
 
@@ -95,6 +97,23 @@ def test_the_first_variant_that_holds_is_taken(serving, standin):
         assert launch(x, n) is None
     taken = [launched.function for launched in standin.launches]
     assert taken == ["v0", "v1", "v1", "v2", "v3", "v3", "v4"]
+
+
+INTEGERS = [1, 0, -16, 17, 2**31 - 1, -(2**31), 2**31, 2**31 + 1, 2**63, 2**63 + 1, -(2**63), 2**40]
+
+
+def test_a_variant_holds_where_triton_would_compile_it(serving, standin):
+    types = ["1", "i32:16", "i32", "i64:16", "i64", "u64:16", "u64"]
+    kernel = serving.kernel(param("n"))
+    kernel.add((), ("int",), {}, [((t,), serving.image(t)) for t in types])
+    for n in INTEGERS:
+        kernel.bind((1,))(n)
+    chosen = [native_specialize_impl(BaseBackend, n, False, True, True) for n in INTEGERS]
+    names = {("constexpr", 1): "1"}
+    for name in types[1:]:
+        base, _, by_16 = name.partition(":")
+        names[base, "D" if by_16 else ""] = name
+    assert [one.function for one in standin.launches] == [names[pair] for pair in chosen]
 
 
 def test_the_general_variant_is_counted(serving):
@@ -261,11 +280,11 @@ def test_an_empty_grid_launches_nothing(serving, standin, grid):
         ((1, 65536), ValueError, "add: grid[1] is 65536, but the largest is 65535"),
         ((1, 1, 2**70), ValueError, f"add: grid[2] is {2**70}, but the largest is 65535"),
         ((), ValueError, "add: its grid is empty; it needs 1 to 3 dimensions"),
-        ((1.0,), TypeError, "add: grid[0] is a float, not an integer"),
-        ((1, None), TypeError, "add: grid[1] is a NoneType, not an integer"),
-        (lambda _: 7, TypeError, "add: its grid is a int, not a tuple or list of integers"),
-        ({1, 2}, TypeError, "add: its grid is a set, not a tuple or list of integers"),
-        (None, TypeError, "add: its grid is a NoneType, not a tuple or list of integers"),
+        ((1.0,), TypeError, "add: grid[0] is of type float, not an integer"),
+        ((1, None), TypeError, "add: grid[1] is of type NoneType, not an integer"),
+        (lambda _: 7, TypeError, "add: its grid is of type int, not a tuple or list of integers"),
+        ({1, 2}, TypeError, "add: its grid is of type set, not a tuple or list of integers"),
+        (None, TypeError, "add: its grid is of type NoneType, not a tuple or list of integers"),
         (lambda _: fail(), ValueError, "not comparable"),
     ],
 )

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const kind_names[KINDS] = {"a dtype", "int", "fp32", "u1", "none"};
+static const char *const kind_names[KINDS] = {"a pointer", "int", "fp32", "u1", "none"};
 
 static const char *const type_names[TYPES] = {
     "p", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "fp32", "fp64", "u1", "1", "none",

@@ -248,7 +248,7 @@ static PyObject *kernel_add(PyObject *object, PyObject *args, PyObject *keywords
 
 static PyObject *kernel_bind(PyObject *object, PyObject *grid)
 {
-    return served_bind((KernelObject *)object, grid);
+    return served_callable((KernelObject *)object, grid);
 }
 
 static PyObject *kernel_counts(PyObject *object, PyObject *unused)

@@ -1,7 +1,7 @@
 /* Why a launch is handed over. Put together only then, so it may take its time. */
 #include "served.h"
 
-/* "A=1, B=2"; steals the values' representations. */
+/* Adds "name=value" to a text, which it takes over. */
 static PyObject *append(PyObject *text, PyObject *name, PyObject *value)
 {
     PyObject *longer;

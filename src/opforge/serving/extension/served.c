@@ -1,67 +1,8 @@
 /* The module _opforge_served: launches of Triton kernels from images built before. */
 #include "served.h"
 
-Configuration served_configuration;
 PyObject *served_dtype;
 PyObject *served_data_ptr;
-
-int served_current_device(int *device)
-{
-    PyObject *found;
-    long number;
-    if (served_configuration.device_of == NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "configure() comes before the first launch");
-        return -1;
-    }
-    found = PyObject_CallNoArgs(served_configuration.device_of);
-    if (found == NULL) {
-        return -1;
-    }
-    number = PyLong_AsLong(found);
-    Py_DECREF(found);
-    if (number == -1 && PyErr_Occurred()) {
-        return -1;
-    }
-    *device = (int)number;
-    return 0;
-}
-
-static void replace(PyObject **place, PyObject *value)
-{
-    PyObject *old = *place;
-    Py_INCREF(value);
-    *place = value;
-    Py_XDECREF(old);
-}
-
-static PyObject *configure(PyObject *module, PyObject *args, PyObject *keywords)
-{
-    static char *names[] = {"stream_of", "device_of", "allocate", "hooks", NULL};
-    PyObject *given[3];
-    PyObject *hooks = NULL;
-    Watches watches = {0, NULL};
-    int i;
-    (void)module;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OOO|O:configure", names, &given[0], &given[1],
-                                     &given[2], &hooks)) {
-        return NULL;
-    }
-    for (i = 0; i < 3; i++) {
-        if (!PyCallable_Check(given[i])) {
-            PyErr_Format(PyExc_TypeError, "%s is %R, which cannot be called", names[i], given[i]);
-            return NULL;
-        }
-    }
-    if (hooks != NULL && served_read_watches(hooks, &watches) < 0) {
-        return NULL;
-    }
-    replace(&served_configuration.stream_of, given[0]);
-    replace(&served_configuration.device_of, given[1]);
-    replace(&served_configuration.allocate, given[2]);
-    served_clear_watches(&served_configuration.watches);
-    served_configuration.watches = watches;
-    Py_RETURN_NONE;
-}
 
 static PyObject *forget(PyObject *module, PyObject *unused)
 {
@@ -87,7 +28,7 @@ static PyObject *unload(PyObject *module, PyObject *unused)
 }
 
 static PyMethodDef methods[] = {
-    {"configure", (PyCFunction)(void (*)(void))configure, METH_VARARGS | METH_KEYWORDS,
+    {"configure", (PyCFunction)(void (*)(void))served_configure, METH_VARARGS | METH_KEYWORDS,
      "configure(stream_of, device_of, allocate, hooks=())\n--\n\n"
      "Say where launches go, who allocates for them, and what stops serving."},
     {"forget", forget, METH_NOARGS,

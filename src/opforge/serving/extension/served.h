@@ -2,13 +2,16 @@
  *
  * Layers; a file calls only files of the layers below its own:
  *
- *     served              the module, its configuration
- *     kernel              the type Kernel
- *     launch              kernel[grid](...): binds, finds, chooses, launches
- *     reason              why a launch is handed over
- *     instance   watch    what was built for a kernel   what stops serving
- *     image               the type Image; loads and launches through native/runtime
- *     same                whether two constants are one
+ *     served          the module
+ *     kernel          the type Kernel
+ *     launch          kernel[grid](...): finds, chooses, launches or hands over
+ *     bind   grid     its arguments   its grid
+ *     reason          why it is handed over
+ *     instance        what was built for a kernel
+ *     image           the type Image; loads and launches through native/runtime
+ *     configuration   device, stream, allocator, hooks
+ *     watch           what stops serving
+ *     same            whether two constants are one
  */
 #ifndef OPFORGE_SERVED_H
 #define OPFORGE_SERVED_H
@@ -21,6 +24,10 @@
 #define SERVED_DEVICES 64
 #define SERVED_PARAMETERS 256
 #define SERVED_OPTIONS 32
+#define SERVED_MAX_GRID_X INT64_C(0x7fffffff)
+
+/* What a step of a call found. */
+enum { FAILED = -1, NOT_COVERED, COVERED };
 
 /* The kinds of values that a kernel takes. */
 enum { KIND_POINTER, KIND_INT, KIND_FLOAT, KIND_BOOL, KIND_NONE, KINDS };
@@ -157,11 +164,9 @@ typedef struct {
     int argument;
 } Pointer;
 
-/* served.c */
-extern Configuration served_configuration;
+/* served.c: names of attributes */
 extern PyObject *served_dtype;
 extern PyObject *served_data_ptr;
-int served_current_device(int *device);
 
 /* same.c: 1, 0, or -1 with an exception */
 int served_same(PyObject *one, PyObject *other);
@@ -171,6 +176,12 @@ int served_read_watches(PyObject *given, Watches *watches);
 int served_is_quiet(const Watches *watches, PyObject **reason);
 int served_visit_watches(const Watches *watches, visitproc visit, void *arg);
 void served_clear_watches(Watches *watches);
+
+/* configuration.c */
+extern Configuration served_configuration;
+PyObject *served_configure(PyObject *module, PyObject *args, PyObject *keywords);
+int served_current_device(int *device);
+int served_current_stream(int device, void **stream);
 
 /* image.c; what returns a status needs no GIL */
 extern PyTypeObject *served_image_type;
@@ -199,8 +210,16 @@ const char *served_type_name(int type);
 PyObject *served_reason_of_instance(const Call *call);
 PyObject *served_reason_of_variant(const Call *call, const Instance *instance);
 
+/* bind.c: COVERED, NOT_COVERED with a reason, or FAILED with an exception */
+int served_not_covered(Call *call, PyObject *reason);
+int served_bind(Call *call);
+int served_look_at(Call *call);
+
+/* grid.c */
+int served_evaluate_grid(const Call *call, int64_t *dimensions);
+
 /* launch.c */
-PyObject *served_bind(KernelObject *kernel, PyObject *grid);
+PyObject *served_callable(KernelObject *kernel, PyObject *grid);
 
 /* kernel.c */
 int served_add_kernel_type(PyObject *module);
