@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .loading import Loaded, backend, load
     from .model import Discovery, OpInfo
     from .op import explain, find_kernels, info, is_op, op, unregister
+    from .recording.session import record
     from .tuning.use import use_tuning
 
 __version__ = "0.1.0"
@@ -43,6 +44,7 @@ __all__ = [
     "op",
     "package",
     "piecewise",
+    "record",
     "target",
     "unregister",
     "use_tuning",
@@ -61,6 +63,7 @@ __getattr__, __dir__ = hand_on(
         "op": ("explain", "find_kernels", "info", "is_op", "op", "unregister"),
         "aoti_package": ("Package", "package"),
         "gpu_target": ("target",),
+        "recording.session": ("record",),
         "tuning.use": ("use_tuning",),
     },
     modules=("errors", "magi", "native"),

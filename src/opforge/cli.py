@@ -426,17 +426,56 @@ def tune(**given: Any) -> None:
     click.echo(run(**given))
 
 
+@main.command(context_settings={"ignore_unknown_options": True})
+@click.option(
+    "-o",
+    "--output",
+    default="launches.json",
+    show_default=True,
+    metavar="FILE",
+    help="The recording to write.",
+)
+@click.option("--merge", is_flag=True, help="Join recordings instead of running a program.")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.pass_context
+def record(ctx: click.Context, command: tuple[str, ...], output: str, *, merge: bool) -> None:
+    """Record the Triton kernels that a program launches.
+
+    \b
+    opforge record -o launches.json -- python serve.py --model m
+    opforge record --merge a.json b.json -o launches.json
+
+    Nothing of the program is changed; the processes that it starts are recorded, too. The exit
+    status is the program's.
+    """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
+    from .recording import command as recording
+
+    if merge:
+        click.echo(recording.merge(command, output))
+        return
+    status, said = recording.run(command, output)
+    click.echo(said, err=True)
+    ctx.exit(status)
+
+
 @main.command("list")
 @click.argument("targets", nargs=-1, required=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 @click.pass_context
 def list_(ctx: click.Context, targets: tuple[str, ...], *, as_json: bool) -> None:
-    """List operators with their parameters, cases and kernels.
+    """List operators with their parameters, cases and kernels, or the kernels of recordings.
 
-    Each of TARGETS is a module or file, module:op, or a folder of Python files. If some cannot be
-    loaded, the errors go to stderr, the others are listed, and the exit status is 1; likewise what
-    `opforge build` would refuse of a folder with one subfolder per operator, as ops/add/op.py.
+    Each of TARGETS is a module or file, module:op, a folder of Python files, or a recording of
+    `opforge record`. If some cannot be loaded, the errors go to stderr, the others are listed, and
+    the exit status is 1; likewise what `opforge build` would refuse of a folder with one subfolder
+    per operator, as ops/add/op.py.
     """
+    from .recording import command as recording
+
+    if all(target.endswith(".json") for target in targets):
+        found = recording.joined(targets)
+        click.echo(found.to_json() if as_json else recording.listing(found))
+        return
     from .native.commands.list import collect, render
 
     listed = collect(targets)

@@ -58,4 +58,21 @@ TORCH_LOGS = Variable(
     "in any case",
 )
 
-VARIABLES = (TRITON_INTERPRET, CACHE_DIR, XDG_CACHE_HOME, CC, CXX, AR, LD_PRELOAD, TORCH_LOGS)
+RECORD = Variable(
+    "OPFORGE_RECORD",
+    "empty",
+    "the folder into which a process records its launches; `opforge record` sets it for the "
+    "program that it starts",
+)
+
+VARIABLES = (
+    TRITON_INTERPRET,
+    CACHE_DIR,
+    XDG_CACHE_HOME,
+    CC,
+    CXX,
+    AR,
+    LD_PRELOAD,
+    TORCH_LOGS,
+    RECORD,
+)

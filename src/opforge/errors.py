@@ -429,6 +429,10 @@ class BadTuning(OpforgeError, ValueError):
     """A tuning table cannot be read or written."""
 
 
+class NotARecording(OpforgeError, ValueError):
+    """A file is not a recording of launches, or one that this opforge cannot read."""
+
+
 class NoGpu(OpforgeError, RuntimeError):
     """The command needs a GPU, or a different one."""
 

@@ -89,3 +89,22 @@ class FakeTrial:
             flat = torch.utils._pytree.tree_leaves(outputs)
             used = free_unbacked_symbols([v for v in flat if isinstance(v, _SYMBOLIC)])
             env.pending_fresh_unbacked_symbols[known:] = [s for s in fresh if s in used]
+
+
+class StandInPointer:
+    """What Triton's specialization asks of a tensor, for one that has no memory."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.dtype = tensor.dtype
+        # As torch allocates: only the place in the storage decides the alignment.
+        self._address = 4096 + int(tensor.storage_offset()) * tensor.element_size()
+
+    def data_ptr(self) -> int:
+        return self._address
+
+
+def stand_in_pointer(value: Any) -> Any:
+    """A fake tensor as Triton can specialize for it, also in a tuple; anything else as it is."""
+    if type(value) is tuple:
+        return tuple(map(stand_in_pointer, value))
+    return StandInPointer(value) if isinstance(value, torch.Tensor) else value

@@ -225,6 +225,19 @@ AUTOTUNER_RUN = Patch(
     "while a tuning table is in use",
     "by opforge.use_tuning(None)",
 )
+_RECORD = ("while launches are recorded", "when the recording ends")
+LAUNCHES = Patch(
+    "triton.runtime.jit.JITFunction",
+    ("run",),
+    "A recording counts launches by what Triton has compiled for them.",
+    *_RECORD,
+)
+AUTOTUNER_CHOICES = Patch(
+    "triton.runtime.autotuner.Autotuner",
+    ("run", "_bench"),
+    "A recording notes what an autotuner chooses, and does not count launches that only measure.",
+    *_RECORD,
+)
 AUTOTUNER_CLOCK = Patch(
     "triton.runtime.autotuner.Autotuner",
     ("_bench", "check_disk_cache"),

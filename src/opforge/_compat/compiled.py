@@ -1,0 +1,105 @@
+"""What Triton specializes a launch for: types, constants, and what it assumes of integers."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from triton.compiler.compiler import make_backend
+from triton.runtime.driver import driver
+from triton.runtime.jit import JITFunction
+
+
+@dataclass(frozen=True)
+class Specialization:
+    """`types` has the parameters that are passed, and those whose value 1 Triton compiles in.
+
+    add_kernel[grid](x, out, 1, BLOCK=64)  ->  types {"x_ptr": "*fp32", "out_ptr": "*fp32",
+    "n": "i32"}, ones ("n",), divisible ("x_ptr", "out_ptr"), constants {"BLOCK": 64}
+    """
+
+    types: dict[str, str]
+    ones: tuple[str, ...]
+    divisible: tuple[str, ...]
+    constants: dict[str, Any]
+    arch: int
+
+
+class NotPlain(Exception):
+    """A launch with arguments that a record cannot describe; the text says which."""
+
+
+def of_kernel(fn: Any, compiled: Any) -> Specialization:
+    """What a launch of `fn` returned, as `Specialization`."""
+    source = compiled.src
+    return _specialization(
+        fn, source.signature, source.constants, source.attrs, compiled.metadata.target
+    )
+
+
+def of_launch(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Specialization:
+    """What a launch would be specialized for, for the driver's current target; compiles nothing."""
+    *_, target, _, binder = fn.create_binder()
+    given = {name: value for name, value in kwargs.items() if name not in {"grid", "warmup"}}
+    bound, specialization, options = binder(*args, **given)
+    _, signature, constants, attrs = fn._pack_args(
+        make_backend(target), given, bound, specialization, options
+    )
+    return _specialization(fn, signature, constants, attrs, target)
+
+
+def _specialization(
+    fn: Any, signature: Mapping[str, Any], found: Any, attrs: Any, target: Any
+) -> Specialization:
+    if target.backend != "cuda":
+        raise NotPlain(f"it was compiled for {target.backend}, not for CUDA")
+    names = fn.arg_names
+    nested = [name for name, kind in signature.items() if not isinstance(kind, str)]
+    if nested:
+        raise NotPlain(f"{nested[0]} is a tuple")
+    values = {names[path[0]]: value for path, value in found.items()}
+    types, ones, constants = {}, [], {}
+    for param in fn.params:
+        name, kind = param.name, signature[param.name]
+        if kind.startswith(("tensordesc", "nvTmaDesc")):
+            raise NotPlain(f"{name} is a tensor descriptor")
+        if kind != "constexpr":
+            types[name] = kind
+        elif not param.is_constexpr and type(values[name]) is int:
+            types[name] = param.annotation_type or "i32"
+            ones.append(name)
+        else:
+            constants[name] = values[name]
+    divisible = [
+        names[path[0]]
+        for path, said in attrs.items()
+        if any(key == "tt.divisibility" for key, _ in said) and names[path[0]] in types
+    ]
+    return Specialization(types, tuple(ones), tuple(divisible), constants, target.arch)
+
+
+def is_jitted(fn: Any) -> bool:
+    return isinstance(fn, JITFunction)
+
+
+def source_hash(fn: Any) -> str:
+    """Triton's hash of a function and of everything that it calls."""
+    return str(fn.cache_key)
+
+
+def function_of(fn: Any) -> Any:
+    """The Python function of a jitted one."""
+    return fn.fn
+
+
+def first_config(tuner: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """The first configuration of an autotuner that its pruning leaves, unmeasured."""
+    asked = copy.copy(tuner)
+    asked.nargs = dict(zip(tuner.arg_names, args, strict=False))
+    return asked.prune_configs(dict(kwargs))[0]
+
+
+def current_target() -> Any:
+    return driver.active.get_current_target()

@@ -1,0 +1,1 @@
+"""Records what programs launch, so that it can be built ahead and served without the JIT."""

@@ -1,0 +1,196 @@
+"""A record of launches, and its JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import NotARecording
+from ..records import BadField, Between, Codecs
+
+FORMAT = 1
+_FIX = "record again with `opforge record -o launches.json -- python ...`"
+# Examples of sizes that led to a variant.
+MOST_SIZES = 8
+
+
+@dataclass(frozen=True)
+class RecordedVariant:
+    """A kernel with the types, constants and options of launches that one image serves.
+
+    `types` has the parameters that are passed, in order; `ones` those of them that were 1, which
+    Triton compiles in, and `divisible` those that were multiples of 16. `constants` are encoded as
+    in `constants.py`. `sizes` are examples of the integers that led to it.
+    """
+
+    types: tuple[tuple[str, str], ...]
+    constants: tuple[tuple[str, Any], ...]
+    options: tuple[tuple[str, Any], ...]
+    arch: str
+    ones: tuple[str, ...] = ()
+    divisible: tuple[str, ...] = ()
+    launches: int = field(default=1, compare=False)
+    first: str = field(default="", compare=False)
+    sizes: tuple[Mapping[str, int], ...] = field(default=(), compare=False)
+
+    @property
+    def key(self) -> str:
+        """The same for variants that need the same image."""
+        parts = (self.types, self.constants, self.options, self.arch, self.ones, self.divisible)
+        return json.dumps(parts, sort_keys=True)
+
+    def joined(self, other: RecordedVariant) -> RecordedVariant:
+        sizes = [*self.sizes, *(s for s in other.sizes if s not in self.sizes)]
+        return replace(
+            self,
+            launches=self.launches + other.launches,
+            first=self.first or other.first,
+            sizes=tuple(sizes[:MOST_SIZES]),
+        )
+
+
+@dataclass(frozen=True)
+class RecordedChoice:
+    """The configuration that an autotuner chose for a key, `{"n": 4096}`."""
+
+    key: tuple[tuple[str, Any], ...]
+    dtypes: tuple[str, ...]
+    config: tuple[tuple[str, Any], ...]
+    arch: str
+
+
+@dataclass(frozen=True)
+class RecordedKernel:
+    """A jitted function; `source` is Triton's hash of it and of everything that it calls."""
+
+    module: str
+    name: str
+    source: str
+    location: str
+    variants: tuple[RecordedVariant, ...] = ()
+    choices: tuple[RecordedChoice, ...] = ()
+
+    @property
+    def launches(self) -> int:
+        return sum(variant.launches for variant in self.variants)
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        return self.module, self.name, self.source
+
+    def joined(self, other: RecordedKernel) -> RecordedKernel:
+        variants: dict[str, RecordedVariant] = {}
+        for variant in (*self.variants, *other.variants):
+            known = variants.get(variant.key)
+            variants[variant.key] = variant if known is None else known.joined(variant)
+        choices = {repr((c.key, c.dtypes, c.arch)): c for c in (*self.choices, *other.choices)}
+        return replace(self, variants=(*variants.values(),), choices=(*choices.values(),))
+
+
+@dataclass(frozen=True)
+class Missed:
+    """Launches of a kernel that were not recorded, or not fully, and why."""
+
+    kernel: str
+    location: str
+    reason: str
+    first: str = ""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What one or more processes launched."""
+
+    kernels: tuple[RecordedKernel, ...] = ()
+    missed: tuple[Missed, ...] = ()
+    triton: tuple[str, ...] = ()
+    processes: int = 0
+
+    @property
+    def variants(self) -> int:
+        return sum(len(kernel.variants) for kernel in self.kernels)
+
+    @property
+    def launches(self) -> int:
+        return sum(kernel.launches for kernel in self.kernels)
+
+    def joined(self, other: Recording) -> Recording:
+        kernels: dict[tuple[str, str, str], RecordedKernel] = {}
+        for kernel in (*self.kernels, *other.kernels):
+            known = kernels.get(kernel.identity)
+            kernels[kernel.identity] = kernel if known is None else known.joined(kernel)
+        missed = {(m.kernel, m.location, m.reason): m for m in (*self.missed, *other.missed)}
+        return Recording(
+            (*kernels.values(),),
+            (*missed.values(),),
+            (*dict.fromkeys((*self.triton, *other.triton)),),
+            self.processes + other.processes,
+        )
+
+    def __str__(self) -> str:
+        kernels, variants = (
+            counted(len(self.kernels), "kernel"),
+            counted(self.variants, "variant"),
+        )
+        launches = counted(self.launches, "launch", "es")
+        return f"{kernels}, {variants}, {launches} of {counted(self.processes, 'process', 'es')}"
+
+    __repr__ = __str__
+
+    def to_json(self) -> str:
+        return json.dumps({"format": FORMAT, **CODECS.of(Recording).write(self)}, indent=1) + "\n"
+
+    def save(self, path: str | Path) -> None:
+        Path(path).write_text(self.to_json(), encoding="utf-8")
+
+
+def counted(number: int, what: str, ending: str = "s") -> str:
+    return f"{number} {what}{ending if number != 1 else ''}"
+
+
+_COUNT = Between(0, 2**63 - 1)
+CODECS = Codecs(
+    {
+        RecordedVariant: "types ones divisible constants options arch launches first sizes",
+        RecordedChoice: "key dtypes config arch",
+        RecordedKernel: "module name source location variants choices",
+        Missed: "kernel location reason first",
+        Recording: "triton processes kernels missed",
+    },
+    limits={RecordedVariant: {"launches": _COUNT}, Recording: {"processes": _COUNT}},
+)
+
+
+def read(path: str | Path) -> Recording:
+    """A recording from its file; raises `NotARecording`."""
+    try:
+        return parse(Path(path).read_text(encoding="utf-8"), str(path))
+    except UnicodeDecodeError:
+        raise NotARecording(f"{path} is not text", fix=_FIX) from None
+    except FileNotFoundError:
+        raise NotARecording(f"{path} does not exist", fix=_FIX) from None
+
+
+def parse(text: str, where: str) -> Recording:
+    """A recording from its text; errors call it `where`."""
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise NotARecording(f"{where} is not JSON: {error}", fix=_FIX) from None
+    if not is_recording(content):
+        raise NotARecording(f"{where} is not a recording: it has no 'kernels'", fix=_FIX)
+    if content.get("format") != FORMAT:
+        found = f"format {content.get('format')!r}, but this opforge reads {FORMAT}"
+        raise NotARecording(f"{where} cannot be read", found=found, fix=_FIX)
+    try:
+        found_recording: Recording = CODECS.of(Recording).read(content)
+    except BadField as error:
+        raise NotARecording(f"{where} cannot be read", found=str(error), fix=_FIX) from None
+    return found_recording
+
+
+def is_recording(content: Any) -> bool:
+    return isinstance(content, dict) and isinstance(content.get("kernels"), list)

@@ -1,0 +1,238 @@
+"""Watches Triton's launches: what is launched, how often, and what autotuners choose.
+
+A launch that was seen before costs a dictionary lookup and a count. What is new is described and
+reported at once, so that a process that is killed leaves all but its last counts.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+from .. import _compat
+from .constants import CannotRecord, encode
+from .model import MOST_SIZES, Missed, RecordedChoice, RecordedKernel, RecordedVariant
+
+_OWN = (str(Path(__file__).parents[1]), "<frozen ")
+
+
+class Report(Protocol):
+    """Where a recorder's findings go."""
+
+    def kernel(self, found: RecordedKernel) -> None: ...
+
+    def missed(self, found: Missed) -> None: ...
+
+    def counts(self, kernel: RecordedKernel) -> None: ...
+
+
+@dataclass
+class _Seen:
+    """Launches that one image served. `kept` keeps the id of Triton's object from being reused."""
+
+    kept: Any
+    recorded: RecordedKernel | None
+    # `next` counts without losing launches of other threads.
+    count: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    launches: int = 0
+    sizes: list[Mapping[str, int]] = field(default_factory=list)
+
+
+class Recorder:
+    """Records until it is stopped, for a `Report`.
+
+    `absent` says whether this thread traces for a GPU that is not there; its launches are
+    described, not made.
+    """
+
+    def __init__(self, report: Report, absent: Callable[[], bool] = lambda: False) -> None:
+        self.report = report
+        self.absent = absent
+        self._seen: dict[Any, _Seen] = {}
+        self._chosen: dict[tuple[int, Any], Any] = {}
+        self._missed: set[tuple[str, str]] = set()
+        self._lock = threading.Lock()
+
+    def launched(
+        self, fn: Any, compiled: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> None:
+        seen = self._seen.get(id(compiled))
+        if seen is None:
+            seen = self._first(id(compiled), fn, compiled, args, kwargs)
+        if kwargs["warmup"]:
+            return
+        seen.launches = n = next(seen.count)
+        # At 1, 2, 4, 8, ... launches, which costs nothing in the long run.
+        if n & (n - 1) == 0:
+            self._look_again(seen, fn, args, kwargs)
+
+    def described(self, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Record a launch that is not made, because its GPU is not there."""
+        stood = [_compat.fakes.stand_in_pointer(value) for value in args]
+        named = {name: _compat.fakes.stand_in_pointer(value) for name, value in kwargs.items()}
+        try:
+            found = _compat.compiled.of_launch(fn, tuple(stood), named)
+        except _compat.compiled.NotPlain as error:
+            self.miss(fn, str(error))
+            return
+        key = (id(fn), repr(found), repr(sorted(_options(fn, kwargs).items())))
+        seen = self._seen.get(key)
+        if seen is None:
+            seen = self._first(key, fn, found, args, kwargs)
+        if not kwargs.get("warmup"):
+            seen.launches = next(seen.count)
+            self._look_again(seen, fn, args, kwargs)
+
+    def _first(
+        self, key: Any, fn: Any, compiled: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> _Seen:
+        with self._lock:
+            if key in self._seen:
+                return self._seen[key]
+            seen = self._seen[key] = _Seen((fn, compiled), None)
+            try:
+                variant = _variant(fn, compiled, kwargs)
+            except (_compat.compiled.NotPlain, CannotRecord) as error:
+                self.miss(fn, str(error))
+                return seen
+            seen.recorded = _kernel(fn, variants=(variant,))
+            seen.sizes.append(_sizes(fn, args, kwargs))
+            self.report.kernel(_counted(seen))
+            return seen
+
+    def _look_again(
+        self, seen: _Seen, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> None:
+        sizes = _sizes(fn, args, kwargs)
+        if sizes not in seen.sizes and len(seen.sizes) < MOST_SIZES:
+            seen.sizes.append(sizes)
+        # A process may be killed before it can say more.
+        if seen.recorded is not None and seen.launches >= 2:
+            self.report.counts(_counted(seen))
+
+    def chosen(self, tuner: Any, fn: Any) -> None:
+        """Report what an autotuner has chosen since the last time."""
+        for key, config in [*tuner.cache.items()]:
+            if self._chosen.get((id(tuner), key)) is config:
+                continue
+            self._chosen[id(tuner), key] = config
+            try:
+                choice = _choice(tuner, key, config)
+            except (CannotRecord, _compat.compiled.NotPlain) as error:
+                self.miss(fn, f"the choice of its autotuner: {error}")
+                continue
+            self.report.kernel(_kernel(fn, choices=(choice,)))
+
+    def miss(self, fn: Any, reason: str) -> None:
+        """Report a launch that cannot be recorded, once for each reason."""
+        name = _compat.compiled.function_of(fn).__qualname__
+        if (name, reason) not in self._missed:
+            self._missed.add((name, reason))
+            self.report.missed(Missed(name, _location(fn), reason, _caller()))
+
+    def finish(self) -> None:
+        """Report the counts of everything."""
+        for seen in [*self._seen.values()]:
+            if seen.recorded is not None:
+                self.report.counts(_counted(seen))
+
+    def forget(self) -> None:
+        """Start anew, as a forked process does: its parent reports what was before."""
+        self._seen.clear()
+        self._chosen.clear()
+        self._missed.clear()
+        self._lock = threading.Lock()
+
+
+def _counted(seen: _Seen) -> RecordedKernel:
+    assert seen.recorded is not None
+    (variant,) = seen.recorded.variants
+    counted = replace(variant, launches=seen.launches, sizes=tuple(seen.sizes))
+    return replace(seen.recorded, variants=(counted,))
+
+
+def _kernel(fn: Any, **found: Any) -> RecordedKernel:
+    function = _compat.compiled.function_of(fn)
+    # A spawned process imports the main script under another name.
+    module = "__main__" if function.__module__ == "__mp_main__" else function.__module__
+    return RecordedKernel(
+        module,
+        function.__qualname__,
+        _compat.compiled.source_hash(fn),
+        _location(fn),
+        **found,
+    )
+
+
+def _location(fn: Any) -> str:
+    code = _compat.compiled.function_of(fn).__code__
+    return f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def _variant(fn: Any, compiled: Any, kwargs: Mapping[str, Any]) -> RecordedVariant:
+    found = compiled
+    if not isinstance(found, _compat.compiled.Specialization):
+        found = _compat.compiled.of_kernel(fn, compiled)
+    return RecordedVariant(
+        types=tuple(found.types.items()),
+        constants=_encoded(found.constants),
+        options=_encoded(_options(fn, kwargs)),
+        arch=f"sm_{found.arch}",
+        ones=found.ones,
+        divisible=found.divisible,
+        first=_caller(),
+    )
+
+
+def _encoded(values: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple((name, _encoded_at(name, value)) for name, value in values.items())
+
+
+def _encoded_at(name: str, value: Any) -> Any:
+    try:
+        return encode(value)
+    except CannotRecord as error:
+        raise CannotRecord(f"{name} is {error}") from None
+
+
+def _options(fn: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Keywords of a launch that are not parameters: num_warps, maxnreg, ..."""
+    own = {"grid", "warmup", *fn.arg_names}
+    return {name: value for name, value in sorted(kwargs.items()) if name not in own}
+
+
+def _sizes(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, int]:
+    given = {**dict(zip(fn.arg_names, args, strict=False)), **kwargs}
+    constexprs = {param.name for param in fn.params if param.is_constexpr}
+    return {
+        name: value
+        for name, value in given.items()
+        if type(value) is int and name in fn.arg_names and name not in constexprs
+    }
+
+
+def _choice(tuner: Any, key: tuple[Any, ...], config: Any) -> RecordedChoice:
+    values, dtypes = _compat.autotuning.split_key(key)
+    names = [name for name in tuner.keys if name in tuner.arg_names][: len(values)]
+    return RecordedChoice(
+        _encoded(dict(zip(names, values, strict=False))),
+        dtypes,
+        _encoded({n: v for n, v in config.all_kwargs().items() if v is not None}),
+        f"sm_{_compat.compiled.current_target().arch}",
+    )
+
+
+def _caller() -> str:
+    """`file:line` of the code that launches, past Triton and opforge."""
+    frame: FrameType | None = inspect.currentframe()
+    triton = str(Path(sys.modules["triton"].__file__ or "").parent)
+    while frame is not None and frame.f_code.co_filename.startswith((*_OWN, triton)):
+        frame = frame.f_back
+    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"

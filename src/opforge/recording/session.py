@@ -1,0 +1,65 @@
+"""`opforge.record()`: records what this process launches, or would launch on a GPU."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from .. import _compat
+from . import watch
+from .model import Missed, RecordedKernel, Recording
+from .recorder import Recorder
+
+
+class Session:
+    """What has been recorded so far, as `recording`."""
+
+    def __init__(self) -> None:
+        self._kernels: dict[object, RecordedKernel] = {}
+        self._missed: list[Missed] = []
+        self.recorder = Recorder(self, absent=lambda: _compat.driver.current() is not None)
+
+    def kernel(self, found: RecordedKernel) -> None:
+        variants = tuple(variant.key for variant in found.variants)
+        self._kernels[found.identity, variants, repr(found.choices)] = found
+
+    counts = kernel
+
+    def missed(self, found: Missed) -> None:
+        self._missed.append(found)
+
+    @property
+    def recording(self) -> Recording:
+        self.recorder.finish()
+        whole = Recording(
+            missed=tuple(self._missed), triton=(_compat.compiling.version(),), processes=1
+        )
+        for kernel in self._kernels.values():
+            whole = whole.joined(Recording((kernel,)))
+        return whole
+
+    def __repr__(self) -> str:
+        return f"<recording: {self.recording}>"
+
+
+@contextlib.contextmanager
+def record(path: str | Path | None = None) -> Iterator[Session]:
+    """Record the launches of this process, into a file for `opforge build`.
+
+        with opforge.record("launches.json"):
+            model(x)
+
+    Under `opforge.target("sm_90")`, launches of fake CUDA tensors are recorded without being made,
+    so that a package can be recorded on a machine without a GPU.
+    """
+    import triton  # noqa: F401  # what is recorded; where it is missing, Python says so
+
+    session = Session()
+    watch.start(session.recorder)
+    try:
+        yield session
+    finally:
+        watch.stop(session.recorder)
+        if path is not None:
+            session.recording.save(path)

@@ -1,0 +1,103 @@
+"""Puts recorders between a program and Triton: `kernel[grid](...)` ends in `JITFunction.run`."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .. import _compat
+from .._compat import patches
+from .recorder import Recorder
+
+
+class _State(threading.local):
+    # While an autotuner measures, its launches are not the program's.
+    measuring = False
+
+
+_state = _State()
+_recorders: tuple[Recorder, ...] = ()
+# Autotuners whose choices have been looked at.
+_asked: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def start(recorder: Recorder) -> None:
+    """Let a recorder see every launch; Triton must be imported."""
+    global _recorders  # noqa: PLW0603  # read at every launch
+    _recorders = (*_recorders, recorder)
+    _asked.clear()
+    _WATCH.__enter__()
+
+
+def stop(recorder: Recorder) -> None:
+    global _recorders  # noqa: PLW0603
+    _recorders = tuple(r for r in _recorders if r is not recorder)
+    _WATCH.__exit__()
+
+
+def _watched() -> Iterator[patches.Replacement]:
+    yield patches.LAUNCHES.by("run", _watched_run)
+    yield patches.AUTOTUNER_CHOICES.by("run", _watched_tuner)
+    yield patches.AUTOTUNER_CHOICES.by("_bench", _unwatched)
+
+
+_WATCH = patches.PatchScope(_watched)
+
+
+def _watched_run(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        absent = [recorder for recorder in _recorders if recorder.absent()]
+        if absent:
+            for recorder in absent:
+                recorder.described(self, args, kwargs)
+            return None
+        compiled = original(self, *args, **kwargs)
+        if compiled is not None and not _state.measuring:
+            for recorder in _recorders:
+                recorder.launched(self, compiled, args, kwargs)
+        return compiled
+
+    return run
+
+
+def _watched_tuner(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        absent = [recorder for recorder in _recorders if recorder.absent()]
+        if absent:
+            config = _compat.compiled.first_config(self, args, kwargs)
+            for recorder in absent:
+                recorder.miss(_compat.kernels.innermost(self), _FIRST)
+            return self.fn.run(*args, **kwargs, **config.all_kwargs())
+        known = len(self.cache)
+        result = original(self, *args, **kwargs)
+        if len(self.cache) != known or self not in _asked:
+            _asked.add(self)
+            for recorder in _recorders:
+                recorder.chosen(self, _compat.kernels.innermost(self))
+        return result
+
+    return run
+
+
+_FIRST = (
+    "its autotuner has no GPU to measure on, so only its first configuration was recorded; "
+    "record on a GPU to get the one that it chooses"
+)
+
+
+def _unwatched(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def bench(self: Any, *args: Any, **kwargs: Any) -> Any:
+        before = _state.measuring
+        _state.measuring = True
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            _state.measuring = before
+
+    return bench

@@ -1,0 +1,57 @@
+"""Constants of launches as JSON."""
+
+import json
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+from opforge.recording.constants import CannotRecord, encode, show
+
+
+@triton.jit
+def helper(x):
+    return x
+
+
+@pytest.mark.parametrize(
+    ("value", "encoded", "shown"),
+    [
+        (None, None, "None"),
+        (True, True, "True"),
+        (1, 1, "1"),
+        (1.5, 1.5, "1.5"),
+        (float("inf"), {"float": "inf"}, "inf"),
+        ("silu", "silu", "'silu'"),
+        ((16, (1.0,)), {"tuple": [16, {"tuple": [1.0]}]}, "(16, (1.0,))"),
+        ([1, 2], {"tuple": [1, 2]}, "(1, 2)"),
+        (tl.float16, {"dtype": "fp16"}, "tl.fp16"),
+        (torch.float16, {"torch": "float16"}, "torch.float16"),
+        (tl.constexpr(4), 4, "4"),
+    ],
+)
+def test_a_value_is_encoded_and_shown(value, encoded, shown):
+    assert encode(value) == encoded
+    assert type(encode(value)) is type(encoded)
+    assert json.loads(json.dumps(encode(value))) == encoded
+    assert show(encoded) == shown
+
+
+def test_a_jitted_function_is_named_with_its_hash():
+    encoded = encode(helper)
+    assert encoded == {"function": f"{__name__}:helper", "source": helper.cache_key}
+    assert show(encoded) == f"{__name__}:helper"
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (len, "a builtins.builtin_function_or_method, which JSON cannot hold"),
+        ((1, {2}), "a builtins.set, which JSON cannot hold"),
+        (tl.pointer_type(tl.float32), "pointer_type, which JSON cannot hold"),
+    ],
+)
+def test_other_values_are_refused(value, said):
+    with pytest.raises(CannotRecord, match=said):
+        encode(value)

@@ -1,0 +1,202 @@
+"""What a recording of this process holds, on fake tensors and through a stand-in for the JIT."""
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from torch._subclasses import FakeTensorMode
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.jit import JITFunction
+
+import opforge
+from opforge.recording.model import read
+
+
+@triton.jit
+def helper(x):
+    return x + 1
+
+
+@triton.jit
+def add(x_ptr, y_ptr, n, bias, BLOCK: tl.constexpr, ACT: tl.constexpr = None):  # noqa: PLR0917
+    pass
+
+
+@triton.jit(do_not_specialize=["n"])
+def plain(x_ptr, n, scale, flag):
+    pass
+
+
+@triton.autotune([triton.Config({"BLOCK": 128}, num_warps=2), triton.Config({"BLOCK": 64})], ["n"])
+@triton.heuristics({"EVEN": lambda given: given["n"] % given["BLOCK"] == 0})
+@triton.jit
+def tuned(x_ptr, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):
+    pass
+
+
+@pytest.fixture
+def x():
+    with opforge.target("sm_90"), FakeTensorMode():
+        yield torch.empty(1000, device="cuda")
+
+
+def variants_of(session):
+    return [variant for kernel in session.recording.kernels for variant in kernel.variants]
+
+
+def test_types_constants_options_and_classes_of_numbers(x):
+    with opforge.record() as session:
+        add[(1,)](x, x[1:].half(), 1024, None, BLOCK=64, num_warps=8)
+        add[lambda meta: (1,)](x, x, 1, 2**40, 64, helper)
+    first, second = variants_of(session)
+    assert dict(first.types) == {"x_ptr": "*fp32", "y_ptr": "*fp16", "n": "i32"}
+    assert dict(first.constants) == {"bias": None, "BLOCK": 64, "ACT": None}
+    assert (first.ones, first.divisible) == ((), ("x_ptr", "y_ptr", "n"))
+    assert (dict(first.options), first.arch) == ({"num_warps": 8}, "sm_90")
+    assert first.first.startswith(__file__)
+    assert first.sizes == ({"n": 1024},)
+    assert dict(second.types)["bias"] == "i64"
+    assert (second.ones, second.divisible) == (("n",), ("x_ptr", "y_ptr", "bias"))
+    named = {"function": f"{__name__}:helper", "source": helper.cache_key}
+    assert dict(second.constants)["ACT"] == named
+
+
+def test_a_tensor_that_starts_inside_its_storage_is_not_aligned(x):
+    with opforge.record() as session:
+        add[(1,)](x[1:], x[4:], 7, None, BLOCK=64)
+    (variant,) = variants_of(session)
+    assert variant.divisible == ("y_ptr",)
+
+
+def test_what_is_not_specialized_stays_general(x):
+    with opforge.record() as session:
+        plain[(1,)](x, 1, 0.5, True)
+        plain[(1,)](x, 16, 1.5, False)
+    (variant,) = variants_of(session)
+    assert dict(variant.types) == {"x_ptr": "*fp32", "n": "i32", "scale": "fp32", "flag": "u1"}
+    assert (variant.ones, variant.divisible, variant.launches) == ((), ("x_ptr",), 2)
+    assert variant.sizes == ({"n": 1}, {"n": 16})
+
+
+def test_an_autotuner_without_a_gpu_takes_its_first_configuration_and_says_so(x):
+    with opforge.record() as session:
+        tuned[(1,)](x, 256)
+    (variant,) = variants_of(session)
+    assert dict(variant.constants) == {"BLOCK": 128, "EVEN": True}
+    assert dict(variant.options)["num_warps"] == 2
+    (missed,) = session.recording.missed
+    assert missed.kernel == "tuned"
+    assert "no GPU to measure on, so only its first configuration was recorded" in missed.reason
+    assert not tuned.cache
+
+
+def test_what_json_cannot_hold_is_listed_once_with_its_reason(x):
+    with opforge.record() as session:
+        for _ in range(3):
+            add[(1,)](x, x, 5, None, BLOCK=64, ACT=len)
+            add[(1,)](x, (x, x), 5, None, BLOCK=64)
+    assert variants_of(session) == []
+    assert [missed.reason for missed in session.recording.missed] == [
+        "ACT is a builtins.builtin_function_or_method, which JSON cannot hold",
+        "y_ptr is a tuple",
+    ]
+
+
+def test_a_file_is_written_and_everything_is_triton_again(x, tmp_path):
+    before = JITFunction.run, Autotuner.run, vars(Autotuner)["_bench"]
+    with opforge.record(tmp_path / "launches.json") as session:
+        assert JITFunction.run is not before[0]
+        add[(1,)](x, x, 5, None, BLOCK=64)
+    assert (JITFunction.run, Autotuner.run, vars(Autotuner)["_bench"]) == before
+    assert read(tmp_path / "launches.json") == session.recording
+    assert repr(session) == "<recording: 1 kernel, 1 variant, 1 launch of 1 process>"
+
+
+def test_an_op_is_recorded_with_what_it_launches(x, op_name):
+    @opforge.op(op_name())
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        add[(1,)](x, out, x.numel(), None, BLOCK=64)
+        return out
+
+    # Registering traced it, which is not a launch.
+    with opforge.record() as session:
+        pass
+    assert session.recording.launches == 0
+
+
+class Compiled:
+    """What a launch returns: Triton's kernel, as far as a recorder reads it."""
+
+    def __init__(self, fn, args, kwargs):
+        found = fn.create_binder()
+        given = {n: v for n, v in kwargs.items() if n not in {"grid", "warmup"}}
+        bound, specialization, options = found[4](*args, **given)
+        _, signature, constants, attrs = fn._pack_args(
+            found[3], given, bound, specialization, options
+        )
+        self.src = SimpleNamespace(signature=signature, constants=constants, attrs=attrs)
+        self.metadata = SimpleNamespace(target=found[2])
+
+
+@pytest.fixture
+def jit(monkeypatch):
+    """Triton's JIT where a launch works: it compiles once per set of arguments, and counts."""
+    kernels = {}
+
+    def run(self, *args, **kwargs):
+        with opforge.target("sm_90"):
+            made = Compiled(self, args, kwargs)
+        return kernels.setdefault(repr((self, vars(made.src), sorted(kwargs))), made)
+
+    monkeypatch.setattr(JITFunction, "run", run)
+    monkeypatch.setattr(
+        "opforge._compat.compiled.current_target",
+        lambda: triton.backends.compiler.GPUTarget("cuda", 90, 32),
+    )
+    return kernels
+
+
+def test_launches_of_all_threads_are_counted(jit):
+    x = torch.empty(1000)
+
+    def launch():
+        for n in range(100):
+            add[(1,)](x, x, 16 * (n + 1), None, BLOCK=64)
+
+    with opforge.record() as session:
+        threads = [threading.Thread(target=launch) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    (variant,) = variants_of(session)
+    assert variant.launches == 400
+    assert 1 < len(variant.sizes) <= 8
+
+
+def test_a_warm_up_is_recorded_as_no_launch(jit):
+    with opforge.record() as session:
+        add.warmup(torch.float32, torch.float32, 16, None, BLOCK=64, grid=(1,))
+    (variant,) = variants_of(session)
+    assert variant.launches == 0
+
+
+def test_a_choice_is_recorded_and_what_was_measured_for_it_is_not(jit, monkeypatch):
+    x = torch.empty(1000)
+    clock = iter([2.0, 1.0])
+    monkeypatch.setitem(
+        vars(tuned), "do_bench", lambda call, quantiles: [call(), next(clock)][1:] * 3
+    )
+    with opforge.record() as session:
+        for _ in range(3):
+            tuned[(1,)](x, 256)
+    (kernel,) = session.recording.kernels
+    (variant,), (choice,) = kernel.variants, kernel.choices
+    assert (dict(variant.constants)["BLOCK"], variant.launches) == (64, 3)
+    assert (dict(choice.key), choice.dtypes, choice.arch) == ({"n": 256}, ("float32",), "sm_90")
+    assert dict(choice.config)["BLOCK"] == 64
+    tuned.cache.clear()
