@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import math
+import os
 import subprocess
 import sys
 import threading
@@ -13,7 +14,9 @@ import torch
 from triton.backends.compiler import BaseBackend
 from triton.runtime.jit import native_specialize_impl
 
+from support.native.hand_made import cubin
 from support.serving import Tensor, extension, param
+from support.standin.driver import FLAGS, SOURCES
 
 F32, F16 = torch.float32, torch.float16
 X = Tensor(F32)
@@ -402,25 +405,51 @@ def test_the_context_is_made_current_and_restored(serving, standin, current):
     standin.set_current(-1)
 
 
-UNCONFIGURED = """
+# In a process of its own: this one is configured, and has a driver.
+ALONE = """
 import importlib.util, sys
 spec = importlib.util.spec_from_file_location("_opforge_served", sys.argv[1])
 module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
-image = module.Image([(80, "path", "symbol", 32, 0, 1, False, 0, 1)])
-for call in module.Kernel("k", (), print).bind((1,)), image.load:
+image = module.Image([(80, sys.argv[2], "symbol", 32, 0, 2, False, 0, 1)])
+kernel = module.Kernel("k", (), print)
+kernel.add((), (), {}, [((), image)])
+def report(call):
     try:
         call()
     except RuntimeError as error:
         print(error)
+report(kernel.bind((1,)))
+report(image.load)
+module.configure(lambda _: 0, lambda: 0, print)
+report(kernel.bind((1,)))
 """
 
 
-def test_a_launch_before_configure_is_refused():
-    # In a process of its own: this one is configured.
-    command = [sys.executable, "-c", UNCONFIGURED, extension().__file__]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == "configure() comes before the first launch\n" * 2
+def alone(image, **variables):
+    """What calls before and after configure() say."""
+    command = [sys.executable, "-c", ALONE, extension().__file__, str(image)]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True, env=os.environ | variables
+    ).stdout.splitlines()
+
+
+def test_calls_before_configure_are_refused(tmp_path):
+    *before, after = alone(tmp_path / "missing")
+    assert before == ["configure() comes before the first launch"] * 2
+    if "no CUDA driver" not in after:
+        pytest.skip("this machine has a driver")
+    assert after.startswith("k: no CUDA driver: libcuda.so.1: cannot open shared object file")
+
+
+def test_a_driver_too_old_for_clusters(tmp_path):
+    library = tmp_path / "libcuda.so.1"
+    renamed = "-DcuLaunchKernelEx=cuLaunchKernelOther"
+    subprocess.run(["cc", *FLAGS, renamed, *SOURCES, "-o", str(library), "-lpthread"], check=True)
+    image = tmp_path / "image"
+    image.write_bytes(cubin("symbol", 80))
+    *_, after = alone(image, LD_LIBRARY_PATH=str(tmp_path))
+    assert after == "k: the driver has no cuLaunchKernelEx; install a newer one"
 
 
 def test_what_device_and_stream_raise_is_raised(serving, standin):

@@ -193,7 +193,7 @@ static PyObject *unknown_kind(PyObject *name, PyObject *value)
     if (PyLong_CheckExact(value)) {
         return PyUnicode_FromFormat("%U does not fit into 64 bits", name);
     }
-    type = PyObject_GetAttrString((PyObject *)Py_TYPE(value), "__name__");
+    type = PyObject_GetAttr((PyObject *)Py_TYPE(value), served_name);
     if (type == NULL) {
         return NULL;
     }

@@ -25,7 +25,7 @@ static int wrong_type(const Call *call, const char *what, PyObject *value, const
         return -1;
     }
     PyErr_Clear();
-    name = PyObject_GetAttrString((PyObject *)Py_TYPE(value), "__name__");
+    name = PyObject_GetAttr((PyObject *)Py_TYPE(value), served_name);
     if (name != NULL) {
         PyErr_Format(PyExc_TypeError, "%U: %s is of type %U, not %s", call->kernel->name, what,
                      name, wanted);

@@ -3,6 +3,7 @@
 
 PyObject *served_dtype;
 PyObject *served_data_ptr;
+PyObject *served_name;
 
 static PyObject *forget(PyObject *module, PyObject *unused)
 {
@@ -58,8 +59,9 @@ PyMODINIT_FUNC PyInit__opforge_served(void)
     }
     served_dtype = PyUnicode_InternFromString("dtype");
     served_data_ptr = PyUnicode_InternFromString("data_ptr");
-    if (served_dtype == NULL || served_data_ptr == NULL || served_add_image_type(module) < 0 ||
-        served_add_kernel_type(module) < 0) {
+    served_name = PyUnicode_InternFromString("__name__");
+    if (served_dtype == NULL || served_data_ptr == NULL || served_name == NULL ||
+        served_add_image_type(module) < 0 || served_add_kernel_type(module) < 0) {
         Py_DECREF(module);
         return NULL;
     }

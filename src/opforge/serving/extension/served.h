@@ -167,6 +167,7 @@ typedef struct {
 /* served.c: names of attributes */
 extern PyObject *served_dtype;
 extern PyObject *served_data_ptr;
+extern PyObject *served_name; /* "__name__" */
 
 /* same.c: 1, 0, or -1 with an exception */
 int served_same(PyObject *one, PyObject *other);
