@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .model import Discovery, OpInfo
     from .op import explain, find_kernels, info, is_op, op, unregister
     from .recording.session import record
+    from .serving.serve import Served, serve, served
     from .tuning.use import use_tuning
 
 __version__ = "0.1.0"
@@ -29,6 +30,7 @@ __all__ = [
     "OpforgeError",
     "OpforgeWarning",
     "Package",
+    "Served",
     "__version__",
     "backend",
     "check",
@@ -45,6 +47,8 @@ __all__ = [
     "package",
     "piecewise",
     "record",
+    "serve",
+    "served",
     "target",
     "unregister",
     "use_tuning",
@@ -64,6 +68,7 @@ __getattr__, __dir__ = hand_on(
         "aoti_package": ("Package", "package"),
         "gpu_target": ("target",),
         "recording.session": ("record",),
+        "serving.serve": ("Served", "serve", "served"),
         "tuning.use": ("use_tuning",),
     },
     modules=("errors", "magi", "native"),

@@ -372,18 +372,31 @@ def package(
 @click.option(
     "--tuning", metavar="FILE", help="Take configurations from this `opforge tune` table."
 )
-def build(*, only_list: bool, force: bool, **given: Any) -> None:
-    """Build declared operators into a native C library.
+@click.option(
+    "--widen",
+    multiple=True,
+    metavar="KERNEL:NAME=LOW..HIGH",
+    help="Of a recording: more values of a constant; repeatable.",
+)
+def build(*, only_list: bool, force: bool, widen: tuple[str, ...], **given: Any) -> None:
+    """Build declared operators into a native C library, or recorded launches to be served.
 
     \b
     opforge build ops.py --arch sm_80 --arch sm_90 -o dist
+    opforge build launches.json --arch sm_90 -o kernels
 
     Each of TARGETS is a module or file (every operator in it that has a native.declare),
     module:op, or a folder with one subfolder per operator, as ops/add/op.py. The library needs
     no Python at run time.
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
     from .native.commands import build
+    from .serving import command as served
 
+    if served.is_recording(given["targets"]):
+        click.echo(served.run(**given, widen=widen))
+        return
+    if widen:
+        raise BadOption("--widen is for recordings, not for operators", fix="leave out --widen")
     arguments = build.BuildArguments(**given)
     if arguments.sources_only and arguments.static:
         raise BadOption("--sources-only and --static were both given", fix="use one of them")
@@ -456,6 +469,26 @@ def record(ctx: click.Context, command: tuple[str, ...], output: str, *, merge: 
     status, said = recording.run(command, output)
     click.echo(said, err=True)
     ctx.exit(status)
+
+
+@main.command(context_settings={"ignore_unknown_options": True})
+@click.option("--strict", is_flag=True, help="Fail where a launch is not covered.")
+@click.argument("folder", metavar="FOLDER")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.pass_context
+def serve(ctx: click.Context, folder: str, command: tuple[str, ...], *, strict: bool) -> None:
+    """Run a program with its Triton kernels served from a folder, without the JIT.
+
+    \b
+    opforge serve kernels -- python serve.py --model m
+
+    FOLDER comes from `opforge build launches.json`. Nothing of the program is changed; it is the
+    same as OPFORGE_SERVE=FOLDER with opforge's bootstrap on PYTHONPATH. The exit status is the
+    program's.
+    """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
+    from .serving import command as serving
+
+    ctx.exit(serving.serve(folder, command, strict=strict))
 
 
 @main.command("list")

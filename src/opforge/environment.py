@@ -65,6 +65,18 @@ RECORD = Variable(
     "program that it starts",
 )
 
+SERVE = Variable(
+    "OPFORGE_SERVE",
+    "empty",
+    "the folder of kernels that a process serves; `opforge serve` sets it for the program that it "
+    "starts",
+)
+SERVE_STRICT = Variable(
+    "OPFORGE_SERVE_STRICT",
+    "off",
+    "`1` makes a launch that the folder of `OPFORGE_SERVE` does not cover an error",
+)
+
 VARIABLES = (
     TRITON_INTERPRET,
     CACHE_DIR,

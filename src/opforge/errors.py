@@ -433,6 +433,22 @@ class NotARecording(OpforgeError, ValueError):
     """A file is not a recording of launches, or one that this opforge cannot read."""
 
 
+class KernelNotFound(OpforgeError, LookupError):
+    """A recorded kernel cannot be found again, so it cannot be built."""
+
+
+class KernelChanged(OpforgeError, ValueError):
+    """A kernel is not the one that was recorded or built."""
+
+
+class NotServable(OpforgeError, ValueError):
+    """A folder does not hold kernels that can be served, or has been altered."""
+
+
+class NotServed(OpforgeError, RuntimeError):
+    """A launch is not covered by the kernels that are served, and strict=True forbids the JIT."""
+
+
 class NoGpu(OpforgeError, RuntimeError):
     """The command needs a GPU, or a different one."""
 

@@ -26,6 +26,8 @@ from opforge._compat import (
 from opforge.native.ir.expr import Var
 from opforge.native.kernels import workers
 from opforge.native.symbolic.symint import Symbols
+from opforge.serving import serve as serving
+from opforge.serving.build import build as build_served
 from support import launching
 
 SOURCE = Path(opforge.__file__).parent
@@ -123,6 +125,11 @@ def test_after_everything_was_used_undo_brings_every_original_back(clean, used, 
     autotuning.take_first(triton.autotune([triton.Config({})] * 2, [])(launching.double))
     with opforge.target("sm_90"):
         assert torch.cuda.get_device_name() == "NVIDIA H100"
+    with opforge.record() as session:
+        pass
+    build_served(session.recording, tmp_path / "served")
+    opforge.serve(tmp_path / "served")
+    serving.stop()
     exported = torch.export.export(torch.nn.ReLU(), (torch.ones(2),))
     with checking.without_example_inputs(exported):
         assert exported.example_inputs is None
@@ -232,6 +239,7 @@ def test_every_patch_says_what_why_for_how_long_and_how_it_is_undone():
 ALLOWED = {
     "argument": "a parameter in a syntax tree that was parsed a line before",
     "_state": "opforge's own, one for each thread",
+    "asked": "a copy of an autotuner",
     "call": "a function that was made a line before",
     "copied": "a copy of an autotuner",
     "linecache.cache[filename]": "where tracebacks find generated code",
@@ -245,6 +253,8 @@ ALLOWED = {
     "output": "a node of a graph that is opforge's to split",
     "prototype": "a function that was made a line before",
     "self.module": "a graph that is opforge's to split",
+    "sys.modules['opforge']": "opforge itself, in a program that does not have it on its path",
+    "sys.modules['sitecustomize']": "the user's own, which opforge's stands before",
     "sys.modules[name]": "a user's file, imported under a name of its own",
     "sys.path[:]": "the path of a fresh process",
     "triton_ops_to_kernels[name]": "torch's list of what an op launches",

@@ -44,7 +44,7 @@ def test_every_process_is_recorded_and_the_status_is_the_programs(recorded):
     said = "1 kernel, 4 variants, 20 launches of 4 processes"
     assert done.stderr.endswith(f"launches.json: {said}\n")
     (kernel,) = read(path).kernels
-    assert (kernel.module, kernel.name) == ("__main__", "scale")
+    assert (kernel.module, kernel.name) == (str(PROGRAM), "scale")
     blocks = {dict(v.constants)["BLOCK"]: (v.launches, v.sizes) for v in kernel.variants}
     assert blocks == {
         64: (5, ({"n": 16},)),
@@ -65,7 +65,7 @@ def test_a_recording_is_listed(recorded):
     listed = CliRunner().invoke(main, ["list", str(path)]).output
     lines = listed.splitlines()
     assert lines[0] == "1 kernel, 4 variants, 20 launches of 4 processes"
-    assert lines[2].startswith(f"__main__.scale  ({PROGRAM}:")
+    assert lines[2].startswith(f"{PROGRAM}:scale  ({PROGRAM}:")
     assert "  x_ptr: *fp32 (16), n: i32 (16), BLOCK=64" in lines
     assert any(line.startswith(f"    sm_90, 5 launches, first at {PROGRAM}:") for line in lines)
     assert "    sizes: n=16" in lines

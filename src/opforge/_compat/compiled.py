@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from triton._utils import type_canonicalisation_dict
 from triton.compiler.compiler import make_backend
 from triton.runtime.driver import driver
 from triton.runtime.jit import JITFunction
@@ -92,6 +94,22 @@ def source_hash(fn: Any) -> str:
 def function_of(fn: Any) -> Any:
     """The Python function of a jitted one."""
     return fn.fn
+
+
+def dtype_of(kind: str) -> Any:
+    """`"*fp32"` -> torch.float32, as a tensor has it; other kinds as they are."""
+    return _torch_dtypes()[kind.removeprefix("*").removeprefix("k")] if kind[:1] == "*" else kind
+
+
+@functools.cache
+def _torch_dtypes() -> dict[str, Any]:
+    import torch
+
+    dtypes = {
+        str(d).removeprefix("torch."): d for d in vars(torch).values() if isinstance(d, torch.dtype)
+    }
+    known = type_canonicalisation_dict
+    return {known[name]: dtype for name, dtype in dtypes.items() if name in known}
 
 
 def first_config(tuner: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

@@ -168,6 +168,12 @@ _BARE = frozenset(
 )  # fmt: skip
 
 
+def unwrap_constexpr(value: Any) -> Any:
+    import triton.language as tl
+
+    return value.value if isinstance(value, tl.constexpr) else value
+
+
 def chain(kernel: Any) -> list[Any]:
     """A kernel and those below it: Autotuner, Heuristics, JITFunction."""
     found = [kernel]

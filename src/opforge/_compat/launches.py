@@ -333,12 +333,6 @@ def launch_options() -> list[str]:
     return list(vars(backend.parse_options({})))
 
 
-def unwrap_constexpr(value: Any) -> Any:
-    import triton.language as tl
-
-    return value.value if isinstance(value, tl.constexpr) else value
-
-
 def mock_tensor(dtype: torch.dtype) -> Any:
     """What `warmup` accepts in place of a tensor."""
     from triton.runtime.jit import MockTensor

@@ -238,6 +238,25 @@ AUTOTUNER_CHOICES = Patch(
     "A recording notes what an autotuner chooses, and does not count launches that only measure.",
     *_RECORD,
 )
+_SERVE = ("while a folder is served", "by opforge.serving.stop()")
+SERVED_LAUNCHES = Patch(
+    "triton.runtime.jit.KernelInterface",
+    ("__getitem__",),
+    "`kernel[grid]` of a kernel that is served binds and launches in C.",
+    *_SERVE,
+)
+SERVED_RUNS = Patch(
+    "triton.runtime.jit.JITFunction",
+    ("run",),
+    "Launches through autotuners and heuristics end here.",
+    *_SERVE,
+)
+SERVED_CHOICES = Patch(
+    "triton.runtime.autotuner.Autotuner",
+    ("run",),
+    "An autotuner takes the configuration that was recorded, and measures nothing.",
+    *_SERVE,
+)
 AUTOTUNER_CLOCK = Patch(
     "triton.runtime.autotuner.Autotuner",
     ("_bench", "check_disk_cache"),
@@ -329,6 +348,12 @@ def install_for_good(replacement: Replacement) -> None:
     """Replace where the original must not come back."""
     owner, name = replacement.owner, replacement.name
     setattr(owner, name, replacement.make(read(owner, name)))
+
+
+def original(owner: Any, name: str) -> Any:
+    """What stood at a place before anything replaced it."""
+    place = _places.get((id(owner), name))
+    return read(owner, name) if place is None else place.original
 
 
 def undo(patch: Patch | None = None) -> None:

@@ -247,7 +247,7 @@ def _specialized(value: Any, *, fixed: bool) -> Any:
     That happens before the grid is evaluated, where a symbolic block size would make a page-long
     expression.
     """
-    value = _launches.unwrap_constexpr(value)
+    value = _compat.kernels.unwrap_constexpr(value)
     if not fixed:
         return value
     if isinstance(value, (tuple, list)):

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
-import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import FrameType
 
 from .. import environment
 from ..errors import BadOption
+from ..programs import run_program
 from .constants import show
 from .journal import read_folder
 from .model import RecordedKernel, RecordedVariant, Recording, counted, read
 
-_BOOTSTRAP = Path(__file__).with_name("bootstrap")
 _NOTHING = (
     "nothing was recorded: the program launched no Triton kernel, or started Python with -I, -E or "
     "-S, which ignore PYTHONPATH"
@@ -31,43 +26,12 @@ def run(command: Sequence[str], output: str) -> tuple[int, str]:
             f"{output} cannot be written", found="no such folder", fix="make the folder first"
         )
     with tempfile.TemporaryDirectory(prefix="opforge-record-") as folder:
-        status = _run(command, folder)
+        status = run_program(command, {environment.RECORD.name: folder})
         recording, problems = read_folder(Path(folder))
     recording.save(output)
     told = [f"{output}: {recording}" if recording.kernels else _NOTHING]
     told += [f"note: {m.kernel} ({m.first}): {m.reason}" for m in recording.missed]
     return status, "\n".join([*told, *problems])
-
-
-def _run(command: Sequence[str], folder: str) -> int:
-    path = os.pathsep.join(filter(None, (str(_BOOTSTRAP), os.environ.get("PYTHONPATH"))))
-    variables = {**os.environ, environment.RECORD.name: folder, "PYTHONPATH": path}
-    try:
-        program = subprocess.Popen(command, env=variables)  # noqa: S603  # what the user asks for
-    except OSError as error:
-        raise BadOption(f"{command[0]} cannot be run: {error.strerror}") from None
-    with _forwarding(program):
-        status = program.wait()
-    # As a shell tells that a signal ended a program.
-    return status if status >= 0 else 128 - status
-
-
-@contextlib.contextmanager
-def _forwarding(program: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Hand signals to the program, which decides; the recording is written afterwards."""
-
-    def hand_on(number: int, _frame: FrameType | None) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            program.send_signal(number)
-
-    before = {number: signal.signal(number, hand_on) for number in (signal.SIGTERM, signal.SIGHUP)}
-    # A terminal sends Control-C to both.
-    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def merge(files: Sequence[str], output: str) -> str:
@@ -97,7 +61,7 @@ def listing(recording: Recording) -> str:
 
 
 def _kernel_lines(kernel: RecordedKernel) -> Iterator[str]:
-    yield f"{kernel.module}.{kernel.name}  ({kernel.location})"
+    yield f"{kernel.module}:{kernel.name}  ({kernel.location})"
     for variant in kernel.variants:
         yield f"  {_signature(variant)}"
         options = [f"{name}={show(value)}" for name, value in variant.options]

@@ -12,7 +12,10 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from typing import Any
+
+from ..records import shown
 
 
 class CannotRecord(ValueError):
@@ -43,10 +46,17 @@ def _triton(value: Any) -> Any:
     if type(value) is language.dtype:
         return {"dtype": str(value)}
     if hasattr(value, "cache_key") and hasattr(value, "fn"):
-        fn = value.fn
-        return {"function": f"{fn.__module__}:{fn.__qualname__}", "source": value.cache_key}
+        return {"function": name_of(value.fn), "source": value.cache_key}
     kind = type(value)
     raise CannotRecord(f"a {kind.__module__}.{kind.__qualname__}, which JSON cannot hold")
+
+
+def name_of(function: Any) -> str:
+    """`module:qualified.name` of a function; of one in the main script, with its file."""
+    module = function.__module__
+    if module in {"__main__", "__mp_main__"}:
+        module = function.__code__.co_filename
+    return f"{module}:{function.__qualname__}"
 
 
 def show(content: Any) -> str:
@@ -59,3 +69,34 @@ def show(content: Any) -> str:
         return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
     prefix = {"dtype": "tl.", "torch": "torch."}.get(kind, "")
     return f"{prefix}{value}"
+
+
+def decode(content: Any, find: Callable[[str, str], Any]) -> Any:
+    """The value again; `find(name, source)` finds a jitted function. Raises `CannotRecord`."""
+    if not isinstance(content, dict):
+        return content
+    if len(content) <= 2 and isinstance(content.get("function"), str):
+        return find(content["function"], str(content.get("source")))
+    ((kind, value), *rest) = content.items() or [("", None)]
+    if not rest and kind == "tuple" and isinstance(value, list):
+        return tuple(decode(item, find) for item in value)
+    if not rest and kind == "float" and value in {"inf", "-inf", "nan"}:
+        return float(value)
+    if not rest and kind == "dtype" and value in _dtype_names():
+        import triton.language
+
+        return triton.language.dtype(value)
+    if not rest and kind == "torch" and isinstance(value, str):
+        import torch
+
+        found = getattr(torch, value, None)
+        if isinstance(found, torch.dtype):
+            return found
+    raise CannotRecord(f"{shown(content)}, which is not a constant")
+
+
+def _dtype_names() -> frozenset[str]:
+    import triton.language
+
+    made = vars(triton.language).values()
+    return frozenset(str(one) for one in made if type(one) is triton.language.dtype)

@@ -64,7 +64,10 @@ class RecordedChoice:
 
 @dataclass(frozen=True)
 class RecordedKernel:
-    """A jitted function; `source` is Triton's hash of it and of everything that it calls."""
+    """A jitted function; `module` is the file if it is in the main script.
+
+    `source` is Triton's hash of it and of everything that it calls.
+    """
 
     module: str
     name: str

@@ -10,14 +10,14 @@ import inspect
 import itertools
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
 from .. import _compat
-from .constants import CannotRecord, encode
+from .constants import CannotRecord, encode, name_of
 from .model import MOST_SIZES, Missed, RecordedChoice, RecordedKernel, RecordedVariant
 
 _OWN = (str(Path(__file__).parents[1]), "<frozen ")
@@ -46,15 +46,10 @@ class _Seen:
 
 
 class Recorder:
-    """Records until it is stopped, for a `Report`.
+    """Counts launches, and tells a `Report` what is new."""
 
-    `absent` says whether this thread traces for a GPU that is not there; its launches are
-    described, not made.
-    """
-
-    def __init__(self, report: Report, absent: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, report: Report) -> None:
         self.report = report
-        self.absent = absent
         self._seen: dict[Any, _Seen] = {}
         self._chosen: dict[tuple[int, Any], Any] = {}
         self._missed: set[tuple[str, str]] = set()
@@ -159,12 +154,10 @@ def _counted(seen: _Seen) -> RecordedKernel:
 
 
 def _kernel(fn: Any, **found: Any) -> RecordedKernel:
-    function = _compat.compiled.function_of(fn)
-    # A spawned process imports the main script under another name.
-    module = "__main__" if function.__module__ == "__mp_main__" else function.__module__
+    module, _, name = name_of(_compat.compiled.function_of(fn)).rpartition(":")
     return RecordedKernel(
         module,
-        function.__qualname__,
+        name,
         _compat.compiled.source_hash(fn),
         _location(fn),
         **found,

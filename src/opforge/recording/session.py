@@ -18,7 +18,7 @@ class Session:
     def __init__(self) -> None:
         self._kernels: dict[object, RecordedKernel] = {}
         self._missed: list[Missed] = []
-        self.recorder = Recorder(self, absent=lambda: _compat.driver.current() is not None)
+        self.recorder = Recorder(self)
 
     def kernel(self, found: RecordedKernel) -> None:
         variants = tuple(variant.key for variant in found.variants)

@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import atexit
-import importlib.abc
-import importlib.machinery
 import os
-import sys
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
-# Importing Triton imports it, and it imports the module of JITFunction.
-_LAST = "triton.runtime.autotuner"
+from ..after_triton import after_triton
 
 
 def start(folder: str) -> None:
     """Record into a folder from Triton's import on."""
-    if _LAST in sys.modules:
-        _record(Path(folder))
-    else:
-        sys.meta_path.insert(0, _AfterImport(lambda: _record(Path(folder))))
+    after_triton(lambda: _record(Path(folder)))
 
 
 def _record(folder: Path) -> None:
@@ -31,7 +21,7 @@ def _record(folder: Path) -> None:
     from .recorder import Recorder
 
     journal = Journal(folder, _compat.compiling.version())
-    recorder = Recorder(journal, _traces_for_a_target)
+    recorder = Recorder(journal)
 
     def in_child() -> None:
         journal.after_fork()
@@ -40,43 +30,3 @@ def _record(folder: Path) -> None:
     os.register_at_fork(after_in_child=in_child)
     atexit.register(recorder.finish)
     watch.start(recorder)
-
-
-def _traces_for_a_target() -> bool:
-    driver = sys.modules.get("opforge._compat.driver")
-    return driver is not None and driver.current() is not None
-
-
-class _AfterImport(importlib.abc.MetaPathFinder):
-    """Calls a function after one module was imported, and is gone then."""
-
-    def __init__(self, then: Callable[[], None]) -> None:
-        self._then = then
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != _LAST:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self._then)
-        return spec
-
-
-class _Loader(importlib.abc.Loader):
-    def __init__(self, loader: Any, then: Callable[[], None]) -> None:
-        self._loader, self._then = loader, then
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        made: ModuleType | None = self._loader.create_module(spec)
-        return made
-
-    def exec_module(self, module: ModuleType) -> None:
-        # Whoever asks the module for its loader gets the real one.
-        module.__loader__ = self._loader
-        if module.__spec__ is not None:
-            module.__spec__.loader = self._loader
-        self._loader.exec_module(module)
-        self._then()

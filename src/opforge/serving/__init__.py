@@ -1,1 +1,1 @@
-"""Launches of Triton kernels from images that were built before, without Triton's compiler."""
+"""Builds recorded launches ahead, and serves them in place of the JIT."""

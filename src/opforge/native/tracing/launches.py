@@ -96,7 +96,7 @@ class Calls(LaunchRouter):
         options = {n: v for n, v in options.items() if v is not None}
         if callable(grid):
             grid = grid({**given, **arguments})
-        sizes = [term_of(_launches.unwrap_constexpr(n)) for n in _as_tuple(grid)]
+        sizes = [term_of(_compat.kernels.unwrap_constexpr(n)) for n in _as_tuple(grid)]
         x, y, z = [*sizes, 1, 1, 1][:3]
         passed = {n: _pointed(v) for n, v in arguments.items()}
         for argument in passed.values():
@@ -132,9 +132,9 @@ class Calls(LaunchRouter):
     ) -> Iterator[tuple[str, Any]]:
         for param in base.params:
             if param.name in given:
-                value = _launches.unwrap_constexpr(given[param.name])
+                value = _compat.kernels.unwrap_constexpr(given[param.name])
             elif param.has_default:
-                value = _launches.unwrap_constexpr(param.default)
+                value = _compat.kernels.unwrap_constexpr(param.default)
             else:
                 raise self._mistake(f"argument {param.name!r} is missing", base, where)
             if param.is_constexpr:
@@ -176,7 +176,7 @@ def _unpassed(value: Any) -> str:
 
 def _plain(value: Any) -> Any:
     """The value that a size has on this path, which it is specialized to."""
-    value = _launches.unwrap_constexpr(value)
+    value = _compat.kernels.unwrap_constexpr(value)
     if isinstance(value, torch.SymBool):
         return bool(value)
     if isinstance(value, torch.SymInt):

@@ -155,8 +155,9 @@ static int read_choices(const KernelObject *kernel, Instance *instance, PyObject
         if (read_choice(kernel, instance, PyList_GetItem(variants, i), &instance->choices[i]) < 0) {
             return -1;
         }
+        instance->choices[i].is_general = count > 1 &&
+                                          assumes_nothing(kernel, &instance->choices[i]);
     }
-    instance->has_general = count > 1 && assumes_nothing(kernel, &instance->choices[count - 1]);
     return 0;
 }
 

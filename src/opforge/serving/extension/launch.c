@@ -209,8 +209,7 @@ static int launch_on_device(const Call *call, ImageObject *image, Launching *lau
 
 /* An instance and a variant are there: from here on nothing is handed over, since the grid must not
  * be evaluated twice. */
-static PyObject *serve(const Call *call, const Instance *instance, const Choice *choice,
-                       Packed *packed)
+static PyObject *serve(const Call *call, const Choice *choice, Packed *packed)
 {
     KernelObject *kernel = call->kernel;
     Launching launching;
@@ -222,8 +221,7 @@ static PyObject *serve(const Call *call, const Instance *instance, const Choice 
         return NULL;
     }
     kernel->served++;
-    kernel->general += instance->has_general &&
-                       choice == &instance->choices[instance->choice_count - 1];
+    kernel->general += (unsigned long long)choice->is_general;
     Py_RETURN_NONE;
 }
 
@@ -304,7 +302,7 @@ static PyObject *call_kernel(PyObject *self, PyObject *const *given, Py_ssize_t 
         found = choose(&call, instance, &packed, &choice);
     }
     if (found == COVERED) {
-        return serve(&call, instance, choice, &packed);
+        return serve(&call, choice, &packed);
     }
     return found == NOT_COVERED ? hand_over(&call) : NULL;
 }

@@ -91,6 +91,7 @@ typedef struct ImageObject ImageObject;
 typedef struct {
     ImageObject *image;
     uint8_t *types;
+    int is_general; /* one of several, and assumes nothing */
 } Choice;
 
 /* The arrays follow the kernel's parameters: constexpr ones, and those of run time. */
@@ -103,7 +104,6 @@ typedef struct {
     PyObject **option_values;
     int choice_count;
     Choice *choices;
-    int has_general;
 } Instance;
 
 typedef struct {

@@ -1,4 +1,4 @@
-"""Runs when Python starts under `opforge record`: the user's own sitecustomize, then opforge."""
+"""Runs when Python starts under `opforge record` or `serve`: the user's own, then opforge."""
 
 import importlib.machinery
 import importlib.util
@@ -22,7 +22,7 @@ def _run_users_own() -> None:
 def _provide_opforge() -> None:
     """Let this program import the opforge that started it, wherever that is installed."""
     if importlib.util.find_spec("opforge") is None:
-        folder = Path(__file__).parents[2]
+        folder = Path(__file__).parents[1]
         spec = importlib.util.spec_from_file_location(
             "opforge", folder / "__init__.py", submodule_search_locations=[str(folder)]
         )
@@ -34,11 +34,18 @@ def _provide_opforge() -> None:
 
 
 def _start() -> None:
-    if "OPFORGE_RECORD" in os.environ:
+    record, serve = os.environ.get("OPFORGE_RECORD"), os.environ.get("OPFORGE_SERVE")
+    if record or serve:
         _provide_opforge()
-        from opforge.recording.start import start
+    if record:
+        from opforge.recording.start import start as start_recording
 
-        start(os.environ["OPFORGE_RECORD"])
+        start_recording(record)
+    if serve:
+        from opforge.environment import SERVE_STRICT
+        from opforge.serving.start import start as start_serving
+
+        start_serving(serve, strict=SERVE_STRICT.is_on())
 
 
 try:

@@ -1,0 +1,52 @@
+"""Where served launches meet Triton: its streams and allocator, and what must stay its own."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from triton import knobs
+from triton.runtime._allocation import _allocator
+from triton.runtime.driver import driver
+from triton.runtime.jit import JITFunction
+
+from . import patches
+
+
+def configure(extension: ModuleType) -> None:
+    """Let an extension ask Triton's driver, and see what keeps a launch from being served."""
+    active = driver.active
+    extension.configure(
+        active.get_current_stream,
+        active.get_current_device,
+        _allocate,
+        tuple(_watches()),
+    )
+
+
+def _allocate(size: int, align: int, stream: int) -> Any:
+    """Scratch memory, by whatever allocator the caller has set."""
+    return _allocator.get()(size, align, stream)
+
+
+def _watches() -> list[tuple[Any, ...]]:
+    """Hooks and switches that only Triton's own launch honours."""
+    runtime = knobs.runtime
+    found: list[tuple[Any, ...]] = []
+    for name in ("launch_enter_hook", "launch_exit_hook"):
+        chain = getattr(runtime, name)
+        reason = f"triton.knobs.runtime.{name} is set"
+        if chain is not None and hasattr(chain, "calls"):
+            found.append((chain.calls, reason))
+            # Somebody may put a function in the place of the chain.
+            found.append((vars(runtime), name, (chain, None), reason))
+    found.append(
+        (vars(runtime), "add_stages_inspection_hook", (None,), "Triton's compiler is inspected")
+    )
+    return found
+
+
+def run_jitted(fn: Any, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Launch as Triton does."""
+    original = patches.original(JITFunction, "run")
+    return original(fn, *args, grid=grid, warmup=False, **kwargs)

@@ -1,0 +1,214 @@
+"""Builds the kernels of a recording into a folder that `opforge.serve` opens."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import _compat
+from ..archs import parse_archs, show_arch
+from ..errors import KernelFailed
+from ..native.artifacts.build_record import make
+from ..native.artifacts.fileset import Written, check_writable, write_output
+from ..native.artifacts.scratch import scratch
+from ..native.ir.kernel_request import Requests, want
+from ..native.ir.program import Image
+from ..native.kernels.compile import compile_all
+from ..native.kernels.image_cache import USER_CACHE, Cache
+from ..native.kernels.progress import Progress
+from ..notebook import counted
+from ..recording.model import Recording
+from .extension.compile import build_extension
+from .manifest import (
+    NAME,
+    Manifest,
+    ServedImage,
+    ServedInstance,
+    ServedKernel,
+    ServedVariant,
+)
+from .plan import (
+    PlannedInstance,
+    PlannedKernel,
+    PlannedVariant,
+    ServedPlan,
+    most_specialized_first,
+    plan,
+)
+from .widen import Widening
+
+Images = Mapping[tuple[str, int], Image]
+
+
+@dataclass(frozen=True)
+class Built:
+    """A folder of served kernels: its manifest, which files changed, and notes."""
+
+    folder: Path
+    manifest: Manifest
+    written: Written
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        archs = ", ".join(map(show_arch, self.manifest.archs))
+        instances = [i for kernel in self.manifest.kernels for i in kernel.instances]
+        variants = sum(len(instance.variants) for instance in instances)
+        changed, same = len(self.written.changed), len(self.written.unchanged)
+        return (
+            f"{self.folder}: {counted(len(self.manifest.kernels), 'kernel')}, "
+            f"{counted(variants, 'variant')} for {archs}; "
+            f"{counted(changed, 'file')} of {changed + same} changed"
+        )
+
+    def weights(self) -> list[str]:
+        """A line per kernel: its bytes on each architecture."""
+        return [_weight(kernel, self.manifest.archs) for kernel in self.manifest.kernels]
+
+
+def build(
+    recording: Recording,
+    output: str | Path,
+    *,
+    archs: str | int | Iterable[str | int] = "sm_90",
+    widenings: Sequence[Widening] = (),
+    jobs: int | None = None,
+    cache: Cache | None = USER_CACHE,
+    progress: Progress | None = None,
+    read: Mapping[Path, str] | None = None,
+    arguments: Mapping[str, Any] | None = None,
+) -> Built:
+    """Compile what was recorded, and general variants of it, into `output`."""
+    check_writable(output)
+    numbers = parse_archs(archs)
+    made = plan(recording, widenings)
+    images = _compiled(made, numbers, jobs=jobs, cache=cache, progress=progress)
+    files: dict[str, bytes] = {}
+    kernels = tuple(_kernel(kernel, numbers, images, files) for kernel in made.kernels)
+    manifest = Manifest(numbers, _compat.compiling.version(), kernels)
+    files[NAME] = manifest.to_json().encode()
+    with scratch("serve") as folder:
+        extension = build_extension(folder)
+        files[extension.name] = extension.read_bytes()
+    sources = {kernel.recorded.location.rpartition(":")[0] for kernel in made.kernels}
+    files_read = sorted(file for file in sources if Path(file).is_file())
+    stamp = make(output, arguments or {}, read or {}, files_read)
+    written = write_output(output, files, stamp=stamp, name="served")
+    return Built(Path(output), manifest, written, tuple(made.notes))
+
+
+def _compiled(
+    made: ServedPlan,
+    archs: tuple[int, ...],
+    *,
+    jobs: int | None,
+    cache: Cache | None,
+    progress: Progress | None,
+) -> Images:
+    requests: Requests = {}
+    for variant in made.variants():
+        want(requests, variant.request, archs)
+
+    def compiled() -> Images:
+        return compile_all(
+            requests.values(), jobs=jobs, cache=cache, full_paths=False, progress=progress
+        )
+
+    try:
+        return compiled()
+    except KernelFailed as error:
+        lost = {key for key, _ in error.failed}
+        general = {v.request.key for v in made.variants() if v.is_general}
+        seen = {v.request.key for v in made.variants() if not v.is_general}
+        if not lost or lost & seen or not lost <= general:
+            raise
+        _drop(made, lost, error)
+        for key in lost:
+            del requests[key]
+        return compiled()
+
+
+def _drop(made: ServedPlan, lost: set[str], error: KernelFailed) -> None:
+    """Do without general variants that do not compile; the JIT could not make them either."""
+    why = str(error).strip().rpartition("\n")[2].strip()
+    for kernel in made.kernels:
+        for instance in kernel.instances:
+            for types, variant in [*instance.variants.items()]:
+                if variant.request.key in lost:
+                    del instance.variants[types]
+                    made.notes.append(
+                        f"{variant.request} does not compile, so not all sizes are covered: {why}"
+                    )
+
+
+def _kernel(
+    kernel: PlannedKernel, archs: tuple[int, ...], images: Images, files: dict[str, bytes]
+) -> ServedKernel:
+    recorded = kernel.recorded
+    passed = [param.name for param in kernel.fn.params if not param.is_constexpr]
+    instances = [_instance(one, passed, archs, images, files) for one in kernel.instances]
+    return ServedKernel(
+        recorded.module,
+        recorded.name,
+        recorded.source,
+        recorded.location,
+        tuple(instances),
+        recorded.choices,
+    )
+
+
+def _instance(
+    instance: PlannedInstance,
+    passed: list[str],
+    archs: tuple[int, ...],
+    images: Images,
+    files: dict[str, bytes],
+) -> ServedInstance:
+    kinds = dict(instance.kinds)
+    # A parameter that is None is a constant for Triton, but not one by its annotation.
+    constants = {name: v for name, v in instance.constants.items() if name not in passed}
+    order = [name for name, _ in instance.kinds]
+
+    def variant(one: PlannedVariant) -> ServedVariant:
+        types = dict(zip(order, one.types, strict=True))
+        made = tuple(_image(one, arch, images, files) for arch in archs)
+        return ServedVariant(tuple(types.get(name, "none") for name in passed), made)
+
+    return ServedInstance(
+        tuple(constants.items()),
+        tuple(kinds.get(name, "none") for name in passed),
+        tuple(instance.options.items()),
+        tuple(map(variant, most_specialized_first(instance.variants))),
+    )
+
+
+def _image(
+    variant: PlannedVariant, arch: int, images: Images, files: dict[str, bytes]
+) -> ServedImage:
+    key = variant.request.key
+    image = images[key, arch]
+    file = f"images/{key}.{show_arch(arch)}.cubin"
+    files[file] = image.cubin
+    return ServedImage(
+        arch=arch,
+        file=file,
+        sha256=hashlib.sha256(image.cubin).hexdigest(),
+        size=len(image.cubin),
+        symbol=image.function,
+        num_warps=image.num_warps,
+        shared=image.shared,
+        num_ctas=image.num_ctas,
+        cooperative=image.cooperative,
+        scratch_size=image.global_scratch_size,
+        scratch_align=image.global_scratch_align,
+    )
+
+
+def _weight(kernel: ServedKernel, archs: tuple[int, ...]) -> str:
+    images = {i.file: i for one in kernel.instances for v in one.variants for i in v.images}
+    sizes = {arch: sum(i.size for i in images.values() if i.arch == arch) for arch in archs}
+    shown = ", ".join(f"{size / 1024:.1f} KiB for {show_arch(a)}" for a, size in sizes.items())
+    variants = sum(len(instance.variants) for instance in kernel.instances)
+    return f"  {kernel.name}: {counted(variants, 'variant')}, {shown}"

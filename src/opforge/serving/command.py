@@ -1,0 +1,70 @@
+"""`opforge build launches.json`: what the command says about a served build."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .. import environment
+from ..errors import BadOption
+from ..native.artifacts import build_record
+from ..native.kernels.progress import for_terminal
+from ..programs import run_program
+from ..recording.command import joined
+from . import manifest
+from .widen import parse_widening
+
+# What only libraries of operators have.
+_OTHERS = ("name", "static", "ptx", "only", "sources_only", "torch", "depfile", "tuning")
+
+
+def is_recording(targets: Sequence[str]) -> bool:
+    """Whether the targets are recordings; raises if only some are."""
+    recordings = [target for target in targets if target.endswith(".json")]
+    if recordings and len(recordings) < len(targets):
+        raise BadOption(
+            f"{recordings[0]} is a recording, and the other targets are not",
+            fix="build recordings and operators separately",
+        )
+    return bool(recordings)
+
+
+def serve(folder: str, command: Sequence[str], *, strict: bool) -> int:
+    """Run a program that serves a folder; its exit status."""
+    manifest.read(Path(folder))
+    variables = {environment.SERVE.name: str(Path(folder).absolute())}
+    if strict:
+        variables[environment.SERVE_STRICT.name] = "1"
+    return run_program(command, variables)
+
+
+def run(
+    targets: Sequence[str],
+    output: str,
+    archs: Sequence[str],
+    *,
+    widen: Sequence[str] = (),
+    jobs: int | None = None,
+    verbose: bool = False,
+    **others: Any,
+) -> str:
+    """Build recordings, and report the result."""
+    from .build import build
+
+    given = [name for name in _OTHERS if others.get(name)]
+    if given:
+        option = f"--{given[0].replace('_', '-')}"
+        raise BadOption(f"{option} is for operators, not for recordings", fix=f"leave out {option}")
+    with build_record.watching_imports() as read:
+        done = build(
+            joined(targets),
+            output,
+            archs=archs,
+            widenings=[parse_widening(text) for text in widen],
+            jobs=jobs,
+            progress=for_terminal(),
+            read=read,
+        )
+    notes = [f"note: {note}" for note in done.notes]
+    return "\n".join([*notes, *done.weights(), str(done)] if verbose else [*notes, str(done)])

@@ -1,0 +1,62 @@
+"""Finds the kernels of a recording again, and sees that they are the same."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from .. import _compat
+from ..cli_targets import locate
+from ..errors import KernelChanged, KernelNotFound
+from ..recording.model import RecordedKernel
+
+
+def find(kernel: RecordedKernel) -> Any:
+    """The jitted function that was recorded; raises `KernelNotFound` or `KernelChanged`."""
+    return find_function(f"{kernel.module}:{kernel.name}", kernel.source, kernel.location)
+
+
+def find_function(name: str, source: str, location: str = "") -> Any:
+    """A jitted function by `module:qualified.name`, if it still has the recorded source."""
+    module, _, path = name.rpartition(":")
+    if "<locals>" in path:
+        raise KernelNotFound(
+            f"{path} is made inside a function, where a build cannot find it",
+            location=location or module,
+            fix="define the kernel at the top of its module",
+        )
+    found = _object(module, path, location)
+    kernel = _compat.kernels.innermost(found) if _compat.kernels.is_kernel(found) else None
+    if kernel is None or not _compat.compiled.is_jitted(kernel):
+        raise KernelNotFound(
+            f"{name} is not a @triton.jit function",
+            found=f"a {type(found).__name__}",
+            location=location or None,
+            fix="record again; under TRITON_INTERPRET=1 nothing can be built",
+        )
+    if _compat.compiled.source_hash(kernel) != source:
+        raise KernelChanged(
+            f"{name} is not the kernel that was recorded: it, or something that it calls, has "
+            "been edited",
+            location=_compat.kernels.kernel_location(kernel),
+            fix="record again with `opforge record`",
+        )
+    return kernel
+
+
+def _object(module: str, path: str, location: str) -> Any:
+    try:
+        # A file is imported under a name of its own, so that its `__main__` block does not run.
+        if module.endswith(".py"):
+            return locate(f"{module}:{path}")
+        found = importlib.import_module(module)
+        for name in path.split("."):
+            found = getattr(found, name)
+    except (ImportError, AttributeError) as error:
+        raise KernelNotFound(
+            f"{module}:{path} was recorded, but cannot be imported",
+            found=f"{type(error).__name__}: {error}",
+            location=location or None,
+            fix="build where the recorded program runs, with its packages",
+        ) from error
+    return found

@@ -1,0 +1,135 @@
+"""What a folder of served kernels holds, and its JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import NotServable
+from ..recording.model import RecordedChoice
+from ..records import BadField, Between, Codecs
+
+FORMAT = 1
+NAME = "manifest.json"
+_FIX = "build it again with `opforge build launches.json`"
+
+
+@dataclass(frozen=True)
+class ServedImage:
+    """A variant compiled for one architecture; `file` is its place in the folder."""
+
+    arch: int
+    file: str
+    sha256: str
+    size: int
+    symbol: str
+    num_warps: int
+    shared: int
+    num_ctas: int
+    cooperative: bool
+    scratch_size: int
+    scratch_align: int
+
+
+@dataclass(frozen=True)
+class ServedVariant:
+    """`types` has an entry per parameter that is not a constexpr: "p16", "i32:16", "1", "none"."""
+
+    types: tuple[str, ...]
+    images: tuple[ServedImage, ...]
+
+
+@dataclass(frozen=True)
+class ServedInstance:
+    """Constants, the kinds of the other arguments ("*fp32", "int", "none"), and launch options.
+
+    `variants` stand in the order in which a launch tries them.
+    """
+
+    constants: tuple[tuple[str, Any], ...]
+    kinds: tuple[str, ...]
+    options: tuple[tuple[str, Any], ...]
+    variants: tuple[ServedVariant, ...]
+
+
+@dataclass(frozen=True)
+class ServedKernel:
+    """A jitted function, by its module, name and the hash of its source."""
+
+    module: str
+    name: str
+    source: str
+    location: str
+    instances: tuple[ServedInstance, ...]
+    choices: tuple[RecordedChoice, ...] = ()
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A folder's kernels, the architectures of their images, and the Triton that made them."""
+
+    archs: tuple[int, ...]
+    triton: str
+    kernels: tuple[ServedKernel, ...]
+
+    def to_json(self) -> str:
+        content = {"format": FORMAT, **_CODECS.of(Manifest).write(self)}
+        return json.dumps(content, indent=1) + "\n"
+
+
+_TYPES = frozenset(
+    {"p", "p16", "i32", "i32:16", "i64", "i64:16", "u64", "u64:16", "1", "fp32", "u1", "none"}
+)
+_BYTES = Between(0, 2**40)
+_CODECS = Codecs(
+    {
+        ServedImage: (
+            "arch file sha256 size symbol num_warps shared num_ctas cooperative "
+            "scratch_size scratch_align"
+        ),
+        ServedVariant: "types images",
+        ServedInstance: "constants kinds options variants",
+        ServedKernel: "module name source location instances choices",
+        RecordedChoice: "key dtypes config arch",
+        Manifest: "triton archs kernels",
+    },
+    limits={
+        ServedImage: {
+            "arch": Between(10, 9999),
+            # Nothing but a file of the folder itself.
+            "file": re.compile(r"images/[A-Za-z0-9_.-]+\.cubin"),
+            "sha256": re.compile(r"[0-9a-f]{64}"),
+            "size": _BYTES,
+            "num_warps": Between(1, 64),
+            "shared": Between(0, 2**31 - 1),
+            "num_ctas": Between(1, 64),
+            "scratch_size": _BYTES,
+            "scratch_align": Between(1, 2**20),
+        },
+        ServedVariant: {"types": _TYPES},
+        Manifest: {"archs": Between(10, 9999)},
+    },
+)
+
+
+def read(folder: Path) -> Manifest:
+    """The manifest of a folder; raises `NotServable`."""
+    path = folder / NAME
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise NotServable(f"{folder} has no {NAME}: {error.strerror}", fix=_FIX) from None
+    except (ValueError, RecursionError) as error:
+        raise NotServable(f"{path} is not JSON: {error}", fix=_FIX) from None
+    found = content.get("format") if isinstance(content, dict) else None
+    if found != FORMAT:
+        said = f"format {found!r}, but this opforge reads {FORMAT}"
+        raise NotServable(f"{path} cannot be read", found=said, fix=_FIX)
+    try:
+        manifest: Manifest = _CODECS.of(Manifest).read(content)
+    except BadField as error:
+        raise NotServable(f"{path} cannot be read", found=str(error), fix=_FIX) from None
+    return manifest

@@ -1,0 +1,209 @@
+"""From a recording to what is compiled: the variants that were seen, and general ones.
+
+An instance is a kernel with its constants, options and the kinds of its arguments. Each has the
+variants that were recorded, and two that assume nothing of pointers and integers, for integers of
+32 and of 64 bits: so every later call of the same kind is covered, whatever its sizes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .. import _compat
+from ..native.ir.kernel_request import Request
+from ..recording.constants import decode
+from ..recording.model import RecordedKernel, RecordedVariant, Recording
+from .find import find, find_function
+from .widen import Widening
+
+_INTEGERS = ("i32", "i64", "u64")
+_OTHERS = ("fp32", "u1")
+
+
+@dataclass(frozen=True)
+class PlannedVariant:
+    """`types` has an entry per parameter that is passed or could be: "p16", "i32:16", "1", ..."""
+
+    types: tuple[str, ...]
+    request: Request
+    is_general: bool = False
+
+
+@dataclass
+class PlannedInstance:
+    """`kinds` has an entry per parameter that is not a constant: "*fp32", "int", "fp32", "none"."""
+
+    constants: dict[str, Any]
+    kinds: tuple[tuple[str, str], ...]
+    options: dict[str, Any]
+    variants: dict[tuple[str, ...], PlannedVariant] = field(default_factory=dict)
+
+
+@dataclass
+class PlannedKernel:
+    """A recorded kernel, the jitted function that it is, and its instances."""
+
+    recorded: RecordedKernel
+    fn: Any
+    instances: list[PlannedInstance] = field(default_factory=list)
+
+
+@dataclass
+class ServedPlan:
+    """All that is compiled, and what is said about it."""
+
+    kernels: list[PlannedKernel]
+    notes: list[str]
+
+    def variants(self) -> Iterator[PlannedVariant]:
+        for kernel in self.kernels:
+            for instance in kernel.instances:
+                yield from instance.variants.values()
+
+
+def plan(recording: Recording, widenings: Sequence[Widening] = ()) -> ServedPlan:
+    """What to compile for a recording."""
+    made = ServedPlan([], [])
+    for recorded in recording.kernels:
+        fn = find(recorded)
+        kernel = PlannedKernel(recorded, fn)
+        instances: dict[str, PlannedInstance] = {}
+        for variant in recorded.variants:
+            odd = _unserved(variant)
+            if odd:
+                made.notes.append(f"{recorded.name} is not served where {odd}")
+                continue
+            for widened in _widened(recorded, variant, widenings):
+                _add(instances, recorded, fn, widened)
+        kernel.instances = [*instances.values()]
+        made.notes += [w for w in (_proposal(kernel),) if w and not widenings]
+        made.kernels.append(kernel)
+    for widening in widenings:
+        widening.refuse_unused(recording)
+    return made
+
+
+def _unserved(variant: RecordedVariant) -> str:
+    for name, kind in variant.types:
+        if not kind.startswith("*") and kind not in (*_INTEGERS, *_OTHERS):
+            return f"{name} is annotated as {kind}"
+    return ""
+
+
+def _widened(
+    kernel: RecordedKernel, variant: RecordedVariant, widenings: Sequence[Widening]
+) -> Iterator[RecordedVariant]:
+    """A variant, and the same with other values of a constant."""
+    yield variant
+    for widening in widenings:
+        given = dict(variant.constants)
+        if widening.names(kernel) and widening.constant in given:
+            for value in widening.values:
+                changed = tuple({**given, widening.constant: value}.items())
+                yield dataclasses.replace(variant, constants=changed)
+
+
+def _add(
+    instances: dict[str, PlannedInstance],
+    recorded: RecordedKernel,
+    fn: Any,
+    variant: RecordedVariant,
+) -> None:
+    kinds = tuple((name, _kind(kind)) for name, kind in variant.types)
+    key = repr((variant.constants, kinds, variant.options))
+    if key not in instances:
+        made = PlannedInstance(dict(variant.constants), kinds, dict(variant.options))
+        instances[key] = made
+        for number in ("i32", "i64"):
+            general = _generalized(fn, variant, number)
+            _take(made, recorded, fn, general, is_general=True)
+    _take(instances[key], recorded, fn, variant)
+
+
+def _generalized(fn: Any, variant: RecordedVariant, number: str) -> RecordedVariant:
+    """Nothing assumed of pointers and integers, which all have the given width."""
+    forced = {param.name: param.annotation_type for param in fn.params}
+    types = tuple(
+        (name, forced[name] or number if kind in _INTEGERS else kind)
+        for name, kind in variant.types
+    )
+    return dataclasses.replace(variant, types=types, ones=(), divisible=())
+
+
+def _take(
+    instance: PlannedInstance,
+    recorded: RecordedKernel,
+    fn: Any,
+    variant: RecordedVariant,
+    *,
+    is_general: bool = False,
+) -> None:
+    types = tuple(_assumed(name, kind, variant) for name, kind in variant.types)
+    if types not in instance.variants:
+        request = _request(recorded, fn, variant)
+        instance.variants[types] = PlannedVariant(types, request, is_general)
+
+
+def _kind(kind: str) -> str:
+    return "int" if kind in _INTEGERS else kind
+
+
+def _assumed(name: str, kind: str, variant: RecordedVariant) -> str:
+    if name in variant.ones:
+        return "1"
+    divisible = name in variant.divisible
+    if kind.startswith("*"):
+        return "p16" if divisible else "p"
+    return f"{kind}:16" if divisible else kind
+
+
+def most_specialized_first(variants: Mapping[Any, PlannedVariant]) -> list[PlannedVariant]:
+    """The order in which a launch tries them: what assumes most, and 32 bits before 64."""
+
+    def rank(variant: PlannedVariant) -> tuple[int, int, tuple[str, ...]]:
+        assumed = sum(t == "1" or t.endswith("16") for t in variant.types)
+        wide = sum(t.startswith(("i64", "u64")) for t in variant.types)
+        return wide, -assumed, variant.types
+
+    return sorted(variants.values(), key=rank)
+
+
+def _request(recorded: RecordedKernel, fn: Any, variant: RecordedVariant) -> Request:
+    types, constants = dict(variant.types), dict(variant.constants)
+    values = {name: decode(value, find_function) for name, value in constants.items()}
+    values |= dict.fromkeys(variant.ones, 1)
+    order = [param.name for param in fn.params]
+    return Request(
+        fn=fn,
+        name=_compat.kernels.kernel_name(fn),
+        location=recorded.location,
+        qualified_name=f"{recorded.module}.{recorded.name}",
+        source=recorded.source,
+        signature=tuple((n, "constexpr" if n in values else types[n]) for n in order),
+        constants=tuple((n, values[n]) for n in order if n in values),
+        divisible=tuple(i for i, n in enumerate(order) if n in variant.divisible),
+        options=tuple(
+            (name, decode(value, find_function))
+            for name, value in variant.options
+            if value is not None
+        ),
+    )
+
+
+def _proposal(kernel: PlannedKernel) -> str:
+    """For constants that follow sizes: the line that covers more of them."""
+    seen: dict[str, set[int]] = {}
+    for instance in kernel.instances:
+        for name, value in instance.constants.items():
+            if type(value) is int and value > 0 and value & (value - 1) == 0:
+                seen.setdefault(name, set()).add(value)
+    names = [name for name, values in seen.items() if len(values) > 1 and max(values) > 2]
+    if not names:
+        return ""
+    name = kernel.recorded.name
+    lines = [f'--widen "{name}:{n}={min(seen[n])}..{4 * max(seen[n])}"' for n in names]
+    shown = "; ".join(f"{n} was {', '.join(map(str, sorted(seen[n])))}" for n in names)
+    return f"{name}: {shown}; {' '.join(lines)} covers more values"

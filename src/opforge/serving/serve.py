@@ -1,0 +1,162 @@
+"""`opforge.serve`: launches of Triton kernels come from a folder instead of the JIT."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import _compat
+from .._compat import patches
+from .server import Server
+
+# On a jitted function: what serves it, or None.
+_MARK = "_opforge_served"
+_UNKNOWN = object()
+
+
+@dataclass(frozen=True)
+class Served:
+    """What became of launches so far.
+
+    `general` are those of `launches` that no recorded variant fitted: recording such sizes would
+    give faster kernels. `handed_over` has what Triton launched, by kernel and reason.
+    """
+
+    launches: dict[str, int]
+    general: dict[str, int]
+    handed_over: dict[tuple[str, str], int]
+
+    def __str__(self) -> str:
+        lines = [f"{sum(self.launches.values())} launches served"]
+        lines += [
+            f"  {name}: {count}"
+            + (f", {self.general[name]} by the general variant" if self.general.get(name) else "")
+            for name, count in sorted(self.launches.items())
+        ]
+        for (name, reason), count in sorted(self.handed_over.items()):
+            lines.append(f"  {name}: {count} by Triton, because {reason}")
+        return "\n".join(lines)
+
+
+class _Current:
+    server: Server | None = None
+
+
+_current = _Current()
+
+
+def serve(
+    folder: str | os.PathLike[str],
+    *,
+    strict: bool = False,
+    preload: bool = False,
+    tune_missing: bool = False,
+) -> None:
+    """Serve launches of Triton kernels from a folder of `opforge build launches.json`.
+
+        opforge.serve("kernels", strict=True)
+
+    A launch that the folder does not cover is Triton's, with one warning; with `strict` it raises
+    `NotServed`. `preload` loads every kernel onto the current device now, as CUDA graphs need it;
+    `tune_missing` lets autotuners measure instead of taking what was recorded.
+    """
+    import triton  # noqa: F401  # what is served; where it is missing, Python says so
+
+    if _current.server is not None:
+        stop()
+    server = Server(Path(folder).absolute(), strict=strict, tune_missing=tune_missing)
+    _current.server = server
+    _INSTALLED.__enter__()
+    _compat.autotuning.ask_first(server, patches.SERVED_CHOICES)
+    if preload:
+        server.configure()
+        server.preload()
+
+
+def stop() -> None:
+    """Let Triton launch everything again."""
+    if _current.server is not None:
+        _current.server = None
+        _INSTALLED.__exit__()
+        _compat.autotuning.ask_no_more(patches.SERVED_CHOICES)
+        for fn in _marked:
+            vars(fn).pop(_MARK, None)
+        _marked.clear()
+
+
+def served() -> Served:
+    """What has been served since `opforge.serve`, and what Triton launched instead."""
+    server = _current.server
+    if server is None:
+        return Served({}, {}, {})
+    counts = {name: kernel.counts() for name, kernel in server.served.items()}
+    return Served(
+        {name: count["served"] for name, count in counts.items()},
+        {name: count["general"] for name, count in counts.items()},
+        dict(server.handed_over),
+    )
+
+
+_marked: list[Any] = []
+
+
+def _found(kernel: Any) -> Any:
+    """What serves a kernel; asked at its first launch."""
+    server = _current.server
+    made = None
+    if server is not None and _compat.compiled.is_jitted(kernel):
+        server.configure()
+        made = server.kernel_of(kernel)
+    vars(kernel)[_MARK] = made
+    _marked.append(kernel)
+    return made
+
+
+def _bound(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def getitem(self: Any, grid: Any) -> Any:
+        found = self.__dict__.get(_MARK, _UNKNOWN)
+        if found is _UNKNOWN:
+            found = _found(self)
+        return original(self, grid) if found is None else found.bind(grid)
+
+    return getitem
+
+
+def _run(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        found = self.__dict__.get(_MARK, _UNKNOWN)
+        if found is _UNKNOWN:
+            found = _found(self)
+        if found is None or warmup:
+            return original(self, *args, grid=grid, warmup=warmup, **kwargs)
+        return found.bind(grid)(*args, **kwargs)
+
+    return run
+
+
+def _replacements() -> Iterator[patches.Replacement]:
+    yield patches.SERVED_LAUNCHES.by("__getitem__", _bound)
+    yield patches.SERVED_RUNS.by("run", _run)
+
+
+_INSTALLED = patches.PatchScope(_replacements)
+
+
+def _say_at_exit() -> None:
+    handed = served().handed_over
+    if any(handed.values()):
+        names = ", ".join(sorted({name for (name, _), count in handed.items() if count}))
+        total = sum(handed.values())
+        os.write(
+            2, f"opforge: Triton launched {total} times what was not served: {names}\n".encode()
+        )
+
+
+atexit.register(_say_at_exit)

@@ -1,0 +1,265 @@
+"""Kernels of a folder in place of Triton's JIT: which launches they serve, and what others do."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.machinery
+import importlib.util
+import os
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from .. import _compat
+from ..archs import show_arch
+from ..errors import KernelChanged, NotServable, NotServed, warn
+from ..locks import fork_safe_lock
+from ..recording.constants import CannotRecord, decode, name_of
+from . import manifest as manifests
+from .manifest import Manifest, ServedImage, ServedInstance, ServedKernel, ServedVariant
+
+EXTENSION = "_opforge_served"
+_AGAIN = "build it again with `opforge build launches.json`"
+_COVER = "record it with `opforge record`, and build again with `opforge build`"
+
+
+class Server:
+    """A folder that is served; `kernel_of` is asked once for each jitted function."""
+
+    # Changes when answers to autotuners do, which they never do here.
+    edition = 0
+
+    def __init__(self, folder: Path, *, strict: bool, tune_missing: bool) -> None:
+        self.folder, self.strict, self.tune_missing = folder, strict, tune_missing
+        self.manifest = manifests.read(folder)
+        refuse_altered(folder, self.manifest)
+        self.extension = load_extension(folder)
+        self.handed_over: Counter[tuple[str, str]] = Counter()
+        self.served: dict[str, Any] = {}
+        self._lock = fork_safe_lock()
+        self._known: dict[str, list[ServedKernel]] = {}
+        self._choices: dict[str, Any] = {}
+        self._images: dict[tuple[str, ...], Any] = {}
+        self._configured = False
+        for kernel in self.manifest.kernels:
+            self._known.setdefault(f"{kernel.module}:{kernel.name}", []).append(kernel)
+
+    def kernel_of(self, fn: Any) -> Any:
+        """What serves a jitted function, or None."""
+        name = name_of(_compat.compiled.function_of(fn))
+        known = self._known.get(name, ())
+        source = _compat.compiled.source_hash(fn) if known else ""
+        found = next((kernel for kernel in known if kernel.source == source), None)
+        if found is not None:
+            with self._lock:
+                if name not in self.served:
+                    self.served[name] = self._made(fn, found)
+                return self.served[name]
+        if known:
+            self._changed(fn, name)
+        elif self.strict:
+            return _Refusing(self, fn, f"{name} is not in {self.folder}")
+        return None
+
+    def configure(self) -> None:
+        """Ask Triton for its driver, which only a process that launches has."""
+        if not self._configured:
+            self._configured = True
+            _compat.served.configure(self.extension)
+            os.register_at_fork(after_in_child=self.extension.forget)
+
+    def preload(self) -> None:
+        """Load every image onto the current device."""
+        for kernel in self.manifest.kernels:
+            for instance in kernel.instances:
+                for variant in instance.variants:
+                    self._image(variant).load()
+
+    def _made(self, fn: Any, kernel: ServedKernel) -> Any:
+        params = tuple(
+            (
+                param.name,
+                param.is_constexpr,
+                param.has_default,
+                param.default if param.has_default else None,
+                not param.do_not_specialize,
+                not param.do_not_specialize_on_alignment,
+            )
+            for param in fn.params
+        )
+
+        def hand_over(grid: Any, args: Any, kwargs: Any, reason: str) -> Any:
+            return self.hand_over(fn, grid, args, kwargs, reason)
+
+        made = self.extension.Kernel(kernel.name, params, hand_over)
+        for instance in kernel.instances:
+            self._add(made, instance)
+        return made
+
+    def _add(self, made: Any, instance: ServedInstance) -> None:
+        images = [(variant.types, self._image(variant)) for variant in instance.variants]
+        try:
+            constants = tuple(decode(value, _imported) for _, value in instance.constants)
+            options = {name: decode(value, _imported) for name, value in instance.options}
+        except CannotRecord as error:
+            raise NotServable(
+                f"{self.folder} has a constant that cannot be read", found=str(error), fix=_AGAIN
+            ) from None
+        kinds = tuple(map(_compat.compiled.dtype_of, instance.kinds))
+        made.add(constants, kinds, options, images)
+
+    def _image(self, variant: ServedVariant) -> Any:
+        """The extension's image of a variant, made once: several instances may share it."""
+        files = tuple(image.file for image in variant.images)
+        if files not in self._images:
+            functions = [self._function(image) for image in variant.images]
+            self._images[files] = self.extension.Image(functions)
+        return self._images[files]
+
+    def _function(self, image: ServedImage) -> tuple[Any, ...]:
+        return (
+            image.arch,
+            str(self.folder / image.file),
+            image.symbol,
+            32 * image.num_warps,
+            image.shared,
+            image.num_ctas,
+            image.cooperative,
+            image.scratch_size,
+            image.scratch_align,
+        )
+
+    def _changed(self, fn: Any, name: str) -> None:
+        error = KernelChanged(
+            f"{name} is not the kernel that {self.folder} was built from: it, or something that it "
+            "calls, has been edited",
+            location=_compat.kernels.kernel_location(fn),
+            fix=_COVER,
+        )
+        if self.strict:
+            raise error
+        warn(f"{error}\n  Triton compiles it as before")
+        self.handed_over[name, "its source has changed"] += 0
+
+    def hand_over(self, fn: Any, grid: Any, args: Any, kwargs: Any, reason: str) -> Any:
+        """A launch that is not covered: Triton's, or an error."""
+        name = name_of(_compat.compiled.function_of(fn))
+        if self.strict:
+            raise NotServed(
+                f"this launch of {name} is not covered by {self.folder}: {reason}",
+                location=_compat.kernels.kernel_location(fn),
+                fix=_COVER,
+            )
+        if not self.handed_over[name, reason]:
+            warn(f"{name} is launched by Triton: {reason}. To serve it, {_COVER}")
+        self.handed_over[name, reason] += 1
+        return _compat.served.run_jitted(fn, grid, args, kwargs)
+
+    def advise(self, tuner: Any, key: tuple[Any, ...]) -> Any:
+        """The configuration that was recorded for a key, or the nearest; None lets it measure."""
+        fn = _compat.kernels.innermost(tuner)
+        name = name_of(_compat.compiled.function_of(fn))
+        if self.tune_missing or name not in self._known:
+            return None
+        if name not in self._choices:
+            self._choices[name] = self._table(tuner, self._known[name])
+        from ..tuning.choose import choose
+
+        values, dtypes = _compat.autotuning.split_key(key)
+        arch = _compat.compiled.current_target().arch
+        choice = choose(self._choices[name], tuner, arch, dtypes, values)
+        if choice.index is not None:
+            return tuner.configs[choice.index]
+        return self._recorded_config(tuner, self._known[name])
+
+    def _table(self, tuner: Any, kernels: list[ServedKernel]) -> Any:
+        from ..tuning.choose import source_of
+        from ..tuning.table import TunedKernel, TuningRow, TuningTable, as_config
+
+        table = TuningTable()
+        for choice in (choice for kernel in kernels for choice in kernel.choices):
+            tuned = TunedKernel(
+                _compat.kernels.kernel_name(tuner),
+                source_of(tuner),
+                choice.arch,
+                choice.dtypes,
+                tuple(name for name, _ in choice.key),
+            )
+            at = tuple(value for _, value in choice.key)
+            table.add(tuned, TuningRow(at, as_config(dict(choice.config)), 0.0))
+        return table
+
+    def _recorded_config(self, tuner: Any, kernels: list[ServedKernel]) -> Any:
+        """A configuration that is in the folder, where none was measured for the key."""
+        given = [
+            {**dict(instance.constants), **dict(instance.options)}
+            for kernel in kernels
+            for instance in kernel.instances
+        ]
+        for config in tuner.configs:
+            wanted = {
+                name: value for name, value in config.all_kwargs().items() if value is not None
+            }
+            if any(wanted.items() <= one.items() for one in given):
+                return config
+        return None
+
+
+class _Refusing:
+    """In strict mode, in place of a kernel that the folder does not have."""
+
+    def __init__(self, server: Server, fn: Any, reason: str) -> None:
+        self._server, self._fn, self._reason = server, fn, reason
+
+    def bind(self, grid: Any) -> Any:
+        return lambda *args, **kwargs: self._server.hand_over(
+            self._fn, grid, args, kwargs, self._reason
+        )
+
+    def counts(self) -> Mapping[str, int]:
+        return {}
+
+
+def _imported(name: str, source: str) -> Any:
+    """A jitted function that is a constant of a launch; a program that passes it has it."""
+    from .find import find_function
+
+    return find_function(name, source)
+
+
+def refuse_altered(folder: Path, manifest: Manifest) -> None:
+    """Raise `NotServable` if an image is not the one that was built."""
+    images = {
+        image.file: image
+        for kernel in manifest.kernels
+        for instance in kernel.instances
+        for variant in instance.variants
+        for image in variant.images
+    }
+    for file, image in images.items():
+        try:
+            content = (folder / file).read_bytes()
+        except OSError as error:
+            raise NotServable(
+                f"{folder} lacks {file}, an image for {show_arch(image.arch)}: {error.strerror}",
+                fix=_AGAIN,
+            ) from None
+        if hashlib.sha256(content).hexdigest() != image.sha256:
+            raise NotServable(
+                f"{folder / file} was altered: its hash is not the manifest's", fix=_AGAIN
+            )
+
+
+def load_extension(folder: Path) -> ModuleType:
+    """The extension module of a folder."""
+    path = folder / f"{EXTENSION}.abi3.so"
+    if not os.access(path, os.R_OK):
+        raise NotServable(f"{folder} lacks {path.name}", fix=_AGAIN)
+    loader = importlib.machinery.ExtensionFileLoader(EXTENSION, str(path))
+    spec = importlib.util.spec_from_loader(EXTENSION, loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module

@@ -1,0 +1,131 @@
+"""A folder of served kernels: its files and its manifest, which is not trusted."""
+
+import hashlib
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from opforge.cli import main
+from opforge.errors import NotServable
+from opforge.serving.build import build
+from opforge.serving.manifest import read
+from support.served_kernels import combine, plus_one, recorded
+
+
+@pytest.fixture(scope="module")
+def recording():
+    return recorded(
+        lambda x: combine[(1,)](x, x, x, 1024, BLOCK=64, num_warps=2),
+        lambda x: combine[(1,)](x, None, x, 7, 128, plus_one),
+    )
+
+
+@pytest.fixture(scope="module")
+def built(recording, tmp_path_factory):
+    return build(recording, tmp_path_factory.mktemp("served") / "kernels", archs=["sm_80", "sm_90"])
+
+
+def test_the_manifest_tells_every_image(built):
+    manifest = read(built.folder)
+    assert manifest == built.manifest
+    (kernel,) = manifest.kernels
+    first, second = kernel.instances
+    assert (dict(first.constants), first.kinds) == (
+        {"BLOCK": 64, "ACT": None}, ("*fp32", "*fp32", "*fp32", "int"),
+    )  # fmt: skip
+    assert second.kinds == ("*fp32", "none", "*fp32", "int")
+    assert [v.types for v in second.variants] == [
+        ("p16", "none", "p16", "i32"), ("p", "none", "p", "i32"), ("p", "none", "p", "i64"),
+    ]  # fmt: skip
+    images = [i for one in (first, second) for v in one.variants for i in v.images]
+    assert {image.arch for image in images} == {80, 90}
+    assert {image.num_warps for v in first.variants for image in v.images} == {2}
+    for image in images:
+        content = (built.folder / image.file).read_bytes()
+        assert content.startswith(b"\x7fELF")
+        assert (len(content), hashlib.sha256(content).hexdigest()) == (image.size, image.sha256)
+
+
+def test_the_result_says_what_it_weighs(built):
+    assert "kernels: 1 kernel, 6 variants for sm_80, sm_90; " in str(built)
+    (line,) = built.weights()
+    assert line.startswith("  combine: 6 variants, ")
+    assert " KiB for sm_80, " in line
+
+
+def test_a_build_of_the_same_changes_nothing(recording, built):
+    again = build(recording, built.folder, archs=["sm_80", "sm_90"])
+    assert again.written.changed == ()
+
+
+def test_the_command_builds_a_recording(recording, tmp_path):
+    recording.save(tmp_path / "launches.json")
+    arguments = [
+        str(tmp_path / "launches.json"),
+        "--arch",
+        "sm_80",
+        "-o",
+        str(tmp_path / "kernels"),
+    ]
+    done = CliRunner().invoke(main, ["build", *arguments, "--widen", "combine:BLOCK=64,128", "-v"])
+    assert done.exit_code == 0, done.output
+    assert done.stdout.splitlines()[-1].startswith(f"{tmp_path / 'kernels'}: 1 kernel, 12 variants")
+    assert len(read(tmp_path / "kernels").kernels[0].instances) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["ops.py"], "launches.json is a recording, and the other targets are not"),
+        (["--torch"], "--torch is for operators, not for recordings"),
+        (["--sources-only"], "fix: leave out --sources-only"),
+    ],
+)
+def test_options_of_operators_are_refused(arguments, said):
+    done = CliRunner().invoke(main, ["build", "launches.json", *arguments])
+    assert done.exit_code == 1
+    assert said in done.output
+
+
+def test_widen_is_for_recordings():
+    done = CliRunner().invoke(main, ["build", "ops.py", "--widen", "k:B=1"])
+    assert "--widen is for recordings, not for operators" in done.output
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda m: m.update(format=2), "found: format 2, but this opforge reads 1"),
+        (lambda m: m.update(archs=["x"]), "archs[0] is 'x', expected int"),
+        (
+            lambda m: image_of(m).update(file="images/../../etc/passwd"),
+            "images[0].file is 'images/../../etc/passwd', expected what fits",
+        ),
+        (lambda m: image_of(m).update(shared=-1), "images[0].shared is -1, expected 0 to"),
+        (
+            lambda m: m["kernels"][0]["instances"][0]["variants"][0].update(types=["p17"]),
+            "types[0] is 'p17', expected one of",
+        ),
+    ],
+)
+def test_a_forged_manifest_is_refused(built, tmp_path, change, said):
+    content = json.loads((built.folder / "manifest.json").read_text())
+    change(content)
+    (tmp_path / "manifest.json").write_text(json.dumps(content))
+    with pytest.raises(NotServable) as caught:
+        read(tmp_path)
+    assert said in str(caught.value)
+    assert "fix: build it again with `opforge build launches.json`" in str(caught.value)
+
+
+def image_of(manifest):
+    return manifest["kernels"][0]["instances"][0]["variants"][0]["images"][0]
+
+
+def test_a_folder_without_a_manifest_is_refused(tmp_path):
+    with pytest.raises(NotServable, match=r"has no manifest\.json: No such file"):
+        read(tmp_path)
+    (tmp_path / "manifest.json").write_text("{")
+    with pytest.raises(NotServable, match="is not JSON"):
+        read(tmp_path)

@@ -1,0 +1,106 @@
+"""What is compiled for a recording: the variants that were seen, and general ones."""
+
+from dataclasses import replace
+
+import pytest
+
+from opforge.errors import KernelChanged, KernelNotFound
+from opforge.recording.model import Recording
+from opforge.serving.plan import most_specialized_first, plan
+from opforge.serving.widen import parse_widening
+from support import served_kernels
+from support.served_kernels import combine, doubles, made, plus_one, recorded
+
+
+def types_of(instance):
+    return [variant.types for variant in most_specialized_first(instance.variants)]
+
+
+def test_seen_variants_come_first_and_general_ones_last():
+    recording = recorded(
+        lambda x: combine[(1,)](x, x, x, 1000, BLOCK=64),
+        lambda x: combine[(1,)](x, x, x, 1024, BLOCK=64),
+        lambda x: combine[(1,)](x, x, x, 1, BLOCK=64),
+        lambda x: combine[(1,)](x, x, x, 2**40 + 1, BLOCK=64),
+    )
+    (kernel,) = plan(recording).kernels
+    (instance,) = kernel.instances
+    assert types_of(instance) == [
+        ("p16", "p16", "p16", "1"),
+        ("p16", "p16", "p16", "i32:16"),
+        ("p16", "p16", "p16", "i32"),
+        ("p", "p", "p", "i32"),
+        ("p16", "p16", "p16", "i64"),
+        ("p", "p", "p", "i64"),
+    ]
+    general = [v.types for v in instance.variants.values() if v.is_general]
+    assert general == [("p", "p", "p", "i32"), ("p", "p", "p", "i64")]
+    assert instance.kinds == (
+        ("x_ptr", "*fp32"), ("y_ptr", "*fp32"), ("out_ptr", "*fp32"), ("n", "int"),
+    )  # fmt: skip
+
+
+def test_a_request_has_the_signature_and_constants_that_the_jit_compiles():
+    (kernel,) = plan(recorded(lambda x: combine[(1,)](x, None, x, 1, 64, plus_one))).kernels
+    (instance,) = kernel.instances
+    request = most_specialized_first(instance.variants)[0].request
+    assert request.signature == (
+        ("x_ptr", "*fp32"),
+        ("y_ptr", "constexpr"),
+        ("out_ptr", "*fp32"),
+        ("n", "constexpr"),
+        ("BLOCK", "constexpr"),
+        ("ACT", "constexpr"),
+    )
+    assert dict(request.constants) == {"y_ptr": None, "n": 1, "BLOCK": 64, "ACT": plus_one}
+    assert request.divisible == (0, 2)
+
+
+def test_options_and_constants_make_instances_of_their_own():
+    recording = recorded(
+        lambda x: combine[(1,)](x, x, x, 7, BLOCK=64),
+        lambda x: combine[(1,)](x, x, x, 7, BLOCK=128),
+        lambda x: combine[(1,)](x, x, x, 7, BLOCK=128, num_warps=8),
+        lambda x: combine[(1,)](x.half(), x, x, 7, BLOCK=128),
+    )
+    made = plan(recording)
+    assert len(made.kernels[0].instances) == 4
+    assert made.notes == [
+        'combine: BLOCK was 64, 128; --widen "combine:BLOCK=64..512" covers more values'
+    ]
+
+
+def test_a_constant_is_widened():
+    recording = recorded(lambda x: combine[(1,)](x, x, x, 16, BLOCK=64))
+    made = plan(recording, [parse_widening("combine:BLOCK=64..256")])
+    (kernel,) = made.kernels
+    blocks = {i.constants["BLOCK"]: len(i.variants) for i in kernel.instances}
+    assert blocks == {64: 3, 128: 3, 256: 3}
+    assert made.notes == []
+
+
+def test_a_parameter_of_an_odd_type_is_noted():
+    made = plan(recorded(lambda x: doubles[(1,)](x, 1.0)))
+    assert made.notes == ["doubles is not served where n is annotated as fp64"]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "said"),
+    [
+        ({"source": "0" * 64}, KernelChanged, "combine is not the kernel that was recorded"),
+        ({"name": "gone"}, KernelNotFound, "served_kernels:gone was recorded, but cannot be"),
+        ({"module": "no.such"}, KernelNotFound, "ModuleNotFoundError: No module named 'no'"),
+        ({"name": "recorded"}, KernelNotFound, "recorded is not a @triton.jit function"),
+    ],
+)
+def test_a_kernel_must_be_the_recorded_one(change, error, said):
+    (kernel,) = recorded(lambda x: combine[(1,)](x, x, x, 7, BLOCK=64)).kernels
+    with pytest.raises(error) as caught:
+        plan(Recording((replace(kernel, **change),)))
+    assert said in str(caught.value)
+    assert served_kernels.__file__ in str(caught.value)
+
+
+def test_a_kernel_that_a_function_makes_is_refused():
+    with pytest.raises(KernelNotFound, match="is made inside a function, where a build cannot"):
+        plan(recorded(made()[(1,)]))

@@ -1,0 +1,54 @@
+"""Kernels that tests record, build and serve."""
+
+import torch
+import triton
+import triton.language as tl
+from torch._subclasses import FakeTensorMode
+
+import opforge
+
+
+@triton.jit
+def plus_one(x):
+    return x + 1
+
+
+@triton.jit
+def combine(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr, ACT: tl.constexpr = None):  # noqa: PLR0917
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = at < n
+    total = tl.load(x_ptr + at, mask=mask)
+    if y_ptr is not None:
+        total += tl.load(y_ptr + at, mask=mask)
+    if ACT is not None:
+        total = ACT(total)
+    tl.store(out_ptr + at, total, mask=mask)
+
+
+@triton.autotune([triton.Config({"BLOCK": b}) for b in (64, 128)], key=["n"])
+@triton.jit
+def tuned(x_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = at < n
+    tl.store(x_ptr + at, tl.load(x_ptr + at, mask=mask) * 2, mask=mask)
+
+
+@triton.jit
+def doubles(x_ptr, n: tl.float64):
+    tl.store(x_ptr, n)
+
+
+def made():
+    @triton.jit
+    def inner(x_ptr):
+        pass
+
+    return inner
+
+
+def recorded(*launches, arch="sm_80"):
+    """The recording of calls that are made with fake tensors."""
+    with opforge.record() as session, opforge.target(arch), FakeTensorMode():
+        for launch in launches:
+            launch(torch.empty(1000, device="cuda"))
+    return session.recording
