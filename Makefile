@@ -56,9 +56,10 @@ lint-c:
 lint-spelling:
 	$(VENV)/bin/codespell
 
-# A file stays in one process, because its tests share what they have built.
+# A file stays in one process, because its tests share what they have built. One process more than
+# there are cores, because tests wait for the programs that they start.
 test: lint
-	$(RUN) -m pytest -q -n auto --dist loadfile --no-loadscope-reorder
+	$(RUN) -m pytest -q -n $$(($$(nproc) + 1)) --dist loadfile --no-loadscope-reorder
 
 # Each test attacks for so long, all of them at once.
 SECONDS ?= 60
