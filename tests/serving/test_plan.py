@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from opforge.errors import KernelChanged, KernelNotFound
-from opforge.recording.model import Recording
+from opforge.recording.model import RecordedChoice, Recording
 from opforge.serving.plan import most_specialized_first, plan
 from opforge.serving.widen import parse_widening
 from support import served_kernels
@@ -77,6 +77,21 @@ def test_a_constant_is_widened():
     blocks = {i.constants["BLOCK"]: len(i.variants) for i in kernel.instances}
     assert blocks == {64: 3, 128: 3, 256: 3}
     assert made.notes == []
+
+
+def test_each_choice_of_an_autotuner_is_built_with_the_constants_of_all_sizes():
+    (kernel,) = recorded(
+        lambda x: combine[(1,)](x, x, x, 7, BLOCK=64, num_warps=2),
+        lambda x: combine[(1,)](x, x, x, 7, 64, plus_one, num_warps=2),
+    ).kernels
+    config = (("BLOCK", 128), ("num_warps", 4))
+    choice = RecordedChoice((("n", 7),), ("float32",), config, "sm_80")
+    (planned,) = plan(Recording((replace(kernel, choices=(choice,)),))).kernels
+    found = {
+        (i.constants["BLOCK"], i.constants["ACT"] is None, i.options["num_warps"])
+        for i in planned.instances
+    }
+    assert found == {(64, True, 2), (128, True, 4), (64, False, 2), (128, False, 4)}
 
 
 def test_a_parameter_of_an_odd_type_is_noted():

@@ -3,12 +3,10 @@
 import shutil
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 import torch
 import triton
-from triton.backends.compiler import GPUTarget
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction, KernelInterface
 
@@ -67,14 +65,9 @@ def vars_of(name):
 @pytest.fixture
 def gpu(standin, folder, monkeypatch):
     """A GPU as far as a served launch needs one; kernels are interpreted."""
-    active = SimpleNamespace(
-        get_current_stream=lambda _: 0,
-        get_current_device=lambda: 0,
-        get_current_target=lambda: GPUTarget("cuda", 80, 32),
-    )
-    driver = SimpleNamespace(active=active)
-    monkeypatch.setattr("opforge._compat.served.driver", driver)
-    monkeypatch.setattr("opforge._compat.compiled.driver", driver)
+    functions = (lambda _device: 0, lambda: 0)
+    monkeypatch.setattr("opforge._compat.served.device_functions", lambda: functions)
+    monkeypatch.setattr("opforge._compat.served.current_arch", lambda: 80)
     standin.execute = Interpreter(
         as_a_library(folder), {n: InterpretedFunction(vars_of(n).fn) for n in ("combine", "tuned")}
     )

@@ -5,23 +5,31 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
+import torch
 from triton import knobs
 from triton.runtime._allocation import _allocator
-from triton.runtime.driver import driver
 from triton.runtime.jit import JITFunction
 
 from . import patches
 
 
 def configure(extension: ModuleType) -> None:
-    """Let an extension ask Triton's driver, and see what keeps a launch from being served."""
-    active = driver.active
-    extension.configure(
-        active.get_current_stream,
-        active.get_current_device,
-        _allocate,
-        tuple(_watches()),
-    )
+    """Tell an extension where launches go, and what keeps one from being served."""
+    extension.configure(*device_functions(), _allocate, tuple(_watches()))
+
+
+def device_functions() -> tuple[Any, Any]:
+    """What returns the current stream of a device, and the current device.
+
+    They are those of torch that Triton's driver calls: making the driver compiles C.
+    """
+    return torch._C._cuda_getCurrentRawStream, torch._C._cuda_getDevice
+
+
+def current_arch() -> int:
+    """90 for sm_90, of the current device."""
+    major, minor = torch.cuda.get_device_capability()
+    return major * 10 + minor
 
 
 def _allocate(size: int, align: int, stream: int) -> Any:

@@ -76,8 +76,9 @@ def plan(recording: Recording, widenings: Sequence[Widening] = ()) -> ServedPlan
             if odd:
                 made.notes.append(f"{recorded.name} is not served where {odd}")
                 continue
-            for widened in _widened(recorded, variant, widenings):
-                _add(instances, recorded, fn, widened)
+            for tuned in _tuned(recorded, variant):
+                for widened in _widened(recorded, tuned, widenings):
+                    _add(instances, recorded, fn, widened)
         kernel.instances = [*instances.values()]
         made.notes += [w for w in (_proposal(kernel),) if w and not widenings]
         made.kernels.append(kernel)
@@ -91,6 +92,23 @@ def _unserved(variant: RecordedVariant) -> str:
         if not kind.startswith("*") and kind not in (*_INTEGERS, *_OTHERS):
             return f"{name} is annotated as {kind}"
     return ""
+
+
+def _tuned(kernel: RecordedKernel, variant: RecordedVariant) -> Iterator[RecordedVariant]:
+    """A variant, and the same with each configuration that the kernel's autotuner chose.
+
+    Sizes that were not recorded take the nearest choice, with constants of other sizes.
+    """
+    yield variant
+    constants, options = dict(variant.constants), dict(variant.options)
+    for choice in kernel.choices:
+        config = dict(choice.config)
+        if config.keys() <= constants.keys() | options.keys():
+            yield dataclasses.replace(
+                variant,
+                constants=tuple((name, config.get(name, v)) for name, v in constants.items()),
+                options=tuple((name, config.get(name, v)) for name, v in options.items()),
+            )
 
 
 def _widened(

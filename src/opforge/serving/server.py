@@ -168,7 +168,7 @@ class Server:
         from ..tuning.choose import choose
 
         values, dtypes = _compat.autotuning.split_key(key)
-        arch = _compat.compiled.current_target().arch
+        arch = _compat.served.current_arch()
         choice = choose(self._choices[name], tuner, arch, dtypes, values)
         if choice.index is not None:
             return tuner.configs[choice.index]
