@@ -379,7 +379,7 @@ def package(
     help="Of a recording: more values of a constant; repeatable.",
 )
 def build(*, only_list: bool, force: bool, widen: tuple[str, ...], **given: Any) -> None:
-    """Build declared operators into a native C library, or recorded launches to be served.
+    """Build a C library of declared operators, or recorded kernels.
 
     \b
     opforge build ops.py --arch sm_80 --arch sm_90 -o dist
@@ -477,7 +477,7 @@ def record(ctx: click.Context, command: tuple[str, ...], output: str, *, merge: 
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
 def serve(ctx: click.Context, folder: str, command: tuple[str, ...], *, strict: bool) -> None:
-    """Run a program with its Triton kernels served from a folder, without the JIT.
+    """Run a program whose Triton kernels come from a folder.
 
     \b
     opforge serve kernels -- python serve.py --model m
@@ -496,7 +496,7 @@ def serve(ctx: click.Context, folder: str, command: tuple[str, ...], *, strict: 
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 @click.pass_context
 def list_(ctx: click.Context, targets: tuple[str, ...], *, as_json: bool) -> None:
-    """List operators with their parameters, cases and kernels, or the kernels of recordings.
+    """List operators with their cases and kernels, or recordings.
 
     Each of TARGETS is a module or file, module:op, a folder of Python files, or a recording of
     `opforge record`. If some cannot be loaded, the errors go to stderr, the others are listed, and

@@ -77,14 +77,14 @@ SERVE_STRICT = Variable(
     "`1` makes a launch that the folder of `OPFORGE_SERVE` does not cover an error",
 )
 
-VARIABLES = (
-    TRITON_INTERPRET,
-    CACHE_DIR,
-    XDG_CACHE_HOME,
-    CC,
-    CXX,
-    AR,
-    LD_PRELOAD,
-    TORCH_LOGS,
-    RECORD,
+PYTHONPATH = Variable(
+    "PYTHONPATH",
+    "empty",
+    "where Python looks for modules; `opforge record` and `opforge serve` put a folder of their "
+    "own in front for the program that they start",
 )
+
+VARIABLES = (
+    TRITON_INTERPRET, CACHE_DIR, XDG_CACHE_HOME, CC, CXX, AR, LD_PRELOAD, TORCH_LOGS, RECORD, SERVE,
+    SERVE_STRICT, PYTHONPATH,
+)  # fmt: skip

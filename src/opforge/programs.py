@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
+from . import environment
 from .errors import BadOption
 
 # Its sitecustomize runs when a Python starts.
@@ -18,9 +19,10 @@ _BOOTSTRAP = Path(__file__).with_name("bootstrap")
 
 def run_program(command: Sequence[str], variables: Mapping[str, str]) -> int:
     """Run a program whose Python processes start with opforge; its exit status."""
-    path = os.pathsep.join(filter(None, (str(_BOOTSTRAP), os.environ.get("PYTHONPATH"))))
+    path = os.pathsep.join(filter(None, (str(_BOOTSTRAP), environment.PYTHONPATH.get())))
+    given = {**os.environ, **variables, environment.PYTHONPATH.name: path}
     try:
-        program = subprocess.Popen(command, env={**os.environ, **variables, "PYTHONPATH": path})  # noqa: S603  # what the user asks for
+        program = subprocess.Popen(command, env=given)  # noqa: S603  # what the user asks for
     except OSError as error:
         raise BadOption(f"{command[0]} cannot be run: {error.strerror}") from None
     with _forwarding(program):

@@ -34,18 +34,20 @@ def _provide_opforge() -> None:
 
 
 def _start() -> None:
-    record, serve = os.environ.get("OPFORGE_RECORD"), os.environ.get("OPFORGE_SERVE")
-    if record or serve:
-        _provide_opforge()
-    if record:
+    # Most processes are neither, and import nothing of opforge.
+    if not {"OPFORGE_RECORD", "OPFORGE_SERVE"} & os.environ.keys():
+        return
+    _provide_opforge()
+    from opforge.environment import RECORD, SERVE, SERVE_STRICT
+
+    if RECORD.get():
         from opforge.recording.start import start as start_recording
 
-        start_recording(record)
-    if serve:
-        from opforge.environment import SERVE_STRICT
+        start_recording(RECORD.get())
+    if SERVE.get():
         from opforge.serving.start import start as start_serving
 
-        start_serving(serve, strict=SERVE_STRICT.is_on())
+        start_serving(SERVE.get(), strict=SERVE_STRICT.is_on())
 
 
 try:
