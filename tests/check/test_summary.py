@@ -54,7 +54,7 @@ def test_a_failure_or_a_problem_makes_it_not_ok():
 def test_an_exit_status_of_0_does_not_hide_that_an_op_did_not_run():
     passing, failing, incomplete = SUMMARY.reports
     text = Summary((passing, incomplete)).leaves_open()
-    assert text.startswith("lib::d did not run here. That is no failure: the exit status is 0;")
+    assert text.startswith("lib::d did not run here. That is not a failure: the exit status is 0;")
     assert "--require eager makes it 1" in text
     assert Summary((passing,)).leaves_open() == ""
     # The exit status is 1.

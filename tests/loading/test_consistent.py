@@ -49,10 +49,14 @@ def at(name, *way):
         (
             at(EVERYTHING, "arguments", -1, "values", 0),
             ["dtype", "nope"],
-            r"\.arguments\[17\]\.values\[0\] is \['dtype', 'nope'\], which is no value of torch",
+            r"\.arguments\[17\]\.values\[0\] is \['dtype', 'nope'\], which is not a value of torch",
         ),
-        (at(EVERYTHING, "arguments", -1, "values", 0), ["dtype"], ".*is no value of torch"),
-        (at(EVERYTHING, "arguments", -1, "values", 0), ["device", "x"], ".*is no value of torch"),
+        (at(EVERYTHING, "arguments", -1, "values", 0), ["dtype"], ".*is not a value of torch"),
+        (
+            at(EVERYTHING, "arguments", -1, "values", 0),
+            ["device", "x"],
+            ".*is not a value of torch",
+        ),
         (at(MATMUL, "formula"), [["grad", 0]], r"\.formula has 1 terms for 2 arguments"),
         (at(MATMUL, "formula", 0), ["grad", 1], r"\.formula\[0\] is \['grad', 1\], expected a"),
         (at(MATMUL, "formula", 0), ["value", 1], r"\.formula\[0\] is \['value', 1\], expected a"),

@@ -147,8 +147,11 @@ def test_a_kernel_that_is_not_in_the_folder(gpu, jit, folder):
         pass
 
     opforge.serve(folder)
+    with pytest.warns(OpforgeWarning, match=r"other is launched by Triton: .*other is not in"):
+        other[(1,)](torch.ones(1))
     other[(1,)](torch.ones(1))
-    assert len(jit) == 1
+    assert len(jit) == 2
+    assert [*opforge.served().handed_over.values()] == [2]
     opforge.serve(folder, strict=True)
     with pytest.raises(NotServed, match=r"other is not in .*kernels"):
         other[(1,)](torch.ones(1))

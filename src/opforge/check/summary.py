@@ -74,7 +74,7 @@ class Summary:
         if not skipped or not self.ok:
             return ""
         return (
-            f"{', '.join(skipped)} did not run here. That is no failure: the exit status is 0; "
+            f"{', '.join(skipped)} did not run here. That is not a failure: the exit status is 0; "
             f"--require {DECISIVE[0]} makes it 1."
         )
 

@@ -54,7 +54,7 @@ def refuse_contradictory_cases(op: Op, cases: Sequence[Case]) -> None:
         for number, tensor in enumerate(case.tensors):
             place = f"cases[{index}].tensors[{number}]"
             if tensor.param not in tensors:
-                raise BadField(f"is {shown(tensor.param)}, which is no tensor", f"{place}.param")
+                raise BadField(f"is {shown(tensor.param)}, which is not a tensor", f"{place}.param")
             _check_strides(tensor, place)
         for number, path in enumerate(case.paths):
             place = f"cases[{index}].paths[{number}]"
@@ -146,7 +146,7 @@ def _check_flat(value: Flat, place: str) -> None:
         return
     named = rest[0] if len(rest) == 1 else None
     if not isinstance(named, str) or not _is_torchs(str(kind), named):
-        raise BadField(f"is {_told(value)}, which is no value of torch", place)
+        raise BadField(f"is {_told(value)}, which is not a value of torch", place)
 
 
 def _is_torchs(kind: str, name: str) -> bool:

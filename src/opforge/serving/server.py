@@ -47,7 +47,7 @@ class Server:
             self._known.setdefault(f"{kernel.module}:{kernel.name}", []).append(kernel)
 
     def kernel_of(self, fn: Any) -> Any:
-        """What serves a jitted function, or None."""
+        """What serves a jitted function, or hands its launches over."""
         name = name_of(_compat.compiled.function_of(fn))
         known = self._known.get(name, ())
         source = _compat.compiled.source_hash(fn) if known else ""
@@ -58,10 +58,8 @@ class Server:
                     self.served[name] = self._made(fn, found)
                 return self.served[name]
         if known:
-            self._changed(fn, name)
-        elif self.strict:
-            return _Refusing(self, fn, f"{name} is not in {self.folder}")
-        return None
+            return _Unserved(self, fn, self._changed(fn, name))
+        return _Unserved(self, fn, f"{name} is not in {self.folder}")
 
     def configure(self) -> None:
         """Ask Triton for its driver, which only a process that launches has."""
@@ -131,17 +129,17 @@ class Server:
             image.scratch_align,
         )
 
-    def _changed(self, fn: Any, name: str) -> None:
-        error = KernelChanged(
-            f"{name} is not the kernel that {self.folder} was built from: it, or something that it "
-            "calls, has been edited",
-            location=_compat.kernels.kernel_location(fn),
-            fix=_COVER,
+    def _changed(self, fn: Any, name: str) -> str:
+        """Why an edited kernel is not served; nothing stale is ever launched."""
+        reason = (
+            f"it is not the kernel that {self.folder} was built from: it, or something that it "
+            "calls, has been edited"
         )
         if self.strict:
-            raise error
-        warn(f"{error}\n  Triton compiles it as before")
-        self.handed_over[name, "its source has changed"] += 0
+            raise KernelChanged(
+                f"{name}: {reason}", location=_compat.kernels.kernel_location(fn), fix=_COVER
+            )
+        return reason
 
     def hand_over(self, fn: Any, grid: Any, args: Any, kwargs: Any, reason: str) -> Any:
         """A launch that is not covered: Triton's, or an error."""
@@ -207,8 +205,8 @@ class Server:
         return None
 
 
-class _Refusing:
-    """In strict mode, in place of a kernel that the folder does not have."""
+class _Unserved:
+    """In place of a kernel that the folder does not have: each launch is handed over."""
 
     def __init__(self, server: Server, fn: Any, reason: str) -> None:
         self._server, self._fn, self._reason = server, fn, reason

@@ -171,7 +171,7 @@ def test_a_device_that_does_not_exist(serving):
         ([3], TypeError, "a function of an Image is a tuple, not 3"),
         ([(80,)], TypeError, FUNCTION),
         ([(80, "p", "add", 100, 0, 1, False, 0, 1)], ValueError,
-         "add: 100 threads are no number of warps"),
+         "add: 100 threads are not whole warps"),
         ([(80, "p", "add", 128, 0, 0, False, 0, 1)], ValueError, "add: num_ctas is 0"),
     ],
 )  # fmt: skip

@@ -197,7 +197,8 @@ static PyObject *unknown_kind(PyObject *name, PyObject *value)
     if (type == NULL) {
         return NULL;
     }
-    text = PyUnicode_FromFormat("%U is of type %U, which is no number, tensor or None", name, type);
+    text = PyUnicode_FromFormat("%U is of type %U, which is not a number, a tensor or None", name,
+                                type);
     Py_DECREF(type);
     return text;
 }

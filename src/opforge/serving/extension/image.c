@@ -403,7 +403,7 @@ static int read_function(PyObject *given, Image *image)
         return -1;
     }
     if (threads < 32 || threads > 1024 || threads % 32 != 0) {
-        PyErr_Format(PyExc_ValueError, "%U: %d threads are no number of warps", symbol, threads);
+        PyErr_Format(PyExc_ValueError, "%U: %d threads are not whole warps", symbol, threads);
         return -1;
     }
     if (image->num_ctas < 1) {
