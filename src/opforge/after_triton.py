@@ -1,4 +1,4 @@
-"""Runs something when a program imports Triton, without importing it before."""
+"""Runs something when a program imports Triton or a part of torch, without importing it before."""
 
 from __future__ import annotations
 
@@ -15,28 +15,44 @@ _LAST = "triton.runtime.autotuner"
 
 def after_triton(then: Callable[[], None]) -> None:
     """Call a function as soon as Triton is imported, or now."""
-    if _LAST in sys.modules:
+    after_import(_LAST, then)
+
+
+def after_import(module: str, then: Callable[[], None]) -> None:
+    """Call a function as soon as a module is imported, or now."""
+    if module in sys.modules:
         then()
     else:
-        sys.meta_path.insert(0, _AfterImport(then))
+        sys.meta_path.insert(0, _AfterImport(module, then))
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):
     """Calls a function after one module was imported, and is gone then."""
 
-    def __init__(self, then: Callable[[], None]) -> None:
-        self._then = then
+    def __init__(self, module: str, then: Callable[[], None]) -> None:
+        self._module, self._then = module, then
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != _LAST:
+        if fullname != self._module:
             return None
         sys.meta_path.remove(self)
-        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        spec = _spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
             spec.loader = _Loader(spec.loader, self._then)
         return spec
+
+
+def _spec(
+    fullname: str, path: Sequence[str] | None, target: ModuleType | None
+) -> importlib.machinery.ModuleSpec | None:
+    """What the other finders say, one of which may wait for the same module."""
+    for finder in [*sys.meta_path]:
+        found = finder.find_spec(fullname, path, target)
+        if found is not None:
+            return found
+    return None
 
 
 class _Loader(importlib.abc.Loader):

@@ -36,7 +36,7 @@ class NotPlain(Exception):
 def of_kernel(fn: Any, compiled: Any) -> Specialization:
     """What a launch of `fn` returned, as `Specialization`."""
     source = compiled.src
-    return _specialization(
+    return specialized(
         fn, source.signature, source.constants, source.attrs, compiled.metadata.target
     )
 
@@ -49,12 +49,13 @@ def of_launch(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Spec
     _, signature, constants, attrs = fn._pack_args(
         make_backend(target), given, bound, specialization, options
     )
-    return _specialization(fn, signature, constants, attrs, target)
+    return specialized(fn, signature, constants, attrs, target)
 
 
-def _specialization(
+def specialized(
     fn: Any, signature: Mapping[str, Any], found: Any, attrs: Any, target: Any
 ) -> Specialization:
+    """What Triton's compiler is given for a launch, as `Specialization`."""
     if target.backend != "cuda":
         raise NotPlain(f"it was compiled for {target.backend}, not for CUDA")
     names = fn.arg_names
@@ -69,7 +70,7 @@ def _specialization(
             raise NotPlain(f"{name} is a tensor descriptor")
         if kind != "constexpr":
             types[name] = kind
-        elif not param.is_constexpr and type(values[name]) is int:
+        elif not param.is_constexpr and type(values[name]) is int and values[name] == 1:
             types[name] = param.annotation_type or "i32"
             ones.append(name)
         else:

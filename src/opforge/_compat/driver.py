@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from . import kernels, patches
+from .lazy_driver import LazyDriver
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def has_driver() -> bool:
     if not kernels.load_triton():
         return torch.cuda.is_available()
     config = _config()
-    if config._active is not None and not isinstance(config._active, _StandIn):
+    if config._active is not None and type(config._active) not in {_StandIn, LazyDriver}:
         return True
     # Asked of the machine, also in a thread that traces for a target.
     token = _now.set(None)

@@ -257,6 +257,31 @@ SERVED_CHOICES = Patch(
     "An autotuner takes the configuration that was recorded, and measures nothing.",
     *_SERVE,
 )
+INDUCTOR_LAUNCHES = Patch(
+    "torch._inductor.runtime.triton_heuristics.CachingAutotuner",
+    ("run",),
+    "A recording counts launches of compiled graphs, which Inductor makes past Triton's JIT.",
+    *_RECORD,
+)
+INDUCTOR_TEXTS = Patch(
+    "torch._inductor.async_compile.AsyncCompile",
+    ("triton",),
+    "A recording keeps the text of Inductor's kernels, which may be compiled in other processes.",
+    *_RECORD,
+)
+SERVED_TEXTS = Patch(
+    "torch._inductor.async_compile.AsyncCompile",
+    ("triton",),
+    "Kernels of compiled graphs that the folder has are launched from there, not compiled.",
+    *_SERVE,
+)
+SERVED_DRIVER = Patch(
+    "triton.runtime.driver.driver",
+    ("_active",),
+    "Dynamo, Inductor and packages ask Triton's driver for the GPU's architecture, and making the "
+    "driver compiles C. torch answers, until somebody asks for more.",
+    *_SERVE,
+)
 AUTOTUNER_CLOCK = Patch(
     "triton.runtime.autotuner.Autotuner",
     ("_bench", "check_disk_cache"),

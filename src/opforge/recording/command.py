@@ -11,7 +11,7 @@ from ..errors import BadOption
 from ..programs import run_program
 from .constants import show
 from .journal import read_folder
-from .model import RecordedKernel, RecordedVariant, Recording, counted, read
+from .model import RecordedChoice, RecordedKernel, RecordedVariant, Recording, counted, read
 
 _NOTHING = (
     "nothing was recorded: the program launched no Triton kernel, or started Python with -I, -E or "
@@ -72,9 +72,19 @@ def _kernel_lines(kernel: RecordedKernel) -> Iterator[str]:
         if any(variant.sizes):
             yield f"    sizes: {'; '.join(map(_sizes, variant.sizes))}"
     for choice in kernel.choices:
+        if kernel.text:
+            yield f"    {_printed_for(choice)}"
+            continue
         config = ", ".join(f"{name}={show(value)}" for name, value in choice.config)
         key = ", ".join(f"{name}={show(value)}" for name, value in choice.key)
         yield f"  tuned for {key} ({', '.join(choice.dtypes)}), {choice.arch}: {config}"
+
+
+def _printed_for(choice: RecordedChoice) -> str:
+    """`x=8192, r0_=64 on sm_90: XBLOCK=1, num_warps=2`, sizes as Inductor's hints have them."""
+    sizes = ", ".join(f"{name}={show(value)}" for name, value in choice.key)
+    config = ", ".join(f"{name}={show(value)}" for name, value in choice.config)
+    return f"{f'for about {sizes} ' if sizes else ''}on {choice.arch}: {config}"
 
 
 def _signature(variant: RecordedVariant) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..records import shown
@@ -37,6 +37,18 @@ def encode(value: Any) -> Any:
     if kind is getattr(sys.modules.get("torch"), "dtype", None):
         return {"torch": str(value).removeprefix("torch.")}
     raise CannotRecord(f"a {kind.__module__}.{kind.__qualname__}, which JSON cannot hold")
+
+
+def encode_named(values: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Values by name; raises `CannotRecord` with the name."""
+    return tuple((name, _encode_at(name, value)) for name, value in values.items())
+
+
+def _encode_at(name: str, value: Any) -> Any:
+    try:
+        return encode(value)
+    except CannotRecord as error:
+        raise CannotRecord(f"{name} is {error}") from None
 
 
 def _triton(value: Any) -> Any:

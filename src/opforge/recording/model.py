@@ -66,7 +66,8 @@ class RecordedChoice:
 class RecordedKernel:
     """A jitted function; `module` is the file if it is in the main script.
 
-    `source` is Triton's hash of it and of everything that it calls.
+    `source` is Triton's hash of it and of everything that it calls. A kernel of a compiled graph
+    has the `text` that Inductor prints, and a hash of that.
     """
 
     module: str
@@ -75,6 +76,7 @@ class RecordedKernel:
     location: str
     variants: tuple[RecordedVariant, ...] = ()
     choices: tuple[RecordedChoice, ...] = ()
+    text: str = ""
 
     @property
     def launches(self) -> int:
@@ -159,7 +161,7 @@ CODECS = Codecs(
     {
         RecordedVariant: "types ones divisible constants options arch launches first sizes",
         RecordedChoice: "key dtypes config arch",
-        RecordedKernel: "module name source location variants choices",
+        RecordedKernel: "module name source location variants choices text?",
         Missed: "kernel location reason first",
         Recording: "triton processes kernels missed",
     },

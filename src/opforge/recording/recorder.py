@@ -17,7 +17,8 @@ from types import FrameType
 from typing import Any, Protocol
 
 from .. import _compat
-from .constants import CannotRecord, encode, name_of
+from .constants import CannotRecord, encode_named, name_of
+from .inductor import CompiledGraphs
 from .model import MOST_SIZES, Missed, RecordedChoice, RecordedKernel, RecordedVariant
 
 _OWN = (str(Path(__file__).parents[1]), "<frozen ")
@@ -50,6 +51,7 @@ class Recorder:
 
     def __init__(self, report: Report) -> None:
         self.report = report
+        self.compiled_graphs = CompiledGraphs(report)
         self._seen: dict[Any, _Seen] = {}
         self._chosen: dict[tuple[int, Any], Any] = {}
         self._missed: set[tuple[str, str]] = set()
@@ -134,12 +136,14 @@ class Recorder:
 
     def finish(self) -> None:
         """Report the counts of everything."""
+        self.compiled_graphs.finish()
         for seen in [*self._seen.values()]:
             if seen.recorded is not None:
                 self.report.counts(_counted(seen))
 
     def forget(self) -> None:
         """Start anew, as a forked process does: its parent reports what was before."""
+        self.compiled_graphs.forget()
         self._seen.clear()
         self._chosen.clear()
         self._missed.clear()
@@ -175,24 +179,13 @@ def _variant(fn: Any, compiled: Any, kwargs: Mapping[str, Any]) -> RecordedVaria
         found = _compat.compiled.of_kernel(fn, compiled)
     return RecordedVariant(
         types=tuple(found.types.items()),
-        constants=_encoded(found.constants),
-        options=_encoded(_options(fn, kwargs)),
+        constants=encode_named(found.constants),
+        options=encode_named(_options(fn, kwargs)),
         arch=f"sm_{found.arch}",
         ones=found.ones,
         divisible=found.divisible,
         first=_caller(),
     )
-
-
-def _encoded(values: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    return tuple((name, _encoded_at(name, value)) for name, value in values.items())
-
-
-def _encoded_at(name: str, value: Any) -> Any:
-    try:
-        return encode(value)
-    except CannotRecord as error:
-        raise CannotRecord(f"{name} is {error}") from None
 
 
 def _options(fn: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -215,9 +208,9 @@ def _choice(tuner: Any, key: tuple[Any, ...], config: Any) -> RecordedChoice:
     values, dtypes = _compat.autotuning.split_key(key)
     names = [name for name in tuner.keys if name in tuner.arg_names][: len(values)]
     return RecordedChoice(
-        _encoded(dict(zip(names, values, strict=False))),
+        encode_named(dict(zip(names, values, strict=False))),
         dtypes,
-        _encoded({n: v for n, v in config.all_kwargs().items() if v is not None}),
+        encode_named({n: v for n, v in config.all_kwargs().items() if v is not None}),
         f"sm_{_compat.compiled.current_target().arch}",
     )
 

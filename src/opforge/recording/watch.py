@@ -1,4 +1,7 @@
-"""Puts recorders between a program and Triton: `kernel[grid](...)` ends in `JITFunction.run`."""
+"""Puts recorders between a program and Triton: `kernel[grid](...)` ends in `JITFunction.run`.
+
+Launches of compiled graphs end in Inductor's `CachingAutotuner.run`.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ from typing import Any
 
 from .. import _compat
 from .._compat import patches
+from ..after_triton import after_import
+from . import inductor
 from .recorder import Recorder
 
 
@@ -29,6 +34,19 @@ def start(recorder: Recorder) -> None:
     _recorders = (*_recorders, recorder)
     _asked.clear()
     _WATCH.__enter__()
+    _await_inductor()
+
+
+@functools.cache
+def _await_inductor() -> None:
+    """Also watch what a program imports later."""
+    for module in (inductor.HEURISTICS, inductor.COMPILING):
+        after_import(module, _refresh)
+
+
+def _refresh() -> None:
+    if _recorders:
+        _WATCH.refresh()
 
 
 def stop(recorder: Recorder) -> None:
@@ -41,9 +59,15 @@ def _watched() -> Iterator[patches.Replacement]:
     yield patches.LAUNCHES.by("run", _watched_run)
     yield patches.AUTOTUNER_CHOICES.by("run", _watched_tuner)
     yield patches.AUTOTUNER_CHOICES.by("_bench", _unwatched)
+    yield from inductor.watched(_launched)
 
 
 _WATCH = patches.PatchScope(_watched)
+
+
+def _launched(tuner: Any, args: tuple[Any, ...]) -> None:
+    for recorder in _recorders:
+        recorder.compiled_graphs.launched(tuner, args)
 
 
 def _watched_run(original: Callable[..., Any]) -> Callable[..., Any]:

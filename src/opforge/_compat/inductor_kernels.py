@@ -1,0 +1,236 @@
+"""Kernels of compiled graphs: Inductor prints each as text, and launches it past Triton's JIT.
+
+`async_compile.triton("name", text)` makes a `CachingAutotuner` of a text; its `run` launches. Both
+are the same for Inductor's own kernels and for those of user code. Seen in torch 2.11 and 2.13.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import linecache
+import math
+import threading
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+
+from . import compiled
+
+# In a user's kernel, the decorator of Inductor comes before the user's own.
+_DECORATORS = "triton_heuristics."
+_DRIVER = "triton_helpers.set_driver_to_gpu()"
+
+
+class NotPrinted(Exception):
+    """A text that does not look like Inductor's; the exception says what is odd."""
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A kernel as Inductor prints it, without what differs from run to run.
+
+    The decorator is left out: it has size hints, the GPU's properties and numbers of caches. What
+    of it matters for an image is in the variant that is recorded.
+    """
+
+    name: str
+    text: str
+
+    @functools.cached_property
+    def source(self) -> str:
+        """Tells it from other kernels, and from the same text with other helpers of torch's."""
+        return hashlib.sha256(f"{_helpers()}\n{self.text}".encode()).hexdigest()
+
+
+def printed(text: str) -> Printed:
+    """What `async_compile.triton` is given, as `Printed`."""
+    try:
+        body = ast.parse(text).body
+    except SyntaxError as error:
+        raise NotPrinted(f"its text is not Python: {error}") from None
+    dropped: set[int] = set()
+    names: list[str] = []
+    for node in body:
+        if isinstance(node, ast.Expr) and ast.unparse(node) == _DRIVER:
+            dropped.update(_lines(node))
+        if isinstance(node, ast.FunctionDef):
+            own = [d for d in node.decorator_list if ast.unparse(d).startswith(_DECORATORS)]
+            names += [node.name for _ in own]
+            dropped.update(line for decorator in own for line in _lines(decorator))
+    if len(names) != 1:
+        raise NotPrinted(f"its text has {len(names)} kernels with a decorator of Inductor's")
+    kept = [line for at, line in enumerate(text.splitlines(), 1) if at not in dropped]
+    return Printed(names[0], "\n".join(kept).strip() + "\n")
+
+
+def _lines(node: ast.expr | ast.stmt) -> range:
+    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
+
+
+@functools.cache
+def _helpers() -> str:
+    """A hash of torch's functions that printed kernels call."""
+    from torch._inductor.runtime import triton_helpers
+
+    return hashlib.sha256(Path(triton_helpers.__file__).read_bytes()).hexdigest()
+
+
+def function(kernel: Printed) -> Any:
+    """The jitted function of a printed kernel, to be compiled elsewhere; runs the text."""
+    # Triton reads a function's source where Python's own tools find it.
+    filename = f"inductor/{kernel.source[:16]}/{kernel.name}.py"
+    lines = kernel.text.splitlines(keepends=True)
+    linecache.cache[filename] = (len(kernel.text), None, lines, filename)
+    space = {"__name__": f"opforge_printed_{kernel.source[:16]}", "__file__": filename}
+    exec(compile(kernel.text, filename, "exec", dont_inherit=True), space)  # noqa: S102
+    return space[kernel.name]
+
+
+def text_key(text: str) -> str:
+    """What an autotuner keeps of its text, as `key_of`."""
+    from torch._inductor.codecache import code_hash
+
+    return str(code_hash(text.strip()))
+
+
+def key_of(tuner: Any) -> str:
+    return str(tuner.kernel_hash)
+
+
+def file_of(tuner: Any) -> str:
+    """Where Inductor wrote the text, if it is still there."""
+    return str(tuner.filename or "")
+
+
+def name_of(tuner: Any) -> str:
+    return str(tuner.fn.__name__)
+
+
+def autotuner(name: str, text: str) -> Any:
+    """What Inductor makes of a text, with nothing compiled."""
+    from torch._inductor.codecache import _load_triton_kernel_from_source
+
+    # Inductor keeps the one of a text, and may have compiled or tuned it.
+    kept: Any = _load_triton_kernel_from_source(name, text)
+    made = object.__new__(type(kept))
+    vars(made).update(vars(kept))
+    made.configs = [*(kept.configs or (result.config for result in kept.compile_results))]
+    made.compile_results, made.launchers = [], []
+    made.lock, made._cached_launcher = threading.Lock(), None
+    return made
+
+
+def chosen(tuner: Any) -> Any:
+    """The configuration with which an autotuner launches, once it has."""
+    return tuner.launchers[0].config if len(tuner.launchers) == 1 else None
+
+
+def configs(tuner: Any) -> list[dict[str, Any]]:
+    return [as_dict(config) for config in tuner.configs or ()]
+
+
+def is_users(tuner: Any) -> bool:
+    """Whether the kernel is one of user code."""
+    return bool(tuner.custom_kernel)
+
+
+def keeps_image(tuner: Any) -> bool:
+    """Whether Inductor needs the compiled image itself: for C++, or for a package."""
+    return bool(tuner.inductor_meta.get("store_cubin"))
+
+
+def as_dict(config: Any) -> dict[str, Any]:
+    """`{"XBLOCK": 256, "num_warps": 4, "num_stages": 1}`."""
+    from torch._inductor.runtime.triton_heuristics import config_to_dict
+
+    return dict(config_to_dict(config))
+
+
+def as_config(values: Mapping[str, Any]) -> Any:
+    """A configuration that Inductor takes as the result of its tuning."""
+    from torch._inductor.runtime.triton_heuristics import config_from_dict
+
+    made: Any = config_from_dict(dict(values))
+    made.found_by_coordesc = made.found_by_combo_autotune = True
+    return made
+
+
+def size_hints(tuner: Any) -> dict[str, int]:
+    """About how large the sizes are that a kernel was printed for: `{"x": 8192}`."""
+    hints = tuner.size_hints
+    return dict(hints) if isinstance(hints, Mapping) else {}
+
+
+def distance(one: Mapping[str, int], other: Mapping[str, int]) -> float:
+    """How far two size hints are apart, in powers of two."""
+    if one.keys() != other.keys():
+        return math.inf
+    return sum(abs(math.log2(max(one[n], 1)) - math.log2(max(other[n], 1))) for n in one)
+
+
+def specialization(tuner: Any, config: Any) -> tuple[compiled.Specialization, dict[str, Any]]:
+    """What Inductor has compiled for a configuration, and with which options."""
+    meta = tuner._create_compile_meta(config)
+    options = tuner._create_compile_options(config, meta)
+    names = tuner.fn.arg_names
+    signature = {name: meta["signature"].get(name, "constexpr") for name in names}
+    constants = {(names.index(n),): v for n, v in meta["constants"].items() if n in names}
+    missing = [n for n, kind in signature.items() if kind == "constexpr"]
+    missing = [n for n in missing if n not in meta["constants"]]
+    if missing:
+        raise compiled.NotPlain(f"{missing[0]} has no value")
+    target = types.SimpleNamespace(backend=meta["device_type"], arch=meta["cc"])
+    found = compiled.specialized(tuner.fn, signature, constants, meta["configs"][0], target)
+    return found, options
+
+
+def argument_names(tuner: Any) -> tuple[str, ...]:
+    """Of what `run` is given by position."""
+    code = tuner.launchers[0].__code__
+    return tuple(code.co_varnames[: code.co_argcount])
+
+
+def serve(copied: Any, config: Any, launch: Callable[..., Any], key: str) -> None:
+    """Let an `autotuner` launch with `launch(grid, *arguments)`, which says whether it did.
+
+    Where it did not, Inductor compiles, and launches as it always does.
+    """
+    from torch._inductor.runtime.triton_helpers import get_constexprs
+    from torch._inductor.runtime.triton_heuristics import CompileResult
+
+    fn = copied.fn
+    passed = [param.name for param in fn.params if not param.is_constexpr]
+
+    class Served(CompileResult):  # type: ignore[type-arg]
+        """Not one of Inductor's kinds, which it would write to its caches."""
+
+        def make_launcher(self) -> Any:
+            _, given, _ = self._get_arg_lists(fn.arg_names, get_constexprs(fn))
+            own: list[Any] = []
+
+            def runner(*call: Any) -> None:
+                grid, stream, everything = call[:3], call[3], call[4]
+                if not launch(grid, *call[5:]):
+                    if not own:
+                        own.append(copied._precompile_config(config).make_launcher())
+                    own[0](*everything, stream=stream)
+
+            scope = {"runner": runner, "math": math, "torch": torch, "triton": triton}
+            scope["grid_meta"] = config.kwargs
+            everything = f"({''.join(f'{name}, ' for name in given)})"
+            values = ["grid_0", "grid_1", "grid_2", "stream", everything, *passed]
+            made = self._gen_launcher_code(scope, given, values)
+            made.config, made.cache_hash, made.store_cubin = config, key, False
+            made.n_regs = made.n_spills = made.shared = None
+            return made
+
+    result = Served(None, config, copied._create_compile_meta(config), copied.inductor_meta)
+    copied.compile_results, copied.launchers = [result], [result.make_launcher()]
+    copied.configs = None

@@ -1,0 +1,204 @@
+"""Watches kernels of compiled graphs, which Inductor launches past Triton's JIT."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+from .. import _compat
+from .._compat import patches
+from .constants import CannotRecord, encode_named
+from .model import MOST_SIZES, Missed, RecordedChoice, RecordedKernel, RecordedVariant
+
+# Where such kernels are listed, in place of a module.
+MODULE = "torch.compile"
+LOCATION = "printed by Inductor"
+# What is watched, once a program has imported it.
+HEURISTICS = "torch._inductor.runtime.triton_heuristics"
+COMPILING = "torch._inductor.async_compile"
+_OWN = ("opforge.", "torch.", "triton.")
+# By the key that an autotuner keeps: the file may be gone when the kernel is launched.
+_texts: dict[str, str] = {}
+
+
+class Report(Protocol):
+    """Where findings go."""
+
+    def kernel(self, found: RecordedKernel) -> None: ...
+
+    def missed(self, found: Missed) -> None: ...
+
+    def counts(self, kernel: RecordedKernel) -> None: ...
+
+
+@dataclass
+class _Seen:
+    """Launches of one autotuner, which `kept` keeps from being freed and its id from reuse."""
+
+    kept: Any
+    recorded: RecordedKernel | None = None
+    # `next` counts without losing launches of other threads.
+    count: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    launches: int = 0
+    sizes: list[Mapping[str, int]] = field(default_factory=list)
+
+
+class CompiledGraphs:
+    """Counts launches of compiled graphs, and tells a `Report` what is new."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self.forget()
+
+    def launched(self, tuner: Any, args: tuple[Any, ...]) -> None:
+        seen = self._seen.get(id(tuner))
+        if seen is None:
+            seen = self._first(tuner)
+        seen.launches = n = next(seen.count)
+        # At 1, 2, 4, 8, ... launches, which costs nothing in the long run.
+        if n & (n - 1) == 0 and seen.recorded is not None:
+            sizes = _sizes(tuner, args)
+            if sizes not in seen.sizes and len(seen.sizes) < MOST_SIZES:
+                seen.sizes.append(sizes)
+            self._report.counts(_counted(seen))
+
+    def _first(self, tuner: Any) -> _Seen:
+        with self._lock:
+            if id(tuner) not in self._seen:
+                seen = _Seen(tuner)
+                try:
+                    seen.recorded = _kernel(tuner)
+                except (_compat.compiled.NotPlain, CannotRecord) as error:
+                    self._miss(_compat.inductor_kernels.name_of(tuner), str(error))
+                except (AttributeError, KeyError, TypeError) as error:
+                    # A program that is recorded must not fail where another torch differs.
+                    reason = f"this torch's Inductor is not known: {type(error).__name__}: {error}"
+                    self._miss(_compat.inductor_kernels.name_of(tuner), reason)
+                self._seen[id(tuner)] = seen
+            return self._seen[id(tuner)]
+
+    def _miss(self, name: str, reason: str) -> None:
+        if (name, reason) not in self._missed:
+            self._missed.add((name, reason))
+            self._report.missed(Missed(name, LOCATION, reason, _caller()))
+
+    def finish(self) -> None:
+        """Report the counts of everything."""
+        # Several autotuners may have the same variant: each graph makes its own.
+        whole: dict[Any, RecordedKernel] = {}
+        for seen in [*self._seen.values()]:
+            if seen.recorded is not None:
+                found = _counted(seen)
+                key = (found.identity, found.variants[0].key, repr(found.choices))
+                whole[key] = whole[key].joined(found) if key in whole else found
+        for found in whole.values():
+            self._report.counts(found)
+
+    def forget(self) -> None:
+        """Start anew, as a forked process does."""
+        self._seen: dict[int, _Seen] = {}
+        self._missed: set[tuple[str, str]] = set()
+        self._lock = threading.Lock()
+
+
+def _counted(seen: _Seen) -> RecordedKernel:
+    assert seen.recorded is not None
+    (variant,) = seen.recorded.variants
+    counted = replace(variant, launches=seen.launches, sizes=tuple(seen.sizes))
+    return replace(seen.recorded, variants=(counted,))
+
+
+def _kernel(tuner: Any) -> RecordedKernel:
+    kernels = _compat.inductor_kernels
+    config = kernels.chosen(tuner)
+    if config is None:
+        raise CannotRecord("Inductor launched it without choosing a configuration")
+    if kernels.keeps_image(tuner):
+        raise CannotRecord("it belongs to C++ code, which keeps its image itself")
+    try:
+        printed = kernels.printed(_text(tuner))
+    except kernels.NotPrinted as error:
+        raise CannotRecord(str(error)) from None
+    found, options = kernels.specialization(tuner, config)
+    variant = RecordedVariant(
+        types=tuple(found.types.items()),
+        constants=encode_named(found.constants),
+        options=encode_named(dict(sorted(options.items()))),
+        arch=f"sm_{found.arch}",
+        ones=found.ones,
+        divisible=found.divisible,
+        first=_caller(),
+    )
+    choice = RecordedChoice(
+        encode_named(kernels.size_hints(tuner)),
+        (),
+        encode_named(kernels.as_dict(config)),
+        variant.arch,
+    )
+    return RecordedKernel(
+        MODULE, printed.name, printed.source, LOCATION, (variant,), (choice,), printed.text
+    )
+
+
+def _text(tuner: Any) -> str:
+    kept = _texts.get(_compat.inductor_kernels.key_of(tuner))
+    if kept is not None:
+        return kept
+    file = _compat.inductor_kernels.file_of(tuner)
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except OSError:
+        raise CannotRecord(
+            "its text is not in Inductor's cache; record with another TORCHINDUCTOR_CACHE_DIR"
+        ) from None
+
+
+def _sizes(tuner: Any, args: tuple[Any, ...]) -> dict[str, int]:
+    own = set(tuner.fn.arg_names)
+    named = zip(_compat.inductor_kernels.argument_names(tuner), args, strict=False)
+    return {name: value for name, value in named if type(value) is int and name in own}
+
+
+def _caller() -> str:
+    """`file:line` of the code that calls the compiled function, past torch and its own code."""
+    frame: FrameType | None = inspect.currentframe()
+    # By module: Inductor's code is in its cache, under a name below torch.
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith(_OWN):
+        frame = frame.f_back
+    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def watched(launched: Callable[[Any, tuple[Any, ...]], None]) -> Iterator[patches.Replacement]:
+    """Tell `launched` of each launch; as far as the modules are imported."""
+
+    def run(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def watched_run(self: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(self, *args, **kwargs)
+            if not kwargs.get("benchmark_run"):
+                launched(self, args)
+            return result
+
+        return watched_run
+
+    if HEURISTICS in sys.modules:
+        yield patches.INDUCTOR_LAUNCHES.by("run", run)
+    if COMPILING in sys.modules:
+        yield patches.INDUCTOR_TEXTS.by("triton", _keeping_text)
+
+
+def _keeping_text(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def triton(self: Any, kernel_name: str, source_code: str, *args: Any, **kwargs: Any) -> Any:
+        _texts[_compat.inductor_kernels.text_key(source_code)] = source_code
+        return original(self, kernel_name, source_code, *args, **kwargs)
+
+    return triton
