@@ -13,7 +13,27 @@ from ..recording.model import RecordedKernel
 
 def find(kernel: RecordedKernel) -> Any:
     """The jitted function that was recorded; raises `KernelNotFound` or `KernelChanged`."""
+    if kernel.text:
+        return _printed(kernel)
     return find_function(f"{kernel.module}:{kernel.name}", kernel.source, kernel.location)
+
+
+def _printed(kernel: RecordedKernel) -> Any:
+    """The jitted function of a text that Inductor printed; runs the text."""
+    printed = _compat.inductor_kernels.Printed(kernel.name, kernel.text)
+    if printed.source != kernel.source:
+        raise KernelChanged(
+            f"{kernel.name}, which Inductor printed, calls functions of another torch than this",
+            fix="build with the torch that the program was recorded with",
+        )
+    try:
+        return _compat.inductor_kernels.function(printed)
+    except Exception as error:
+        raise KernelNotFound(
+            f"the text of {kernel.name}, which Inductor printed, cannot be run",
+            found=f"{type(error).__name__}: {error}",
+            fix="build where the recorded program runs, with its packages",
+        ) from error
 
 
 def find_function(name: str, source: str, location: str = "") -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 from ..errors import NotServable
 from ..recording.model import RecordedChoice
 from ..records import BadField, Between, Codecs
+from .kinds import INTEGERS, OTHERS, PRINTED
 
 FORMAT = 1
 NAME = "manifest.json"
@@ -81,7 +82,7 @@ class Manifest:
 
 
 _TYPES = frozenset(
-    {"p", "p16", "i32", "i32:16", "i64", "i64:16", "u64", "u64:16", "1", "fp32", "u1", "none"}
+    {"p", "p16", "1", "none", *OTHERS, *PRINTED, *(n + by for n in INTEGERS for by in ("", ":16"))}
 )
 _BYTES = Between(0, 2**40)
 _CODECS = Codecs(

@@ -17,10 +17,8 @@ from ..native.ir.kernel_request import Request
 from ..recording.constants import decode
 from ..recording.model import RecordedKernel, RecordedVariant, Recording
 from .find import find, find_function
+from .kinds import INTEGERS, OTHERS, PRINTED, kind_of
 from .widen import Widening
-
-_INTEGERS = ("i32", "i64", "u64")
-_OTHERS = ("fp32", "u1")
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ def plan(recording: Recording, widenings: Sequence[Widening] = ()) -> ServedPlan
         kernel = PlannedKernel(recorded, fn)
         instances: dict[str, PlannedInstance] = {}
         for variant in recorded.variants:
-            odd = _unserved(variant)
+            odd = _unserved(recorded, variant)
             if odd:
                 made.notes.append(f"{recorded.name} is not served where {odd}")
                 continue
@@ -80,17 +78,19 @@ def plan(recording: Recording, widenings: Sequence[Widening] = ()) -> ServedPlan
                 for widened in _widened(recorded, tuned, widenings):
                     _add(instances, recorded, fn, widened)
         kernel.instances = [*instances.values()]
-        made.notes += [w for w in (_proposal(kernel),) if w and not widenings]
+        if not widenings and not recorded.text:
+            made.notes += [w for w in (_proposal(kernel),) if w]
         made.kernels.append(kernel)
     for widening in widenings:
         widening.refuse_unused(recording)
     return made
 
 
-def _unserved(variant: RecordedVariant) -> str:
+def _unserved(kernel: RecordedKernel, variant: RecordedVariant) -> str:
+    known = (*INTEGERS, *OTHERS, *(PRINTED if kernel.text else ()))
     for name, kind in variant.types:
-        if not kind.startswith("*") and kind not in (*_INTEGERS, *_OTHERS):
-            return f"{name} is annotated as {kind}"
+        if not kind.startswith("*") and kind not in known:
+            return f"{name} is {'passed' if kernel.text else 'annotated'} as {kind}"
     return ""
 
 
@@ -130,22 +130,23 @@ def _add(
     fn: Any,
     variant: RecordedVariant,
 ) -> None:
-    kinds = tuple((name, _kind(kind)) for name, kind in variant.types)
+    kinds = tuple((name, kind_of(kind)) for name, kind in variant.types)
     key = repr((variant.constants, kinds, variant.options))
     if key not in instances:
         made = PlannedInstance(dict(variant.constants), kinds, dict(variant.options))
         instances[key] = made
-        for number in ("i32", "i64"):
+        # Inductor decides the width of integers, and prints other code for another.
+        for number in ("",) if recorded.text else ("i32", "i64"):
             general = _generalized(fn, variant, number)
             _take(made, recorded, fn, general, is_general=True)
     _take(instances[key], recorded, fn, variant)
 
 
 def _generalized(fn: Any, variant: RecordedVariant, number: str) -> RecordedVariant:
-    """Nothing assumed of pointers and integers, which all have the given width."""
+    """Nothing assumed of pointers and integers, which all have the given width, if any."""
     forced = {param.name: param.annotation_type for param in fn.params}
     types = tuple(
-        (name, forced[name] or number if kind in _INTEGERS else kind)
+        (name, forced[name] or number or kind if kind in INTEGERS else kind)
         for name, kind in variant.types
     )
     return dataclasses.replace(variant, types=types, ones=(), divisible=())
@@ -163,10 +164,6 @@ def _take(
     if types not in instance.variants:
         request = _request(recorded, fn, variant)
         instance.variants[types] = PlannedVariant(types, request, is_general)
-
-
-def _kind(kind: str) -> str:
-    return "int" if kind in _INTEGERS else kind
 
 
 def _assumed(name: str, kind: str, variant: RecordedVariant) -> str:

@@ -12,6 +12,9 @@ from typing import Any
 
 from .. import _compat
 from .._compat import patches
+from ..after_triton import after_import
+from ..recording.inductor import COMPILING
+from . import inductor
 from .server import Server
 
 # On a jitted function: what serves it, or None.
@@ -72,6 +75,7 @@ def serve(
     server = Server(Path(folder).absolute(), strict=strict, tune_missing=tune_missing)
     _current.server = server
     _INSTALLED.__enter__()
+    _await_inductor()
     _compat.autotuning.ask_first(server, patches.SERVED_CHOICES)
     if preload:
         server.configure()
@@ -144,6 +148,25 @@ def _run(original: Callable[..., Any]) -> Callable[..., Any]:
 def _replacements() -> Iterator[patches.Replacement]:
     yield patches.SERVED_LAUNCHES.by("__getitem__", _bound)
     yield patches.SERVED_RUNS.by("run", _run)
+    yield from inductor.replacements(_compiled)
+    yield from _compat.lazy_driver.replacements()
+
+
+def _compiled(name: str, text: str) -> Any:
+    """What serves a kernel of a compiled graph, or None."""
+    server = _current.server
+    return None if server is None else server.compiled_graphs.kernel(name, text)
+
+
+@functools.cache
+def _await_inductor() -> None:
+    """Also serve what a program imports later."""
+    after_import(COMPILING, _refresh)
+
+
+def _refresh() -> None:
+    if _current.server is not None:
+        _INSTALLED.refresh()
 
 
 _INSTALLED = patches.PatchScope(_replacements)

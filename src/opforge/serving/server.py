@@ -18,6 +18,7 @@ from ..errors import KernelChanged, NotServable, NotServed, warn
 from ..locks import fork_safe_lock
 from ..recording.constants import CannotRecord, decode, name_of
 from . import manifest as manifests
+from .inductor import CompiledGraphs
 from .manifest import Manifest, ServedImage, ServedInstance, ServedKernel, ServedVariant
 
 EXTENSION = "_opforge_served"
@@ -43,6 +44,7 @@ class Server:
         self._choices: dict[str, Any] = {}
         self._images: dict[tuple[str, ...], Any] = {}
         self._configured = False
+        self.compiled_graphs = CompiledGraphs(self)
         for kernel in self.manifest.kernels:
             self._known.setdefault(f"{kernel.module}:{kernel.name}", []).append(kernel)
 
@@ -73,7 +75,7 @@ class Server:
         for kernel in self.manifest.kernels:
             for instance in kernel.instances:
                 for variant in instance.variants:
-                    self._image(variant).load()
+                    self.image(variant).load()
 
     def _made(self, fn: Any, kernel: ServedKernel) -> Any:
         params = tuple(
@@ -97,7 +99,7 @@ class Server:
         return made
 
     def _add(self, made: Any, instance: ServedInstance) -> None:
-        images = [(variant.types, self._image(variant)) for variant in instance.variants]
+        images = [(variant.types, self.image(variant)) for variant in instance.variants]
         try:
             constants = tuple(decode(value, _imported) for _, value in instance.constants)
             options = {name: decode(value, _imported) for name, value in instance.options}
@@ -108,7 +110,7 @@ class Server:
         kinds = tuple(map(_compat.compiled.dtype_of, instance.kinds))
         made.add(constants, kinds, options, images)
 
-    def _image(self, variant: ServedVariant) -> Any:
+    def image(self, variant: ServedVariant) -> Any:
         """The extension's image of a variant, made once: several instances may share it."""
         files = tuple(image.file for image in variant.images)
         if files not in self._images:

@@ -1,0 +1,200 @@
+"""Kernels of compiled graphs from a folder: Inductor compiles nothing, and launches as it does.
+
+Inductor hands each kernel over as text. If the folder has that text with the types, constants and
+options that are asked for, what Inductor gets back launches from the folder.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from .. import _compat
+from .._compat import patches
+from ..errors import NotServed, warn
+from ..recording.constants import CannotRecord, encode
+from ..recording.inductor import COMPILING, MODULE
+from ..recording.model import RecordedChoice
+from .kinds import kind_of
+from .manifest import Manifest, ServedInstance, ServedKernel, ServedVariant
+
+_COVER = "record it with `opforge record`, and build again with `opforge build`"
+
+
+class Server(Protocol):
+    """What serves a folder."""
+
+    folder: Path
+    manifest: Manifest
+    strict: bool
+    tune_missing: bool
+    extension: Any
+    served: dict[str, Any]
+    handed_over: Counter[tuple[str, str]]
+
+    def configure(self) -> None: ...
+
+    def image(self, variant: ServedVariant) -> Any: ...
+
+
+class CompiledGraphs:
+    """What a folder has of compiled graphs; `kernel` is asked for each text."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._known = {k.source: k for k in server.manifest.kernels if k.module == MODULE}
+
+    def kernel(self, name: str, text: str) -> Any:
+        """An autotuner of Inductor's that launches from the folder; None leaves it to Inductor."""
+        try:
+            return self._served(name, text)
+        except _NotHere as error:
+            self._hand_over(name, str(error))
+            return None
+
+    def _served(self, name: str, text: str) -> Any:
+        kernels = _compat.inductor_kernels
+        try:
+            printed = kernels.printed(text)
+        except kernels.NotPrinted as error:
+            raise _NotHere(str(error)) from None
+        found = self._known.get(printed.source)
+        if found is None:
+            raise _NotHere(self._absent(printed.name))
+        tuner = kernels.autotuner(name, text)
+        if kernels.keeps_image(tuner):
+            raise _NotHere("it belongs to C++ code, which keeps its image itself")
+        config, instance = self._fitting(tuner, found)
+        self._server.configure()
+        made = self._made(name, tuner, instance)
+        kernels.serve(tuner, config, functools.partial(_launch, made), f"opforge-{found.source}")
+        return tuner
+
+    def _absent(self, name: str) -> str:
+        if any(kernel.name == name for kernel in self._known.values()):
+            return f"{self._server.folder} has {name} with another text"
+        return f"{name} is not in {self._server.folder}"
+
+    def _fitting(self, tuner: Any, kernel: ServedKernel) -> tuple[Any, ServedInstance]:
+        """The recorded configuration for the nearest sizes, and what was built for it."""
+        kernels = _compat.inductor_kernels
+        wanted = "no configuration was recorded that its autotuner has"
+        for choice in self._nearest(tuner, kernel):
+            config = kernels.as_config(dict(choice.config))
+            try:
+                wanted = _wanted(tuner, config)
+            except (_compat.compiled.NotPlain, CannotRecord) as error:
+                raise _NotHere(str(error)) from None
+            for instance in kernel.instances:
+                if _key(instance) == wanted:
+                    return config, instance
+        raise _NotHere(f"nothing was built for {wanted}")
+
+    def _nearest(self, tuner: Any, kernel: ServedKernel) -> list[RecordedChoice]:
+        kernels = _compat.inductor_kernels
+        hints, arch = kernels.size_hints(tuner), f"sm_{_compat.served.current_arch()}"
+        own = kernels.configs(tuner)
+        if self._server.tune_missing and len(own) > 1:
+            raise _NotHere("tune_missing=True lets it measure its configurations")
+        # A user's kernel has a grid for each of its configurations, and for no others.
+        fitting = [
+            c for c in kernel.choices if not kernels.is_users(tuner) or dict(c.config) in own
+        ]
+
+        def rank(choice: RecordedChoice) -> tuple[float, bool]:
+            return kernels.distance(dict(choice.key), hints), choice.arch != arch
+
+        return sorted(fitting, key=rank)
+
+    def _made(self, name: str, tuner: Any, instance: ServedInstance) -> Any:
+        """A kernel of the extension that takes what is not a constant."""
+        server = self._server
+        # What was assumed is checked at each launch, so that nothing need be left unassumed.
+        params = tuple(
+            (param.name, False, False, None, True, True)
+            for param in tuner.fn.params
+            if not param.is_constexpr
+        )
+
+        def hand_over(_grid: Any, _args: Any, _kwargs: Any, reason: str) -> bool:
+            self._hand_over(name, reason)
+            return True
+
+        made = server.extension.Kernel(name, params, hand_over)
+        images = [(variant.types, server.image(variant)) for variant in instance.variants]
+        made.add((), tuple(map(_compat.compiled.dtype_of, instance.kinds)), {}, images)
+        key = f"{MODULE}:{name}"
+        server.served.setdefault(key, Counted()).kernels.append(made)
+        return made
+
+    def _hand_over(self, name: str, reason: str) -> None:
+        server, full = self._server, f"{MODULE}:{name}"
+        if server.strict:
+            raise NotServed(
+                f"{full} is not covered by {server.folder}: {reason}", fix=_COVER
+            ) from None
+        if not server.handed_over[full, reason]:
+            warn(f"{full} is compiled by Inductor: {reason}. To serve it, {_COVER}")
+        server.handed_over[full, reason] += 1
+
+
+class _NotHere(Exception):
+    """Why the folder does not serve a kernel."""
+
+
+class Counted:
+    """Kernels of one name: each compiled graph has its own."""
+
+    def __init__(self) -> None:
+        self.kernels: list[Any] = []
+
+    def counts(self) -> dict[str, int]:
+        each = [kernel.counts() for kernel in self.kernels]
+        return {name: sum(counts[name] for counts in each) for name in ("served", "general")}
+
+
+def _launch(kernel: Any, grid: Any, *args: Any) -> bool:
+    """Whether it was launched; the extension returns what `hand_over` does if it was not."""
+    return kernel.bind(grid)(*args) is None
+
+
+def _wanted(tuner: Any, config: Any) -> str:
+    """Constants, options and kinds that Inductor asks for, as `_key` of an instance has them."""
+    found, options = _compat.inductor_kernels.specialization(tuner, config)
+    kinds = [
+        kind_of(found.types[param.name]) if param.name in found.types else "none"
+        for param in tuner.fn.params
+        if not param.is_constexpr
+    ]
+    declared = {param.name for param in tuner.fn.params if param.is_constexpr}
+    constants = {name: encode(v) for name, v in found.constants.items() if name in declared}
+    return _told(constants, kinds, {name: encode(value) for name, value in options.items()})
+
+
+def _key(instance: ServedInstance) -> str:
+    return _told(dict(instance.constants), instance.kinds, dict(instance.options))
+
+
+def _told(constants: dict[str, Any], kinds: Any, options: dict[str, Any]) -> str:
+    named = [f"{name}={value!r}" for name, value in sorted(constants.items())]
+    named += [f"{name}={value!r}" for name, value in sorted(options.items())]
+    return f"{', '.join(named)} with arguments ({', '.join(kinds)})"
+
+
+def replacements(asked: Callable[[str, str], Any]) -> Iterator[patches.Replacement]:
+    """Ask `asked(name, text)` before Inductor compiles; as far as its module is imported."""
+
+    def asking(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def triton(self: Any, kernel_name: str, source_code: str, device_str: str = "cuda") -> Any:
+            found = asked(kernel_name, source_code) if device_str == "cuda" else None
+            return original(self, kernel_name, source_code, device_str) if found is None else found
+
+        return triton
+
+    if COMPILING in sys.modules:
+        yield patches.SERVED_TEXTS.by("triton", asking)

@@ -1,0 +1,275 @@
+"""Kernels of compiled graphs from a folder, on the stand-in driver."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch._inductor.async_compile import AsyncCompile
+from torch._inductor.runtime import triton_helpers
+from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+
+import opforge
+from opforge import _compat
+from opforge.errors import KernelChanged, KernelNotFound, NotServed, OpforgeWarning
+from opforge.serving import serve as serving
+from opforge.serving.build import build
+from opforge.serving.find import find
+from support import compiled_graphs as texts
+from support.serving import READ
+from support.standin.interpreter import Interpreter
+
+# By name: a text, the arguments of a launch, and the configuration that was chosen.
+RECORDED = {
+    "triton_poi_fused_add_0": (texts.pointwise(), ("in_ptr0", "out_ptr0", "xnumel"), 0),
+    "scale_kernel": (
+        texts.scale(),
+        ("x_ptr", "out_ptr", "factor", "n", "_grid_0", "_grid_1", "_grid_2"),
+        0,
+    ),
+    "tuned_kernel": (texts.tuned(), ("x_ptr", "out_ptr", "n", "_n"), 1),
+    "triton_red_fused_sum_2": (
+        texts.total(),
+        ("in_ptr0", "out_ptr0", "xnumel", "r0_numel"),
+        0,
+    ),
+}
+VALUES = {"factor": 2.0}
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        cache = tmp_path_factory.mktemp("inductor")
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(cache))
+        patch.setattr(triton_helpers, "set_driver_to_gpu", lambda: None)
+        patch.setattr(CachingAutotuner, "run", lambda self, *args, stream: None)
+        with opforge.record() as session:
+            for name, (text, names, config) in RECORDED.items():
+                texts.note(text)
+                tuner = texts.launching(
+                    _compat.inductor_kernels.autotuner(name, text), names, config
+                )
+                tuner.run(*(VALUES.get(n, 16) for n in names), stream=0)
+    return session.recording
+
+
+@pytest.fixture(scope="module")
+def folder(recording, tmp_path_factory):
+    return build(recording, tmp_path_factory.mktemp("served") / "kernels", archs=["sm_80"]).folder
+
+
+@pytest.fixture
+def gpu(standin, folder, monkeypatch, tmp_path):
+    """A GPU as far as a served launch needs one; kernels are interpreted, and none compiled."""
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("something was compiled")
+
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    monkeypatch.setattr(triton_helpers, "set_driver_to_gpu", lambda: None)
+    monkeypatch.setattr("torch._inductor.runtime.triton_heuristics.triton.compile", refuse)
+    monkeypatch.setattr(CachingAutotuner, "bench", refuse)
+    functions = (lambda _device: 0, lambda: 0)
+    monkeypatch.setattr("opforge._compat.served.device_functions", lambda: functions)
+    monkeypatch.setattr("opforge._compat.served.current_arch", lambda: 80)
+    library = texts.as_a_library(folder)
+    standin.execute = Interpreter(library.manifest, library.functions)
+    yield standin
+    serving.stop()
+
+
+@pytest.fixture
+def inductor(monkeypatch):
+    """What Inductor is left to compile."""
+    seen = []
+
+    def triton(self, name, text, device_str="cuda"):
+        seen.append(name)
+
+    monkeypatch.setattr(AsyncCompile, "triton", triton)
+    return seen
+
+
+def compiled(name, text=None):
+    return AsyncCompile().triton(name, RECORDED[name][0] if text is None else text)
+
+
+@pytest.mark.parametrize("n", [1, 17, 1000, 4096])
+def test_inductors_own_kernels_are_served_for_all_sizes(gpu, folder, n):
+    opforge.serve(folder, strict=True)
+    x, out = torch.randn(n), torch.empty(n)
+    kernel = compiled("triton_poi_fused_add_0")
+    for _ in range(3):
+        kernel.run(x, out, n, stream=0)
+    torch.testing.assert_close(out, x + 1)
+    assert opforge.served().launches == {"torch.compile:triton_poi_fused_add_0": 3}
+
+
+def launches(gpu, *types):
+    """What launches get from now on; Triton's interpreter does not know functions of these."""
+    seen = []
+
+    def execute(launched):
+        seen.append((launched.grid, *(launched.read(i, READ[t]) for i, t in enumerate(types))))
+
+    gpu.execute = execute
+    return seen
+
+
+def test_a_reduction_of_inductors_is_served_without_its_size_of_1(gpu, folder):
+    seen = launches(gpu, "p", "p", "i32")
+    opforge.serve(folder, strict=True)
+    x, out = torch.randn(5000), torch.empty(1)
+    compiled("triton_red_fused_sum_2").run(x, out, 1, 5000, stream=0)
+    assert seen == [((1, 1, 1), x.data_ptr(), out.data_ptr(), 5000)]
+
+
+def test_kernels_of_user_code_are_served(gpu, folder):
+    seen = launches(gpu, "p", "p", "fp64", "i32")
+    opforge.serve(folder, strict=True)
+    x, out = torch.randn(300), torch.empty(300)
+    compiled("scale_kernel").run(x, out, 0.1, 300, 3, 1, 1, stream=0)
+    assert seen == [((3, 1, 1), x.data_ptr(), out.data_ptr(), 0.1, 300)]
+
+
+def test_graphs_that_share_a_kernel_are_served_and_counted(gpu, folder):
+    opforge.serve(folder, strict=True)
+    x, out = torch.randn(300), torch.empty(300)
+    for _ in range(2):
+        compiled("tuned_kernel").run(x, out, 300, 300, stream=0)
+    assert opforge.served().launches == {"torch.compile:tuned_kernel": 2}
+
+
+def test_an_autotuner_of_user_code_takes_what_was_recorded_and_measures_nothing(gpu, folder):
+    opforge.serve(folder, strict=True)
+    x, out = torch.randn(1300), torch.empty(1300)
+    kernel = compiled("tuned_kernel")
+    kernel.run(x, out, 1300, 1300, stream=0)
+    torch.testing.assert_close(out, x + 1)
+    assert kernel.launchers[0].config.kwargs == {"BLOCK": 512}
+
+
+def test_pointers_that_are_not_aligned_take_the_general_variant(gpu, folder):
+    opforge.serve(folder, strict=True)
+    x, out = torch.randn(101)[1:], torch.empty(101)[1:]
+    compiled("triton_poi_fused_add_0").run(x, out, 100, stream=0)
+    torch.testing.assert_close(out, x + 1)
+    assert sum(opforge.served().general.values()) == 1
+
+
+def test_other_size_hints_take_the_nearest_configuration(gpu, folder):
+    opforge.serve(folder, strict=True)
+    text = texts.pointwise(about=1 << 20)
+    kernel = compiled("triton_poi_fused_add_0", text)
+    x, out = torch.randn(2000), torch.empty(2000)
+    kernel.run(x, out, 2000, stream=0)
+    torch.testing.assert_close(out, x + 1)
+
+
+def test_coordinate_descent_does_not_tune_what_was_recorded(gpu, folder):
+    opforge.serve(folder, strict=True)
+    text = texts.pointwise(more="'coordinate_descent_tuning': True, ")
+    x, out = torch.randn(20), torch.empty(20)
+    compiled("triton_poi_fused_add_0", text).run(x, out, 20, stream=0)
+    torch.testing.assert_close(out, x + 1)
+
+
+def test_another_text_is_inductors_with_one_warning(gpu, inductor, folder):
+    opforge.serve(folder)
+    text = texts.pointwise(added="2.0")
+    with pytest.warns(OpforgeWarning, match="is compiled by Inductor: .* with another text"):
+        compiled("triton_poi_fused_add_0", text)
+    compiled("triton_poi_fused_add_0", text)
+    assert inductor == ["triton_poi_fused_add_0"] * 2
+    assert [*opforge.served().handed_over.values()] == [2]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("other", texts.pointwise("other"), "other is not in "),
+        (
+            "triton_poi_fused_add_0",
+            texts.pointwise(added="2.0"),
+            "has triton_poi_fused_add_0 with another text",
+        ),
+        ("scale_kernel", texts.scale("'BLOCK': 64"), "nothing was built for BLOCK=64, debug=True"),
+        ("tuned_kernel", texts.tuned((64, 256)), "no configuration was recorded that its"),
+        (
+            "triton_poi_fused_add_0",
+            texts.pointwise(more="'store_cubin': True, ").replace("'store_cubin': False, ", ""),
+            "it belongs to C\\+\\+ code",
+        ),
+        ("odd", "x = 1", "its text has 0 kernels with a decorator of Inductor's"),
+    ],
+)
+def test_strict_raises_with_the_reason(gpu, inductor, folder, case):
+    name, text, said = case
+    opforge.serve(folder, strict=True)
+    with pytest.raises(NotServed, match=said) as caught:
+        compiled(name, text)
+    assert "fix: record it with `opforge record`" in str(caught.value)
+    assert inductor == []
+
+
+def test_a_launch_that_is_not_covered_is_inductors(gpu, folder, monkeypatch):
+    """Where it was printed for float32, and another dtype comes."""
+    handed = []
+
+    class Result:
+        def make_launcher(self):
+            return lambda *args, stream: handed.append((args, stream))
+
+    monkeypatch.setattr(CachingAutotuner, "_precompile_config", lambda self, config: Result())
+    opforge.serve(folder)
+    x = torch.ones(20, dtype=torch.float64)
+    kernel = compiled("triton_poi_fused_add_0")
+    with pytest.warns(OpforgeWarning, match="is compiled by Inductor: in_ptr0 is torch.float64"):
+        kernel.run(x, x, 20, stream=5)
+    kernel.run(x, x, 20, stream=5)
+    assert handed == [((x, x, 20), 5)] * 2
+    opforge.serve(folder, strict=True)
+    with pytest.raises(NotServed):
+        compiled("triton_poi_fused_add_0").run(x, x, 20, stream=5)
+
+
+def test_kernels_for_the_cpu_are_inductors(gpu, inductor, folder):
+    opforge.serve(folder, strict=True)
+    AsyncCompile().triton("k", "", device_str="cpu")
+    assert inductor == ["k"]
+
+
+def test_nothing_is_written_to_inductors_caches(gpu, folder):
+    opforge.serve(folder, strict=True)
+    kernel = compiled("triton_poi_fused_add_0")
+    assert not kernel.is_statically_launchable()
+
+
+def test_everything_is_inductors_again_afterwards(gpu, folder):
+    before = AsyncCompile.triton
+    opforge.serve(folder)
+    assert AsyncCompile.triton is not before
+    serving.stop()
+    assert AsyncCompile.triton is before
+
+
+def test_each_has_one_general_variant(recording, folder):
+    manifest = serving.Server(folder, strict=False, tune_missing=False).manifest
+    types = {k.name: [v.types for i in k.instances for v in i.variants] for k in manifest.kernels}
+    assert types["scale_kernel"] == [("p16", "p16", "fp64", "i32"), ("p", "p", "fp64", "i32")]
+    assert types["triton_red_fused_sum_2"] == [("p16", "p16", "1", "i32"), ("p", "p", "i32", "i32")]
+
+
+def test_a_text_of_another_torch_is_not_built(recording, monkeypatch):
+    kernel = recording.kernels[0]
+    monkeypatch.setattr("opforge._compat.inductor_kernels._helpers", lambda: "another")
+    with pytest.raises(KernelChanged, match="calls functions of another torch"):
+        find(kernel)
+
+
+def test_a_text_that_does_not_run_is_told(recording):
+    text = "import a_module_that_is_not_there\n"
+    source = _compat.inductor_kernels.Printed("k", text).source
+    with pytest.raises(KernelNotFound, match="cannot be run") as caught:
+        find(replace(recording.kernels[0], name="k", text=text, source=source))
+    assert "No module named 'a_module_that_is_not_there'" in str(caught.value)
