@@ -200,6 +200,11 @@ def test_another_text_is_inductors_with_one_warning(gpu, inductor, folder):
             texts.pointwise(more="'store_cubin': True, ").replace("'store_cubin': False, ", ""),
             "it belongs to C\\+\\+ code",
         ),
+        (
+            "triton_poi_fused_add_0",
+            texts.pointwise().replace("'launch_pdl': False", "'launch_pdl': True"),
+            "it is launched with launch_pdl=True",
+        ),
         ("odd", "x = 1", "its text has 0 kernels with a decorator of Inductor's"),
     ],
 )

@@ -121,8 +121,9 @@ def _kernel(tuner: Any) -> RecordedKernel:
     config = kernels.chosen(tuner)
     if config is None:
         raise CannotRecord("Inductor launched it without choosing a configuration")
-    if kernels.keeps_image(tuner):
-        raise CannotRecord("it belongs to C++ code, which keeps its image itself")
+    obstacle = kernels.obstacle(tuner)
+    if obstacle:
+        raise CannotRecord(obstacle)
     try:
         printed = kernels.printed(_text(tuner))
     except kernels.NotPrinted as error:

@@ -66,8 +66,9 @@ class CompiledGraphs:
         if found is None:
             raise _NotHere(self._absent(printed.name))
         tuner = kernels.autotuner(name, text)
-        if kernels.keeps_image(tuner):
-            raise _NotHere("it belongs to C++ code, which keeps its image itself")
+        obstacle = kernels.obstacle(tuner)
+        if obstacle:
+            raise _NotHere(obstacle)
         config, instance = self._fitting(tuner, found)
         self._server.configure()
         made = self._made(name, tuner, instance)

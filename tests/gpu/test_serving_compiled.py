@@ -1,0 +1,124 @@
+"""Compiled graphs that are recorded, built and served on a GPU, without an edit."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from support import compiled_program
+from support.processes import environment
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use"),
+]
+
+PROGRAM = Path(compiled_program.__file__)
+# Notes all that is compiled or started; Triton's compiler raises, too. Inductor asks ptxas for
+# its version, which its caches depend on.
+NOTED = """
+import atexit, os, subprocess, sys, triton, triton.compiler.compiler
+
+noted = []
+
+def refuse(source, *args, **kwargs):
+    noted.append(f"compiled {getattr(source, 'name', source)}")
+    raise AssertionError(noted[-1])
+
+def start(self, command, *args, **kwargs):
+    if not isinstance(command, (list, tuple)) or list(command[1:]) != ["--version"]:
+        noted.append(f"started {command}")
+    return popen(self, command, *args, **kwargs)
+
+popen = subprocess.Popen.__init__
+triton.compile = triton.compiler.compiler.compile = refuse
+subprocess.Popen.__init__ = start
+atexit.register(lambda: os.write(1, "".join(f"noted: {n}\\n" for n in noted).encode()))
+import runpy
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def opforge(*arguments, folder, threads="1"):
+    done = subprocess.run(
+        [sys.executable, "-m", "opforge", *map(str, arguments)],
+        env=environment(
+            TORCHINDUCTOR_CACHE_DIR=str(folder / "inductor"),
+            TRITON_CACHE_DIR=str(folder / "triton"),
+            TORCHINDUCTOR_COMPILE_THREADS=threads,
+        ),
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
+    return done.stdout
+
+
+def results(text):
+    return re.findall(r"^\d+ .* [0-9a-f]{64}$", text, re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """The folder of a recording and its kernels, and what the program printed meanwhile."""
+    folder = tmp_path_factory.mktemp("compiled")
+    launches = folder / "launches.json"
+    # In other processes, as Inductor does unless it is told otherwise.
+    said = opforge(
+        "record", "-o", launches, "--", sys.executable, PROGRAM, "6400", "12864",
+        folder=folder / "recorded", threads="4",
+    )  # fmt: skip
+    opforge("build", launches, "--arch", "sm_80", "--arch", "sm_90", "-o", folder / "kernels",
+            folder=folder / "built")  # fmt: skip
+    return folder, results(said)
+
+
+def test_user_kernels_and_inductors_own_are_recorded(recorded):
+    folder, _ = recorded
+    shown = opforge("list", folder / "launches.json", folder=folder / "listed")
+    for name in ("scale_kernel", "shift_kernel", "triton_poi_", "triton_per_", "triton_red_"):
+        assert f"torch.compile:{name}" in shown
+    assert "notes" not in shown
+
+
+def test_the_same_sizes_are_served_to_the_bit_and_nothing_is_compiled(recorded):
+    folder, jit = recorded
+    said = opforge(
+        "serve", "--strict", folder / "kernels", "--", sys.executable, "-c", NOTED, PROGRAM,
+        "6400", "12864", folder=folder / "served",
+    )  # fmt: skip
+    assert results(said) == jit
+    assert "noted: " not in said, said
+    for name in ("scale_kernel", "shift_kernel", "triton_poi_", "triton_per_", "triton_red_"):
+        assert re.search(rf"torch.compile:{name}\w*: \d", said), said
+
+
+def test_other_sizes_are_served(recorded):
+    folder, _ = recorded
+    said = opforge(
+        "serve", "--strict", folder / "kernels", "--", sys.executable, "-c", NOTED, PROGRAM,
+        "7040", "64064", "1280", folder=folder / "others",
+    )  # fmt: skip
+    assert len(results(said)) == 3 * 8
+    assert "noted: " not in said, said
+
+
+def test_a_cache_of_inductors_works_served_and_not(recorded):
+    """What was cached by a run that was served is compiled by one that is not, and the reverse."""
+    folder, jit = recorded
+    plain = subprocess.run(
+        [sys.executable, str(PROGRAM), "6400", "12864"],
+        env=environment(TORCHINDUCTOR_CACHE_DIR=str(folder / "served" / "inductor")),
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert plain.returncode == 0, plain.stderr[-6000:]
+    assert results(plain.stdout) == jit
+    said = opforge(
+        "serve", "--strict", folder / "kernels", "--", sys.executable, "-c", NOTED, PROGRAM,
+        "6400", "12864", folder=folder / "recorded",
+    )  # fmt: skip
+    assert results(said) == jit
+    assert "noted: " not in said, said
