@@ -42,7 +42,7 @@ def test_types_constants_options_and_the_configuration_are_recorded(inductor):
         for _ in range(3):
             kernel.run(X, X, 1000, stream=0)
     (found,) = session.recording.kernels
-    assert (found.module, found.name) == ("torch.compile", "triton_poi_fused_add_0")
+    assert (found.module, found.name) == ("torch.compile", "triton_poi_fused_add")
     (variant,), (choice,) = found.variants, found.choices
     assert dict(variant.types) == {"in_ptr0": "*fp32", "out_ptr0": "*fp32", "xnumel": "i32"}
     assert (variant.divisible, variant.ones) == (("in_ptr0", "out_ptr0"), ())
@@ -57,15 +57,15 @@ def test_types_constants_options_and_the_configuration_are_recorded(inductor):
 
 def test_the_text_is_kept_without_what_differs_between_runs(inductor):
     with opforge.record() as session:
-        for text in (texts.pointwise(), texts.pointwise(about=8192, more="'num_load': 1, ")):
-            inductor("triton_poi_fused_add_0", text, "in_ptr0", "out_ptr0", "xnumel").run(
-                X, X, 8, stream=0
-            )
+        for number, about in enumerate((1024, 8192)):
+            name = f"triton_poi_fused_add_{number}"
+            text = texts.pointwise(name, about=about, more=f"'num_load': {number}, ")
+            inductor(name, text, "in_ptr0", "out_ptr0", "xnumel").run(X, X, 8, stream=0)
     (found,) = session.recording.kernels
     assert "triton_heuristics.pointwise" not in found.text
     assert "set_driver_to_gpu" not in found.text
     assert found.text.startswith("import triton\n")
-    assert "@triton.jit\ndef triton_poi_fused_add_0(" in found.text
+    assert "@triton.jit\ndef triton_poi_fused_add(" in found.text
     assert [dict(choice.key) for choice in found.choices] == [{"x": 1024}, {"x": 8192}]
 
 

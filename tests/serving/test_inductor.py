@@ -102,7 +102,7 @@ def test_inductors_own_kernels_are_served_for_all_sizes(gpu, folder, n):
     for _ in range(3):
         kernel.run(x, out, n, stream=0)
     torch.testing.assert_close(out, x + 1)
-    assert opforge.served().launches == {"torch.compile:triton_poi_fused_add_0": 3}
+    assert opforge.served().launches == {"torch.compile:triton_poi_fused_add": 3}
 
 
 def launches(gpu, *types):
@@ -166,6 +166,15 @@ def test_other_size_hints_take_the_nearest_configuration(gpu, folder):
     torch.testing.assert_close(out, x + 1)
 
 
+def test_the_place_of_a_kernel_in_its_graph_does_not_matter(gpu, folder):
+    opforge.serve(folder, strict=True)
+    name = "triton_poi_fused_add_17"
+    kernel = compiled(name, texts.pointwise(name))
+    x, out = torch.randn(20), torch.empty(20)
+    kernel.run(x, out, 20, stream=0)
+    torch.testing.assert_close(out, x + 1)
+
+
 def test_coordinate_descent_does_not_tune_what_was_recorded(gpu, folder):
     opforge.serve(folder, strict=True)
     text = texts.pointwise(more="'coordinate_descent_tuning': True, ")
@@ -191,7 +200,7 @@ def test_another_text_is_inductors_with_one_warning(gpu, inductor, folder):
         (
             "triton_poi_fused_add_0",
             texts.pointwise(added="2.0"),
-            "has triton_poi_fused_add_0 with another text",
+            "has triton_poi_fused_add with another text",
         ),
         ("scale_kernel", texts.scale("'BLOCK': 64"), "nothing was built for BLOCK=64, debug=True"),
         ("tuned_kernel", texts.tuned((64, 256)), "no configuration was recorded that its"),
@@ -262,7 +271,7 @@ def test_each_has_one_general_variant(recording, folder):
     manifest = serving.Server(folder, strict=False, tune_missing=False).manifest
     types = {k.name: [v.types for i in k.instances for v in i.variants] for k in manifest.kernels}
     assert types["scale_kernel"] == [("p16", "p16", "fp64", "i32"), ("p", "p", "fp64", "i32")]
-    assert types["triton_red_fused_sum_2"] == [("p16", "p16", "1", "i32"), ("p", "p", "i32", "i32")]
+    assert types["triton_red_fused_sum"] == [("p16", "p16", "1", "i32"), ("p", "p", "i32", "i32")]
 
 
 def test_a_text_of_another_torch_is_not_built(recording, monkeypatch):

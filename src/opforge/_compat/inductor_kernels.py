@@ -11,6 +11,7 @@ import functools
 import hashlib
 import linecache
 import math
+import re
 import threading
 import types
 from collections.abc import Callable, Mapping
@@ -25,6 +26,7 @@ from . import compiled
 
 # In a user's kernel, the decorator of Inductor comes before the user's own.
 _DECORATORS = "triton_heuristics."
+_USERS = "triton_heuristics.user_autotune("
 _DRIVER = "triton_helpers.set_driver_to_gpu()"
 
 
@@ -36,8 +38,9 @@ class NotPrinted(Exception):
 class Printed:
     """A kernel as Inductor prints it, without what differs from run to run.
 
-    The decorator is left out: it has size hints, the GPU's properties and numbers of caches. What
-    of it matters for an image is in the variant that is recorded.
+    The decorator is left out: it has size hints, the GPU's properties and hashes of caches. What
+    of it matters for an image is in the variant that is recorded. So is the number in the name of
+    one of Inductor's own, which counts the kernels before it: `triton_poi_fused_add_0`.
     """
 
     name: str
@@ -56,18 +59,25 @@ def printed(text: str) -> Printed:
     except SyntaxError as error:
         raise NotPrinted(f"its text is not Python: {error}") from None
     dropped: set[int] = set()
-    names: list[str] = []
+    names: list[tuple[str, str]] = []
     for node in body:
         if isinstance(node, ast.Expr) and ast.unparse(node) == _DRIVER:
             dropped.update(_lines(node))
         if isinstance(node, ast.FunctionDef):
             own = [d for d in node.decorator_list if ast.unparse(d).startswith(_DECORATORS)]
-            names += [node.name for _ in own]
+            names += [(node.name, ast.unparse(decorator)) for decorator in own]
             dropped.update(line for decorator in own for line in _lines(decorator))
     if len(names) != 1:
         raise NotPrinted(f"its text has {len(names)} kernels with a decorator of Inductor's")
     kept = [line for at, line in enumerate(text.splitlines(), 1) if at not in dropped]
-    return Printed(names[0], "\n".join(kept).strip() + "\n")
+    ((name, decorator),) = names
+    found = Printed(name, "\n".join(kept).strip() + "\n")
+    return found if decorator.startswith(_USERS) else _without_number(found)
+
+
+def _without_number(kernel: Printed) -> Printed:
+    name = re.sub(r"_\d+$", "", kernel.name)
+    return Printed(name, re.sub(rf"\b{kernel.name}\b", name, kernel.text))
 
 
 def _lines(node: ast.expr | ast.stmt) -> range:

@@ -50,18 +50,20 @@ class CompiledGraphs:
 
     def kernel(self, name: str, text: str) -> Any:
         """An autotuner of Inductor's that launches from the folder; None leaves it to Inductor."""
-        try:
-            return self._served(name, text)
-        except _NotHere as error:
-            self._hand_over(name, str(error))
-            return None
-
-    def _served(self, name: str, text: str) -> Any:
         kernels = _compat.inductor_kernels
         try:
             printed = kernels.printed(text)
         except kernels.NotPrinted as error:
-            raise _NotHere(str(error)) from None
+            self._hand_over(name, str(error))
+            return None
+        try:
+            return self._served(name, text, printed)
+        except _NotHere as error:
+            self._hand_over(printed.name, str(error))
+            return None
+
+    def _served(self, name: str, text: str, printed: _compat.inductor_kernels.Printed) -> Any:
+        kernels = _compat.inductor_kernels
         found = self._known.get(printed.source)
         if found is None:
             raise _NotHere(self._absent(printed.name))
@@ -71,7 +73,7 @@ class CompiledGraphs:
             raise _NotHere(obstacle)
         config, instance = self._fitting(tuner, found)
         self._server.configure()
-        made = self._made(name, tuner, instance)
+        made = self._made(printed.name, tuner, instance)
         kernels.serve(tuner, config, functools.partial(_launch, made), f"opforge-{found.source}")
         return tuner
 
