@@ -253,6 +253,13 @@ def test_kernels_for_the_cpu_are_inductors(gpu, inductor, folder):
     assert inductor == ["k"]
 
 
+def test_nothing_is_served_in_tritons_interpreter(gpu, inductor, folder, monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    opforge.serve(folder, strict=True)
+    compiled("triton_poi_fused_add_0")
+    assert inductor == ["triton_poi_fused_add_0"]
+
+
 def test_nothing_is_written_to_inductors_caches(gpu, folder):
     opforge.serve(folder, strict=True)
     kernel = compiled("triton_poi_fused_add_0")

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import torch
-
 from . import patches
 
 
@@ -24,36 +22,44 @@ class LazyDriver:
         return backends["nvidia"].driver if "nvidia" in backends else LazyDriver
 
     def get_current_target(self) -> Any:
-        if not self._answers():
+        cuda = self._cuda()
+        if cuda is None:
             return self._machine().get_current_target()
         from triton.backends.compiler import GPUTarget
 
-        major, minor = torch.cuda.get_device_capability()
+        major, minor = cuda.get_device_capability()
         return GPUTarget("cuda", major * 10 + minor, 32)
 
     def get_current_device(self) -> Any:
-        if self._answers():
-            return torch.cuda.current_device()
-        return self._machine().get_current_device()
+        cuda = self._cuda()
+        return self._machine().get_current_device() if cuda is None else cuda.current_device()
 
     def get_device_capability(self, device: Any) -> Any:
-        if self._answers():
-            return torch.cuda.get_device_capability(device)
-        return self._machine().get_device_capability(device)
+        cuda = self._cuda()
+        asked = self._machine() if cuda is None else cuda
+        return asked.get_device_capability(device)
 
     def get_device_interface(self) -> Any:
-        return torch.cuda if self._answers() else self._machine().get_device_interface()
+        return self._cuda() or self._machine().get_device_interface()
 
     def get_active_torch_device(self) -> Any:
-        if self._answers():
-            return torch.device("cuda", torch.cuda.current_device())
-        return self._machine().get_active_torch_device()
+        cuda = self._cuda()
+        if cuda is None:
+            return self._machine().get_active_torch_device()
+        import torch
+
+        return torch.device("cuda", cuda.current_device())
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._machine(), name)
 
-    def _answers(self) -> bool:
-        return self._real is None and torch.version.cuda is not None and torch.cuda.is_available()
+    def _cuda(self) -> Any:
+        """torch.cuda, as long as it can answer."""
+        # Programs import Triton before torch, and need not import torch at all.
+        import torch
+
+        there = torch.version.cuda is not None and torch.cuda.is_available()
+        return torch.cuda if self._real is None and there else None
 
     def _machine(self) -> Any:
         if self._real is None:
