@@ -1,5 +1,7 @@
 """Kernels of compiled graphs from a folder, on the stand-in driver."""
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -15,6 +17,7 @@ from opforge.serving import serve as serving
 from opforge.serving.build import build
 from opforge.serving.find import find
 from support import compiled_graphs as texts
+from support.processes import environment
 from support.serving import READ
 from support.standin.interpreter import Interpreter
 
@@ -294,3 +297,17 @@ def test_a_text_that_does_not_run_is_told(recording):
     with pytest.raises(KernelNotFound, match="cannot be run") as caught:
         find(replace(recording.kernels[0], name="k", text=text, source=source))
     assert "No module named 'a_module_that_is_not_there'" in str(caught.value)
+
+
+def test_the_commands_see_what_a_program_imports_later(folder, tmp_path):
+    code = (
+        "import triton, torch._inductor.async_compile as a; print(a.AsyncCompile.triton.__module__,"
+        " hasattr(a.AsyncCompile.triton, '__wrapped__'))"
+    )
+    for command in (["record", "-o", str(tmp_path / "launches.json")], ["serve", str(folder)]):
+        done = subprocess.run(
+            [sys.executable, "-m", "opforge", *command, "--", sys.executable, "-c", code],
+            env=environment(), capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("torch._inductor.async_compile True\n")
