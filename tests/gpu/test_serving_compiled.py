@@ -29,7 +29,7 @@ def refuse(source, *args, **kwargs):
     raise AssertionError(noted[-1])
 
 def start(self, command, *args, **kwargs):
-    if not isinstance(command, (list, tuple)) or list(command[1:]) != ["--version"]:
+    if "ptxas" not in command[0] or list(command[1:]) != ["--version"]:
         noted.append(f"started {command}")
     return popen(self, command, *args, **kwargs)
 
@@ -43,8 +43,8 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-def opforge(*arguments, folder, threads="1"):
-    done = subprocess.run(
+def run(*arguments, folder, threads="1"):
+    return subprocess.run(
         [sys.executable, "-m", "opforge", *map(str, arguments)],
         env=environment(
             TORCHINDUCTOR_CACHE_DIR=str(folder / "inductor"),
@@ -53,6 +53,10 @@ def opforge(*arguments, folder, threads="1"):
         ),
         capture_output=True, text=True, check=False,
     )  # fmt: skip
+
+
+def opforge(*arguments, folder, threads="1"):
+    done = run(*arguments, folder=folder, threads=threads)
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
     return done.stdout
 
@@ -104,6 +108,19 @@ def test_other_sizes_are_served(recorded):
     )  # fmt: skip
     assert len(results(said)) == 3 * 8
     assert "noted: " not in said, said
+
+
+def test_what_inductor_prints_otherwise_is_refused_with_its_name(recorded):
+    """It splits the sum of so many."""
+    folder, _ = recorded
+    done = run(
+        "serve", "--strict", folder / "kernels", "--", sys.executable, "-c", NOTED, PROGRAM,
+        "640000", folder=folder / "split",
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "noted: compiled" not in done.stdout
+    assert re.search(r"NotServed: torch.compile:triton_\w+ is not covered by", done.stderr)
+    assert "fix: record it with `opforge record`" in done.stderr
 
 
 def test_a_cache_of_inductors_works_served_and_not(recorded):

@@ -218,40 +218,42 @@ def argument_names(tuner: Any) -> tuple[str, ...]:
     return tuple(code.co_varnames[: code.co_argcount])
 
 
-def serve(copied: Any, config: Any, launch: Callable[..., Any], key: str) -> None:
-    """Let an `autotuner` launch with `launch(grid, *arguments)`, which says whether it did.
+def serve(copied: Any, config: Any, bind: Callable[..., Any], key: str) -> None:
+    """Let an `autotuner` launch with `bind(grid)(*arguments)`, which returns None if it did.
 
-    Where it did not, Inductor compiles, and launches as it always does.
+    If not, Inductor compiles the configuration, and launches as it always does.
     """
     from torch._inductor.runtime.triton_helpers import get_constexprs
-    from torch._inductor.runtime.triton_heuristics import CompileResult
+    from torch._inductor.runtime.triton_heuristics import CompileResult, GridExpr
 
     fn = copied.fn
+    # Not one of Inductor's own results, which it would write to its caches.
+    result: Any = CompileResult(
+        None, config, copied._create_compile_meta(config), copied.inductor_meta
+    )
+    _, given, _ = result._get_arg_lists(fn.arg_names, get_constexprs(fn))
     passed = [param.name for param in fn.params if not param.is_constexpr]
+    grid = GridExpr.from_meta(copied.inductor_meta, config)
+    own: list[Any] = []
 
-    class Served(CompileResult):  # type: ignore[type-arg]
-        """Not one of Inductor's kinds, which it would write to its caches."""
+    def compiled_launcher(*args: Any, stream: Any) -> None:
+        if not own:
+            own.append(copied._precompile_config(config).make_launcher())
+        own[0](*args, stream=stream)
 
-        def make_launcher(self) -> Any:
-            _, given, _ = self._get_arg_lists(fn.arg_names, get_constexprs(fn))
-            own: list[Any] = []
-
-            def runner(*call: Any) -> None:
-                grid, stream, everything = call[:3], call[3], call[4]
-                if not launch(grid, *call[5:]):
-                    if not own:
-                        own.append(copied._precompile_config(config).make_launcher())
-                    own[0](*everything, stream=stream)
-
-            scope = {"runner": runner, "math": math, "torch": torch, "triton": triton}
-            scope["grid_meta"] = config.kwargs
-            everything = f"({''.join(f'{name}, ' for name in given)})"
-            values = ["grid_0", "grid_1", "grid_2", "stream", everything, *passed]
-            made = self._gen_launcher_code(scope, given, values)
-            made.config, made.cache_hash, made.store_cubin = config, key, False
-            made.n_regs = made.n_spills = made.shared = None
-            return made
-
-    result = Served(None, config, copied._create_compile_meta(config), copied.inductor_meta)
-    copied.compile_results, copied.launchers = [result], [result.make_launcher()]
-    copied.configs = None
+    # As Inductor writes its launchers: the fewest steps from its code to the launch. A kernel's
+    # parameters may have any name.
+    lines = [
+        f"def launcher({', '.join([*given, 'stream'])}):",
+        *(f"    {line}" for line in grid.prefix),
+        f"    _of_bound = _of_bind(({grid.x_grid}, {grid.y_grid}, {grid.z_grid}))",
+        f"    if _of_bound({', '.join(passed)}) is not None:",
+        f"        _of_compiled({', '.join([*given, 'stream=stream'])})",
+    ]
+    scope = {"_of_bind": bind, "_of_compiled": compiled_launcher, "grid_meta": config.kwargs}
+    scope |= {"math": math, "torch": torch, "triton": triton}
+    exec("\n".join(lines), scope)  # noqa: S102
+    made: Any = scope["launcher"]
+    made.config, made.cache_hash, made.store_cubin = config, key, False
+    made.n_regs = made.n_spills = made.shared = None
+    copied.compile_results, copied.launchers, copied.configs = [result], [made], None

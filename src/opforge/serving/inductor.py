@@ -76,7 +76,7 @@ class CompiledGraphs:
         config, instance = self._fitting(tuner, found)
         self._server.configure()
         made = self._made(printed.name, tuner, instance)
-        kernels.serve(tuner, config, functools.partial(_launch, made), f"opforge-{found.source}")
+        kernels.serve(tuner, config, made.bind, f"opforge-{found.source}")
         return tuner
 
     def _absent(self, name: str) -> str:
@@ -127,7 +127,8 @@ class CompiledGraphs:
 
         def hand_over(_grid: Any, _args: Any, _kwargs: Any, reason: str) -> bool:
             self._hand_over(name, reason)
-            return True
+            # A launch that was made returns None.
+            return False
 
         made = server.extension.Kernel(name, params, hand_over)
         images = [(variant.types, server.image(variant)) for variant in instance.variants]
@@ -160,11 +161,6 @@ class Counted:
     def counts(self) -> dict[str, int]:
         each = [kernel.counts() for kernel in self.kernels]
         return {name: sum(counts[name] for counts in each) for name in ("served", "general")}
-
-
-def _launch(kernel: Any, grid: Any, *args: Any) -> bool:
-    """Whether it was launched; the extension returns what `hand_over` does if it was not."""
-    return kernel.bind(grid)(*args) is None
 
 
 def _wanted(tuner: Any, config: Any) -> str:
