@@ -135,6 +135,15 @@ def test_kernels_of_user_code_are_served(gpu, folder):
     assert seen == [((3, 1, 1), x.data_ptr(), out.data_ptr(), 0.1, 300)]
 
 
+def test_a_size_of_1_that_was_another_takes_the_general_variant(gpu, folder):
+    seen = launches(gpu, "p", "p", "fp64", "i32")
+    opforge.serve(folder, strict=True)
+    x, out = torch.randn(1), torch.empty(1)
+    text = texts.scale("'BLOCK': 128, 'n': 1", n="constexpr")
+    compiled("scale_kernel", text).run(x, out, 0.5, 1, 1, 1, 1, stream=0)
+    assert seen == [((1, 1, 1), x.data_ptr(), out.data_ptr(), 0.5, 1)]
+
+
 def test_graphs_that_share_a_kernel_are_served_and_counted(gpu, folder):
     opforge.serve(folder, strict=True)
     x, out = torch.randn(300), torch.empty(300)
@@ -206,6 +215,7 @@ def test_another_text_is_inductors_with_one_warning(gpu, inductor, folder):
             "has triton_poi_fused_add with another text",
         ),
         ("scale_kernel", texts.scale("'BLOCK': 64"), "nothing was built for BLOCK=64, debug=True"),
+        ("scale_kernel", texts.scale(n="i64"), r"with arguments \(\*fp32, \*fp32, fp64, i64\)"),
         ("tuned_kernel", texts.tuned((64, 256)), "no configuration was recorded that its"),
         (
             "triton_poi_fused_add_0",

@@ -54,14 +54,14 @@ def {name}(in_ptr0, out_ptr0, xnumel, XBLOCK : tl.constexpr):
 """  # noqa: E501, W291  # as Inductor writes it
 
 
-def scale(constants="'BLOCK': 128"):
+def scale(constants="'BLOCK': 128", n="i32"):
     """One of user code, with a function that it calls, and a grid that the caller computes."""
     return f"""
 {_HEAD}
 @triton_heuristics.user_autotune(
     configs=[],
     inductor_meta={{'grid_type': 'FixedGrid', 'fixed_grid': ['_grid_0', '_grid_1', '_grid_2'], 'extra_launcher_args': ['_grid_0', '_grid_1', '_grid_2'], 'kernel_name': 'scale_kernel_0', {_META}}},
-    triton_meta={{'signature': {{'x_ptr': '*fp32', 'out_ptr': '*fp32', 'factor': 'fp64', 'n': 'i32', 'BLOCK': 'constexpr'}}, 'device': {_DEVICE}, 'constants': {{{constants}}}, 'configs': {_ALIGNED}}},
+    triton_meta={{'signature': {{'x_ptr': '*fp32', 'out_ptr': '*fp32', 'factor': 'fp64', 'n': '{n}', 'BLOCK': 'constexpr'}}, 'device': {_DEVICE}, 'constants': {{{constants}}}, 'configs': {_ALIGNED}}},
     filename=__file__,
     custom_kernel=True,
 )

@@ -10,13 +10,14 @@ import functools
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from .. import _compat
 from .._compat import patches
 from ..errors import NotServed, warn
-from ..recording.constants import CannotRecord, encode
+from ..recording.constants import CannotRecord, encode, show
 from ..recording.inductor import COMPILING, MODULE
 from ..recording.model import RecordedChoice
 from .kinds import kind_of
@@ -87,17 +88,20 @@ class CompiledGraphs:
     def _fitting(self, tuner: Any, kernel: ServedKernel) -> tuple[Any, ServedInstance]:
         """The recorded configuration for the nearest sizes, and what was built for it."""
         kernels = _compat.inductor_kernels
-        wanted = "no configuration was recorded that its autotuner has"
+        missing = "no configuration was recorded that its autotuner has"
         for choice in self._nearest(tuner, kernel):
             config = kernels.as_config(dict(choice.config))
             try:
-                wanted = _wanted(tuner, config)
+                asked, types = _asked(tuner, config)
             except (_compat.compiled.NotPlain, CannotRecord) as error:
                 raise _NotHere(str(error)) from None
             for instance in kernel.instances:
-                if _key(instance) == wanted:
-                    return config, instance
-        raise _NotHere(f"nothing was built for {wanted}")
+                if _told(dict(instance.constants), dict(instance.options)) == asked:
+                    fitting = tuple(v for v in instance.variants if _fits(instance, v, types))
+                    if fitting:
+                        return config, replace(instance, variants=fitting)
+            missing = f"nothing was built for {asked} with arguments ({', '.join(types)})"
+        raise _NotHere(missing)
 
     def _nearest(self, tuner: Any, kernel: ServedKernel) -> list[RecordedChoice]:
         kernels = _compat.inductor_kernels
@@ -163,27 +167,30 @@ class Counted:
         return {name: sum(counts[name] for counts in each) for name in ("served", "general")}
 
 
-def _wanted(tuner: Any, config: Any) -> str:
-    """Constants, options and kinds that Inductor asks for, as `_key` of an instance has them."""
+def _asked(tuner: Any, config: Any) -> tuple[str, list[str]]:
+    """What Inductor asks for: constants and options, and the types of the arguments."""
     found, options = _compat.inductor_kernels.specialization(tuner, config)
-    kinds = [
-        kind_of(found.types[param.name]) if param.name in found.types else "none"
-        for param in tuner.fn.params
-        if not param.is_constexpr
-    ]
     declared = {param.name for param in tuner.fn.params if param.is_constexpr}
     constants = {name: encode(v) for name, v in found.constants.items() if name in declared}
-    return _told(constants, kinds, {name: encode(value) for name, value in options.items()})
+    names = [param.name for param in tuner.fn.params if not param.is_constexpr]
+    types = [found.types.get(name, "none") for name in names]
+    return _told(constants, {name: encode(v) for name, v in options.items()}), types
 
 
-def _key(instance: ServedInstance) -> str:
-    return _told(dict(instance.constants), instance.kinds, dict(instance.options))
+def _told(constants: dict[str, Any], options: dict[str, Any]) -> str:
+    named = [*sorted(constants.items()), *sorted(options.items())]
+    return ", ".join(f"{name}={show(value)}" for name, value in named)
 
 
-def _told(constants: dict[str, Any], kinds: Any, options: dict[str, Any]) -> str:
-    named = [f"{name}={value!r}" for name, value in sorted(constants.items())]
-    named += [f"{name}={value!r}" for name, value in sorted(options.items())]
-    return f"{', '.join(named)} with arguments ({', '.join(kinds)})"
+def _fits(instance: ServedInstance, variant: ServedVariant, types: list[str]) -> bool:
+    """Whether a variant takes the types; widths count, as Inductor sees to it that none overflows.
+
+    What a variant assumes beyond them is checked at each launch.
+    """
+    kinds = list(map(kind_of, types)) == list(instance.kinds)
+    assumed = {"1", "none", "p", "p16"}
+    pairs = zip(variant.types, types, strict=True)
+    return kinds and all(t in assumed or t.partition(":")[0] == asked for t, asked in pairs)
 
 
 def replacements(asked: Callable[[str, str], Any]) -> Iterator[patches.Replacement]:
