@@ -177,23 +177,44 @@ def _caller() -> str:
     return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
-def watched(launched: Callable[[Any, tuple[Any, ...]], None]) -> Iterator[patches.Replacement]:
-    """Tell `launched` of each launch; as far as the modules are imported."""
+# Who is told of launches; read at each of them.
+_watching: tuple[CompiledGraphs, ...] = ()
 
-    def run(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def watched_run(self: Any, *args: Any, **kwargs: Any) -> Any:
-            result = original(self, *args, **kwargs)
-            if not kwargs.get("benchmark_run"):
-                launched(self, args)
-            return result
 
-        return watched_run
+def watch(graphs: CompiledGraphs) -> None:
+    """Tell `graphs` of each launch, while the replacements stand."""
+    global _watching  # noqa: PLW0603
+    _watching = (*_watching, graphs)
 
+
+def unwatch(graphs: CompiledGraphs) -> None:
+    global _watching  # noqa: PLW0603
+    _watching = tuple(one for one in _watching if one is not graphs)
+
+
+def replacements() -> Iterator[patches.Replacement]:
+    """What watches launches, as far as the modules are imported."""
     if HEURISTICS in sys.modules:
-        yield patches.INDUCTOR_LAUNCHES.by("run", run)
+        yield patches.INDUCTOR_LAUNCHES.by("run", _watched_run)
     if COMPILING in sys.modules:
         yield patches.INDUCTOR_TEXTS.by("triton", _keeping_text)
+
+
+def _watched_run(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def run(self: Any, *args: Any, stream: Any, **kwargs: Any) -> Any:
+        # Mostly there is nothing else.
+        if kwargs:
+            result = original(self, *args, stream=stream, **kwargs)
+            if kwargs.get("benchmark_run"):
+                return result
+        else:
+            result = original(self, *args, stream=stream)
+        for graphs in _watching:
+            graphs.launched(self, args)
+        return result
+
+    return run
 
 
 def _keeping_text(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -33,6 +33,7 @@ def start(recorder: Recorder) -> None:
     global _recorders  # noqa: PLW0603  # read at every launch
     _recorders = (*_recorders, recorder)
     _asked.clear()
+    inductor.watch(recorder.compiled_graphs)
     _WATCH.__enter__()
     _await_inductor()
 
@@ -52,6 +53,7 @@ def _refresh() -> None:
 def stop(recorder: Recorder) -> None:
     global _recorders  # noqa: PLW0603
     _recorders = tuple(r for r in _recorders if r is not recorder)
+    inductor.unwatch(recorder.compiled_graphs)
     _WATCH.__exit__()
 
 
@@ -59,15 +61,10 @@ def _watched() -> Iterator[patches.Replacement]:
     yield patches.LAUNCHES.by("run", _watched_run)
     yield patches.AUTOTUNER_CHOICES.by("run", _watched_tuner)
     yield patches.AUTOTUNER_CHOICES.by("_bench", _unwatched)
-    yield from inductor.watched(_launched)
+    yield from inductor.replacements()
 
 
 _WATCH = patches.PatchScope(_watched)
-
-
-def _launched(tuner: Any, args: tuple[Any, ...]) -> None:
-    for recorder in _recorders:
-        recorder.compiled_graphs.launched(tuner, args)
 
 
 def _watched_run(original: Callable[..., Any]) -> Callable[..., Any]:
