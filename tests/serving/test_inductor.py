@@ -13,6 +13,7 @@ from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 import opforge
 from opforge import _compat
 from opforge.errors import KernelChanged, KernelNotFound, NotServed, OpforgeWarning
+from opforge.recording.model import Recording
 from opforge.serving import serve as serving
 from opforge.serving.build import build
 from opforge.serving.find import find
@@ -292,6 +293,17 @@ def test_each_has_one_general_variant(recording, folder):
     types = {k.name: [v.types for i in k.instances for v in i.variants] for k in manifest.kernels}
     assert types["scale_kernel"] == [("p16", "p16", "fp64", "i32"), ("p", "p", "fp64", "i32")]
     assert types["triton_red_fused_sum"] == [("p16", "p16", "1", "i32"), ("p", "p", "i32", "i32")]
+
+
+def test_a_long_name_is_shortened_where_it_is_a_files(recording, tmp_path):
+    name = "triton_poi_fused_" + "add_" * 80
+    printed = _compat.inductor_kernels.printed(texts.pointwise(name))
+    kernel = replace(
+        recording.kernels[0], name=printed.name, text=printed.text, source=printed.source
+    )
+    done = build(Recording((kernel,)), tmp_path / "kernels", archs=["sm_80"])
+    (served,) = done.manifest.kernels
+    assert served.instances[0].variants[0].images[0].symbol == name
 
 
 def test_a_text_of_another_torch_is_not_built(recording, monkeypatch):

@@ -20,6 +20,8 @@ from .find import find, find_function
 from .kinds import INTEGERS, OTHERS, PRINTED, kind_of
 from .widen import Widening
 
+_LONGEST = 128
+
 
 @dataclass(frozen=True)
 class PlannedVariant:
@@ -193,7 +195,8 @@ def _request(recorded: RecordedKernel, fn: Any, variant: RecordedVariant) -> Req
     order = [param.name for param in fn.params]
     return Request(
         fn=fn,
-        name=_compat.kernels.kernel_name(fn),
+        # It begins the name of a file, and Inductor's names list all that is fused.
+        name=_compat.kernels.kernel_name(fn)[:_LONGEST],
         location=recorded.location,
         qualified_name=f"{recorded.module}.{recorded.name}",
         source=recorded.source,
