@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from .model import Discovery, OpInfo
     from .op import explain, find_kernels, info, is_op, op, unregister
     from .recording.session import record
-    from .serving.serve import Served, serve, served
+    from .serving.report import Served
+    from .serving.serve import serve, served
     from .tuning.use import use_tuning
 
 __version__ = "0.1.0"
@@ -68,7 +69,8 @@ __getattr__, __dir__ = hand_on(
         "aoti_package": ("Package", "package"),
         "gpu_target": ("target",),
         "recording.session": ("record",),
-        "serving.serve": ("Served", "serve", "served"),
+        "serving.report": ("Served",),
+        "serving.serve": ("serve", "served"),
         "tuning.use": ("use_tuning",),
     },
     modules=("errors", "magi", "native"),

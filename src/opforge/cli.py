@@ -393,7 +393,7 @@ def build(*, only_list: bool, force: bool, widen: tuple[str, ...], **given: Any)
     from .serving import command as served
 
     if served.is_recording(given["targets"]):
-        click.echo(served.run(**given, widen=widen))
+        click.echo(served.run(**given, widen=widen, force=force))
         return
     if widen:
         raise BadOption("--widen is for recordings, not for operators", fix="leave out --widen")
@@ -473,22 +473,27 @@ def record(ctx: click.Context, command: tuple[str, ...], output: str, *, merge: 
 
 @main.command(context_settings={"ignore_unknown_options": True})
 @click.option("--strict", is_flag=True, help="Fail where a launch is not covered.")
+@click.option(
+    "--tune-missing", is_flag=True, help="Let autotuners measure, as Triton does without opforge."
+)
 @click.argument("folder", metavar="FOLDER")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
-def serve(ctx: click.Context, folder: str, command: tuple[str, ...], *, strict: bool) -> None:
+def serve(
+    ctx: click.Context, folder: str, command: tuple[str, ...], *, strict: bool, tune_missing: bool
+) -> None:
     """Run a program whose Triton kernels come from a folder.
 
     \b
     opforge serve kernels -- python serve.py --model m
 
-    FOLDER comes from `opforge build launches.json`. Nothing of the program is changed; it is the
-    same as OPFORGE_SERVE=FOLDER with opforge's bootstrap on PYTHONPATH. The exit status is the
-    program's.
+    FOLDER comes from `opforge build launches.json`. Nothing of the program is changed, and the
+    processes that it starts are served, too. Where opforge is installed from a wheel, a variable
+    does the same: OPFORGE_SERVE=kernels python serve.py. The exit status is the program's.
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
     from .serving import command as serving
 
-    ctx.exit(serving.serve(folder, command, strict=strict))
+    ctx.exit(serving.serve(folder, command, strict=strict, tune_missing=tune_missing))
 
 
 @main.command("list")

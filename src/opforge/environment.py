@@ -77,6 +77,12 @@ SERVE_STRICT = Variable(
     "`1` makes a launch that the folder of `OPFORGE_SERVE` does not cover an error",
 )
 
+SERVE_TUNE_MISSING = Variable(
+    "OPFORGE_SERVE_TUNE_MISSING",
+    "off",
+    "`1` lets autotuners measure in a process that serves a folder",
+)
+
 PYTHONPATH = Variable(
     "PYTHONPATH",
     "empty",
@@ -86,5 +92,5 @@ PYTHONPATH = Variable(
 
 VARIABLES = (
     TRITON_INTERPRET, CACHE_DIR, XDG_CACHE_HOME, CC, CXX, AR, LD_PRELOAD, TORCH_LOGS, RECORD, SERVE,
-    SERVE_STRICT, PYTHONPATH,
+    SERVE_STRICT, SERVE_TUNE_MISSING, PYTHONPATH,
 )  # fmt: skip

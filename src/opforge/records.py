@@ -111,6 +111,17 @@ class Codecs:
         return forms
 
 
+def _fields(kind: Any) -> dict[str, tuple[str, Any]]:
+    """The type, as text, and the default of each field of a dataclass or a named tuple."""
+    if dataclasses.is_dataclass(kind):
+        return {f.name: (str(f.type), f.default) for f in dataclasses.fields(kind)}
+    types, defaults = kind.__annotations__, kind._field_defaults
+    return {
+        name: (types[name].__forward_arg__, defaults.get(name, dataclasses.MISSING))
+        for name in kind._fields
+    }
+
+
 class _Form:
     """One way in which a record is written."""
 
@@ -125,15 +136,15 @@ class _Form:
         self.limits = limits
         # Fields that another form of the record has.
         self.missing: set[str] = set()
-        fields = {field.name: field for field in dataclasses.fields(kind)}
+        fields = _fields(kind)
         named = [word.rstrip("?").partition("=") for word in words]
         self.attributes = {key: name or key for key, _, name in named}
-        self.defaults = {name: field.default for name, field in fields.items()}
+        self.defaults = {name: default for name, (_, default) in fields.items()}
         marked = zip(self.attributes, words, strict=True)
         self.optional = {key for key, word in marked if word.endswith("?")}
         module = vars(sys.modules[kind.__module__])
         self.codecs = {
-            key: codec_of(eval(str(fields[name].type), module))  # noqa: S307 - the record's own
+            key: codec_of(eval(fields[name][0], module))  # noqa: S307 - the record's own
             for key, name in self.attributes.items()
             if name in fields
         }

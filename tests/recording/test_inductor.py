@@ -112,9 +112,9 @@ def test_a_recording_can_be_written_read_and_listed(inductor, tmp_path):
     with opforge.record(tmp_path / "launches.json") as session:
         inductor("k", texts.pointwise("k"), "in_ptr0", "out_ptr0", "xnumel").run(X, X, 8, stream=0)
     assert read(tmp_path / "launches.json") == session.recording
-    shown = listing(session.recording)
-    assert "torch.compile:k  (printed by Inductor)" in shown
-    assert "in_ptr0: *fp32 (16), out_ptr0: *fp32 (16), xnumel: i32, XBLOCK=" in shown
+    shown = " ".join(listing(session.recording).split())
+    assert "torch.compile:k in_ptr0: *fp32 (16), out_ptr0: *fp32 (16)," in shown
+    assert "printed by Inductor" in shown
     assert "for about x=1024 on sm_80: XBLOCK=" in shown
 
 

@@ -43,7 +43,7 @@ def test_it_is_read_back_as_it_was_written(tmp_path):
 def test_joining_adds_counts_of_the_same_and_keeps_the_rest():
     other = replace(VARIANT, constants=(("BLOCK", 128), ("ACT", None)))
     again = replace(VARIANT, launches=4, first="b.py:1", sizes=({"n": 1}, {"n": 2}))
-    tuned = replace(CHOICE, key=(("n", 1),))
+    tuned = CHOICE._replace(key=(("n", 1),))
     second = Recording((replace(KERNEL, variants=(again, other), choices=(CHOICE, tuned)),))
     joined = WHOLE.joined(replace(second, processes=2, triton=("3.6.0",)))
     (kernel,) = joined.kernels

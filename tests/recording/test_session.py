@@ -8,11 +8,14 @@ import torch
 import triton
 import triton.language as tl
 from torch._subclasses import FakeTensorMode
+from triton.compiler.compiler import CompiledKernel
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 import opforge
+from opforge._compat import patches
 from opforge.recording.model import read
+from support.own_autotuner import own_autotuner
 
 
 @triton.jit
@@ -106,11 +109,13 @@ def test_what_json_cannot_hold_is_listed_once_with_its_reason(x):
 
 
 def test_a_file_is_written_and_everything_is_triton_again(x, tmp_path):
-    before = JITFunction.run, Autotuner.run, vars(Autotuner)["_bench"]
+    before = vars(CompiledKernel)["run"], vars(Autotuner)["_bench"], "cache" in vars(Autotuner)
     with opforge.record(tmp_path / "launches.json") as session:
-        assert JITFunction.run is not before[0]
+        assert vars(CompiledKernel)["run"] is not before[0]
         add[(1,)](x, x, 5, None, BLOCK=64)
-    assert (JITFunction.run, Autotuner.run, vars(Autotuner)["_bench"]) == before
+    assert before == (
+        vars(CompiledKernel)["run"], vars(Autotuner)["_bench"], "cache" in vars(Autotuner)
+    )  # fmt: skip
     assert read(tmp_path / "launches.json") == session.recording
     assert repr(session) == "<recording: 1 kernel, 1 variant, 1 launch of 1 process>"
 
@@ -133,13 +138,19 @@ class Compiled:
 
     def __init__(self, fn, args, kwargs):
         found = fn.create_binder()
-        given = {n: v for n, v in kwargs.items() if n not in {"grid", "warmup"}}
-        bound, specialization, options = found[4](*args, **given)
+        bound, specialization, options = found[4](*args, **kwargs)
         _, signature, constants, attrs = fn._pack_args(
-            found[3], given, bound, specialization, options
+            found[3], kwargs, bound, specialization, options
         )
-        self.src = SimpleNamespace(signature=signature, constants=constants, attrs=attrs)
+        self.src = SimpleNamespace(fn=fn, signature=signature, constants=constants, attrs=attrs)
         self.metadata = SimpleNamespace(target=found[2])
+
+    @property
+    def run(self):
+        return lambda: None
+
+    def __getitem__(self, grid):
+        return lambda *args: self.run()
 
 
 @pytest.fixture
@@ -147,12 +158,17 @@ def jit(monkeypatch):
     """Triton's JIT where a launch works: it compiles once per set of arguments, and counts."""
     kernels = {}
 
-    def run(self, *args, **kwargs):
+    def run(self, *args, grid, warmup, **kwargs):
         with opforge.target("sm_90"):
             made = Compiled(self, args, kwargs)
-        return kernels.setdefault(repr((self, vars(made.src), sorted(kwargs))), made)
+        kernel = kernels.setdefault(repr((self, vars(made.src), sorted(kwargs))), made)
+        if not warmup:
+            kernel.run()
+        return kernel
 
     monkeypatch.setattr(JITFunction, "run", run)
+    monkeypatch.setitem(vars(patches.LAUNCHES), "_found", Compiled)
+    monkeypatch.setattr("opforge._compat.compiled.CompiledKernel", Compiled)
     monkeypatch.setattr(
         "opforge._compat.compiled.current_target",
         lambda: triton.backends.compiler.GPUTarget("cuda", 90, 32),
@@ -178,11 +194,40 @@ def test_launches_of_all_threads_are_counted(jit):
     assert 1 < len(variant.sizes) <= 8
 
 
-def test_a_warm_up_is_recorded_as_no_launch(jit):
+def test_a_warm_up_is_not_a_launch(jit):
     with opforge.record() as session:
         add.warmup(torch.float32, torch.float32, 16, None, BLOCK=64, grid=(1,))
-    (variant,) = variants_of(session)
-    assert variant.launches == 0
+    assert variants_of(session) == []
+
+
+def test_options_are_those_that_the_caller_gives(jit):
+    x = torch.empty(1000)
+    with opforge.record() as session:
+        add[(1,)](x, x, 16, None, BLOCK=64, num_warps=8)
+        add[(1,)](x, x, 16, None, BLOCK=64, maxnreg=32, debug=True)
+    assert [dict(variant.options) for variant in variants_of(session)] == [
+        {"num_warps": 8},
+        {"debug": True, "maxnreg": 32},
+    ]
+
+
+def test_who_asks_for_what_launches_does_not_launch(jit):
+    """As Inductor does, which launches in its own way."""
+    with opforge.target("sm_90"):
+        compiled = Compiled(add, (torch.empty(1), torch.empty(1), 16, None, 64), {})
+    with opforge.record() as session:
+        compiled.run  # noqa: B018
+    assert (session.recording.kernels, session.recording.missed) == ((), ())
+
+
+def test_what_was_compiled_before_and_kept_is_listed(jit):
+    x = torch.empty(1000)
+    kept = add[(1,)](x, x, 16, None, BLOCK=64)
+    with opforge.record() as session:
+        kept[(1,)](x, x, 16, None, 64, None)
+    (missed,) = session.recording.missed
+    assert "add" in missed.kernel
+    assert "it was compiled before the recording began" in missed.reason
 
 
 def test_a_choice_is_recorded_and_what_was_measured_for_it_is_not(jit, monkeypatch):
@@ -200,3 +245,49 @@ def test_a_choice_is_recorded_and_what_was_measured_for_it_is_not(jit, monkeypat
     assert (dict(choice.key), choice.dtypes, choice.arch) == ({"n": 256}, ("float32",), "sm_90")
     assert dict(choice.config)["BLOCK"] == 64
     tuned.cache.clear()
+
+
+def test_launches_of_what_a_launch_returned_are_counted(jit):
+    """As wrappers do that keep it to save time."""
+    x = torch.empty(1000)
+    with opforge.record() as session:
+        compiled = add[(1,)](x, x, 16, None, BLOCK=64)
+        for _ in range(3):
+            compiled[(1,)](x, x, 16, None, 64, None)
+    (variant,) = variants_of(session)
+    assert variant.launches == 4
+
+
+def test_what_a_launch_without_a_gpu_returned_can_be_launched(x):
+    with opforge.record() as session:
+        compiled = add[(1,)](x, x, 16, None, BLOCK=64)
+        compiled[(1,)](x, x, 16, None, 64, None)
+    (variant,) = variants_of(session)
+    assert variant.launches == 2
+
+
+def test_the_choice_of_a_packages_own_autotuner_is_recorded(jit):
+    x = torch.empty(1000)
+    with opforge.record() as session:
+        own = own_autotuner(tuned)
+        times = iter([2.0, 1.0])
+        vars(own)["do_bench"] = lambda call, quantiles: [call(), next(times)][1:] * 3
+        for _ in range(3):
+            own[(1,)](x, 256)
+    (kernel,) = session.recording.kernels
+    (variant,), (choice,) = kernel.variants, kernel.choices
+    assert (dict(variant.constants)["BLOCK"], variant.launches) == (64, 3)
+    assert (dict(choice.key), dict(choice.config)["BLOCK"]) == ({"n": 2}, 64)
+
+
+def test_a_packages_own_autotuner_without_a_gpu_takes_its_first_configuration(x):
+    def needs_a_gpu(call, quantiles):
+        return call()
+
+    with opforge.record() as session:
+        own = own_autotuner(tuned)
+        vars(own)["do_bench"] = needs_a_gpu
+        own[(1,)](x, 256)
+    (variant,) = variants_of(session)
+    assert (dict(variant.constants)["BLOCK"], variant.launches) == (128, 1)
+    assert own.best_config is own.configs[0]

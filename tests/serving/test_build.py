@@ -54,6 +54,24 @@ def test_the_result_says_what_it_weighs(built):
     assert " KiB for sm_80, " in line
 
 
+def test_the_command_ends_early_where_nothing_has_changed(recording, tmp_path):
+    launches, kernels = tmp_path / "launches.json", tmp_path / "kernels"
+    recording.save(launches)
+    command = ["build", str(launches), "--arch", "sm_80", "-o", str(kernels)]
+
+    def said(*more):
+        done = CliRunner().invoke(main, [*command, *more])
+        assert done.exit_code == 0, done.output
+        return done.output.splitlines()[-1]
+
+    assert said().startswith(f"{kernels}: 1 kernel, 6 variants for sm_80; ")
+    assert said() == f"{kernels}: nothing has changed since the last build"
+    assert "no files of" in said("--force")
+    assert "15 variants" in said("--widen", "combine:BLOCK=64,256")
+    recording.joined(recording).save(launches)
+    assert "6 variants" in said()
+
+
 def test_a_build_of_the_same_changes_nothing(recording, built):
     again = build(recording, built.folder, archs=["sm_80", "sm_90"])
     assert again.written.changed == ()
@@ -96,7 +114,7 @@ def test_widen_is_for_recordings():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda m: m.update(format=2), "found: format 2, but this opforge reads 1"),
+        (lambda m: m.update(format=1), "found: format 1, but this opforge reads 2"),
         (lambda m: m.update(archs=["x"]), "archs[0] is 'x', expected int"),
         (
             lambda m: image_of(m).update(file="images/../../etc/passwd"),

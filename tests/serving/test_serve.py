@@ -1,5 +1,6 @@
 """Launches from a folder in place of Triton's JIT, on the stand-in driver."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import sys
 import pytest
 import torch
 import triton
+import triton.backends.nvidia.driver as nvidia
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction, KernelInterface
 
@@ -15,7 +17,8 @@ from opforge.errors import KernelChanged, NotServable, NotServed, OpforgeWarning
 from opforge.serving import serve as serving
 from opforge.serving.build import build
 from opforge.serving.manifest import read
-from support.processes import environment
+from support.own_autotuner import own_autotuner
+from support.processes import ROOT, environment
 from support.served_kernels import combine, recorded, tuned
 from support.standin.interpreter import Interpreter
 
@@ -111,6 +114,70 @@ def test_an_autotuner_takes_what_was_recorded_and_measures_nothing(gpu, jit, fol
     tuned.cache.clear()
 
 
+def test_a_packages_own_autotuner_takes_what_was_recorded(gpu, jit, folder):
+    opforge.serve(folder, strict=True)
+    own = own_autotuner(tuned)
+    vars(own)["do_bench"] = None
+    x = torch.randn(500)
+    doubled = x * 2
+    own[lambda meta: (triton.cdiv(500, meta["BLOCK"]),)](x, 500)
+    torch.testing.assert_close(x, doubled)
+
+
+def test_an_autotuner_without_a_recorded_configuration_is_not_measured(gpu, jit, folder):
+    opforge.serve(folder, strict=True)
+    other = triton.autotune([triton.Config({"BLOCK": b}) for b in (32, 16)], ["n"])(tuned.fn)
+    with pytest.raises(NotServed, match=r"has none of the .* that .*tuned chooses from"):
+        other[(1,)](torch.randn(8), 8)
+
+
+def test_packages_may_ask_which_gpu_there_is_without_a_compiler(gpu, folder, monkeypatch):
+    """Triton's own driver compiles C before it answers."""
+    compiled = []
+
+    class Utils:
+        def __init__(self):
+            compiled.append(self)
+            self.load_binary = len
+
+    monkeypatch.setattr(nvidia, "CudaUtils", Utils)
+    opforge.serve(folder)
+    with opforge.target("sm_90"):
+        driver = nvidia.CudaDriver()
+        assert driver.get_current_target().arch == 90
+        assert driver.utils.get_device_properties(0)["multiprocessor_count"] == 132
+    assert not compiled
+    assert driver.utils.load_binary is len
+    assert len(compiled) == 1
+
+
+def test_what_a_launch_returns_launches_again(gpu, jit, folder):
+    """As wrappers of packages do, with all arguments or without constants."""
+    opforge.serve(folder, strict=True)
+    x, out = torch.randn(64), torch.empty(64)
+    returned = combine[(1,)](x, x, out, 64, BLOCK=64)
+    for args in ((x, x, out, 64, 64, None), (x, x, out, 64)):
+        out.zero_()
+        returned[(1,)](*args)
+        torch.testing.assert_close(out, x + x)
+    assert sum(opforge.served().launches.values()) == 3
+    with pytest.raises(NotServed, match="a launch of combine is given a stream"):
+        returned[(1,)](x, x, out, 64, stream=7)
+    assert not hasattr(returned, "n_regs")
+    with pytest.raises(AttributeError, match=r"Triton has not made the compiled kernel .*\.asm"):
+        returned.asm  # noqa: B018
+
+
+def test_a_warm_up_is_tritons(gpu, jit, folder):
+    opforge.serve(folder)
+    with pytest.warns(OpforgeWarning, match=r"warmup\(\) asks for Triton's compiled kernel"):
+        combine.warmup(torch.float32, None, torch.float32, 8, BLOCK=64, grid=(1,))
+    assert len(jit) == 1
+    opforge.serve(folder, strict=True)
+    with pytest.raises(NotServed, match=r"warmup\(\) asks for"):
+        combine.warmup(torch.float32, None, torch.float32, 8, BLOCK=64, grid=(1,))
+
+
 def test_what_is_not_covered_is_tritons_with_one_warning(gpu, jit, folder):
     opforge.serve(folder)
     x = torch.randn(8)
@@ -204,13 +271,45 @@ def test_an_altered_image_is_refused(folder, tmp_path):
         opforge.serve(copied)
 
 
+def test_an_altered_extension_is_refused(folder, tmp_path):
+    copied = shutil.copytree(folder, tmp_path / "kernels")
+    extension = copied / "_opforge_served.abi3.so"
+    extension.write_bytes(extension.read_bytes() + b"more")
+    with pytest.raises(NotServable, match=r"abi3\.so was altered: its hash is not the manifest's"):
+        opforge.serve(copied)
+    extension.unlink()
+    with pytest.raises(NotServable, match=r"lacks _opforge_served\.abi3\.so"):
+        opforge.serve(copied)
+
+
+SAYS = (
+    "import triton; from opforge.serving.serve import _current as now;"
+    "print(now.server.strict, now.server.tune_missing)"
+)
+
+
 def test_the_command_serves_a_program(folder):
-    code = (
-        "import triton; from opforge.serving.serve import _current; print(_current.server.strict)"
-    )
     done = subprocess.run(
-        [sys.executable, "-m", "opforge", "serve", "--strict", folder, "--",
-         sys.executable, "-c", code],
+        [sys.executable, "-m", "opforge", "serve", "--strict", "--tune-missing", folder, "--",
+         sys.executable, "-c", SAYS],
         env=environment(), capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "True True\n"), done.stderr
+
+
+def test_a_variable_serves_a_program_where_the_wheel_is_installed(folder, tmp_path):
+    wheel = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
+    source = tmp_path / "source"
+    shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("setup.py", "pyproject.toml", "LICENSE", "README.md"):
+        shutil.copy(ROOT / name, source)
+    subprocess.run([*wheel, "-w", tmp_path, source], check=True)
+    (made,) = tmp_path.glob("*.whl")
+    shutil.unpack_archive(made, tmp_path / "site", "zip")
+    # As Python does with site-packages when it starts.
+    code = f"import site; site.addsitedir({str(tmp_path / 'site')!r}); {SAYS}"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | {"OPFORGE_SERVE": str(folder)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "False False\n"), done.stderr

@@ -12,10 +12,12 @@ from .._lazy import modules_and
 
 if TYPE_CHECKING:
     from . import (  # noqa: F401
+        advice,
         aoti,
         autotuning,
         checking,
         compiling,
+        described,
         driver,
         fakes,
         graphs,
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
         inductor_kernels,
         kernels,
         launches,
-        lazy_driver,
         operators,
         pointer_writes,
         printing,

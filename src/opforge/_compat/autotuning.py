@@ -11,7 +11,7 @@ import textwrap
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -136,72 +136,6 @@ def with_one_config(tuner: Any, config: Any) -> Any:
     copied.configs = [config]
     copied.cache = {}
     return copied
-
-
-class Adviser(Protocol):
-    """Knows configurations; a new `edition` makes all its earlier answers invalid."""
-
-    edition: int
-
-    def advise(self, tuner: Any, key: tuple[Any, ...]) -> Any: ...
-
-
-def ask_first(adviser: Adviser, patch: patches.Patch = patches.AUTOTUNER_RUN) -> None:
-    """Let every autotuner ask for a configuration before it measures; None lets it measure."""
-
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if type(self.cache) is not _Advised and len(self.configs) > 1:
-                self.cache = _Advised(self)
-            return original(self, *args, **kwargs)
-
-        return run
-
-    _advisers[patch] = adviser
-    patches.install(patch.by("run", make))
-
-
-def ask_no_more(patch: patches.Patch = patches.AUTOTUNER_RUN) -> None:
-    """Let autotuners measure again; they keep what they have measured."""
-    _advisers.pop(patch, None)
-    patches.undo(patch)
-
-
-_advisers: dict[patches.Patch, Adviser] = {}
-
-
-class _Advised(dict[Any, Any]):
-    """An autotuner's choices by key; it tests `key in cache` before it reads one."""
-
-    def __init__(self, tuner: Any) -> None:
-        super().__init__()
-        # Kept for keys that get no advice.
-        self._measured = dict(tuner.cache)
-        self._tuner = tuner
-        self._edition = _edition()
-
-    def __contains__(self, key: object) -> bool:
-        if self._edition != _edition():
-            self.clear()
-            self._edition = _edition()
-        if super().__contains__(key):
-            return True
-        assert isinstance(key, tuple)
-        advice = (adviser.advise(self._tuner, key) for adviser in _advisers.values())
-        found = next(filter(None, advice), None) or self._measured.get(key)
-        if found is None:
-            return False
-        super().__setitem__(key, found)
-        return True
-
-    def __setitem__(self, key: Any, config: Any) -> None:
-        self._measured[key] = config
-        super().__setitem__(key, config)
-
-
-def _edition() -> tuple[tuple[int, int], ...]:
-    return tuple((id(adviser), adviser.edition) for adviser in _advisers.values())
 
 
 def source_hash(kernel: Any) -> str:

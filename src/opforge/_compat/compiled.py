@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import CodeType, FrameType
 from typing import Any
 
+from triton import knobs
 from triton._utils import type_canonicalisation_dict
-from triton.compiler.compiler import make_backend
+from triton.compiler.compiler import CompiledKernel, make_backend
 from triton.runtime.driver import driver
 from triton.runtime.jit import JITFunction
+
+from . import patches
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,9 @@ class Specialization:
     divisible: tuple[str, ...]
     constants: dict[str, Any]
     arch: int
+
+
+_NEAR = 5
 
 
 class NotPlain(Exception):
@@ -81,6 +89,45 @@ def specialized(
         if any(key == "tt.divisibility" for key, _ in said) and names[path[0]] in types
     ]
     return Specialization(types, tuple(ones), tuple(divisible), constants, target.arch)
+
+
+def jitted(compiled: Any) -> Any:
+    """The jitted function of a compiled kernel."""
+    return compiled.src.fn
+
+
+def launch_under_way() -> tuple[Any, tuple[Any, ...], dict[str, Any]] | None:
+    """The jitted function and the arguments that Triton is launching, as this thread's frames say.
+
+    None if something else asks for what launches.
+    """
+    own = patches.original(JITFunction, "run").__code__
+    frame = _near(lambda code: code is own)
+    if frame is None:
+        return None
+    here = frame.f_locals
+    fn, kwargs = here["self"], dict(here["kwargs"])
+    # Triton sets them itself.
+    kwargs.pop("instrumentation_mode", None)
+    if not kwargs.get("debug") or fn.debug or knobs.runtime.debug:
+        kwargs.pop("debug", None)
+    return fn, here["args"], kwargs
+
+
+def is_launched_again() -> bool:
+    """Whether what an earlier launch returned is launched, as `compiled[grid](...)`."""
+    made = patches.original(CompiledKernel, "__getitem__").__code__.co_consts
+    return _near(made.__contains__) is not None
+
+
+def _near(is_wanted: Callable[[CodeType], bool]) -> FrameType | None:
+    """The frame of a code that has called opforge; one further out is another launch's."""
+    frame: FrameType | None = inspect.currentframe()
+    for _ in range(_NEAR):
+        frame = frame and frame.f_back
+        if frame is not None and is_wanted(frame.f_code):
+            return frame
+    return None
 
 
 def is_jitted(fn: Any) -> bool:

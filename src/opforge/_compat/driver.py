@@ -21,8 +21,8 @@ from typing import Any
 
 import torch
 
-from . import kernels, patches
-from .lazy_driver import LazyDriver
+from . import described, fake_backward, kernels, patches
+from .described import NeedsRealGpu
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,10 @@ def current() -> Gpu | None:
 
 @contextlib.contextmanager
 def standing_in(gpu: Gpu, *, compiling: bool = False) -> Iterator[None]:
-    """Answer this thread's questions for `gpu`, also where Dynamo compiles."""
+    """Answer this thread's questions for `gpu`.
+
+    With `compiling`, also where Dynamo compiles, and launches are described to who records them.
+    """
     if compiling:
         # Its tables hold torch's functions by identity; they must be made of the originals.
         importlib.import_module("torch._dynamo")
@@ -93,7 +96,7 @@ def standing_in(gpu: Gpu, *, compiling: bool = False) -> Iterator[None]:
     token, before = _now.set(gpu), _state.target
     _state.target = gpu.key
     try:
-        with _STAND_INS:
+        with _STAND_INS, described.SCOPE if compiling else contextlib.nullcontext():
             yield
     finally:
         _now.reset(token)
@@ -105,7 +108,7 @@ def has_driver() -> bool:
     if not kernels.load_triton():
         return torch.cuda.is_available()
     config = _config()
-    if config._active is not None and type(config._active) not in {_StandIn, LazyDriver}:
+    if config._active is not None and not isinstance(config._active, _StandIn):
         return True
     # Asked of the machine, also in a thread that traces for a target.
     token = _now.set(None)
@@ -158,26 +161,25 @@ class _StandIn:
         return self._real if self._real is not None else _config().default
 
 
+def triton_properties(gpu: Any) -> dict[str, int]:
+    """Properties of a GPU as Triton names them, from torch's."""
+    return {
+        "max_shared_mem": gpu.shared_memory_per_block_optin,
+        "max_num_regs": gpu.regs_per_multiprocessor,
+        "multiprocessor_count": gpu.multi_processor_count,
+        "warpSize": gpu.warp_size,
+        "sm_clock_rate": gpu.clock_rate,
+        "mem_clock_rate": gpu.memory_clock_rate,
+        "mem_bus_width": gpu.memory_bus_width,
+    }
+
+
 class _Utils:
     def get_device_properties(self, _device: Any) -> dict[str, int]:
-        gpu = _now.get()
-        assert gpu is not None
-        return {
-            "max_shared_mem": gpu.shared_memory_per_block_optin,
-            "max_num_regs": gpu.regs_per_multiprocessor,
-            "multiprocessor_count": gpu.multi_processor_count,
-            "warpSize": gpu.warp_size,
-            "sm_clock_rate": gpu.clock_rate,
-            "mem_clock_rate": gpu.memory_clock_rate,
-            "mem_bus_width": gpu.memory_bus_width,
-        }
+        return triton_properties(_now.get())
 
     def __getattr__(self, name: str) -> Any:
         raise NeedsRealGpu(f"the driver's {name} needs a GPU")
-
-
-class NeedsRealGpu(RuntimeError):
-    """A question that only a real GPU can answer."""
 
 
 def _config() -> Any:
@@ -202,6 +204,7 @@ def _stand_ins() -> list[patches.Replacement]:
             for name in patches.ACCELERATOR_INDEX.names
         ),
         *([patches.TRITON_BACKEND.by("is_active", _active)] if _has_nvidia_backend() else []),
+        patches.FAKE_BACKWARD.by("_engine_run_backward", fake_backward.replaced),
         patches.DESCRIPTOR_SUPPORT.by(
             "has_triton_tensor_descriptor_host_tma",
             _answering(lambda gpu: gpu.arch >= _DESCRIPTORS_SINCE),

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import torch
 
 from ..locks import fork_safe_lock
-from . import driver, kernels, patches, printing
+from . import described, kernels, patches, printing
 from .dispatcher import concrete
 
 
@@ -357,7 +357,7 @@ def constexpr_parameters(kernel: Any) -> set[str]:
 
 def is_no_gpu(error: BaseException) -> bool:
     """Whether a launch failed because there is no GPU, or because tensors are not on it."""
-    if isinstance(error, driver.NeedsRealGpu):
+    if isinstance(error, described.NeedsRealGpu):
         return True
     if isinstance(error, RuntimeError):
         return "active drivers" in str(error)

@@ -10,7 +10,7 @@ import functools
 import pkgutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..locks import fork_safe_lock
 
@@ -50,8 +50,7 @@ class Patch:
         return pkgutil.resolve_name(self.owner)
 
 
-@dataclass(frozen=True)
-class Replacement:
+class Replacement(NamedTuple):
     patch: Patch
     owner: Any
     name: str
@@ -218,23 +217,43 @@ DEVICE_GUARD = Patch(
     "process, if torch was built without CUDA",
     "by undo()",
 )
-AUTOTUNER_RUN = Patch(
-    "triton.runtime.autotuner.Autotuner",
+TARGET_LAUNCHES = Patch(
+    "triton.runtime.jit.JITFunction",
     ("run",),
+    "A launch for a GPU that is not there is described to a recording, or fails.",
+    *_TARGET,
+)
+TARGET_AUTOTUNERS = Patch(
+    "triton.runtime.autotuner.Autotuner",
+    ("run", "__init__"),
+    "While launches are described, an autotuner without a GPU takes its first configuration; one "
+    "of a package's own, too.",
+    *_TARGET,
+)
+FAKE_BACKWARD = Patch(
+    "torch.autograd",
+    ("_engine_run_backward",),
+    "Torch's engine asks the machine's accelerator for a stream, also for fake CUDA tensors. "
+    "Without one, their backward passes run node by node.",
+    *_TARGET,
+)
+AUTOTUNER_ADVICE = Patch(
+    "triton.runtime.autotuner.Autotuner",
+    ("cache",),
     "An autotuner asks the tuning table for a configuration before it measures.",
     "while a tuning table is in use",
     "by opforge.use_tuning(None)",
 )
 _RECORD = ("while launches are recorded", "when the recording ends")
 LAUNCHES = Patch(
-    "triton.runtime.jit.JITFunction",
+    "triton.compiler.compiler.CompiledKernel",
     ("run",),
-    "A recording counts launches by what Triton has compiled for them.",
+    "A recording counts launches where Triton asks a compiled kernel for what launches it.",
     *_RECORD,
 )
 AUTOTUNER_CHOICES = Patch(
     "triton.runtime.autotuner.Autotuner",
-    ("run", "_bench"),
+    ("cache", "_bench"),
     "A recording notes what an autotuner chooses, and does not count launches that only measure.",
     *_RECORD,
 )
@@ -253,7 +272,7 @@ SERVED_RUNS = Patch(
 )
 SERVED_CHOICES = Patch(
     "triton.runtime.autotuner.Autotuner",
-    ("run",),
+    ("cache",),
     "An autotuner takes the configuration that was recorded, and measures nothing.",
     *_SERVE,
 )
@@ -276,10 +295,10 @@ SERVED_TEXTS = Patch(
     *_SERVE,
 )
 SERVED_DRIVER = Patch(
-    "triton.runtime.driver.driver",
-    ("_active",),
-    "Dynamo, Inductor and packages ask Triton's driver for the GPU's architecture, and making the "
-    "driver compiles C. torch answers, until somebody asks for more.",
+    "triton.backends.nvidia.driver",
+    ("CudaUtils",),
+    "Triton compiles C when its driver is first asked for anything, and packages ask which GPU "
+    "there is. While a folder is served, that waits until Triton launches something itself.",
     *_SERVE,
 )
 AUTOTUNER_CLOCK = Patch(
@@ -428,7 +447,9 @@ class _Place:
 
     def _write(self, value: Any) -> None:
         self.now = value
-        if isinstance(self.owner, dict):
+        if value is ABSENT:
+            delattr(self.owner, self.name)
+        elif isinstance(self.owner, dict):
             self.owner[self.name] = value
         else:
             setattr(self.owner, self.name, value)
@@ -459,4 +480,8 @@ def read(owner: Any, name: Any) -> Any:
     if isinstance(owner, dict):
         return owner[name]
     # `getattr` would also find what a class inherits.
-    return vars(owner)[name] if isinstance(owner, type) else getattr(owner, name)
+    return vars(owner).get(name, ABSENT) if isinstance(owner, type) else getattr(owner, name)
+
+
+# In place of an original, where a class has no such name of its own.
+ABSENT = object()

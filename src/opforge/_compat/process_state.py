@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import host_files, patches
-from .driver import NeedsRealGpu
+from .described import NeedsRealGpu
 
 # What is read, where, and what becomes of it.
 Note = Callable[[str, str, str], None]

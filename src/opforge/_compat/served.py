@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 import torch
 from triton import knobs
 from triton.runtime._allocation import _allocator
-from triton.runtime.jit import JITFunction
+from triton.runtime.jit import JITFunction, KernelInterface
 
 from . import patches
 
@@ -30,6 +31,26 @@ def current_arch() -> int:
     """90 for sm_90, of the current device."""
     major, minor = torch.cuda.get_device_capability()
     return major * 10 + minor
+
+
+class _LateUtils:
+    """In place of what Triton's driver compiles: made when something needs it."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+
+    def get_device_properties(self, device: int) -> dict[str, int]:
+        from .driver import triton_properties
+
+        return triton_properties(torch.cuda.get_device_properties(device))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._make(), name)
+
+
+def late_utils(make: Callable[[], Any]) -> Callable[[], Any]:
+    """A class for Triton's driver to make its utilities of, which compiles nothing yet."""
+    return lambda: _LateUtils(make)
 
 
 def _allocate(size: int, align: int, stream: int) -> Any:
@@ -54,7 +75,23 @@ def _watches() -> list[tuple[Any, ...]]:
     return found
 
 
-def run_jitted(fn: Any, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def watches_of(fn: Any) -> list[tuple[Any, ...]]:
+    """What Triton looks at before every launch of one kernel: its hooks, and globals it uses."""
+    found: list[tuple[Any, ...]] = [(fn.pre_run_hooks, "it has pre_run_hooks")]
+    for (name, _), (value, space) in fn.used_global_vals.items():
+        found.append((space, name, (value,), f"the global {name}, which it uses, has changed"))
+    return found
+
+
+def subscripted() -> type:
+    """The class whose `kernel[grid]` all kernels have."""
+    cls: type = KernelInterface
+    return cls
+
+
+def run_jitted(
+    fn: Any, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, warmup: bool = False
+) -> Any:
     """Launch as Triton does."""
     original = patches.original(JITFunction, "run")
-    return original(fn, *args, grid=grid, warmup=False, **kwargs)
+    return original(fn, *args, grid=grid, warmup=warmup, **kwargs)

@@ -16,7 +16,7 @@ from torch._subclasses import FakeTensorMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import driver, patches
+from . import described, driver, patches
 
 Handler = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 
@@ -29,7 +29,7 @@ class Memory(Protocol):
     trace: Any
 
 
-class NoAddress(driver.NeedsRealGpu):
+class NoAddress(described.NeedsRealGpu):
     """A traced tensor has no address."""
 
 

@@ -38,16 +38,9 @@ def _start() -> None:
     if not {"OPFORGE_RECORD", "OPFORGE_SERVE"} & os.environ.keys():
         return
     _provide_opforge()
-    from opforge.environment import RECORD, SERVE, SERVE_STRICT
+    from opforge.started import start
 
-    if RECORD.get():
-        from opforge.recording.start import start as start_recording
-
-        start_recording(RECORD.get())
-    if SERVE.get():
-        from opforge.serving.start import start as start_serving
-
-        start_serving(SERVE.get(), strict=SERVE_STRICT.is_on())
+    start()
 
 
 try:

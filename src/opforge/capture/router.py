@@ -196,7 +196,7 @@ def set_by_configs(kernel: Any) -> set[str]:
 
 def _cannot_trace(error: Exception) -> bool:
     """Whether code failed because tensors are fake, or because nothing was really launched."""
-    kinds = (CannotCapture, _compat.driver.NeedsRealGpu)
+    kinds = (CannotCapture, _compat.described.NeedsRealGpu)
     return isinstance(error, kinds) or _compat.fakes.is_fake_refusal(error)
 
 

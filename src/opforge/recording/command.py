@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from .. import environment
 from ..errors import BadOption
 from ..programs import run_program
+from .choice import RecordedChoice
 from .constants import show
 from .journal import read_folder
-from .model import RecordedChoice, RecordedKernel, RecordedVariant, Recording, counted, read
+from .model import RecordedVariant, Recording, read
 
 _NOTHING = (
     "nothing was recorded: the program launched no Triton kernel, or started Python with -I, -E or "
@@ -49,35 +56,54 @@ def joined(files: Sequence[str]) -> Recording:
 
 
 def listing(recording: Recording) -> str:
-    """A recording as text: kernels, their variants, and the sizes that led to them."""
-    told = [str(recording)]
+    """A recording as a table: kernels, their variants, and the sizes that led to them."""
+    table = Table("kernel", "variant", box=SIMPLE_HEAD)
+    table.add_column("launches", justify="right")
+    table.add_column("sizes", overflow="fold")
     for kernel in sorted(recording.kernels, key=lambda k: (k.module, k.name)):
-        told.append("")
-        told += _kernel_lines(kernel)
-    if recording.missed:
-        told += ["", "notes"]
-        told += [f"  {m.kernel} ({m.location}): {m.reason}" for m in recording.missed]
-    return "\n".join(told)
+        name = f"{_near(kernel.module)}:{kernel.name}\n{_near(kernel.location)}"
+        for variant in kernel.variants:
+            sizes = "\n".join(_sizes(seen) for seen in variant.sizes if seen)
+            cells = (name, _variant(variant), f"{variant.launches}", sizes)
+            # Text, not str: brackets in a path are not markup.
+            table.add_row(*(Text(cell, overflow="fold") for cell in cells))
+            name = ""
+        for choice in kernel.choices:
+            told = _printed_for(choice) if kernel.text else _tuned(choice)
+            table.add_row("", Text(told))
+        table.add_section()
+    lines = [str(recording)]
+    if recording.kernels:
+        lines.append(_printed(table))
+    lines += [f"note: {m.kernel} ({m.location}): {m.reason}" for m in recording.missed]
+    return "\n".join(lines)
 
 
-def _kernel_lines(kernel: RecordedKernel) -> Iterator[str]:
-    yield f"{kernel.module}:{kernel.name}  ({kernel.location})"
-    for variant in kernel.variants:
-        yield f"  {_signature(variant)}"
-        options = [f"{name}={show(value)}" for name, value in variant.options]
-        seen = [f"{variant.arch}, {counted(variant.launches, 'launch', 'es')}", *options]
-        if variant.first:
-            seen.append(f"first at {variant.first}")
-        yield f"    {', '.join(seen)}"
-        if any(variant.sizes):
-            yield f"    sizes: {'; '.join(map(_sizes, variant.sizes))}"
-    for choice in kernel.choices:
-        if kernel.text:
-            yield f"    {_printed_for(choice)}"
-            continue
-        config = ", ".join(f"{name}={show(value)}" for name, value in choice.config)
-        key = ", ".join(f"{name}={show(value)}" for name, value in choice.key)
-        yield f"  tuned for {key} ({', '.join(choice.dtypes)}), {choice.arch}: {config}"
+def _printed(table: Table) -> str:
+    # Wide enough to be read where the output is not a terminal, too.
+    console = Console(width=max(Console().width, 100), color_system=None)
+    with console.capture() as captured:
+        console.print(table)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+
+def _variant(variant: RecordedVariant) -> str:
+    """Its arguments and constants, and below them what else decides what is compiled."""
+    said = [variant.arch, *(f"{name}={show(value)}" for name, value in variant.options)]
+    if variant.first:
+        said.append(f"first at {_near(variant.first)}")
+    return f"{_signature(variant)}\n{', '.join(said)}"
+
+
+def _near(place: str) -> str:
+    """A path below the current folder as people write it; anything else as it is."""
+    return place.removeprefix(f"{Path.cwd()}{os.sep}")
+
+
+def _tuned(choice: RecordedChoice) -> str:
+    config = ", ".join(f"{name}={show(value)}" for name, value in choice.config)
+    key = ", ".join(f"{name}={show(value)}" for name, value in choice.key)
+    return f"tuned for {key} ({', '.join(choice.dtypes)}), {choice.arch}: {config}"
 
 
 def _printed_for(choice: RecordedChoice) -> str:

@@ -15,15 +15,12 @@ from typing import Any, Protocol
 
 from .. import _compat
 from .._compat import patches
+from .choice import RecordedChoice
 from .constants import CannotRecord, encode_named
-from .model import MOST_SIZES, Missed, RecordedChoice, RecordedKernel, RecordedVariant
+from .inductor_names import COMPILING, HEURISTICS, MODULE
+from .model import MOST_SIZES, Missed, RecordedKernel, RecordedVariant
 
-# Where such kernels are listed, in place of a module.
-MODULE = "torch.compile"
 LOCATION = "printed by Inductor"
-# What is watched, once a program has imported it.
-HEURISTICS = "torch._inductor.runtime.triton_heuristics"
-COMPILING = "torch._inductor.async_compile"
 _OWN = ("opforge.", "torch.", "triton.")
 # By the key that an autotuner keeps: the file may be gone when the kernel is launched.
 _texts: dict[str, str] = {}

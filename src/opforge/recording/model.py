@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import NotARecording
 from ..records import BadField, Between, Codecs
+from .choice import RecordedChoice
 
 FORMAT = 1
 _FIX = "record again with `opforge record -o launches.json -- python ...`"
@@ -50,16 +51,6 @@ class RecordedVariant:
             first=self.first or other.first,
             sizes=tuple(sizes[:MOST_SIZES]),
         )
-
-
-@dataclass(frozen=True)
-class RecordedChoice:
-    """The configuration that an autotuner chose for a key, `{"n": 4096}`."""
-
-    key: tuple[tuple[str, Any], ...]
-    dtypes: tuple[str, ...]
-    config: tuple[tuple[str, Any], ...]
-    arch: str
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,21 @@ from types import FrameType
 from typing import Any, Protocol
 
 from .. import _compat
+from .choice import RecordedChoice
 from .constants import CannotRecord, encode_named, name_of
 from .inductor import CompiledGraphs
-from .model import MOST_SIZES, Missed, RecordedChoice, RecordedKernel, RecordedVariant
+from .model import MOST_SIZES, Missed, RecordedKernel, RecordedVariant
 
+Launch = tuple[Any, tuple[Any, ...], Mapping[str, Any]]
+
+_FIRST = (
+    "its autotuner has no GPU to measure on, so only its first configuration was recorded; "
+    "record on a GPU to get the one that it chooses"
+)
+_EARLIER = (
+    "it was compiled before the recording began, so the options of its launch are not known; "
+    "begin earlier, or use `opforge record`"
+)
 _OWN = (str(Path(__file__).parents[1]), "<frozen ")
 
 
@@ -57,21 +68,24 @@ class Recorder:
         self._missed: set[tuple[str, str]] = set()
         self._lock = threading.Lock()
 
-    def launched(
-        self, fn: Any, compiled: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> None:
+    def launched(self, compiled: Any) -> None:
+        """Count a launch of what Triton has compiled; called where it is launched."""
         seen = self._seen.get(id(compiled))
         if seen is None:
-            seen = self._first(id(compiled), fn, compiled, args, kwargs)
-        if kwargs["warmup"]:
-            return
+            launch = _compat.compiled.launch_under_way()
+            # Inductor asks once, and launches in its own way.
+            if launch is None and not _compat.compiled.is_launched_again():
+                return
+            seen = self._first(id(compiled), compiled, launch)
         seen.launches = n = next(seen.count)
         # At 1, 2, 4, 8, ... launches, which costs nothing in the long run.
         if n & (n - 1) == 0:
-            self._look_again(seen, fn, args, kwargs)
+            self._look_again(seen, _compat.compiled.launch_under_way())
 
     def described(self, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Record a launch that is not made, because its GPU is not there."""
+        if kwargs.get("warmup"):
+            return
         stood = [_compat.fakes.stand_in_pointer(value) for value in args]
         named = {name: _compat.fakes.stand_in_pointer(value) for name, value in kwargs.items()}
         try:
@@ -80,52 +94,56 @@ class Recorder:
             self.miss(fn, str(error))
             return
         key = (id(fn), repr(found), repr(sorted(_options(fn, kwargs).items())))
+        launch = fn, args, kwargs
         seen = self._seen.get(key)
         if seen is None:
-            seen = self._first(key, fn, found, args, kwargs)
-        if not kwargs.get("warmup"):
-            seen.launches = next(seen.count)
-            self._look_again(seen, fn, args, kwargs)
+            seen = self._first(key, found, launch)
+        seen.launches = next(seen.count)
+        self._look_again(seen, launch)
 
-    def _first(
-        self, key: Any, fn: Any, compiled: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> _Seen:
+    def unmeasured(self, tuner: Any) -> None:
+        """An autotuner takes its first configuration, because its GPU is not there."""
+        self.miss(_compat.kernels.innermost(tuner), _FIRST)
+
+    def _first(self, key: Any, compiled: Any, launch: Launch | None) -> _Seen:
         with self._lock:
             if key in self._seen:
                 return self._seen[key]
-            seen = self._seen[key] = _Seen((fn, compiled), None)
+            seen = self._seen[key] = _Seen((launch and launch[0], compiled), None)
+            if launch is None:
+                # A wrapper has kept what a launch returned.
+                self.miss(_compat.compiled.jitted(compiled), _EARLIER)
+                return seen
+            fn, _, kwargs = launch
             try:
                 variant = _variant(fn, compiled, kwargs)
             except (_compat.compiled.NotPlain, CannotRecord) as error:
                 self.miss(fn, str(error))
                 return seen
             seen.recorded = _kernel(fn, variants=(variant,))
-            seen.sizes.append(_sizes(fn, args, kwargs))
-            self.report.kernel(_counted(seen))
             return seen
 
-    def _look_again(
-        self, seen: _Seen, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> None:
-        sizes = _sizes(fn, args, kwargs)
-        if sizes not in seen.sizes and len(seen.sizes) < MOST_SIZES:
-            seen.sizes.append(sizes)
+    def _look_again(self, seen: _Seen, launch: Launch | None) -> None:
+        if launch is not None:
+            sizes = _sizes(*launch)
+            if sizes not in seen.sizes and len(seen.sizes) < MOST_SIZES:
+                seen.sizes.append(sizes)
         # A process may be killed before it can say more.
-        if seen.recorded is not None and seen.launches >= 2:
+        if seen.recorded is not None:
             self.report.counts(_counted(seen))
 
-    def chosen(self, tuner: Any, fn: Any) -> None:
-        """Report what an autotuner has chosen since the last time."""
-        for key, config in [*tuner.cache.items()]:
-            if self._chosen.get((id(tuner), key)) is config:
-                continue
-            self._chosen[id(tuner), key] = config
-            try:
-                choice = _choice(tuner, key, config)
-            except (CannotRecord, _compat.compiled.NotPlain) as error:
-                self.miss(fn, f"the choice of its autotuner: {error}")
-                continue
-            self.report.kernel(_kernel(fn, choices=(choice,)))
+    def chosen(self, tuner: Any, key: tuple[Any, ...], config: Any) -> None:
+        """Report what an autotuner has chosen for a key."""
+        if self._chosen.get((id(tuner), key)) is config:
+            return
+        self._chosen[id(tuner), key] = config
+        fn = _compat.kernels.innermost(tuner)
+        try:
+            choice = _choice(tuner, key, config)
+        except (CannotRecord, _compat.compiled.NotPlain) as error:
+            self.miss(fn, f"the choice of its autotuner: {error}")
+            return
+        self.report.kernel(_kernel(fn, choices=(choice,)))
 
     def miss(self, fn: Any, reason: str) -> None:
         """Report a launch that cannot be recorded, once for each reason."""

@@ -1,7 +1,4 @@
-"""Puts recorders between a program and Triton: `kernel[grid](...)` ends in `JITFunction.run`.
-
-Launches of compiled graphs end in Inductor's `CachingAutotuner.run`.
-"""
+"""Puts recorders between a program and Triton; launches of compiled graphs are Inductor's."""
 
 from __future__ import annotations
 
@@ -14,6 +11,7 @@ from .. import _compat
 from .._compat import patches
 from ..after_triton import after_import
 from . import inductor
+from .inductor_names import COMPILING, HEURISTICS
 from .recorder import Recorder
 
 
@@ -24,16 +22,15 @@ class _State(threading.local):
 
 _state = _State()
 _recorders: tuple[Recorder, ...] = ()
-# Autotuners whose choices have been looked at, by id: a set of weak references takes 0.5 us.
-_asked: dict[int, Any] = {}
 
 
 def start(recorder: Recorder) -> None:
     """Let a recorder see every launch; Triton must be imported."""
     global _recorders  # noqa: PLW0603  # read at every launch
     _recorders = (*_recorders, recorder)
-    _asked.clear()
     inductor.watch(recorder.compiled_graphs)
+    _compat.advice.ask_first(_CHOSEN, patches.AUTOTUNER_CHOICES)
+    _compat.described.listen(recorder)
     _WATCH.__enter__()
     _await_inductor()
 
@@ -41,7 +38,7 @@ def start(recorder: Recorder) -> None:
 @functools.cache
 def _await_inductor() -> None:
     """Also watch what a program imports later."""
-    for module in (inductor.HEURISTICS, inductor.COMPILING):
+    for module in (HEURISTICS, COMPILING):
         after_import(module, _refresh)
 
 
@@ -55,11 +52,24 @@ def stop(recorder: Recorder) -> None:
     _recorders = tuple(r for r in _recorders if r is not recorder)
     inductor.unwatch(recorder.compiled_graphs)
     _WATCH.__exit__()
+    _compat.described.listen_no_more(recorder)
+    if not _recorders:
+        _compat.advice.ask_no_more(patches.AUTOTUNER_CHOICES)
+
+
+class _Chosen(_compat.advice.Adviser):
+    """Hears what autotuners choose."""
+
+    def chosen(self, tuner: Any, key: tuple[Any, ...], config: Any) -> None:
+        for recorder in _recorders:
+            recorder.chosen(tuner, key, config)
+
+
+_CHOSEN = _Chosen()
 
 
 def _watched() -> Iterator[patches.Replacement]:
-    yield patches.LAUNCHES.by("run", _watched_run)
-    yield patches.AUTOTUNER_CHOICES.by("run", _watched_tuner)
+    yield patches.LAUNCHES.by("run", _counted)
     yield patches.AUTOTUNER_CHOICES.by("_bench", _unwatched)
     yield from inductor.replacements()
 
@@ -67,57 +77,19 @@ def _watched() -> Iterator[patches.Replacement]:
 _WATCH = patches.PatchScope(_watched)
 
 
-def _watched_run(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            compiled = original(self, *args, **kwargs)
-        except Exception as error:
-            if not _is_absent(error):
-                raise
+def _counted(original: property) -> property:
+    """Triton reads `compiled.run` at every launch: a wrapper around launches would cost more."""
+    find = original.fget
+    assert find is not None
+
+    def run(self: Any) -> Any:
+        found = find(self)
+        if not _state.measuring:
             for recorder in _recorders:
-                recorder.described(self, args, kwargs)
-            return None
-        if compiled is not None and not _state.measuring:
-            for recorder in _recorders:
-                recorder.launched(self, compiled, args, kwargs)
-        return compiled
+                recorder.launched(self)
+        return found
 
-    return run
-
-
-def _is_absent(error: Exception) -> bool:
-    """Whether a launch failed because it is traced for a GPU that is not there."""
-    # By name: the module of the exception is imported only where there is a target.
-    return type(error).__name__ == "NeedsRealGpu"
-
-
-def _watched_tuner(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        known = len(self.cache)
-        try:
-            result = original(self, *args, **kwargs)
-        except Exception as error:
-            if not _is_absent(error):
-                raise
-            config = _compat.compiled.first_config(self, args, kwargs)
-            for recorder in _recorders:
-                recorder.miss(_compat.kernels.innermost(self), _FIRST)
-            return self.fn.run(*args, **kwargs, **config.all_kwargs())
-        if len(self.cache) != known or id(self) not in _asked:
-            _asked[id(self)] = self
-            for recorder in _recorders:
-                recorder.chosen(self, _compat.kernels.innermost(self))
-        return result
-
-    return run
-
-
-_FIRST = (
-    "its autotuner has no GPU to measure on, so only its first configuration was recorded; "
-    "record on a GPU to get the one that it chooses"
-)
+    return property(run)
 
 
 def _unwatched(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from ..native.kernels.progress import Progress
 from ..notebook import counted
 from ..recording.model import Recording
 from .extension.compile import build_extension
+from .find import target_of
 from .manifest import (
     NAME,
     Manifest,
@@ -83,20 +85,33 @@ def build(
     """Compile what was recorded, and general variants of it, into `output`."""
     check_writable(output)
     numbers = parse_archs(archs)
-    made = plan(recording, widenings)
+    # Packages ask for the GPU when they are imported, and may define other kernels for another.
+    with target_of(recording):
+        made = plan(recording, widenings)
     images = _compiled(made, numbers, jobs=jobs, cache=cache, progress=progress)
     files: dict[str, bytes] = {}
     kernels = tuple(_kernel(kernel, numbers, images, files) for kernel in made.kernels)
-    manifest = Manifest(numbers, _compat.compiling.version(), kernels)
-    files[NAME] = manifest.to_json().encode()
     with scratch("serve") as folder:
         extension = build_extension(folder)
-        files[extension.name] = extension.read_bytes()
-    sources = {kernel.recorded.location.rpartition(":")[0] for kernel in made.kernels}
-    files_read = sorted(file for file in sources if Path(file).is_file())
-    stamp = make(output, arguments or {}, read or {}, files_read)
+        files[extension.name] = content = extension.read_bytes()
+    digest = hashlib.sha256(content).hexdigest()
+    manifest = Manifest(numbers, _compat.compiling.version(), digest, kernels)
+    files[NAME] = manifest.to_json().encode()
+    stamp = make(output, arguments or {}, read or {}, _sources(recording))
     written = write_output(output, files, stamp=stamp, name="served")
     return Built(Path(output), manifest, written, tuple(made.notes))
+
+
+def _sources(recording: Recording) -> set[str]:
+    """The files of the kernels, and of everything that their packages have imported."""
+    tops = {kernel.module.partition(".")[0] for kernel in recording.kernels}
+    files = {
+        getattr(module, "__file__", None) or ""
+        for name, module in [*sys.modules.items()]
+        if name.partition(".")[0] in tops
+    }
+    files |= {kernel.location.rpartition(":")[0] for kernel in recording.kernels}
+    return {file for file in files if file.endswith(".py") and Path(file).is_file()}
 
 
 def _compiled(

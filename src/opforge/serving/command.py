@@ -30,12 +30,14 @@ def is_recording(targets: Sequence[str]) -> bool:
     return bool(recordings)
 
 
-def serve(folder: str, command: Sequence[str], *, strict: bool) -> int:
+def serve(folder: str, command: Sequence[str], *, strict: bool, tune_missing: bool) -> int:
     """Run a program that serves a folder; its exit status."""
     manifest.read(Path(folder))
     variables = {environment.SERVE.name: str(Path(folder).absolute())}
     if strict:
         variables[environment.SERVE_STRICT.name] = "1"
+    if tune_missing:
+        variables[environment.SERVE_TUNE_MISSING.name] = "1"
     return run_program(command, variables)
 
 
@@ -47,6 +49,7 @@ def run(
     widen: Sequence[str] = (),
     jobs: int | None = None,
     verbose: bool = False,
+    force: bool = False,
     **others: Any,
 ) -> str:
     """Build recordings, and report the result."""
@@ -56,6 +59,10 @@ def run(
     if given:
         option = f"--{given[0].replace('_', '-')}"
         raise BadOption(f"{option} is for operators, not for recordings", fix=f"leave out {option}")
+    files = [Path(target).resolve() for target in targets]
+    arguments = {"targets": [*map(str, files)], "archs": sorted(archs), "widen": [*widen]}
+    if not force and not verbose and build_record.find_unchanged(output, arguments):
+        return f"{output}: nothing has changed since the last build"
     with build_record.watching_imports() as read:
         done = build(
             joined(targets),
@@ -64,7 +71,8 @@ def run(
             widenings=[parse_widening(text) for text in widen],
             jobs=jobs,
             progress=for_terminal(),
-            read=read,
+            read=read | {file: build_record.digest_of(file) for file in files},
+            arguments=arguments,
         )
     notes = [f"note: {note}" for note in done.notes]
     return "\n".join([*notes, *done.weights(), str(done)] if verbose else [*notes, str(done)])

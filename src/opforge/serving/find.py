@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 from .. import _compat
 from ..cli_targets import locate
-from ..errors import KernelChanged, KernelNotFound
-from ..recording.model import RecordedKernel
+from ..errors import KernelChanged, KernelNotFound, OpforgeError
+from ..gpu_target import gpu_of
+from ..recording.model import RecordedKernel, Recording
+
+
+def target_of(recording: Recording) -> AbstractContextManager[None]:
+    """As if on the GPU of a recording, also where there is none."""
+    archs = [variant.arch for kernel in recording.kernels for variant in kernel.variants]
+    if not archs:
+        return contextlib.nullcontext()
+    return _compat.driver.standing_in(gpu_of(archs[0]))
 
 
 def find(kernel: RecordedKernel) -> Any:
@@ -46,8 +58,9 @@ def find_function(name: str, source: str, location: str = "") -> Any:
             fix="define the kernel at the top of its module",
         )
     found = _object(module, path, location)
-    kernel = _compat.kernels.innermost(found) if _compat.kernels.is_kernel(found) else None
-    if kernel is None or not _compat.compiled.is_jitted(kernel):
+    # Packages have wrappers of their own around Triton's.
+    kernel = _compat.kernels.innermost(found)
+    if not _compat.compiled.is_jitted(kernel):
         raise KernelNotFound(
             f"{name} is not a @triton.jit function",
             found=f"a {type(found).__name__}",
@@ -69,10 +82,13 @@ def _object(module: str, path: str, location: str) -> Any:
         # A file is imported under a name of its own, so that its `__main__` block does not run.
         if module.endswith(".py"):
             return locate(f"{module}:{path}")
-        found = importlib.import_module(module)
+        found = _imported(module, location)
         for name in path.split("."):
             found = getattr(found, name)
-    except (ImportError, AttributeError) as error:
+    except OpforgeError:
+        raise
+    except Exception as error:
+        # Packages raise anything where they miss a GPU or a library.
         raise KernelNotFound(
             f"{module}:{path} was recorded, but cannot be imported",
             found=f"{type(error).__name__}: {error}",
@@ -80,3 +96,23 @@ def _object(module: str, path: str, location: str) -> Any:
             fix="build where the recorded program runs, with its packages",
         ) from error
     return found
+
+
+def _imported(module: str, location: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        package = _package_around(location)
+        if error.name is None or not f"{module}.".startswith(f"{error.name}.") or not package:
+            raise
+    # Some packages put folders of their own on the path when they are imported.
+    importlib.import_module(package)
+    return importlib.import_module(module)
+
+
+def _package_around(location: str) -> str:
+    """The outermost package of a file, or nothing: `.../fla/ops/gla.py:12` -> `fla`."""
+    folder, name = Path(location.rpartition(":")[0]).parent, ""
+    while (folder / "__init__.py").is_file():
+        folder, name = folder.parent, folder.name
+    return name

@@ -10,16 +10,15 @@ import functools
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from .. import _compat
 from .._compat import patches
 from ..errors import NotServed, warn
+from ..recording.choice import RecordedChoice
 from ..recording.constants import CannotRecord, encode, show
-from ..recording.inductor import COMPILING, MODULE
-from ..recording.model import RecordedChoice
+from ..recording.inductor_names import COMPILING, MODULE
 from .kinds import kind_of
 from .manifest import Manifest, ServedInstance, ServedKernel, ServedVariant
 
@@ -99,7 +98,7 @@ class CompiledGraphs:
                 if _told(dict(instance.constants), dict(instance.options)) == asked:
                     fitting = tuple(v for v in instance.variants if _fits(instance, v, types))
                     if fitting:
-                        return config, replace(instance, variants=fitting)
+                        return config, instance._replace(variants=fitting)
             missing = f"nothing was built for {asked} with arguments ({', '.join(types)})"
         raise _NotHere(missing)
 

@@ -1,25 +1,27 @@
-"""What a folder of served kernels holds, and its JSON."""
+"""What a folder of served kernels holds, and its JSON.
+
+Named tuples, because a dataclass takes a millisecond to define, and programs wait for it.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import NotServable
-from ..recording.model import RecordedChoice
+from ..recording.choice import RecordedChoice
 from ..records import BadField, Between, Codecs
 from .kinds import INTEGERS, OTHERS, PRINTED
 
-FORMAT = 1
+# Another one wherever the extension or what it is given changes.
+FORMAT = 2
 NAME = "manifest.json"
 _FIX = "build it again with `opforge build launches.json`"
 
 
-@dataclass(frozen=True)
-class ServedImage:
+class ServedImage(NamedTuple):
     """A variant compiled for one architecture; `file` is its place in the folder."""
 
     arch: int
@@ -35,16 +37,14 @@ class ServedImage:
     scratch_align: int
 
 
-@dataclass(frozen=True)
-class ServedVariant:
+class ServedVariant(NamedTuple):
     """`types` has an entry per parameter that is not a constexpr: "p16", "i32:16", "1", "none"."""
 
     types: tuple[str, ...]
     images: tuple[ServedImage, ...]
 
 
-@dataclass(frozen=True)
-class ServedInstance:
+class ServedInstance(NamedTuple):
     """Constants, the kinds of the other arguments ("*fp32", "int", "none"), and launch options.
 
     `variants` stand in the order in which a launch tries them.
@@ -56,8 +56,7 @@ class ServedInstance:
     variants: tuple[ServedVariant, ...]
 
 
-@dataclass(frozen=True)
-class ServedKernel:
+class ServedKernel(NamedTuple):
     """A jitted function, by its module, name and the hash of its source."""
 
     module: str
@@ -68,12 +67,13 @@ class ServedKernel:
     choices: tuple[RecordedChoice, ...] = ()
 
 
-@dataclass(frozen=True)
-class Manifest:
+class Manifest(NamedTuple):
     """A folder's kernels, the architectures of their images, and the Triton that made them."""
 
     archs: tuple[int, ...]
     triton: str
+    # Of the extension module.
+    sha256: str
     kernels: tuple[ServedKernel, ...]
 
     def to_json(self) -> str:
@@ -84,6 +84,7 @@ class Manifest:
 _TYPES = frozenset(
     {"p", "p16", "1", "none", *OTHERS, *PRINTED, *(n + by for n in INTEGERS for by in ("", ":16"))}
 )
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _BYTES = Between(0, 2**40)
 _CODECS = Codecs(
     {
@@ -95,14 +96,14 @@ _CODECS = Codecs(
         ServedInstance: "constants kinds options variants",
         ServedKernel: "module name source location instances choices",
         RecordedChoice: "key dtypes config arch",
-        Manifest: "triton archs kernels",
+        Manifest: "triton archs sha256 kernels",
     },
     limits={
         ServedImage: {
             "arch": Between(10, 9999),
             # Nothing but a file of the folder itself.
             "file": re.compile(r"images/[A-Za-z0-9_.-]+\.cubin"),
-            "sha256": re.compile(r"[0-9a-f]{64}"),
+            "sha256": _SHA256,
             "size": _BYTES,
             "num_warps": Between(1, 64),
             "shared": Between(0, 2**31 - 1),
@@ -111,7 +112,7 @@ _CODECS = Codecs(
             "scratch_align": Between(1, 2**20),
         },
         ServedVariant: {"types": _TYPES},
-        Manifest: {"archs": Between(10, 9999)},
+        Manifest: {"archs": Between(10, 9999), "sha256": _SHA256},
     },
 )
 

@@ -6,44 +6,22 @@ import atexit
 import functools
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import _compat
 from .._compat import patches
 from ..after_triton import after_import
-from ..recording.inductor import COMPILING
+from ..recording.inductor_names import COMPILING
 from . import inductor
 from .server import Server
+
+if TYPE_CHECKING:
+    from .report import Served
 
 # On a jitted function: what serves it, or None.
 _MARK = "_opforge_served"
 _UNKNOWN = object()
-
-
-@dataclass(frozen=True)
-class Served:
-    """What became of launches so far.
-
-    `general` are those of `launches` that no recorded variant fitted: recording such sizes would
-    give faster kernels. `handed_over` has what Triton launched, by kernel and reason.
-    """
-
-    launches: dict[str, int]
-    general: dict[str, int]
-    handed_over: dict[tuple[str, str], int]
-
-    def __str__(self) -> str:
-        lines = [f"{sum(self.launches.values())} launches served"]
-        lines += [
-            f"  {name}: {count}"
-            + (f", {self.general[name]} by the general variant" if self.general.get(name) else "")
-            for name, count in sorted(self.launches.items())
-        ]
-        for (name, reason), count in sorted(self.handed_over.items()):
-            lines.append(f"  {name}: {count} by Triton, because {reason}")
-        return "\n".join(lines)
 
 
 class _Current:
@@ -76,7 +54,7 @@ def serve(
     _current.server = server
     _INSTALLED.__enter__()
     _await_inductor()
-    _compat.autotuning.ask_first(server, patches.SERVED_CHOICES)
+    _compat.advice.ask_first(server, patches.SERVED_CHOICES)
     if preload:
         server.configure()
         server.preload()
@@ -87,7 +65,7 @@ def stop() -> None:
     if _current.server is not None:
         _current.server = None
         _INSTALLED.__exit__()
-        _compat.autotuning.ask_no_more(patches.SERVED_CHOICES)
+        _compat.advice.ask_no_more(patches.SERVED_CHOICES)
         for fn in _marked:
             vars(fn).pop(_MARK, None)
         _marked.clear()
@@ -95,6 +73,8 @@ def stop() -> None:
 
 def served() -> Served:
     """What has been served since `opforge.serve`, and what Triton launched instead."""
+    from .report import Served
+
     server = _current.server
     if server is None:
         return Served({}, {}, {})
@@ -121,15 +101,13 @@ def _found(kernel: Any) -> Any:
     return made
 
 
-def _bound(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def getitem(self: Any, grid: Any) -> Any:
-        found = self.__dict__.get(_MARK, _UNKNOWN)
-        if found is _UNKNOWN:
-            found = _found(self)
-        return original(self, grid) if found is None else found.bind(grid)
+def _bound(original: Callable[..., Any]) -> Any:
+    assert _current.server is not None
+    extension = _current.server.extension
+    return extension.subscript(_compat.served.subscripted(), _MARK, _found, original)
 
-    return getitem
+
+_WARMUP = "warmup() asks for Triton's compiled kernel"
 
 
 def _run(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -138,8 +116,10 @@ def _run(original: Callable[..., Any]) -> Callable[..., Any]:
         found = self.__dict__.get(_MARK, _UNKNOWN)
         if found is _UNKNOWN:
             found = _found(self)
-        if found is None or warmup:
+        if found is None:
             return original(self, *args, grid=grid, warmup=warmup, **kwargs)
+        if warmup and _current.server is not None:
+            return _current.server.hand_over(self, grid, args, kwargs, _WARMUP, warmup=True)
         return found.bind(grid)(*args, **kwargs)
 
     return run
@@ -149,7 +129,7 @@ def _replacements() -> Iterator[patches.Replacement]:
     yield patches.SERVED_LAUNCHES.by("__getitem__", _bound)
     yield patches.SERVED_RUNS.by("run", _run)
     yield from inductor.replacements(_compiled)
-    yield from _compat.lazy_driver.replacements()
+    yield patches.SERVED_DRIVER.by("CudaUtils", _compat.served.late_utils)
 
 
 def _compiled(name: str, text: str) -> Any:
@@ -173,7 +153,7 @@ _INSTALLED = patches.PatchScope(_replacements)
 
 
 def _say_at_exit() -> None:
-    handed = served().handed_over
+    handed = {} if _current.server is None else _current.server.handed_over
     if any(handed.values()):
         names = ", ".join(sorted({name for (name, _), count in handed.items() if count}))
         total = sum(handed.values())

@@ -26,17 +26,14 @@ _AGAIN = "build it again with `opforge build launches.json`"
 _COVER = "record it with `opforge record`, and build again with `opforge build`"
 
 
-class Server:
+class Server(_compat.advice.Adviser):
     """A folder that is served; `kernel_of` is asked once for each jitted function."""
-
-    # Changes when answers to autotuners do, which they never do here.
-    edition = 0
 
     def __init__(self, folder: Path, *, strict: bool, tune_missing: bool) -> None:
         self.folder, self.strict, self.tune_missing = folder, strict, tune_missing
         self.manifest = manifests.read(folder)
         refuse_altered(folder, self.manifest)
-        self.extension = load_extension(folder)
+        self.extension = load_extension(folder, self.manifest.sha256)
         self.handed_over: Counter[tuple[str, str]] = Counter()
         self.served: dict[str, Any] = {}
         self._lock = fork_safe_lock()
@@ -93,12 +90,13 @@ class Server:
         def hand_over(grid: Any, args: Any, kwargs: Any, reason: str) -> Any:
             return self.hand_over(fn, grid, args, kwargs, reason)
 
-        made = self.extension.Kernel(kernel.name, params, hand_over)
+        watched = tuple(_compat.served.watches_of(fn))
+        made = self.extension.Kernel(kernel.name, params, hand_over, watched)
         for instance in kernel.instances:
-            self._add(made, instance)
+            self._add(made, fn, instance)
         return made
 
-    def _add(self, made: Any, instance: ServedInstance) -> None:
+    def _add(self, made: Any, fn: Any, instance: ServedInstance) -> None:
         images = [(variant.types, self.image(variant)) for variant in instance.variants]
         try:
             constants = tuple(decode(value, _imported) for _, value in instance.constants)
@@ -108,7 +106,7 @@ class Server:
                 f"{self.folder} has a constant that cannot be read", found=str(error), fix=_AGAIN
             ) from None
         kinds = tuple(map(_compat.compiled.dtype_of, instance.kinds))
-        made.add(constants, kinds, options, images)
+        made.add(constants, kinds, options, images, Relaunch(made, fn, constants, options))
 
     def image(self, variant: ServedVariant) -> Any:
         """The extension's image of a variant, made once: several instances may share it."""
@@ -143,7 +141,9 @@ class Server:
             )
         return reason
 
-    def hand_over(self, fn: Any, grid: Any, args: Any, kwargs: Any, reason: str) -> Any:
+    def hand_over(
+        self, fn: Any, grid: Any, args: Any, kwargs: Any, reason: str, *, warmup: bool = False
+    ) -> Any:
         """A launch that is not covered: Triton's, or an error."""
         name = name_of(_compat.compiled.function_of(fn))
         if self.strict:
@@ -155,7 +155,7 @@ class Server:
         if not self.handed_over[name, reason]:
             warn(f"{name} is launched by Triton: {reason}. To serve it, {_COVER}")
         self.handed_over[name, reason] += 1
-        return _compat.served.run_jitted(fn, grid, args, kwargs)
+        return _compat.served.run_jitted(fn, grid, args, kwargs, warmup=warmup)
 
     def advise(self, tuner: Any, key: tuple[Any, ...]) -> Any:
         """The configuration that was recorded for a key, or the nearest; None lets it measure."""
@@ -172,7 +172,14 @@ class Server:
         choice = choose(self._choices[name], tuner, arch, dtypes, values)
         if choice.index is not None:
             return tuner.configs[choice.index]
-        return self._recorded_config(tuner, self._known[name])
+        found = self._recorded_config(tuner, self._known[name])
+        if found is None and self.strict:
+            raise NotServed(
+                f"{self.folder} has none of the configurations that {name} chooses from",
+                location=_compat.kernels.kernel_location(fn),
+                fix=_COVER,
+            )
+        return found
 
     def _table(self, tuner: Any, kernels: list[ServedKernel]) -> Any:
         from ..tuning.choose import source_of
@@ -205,6 +212,47 @@ class Server:
             if any(wanted.items() <= one.items() for one in given):
                 return config
         return None
+
+
+class Relaunch:
+    """What a served launch returns, in place of Triton's compiled kernel.
+
+    Wrappers of packages keep it: `returned[grid](*args)` launches again, with all arguments or, as
+    some versions of Triton want it, without constants.
+    """
+
+    def __init__(
+        self, kernel: Any, fn: Any, constants: tuple[Any, ...], options: Mapping[str, Any]
+    ) -> None:
+        self._kernel, self._options = kernel, options
+        self._constants = dict(zip(_names(fn, constexpr=True), constants, strict=True))
+        self._passed, self._name = _names(fn, constexpr=False), fn.__name__
+
+    def __getitem__(self, grid: Any) -> Any:
+        launch = self._kernel.bind(grid)
+
+        def again(*args: Any, stream: None = None) -> Any:
+            if stream is not None:
+                raise NotServed(
+                    f"a launch of {self._name} is given a stream",
+                    fix="launch inside `torch.cuda.stream(...)`",
+                )
+            if len(args) == len(self._passed):
+                named = dict(zip(self._passed, args, strict=True))
+                return launch(**named, **self._constants, **self._options)
+            return launch(*args, **self._options)
+
+        return again
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"{self._name} is served from a folder, so Triton has not made the compiled kernel "
+            f"that has .{name}"
+        )
+
+
+def _names(fn: Any, *, constexpr: bool) -> list[str]:
+    return [param.name for param in fn.params if param.is_constexpr is constexpr]
 
 
 class _Unserved:
@@ -252,11 +300,15 @@ def refuse_altered(folder: Path, manifest: Manifest) -> None:
             )
 
 
-def load_extension(folder: Path) -> ModuleType:
-    """The extension module of a folder."""
+def load_extension(folder: Path, sha256: str) -> ModuleType:
+    """The extension module of a folder, if it is the one that was built."""
     path = folder / f"{EXTENSION}.abi3.so"
-    if not os.access(path, os.R_OK):
-        raise NotServable(f"{folder} lacks {path.name}", fix=_AGAIN)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise NotServable(f"{folder} lacks {path.name}: {error.strerror}", fix=_AGAIN) from None
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise NotServable(f"{path} was altered: its hash is not the manifest's", fix=_AGAIN)
     loader = importlib.machinery.ExtensionFileLoader(EXTENSION, str(path))
     spec = importlib.util.spec_from_loader(EXTENSION, loader)
     assert spec is not None

@@ -12,21 +12,20 @@ from ..errors import warn
 from .choose import Choice, choose, source_of
 from .table import TuningTable, arch_number, load
 
-_autotuning, _kernels = _compat.autotuning, _compat.kernels
+_advice, _autotuning, _kernels = _compat.advice, _compat.autotuning, _compat.kernels
 
 
-class _Current:
-    """The table in use; every change is a new edition."""
+class _Current(_advice.Adviser):
+    """The table in use."""
 
     def __init__(self) -> None:
         self.table = TuningTable()
-        self.edition = 0
         self._told: set[tuple[str, str]] = set()
         self._pinned: dict[tuple[int, int], tuple[Any, Any]] = {}
 
     def change(self, table: TuningTable) -> None:
         self.table = table
-        self.edition += 1
+        _advice.ask_again()
         self._told.clear()
 
     def advise(self, tuner: Any, key: tuple[Any, ...]) -> Any:
@@ -87,14 +86,14 @@ def use_tuning(path: str | os.PathLike[str] | None) -> None:
     """
     if path is None:
         _current.change(TuningTable())
-        _autotuning.ask_no_more()
+        _advice.ask_no_more()
         return
     table = TuningTable()
     table.update(_current.table)
     table.update(load(path))
     _current.change(table)
     _kernels.load_triton()
-    _autotuning.ask_first(_current)
+    _advice.ask_first(_current)
 
 
 def pinned(kernel: Any, arguments: dict[str, Any]) -> Any:

@@ -246,7 +246,7 @@ static int read_options(const KernelObject *kernel, Instance *instance, PyObject
 }
 
 Instance *served_read_instance(const KernelObject *kernel, PyObject *constants, PyObject *dtypes,
-                               PyObject *options, PyObject *variants)
+                               PyObject *options, PyObject *variants, PyObject *returned)
 {
     /* One more each, because calloc of nothing may return NULL. */
     Instance *instance = (Instance *)calloc(1, sizeof *instance);
@@ -256,6 +256,8 @@ Instance *served_read_instance(const KernelObject *kernel, PyObject *constants, 
         PyErr_NoMemory();
         return NULL;
     }
+    Py_INCREF(returned);
+    instance->returned = returned;
     instance->constants =
         (PyObject **)calloc((size_t)kernel->constant_count + 1, sizeof *instance->constants);
     instance->dtypes = (PyObject **)calloc(runtime_count, sizeof *instance->dtypes);
@@ -279,6 +281,7 @@ int served_visit_instance(const KernelObject *kernel, const Instance *instance, 
                           void *arg)
 {
     int i;
+    Py_VISIT(instance->returned);
     for (i = 0; i < kernel->constant_count; i++) {
         Py_VISIT(instance->constants[i]);
     }
@@ -309,6 +312,7 @@ void served_free_instance(const KernelObject *kernel, Instance *instance)
         Py_XDECREF((PyObject *)instance->choices[i].image);
         free(instance->choices[i].types);
     }
+    Py_XDECREF(instance->returned);
     free(instance->constants);
     free(instance->dtypes);
     free(instance->kinds);

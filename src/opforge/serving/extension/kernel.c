@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+PyTypeObject *served_kernel_type;
+
 static int read_parameter(KernelObject *self, int at, PyObject *given)
 {
     Parameter *parameter = &self->parameters[at];
@@ -222,19 +224,20 @@ static int learn_options(KernelObject *self, const Instance *instance)
 
 static PyObject *kernel_add(PyObject *object, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"constants", "dtypes", "options", "variants", NULL};
+    static char *names[] = {"constants", "dtypes", "options", "variants", "returned", NULL};
     KernelObject *self = (KernelObject *)object;
     PyObject *constants;
     PyObject *dtypes;
     PyObject *options;
     PyObject *variants;
+    PyObject *returned = Py_None;
     Instance *instance;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!O!O!O!:add", names, &PyTuple_Type,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!O!O!O!|O:add", names, &PyTuple_Type,
                                      &constants, &PyTuple_Type, &dtypes, &PyDict_Type, &options,
-                                     &PyList_Type, &variants)) {
+                                     &PyList_Type, &variants, &returned)) {
         return NULL;
     }
-    instance = served_read_instance(self, constants, dtypes, options, variants);
+    instance = served_read_instance(self, constants, dtypes, options, variants, returned);
     if (instance == NULL) {
         return NULL;
     }
@@ -261,7 +264,8 @@ static PyObject *kernel_counts(PyObject *object, PyObject *unused)
 
 static PyMethodDef methods[] = {
     {"add", (PyCFunction)(void (*)(void))kernel_add, METH_VARARGS | METH_KEYWORDS,
-     "add(constants, dtypes, options, variants)\n--\n\nAdd an instance."},
+     "add(constants, dtypes, options, variants, returned=None)\n--\n\n"
+     "Add an instance; its launches return `returned`."},
     {"bind", kernel_bind, METH_O, "bind(grid)\n--\n\nWhat kernel[grid] is: call it to launch."},
     {"counts", kernel_counts, METH_NOARGS,
      "counts()\n--\n\nLaunches served, those by a general variant, and those handed over."},
@@ -289,6 +293,7 @@ int served_add_kernel_type(PyObject *module)
         return -1;
     }
     failed = PyModule_AddObjectRef(module, "Kernel", type);
+    served_kernel_type = (PyTypeObject *)type;
     Py_DECREF(type);
     return failed;
 }

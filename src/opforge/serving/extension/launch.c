@@ -209,9 +209,11 @@ static int launch_on_device(const Call *call, ImageObject *image, Launching *lau
 
 /* An instance and a variant are there: from here on nothing is handed over, since the grid must not
  * be evaluated twice. */
-static PyObject *serve(const Call *call, const Choice *choice, Packed *packed)
+static PyObject *serve(const Call *call, const Instance *instance, const Choice *choice,
+                       Packed *packed)
 {
     KernelObject *kernel = call->kernel;
+    PyObject *returned = instance->returned;
     Launching launching;
     if (served_evaluate_grid(call, launching.grid) < 0) {
         return NULL;
@@ -222,7 +224,8 @@ static PyObject *serve(const Call *call, const Choice *choice, Packed *packed)
     }
     kernel->served++;
     kernel->general += (unsigned long long)choice->is_general;
-    Py_RETURN_NONE;
+    Py_INCREF(returned);
+    return returned;
 }
 
 static PyObject *positional(const Call *call)
@@ -302,7 +305,7 @@ static PyObject *call_kernel(PyObject *self, PyObject *const *given, Py_ssize_t 
         found = choose(&call, instance, &packed, &choice);
     }
     if (found == COVERED) {
-        return serve(&call, choice, &packed);
+        return serve(&call, instance, choice, &packed);
     }
     return found == NOT_COVERED ? hand_over(&call) : NULL;
 }

@@ -32,6 +32,10 @@ static PyMethodDef methods[] = {
     {"configure", (PyCFunction)(void (*)(void))served_configure, METH_VARARGS | METH_KEYWORDS,
      "configure(stream_of, device_of, allocate, hooks=())\n--\n\n"
      "Say where launches go, who allocates for them, and what stops serving."},
+    {"subscript", served_subscript, METH_VARARGS,
+     "subscript(type, mark, find, original)\n--\n\n"
+     "A __getitem__ for a class of kernels: what a kernel has under the mark serves its launches,\n"
+     "None leaves them to the original, and `find` is asked about kernels without one."},
     {"forget", forget, METH_NOARGS,
      "forget()\n--\n\nForget what is loaded, in a process that was forked."},
     {"unload", unload, METH_NOARGS,

@@ -3,6 +3,7 @@
  * Layers; a file calls only files of the layers below its own:
  *
  *     served          the module
+ *     subscript       kernel[grid] of Triton's classes
  *     kernel          the type Kernel
  *     launch          kernel[grid](...): finds, chooses, launches or hands over
  *     bind   grid     its arguments   its grid
@@ -96,6 +97,7 @@ typedef struct {
 
 /* The arrays follow the kernel's parameters: constexpr ones, and those of run time. */
 typedef struct {
+    PyObject *returned; /* by a launch */
     PyObject **constants;
     PyObject **dtypes; /* NULL where the kind is not a pointer */
     uint8_t *kinds;
@@ -197,7 +199,7 @@ void served_raise(const char *kernel, OpforgeStatus status);
 
 /* instance.c */
 Instance *served_read_instance(const KernelObject *kernel, PyObject *constants, PyObject *dtypes,
-                               PyObject *options, PyObject *variants);
+                               PyObject *options, PyObject *variants, PyObject *returned);
 int served_visit_instance(const KernelObject *kernel, const Instance *instance, visitproc visit,
                           void *arg);
 void served_free_instance(const KernelObject *kernel, Instance *instance);
@@ -223,6 +225,10 @@ int served_evaluate_grid(const Call *call, int64_t *dimensions);
 PyObject *served_callable(KernelObject *kernel, PyObject *grid);
 
 /* kernel.c */
+extern PyTypeObject *served_kernel_type;
 int served_add_kernel_type(PyObject *module);
+
+/* subscript.c */
+PyObject *served_subscript(PyObject *module, PyObject *args);
 
 #endif
