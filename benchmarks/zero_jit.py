@@ -10,40 +10,16 @@ context, and the JIT's with an empty cache.
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import json
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
+from ratios import Row, child, show
 
 from opforge import native
 
-HERE = Path(__file__).parent
-SOURCE = HERE.parent / "src"
-sys.path.insert(0, str(HERE))
 FIRST_CALLS = 3
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """A ratio, its limit (None if it is only reported), and the figures behind it."""
-
-    what: str
-    ratio: float
-    limit: float | None
-    detail: str
-
-    @property
-    def within(self) -> bool:
-        return self.limit is None or self.ratio <= self.limit
 
 
 HOST = """
@@ -115,20 +91,6 @@ torch.cuda.synchronize()
 times.sort()
 print(json.dumps({{"median": times[500], "p99": times[990], "compiled": len(compiled)}}))
 """
-
-
-def child(script: str, folder: Path, **variables: str) -> Any:
-    """The output of a script that runs in a fresh process."""
-    path = os.pathsep.join([str(SOURCE), str(HERE)])
-    head = "import json, sys, time, torch\n"
-    done = subprocess.run(
-        [sys.executable, "-c", head + script.format(folder=str(folder))],
-        env={**os.environ, "PYTHONPATH": path, **variables},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if done.returncode != 0:
-        sys.exit(done.stderr)
-    return json.loads(done.stdout)
 
 
 def host_time(folder: Path) -> list[Row]:
@@ -208,7 +170,7 @@ MEASUREMENTS: list[Callable[[Path], list[Row]]] = [host_time, first_call, many_s
 
 
 def build(folder: Path) -> None:
-    import zero_jit_ops  # noqa: PLC0415  # found through sys.path above
+    import zero_jit_ops  # noqa: PLC0415  # needs Triton
 
     arch = "sm_{}{}".format(*torch.cuda.get_device_capability())
     native.build([zero_jit_ops.add], folder, archs=[arch], torch=True)
@@ -224,16 +186,7 @@ def main() -> None:
         folder = Path(temporary)
         build(folder)
         rows = [row for measure in MEASUREMENTS for row in measure(folder)]
-    if asked.json:
-        print(json.dumps([{**dataclasses.asdict(r), "within": r.within} for r in rows], indent=2))
-    else:
-        table = Table("", "ratio", "limit", "")
-        for row in rows:
-            style = "green" if row.within else "red"
-            limit = "" if row.limit is None else f"{row.limit:g}"
-            table.add_row(row.what, f"[{style}]{row.ratio:.3f}[/]", limit, row.detail)
-        Console().print(table)
-    sys.exit(not all(row.within for row in rows))
+    show(rows, as_json=asked.json)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,60 @@
+"""Ratios within one run, scripts in fresh processes, and the table that shows both."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+HERE = Path(__file__).parent
+SOURCE = HERE.parent / "src"
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A ratio, its limit (None if it is only reported), and the figures behind it."""
+
+    what: str
+    ratio: float
+    limit: float | None
+    detail: str
+
+    @property
+    def within(self) -> bool:
+        return self.limit is None or self.ratio <= self.limit
+
+
+def child(script: str, folder: Path, **variables: str) -> Any:
+    """The output of a script that runs in a fresh process."""
+    path = os.pathsep.join([str(SOURCE), str(HERE)])
+    head = "import json, sys, time, torch\n"
+    done = subprocess.run(
+        [sys.executable, "-c", head + script.format(folder=str(folder))],
+        env={**os.environ, "PYTHONPATH": path, **variables},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode != 0:
+        sys.exit(done.stderr)
+    return json.loads(done.stdout)
+
+
+def show(rows: Sequence[Row], *, as_json: bool) -> None:
+    """Print rows, and exit with 1 if one is over its limit."""
+    if as_json:
+        print(json.dumps([{**dataclasses.asdict(r), "within": r.within} for r in rows], indent=2))
+    else:
+        table = Table("", "ratio", "limit", "")
+        for row in rows:
+            style = "green" if row.within else "red"
+            limit = "" if row.limit is None else f"{row.limit:g}"
+            table.add_row(row.what, f"[{style}]{row.ratio:.3f}[/]", limit, row.detail)
+        Console().print(table)
+    sys.exit(not all(row.within for row in rows))
