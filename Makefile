@@ -8,7 +8,7 @@ PIP := $(RUN) -m pip --disable-pip-version-check -qq
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test fuzz lint bench docs test-gpu clean
+.PHONY: help setup demo test fuzz lint bench docs test-gpu test-wild clean
 .PHONY: lint-ruff lint-types lint-imports lint-c lint-spelling
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo "make bench     measure what a call costs (benchmarks/call_overhead.py)"
 	@echo "make docs      build the documentation into site/, with warnings as errors"
 	@echo "make test-gpu  run the tests that need a GPU"
+	@echo "make test-wild record and serve packages from the wild, which it installs"
 	@echo "make clean     remove $(VENV), caches and build products"
 	@echo "PYTHON=... chooses the interpreter ($(PYTHON))"
 
@@ -78,6 +79,15 @@ $(VENV)/.docs: $(READY)
 
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
+
+# Packages from the wild are not the tests', so they are collected where they are served.
+$(VENV)/.wild: $(READY)
+	@echo "adding packages from the wild to $(VENV)"
+	@$(PIP) install --no-build-isolation -c constraints.txt -e ".[wild]"
+	@touch $@
+
+test-wild: $(VENV)/.wild
+	$(RUN) -m pytest -q tests/serving/test_wild.py tests/gpu/test_wild.py
 
 test-gpu: $(READY)
 	$(RUN) -m pytest -q -n auto --dist loadfile tests/gpu

@@ -1,6 +1,5 @@
 """A program that is recorded, built and served on a GPU, without an edit."""
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import pytest
 import torch
 
 from support import served_program
-from support.processes import environment
+from support.gpu.served_programs import NO_JIT, opforge, run
 
 pytestmark = [
     pytest.mark.gpu,
@@ -16,28 +15,6 @@ pytestmark = [
 ]
 
 PROGRAM = Path(served_program.__file__)
-# Makes every way to compile raise, once Triton is there.
-NO_JIT = """
-import subprocess, triton, triton.compiler.compiler
-
-def refuse(*args, **kwargs):
-    raise AssertionError("something was compiled")
-
-triton.compile = triton.compiler.compiler.compile = refuse
-subprocess.Popen.__init__ = refuse
-import runpy, sys
-sys.argv = sys.argv[1:]
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
-
-
-def opforge(*arguments, **variables):
-    done = subprocess.run(
-        [sys.executable, "-m", "opforge", *map(str, arguments)],
-        env=environment(**variables), capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -51,10 +28,7 @@ def kernels(tmp_path_factory):
 
 def test_other_sizes_are_served_to_the_bit_and_nothing_is_compiled(kernels, tmp_path):
     sizes = ("1000", "4096", "4097", "33", "16384")
-    jit = subprocess.run(
-        [sys.executable, str(PROGRAM), *sizes],
-        env=environment(), capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
+    jit = run(sys.executable, PROGRAM, *sizes)
     cache = tmp_path / "no-cache"
     cache.touch()
     cache.chmod(0o444)
