@@ -21,7 +21,7 @@ import opforge
 from opforge.serving.build import build
 
 FIRST_LAUNCHES = 3
-LIMITS = {"4 arguments": 0.4, "4 arguments, callable grid": 0.4, "19 arguments": 0.4}
+LIMITS = {"4 arguments": 0.4, "19 arguments": 0.4}
 
 HEAD = """
 import opforge, serve_kernels

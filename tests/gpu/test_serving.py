@@ -37,3 +37,9 @@ def test_other_sizes_are_served_to_the_bit_and_nothing_is_compiled(kernels, tmp_
         TRITON_CACHE_DIR=str(cache / "below-a-file"),
     )  # fmt: skip
     assert served == jit
+
+
+def test_forked_processes_graphs_threads_and_every_gpu(kernels):
+    uses = PROGRAM.with_name("served_uses.py")
+    said = run(sys.executable, "-c", NO_JIT, uses, kernels)
+    assert said == f"{torch.cuda.device_count()} GPUs\n"

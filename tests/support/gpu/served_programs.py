@@ -42,9 +42,14 @@ def opforge(*arguments, **variables):
 def results(program, sizes, file, *, cache, under=(), python=()):
     """What `tests/support/wild/run.py` keeps of a program, under a command of opforge or alone."""
     command = (sys.executable, *python, _RUN, program, file, *sizes)
-    caches = {"TRITON_CACHE_DIR": str(cache / "triton"), "FLAGGEMS_CACHE_DIR": str(cache / "gems")}
+    variables = {
+        "TRITON_CACHE_DIR": str(cache / "triton"),
+        "FLAGGEMS_CACHE_DIR": str(cache / "gems"),
+        # It would start nvidia-smi to find out.
+        "GEMS_VENDOR": "nvidia",
+    }
     if under:
-        opforge(*under, "--", *command, **caches)
+        opforge(*under, "--", *command, **variables)
     else:
-        run(*command, **caches)
+        run(*command, **variables)
     return torch.load(file)
