@@ -349,6 +349,52 @@ def test_a_function_is_parsed_once(monkeypatch):
     assert parsed.count("hidden") == 1
 
 
+chosen_kernel = double_kernel
+KERNELS = {"first": double_kernel}
+
+
+class Holder:
+    kernel = double_kernel
+
+
+holder = Holder()
+
+
+def launches_a_global(x):
+    chosen_kernel[(1,)](x)
+
+
+def launches_an_attribute(x):
+    holder.kernel[(1,)](x)
+
+
+def launches_an_item(x):
+    KERNELS["first"][(1,)](x)
+
+
+@pytest.mark.parametrize("fn", [launches_a_global, launches_an_attribute, launches_an_item])
+def test_a_kernel_that_was_replaced_since_the_last_reading_is_seen(fn, monkeypatch):
+    assert kernels_of(fn) == [double_kernel]
+    monkeypatch.setitem(globals(), "chosen_kernel", triple_kernel)
+    monkeypatch.setitem(vars(holder), "kernel", triple_kernel)
+    monkeypatch.setitem(KERNELS, "first", triple_kernel)
+    assert kernels_of(fn) == [triple_kernel]
+    monkeypatch.undo()
+    assert kernels_of(fn) == [double_kernel]
+
+
+def test_globals_that_are_stored_in_each_other_end():
+    def host(x):
+        LEFT["other"] = RIGHT
+        RIGHT["other"] = LEFT
+        return LEFT["other"], (lambda: hidden(x))()
+
+    assert kernels_of(host) == [double_kernel]
+
+
+LEFT, RIGHT = {}, {}
+
+
 def test_a_method_read_by_itself_knows_its_class():
     class_of = Launcher.__call__
     assert kernels_of(class_of) == []

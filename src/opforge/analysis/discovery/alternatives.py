@@ -22,14 +22,26 @@ from .scopes import Scope
 from .values import BoundMethod, Known, Value
 
 
-def is_alternative(frame: Frame, node: ast.Call) -> bool:
+def step_of(frame: Frame, node: ast.Call) -> tuple[bool, int]:
+    """Whether a call is an alternative, and how much deeper its callee lies.
+
+    Both depend on the text alone, and are worked out once for all frames of a scope.
+    """
+    known = frame.scope.steps.get(id(node))
+    if known is None:
+        cost = 0 if _is_wrapper_step(frame, node.func) else 1
+        known = frame.scope.steps[id(node)] = (_is_alternative(frame, node), cost)
+    return known
+
+
+def _is_alternative(frame: Frame, node: ast.Call) -> bool:
     """Whether a call gets all of a wrapper's arguments in place of what the wrapper wraps."""
     scope = frame.scope
     if scope.vararg is None or not _passes_all_on(scope, node) or not _looked_up(scope, node.func):
         return False
     others = [call for call, _ in scope.calls if call is not node and _passes_all_on(scope, call)]
     return _is_returned(scope, node) and any(
-        is_wrapper_step(frame, call.func) and _is_returned(scope, call) for call in others
+        _is_wrapper_step(frame, call.func) and _is_returned(scope, call) for call in others
     )
 
 
@@ -61,7 +73,7 @@ def _found_by(scope: Scope, func: ast.expr) -> Iterator[str]:
         yield from sorted(binding.names)
 
 
-def is_wrapper_step(frame: Frame, func: ast.expr) -> bool:
+def _is_wrapper_step(frame: Frame, func: ast.expr) -> bool:
     """Whether a call only goes from a wrapper to what it wraps, which adds no depth."""
     if isinstance(func, ast.Name):
         if frame.parent is None:

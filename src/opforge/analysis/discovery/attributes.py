@@ -17,6 +17,7 @@ from .bytecode import stored_attributes
 from .containers import EMPTY, container_method
 from .frame_table import FrameTable
 from .frames import Context, Frame, Instance, Local
+from .interest import Interest
 from .machine import Machine
 from .objects import (
     class_attribute,
@@ -55,15 +56,26 @@ _OPERATOR_PARTS = frozenset({"overloads", "name", "op", "py_impl", "tags", "redi
 class AttributeResolver:
     """Looks attributes up; the machine runs getters and evaluates what was stored."""
 
-    def __init__(self, machine: Machine, frames: FrameTable) -> None:
+    def __init__(self, machine: Machine, frames: FrameTable, interest: Interest) -> None:
         self.machine = machine
         self.frames = frames
+        self.known = interest.known
+        # How many getters have been run: what a getter gives is asked for again each time.
+        self._getters_run = 0
         self._on_self: dict[int, list[tuple[types.FunctionType, frozenset[str]]]] = {}
 
     def find(self, frame: Frame, value: Value, name: str, node: ast.AST) -> Values:
         """An attribute of a value; what a property runs counts as run by `node`."""
         if isinstance(value, Known):
-            return self._of_object(frame, value, name, node)
+            # No code of the user's runs during a reading, so that an attribute stays what it is.
+            attributes: dict[str, Values] = value.attributes
+            found = attributes.get(name)
+            if found is None:
+                before = self._getters_run
+                found = self._of_object(frame, value, name, node)
+                if self._getters_run == before:
+                    attributes[name] = found
+            return found
         if isinstance(value, Instance):
             return self._of_instance(frame, value, name, node)
         if isinstance(value, Super):
@@ -93,7 +105,7 @@ class AttributeResolver:
         obj = value.obj
         kind = type(obj)
         if issubclass(kind, types.ModuleType):
-            return _module_attribute(obj, name)
+            return self._of_module(obj, name)
         if issubclass(kind, type):
             stored = class_attribute(obj, name)
             return ANY if stored is MISSING else self._from_class(frame, stored, value, node)
@@ -115,10 +127,10 @@ class AttributeResolver:
             return self._from_class(frame, stored, value, node)
         held = instance_attribute(obj, name)
         if held is not MISSING:
-            return (Known(held),)
+            return (self.known(held),)
         if is_instance(obj, (types.FunctionType, types.MethodType, functools.partial)):
             if name in {"__func__", "__self__", "func", "__wrapped__"} and hasattr(obj, name):
-                return (Known(getattr(obj, name)),)
+                return (self.known(getattr(obj, name)),)
             return ANY
         if stored is not MISSING:
             return self._from_class(frame, stored, value, node)
@@ -131,26 +143,29 @@ class AttributeResolver:
         """What reading a class's entry gives, through the class or through an instance."""
         through_class = isinstance(owner, Known) and is_instance(owner.obj, type)
         if type(stored) is types.FunctionType:
-            return (Known(stored),) if through_class else (BoundMethod(Known(stored), owner),)
+            method = self.known(stored)
+            return (method,) if through_class else (BoundMethod(method, owner),)
         if is_instance(stored, staticmethod):
-            return (Known(stored.__func__),)
+            return (self.known(stored.__func__),)
         if is_instance(stored, classmethod):
-            cls = owner if through_class else _class_of(owner)
-            return (BoundMethod(Known(stored.__func__), cls),)
+            cls = owner if through_class else self._class_of(owner)
+            return (BoundMethod(self.known(stored.__func__), cls),)
         if is_instance(stored, (property, functools.cached_property)):
             getter = stored.fget if is_instance(stored, property) else stored.func
             if through_class or not is_instance(getter, types.FunctionType) or is_leaf(getter):
                 return ANY
-            return self.machine.run(frame, BoundMethod(Known(getter), owner), Arguments(), node)
+            self._getters_run += 1
+            bound = BoundMethod(self.known(getter), owner)
+            return self.machine.run(frame, bound, Arguments(), node)
         if is_instance(stored, functools.partialmethod):
             given = known_arguments(stored.args, stored.keywords)
-            return (Partial(BoundMethod(Known(stored.func), owner), given),)
+            return (Partial(BoundMethod(self.known(stored.func), owner), given),)
         getter = class_attribute(type(stored), "__get__")
         if is_instance(getter, types.FunctionType) and not is_leaf(getter):
             return (Unknown(f"it is computed by __get__ of {type(stored).__qualname__}"),)
         if through_class or not _binds(stored):
-            return (Known(stored),)
-        return (BoundMethod(Known(stored), owner),)
+            return (self.known(stored),)
+        return (BoundMethod(self.known(stored), owner),)
 
     def _of_instance(self, frame: Frame, value: Instance, name: str, node: ast.AST) -> Values:
         """An attribute of an object that the code being read makes."""
@@ -216,10 +231,33 @@ class AttributeResolver:
         return [method for method, stores in known if name in stores]
 
     def _of_super(self, frame: Frame, value: Super, name: str, node: ast.AST) -> Values:
-        cls = _class_of(value.self)
+        cls = self._class_of(value.self)
         real = cls.obj if isinstance(cls, Known) and is_instance(cls.obj, type) else value.cls
         stored = class_attribute(real, name, after=value.cls)
         return ANY if stored is MISSING else self._from_class(frame, stored, value.self, node)
+
+    def _of_module(self, module: types.ModuleType, name: str) -> Values:
+        if _compat.operators.is_root(module):
+            if class_attribute(type(module), name) is not MISSING:
+                return ANY
+            return (OpSpace(name),)
+        space = _compat.operators.namespace_name(module)
+        if space is not None:
+            return (OperatorValue(f"{space}::{name}"),)
+        held = _compat.kernels.instance_dict(module)
+        if name in held:
+            return (self.known(held[name]),)
+        below = sys.modules.get(f"{module.__name__}.{name}")
+        if below is not None:
+            return (self.known(below),)
+        if is_leaf_module(module.__name__):
+            return ANY
+        return (Unknown(f"'{module.__name__}' has no '{name}' yet", sticky=True),)
+
+    def _class_of(self, value: Value) -> Value:
+        if isinstance(value, Known):
+            return value if is_instance(value.obj, type) else self.known(type(value.obj))
+        return value.cls if isinstance(value, Instance) else UNKNOWN
 
 
 def _plain_attribute(value: Value, name: str) -> Values:
@@ -264,31 +302,6 @@ def _field(cls: type[Any], given: Arguments, name: str) -> Values:
     if position < len(given.positional):
         return given.positional[position]
     return union(given.star, given.double)
-
-
-def _module_attribute(module: types.ModuleType, name: str) -> Values:
-    if _compat.operators.is_root(module):
-        if class_attribute(type(module), name) is not MISSING:
-            return ANY
-        return (OpSpace(name),)
-    space = _compat.operators.namespace_name(module)
-    if space is not None:
-        return (OperatorValue(f"{space}::{name}"),)
-    held = _compat.kernels.instance_dict(module)
-    if name in held:
-        return (Known(held[name]),)
-    below = sys.modules.get(f"{module.__name__}.{name}")
-    if below is not None:
-        return (Known(below),)
-    if is_leaf_module(module.__name__):
-        return ANY
-    return (Unknown(f"'{module.__name__}' has no '{name}' yet", sticky=True),)
-
-
-def _class_of(value: Value) -> Value:
-    if isinstance(value, Known):
-        return value if is_instance(value.obj, type) else Known(type(value.obj))
-    return value.cls if isinstance(value, Instance) else UNKNOWN
 
 
 def _binds(stored: Any) -> bool:

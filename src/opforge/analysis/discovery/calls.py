@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import functools
 import types
+from collections.abc import Callable
 from typing import Any
 
 from ... import _compat
 from ...model import MISSING
-from .alternatives import condition, is_alternative, is_wrapper_step
+from .alternatives import condition, step_of
 from .attributes import AttributeResolver
 from .autograd_calls import apply_autograd, is_autograd_apply
 from .containers import method_result, opened
@@ -88,7 +89,7 @@ class CallTable:
 
     def matters(self, frame: Frame, node: ast.Call, names: set[str]) -> bool:
         """Whether a call may launch, call an operator, or be lost."""
-        if self.interest.any_of(frame, names):
+        if self.interest.any_of(frame, node, names):
             return True
         func = node.func
         if type(func) is ast.Name:
@@ -101,15 +102,18 @@ class CallTable:
         if known is not None:
             return known
         outcome = CallOutcome()
-        callees = self.machine.evaluate(frame, node.func)
+        chosen, cost = step_of(frame, node)
         # What a kernel, an operator, an exception or a logger is given does not matter.
-        arguments = NO_ARGUMENTS
-        for callee in callees:
-            if not isinstance(callee, (LaunchValue, OperatorValue)) and not only_reports(callee):
+        arguments = None
+        for callee in self.machine.evaluate(frame, node.func):
+            if isinstance(callee, (LaunchValue, OperatorValue)) and not chosen:
+                self.call(Call(frame, NO_ARGUMENTS, outcome), callee)
+                continue
+            if only_reports(callee):
+                outcome.values.append(UNKNOWN)
+                continue
+            if arguments is None:
                 arguments = self._arguments(frame, node)
-                break
-        chosen = is_alternative(frame, node)
-        for callee in callees:
             if isinstance(callee, Unknown):
                 if callee is UNKNOWN and _looks_like_run(node):
                     callee = _LAUNCH_OF_UNKNOWN  # noqa: PLW2901  # said of this call alone
@@ -125,7 +129,6 @@ class CallTable:
                 self.call(Call(frame, given, inner), callee)
                 outcome.alternatives.append((when, inner.effects))
             else:
-                cost = 0 if is_wrapper_step(frame, node.func) else 1
                 self.call(Call(frame, arguments, outcome, cost), callee)
         frame.outcomes[id(node)] = outcome
         return outcome
@@ -134,7 +137,7 @@ class CallTable:
         """Add what calling a value does to the call's outcome."""
         outcome = call.outcome
         if isinstance(callee, Known):
-            self._object(call, callee.obj)
+            self._known(call, callee)
         elif isinstance(callee, BoundMethod):
             self.call(call.after(callee.self), callee.fn)
         elif isinstance(callee, Partial):
@@ -158,8 +161,12 @@ class CallTable:
         keywords: dict[str, Values] = {}
         double = NOTHING
         listed = listed_values(self.machine, frame, node.args)
+        names = frame.names
         for keyword in node.keywords:
-            found = self.machine.evaluate(frame, keyword.value)
+            value = keyword.value
+            # Most are names seen before.
+            known = names.get(value.id) if type(value) is ast.Name else None
+            found = self.machine.evaluate(frame, value) if known is None else known
             if keyword.arg is not None:
                 keywords[keyword.arg] = found
                 continue
@@ -200,27 +207,47 @@ class CallTable:
         for method in self.attributes.find(call.frame, callee, name, call.frame.scope.node):
             self.call(call, method)
 
+    def _known(self, call: Call, callee: Known) -> None:
+        how = callee.__dict__.get("how")
+        if how is None:
+            # A value belongs to one reading, and is called often.
+            how = callee.__dict__["how"] = self._how(callee.obj)
+        how(call, callee.obj)
+
     def _object(self, call: Call, obj: Any) -> None:
+        self._how(obj)(call, obj)
+
+    def _how(self, obj: Any) -> Callable[[Call, Any], None]:
+        """What calls an object of its kind."""
         kind = type(obj)
-        name = operator_name(obj)
-        if name is not None:
-            marked = _compat.kernels.instance_dict(obj).get(OP_MARK)
-            call.outcome.effects.append(NestedCall(name, obj if marked is None else marked))
-        elif kind is types.FunctionType:
-            self._function(call, obj)
-        elif issubclass(kind, type):
-            self._class(call, obj)
-        elif kind is types.MethodType:
-            self._method(call, obj)
-        elif issubclass(kind, C_FUNCTIONS):
-            self._c_function(call, obj)
-        elif issubclass(kind, functools.partial):
-            given = known_arguments(obj.args, obj.keywords).extend(call.arguments)
-            self._object(call.given(given), obj.func)
-        elif issubclass(kind, (staticmethod, classmethod)):
-            self._object(call, obj.__func__)
-        else:
-            self._callable_object(call, obj)
+        if operator_name(obj) is not None:
+            return self._operator
+        if kind is types.FunctionType:
+            return self._leaf if is_leaf(obj) else self._function
+        if issubclass(kind, type):
+            return self._leaf_class if is_leaf(obj) else self._class
+        if kind is types.MethodType:
+            return self._method
+        if issubclass(kind, C_FUNCTIONS):
+            return self._c_function
+        if issubclass(kind, functools.partial):
+            return self._partial
+        if issubclass(kind, (staticmethod, classmethod)):
+            return self._below_decorator
+        return self._callable_object
+
+    @staticmethod
+    def _operator(call: Call, obj: Any) -> None:
+        marked = _compat.kernels.instance_dict(obj).get(OP_MARK)
+        name = operator_name(obj) or ""
+        call.outcome.effects.append(NestedCall(name, obj if marked is None else marked))
+
+    def _partial(self, call: Call, obj: functools.partial[Any]) -> None:
+        given = known_arguments(obj.args, obj.keywords).extend(call.arguments)
+        self._object(call.given(given), obj.func)
+
+    def _below_decorator(self, call: Call, obj: staticmethod[..., Any]) -> None:
+        self._object(call, obj.__func__)
 
     def _method(self, call: Call, obj: types.MethodType) -> None:
         kernel = _compat.kernels.launched_kernel(obj.__self__)
@@ -231,9 +258,6 @@ class CallTable:
         self._object(call.after(Known(obj.__self__)), obj.__func__)
 
     def _function(self, call: Call, fn: types.FunctionType) -> None:
-        if is_leaf(fn):
-            self._leaf(call, fn)
-            return
         if call.frame is not self.frames.root and self._leads_nowhere(fn, call.arguments):
             call.outcome.idle.append((call, fn))
             return
@@ -260,14 +284,14 @@ class CallTable:
 
     def _leads_nowhere(self, fn: types.FunctionType, arguments: Arguments) -> bool:
         """Whether neither what a function mentions nor what it is given can launch anything."""
+        if self.reach.leads_on(fn):
+            return False
         unknown = False
         for value in arguments.every():
             if type(value) is Unknown:
                 unknown = unknown or bool(value.why)
             elif self._may_launch(value):
                 return False
-        if self.reach.leads_on(fn):
-            return False
         return not (unknown and calls_a_parameter(fn.__code__, fn.__globals__))
 
     def _may_launch(self, value: Value) -> bool:
@@ -281,10 +305,10 @@ class CallTable:
             return inside or self.reach.leads_on(value.cls.obj)
         return True
 
+    def _leaf_class(self, call: Call, cls: type[Any]) -> None:
+        make_leaf(self.machine, call, cls)
+
     def _class(self, call: Call, cls: type[Any]) -> None:
-        if is_leaf(cls):
-            make_leaf(self.machine, call, cls)
-            return
         arguments = call.arguments
         carrying = any(map(carries, arguments.every()))
         at_root = call.frame is self.frames.root

@@ -33,10 +33,13 @@ from .values import (
 
 def _attribute(machine: Machine, frame: Frame, node: ast.Attribute) -> Values:
     name = node.attr
-    owners = machine.evaluate(frame, node.value)
+    owner = node.value
     stored = NOTHING
-    if isinstance(node.value, ast.Name):
-        stored = _stored_attribute(machine, frame, node.value.id, name)
+    if type(owner) is ast.Name:
+        owners = frame.names.get(owner.id) or machine.evaluate(frame, owner)
+        stored = _stored_attribute(machine, frame, owner.id, name)
+    else:
+        owners = machine.evaluate(frame, owner)
     if owners is ANY:
         return stored or ANY
     if not stored and len(owners) == 1 and owners[0] is UNKNOWN:
@@ -50,10 +53,12 @@ def _attribute(machine: Machine, frame: Frame, node: ast.Attribute) -> Values:
 
 def _stored_attribute(machine: Machine, frame: Frame, owner: str, name: str) -> Values:
     """`self.k = value` in the same function as `self.k`."""
-    for around in frame.outward():
-        stores = around.scope.attribute_stores.get((owner, name))
-        if stores:
-            return machine.stored(around, f"{owner}.{name}", stores)
+    around: Frame | None = frame
+    while around is not None:
+        stores = around.scope.attribute_stores
+        if stores and (owner, name) in stores:
+            return machine.stored(around, f"{owner}.{name}", stores[owner, name])
+        around = around.parent
     return NOTHING
 
 
@@ -162,15 +167,19 @@ def listed_values(machine: Machine, frame: Frame, nodes: list[ast.expr]) -> Sequ
     """What a display or a call lists, some of it unpacked: `a, *b, c`."""
     items: list[Values] = []
     rest: Values = NOTHING
+    names = frame.names
     for element in nodes:
-        if not isinstance(element, ast.Starred):
-            found = machine.evaluate(frame, element)
+        kind = type(element)
+        if kind is not ast.Starred:
+            # Most are names seen before.
+            known = names.get(element.id) if kind is ast.Name else None  # type: ignore[attr-defined]
+            found = machine.evaluate(frame, element) if known is None else known
             if rest:
                 rest = union(rest, found)
             else:
                 items.append(found)
             continue
-        found = machine.evaluate(frame, element.value)
+        found = machine.evaluate(frame, element.value)  # type: ignore[attr-defined]
         whole = opened(found[0]) if len(found) == 1 else None
         if isinstance(whole, Sequence) and not rest:
             items.extend(whole.items)

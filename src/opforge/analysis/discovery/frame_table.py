@@ -6,6 +6,7 @@ import ast
 import functools
 import types
 from collections.abc import Hashable
+from dataclasses import dataclass
 
 from .annotations import allowed_constants
 from .frames import Frame, Instance, Local
@@ -47,6 +48,22 @@ def is_short(fn: types.FunctionType) -> bool:
     return len(fn.__code__.co_code) < 300
 
 
+@dataclass(eq=False, slots=True)
+class _Text:
+    """A function as one reading has it.
+
+    It is kept, so that no other takes its id. `read` counts the sets of arguments that it was read
+    with; beyond `contexts` they are no longer told apart.
+    """
+
+    fn: types.FunctionType
+    scope: Scope
+    offset: int
+    defaults: dict[str, Values]
+    contexts: int
+    read: int = 0
+
+
 class FrameTable:
     """The frames of one reading; `exhausted` once it is full and a function was left out."""
 
@@ -56,34 +73,41 @@ class FrameTable:
         self.exhausted = False
         self._frames: dict[Hashable, Frame] = {}
         self._contexts: dict[int, int] = {}
-        self._defaults: dict[int, tuple[types.FunctionType, dict[str, Values]]] = {}
+        self._texts: dict[int, _Text | None] = {}
 
     def of_function(
         self, caller: Frame, fn: types.FunctionType, arguments: Arguments, cost: int = 1
     ) -> Frame | None:
         """A function's frame, or None where it has no source or the table is full."""
-        source = read_source(fn.__code__, fn.__globals__)
-        if source is None:
+        text = self._text_of(fn)
+        if text is None:
             return None
         depth = caller.depth + cost
-        scope = scope_of(source.node)
-        bound = _bind(scope, fn, arguments, self._defaults_of(fn))
-        _forget_numbers(bound, scope)
+        scope = text.scope
+        bound = _bind(scope, fn, arguments, text.defaults)
+        told = _forget_numbers(bound, scope)
         if caller is self.root:
             _give_self(fn, bound)
-        read = self._contexts.get(id(fn), 0)
-        if read > (_SHORT_CONTEXTS if is_short(fn) else _CONTEXTS):
+            told = _context_key(bound)
+        if text.read > text.contexts:
             bound = _generalized(bound)
-        key = (id(fn), _context_key(bound))
+            told = _context_key(bound)
+        key = (id(fn), told)
         known = self._frames.get(key)
         if known is None:
             if len(self._frames) >= _FRAMES:
                 self.exhausted = True
                 return None
-            self._contexts[id(fn)] = read + 1
-            known = self._frames[key] = Frame(scope, fn, source.offset, depth, bound)
-        known.depth = min(known.depth, depth)
+            text.read += 1
+            known = self._frames[key] = Frame(scope, fn, text.offset, depth, bound)
+        elif depth < known.depth:
+            known.depth = depth
         return known
+
+    def only_compares(self, fn: types.FunctionType) -> bool:
+        """Whether whatever a function is given, nothing is known of what it returns."""
+        text = self._text_of(fn)
+        return text is not None and text.scope.only_compares and not text.scope.is_generator
 
     def of_local(self, caller: Frame, local: Local, arguments: Arguments) -> Frame:
         """The frame of a nested function; it is part of the text around it, and adds no depth."""
@@ -108,11 +132,17 @@ class FrameTable:
         known.depth = min(known.depth, caller.depth)
         return known
 
-    def _defaults_of(self, fn: types.FunctionType) -> dict[str, Values]:
-        known = self._defaults.get(id(fn))
-        if known is None:
-            known = self._defaults[id(fn)] = (fn, _held_defaults(fn))
-        return known[1]
+    def _text_of(self, fn: types.FunctionType) -> _Text | None:
+        if id(fn) in self._texts:
+            return self._texts[id(fn)]
+        source = read_source(fn.__code__, fn.__globals__)
+        text = None
+        if source is not None:
+            contexts = _SHORT_CONTEXTS if is_short(fn) else _CONTEXTS
+            scope = scope_of(source.node)
+            text = _Text(fn, scope, source.offset, _held_defaults(fn), contexts)
+        self._texts[id(fn)] = text
+        return text
 
     def _written_defaults(self, local: Local, node: ast.arguments) -> dict[str, Values]:
         written = reversed([*node.defaults, *node.kw_defaults])
@@ -176,11 +206,22 @@ def _context_key(bound: dict[str, Values]) -> Hashable:
     return tuple([v[0].key if len(v) == 1 else key_of(v) for v in bound.values()])
 
 
-def _forget_numbers(bound: dict[str, Values], scope: Scope) -> None:
-    """Forget the numbers that select nothing: block sizes, flags."""
+def _forget_numbers(bound: dict[str, Values], scope: Scope) -> Hashable:
+    """Forget the numbers that select nothing: block sizes, flags. Return the key that is left."""
+    parts: list[Hashable] = []
+    kept = scope.keys
     for name, values in bound.items():
-        if values is not ANY and name not in scope.keys and any(map(_is_number, values)):
-            bound[name] = union(tuple(v for v in values if not _is_number(v)), ANY)
+        if values is ANY:
+            parts.append(UNKNOWN.key)
+            continue
+        found = values
+        for value in values:
+            if type(value) is Known and type(value.obj) in _NUMBERS and name not in kept:
+                found = union(tuple(v for v in values if not _is_number(v)), ANY)
+                bound[name] = found
+                break
+        parts.append(found[0].key if len(found) == 1 else key_of(found))
+    return tuple(parts)
 
 
 def _is_number(value: Value) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import types
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +27,8 @@ class Frame:
     parameters: dict[str, Values]
     parent: Frame | None = None
     names: dict[str, Values] = field(default_factory=dict)
-    interest: dict[str, bool] = field(default_factory=dict)
+    # The parameters of interest, and the names of interest from around it.
+    interest: AbstractSet[str] | None = None
     # Whether a name may stand for an object with operators of its own.
     has_operators: bool | None = None
     outcomes: dict[int, CallOutcome] = field(default_factory=dict)
@@ -116,17 +118,25 @@ class Lost:
 Effect = Launched | Entered | NestedCall | Lost
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, init=False)
 class CallOutcome:
     """What a call does, and what it returns: values, and the results of the frames it enters."""
 
-    effects: list[Effect] = field(default_factory=list)
-    values: list[Value] = field(default_factory=list)
-    frames: list[Frame] = field(default_factory=list)
+    effects: list[Effect]
+    values: list[Value]
+    frames: list[Frame]
     # Calls of functions that launch nothing; only their results may matter.
-    idle: list[tuple[Call, types.FunctionType]] = field(default_factory=list)
+    idle: list[tuple[Call, types.FunctionType]]
     # What happens only on a condition: another backend is active.
-    alternatives: list[tuple[str, list[Effect]]] = field(default_factory=list)
+    alternatives: list[tuple[str, list[Effect]]]
+
+    # Written out: one is made for every call, and a dataclass calls a factory for each field.
+    def __init__(self) -> None:
+        self.effects = []
+        self.values = []
+        self.frames = []
+        self.idle = []
+        self.alternatives = []
 
     def enter(self, frame: Frame, cost: int = 1) -> None:
         """Run a function, and return what it returns."""

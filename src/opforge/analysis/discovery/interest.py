@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import ast
 import builtins
+import types
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from typing import Any
 
 from ...model import MISSING
 from .frames import Frame
 from .objects import outside_value
 from .reach import carries
-from .scopes import LAMBDA, OPERATORS
-from .values import Known
+from .scopes import LAMBDA, OPERATORS, Scope
+from .values import ANY, Known, Values
 
 # Builtins that give access to anything.
 _DOORS = frozenset({"eval", "exec", "globals", "super", "vars", "__import__", OPERATORS, LAMBDA})
@@ -30,53 +33,76 @@ class Interest:
 
     def __init__(self) -> None:
         self.values: dict[int, Known] = {}
+        self._outside: dict[int, _Outside] = {}
 
-    def any_of(self, frame: Frame, names: Iterable[str]) -> bool:
-        known = frame.interest
-        for name in names:
-            found = known.get(name)
-            if found or (found is None and self.has(frame, name)):
-                return True
-        return False
+    def any_of(self, frame: Frame, node: ast.Call, names: Iterable[str]) -> bool:
+        """Whether a call mentions a name of interest; `names` are those in it."""
+        scope = frame.scope
+        if id(node) in scope.call_roots:
+            roots = scope.call_roots[id(node)]
+        else:
+            roots = scope.call_roots[id(node)] = roots_of(
+                scope, names, outermost=frame.parent is None
+            )
+        return roots is None or not roots.isdisjoint(self._interesting(frame))
 
     def has(self, frame: Frame, name: str) -> bool:
         """Whether a name, as a frame sees it, is of interest."""
         if name in _DOORS:
             return True
-        around: Frame | None = frame
-        while around is not None:
-            known = around.interest.get(name)
-            if known is not None:
-                return known
-            scope = around.scope
-            if name in around.parameters or name in scope.bindings or around.parent is None:
-                # A name that its own value mentions does not count by itself.
-                around.interest[name] = False
-                found = around.interest[name] = self._found(around, name)
-                return found
-            around = around.parent
-        return False
-
-    def _found(self, frame: Frame, name: str) -> bool:
-        scope = frame.scope
-        stored = scope.stored_names.get(name)
-        if stored and self.any_of(frame, stored):
+        around = frame
+        while True:
+            scope, parent = around.scope, around.parent
+            if parent is None or name in scope.parameters or name in scope.bindings:
+                break
+            around = parent
+        if name in scope.roots:
+            roots = scope.roots[name]
+        else:
+            roots = scope.roots[name] = roots_of(scope, (name,), outermost=parent is None)
+        if roots is None or not roots.isdisjoint(self._interesting(around)):
             return True
-        given = frame.parameters.get(name)
-        if given is not None:
-            for value in given:
-                if carries(value):
-                    return True
-        bindings = scope.bindings.get(name)
-        for binding in bindings or ():
-            if binding.how in {"define", "import"} or self.any_of(frame, binding.names):
-                return True
-        local = bindings is not None or given is not None
-        if local and name not in scope.elsewhere:
-            return False
-        if frame.parent is not None:
-            return self.has(frame.parent, name)
-        value = outside_value(frame.fn, name)
+        # Only a function nested in it mentions the name.
+        return name in roots and name not in scope.names and self._of_outside(around.fn, name)
+
+    def _interesting(self, frame: Frame) -> AbstractSet[str]:
+        """The parameters of interest, and the names of interest that come from around a frame."""
+        known = frame.interest
+        if known is None:
+            parent = frame.parent
+            if parent is None:
+                outside = self._outside_of(frame)
+                around = outside.of_interest
+                frame.names = {**outside.values, **_unchanged(frame), **frame.names}
+            else:
+                around = frozenset(n for n in frame.scope.outer if self.has(parent, n))
+            given = [n for n, values in frame.parameters.items() if _carry(values)]
+            known = frame.interest = around.union(given) if given else around
+        return known
+
+    def _outside_of(self, frame: Frame) -> _Outside:
+        """What a function takes from outside, looked up once for all its frames."""
+        fn = frame.fn
+        known = self._outside.get(id(fn))
+        if known is None:
+            scope = frame.scope
+            of_interest: list[str] = []
+            values: dict[str, Values] = {}
+            for name in scope.outer:
+                value = outside_value(fn, name)
+                if value is MISSING:
+                    of_interest.append(name)
+                    continue
+                found = self.known(value)
+                if id(value) not in _BUILTINS and carries(found):
+                    of_interest.append(name)
+                if name not in scope.bindings and name not in scope.item_stores:
+                    values[name] = (found,)
+            known = self._outside[id(fn)] = _Outside(fn, frozenset(of_interest), values)
+        return known
+
+    def _of_outside(self, fn: types.FunctionType, name: str) -> bool:
+        value = outside_value(fn, name)
         return value is MISSING or (id(value) not in _BUILTINS and carries(self.known(value)))
 
     def known(self, obj: Any) -> Known:
@@ -85,6 +111,62 @@ class Interest:
         if found is None:
             found = self.values[id(obj)] = Known(obj)
         return found
+
+
+@dataclass(eq=False, slots=True)
+class _Outside:
+    """What one function takes from outside; it is kept, so that no other takes its id."""
+
+    fn: types.FunctionType
+    of_interest: frozenset[str]
+    values: dict[str, Values]
+
+
+def _unchanged(frame: Frame) -> dict[str, Values]:
+    """The parameters that a function neither binds again nor adds to."""
+    scope = frame.scope
+    changed = scope.changed
+    if not changed:
+        return frame.parameters
+    return {n: values for n, values in frame.parameters.items() if n not in changed}
+
+
+def _carry(values: Values) -> bool:
+    if values is ANY:
+        return False
+    for value in values:  # noqa: SIM110  # a generator for each parameter takes longer
+        if carries(value):
+            return True
+    return False
+
+
+def roots_of(scope: Scope, names: Iterable[str], *, outermost: bool) -> frozenset[str] | None:
+    """Where the values of names come from: parameters, and names from around the scope.
+
+    None where they are of interest by themselves. It depends on the text alone.
+    """
+    roots: set[str] = set()
+    seen: set[str] = set()
+    queue = list(names)
+    while queue:
+        name = queue.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        if name in _DOORS:
+            return None
+        bindings = scope.bindings.get(name)
+        given = name in scope.parameters
+        local = given or bindings is not None
+        if given or not local or name in scope.elsewhere:
+            roots.add(name)
+        if local or outermost:
+            queue += scope.stored_names.get(name, ())
+        for binding in bindings or ():
+            if binding.how in {"define", "import"}:
+                return None
+            queue += binding.names
+    return frozenset(roots)
 
 
 def is_text(bindings: Iterable[Any]) -> bool:

@@ -30,7 +30,7 @@ class Interpreter:
         self.interest = Interest()
         self.frames = FrameTable(self, root)
         self.names = NameResolver(self, self.interest)
-        self.attributes = AttributeResolver(self, self.frames)
+        self.attributes = AttributeResolver(self, self.frames, self.interest)
         self.operators = OperatorTable(self, self.attributes)
         self.calls = CallTable(self, self.frames, self.attributes, self.interest)
         # Bound once: a method that only passes the question on would cost each of them a call.
@@ -82,7 +82,7 @@ class Interpreter:
         for call, fn in outcome.idle:
             # A short one may return a string that is a key of a table of kernels.
             inner = None
-            if is_short(fn):
+            if is_short(fn) and not self.frames.only_compares(fn):
                 inner = self.frames.of_function(call.frame, fn, call.arguments, 0)
             returned.append(ANY if inner is None else self._returned(inner))
         return union(tuple(outcome.values), *returned) or ANY

@@ -130,7 +130,13 @@ def only_reports(callee: Value) -> bool:
     callee = callee.fn if type(callee) is BoundMethod else callee
     if type(callee) is not Known:
         return False
-    obj = callee.obj
+    known: bool | None = callee.__dict__.get("reports")
+    if known is None:
+        known = callee.__dict__["reports"] = _reports(callee.obj)
+    return known
+
+
+def _reports(obj: Any) -> bool:
     if type(obj) is types.FunctionType:
         return obj.__globals__ is vars(logging)
     return type(obj) is type and issubclass(obj, BaseException) and is_leaf(obj)

@@ -24,7 +24,6 @@ from .values import (
     Arguments,
     BoundMethod,
     Known,
-    Unknown,
     Value,
     Values,
     union,
@@ -68,6 +67,9 @@ _NAMES = [
     "getitem",
     "setitem",
 ]
+# By id, because comparing or hashing a class may run its metaclass's code.
+_WITHOUT = frozenset(map(id, (types.FunctionType, str, int, float, bool, type(None))))
+_OBJECTS = frozenset((Instance, Known))
 _METHODS = frozenset(f"__{name}__" for name in _NAMES)
 
 
@@ -109,9 +111,12 @@ class OperatorTable:
         return self._apply(frame, node, node.value, name, node.slice)
 
     def _found(self, frame: Frame) -> bool:
-        given = [v for group in frame.parameters.values() if group is not ANY for v in group]
-        if any(self._value_has_operators(v) for v in given if not isinstance(v, Unknown)):
-            return True
+        for group in frame.parameters.values():
+            if group is ANY:
+                continue
+            for value in group:
+                if type(value) in _OBJECTS and self._value_has_operators(value):
+                    return True
         if frame.parent is not None:
             # They share a function, whose names include those of the scopes nested in it.
             frame = frame.parent
@@ -143,7 +148,7 @@ class OperatorTable:
     def _has_operators(self, obj: Any) -> bool:
         """Whether a class, an object or something it holds has operators written in Python."""
         kind = type(obj)
-        if kind is types.FunctionType or issubclass(kind, types.ModuleType) or obj is None:
+        if id(kind) in _WITHOUT or issubclass(kind, types.ModuleType):
             return False
         if not issubclass(kind, type):
             held = instance_dict(obj).values() if not is_leaf(kind) else ()

@@ -67,7 +67,7 @@ class Reach:
     def __init__(self) -> None:
         self.leads: dict[int, bool] = {}
         # Each object asked about, kept so that no other takes its id, with what it leads to.
-        self.seen: dict[int, tuple[Any, Iterable[Any] | None]] = {}
+        self.seen: dict[int, tuple[Any, list[Any] | None]] = {}
 
     def leads_on(self, obj: Any) -> bool:
         """Whether calling a function or instantiating a class could launch something."""
@@ -76,22 +76,22 @@ class Reach:
 
     def _search(self, obj: Any) -> bool:
         # Breadth first: if there is a kernel, it is a step or two away.
+        leads, seen = self.leads, self.seen
         queue = [obj]
         above = {id(obj): 0}
         for one in queue:
-            known = self.leads.get(id(one))
-            if known is False:
-                continue
-            entry = self.seen.get(id(one))
+            here = id(one)
+            entry = seen.get(here)
             if entry is None:
-                entry = self.seen[id(one)] = (one, self._below(one))
+                entry = seen[here] = (one, _worth_following(self._below(one)))
             below = entry[1]
-            if known or below is None:
-                self._leads(id(one), above)
+            if below is None or leads.get(here):
+                self._leads(here, above)
                 return True
             for inner in below:
-                if id(inner) not in above and id(type(inner)) not in _CONSTANTS:
-                    above[id(inner)] = id(one)
+                there = id(inner)
+                if there not in above and leads.get(there) is not False:
+                    above[there] = here
                     queue.append(inner)
         # Everything on the way was followed to the end.
         self.leads.update(dict.fromkeys(above, False))
@@ -136,6 +136,13 @@ class Reach:
         if is_leaf(obj) and not is_module_instance(obj):
             return ()
         return _below_object(obj)
+
+
+def _worth_following(below: Iterable[Any] | None) -> list[Any] | None:
+    """Without strings and numbers."""
+    if below is None:
+        return None
+    return [one for one in below if id(type(one)) not in _CONSTANTS]
 
 
 def _below_function(fn: types.FunctionType) -> list[Any] | None:

@@ -66,6 +66,17 @@ class Scope:
     listed: tuple[str, ...] = ()
     vararg: str | None = None
     kwarg: str | None = None
+    # Whether all that it returns is the result of a comparison, which reading does not follow.
+    only_compares: bool = False
+    # The names in it that it does not bind.
+    outer: frozenset[str] = frozenset()
+    # The parameters that it binds again or adds to.
+    changed: frozenset[str] = frozenset()
+    # What `interest` has found out about the origins of calls and of names.
+    call_roots: dict[int, frozenset[str] | None] = field(default_factory=dict)
+    roots: dict[str, frozenset[str] | None] = field(default_factory=dict)
+    # What `alternatives` has found out about the calls, by the id of their nodes.
+    steps: dict[int, tuple[bool, int]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -101,6 +112,15 @@ class _Collector(ast.NodeVisitor):
             # A `global` or `nonlocal` name is looked up outside, and what is assigned to it here
             # counts as well.
             self.scope.bindings.setdefault(name, [])
+        self.scope.changed = frozenset(
+            name
+            for name in self.scope.parameters
+            if name in self.scope.bindings or name in self.scope.item_stores
+        )
+        local = (self.scope.bindings.keys() - self.scope.elsewhere).union(self.scope.parameters)
+        self.scope.outer = frozenset((self.scope.names | self.scope.elsewhere) - local)
+        returns = self.scope.returns
+        self.scope.only_compares = bool(returns) and all(map(_is_comparison, returns))
 
     def parameters(self, arguments: ast.arguments) -> None:
         scope = self.scope
@@ -347,6 +367,12 @@ def operands(node: ast.BinOp | ast.Compare | ast.UnaryOp) -> list[ast.expr]:
         else:
             found.append(one)
     return found
+
+
+def _is_comparison(node: ast.expr) -> bool:
+    if isinstance(node, ast.BoolOp):
+        return all(map(_is_comparison, node.values))
+    return isinstance(node, ast.Compare)
 
 
 def _part(value: ast.expr, path: Path) -> ast.expr:

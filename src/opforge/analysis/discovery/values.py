@@ -60,6 +60,11 @@ class Known(Value):
     obj: Any
 
     @lazy
+    def attributes(self) -> dict[str, Values]:
+        """Those looked up so far. A value belongs to one reading."""
+        return {}
+
+    @lazy
     def key(self) -> Hashable:
         kind = type(self.obj)
         return ("constant", kind, self.obj) if kind in _CONSTANTS else id(self.obj)
@@ -96,6 +101,10 @@ class BoundMethod(Value):
     fn: Value
     self: Value
 
+    @lazy
+    def key(self) -> Hashable:
+        return ("bound", self.fn.key, self.self.key)
+
 
 @dataclass(eq=False)
 class Partial(Value):
@@ -114,7 +123,7 @@ class Sequence(Value):
 
     @lazy
     def key(self) -> Hashable:
-        return ("sequence", tuple(map(key_of, self.items)), key_of(self.rest))
+        return ("sequence", tuple([key_of(v) for v in self.items]), key_of(self.rest))
 
     @lazy
     def size(self) -> int:
@@ -130,7 +139,7 @@ class TableValue(Value):
 
     @lazy
     def key(self) -> Hashable:
-        entries = tuple((k, key_of(v)) for k, v in self.items.items())
+        entries = tuple([(k, key_of(v)) for k, v in self.items.items()])
         return ("table", entries, key_of(self.rest))
 
     @lazy
@@ -237,7 +246,7 @@ def _size_of(values: Iterable[Value]) -> int:
 def key_of(values: Values) -> Hashable:
     if len(values) == 1:
         return values[0].key
-    return frozenset(v.key for v in values)
+    return frozenset([v.key for v in values])
 
 
 def union(*groups: Values) -> Values:
@@ -254,9 +263,7 @@ def union(*groups: Values) -> Values:
     seen: dict[Hashable, Value] = {}
     for group in groups:
         for value in group:
-            key = value.key
-            if key not in seen:
-                seen[key] = value
+            seen.setdefault(value.key, value)
     found = tuple(seen.values())
     if len(found) > _MOST_CANDIDATES:
         return (*found[:_MOST_CANDIDATES], Unknown("there are too many candidates"))
