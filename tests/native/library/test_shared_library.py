@@ -1,5 +1,6 @@
 """A library is opened only if it is whole, fits this opforge, and is the one on disk."""
 
+import ctypes
 import json
 import random
 import shutil
@@ -117,6 +118,21 @@ def test_a_library_that_is_cut_short_is_not_opened(with_record, tmp_path, conten
         capture_output=True, text=True, check=False, env=environment(),
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
+
+
+def test_only_the_hash_tells_that_the_end_is_missing_and_nothing_is_opened(
+    tmp_path, content, monkeypatch
+):
+    # What is left is a complete library.
+    longer = content + bytes(64)
+    file = publish(tmp_path, longer)
+    file.write_bytes(longer[:-32])
+    opened = []
+    monkeypatch.setattr(ctypes, "CDLL", lambda *args, **kwargs: opened.append(args))
+    with pytest.raises(NotALibrary, match="it has other bytes than the build wrote") as refused:
+        native.open(tmp_path)
+    assert "fix: copy or build the library again" in str(refused.value)
+    assert opened == []
 
 
 def test_a_library_with_another_byte_is_not_opened(tmp_path, content):
