@@ -137,6 +137,7 @@ def test_a_reference_is_named_like_an_op(sample):
         (("--inputs", ":inputs", "--input", "x=1"), "--input and --inputs were both given"),
         (("--inputs", ":Config.eps"), "has no function 'Config.eps'"),
         (("--input", "x=randn(4"), "'(' was never closed"),
+        (("--input", "x=ones(4, device='nope')"), "'nope' is not a device"),
         (("--input", "x=ones(4)"), "no input for 'cfg.weight'"),
         (("--input", "y=ones(4)"), "the op has no 'y'"),
         ((*INPUTS, "--only", "exports"), "there is no row 'exports'"),

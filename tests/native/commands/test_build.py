@@ -337,6 +337,17 @@ def test_without_a_c_compiler_nothing_is_left_behind(sample, tmp_path, monkeypat
     assert not (tmp_path / "dist").exists()
 
 
+def test_a_c_compiler_with_an_open_quote_is_told_with_its_text(sample, tmp_path, monkeypatch):
+    monkeypatch.setenv("CC", "gcc 'x")
+    done = run(sample, "--arch", "sm_80", "-o", tmp_path / "dist")
+    assert done.exit_code == 1
+    assert "the environment variable CC cannot be read as a command: No closing" in done.output
+    assert "CC=gcc 'x" in done.output
+    assert "fix: quote it as for a shell: CC='cc -m64'" in done.output
+    assert "Traceback" not in done.output
+    assert not (tmp_path / "dist").exists()
+
+
 @pytest.mark.parametrize(
     ("arch", "said"),
     [
