@@ -25,13 +25,14 @@ from pathlib import Path
 
 READ_ON_IMPORT = ("TORCH", "PYTORCH", "TRITON_INTERPRET", "OMP_", "MKL_")
 READ_ON_START = ("PYTHONHASHSEED", "LD_")
+KNOWN_OPTIONS = ("-B", "-c", "-m")
 POLL_S = 1.0
 START_S = 60.0
 
 
 def call(folder, session, arguments):
     """Run a program as a fork of the server; the exit status."""
-    option = arguments[0].startswith("-") and arguments[0] not in {"-c", "-m"}
+    option = arguments[0].startswith("-") and arguments[0] not in KNOWN_OPTIONS
     if option or any(name.startswith(READ_ON_START) for name in os.environ):
         os.execv(sys.executable, [sys.executable, *arguments])
     with _connect(Path(folder), session) as connection:
@@ -130,6 +131,9 @@ def run(arguments, variables, folder):
     os.environ.update(variables)
     sys.executable = variables.get("OPFORGE_TEST_PYTHON", sys.executable)
     os.chdir(folder)
+    if arguments[0] == "-B":
+        sys.dont_write_bytecode = True
+        arguments = arguments[1:]
     kind, *rest = arguments if arguments[0] in {"-c", "-m"} else ["file", *arguments]
     program, *sys.argv[1:] = rest
     first = {"-c": "", "-m": folder, "file": str(Path(program).resolve().parent)}[kind]

@@ -2,12 +2,11 @@
 
 import os
 import subprocess
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import opforge
-from support.processes import environment
+from support.processes import environment, python
 from support.standin.driver import build_standin
 
 CMAKE_DIR = Path(opforge.__file__).parent / "cmake"
@@ -34,12 +33,14 @@ class Project:
         return self._run("cmake", "--install", self.build, "--prefix", prefix)
 
     def run(self, program="program", *arguments):
-        return self._run(self.build / program, *arguments)
+        """On the stand-in driver."""
+        found = {"LD_LIBRARY_PATH": str(build_standin().parent)}
+        return self._run(self.build / program, *arguments, **found)
 
-    def _run(self, *command, fails=False):
+    def _run(self, *command, fails=False, **variables):
         done = subprocess.run(
             [str(word) for word in command],
-            env=self.environment,
+            env=self.environment | variables,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -50,11 +51,10 @@ class Project:
 
 
 def environment_of(cache):
-    """A cache for projects, the stand-in driver, and this Python first on the path."""
+    """A cache for projects, and this Python first on the path."""
     drop = {"OPFORGE_PYTHON_EXECUTABLE", "VIRTUAL_ENV", "TRITON_INTERPRET"}
     kept = {name: value for name, value in environment().items() if name not in drop}
     return kept | {
         "OPFORGE_CACHE_DIR": str(cache),
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
-        "LD_LIBRARY_PATH": str(build_standin().parent),
+        "PATH": os.pathsep.join([str(Path(python()).parent), os.environ["PATH"]]),
     }
