@@ -17,6 +17,15 @@ EXAMPLES = ROOT / "examples" / "native"
 CALLS = sorted(Path(__file__).with_name("end_to_end").glob("calls_*.py"))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _optimized():
+    """As users build: the tests' compilers optimize where warnings are errors."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CC", "cc -Werror")
+        patch.setenv("CXX", "c++ -Werror")
+        yield
+
+
 @pytest.fixture(scope="module")
 def kinds():
     from support.native import kinds  # noqa: PLC0415
