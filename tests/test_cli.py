@@ -202,7 +202,7 @@ def test_help_fits_80_columns(command):
 
 def test_a_real_process_prints_nothing_but_the_json():
     code = "from opforge.cli import main; main()"
-    command = [sys.executable, "-c", code, "doctor", "--json"]
+    command = [python(), "-c", code, "doctor", "--json"]
     env = environment()
     ran = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
     assert json.loads(ran.stdout)

@@ -2,8 +2,6 @@
 
 import dataclasses
 import re
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -12,7 +10,7 @@ import torch
 
 from opforge import doctor
 from opforge.doctor import MachineFacts, Tool, examine, judge, look
-from support.processes import environment
+from support.processes import TORCH_ALONE, run_python
 
 ABSENT = Tool(present=False, detail="not here")
 HEALTHY = MachineFacts(
@@ -173,9 +171,7 @@ def test_examining_imports_neither_inductor_nor_dynamo():
         "import sys; from opforge.doctor import examine; examine();"
         "print([m for m in ('torch._inductor', 'torch._dynamo') if m in sys.modules])"
     )
-    command = [sys.executable, "-c", code]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True, env=environment())
-    assert ran.stdout.strip() == "[]"
+    assert run_python(code, **TORCH_ALONE).strip() == "[]"
 
 
 def test_the_oldest_versions_agree_with_pyproject():

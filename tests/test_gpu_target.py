@@ -1,6 +1,5 @@
 """Tracing for an absent GPU: the answers that torch and Triton get, and for how long."""
 
-import sys
 import threading
 
 import pytest
@@ -14,7 +13,7 @@ import opforge
 from opforge import _compat
 from opforge.errors import NeedsGpu, OpforgeError, UnknownArch
 from support.launching import double, fill, graph_of, kernel_names, no_gpu
-from support.processes import run_python
+from support.processes import TORCH_ALONE, run_python
 
 Tensor = torch.Tensor
 
@@ -166,7 +165,7 @@ print(before)
 
 def test_dynamo_may_be_imported_first_under_a_target():
     """Its tables of torch's functions must not hold what stands for them."""
-    printed = run_python(FIRST_COMPILE, program=sys.executable)
+    printed = run_python(FIRST_COMPILE, **TORCH_ALONE)
     assert printed.split() == ["9", "8", "False"]
 
 

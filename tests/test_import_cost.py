@@ -3,10 +3,9 @@
 import json
 import pathlib
 import subprocess
-import sys
 
 import opforge
-from support.processes import environment
+from support.processes import TORCH_ALONE, environment, python
 
 PREAMBLE = """
 import json, sys
@@ -21,6 +20,7 @@ from torch import Tensor
 
 REPORT = """
 heavy = ("torch._inductor", "torch._dynamo", "triton")
+assert not before.intersection(heavy)
 loaded = sorted(set(sys.modules) - before)
 loaded = [m for m in loaded if m.startswith(heavy)]
 print(json.dumps({"loaded": loaded, "opforge": opforge.__file__}))
@@ -28,13 +28,13 @@ print(json.dumps({"loaded": loaded, "opforge": opforge.__file__}))
 
 
 def loaded_by(code):
-    """The heavy modules that a fresh process has loaded after `code`."""
+    """The heavy modules that a process with torch alone has loaded after `code`."""
     result = subprocess.run(
-        [sys.executable, "-c", PREAMBLE + code + REPORT],
+        [python(), "-c", PREAMBLE + code + REPORT],
         capture_output=True,
         text=True,
         check=False,
-        env=environment(),
+        env=environment(**TORCH_ALONE),
     )
     assert result.returncode == 0, result.stderr
     report = json.loads(result.stdout.splitlines()[-1])
@@ -109,11 +109,11 @@ def test_using_every_name_loads_nothing_heavy():
 def test_decorating_does_not_wait_for_what_checks_and_packages():
     code = "import opforge; opforge.op\nprint(*sorted(m for m in sys.modules if 'opforge' in m))"
     result = subprocess.run(
-        [sys.executable, "-c", f"import sys; {code}"],
+        [python(), "-c", f"import sys; {code}"],
         capture_output=True,
         text=True,
         check=True,
-        env=environment(),
+        env=environment(**TORCH_ALONE),
     )
     loaded = result.stdout.split()
     assert "opforge.op" in loaded

@@ -13,7 +13,7 @@ import pytest
 
 import opforge
 from opforge import _compat, _lazy
-from support.processes import environment
+from support.processes import environment, python
 
 ROOT = pathlib.Path(opforge.__file__).parent
 # Names that are a function of the package and a module in it.
@@ -24,10 +24,10 @@ NAMESAKES = {
 }
 
 
-def fresh(code: str) -> object:
+def fresh(code: str, program: str = sys.executable) -> object:
     """The JSON that a new process prints at the end."""
     result = subprocess.run(
-        [sys.executable, "-c", code],
+        [program, "-c", code],
         capture_output=True,
         text=True,
         check=False,
@@ -120,13 +120,13 @@ for code, name in {[(code, name) for (name, _), code in cases.items()]!r}:
     os.wait()
 print(json.dumps(answers))
 """
-    return dict(zip(cases, fresh(code), strict=True))
+    return dict(zip(cases, fresh(code, python()), strict=True))
 
 
 def test_a_star_import_brings_functions():
     code = "from opforge.check import *\nfrom opforge import *\nimport json\n"
     code += f"print(json.dumps([type(f).__name__ for f in ({', '.join(NAMESAKES)})]))"
-    assert fresh(code) == ["function"] * len(NAMESAKES)
+    assert fresh(code, python()) == ["function"] * len(NAMESAKES)
 
 
 @pytest.mark.parametrize("name", NAMESAKES)
@@ -200,7 +200,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error():
 
 def test_the_names_of_a_module_are_bound_together():
     code = "import json, opforge; opforge.op; print(json.dumps(sorted(vars(opforge))))"
-    assert {"op", "info", "is_op", "explain", "unregister"} <= set(fresh(code))
+    assert {"op", "info", "is_op", "explain", "unregister"} <= set(fresh(code, python()))
 
 
 def test_a_name_can_be_replaced_before_and_after_its_first_use(monkeypatch):
@@ -212,7 +212,7 @@ import opforge.check
 opforge.check = "mine"
 print(json.dumps([opforge.is_op, opforge.check]))
 """
-    assert fresh(code) == ["mine", "mine"]
+    assert fresh(code, python()) == ["mine", "mine"]
     monkeypatch.setattr(opforge, "info", "mine")
     assert opforge.info == "mine"
     monkeypatch.undo()
@@ -235,7 +235,7 @@ kept = [pickle.loads(pickle.dumps(f)) is f for f in (opforge.op, opforge.check, 
 text = pydoc.plain(pydoc.render_doc(opforge))
 print(json.dumps([all(kept), "write an op once" in text]))
 """
-    assert fresh(code) == [True, True]
+    assert fresh(code, python()) == [True, True]
 
 
 def test_dynamo_traces_through_the_package():
@@ -249,7 +249,7 @@ def f(x):
 f(torch.ones(2))
 print(json.dumps(isinstance(opforge.is_op, object)))
 """
-    assert fresh(code) is True
+    assert fresh(code, python()) is True
 
 
 def test_threads_that_use_a_name_first_at_once_all_get_it():
@@ -265,4 +265,4 @@ threads = [threading.Thread(target=use, args=item) for item in enumerate(names)]
 [t.start() for t in threads]; [t.join() for t in threads]
 print(json.dumps(sorted(set(found.values())) + [len(found)]))
 """
-    assert fresh(code) == ["function", 24]
+    assert fresh(code, python()) == ["function", 24]

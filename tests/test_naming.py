@@ -24,7 +24,7 @@ from opforge.errors import (
     UnsupportedAnnotation,
 )
 from opforge.naming import check_name
-from support.processes import environment
+from support.processes import environment, python
 
 numbers = itertools.count()
 HERE = pathlib.Path(__file__).name
@@ -547,7 +547,7 @@ except opforge.errors.UnregisteredOp as error:
 )
 def test_whatever_still_leads_to_a_removed_op_raises_and_does_not_crash(held):
     run = subprocess.run(
-        [sys.executable, "-c", STALE.format(held=held)],
+        [python(), "-c", STALE.format(held=held)],
         capture_output=True,
         text=True,
         check=False,

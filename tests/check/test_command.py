@@ -2,14 +2,13 @@
 
 import json
 import subprocess
-import sys
 from xml.etree import ElementTree as ET
 
 import pytest
 from click.testing import CliRunner
 
 from opforge.cli import main
-from support.processes import environment
+from support.processes import environment, python
 
 SOURCE = """
 import dataclasses
@@ -351,7 +350,7 @@ def test_help_shows_an_example():
 
 
 def test_a_real_process_exits_with_1_and_keeps_stdout_for_json(sample):
-    command = [sys.executable, "-c", "from opforge.cli import main; main()", "check"]
+    command = [python(), "-c", "from opforge.cli import main; main()", "check"]
     command += [f"{sample}:wrong", "--input", "x=ones(4)", "--json"]
     command += ["--only", "eager", "--only", "fake", "--only", "native"]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)

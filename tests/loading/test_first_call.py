@@ -3,12 +3,11 @@
 import functools
 import json
 import subprocess
-import sys
 
 import pytest
 
 from support.loading import first_calls
-from support.processes import environment
+from support.processes import environment, python
 
 # Everything that an operator's first call waits for.
 MODULES = {
@@ -31,7 +30,7 @@ def found(dist):
 def outcomes(folder):
     """By first action: its result in two steps, and in one."""
     done = subprocess.run(
-        [sys.executable, "-m", first_calls.__name__, str(folder)],
+        [python(), "-m", first_calls.__name__, str(folder)],
         env=environment(), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

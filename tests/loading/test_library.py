@@ -3,7 +3,6 @@
 import inspect
 import shutil
 import subprocess
-import sys
 import threading
 
 import pytest
@@ -18,7 +17,7 @@ from opforge.errors import (
     StaleLibrary,
     UnregisteredOp,
 )
-from support.processes import environment
+from support.processes import TORCH_ALONE, environment, python
 
 X = torch.arange(6.0).view(2, 3)
 SCALARS = [1.0, 1.0, 1.0, 1.0, 1, 1, 1, 1, 3, 1, 1, 1, True]
@@ -288,8 +287,8 @@ def test_memory_of_the_cpu_is_refused_where_it_was_not_asked_for(dist, standin):
 
 def run(code, **options):
     return subprocess.run(
-        [sys.executable, "-c", f"import sys\n{code}"],
-        env=environment(), capture_output=True, text=True, check=False, **options,
+        [python(), "-c", f"import sys\n{code}"],
+        env=environment(**TORCH_ALONE), capture_output=True, text=True, check=False, **options,
     )  # fmt: skip
 
 

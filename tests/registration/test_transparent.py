@@ -1,7 +1,6 @@
 """Where the compiler sees through an op, and where the op stays an op."""
 
 import functools
-import sys
 
 import pytest
 import torch
@@ -28,7 +27,7 @@ from support.launching import (
     no_gpu,
     targets,
 )
-from support.processes import run_python
+from support.processes import TORCH_ALONE, run_python
 
 Tensor = torch.Tensor
 x = torch.ones(8, 128)
@@ -500,4 +499,4 @@ def test_decorating_and_describing_load_neither_dynamo_nor_inductor(tmp_path):
     (tmp_path / "launch_module.py").write_text(LAUNCH_MODULE)
     script = tmp_path / "script.py"
     script.write_text(DECORATE)
-    assert run_python(script, program=sys.executable).strip() == "[] []"
+    assert run_python(script, **TORCH_ALONE).strip() == "[] []"

@@ -4,6 +4,7 @@ Importing torch and its compiler takes 4 s, most of what a short child process o
 server imports them once, and each call is a fork of it, with the caller's arguments, variables,
 folder and files. There is a server for each set of variables that torch and Triton read while they
 are imported; what reads its own when a process starts, as the linker does, is run without a server.
+OPFORGE_TEST_IMPORTS names what a server imports instead: `torch` is without compiler and Triton.
 FOLDER holds their sockets, and they end with the process SESSION.
 """
 
@@ -11,6 +12,7 @@ import atexit
 import contextlib
 import gc
 import hashlib
+import importlib
 import json
 import os
 import runpy
@@ -23,7 +25,9 @@ import time
 import types
 from pathlib import Path
 
-READ_ON_IMPORT = ("TORCH", "PYTORCH", "TRITON_INTERPRET", "OMP_", "MKL_")
+READ_ON_IMPORT = (
+    "TORCH", "PYTORCH", "TRITON_INTERPRET", "OMP_", "MKL_", "OPFORGE_TEST_IMPORTS",
+)  # fmt: skip
 READ_ON_START = ("PYTHONHASHSEED", "LD_")
 KNOWN_OPTIONS = ("-B", "-c", "-m")
 POLL_S = 1.0
@@ -84,7 +88,8 @@ def serve(place, session):
         sys.exit(f"another server is at {place}")
     listener.listen(64)
     listener.settimeout(POLL_S)
-    import torch._dynamo  # noqa: F401, PLC0415  # after `listen`, so that callers wait
+    # After `listen`, so that callers wait.
+    importlib.import_module(os.environ.get("OPFORGE_TEST_IMPORTS", "torch._dynamo"))
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     # Forks share what no collection touches.

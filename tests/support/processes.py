@@ -42,6 +42,10 @@ def _command(place, command):
     return str(place)
 
 
+# For children in which opforge must not find torch's compiler and Triton imported already.
+TORCH_ALONE = {"OPFORGE_TEST_IMPORTS": "torch"}
+
+
 def environment(*folders, **variables):
     """This process's variables, with a path to opforge, to `support` and to `folders`."""
     # Not sys.path: a module `ops` that another test imports would hide a tree of that name.

@@ -46,7 +46,7 @@ from opforge.errors import (
     UnsupportedUnion,
 )
 from opforge.model import MISSING, Codec, Field, Leaf, Record
-from support.processes import environment
+from support.processes import environment, python
 
 numbers = itertools.count()
 
@@ -240,7 +240,7 @@ def test_an_enum_whose_values_are_members_of_an_int_enum_is_read_at_once():
 
 def run_python(code):
     run = subprocess.run(
-        [sys.executable, "-c", code],
+        [python(), "-c", code],
         capture_output=True,
         text=True,
         timeout=15,

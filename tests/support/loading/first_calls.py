@@ -9,6 +9,7 @@ done first must give what it gives in one.
 
 import copy
 import ctypes
+import gc
 import json
 import os
 import sys
@@ -418,7 +419,8 @@ def given_by(function, folder, *, quick):
 
 
 def in_a_process(function, folder, *, quick):
-    """Forked, because importing torch takes seconds."""
+    """Forked, because importing torch takes seconds; of what is frozen no fork has a copy."""
+    gc.freeze()
     with tempfile.TemporaryFile("w+") as file:
         child = os.fork()
         if child == 0:
