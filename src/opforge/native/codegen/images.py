@@ -5,6 +5,8 @@ A word takes the compiler a fifth of the time of eight bytes.
 
 from __future__ import annotations
 
+import struct
+
 from ..ir.program import Image, Kernel, Library
 from .names import comment, part, quoted
 
@@ -107,5 +109,5 @@ def _image(image: Image, data: str, *, is_ptx: bool) -> str:
 def words(data: bytes) -> list[str]:
     """Little-endian, with at least one zero byte at the end, six to a line."""
     padded = data + bytes(8 - len(data) % 8)
-    hexed = [f"0x{int.from_bytes(padded[i : i + 8], 'little'):x}" for i in range(0, len(padded), 8)]
+    hexed = [f"0x{word:x}" for (word,) in struct.iter_unpack("<Q", padded)]
     return [f"    {', '.join(hexed[i : i + 6])}," for i in range(0, len(hexed), 6)]

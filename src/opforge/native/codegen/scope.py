@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, is_dataclass
 from typing import Any
 
@@ -56,7 +55,8 @@ class OpScope:
         repeated = sorted({n for n in everything if everything.count(n) > 1})
         if repeated:
             raise self.error(f"parameters or outputs share the name {repeated[0]!r}")
-        self.places = [self._places(case) for case in op.cases]
+        self._used = [_used(case) for case in op.cases]
+        self.places = [self._places(i) for i in range(len(op.cases))]
         used = [name for i in range(len(op.cases)) for name in self.variables(i)]
         names = list(dict.fromkeys([*self.scalars, *used]))
         self.fields = distinct(names)
@@ -72,10 +72,11 @@ class OpScope:
 
     def variables(self, number: int) -> list[str]:
         """Every variable that a case binds or computes with, sizes first."""
-        return list(dict.fromkeys([*self.places[number], *_used(self.op.cases[number])]))
+        return list(dict.fromkeys([*self.places[number], *self._used[number]]))
 
-    def _places(self, case: Case) -> dict[str, Place]:
+    def _places(self, number: int) -> dict[str, Place]:
         """Where each variable of a tensor is first seen."""
+        case = self.op.cases[number]
         places: dict[str, Place] = {}
         for tensor in case.tensors:
             index = self.input_index[tensor.param]
@@ -92,7 +93,7 @@ class OpScope:
                 for dim, stride in enumerate(output.strides or ())
                 for var in variables(stride)
             }
-        for name in _used(case):
+        for name in self._used[number]:
             if name not in places and name not in self.scalars:
                 place = self._named_place(name, case)
                 if place is not None:
@@ -115,6 +116,8 @@ class OpScope:
     def unsigned(self) -> list[str]:
         """64-bit unsigned scalars that are computed with, and so must fit into 63 bits."""
         wide = {n for n, p in self.scalars.items() if p.dtype == "u64"}
+        if not wide:
+            return []
         computed = {name for case in self.op.cases for name in _used(case, direct=False)}
         return sorted(wide & computed)
 
@@ -127,17 +130,27 @@ class OpScope:
 
 def _used(case: Case, *, direct: bool = True) -> list[str]:
     """The variables of a case; without `direct`, not those that are only handed to a kernel."""
-    return [*_names(case.paths, direct=direct), *(bound.var for bound in case.bounds)]
+    found: dict[str, None] = {}
+    _find_names(case.paths, found, direct=direct)
+    return list(dict.fromkeys([*found, *(bound.var for bound in case.bounds)]))
 
 
-def _names(value: Any, *, direct: bool) -> Iterator[str]:
-    """The variables of all terms in a record, in the order of its fields."""
-    if isinstance(value, (Var, Expr)):
-        yield from (variable.name for variable in variables(value))
+def _find_names(value: Any, found: dict[str, None], *, direct: bool) -> None:
+    """Add the variables of all terms in a record, in the order of its fields."""
+    if type(value) in _PLAIN:
+        return
+    if isinstance(value, Var):
+        found[value.name] = None
+    elif isinstance(value, Expr):
+        _find_names(value.args, found, direct=direct)
     elif isinstance(value, tuple):
         for item in value:
-            yield from _names(item, direct=direct)
+            _find_names(item, found, direct=direct)
     elif is_dataclass(value):
         handed_on = isinstance(value, ScalarValue) and isinstance(value.value, Var)
         if direct or not handed_on:
-            yield from _names(tuple(vars(value).values()), direct=direct)
+            for item in vars(value).values():
+                _find_names(item, found, direct=direct)
+
+
+_PLAIN = frozenset({str, int, float, bool, type(None)})
