@@ -13,7 +13,7 @@ READY := $(VENV)/.ready
 
 help:
 	@echo "make demo      set up $(VENV) and run examples/demo.py"
-	@echo "make test      run make lint, then all tests on every core"
+	@echo "make test      run make lint and all tests, on every core"
 	@echo "make fuzz      attack what opforge reads for SECONDS=$(SECONDS) per test; failures stay as cases"
 	@echo "make lint      run ruff, mypy, import contracts, clang-format, codespell"
 	@echo "make bench     measure what a call costs (benchmarks/call_overhead.py)"
@@ -58,9 +58,14 @@ lint-spelling:
 	$(VENV)/bin/codespell
 
 # A file stays in one process, because its tests share what they have built. One process more than
-# there are cores, because tests wait for the programs that they start.
-test: lint
-	$(RUN) -m pytest -q -n $$(($$(nproc) + 1)) --dist loadfile --no-loadscope-reorder
+# there are cores, because tests wait for the programs that they start. Lint runs meanwhile, because
+# most of it is mypy, on one core; what it finds it says at once.
+test: $(READY)
+	@{ $(MAKE) --no-print-directory lint > $(VENV)/lint.log 2>&1 || { cat $(VENV)/lint.log; false; }; } & \
+	lint=$$!; \
+	$(RUN) -m pytest -q -n $$(($$(nproc) + 1)) --dist loadfile --no-loadscope-reorder; tests=$$?; \
+	wait $$lint || { echo "make lint failed; see above, or $(VENV)/lint.log"; exit 1; }; \
+	exit $$tests
 
 # Each test attacks for so long, all of them at once.
 SECONDS ?= 60
