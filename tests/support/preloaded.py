@@ -13,6 +13,7 @@ import contextlib
 import gc
 import hashlib
 import importlib
+import inspect
 import json
 import os
 import runpy
@@ -90,6 +91,8 @@ def serve(place, session):
     listener.settimeout(POLL_S)
     # After `listen`, so that callers wait.
     importlib.import_module(os.environ.get("OPFORGE_TEST_IMPORTS", "torch._dynamo"))
+    if os.environ.get("TRITON_INTERPRET") == "1" and "triton" in sys.modules:
+        _quicken_interpreter()
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     # Forks share what no collection touches.
@@ -122,6 +125,30 @@ def _follow(connection):
         os.dup2(file, number)
         os.close(file)
     return request
+
+
+def _quicken_interpreter():
+    """Let Triton's interpreter remember which functions of its language it replaces.
+
+    It looks through the whole language at every call of a kernel or of a function in one, a third
+    of the time that small kernels take.
+    """
+    from triton.runtime import interpreter  # noqa: PLC0415
+
+    replaced = {}
+    is_builtin = interpreter.tl.core.is_builtin
+
+    def patch_builtin(package, *rest):
+        if package not in replaced:
+            members = inspect.getmembers(package)
+            replaced[package] = [name for name, member in members if is_builtin(member)]
+        for name in replaced[package]:
+            member = getattr(package, name)
+            # Within a kernel they are replaced already.
+            if is_builtin(member):
+                interpreter._patch_attr(package, name, member, *rest)
+
+    interpreter._patch_builtin = patch_builtin
 
 
 def _is_alive(process):
