@@ -393,7 +393,7 @@ def build(*, only_list: bool, force: bool, widen: tuple[str, ...], **given: Any)
     from .serving import command as served
 
     if served.is_recording(given["targets"]):
-        click.echo(served.run(**given, widen=widen, force=force))
+        click.echo(served.run(**given, widen=widen, force=force, only_list=only_list))
         return
     if widen:
         raise BadOption("--widen is for recordings, not for operators", fix="leave out --widen")

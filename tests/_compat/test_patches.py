@@ -256,6 +256,7 @@ ALLOWED = {
     "sys.modules['sitecustomize']": "the user's own, which opforge's stands before",
     "sys.modules[name]": "a user's file, imported under a name of its own",
     "sys.path[:]": "the path of a fresh process",
+    "pruned": "a copy of an autotuner",
     "tensor.grad": "the gradient of a user's tensor, as a backward pass sets it",
     "vars(tuner)": "an autotuner's choices, in an object that keeps what it replaces",
     "triton_ops_to_kernels[name]": "torch's list of what an op launches",

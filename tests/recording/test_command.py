@@ -5,13 +5,17 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+import opforge as api
 from opforge.cli import main
-from opforge.recording.journal import read_folder
-from opforge.recording.model import read
+from opforge.errors import BadOption
+from opforge.recording.journal import Journal, read_folder
+from opforge.recording.model import Missed, read
+from opforge.serving.find import find
 from support.processes import ROOT, environment
 
 # Not a preloaded one, which does not read sitecustomize again.
@@ -60,15 +64,14 @@ def test_the_users_own_sitecustomize_runs(recorded):
     assert done.stdout.count("mine\n") >= 3
 
 
-def test_a_recording_is_listed(recorded):
+def test_a_recording_is_listed(recorded, monkeypatch):
     _, path = recorded
+    monkeypatch.chdir(PROGRAM.parent)
     listed = CliRunner().invoke(main, ["list", str(path)]).output
     lines = listed.splitlines()
     assert lines[0] == "1 kernel, 4 variants, 20 launches of 4 processes"
     assert lines[2].split() == ["kernel", "variant", "launches", "sizes"]
-    # Long paths are folded into their columns.
-    width = lines[2].index("variant")
-    assert f"{PROGRAM}:scale" in "".join(line[:width].strip() for line in lines[4:])
+    assert any(line.startswith(f"  {PROGRAM.name}:scale ") for line in lines)
     (first,) = [line for line in lines if "x_ptr: *fp32 (16), n: i32 (16)," in line]
     assert first.split()[-2:] == ["5", "n=16"]
     assert json.loads(CliRunner().invoke(main, ["list", "--json", str(path)]).output)["format"] == 1
@@ -132,3 +135,84 @@ def test_lines_that_are_damaged_are_told_and_a_torn_last_one_is_not(recorded, tm
     assert [problem.partition(": ")[0] for problem in problems] == [
         f"launches-1-a.jsonl:{number}" for number in (1, 2, 3)
     ]
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        ("launches", "'launches' is not the name of a recording"),
+        ("", "'' is not the name of a recording"),
+        ("nowhere/l.json", "is not a folder"),
+        ("folder.json", "folder.json cannot be written"),
+    ],
+)
+def test_what_cannot_be_written_is_told_before_the_program_runs(
+    tmp_path, monkeypatch, output, said
+):
+    monkeypatch.chdir(tmp_path)
+    Path("folder.json").mkdir()
+    for command in (["record", "-o", output, "--", "touch", "ran"],
+                    ["record", "--merge", "-o", output, "a.json"]):  # fmt: skip
+        done = CliRunner().invoke(main, command)
+        assert done.exit_code == 1
+        assert said in done.output
+    with pytest.raises(BadOption), api.record(output):
+        pass
+    assert not Path("ran").exists()
+
+
+def test_a_process_that_outlives_the_command_goes_on(tmp_path):
+    child = (
+        "import time, pathlib; time.sleep(1.5); import triton;"
+        f"pathlib.Path({str(tmp_path / 'done')!r}).touch()"
+    )
+    program = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {child!r}])"
+    opforge("record", "-o", tmp_path / "l.json", "--", sys.executable, "-c", program)
+    for _ in range(300):
+        if (tmp_path / "done").exists():
+            return
+        time.sleep(0.1)
+    raise AssertionError("the process did not get past its import")
+
+
+def test_a_journal_that_cannot_be_written_is_not_the_programs_error(tmp_path, capfd):
+    journal = Journal(tmp_path, "3.7.1")
+    journal._file.close()
+    journal._file = open("/dev/full", "w")  # noqa: SIM115, PTH123
+    for _ in range(3):
+        journal.missed(Missed("k", "k.py:1", "why"))
+    assert capfd.readouterr().err == (
+        "opforge: nothing more is recorded: [Errno 28] No space left on device\n"
+    )
+    tmp_path.rename(tmp_path.with_name("moved"))
+    journal.after_fork()
+    assert "No such file or directory" in capfd.readouterr().err
+
+
+def test_under_dash_m_a_kernel_has_the_name_of_its_module(tmp_path):
+    package = tmp_path / "dashm"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "helper.py").write_text("SIZE = 64\n")
+    (package / "work.py").write_text(
+        "from support.recorded_programs import scale\n"
+        "import torch, triton, opforge\n"
+        "from torch._subclasses import FakeTensorMode\n"
+        "from .helper import SIZE\n"
+        "@triton.jit\n"
+        "def own(x_ptr):\n"
+        "    pass\n"
+        "if __name__ == '__main__':\n"
+        "    with opforge.target('sm_90'), FakeTensorMode():\n"
+        "        own[(1,)](torch.empty(SIZE, device='cuda'))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "opforge", "record", "-o", "l.json", "--",
+         sys.executable, "-m", "dashm.work"],
+        cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (kernel,) = read(tmp_path / "l.json").kernels
+    assert (kernel.module, kernel.name) == ("dashm.work", "own")
+    # A build finds it without the folder on the path.
+    assert find(kernel).fn.__module__ == "dashm.work"

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from opforge.errors import KernelChanged, KernelNotFound
+from opforge.errors import KernelChanged, KernelNotFound, NotARecording
 from opforge.recording.model import RecordedChoice, Recording
 from opforge.serving.plan import most_specialized_first, plan
 from opforge.serving.widen import parse_widening
@@ -119,3 +119,32 @@ def test_a_kernel_must_be_the_recorded_one(change, error, said):
 def test_a_kernel_that_a_function_makes_is_refused():
     with pytest.raises(KernelNotFound, match="is made inside a function, where a build cannot"):
         plan(recorded(made()[(1,)]))
+
+
+def test_a_kernel_that_cannot_be_found_is_noted_and_the_others_are_built():
+    recording = recorded(lambda x: combine[(1,)](x, x, x, 8, BLOCK=64))
+    (kernel,) = recording.kernels
+    gone = replace(kernel, name="gone")
+    planned = plan(Recording((gone, kernel)))
+    assert [one.recorded.name for one in planned.kernels] == ["combine"]
+    (note,) = [note for note in planned.notes if "gone" in note]
+    assert note.startswith("gone is not built, and so not served: ")
+    assert "cannot be imported" in note
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"types": ()}, "nothing about 'n'"),
+        ({"constants": (("BLOCK", 64), ("ACT", None), ("Z", 1))}, "its variant has 'Z'"),
+        ({"ones": ("nobody",)}, "its variant has 'nobody'"),
+        ({"constants": (("BLOCK", 64), ("ACT", {"dtype": "zzz"}))}, "ACT is {'dtype': 'zzz'}"),
+    ],
+)
+def test_an_edited_recording_is_refused(change, said):
+    (kernel,) = recorded(lambda x: combine[(1,)](x, x, x, 8, BLOCK=64)).kernels
+    variant = replace(kernel.variants[0], **change)
+    with pytest.raises(NotARecording) as caught:
+        plan(Recording((replace(kernel, variants=(variant,)),)))
+    assert said in str(caught.value)
+    assert "combine" in str(caught.value)

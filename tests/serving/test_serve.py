@@ -1,5 +1,7 @@
 """Launches from a folder in place of Triton's JIT, on the stand-in driver."""
 
+import enum
+import json
 import os
 import shutil
 import subprocess
@@ -9,6 +11,7 @@ import pytest
 import torch
 import triton
 import triton.backends.nvidia.driver as nvidia
+import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction, KernelInterface
 
@@ -19,7 +22,7 @@ from opforge.serving.build import build
 from opforge.serving.manifest import read
 from support.own_autotuner import own_autotuner
 from support.processes import ROOT, environment
-from support.served_kernels import combine, recorded, tuned
+from support.served_kernels import combine, pruned, recorded, tuned
 from support.standin.interpreter import Interpreter
 
 
@@ -149,6 +152,70 @@ def test_packages_may_ask_which_gpu_there_is_without_a_compiler(gpu, folder, mon
     assert not compiled
     assert driver.utils.load_binary is len
     assert len(compiled) == 1
+
+
+def test_pruning_decides_which_recorded_configuration_is_taken(gpu, tmp_path):
+    """The nearest one may be wrong for the sizes: here a row must fit into a block."""
+    recording = recorded(lambda x: pruned[(1,)](x, 64), lambda x: pruned[(1,)](x, 100))
+    assert [dict(c.key)["n"] for k in recording.kernels for c in k.choices] == [64, 100]
+    opforge.serve(build(recording, tmp_path / "kernels", archs=["sm_80"]).folder, strict=True)
+    for n, block in ((64, 64), (70, 128), (100, 128), (3, 64)):
+        with pytest.raises(StopIteration):
+            pruned[stop_at(block)](torch.randn(n), n)
+
+
+def stop_at(block):
+    """A grid that sees which block was chosen."""
+
+    def grid(meta):
+        assert meta["BLOCK"] == block
+        raise StopIteration
+
+    return grid
+
+
+@pytest.mark.parametrize("size", [tl.constexpr(64), enum.IntEnum("Size", {"A": 64}).A], ids=repr)
+def test_numbers_of_other_types_are_numbers(gpu, jit, folder, size):
+    opforge.serve(folder, strict=True)
+    x, out = torch.randn(64), torch.empty(64)
+    combine[(1,)](x, x, out, 64, BLOCK=size)
+    torch.testing.assert_close(out, x + x)
+    if not isinstance(size, tl.constexpr):
+        combine[(1,)](x, x, out.zero_(), size, BLOCK=64)
+        torch.testing.assert_close(out, x + x)
+
+
+def test_a_folder_that_cannot_be_served_leaves_the_other_one(gpu, jit, folder):
+    opforge.serve(folder, strict=True)
+    with pytest.raises(NotServable):
+        opforge.serve("no_such_folder")
+    x = torch.randn(64)
+    combine[(1,)](x, x, x, 64, BLOCK=64)
+    assert not jit
+
+
+def test_a_torch_without_cuda_is_told(folder, monkeypatch):
+    if torch.version.cuda is not None:
+        pytest.skip("this torch has CUDA")
+    opforge.serve(folder)
+    try:
+        for _ in range(2):
+            with pytest.raises(NotServable, match="this torch cannot launch on a GPU"):
+                combine[(1,)](torch.randn(8), None, torch.randn(8), 8, BLOCK=128)
+    finally:
+        serving.stop()
+
+
+@pytest.mark.parametrize("change", [{"kinds": []}, {"variants": []}, {"constants": {}}])
+def test_a_manifest_that_does_not_fit_its_kernels_is_refused(gpu, folder, tmp_path, change):
+    copied = shutil.copytree(folder, tmp_path / "kernels")
+    content = json.loads((copied / "manifest.json").read_text())
+    for kernel in content["kernels"]:
+        kernel["instances"][0].update(change)
+    (copied / "manifest.json").write_text(json.dumps(content))
+    opforge.serve(copied)
+    with pytest.raises(NotServable, match="does not fit its kernels"):
+        combine[(1,)](torch.randn(8), None, torch.randn(8), 8, BLOCK=128)
 
 
 def test_what_a_launch_returns_launches_again(gpu, jit, folder):

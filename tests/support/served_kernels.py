@@ -33,6 +33,20 @@ def tuned(x_ptr, n, BLOCK: tl.constexpr):
     tl.store(x_ptr + at, tl.load(x_ptr + at, mask=mask) * 2, mask=mask)
 
 
+def _fitting(configs, given, **_):
+    return [config for config in configs if config.kwargs["BLOCK"] >= given["n"]]
+
+
+@triton.autotune(
+    [triton.Config({"BLOCK": b}) for b in (64, 128)], ["n"],
+    prune_configs_by={"early_config_prune": _fitting},
+)  # fmt: skip
+@triton.jit
+def pruned(x_ptr, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(x_ptr + at, tl.load(x_ptr + at, mask=at < n) * 2, mask=at < n)
+
+
 @triton.jit
 def doubles(x_ptr, n: tl.float64):
     tl.store(x_ptr, n)

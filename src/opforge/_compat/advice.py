@@ -7,6 +7,9 @@ advice.
 
 from __future__ import annotations
 
+import copy
+import inspect
+from types import FrameType
 from typing import Any
 
 from . import patches
@@ -67,6 +70,20 @@ def _write(tuner: Any, value: Any) -> None:
 _CACHE = property(_read, _write)
 
 
+def _pruned(tuner: Any, asked: FrameType | None) -> Any:
+    """The autotuner with the configurations that its pruning allows for the launch under way."""
+    if not getattr(tuner, "early_config_prune", None):
+        return tuner
+    # `run` asks its cache, and has the keywords that pruning is given.
+    caller = asked and asked.f_back
+    kwargs = {} if caller is None else caller.f_locals.get("kwargs", {})
+    pruned = copy.copy(tuner)
+    # What it estimates decides what is fast, not what is right.
+    pruned.perf_model = None
+    pruned.configs = pruned.prune_configs(dict(kwargs))
+    return pruned
+
+
 class _Choices(dict[Any, Any]):
     """An autotuner's choices by key; it tests `key in cache` before it reads one."""
 
@@ -84,7 +101,8 @@ class _Choices(dict[Any, Any]):
         if super().__contains__(key):
             return True
         assert isinstance(key, tuple)
-        advice = (adviser.advise(self._tuner, key) for adviser in _state.advisers.values())
+        asking = _pruned(self._tuner, inspect.currentframe())
+        advice = (adviser.advise(asking, key) for adviser in _state.advisers.values())
         found = next(filter(None, advice), None) or self._own.get(key)
         if found is None:
             return False

@@ -19,7 +19,7 @@ class Listener(Protocol):
 
     def described(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None: ...
 
-    def unmeasured(self, tuner: Any) -> None: ...
+    def unmeasured(self, tuner: Any, key: tuple[Any, ...], config: Any) -> None: ...
 
 
 _listeners: list[Listener] = []
@@ -84,11 +84,13 @@ def _tuner_run(original: Callable[..., Any]) -> Callable[..., Any]:
                 raise
         finally:
             _state.tuning -= 1
+        from . import autotuning
         from .compiled import first_config
 
         self.best_config = config = first_config(self, args, kwargs)
+        key = autotuning.triton_key(self, args, kwargs)
         for listener in _listeners:
-            listener.unmeasured(self)
+            listener.unmeasured(self, key, config)
         return self.fn.run(*args, **kwargs, **config.all_kwargs())
 
     return run

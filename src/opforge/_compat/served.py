@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+import triton.language as tl
 from triton import knobs
 from triton.runtime._allocation import _allocator
-from triton.runtime.jit import JITFunction, KernelInterface
+from triton.runtime.jit import JITFunction, KernelInterface, TensorWrapper
 
 from . import patches
+from .compiled import dtype_of
 
 
 def configure(extension: ModuleType) -> None:
@@ -73,6 +75,39 @@ def _watches() -> list[tuple[Any, ...]]:
         (vars(runtime), "add_stages_inspection_hook", (None,), "Triton's compiler is inspected")
     )
     return found
+
+
+class _Pointer(NamedTuple):
+    """What a launch asks of a tensor."""
+
+    dtype: Any
+    address: int
+
+    def data_ptr(self) -> int:
+        return self.address
+
+
+def plain(value: Any) -> Any:
+    """An argument as recordings have it: numpy's numbers, enums and constexprs are numbers."""
+    if isinstance(value, tl.constexpr):
+        return plain(value.value)
+    if isinstance(value, TensorWrapper):
+        return _Pointer(dtype_of(f"*{value.dtype}"), value.data_ptr())
+    if isinstance(value, (tuple, list)):
+        return tuple(map(plain, value))
+    for kind in (bool, int, float):
+        if isinstance(value, kind):
+            return value if type(value) is kind else kind(value)
+    return value
+
+
+def plain_arguments(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """The arguments of a launch in plain types; None if they are."""
+    made = tuple(map(plain, args)), {name: plain(value) for name, value in kwargs.items()}
+    pairs = zip((*args, *kwargs.values()), (*made[0], *made[1].values()), strict=True)
+    return made if any(type(one) is not type(other) for one, other in pairs) else None
 
 
 def watches_of(fn: Any) -> list[tuple[Any, ...]]:

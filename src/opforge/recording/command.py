@@ -13,12 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import environment
-from ..errors import BadOption
 from ..programs import run_program
 from .choice import RecordedChoice
 from .constants import show
 from .journal import read_folder
-from .model import RecordedVariant, Recording, read
+from .model import RecordedVariant, Recording, read, refuse_unwritable
 
 _NOTHING = (
     "nothing was recorded: the program launched no Triton kernel, or started Python with -I, -E or "
@@ -28,10 +27,7 @@ _NOTHING = (
 
 def run(command: Sequence[str], output: str) -> tuple[int, str]:
     """Run a program and write its recording; its exit status, and a summary."""
-    if not Path(output).absolute().parent.is_dir():
-        raise BadOption(
-            f"{output} cannot be written", found="no such folder", fix="make the folder first"
-        )
+    refuse_unwritable(output)
     with tempfile.TemporaryDirectory(prefix="opforge-record-") as folder:
         status = run_program(command, {environment.RECORD.name: folder})
         recording, problems = read_folder(Path(folder))
@@ -43,6 +39,7 @@ def run(command: Sequence[str], output: str) -> tuple[int, str]:
 
 def merge(files: Sequence[str], output: str) -> str:
     """Join recordings into one file."""
+    refuse_unwritable(output)
     recording = joined(files)
     recording.save(output)
     return f"{output}: {recording}"

@@ -67,7 +67,10 @@ def name_of(function: Any) -> str:
     """`module:qualified.name` of a function; of one in the main script, with its file."""
     module = function.__module__
     if module in {"__main__", "__mp_main__"}:
-        module = function.__code__.co_filename
+        # Under `python -m` it has a name.
+        spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+        file = function.__code__.co_filename
+        module = file if spec is None or spec.origin != file else spec.name
     return f"{module}:{function.__qualname__}"
 
 
@@ -75,8 +78,8 @@ def show(content: Any) -> str:
     """Encoded JSON as a person writes the value."""
     if not isinstance(content, dict):
         return repr(content)
-    ((kind, value), *_) = content.items()
-    if kind == "tuple":
+    ((kind, value), *_) = content.items() or [("", content)]
+    if kind == "tuple" and isinstance(value, list):
         items = [show(item) for item in value]
         return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
     prefix = {"dtype": "tl.", "torch": "torch."}.get(kind, "")

@@ -6,11 +6,12 @@ lines of a variant have higher counts.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from ..records import field
 from .model import CODECS, Missed, RecordedKernel, Recording
@@ -24,13 +25,26 @@ class Journal:
 
     def __init__(self, folder: Path, triton: str) -> None:
         self._folder, self._triton = folder, triton
+        self._file: TextIO | None = None
         self._open()
 
     def _open(self) -> None:
         # Processes in containers may share a folder and a number.
         name = f"launches-{os.getpid()}-{secrets.token_hex(4)}.jsonl"
-        self._file = (self._folder / name).open("a", encoding="utf-8")
+        try:
+            self._file = (self._folder / name).open("a", encoding="utf-8")
+        except OSError as error:
+            self._end(error)
+            return
         self._write({"triton": self._triton})
+
+    def _end(self, error: OSError) -> None:
+        """Go on without recording: a program must not fail because it is recorded."""
+        file, self._file = self._file, None
+        if file is not None:
+            with contextlib.suppress(OSError):
+                file.close()
+        os.write(2, f"opforge: nothing more is recorded: {error}\n".encode())
 
     def after_fork(self) -> None:
         """Go on in a file of the child's own."""
@@ -46,9 +60,14 @@ class Journal:
         self._write({"missed": _MISSED.write(found)})
 
     def _write(self, line: Any) -> None:
-        # In one piece, so that a process that is killed leaves whole lines.
-        self._file.write(json.dumps(line) + "\n")
-        self._file.flush()
+        if self._file is None:
+            return
+        try:
+            # In one piece, so that a process that is killed leaves whole lines.
+            self._file.write(json.dumps(line) + "\n")
+            self._file.flush()
+        except OSError as error:
+            self._end(error)
 
 
 def read_folder(folder: Path) -> tuple[Recording, list[str]]:

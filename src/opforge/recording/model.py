@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import NotARecording
+from ..errors import BadOption, NotARecording
 from ..records import BadField, Between, Codecs
 from .choice import RecordedChoice
 
@@ -160,6 +161,21 @@ CODECS = Codecs(
 )
 
 
+def refuse_unwritable(path: str | Path) -> None:
+    """Raise before a program runs whose recording could not be written."""
+    place = Path(path)
+    if place.suffix != ".json":
+        raise BadOption(
+            f"{str(path)!r} is not the name of a recording",
+            fix="let it end in .json, by which `opforge build` and `opforge list` know it",
+        )
+    folder = place.absolute().parent
+    if not folder.is_dir():
+        raise BadOption(f"{path} cannot be written: {folder} is not a folder")
+    if place.is_dir() or not os.access(folder, os.W_OK):
+        raise BadOption(f"{path} cannot be written")
+
+
 def read(path: str | Path) -> Recording:
     """A recording from its file; raises `NotARecording`."""
     try:
@@ -168,6 +184,8 @@ def read(path: str | Path) -> Recording:
         raise NotARecording(f"{path} is not text", fix=_FIX) from None
     except FileNotFoundError:
         raise NotARecording(f"{path} does not exist", fix=_FIX) from None
+    except OSError as error:
+        raise NotARecording(f"{path} cannot be read: {error.strerror}", fix=_FIX) from None
 
 
 def parse(text: str, where: str) -> Recording:

@@ -101,9 +101,10 @@ class Recorder:
         seen.launches = next(seen.count)
         self._look_again(seen, launch)
 
-    def unmeasured(self, tuner: Any) -> None:
+    def unmeasured(self, tuner: Any, key: tuple[Any, ...], config: Any) -> None:
         """An autotuner takes its first configuration, because its GPU is not there."""
         self.miss(_compat.kernels.innermost(tuner), _FIRST)
+        self.chosen(tuner, key, config)
 
     def _first(self, key: Any, compiled: Any, launch: Launch | None) -> _Seen:
         with self._lock:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .. import _compat
 from . import watch
-from .model import Missed, RecordedKernel, Recording
+from .model import Missed, RecordedKernel, Recording, refuse_unwritable
 from .recorder import Recorder
 
 
@@ -55,6 +55,8 @@ def record(path: str | Path | None = None) -> Iterator[Session]:
     """
     import triton  # noqa: F401  # what is recorded; where it is missing, Python says so
 
+    if path is not None:
+        refuse_unwritable(path)
     session = Session()
     watch.start(session.recorder)
     try:

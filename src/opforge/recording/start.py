@@ -20,6 +20,9 @@ def _record(folder: Path) -> None:
     from .journal import Journal
     from .recorder import Recorder
 
+    # The command has ended, and taken its folder with it; this process goes on unrecorded.
+    if not folder.is_dir():
+        return
     journal = Journal(folder, _compat.compiling.version())
     recorder = Recorder(journal)
 

@@ -80,6 +80,7 @@ def build(
     cache: Cache | None = USER_CACHE,
     progress: Progress | None = None,
     read: Mapping[Path, str] | None = None,
+    files: Iterable[Path] = (),
     arguments: Mapping[str, Any] | None = None,
 ) -> Built:
     """Compile what was recorded, and general variants of it, into `output`."""
@@ -89,16 +90,16 @@ def build(
     with target_of(recording):
         made = plan(recording, widenings)
     images = _compiled(made, numbers, jobs=jobs, cache=cache, progress=progress)
-    files: dict[str, bytes] = {}
-    kernels = tuple(_kernel(kernel, numbers, images, files) for kernel in made.kernels)
+    contents: dict[str, bytes] = {}
+    kernels = tuple(_kernel(kernel, numbers, images, contents) for kernel in made.kernels)
     with scratch("serve") as folder:
         extension = build_extension(folder)
-        files[extension.name] = content = extension.read_bytes()
+        contents[extension.name] = content = extension.read_bytes()
     digest = hashlib.sha256(content).hexdigest()
     manifest = Manifest(numbers, _compat.compiling.version(), digest, kernels)
-    files[NAME] = manifest.to_json().encode()
-    stamp = make(output, arguments or {}, read or {}, _sources(recording))
-    written = write_output(output, files, stamp=stamp, name="served")
+    contents[NAME] = manifest.to_json().encode()
+    stamp = make(output, arguments or {}, read or {}, {*_sources(recording), *map(str, files)})
+    written = write_output(output, contents, stamp=stamp, name="served")
     return Built(Path(output), manifest, written, tuple(made.notes))
 
 

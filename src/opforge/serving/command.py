@@ -11,7 +11,7 @@ from ..errors import BadOption
 from ..native.artifacts import build_record
 from ..native.kernels.progress import for_terminal
 from ..programs import run_program
-from ..recording.command import joined
+from ..recording.command import joined, listing
 from . import manifest
 from .widen import parse_widening
 
@@ -50,10 +50,14 @@ def run(
     jobs: int | None = None,
     verbose: bool = False,
     force: bool = False,
+    only_list: bool = False,
     **others: Any,
 ) -> str:
-    """Build recordings, and report the result."""
+    """Build recordings, and report the result; or list what would be built."""
     from .build import build
+
+    if only_list:
+        return listing(joined(targets))
 
     given = [name for name in _OTHERS if others.get(name)]
     if given:
@@ -71,7 +75,8 @@ def run(
             widenings=[parse_widening(text) for text in widen],
             jobs=jobs,
             progress=for_terminal(),
-            read=read | {file: build_record.digest_of(file) for file in files},
+            read=read,
+            files=files,
             arguments=arguments,
         )
     notes = [f"note: {note}" for note in done.notes]

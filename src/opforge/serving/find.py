@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -102,17 +103,23 @@ def _imported(module: str, location: str) -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        package = _package_around(location)
+        folder, package = _package_around(location)
         if error.name is None or not f"{module}.".startswith(f"{error.name}.") or not package:
             raise
-    # Some packages put folders of their own on the path when they are imported.
-    importlib.import_module(package)
-    return importlib.import_module(module)
+    # `python -m` has the current folder on the path, and some packages put folders of their own
+    # there when they are imported.
+    sys.path.append(str(folder))
+    try:
+        importlib.import_module(package)
+        return importlib.import_module(module)
+    finally:
+        sys.path.remove(str(folder))
 
 
-def _package_around(location: str) -> str:
-    """The outermost package of a file, or nothing: `.../fla/ops/gla.py:12` -> `fla`."""
-    folder, name = Path(location.rpartition(":")[0]).parent, ""
+def _package_around(location: str) -> tuple[Path, str]:
+    """The outermost package of a file, and where it is: `/a/fla/ops/gla.py:12` -> `/a`, `fla`."""
+    path = Path(location.rpartition(":")[0])
+    folder, name = path.parent, path.stem if path.is_file() else ""
     while (folder / "__init__.py").is_file():
         folder, name = folder.parent, folder.name
-    return name
+    return folder, name

@@ -13,14 +13,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .. import _compat
+from ..errors import KernelChanged, KernelNotFound, NotARecording, OpforgeError
 from ..native.ir.kernel_request import Request
-from ..recording.constants import decode
+from ..recording.constants import CannotRecord, decode
 from ..recording.model import RecordedKernel, RecordedVariant, Recording
 from .find import find, find_function
 from .kinds import INTEGERS, OTHERS, PRINTED, kind_of
 from .widen import Widening
 
 _LONGEST = 128
+# Elements of a block in Triton.
+_LARGEST = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -67,8 +70,16 @@ class ServedPlan:
 def plan(recording: Recording, widenings: Sequence[Widening] = ()) -> ServedPlan:
     """What to compile for a recording."""
     made = ServedPlan([], [])
+    failed: list[OpforgeError] = []
     for recorded in recording.kernels:
-        fn = find(recorded)
+        try:
+            fn = find(recorded)
+        except (KernelNotFound, KernelChanged) as error:
+            # The others are worth building: what lacks is Triton's, or an error in strict mode.
+            failed.append(error)
+            made.notes.append(f"{recorded.name} is not built, and so not served: {error}")
+            continue
+        _refuse_others_names(recorded, fn)
         kernel = PlannedKernel(recorded, fn)
         instances: dict[str, PlannedInstance] = {}
         for variant in recorded.variants:
@@ -85,7 +96,24 @@ def plan(recording: Recording, widenings: Sequence[Widening] = ()) -> ServedPlan
         made.kernels.append(kernel)
     for widening in widenings:
         widening.refuse_unused(recording)
+    if failed and not made.kernels:
+        raise failed[0]
     return made
+
+
+def _refuse_others_names(recorded: RecordedKernel, fn: Any) -> None:
+    """Raise if a recording, which anybody may edit, does not describe the kernel's parameters."""
+    names = {param.name for param in fn.params}
+    for variant in recorded.variants:
+        described = {name for name, _ in (*variant.types, *variant.constants)}
+        assumed = {*variant.ones, *variant.divisible}
+        odd = sorted(described ^ names) or sorted(assumed - {name for name, _ in variant.types})
+        if odd:
+            raise NotARecording(
+                f"the recording does not fit {recorded.name}", found=f"its variant has {odd[0]!r}"
+                if odd[0] not in names else f"nothing about {odd[0]!r}",
+                location=recorded.location, fix="record again with `opforge record`",
+            )  # fmt: skip
 
 
 def _unserved(kernel: RecordedKernel, variant: RecordedVariant) -> str:
@@ -190,7 +218,7 @@ def most_specialized_first(variants: Mapping[Any, PlannedVariant]) -> list[Plann
 
 def _request(recorded: RecordedKernel, fn: Any, variant: RecordedVariant) -> Request:
     types, constants = dict(variant.types), dict(variant.constants)
-    values = {name: decode(value, find_function) for name, value in constants.items()}
+    values = {name: _decoded(recorded, name, value) for name, value in constants.items()}
     values |= dict.fromkeys(variant.ones, 1)
     order = [param.name for param in fn.params]
     return Request(
@@ -204,11 +232,22 @@ def _request(recorded: RecordedKernel, fn: Any, variant: RecordedVariant) -> Req
         constants=tuple((n, values[n]) for n in order if n in values),
         divisible=tuple(i for i, n in enumerate(order) if n in variant.divisible),
         options=tuple(
-            (name, decode(value, find_function))
+            (name, _decoded(recorded, name, value))
             for name, value in variant.options
             if value is not None
         ),
     )
+
+
+def _decoded(recorded: RecordedKernel, name: str, value: Any) -> Any:
+    try:
+        return decode(value, find_function)
+    except CannotRecord as error:
+        raise NotARecording(
+            f"the recording of {recorded.name} cannot be read",
+            found=f"{name} is {error}",
+            fix="record again with `opforge record`",
+        ) from None
 
 
 def _proposal(kernel: PlannedKernel) -> str:
@@ -216,12 +255,14 @@ def _proposal(kernel: PlannedKernel) -> str:
     seen: dict[str, set[int]] = {}
     for instance in kernel.instances:
         for name, value in instance.constants.items():
-            if type(value) is int and value > 0 and value & (value - 1) == 0:
+            if type(value) is int and 0 < value <= _LARGEST and value & (value - 1) == 0:
                 seen.setdefault(name, set()).add(value)
     names = [name for name, values in seen.items() if len(values) > 1 and max(values) > 2]
     if not names:
         return ""
     name = kernel.recorded.name
-    lines = [f'--widen "{name}:{n}={min(seen[n])}..{4 * max(seen[n])}"' for n in names]
+    lines = [
+        f'--widen "{name}:{n}={min(seen[n])}..{min(4 * max(seen[n]), _LARGEST)}"' for n in names
+    ]
     shown = "; ".join(f"{n} was {', '.join(map(str, sorted(seen[n])))}" for n in names)
     return f"{name}: {shown}; {' '.join(lines)} covers more values"

@@ -48,9 +48,9 @@ def serve(
     """
     import triton  # noqa: F401  # what is served; where it is missing, Python says so
 
+    server = Server(Path(folder).absolute(), strict=strict, tune_missing=tune_missing)
     if _current.server is not None:
         stop()
-    server = Server(Path(folder).absolute(), strict=strict, tune_missing=tune_missing)
     _current.server = server
     _INSTALLED.__enter__()
     _await_inductor()

@@ -63,8 +63,14 @@ class Server(_compat.advice.Adviser):
     def configure(self) -> None:
         """Ask Triton for its driver, which only a process that launches has."""
         if not self._configured:
+            try:
+                _compat.served.configure(self.extension)
+            except AttributeError as error:
+                raise NotServable(
+                    "this torch cannot launch on a GPU", found=str(error),
+                    fix="install a torch that was built with CUDA",
+                ) from None  # fmt: skip
             self._configured = True
-            _compat.served.configure(self.extension)
             os.register_at_fork(after_in_child=self.extension.forget)
 
     def preload(self) -> None:
@@ -80,7 +86,7 @@ class Server(_compat.advice.Adviser):
                 param.name,
                 param.is_constexpr,
                 param.has_default,
-                param.default if param.has_default else None,
+                _compat.served.plain(param.default) if param.has_default else None,
                 not param.do_not_specialize,
                 not param.do_not_specialize_on_alignment,
             )
@@ -88,7 +94,11 @@ class Server(_compat.advice.Adviser):
         )
 
         def hand_over(grid: Any, args: Any, kwargs: Any, reason: str) -> Any:
-            return self.hand_over(fn, grid, args, kwargs, reason)
+            plain = _compat.served.plain_arguments(args, kwargs)
+            if plain is None:
+                return self.hand_over(fn, grid, args, kwargs, reason)
+            args, kwargs = plain
+            return made.bind(grid)(*args, **kwargs)
 
         watched = tuple(_compat.served.watches_of(fn))
         made = self.extension.Kernel(kernel.name, params, hand_over, watched)
@@ -106,7 +116,14 @@ class Server(_compat.advice.Adviser):
                 f"{self.folder} has a constant that cannot be read", found=str(error), fix=_AGAIN
             ) from None
         kinds = tuple(map(_compat.compiled.dtype_of, instance.kinds))
-        made.add(constants, kinds, options, images, Relaunch(made, fn, constants, options))
+        try:
+            made.add(constants, kinds, options, images, Relaunch(made, fn, constants, options))
+        except (ValueError, TypeError) as error:
+            raise NotServable(
+                f"{self.folder / manifests.NAME} does not fit its kernels",
+                found=str(error),
+                fix=_AGAIN,
+            ) from None
 
     def image(self, variant: ServedVariant) -> Any:
         """The extension's image of a variant, made once: several instances may share it."""

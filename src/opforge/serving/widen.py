@@ -11,6 +11,9 @@ from ..recording.model import RecordedKernel, Recording
 _FORM = re.compile(r"(?P<kernel>[\w.:]+):(?P<constant>\w+)=(?P<values>[\d.,]+)")
 
 
+_MOST = 32
+
+
 @dataclass(frozen=True)
 class Widening:
     """More values of a kernel's constant."""
@@ -21,7 +24,9 @@ class Widening:
     values: tuple[int, ...]
 
     def names(self, kernel: RecordedKernel) -> bool:
-        return self.kernel in {kernel.name, f"{kernel.module}.{kernel.name}"}
+        # As `opforge list` prints it, too.
+        full = (f"{kernel.module}.{kernel.name}", f"{kernel.module}:{kernel.name}")
+        return self.kernel in {kernel.name, *full}
 
     def refuse_unused(self, recording: Recording) -> None:
         """Raise if it names nothing that was recorded."""
@@ -47,6 +52,11 @@ def parse_widening(text: str) -> Widening:
         raise BadOption(
             f"--widen {text!r} cannot be read",
             fix='write --widen "softmax_kernel:BLOCK=1024..32768" for powers of two, or "k:N=3,5"',
+        )
+    if len(values) > _MOST:
+        raise BadOption(
+            f"--widen {text!r} has {len(values)} values; the most are {_MOST}",
+            fix="give fewer: each is compiled with every variant",
         )
     return Widening(text, match["kernel"], match["constant"], values)
 
