@@ -139,6 +139,10 @@ def test_packages_may_ask_which_gpu_there_is_without_a_compiler(gpu, folder, mon
     compiled = []
 
     class Utils:
+        # As Triton writes it, with the name that the module has for the class.
+        def __new__(cls):
+            return super(nvidia.CudaUtils, cls).__new__(cls)
+
         def __init__(self):
             compiled.append(self)
             self.load_binary = len
@@ -150,6 +154,7 @@ def test_packages_may_ask_which_gpu_there_is_without_a_compiler(gpu, folder, mon
         assert driver.get_current_target().arch == 90
         assert driver.utils.get_device_properties(0)["multiprocessor_count"] == 132
     assert not compiled
+    assert driver.utils.load_binary is len
     assert driver.utils.load_binary is len
     assert len(compiled) == 1
 
@@ -289,6 +294,20 @@ def test_a_kernel_that_is_not_in_the_folder(gpu, jit, folder):
     opforge.serve(folder, strict=True)
     with pytest.raises(NotServed, match=r"other is not in .*kernels"):
         other[(1,)](torch.ones(1))
+
+
+def test_a_kernel_of_a_script_is_served_where_the_script_is_imported(gpu, jit, folder, tmp_path):
+    copied = shutil.copytree(folder, tmp_path / "kernels")
+    content = json.loads((copied / "manifest.json").read_text())
+    for kernel in content["kernels"]:
+        kernel["module"] = combine.fn.__code__.co_filename
+    (copied / "manifest.json").write_text(json.dumps(content))
+    opforge.serve(copied, strict=True)
+    x = torch.randn(64)
+    doubled = x + x
+    combine[(1,)](x, x, x, 64, BLOCK=64)
+    tuned[lambda meta: (triton.cdiv(64, meta["BLOCK"]),)](x, 64)
+    torch.testing.assert_close(x, 2 * doubled)
 
 
 def test_an_edited_kernel_is_not_served(gpu, jit, folder, monkeypatch):

@@ -38,8 +38,9 @@ def current_arch() -> int:
 class _LateUtils:
     """In place of what Triton's driver compiles: made when something needs it."""
 
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self._make = make
+    def __init__(self, kind: type) -> None:
+        self._kind: Any = kind
+        self._made: Any = None
 
     def get_device_properties(self, device: int) -> dict[str, int]:
         from .driver import triton_properties
@@ -47,12 +48,16 @@ class _LateUtils:
         return triton_properties(torch.cuda.get_device_properties(device))
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._make(), name)
+        if self._made is None:
+            # Its `__new__` names the class by what the module calls so, which is `late_utils`.
+            self._made = object.__new__(self._kind)
+            self._kind.__init__(self._made)
+        return getattr(self._made, name)
 
 
-def late_utils(make: Callable[[], Any]) -> Callable[[], Any]:
-    """A class for Triton's driver to make its utilities of, which compiles nothing yet."""
-    return lambda: _LateUtils(make)
+def late_utils(kind: type) -> Callable[[], Any]:
+    """What Triton's driver makes its utilities of, which compiles nothing yet."""
+    return lambda: _LateUtils(kind)
 
 
 def _allocate(size: int, align: int, stream: int) -> Any:

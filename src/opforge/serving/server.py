@@ -48,7 +48,7 @@ class Server(_compat.advice.Adviser):
     def kernel_of(self, fn: Any) -> Any:
         """What serves a jitted function, or hands its launches over."""
         name = name_of(_compat.compiled.function_of(fn))
-        known = self._known.get(name, ())
+        known = self._kernels_of(fn)
         source = _compat.compiled.source_hash(fn) if known else ""
         found = next((kernel for kernel in known if kernel.source == source), None)
         if found is not None:
@@ -59,6 +59,12 @@ class Server(_compat.advice.Adviser):
         if known:
             return _Unserved(self, fn, self._changed(fn, name))
         return _Unserved(self, fn, f"{name} is not in {self.folder}")
+
+    def _kernels_of(self, fn: Any) -> list[ServedKernel]:
+        """What the folder has for a function, also if it was recorded in the main script."""
+        function = _compat.compiled.function_of(fn)
+        by_file = f"{function.__code__.co_filename}:{function.__qualname__}"
+        return self._known.get(name_of(function)) or self._known.get(by_file, [])
 
     def configure(self) -> None:
         """Ask Triton for its driver, which only a process that launches has."""
@@ -178,10 +184,11 @@ class Server(_compat.advice.Adviser):
         """The configuration that was recorded for a key, or the nearest; None lets it measure."""
         fn = _compat.kernels.innermost(tuner)
         name = name_of(_compat.compiled.function_of(fn))
-        if self.tune_missing or name not in self._known:
+        known = self._kernels_of(fn)
+        if self.tune_missing or not known:
             return None
         if name not in self._choices:
-            self._choices[name] = self._table(tuner, self._known[name])
+            self._choices[name] = self._table(tuner, known)
         from ..tuning.choose import choose
 
         values, dtypes = _compat.autotuning.split_key(key)
@@ -189,7 +196,7 @@ class Server(_compat.advice.Adviser):
         choice = choose(self._choices[name], tuner, arch, dtypes, values)
         if choice.index is not None:
             return tuner.configs[choice.index]
-        found = self._recorded_config(tuner, self._known[name])
+        found = self._recorded_config(tuner, known)
         if found is None and self.strict:
             raise NotServed(
                 f"{self.folder} has none of the configurations that {name} chooses from",
