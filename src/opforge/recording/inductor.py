@@ -4,48 +4,25 @@ from __future__ import annotations
 
 import functools
 import inspect
-import itertools
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 from .. import _compat
 from .._compat import patches
 from .choice import RecordedChoice
 from .constants import CannotRecord, encode_named
 from .inductor_names import COMPILING, HEURISTICS, MODULE
-from .model import MOST_SIZES, Missed, RecordedKernel, RecordedVariant
+from .model import Missed, RecordedKernel, RecordedVariant
+from .seen import Report, Seen
 
 LOCATION = "printed by Inductor"
 _OWN = ("opforge.", "torch.", "triton.")
 # By the key that an autotuner keeps: the file may be gone when the kernel is launched.
 _texts: dict[str, str] = {}
-
-
-class Report(Protocol):
-    """Where findings go."""
-
-    def kernel(self, found: RecordedKernel) -> None: ...
-
-    def missed(self, found: Missed) -> None: ...
-
-    def counts(self, kernel: RecordedKernel) -> None: ...
-
-
-@dataclass
-class _Seen:
-    """Launches of one autotuner, which `kept` keeps from being freed and its id from reuse."""
-
-    kept: Any
-    recorded: RecordedKernel | None = None
-    # `next` counts without losing launches of other threads.
-    count: Iterator[int] = field(default_factory=lambda: itertools.count(1))
-    launches: int = 0
-    sizes: list[Mapping[str, int]] = field(default_factory=list)
 
 
 class CompiledGraphs:
@@ -62,15 +39,13 @@ class CompiledGraphs:
         seen.launches = n = next(seen.count)
         # At 1, 2, 4, 8, ... launches, which costs nothing in the long run.
         if n & (n - 1) == 0 and seen.recorded is not None:
-            sizes = _sizes(tuner, args)
-            if sizes not in seen.sizes and len(seen.sizes) < MOST_SIZES:
-                seen.sizes.append(sizes)
-            self._report.counts(_counted(seen))
+            seen.add(_sizes(tuner, args))
+            self._report.counts(seen.counted())
 
-    def _first(self, tuner: Any) -> _Seen:
+    def _first(self, tuner: Any) -> Seen:
         with self._lock:
             if id(tuner) not in self._seen:
-                seen = _Seen(tuner)
+                seen = Seen(tuner)
                 try:
                     seen.recorded = _kernel(tuner)
                 except (_compat.compiled.NotPlain, CannotRecord) as error:
@@ -93,7 +68,7 @@ class CompiledGraphs:
         whole: dict[Any, RecordedKernel] = {}
         for seen in [*self._seen.values()]:
             if seen.recorded is not None:
-                found = _counted(seen)
+                found = seen.counted()
                 key = (found.identity, found.variants[0].key, repr(found.choices))
                 whole[key] = whole[key].joined(found) if key in whole else found
         for found in whole.values():
@@ -101,16 +76,9 @@ class CompiledGraphs:
 
     def forget(self) -> None:
         """Start anew, as a forked process does."""
-        self._seen: dict[int, _Seen] = {}
+        self._seen: dict[int, Seen] = {}
         self._missed: set[tuple[str, str]] = set()
         self._lock = threading.Lock()
-
-
-def _counted(seen: _Seen) -> RecordedKernel:
-    assert seen.recorded is not None
-    (variant,) = seen.recorded.variants
-    counted = replace(variant, launches=seen.launches, sizes=tuple(seen.sizes))
-    return replace(seen.recorded, variants=(counted,))
 
 
 def _kernel(tuner: Any) -> RecordedKernel:

@@ -7,20 +7,19 @@ reported at once, so that a process that is killed leaves all but its last count
 from __future__ import annotations
 
 import inspect
-import itertools
 import sys
 import threading
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 from .. import _compat
 from .choice import RecordedChoice
 from .constants import CannotRecord, encode_named, name_of
 from .inductor import CompiledGraphs
-from .model import MOST_SIZES, Missed, RecordedKernel, RecordedVariant
+from .model import Missed, RecordedKernel, RecordedVariant
+from .seen import Report, Seen
 
 Launch = tuple[Any, tuple[Any, ...], Mapping[str, Any]]
 
@@ -35,35 +34,13 @@ _EARLIER = (
 _OWN = (str(Path(__file__).parents[1]), "<frozen ")
 
 
-class Report(Protocol):
-    """Where a recorder's findings go."""
-
-    def kernel(self, found: RecordedKernel) -> None: ...
-
-    def missed(self, found: Missed) -> None: ...
-
-    def counts(self, kernel: RecordedKernel) -> None: ...
-
-
-@dataclass
-class _Seen:
-    """Launches that one image served. `kept` keeps the id of Triton's object from being reused."""
-
-    kept: Any
-    recorded: RecordedKernel | None
-    # `next` counts without losing launches of other threads.
-    count: Iterator[int] = field(default_factory=lambda: itertools.count(1))
-    launches: int = 0
-    sizes: list[Mapping[str, int]] = field(default_factory=list)
-
-
 class Recorder:
     """Counts launches, and tells a `Report` what is new."""
 
     def __init__(self, report: Report) -> None:
         self.report = report
         self.compiled_graphs = CompiledGraphs(report)
-        self._seen: dict[Any, _Seen] = {}
+        self._seen: dict[Any, Seen] = {}
         self._chosen: dict[tuple[int, Any], Any] = {}
         self._missed: set[tuple[str, str]] = set()
         self._lock = threading.Lock()
@@ -106,11 +83,11 @@ class Recorder:
         self.miss(_compat.kernels.innermost(tuner), _FIRST)
         self.chosen(tuner, key, config)
 
-    def _first(self, key: Any, compiled: Any, launch: Launch | None) -> _Seen:
+    def _first(self, key: Any, compiled: Any, launch: Launch | None) -> Seen:
         with self._lock:
             if key in self._seen:
                 return self._seen[key]
-            seen = self._seen[key] = _Seen((launch and launch[0], compiled), None)
+            seen = self._seen[key] = Seen((launch and launch[0], compiled))
             if launch is None:
                 # A wrapper has kept what a launch returned.
                 self.miss(_compat.compiled.jitted(compiled), _EARLIER)
@@ -124,14 +101,12 @@ class Recorder:
             seen.recorded = _kernel(fn, variants=(variant,))
             return seen
 
-    def _look_again(self, seen: _Seen, launch: Launch | None) -> None:
+    def _look_again(self, seen: Seen, launch: Launch | None) -> None:
         if launch is not None:
-            sizes = _sizes(*launch)
-            if sizes not in seen.sizes and len(seen.sizes) < MOST_SIZES:
-                seen.sizes.append(sizes)
+            seen.add(_sizes(*launch))
         # A process may be killed before it can say more.
         if seen.recorded is not None:
-            self.report.counts(_counted(seen))
+            self.report.counts(seen.counted())
 
     def chosen(self, tuner: Any, key: tuple[Any, ...], config: Any) -> None:
         """Report what an autotuner has chosen for a key."""
@@ -158,7 +133,7 @@ class Recorder:
         self.compiled_graphs.finish()
         for seen in [*self._seen.values()]:
             if seen.recorded is not None:
-                self.report.counts(_counted(seen))
+                self.report.counts(seen.counted())
 
     def forget(self) -> None:
         """Start anew, as a forked process does: its parent reports what was before."""
@@ -167,13 +142,6 @@ class Recorder:
         self._chosen.clear()
         self._missed.clear()
         self._lock = threading.Lock()
-
-
-def _counted(seen: _Seen) -> RecordedKernel:
-    assert seen.recorded is not None
-    (variant,) = seen.recorded.variants
-    counted = replace(variant, launches=seen.launches, sizes=tuple(seen.sizes))
-    return replace(seen.recorded, variants=(counted,))
 
 
 def _kernel(fn: Any, **found: Any) -> RecordedKernel:
