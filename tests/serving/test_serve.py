@@ -310,6 +310,30 @@ def test_a_kernel_of_a_script_is_served_where_the_script_is_imported(gpu, jit, f
     torch.testing.assert_close(x, 2 * doubled)
 
 
+def test_kernels_of_one_name_are_told_apart_by_their_sources(gpu, jit, folder, tmp_path):
+    copied = shutil.copytree(folder, tmp_path / "kernels")
+    content = json.loads((copied / "manifest.json").read_text())
+    names = [kernel["name"] for kernel in content["kernels"]]
+    for kernel in content["kernels"]:
+        kernel["name"] = "combine"
+    (copied / "manifest.json").write_text(json.dumps(content))
+    opforge.serve(copied, strict=True)
+    x = torch.randn(64)
+    doubled = x + x
+    combine[(1,)](x, x, x, 64, BLOCK=64)
+    torch.testing.assert_close(x, doubled)
+    other = tuned.fn
+    before = other.fn.__qualname__
+    other.fn.__qualname__ = "combine"
+    try:
+        other[(1,)](x, 64, BLOCK=64, num_warps=4, num_ctas=1, num_stages=3)
+    finally:
+        other.fn.__qualname__ = before
+    torch.testing.assert_close(x, 2 * doubled)
+    assert len(names) == 2
+    assert [*opforge.served().launches.values()] == [2]
+
+
 def test_an_edited_kernel_is_not_served(gpu, jit, folder, monkeypatch):
     monkeypatch.setattr("opforge._compat.compiled.source_hash", lambda fn: "another")
     x = torch.randn(8)

@@ -33,7 +33,7 @@ class Server(Protocol):
     strict: bool
     tune_missing: bool
     extension: Any
-    served: dict[str, Any]
+    served: dict[str, Counted]
     handed_over: Counter[tuple[str, str]]
 
     def configure(self) -> None: ...
@@ -156,7 +156,7 @@ class _NotHere(Exception):
 
 
 class Counted:
-    """Kernels of one name: each compiled graph has its own."""
+    """Kernels of one name: each compiled graph has its own, and so has each source."""
 
     def __init__(self) -> None:
         self.kernels: list[Any] = []

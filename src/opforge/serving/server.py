@@ -18,7 +18,7 @@ from ..errors import KernelChanged, NotServable, NotServed, warn
 from ..locks import fork_safe_lock
 from ..recording.constants import CannotRecord, decode, name_of
 from . import manifest as manifests
-from .inductor import CompiledGraphs
+from .inductor import CompiledGraphs, Counted
 from .manifest import Manifest, ServedImage, ServedInstance, ServedKernel, ServedVariant
 
 EXTENSION = "_opforge_served"
@@ -35,7 +35,8 @@ class Server(_compat.advice.Adviser):
         refuse_altered(folder, self.manifest)
         self.extension = load_extension(folder, self.manifest.sha256)
         self.handed_over: Counter[tuple[str, str]] = Counter()
-        self.served: dict[str, Any] = {}
+        self.served: dict[str, Counted] = {}
+        self._made_of: dict[tuple[str, str], Any] = {}
         self._lock = fork_safe_lock()
         self._known: dict[str, list[ServedKernel]] = {}
         self._choices: dict[str, Any] = {}
@@ -53,9 +54,11 @@ class Server(_compat.advice.Adviser):
         found = next((kernel for kernel in known if kernel.source == source), None)
         if found is not None:
             with self._lock:
-                if name not in self.served:
-                    self.served[name] = self._made(fn, found)
-                return self.served[name]
+                # Kernels of one name may differ in their sources.
+                if (name, source) not in self._made_of:
+                    made = self._made_of[name, source] = self._made(fn, found)
+                    self.served.setdefault(name, Counted()).kernels.append(made)
+                return self._made_of[name, source]
         if known:
             return _Unserved(self, fn, self._changed(fn, name))
         return _Unserved(self, fn, f"{name} is not in {self.folder}")
