@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 from rich.table import Table
 
@@ -44,6 +47,22 @@ def child(script: str, folder: Path, **variables: str) -> Any:
     if done.returncode != 0:
         sys.exit(done.stderr)
     return json.loads(done.stdout)
+
+
+def measure(
+    doc: str, prepare: Callable[[Path], None], measurements: Sequence[Callable[[Path], list[Row]]]
+) -> None:
+    """Prepare a folder, measure in it, and show the rows: what the scripts' command lines do."""
+    parser = argparse.ArgumentParser(description=doc.split("\n", 1)[0])
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    asked = parser.parse_args()
+    if not torch.cuda.is_available():
+        parser.error("needs a GPU")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        prepare(folder)
+        rows = [row for take in measurements for row in take(folder)]
+    show(rows, as_json=asked.json)
 
 
 def show(rows: Sequence[Row], *, as_json: bool) -> None:

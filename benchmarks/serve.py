@@ -9,13 +9,12 @@ torch and Triton and has a CUDA context, and the JIT's with an empty cache.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from ratios import Row, child, show
+from ratios import Row, child, measure
 
 import opforge
 from opforge.serving.build import build
@@ -133,18 +132,5 @@ def record_and_build(folder: Path) -> None:
     build(session.recording, folder / "kernels", archs=arch)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    asked = parser.parse_args()
-    if not torch.cuda.is_available():
-        parser.error("needs a GPU")
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        record_and_build(folder)
-        rows = [row for measure in MEASUREMENTS for row in measure(folder)]
-    show(rows, as_json=asked.json)
-
-
 if __name__ == "__main__":
-    main()
+    measure(__doc__, record_and_build, MEASUREMENTS)
