@@ -190,6 +190,28 @@ def test_numbers_of_other_types_are_numbers(gpu, jit, folder, size):
         torch.testing.assert_close(out, x + x)
 
 
+def test_a_reinterpreted_tensor_is_served_by_its_new_dtype(gpu, jit, folder):
+    opforge.serve(folder, strict=True)
+    x, out = torch.randn(64), torch.empty(64)
+    again = triton.reinterpret(x.view(torch.int32), tl.float32)
+    combine[(1,)](again, again, out, 64, BLOCK=64)
+    torch.testing.assert_close(out, x + x)
+    with pytest.raises(NotServed, match=r"x_ptr is torch\.int32, but was built as torch\.float32"):
+        combine[(1,)](triton.reinterpret(x, tl.int32), x, out, 64, BLOCK=64)
+
+
+def test_what_is_handed_over_is_what_the_program_passed(gpu, jit, folder):
+    opforge.serve(folder)
+    x, size = torch.randn(8), enum.IntEnum("Size", {"A": 8}).A
+    wrapped = triton.reinterpret(x, tl.int32)
+    with pytest.warns(OpforgeWarning, match="nothing was built for"):
+        combine[(1,)](wrapped, x, x, size, BLOCK=[256])
+    ((_, args, _, kwargs),) = jit
+    assert args[0] is wrapped
+    assert args[3] is size
+    assert kwargs == {"BLOCK": [256]}
+
+
 def test_a_folder_that_cannot_be_served_leaves_the_other_one(gpu, jit, folder):
     opforge.serve(folder, strict=True)
     with pytest.raises(NotServable):

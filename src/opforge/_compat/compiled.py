@@ -149,6 +149,12 @@ def dtype_of(kind: str) -> Any:
     return _torch_dtypes()[kind.removeprefix("*").removeprefix("k")] if kind[:1] == "*" else kind
 
 
+def torch_dtype(dtype: Any) -> Any:
+    """`tl.int32` -> torch.int32; None where torch has no such type."""
+    name = str(dtype)
+    return _torch_dtypes().get(type_canonicalisation_dict.get(name, name))
+
+
 @functools.cache
 def _torch_dtypes() -> dict[str, Any]:
     import torch

@@ -13,7 +13,7 @@ from triton.runtime._allocation import _allocator
 from triton.runtime.jit import JITFunction, KernelInterface, TensorWrapper
 
 from . import patches
-from .compiled import dtype_of
+from .compiled import torch_dtype
 
 
 def configure(extension: ModuleType) -> None:
@@ -97,7 +97,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, tl.constexpr):
         return plain(value.value)
     if isinstance(value, TensorWrapper):
-        return _Pointer(dtype_of(f"*{value.dtype}"), value.data_ptr())
+        dtype = torch_dtype(value.dtype)
+        return value if dtype is None else _Pointer(dtype, value.data_ptr())
     if isinstance(value, (tuple, list)):
         return tuple(map(plain, value))
     for kind in (bool, int, float):

@@ -6,6 +6,7 @@ import hashlib
 import importlib.machinery
 import importlib.util
 import os
+import threading
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,6 +27,12 @@ _AGAIN = "build it again with `opforge build launches.json`"
 _COVER = "record it with `opforge record`, and build again with `opforge build`"
 
 
+class _Tried(threading.local):
+    """A launch that is tried with plain types: the function, and what it was really given."""
+
+    given: tuple[Any, Any, Any] | None = None
+
+
 class Server(_compat.advice.Adviser):
     """A folder that is served; `kernel_of` is asked once for each jitted function."""
 
@@ -42,6 +49,7 @@ class Server(_compat.advice.Adviser):
         self._choices: dict[str, Any] = {}
         self._images: dict[tuple[str, ...], Any] = {}
         self._configured = False
+        self._tried = _Tried()
         self.compiled_graphs = CompiledGraphs(self)
         for kernel in self.manifest.kernels:
             self._known.setdefault(f"{kernel.module}:{kernel.name}", []).append(kernel)
@@ -103,11 +111,18 @@ class Server(_compat.advice.Adviser):
         )
 
         def hand_over(grid: Any, args: Any, kwargs: Any, reason: str) -> Any:
+            tried, self._tried.given = self._tried.given, None
+            if tried is not None and tried[0] is fn:
+                # Triton gets what the program passed, not what was tried in its place.
+                return self.hand_over(fn, grid, tried[1], tried[2], reason)
             plain = _compat.served.plain_arguments(args, kwargs)
             if plain is None:
                 return self.hand_over(fn, grid, args, kwargs, reason)
-            args, kwargs = plain
-            return made.bind(grid)(*args, **kwargs)
+            self._tried.given = fn, args, kwargs
+            try:
+                return made.bind(grid)(*plain[0], **plain[1])
+            finally:
+                self._tried.given = None
 
         watched = tuple(_compat.served.watches_of(fn))
         made = self.extension.Kernel(kernel.name, params, hand_over, watched)
