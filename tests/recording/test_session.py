@@ -168,7 +168,6 @@ def jit(monkeypatch):
 
     monkeypatch.setattr(JITFunction, "run", run)
     monkeypatch.setitem(vars(patches.LAUNCHES), "_found", Compiled)
-    monkeypatch.setattr("opforge._compat.compiled.CompiledKernel", Compiled)
     monkeypatch.setattr(
         "opforge._compat.compiled.current_target",
         lambda: triton.backends.compiler.GPUTarget("cuda", 90, 32),
@@ -215,9 +214,21 @@ def test_who_asks_for_what_launches_does_not_launch(jit):
     """As Inductor does, which launches in its own way."""
     with opforge.target("sm_90"):
         compiled = Compiled(add, (torch.empty(1), torch.empty(1), 16, None, 64), {})
+    inductors = {"__name__": "torch._inductor.runtime.triton_heuristics", "compiled": compiled}
     with opforge.record() as session:
-        compiled.run  # noqa: B018
+        exec("compiled.run", inductors)
     assert (session.recording.kernels, session.recording.missed) == ((), ())
+
+
+def test_a_launch_past_the_jit_is_listed(jit):
+    """As packages do that call what launches themselves."""
+    with opforge.target("sm_90"):
+        compiled = Compiled(add, (torch.empty(1), torch.empty(1), 16, None, 64), {})
+    with opforge.record() as session:
+        compiled.run()
+        compiled.run()
+    (missed,) = session.recording.missed
+    assert "is launched past Triton's JIT" in missed.reason
 
 
 def test_what_was_compiled_before_and_kept_is_listed(jit):

@@ -7,12 +7,12 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 from triton import knobs
 from triton._utils import type_canonicalisation_dict
-from triton.compiler.compiler import CompiledKernel, make_backend
+from triton.compiler.compiler import make_backend
 from triton.runtime.driver import driver
 from triton.runtime.jit import JITFunction
 
@@ -35,6 +35,7 @@ class Specialization:
 
 
 _NEAR = 5
+_INDUCTOR = "torch._inductor."
 
 
 class NotPlain(Exception):
@@ -102,7 +103,7 @@ def launch_under_way() -> tuple[Any, tuple[Any, ...], dict[str, Any]] | None:
     None if something else asks for what launches.
     """
     own = patches.original(JITFunction, "run").__code__
-    frame = _near(lambda code: code is own)
+    frame = _near(lambda frame: frame.f_code is own)
     if frame is None:
         return None
     here = frame.f_locals
@@ -114,18 +115,19 @@ def launch_under_way() -> tuple[Any, tuple[Any, ...], dict[str, Any]] | None:
     return fn, here["args"], kwargs
 
 
-def is_launched_again() -> bool:
-    """Whether what an earlier launch returned is launched, as `compiled[grid](...)`."""
-    made = patches.original(CompiledKernel, "__getitem__").__code__.co_consts
-    return _near(made.__contains__) is not None
+def is_asked_by_inductor() -> bool:
+    """Whether Inductor asks for what launches, which it does when it makes its own launcher."""
+    return (
+        _near(lambda frame: str(frame.f_globals.get("__name__")).startswith(_INDUCTOR)) is not None
+    )
 
 
-def _near(is_wanted: Callable[[CodeType], bool]) -> FrameType | None:
-    """The frame of a code that has called opforge; one further out is another launch's."""
+def _near(is_wanted: Callable[[FrameType], bool]) -> FrameType | None:
+    """A frame that has called opforge; one further out is another launch's."""
     frame: FrameType | None = inspect.currentframe()
     for _ in range(_NEAR):
         frame = frame and frame.f_back
-        if frame is not None and is_wanted(frame.f_code):
+        if frame is not None and is_wanted(frame):
             return frame
     return None
 

@@ -28,8 +28,8 @@ _FIRST = (
     "record on a GPU to get the one that it chooses"
 )
 _EARLIER = (
-    "it was compiled before the recording began, so the options of its launch are not known; "
-    "begin earlier, or use `opforge record`"
+    "it was compiled before the recording began, or is launched past Triton's JIT, so the options "
+    "of its launch are not known; begin earlier, or use `opforge record`"
 )
 _OWN = (str(Path(__file__).parents[1]), "<frozen ")
 
@@ -50,8 +50,8 @@ class Recorder:
         seen = self._seen.get(id(compiled))
         if seen is None:
             launch = _compat.compiled.launch_under_way()
-            # Inductor asks once, and launches in its own way.
-            if launch is None and not _compat.compiled.is_launched_again():
+            # Inductor asks once, and its launches are recorded where it makes them.
+            if launch is None and _compat.compiled.is_asked_by_inductor():
                 return
             seen = self._first(id(compiled), compiled, launch)
         seen.launches = n = next(seen.count)
