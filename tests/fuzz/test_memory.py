@@ -101,7 +101,8 @@ def measured(code, **values):
 def test_names_that_come_and_go_leave_no_more_than_torchs_own():
     ours, torchs = measured(NAMES, COUNT=10_000 if SECONDS else 300)
     # Both keep what torch has of a name, of a backward, too: 4 kB and 3 kB. It was 18 kB.
-    assert ours < torchs + 4000
+    # A few hundred names are too few to tell a kilobyte from what the process does besides.
+    assert ours < torchs + (500 if SECONDS else 4000)
 
 
 @pytest.fixture
