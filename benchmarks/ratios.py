@@ -20,6 +20,9 @@ from rich.table import Table
 HERE = Path(__file__).parent
 SOURCE = HERE.parent / "src"
 
+# Without cached bytecode a fresh process would spend its time compiling modules of opforge.
+_ENVIRONMENT = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+
 
 @dataclasses.dataclass(frozen=True)
 class Row:
@@ -41,7 +44,7 @@ def child(script: str, folder: Path, **variables: str) -> Any:
     head = "import json, sys, time, torch\n"
     done = subprocess.run(
         [sys.executable, "-c", head + script.format(folder=str(folder))],
-        env={**os.environ, "PYTHONPATH": path, **variables},
+        env={**_ENVIRONMENT, "PYTHONPATH": path, **variables},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode != 0:
