@@ -59,10 +59,12 @@ lint-spelling:
 
 # A file stays in one process, because its tests share what they have built. One process more than
 # there are cores, because tests wait for the programs that they start. Lint runs meanwhile, because
-# most of it is mypy, on one core; what it finds it says at once.
+# most of it is mypy, on one core; what it finds it says at once. Bytecode is written even where the
+# environment says that it is not, because dozens of processes use it.
 test: $(READY)
 	@{ $(MAKE) --no-print-directory lint > $(VENV)/lint.log 2>&1 || { cat $(VENV)/lint.log; false; }; } & \
 	lint=$$!; \
+	PYTHONDONTWRITEBYTECODE= \
 	$(RUN) -m pytest -q -n $$(($$(nproc) + 1)) --dist loadfile --no-loadscope-reorder; tests=$$?; \
 	wait $$lint || { echo "make lint failed; see above, or $(VENV)/lint.log"; exit 1; }; \
 	exit $$tests

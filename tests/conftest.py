@@ -10,6 +10,7 @@ import torch
 import opforge
 from opforge.errors import NotAnOp
 from support.processes import provide_compilers, provide_python
+from support.rewriting import rewrite_share
 
 numbers = itertools.count()
 
@@ -38,6 +39,10 @@ LONG = (
     "tests/loading/", "tests/check/test_examples", "tests/native/test_template_dispatch",
     "tests/native/test_cmake_packages", "tests/test_examples",
 )  # fmt: skip
+
+
+def pytest_sessionstart(session):
+    rewrite_share(session.config)
 
 
 def pytest_collection_modifyitems(items):
