@@ -16,6 +16,7 @@ import opforge
 from opforge.errors import BadOption, ModeRefused, NotAKernel, OpforgeError, OpforgeWarning
 from support import launching
 from support.launching import biased, blocks, double, graph_of, kernel_names, targets
+from support.logs import heard
 from support.processes import run_python
 
 Tensor = torch.Tensor
@@ -226,13 +227,13 @@ def test_a_kernel_of_torchs_triton_op_does_not_count_as_missed(make):
     assert opforge.info(op).kernels == ()
 
 
-def test_mode_none_is_the_function_itself_and_the_log_says_so_once(make, caplog):
-    with caplog.at_level(logging.INFO, logger="opforge"):
+def test_mode_none_is_the_function_itself_and_the_log_says_so_once(make):
+    with heard("opforge", logging.INFO) as records:
         op = make(ours_only)
         opforge.info(op)
         opforge.explain(op)
     assert op is ours_only
-    [record] = [r for r in caplog.records if r.name == "opforge"]
+    [record] = records
     assert record.levelno == logging.INFO
     assert "test_modes::ours_only" in record.getMessage()
     assert f"{__file__}:{ours_only.__code__.co_firstlineno}" in record.getMessage()

@@ -22,6 +22,7 @@ from support.launching import (
     kernel_names,
     launches,
 )
+from support.logs import heard
 
 Tensor = torch.Tensor
 x = torch.ones(8, 128)
@@ -223,10 +224,9 @@ def launch_reads_only(x: Tensor) -> Tensor:
 class Analysis:
     """torch's analysis of kernels, which can be made to fail, and its log."""
 
-    def __init__(self, monkeypatch, caplog):
+    def __init__(self, monkeypatch, records):
         self.monkeypatch = monkeypatch
-        self.caplog = caplog
-        monkeypatch.setattr(wrap.log, "propagate", True)
+        self.records = records
 
     def fail(self):
         def generate_ttir(*_args):
@@ -235,12 +235,13 @@ class Analysis:
         self.monkeypatch.setattr(wrap, "generate_ttir", generate_ttir)
 
     def logged(self):
-        return [r.getMessage() for r in self.caplog.records if r.name == wrap.log.name]
+        return [record.getMessage() for record in self.records]
 
 
 @pytest.fixture
-def analysis(monkeypatch, caplog):
-    return Analysis(monkeypatch, caplog)
+def analysis(monkeypatch):
+    with heard(wrap.log.name) as records:
+        yield Analysis(monkeypatch, records)
 
 
 @pytest.mark.parametrize(
