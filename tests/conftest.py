@@ -9,6 +9,7 @@ import torch
 
 import opforge
 from opforge.errors import NotAnOp
+from support.preloaded import quicken_compiler
 from support.processes import provide_compilers, provide_python
 from support.rewriting import rewrite_share
 
@@ -46,6 +47,7 @@ def pytest_sessionstart(session):
 
 
 def pytest_collection_modifyitems(items):
+    quicken_compiler()
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))
 
 
