@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from support.processes import environment
+from support.processes import TORCH_ALONE, environment, python
 
 # Importing a package whose name stands for None raises ModuleNotFoundError.
 WITHOUT = "import sys; sys.modules[{!r}] = None; "
@@ -58,17 +58,19 @@ print("done")
 """
 
 
-def run(code, *arguments):
+def run(code, *arguments, program=sys.executable, **variables):
     return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        capture_output=True, text=True, check=False, env=environment(),
+        [program, "-c", code, *map(str, arguments)],
+        capture_output=True, text=True, check=False, env=environment(**variables),
     )  # fmt: skip
 
 
 def test_plain_torch_ops_work_everywhere_without_triton(tmp_path):
     script = tmp_path / "plain_ops.py"
     script.write_text(WITHOUT.format("triton") + PLAIN_OPS + USE_PLAIN_OPS)
-    ran = run(f"import runpy; runpy.run_path({str(script)!r})")
+    # torch alone has not imported Triton.
+    code = f"import runpy; runpy.run_path({str(script)!r})"
+    ran = run(code, program=python(), **TORCH_ALONE)
     assert ran.stdout.split() == ["done"], ran.stderr
 
 
