@@ -7,9 +7,10 @@ import contextvars
 import functools
 import math
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from torch._subclasses import FakeTensorMode
@@ -159,8 +160,18 @@ def tracing(handler: Handler) -> Iterator[None]:
     initialize CUDA, which would fail on a machine without a GPU.
     """
     driver.ensure_device_guard()
-    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), _Mode(handler):
+    with _fake_mode(), torch.no_grad(), _Mode(handler):
         yield
+
+
+def _fake_mode() -> FakeTensorMode:
+    """One for each thread: making it reads the stack, line by line, which takes a millisecond."""
+    if not hasattr(_of_thread, "fake_mode"):
+        _of_thread.fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
+    return cast("FakeTensorMode", _of_thread.fake_mode)
+
+
+_of_thread = threading.local()
 
 
 @contextlib.contextmanager
