@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .._compat.host_caches import HostCaches
 from ..errors import Undeclared
 from ..notebook import counted, html_table
 from ..registry import Entry, registry
@@ -117,8 +118,9 @@ def _plan_op(
     served = []
     for index, part in enumerate(parts):
         found = expand(part, joined)
+        caches = HostCaches()
         built = [
-            build_case(part, found, case, made.archs, choose, on_path=on_path)
+            build_case(part, found, case, made.archs, choose, caches=caches, on_path=on_path)
             for case in found.cases
         ]
         for one in built:

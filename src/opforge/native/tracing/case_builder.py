@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ... import _compat
+from ..._compat.host_caches import HostCaches
 from ..._compat.tracing import Traced
 from ...errors import CannotTrace
 from ...registry import Entry
@@ -68,11 +69,15 @@ def build_case(
     archs: tuple[int, ...],
     choose: Choose = first_config,
     *,
+    caches: HostCaches | None = None,
     on_path: Callable[[], None] = lambda: None,
 ) -> BuiltCase:
-    """Trace every path of a case, and call `on_path` after each."""
+    """Trace every path of a case, and call `on_path` after each.
+
+    Cases of one op may share `caches`: to find those that its body reaches takes 20 ms.
+    """
     var_ranges = {**var_ranges_of(case, declared), **traced_gpu.var_ranges(archs)}
-    tracer = Tracer(entry, declared, case, var_ranges, choose)
+    tracer = Tracer(entry, declared, case, var_ranges, choose, caches=caches)
     maker = _Maker(entry, declared, tracer, archs)
 
     wasted = 0

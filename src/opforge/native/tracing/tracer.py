@@ -87,6 +87,8 @@ class Tracer:
         case: Case,
         var_ranges: Mapping[str, VarRange],
         choose: Choose,
+        *,
+        caches: HostCaches | None = None,
     ) -> None:
         self.entry, self.declared, self.case = entry, declared, case
         self.ranges = ranges_of(var_ranges)
@@ -95,7 +97,7 @@ class Tracer:
         self.notes: list[str] = []
         self._choose = choose
         self._options = _options()
-        self._caches = HostCaches()
+        self._caches = caches or HostCaches()
         self._caches.include(entry.fn)
         # By output, the strides that callers choose; and where the last walk found these outputs.
         self._strides = {
