@@ -1,6 +1,7 @@
 """Names for ops that tests register, their removal afterwards, and a cache for the run."""
 
 import contextlib
+import gc
 import itertools
 import os
 
@@ -28,6 +29,8 @@ if not torch.cuda.is_available():
     os.environ.setdefault("DISABLE_LLVM_OPT", "1")
 # A child that finds no bytecode compiles 170 modules of opforge, in 0.8 s.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# A full collection goes through all of torch, which takes 0.4 s. Tests that need one ask for it.
+gc.set_threshold(20_000, 20, 20)
 
 
 def pytest_addoption(parser):
