@@ -17,7 +17,7 @@ from .containers import method_result, opened
 from .expressions import listed_values
 from .frame_table import FrameTable
 from .frames import Call, CallOutcome, Entered, Frame, Instance, Launched, Local, Lost, NestedCall
-from .interest import Interest
+from .interest import looks_like_run
 from .leaf_calls import (
     call_leaf,
     call_leaf_builtin,
@@ -74,27 +74,11 @@ _KEEPING = ADDS | {"impl", "define"}
 class CallTable:
     """What each kind of value does when it is called."""
 
-    def __init__(
-        self,
-        machine: Machine,
-        frames: FrameTable,
-        attributes: AttributeResolver,
-        interest: Interest,
-    ) -> None:
+    def __init__(self, machine: Machine, frames: FrameTable, attributes: AttributeResolver) -> None:
         self.machine = machine
         self.frames = frames
         self.attributes = attributes
-        self.interest = interest
         self.reach = Reach()
-
-    def matters(self, frame: Frame, node: ast.Call, names: set[str]) -> bool:
-        """Whether a call may launch, call an operator, or be lost."""
-        if self.interest.any_of(frame, node, names):
-            return True
-        func = node.func
-        if type(func) is ast.Name:
-            return func.id in frame.parameters
-        return type(func) is ast.Subscript or _looks_like_run(node)
 
     def outcome(self, frame: Frame, node: ast.Call) -> CallOutcome:
         """What a call expression does, worked out once per frame."""
@@ -115,7 +99,7 @@ class CallTable:
             if arguments is None:
                 arguments = self._arguments(frame, node)
             if isinstance(callee, Unknown):
-                if callee is UNKNOWN and _looks_like_run(node):
+                if callee is UNKNOWN and looks_like_run(node):
                     callee = _LAUNCH_OF_UNKNOWN  # noqa: PLW2901  # said of this call alone
                 keeps = getattr(node.func, "attr", "") in _KEEPING
                 given = NO_ARGUMENTS if keeps else arguments
@@ -375,10 +359,3 @@ class CallTable:
             return
         call.outcome.effects.append(Lost(f"{describe(obj)} is a C function"))
         hand_over(self.machine, call)
-
-
-def _looks_like_run(node: ast.Call) -> bool:
-    """`something.run(..., grid=...)`."""
-    if type(node.func) is not ast.Attribute or node.func.attr != "run":
-        return False
-    return any(keyword.arg == "grid" for keyword in node.keywords)

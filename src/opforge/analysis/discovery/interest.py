@@ -35,16 +35,20 @@ class Interest:
         self.values: dict[int, Known] = {}
         self._outside: dict[int, _Outside] = {}
 
-    def any_of(self, frame: Frame, node: ast.Call, names: Iterable[str]) -> bool:
-        """Whether a call mentions a name of interest; `names` are those in it."""
+    def calls(self, frame: Frame) -> list[ast.Call]:
+        """The calls of a frame that may launch, call an operator, or be lost."""
         scope = frame.scope
-        if id(node) in scope.call_roots:
-            roots = scope.call_roots[id(node)]
-        else:
-            roots = scope.call_roots[id(node)] = roots_of(
-                scope, names, outermost=frame.parent is None
-            )
-        return roots is None or not roots.isdisjoint(self._interesting(frame))
+        if not scope.calls:
+            return []
+        roots = scope.call_roots
+        if roots is None:
+            outermost = frame.parent is None
+            roots = scope.call_roots = [
+                (node, None if _shows(scope, node) else roots_of(scope, names, outermost=outermost))
+                for node, names in scope.calls
+            ]
+        here = self._interesting(frame)
+        return [node for node, found in roots if found is None or not found.isdisjoint(here)]
 
     def has(self, frame: Frame, name: str) -> bool:
         """Whether a name, as a frame sees it, is of interest."""
@@ -138,6 +142,21 @@ def _carry(values: Values) -> bool:
         if carries(value):
             return True
     return False
+
+
+def _shows(scope: Scope, node: ast.Call) -> bool:
+    """Whether the text of a call alone makes it one of interest."""
+    func = node.func
+    if type(func) is ast.Name:
+        return func.id in scope.parameters
+    return type(func) is ast.Subscript or looks_like_run(node)
+
+
+def looks_like_run(node: ast.Call) -> bool:
+    """`something.run(..., grid=...)`."""
+    if type(node.func) is not ast.Attribute or node.func.attr != "run":
+        return False
+    return any(keyword.arg == "grid" for keyword in node.keywords)
 
 
 def roots_of(scope: Scope, names: Iterable[str], *, outermost: bool) -> frozenset[str] | None:

@@ -32,7 +32,7 @@ class Interpreter:
         self.names = NameResolver(self, self.interest)
         self.attributes = AttributeResolver(self, self.frames, self.interest)
         self.operators = OperatorTable(self, self.attributes)
-        self.calls = CallTable(self, self.frames, self.attributes, self.interest)
+        self.calls = CallTable(self, self.frames, self.attributes)
         # Bound once: a method that only passes the question on would cost each of them a call.
         self.lookup = self.names.find
         self.stored = self.names.stored

@@ -94,9 +94,7 @@ class _Walk:
 
     def read_frame(self, frame: Frame) -> None:
         scope = frame.scope
-        for call, names in scope.calls:
-            if not self.interpreter.calls.matters(frame, call, names):
-                continue
+        for call in self.interpreter.interest.calls(frame):
             outcome = self.interpreter.outcome(frame, call)
             for effect in outcome.effects:
                 self.note(frame, call, effect)

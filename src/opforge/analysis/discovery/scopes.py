@@ -73,7 +73,7 @@ class Scope:
     # The parameters that it binds again or adds to.
     changed: frozenset[str] = frozenset()
     # What `interest` has found out about the origins of calls and of names.
-    call_roots: dict[int, frozenset[str] | None] = field(default_factory=dict)
+    call_roots: list[tuple[ast.Call, frozenset[str] | None]] | None = None
     roots: dict[str, frozenset[str] | None] = field(default_factory=dict)
     # What `alternatives` has found out about the calls, by the id of their nodes.
     steps: dict[int, tuple[bool, int]] = field(default_factory=dict)
