@@ -85,14 +85,22 @@ class Reach:
             if entry is None:
                 entry = seen[here] = (one, _worth_following(self._below(one)))
             below = entry[1]
-            if below is None or leads.get(here):
+            if below is None:
                 self._leads(here, above)
                 return True
             for inner in below:
                 there = id(inner)
-                if there not in above and leads.get(there) is not False:
-                    above[there] = here
-                    queue.append(inner)
+                if there in above:
+                    continue
+                known = leads.get(there)
+                if known is False:
+                    continue
+                above[there] = here
+                # A function whose text shows it need not wait for its turn.
+                if known or (type(inner) is types.FunctionType and _shows(inner)):
+                    self._leads(there, above)
+                    return True
+                queue.append(inner)
         # Everything on the way was followed to the end.
         self.leads.update(dict.fromkeys(above, False))
         return False
@@ -151,6 +159,10 @@ def _below_function(fn: types.FunctionType) -> list[Any] | None:
     if is_leaf(fn):
         return _below_leaf(fn)
     return None if _leads_by_look(fn.__code__, fn.__globals__) else _names_lead_to(fn)
+
+
+def _shows(fn: types.FunctionType) -> bool:
+    return not is_leaf(fn) and _leads_by_look(fn.__code__, fn.__globals__)
 
 
 def _names_lead_to(fn: types.FunctionType) -> list[Any] | None:
