@@ -86,14 +86,15 @@ class CallTable:
         if known is not None:
             return known
         outcome = CallOutcome()
-        chosen, cost = step_of(frame, node)
+        chosen, cost = frame.scope.steps.get(id(node)) or step_of(frame, node)
         # What a kernel, an operator, an exception or a logger is given does not matter.
         arguments = None
         for callee in self.machine.evaluate(frame, node.func):
-            if isinstance(callee, (LaunchValue, OperatorValue)) and not chosen:
+            kind = type(callee)
+            if (kind is LaunchValue or kind is OperatorValue) and not chosen:
                 self.call(Call(frame, NO_ARGUMENTS, outcome), callee)
                 continue
-            if only_reports(callee):
+            if (kind is Known or kind is BoundMethod) and only_reports(callee):
                 outcome.values.append(UNKNOWN)
                 continue
             if arguments is None:
@@ -271,11 +272,15 @@ class CallTable:
         if self.reach.leads_on(fn):
             return False
         unknown = False
-        for value in arguments.every():
-            if type(value) is Unknown:
-                unknown = unknown or bool(value.why)
-            elif self._may_launch(value):
-                return False
+        groups = (*arguments.positional, *arguments.keywords.values())
+        for group in (*groups, arguments.star, arguments.double):
+            if group is ANY:
+                continue
+            for value in group:
+                if type(value) is Unknown:
+                    unknown = unknown or bool(value.why)
+                elif self._may_launch(value):
+                    return False
         return not (unknown and calls_a_parameter(fn.__code__, fn.__globals__))
 
     def _may_launch(self, value: Value) -> bool:

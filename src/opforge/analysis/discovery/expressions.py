@@ -37,7 +37,8 @@ def _attribute(machine: Machine, frame: Frame, node: ast.Attribute) -> Values:
     stored = NOTHING
     if type(owner) is ast.Name:
         owners = frame.names.get(owner.id) or machine.evaluate(frame, owner)
-        stored = _stored_attribute(machine, frame, owner.id, name)
+        if frame.parent is not None or frame.scope.attribute_stores:
+            stored = _stored_attribute(machine, frame, owner.id, name)
     else:
         owners = machine.evaluate(frame, owner)
     if owners is ANY:

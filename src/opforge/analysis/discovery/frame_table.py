@@ -42,6 +42,7 @@ _FRAMES = 400
 # Reading a short function is cheap, and it may do `getattr(self, name)` with the name it is given.
 _SHORT_CONTEXTS = 64
 _NUMBERS = frozenset({int, float, bool})
+_ANY_KEY = UNKNOWN.key
 
 
 def is_short(fn: types.FunctionType) -> bool:
@@ -79,7 +80,7 @@ class FrameTable:
         self, caller: Frame, fn: types.FunctionType, arguments: Arguments, cost: int = 1
     ) -> Frame | None:
         """A function's frame, or None where it has no source or the table is full."""
-        text = self._text_of(fn)
+        text = self._texts.get(id(fn)) or self._text_of(fn)
         if text is None:
             return None
         depth = caller.depth + cost
@@ -168,9 +169,12 @@ def _bind(
     """Parameter name -> candidates, as Python binds a call."""
     positional, keywords = scope.positional, given.keywords
     bound: dict[str, Values] = dict(zip(positional, given.positional, strict=False))
+    exact = not given.star and not given.double
     for name in scope.listed[len(bound) :]:
         if name in keywords:
             bound[name] = keywords[name]
+        elif exact:
+            bound[name] = defaults.get(name) or _not_given(name)
         else:
             loose = union(given.star, given.double) if name in positional else given.double
             default = defaults.get(name, NOTHING)
@@ -212,7 +216,7 @@ def _forget_numbers(bound: dict[str, Values], scope: Scope) -> Hashable:
     kept = scope.keys
     for name, values in bound.items():
         if values is ANY:
-            parts.append(UNKNOWN.key)
+            parts.append(_ANY_KEY)
             continue
         found = values
         for value in values:

@@ -80,7 +80,8 @@ class Interest:
                 frame.names = {**outside.values, **_unchanged(frame), **frame.names}
             else:
                 around = frozenset(n for n in frame.scope.outer if self.has(parent, n))
-            given = [n for n, values in frame.parameters.items() if _carry(values)]
+            parameters = frame.parameters.items()
+            given = [n for n, values in parameters if values is not ANY and _carry(values)]
             known = frame.interest = around.union(given) if given else around
         return known
 
@@ -92,12 +93,16 @@ class Interest:
             scope = frame.scope
             of_interest: list[str] = []
             values: dict[str, Values] = {}
+            held, known_values = fn.__globals__, self.values
+            free = fn.__code__.co_freevars
             for name in scope.outer:
-                value = outside_value(fn, name)
+                value = MISSING if name in free else held.get(name, MISSING)
+                if value is MISSING:
+                    value = outside_value(fn, name)
                 if value is MISSING:
                     of_interest.append(name)
                     continue
-                found = self.known(value)
+                found = known_values.get(id(value)) or self.known(value)
                 if id(value) not in _BUILTINS and carries(found):
                     of_interest.append(name)
                 if name not in scope.bindings and name not in scope.item_stores:
@@ -136,8 +141,6 @@ def _unchanged(frame: Frame) -> dict[str, Values]:
 
 
 def _carry(values: Values) -> bool:
-    if values is ANY:
-        return False
     for value in values:  # noqa: SIM110  # a generator for each parameter takes longer
         if carries(value):
             return True

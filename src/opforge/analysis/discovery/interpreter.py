@@ -78,6 +78,8 @@ class Interpreter:
     def results(self, outcome: CallOutcome) -> Values:
         if not outcome.frames and not outcome.idle:
             return tuple(outcome.values) or ANY
+        if len(outcome.frames) == 1 and not outcome.idle and not outcome.values:
+            return self._returned(outcome.frames[0]) or ANY
         returned = [self._returned(frame) for frame in outcome.frames]
         for call, fn in outcome.idle:
             # A short one may return a string that is a key of a table of kernels.

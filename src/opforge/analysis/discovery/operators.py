@@ -68,7 +68,9 @@ _NAMES = [
     "setitem",
 ]
 # By id, because comparing or hashing a class may run its metaclass's code.
-_WITHOUT = frozenset(map(id, (types.FunctionType, str, int, float, bool, type(None))))
+_WITHOUT = frozenset(
+    map(id, (types.FunctionType, types.ModuleType, str, int, float, bool, type(None)))
+)
 _OBJECTS = frozenset((Instance, Known))
 _METHODS = frozenset(f"__{name}__" for name in _NAMES)
 
@@ -115,7 +117,10 @@ class OperatorTable:
             if group is ANY:
                 continue
             for value in group:
-                if type(value) in _OBJECTS and self._value_has_operators(value):
+                kind = type(value)
+                if kind is Known and id(type(value.obj)) in _WITHOUT:  # type: ignore[attr-defined]
+                    continue
+                if kind in _OBJECTS and self._value_has_operators(value):
                     return True
         if frame.parent is not None:
             # They share a function, whose names include those of the scopes nested in it.
@@ -141,7 +146,9 @@ class OperatorTable:
             values += closure_values(fn)
             ours = [v for v in values if is_instance(v, types.ModuleType) and not is_leaf(v)]
             values += [instance_dict(m).get(name) for m in ours for name in said.names]
-            found = said.has_classes or any(map(self._has_operators, values))
+            # Most are functions and modules.
+            others = [v for v in values if id(type(v)) not in _WITHOUT]
+            found = said.has_classes or any(map(self._has_operators, others))
             known = self._known[id(fn)] = (fn, found)
         return known[1]
 

@@ -123,7 +123,8 @@ class Sequence(Value):
 
     @lazy
     def key(self) -> Hashable:
-        return ("sequence", tuple([key_of(v) for v in self.items]), key_of(self.rest))
+        items = [v[0].key if len(v) == 1 else key_of(v) for v in self.items]
+        return ("sequence", tuple(items), key_of(self.rest))
 
     @lazy
     def size(self) -> int:
@@ -139,7 +140,9 @@ class TableValue(Value):
 
     @lazy
     def key(self) -> Hashable:
-        entries = tuple([(k, key_of(v)) for k, v in self.items.items()])
+        entries = tuple(
+            [(k, v[0].key if len(v) == 1 else key_of(v)) for k, v in self.items.items()]
+        )
         return ("table", entries, key_of(self.rest))
 
     @lazy
