@@ -4,73 +4,13 @@ import itertools
 
 import torch
 import triton
-import triton.language as tl
 from torch import Tensor
 
 import opforge
 from opforge import native
+from opforge.native.device.gemm import FULL_TILES, HALF_TILES, gemm_kernel
 
 from ..rows import FLOATS, dense_copy, expect_floats, expect_shape
-
-# For tensor cores, and for fp32, which does without them to keep its precision.
-HALF_TILES = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "num_warps": 8, "num_stages": 3}
-FULL_TILES = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 16, "num_warps": 4, "num_stages": 3}
-
-
-@triton.jit(do_not_specialize=["down", "across"])
-def gemm_kernel(
-    a_ptr, b_ptr, c_ptr, out_ptr, alpha, beta, m: tl.int64, n: tl.int64, k: tl.int64,
-    a_stack: tl.int64, a_line: tl.int64, b_stack: tl.int64, b_line: tl.int64,
-    c_stack: tl.int64, c_row: tl.int64, down: tl.int32, across: tl.int32,
-    A_COLUMNS: tl.constexpr, B_COLUMNS: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-):  # fmt: skip
-    """One tile of a product. Lines (rows or columns) are dense and `a_line` elements apart."""
-    stack = (tl.program_id(0) // (down * across)).to(tl.int64)
-    tile = tl.program_id(0) % (down * across)
-    # Tiles that run at the same time share rows of a and columns of b, so these stay in the cache.
-    group: tl.constexpr = 8
-    first = tile // (group * across) * group
-    height = tl.minimum(down - first, group)
-    within = tile % (group * across)
-    row = (first + within % height).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
-    col = (within // height).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
-    inner = tl.arange(0, BLOCK_K).to(tl.int64)
-
-    a_at, b_at = a_ptr + stack * a_stack, b_ptr + stack * b_stack
-    if A_COLUMNS:
-        a_at += row[:, None] + inner[None, :] * a_line
-        a_step = tl.cast(a_line, tl.int64) * BLOCK_K
-    else:
-        a_at += row[:, None] * a_line + inner[None, :]
-        a_step = BLOCK_K
-    if B_COLUMNS:
-        b_at += inner[:, None] + col[None, :] * b_line
-        b_step = BLOCK_K
-    else:
-        b_at += inner[:, None] * b_line + col[None, :]
-        b_step = tl.cast(b_line, tl.int64) * BLOCK_K
-    rows, cols = row[:, None] < m, col[None, :] < n
-    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    # Inductor makes a k of 1 a constant, which has no type of its own.
-    left = tl.cast(k, tl.int64)
-    for _ in range(tl.cast(tl.cdiv(k, BLOCK_K), tl.int32)):
-        a = tl.load(a_at, mask=rows & (inner[None, :] < left), other=0.0)
-        b = tl.load(b_at, mask=(inner[:, None] < left) & cols, other=0.0)
-        total = tl.dot(a, b, total, input_precision="ieee")
-        a_at += a_step
-        b_at += b_step
-        left -= BLOCK_K
-    # Compiled code passes numbers in double precision.
-    total *= tl.cast(alpha, tl.float32)
-    # As in BLAS, c is not read if beta is 0: it may hold anything.
-    if beta != 0:
-        c_at = c_ptr + stack * c_stack + row[:, None] * c_row + col[None, :]
-        total += tl.cast(beta, tl.float32) * tl.load(c_at, mask=rows & cols, other=0.0).to(
-            tl.float32
-        )
-    out_at = out_ptr + stack * m * n + row[:, None] * n + col[None, :]
-    tl.store(out_at, total, mask=rows & cols)
 
 
 def lines_of(x: Tensor) -> tuple[Tensor, bool, int, int]:
