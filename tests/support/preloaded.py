@@ -92,7 +92,7 @@ def serve(place, session):
     # After `listen`, so that callers wait.
     importlib.import_module(os.environ.get("OPFORGE_TEST_IMPORTS", "torch._dynamo"))
     if os.environ.get("TRITON_INTERPRET") == "1" and "triton" in sys.modules:
-        _quicken_interpreter()
+        quicken_interpreter()
     quicken_compiler()
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -128,7 +128,7 @@ def _follow(connection):
     return request
 
 
-def _quicken_interpreter():
+def quicken_interpreter():
     """Let Triton's interpreter remember which functions of its language it replaces.
 
     It looks through the whole language at every call of a kernel or of a function in one, a third

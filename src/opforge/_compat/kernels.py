@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import linecache
 import sys
 import types
 from collections.abc import Callable
@@ -218,3 +220,21 @@ def _is_base(kernel: Any) -> bool:
     # Autotuners and heuristics wrap another kernel; the other kinds hold the function.
     jitted, *above = _compiled_types()
     return isinstance(kernel, jitted) or (is_kernel(kernel) and not isinstance(kernel, (*above,)))
+
+
+def jit_text(name: str, text: str, names: dict[str, Any]) -> Any:
+    """A jitted function from its source: Triton reads the text again, through `linecache`."""
+    import triton
+
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    file = f"<opforge {name} {digest}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    scope = {**names, "__name__": "opforge"}
+    exec(compile(text, file, "exec"), scope)  # noqa: S102  # opforge wrote it
+    return triton.JITFunction(scope[name])
+
+
+def written_source(fn: Any) -> tuple[str, str] | None:
+    """The file name and text that `jit_text` made a function from; None for any other function."""
+    file = fn.fn.__code__.co_filename
+    return (file, "".join(linecache.getlines(file))) if file.startswith("<opforge ") else None

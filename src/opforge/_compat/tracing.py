@@ -9,11 +9,12 @@ import math
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 import torch
 from torch._subclasses import FakeTensorMode
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -152,15 +153,33 @@ class _Mode(TorchDispatchMode):
         return self.handler(func, args, kwargs or {})
 
 
+class _Functions(TorchFunctionMode):
+    """Functions that torch would take apart in C++, where 2.11 asks for sizes as plain numbers."""
+
+    def __init__(self, instead: Mapping[Any, Callable[..., Any]]) -> None:
+        super().__init__()
+        self.instead = instead
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        own = self.instead.get(func)
+        if own is not None and any(isinstance(a, Traced) for a in args):
+            return own(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
 @contextlib.contextmanager
-def tracing(handler: Handler) -> Iterator[None]:
-    """Pass every operator that this thread calls to a handler.
+def tracing(
+    handler: Handler, instead: Mapping[Any, Callable[..., Any]] | None = None
+) -> Iterator[None]:
+    """Pass every operator that this thread calls to a handler, and some functions to others.
 
     The fake mode below it sees nothing. It is there because under one, `device="cuda"` does not
     initialize CUDA, which would fail on a machine without a GPU.
     """
     driver.ensure_device_guard()
-    with _fake_mode(), torch.no_grad(), _Mode(handler):
+    with _fake_mode(), torch.no_grad(), _Functions(instead or {}), _Mode(handler):
         yield
 
 
@@ -245,7 +264,7 @@ def _on_nodes(method: str) -> patches.Make:
 
 def on_fakes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Any:
     """An operator's result on fakes, with `value` in place of each symbolic number."""
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    mode = _fake_mode()
 
     def plain(one: Any) -> Any:
         if isinstance(one, Traced):

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path as Folder
 from typing import Any
 
+from .._compat.kernels import written_source
 from ..archs import parse_archs, show_arch
 from ..errors import KernelFailed
 from ..notebook import counted, html_table
@@ -145,8 +146,15 @@ def compile_plan(
         tuple(sorted(kernels, key=lambda k: k.key)),
         made.archs,
         tuple((package, version(package)) for package in ("torch", "triton")),
+        tuple(sorted(_sources(made))),
         tuple(made.notes),
     )
+
+
+def _sources(made: Plan) -> set[tuple[str, str]]:
+    """Of the kernels that opforge wrote."""
+    found = (written_source(request.fn) for request, _ in made.requests.values())
+    return {one for one in found if one is not None}
 
 
 def _drop(made: Plan, lost: set[str], error: KernelFailed) -> None:

@@ -204,3 +204,12 @@ def test_a_written_input_that_overlaps_itself_is_refused(kinds):
         kinds.library.call("scale_", x, 2.0)
     assert refused.value.status == "INVALID_ARGUMENT"
     assert "x" in refused.value.text
+
+
+@pytest.mark.parametrize("shape", [(3, 17), (1, 1), (0, 5), (7, 33)])
+def test_torch_calls_around_a_launch(kinds, shape):
+    x = torch.randn(shape).half()
+    centred = (x.float() - x.float().mean(-1, keepdim=True)) * 0.5
+    soft, both = kinds("mixed", x, 0.5)
+    torch.testing.assert_close(soft, torch.softmax(centred, -1).half())
+    assert torch.equal(both, torch.cat([x, x.flip(0)], 1))

@@ -147,15 +147,14 @@ def test_a_view_of_a_strided_output_is_refused():
     assert "out is declared as strided, but the body returns a view" in caught.value.found
 
 
-def test_a_fill_of_a_strided_output_is_refused():
+def test_a_fill_of_a_strided_output_is_a_kernel():
     def body(x: Tensor) -> Tensor:
         out = torch.zeros_like(x)
         rows[(x.shape[0],)](x, out, out.stride(0), out.stride(1), x.shape[1], BLOCK=64)
         return out
 
-    with pytest.raises(CannotTrace) as caught:
-        built(body)
-    assert "an output that is declared as strided is filled at" in caught.value.found
+    (path,) = [p for p in built(body).paths if p.outputs[0].strided][:1]
+    assert [s.kernel_name for s in path.steps] == ["torch_fill", "rows"]
 
 
 def test_a_shape_that_depends_on_a_callers_strides_is_refused():

@@ -111,8 +111,8 @@ def test_a_chain_of_views_is_torchs(shape, chain, strided):
         assert not isinstance(found, Exception), (index, expected.shape, found)
         copied = expected.untyped_storage().data_ptr() != real.untyped_storage().data_ptr()
         # Where torch cannot rule out a copy for all sizes, it is assumed to copy.
-        assert recorder.offences or not copied
-        if recorder.offences:
+        assert recorder.steps or not copied
+        if recorder.steps:
             return
         real, symbolic = expected, found
         if real.numel() == 0:
@@ -192,9 +192,9 @@ def test_allocations_have_torchs_layout(make):
 def test_an_operation_that_is_not_a_view_is_named_with_its_location_and_tracing_goes_on():
     recorder, x = traced((4, 5))
     with recorder.running():
-        y = x.float().to(torch.float16) @ x.t().half()
-        assert y.shape == (4, 4)
-        y.sum()
+        y = x.sort(-1)[0]
+        assert y.shape == (4, 5)
+        y.median()
     named = [o.split(" at ")[0] for o in recorder.offences]
-    assert named == ["aten._to_copy", "aten.mm", "aten.sum"]
+    assert named == ["aten.sort", "aten.median"]
     assert all(f"{__file__}:" in o for o in recorder.offences)

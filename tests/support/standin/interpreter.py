@@ -18,6 +18,7 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import TensorHandle
 
 from opforge.native.ir.dtypes import DTYPES
+from support.native.interpreted_kernels import from_text, launch
 
 from .driver import Launched
 
@@ -39,6 +40,7 @@ class Interpreter:
 
     def __init__(self, manifest: dict, kernels: Mapping[str, object] | None = None) -> None:
         self._given = kernels or {}
+        self._sources = manifest.get("sources", {})
         self._by_image = {}
         for kernel in manifest["kernels"]:
             for image in kernel["images"]:
@@ -58,7 +60,10 @@ class Interpreter:
         }
         grid = (launched.grid[0] // launched.cluster, *launched.grid[1:])
         with self._lock:
-            function[grid](**arguments)
+            if kernel["location"].rpartition(":")[0] in self._sources:
+                launch(function, grid, arguments)
+            else:
+                function[grid](**arguments)
 
     def parameter_sizes(self, image: bytes) -> list[int]:
         """In bytes, of what a launch of an image passes."""
@@ -70,6 +75,9 @@ class Interpreter:
             if name in self._given:
                 return self._given[name]
         module, _, name = kernel["qualified_name"].replace(":", ".").rpartition(".")
+        file = kernel["location"].rpartition(":")[0]
+        if file in self._sources:
+            return from_text(name, file, self._sources[file])
         found = importlib.import_module(module)
         function = getattr(found, name)
         # Below autotune and heuristics, whose decisions are already in the constants.

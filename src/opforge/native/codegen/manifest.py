@@ -39,6 +39,7 @@ def manifest(library: Library) -> bytes:
         "notes": list(library.notes),
         "ops": [_op(library.name, op) for op in library.ops],
         "kernels": [_kernel(kernel) for kernel in library.kernels],
+        **({"sources": dict(library.sources)} if library.sources else {}),
     }
     return ("".join(_dump(content, 0)) + "\n").encode()
 

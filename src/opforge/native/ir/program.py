@@ -64,4 +64,6 @@ class Library:
     kernels: tuple[Kernel, ...]
     archs: tuple[int, ...]
     versions: tuple[tuple[str, str], ...] = ()
+    # By file name, the Triton source of kernels that opforge wrote for torch calls.
+    sources: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()

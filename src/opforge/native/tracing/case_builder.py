@@ -37,8 +37,8 @@ from .undeclared_writes import refuse_fill, refuse_launch
 from .views import same
 
 _HOLDS = (
-    "a native library can hold allocations, views, arithmetic on sizes and launches; "
-    "move the rest into a kernel"
+    "a native library can hold launches and the torch calls that docs/how-to/native/torch-calls.md "
+    "lists; move the rest into a kernel"
 )
 
 

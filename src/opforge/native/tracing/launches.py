@@ -54,6 +54,11 @@ class TracedLaunch:
     options: dict[str, Any] = field(default_factory=dict)
     location: str = ""
     config: Config | None = None
+    # The parameters that the kernel writes to, where that is known without looking at it.
+    writes: frozenset[str] | None = None
+
+    def memories(self) -> Iterator[Any]:
+        yield from (a.memory for a in self.arguments.values() if isinstance(a, Pointed))
 
 
 Choose = Callable[[Any, dict[str, Any]], Choice]
@@ -98,7 +103,7 @@ class Calls(LaunchRouter):
             grid = grid({**given, **arguments})
         sizes = [term_of(_compat.kernels.unwrap_constexpr(n)) for n in _as_tuple(grid)]
         x, y, z = [*sizes, 1, 1, 1][:3]
-        passed = {n: _pointed(v) for n, v in arguments.items()}
+        passed = {n: pointed(v) for n, v in arguments.items()}
         for argument in passed.values():
             if isinstance(argument, Pointed):
                 self.recorder.refuse_kept(argument.memory)
@@ -188,7 +193,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _pointed(value: Any) -> Any:
+def pointed(value: Any) -> Any:
     """Triton accepts anything with an address and a dtype as a tensor."""
     if isinstance(value, type) or not callable(getattr(value, "data_ptr", None)):
         return value

@@ -1,7 +1,7 @@
-"""Records what a traced body does: it allocates, takes views, fills and launches.
+"""Records what a traced body does: it allocates, takes views, fills, computes and launches.
 
-A native library can do nothing else. Other calls are noted and answered with the right shapes, so
-that one trace reports all of them.
+Calls that a library cannot make are noted and answered with the right shapes, so that one trace
+reports all of them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,7 @@ from ..._compat.tracing import Traced
 from ..ir.expr import Term
 from ..ir.places import told
 from ..symbolic.symint import Symbols, is_symbolic, term_of
+from .torch_calls import calls, matmul, reductions, shapes  # noqa: F401  # they add to the calls
 from .views import Views, compact, is_compact, is_contiguous, same
 
 _ATEN = torch.ops.aten
@@ -59,6 +60,9 @@ class Filled:
     dtype: torch.dtype
     value: Any
 
+    def memories(self) -> Iterator[Buffer]:
+        yield self.buffer
+
 
 class Offence(Exception):
     """The trace cannot continue; the recorder's notes say why."""
@@ -89,7 +93,7 @@ class Recorder:
         return Traced(buffer, sizes, strides, 0, dtype)
 
     def running(self) -> AbstractContextManager[None]:
-        return tracing.tracing(self.answer)
+        return tracing.tracing(self.answer, matmul.FUNCTIONS)
 
     def answer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of an operator."""
@@ -105,6 +109,9 @@ class Recorder:
             if found is not NotImplemented:
                 return found
         found = self.views(func, args, kwargs)
+        if found is not NotImplemented:
+            return found
+        found = calls.answer(self, func, args, kwargs)
         if found is not NotImplemented:
             return found
         body = self._nested(func)
@@ -141,6 +148,9 @@ class Recorder:
                 f"a tensor kept from an earlier call is used at {locate()}; allocate it in "
                 "every call, or make it a parameter"
             )
+
+    def locate(self) -> str:
+        return locate()
 
     def value(self, number: Any) -> Any:
         """The value of a number on this path, without a guard."""
@@ -180,17 +190,11 @@ class Recorder:
         return found
 
     def fill(self, tensor: Traced, value: Any) -> Any:
-        """Fill a dense tensor; others would need a kernel."""
-        if isinstance(tensor.memory, Buffer) and tensor.memory.strided:
-            self.note(
-                f"an output that is declared as strided is filled at {locate()}, which takes a "
-                "kernel"
-            )
-            return tensor
-        if is_symbolic(value) or not is_compact(tensor) or isinstance(value, torch.Tensor):
-            return NotImplemented
+        """Fill a tensor; only a dense one can be filled without a kernel."""
         buffer = tensor.memory
         assert isinstance(buffer, Buffer)
+        if buffer.strided or is_symbolic(value) or not is_compact(tensor):
+            return calls.fill(self, tensor, value)
         offset = term_of(tensor.offset * tensor.dtype.itemsize)
         count = term_of(math.prod(tensor.sizes))
         self.steps.append(Filled(buffer, offset, count, tensor.dtype, value))
@@ -212,26 +216,39 @@ class Recorder:
             return self.allocate(x.sizes, dtype)
         if memory_format not in {None, torch.preserve_format}:
             return NotImplemented
-        return self.allocate(x.sizes, dtype, strides=self._dense_strides(x))
+        return self.allocate(x.sizes, dtype, strides=self.dense_strides([x], x.sizes))
 
-    def _dense_strides(self, x: Traced) -> list[Any]:
-        """Dense strides in the same order, as in torch's `empty_like`."""
-        order = list(reversed(range(len(x.sizes))))
+    def dense_strides(self, tensors: Sequence[Traced], sizes: Sequence[Any]) -> list[Any]:
+        """Dense strides in the order of some tensors', as torch chooses it for a result."""
+        order = list(reversed(range(len(sizes))))
         for start in range(1, len(order)):
             at = start
             for before in reversed(range(start)):
                 outer, inner = order[before], order[at]
-                if self._lies_outside(x, outer, inner):
+                lies = self._order_of(tensors, outer, inner, last=not before)
+                if lies > 0:
                     order[before], order[at] = inner, outer
                     at = before
-                elif before and self._lies_inside(x, outer, inner):
+                elif lies < 0:
                     break
         strides: list[Any] = [0] * len(order)
         stride: Any = 1
         for d in order:
             strides[d] = stride
-            stride *= x.sizes[d]
+            stride *= sizes[d]
         return strides
+
+    def _order_of(self, tensors: Sequence[Traced], a: int, b: int, *, last: bool) -> int:
+        """1 if dimension a lies outside of b, -1 if inside, 0 if no tensor tells.
+
+        The last comparison of a dimension only tells whether it lies outside.
+        """
+        for number, tensor in enumerate(tensors, start=1):
+            if self._lies_outside(tensor, a, b):
+                return 1
+            if not (last and number == len(tensors)) and self._lies_inside(tensor, a, b):
+                return -1
+        return 0
 
     def _lies_outside(self, x: Traced, a: int, b: int) -> bool:
         """Whether dimension a has the larger stride; strides of 0 do not count."""
@@ -277,8 +294,6 @@ def _filled(make: Callable[..., Any], value: Any = None) -> Callable[..., Any]:
         *given, filler = args if value is None else (*args, value)
         if make is Recorder.empty and value is None and kwargs.get("dtype") is None:
             kwargs = {**kwargs, "dtype": _dtype_of(filler)}
-        if is_symbolic(filler):
-            return NotImplemented
         made = make(recorder, *given, **kwargs)
         return made if made is NotImplemented else recorder.fill(made, filler)
 

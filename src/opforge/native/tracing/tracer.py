@@ -25,6 +25,7 @@ from ..symbolic.solve import VarRange, multiples_of, ranges_of
 from ..symbolic.symint import NotConstant, Symbols, term_of
 from .launches import Calls, Choose
 from .recorder import Offence, Recorder, locate, raised_at
+from .torch_launches import lowered
 from .traced_gpu import TracedGpu
 from .views import compact
 
@@ -173,6 +174,7 @@ class Tracer:
                 result = self.entry.fn(*args, **kwargs)
                 walk.outputs = self._outputs(result, recorder)
                 walk.strided = self._found(walk.outputs, recorder)
+                walk.steps = lowered(recorder.steps, walk.outputs, recorder.notes.append)
         except NotConstant:
             raise
         except CannotCapture as error:

@@ -28,7 +28,10 @@ def refuse_launch(entry: Entry, called: TracedLaunch, request: Request, arch: in
     if not only_read:
         return ""
     kernel = f"kernel {request.name} ({request.location})"
-    written, why = _written(_Keyed(request.key, arch, request))
+    if called.writes is None:
+        written, why = _written(_Keyed(request.key, arch, request))
+    else:
+        written, why = called.writes, ""
     if why:
         return told(
             lambda at: (

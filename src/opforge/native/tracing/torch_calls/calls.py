@@ -1,0 +1,314 @@
+"""Answers torch calls of a traced body with steps that compute the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from ...._compat import promotion, tracing
+from ...._compat.tracing import Traced
+from ...symbolic.symint import Symbols, is_symbolic
+from ..views import Views, is_compact, same
+from .pointwise import DEFAULT, RULES, Rule
+from .space import is_one
+from .values import Applied, Computed, Load, Number, Position, Reduced, Value, cast
+
+_ATEN = torch.ops.aten
+
+
+class Trace(Protocol):
+    """What a call needs of the trace that it is in."""
+
+    symbols: Symbols
+    views: Views
+    steps: list[Any]
+
+    def allocate(self, sizes: Any, dtype: torch.dtype | None, *, strides: Any = None) -> Traced: ...
+    def dense_strides(self, tensors: Sequence[Traced], sizes: Sequence[Any]) -> list[Any]: ...
+    def value(self, number: Any) -> Any: ...
+    def note(self, offence: str) -> None: ...
+    def locate(self) -> str: ...
+
+
+def answer(trace: Trace, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The result of a torch call that a library can make, or NotImplemented."""
+    make = _CALLS.get(func)
+    rule = None if make is not None else _rule(func, kwargs)
+    if make is None and rule is None:
+        return NotImplemented
+    call = Call(trace, func, args)
+    if rule is not None:
+        found = call.pointwise(rule, args, kwargs)
+    else:
+        assert make is not None
+        found = make(call, *args, **kwargs)
+    if found is NotImplemented:
+        return found
+    # What torch would return, or raise. The questions about sizes have been asked before.
+    expected = tracing.on_fakes(func, args, kwargs, trace.value)
+    if not _alike(found, expected, trace.value):
+        trace.note(
+            f"{call.name} at {call.where}, whose result has another layout in torch than opforge "
+            "gives it"
+        )
+    return found
+
+
+def fill(trace: Trace, tensor: Traced, value: Any) -> Traced:
+    """Set all of a tensor to a number."""
+    return Call(trace, _ATEN.fill_.Scalar, (tensor,)).copy(tensor, value)
+
+
+def _rule(func: Any, kwargs: dict[str, Any]) -> Rule | None:
+    name = _base_name(func)
+    if name is None:
+        return None
+    if name == "div" and kwargs.get("rounding_mode") is not None:
+        name = f"div_{kwargs['rounding_mode']}"
+    return RULES.get(name)
+
+
+def _base_name(func: Any) -> str | None:
+    """`aten.add_.Tensor` -> "add"; None for what does not return one new or changed tensor."""
+    schema = func._schema  # noqa: SLF001  # how an operator says what it takes
+    namespace, _, name = schema.name.partition("::")
+    if namespace != "aten" or len(schema.returns) != 1 or "out" in func._overloadname:  # noqa: SLF001
+        return None
+    if str(schema.returns[0].type) != "Tensor":
+        return None
+    return str(name if name.endswith("__") else name.removesuffix("_"))
+
+
+def _alike(found: Any, expected: Any, value: Callable[[Any], Any]) -> bool:
+    if isinstance(found, (tuple, list)):
+        return all(_alike(a, b, value) for a, b in zip(found, expected, strict=True))
+    if not isinstance(found, Traced):
+        return bool(found == expected)
+    sizes, strides = [value(n) for n in found.sizes], [value(n) for n in found.strides]
+    return (
+        found.dtype is expected.dtype
+        and sizes == list(expected.shape)
+        and (
+            expected.numel() < 2
+            or all(
+                n == 1 or ours == theirs
+                for n, ours, theirs in zip(sizes, strides, expected.stride(), strict=True)
+            )
+        )
+    )
+
+
+class Call:
+    """One torch call of a trace."""
+
+    def __init__(self, trace: Trace, func: Any, args: tuple[Any, ...]) -> None:
+        self.trace = trace
+        self.name = tracing.defining_name(func)
+        self.changed = args[0] if tracing.writes(func) else None
+        self.where = trace.locate()
+
+    def pointwise(self, rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        operands = list(args[: rule.operands])
+        if rule.operands > len(args):
+            names = ("min", "max")
+            missing = [kwargs.pop(n) for n in names[len(args) - 1 :] if n in kwargs]
+            operands += missing
+        if not all(_is_operand(o) for o in operands):
+            return NotImplemented
+        decides = operands if rule.decides is None else [operands[i] for i in rule.decides]
+        given = tuple(o for o in decides if o is not None)
+        compute, result = promotion.dtypes(given, rule.promotion)
+        common = promotion.dtypes(given, DEFAULT)[1]
+        sizes = self.broadcast([o for o in operands if isinstance(o, Traced)])
+        values = []
+        for number, operand in enumerate(operands):
+            if rule.decides is not None and number not in rule.decides:
+                values.append(self.value(operand, sizes, None))
+            elif rule.is_exact:
+                values.append(self.value(operand, sizes, common))
+            else:
+                values.append(self.value(operand, sizes, compute))
+        found = rule.make(*values, *args[rule.operands :], **kwargs)
+        if found is None:
+            return NotImplemented
+        return self.set(found, operands, sizes, result)
+
+    def value(self, operand: Any, sizes: Sequence[Any], dtype: torch.dtype | None) -> Value | None:
+        if operand is None:
+            return None
+        if isinstance(operand, Traced):
+            if len(operand.sizes) != len(sizes) or not all(map(same, operand.sizes, sizes)):
+                operand = self.expanded(operand, sizes)
+            loaded = Load(operand.dtype, operand)
+            return loaded if dtype is None else cast(loaded, dtype)
+        return rounded(operand, dtype or _dtype_of(operand))
+
+    def set(
+        self, value: Value, operands: Sequence[Any], sizes: Sequence[Any], dtype: torch.dtype
+    ) -> Traced:
+        """Store a value in the tensor that is changed in place, or in a new one."""
+        value = cast(value, dtype)
+        if self.changed is not None:
+            out = self.changed
+            value = cast(value, out.dtype)
+        else:
+            tensors = [o for o in operands if isinstance(o, Traced)]
+            strides = self.strides(tensors, sizes)
+            out = self.trace.allocate(sizes, dtype, strides=strides)
+        return self.store(out, value)
+
+    def store(self, out: Traced, value: Value) -> Traced:
+        self.trace.steps.append(Computed(out, value, (self.name,), self.where))
+        return out
+
+    def reduce(
+        self,
+        kind: str,
+        outs: tuple[Traced, ...],
+        value: Value,
+        results: tuple[Value, ...],
+        sizes: tuple[Any, ...],
+        **more: Any,
+    ) -> None:
+        step = Reduced(kind, outs, value, results, sizes, (self.name,), self.where, **more)
+        self.trace.steps.append(step)
+
+    def strides(self, tensors: Sequence[Traced], sizes: Sequence[Any]) -> list[Any] | None:
+        """Those of a new result, as torch chooses them by its operands'; None is dense."""
+        if all(map(is_compact, tensors)):
+            return None
+        wide = [self.expanded(t, sizes) for t in tensors]
+        return self.trace.dense_strides(wide, sizes)
+
+    def expanded(self, x: Traced, sizes: Sequence[Any]) -> Traced:
+        """A view of wider sizes. Unlike torch's `expand` it does not ask whether these are 1."""
+        new = len(sizes) - len(x.sizes)
+        strides: list[Any] = [0] * len(sizes)
+        for d, (size, stride) in enumerate(zip(x.sizes, x.strides, strict=True), start=new):
+            if same(size, sizes[d]) or (not is_one(size) and size == sizes[d]):
+                strides[d] = stride
+            elif not is_one(size) and size != 1:
+                raise RuntimeError(f"size {size} of dimension {d} is not {sizes[d]} or 1")
+        return self.trace.views.of(x, sizes, strides)
+
+    def broadcast(self, tensors: Sequence[Traced]) -> list[Any]:
+        rank = max((len(t.sizes) for t in tensors), default=0)
+        sizes: list[Any] = [1] * rank
+        for tensor in tensors:
+            for d, size in enumerate(tensor.sizes, start=rank - len(tensor.sizes)):
+                sizes[d] = _common_size(sizes[d], size)
+        return sizes
+
+    def copy(self, out: Traced, source: Any) -> Traced:
+        """Set all of a tensor to another, which is expanded and converted."""
+        value = self.value(source, out.sizes, None)
+        assert value is not None
+        return self.store(out, cast(value, out.dtype))
+
+
+def _common_size(a: Any, b: Any) -> Any:
+    if same(a, b):
+        return a
+    if is_one(a):
+        return b
+    if is_one(b):
+        return a
+    if a == b:
+        return a
+    if a == 1:
+        return b
+    if b == 1:
+        return a
+    raise RuntimeError(f"sizes {a} and {b} must be equal, or one of them 1")
+
+
+def _is_operand(value: Any) -> bool:
+    return value is None or isinstance(value, (Traced, int, float)) or is_symbolic(value)
+
+
+def _dtype_of(number: Any) -> torch.dtype:
+    if isinstance(number, (bool, torch.SymBool)):
+        return torch.bool
+    is_integer = isinstance(number, (int, torch.SymInt))
+    return torch.int64 if is_integer else torch.float64
+
+
+def rounded(number: Any, dtype: torch.dtype) -> Value:
+    """A number in a dtype: 0.1 as float16 is 0.0999755859375."""
+    if is_symbolic(number):
+        return cast(Applied(dtype, "{0}", (Number(dtype, number),)), dtype)
+    exact = dtype in {torch.float64, torch.float32} or not dtype.is_floating_point
+    kept = number if exact else torch.tensor(number, dtype=dtype).item()
+    return Number(dtype, kept)
+
+
+def _clone(call: Call, x: Traced, *, memory_format: Any = None) -> Any:
+    return _to_copy(call, x, memory_format=memory_format)
+
+
+def _to_copy(
+    call: Call,
+    x: Traced,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    memory_format: Any = None,
+    **_: Any,
+) -> Any:
+    if device is not None and torch.device(device).type != "cuda":
+        return NotImplemented
+    if memory_format is torch.contiguous_format or is_compact(x):
+        strides = None
+    elif memory_format in {None, torch.preserve_format}:
+        strides = call.trace.dense_strides([x], x.sizes)
+    else:
+        return NotImplemented
+    return call.copy(call.trace.allocate(x.sizes, dtype or x.dtype, strides=strides), x)
+
+
+def _copy_(call: Call, x: Traced, source: Any, non_blocking: bool = False) -> Traced:
+    return call.copy(x, source)
+
+
+def _fill_(call: Call, x: Traced, value: Any) -> Traced:
+    return call.copy(x, value)
+
+
+def _scalar_tensor(call: Call, value: Any, *, dtype: Any = None, **_: Any) -> Any:
+    # Also one on the CPU, which torch makes of a number beside a tensor: `where(c, x, 0.5)`.
+    return call.copy(call.trace.allocate([], dtype), value)
+
+
+def _arange(call: Call, *args: Any, dtype: Any = None, device: Any = None, **_: Any) -> Any:
+    if device is None or torch.device(device).type != "cuda":
+        return NotImplemented
+    start, end, step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
+    if any(isinstance(n, (float, torch.SymFloat)) for n in (start, end, step)):
+        return NotImplemented
+    count = (end - start + step - (1 if step > 0 else -1)) // step
+    out = call.trace.allocate([count], dtype or torch.int64)
+    at: Value = Position(torch.int64, 0)
+    if not same(step, 1):
+        at = Applied(torch.int64, "{0} * {1}", (at, rounded(step, torch.int64)))
+    if not same(start, 0):
+        at = Applied(torch.int64, "{0} + {1}", (at, rounded(start, torch.int64)))
+    return call.store(out, cast(at, out.dtype))
+
+
+def register(calls: Mapping[Any, Callable[..., Any]]) -> None:
+    """Add calls that another module makes."""
+    _CALLS.update(calls)
+
+
+_CALLS: dict[Any, Callable[..., Any]] = {
+    _ATEN.clone.default: _clone,
+    _ATEN._to_copy.default: _to_copy,  # noqa: SLF001  # that is its name
+    _ATEN.copy_.default: _copy_,
+    _ATEN.fill_.Tensor: _fill_,
+    _ATEN.scalar_tensor.default: _scalar_tensor,
+    _ATEN.arange.default: _arange,
+    _ATEN.arange.start: _arange,
+    _ATEN.arange.start_step: _arange,
+}

@@ -1,0 +1,149 @@
+"""Puts a call's value where the only other call that needs its result reads it.
+
+(x + bias).t().contiguous()  ->  one kernel, which reads x and bias as the copy needs them
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...._compat.tracing import Traced
+from ..views import same
+from .fusion import read, touched, written
+from .values import (
+    Applied,
+    Computed,
+    Fetched,
+    Load,
+    Number,
+    Position,
+    Reduced,
+    Scanned,
+    Value,
+    leaves,
+)
+
+# An element that is needed in several places is computed in each, so only short values are.
+_MOST_REPEATED = 12
+
+
+def inlined(steps: Sequence[Any], kept: set[int]) -> list[Any]:
+    """The steps, with values in place of what only one call reads."""
+    found = list(steps)
+    for at, step in enumerate(found):
+        if isinstance(step, (Computed, Reduced, Scanned)):
+            found[at] = _with_values(found, at, kept)
+    return found
+
+
+def _with_values(steps: Sequence[Any], at: int, kept: set[int]) -> Any:
+    step = steps[at]
+    calls: list[str] = []
+
+    def change(one: Value) -> Value | None:
+        if not isinstance(one, Load):
+            return None
+        maker = _maker(one.tensor, steps, at, kept)
+        if maker is None:
+            return None
+        dims = _dims(maker.out, one.tensor)
+        if dims is None:
+            return None
+        repeated = any(d is None for d in dims)
+        if repeated and sum(1 for _ in leaves(maker.value)) > _MOST_REPEATED:
+            return None
+        calls.extend(maker.calls)
+        return _moved(maker.value, one.tensor, dims)
+
+    changes: dict[int, Value] = {}
+    value = _replace(step.value, change, changes)
+    more = {}
+    if isinstance(step, Reduced):
+        # Over the same elements, so their parts stay shared.
+        spread = [(out, _replace(one, change, changes)) for out, one in step.spread]
+        more = {"spread": tuple(spread)}
+    return dataclasses.replace(step, value=value, calls=(*calls, *step.calls), **more)
+
+
+def _maker(loaded: Traced, steps: Sequence[Any], at: int, kept: set[int]) -> Computed | None:
+    """The call that made what a step loads, if nothing else needs its result."""
+    memory: Any = loaded.memory
+    if not memory.allocated:
+        return None
+    users = [i for i, step in enumerate(steps) if any(memory is m for m in touched(step))]
+    if id(memory) in kept or len(users) != 2 or users[1] != at:
+        return None
+    maker = steps[users[0]]
+    if not isinstance(maker, Computed) or maker.out.memory is not memory:
+        return None
+    if any(isinstance(v, Fetched) for v in leaves(maker.value)):
+        return None
+    reads = {id(m) for m in read(maker)}
+    between = steps[users[0] + 1 : at]
+    return None if any(id(m) in reads for s in between for m in written(s)) else maker
+
+
+def _dims(made: Traced, seen: Traced) -> list[int | None] | None:
+    """Which dimension of a result each one of a view of it is, None for one that repeats.
+
+    A result of strides (m, 1), seen with strides (1, m): [1, 0]
+    """
+    if not same(made.offset, seen.offset) or made.dtype is not seen.dtype:
+        return None
+    left = {d for d, size in enumerate(made.sizes) if not same(size, 1)}
+    found: list[int | None] = []
+    for size, stride in zip(seen.sizes, seen.strides, strict=True):
+        if same(stride, 0) or same(size, 1):
+            found.append(None)
+            continue
+        alike = [d for d in left if same(made.strides[d], stride) and same(made.sizes[d], size)]
+        if len(alike) != 1:
+            return None
+        left.discard(alike[0])
+        found.append(alike[0])
+    return None if left else found
+
+
+def _moved(value: Value, seen: Traced, dims: Sequence[int | None]) -> Value:
+    """A value over the index space of a view of its result."""
+
+    def move(one: Value) -> Value | None:
+        if isinstance(one, Load):
+            return Load(one.dtype, _view(one.tensor, seen, dims))
+        if isinstance(one, Position):
+            if one.dim in dims:
+                return Position(one.dtype, dims.index(one.dim))
+            return Number(one.dtype, 0)
+        return None
+
+    return _replace(value, move)
+
+
+def _view(tensor: Traced, seen: Traced, dims: Sequence[int | None]) -> Traced:
+    strides = [0 if d is None else tensor.strides[d] for d in dims]
+    return Traced(tensor.memory, seen.sizes, strides, tensor.offset, tensor.dtype)
+
+
+def _replace(
+    value: Value, change: Callable[[Any], Value | None], known: dict[int, Value] | None = None
+) -> Value:
+    """A value with other leaves; parts that are shared stay shared."""
+    made: dict[int, Value] = {} if known is None else known
+
+    def new(one: Value) -> Value:
+        if id(one) not in made:
+            made[id(one)] = build(one)
+        return made[id(one)]
+
+    def build(one: Value) -> Value:
+        if isinstance(one, Applied):
+            args = tuple(map(new, one.args))
+            same_args = all(a is b for a, b in zip(args, one.args, strict=True))
+            return one if same_args else Applied(one.dtype, one.text, args)
+        if isinstance(one, (Load, Position)):
+            return change(one) or one
+        return one
+
+    return new(value)

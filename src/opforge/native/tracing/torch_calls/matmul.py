@@ -1,0 +1,109 @@
+"""torch's products of matrices, which are launches of ops/gemm's kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ...._compat.tracing import Traced
+from ...device.gemm import FULL_TILES, HALF_TILES, gemm_kernel
+from .calls import Call, register
+from .values import Called
+
+_ATEN = torch.ops.aten
+_FLOATS = {torch.float16, torch.bfloat16, torch.float32}
+
+
+def _mm(call: Call, a: Traced, b: Traced) -> Any:
+    return _product(call, a, b, None, 1.0, 0.0)
+
+
+def _addmm(call: Call, c: Traced, a: Traced, b: Traced, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    return _product(call, a, b, c, alpha, beta)
+
+
+def _product(call: Call, a: Traced, b: Traced, c: Traced | None, alpha: Any, beta: Any) -> Any:
+    if a.dtype not in _FLOATS:
+        return NotImplemented
+    if a.sizes[-1] != b.sizes[-2]:
+        raise RuntimeError(f"{a.sizes[-1]} columns cannot be multiplied with {b.sizes[-2]} rows")
+    out = call.trace.allocate([*a.sizes[:-1], b.sizes[-1]], a.dtype)
+    (m, k), n = a.sizes[-2:], b.sizes[-1]
+    tiles = FULL_TILES if a.dtype is torch.float32 else HALF_TILES
+    a, a_columns, a_line, a_stack = _lines(call, a)
+    b, b_columns, b_line, b_stack = _lines(call, b)
+    c, beta = (out, 0.0) if c is None else (_added(call, c, out), beta)
+    down, across = (-(-size // tiles[name]) for size, name in ((m, "BLOCK_M"), (n, "BLOCK_N")))
+    count = out.sizes[0] if len(out.sizes) == 3 else 1
+    arguments = {
+        "a_ptr": a, "b_ptr": b, "c_ptr": c, "out_ptr": out, "alpha": _float(alpha),
+        "beta": _float(beta), "m": m, "n": n, "k": k,
+        "a_stack": a_stack, "a_line": a_line, "b_stack": b_stack, "b_line": b_line,
+        "c_stack": _stack(c), "c_row": c.strides[-2], "down": down, "across": across,
+        "A_COLUMNS": a_columns, "B_COLUMNS": b_columns,
+        **{name: size for name, size in tiles.items() if name.startswith("BLOCK")},
+    }  # fmt: skip
+    options = {name: size for name, size in tiles.items() if not name.startswith("BLOCK")}
+    grid = (count * down * across,)
+    call.trace.steps.append(
+        Called(gemm_kernel, arguments, grid, options, out, (call.name,), call.where)
+    )
+    return out
+
+
+def _float(number: Any) -> Any:
+    return number if isinstance(number, torch.SymFloat) else float(number)
+
+
+def _added(call: Call, c: Traced, out: Traced) -> Traced:
+    c = call.trace.views.expand(c, list(out.sizes))
+    return c if c.strides[-1] == 1 else call.copy(call.trace.allocate(c.sizes, c.dtype), c)
+
+
+def _stack(x: Traced) -> Any:
+    return x.strides[0] if len(x.sizes) == 3 else 0
+
+
+def _lines(call: Call, x: Traced) -> tuple[Traced, bool, Any, Any]:
+    """x, whether its columns rather than its rows are dense, and the strides of lines and stack."""
+    if x.strides[-1] == 1:
+        return x, False, x.strides[-2], _stack(x)
+    if x.strides[-2] == 1:
+        return x, True, x.strides[-1], _stack(x)
+    return _lines(call, call.copy(call.trace.allocate(x.sizes, x.dtype), x))
+
+
+def linear(x: Any, weight: Any, bias: Any = None) -> Any:
+    """`F.linear`, as one product of two matrices."""
+    rows = x.reshape(-1, x.shape[-1])
+    found = torch.mm(rows, weight.t()) if bias is None else torch.addmm(bias, rows, weight.t())
+    return found.view(*x.shape[:-1], weight.shape[0])
+
+
+def matmul(a: Any, b: Any) -> Any:
+    """`torch.matmul`: vectors become matrices, and one matrix takes all rows of a stack."""
+    if a.dim() == 1:
+        return matmul(a.unsqueeze(0), b).squeeze(-2)
+    if b.dim() == 1:
+        return matmul(a, b.unsqueeze(-1)).squeeze(-1)
+    if b.dim() == 2:
+        rows = a.reshape(-1, a.shape[-1])
+        return torch.mm(rows, b).view(*a.shape[:-1], b.shape[-1])
+    stacks = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    left, right = (x.expand(*stacks, *x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in (a, b))
+    return torch.bmm(left, right).view(*stacks, a.shape[-2], b.shape[-1])
+
+
+_PLAIN = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
+FUNCTIONS: dict[Any, Any] = {
+    **dict.fromkeys(_PLAIN, matmul),
+    torch.Tensor.__rmatmul__: lambda b, a: matmul(a, b),
+    torch.nn.functional.linear: linear,
+}
+register({
+    _ATEN.mm.default: _mm,
+    _ATEN.bmm.default: _mm,
+    _ATEN.addmm.default: _addmm,
+    _ATEN.baddbmm.default: _addmm,
+})  # fmt: skip

@@ -1,0 +1,59 @@
+"""Turns the torch calls of a trace into launches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from ..._compat.kernels import kernel_name
+from ..._compat.tracing import Traced
+from ..ir.places import told
+from ..symbolic.symint import term_of
+from .launches import TracedLaunch, pointed
+from .torch_calls import source
+from .torch_calls.fusion import grouped, written
+from .torch_calls.inline import inlined
+from .torch_calls.reduced_source import write_reduced, write_scanned
+from .torch_calls.values import Called, Group, Reduced, Scanned
+
+
+def lowered(
+    steps: Iterable[Any], outputs: Iterable[Traced | None], note: Callable[[str], None]
+) -> list[Any]:
+    """The steps of a trace, with a launch for each group of torch calls."""
+    kept = {id(tensor.memory) for tensor in outputs if tensor is not None}
+    found: list[Any] = []
+    for step in grouped(inlined(list(steps), kept), kept):
+        if isinstance(step, (Group, Reduced, Scanned, Called)):
+            launch = _launch(step)
+            note(_became(step.calls, launch))
+            found.append(launch)
+        else:
+            found.append(step)
+    return found
+
+
+def _became(calls: Sequence[str], launch: TracedLaunch) -> str:
+    name = kernel_name(launch.fn)
+    listed = ", ".join(dict.fromkeys(calls))
+    return told(lambda at: f"{listed} at {at(launch.location)} became kernel {name}")
+
+
+def _launch(step: Group | Reduced | Scanned | Called) -> TracedLaunch:
+    made: source.Written | Called
+    if isinstance(step, Group):
+        made, location = source.write_group(step), step.steps[0].location
+    elif isinstance(step, Called):
+        made, location = step, step.location
+    elif isinstance(step, Reduced):
+        made, location = write_reduced(step), step.location
+    else:
+        made, location = write_scanned(step), step.location
+    outs = [id(memory) for memory in written(step)]
+    writes = [
+        n for n, v in made.arguments.items() if isinstance(v, Traced) and id(v.memory) in outs
+    ]
+    arguments = {name: pointed(value) for name, value in made.arguments.items()}
+    x, y, z = [*map(term_of, made.grid), 1, 1][:3]
+    options = dict(made.options)
+    return TracedLaunch(made.fn, arguments, (x, y, z), options, location, writes=frozenset(writes))

@@ -1,0 +1,286 @@
+"""torch calls in a body become kernels that compute the same."""
+
+import re
+
+import pytest
+import torch
+from torch import Tensor
+
+from opforge import native
+from opforge.errors import UndeclaredWrite
+from opforge.native.ir.cases import Launch
+from opforge.native.ir.dtypes import DTYPES
+from support.native.torch_bodies import Program
+from support.native.torch_table import (
+    BINARY,
+    INDEXED,
+    MOVED,
+    PRODUCTS,
+    REDUCED,
+    UNARY,
+    body_of_one,
+    body_of_two,
+)
+from support.native.traced_kernels import take
+
+
+def inputs(dtype, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    wanted = getattr(torch, DTYPES[dtype].torch)
+    if dtype == "i1":
+        return torch.randint(0, 2, (67,), generator=generator).bool()
+    if not wanted.is_floating_point:
+        return torch.randint(0 if dtype == "u8" else -50, 100, (67,), generator=generator).to(
+            wanted
+        )
+    found = torch.randn(67, generator=generator, dtype=torch.float64) * 3
+    found[:6] = torch.tensor([0.0, -0.0, 1.0, float("inf"), -float("inf"), float("nan")])
+    return found.to(wanted)
+
+
+# Where torch's CPU kernels differ from those for a GPU, which libraries follow: at infinity, or by
+# the rounding of a number to half precision. tests/gpu holds these to the bit.
+NOT_AT_INFINITY = {"gelu", "pow_half", "pow", "pow_odd"}
+ROUNDED_EARLIER = {"add_alpha", "sub_alpha"}
+
+
+def check(name, body, dtype, tensors, names):
+    program = Program(body, **{n: native.tensor("n", dtype=dtype) for n in names})
+    if name in NOT_AT_INFINITY:
+        tensors = [t[6:] for t in tensors]
+    found, wanted = program(*tensors), body(*tensors)
+    assert found.dtype is wanted.dtype
+    near = {"rtol": 1e-2, "atol": 1e-2} if name in ROUNDED_EARLIER else {}
+    torch.testing.assert_close(found, wanted, equal_nan=True, **near)
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_a_function_of_one_tensor(name):
+    function, dtypes = UNARY[name]
+    for dtype in two_of(name, dtypes):
+        check(name, body_of_one(function), dtype, [inputs(dtype)], "x")
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_a_function_of_two_tensors(name):
+    function, dtypes = BINARY[name]
+    for dtype in two_of(name, dtypes):
+        tensors = [inputs(dtype), inputs(dtype, 1)]
+        check(name, body_of_two(function), dtype, tensors, "xy")
+
+
+SHAPE = (3, 5, 7)
+
+
+def two_of(name, dtypes):
+    """Single precision and one more, another for each test; tests/gpu takes them all."""
+    more = [d for d in dtypes if d != "fp32"]
+    return (
+        {*{"fp32"} & set(dtypes), *more[sum(name.encode()) % len(more) :][:1]} if more else dtypes
+    )
+
+
+def rows(dtype, seed=0, shape=SHAPE):
+    generator = torch.Generator().manual_seed(seed)
+    wanted = getattr(torch, DTYPES[dtype].torch)
+    if dtype == "i1":
+        return torch.randint(0, 2, shape, generator=generator).bool()
+    if not wanted.is_floating_point:
+        return torch.randint(0 if dtype == "u8" else -50, 100, shape, generator=generator).to(
+            wanted
+        )
+    return torch.randn(3, 5, 7, generator=generator, dtype=torch.float64).mul_(3).to(wanted)
+
+
+@pytest.mark.parametrize("name", REDUCED)
+def test_a_reduction(name):
+    function, dtypes = REDUCED[name]
+    for dtype in two_of(name, dtypes):
+        body, x = body_of_one(function), rows(dtype, shape=(2, 3, 5))
+        found, wanted = Program(body, x=native.tensor("a b c", dtype=dtype))(x), body(x)
+        assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
+        near = {"rtol": 2e-2, "atol": 2e-2} if dtype in {"fp16", "bf16"} else {}
+        torch.testing.assert_close(found, wanted, **near)
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_elements_that_move(name):
+    body, x = body_of_one(MOVED[name]), rows("fp32")
+    found, wanted = Program(body, x=native.tensor("a b c", dtype="fp32"))(x), body(x)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+    assert found.stride() == wanted.stride()
+
+
+@pytest.mark.parametrize("name", INDEXED)
+def test_elements_by_their_positions(name):
+    body, x, at = body_of_two(INDEXED[name]), rows("fp32"), torch.tensor([[0, 4]]).expand(3, 2)
+    specs = {"x": native.tensor("3 5 7", dtype="fp32"), "y": native.tensor("3 2", dtype="i64")}
+    found, wanted = Program(body, **specs)(x, at.contiguous()), body(x, at)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_a_product_of_matrices(name):
+    body = body_of_two(PRODUCTS[name])
+    x, y = rows("fp32"), rows("fp32", 1).transpose(1, 2).contiguous()[..., :4].contiguous()
+    specs = {"x": native.tensor("b m k", dtype="fp32"), "y": native.tensor("b k n", dtype="fp32")}
+    found, wanted = Program(body, **specs)(x, y), body(x, y)
+    torch.testing.assert_close(found, wanted)
+
+
+def kernels_of(body, **specs):
+    """The kernels of the only path."""
+    (built,) = Program(body, **specs).body.built
+    (path,) = built.case.paths
+    return [step.kernel_name for step in path.steps if isinstance(step, Launch)]
+
+
+X = {"x": native.tensor("m n", dtype="fp16")}
+
+
+def test_a_chain_of_calls_is_one_kernel():
+    def body(x: Tensor) -> Tensor:
+        return torch.tanh(torch.sigmoid(x * 2 + 1.5) * x - 1).to(torch.float32)
+
+    assert kernels_of(body, **X) == ["torch_mul_add_sigmoid_mul_and_3_more"]
+
+
+def test_calls_over_the_same_elements_are_one_kernel_with_several_results():
+    def body(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x + 1
+        return y, y * 2
+
+    assert kernels_of(body, **X) == ["torch_add_mul"]
+
+
+def test_a_copy_of_a_transposed_result_reads_what_the_result_is_made_of():
+    def body(x: Tensor) -> Tensor:
+        return (x + 1).t().clone(memory_format=torch.contiguous_format)
+
+    assert kernels_of(body, **X) == ["torch_add_clone"]
+
+
+def test_a_reduction_takes_in_the_calls_before_it():
+    def body(x: Tensor) -> Tensor:
+        return (x.float() ** 2).amax(-1)
+
+    assert kernels_of(body, x=native.tensor("m 64", dtype="fp16")) == ["torch_to_copy_pow_amax"]
+
+
+def test_a_launch_sees_what_calls_before_it_computed():
+    def body(x: Tensor) -> Tensor:
+        y = x * 2
+        out = torch.empty_like(x)
+        take[(1,)](y, out, 1, 2)
+        return out.add_(y)
+
+    assert kernels_of(body, **X) == ["torch_mul", "take", "torch_add"]
+
+
+def test_a_write_in_between_keeps_the_order():
+    def body(x: Tensor) -> Tensor:
+        y = x + 1
+        z = y.t() * 2
+        y.mul_(3)
+        return z + y.t()
+
+    found = Program(body, x=native.tensor("m n", dtype="fp32"))
+    x = torch.randn(4, 6)
+    torch.testing.assert_close(found(x), body(x))
+
+
+def test_a_result_that_nothing_needs_is_not_computed():
+    def body(x: Tensor) -> Tensor:
+        x.exp().log()
+        return x + 1
+
+    assert kernels_of(body, **X) == ["torch_add"]
+
+
+def test_an_in_place_call_of_an_undeclared_parameter_is_refused():
+    def body(x: Tensor) -> Tensor:
+        return x.mul_(2) + 1
+
+    with pytest.raises(UndeclaredWrite, match=r"torch_mul_add .* writes to 'x'"):
+        _ = Program(body, **X).body.built
+
+
+def test_a_changed_parameter_is_changed():
+    def body(x: Tensor) -> Tensor:
+        return x.mul_(2)[:1] + 1
+
+    x = torch.randn(3, 4)
+    expected = x * 2
+    found = Program(body, mutates=("x",), x=native.tensor("m n", dtype="fp32"))(x)
+    assert torch.equal(x, expected)
+    assert torch.equal(found, expected[:1] + 1)
+
+
+def test_an_extreme_of_nothing_is_refused_as_torch_refuses_it():
+    def body(x: Tensor) -> Tensor:
+        return x.amax(-1)
+
+    (built,) = Program(body, x=native.tensor("m n", dtype="fp32")).body.built
+    (refused,) = {path.refused for path in built.case.paths if path.refused}
+    assert (
+        refused == "the body raises IndexError: amax(): a dimension without elements has no extreme"
+    )
+
+
+def test_sizes_that_do_not_fit_are_refused_and_the_others_built():
+    def body(x: Tensor, y: Tensor) -> Tensor:
+        return x + y
+
+    specs = {"x": native.tensor("m", dtype="fp32"), "y": native.tensor("n", dtype="fp32")}
+    program = Program(body, **specs)
+    for m, n in [(3, 3), (1, 4), (4, 1), (1, 1)]:
+        x, y = torch.randn(m), torch.randn(n)
+        assert torch.equal(program(x, y), x + y)
+    with pytest.raises(AssertionError, match="must be equal, or one of them 1"):
+        program(torch.randn(3), torch.randn(4))
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (1, 1)])
+def test_tensors_without_elements(shape):
+    def body(x: Tensor) -> Tensor:
+        return torch.cat([x * 2, x.sum(0, keepdim=True)], 0).mean()
+
+    x = torch.ones(shape)
+    found = Program(body, x=native.tensor("m n", dtype="fp32"))(x)
+    torch.testing.assert_close(found, body(x), equal_nan=True)
+
+
+def test_tensors_without_dimensions():
+    def body(x: Tensor, y: Tensor) -> Tensor:
+        return x * y + x.sum()
+
+    specs = {"x": native.tensor("", dtype="fp32"), "y": native.tensor("n", dtype="fp32")}
+    x, y = torch.tensor(2.0), torch.arange(3.0)
+    assert torch.equal(Program(body, **specs)(x, y), body(x, y))
+
+
+def test_strided_tensors_are_read_and_written_where_they_are():
+    def body(x: Tensor, y: Tensor) -> Tensor:
+        y.add_(x.t())
+        return (y * 2).sum(0)
+
+    layout = {"dtype": "fp32", "layout": "strided"}
+    specs = {"x": native.tensor("m n", **layout), "y": native.tensor("n m", **layout)}
+    x, y = torch.randn(4, 10)[:, ::2], torch.randn(9, 5).t()[:5, :4]
+    expected = y + x.t()
+    found = Program(body, mutates=("y",), **specs)(x, y)
+    assert torch.equal(y, expected)
+    torch.testing.assert_close(found, (expected * 2).sum(0))
+
+
+def test_the_build_says_which_calls_became_which_kernel():
+    def body(x: Tensor) -> Tensor:
+        return x * 2 + 1
+
+    (built,) = Program(body, **X).body.built
+    (note,) = built.notes
+    assert re.fullmatch(
+        rf"aten.mul.Tensor, aten.add.Tensor at {re.escape(__file__)}:\d+ became kernel "
+        "torch_mul_add",
+        note,
+    )
