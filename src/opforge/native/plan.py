@@ -28,6 +28,7 @@ from .ir.places import Told
 from .library_name import check_name, common_namespace, refuse_namesakes
 from .tracing.case_builder import BuiltCase, build_case, first_config
 from .tracing.launches import Choose
+from .workspace import planned
 
 Archs = tuple[int, ...]
 
@@ -126,7 +127,7 @@ def _plan_op(
         for one in built:
             _take(one, made)
         made.notes += _refusals(part, built)
-        cases += [dataclasses.replace(b.case, implementation=index) for b in built]
+        cases += [_placed(b.case, index) for b in built]
         served.append(_implementation(part, parts, found.outputs))
     made.notes += _other_types(entry, joined.params)
     return Op(
@@ -143,6 +144,11 @@ def _plan_op(
         returns=schema_returns(entry),
         implementations=tuple(served),
     )
+
+
+def _placed(case: Case, implementation: int) -> Case:
+    paths = tuple(planned(path) for path in case.paths)
+    return dataclasses.replace(case, implementation=implementation, paths=paths)
 
 
 def _implementation(part: Entry, parts: Sequence[Entry], outputs: Sequence[str]) -> Implementation:

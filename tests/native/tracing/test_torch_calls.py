@@ -284,3 +284,23 @@ def test_the_build_says_which_calls_became_which_kernel():
         "torch_mul_add",
         note,
     )
+
+
+def test_a_reduction_finishes_what_is_made_of_its_result():
+    def body(x: Tensor) -> Tensor:
+        return torch.rsqrt((x.float() ** 2).amax(-1, keepdim=True) + 1e-5) * 2
+
+    wide = {"x": native.tensor("m 64", dtype="fp16")}
+    assert kernels_of(body, **wide) == ["torch_to_copy_pow_amax_add_and_2_more"]
+    x = torch.randn(3, 64).half()
+    torch.testing.assert_close(Program(body, **wide)(x), body(x))
+
+
+def test_few_and_long_results_are_shared_by_several_programs():
+    def body(x: Tensor) -> Tensor:
+        return x.sum(0)
+
+    program = Program(body, x=native.tensor("m 3", dtype="fp32"), dims={"m": (1, 4096)})
+    x = torch.randn(1100, 3)
+    torch.testing.assert_close(program(x), body(x))
+    torch.testing.assert_close(program(x[:5]), body(x[:5]))

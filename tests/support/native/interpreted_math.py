@@ -126,3 +126,8 @@ def copysign(a, b):
 def in_range(at, size):
     tl.device_assert((at >= 0) & (at < size))
     return at
+
+
+@triton.jit
+def rcp_rn(x):
+    return 1.0 / x

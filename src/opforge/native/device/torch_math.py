@@ -64,8 +64,16 @@ def root(x):
 
 @triton.jit
 def sigmoid(x):
-    one = tl.full((), 1.0, x.dtype)
-    return divide(one, one + exp(minus(x)))
+    return inverse(tl.full((), 1.0, x.dtype) + exp(minus(x)))
+
+
+@triton.jit
+def inverse(x):
+    """1 / x, rounded as a division is, in half the time."""
+    if x.dtype == tl.float32:
+        return rcp_rn(x)
+    else:
+        return tl.full((), 1.0, x.dtype) / x
 
 
 @triton.jit
@@ -225,10 +233,10 @@ def floor_divide(a, b, dtype: tl.constexpr):
 def floor_divide_number(a, b, dtype: tl.constexpr):
     """By a number, of which torch takes the reciprocal."""
     if a.dtype.is_floating():
-        inverse = divide(tl.full((), 1.0, a.dtype), b)
+        share = inverse(b)
         rest = fmod(a, b)
-        quotient = times(a - rest, inverse)
-        found = whole_quotient(quotient, rest, b, times(a, inverse), dtype)
+        quotient = times(a - rest, share)
+        found = whole_quotient(quotient, rest, b, times(a, share), dtype)
         return tl.where(b == 0, divide(a, b), found)
     else:
         return floor_divide(a, b, a.dtype)
@@ -280,4 +288,4 @@ exp, log, sin, cos, erf = libdevice.exp, libdevice.log, libdevice.sin, libdevice
 exp2, log2, log10, log1p = libdevice.exp2, libdevice.log2, libdevice.log10, libdevice.log1p
 expm1, tanh, rsqrt, fmod = libdevice.expm1, libdevice.tanh, libdevice.rsqrt, libdevice.fmod
 floor, ceil, nearest, power = libdevice.floor, libdevice.ceil, libdevice.rint, libdevice.pow
-mul_rn, copysign = libdevice.mul_rn, libdevice.copysign
+mul_rn, rcp_rn, copysign = libdevice.mul_rn, libdevice.rcp_rn, libdevice.copysign

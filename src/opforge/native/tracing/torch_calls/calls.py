@@ -13,7 +13,7 @@ from ...symbolic.symint import Symbols, is_symbolic
 from ..views import Views, is_compact, same
 from .pointwise import DEFAULT, RULES, Rule
 from .space import is_one
-from .values import Applied, Computed, Load, Number, Position, Reduced, Value, cast
+from .values import Applied, Computed, Load, Number, Position, Reduced, Value, cast, is_small
 
 _ATEN = torch.ops.aten
 
@@ -160,7 +160,8 @@ class Call:
         return self.store(out, value)
 
     def store(self, out: Traced, value: Value) -> Traced:
-        self.trace.steps.append(Computed(out, value, (self.name,), self.where))
+        small = is_small(value, out)
+        self.trace.steps.append(Computed(out, value, (self.name,), self.where, small))
         return out
 
     def reduce(

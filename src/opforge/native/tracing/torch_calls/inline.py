@@ -12,6 +12,7 @@ from typing import Any
 from ...._compat.tracing import Traced
 from ..views import same
 from .fusion import read, touched, written
+from .space import is_one
 from .values import (
     Applied,
     Computed,
@@ -35,12 +36,72 @@ def inlined(steps: Sequence[Any], kept: set[int]) -> list[Any]:
     for at, step in enumerate(found):
         if isinstance(step, (Computed, Reduced, Scanned)):
             found[at] = _with_values(found, at, kept)
+        if isinstance(step, Computed):
+            _finish_reduction(found, at, kept)
     return found
+
+
+def _finish_reduction(steps: list[Any], at: int, kept: set[int]) -> None:
+    """Let a reduction compute what a call makes of its only result, and of numbers."""
+    step = steps[at]
+    parts = [v for v in leaves(step.value) if not isinstance(v, (Applied, Number))]
+    loads = [v.tensor for v in parts if isinstance(v, Load)]
+    if not loads or len(loads) < len(parts) or id(loads[0].memory) in kept:
+        return
+    first, *others = _users(loads[0].memory, steps)
+    maker = steps[first]
+    if not isinstance(maker, Reduced) or others != [at] or maker.spread or len(maker.outs) > 1:
+        return
+    if not same(maker.parts, 1) or _is_overwritten(maker, steps[first + 1 : at]):
+        return
+    made = maker.outs[0]
+    if not all(_is_squeezed(made, load) for load in loads) or not _fits(made, step.out):
+        return
+    result = _replace(step.value, lambda v: maker.results[0] if isinstance(v, Load) else None)
+    calls = (*maker.calls, *step.calls)
+    out = _squeezed_as(made, step.out)
+    # At the later place, before which the memory of its result may be read.
+    steps[at] = dataclasses.replace(maker, outs=(out,), results=(result,), calls=calls)
+
+
+def _is_overwritten(maker: Any, between: Sequence[Any]) -> bool:
+    """Whether something changes what a step reads."""
+    reads = {id(m) for m in read(maker)}
+    return any(id(m) in reads for step in between for m in written(step))
+
+
+def _wide(x: Traced) -> list[int]:
+    """The dimensions that are not of size 1."""
+    return [d for d, size in enumerate(x.sizes) if not is_one(size)]
+
+
+def _fits(a: Traced, b: Traced) -> bool:
+    """Whether two tensors have the same sizes, apart from those of 1."""
+    own, other = ([t.sizes[d] for d in _wide(t)] for t in (a, b))
+    return len(own) == len(other) and all(map(same, own, other))
+
+
+def _is_squeezed(a: Traced, b: Traced) -> bool:
+    """Whether two tensors are the same elements, apart from dimensions of size 1."""
+    strides = ([t.strides[d] for d in _wide(t)] for t in (a, b))
+    alike = _fits(a, b) and all(map(same, *strides))
+    return a.memory is b.memory and same(a.offset, b.offset) and a.dtype is b.dtype and alike
+
+
+def _squeezed_as(like: Traced, x: Traced) -> Traced:
+    """A tensor with the dimensions of another, which has the same but for those of size 1."""
+    left = iter(_wide(x))
+    strides = [0 if is_one(size) else x.strides[next(left)] for size in like.sizes]
+    return Traced(x.memory, like.sizes, strides, x.offset, x.dtype)
+
+
+def _users(memory: Any, steps: Sequence[Any]) -> list[int]:
+    return [i for i, step in enumerate(steps) if any(memory is m for m in touched(step))]
 
 
 def _with_values(steps: Sequence[Any], at: int, kept: set[int]) -> Any:
     step = steps[at]
-    calls: list[str] = []
+    taken: list[Computed] = []
 
     def change(one: Value) -> Value | None:
         if not isinstance(one, Load):
@@ -54,17 +115,20 @@ def _with_values(steps: Sequence[Any], at: int, kept: set[int]) -> Any:
         repeated = any(d is None for d in dims)
         if repeated and sum(1 for _ in leaves(maker.value)) > _MOST_REPEATED:
             return None
-        calls.extend(maker.calls)
+        taken.append(maker)
         return _moved(maker.value, one.tensor, dims)
 
     changes: dict[int, Value] = {}
     value = _replace(step.value, change, changes)
-    more = {}
+    more: dict[str, Any] = {}
+    if isinstance(step, Computed):
+        more = {"is_small": step.is_small and all(maker.is_small for maker in taken)}
     if isinstance(step, Reduced):
         # Over the same elements, so their parts stay shared.
         spread = [(out, _replace(one, change, changes)) for out, one in step.spread]
         more = {"spread": tuple(spread)}
-    return dataclasses.replace(step, value=value, calls=(*calls, *step.calls), **more)
+    calls = (*(call for maker in taken for call in maker.calls), *step.calls)
+    return dataclasses.replace(step, value=value, calls=calls, **more)
 
 
 def _maker(loaded: Traced, steps: Sequence[Any], at: int, kept: set[int]) -> Computed | None:
@@ -72,7 +136,7 @@ def _maker(loaded: Traced, steps: Sequence[Any], at: int, kept: set[int]) -> Com
     memory: Any = loaded.memory
     if not memory.allocated:
         return None
-    users = [i for i, step in enumerate(steps) if any(memory is m for m in touched(step))]
+    users = _users(memory, steps)
     if id(memory) in kept or len(users) != 2 or users[1] != at:
         return None
     maker = steps[users[0]]
@@ -80,9 +144,7 @@ def _maker(loaded: Traced, steps: Sequence[Any], at: int, kept: set[int]) -> Com
         return None
     if any(isinstance(v, Fetched) for v in leaves(maker.value)):
         return None
-    reads = {id(m) for m in read(maker)}
-    between = steps[users[0] + 1 : at]
-    return None if any(id(m) in reads for s in between for m in written(s)) else maker
+    return None if _is_overwritten(maker, steps[users[0] + 1 : at]) else maker
 
 
 def _dims(made: Traced, seen: Traced) -> list[int | None] | None:

@@ -95,7 +95,7 @@ def _mul(a: Value, b: Value) -> Value:
 def _div(a: Value, b: Value) -> Value:
     if isinstance(b, Number):
         # torch multiplies by the reciprocal of a number.
-        return apply("times({0}, divide({1}, {2}))", a, number(b, 1.0), b)
+        return apply("times({0}, inverse({1}))", a, b)
     return apply("divide({0}, {1})", a, b)
 
 
@@ -311,5 +311,5 @@ RULES: dict[str, Rule] = {
             **{n: n for n in ("sin", "cos", "erf", "tanh", "sigmoid")},
         }.items()
     },
-    "reciprocal": _text("divide(tl.full((), 1.0, {0}.dtype), {0})", promotion=FLOAT),
+    "reciprocal": _text("inverse({0})", promotion=FLOAT),
 }  # fmt: skip

@@ -15,8 +15,9 @@ from .pointwise import apply
 from .values import Load, Number, Reduced, Scanned, Total, Value, cast
 
 _ATEN = torch.ops.aten
-# Fewer results than this leave most of a GPU idle, so that several programs share one.
-_FEW, _MANY_ELEMENTS, _PART = 256, 65536, 16384
+# Fewer results of more elements leave most of a GPU idle, so several programs share one. A program
+# takes a row where that lies densely, otherwise 64 neighbours. The last is how long a part is.
+_BY_ROW, _BY_COLUMN = (256, 65536, 16384), (16384, 1024, 256)
 _MOST_PARTS = 1024
 # Rows of so many elements are kept in registers.
 _FITS = (1024, 4096, 16384)
@@ -40,6 +41,11 @@ class Dims:
     @property
     def count(self) -> Any:
         return math.prod(self.sizes)
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether neighbours in memory belong to one result."""
+        return not self.gone or same(self.x.strides[self.gone[-1]], 1)
 
     def result(self, dtype: torch.dtype) -> tuple[Traced, Traced]:
         """A new tensor as torch returns it, and with the dimensions that stay."""
@@ -85,11 +91,12 @@ def _reduce(
     total: Value = Total(value.dtype)
     result = cast(finish(total, rows) if finish else total, out.dtype)
     results = math.prod(rows.shape)
-    if not (rows.count > _MANY_ELEMENTS and results < _FEW):
+    few, many, part = _BY_ROW if rows.is_dense or not rows.shape else _BY_COLUMN
+    if not (rows.count > many and results < few):
         step = Reduced(kind, (out,), value, (result,), rows.sizes, (call.name,), call.where)
         call.trace.steps.append(step)
         return
-    parts = torch.sym_min((rows.count + (_PART - 1)) // _PART, _MOST_PARTS)
+    parts = torch.sym_min((rows.count + (part - 1)) // part, _MOST_PARTS)
     partial = call.trace.allocate([*rows.shape, parts], value.dtype)
     call.trace.steps += [
         Reduced(

@@ -44,7 +44,7 @@ from .values import (
 
 BLOCK = 1024
 # torch keeps denormal numbers, which Triton's libdevice flushes to zero unless told otherwise.
-OPTIONS = {"num_warps": 4, "enable_reflect_ftz": False}
+OPTIONS: dict[str, Any] = {"num_warps": 4, "enable_reflect_ftz": False}
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,8 @@ def write_group(group: Group) -> Written:
     name = kernel_name(group.calls)
     fn = define(name, [*arguments, "BLOCK: tl.constexpr"], [*head, *writer.lines])
     grid = (space.count + (BLOCK - 1)) // BLOCK
-    return Written(fn, {**arguments, "BLOCK": BLOCK}, (grid,), OPTIONS)
+    options = {**OPTIONS, "enable_reflect_ftz": group.is_small}
+    return Written(fn, {**arguments, "BLOCK": BLOCK}, (grid,), options)
 
 
 def _write_step(writer: Writer, step: Computed, *, stored: bool) -> None:

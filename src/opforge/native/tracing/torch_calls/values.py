@@ -77,6 +77,9 @@ class Computed:
     # `("aten.mul",)`: more than one where it took in others. Where the body calls the last.
     calls: tuple[str, ...]
     location: str
+    # Whether each call has tensors of fp16, integers and bools only, so that no denormal number of
+    # fp32 can matter.
+    is_small: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,6 +124,10 @@ class Group:
     @property
     def calls(self) -> list[str]:
         return [call for step in self.steps for call in step.calls]
+
+    @property
+    def is_small(self) -> bool:
+        return all(step.is_small for step in self.steps)
 
 
 @dataclass(eq=False)
@@ -193,3 +200,9 @@ NAMES = {
         "float8_e5m2": "float8e5",
     }.items()
 }
+
+
+def is_small(value: Value, *outs: Traced) -> bool:
+    """Whether a call loads and stores only numbers that are never denormal in fp32."""
+    dtypes = {tensor.dtype for tensor in (*loaded(value), *outs)}
+    return all(dtype is torch.float16 or not dtype.is_floating_point for dtype in dtypes)
