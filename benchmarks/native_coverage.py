@@ -3,7 +3,7 @@
     PYTHONPATH=/path/to/libraries python benchmarks/native_coverage.py [word ...]
 
 Each is called as its library calls it, with nothing but a declaration added; nothing is compiled.
-Functions that also compute with torch cannot be in a C library and are not listed.
+The last ones also compute with torch, which the library does with kernels of opforge's own.
 """
 
 import importlib
@@ -54,6 +54,7 @@ TRIPLE = "tuple[Tensor, Tensor, Tensor]"
 WIDE = {"dims": {"h": (1, 8192)}}
 HEADS = {"dims": {"d": [64, 128]}}
 FEW = {"dims": {"h": [1024, 4096]}}
+SMALL = {"dims": {"r": [64, 4096], "h": [1024, 4096]}}
 ROWS = tensors(x="r h")
 LIGER, GEMS, FLA = "liger_kernel.ops.", "flag_gems.ops.", "fla."
 LIGHT = "lightllm.models.llama.triton_kernel."
@@ -167,6 +168,38 @@ TABLE = [
              "dims": {"longest": (1, 8192)}}, "None", ("x",)),
     Forward(BASE + "copy_kv_index_to_req", "f.copy_kv_index_to_req(table, idx, lens, mem)",
             i32(table="r s", idx="b", lens="b", mem="b"), "None", ("table",)),
+    Forward(LIGER + "kl_div", "f.kldiv_forward_triton(x, t, False, 'batchmean', 1e-10)",
+            {**tensors(x="r h", t="r h"), **WIDE}),
+    Forward(LIGER + "kl_div", "f.kldiv_forward_triton(x, t, False, 'mean', 1e-10)",
+            {**tensors(x="r h", t="r h"), **WIDE}),
+    Forward(LIGER + "tvd", "f.tv_distance_forward_triton(x, t, None, 'batchmean', -100, False)",
+            {**tensors(x="r h", t="r h"), **WIDE}, PAIR),
+    Forward(LIGER + "jsd", "f.jsd_forward(x, t, None, 0.5, -100, False)",
+            {**tensors(x="r h", t="r h"), **SMALL}, PAIR),
+    Forward(LIGER + "rms_norm",
+            "f.rms_norm_backward(g, x, w, s, 0.0, 'llama', 4096, 8, False, False)",
+            {**tensors(g="r 4096", x="r 4096", w="4096"), **tensors("fp32", s="r")}, PAIR),
+    Forward(LIGER + "layer_norm", "f.layer_norm_backward(g, x, w, b, m, s)",
+            {**tensors(g="r h", x="r h", w="h", b="h"), **tensors("fp32", m="r", s="r"), **SMALL},
+            TRIPLE),
+    Forward(LIGER + "poly_norm", "f.poly_norm_backward(g, x, w, s, 4096, 8, False)",
+            {**tensors(g="r 4096", x="r 4096", w="3"), **tensors("fp32", s="r 3"),
+             "dims": {"r": [1024, 4096]}}, TRIPLE),
+    Forward(GEMS + "var_mean", "f.var_mean(x, [1])", ROWS, PAIR),
+    Forward(GEMS + "std", "f.std(x, [1])", ROWS),
+    Forward(GEMS + "mse_loss", "f.mse_loss(x, y)",
+            {**tensors(x="r h", y="r h"), "dims": {"r": (1, 65536), "h": (1, 8192)}}),
+    Forward(GEMS + "cat", "f.cat([x, y], 1)", tensors(x="r h", y="r g")),
+    Forward(GEMS + "stack", "f.stack([x, y], 1)", tensors(x="r h", y="r h")),
+    Forward(GEMS + "gather", "f.gather(x, 1, i)",
+            {**tensors(x="r h"), **tensors("i64", i="r g")}),
+    Forward(GEMS + "index_select", "f.index_select(x, 1, i)",
+            {**tensors(x="r h"), **tensors("i64", i="g")}),
+    Forward(GEMS + "repeat", "f.repeat(x, [2, 3])", ROWS),
+    Forward(GEMS + "flip", "f.flip(x, [0])", ROWS),
+    Forward(FLA + "ops.utils.logsumexp", "f.logsumexp_fwd(x)", {**ROWS, **FEW}),
+    Forward(FLA + "modules.norm.layernorm", "f.layer_norm_bwd(g, x, w, b, mean=m, rstd=s)[0]",
+            {**tensors(g="r h", x="r h", w="h", b="h"), **tensors("fp32", m="r", s="r"), **SMALL}),
 ]  # fmt: skip
 
 
@@ -187,7 +220,7 @@ def build(forward: Forward) -> str:
         module = importlib.import_module(forward.module)
     op = opforge.op(
         made(forward, module),
-        name=f"coverage::{forward.name}",
+        name=f"coverage::{forward.name}_{TABLE.index(forward)}",
         mode="custom_op",
         mutates_args=forward.mutates,
     )

@@ -34,6 +34,8 @@ class Trace(Protocol):
 
 def answer(trace: Trace, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The result of a torch call that a library can make, or NotImplemented."""
+    if func in _ASKED:
+        return tracing.on_fakes(func, args, kwargs, trace.value)
     make = _CALLS.get(func)
     rule = None if make is not None else _rule(func, kwargs)
     if make is None and rule is None:
@@ -296,6 +298,16 @@ def _arange(call: Call, *args: Any, dtype: Any = None, device: Any = None, **_: 
     if not same(start, 0):
         at = Applied(torch.int64, "{0} + {1}", (at, rounded(start, torch.int64)))
     return call.store(out, cast(at, out.dtype))
+
+
+# Questions about dtypes alone.
+_ASKED = {
+    _ATEN.promote_types.default,
+    _ATEN.can_cast.default,
+    _ATEN.result_type.Tensor,
+    _ATEN.result_type.Scalar,
+    _ATEN.result_type.Scalar_Tensor,
+}
 
 
 def register(calls: Mapping[Any, Callable[..., Any]]) -> None:
