@@ -27,7 +27,7 @@ import triton.language as tl
 from rich.console import Console
 from rich.table import Table
 
-from opforge._compat import compiling
+from opforge._compat import compiling, kernel_hash
 from opforge.native.ir.kernel_request import Request
 from opforge.native.kernels import workers
 from opforge.native.kernels.compile import compile_all
@@ -72,7 +72,7 @@ def _request(
         name="activation",
         location=f"{__file__}:{activation.fn.__code__.co_firstlineno}",
         qualified_name="native_build:activation",
-        source=activation.cache_key,
+        source=kernel_hash.digest(activation),
         signature=tuple((n, types.get(n, "constexpr")) for n in activation.arg_names),
         constants=tuple(constants.items()),
         divisible=divisible,

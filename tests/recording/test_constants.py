@@ -7,6 +7,7 @@ import torch
 import triton
 import triton.language as tl
 
+from opforge._compat import kernel_hash
 from opforge.recording.constants import CannotRecord, encode, show
 
 
@@ -40,7 +41,8 @@ def test_a_value_is_encoded_and_shown(value, encoded, shown):
 
 def test_a_jitted_function_is_named_with_its_hash():
     encoded = encode(helper)
-    assert encoded == {"function": f"{__name__}:helper", "source": helper.cache_key}
+    source = kernel_hash.digest(helper)
+    assert encoded == {"function": f"{__name__}:helper", "source": source}
     assert show(encoded) == f"{__name__}:helper"
 
 

@@ -13,7 +13,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 import opforge
-from opforge._compat import patches
+from opforge._compat import kernel_hash, patches
 from opforge.recording.model import read
 from support.own_autotuner import own_autotuner
 
@@ -63,7 +63,7 @@ def test_types_constants_options_and_classes_of_numbers(x):
     assert first.sizes == ({"n": 1024},)
     assert dict(second.types)["bias"] == "i64"
     assert (second.ones, second.divisible) == (("n",), ("x_ptr", "y_ptr", "bias"))
-    named = {"function": f"{__name__}:helper", "source": helper.cache_key}
+    named = {"function": f"{__name__}:helper", "source": kernel_hash.digest(helper)}
     assert dict(second.constants)["ACT"] == named
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         graphs,
         host_caches,
         inductor_kernels,
+        kernel_hash,
         kernels,
         launches,
         operators,

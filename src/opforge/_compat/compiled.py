@@ -136,11 +136,6 @@ def is_jitted(fn: Any) -> bool:
     return isinstance(fn, JITFunction)
 
 
-def source_hash(fn: Any) -> str:
-    """Triton's hash of a function and of everything that it calls."""
-    return str(fn.cache_key)
-
-
 def function_of(fn: Any) -> Any:
     """The Python function of a jitted one."""
     return fn.fn

@@ -24,6 +24,9 @@ from triton._C.libtriton import get_cache_invalidating_env_vars, ir
 from triton.backends.compiler import GPUTarget, Language
 from triton.compiler.compiler import ASTSource, make_backend
 from triton.compiler.errors import CompilationError
+from triton.runtime.jit import JITCallable
+
+from .kernel_hash import digest_or_unique
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ def constant_key(value: Any) -> str:
     """A constant as the cache key holds it: a jitted function's source, otherwise its repr."""
     if type(value) in {tuple, list}:
         return repr([constant_key(item) for item in value])
-    return str(value.cache_key) if hasattr(value, "cache_key") else repr(value)
+    return digest_or_unique(value) if isinstance(value, JITCallable) else repr(value)
 
 
 def launch_options(fn: Any, options: Mapping[str, Any]) -> dict[str, Any]:

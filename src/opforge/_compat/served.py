@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from triton.runtime.jit import JITFunction, KernelInterface, TensorWrapper
 
 from . import patches
 from .compiled import torch_dtype
+from .kernel_hash import Watched
 
 
 def configure(extension: ModuleType) -> None:
@@ -116,10 +117,10 @@ def plain_arguments(
     return made if any(type(one) is not type(other) for one, other in pairs) else None
 
 
-def watches_of(fn: Any) -> list[tuple[Any, ...]]:
-    """What Triton looks at before every launch of one kernel: its hooks, and globals it uses."""
+def watches_of(fn: Any, watched: Iterable[Watched]) -> list[tuple[Any, ...]]:
+    """What to look at before every launch of one kernel: its hooks, and globals that it uses."""
     found: list[tuple[Any, ...]] = [(fn.pre_run_hooks, "it has pre_run_hooks")]
-    for (name, _), (value, space) in fn.used_global_vals.items():
+    for space, name, value in watched:
         found.append((space, name, (value,), f"the global {name}, which it uses, has changed"))
     return found
 

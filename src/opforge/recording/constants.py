@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from .. import _compat
 from ..records import shown
 
 
@@ -58,7 +59,10 @@ def _triton(value: Any) -> Any:
     if type(value) is language.dtype:
         return {"dtype": str(value)}
     if hasattr(value, "cache_key") and hasattr(value, "fn"):
-        return {"function": name_of(value.fn), "source": value.cache_key}
+        try:
+            return {"function": name_of(value.fn), "source": _compat.kernel_hash.digest(value)}
+        except _compat.kernel_hash.Unknown as error:
+            raise CannotRecord(f"the function {value.fn.__qualname__}: {error}") from None
     kind = type(value)
     raise CannotRecord(f"a {kind.__module__}.{kind.__qualname__}, which JSON cannot hold")
 

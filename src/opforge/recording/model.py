@@ -13,7 +13,7 @@ from ..errors import BadOption, NotARecording
 from ..records import BadField, Between, Codecs
 from .choice import RecordedChoice
 
-FORMAT = 1
+FORMAT = 2
 _FIX = "record again with `opforge record -o launches.json -- python ...`"
 # Examples of sizes that led to a variant.
 MOST_SIZES = 8
@@ -58,8 +58,8 @@ class RecordedVariant:
 class RecordedKernel:
     """A jitted function; `module` is the file if it is in the main script.
 
-    `source` is Triton's hash of it and of everything that it calls. A kernel of a compiled graph
-    has the `text` that Inductor prints, and a hash of that.
+    `source` is a hash of it and of everything that its code depends on. A kernel of a compiled
+    graph has the `text` that Inductor prints, and a hash of that.
     """
 
     module: str

@@ -94,11 +94,9 @@ class Recorder:
                 return seen
             fn, _, kwargs = launch
             try:
-                variant = _variant(fn, compiled, kwargs)
-            except (_compat.compiled.NotPlain, CannotRecord) as error:
+                seen.recorded = _kernel(fn, variants=(_variant(fn, compiled, kwargs),))
+            except (_compat.compiled.NotPlain, _compat.kernel_hash.Unknown, CannotRecord) as error:
                 self.miss(fn, str(error))
-                return seen
-            seen.recorded = _kernel(fn, variants=(variant,))
             return seen
 
     def _look_again(self, seen: Seen, launch: Launch | None) -> None:
@@ -115,11 +113,11 @@ class Recorder:
         self._chosen[id(tuner), key] = config
         fn = _compat.kernels.innermost(tuner)
         try:
-            choice = _choice(tuner, key, config)
-        except (CannotRecord, _compat.compiled.NotPlain) as error:
+            found = _kernel(fn, choices=(_choice(tuner, key, config),))
+        except (_compat.compiled.NotPlain, _compat.kernel_hash.Unknown, CannotRecord) as error:
             self.miss(fn, f"the choice of its autotuner: {error}")
             return
-        self.report.kernel(_kernel(fn, choices=(choice,)))
+        self.report.kernel(found)
 
     def miss(self, fn: Any, reason: str) -> None:
         """Report a launch that cannot be recorded, once for each reason."""
@@ -149,7 +147,7 @@ def _kernel(fn: Any, **found: Any) -> RecordedKernel:
     return RecordedKernel(
         module,
         name,
-        _compat.compiled.source_hash(fn),
+        _compat.kernel_hash.digest(fn),
         _location(fn),
         **found,
     )

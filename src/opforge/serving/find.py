@@ -68,11 +68,20 @@ def find_function(name: str, source: str, location: str = "") -> Any:
             location=location or None,
             fix="record again; under TRITON_INTERPRET=1 nothing can be built",
         )
-    if _compat.compiled.source_hash(kernel) != source:
+    location = _compat.kernels.kernel_location(kernel)
+    try:
+        found_source = _compat.kernel_hash.digest(kernel)
+    except _compat.kernel_hash.Unknown as error:
+        raise KernelChanged(
+            f"{name} may not be the kernel that was recorded: {error}",
+            location=location,
+            fix="use a number, or another constant, in its place",
+        ) from None
+    if found_source != source:
         raise KernelChanged(
             f"{name} is not the kernel that was recorded: it, or something that it calls, has "
             "been edited",
-            location=_compat.kernels.kernel_location(kernel),
+            location=location,
             fix="record again with `opforge record`",
         )
     return kernel

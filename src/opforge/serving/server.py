@@ -8,7 +8,7 @@ import importlib.util
 import os
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -58,18 +58,22 @@ class Server(_compat.advice.Adviser):
         """What serves a jitted function, or hands its launches over."""
         name = name_of(_compat.compiled.function_of(fn))
         known = self._kernels_of(fn)
-        source = _compat.compiled.source_hash(fn) if known else ""
+        if not known:
+            return _Unserved(self, fn, f"{name} is not in {self.folder}")
+        try:
+            hashed = _compat.kernel_hash.kernel_hash(fn)
+        except _compat.kernel_hash.Unknown as error:
+            return _Unserved(self, fn, str(error))
+        source = hashed.digest
         found = next((kernel for kernel in known if kernel.source == source), None)
-        if found is not None:
-            with self._lock:
-                # Kernels of one name may differ in their sources.
-                if (name, source) not in self._made_of:
-                    made = self._made_of[name, source] = self._made(fn, found)
-                    self.served.setdefault(name, Counted()).kernels.append(made)
-                return self._made_of[name, source]
-        if known:
+        if found is None:
             return _Unserved(self, fn, self._changed(fn, name))
-        return _Unserved(self, fn, f"{name} is not in {self.folder}")
+        with self._lock:
+            # Kernels of one name may differ in their sources.
+            if (name, source) not in self._made_of:
+                made = self._made_of[name, source] = self._made(fn, found, hashed.watched)
+                self.served.setdefault(name, Counted()).kernels.append(made)
+            return self._made_of[name, source]
 
     def _kernels_of(self, fn: Any) -> list[ServedKernel]:
         """What the folder has for a function, also if it was recorded in the main script."""
@@ -97,7 +101,7 @@ class Server(_compat.advice.Adviser):
                 for variant in instance.variants:
                     self.image(variant).load()
 
-    def _made(self, fn: Any, kernel: ServedKernel) -> Any:
+    def _made(self, fn: Any, kernel: ServedKernel, watched: Iterable[Any]) -> Any:
         params = tuple(
             (
                 param.name,
@@ -124,8 +128,8 @@ class Server(_compat.advice.Adviser):
             finally:
                 self._tried.given = None
 
-        watched = tuple(_compat.served.watches_of(fn))
-        made = self.extension.Kernel(kernel.name, params, hand_over, watched)
+        watches = tuple(_compat.served.watches_of(fn, watched))
+        made = self.extension.Kernel(kernel.name, params, hand_over, watches)
         for instance in kernel.instances:
             self._add(made, fn, instance)
         return made

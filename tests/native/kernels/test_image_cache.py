@@ -1,5 +1,6 @@
 """The cache of compiled kernels: what is a hit, and what happens to a damaged one."""
 
+import copy
 import dataclasses
 import hashlib
 import json
@@ -7,6 +8,7 @@ import os
 import threading
 from concurrent.futures import Executor
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -83,6 +85,19 @@ def test_a_function_given_as_a_constant_counts_with_its_source():
         for f in (gelu, outlined)
     )
     assert key_of(one) != key_of(other)
+
+
+def test_an_attribute_of_a_module_is_in_the_key(monkeypatch):
+    config = ModuleType("config")
+    config.FACTOR = 2
+    # As if the kernel's module had imported it, and the kernel used it.
+    fn = copy.copy(outlined)
+    fn._unsafe_update_src(f"{outlined.src.rstrip()} * config.FACTOR\n")
+    monkeypatch.setitem(outlined.fn.__globals__, "config", config)
+    wanted = request(fn, ["fp32", "fp32"], {})
+    before = key_of(wanted)
+    config.FACTOR = 20
+    assert key_of(wanted) != before
 
 
 @pytest.mark.parametrize(

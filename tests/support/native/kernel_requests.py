@@ -5,6 +5,7 @@ import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from opforge._compat import kernel_hash
 from opforge.native.ir.kernel_request import Request
 
 
@@ -143,7 +144,7 @@ def request(fn, types, constants, divisible=(), **options):
         name=fn.__name__,
         location=f"{code.co_filename}:{code.co_firstlineno}",
         qualified_name=f"{fn.__module__}:{fn.__qualname__}",
-        source=fn.cache_key,
+        source=kernel_hash.digest(fn),
         signature=signature,
         constants=tuple(constants.items()),
         divisible=tuple(divisible),

@@ -25,7 +25,7 @@ class Request:
     name: str
     location: str
     qualified_name: str
-    # Triton's hash of the function's source and of everything it calls.
+    # A hash of the function's source and of everything that its code depends on.
     source: str
     signature: tuple[tuple[str, str], ...]
     constants: tuple[tuple[str, Any], ...]

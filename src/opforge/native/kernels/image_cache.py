@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import environment
-from ..._compat import compiling
+from ..._compat import compiling, kernel_hash
 from ...records import Between, Codec, Codecs, keep_to
 from ..ir.kernel_request import Request
 from ..ir.program import Image
@@ -130,12 +130,14 @@ def cache_key(
 ) -> str:
     """A hash of everything that a compiled kernel depends on.
 
-    The kernel's `file:line` is in it because cubins carry line numbers for profilers.
+    Where it and what it calls stand is in it because cubins carry line numbers for profilers.
     """
-    location = request.location if full_paths else Path(request.location).name
+    source, places = kernel_hash.identity(request.fn)
+    # A kernel of a compiled graph stands in no file.
+    where = [p if full_paths else Path(p).name for p in (request.location, *places)]
     constants = [(name, compiling.constant_key(value)) for name, value in request.constants]
     content = (
-        _FORMAT, arch, request.source, full_paths, location, request.signature, constants,
+        _FORMAT, arch, request.source, source, full_paths, where, request.signature, constants,
         request.divisible, compiling.environment_key(arch, options),
     )  # fmt: skip
     return hashlib.sha256(repr(content).encode()).hexdigest()

@@ -75,8 +75,10 @@ class Specializer:
             else:
                 slots.append(slot)
         variants, requests = [], []
+        source = _compat.kernel_hash.digest_or_unique(called.fn)
         for types, aligned, divisible in _forms(slots):
-            request = self._request(called, slots, constants, types, (*aligned, *divisible))
+            conditional = (*aligned, *divisible)
+            request = self._request(called, slots, constants, types, conditional, source=source)
             variant = Variant(request.key, types, aligned, divisible)
             if variant not in variants:
                 variants.append(variant)
@@ -145,6 +147,8 @@ class Specializer:
         constants: dict[str, Any],
         types: tuple[str, ...],
         conditional: tuple[int, ...],
+        *,
+        source: str,
     ) -> Request:
         by_name = {s.name: t for s, t in zip(slots, types, strict=True) if t != ONE}
         constants = constants | {s.name: 1 for s in slots if s.name not in by_name}
@@ -157,7 +161,7 @@ class Specializer:
             _kernels.kernel_name(fn),
             _kernels.kernel_location(fn),
             f"{fn.fn.__module__}:{fn.fn.__qualname__}",
-            str(fn.cache_key),
+            source,
             tuple((p.name, by_name.get(p.name, "constexpr")) for p in fn.params),
             tuple((n, constants[n]) for n in in_order),
             tuple(divisible),

@@ -1,0 +1,303 @@
+"""The hash of a kernel changes with everything that its code depends on, and with nothing else."""
+
+import importlib
+import itertools
+import sys
+import textwrap
+
+import pytest
+import triton
+
+from opforge._compat import kernel_hash
+
+_numbers = itertools.count()
+HEAD = """
+import enum
+from collections import namedtuple
+from dataclasses import dataclass
+import triton
+import triton.language as tl
+"""
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """Imports a text as a module; names of earlier ones may be in it."""
+    monkeypatch.syspath_prepend(tmp_path)
+    made = []
+
+    def make(text, name="", head=HEAD):
+        name = name or f"hashed_{next(_numbers)}"
+        sys.modules.pop(name, None)
+        (tmp_path / f"{name}.py").write_text(head + textwrap.dedent(text))
+        importlib.invalidate_caches()
+        sys.dont_write_bytecode, before = True, sys.dont_write_bytecode
+        try:
+            made.append(name)
+            return importlib.import_module(name)
+        finally:
+            sys.dont_write_bytecode = before
+
+    yield make
+    for name in made:
+        sys.modules.pop(name, None)
+
+
+def digest(fn):
+    return kernel_hash.digest(fn)
+
+
+KERNEL = """
+{before}
+@triton.jit
+def kernel(x_ptr):
+    tl.store(x_ptr, {value})
+"""
+
+CASES = {
+    "attribute of a module": ("import {config} as config", "config.FACTOR"),
+    "attribute of an object in a module": ("import {config} as config", "config.settings.factor"),
+    "alias": ("exp = {alias}", "exp(tl.load(x_ptr))"),
+    "dtype": ("DT = {dtype}", "tl.load(x_ptr).to(DT)"),
+    "constexpr": ("C = tl.constexpr({number})", "C"),
+    "constexpr of another type": ("C = tl.constexpr({one})", "C"),
+    "member of an enum": (
+        """
+        class E(enum.IntEnum):
+            A = {number}
+        C = tl.constexpr(E.A)
+        """,
+        "C",
+    ),
+    "default of a helper": (
+        """
+        D = {number}
+        @triton.jit
+        def h(x, F: tl.constexpr = D):
+            return x * F
+        """,
+        "h(1)",
+    ),
+    "source of a helper": (
+        """
+        @triton.jit
+        def h(x):
+            return x * {number}
+        """,
+        "h(1)",
+    ),
+    "global of a helper's helper": (
+        """
+        C = tl.constexpr({number})
+        @triton.jit
+        def g(x):
+            return x * C
+        @triton.jit
+        def h(x):
+            return g(x)
+        """,
+        "h(1)",
+    ),
+    "inlining of a helper": (
+        """
+        @triton.jit(noinline={flag})
+        def h(x):
+            return x
+        """,
+        "h(1)",
+    ),
+    "method of an aggregate": (
+        """
+        @tl.core._aggregate
+        class Scale:
+            by: tl.tensor
+            @triton.constexpr_function
+            def __init__(self, by):
+                self.by = by
+            @triton.jit
+            def scaled(self):
+                return self.by * {number}
+        """,
+        "Scale(tl.load(x_ptr)).scaled()",
+    ),
+    "named tuple": ("P = namedtuple('P', 'a')({number})", "P.a"),
+    "function at compile time": (
+        """
+        TABLE = [{number}]
+        @triton.constexpr_function
+        def f(n):
+            return TABLE[0] * n
+        """,
+        "f(2)",
+    ),
+    "operation of a package": (
+        """
+        def other():
+            return {number}
+        @tl.core.builtin
+        def f(x, _semantic=None):
+            return x * other()
+        """,
+        "f(1)",
+    ),
+}
+VALUES = {
+    "alias": ("tl.exp", "tl.exp2"),
+    "dtype": ("tl.float32", "tl.bfloat16"),
+    "number": ("2", "20"),
+    "one": ("1", "True"),
+    "flag": ("False", "True"),
+    "config": ("config_two", "config_twenty"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_code_depends_on_is_in_the_hash(module, case):
+    for name, number in (("config_two", 2), ("config_twenty", 20)):
+        text = f"""
+            FACTOR = {number}
+            @dataclass
+            class Settings:
+                factor: int
+            settings = Settings({number})
+            """
+        module(text, name)
+    before, value = map(textwrap.dedent, CASES[case])
+
+    def made(at):
+        values = {name: both[at] for name, both in VALUES.items()}
+        return module(KERNEL.format(before=before.format(**values), value=value)).kernel
+
+    assert digest(made(0)) == digest(made(0))
+    assert digest(made(0)) != digest(made(1))
+
+
+def test_the_order_of_hashing_does_not_matter(module):
+    text = """
+        LOG2E = tl.constexpr(1.44)
+        @triton.jit
+        def exp2(x):
+            return tl.exp2(x * LOG2E)
+        @triton.jit
+        def softplus(x):
+            return tl.log(1.0 + exp2(x))
+        @triton.jit
+        def a(x_ptr):
+            tl.store(x_ptr, softplus(tl.load(x_ptr)))
+        @triton.jit
+        def b(x_ptr):
+            tl.store(x_ptr, exp2(tl.load(x_ptr)))
+        """
+    one, other = module(text), module(text)
+    # Triton keeps the hashes of functions that were hashed before.
+    keys = [one.a.cache_key, one.b.cache_key], [other.b.cache_key, other.a.cache_key][::-1]
+    assert keys[0] != keys[1]
+    assert [digest(one.a), digest(one.b)] == [digest(other.b), digest(other.a)][::-1]
+
+
+def test_lines_are_places_but_not_in_the_hash(module):
+    text = "@triton.jit\ndef kernel(x_ptr):\n    tl.store(x_ptr, 1.0)\n"
+    one, moved = module(text).kernel, module("# A comment.\n\n" + text).kernel
+    assert digest(one) == digest(moved)
+    (first,), (second,) = (kernel_hash.kernel_hash(fn).places for fn in (one, moved))
+    assert int(second.rpartition(":")[2]) == int(first.rpartition(":")[2]) + 2
+
+
+def test_functions_that_call_each_other_have_a_hash(module):
+    text = """
+        @triton.jit
+        def f(x, N: tl.constexpr):
+            return g(x, N) if N > 0 else x
+        @triton.jit
+        def g(x, N: tl.constexpr):
+            return f(x, N - 1) * {number}
+        """
+    found = [digest(module(text.format(number=n)).f) for n in (2, 2, 3)]
+    assert found[0] == found[1] != found[2]
+
+
+def test_local_names_are_not_globals(module):
+    text = """
+        import random
+        x = {x}
+        @triton.jit
+        def kernel(x_ptr, n):
+            x = tl.load(x_ptr)
+            random = x * 2
+            tl.store(x_ptr, random)
+        n = {x}
+        """
+    assert digest(module(text.format(x="[1]")).kernel) == digest(module(text.format(x=2)).kernel)
+
+
+def test_a_closures_variable_comes_before_a_global(module):
+    text = """
+        C = tl.constexpr(1)
+        def make(C):
+            @triton.jit
+            def kernel(x_ptr):
+                tl.store(x_ptr, C)
+            return kernel
+        """
+    found = module(text)
+    two, three = (tl_constexpr(n) for n in (2, 3))
+    assert digest(found.make(two)) == digest(found.make(tl_constexpr(2)))
+    assert digest(found.make(two)) != digest(found.make(three))
+
+
+def tl_constexpr(value):
+    return triton.language.constexpr(value)
+
+
+@pytest.mark.parametrize(
+    ("made", "kind"),
+    [
+        ("torch.ones(2)", "torch.Tensor"),
+        ("threading.Lock()", "lock"),
+        ("os.environ", "os._Environ"),
+    ],
+)
+def test_a_value_without_text_has_no_hash(module, made, kind):
+    module(f"import os, threading, torch\nFACTOR = {made}", "config_odd")
+    found = module(KERNEL.format(before="import config_odd", value="config_odd.FACTOR"))
+    with pytest.raises(kernel_hash.Unknown, match=f"uses config_odd.FACTOR, a .*{kind}"):
+        digest(found.kernel)
+    made = [kernel_hash.digest_or_unique(found.kernel) for _ in range(2)]
+    assert made[0] == made[1]
+
+
+def test_a_global_that_triton_refuses_does_not_matter(module):
+    text = KERNEL.format(before="import torch\nX = torch.ones(2)", value="X")
+    assert digest(module(text).kernel) == digest(module(text).kernel)
+
+
+def test_the_files_of_helpers_and_constants_are_known(module):
+    module("FACTOR = 2", "files_config")
+    module("@triton.jit\ndef h(x):\n    return x", "files_helper")
+    before = "import files_config\nfrom files_helper import h"
+    found = module(KERNEL.format(before=before, value="h(files_config.FACTOR)"))
+    files = kernel_hash.kernel_hash(found.kernel).files
+    named = {sys.modules[name].__file__ for name in ("files_config", "files_helper")}
+    assert files == {found.__file__, *named}
+
+
+def test_values_that_programs_set_anew_are_watched(module):
+    config = module("FACTOR = 2\nTABLE = [1]", "watched_config")
+    before = "import watched_config as config\nfrom math import pi\nDT = tl.float32\nexp = tl.exp"
+    value = "exp(config.FACTOR * config.TABLE[0] * tl.float32(pi)).to(DT)"
+    found = module(KERNEL.format(before=before, value=value))
+    watched = kernel_hash.kernel_hash(found.kernel).watched
+    config.TABLE.append(2)
+    assert {(id(space), name): value for space, name, value in watched} == {
+        (id(vars(config)), "FACTOR"): 2,
+        (id(vars(config)), "TABLE"): [1],
+        (id(vars(found)), "pi"): found.pi,
+        (id(vars(found)), "DT"): found.DT,
+    }
+
+
+def test_source_that_is_set_anew_is_read_anew(module):
+    found = module(KERNEL.format(before="A = tl.constexpr(1)", value="A"))
+    before = digest(found.kernel)
+    found.kernel._unsafe_update_src(found.kernel.src.replace("A", "A + A"))
+    assert digest(found.kernel) != before

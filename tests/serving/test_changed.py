@@ -1,0 +1,153 @@
+"""Nothing stale is served: kernels whose code would be another today are left to Triton."""
+
+import importlib
+import sys
+import textwrap
+
+import pytest
+import torch
+from triton.runtime.jit import JITFunction
+
+import opforge
+from opforge.errors import KernelChanged, OpforgeWarning
+from opforge.serving import serve as serving
+from opforge.serving.build import build
+from opforge.serving.server import Server
+from support.served_kernels import recorded
+
+CONFIG = "FACTOR = 2\nother = 1\n"
+LIBRARY = textwrap.dedent("""
+    import triton
+    import triton.language as tl
+    import stale_config as config
+
+    exp = tl.exp
+    DT = tl.float32
+    D = 5
+    LOG2E = tl.constexpr(1.44)
+
+    @triton.jit
+    def exp2(x):
+        return tl.exp2(x * LOG2E)
+
+    @triton.jit
+    def softplus(x):
+        return tl.log(1.0 + exp2(x))
+
+    @triton.jit
+    def helper(x, F: tl.constexpr = D):
+        return x * F
+
+    @triton.jit
+    def by_module(x_ptr):
+        tl.store(x_ptr, tl.load(x_ptr) * config.FACTOR)
+
+    @triton.jit
+    def by_alias(x_ptr):
+        tl.store(x_ptr, exp(tl.load(x_ptr)))
+
+    @triton.jit
+    def by_dtype(x_ptr):
+        tl.store(x_ptr, tl.load(x_ptr).to(DT))
+
+    @triton.jit
+    def by_default(x_ptr):
+        tl.store(x_ptr, helper(tl.load(x_ptr)))
+
+    @triton.jit
+    def first(x_ptr):
+        tl.store(x_ptr, softplus(tl.load(x_ptr)))
+
+    @triton.jit
+    def second(x_ptr):
+        tl.store(x_ptr, exp2(tl.load(x_ptr)))
+    """)
+KERNELS = ("by_module", "by_alias", "by_dtype", "by_default", "first", "second")
+
+
+def imported(folder, library=LIBRARY, config=CONFIG):
+    for name, text in (("stale_config", config), ("stale_library", library)):
+        (folder / f"{name}.py").write_text(text)
+        sys.modules.pop(name, None)
+    importlib.invalidate_caches()
+    return importlib.import_module("stale_library")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("library")
+    sys.path.insert(0, str(folder))
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    yield folder
+    sys.dont_write_bytecode = before
+    sys.path.remove(str(folder))
+    for name in ("stale_config", "stale_library"):
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture(scope="module")
+def folder(files):
+    library = imported(files)
+
+    def launch(x):
+        for name in KERNELS:
+            getattr(library, name)[(1,)](x)
+
+    return build(recorded(launch), files / "kernels", archs=["sm_80"]).folder
+
+
+@pytest.fixture
+def server(folder, monkeypatch):
+    monkeypatch.setattr("opforge._compat.served.device_functions", lambda: (lambda _: 0, lambda: 0))
+    return Server(folder, strict=True, tune_missing=False)
+
+
+def is_served(server, fn):
+    return isinstance(server.kernel_of(fn), server.extension.Kernel)
+
+
+@pytest.mark.parametrize(
+    ("name", "then", "now"),
+    [
+        ("by_module", "FACTOR = 2", "FACTOR = 20"),
+        ("by_alias", "exp = tl.exp\n", "exp = tl.exp2\n"),
+        ("by_dtype", "DT = tl.float32", "DT = tl.bfloat16"),
+        ("by_default", "D = 5", "D = 50"),
+    ],
+)
+def test_a_value_that_is_another_is_noticed(files, server, name, then, now):
+    library = imported(files)
+    assert all(is_served(server, getattr(library, name)) for name in KERNELS)
+    library = imported(files, *(text.replace(then, now) for text in (LIBRARY, CONFIG)))
+    with pytest.raises(KernelChanged, match="has been edited"):
+        server.kernel_of(getattr(library, name))
+    others = [other for other in KERNELS if other != name]
+    assert all(is_served(server, getattr(library, other)) for other in others)
+
+
+def test_lines_above_and_the_order_of_launches_do_not_matter(files, server):
+    library = imported(files, "# One more line.\n\n" + LIBRARY)
+    # Triton's own hash of the second depends on whether the first was hashed.
+    assert all(is_served(server, getattr(library, name)) for name in reversed(KERNELS))
+
+
+def test_an_attribute_of_a_module_that_changes_later_is_noticed(
+    files, folder, monkeypatch, standin
+):
+    monkeypatch.setattr("opforge._compat.served.device_functions", lambda: (lambda _: 0, lambda: 0))
+    seen = []
+    monkeypatch.setattr(JITFunction, "run", lambda self, *args, **kwargs: seen.append(self))
+    library = imported(files)
+    opforge.serve(folder)
+    try:
+        library.by_module[(0,)](torch.ones(1))
+        assert not seen
+        library.config.other = 2
+        library.by_module[(0,)](torch.ones(1))
+        assert not seen
+        library.config.FACTOR = 20
+        with pytest.warns(OpforgeWarning, match="the global FACTOR, which it uses, has changed"):
+            library.by_module[(0,)](torch.ones(1))
+        assert seen == [library.by_module]
+    finally:
+        serving.stop()
