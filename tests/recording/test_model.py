@@ -60,6 +60,13 @@ def test_a_kernel_that_was_edited_is_another_kernel():
     assert len(WHOLE.joined(edited).kernels) == 2
 
 
+def test_a_kernel_under_other_settings_is_another_kernel(tmp_path):
+    exact = Recording((replace(KERNEL, settings=(("TRITON_F32_DEFAULT", "ieee"),)),))
+    joined = WHOLE.joined(exact)
+    joined.save(tmp_path / "launches.json")
+    assert read(tmp_path / "launches.json").kernels == (KERNEL, *exact.kernels)
+
+
 def forged(**changes):
     content = json.loads(WHOLE.to_json())
     return json.dumps({**content, **changes})

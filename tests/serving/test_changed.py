@@ -6,10 +6,11 @@ import textwrap
 
 import pytest
 import torch
+import triton
 from triton.runtime.jit import JITFunction
 
 import opforge
-from opforge.errors import KernelChanged, OpforgeWarning
+from opforge.errors import KernelChanged, NotServed, OpforgeWarning
 from opforge.serving import serve as serving
 from opforge.serving.build import build
 from opforge.serving.server import Server
@@ -149,5 +150,47 @@ def test_an_attribute_of_a_module_that_changes_later_is_noticed(
         with pytest.warns(OpforgeWarning, match="the global FACTOR, which it uses, has changed"):
             library.by_module[(0,)](torch.ones(1))
         assert seen == [library.by_module]
+        seen.clear()
+        by_alias = library.by_alias
+        by_alias[(0,)](torch.ones(1))
+        assert not seen
+        with triton.knobs.language.scope():
+            triton.knobs.language.fp32_default = "ieee"
+            with pytest.warns(OpforgeWarning, match=r"knobs\.language\.fp32_default has changed"):
+                by_alias[(0,)](torch.ones(1))
+        assert seen == [by_alias]
     finally:
         serving.stop()
+
+
+def test_a_variable_that_changes_code_is_compared(files, server, monkeypatch):
+    library = imported(files)
+    monkeypatch.setenv("TRITON_F32_DEFAULT", "ieee")
+    with pytest.raises(NotServed) as caught:
+        server.kernel_of(library.by_alias).bind((1,))(torch.ones(1))
+    assert (
+        "TRITON_F32_DEFAULT, which changes what Triton compiles, is 'ieee', but was not set when "
+    ) in str(caught.value)
+
+
+def test_a_build_wants_the_variables_of_the_recording(files, monkeypatch, tmp_path):
+    library = imported(files)
+    plain = recorded(library.by_alias[(1,)])
+    monkeypatch.setenv("TRITON_F32_DEFAULT", "ieee")
+    exact = recorded(library.by_alias[(1,)])
+    with pytest.raises(KernelChanged) as caught:
+        build(plain, tmp_path / "kernels", archs=["sm_80"])
+    assert (
+        "by_alias was recorded with another TRITON_F32_DEFAULT, which changes what Triton compiles"
+        "\n  found: 'ieee', but not set was recorded\n  fix: build without TRITON_F32_DEFAULT"
+    ) in str(caught.value)
+    # Two recordings of one kernel are two kernels, of which this build can make one.
+    done = build(plain.joined(exact), tmp_path / "kernels", archs=["sm_80"])
+    assert ("TRITON_F32_DEFAULT", "ieee") in done.manifest.settings
+    assert len(done.manifest.kernels) == len(done.notes) == 1
+    assert is_served(Server(done.folder, strict=True, tune_missing=False), library.by_alias)
+    monkeypatch.delenv("TRITON_F32_DEFAULT")
+    with pytest.raises(KernelChanged, match="fix: build with TRITON_F32_DEFAULT=ieee"):
+        build(exact, tmp_path / "others", archs=["sm_80"])
+    with pytest.raises(NotServed, match=r"is not set, but was 'ieee' when .* was built"):
+        Server(done.folder, strict=True, tune_missing=False).kernel_of(library.by_alias).bind(1)()

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         printing,
         running,
         saved,
+        settings,
     )
     from .dispatcher import *  # noqa: F403
 

@@ -26,6 +26,7 @@ from triton.compiler.compiler import ASTSource, make_backend
 from triton.compiler.errors import CompilationError
 from triton.runtime.jit import JITCallable
 
+from . import settings
 from .kernel_hash import digest_or_unique
 
 
@@ -118,7 +119,8 @@ def environment_key(arch: int, options: Mapping[str, Any]) -> str:
     backend = make_backend(_target(arch))
     parsed = _parsed(backend, options)
     variables = sorted(get_cache_invalidating_env_vars().items())
-    return f"{version()}-{backend.hash()}-{parsed.hash()}-{variables}"
+    # A knob that a program assigns need not be among the variables.
+    return f"{version()}-{backend.hash()}-{parsed.hash()}-{variables}-{settings.current()}"
 
 
 def lower(variant: Variant, *, full_paths: bool = True) -> Job:

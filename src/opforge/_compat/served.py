@@ -12,7 +12,7 @@ from triton import knobs
 from triton.runtime._allocation import _allocator
 from triton.runtime.jit import JITFunction, KernelInterface, TensorWrapper
 
-from . import patches
+from . import patches, settings
 from .compiled import torch_dtype
 from .kernel_hash import Watched
 
@@ -80,7 +80,7 @@ def _watches() -> list[tuple[Any, ...]]:
     found.append(
         (vars(runtime), "add_stages_inspection_hook", (None,), "Triton's compiler is inspected")
     )
-    return found
+    return [*found, *settings.watches()]
 
 
 class _Pointer(NamedTuple):

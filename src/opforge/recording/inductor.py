@@ -110,7 +110,14 @@ def _kernel(tuner: Any) -> RecordedKernel:
         variant.arch,
     )
     return RecordedKernel(
-        MODULE, printed.name, printed.source, LOCATION, (variant,), (choice,), printed.text
+        MODULE,
+        printed.name,
+        printed.source,
+        LOCATION,
+        (variant,),
+        (choice,),
+        printed.text,
+        _compat.settings.current(),
     )
 
 

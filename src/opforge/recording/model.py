@@ -59,7 +59,8 @@ class RecordedKernel:
     """A jitted function; `module` is the file if it is in the main script.
 
     `source` is a hash of it and of everything that its code depends on. A kernel of a compiled
-    graph has the `text` that Inductor prints, and a hash of that.
+    graph has the `text` that Inductor prints, and a hash of that. `settings` are the variables that
+    change what Triton compiles, as far as they were set: `(("TRITON_F32_DEFAULT", "ieee"),)`.
     """
 
     module: str
@@ -69,14 +70,15 @@ class RecordedKernel:
     variants: tuple[RecordedVariant, ...] = ()
     choices: tuple[RecordedChoice, ...] = ()
     text: str = ""
+    settings: tuple[tuple[str, str], ...] = ()
 
     @property
     def launches(self) -> int:
         return sum(variant.launches for variant in self.variants)
 
     @property
-    def identity(self) -> tuple[str, str, str]:
-        return self.module, self.name, self.source
+    def identity(self) -> tuple[object, ...]:
+        return self.module, self.name, self.source, self.settings
 
     def joined(self, other: RecordedKernel) -> RecordedKernel:
         variants: dict[str, RecordedVariant] = {}
@@ -115,7 +117,7 @@ class Recording:
         return sum(kernel.launches for kernel in self.kernels)
 
     def joined(self, other: Recording) -> Recording:
-        kernels: dict[tuple[str, str, str], RecordedKernel] = {}
+        kernels: dict[tuple[object, ...], RecordedKernel] = {}
         for kernel in (*self.kernels, *other.kernels):
             known = kernels.get(kernel.identity)
             kernels[kernel.identity] = kernel if known is None else known.joined(kernel)
@@ -153,7 +155,7 @@ CODECS = Codecs(
     {
         RecordedVariant: "types ones divisible constants options arch launches first sizes",
         RecordedChoice: "key dtypes config arch",
-        RecordedKernel: "module name source location variants choices text?",
+        RecordedKernel: "module name source location variants choices text? settings?",
         Missed: "kernel location reason first",
         Recording: "triton processes kernels missed",
     },

@@ -149,6 +149,7 @@ def _kernel(fn: Any, **found: Any) -> RecordedKernel:
         name,
         _compat.kernel_hash.digest(fn),
         _location(fn),
+        settings=_compat.settings.current(),
         **found,
     )
 

@@ -26,9 +26,24 @@ def target_of(recording: Recording) -> AbstractContextManager[None]:
 
 def find(kernel: RecordedKernel) -> Any:
     """The jitted function that was recorded; raises `KernelNotFound` or `KernelChanged`."""
+    _refuse_other_settings(kernel)
     if kernel.text:
         return _printed(kernel)
     return find_function(f"{kernel.module}:{kernel.name}", kernel.source, kernel.location)
+
+
+def _refuse_other_settings(kernel: RecordedKernel) -> None:
+    """Raise if Triton would compile other code here than where the kernel was recorded."""
+    settings = _compat.settings
+    found = settings.difference(kernel.settings, settings.current())
+    if found is not None:
+        name, then, now = found
+        raise KernelChanged(
+            f"{kernel.name} was recorded with another {name}, which changes what Triton compiles",
+            found=f"{settings.told(now)}, but {settings.told(then)} was recorded",
+            location=kernel.location,
+            fix=f"build without {name}" if then is None else f"build with {name}={then}",
+        )
 
 
 def _printed(kernel: RecordedKernel) -> Any:

@@ -38,6 +38,8 @@ class Server(Protocol):
 
     def configure(self) -> None: ...
 
+    def set_otherwise(self) -> str: ...
+
     def image(self, variant: ServedVariant) -> Any: ...
 
 
@@ -70,7 +72,7 @@ class CompiledGraphs:
         if found is None:
             raise _NotHere(self._absent(printed.name))
         tuner = kernels.autotuner(name, text)
-        obstacle = kernels.obstacle(tuner)
+        obstacle = self._server.set_otherwise() or kernels.obstacle(tuner)
         if obstacle:
             raise _NotHere(obstacle)
         config, instance = self._fitting(tuner, found)

@@ -68,13 +68,17 @@ class ServedKernel(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """A folder's kernels, the architectures of their images, and the Triton that made them."""
+    """A folder's kernels, the architectures of their images, and the Triton that made them.
+
+    `settings` are the variables that were set when it was built and change what Triton compiles.
+    """
 
     archs: tuple[int, ...]
     triton: str
     # Of the extension module.
     sha256: str
     kernels: tuple[ServedKernel, ...]
+    settings: tuple[tuple[str, str], ...] = ()
 
     def to_json(self) -> str:
         content = {"format": FORMAT, **_CODECS.of(Manifest).write(self)}
@@ -96,7 +100,7 @@ _CODECS = Codecs(
         ServedInstance: "constants kinds options variants",
         ServedKernel: "module name source location instances choices",
         RecordedChoice: "key dtypes config arch",
-        Manifest: "triton archs sha256 kernels",
+        Manifest: "triton settings archs sha256 kernels",
     },
     limits={
         ServedImage: {

@@ -68,12 +68,27 @@ class Server(_compat.advice.Adviser):
         found = next((kernel for kernel in known if kernel.source == source), None)
         if found is None:
             return _Unserved(self, fn, self._changed(fn, name))
+        otherwise = self.set_otherwise()
+        if otherwise:
+            return _Unserved(self, fn, otherwise)
         with self._lock:
             # Kernels of one name may differ in their sources.
             if (name, source) not in self._made_of:
                 made = self._made_of[name, source] = self._made(fn, found, hashed.watched)
                 self.served.setdefault(name, Counted()).kernels.append(made)
             return self._made_of[name, source]
+
+    def set_otherwise(self) -> str:
+        """Which variable would have Triton compile other code than the folder has, if one does."""
+        settings = _compat.settings
+        found = settings.difference(self.manifest.settings, settings.current())
+        if found is None:
+            return ""
+        name, then, now = found
+        return (
+            f"{name}, which changes what Triton compiles, is {settings.told(now)}, but was "
+            f"{settings.told(then)} when {self.folder} was built"
+        )
 
     def _kernels_of(self, fn: Any) -> list[ServedKernel]:
         """What the folder has for a function, also if it was recorded in the main script."""

@@ -1,0 +1,68 @@
+"""Variables and knobs that change what Triton compiles."""
+
+import pytest
+import triton
+
+from opforge._compat import compiling, settings
+
+
+@pytest.fixture(autouse=True)
+def optimized(monkeypatch):
+    """The suite's kernels are compiled without, which is a setting."""
+    monkeypatch.delenv("DISABLE_LLVM_OPT", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "found"),
+    [
+        ("TRITON_F32_DEFAULT", "ieee", "ieee"),
+        ("TRITON_DEFAULT_FP_FUSION", "0", "0"),
+        ("TRITON_ALLOW_NON_CONSTEXPR_GLOBALS", "1", "1"),
+        ("DISABLE_LLVM_OPT", "1", "true"),
+        ("DISABLE_PTXAS_OPT", "1", "1"),
+    ],
+)
+def test_a_variable_that_changes_code_is_a_setting(monkeypatch, name, value, found):
+    before = compiling.environment_key(80, {})
+    monkeypatch.setenv(name, value)
+    assert settings.current() == ((name, found),)
+    assert compiling.environment_key(80, {}) != before
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TRITON_DEFAULT_FP_FUSION", "1"),
+        ("DISABLE_LLVM_OPT", "0"),
+        ("MLIR_ENABLE_DUMP", "1"),
+        ("TRITON_DISABLE_LINE_INFO", "1"),
+        ("TRITON_CACHE_DIR", "/elsewhere"),
+    ],
+)
+def test_defaults_and_what_is_only_printed_are_none(monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    assert settings.current() == ()
+
+
+@pytest.mark.parametrize(
+    ("group", "knob", "value", "found"),
+    [
+        ("language", "fp32_default", "ieee", ("TRITON_F32_DEFAULT", "ieee")),
+        ("runtime", "debug", True, ("TRITON_DEBUG", "1")),
+        ("compilation", "instrumentation_mode", "gsan", ("TRITON_INSTRUMENTATION_MODE", "gsan")),
+    ],
+)
+def test_a_knob_that_a_program_assigns_is_a_setting(monkeypatch, group, knob, value, found):
+    owner = getattr(triton.knobs, group)
+    before = compiling.environment_key(80, {})
+    monkeypatch.setattr(triton.knobs, "propagate_env", False)
+    monkeypatch.setitem(vars(owner), knob, value)
+    assert settings.current() == (found,)
+    assert compiling.environment_key(80, {}) != before
+
+
+def test_the_first_difference_is_told():
+    assert settings.difference((), ()) is None
+    one, other = (("A", "1"), ("B", "2")), (("A", "1"), ("C", "3"))
+    assert settings.difference(one, other) == ("B", "2", None)
+    assert settings.difference(other, one) == ("B", None, "2")
