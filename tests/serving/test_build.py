@@ -1,7 +1,10 @@
 """A folder of served kernels: its files and its manifest, which is not trusted."""
 
 import hashlib
+import importlib
 import json
+import re
+import sys
 
 import pytest
 from click.testing import CliRunner
@@ -70,6 +73,83 @@ def test_the_command_ends_early_where_nothing_has_changed(recording, tmp_path):
     assert "15 variants" in said("--widen", "combine:BLOCK=64,256")
     recording.joined(recording).save(launches)
     assert "6 variants" in said()
+
+
+@pytest.fixture
+def library(tmp_path, monkeypatch):
+    """Two modules of kernels, one with a helper and a constant of further modules."""
+    texts = {
+        "again_config": "FACTOR = 2",
+        "again_helper": "import triton\n@triton.jit\ndef h(x):\n    return x + 1",
+        "again_far": "from again_helper import h\nimport again_config",
+        "again_one": KERNEL.format("again_far.h(1) * again_far.again_config.FACTOR"),
+        "again_other": KERNEL.format("2"),
+    }
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    for name, text in texts.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    yield tmp_path
+    forget()
+
+
+def forget():
+    """As in a new process."""
+    for name in [name for name in sys.modules if name.startswith("again_")]:
+        del sys.modules[name]
+    importlib.invalidate_caches()
+
+
+KERNEL = """
+import triton, triton.language as tl
+import again_far
+@triton.jit
+def kernel(x_ptr):
+    tl.store(x_ptr, {})
+"""
+
+
+@pytest.fixture
+def said(library):
+    """Builds what the library launches, and returns what the command says."""
+    found = [importlib.import_module(name).kernel for name in ("again_one", "again_other")]
+    recorded(*(kernel[(1,)] for kernel in found)).save(library / "launches.json")
+    kernels = library / "kernels"
+    command = ["build", str(library / "launches.json"), "--arch", "sm_80", "-o", str(kernels)]
+
+    def build_again():
+        forget()
+        return CliRunner().invoke(main, command).output
+
+    assert "2 kernels" in build_again()
+    assert build_again() == f"{kernels}: nothing has changed since the last build\n"
+    return build_again
+
+
+@pytest.mark.parametrize("name", ["again_config", "again_helper", "again_one"])
+def test_the_command_notices_what_kernels_call_and_use(library, said, name):
+    path = library / f"{name}.py"
+    before = path.read_text()
+    path.write_text(re.sub("[12]", "3", before))
+    assert "kernel is not built, and so not served: " in said()
+    path.write_text(before)
+    assert "2 kernels" in said()
+
+
+def test_the_command_notices_a_module_that_is_back(library, said):
+    path = library / "again_other.py"
+    path.rename(library / "elsewhere")
+    assert "No module named 'again_other'" in said()
+    (library / "elsewhere").rename(path)
+    assert "2 kernels" in said()
+    assert "nothing has changed" in said()
+
+
+def test_files_of_modules_that_were_imported_before_are_read_too(library):
+    kernel = importlib.import_module("again_one").kernel
+    build(recorded(kernel[(1,)]), library / "kernels", archs=["sm_80"])
+    stamp = json.loads((library / "kernels/share/served/build.json").read_text())
+    assert {"../again_one.py", "../again_helper.py", "../again_config.py"} <= stamp["read"].keys()
 
 
 def test_a_build_of_the_same_changes_nothing(recording, built):

@@ -31,6 +31,7 @@ __all__ = [
     "Watched",
     "digest",
     "digest_or_unique",
+    "files",
     "identity",
     "kernel_hash",
 ]
@@ -88,6 +89,14 @@ def identity(fn: Any) -> tuple[str, tuple[str, ...]]:
     except Unknown:
         return vars(fn).setdefault(_UNIQUE, secrets.token_hex(32)), ()
     return found.digest, found.places
+
+
+def files(fn: Any) -> frozenset[str]:
+    """The files of a function and of what it uses, as far as they are known."""
+    try:
+        return kernel_hash(fn).files
+    except Unknown:
+        return frozenset()
 
 
 class _Reached(Texts):

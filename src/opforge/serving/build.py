@@ -12,7 +12,7 @@ from typing import Any
 from .. import _compat
 from ..archs import parse_archs, show_arch
 from ..errors import KernelFailed
-from ..native.artifacts.build_record import make
+from ..native.artifacts.build_record import make, unknown, watching_imports
 from ..native.artifacts.fileset import Written, check_writable, write_output
 from ..native.artifacts.scratch import scratch
 from ..native.ir.kernel_request import Requests, want
@@ -79,7 +79,6 @@ def build(
     jobs: int | None = None,
     cache: Cache | None = USER_CACHE,
     progress: Progress | None = None,
-    read: Mapping[Path, str] | None = None,
     files: Iterable[Path] = (),
     arguments: Mapping[str, Any] | None = None,
 ) -> Built:
@@ -87,7 +86,7 @@ def build(
     check_writable(output)
     numbers = parse_archs(archs)
     # Packages ask for the GPU when they are imported, and may define other kernels for another.
-    with target_of(recording):
+    with target_of(recording), watching_imports() as imported:
         made = plan(recording, widenings)
     images = _compiled(made, numbers, jobs=jobs, cache=cache, progress=progress)
     contents: dict[str, bytes] = {}
@@ -99,7 +98,9 @@ def build(
     settings = _compat.settings.current()
     manifest = Manifest(numbers, _compat.compiling.version(), digest, kernels, settings)
     contents[NAME] = manifest.to_json().encode()
-    stamp = make(output, arguments or {}, read or {}, {*_sources(recording), *map(str, files)})
+    read = imported | unknown(_lacking(recording, made))
+    sources = {*_sources(recording), *_used(made), *map(str, files)}
+    stamp = make(output, arguments or {}, read, sources)
     written = write_output(output, contents, stamp=stamp, name="served")
     return Built(Path(output), manifest, written, tuple(made.notes))
 
@@ -114,6 +115,19 @@ def _sources(recording: Recording) -> set[str]:
     }
     files |= {kernel.location.rpartition(":")[0] for kernel in recording.kernels}
     return {file for file in files if file.endswith(".py") and Path(file).is_file()}
+
+
+def _used(made: ServedPlan) -> set[str]:
+    """The files of everything that kernels call, and of the constants that they use."""
+    found = [_compat.kernel_hash.files(kernel.fn) for kernel in made.kernels]
+    return {file for files in found for file in files if Path(file).is_file()}
+
+
+def _lacking(recording: Recording, made: ServedPlan) -> list[str]:
+    """The files of kernels that were not found, or not as recorded: the next build looks again."""
+    built = {kernel.recorded.identity for kernel in made.kernels}
+    lacking = [kernel for kernel in recording.kernels if kernel.identity not in built]
+    return [kernel.location.rpartition(":")[0] or kernel.module for kernel in lacking]
 
 
 def _compiled(

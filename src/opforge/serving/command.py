@@ -67,17 +67,15 @@ def run(
     arguments = {"targets": [*map(str, files)], "archs": sorted(archs), "widen": [*widen]}
     if not force and not verbose and build_record.find_unchanged(output, arguments):
         return f"{output}: nothing has changed since the last build"
-    with build_record.watching_imports() as read:
-        done = build(
-            joined(targets),
-            output,
-            archs=archs,
-            widenings=[parse_widening(text) for text in widen],
-            jobs=jobs,
-            progress=for_terminal(),
-            read=read,
-            files=files,
-            arguments=arguments,
-        )
+    done = build(
+        joined(targets),
+        output,
+        archs=archs,
+        widenings=[parse_widening(text) for text in widen],
+        jobs=jobs,
+        progress=for_terminal(),
+        files=files,
+        arguments=arguments,
+    )
     notes = [f"note: {note}" for note in done.notes]
     return "\n".join([*notes, *done.weights(), str(done)] if verbose else [*notes, str(done)])

@@ -28,7 +28,7 @@ _FORMAT = 1
 _PACKAGE = Path(__file__).parent.parent.parent
 # Triton and LLVM read many; a change without effect costs one build from the cache. The others
 # choose the C compiler.
-_VARIABLES = ("TRITON_", "LLVM_", "MLIR_", "NVPTX_", "DISABLE_PTXAS_OPT")
+_VARIABLES = ("TRITON_", "LLVM_", "MLIR_", "NVPTX_", "DISABLE_", "PTXAS_OPTIONS", "ALLOW_LHS_")
 _C_VARIABLES = {"CC", "CXX", "CFLAGS", "CPPFLAGS", "LDFLAGS", "AR"}
 _INDIFFERENT = {"TRITON_CACHE_DIR", "TRITON_HOME", "TRITON_DUMP_DIR"}
 
@@ -145,6 +145,11 @@ def _digest_or_unknown(path: Path, since: int | None = None) -> str:
         return digest_of(path)
     except OSError:
         return _UNKNOWN
+
+
+def unknown(files: Iterable[str | Path]) -> dict[Path, str]:
+    """Files, for `make`, that the next build counts as changed whatever they are then."""
+    return {Path(file).resolve(): _UNKNOWN for file in files}
 
 
 def current_versions() -> dict[str, str]:
