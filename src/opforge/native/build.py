@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path as Folder
 from typing import Any
 
+from .. import _compat
 from .._compat.kernels import written_source
 from ..archs import parse_archs, show_arch
 from ..errors import KernelFailed
@@ -103,8 +104,10 @@ def build(
         jobs = jobs or default_jobs()
         files |= _compiled(files, library.name, static=static, torch=torch, jobs=jobs)
     hosts = [one.location.rpartition(":")[0] for op in library.ops for one in op.served_by]
-    kernels = [kernel.location.rpartition(":")[0] for kernel in library.kernels]
     # Files of installed packages too, because an upgrade changes their kernels.
+    functions = {id(request.fn): request.fn for request, _ in made.requests.values()}
+    kernels = [file for fn in functions.values() for file in _compat.kernel_hash.files(fn)]
+    kernels += [kernel.location.rpartition(":")[0] for kernel in library.kernels]
     tables = [] if tuning is None else [str(tuning)]
     files_read = sorted({file for file in (*hosts, *kernels, *tables) if Folder(file).is_file()})
     stamp = make(output, arguments or {}, read or {}, files_read)

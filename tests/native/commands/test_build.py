@@ -11,6 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from opforge.cli import main
+from opforge.native.artifacts import build_record
+from support import served_kernels  # noqa: F401  # of a test below
 from support.processes import environment, python
 
 SOURCE = """
@@ -255,6 +257,17 @@ def test_an_unchanged_build_ends_before_torch_is_imported(tmp_path):
     third = command(*arguments)
     assert re.search(r"; \d+ files of \d+ changed\n$", third.stdout), third.stderr
     assert "Twice x." in (dist / "include" / "build_twice.h").read_text()
+
+
+def test_what_kernels_call_elsewhere_is_read(tmp_path):
+    # Imported already, as a part of a package is by another.
+    text = SOURCE.replace("import torch\n", "import torch\nfrom support import served_kernels\n", 1)
+    text = text.replace("2 * tl.load", "2 * served_kernels.plus_one(0) * tl.load")
+    source, dist = write_source(tmp_path, "build_calls", text), tmp_path / "dist"
+    built(source, "--arch", "sm_80", "--sources-only", "-o", dist)
+    stamp = build_record.read(dist / build_record.stamp_path("build_calls"))
+    names = {Path(file).name for file in stamp.read}
+    assert names == {"build_calls.py", "served_kernels.py"}
 
 
 def test_missing_or_newly_requested_files_are_built_again(sample, tmp_path):
