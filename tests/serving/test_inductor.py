@@ -1,5 +1,6 @@
 """Kernels of compiled graphs from a folder, on the stand-in driver."""
 
+import importlib
 import subprocess
 import sys
 from dataclasses import replace
@@ -299,11 +300,55 @@ def test_a_long_name_is_shortened_where_it_is_a_files(recording, tmp_path):
     name = "triton_poi_fused_" + "add_" * 80
     printed = _compat.inductor_kernels.printed(texts.pointwise(name))
     kernel = replace(
-        recording.kernels[0], name=printed.name, text=printed.text, source=printed.source
-    )
+        recording.kernels[0], name=printed.name, text=printed.text,
+        source=recording.kernels[0].source.replace(recording_source(recording), printed.source),
+    )  # fmt: skip
     done = build(Recording((kernel,)), tmp_path / "kernels", archs=["sm_80"])
     (served,) = done.manifest.kernels
     assert served.instances[0].variants[0].images[0].symbol == name
+
+
+def recording_source(recording):
+    return recording.kernels[0].source.partition("-")[0]
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_kernel_that_a_worker_compiled_is_the_same(name, monkeypatch):
+    kernels, text = _compat.inductor_kernels, RECORDED[name][0]
+    monkeypatch.setattr(triton_helpers, "set_driver_to_gpu", lambda: None)
+    printed, fn = kernels.printed(text), kernels.autotuner(name, text).fn
+    source = kernels.source_of(printed, fn)
+    monkeypatch.setattr(fn, "fn", None)
+    assert kernels.source_of(printed, fn) == source
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    """A module that a text imports, as opforge has Inductor print it."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    (tmp_path / "graph_config.py").write_text("FACTOR = 2\n")
+    yield importlib.import_module("graph_config")
+    del sys.modules["graph_config"]
+
+
+def test_what_a_text_imports_is_compared(gpu, recording, config, tmp_path, monkeypatch):
+    text = texts.scale().replace("x * f", "x * f * graph_config.FACTOR")
+    text = f"import graph_config\n{text}"
+    monkeypatch.setattr(CachingAutotuner, "run", lambda self, *args, stream: None)
+    with opforge.record() as session:
+        texts.note(text)
+        _, names, at = RECORDED["scale_kernel"]
+        tuner = texts.launching(_compat.inductor_kernels.autotuner("scale_kernel", text), names, at)
+        tuner.run(*(VALUES.get(n, 16) for n in names), stream=0)
+    done = build(session.recording, tmp_path / "kernels", archs=["sm_80"])
+    opforge.serve(done.folder, strict=True)
+    assert compiled("scale_kernel", text) is not None
+    config.FACTOR = 20
+    with pytest.raises(NotServed, match="when something that scale_kernel uses was another"):
+        compiled("scale_kernel", text)
+    with pytest.raises(KernelChanged, match="something that it uses has been edited"):
+        find(session.recording.kernels[0])
 
 
 def test_a_text_of_another_torch_is_not_built(recording, monkeypatch):

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 import triton
 
-from . import compiled
+from . import compiled, kernel_hash
 
 # In a user's kernel, the decorator of Inductor comes before the user's own.
 _DECORATORS = "triton_heuristics."
@@ -50,6 +50,16 @@ class Printed:
     def source(self) -> str:
         """Tells it from other kernels, and from the same text with other helpers of torch's."""
         return hashlib.sha256(f"{_helpers()}\n{self.text}".encode()).hexdigest()
+
+
+def source_of(kernel: Printed, fn: Any) -> str:
+    """`Printed.source`, and a hash of what the function uses beyond its text.
+
+    A text may import modules of the user's, whose values are not in it.
+    """
+    # What comes back from a compile worker of Inductor's has lost its Python function.
+    whole = fn if fn.fn is not None else function(kernel)
+    return f"{kernel.source}-{kernel_hash.uses(whole)}"
 
 
 def printed(text: str) -> Printed:

@@ -34,6 +34,7 @@ __all__ = [
     "files",
     "identity",
     "kernel_hash",
+    "uses",
 ]
 
 # On a jitted function: its source, and the names in it.
@@ -75,6 +76,15 @@ def kernel_hash(fn: Any) -> KernelHash:
 def digest(fn: Any) -> str:
     """The hash as text; raises `Unknown`."""
     return kernel_hash(fn).digest
+
+
+def uses(fn: Any) -> str:
+    """A hash of all that a function uses, without its own source; raises `Unknown`."""
+    found = _Reached()
+    found.refer(fn)
+    # The first line is the source.
+    _, *lines = found.texts()
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def digest_or_unique(fn: Any) -> str:
@@ -128,7 +138,7 @@ class _Reached(Texts):
     def _jitted(self, fn: Any) -> Iterator[str]:
         function = fn.fn
         self._at(function)
-        yield f"jitted {type(fn).__name__} {fn.src}"
+        yield f"jitted {type(fn).__name__} {_source(fn)}"
         yield f"noinline={bool(getattr(fn, 'noinline', None))} debug={getattr(fn, 'debug', None)}"
         for param in getattr(fn, "params", ()):
             yield (
@@ -274,11 +284,16 @@ def _is_usable(value: Any) -> bool:
     )
 
 
+def _source(fn: Any) -> str:
+    """What Triton parses; `src` may be what Inductor is to print."""
+    return str(fn._src)
+
+
 def _names_of(fn: Any) -> Names:
     known = vars(fn).get(_NAMES)
     # The source may be set anew.
-    if known is None or known[0] != fn.src:
-        known = vars(fn)[_NAMES] = (fn.src, names_in(fn.parse()))
+    if known is None or known[0] != _source(fn):
+        known = vars(fn)[_NAMES] = (_source(fn), names_in(fn.parse()))
     names: Names = known[1]
     return names
 

@@ -93,6 +93,10 @@ def _kernel(tuner: Any) -> RecordedKernel:
         printed = kernels.printed(_text(tuner))
     except kernels.NotPrinted as error:
         raise CannotRecord(str(error)) from None
+    try:
+        source = kernels.source_of(printed, tuner.fn)
+    except _compat.kernel_hash.Unknown as error:
+        raise CannotRecord(str(error)) from None
     found, options = kernels.specialization(tuner, config)
     variant = RecordedVariant(
         types=tuple(found.types.items()),
@@ -112,7 +116,7 @@ def _kernel(tuner: Any) -> RecordedKernel:
     return RecordedKernel(
         MODULE,
         printed.name,
-        printed.source,
+        source,
         LOCATION,
         (variant,),
         (choice,),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -49,19 +50,38 @@ def _refuse_other_settings(kernel: RecordedKernel) -> None:
 def _printed(kernel: RecordedKernel) -> Any:
     """The jitted function of a text that Inductor printed; runs the text."""
     printed = _compat.inductor_kernels.Printed(kernel.name, kernel.text)
-    if printed.source != kernel.source:
+    if printed.source != kernel.source.partition("-")[0]:
         raise KernelChanged(
             f"{kernel.name}, which Inductor printed, calls functions of another torch than this",
             fix="build with the torch that the program was recorded with",
         )
     try:
-        return _compat.inductor_kernels.function(printed)
+        fn = _compat.inductor_kernels.function(printed)
     except Exception as error:
         raise KernelNotFound(
             f"the text of {kernel.name}, which Inductor printed, cannot be run",
             found=f"{type(error).__name__}: {error}",
             fix="build where the recorded program runs, with its packages",
         ) from error
+    found = _hashed(kernel.name, lambda: _compat.inductor_kernels.source_of(printed, fn))
+    if found != kernel.source:
+        raise KernelChanged(
+            f"{kernel.name}, which Inductor printed, is not the kernel that was recorded: "
+            "something that it uses has been edited",
+            fix="record again with `opforge record`",
+        )
+    return fn
+
+
+def _hashed(name: str, made: Callable[[], str], location: str = "") -> str:
+    try:
+        return made()
+    except _compat.kernel_hash.Unknown as error:
+        raise KernelChanged(
+            f"{name} may not be the kernel that was recorded: {error}",
+            location=location or None,
+            fix="use a number, or another constant, in its place",
+        ) from None
 
 
 def find_function(name: str, source: str, location: str = "") -> Any:
@@ -84,15 +104,7 @@ def find_function(name: str, source: str, location: str = "") -> Any:
             fix="record again; under TRITON_INTERPRET=1 nothing can be built",
         )
     location = _compat.kernels.kernel_location(kernel)
-    try:
-        found_source = _compat.kernel_hash.digest(kernel)
-    except _compat.kernel_hash.Unknown as error:
-        raise KernelChanged(
-            f"{name} may not be the kernel that was recorded: {error}",
-            location=location,
-            fix="use a number, or another constant, in its place",
-        ) from None
-    if found_source != source:
+    if _hashed(name, lambda: _compat.kernel_hash.digest(kernel), location) != source:
         raise KernelChanged(
             f"{name} is not the kernel that was recorded: it, or something that it calls, has "
             "been edited",

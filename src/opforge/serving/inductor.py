@@ -48,7 +48,10 @@ class CompiledGraphs:
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._known = {k.source: k for k in server.manifest.kernels if k.module == MODULE}
+        self._known: dict[str, list[ServedKernel]] = {}
+        for kernel in server.manifest.kernels:
+            if kernel.module == MODULE:
+                self._known.setdefault(kernel.source.partition("-")[0], []).append(kernel)
 
     def kernel(self, name: str, text: str) -> Any:
         """An autotuner of Inductor's that launches from the folder; None leaves it to Inductor."""
@@ -68,10 +71,11 @@ class CompiledGraphs:
 
     def _served(self, name: str, text: str, printed: _compat.inductor_kernels.Printed) -> Any:
         kernels = _compat.inductor_kernels
-        found = self._known.get(printed.source)
-        if found is None:
+        known = self._known.get(printed.source)
+        if known is None:
             raise _NotHere(self._absent(printed.name))
         tuner = kernels.autotuner(name, text)
+        found = self._same(known, printed, tuner)
         obstacle = self._server.set_otherwise() or kernels.obstacle(tuner)
         if obstacle:
             raise _NotHere(obstacle)
@@ -81,8 +85,22 @@ class CompiledGraphs:
         kernels.serve(tuner, config, made.bind, f"opforge-{found.source}")
         return tuner
 
+    def _same(
+        self, known: list[ServedKernel], printed: _compat.inductor_kernels.Printed, tuner: Any
+    ) -> ServedKernel:
+        try:
+            source = _compat.inductor_kernels.source_of(printed, tuner.fn)
+        except _compat.kernel_hash.Unknown as error:
+            raise _NotHere(str(error)) from None
+        for kernel in known:
+            if kernel.source == source:
+                return kernel
+        raise _NotHere(
+            f"{self._server.folder} was built when something that {printed.name} uses was another"
+        )
+
     def _absent(self, name: str) -> str:
-        if any(kernel.name == name for kernel in self._known.values()):
+        if any(kernel.name == name for known in self._known.values() for kernel in known):
             return f"{self._server.folder} has {name} with another text"
         return f"{name} is not in {self._server.folder}"
 
