@@ -106,7 +106,7 @@ def find_function(name: str, source: str, location: str = "") -> Any:
     location = _compat.kernels.kernel_location(kernel)
     if _hashed(name, lambda: _compat.kernel_hash.digest(kernel), location) != source:
         raise KernelChanged(
-            f"{name} is not the kernel that was recorded: it, or something that it calls, has "
+            f"{name} is not the kernel that was recorded: it, or something that it uses, has "
             "been edited",
             location=location,
             fix="record again with `opforge record`",

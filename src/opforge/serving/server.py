@@ -193,7 +193,7 @@ class Server(_compat.advice.Adviser):
         """Why an edited kernel is not served; nothing stale is ever launched."""
         reason = (
             f"it is not the kernel that {self.folder} was built from: it, or something that it "
-            "calls, has been edited"
+            "uses, has been edited"
         )
         if self.strict:
             raise KernelChanged(
