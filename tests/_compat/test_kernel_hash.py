@@ -2,6 +2,7 @@
 
 import importlib
 import itertools
+import subprocess
 import sys
 import textwrap
 
@@ -9,6 +10,7 @@ import pytest
 import triton
 
 from opforge._compat import kernel_hash
+from support.processes import environment, python
 
 _numbers = itertools.count()
 HEAD = """
@@ -264,6 +266,79 @@ def test_a_value_without_text_has_no_hash(module, made, kind):
         digest(found.kernel)
     made = [kernel_hash.digest_or_unique(found.kernel) for _ in range(2)]
     assert made[0] == made[1]
+
+
+@pytest.mark.parametrize(
+    ("imported", "is_hashed"), [("math", True), ("somewhere", False), (".near", False)]
+)
+def test_what_a_function_imports_itself_must_be_pythons_own(module, imported, is_hashed):
+    text = f"""
+        @triton.constexpr_function
+        def f(n):
+            from {imported} import pi
+            return [x for x in map(lambda x: x * pi, (n,))][0]
+        x = object()
+        """
+    found = module(text)
+    if is_hashed:
+        assert digest(found.f) == digest(module(text).f)
+    else:
+        with pytest.raises(kernel_hash.Unknown, match=f"it uses {imported}, which f imports"):
+            digest(found.f)
+
+
+VALUES_OF_PYTHON = """
+    class Base:
+        def twice(self):
+            return 2 * self.n
+    @dataclass
+    class Data(Base):
+        n: int
+        names: frozenset = frozenset(("a", "b", "c"))
+    class Slots:
+        __slots__ = ("n",)
+    slots = Slots()
+    slots.n = {n}
+    class Colour(enum.Enum):
+        RED = 1
+        BLUE = {n}
+    around = [1]
+    around.append(around)
+    @triton.jit
+    def f(x):
+        return x
+    data = Data({n})
+    every = (
+        data, slots, Colour, data.twice, functools.partial(max, {n}), around, {{"f": f}},
+        namedtuple("P", "a b")(1, {n}), np.float32({n}), np.arange({n}), torch.float16, range({n}),
+    )
+    """
+
+
+def test_values_of_python_are_the_same_in_every_process(module, tmp_path):
+    head = f"{HEAD}import functools\nimport numpy as np\nimport torch\n"
+    kernel = KERNEL.format(before="import every_value", value="every_value.every")
+    found = []
+    for n in (3, 4):
+        module(textwrap.dedent(VALUES_OF_PYTHON.format(n=n)), "every_value", head)
+        found.append(digest(module(kernel, "every_kernel").kernel))
+    assert found[0] != found[1]
+    code = (
+        "import every_kernel; from opforge._compat import kernel_hash;"
+        "print(kernel_hash.digest(every_kernel.kernel))"
+    )
+    made = subprocess.run(
+        [python(), "-c", code], env=environment(tmp_path, PYTHONHASHSEED="7"),
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert made.stdout.strip() == found[1]
+
+
+def test_an_object_that_cannot_be_copied_is_watched(module):
+    config = module("@triton.jit\ndef f(x):\n    return x\nBY_NAME = {'f': f}", "config_by_name")
+    text = KERNEL.format(before="import config_by_name", value="config_by_name.BY_NAME['f'](1)")
+    (watched,) = kernel_hash.kernel_hash(module(text).kernel).watched
+    assert watched == (vars(config), "BY_NAME", {"f": config.f})
 
 
 def test_a_global_that_triton_refuses_does_not_matter(module):

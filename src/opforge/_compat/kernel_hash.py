@@ -11,8 +11,10 @@ each with the values of the globals, closure variables and attributes that it na
 from __future__ import annotations
 
 import copy
+import enum
 import hashlib
 import secrets
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import FunctionType, ModuleType
@@ -63,8 +65,7 @@ class KernelHash:
 def kernel_hash(fn: Any) -> KernelHash:
     """The hash of a jitted function, from the values that its names have now; raises `Unknown`."""
     found = _Reached()
-    found.refer(fn)
-    lines = [*found.texts()]
+    lines = found.lines(fn)
     return KernelHash(
         hashlib.sha256("\n".join(lines).encode()).hexdigest(),
         tuple(sorted(found.places)),
@@ -80,10 +81,8 @@ def digest(fn: Any) -> str:
 
 def uses(fn: Any) -> str:
     """A hash of all that a function uses, without its own source; raises `Unknown`."""
-    found = _Reached()
-    found.refer(fn)
     # The first line is the source.
-    _, *lines = found.texts()
+    _, *lines = _Reached().lines(fn)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
@@ -127,7 +126,15 @@ class _Reached(Texts):
             self._functions.append(function)
         return f"function {self._numbers[id(function)]}"
 
-    def texts(self) -> Iterator[str]:
+    def lines(self, fn: Any) -> list[str]:
+        """The text of a function, followed by those of all that it reaches."""
+        self.refer(fn)
+        try:
+            return [*self._texts()]
+        except RecursionError:
+            raise Unknown("a value that is nested too deeply", fn) from None
+
+    def _texts(self) -> Iterator[str]:
         # It grows meanwhile.
         for function in self._functions:
             if isinstance(function, JITCallable):
@@ -149,6 +156,9 @@ class _Reached(Texts):
             if param.default is not param.empty:
                 yield f"{param.name}={self.text(param.default, param.name)}"
         names = _names_of(fn)
+        for module in names.imported:
+            if module.partition(".")[0] not in FOREIGN:
+                raise Unknown(f"{module}, which {fn.__name__} imports", sys)
         space = _Space(function, is_python=isinstance(fn, ConstexprFunction))
         for chain in names.read:
             text = self._named(space, chain, is_assigned=chain[0] in names.assigned)
@@ -165,20 +175,21 @@ class _Reached(Texts):
         is_local = is_assigned and (space.is_python or isinstance(start, ModuleType))
         if is_local or (is_assigned and not _is_usable(start)):
             return None
-        self._watch(space.holder(root), root, start)
         value = self._followed(start, attributes)
         shown = ".".join(chain)
         if isinstance(value, ModuleType) and not is_of(value, TRITON):
             # Anything could be taken of it, with `getattr`.
             raise Unknown(shown, value)
         try:
-            return self.text(value, shown)
+            text = self.text(value, shown)
         except Unknown:
             allows_all = space.is_python or knobs.compilation.allow_non_constexpr_globals
             if allows_all or _is_usable(start):
                 raise
             # Triton raises where a kernel uses such a global, so it is not in the code.
             return f"a {type(value).__qualname__}"
+        self._watch(space.holder(root), root, start)
+        return text
 
     def _followed(self, value: Any, attributes: list[str]) -> Any:
         """A value's attribute of an attribute, as far as the text of the value does not have it."""
@@ -192,6 +203,8 @@ class _Reached(Texts):
             except AttributeError:
                 # Triton raises, unless nothing leads there.
                 return f"no {attribute}"
+            except Exception as error:
+                raise Unknown(attribute, value) from error
             holder = None if is_of(value, FOREIGN) else _own(value, attribute)
             if isinstance(value, ModuleType) and holder is not None:
                 self.modules.add(str(getattr(value, "__file__", "")))
@@ -200,12 +213,15 @@ class _Reached(Texts):
         return value
 
     def _watch(self, holder: dict[str, Any] | None, name: str, value: Any) -> None:
-        """Note what a program may set anew; functions and modules, as Triton does, are left out."""
-        is_data = not callable(value) or isinstance(value, tl.constexpr)
-        if holder is not None and is_data and not isinstance(value, ModuleType):
-            # Containers may be changed in place; `==` of others may be anything.
-            kept = copy.deepcopy(value) if isinstance(value, (list, dict, set)) else value
-            self.watched[id(holder), name] = holder, name, kept
+        """Note what a program may set anew; functions and modules, as Triton does, are left out.
+
+        So are objects of others, whose `==` may be anything.
+        """
+        if holder is None or not (type(value) in PLAIN or isinstance(value, _COMPARED)):
+            return
+        # Containers may be changed in place.
+        kept = _copied(value) if isinstance(value, (list, dict, set)) else value
+        self.watched[id(holder), name] = holder, name, kept
 
     def _plain(self, function: FunctionType) -> Iterator[str]:
         """A Python function that runs while Triton compiles, such as one that makes an operation.
@@ -234,6 +250,16 @@ class _Reached(Texts):
     def _at(self, function: FunctionType) -> None:
         code = function.__code__
         self.places.add(f"{code.co_filename}:{code.co_firstlineno}")
+
+
+_COMPARED = (tl.constexpr, tl.dtype, enum.Enum, tuple, list, dict, set, frozenset)
+
+
+def _copied(value: Any) -> Any:
+    try:
+        return copy.deepcopy(value)
+    except TypeError:  # a jitted function has a lock, which cannot be copied
+        return copy.copy(value)
 
 
 class _Space:

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 class Names:
     """`x * config.FACTOR + tl.exp(y)` reads x, ("config", "FACTOR"), ("tl", "exp") and y.
 
-    `assigned` are the names that the source also sets. Parameters are in neither.
+    `assigned` are the names that the source also sets. Parameters are in neither. `imported` are
+    the modules that it imports itself, as a Python function may.
     """
 
     read: tuple[tuple[str, ...], ...]
     assigned: frozenset[str]
+    imported: tuple[str, ...]
 
 
 def names_in(tree: ast.Module) -> Names:
@@ -29,13 +31,25 @@ def names_in(tree: ast.Module) -> Names:
     for statement in function.body:
         found.visit(statement)
     read = sorted(chain for chain in found.read if chain[0] not in parameters)
-    return Names(tuple(read), frozenset(found.assigned - parameters))
+    assigned = frozenset(found.assigned - parameters)
+    return Names(tuple(read), assigned, tuple(sorted(found.imported)))
 
 
 class _Visitor(ast.NodeVisitor):
     def __init__(self) -> None:
         self.read: set[tuple[str, ...]] = set()
         self.assigned: set[str] = set()
+        self.imported: set[str] = set()
+
+    def visit_arg(self, node: ast.arg) -> None:
+        # Of a function inside.
+        self.assigned.add(node.arg)
+
+    def visit_Import(self, node: ast.Import) -> None:
+        self.imported.update(alias.name for alias in node.names)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        self.imported.add(f"{'.' * node.level}{node.module or ''}")
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         taken: list[str] = []

@@ -12,6 +12,7 @@ from types import (
     CodeType,
     FunctionType,
     GetSetDescriptorType,
+    MappingProxyType,
     MemberDescriptorType,
     MethodType,
     ModuleType,
@@ -194,5 +195,5 @@ def _listed(items: Any) -> Any:
     return None if items is None else list(items)
 
 
-_CONTAINERS = frozenset({tuple, list, set, frozenset, dict})
+_CONTAINERS = frozenset({tuple, list, set, frozenset, dict, MappingProxyType})
 _CALLABLES = frozenset({FunctionType, MethodType, BuiltinFunctionType, functools.partial})
