@@ -265,7 +265,7 @@ def test_a_value_without_text_has_no_hash(module, made, kind):
     with pytest.raises(kernel_hash.Unknown, match=f"uses config_odd.FACTOR, a .*{kind}"):
         digest(found.kernel)
     made = [kernel_hash.digest_or_unique(found.kernel) for _ in range(2)]
-    assert made[0] == made[1]
+    assert made[0] != made[1]
 
 
 @pytest.mark.parametrize(

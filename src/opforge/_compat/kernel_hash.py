@@ -10,8 +10,10 @@ each with the values of the globals, closure variables and attributes that it na
 
 from __future__ import annotations
 
+import ast
 import copy
 import enum
+import functools
 import hashlib
 import secrets
 import sys
@@ -38,11 +40,6 @@ __all__ = [
     "kernel_hash",
     "uses",
 ]
-
-# On a jitted function: its source, and the names in it.
-_NAMES = "_opforge_names"
-_UNIQUE = "_opforge_unique"
-
 
 Watched = tuple[dict[str, Any], str, Any]
 
@@ -96,7 +93,7 @@ def identity(fn: Any) -> tuple[str, tuple[str, ...]]:
     try:
         found = kernel_hash(fn)
     except Unknown:
-        return vars(fn).setdefault(_UNIQUE, secrets.token_hex(32)), ()
+        return secrets.token_hex(32), ()
     return found.digest, found.places
 
 
@@ -155,7 +152,7 @@ class _Reached(Texts):
         for param in fn.signature.parameters.values():
             if param.default is not param.empty:
                 yield f"{param.name}={self.text(param.default, param.name)}"
-        names = _names_of(fn)
+        names = _names(_source(fn))
         for module in names.imported:
             if module.partition(".")[0] not in FOREIGN:
                 raise Unknown(f"{module}, which {fn.__name__} imports", sys)
@@ -315,13 +312,9 @@ def _source(fn: Any) -> str:
     return str(fn._src)
 
 
-def _names_of(fn: Any) -> Names:
-    known = vars(fn).get(_NAMES)
-    # The source may be set anew.
-    if known is None or known[0] != _source(fn):
-        known = vars(fn)[_NAMES] = (_source(fn), names_in(fn.parse()))
-    names: Names = known[1]
-    return names
+@functools.lru_cache(maxsize=4096)
+def _names(source: str) -> Names:
+    return names_in(ast.parse(source))
 
 
 def _all_names(code: Any) -> set[str]:
