@@ -60,7 +60,7 @@ class Interpreter:
         }
         grid = (launched.grid[0] // launched.cluster, *launched.grid[1:])
         with self._lock:
-            if kernel["location"].rpartition(":")[0] in self._sources:
+            if kernel.get("location", "").rpartition(":")[0] in self._sources:
                 launch(function, grid, arguments)
             else:
                 function[grid](**arguments)
@@ -75,7 +75,7 @@ class Interpreter:
             if name in self._given:
                 return self._given[name]
         module, _, name = kernel["qualified_name"].replace(":", ".").rpartition(".")
-        file = kernel["location"].rpartition(":")[0]
+        file = kernel.get("location", "").rpartition(":")[0]
         if file in self._sources:
             return from_text(name, file, self._sources[file])
         found = importlib.import_module(module)
