@@ -114,7 +114,7 @@ def test_widen_is_for_recordings():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda m: m.update(format=1), "found: format 1, but this opforge reads 2"),
+        (lambda m: m.update(format=1), "found: format 1, but this opforge reads 3"),
         (lambda m: m.update(archs=["x"]), "archs[0] is 'x', expected int"),
         (
             lambda m: image_of(m).update(file="images/../../etc/passwd"),

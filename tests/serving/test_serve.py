@@ -12,18 +12,16 @@ import torch
 import triton
 import triton.backends.nvidia.driver as nvidia
 import triton.language as tl
-from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction, KernelInterface
 
 import opforge
 from opforge.errors import KernelChanged, NotServable, NotServed, OpforgeWarning
 from opforge.serving import serve as serving
 from opforge.serving.build import build
-from opforge.serving.manifest import read
 from support.own_autotuner import own_autotuner
 from support.processes import ROOT, environment
+from support.served_folders import interpret
 from support.served_kernels import combine, pruned, recorded, tuned
-from support.standin.interpreter import Interpreter
 
 
 @pytest.fixture(scope="module")
@@ -36,61 +34,11 @@ def folder(tmp_path_factory):
     return build(recording, tmp_path_factory.mktemp("served") / "kernels", archs=["sm_80"]).folder
 
 
-def as_a_library(folder):
-    """A manifest as the stand-in's interpreter reads it."""
-    kernels = []
-    for kernel in read(folder).kernels:
-        for instance in kernel.instances:
-            for variant in instance.variants:
-                names = [p.name for p in vars_of(kernel.name).params if not p.is_constexpr]
-                types = dict(zip(names, variant.types, strict=True))
-                kinds = dict(zip(names, instance.kinds, strict=True))
-                passed = [n for n in names if types[n] not in {"1", "none"}]
-                constants = {n: repr(v) for n, v in instance.constants}
-                constants |= {n: "None" for n in names if types[n] == "none"}
-                constants |= {n: "1" for n in names if types[n] == "1"}
-                kernels.append(
-                    {
-                        "key": "",
-                        "name": kernel.name,
-                        "constants": constants,
-                        "types": [
-                            kinds[n] if kinds[n] != "int" else types[n].partition(":")[0]
-                            for n in passed
-                        ],
-                        "images": [{"sha256": i.sha256, "ptx_sha256": ""} for i in variant.images],
-                    }
-                )
-    return {"kernels": kernels}
-
-
-def vars_of(name):
-    return {"combine": combine, "tuned": tuned.fn}[name]
-
-
 @pytest.fixture
-def gpu(standin, folder, monkeypatch):
+def gpu(device, folder):
     """A GPU as far as a served launch needs one; kernels are interpreted."""
-    functions = (lambda _device: 0, lambda: 0)
-    monkeypatch.setattr("opforge._compat.served.device_functions", lambda: functions)
-    monkeypatch.setattr("opforge._compat.served.current_arch", lambda: 80)
-    standin.execute = Interpreter(
-        as_a_library(folder), {n: InterpretedFunction(vars_of(n).fn) for n in ("combine", "tuned")}
-    )
-    yield standin
-    serving.stop()
-
-
-@pytest.fixture
-def jit(monkeypatch):
-    """What Triton's own JIT is asked to launch."""
-    seen = []
-
-    def run(self, *args, grid, warmup, **kwargs):
-        seen.append((self, args, grid, kwargs))
-
-    monkeypatch.setattr(JITFunction, "run", run)
-    return seen
+    interpret(device, folder, combine, tuned.fn)
+    return device
 
 
 def test_recorded_and_other_sizes_are_served(gpu, jit, folder):

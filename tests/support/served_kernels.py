@@ -48,6 +48,12 @@ def pruned(x_ptr, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def mixed(out_ptr, n, seed):
+    # In 32 bits the product wraps.
+    tl.store(out_ptr, (seed * 1103515245 + 12345 + n * 0) >> 16)
+
+
+@triton.jit
 def doubles(x_ptr, n: tl.float64):
     tl.store(x_ptr, n)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 import triton.language as tl
 from triton import knobs
+from triton.backends.nvidia.compiler import CUDAOptions
 from triton.runtime._allocation import _allocator
 from triton.runtime.jit import JITFunction, KernelInterface, TensorWrapper
 
@@ -114,6 +116,16 @@ def plain_arguments(
     made = tuple(map(plain, args)), {name: plain(value) for name, value in kwargs.items()}
     pairs = zip((*args, *kwargs.values()), (*made[0], *made[1].values()), strict=True)
     return made if any(type(one) is not type(other) for one, other in pairs) else None
+
+
+@functools.cache
+def _option_names() -> frozenset[str]:
+    return frozenset(CUDAOptions.__dataclass_fields__)
+
+
+def has_unknown_options(fn: Any, kwargs: dict[str, Any]) -> bool:
+    """Whether a launch has a keyword that Triton refuses."""
+    return not kwargs.keys() <= {*_option_names(), *fn.arg_names}
 
 
 def watches_of(fn: Any) -> list[tuple[Any, ...]]:

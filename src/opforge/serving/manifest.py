@@ -16,7 +16,7 @@ from ..records import BadField, Between, Codecs
 from .kinds import INTEGERS, OTHERS, PRINTED
 
 # Another one wherever the extension or what it is given changes.
-FORMAT = 2
+FORMAT = 3
 NAME = "manifest.json"
 _FIX = "build it again with `opforge build launches.json`"
 

@@ -14,6 +14,7 @@ from .._compat import patches
 from ..after_triton import after_import
 from ..recording.inductor_names import COMPILING
 from . import inductor
+from .gaps import gap
 from .server import Server
 
 if TYPE_CHECKING:
@@ -107,7 +108,9 @@ def _bound(original: Callable[..., Any]) -> Any:
     return extension.subscript(_compat.served.subscripted(), _MARK, _found, original)
 
 
-_WARMUP = "warmup() asks for Triton's compiled kernel"
+_WARMUP = gap(
+    "warmup() asks for Triton's compiled kernel", "launch the kernel, or leave its warmup() out"
+)
 
 
 def _run(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -19,12 +19,12 @@ from ..errors import KernelChanged, NotServable, NotServed, warn
 from ..locks import fork_safe_lock
 from ..recording.constants import CannotRecord, decode, name_of
 from . import manifest as manifests
+from .gaps import COVER, Gap, from_extension, gap
 from .inductor import CompiledGraphs, Counted
 from .manifest import Manifest, ServedImage, ServedInstance, ServedKernel, ServedVariant
 
 EXTENSION = "_opforge_served"
 _AGAIN = "build it again with `opforge build launches.json`"
-_COVER = "record it with `opforge record`, and build again with `opforge build`"
 
 
 class _Tried(threading.local):
@@ -68,8 +68,8 @@ class Server(_compat.advice.Adviser):
                     self.served.setdefault(name, Counted()).kernels.append(made)
                 return self._made_of[name, source]
         if known:
-            return _Unserved(self, fn, self._changed(fn, name))
-        return _Unserved(self, fn, f"{name} is not in {self.folder}")
+            return _Unserved(self, fn, gap(self._changed(fn, name)))
+        return _Unserved(self, fn, gap(f"{name} is not in {self.folder}"))
 
     def _kernels_of(self, fn: Any) -> list[ServedKernel]:
         """What the folder has for a function, also if it was recorded in the main script."""
@@ -106,18 +106,19 @@ class Server(_compat.advice.Adviser):
                 _compat.served.plain(param.default) if param.has_default else None,
                 not param.do_not_specialize,
                 not param.do_not_specialize_on_alignment,
+                bool(param.annotation_type),
             )
             for param in fn.params
         )
 
-        def hand_over(grid: Any, args: Any, kwargs: Any, reason: str) -> Any:
+        def hand_over(grid: Any, args: Any, kwargs: Any, *said: str) -> Any:
             tried, self._tried.given = self._tried.given, None
             if tried is not None and tried[0] is fn:
                 # Triton gets what the program passed, not what was tried in its place.
-                return self.hand_over(fn, grid, tried[1], tried[2], reason)
+                return self.hand_over(fn, grid, tried[1], tried[2], _found(*said))
             plain = _compat.served.plain_arguments(args, kwargs)
             if plain is None:
-                return self.hand_over(fn, grid, args, kwargs, reason)
+                return self.hand_over(fn, grid, args, kwargs, _found(*said))
             self._tried.given = fn, args, kwargs
             try:
                 return made.bind(grid)(*plain[0], **plain[1])
@@ -178,24 +179,26 @@ class Server(_compat.advice.Adviser):
         )
         if self.strict:
             raise KernelChanged(
-                f"{name}: {reason}", location=_compat.kernels.kernel_location(fn), fix=_COVER
+                f"{name}: {reason}", location=_compat.kernels.kernel_location(fn), fix=COVER
             )
         return reason
 
     def hand_over(
-        self, fn: Any, grid: Any, args: Any, kwargs: Any, reason: str, *, warmup: bool = False
+        self, fn: Any, grid: Any, args: Any, kwargs: Any, found: Gap, *, warmup: bool = False
     ) -> Any:
         """A launch that is not covered: Triton's, or an error."""
         name = name_of(_compat.compiled.function_of(fn))
+        if found.is_refused or _compat.served.has_unknown_options(fn, kwargs):
+            return _compat.served.run_jitted(fn, grid, args, kwargs, warmup=warmup)
         if self.strict:
             raise NotServed(
-                f"this launch of {name} is not covered by {self.folder}: {reason}",
+                f"this launch of {name} is not covered by {self.folder}: {found.told}",
                 location=_compat.kernels.kernel_location(fn),
-                fix=_COVER,
+                fix=found.fix,
             )
-        if not self.handed_over[name, reason]:
-            warn(f"{name} is launched by Triton: {reason}. To serve it, {_COVER}")
-        self.handed_over[name, reason] += 1
+        if not self.handed_over[name, found.reason]:
+            warn(found.warning(name))
+        self.handed_over[name, found.reason] += 1
         return _compat.served.run_jitted(fn, grid, args, kwargs, warmup=warmup)
 
     def advise(self, tuner: Any, key: tuple[Any, ...]) -> Any:
@@ -219,7 +222,7 @@ class Server(_compat.advice.Adviser):
             raise NotServed(
                 f"{self.folder} has none of the configurations that {name} chooses from",
                 location=_compat.kernels.kernel_location(fn),
-                fix=_COVER,
+                fix=COVER,
             )
         return found
 
@@ -300,16 +303,20 @@ def _names(fn: Any, *, constexpr: bool) -> list[str]:
 class _Unserved:
     """In place of a kernel that the folder does not have: each launch is handed over."""
 
-    def __init__(self, server: Server, fn: Any, reason: str) -> None:
-        self._server, self._fn, self._reason = server, fn, reason
+    def __init__(self, server: Server, fn: Any, found: Gap) -> None:
+        self._server, self._fn, self._found = server, fn, found
 
     def bind(self, grid: Any) -> Any:
         return lambda *args, **kwargs: self._server.hand_over(
-            self._fn, grid, args, kwargs, self._reason
+            self._fn, grid, args, kwargs, self._found
         )
 
     def counts(self) -> Mapping[str, int]:
         return {}
+
+
+def _found(reason: str, told: str, remedy: str) -> Gap:
+    return from_extension(reason, told, remedy, _compat.served.current_arch())
 
 
 def _imported(name: str, source: str) -> Any:

@@ -76,7 +76,7 @@ def test_real_tensors_are_taken(serving):
     ],
 )
 def test_values_are_passed_as_their_type(serving, value, dtype, type_, expected):
-    kernel = serving.kernel(param("n"))
+    kernel = serving.kernel(param("n", typed=True))
     kernel.add((), (dtype,), {}, [((type_,), serving.image())])
     seen = serving.read_arguments(type_.partition(":")[0])
     kernel.bind((1,))(value)
@@ -117,6 +117,39 @@ def test_a_variant_holds_where_triton_would_compile_it(serving, standin):
         base, _, by_16 = name.partition(":")
         names[base, "D" if by_16 else ""] = name
     assert [one.function for one in standin.launches] == [names[pair] for pair in chosen]
+
+
+@pytest.mark.parametrize("n", INTEGERS)
+def test_a_kernel_of_another_width_is_never_launched(serving, standin, n):
+    """Arithmetic in 64 bits does not wrap where that of Triton's kernel does."""
+    for only in ("i32", "i64", "u64"):
+        kernel = serving.kernel(param("n", specializes=False))
+        kernel.add((), ("int",), {}, [((only,), serving.image(only))])
+        kernel.bind((1,))(n)
+    width = native_specialize_impl(BaseBackend, n, False, False, False)[0]
+    assert [launched.function for launched in standin.launches] == [width]
+    assert len(serving.handed) == 2
+
+
+def test_integers_have_widths_of_their_own(serving, standin):
+    kernel = serving.kernel(param("n"), param("seed"))
+    pairs = ("i32", "i32"), ("i64", "i32")
+    kernel.add((), ("int", "int"), {}, [(pair, serving.image("_".join(pair))) for pair in pairs])
+    seen = serving.read_arguments("i64", "i32")
+    kernel.bind((1,))(2**31, 123456789)
+    assert seen == [(2**31, 123456789)]
+    assert standin.launches[0].function == "i64_i32"
+
+
+def test_a_parameter_with_a_type_of_its_own_takes_what_fits(serving):
+    kernel = serving.kernel(param("n", typed=True))
+    kernel.add((), ("int",), {}, [(("i64",), serving.image())])
+    seen = serving.read_arguments("i64")
+    for n in (1, -5, 2**40):
+        kernel.bind((1,))(n)
+    assert seen == [(1,), (-5,), (2**40,)]
+    kernel.bind((1,))(2**63)
+    assert serving.handed[0][-1] == "n does not fit into i64"
 
 
 def test_the_general_variant_is_counted(serving):
@@ -493,6 +526,7 @@ def test_nothing_leaks(serving):
             with contextlib.suppress(TypeError, ValueError):
                 kernel.bind(bad)(tensor, number, alpha, BLOCK=block, num_warps=warps)
         serving.handed.clear()
+        serving.told.clear()
         serving.allocated.clear()
         serving.standin.launches.clear()
 

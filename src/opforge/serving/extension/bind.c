@@ -7,6 +7,13 @@ int served_not_covered(Call *call, PyObject *reason)
     return reason == NULL ? FAILED : NOT_COVERED;
 }
 
+/* For another reason than that nothing was built. */
+int served_never_covered(Call *call, const char *remedy, PyObject *reason)
+{
+    call->remedy = remedy;
+    return served_not_covered(call, reason);
+}
+
 /* The position of a name among `count`; all of them are interned, and most that are looked for. */
 static int find_name(PyObject *const *names, int count, PyObject *name)
 {
@@ -33,8 +40,8 @@ static int find_text(PyObject *const *names, int count, PyObject *name)
 static int add_option(Call *call, PyObject *name, PyObject *value)
 {
     if (call->option_count == SERVED_OPTIONS) {
-        return served_not_covered(
-            call, PyUnicode_FromFormat("it has more than %d options", SERVED_OPTIONS));
+        return served_never_covered(
+            call, REMEDY_CALL, PyUnicode_FromFormat("it has more than %d options", SERVED_OPTIONS));
     }
     call->option_names[call->option_count] = name;
     call->option_values[call->option_count++] = value;
@@ -59,7 +66,8 @@ static int bind_keyword(Call *call, PyObject *name, PyObject *value, int *next)
         return add_option(call, known < 0 ? name : kernel->options[known], value);
     }
     if (call->bound[at] != NULL) {
-        return served_not_covered(call, PyUnicode_FromFormat("%U is given twice", name));
+        return served_never_covered(call, REMEDY_CALL,
+                                    PyUnicode_FromFormat("%U is given twice", name));
     }
     call->bound[at] = value;
     *next = at + 1;
@@ -85,8 +93,9 @@ int served_bind(Call *call)
     const KernelObject *kernel = call->kernel;
     int i;
     if (call->given_count > kernel->count) {
-        return served_not_covered(call, PyUnicode_FromFormat("it takes %d arguments, but got %zd",
-                                                             kernel->count, call->given_count));
+        return served_never_covered(call, REMEDY_CALL,
+                                    PyUnicode_FromFormat("it takes %d arguments, but got %zd",
+                                                         kernel->count, call->given_count));
     }
     for (i = 0; i < (int)call->given_count; i++) {
         call->bound[i] = call->given[i];
@@ -105,8 +114,8 @@ int served_bind(Call *call)
         if (call->bound[i] == NULL) {
             call->bound[i] = kernel->parameters[i].default_value;
             if (call->bound[i] == NULL) {
-                return served_not_covered(call,
-                                          PyUnicode_FromFormat("%U is missing", kernel->names[i]));
+                return served_never_covered(
+                    call, REMEDY_CALL, PyUnicode_FromFormat("%U is missing", kernel->names[i]));
             }
         }
     }
@@ -119,9 +128,11 @@ static int look_at_integer(PyObject *value, Argument *argument)
     argument->kind = KIND_INT;
     argument->value.integer = PyLong_AsLongLongAndOverflow(value, &overflow);
     if (overflow == 0) {
+        const int is_narrow = argument->value.integer == (int32_t)argument->value.integer;
+        argument->width = is_narrow ? TYPE_I32 : TYPE_I64;
         return COVERED;
     }
-    argument->is_unsigned = 1;
+    argument->width = TYPE_U64;
     argument->value.bits = PyLong_AsUnsignedLongLong(value);
     if (PyErr_Occurred()) {
         PyErr_Clear();
@@ -164,7 +175,6 @@ static int look_at(PyObject *value, Argument *argument)
 {
     const PyTypeObject *type = Py_TYPE(value);
     argument->dtype = NULL;
-    argument->is_unsigned = 0;
     if (type == &PyLong_Type) {
         return look_at_integer(value, argument);
     }
@@ -211,7 +221,9 @@ int served_look_at(Call *call)
         const int at = kernel->runtime[i];
         const int found = look_at(call->bound[at], &call->arguments[i]);
         if (found == NOT_COVERED) {
-            return served_not_covered(call, unknown_kind(kernel->names[at], call->bound[at]));
+            const int is_long = PyLong_CheckExact(call->bound[at]);
+            return served_never_covered(call, is_long ? REMEDY_CALL : REMEDY_NONE,
+                                        unknown_kind(kernel->names[at], call->bound[at]));
         }
         if (found == FAILED) {
             return FAILED;

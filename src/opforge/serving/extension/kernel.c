@@ -15,15 +15,16 @@ static int read_parameter(KernelObject *self, int at, PyObject *given)
     int has_default;
     int specializes;
     int specializes_alignment;
+    int is_typed;
     if (!PyTuple_Check(given)) {
         PyErr_Format(PyExc_TypeError, "%U: a parameter is a tuple, not %R", self->name, given);
         return -1;
     }
     if (!PyArg_ParseTuple(given,
-                          "UppOpp;(name, is_constexpr, has_default, default, specializes, "
-                          "specializes_alignment)",
+                          "UppOppp;(name, is_constexpr, has_default, default, specializes, "
+                          "specializes_alignment, is_typed)",
                           &name, &is_constexpr, &has_default, &default_value, &specializes,
-                          &specializes_alignment)) {
+                          &specializes_alignment, &is_typed)) {
         return -1;
     }
     Py_INCREF(name);
@@ -36,6 +37,7 @@ static int read_parameter(KernelObject *self, int at, PyObject *given)
     parameter->is_constexpr = (uint8_t)is_constexpr;
     parameter->specializes = (uint8_t)specializes;
     parameter->specializes_alignment = (uint8_t)specializes_alignment;
+    parameter->is_typed = (uint8_t)is_typed;
     if (is_constexpr) {
         self->constants[self->constant_count++] = at;
     } else {

@@ -9,7 +9,7 @@ static int is_watched(Call *call, const Watches *watches)
     const int is_quiet = served_is_quiet(watches, &reason);
     if (is_quiet == 0) {
         Py_INCREF(reason);
-        call->reason = reason;
+        return served_never_covered(call, REMEDY_NONE, reason);
     }
     return is_quiet;
 }
@@ -45,7 +45,7 @@ static int find_instance(Call *call, const Instance **found)
             return COVERED;
         }
     }
-    return served_not_covered(call, served_reason_of_instance(call));
+    return served_no_instance(call);
 }
 
 /* Slots of what is passed, and where the values are that the driver is given. */
@@ -69,7 +69,7 @@ static int pack(const Call *call, const Choice *choice, Packed *packed)
         if (!served_pack(&call->arguments[i], type, slot)) {
             return 0;
         }
-        if (type != TYPE_ONE && type != TYPE_NONE) {
+        if (TYPE_OF(type) != TYPE_ONE && TYPE_OF(type) != TYPE_NONE) {
             packed->parameters[packed->count++] = slot;
         }
         if (call->arguments[i].kind == KIND_POINTER) {
@@ -89,7 +89,7 @@ static int choose(Call *call, const Instance *instance, Packed *packed, const Ch
             return COVERED;
         }
     }
-    return served_not_covered(call, served_reason_of_variant(call, instance));
+    return served_no_variant(call, instance);
 }
 
 /* Memory for the launch; the buffer must live until then. */
@@ -261,12 +261,14 @@ static PyObject *hand_over(Call *call)
     PyObject *result = NULL;
     call->kernel->handed_over++;
     if (args != NULL && keywords != NULL) {
-        result = PyObject_CallFunctionObjArgs(call->kernel->hand_over, call->grid, args, keywords,
-                                              call->reason, NULL);
+        result = PyObject_CallFunction(
+            call->kernel->hand_over, "OOOOOs", call->grid, args, keywords, call->reason,
+            call->told == NULL ? call->reason : call->told, call->remedy);
     }
     Py_XDECREF(args);
     Py_XDECREF(keywords);
     Py_CLEAR(call->reason);
+    Py_CLEAR(call->told);
     return result;
 }
 
@@ -284,6 +286,8 @@ static PyObject *call_kernel(PyObject *self, PyObject *const *given, Py_ssize_t 
     call.given_count = given_count;
     call.keywords = keywords;
     call.reason = NULL;
+    call.told = NULL;
+    call.remedy = REMEDY_RECORD;
     if (served_configuration.device_of == NULL) {
         PyErr_SetString(PyExc_RuntimeError, "configure() comes before the first launch");
         return NULL;
