@@ -50,12 +50,22 @@ def device(standin, monkeypatch):
 
 
 @pytest.fixture
-def jit(monkeypatch):
+def jit_of(monkeypatch):
+    """Begins to list what Triton's own JIT is asked to launch; nothing is recorded from then on."""
+
+    def begin():
+        seen = []
+
+        def run(self, *args, grid, warmup, **kwargs):
+            seen.append((self, args, grid, kwargs))
+
+        monkeypatch.setattr(JITFunction, "run", run)
+        return seen
+
+    return begin
+
+
+@pytest.fixture
+def jit(jit_of):
     """What Triton's own JIT is asked to launch."""
-    seen = []
-
-    def run(self, *args, grid, warmup, **kwargs):
-        seen.append((self, args, grid, kwargs))
-
-    monkeypatch.setattr(JITFunction, "run", run)
-    return seen
+    return jit_of()

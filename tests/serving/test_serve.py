@@ -21,7 +21,7 @@ from opforge.serving.build import build
 from support.own_autotuner import own_autotuner
 from support.processes import ROOT, environment
 from support.served_folders import interpret
-from support.served_kernels import combine, pruned, recorded, tuned
+from support.served_kernels import Size, chosen, combine, plus_one, pruned, recorded, tuned
 
 
 @pytest.fixture(scope="module")
@@ -127,15 +127,62 @@ def stop_at(block):
     return grid
 
 
-@pytest.mark.parametrize("size", [tl.constexpr(64), enum.IntEnum("Size", {"A": 64}).A], ids=repr)
+@pytest.mark.parametrize("size", [64, Size.SMALL], ids=repr)
 def test_numbers_of_other_types_are_numbers(gpu, jit, folder, size):
     opforge.serve(folder, strict=True)
     x, out = torch.randn(64), torch.empty(64)
-    combine[(1,)](x, x, out, 64, BLOCK=size)
+    combine[(1,)](x, x, out, size, BLOCK=tl.constexpr(64))
     torch.testing.assert_close(out, x + x)
-    if not isinstance(size, tl.constexpr):
-        combine[(1,)](x, x, out.zero_(), size, BLOCK=64)
-        torch.testing.assert_close(out, x + x)
+
+
+def test_an_enum_is_a_constant_of_its_own(device, folder, tmp_path):
+    """A kernel may ask which type its constant has."""
+    x = torch.randn(64)
+    opforge.serve(folder, strict=True)
+    with pytest.raises(NotServed, match=r"for the constants BLOCK=<Size\.SMALL: 64>"):
+        combine[(1,)](x, x, x, 64, BLOCK=Size.SMALL)
+    serving.stop()
+    recording = recorded(lambda x: combine[(1,)](x, x, x, 1024, BLOCK=Size.SMALL))
+    opforge.serve(build(recording, tmp_path / "kernels", archs=["sm_80"]).folder, strict=True)
+    combine[(1,)](x, x, x, 64, BLOCK=Size.SMALL)
+    assert len(device.launches) == 1
+    with pytest.raises(NotServed, match="for the constants BLOCK=64"):
+        combine[(1,)](x, x, x, 64, BLOCK=64)
+
+
+def test_a_mask_of_bools_is_served(device, tmp_path):
+    recording = recorded(lambda x: chosen[(1,)](x.bool(), x.int()))
+    made = build(recording, tmp_path / "kernels", archs=["sm_80"]).folder
+    opforge.serve(made, strict=True)
+    interpret(device, made, chosen)
+    mask, out = torch.tensor([True]), torch.zeros(1, dtype=torch.int32)
+    chosen[(1,)](mask, out)
+    assert out.item() == 4
+
+
+def test_a_function_of_the_main_script_is_a_constant(device, tmp_path):
+    """It is the one that the script passes, not that of a second import."""
+    recording = recorded(lambda x: combine[(1,)](x, None, x, 7, 128, plus_one))
+    made = build(recording, tmp_path / "kernels", archs=["sm_80"]).folder
+    content = (made / "manifest.json").read_text()
+    name, file = "support.served_kernels:plus_one", plus_one.fn.__code__.co_filename
+    (made / "manifest.json").write_text(content.replace(name, f"{file}:plus_one"))
+    opforge.serve(made, strict=True)
+    x = torch.randn(7)
+    combine[(1,)](x, None, x, 7, 128, plus_one)
+    assert len(device.launches) == 1
+
+
+def test_a_function_that_has_changed_is_not_what_was_built(device, tmp_path, jit_of):
+    recording = recorded(lambda x: combine[(1,)](x, None, x, 7, 128, plus_one))
+    made = build(recording, tmp_path / "kernels", archs=["sm_80"]).folder
+    content = (made / "manifest.json").read_text()
+    (made / "manifest.json").write_text(content.replace(":plus_one", ":gone"))
+    jit = jit_of()
+    opforge.serve(made)
+    with pytest.warns(OpforgeWarning, match="nothing was built"):
+        combine[(1,)](torch.randn(7), None, torch.randn(7), 7, 128, plus_one)
+    assert len(jit) == 1
 
 
 def test_a_reinterpreted_tensor_is_served_by_its_new_dtype(gpu, jit, folder):

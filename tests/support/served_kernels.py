@@ -1,5 +1,7 @@
 """Kernels that tests record, build and serve."""
 
+import enum
+
 import torch
 import triton
 import triton.language as tl
@@ -51,6 +53,16 @@ def pruned(x_ptr, n, BLOCK: tl.constexpr):
 def mixed(out_ptr, n, seed):
     # In 32 bits the product wraps.
     tl.store(out_ptr, (seed * 1103515245 + 12345 + n * 0) >> 16)
+
+
+class Size(enum.IntEnum):
+    SMALL = 64
+
+
+@triton.jit
+def chosen(mask_ptr, out_ptr):
+    if tl.load(mask_ptr):
+        tl.store(out_ptr, 4)
 
 
 @triton.jit

@@ -95,7 +95,7 @@ class _Pointer(NamedTuple):
 
 
 def plain(value: Any) -> Any:
-    """An argument as recordings have it: numpy's numbers, enums and constexprs are numbers."""
+    """An argument as Triton takes it: numpy's numbers, enums and constexprs are numbers."""
     if isinstance(value, tl.constexpr):
         return plain(value.value)
     if isinstance(value, TensorWrapper):
@@ -109,11 +109,29 @@ def plain(value: Any) -> Any:
     return value
 
 
+def plain_constant(value: Any) -> Any:
+    """A constant as recordings have it: kernels may ask which type it has."""
+    if isinstance(value, tl.constexpr):
+        return plain_constant(value.value)
+    if isinstance(value, (tuple, list)):
+        return tuple(map(plain_constant, value))
+    return value
+
+
 def plain_arguments(
-    args: tuple[Any, ...], kwargs: dict[str, Any]
+    fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     """The arguments of a launch in plain types; None if they are."""
-    made = tuple(map(plain, args)), {name: plain(value) for name, value in kwargs.items()}
+    constants = {param.name for param in fn.params if param.is_constexpr}
+
+    def made_plain(name: str, value: Any) -> Any:
+        return plain_constant(value) if name in constants else plain(value)
+
+    made = (
+        # There may be more than the kernel takes, which Triton will refuse.
+        tuple(made_plain(*pair) for pair in zip((*fn.arg_names, *args), args, strict=False)),
+        {name: made_plain(name, value) for name, value in kwargs.items()},
+    )
     pairs = zip((*args, *kwargs.values()), (*made[0], *made[1].values()), strict=True)
     return made if any(type(one) is not type(other) for one, other in pairs) else None
 

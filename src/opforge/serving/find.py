@@ -78,13 +78,23 @@ def find_function(name: str, source: str, location: str = "") -> Any:
     return kernel
 
 
+def find_constant(name: str, source: str | None) -> Any:
+    """A jitted function with its source, or anything else by its name."""
+    if source is not None:
+        return find_function(name, source)
+    module, _, path = name.rpartition(":")
+    return _object(module, path, "")
+
+
 def _object(module: str, path: str, location: str) -> Any:
+    first, *rest = path.split(".")
     try:
         # A file is imported under a name of its own, so that its `__main__` block does not run.
         if module.endswith(".py"):
-            return locate(f"{module}:{path}")
-        found = _imported(module, location)
-        for name in path.split("."):
+            found = locate(f"{module}:{first}")
+        else:
+            found = getattr(_imported(module, location), first)
+        for name in rest:
             found = getattr(found, name)
     except OpforgeError:
         raise

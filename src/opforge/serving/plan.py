@@ -18,9 +18,9 @@ from typing import Any
 from .. import _compat
 from ..errors import KernelChanged, KernelNotFound, NotARecording, OpforgeError
 from ..native.ir.kernel_request import Request
-from ..recording.constants import CannotRecord, decode
+from ..recording.constants import CannotRecord, ConstantChanged, decode
 from ..recording.model import RecordedKernel, RecordedVariant, Recording
-from .find import find, find_function
+from .find import find, find_constant
 from .kinds import INTEGERS, OTHERS, PRINTED, kind_of
 from .widen import Widening
 
@@ -268,7 +268,14 @@ def _request(recorded: RecordedKernel, fn: Any, variant: RecordedVariant) -> Req
 
 def _decoded(recorded: RecordedKernel, name: str, value: Any) -> Any:
     try:
-        return decode(value, find_function)
+        return decode(value, find_constant)
+    except ConstantChanged as error:
+        raise KernelChanged(
+            f"a constant of {recorded.name} is not the one that was recorded",
+            found=f"{name} is {error}",
+            location=recorded.location,
+            fix="record again with `opforge record`",
+        ) from None
     except CannotRecord as error:
         raise NotARecording(
             f"the recording of {recorded.name} cannot be read",

@@ -15,12 +15,13 @@ from typing import Any
 
 from .. import _compat
 from ..archs import show_arch
-from ..errors import KernelChanged, NotServable, NotServed, warn
+from ..errors import KernelChanged, KernelNotFound, NotServable, NotServed, warn
 from ..locks import fork_safe_lock
-from ..recording.constants import CannotRecord, decode, name_of
+from ..recording.constants import CannotRecord, ConstantChanged, decode, name_of
 from . import manifest as manifests
 from .gaps import COVER, Gap, from_extension, gap
 from .inductor import CompiledGraphs, Counted
+from .loaded import find_loaded
 from .manifest import Manifest, ServedImage, ServedInstance, ServedKernel, ServedVariant
 
 EXTENSION = "_opforge_served"
@@ -103,7 +104,7 @@ class Server(_compat.advice.Adviser):
                 param.name,
                 param.is_constexpr,
                 param.has_default,
-                _compat.served.plain(param.default) if param.has_default else None,
+                _default(param) if param.has_default else None,
                 not param.do_not_specialize,
                 not param.do_not_specialize_on_alignment,
                 bool(param.annotation_type),
@@ -116,7 +117,7 @@ class Server(_compat.advice.Adviser):
             if tried is not None and tried[0] is fn:
                 # Triton gets what the program passed, not what was tried in its place.
                 return self.hand_over(fn, grid, tried[1], tried[2], _found(*said))
-            plain = _compat.served.plain_arguments(args, kwargs)
+            plain = _compat.served.plain_arguments(fn, args, kwargs)
             if plain is None:
                 return self.hand_over(fn, grid, args, kwargs, _found(*said))
             self._tried.given = fn, args, kwargs
@@ -134,8 +135,11 @@ class Server(_compat.advice.Adviser):
     def _add(self, made: Any, fn: Any, instance: ServedInstance) -> None:
         images = [(variant.types, self.image(variant)) for variant in instance.variants]
         try:
-            constants = tuple(decode(value, _imported) for _, value in instance.constants)
-            options = {name: decode(value, _imported) for name, value in instance.options}
+            constants = tuple(decode(value, find_loaded) for _, value in instance.constants)
+            options = {name: decode(value, find_loaded) for name, value in instance.options}
+        except (KernelChanged, KernelNotFound, ConstantChanged):
+            # No launch can pass what is not there any more.
+            return
         except CannotRecord as error:
             raise NotServable(
                 f"{self.folder} has a constant that cannot be read", found=str(error), fix=_AGAIN
@@ -319,11 +323,9 @@ def _found(reason: str, told: str, remedy: str) -> Gap:
     return from_extension(reason, told, remedy, _compat.served.current_arch())
 
 
-def _imported(name: str, source: str) -> Any:
-    """A jitted function that is a constant of a launch; a program that passes it has it."""
-    from .find import find_function
-
-    return find_function(name, source)
+def _default(param: Any) -> Any:
+    served = _compat.served
+    return (served.plain_constant if param.is_constexpr else served.plain)(param.default)
 
 
 def refuse_altered(folder: Path, manifest: Manifest) -> None:
