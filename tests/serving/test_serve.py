@@ -150,6 +150,48 @@ def test_an_enum_is_a_constant_of_its_own(device, folder, tmp_path):
         combine[(1,)](x, x, x, 64, BLOCK=64)
 
 
+def test_options_that_triton_takes_anyway_are_no_options(device, folder, tmp_path):
+    x = torch.randn(64)
+    opforge.serve(folder, strict=True)
+    combine[(1,)](x, x, x, 64, BLOCK=64, num_warps=4, num_stages=3, instrumentation_mode="")
+    combine[(1,)](x, x, x, 64, BLOCK=64, debug=False, maxnreg=None)
+    with pytest.raises(NotServed, match="nothing was built for the options num_stages=2"):
+        combine[(1,)](x, x, x, 64, BLOCK=64, num_warps=4, num_stages=2)
+    serving.stop()
+    recording = recorded(
+        lambda x: combine[(1,)](x, x, x, 1024, BLOCK=64, num_warps=4, num_ctas=1),
+        lambda x: combine[(1,)](x, x, x, 1024, BLOCK=64),
+    )
+    made = build(recording, tmp_path / "kernels", archs=["sm_80"])
+    (kernel,) = made.manifest.kernels
+    assert len(kernel.instances) == 1
+    opforge.serve(made.folder, strict=True)
+    combine[(1,)](x, x, x, 64, BLOCK=64)
+
+
+def test_another_architecture_is_tritons(device, folder, jit, monkeypatch):
+    monkeypatch.setattr("opforge._compat.served.current_arch", lambda: 75)
+    device.reset(capability=(7, 5))
+    x = torch.randn(64)
+    opforge.serve(folder)
+    with pytest.warns(OpforgeWarning, match=r"nothing was built for sm_75 .* only for sm_80\. To"):
+        combine[(1,)](x, x, x, 64, BLOCK=64)
+    combine[lambda _: (1,)](x, x, x, 64, BLOCK=64)
+    assert [grid for _, _, grid, _ in jit] == [(1, 1, 1)] * 2
+    opforge.serve(folder, strict=True)
+    with pytest.raises(NotServed, match=r"nothing was built for sm_75 .*\n.*--arch sm_75"):
+        combine[(1,)](x, x, x, 64, BLOCK=64)
+
+
+def test_preloading_for_another_architecture_is_told(device, folder):
+    device.reset(capability=(7, 5))
+    with pytest.raises(NotServed, match="nothing was built for sm_75"):
+        opforge.serve(folder, strict=True, preload=True)
+    serving.stop()
+    with pytest.warns(OpforgeWarning, match="nothing was built for sm_75"):
+        opforge.serve(folder, preload=True)
+
+
 def test_a_mask_of_bools_is_served(device, tmp_path):
     recording = recorded(lambda x: chosen[(1,)](x.bool(), x.int()))
     made = build(recording, tmp_path / "kernels", archs=["sm_80"]).folder

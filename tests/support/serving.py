@@ -90,8 +90,8 @@ class Serving:
         self.images.append(self.module.Image(functions))
         return self.images[-1]
 
-    def kernel(self, *params, name="add", watch=()):
-        return self.module.Kernel(name, params, self.hand_over, watch)
+    def kernel(self, *params, name="add", watch=(), defaults=None):
+        return self.module.Kernel(name, params, self.hand_over, watch, defaults or {})
 
     def simple(self, dtype, *types, image=None, name="add"):
         """A kernel of `x` and `n`, with one variant per pair of types."""

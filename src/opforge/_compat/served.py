@@ -141,6 +141,43 @@ def _option_names() -> frozenset[str]:
     return frozenset(CUDAOptions.__dataclass_fields__)
 
 
+# Those that no environment and no target decides.
+_PLAIN_OPTIONS = (
+    "num_warps", "num_ctas", "num_stages", "maxnreg", "ir_override", "launch_cooperative_grid",
+    "launch_pdl", "instrumentation_mode",
+)  # fmt: skip
+_ALWAYS_TOLD = ("num_warps", "num_ctas", "num_stages")
+
+
+def default_options(fn: Any) -> dict[str, Any]:
+    """What Triton takes where a launch of a kernel has no such option."""
+    found = {n: getattr(CUDAOptions, n) for n in _PLAIN_OPTIONS if n in _option_names()}
+    found["debug"] = bool(fn.debug)
+    return {name: value for name, value in found.items() if name not in fn.arg_names}
+
+
+def told_options(fn: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """The options of a launch, the same for all that Triton takes for the same."""
+    defaults = default_options(fn)
+    told = {name: defaults[name] for name in _ALWAYS_TOLD if name in defaults}
+    return told | {
+        name: value
+        for name, value in given.items()
+        if value is not None and (name in told or not _is(defaults, name, value))
+    }
+
+
+def other_options(fn: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """Those options of a launch that Triton would not take anyway."""
+    defaults = default_options(fn)
+    return {n: v for n, v in given.items() if v is not None and not _is(defaults, n, v)}
+
+
+def _is(defaults: dict[str, Any], name: str, value: Any) -> bool:
+    taken = defaults.get(name, defaults)
+    return type(taken) is type(value) and bool(taken == value)
+
+
 def has_unknown_options(fn: Any, kwargs: dict[str, Any]) -> bool:
     """Whether a launch has a keyword that Triton refuses."""
     return not kwargs.keys() <= {*_option_names(), *fn.arg_names}

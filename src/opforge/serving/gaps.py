@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from .. import _compat
+
 COVER = "record it with `opforge record`, and build again with `opforge build`"
 _ALWAYS = "such launches are always Triton's; serve without strict to allow them"
 
@@ -29,10 +31,14 @@ def gap(reason: str, fix: str = COVER) -> Gap:
     return Gap(reason, reason, fix)
 
 
-def from_extension(reason: str, told: str, remedy: str, arch: int) -> Gap:
-    """As the extension tells it; `arch` is that of the current device."""
-    fixes = {
-        "record": COVER,
-        "arch": f"build again with `opforge build ... --arch sm_{arch}`",
-    }
-    return Gap(reason, told, fixes.get(remedy, _ALWAYS), remedy == "call")
+def from_extension(reason: str, told: str, remedy: str) -> Gap:
+    """As the extension tells it."""
+    if remedy == "arch":
+        return other_arch(reason)
+    return Gap(reason, told, COVER if remedy == "record" else _ALWAYS, remedy == "call")
+
+
+def other_arch(reason: str) -> Gap:
+    """Nothing was built for the current device."""
+    arch = _compat.served.current_arch()
+    return gap(reason, f"build again with `opforge build ... --arch sm_{arch}`")

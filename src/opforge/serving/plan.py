@@ -174,6 +174,9 @@ def _add(
     variant: RecordedVariant,
 ) -> None:
     kinds = tuple((name, kind_of(kind)) for name, kind in variant.types)
+    if not recorded.text:
+        told = _compat.served.told_options(fn, dict(variant.options))
+        variant = dataclasses.replace(variant, options=tuple(sorted(told.items())))
     key = repr((variant.constants, kinds, variant.options))
     if key not in instances:
         instances[key] = PlannedInstance(dict(variant.constants), kinds, dict(variant.options))

@@ -19,7 +19,7 @@ from ..errors import KernelChanged, KernelNotFound, NotServable, NotServed, warn
 from ..locks import fork_safe_lock
 from ..recording.constants import CannotRecord, ConstantChanged, decode, name_of
 from . import manifest as manifests
-from .gaps import COVER, Gap, from_extension, gap
+from .gaps import COVER, Gap, from_extension, gap, other_arch
 from .inductor import CompiledGraphs, Counted
 from .loaded import find_loaded
 from .manifest import Manifest, ServedImage, ServedInstance, ServedKernel, ServedVariant
@@ -96,7 +96,21 @@ class Server(_compat.advice.Adviser):
         for kernel in self.manifest.kernels:
             for instance in kernel.instances:
                 for variant in instance.variants:
-                    self.image(variant).load()
+                    self._load(kernel, variant)
+
+    def _load(self, kernel: ServedKernel, variant: ServedVariant) -> None:
+        try:
+            self.image(variant).load()
+        except LookupError as error:
+            self._not_preloaded(kernel, other_arch(str(error)))
+
+    def _not_preloaded(self, kernel: ServedKernel, found: Gap) -> None:
+        name = f"{kernel.module}:{kernel.name}"
+        if self.strict:
+            raise NotServed(f"{name} is not covered by {self.folder}: {found.told}", fix=found.fix)
+        if (name, found.reason) not in self.handed_over:
+            self.handed_over[name, found.reason] = 0
+            warn(found.warning(name))
 
     def _made(self, fn: Any, kernel: ServedKernel) -> Any:
         params = tuple(
@@ -116,10 +130,10 @@ class Server(_compat.advice.Adviser):
             tried, self._tried.given = self._tried.given, None
             if tried is not None and tried[0] is fn:
                 # Triton gets what the program passed, not what was tried in its place.
-                return self.hand_over(fn, grid, tried[1], tried[2], _found(*said))
+                return self.hand_over(fn, grid, tried[1], tried[2], from_extension(*said))
             plain = _compat.served.plain_arguments(fn, args, kwargs)
             if plain is None:
-                return self.hand_over(fn, grid, args, kwargs, _found(*said))
+                return self.hand_over(fn, grid, args, kwargs, from_extension(*said))
             self._tried.given = fn, args, kwargs
             try:
                 return made.bind(grid)(*plain[0], **plain[1])
@@ -127,7 +141,8 @@ class Server(_compat.advice.Adviser):
                 self._tried.given = None
 
         watched = tuple(_compat.served.watches_of(fn))
-        made = self.extension.Kernel(kernel.name, params, hand_over, watched)
+        defaults = _compat.served.default_options(fn)
+        made = self.extension.Kernel(kernel.name, params, hand_over, watched, defaults)
         for instance in kernel.instances:
             self._add(made, fn, instance)
         return made
@@ -146,7 +161,8 @@ class Server(_compat.advice.Adviser):
             ) from None
         kinds = tuple(map(_compat.compiled.dtype_of, instance.kinds))
         try:
-            made.add(constants, kinds, options, images, Relaunch(made, fn, constants, options))
+            others = _compat.served.other_options(fn, options)
+            made.add(constants, kinds, others, images, Relaunch(made, fn, constants, options))
         except (ValueError, TypeError) as error:
             raise NotServable(
                 f"{self.folder / manifests.NAME} does not fit its kernels",
@@ -317,10 +333,6 @@ class _Unserved:
 
     def counts(self) -> Mapping[str, int]:
         return {}
-
-
-def _found(reason: str, told: str, remedy: str) -> Gap:
-    return from_extension(reason, told, remedy, _compat.served.current_arch())
 
 
 def _default(param: Any) -> Any:

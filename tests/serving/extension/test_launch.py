@@ -194,6 +194,22 @@ def test_names_that_are_not_interned_are_found(serving):
     assert serving.handed == []
 
 
+def test_options_that_triton_takes_anyway_are_no_options(serving):
+    defaults = {"num_warps": 4, "debug": False}
+    kernel = serving.kernel(param("n"), defaults=defaults)
+    kernel.add((), ("int",), {}, [(("i32",), serving.image())])
+    kernel.add((), ("int",), {"num_warps": 8}, [(("i32",), serving.image())])
+    launch = kernel.bind((1,))
+    launch(5)
+    launch(5, num_warps=4)
+    launch(5, num_warps=8, debug=False)
+    launch(5, maxnreg=None, num_warps=None)
+    assert serving.handed == []
+    for other in ({"num_warps": 2}, {"debug": True}, {"num_warps": True}, {"num_stages": 3}):
+        launch(5, **other)
+    assert len(serving.handed) == 4
+
+
 class Broken:
     @property
     def dtype(self):

@@ -37,8 +37,29 @@ static int find_text(PyObject *const *names, int count, PyObject *name)
     return -1;
 }
 
+/* Whether Triton would take the value anyway; it ignores an option that is None. */
+static int is_default(const Call *call, PyObject *name, PyObject *value)
+{
+    PyObject *taken;
+    if (value == Py_None) {
+        return 1;
+    }
+    if (call->kernel->defaults == NULL) {
+        return 0;
+    }
+    taken = PyDict_GetItemWithError(call->kernel->defaults, name);
+    if (taken == NULL) {
+        return PyErr_Occurred() ? -1 : 0;
+    }
+    return served_same(taken, value);
+}
+
 static int add_option(Call *call, PyObject *name, PyObject *value)
 {
+    const int is_taken = is_default(call, name, value);
+    if (is_taken != 0) {
+        return is_taken < 0 ? FAILED : COVERED;
+    }
     if (call->option_count == SERVED_OPTIONS) {
         return served_never_covered(
             call, REMEDY_CALL, PyUnicode_FromFormat("it has more than %d options", SERVED_OPTIONS));

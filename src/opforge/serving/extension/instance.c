@@ -236,6 +236,9 @@ static int read_options(const KernelObject *kernel, Instance *instance, PyObject
                          kernel->name, name);
             return -1;
         }
+        if (value == Py_None) {
+            continue;
+        }
         Py_INCREF(name);
         PyUnicode_InternInPlace(&name);
         Py_INCREF(value);

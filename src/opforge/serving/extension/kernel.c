@@ -92,14 +92,15 @@ static int read_name(KernelObject *self)
 
 static PyObject *kernel_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"name", "params", "hand_over", "watch", NULL};
+    static char *names[] = {"name", "params", "hand_over", "watch", "defaults", NULL};
     PyObject *name;
     PyObject *params;
     PyObject *hand_over;
     PyObject *watch = NULL;
+    PyObject *defaults = NULL;
     KernelObject *self;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "UO!O|O:Kernel", names, &name, &PyTuple_Type,
-                                     &params, &hand_over, &watch)) {
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "UO!O|OO!:Kernel", names, &name, &PyTuple_Type,
+                                     &params, &hand_over, &watch, &PyDict_Type, &defaults)) {
         return NULL;
     }
     if (!PyCallable_Check(hand_over)) {
@@ -115,6 +116,8 @@ static PyObject *kernel_new(PyTypeObject *type, PyObject *args, PyObject *keywor
     Py_INCREF(hand_over);
     self->name = name;
     self->hand_over = hand_over;
+    Py_XINCREF(defaults);
+    self->defaults = defaults;
     if (read_name(self) < 0 || read_parameters(self, params) < 0 ||
         (watch != NULL && served_read_watches(watch, &self->watches) < 0)) {
         Py_DECREF(self);
@@ -130,6 +133,7 @@ static int kernel_traverse(PyObject *object, visitproc visit, void *arg)
     int i;
     Py_VISIT(Py_TYPE(object));
     Py_VISIT(self->hand_over);
+    Py_VISIT(self->defaults);
     for (i = 0; i < self->count; i++) {
         Py_VISIT(self->parameters[i].default_value);
     }
@@ -169,6 +173,7 @@ static void kernel_dealloc(PyObject *object)
     PyObject_GC_UnTrack(object);
     kernel_clear(object);
     Py_CLEAR(self->hand_over);
+    Py_CLEAR(self->defaults);
     for (i = 0; i < self->count; i++) {
         Py_XDECREF(self->names[i]);
         Py_XDECREF(self->parameters[i].default_value);
@@ -280,7 +285,8 @@ static PyType_Slot slots[] = {
     {Py_tp_traverse, kernel_traverse},
     {Py_tp_clear, kernel_clear},
     {Py_tp_methods, methods},
-    {Py_tp_doc, "Kernel(name, params, hand_over, watch=())\n--\n\nA kernel that is served."},
+    {Py_tp_doc, "Kernel(name, params, hand_over, watch=(), defaults={})\n--\n\n"
+                "A kernel that is served."},
     {0, NULL},
 };
 

@@ -140,6 +140,7 @@ typedef struct {
     int *runtime;
     int option_count;
     PyObject *options[SERVED_OPTIONS]; /* names that instances know */
+    PyObject *defaults;                /* a dict: what Triton takes where a launch has no option */
     int instance_count;
     int instance_room;
     Instance **instances; /* the most recently used first */
