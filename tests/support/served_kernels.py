@@ -66,6 +66,11 @@ def chosen(mask_ptr, out_ptr):
 
 
 @triton.jit
+def narrowed(x_ptr, out_ptr):
+    tl.store(out_ptr, tl.load(x_ptr).to(tl.float32))
+
+
+@triton.jit
 def doubles(x_ptr, n: tl.float64):
     tl.store(x_ptr, n)
 

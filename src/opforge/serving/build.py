@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import _compat
 from ..archs import parse_archs, show_arch
-from ..errors import KernelFailed
+from ..errors import KernelFailed, KernelNotFound
 from ..native.artifacts.build_record import make
 from ..native.artifacts.fileset import Written, check_writable, write_output
 from ..native.artifacts.scratch import scratch
@@ -89,6 +89,7 @@ def build(
     # Packages ask for the GPU when they are imported, and may define other kernels for another.
     with target_of(recording):
         made = plan(recording, widenings)
+    _refuse_nothing(made)
     images = _compiled(made, numbers, jobs=jobs, cache=cache, progress=progress)
     contents: dict[str, bytes] = {}
     kernels = tuple(_kernel(kernel, numbers, images, contents) for kernel in made.kernels)
@@ -101,6 +102,15 @@ def build(
     stamp = make(output, arguments or {}, read or {}, {*_sources(recording), *map(str, files)})
     written = write_output(output, contents, stamp=stamp, name="served")
     return Built(Path(output), manifest, written, tuple(made.notes))
+
+
+def _refuse_nothing(made: ServedPlan) -> None:
+    if not any(True for _ in made.variants()):
+        raise KernelNotFound(
+            "there is nothing to build",
+            found="; ".join(made.notes) or "a recording without kernels",
+            fix="record a run that launches kernels which can be served",
+        )
 
 
 def _sources(recording: Recording) -> set[str]:
@@ -135,28 +145,27 @@ def _compiled(
     try:
         return compiled()
     except KernelFailed as error:
-        lost = {key for key, _ in error.failed}
-        general = {v.request.key for v in made.variants() if v.is_general}
-        seen = {v.request.key for v in made.variants() if not v.is_general}
-        if not lost or lost & seen or not lost <= general:
+        # The others are worth building: what lacks is Triton's, or an error in strict mode.
+        for key, arch in error.failed:
+            request, left = requests[key]
+            requests[key] = request, tuple(a for a in left if a != arch)
+        if not any(left for _, left in requests.values()):
             raise
-        _drop(made, lost, error)
-        for key in lost:
-            del requests[key]
+        made.notes += _lost(made, error.failed)
         return compiled()
 
 
-def _drop(made: ServedPlan, lost: set[str], error: KernelFailed) -> None:
-    """Do without general variants that do not compile; the JIT could not make them either."""
-    why = str(error).strip().rpartition("\n")[2].strip()
-    for kernel in made.kernels:
-        for instance in kernel.instances:
-            for types, variant in [*instance.variants.items()]:
-                if variant.request.key in lost:
-                    del instance.variants[types]
-                    made.notes.append(
-                        f"{variant.request} does not compile, so not all sizes are covered: {why}"
-                    )
+def _lost(made: ServedPlan, failed: Mapping[tuple[str, int], str]) -> list[str]:
+    """A note per variant that does not compile."""
+    notes = []
+    for variant in made.variants():
+        archs = [arch for key, arch in failed if key == variant.request.key]
+        if archs:
+            what = f"{variant.request} is not built for {', '.join(map(show_arch, archs))}"
+            sizes = ", so not all sizes are covered" if variant.is_general else ""
+            why = failed[variant.request.key, archs[0]].strip().rpartition("\n")[2].strip()
+            notes.append(f"{what}{sizes}: {why}")
+    return [*dict.fromkeys(notes)]
 
 
 def _kernel(
@@ -164,7 +173,8 @@ def _kernel(
 ) -> ServedKernel:
     recorded = kernel.recorded
     passed = [param.name for param in kernel.fn.params if not param.is_constexpr]
-    instances = [_instance(one, passed, archs, images, files) for one in kernel.instances]
+    made = [_instance(one, passed, archs, images, files) for one in kernel.instances]
+    instances = [instance for instance in made if instance.variants]
     return ServedKernel(
         recorded.module,
         recorded.name,
@@ -189,14 +199,15 @@ def _instance(
 
     def variant(one: PlannedVariant) -> ServedVariant:
         types = dict(zip(order, one.types, strict=True))
-        made = tuple(_image(one, arch, images, files) for arch in archs)
+        built = [arch for arch in archs if (one.request.key, arch) in images]
+        made = tuple(_image(one, arch, images, files) for arch in built)
         return ServedVariant(tuple(types.get(name, "none") for name in passed), made)
 
     return ServedInstance(
         tuple(constants.items()),
         tuple(kinds.get(name, "none") for name in passed),
         tuple(instance.options.items()),
-        tuple(map(variant, most_specialized_first(instance.variants))),
+        tuple(v for v in map(variant, most_specialized_first(instance.variants)) if v.images),
     )
 
 

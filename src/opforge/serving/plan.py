@@ -18,7 +18,7 @@ from typing import Any
 from .. import _compat
 from ..errors import KernelChanged, KernelNotFound, NotARecording, OpforgeError
 from ..native.ir.kernel_request import Request
-from ..recording.constants import CannotRecord, ConstantChanged, decode
+from ..recording.constants import CannotRecord, ConstantChanged, decode, show
 from ..recording.model import RecordedKernel, RecordedVariant, Recording
 from .find import find, find_constant
 from .kinds import INTEGERS, OTHERS, PRINTED, kind_of
@@ -102,7 +102,7 @@ def _instances(
 ) -> list[PlannedInstance]:
     instances: dict[str, PlannedInstance] = {}
     for variant in recorded.variants:
-        odd = _unserved(recorded, variant)
+        odd = _unserved(recorded, variant) or _lost_constant(recorded, variant)
         if odd:
             notes.append(f"{recorded.name} is not served where {odd}")
             continue
@@ -134,6 +134,16 @@ def _unserved(kernel: RecordedKernel, variant: RecordedVariant) -> str:
     for name, kind in variant.types:
         if not kind.startswith("*") and kind not in known:
             return f"{name} is {'passed' if kernel.text else 'annotated'} as {kind}"
+    return ""
+
+
+def _lost_constant(recorded: RecordedKernel, variant: RecordedVariant) -> str:
+    """Which constant of a variant is not there any more."""
+    for name, value in variant.constants:
+        try:
+            _decoded(recorded, name, value)
+        except (KernelNotFound, KernelChanged) as error:  # noqa: PERF203  # few constants
+            return f"{name} is {show(value)}: {error}"
     return ""
 
 

@@ -93,24 +93,23 @@ class Server(_compat.advice.Adviser):
 
     def preload(self) -> None:
         """Load every image onto the current device."""
-        for kernel in self.manifest.kernels:
-            for instance in kernel.instances:
-                for variant in instance.variants:
-                    self._load(kernel, variant)
+        instances = [i for kernel in self.manifest.kernels for i in kernel.instances]
+        missing = [self._load(variant) for one in instances for variant in one.variants]
+        # Some kernels may not compile for every architecture.
+        if missing and all(missing):
+            self._not_preloaded(other_arch(missing[0]))
 
-    def _load(self, kernel: ServedKernel, variant: ServedVariant) -> None:
+    def _load(self, variant: ServedVariant) -> str:
         try:
             self.image(variant).load()
         except LookupError as error:
-            self._not_preloaded(kernel, other_arch(str(error)))
+            return str(error)
+        return ""
 
-    def _not_preloaded(self, kernel: ServedKernel, found: Gap) -> None:
-        name = f"{kernel.module}:{kernel.name}"
+    def _not_preloaded(self, found: Gap) -> None:
         if self.strict:
-            raise NotServed(f"{name} is not covered by {self.folder}: {found.told}", fix=found.fix)
-        if (name, found.reason) not in self.handed_over:
-            self.handed_over[name, found.reason] = 0
-            warn(found.warning(name))
+            raise NotServed(f"{self.folder} does not cover this GPU: {found.told}", fix=found.fix)
+        warn(f"{self.folder} does not cover this GPU: {found.told}. To serve it, {found.fix}")
 
     def _made(self, fn: Any, kernel: ServedKernel) -> Any:
         params = tuple(

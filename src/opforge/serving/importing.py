@@ -1,0 +1,34 @@
+"""Imports what a recording names, scripts among it, without being ended or misread by it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from typing import NoReturn
+
+
+class Exited(BaseException):
+    """Imported code has called `os._exit`; passed on, a build would end as if it had worked."""
+
+
+@contextlib.contextmanager
+def as_a_module(name: str) -> Iterator[None]:
+    """While code is imported: with arguments of its own, and no way to end this process."""
+    here = os.getpid()
+    leave = os._exit
+
+    def exit_(status: int) -> NoReturn:
+        # What the code forks may end.
+        if os.getpid() != here:
+            leave(status)
+        raise Exited(f"it called os._exit({status})")
+
+    arguments, sys.argv = sys.argv, [name]
+    os._exit = exit_
+    try:
+        yield
+    finally:
+        os._exit = leave
+        sys.argv = arguments
