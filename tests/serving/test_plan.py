@@ -70,6 +70,15 @@ def test_options_and_constants_make_instances_of_their_own():
     ]
 
 
+def test_widening_is_not_proposed_for_what_an_autotuner_chooses():
+    (kernel,) = recorded(
+        lambda x: combine[(1,)](x, x, x, 7, BLOCK=64),
+        lambda x: combine[(1,)](x, x, x, 7, BLOCK=128),
+    ).kernels
+    choice = RecordedChoice((("n", 7),), ("float32",), (("BLOCK", 128),), "sm_80")
+    assert plan(Recording((replace(kernel, choices=(choice,)),))).notes == []
+
+
 def test_a_constant_is_widened():
     recording = recorded(lambda x: combine[(1,)](x, x, x, 16, BLOCK=64))
     made = plan(recording, [parse_widening("combine:BLOCK=64..256")])

@@ -21,7 +21,17 @@ from opforge.serving.build import build
 from support.own_autotuner import own_autotuner
 from support.processes import ROOT, environment
 from support.served_folders import interpret
-from support.served_kernels import Size, chosen, combine, plus_one, pruned, recorded, tuned
+from support.served_kernels import (
+    Size,
+    chosen,
+    combine,
+    doubles,
+    made,
+    plus_one,
+    pruned,
+    recorded,
+    tuned,
+)
 
 
 @pytest.fixture(scope="module")
@@ -162,10 +172,10 @@ def test_options_that_triton_takes_anyway_are_no_options(device, folder, tmp_pat
         lambda x: combine[(1,)](x, x, x, 1024, BLOCK=64, num_warps=4, num_ctas=1),
         lambda x: combine[(1,)](x, x, x, 1024, BLOCK=64),
     )
-    made = build(recording, tmp_path / "kernels", archs=["sm_80"])
-    (kernel,) = made.manifest.kernels
+    done = build(recording, tmp_path / "kernels", archs=["sm_80"])
+    (kernel,) = done.manifest.kernels
     assert len(kernel.instances) == 1
-    opforge.serve(made.folder, strict=True)
+    opforge.serve(done.folder, strict=True)
     combine[(1,)](x, x, x, 64, BLOCK=64)
 
 
@@ -194,9 +204,9 @@ def test_preloading_for_another_architecture_is_told(device, folder):
 
 def test_a_mask_of_bools_is_served(device, tmp_path):
     recording = recorded(lambda x: chosen[(1,)](x.bool(), x.int()))
-    made = build(recording, tmp_path / "kernels", archs=["sm_80"]).folder
-    opforge.serve(made, strict=True)
-    interpret(device, made, chosen)
+    done = build(recording, tmp_path / "kernels", archs=["sm_80"]).folder
+    opforge.serve(done, strict=True)
+    interpret(device, done, chosen)
     mask, out = torch.tensor([True]), torch.zeros(1, dtype=torch.int32)
     chosen[(1,)](mask, out)
     assert out.item() == 4
@@ -205,11 +215,11 @@ def test_a_mask_of_bools_is_served(device, tmp_path):
 def test_a_function_of_the_main_script_is_a_constant(device, tmp_path):
     """It is the one that the script passes, not that of a second import."""
     recording = recorded(lambda x: combine[(1,)](x, None, x, 7, 128, plus_one))
-    made = build(recording, tmp_path / "kernels", archs=["sm_80"]).folder
-    content = (made / "manifest.json").read_text()
+    done = build(recording, tmp_path / "kernels", archs=["sm_80"]).folder
+    content = (done / "manifest.json").read_text()
     name, file = "support.served_kernels:plus_one", plus_one.fn.__code__.co_filename
-    (made / "manifest.json").write_text(content.replace(name, f"{file}:plus_one"))
-    opforge.serve(made, strict=True)
+    (done / "manifest.json").write_text(content.replace(name, f"{file}:plus_one"))
+    opforge.serve(done, strict=True)
     x = torch.randn(7)
     combine[(1,)](x, None, x, 7, 128, plus_one)
     assert len(device.launches) == 1
@@ -217,11 +227,11 @@ def test_a_function_of_the_main_script_is_a_constant(device, tmp_path):
 
 def test_a_function_that_has_changed_is_not_what_was_built(device, tmp_path, jit_of):
     recording = recorded(lambda x: combine[(1,)](x, None, x, 7, 128, plus_one))
-    made = build(recording, tmp_path / "kernels", archs=["sm_80"]).folder
-    content = (made / "manifest.json").read_text()
-    (made / "manifest.json").write_text(content.replace(":plus_one", ":gone"))
+    done = build(recording, tmp_path / "kernels", archs=["sm_80"]).folder
+    content = (done / "manifest.json").read_text()
+    (done / "manifest.json").write_text(content.replace(":plus_one", ":gone"))
     jit = jit_of()
-    opforge.serve(made)
+    opforge.serve(done)
     with pytest.warns(OpforgeWarning, match="nothing was built"):
         combine[(1,)](torch.randn(7), None, torch.randn(7), 7, 128, plus_one)
     assert len(jit) == 1
@@ -291,12 +301,93 @@ def test_what_a_launch_returns_launches_again(gpu, jit, folder):
         out.zero_()
         returned[(1,)](*args)
         torch.testing.assert_close(out, x + x)
-    assert sum(opforge.served().launches.values()) == 3
+    out.zero_()
+    returned[(1,)](x, x, out_ptr=out, n=64, BLOCK=64)
+    torch.testing.assert_close(out, x + x)
+    returned[(1,)](x_ptr=x, y_ptr=x, out_ptr=out.zero_(), n=64)
+    torch.testing.assert_close(out, x + x)
+    assert sum(opforge.served().launches.values()) == 5
     with pytest.raises(NotServed, match="a launch of combine is given a stream"):
         returned[(1,)](x, x, out, 64, stream=7)
     assert not hasattr(returned, "n_regs")
     with pytest.raises(AttributeError, match=r"Triton has not made the compiled kernel .*\.asm"):
         returned.asm  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [((), {"BLOCK": 64}), ((1, 2, 3, 4, 5, 6, 7), {}), ((), {"num_wraps": 4}), ((2**64,), {})],
+)
+def test_what_triton_refuses_it_refuses_itself(gpu, jit, folder, args, kwargs):
+    """In strict mode, too: the call is wrong, with or without a folder."""
+    opforge.serve(folder, strict=True)
+    x = torch.randn(8)
+    combine[(1,)](x, x, x, *args, **kwargs)
+    assert len(jit) == 1
+    assert opforge.served().handed_over == {}
+
+
+@pytest.mark.parametrize(
+    ("launch", "said", "fix"),
+    [
+        (lambda x: combine[(1,)](x, x, x, (8,), BLOCK=64), "n is of type tuple", "always Triton's"),
+        (
+            lambda x: made()[(1,)](x_ptr=x),
+            "is made inside a function",
+            "define the kernel at the top",
+        ),
+        (lambda x: doubles[(1,)](x, 1.0), "n is annotated as fp64", "leave the annotation out"),
+    ],
+)
+def test_a_fix_is_one_that_helps(device, tmp_path_factory, launch, said, fix):
+    recording = recorded(
+        lambda x: doubles[(1,)](x, 1.0), lambda x: combine[(1,)](x, x, x, 8, BLOCK=64)
+    )
+    folder = build(recording, tmp_path_factory.mktemp("odd") / "kernels", archs=["sm_80"]).folder
+    opforge.serve(folder, strict=True)
+    with pytest.raises(NotServed, match=said) as caught:
+        launch(torch.randn(8))
+    assert fix in str(caught.value)
+    assert "record it with `opforge record`" not in str(caught.value)
+
+
+def test_a_script_that_was_moved_is_served_if_it_is_the_same(gpu, jit, folder, tmp_path):
+    copied = shutil.copytree(folder, tmp_path / "kernels")
+    content = json.loads((copied / "manifest.json").read_text())
+    for kernel in content["kernels"]:
+        kernel["module"] = "/built/elsewhere/prog.py"
+    (copied / "manifest.json").write_text(json.dumps(content))
+    opforge.serve(copied, strict=True)
+    function = combine.fn
+    before, function.__module__ = function.__module__, "__main__"
+    x = torch.randn(64)
+    try:
+        combine[(1,)](x, x, x, 64, BLOCK=64)
+        serving.stop()
+        content["kernels"] = [kernel | {"source": "0" * 64} for kernel in content["kernels"]]
+        (copied / "manifest.json").write_text(json.dumps(content))
+        opforge.serve(copied, strict=True)
+        with pytest.raises(
+            NotServed, match=r"has combine of /built/elsewhere/prog\.py with another"
+        ):
+            combine[(1,)](x, x, x, 64, BLOCK=64)
+    finally:
+        function.__module__ = before
+
+
+def test_nothing_is_served_in_the_interpreter(device, folder, monkeypatch):
+    monkeypatch.setattr(triton.knobs.runtime, "interpret", True)
+    with pytest.raises(NotServable, match="nothing is served under TRITON_INTERPRET=1"):
+        opforge.serve(folder, strict=True)
+    with pytest.warns(OpforgeWarning, match="nothing is served under TRITON_INTERPRET=1"):
+        opforge.serve(folder)
+
+
+def test_one_launch_is_one_launch(gpu, folder):
+    opforge.serve(folder, strict=True)
+    x = torch.randn(64)
+    combine[(1,)](x, x, x, 64, BLOCK=64)
+    assert str(opforge.served()).startswith("1 launch served\n")
 
 
 def test_a_warm_up_is_tritons(gpu, jit, folder):
@@ -340,19 +431,16 @@ def test_strict_raises_with_the_command_that_helps(gpu, jit, folder):
 
 
 def test_a_kernel_that_is_not_in_the_folder(gpu, jit, folder):
-    @triton.jit
-    def other(x_ptr):
-        pass
-
+    x = torch.ones(1)
     opforge.serve(folder)
-    with pytest.warns(OpforgeWarning, match=r"other is launched by Triton: .*other is not in"):
-        other[(1,)](torch.ones(1))
-    other[(1,)](torch.ones(1))
+    with pytest.warns(OpforgeWarning, match=r"chosen is launched by Triton: .*chosen is not in"):
+        chosen[(1,)](x, x)
+    chosen[(1,)](x, x)
     assert len(jit) == 2
     assert [*opforge.served().handed_over.values()] == [2]
     opforge.serve(folder, strict=True)
-    with pytest.raises(NotServed, match=r"other is not in .*kernels"):
-        other[(1,)](torch.ones(1))
+    with pytest.raises(NotServed, match=r"chosen is not in .*kernels"):
+        chosen[(1,)](x, x)
 
 
 def test_a_kernel_of_a_script_is_served_where_the_script_is_imported(gpu, jit, folder, tmp_path):

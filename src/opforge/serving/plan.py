@@ -304,7 +304,11 @@ def _proposal(kernel: PlannedKernel) -> str:
         for name, value in instance.constants.items():
             if type(value) is int and 0 < value <= _LARGEST and value & (value - 1) == 0:
                 seen.setdefault(name, set()).add(value)
-    names = [name for name, values in seen.items() if len(values) > 1 and max(values) > 2]
+    # An autotuner passes nothing but its own configurations.
+    tuned = {name for choice in kernel.recorded.choices for name, _ in choice.config}
+    names = [
+        n for n, values in seen.items() if len(values) > 1 and max(values) > 2 and n not in tuned
+    ]
     if not names:
         return ""
     name = kernel.recorded.name

@@ -21,11 +21,14 @@ from ..recording.constants import CannotRecord, ConstantChanged, decode, name_of
 from . import manifest as manifests
 from .gaps import COVER, Gap, from_extension, gap, other_arch
 from .inductor import CompiledGraphs, Counted
+from .kinds import INTEGERS, OTHERS
 from .loaded import find_loaded
 from .manifest import Manifest, ServedImage, ServedInstance, ServedKernel, ServedVariant
+from .relaunch import Relaunch
 
 EXTENSION = "_opforge_served"
 _AGAIN = "build it again with `opforge build launches.json`"
+_ANNOTATE = "leave the annotation out, record it and build again"
 
 
 class _Tried(threading.local):
@@ -47,6 +50,7 @@ class Server(_compat.advice.Adviser):
         self._made_of: dict[tuple[str, str], Any] = {}
         self._lock = fork_safe_lock()
         self._known: dict[str, list[ServedKernel]] = {}
+        self._of_scripts: dict[str, list[ServedKernel]] = {}
         self._choices: dict[str, Any] = {}
         self._images: dict[tuple[str, ...], Any] = {}
         self._configured = False
@@ -54,6 +58,8 @@ class Server(_compat.advice.Adviser):
         self.compiled_graphs = CompiledGraphs(self)
         for kernel in self.manifest.kernels:
             self._known.setdefault(f"{kernel.module}:{kernel.name}", []).append(kernel)
+            if kernel.module.endswith(".py"):
+                self._of_scripts.setdefault(kernel.name, []).append(kernel)
 
     def kernel_of(self, fn: Any) -> Any:
         """What serves a jitted function, or hands its launches over."""
@@ -61,6 +67,9 @@ class Server(_compat.advice.Adviser):
         known = self._kernels_of(fn)
         source = _compat.compiled.source_hash(fn) if known else ""
         found = next((kernel for kernel in known if kernel.source == source), None)
+        odd = _odd_annotation(fn) if found is not None else ""
+        if odd:
+            return _Unserved(self, fn, gap(odd, _ANNOTATE))
         if found is not None:
             with self._lock:
                 # Kernels of one name may differ in their sources.
@@ -70,13 +79,33 @@ class Server(_compat.advice.Adviser):
                 return self._made_of[name, source]
         if known:
             return _Unserved(self, fn, gap(self._changed(fn, name)))
-        return _Unserved(self, fn, gap(f"{name} is not in {self.folder}"))
+        return _Unserved(self, fn, self._absent(fn, name))
 
     def _kernels_of(self, fn: Any) -> list[ServedKernel]:
         """What the folder has for a function, also if it was recorded in the main script."""
         function = _compat.compiled.function_of(fn)
         by_file = f"{function.__code__.co_filename}:{function.__qualname__}"
-        return self._known.get(name_of(function)) or self._known.get(by_file, [])
+        known = self._known.get(name_of(function)) or self._known.get(by_file)
+        return known or self._of_moved_script(fn)
+
+    def _of_moved_script(self, fn: Any) -> list[ServedKernel]:
+        """What the folder has of a script that runs under another path now, if it is the same."""
+        moved = self._of_scripts.get(_compat.compiled.function_of(fn).__qualname__, [])
+        if not moved or not _is_of_script(fn):
+            return []
+        source = _compat.compiled.source_hash(fn)
+        return [kernel for kernel in moved if kernel.source == source]
+
+    def _absent(self, fn: Any, name: str) -> Gap:
+        """Why the folder does not have a kernel."""
+        if "<locals>" in name:
+            fix = "define the kernel at the top of its module, record it and build again"
+            return gap("it is made inside a function, where a build cannot find it", fix)
+        others = self._of_scripts.get(_compat.compiled.function_of(fn).__qualname__, [])
+        if others and _is_of_script(fn):
+            return gap(f"{self.folder} has {name.rpartition(':')[2]} of {others[0].module} with "
+                       f"another source than that of {name.rpartition(':')[0]}")  # fmt: skip
+        return gap(f"{name} is not in {self.folder}")
 
     def configure(self) -> None:
         """Ask Triton for its driver, which only a process that launches has."""
@@ -278,47 +307,6 @@ class Server(_compat.advice.Adviser):
         return None
 
 
-class Relaunch:
-    """What a served launch returns, in place of Triton's compiled kernel.
-
-    Wrappers of packages keep it: `returned[grid](*args)` launches again, with all arguments or, as
-    some versions of Triton want it, without constants.
-    """
-
-    def __init__(
-        self, kernel: Any, fn: Any, constants: tuple[Any, ...], options: Mapping[str, Any]
-    ) -> None:
-        self._kernel, self._options = kernel, options
-        self._constants = dict(zip(_names(fn, constexpr=True), constants, strict=True))
-        self._passed, self._name = _names(fn, constexpr=False), fn.__name__
-
-    def __getitem__(self, grid: Any) -> Any:
-        launch = self._kernel.bind(grid)
-
-        def again(*args: Any, stream: None = None) -> Any:
-            if stream is not None:
-                raise NotServed(
-                    f"a launch of {self._name} is given a stream",
-                    fix="launch inside `torch.cuda.stream(...)`",
-                )
-            if len(args) == len(self._passed):
-                named = dict(zip(self._passed, args, strict=True))
-                return launch(**named, **self._constants, **self._options)
-            return launch(*args, **self._options)
-
-        return again
-
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(
-            f"{self._name} is served from a folder, so Triton has not made the compiled kernel "
-            f"that has .{name}"
-        )
-
-
-def _names(fn: Any, *, constexpr: bool) -> list[str]:
-    return [param.name for param in fn.params if param.is_constexpr is constexpr]
-
-
 class _Unserved:
     """In place of a kernel that the folder does not have: each launch is handed over."""
 
@@ -332,6 +320,18 @@ class _Unserved:
 
     def counts(self) -> Mapping[str, int]:
         return {}
+
+
+def _is_of_script(fn: Any) -> bool:
+    return name_of(_compat.compiled.function_of(fn)).rpartition(":")[0].endswith(".py")
+
+
+def _odd_annotation(fn: Any) -> str:
+    """Which parameter has a type that is never served; such a kernel is not built either."""
+    for param in fn.params:
+        if param.annotation_type and param.annotation_type not in (*INTEGERS, *OTHERS):
+            return f"{param.name} is annotated as {param.annotation_type}, which is never served"
+    return ""
 
 
 def _default(param: Any) -> Any:
