@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterator
 from typing import NoReturn
 
+from .._compat import patches
+
 
 class Exited(BaseException):
     """Imported code has called `os._exit`; passed on, a build would end as if it had worked."""
@@ -25,10 +27,5 @@ def as_a_module(name: str) -> Iterator[None]:
             leave(status)
         raise Exited(f"it called os._exit({status})")
 
-    arguments, sys.argv = sys.argv, [name]
-    os._exit = exit_
-    try:
+    with patches.FOUND_EXIT.on(os, _exit=exit_), patches.FOUND_ARGUMENTS.on(sys, argv=[name]):
         yield
-    finally:
-        os._exit = leave
-        sys.argv = arguments
