@@ -37,26 +37,12 @@ static int find_text(PyObject *const *names, int count, PyObject *name)
     return -1;
 }
 
-/* Whether Triton would take the value anyway; it ignores an option that is None. */
-static int is_default(const Call *call, PyObject *name, PyObject *value)
+/* `known` is the option's place among those of the kernel, or -1. */
+static int add_option(Call *call, int known, PyObject *name, PyObject *value)
 {
-    PyObject *taken;
-    if (value == Py_None) {
-        return 1;
-    }
-    if (call->kernel->defaults == NULL) {
-        return 0;
-    }
-    taken = PyDict_GetItemWithError(call->kernel->defaults, name);
-    if (taken == NULL) {
-        return PyErr_Occurred() ? -1 : 0;
-    }
-    return served_same(taken, value);
-}
-
-static int add_option(Call *call, PyObject *name, PyObject *value)
-{
-    const int is_taken = is_default(call, name, value);
+    PyObject *taken = known < 0 ? NULL : call->kernel->defaults[known];
+    /* Triton ignores an option that is None, and takes its default without one. */
+    const int is_taken = value == Py_None ? 1 : taken == NULL ? 0 : served_same(taken, value);
     if (is_taken != 0) {
         return is_taken < 0 ? FAILED : COVERED;
     }
@@ -64,7 +50,7 @@ static int add_option(Call *call, PyObject *name, PyObject *value)
         return served_never_covered(
             call, REMEDY_CALL, PyUnicode_FromFormat("it has more than %d options", SERVED_OPTIONS));
     }
-    call->option_names[call->option_count] = name;
+    call->option_names[call->option_count] = known < 0 ? name : call->kernel->options[known];
     call->option_values[call->option_count++] = value;
     return COVERED;
 }
@@ -77,14 +63,15 @@ static int bind_keyword(Call *call, PyObject *name, PyObject *value, int *next)
         at = find_name(kernel->names, kernel->count, name);
     }
     if (at < 0) {
-        if (find_name(kernel->options, kernel->option_count, name) >= 0) {
-            return add_option(call, name, value);
+        const int known = find_name(kernel->options, kernel->option_count, name);
+        if (known >= 0) {
+            return add_option(call, known, name, value);
         }
         at = find_text(kernel->names, kernel->count, name);
     }
     if (at < 0) {
-        const int known = find_text(kernel->options, kernel->option_count, name);
-        return add_option(call, known < 0 ? name : kernel->options[known], value);
+        return add_option(call, find_text(kernel->options, kernel->option_count, name), name,
+                          value);
     }
     if (call->bound[at] != NULL) {
         return served_never_covered(call, REMEDY_CALL,

@@ -90,6 +90,36 @@ static int read_name(KernelObject *self)
     return 0;
 }
 
+static int too_many_options(const KernelObject *self)
+{
+    PyErr_Format(PyExc_ValueError, "%U: its instances have more than %d options", self->name,
+                 SERVED_OPTIONS);
+    return -1;
+}
+
+static int read_defaults(KernelObject *self, PyObject *defaults)
+{
+    PyObject *name;
+    PyObject *value;
+    Py_ssize_t at = 0;
+    while (PyDict_Next(defaults, &at, &name, &value)) {
+        if (!PyUnicode_Check(name)) {
+            PyErr_Format(PyExc_TypeError, "%U: the name of an option is a str, not %R", self->name,
+                         name);
+            return -1;
+        }
+        if (self->option_count == SERVED_OPTIONS) {
+            return too_many_options(self);
+        }
+        Py_INCREF(name);
+        PyUnicode_InternInPlace(&name);
+        Py_INCREF(value);
+        self->options[self->option_count] = name;
+        self->defaults[self->option_count++] = value;
+    }
+    return 0;
+}
+
 static PyObject *kernel_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"name", "params", "hand_over", "watch", "defaults", NULL};
@@ -116,9 +146,8 @@ static PyObject *kernel_new(PyTypeObject *type, PyObject *args, PyObject *keywor
     Py_INCREF(hand_over);
     self->name = name;
     self->hand_over = hand_over;
-    Py_XINCREF(defaults);
-    self->defaults = defaults;
     if (read_name(self) < 0 || read_parameters(self, params) < 0 ||
+        (defaults != NULL && read_defaults(self, defaults) < 0) ||
         (watch != NULL && served_read_watches(watch, &self->watches) < 0)) {
         Py_DECREF(self);
         return NULL;
@@ -133,7 +162,9 @@ static int kernel_traverse(PyObject *object, visitproc visit, void *arg)
     int i;
     Py_VISIT(Py_TYPE(object));
     Py_VISIT(self->hand_over);
-    Py_VISIT(self->defaults);
+    for (i = 0; i < self->option_count; i++) {
+        Py_VISIT(self->defaults[i]);
+    }
     for (i = 0; i < self->count; i++) {
         Py_VISIT(self->parameters[i].default_value);
     }
@@ -173,13 +204,13 @@ static void kernel_dealloc(PyObject *object)
     PyObject_GC_UnTrack(object);
     kernel_clear(object);
     Py_CLEAR(self->hand_over);
-    Py_CLEAR(self->defaults);
     for (i = 0; i < self->count; i++) {
         Py_XDECREF(self->names[i]);
         Py_XDECREF(self->parameters[i].default_value);
     }
     for (i = 0; i < self->option_count; i++) {
         Py_DECREF(self->options[i]);
+        Py_XDECREF(self->defaults[i]);
     }
     Py_XDECREF(self->name);
     free(self->text);
@@ -219,9 +250,7 @@ static int learn_options(KernelObject *self, const Instance *instance)
             continue;
         }
         if (j == SERVED_OPTIONS) {
-            PyErr_Format(PyExc_ValueError, "%U: its instances have more than %d options",
-                         self->name, SERVED_OPTIONS);
-            return -1;
+            return too_many_options(self);
         }
         Py_INCREF(instance->option_names[i]);
         self->options[self->option_count++] = instance->option_names[i];

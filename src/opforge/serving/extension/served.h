@@ -139,8 +139,8 @@ typedef struct {
     int runtime_count;
     int *runtime;
     int option_count;
-    PyObject *options[SERVED_OPTIONS]; /* names that instances know */
-    PyObject *defaults;                /* a dict: what Triton takes where a launch has no option */
+    PyObject *options[SERVED_OPTIONS];  /* names that instances know, or Triton has defaults for */
+    PyObject *defaults[SERVED_OPTIONS]; /* what Triton takes without the option, or NULL */
     int instance_count;
     int instance_room;
     Instance **instances; /* the most recently used first */
