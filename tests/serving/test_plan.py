@@ -141,6 +141,22 @@ def test_a_kernel_that_cannot_be_found_is_noted_and_the_others_are_built():
     assert "cannot be found in its module" in note
 
 
+def test_a_script_that_fails_is_run_once(tmp_path):
+    script, runs = tmp_path / "fails.py", tmp_path / "runs"
+    runs.write_text("")
+    script.write_text(
+        "import pathlib, sys\n"
+        f"runs = pathlib.Path({str(runs)!r})\n"
+        "runs.write_text(runs.read_text() + 'x')\n"
+        "sys.exit()\n"
+    )
+    (kernel,) = recorded(lambda x: combine[(1,)](x, x, x, 8, BLOCK=64)).kernels
+    lost = [replace(kernel, module=str(script), name=name) for name in ("one", "two", "three")]
+    planned = plan(Recording((*lost, kernel)))
+    assert runs.read_text() == "x"
+    assert sum("cannot be imported" in note for note in planned.notes) == 3
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

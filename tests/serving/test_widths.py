@@ -6,7 +6,7 @@ import torch
 import opforge
 from opforge.errors import NotServed, OpforgeWarning
 from opforge.serving.build import build
-from opforge.serving.plan import plan
+from opforge.serving.plan import _mixes, plan
 from support.served_folders import interpret
 from support.served_kernels import combine, mixed, recorded
 
@@ -92,6 +92,14 @@ def mixes(recording):
 def test_general_variants_have_the_widths_that_may_occur(pairs, expected):
     launches = [lambda x, pair=pair: mixed[(1,)](x.to(torch.int64), *pair) for pair in pairs]
     assert mixes(recorded(*launches)) == expected
+
+
+def test_many_wide_integers_have_the_mixes_that_were_seen_and_one_wide_each():
+    wide = ("i64",) * 5
+    made = _mixes([wide, ("i32", "i64", "i32", "i32", "i32")])
+    one_wide = [tuple("i64" if i == j else "i32" for i in range(5)) for j in range(5)]
+    assert set(made) == {wide, ("i32",) * 5, *one_wide}
+    assert len(made) == 7
 
 
 def test_an_integer_that_is_alone_may_become_wide():

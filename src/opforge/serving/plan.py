@@ -77,9 +77,10 @@ def plan(recording: Recording, widenings: Sequence[Widening] = ()) -> ServedPlan
     """What to compile for a recording."""
     made = ServedPlan([], [])
     failed: list[OpforgeError] = []
+    broken: dict[str, OpforgeError] = {}
     for recorded in recording.kernels:
         try:
-            fn = find(recorded)
+            fn = _find_once(recorded, broken)
         except (KernelNotFound, KernelChanged) as error:
             # The others are worth building: what lacks is Triton's, or an error in strict mode.
             failed.append(error)
@@ -95,6 +96,18 @@ def plan(recording: Recording, widenings: Sequence[Widening] = ()) -> ServedPlan
     if failed and not made.kernels:
         raise failed[0]
     return made
+
+
+def _find_once(recorded: RecordedKernel, broken: dict[str, OpforgeError]) -> Any:
+    """As `find`, but a module that cannot be imported is not run again for its other kernels."""
+    if recorded.module in broken and not recorded.text:
+        raise broken[recorded.module]
+    try:
+        return find(recorded)
+    except KernelNotFound as error:
+        if error.__cause__ is not None:
+            broken[recorded.module] = error
+        raise
 
 
 def _instances(
