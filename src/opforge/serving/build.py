@@ -156,16 +156,24 @@ def _compiled(
 
 
 def _lost(made: ServedPlan, failed: Mapping[tuple[str, int], str]) -> list[str]:
-    """A note per variant that does not compile."""
-    notes = []
-    for variant in made.variants():
+    """A note per kernel, architectures and error, of the variants that do not compile."""
+    alike: dict[tuple[str, str, str], list[PlannedVariant]] = {}
+    for variant in sorted(made.variants(), key=lambda variant: variant.is_general):
         archs = [arch for key, arch in failed if key == variant.request.key]
         if archs:
-            what = f"{variant.request} is not built for {', '.join(map(show_arch, archs))}"
-            sizes = ", so not all sizes are covered" if variant.is_general else ""
             why = failed[variant.request.key, archs[0]].strip().rpartition("\n")[2].strip()
-            notes.append(f"{what}{sizes}: {why}")
-    return [*dict.fromkeys(notes)]
+            shown = ", ".join(map(show_arch, archs))
+            alike.setdefault((variant.request.name, shown, why), []).append(variant)
+    return [_not_built(variants, archs, why) for (_, archs, why), variants in alike.items()]
+
+
+def _not_built(variants: list[PlannedVariant], archs: str, why: str) -> str:
+    first, *others = variants
+    verb = "is" if len(others) == 1 else "are"
+    more = f", nor {verb} {counted(len(others), 'other variant')} of it" if others else ""
+    # Without the general ones, only what was recorded is covered.
+    sizes = ", so not all sizes are covered" if first.is_general else ""
+    return f"{first.request} is not built for {archs}{more}{sizes}: {why}"
 
 
 def _kernel(

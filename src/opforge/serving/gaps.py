@@ -7,6 +7,7 @@ from typing import NamedTuple
 from .. import _compat
 
 COVER = "record it with `opforge record`, and build again with `opforge build`"
+_NOTES = "mend what the notes of `opforge build --force ...` say of it"
 _ALWAYS = "such launches are always Triton's; serve without strict to allow them"
 
 
@@ -35,7 +36,8 @@ def from_extension(reason: str, told: str, remedy: str) -> Gap:
     """As the extension tells it."""
     if remedy == "arch":
         return other_arch(reason)
-    return Gap(reason, told, COVER if remedy == "record" else _ALWAYS, remedy == "call")
+    fixes = {"record": COVER, "build": _NOTES}
+    return Gap(reason, told, fixes.get(remedy, _ALWAYS), remedy == "call")
 
 
 def other_arch(reason: str) -> Gap:

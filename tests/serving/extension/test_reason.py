@@ -142,6 +142,7 @@ def test_other_constants_dtypes_and_options_are_handed_over(serving):
 def test_a_kernel_of_which_nothing_was_built_is_handed_over(serving):
     serving.kernel(param("x")).bind((1,))(X)
     assert serving.handed[0][-1] == "nothing was built"
+    assert serving.told == [("nothing was built", "build")]
 
 
 def test_more_options_than_any_kernel_has_are_handed_over(serving):

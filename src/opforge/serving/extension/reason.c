@@ -141,7 +141,7 @@ int served_no_instance(Call *call)
     int least = 0;
     int i;
     if (kernel->instance_count == 0) {
-        return served_not_covered(call, PyUnicode_FromString("nothing was built"));
+        return served_never_covered(call, REMEDY_BUILD, PyUnicode_FromString("nothing was built"));
     }
     for (i = 0; i < kernel->instance_count; i++) {
         const Instance *instance = kernel->instances[i];

@@ -28,10 +28,11 @@
 #define SERVED_OPTIONS 32
 #define SERVED_MAX_GRID_X INT64_C(0x7fffffff)
 
-/* What would help a launch that is handed over: the four are given to `hand_over`. */
+/* What would help a launch that is handed over, as `hand_over` is told. */
 #define REMEDY_RECORD "record"
-#define REMEDY_ARCH "arch" /* a build for the device */
-#define REMEDY_CALL "call" /* another call: Triton will refuse this one */
+#define REMEDY_BUILD "build" /* what the build has left out */
+#define REMEDY_ARCH "arch"   /* a build for the device */
+#define REMEDY_CALL "call"   /* another call: Triton will refuse this one */
 #define REMEDY_NONE "none"
 
 /* What a step of a call found. */
