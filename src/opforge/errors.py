@@ -393,8 +393,8 @@ class UnknownOperator(OpforgeError, LookupError):
 class KernelFailed(OpforgeError, RuntimeError):
     """Kernels that Triton cannot compile, or that a native library cannot launch."""
 
-    # (key of the request, architecture) of each.
-    failed: tuple[tuple[str, int], ...] = ()
+    # (key of the request, architecture) of each, and why.
+    failed: dict[tuple[str, int], str]
 
 
 class BadLibraryName(OpforgeError, ValueError):

@@ -29,6 +29,7 @@ from opforge.native.symbolic.symint import Symbols
 from opforge.serving import serve as serving
 from opforge.serving.build import build as build_served
 from support import launching
+from support.served_kernels import chosen, recorded
 
 SOURCE = Path(opforge.__file__).parent
 # These are replaced on an instance: a fake mode, an exported program, an operator, a module.
@@ -125,9 +126,7 @@ def test_after_everything_was_used_undo_brings_every_original_back(clean, used, 
     autotuning.take_first(triton.autotune([triton.Config({})] * 2, [])(launching.double))
     with opforge.target("sm_90"):
         assert torch.cuda.get_device_name() == "NVIDIA H100"
-    with opforge.record() as session:
-        pass
-    build_served(session.recording, tmp_path / "served")
+    build_served(recorded(lambda x: chosen[(1,)](x.bool(), x)), tmp_path / "served")
     opforge.serve(tmp_path / "served")
     serving.stop()
     exported = torch.export.export(torch.nn.ReLU(), (torch.ones(2),))

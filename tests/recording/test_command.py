@@ -12,9 +12,9 @@ from click.testing import CliRunner
 
 import opforge as api
 from opforge.cli import main
-from opforge.errors import BadOption
+from opforge.errors import BadOption, OpforgeWarning
 from opforge.recording.journal import Journal, read_folder
-from opforge.recording.model import Missed, read
+from opforge.recording.model import Missed, RecordedKernel, Recording, read, refuse_unwritable
 from opforge.serving.find import find
 from support.processes import ROOT, environment
 
@@ -40,6 +40,32 @@ def recorded(tmp_path_factory):
         "record", "-o", folder / "launches.json", "--", sys.executable, PROGRAM, PYTHONPATH=places
     )
     return done, folder / "launches.json"
+
+
+def test_a_run_that_records_nothing_leaves_the_last_recording(tmp_path):
+    path = tmp_path / "launches.json"
+    kernel = RecordedKernel("m", "k", "0" * 64, "m.py:1")
+    Recording((kernel,)).save(path)
+    before = path.read_text()
+    done = CliRunner().invoke(main, ["record", "-o", str(path), "--", "false"])
+    assert done.exit_code == 1
+    assert "ran under TRITON_INTERPRET=1" in done.stderr
+    assert done.stderr.endswith(f"{path} is left as it was\n")
+    assert path.read_text() == before
+    with pytest.warns(OpforgeWarning, match="is left as it was"), api.record(path):
+        pass
+    assert path.read_text() == before
+
+
+def test_a_place_that_takes_no_files_is_refused_before_the_program_runs(tmp_path):
+    ran = tmp_path / "ran"
+    done = CliRunner().invoke(main, ["record", "-o", "/proc/x.json", "--", "touch", str(ran)])
+    assert done.exit_code == 1
+    assert "/proc/x.json cannot be written: No such file or directory" in done.stderr
+    assert not ran.exists()
+    fresh = tmp_path / "launches.json"
+    refuse_unwritable(fresh)
+    assert not fresh.exists()
 
 
 def test_every_process_is_recorded_and_the_status_is_the_programs(recorded):

@@ -1,5 +1,6 @@
 """Constants of launches as JSON."""
 
+import enum
 import json
 
 import pytest
@@ -8,7 +9,7 @@ import triton
 import triton.language as tl
 
 from opforge._compat import kernel_hash
-from opforge.recording.constants import CannotRecord, encode, show
+from opforge.recording.constants import CannotRecord, ConstantChanged, decode, encode, show
 
 
 @triton.jit
@@ -37,6 +38,25 @@ def test_a_value_is_encoded_and_shown(value, encoded, shown):
     assert type(encode(value)) is type(encoded)
     assert json.loads(json.dumps(encode(value))) == encoded
     assert show(encoded) == shown
+
+
+class Color(enum.IntEnum):
+    RED = 1
+
+
+def test_a_member_of_an_enum_is_named_with_its_value():
+    encoded = encode(Color.RED)
+    assert encoded == {"enum": f"{__name__}:Color.RED", "value": 1}
+    assert show(encoded) == f"{__name__}:Color.RED"
+    assert decode(encoded, lambda _name, _source: Color.RED) is Color.RED
+    for other in (enum.IntEnum("Color", {"RED": 2}).RED, 1):
+        with pytest.raises(ConstantChanged):
+            decode(encoded, lambda _name, _source, other=other: other)
+
+
+def test_an_enum_without_a_name_is_refused():
+    with pytest.raises(CannotRecord, match="which has no name in"):
+        encode(enum.IntEnum("Made", {"A": 1}).A)
 
 
 def test_a_jitted_function_is_named_with_its_hash():

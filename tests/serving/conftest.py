@@ -1,7 +1,10 @@
 """The extension on the stand-in driver."""
 
 import pytest
+from triton.runtime.jit import JITFunction
 
+from opforge.serving import serve as serving_state
+from opforge.serving.server import load_extension
 from support.serving import Serving, extension
 from support.standin.driver import load_standin
 
@@ -25,3 +28,44 @@ def serving(standin, tmp_path):
     standin.fail(0)
     made.module.unload()
     assert standin.alive == {"modules": 0, "allocations": 0, "contexts": 0}
+
+
+@pytest.fixture
+def device(standin, monkeypatch):
+    """A GPU as far as a served launch needs one; nothing is served or loaded after the test."""
+    loaded = []
+
+    def load(*given):
+        loaded.append(load_extension(*given))
+        return loaded[-1]
+
+    monkeypatch.setattr("opforge.serving.server.load_extension", load)
+    functions = (lambda _device: 0, lambda: 0)
+    monkeypatch.setattr("opforge._compat.served.device_functions", lambda: functions)
+    monkeypatch.setattr("opforge._compat.served.current_arch", lambda: 80)
+    yield standin
+    serving_state.stop()
+    for module in loaded:
+        module.unload()
+
+
+@pytest.fixture
+def jit_of(monkeypatch):
+    """Begins to list what Triton's own JIT is asked to launch; nothing is recorded from then on."""
+
+    def begin():
+        seen = []
+
+        def run(self, *args, grid, warmup, **kwargs):
+            seen.append((self, args, grid, kwargs))
+
+        monkeypatch.setattr(JITFunction, "run", run)
+        return seen
+
+    return begin
+
+
+@pytest.fixture
+def jit(jit_of):
+    """What Triton's own JIT is asked to launch."""
+    return jit_of()

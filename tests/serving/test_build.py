@@ -7,13 +7,15 @@ import re
 import sys
 
 import pytest
+import torch
 from click.testing import CliRunner
 
 from opforge.cli import main
-from opforge.errors import NotServable
+from opforge.errors import KernelFailed, KernelNotFound, NotServable
+from opforge.recording.model import Recording
 from opforge.serving.build import build
 from opforge.serving.manifest import read
-from support.served_kernels import combine, plus_one, recorded
+from support.served_kernels import combine, made, narrowed, plus_one, recorded
 
 
 @pytest.fixture(scope="module")
@@ -227,3 +229,45 @@ def test_a_folder_without_a_manifest_is_refused(tmp_path):
     (tmp_path / "manifest.json").write_text("{")
     with pytest.raises(NotServable, match="is not JSON"):
         read(tmp_path)
+
+
+def test_what_does_not_compile_for_an_architecture_is_left_out_there(tmp_path):
+    """fp8e4nv needs sm_89."""
+    recording = recorded(
+        lambda x: narrowed[(1,)](x.to(torch.float8_e4m3fn), x),
+        lambda x: combine[(1,)](x, x, x, 7, BLOCK=64),
+    )
+    done = build(recording, tmp_path / "kernels", archs=["sm_80", "sm_90"], cache=None)
+    archs = {
+        kernel.name: {image.arch for v in kernel.instances[0].variants for image in v.images}
+        for kernel in done.manifest.kernels
+    }
+    assert archs == {"narrowed": {90}, "combine": {80, 90}}
+    (note,) = [note for note in done.notes if note.startswith("narrowed(")]
+    assert " is not built for sm_80, nor is 1 other variant of it: ValueError(" in note
+    assert "fp8e4nv not supported" in note
+    assert read(done.folder) == done.manifest
+
+
+def test_what_cannot_be_built_is_left_out_with_a_note(tmp_path):
+    recording = recorded(
+        lambda x: combine[(1,)](x, x, x, 7, BLOCK=64, launch_pdl=True),
+        lambda x: combine[(1,)](x, x, x, 7, 64, made()),
+        lambda x: combine[(1,)](x, x, x, 7, BLOCK=64),
+    )
+    done = build(recording, tmp_path / "kernels", archs=["sm_80"])
+    ((instance,),) = [kernel.instances for kernel in done.manifest.kernels]
+    assert dict(instance.constants) == {"BLOCK": 64, "ACT": None}
+    assert sum("launch_pdl=True" in note for note in done.notes) == 1
+    assert any("inner is made inside a function" in note for note in done.notes)
+
+
+def test_a_build_of_which_nothing_is_left_fails(tmp_path):
+    with pytest.raises(KernelNotFound, match="there is nothing to build"):
+        build(Recording(), tmp_path / "kernels", archs=["sm_80"])
+    with pytest.raises(KernelFailed, match="launch_pdl=True"):
+        build(
+            recorded(lambda x: combine[(1,)](x, x, x, 7, BLOCK=64, launch_pdl=True)),
+            tmp_path / "kernels",
+            archs=["sm_80"],
+        )

@@ -5,6 +5,7 @@ import textwrap
 
 import pytest
 
+from opforge._compat.kernel_hash import digest
 from opforge.errors import KernelChanged, KernelNotFound
 from opforge.serving.find import find_function
 
@@ -60,3 +61,74 @@ def test_a_package_that_fails_is_told(package):
 def test_a_module_that_is_not_there(package):
     with pytest.raises(KernelNotFound, match="No module named 'nowhere'"):
         find_function("nowhere.at:all", "", "/nowhere/at.py:1")
+
+
+SCRIPT = """
+import sys
+import triton
+
+{more}
+
+@triton.jit
+def kernel(x_ptr):
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "found"),
+    [
+        ("import os; os._exit(0)", "Exited: it called os._exit(0)"),
+        ("sys.exit(3)", "it called sys.exit(3)"),
+        ("raise RuntimeError('no GPU')", "RuntimeError: no GPU"),
+    ],
+)
+def test_a_script_that_cannot_be_imported_is_not_found(tmp_path, more, found):
+    script = tmp_path / "odd_script.py"
+    script.write_text(SCRIPT.format(more=more))
+    with pytest.raises(KernelNotFound) as caught:
+        find_function(f"{script}:kernel", "")
+    assert f"found: {found}" in str(caught.value)
+    assert 'below `if __name__ == "__main__":`' in str(caught.value)
+    script.unlink()
+    with pytest.raises(KernelNotFound, match="there is no file"):
+        find_function(f"{script}:kernel", "")
+
+
+def test_a_script_sees_no_arguments_of_the_build(tmp_path, monkeypatch):
+    script = tmp_path / "odd_arguments.py"
+    script.write_text(SCRIPT.format(more="import argparse; argparse.ArgumentParser().parse_args()"))
+    monkeypatch.setattr(sys, "argv", ["opforge", "build", "launches.json", "-o", "kernels"])
+    with pytest.raises(KernelChanged):
+        find_function(f"{script}:kernel", "another source")
+    assert sys.argv[1] == "build"
+    del sys.modules["odd_arguments"]
+
+
+def test_what_a_script_forks_may_end(tmp_path):
+    script = tmp_path / "odd_fork.py"
+    forks = """
+import os
+child = os.fork()
+if child == 0:
+    os._exit(7)
+STATUS = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+"""
+    script.write_text(SCRIPT.format(more=forks))
+    with pytest.raises(KernelChanged):
+        find_function(f"{script}:kernel", "another source")
+    assert sys.modules.pop("odd_fork").STATUS == 7
+
+
+@pytest.mark.parametrize(
+    "kept", ["renamed = triton.jit(impl)", "KERNELS = {1: [triton.jit(impl)]}"]
+)
+def test_a_kernel_that_has_another_name_than_its_function_is_found(tmp_path, kept):
+    script = tmp_path / "odd_names.py"
+    script.write_text(f"import triton\n\ndef impl(x_ptr):\n    pass\n\n{kept}\n")
+    with pytest.raises(KernelChanged):
+        find_function(f"{script}:impl", "another source")
+    module = sys.modules["odd_names"]
+    (kernel,) = [module.renamed] if hasattr(module, "renamed") else module.KERNELS[1]
+    assert find_function(f"{script}:impl", digest(kernel)) is kernel
+    del sys.modules["odd_names"]

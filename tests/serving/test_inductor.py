@@ -270,7 +270,8 @@ def test_kernels_for_the_cpu_are_inductors(gpu, inductor, folder):
 
 def test_nothing_is_served_in_tritons_interpreter(gpu, inductor, folder, monkeypatch):
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    opforge.serve(folder, strict=True)
+    with pytest.warns(OpforgeWarning, match="nothing is served under TRITON_INTERPRET=1"):
+        opforge.serve(folder)
     compiled("triton_poi_fused_add_0")
     assert inductor == ["triton_poi_fused_add_0"]
 

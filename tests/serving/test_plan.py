@@ -70,6 +70,15 @@ def test_options_and_constants_make_instances_of_their_own():
     ]
 
 
+def test_widening_is_not_proposed_for_what_an_autotuner_chooses():
+    (kernel,) = recorded(
+        lambda x: combine[(1,)](x, x, x, 7, BLOCK=64),
+        lambda x: combine[(1,)](x, x, x, 7, BLOCK=128),
+    ).kernels
+    choice = RecordedChoice((("n", 7),), ("float32",), (("BLOCK", 128),), "sm_80")
+    assert plan(Recording((replace(kernel, choices=(choice,)),))).notes == []
+
+
 def test_a_constant_is_widened():
     recording = recorded(lambda x: combine[(1,)](x, x, x, 16, BLOCK=64))
     made = plan(recording, [parse_widening("combine:BLOCK=64..256")])
@@ -129,7 +138,23 @@ def test_a_kernel_that_cannot_be_found_is_noted_and_the_others_are_built():
     assert [one.recorded.name for one in planned.kernels] == ["combine"]
     (note,) = [note for note in planned.notes if "gone" in note]
     assert note.startswith("gone is not built, and so not served: ")
-    assert "cannot be imported" in note
+    assert "cannot be found in its module" in note
+
+
+def test_a_script_that_fails_is_run_once(tmp_path):
+    script, runs = tmp_path / "fails.py", tmp_path / "runs"
+    runs.write_text("")
+    script.write_text(
+        "import pathlib, sys\n"
+        f"runs = pathlib.Path({str(runs)!r})\n"
+        "runs.write_text(runs.read_text() + 'x')\n"
+        "sys.exit()\n"
+    )
+    (kernel,) = recorded(lambda x: combine[(1,)](x, x, x, 8, BLOCK=64)).kernels
+    lost = [replace(kernel, module=str(script), name=name) for name in ("one", "two", "three")]
+    planned = plan(Recording((*lost, kernel)))
+    assert runs.read_text() == "x"
+    assert sum("cannot be imported" in note for note in planned.notes) == 3
 
 
 @pytest.mark.parametrize(

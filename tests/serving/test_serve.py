@@ -12,18 +12,26 @@ import torch
 import triton
 import triton.backends.nvidia.driver as nvidia
 import triton.language as tl
-from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction, KernelInterface
 
 import opforge
 from opforge.errors import KernelChanged, NotServable, NotServed, OpforgeWarning
 from opforge.serving import serve as serving
 from opforge.serving.build import build
-from opforge.serving.manifest import read
 from support.own_autotuner import own_autotuner
 from support.processes import ROOT, environment
-from support.served_kernels import combine, pruned, recorded, tuned
-from support.standin.interpreter import Interpreter
+from support.served_folders import interpret
+from support.served_kernels import (
+    Size,
+    chosen,
+    combine,
+    doubles,
+    made,
+    plus_one,
+    pruned,
+    recorded,
+    tuned,
+)
 
 
 @pytest.fixture(scope="module")
@@ -36,61 +44,11 @@ def folder(tmp_path_factory):
     return build(recording, tmp_path_factory.mktemp("served") / "kernels", archs=["sm_80"]).folder
 
 
-def as_a_library(folder):
-    """A manifest as the stand-in's interpreter reads it."""
-    kernels = []
-    for kernel in read(folder).kernels:
-        for instance in kernel.instances:
-            for variant in instance.variants:
-                names = [p.name for p in vars_of(kernel.name).params if not p.is_constexpr]
-                types = dict(zip(names, variant.types, strict=True))
-                kinds = dict(zip(names, instance.kinds, strict=True))
-                passed = [n for n in names if types[n] not in {"1", "none"}]
-                constants = {n: repr(v) for n, v in instance.constants}
-                constants |= {n: "None" for n in names if types[n] == "none"}
-                constants |= {n: "1" for n in names if types[n] == "1"}
-                kernels.append(
-                    {
-                        "key": "",
-                        "name": kernel.name,
-                        "constants": constants,
-                        "types": [
-                            kinds[n] if kinds[n] != "int" else types[n].partition(":")[0]
-                            for n in passed
-                        ],
-                        "images": [{"sha256": i.sha256, "ptx_sha256": ""} for i in variant.images],
-                    }
-                )
-    return {"kernels": kernels}
-
-
-def vars_of(name):
-    return {"combine": combine, "tuned": tuned.fn}[name]
-
-
 @pytest.fixture
-def gpu(standin, folder, monkeypatch):
+def gpu(device, folder):
     """A GPU as far as a served launch needs one; kernels are interpreted."""
-    functions = (lambda _device: 0, lambda: 0)
-    monkeypatch.setattr("opforge._compat.served.device_functions", lambda: functions)
-    monkeypatch.setattr("opforge._compat.served.current_arch", lambda: 80)
-    standin.execute = Interpreter(
-        as_a_library(folder), {n: InterpretedFunction(vars_of(n).fn) for n in ("combine", "tuned")}
-    )
-    yield standin
-    serving.stop()
-
-
-@pytest.fixture
-def jit(monkeypatch):
-    """What Triton's own JIT is asked to launch."""
-    seen = []
-
-    def run(self, *args, grid, warmup, **kwargs):
-        seen.append((self, args, grid, kwargs))
-
-    monkeypatch.setattr(JITFunction, "run", run)
-    return seen
+    interpret(device, folder, combine, tuned.fn)
+    return device
 
 
 def test_recorded_and_other_sizes_are_served(gpu, jit, folder):
@@ -179,15 +137,104 @@ def stop_at(block):
     return grid
 
 
-@pytest.mark.parametrize("size", [tl.constexpr(64), enum.IntEnum("Size", {"A": 64}).A], ids=repr)
+@pytest.mark.parametrize("size", [64, Size.SMALL], ids=repr)
 def test_numbers_of_other_types_are_numbers(gpu, jit, folder, size):
     opforge.serve(folder, strict=True)
     x, out = torch.randn(64), torch.empty(64)
-    combine[(1,)](x, x, out, 64, BLOCK=size)
+    combine[(1,)](x, x, out, size, BLOCK=tl.constexpr(64))
     torch.testing.assert_close(out, x + x)
-    if not isinstance(size, tl.constexpr):
-        combine[(1,)](x, x, out.zero_(), size, BLOCK=64)
-        torch.testing.assert_close(out, x + x)
+
+
+def test_an_enum_is_a_constant_of_its_own(device, folder, tmp_path):
+    """A kernel may ask which type its constant has."""
+    x = torch.randn(64)
+    opforge.serve(folder, strict=True)
+    with pytest.raises(NotServed, match=r"for the constants BLOCK=<Size\.SMALL: 64>"):
+        combine[(1,)](x, x, x, 64, BLOCK=Size.SMALL)
+    serving.stop()
+    recording = recorded(lambda x: combine[(1,)](x, x, x, 1024, BLOCK=Size.SMALL))
+    opforge.serve(build(recording, tmp_path / "kernels", archs=["sm_80"]).folder, strict=True)
+    combine[(1,)](x, x, x, 64, BLOCK=Size.SMALL)
+    assert len(device.launches) == 1
+    with pytest.raises(NotServed, match="for the constants BLOCK=64"):
+        combine[(1,)](x, x, x, 64, BLOCK=64)
+
+
+def test_options_that_triton_takes_anyway_are_no_options(device, folder, tmp_path):
+    x = torch.randn(64)
+    opforge.serve(folder, strict=True)
+    combine[(1,)](x, x, x, 64, BLOCK=64, num_warps=4, num_stages=3, instrumentation_mode="")
+    combine[(1,)](x, x, x, 64, BLOCK=64, debug=False, maxnreg=None)
+    with pytest.raises(NotServed, match="nothing was built for the options num_stages=2"):
+        combine[(1,)](x, x, x, 64, BLOCK=64, num_warps=4, num_stages=2)
+    serving.stop()
+    recording = recorded(
+        lambda x: combine[(1,)](x, x, x, 1024, BLOCK=64, num_warps=4, num_ctas=1),
+        lambda x: combine[(1,)](x, x, x, 1024, BLOCK=64),
+    )
+    done = build(recording, tmp_path / "kernels", archs=["sm_80"])
+    (kernel,) = done.manifest.kernels
+    assert len(kernel.instances) == 1
+    opforge.serve(done.folder, strict=True)
+    combine[(1,)](x, x, x, 64, BLOCK=64)
+
+
+def test_another_architecture_is_tritons(device, folder, jit, monkeypatch):
+    monkeypatch.setattr("opforge._compat.served.current_arch", lambda: 75)
+    device.reset(capability=(7, 5))
+    x = torch.randn(64)
+    opforge.serve(folder)
+    with pytest.warns(OpforgeWarning, match=r"nothing was built for sm_75 .* only for sm_80\. To"):
+        combine[(1,)](x, x, x, 64, BLOCK=64)
+    combine[lambda _: (1,)](x, x, x, 64, BLOCK=64)
+    assert [grid for _, _, grid, _ in jit] == [(1, 1, 1)] * 2
+    opforge.serve(folder, strict=True)
+    with pytest.raises(NotServed, match=r"nothing was built for sm_75 .*\n.*--arch sm_75"):
+        combine[(1,)](x, x, x, 64, BLOCK=64)
+
+
+def test_preloading_for_another_architecture_is_told(device, folder):
+    device.reset(capability=(7, 5))
+    with pytest.raises(NotServed, match="nothing was built for sm_75"):
+        opforge.serve(folder, strict=True, preload=True)
+    serving.stop()
+    with pytest.warns(OpforgeWarning, match="nothing was built for sm_75"):
+        opforge.serve(folder, preload=True)
+
+
+def test_a_mask_of_bools_is_served(device, tmp_path):
+    recording = recorded(lambda x: chosen[(1,)](x.bool(), x.int()))
+    done = build(recording, tmp_path / "kernels", archs=["sm_80"]).folder
+    opforge.serve(done, strict=True)
+    interpret(device, done, chosen)
+    mask, out = torch.tensor([True]), torch.zeros(1, dtype=torch.int32)
+    chosen[(1,)](mask, out)
+    assert out.item() == 4
+
+
+def test_a_function_of_the_main_script_is_a_constant(device, tmp_path):
+    """It is the one that the script passes, not that of a second import."""
+    recording = recorded(lambda x: combine[(1,)](x, None, x, 7, 128, plus_one))
+    done = build(recording, tmp_path / "kernels", archs=["sm_80"]).folder
+    content = (done / "manifest.json").read_text()
+    name, file = "support.served_kernels:plus_one", plus_one.fn.__code__.co_filename
+    (done / "manifest.json").write_text(content.replace(name, f"{file}:plus_one"))
+    opforge.serve(done, strict=True)
+    x = torch.randn(7)
+    combine[(1,)](x, None, x, 7, 128, plus_one)
+    assert len(device.launches) == 1
+
+
+def test_a_function_that_has_changed_is_not_what_was_built(device, tmp_path, jit_of):
+    recording = recorded(lambda x: combine[(1,)](x, None, x, 7, 128, plus_one))
+    done = build(recording, tmp_path / "kernels", archs=["sm_80"]).folder
+    content = (done / "manifest.json").read_text()
+    (done / "manifest.json").write_text(content.replace(":plus_one", ":gone"))
+    jit = jit_of()
+    opforge.serve(done)
+    with pytest.warns(OpforgeWarning, match="nothing was built"):
+        combine[(1,)](torch.randn(7), None, torch.randn(7), 7, 128, plus_one)
+    assert len(jit) == 1
 
 
 def test_a_reinterpreted_tensor_is_served_by_its_new_dtype(gpu, jit, folder):
@@ -254,12 +301,93 @@ def test_what_a_launch_returns_launches_again(gpu, jit, folder):
         out.zero_()
         returned[(1,)](*args)
         torch.testing.assert_close(out, x + x)
-    assert sum(opforge.served().launches.values()) == 3
+    out.zero_()
+    returned[(1,)](x, x, out_ptr=out, n=64, BLOCK=64)
+    torch.testing.assert_close(out, x + x)
+    returned[(1,)](x_ptr=x, y_ptr=x, out_ptr=out.zero_(), n=64)
+    torch.testing.assert_close(out, x + x)
+    assert sum(opforge.served().launches.values()) == 5
     with pytest.raises(NotServed, match="a launch of combine is given a stream"):
         returned[(1,)](x, x, out, 64, stream=7)
     assert not hasattr(returned, "n_regs")
     with pytest.raises(AttributeError, match=r"Triton has not made the compiled kernel .*\.asm"):
         returned.asm  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [((), {"BLOCK": 64}), ((1, 2, 3, 4, 5, 6, 7), {}), ((), {"num_wraps": 4}), ((2**64,), {})],
+)
+def test_what_triton_refuses_it_refuses_itself(gpu, jit, folder, args, kwargs):
+    """In strict mode, too: the call is wrong, with or without a folder."""
+    opforge.serve(folder, strict=True)
+    x = torch.randn(8)
+    combine[(1,)](x, x, x, *args, **kwargs)
+    assert len(jit) == 1
+    assert opforge.served().handed_over == {}
+
+
+@pytest.mark.parametrize(
+    ("launch", "said", "fix"),
+    [
+        (lambda x: combine[(1,)](x, x, x, (8,), BLOCK=64), "n is of type tuple", "always Triton's"),
+        (
+            lambda x: made()[(1,)](x_ptr=x),
+            "is made inside a function",
+            "define the kernel at the top",
+        ),
+        (lambda x: doubles[(1,)](x, 1.0), "n is annotated as fp64", "leave the annotation out"),
+    ],
+)
+def test_a_fix_is_one_that_helps(device, tmp_path_factory, launch, said, fix):
+    recording = recorded(
+        lambda x: doubles[(1,)](x, 1.0), lambda x: combine[(1,)](x, x, x, 8, BLOCK=64)
+    )
+    folder = build(recording, tmp_path_factory.mktemp("odd") / "kernels", archs=["sm_80"]).folder
+    opforge.serve(folder, strict=True)
+    with pytest.raises(NotServed, match=said) as caught:
+        launch(torch.randn(8))
+    assert fix in str(caught.value)
+    assert "record it with `opforge record`" not in str(caught.value)
+
+
+def test_a_script_that_was_moved_is_served_if_it_is_the_same(gpu, jit, folder, tmp_path):
+    copied = shutil.copytree(folder, tmp_path / "kernels")
+    content = json.loads((copied / "manifest.json").read_text())
+    for kernel in content["kernels"]:
+        kernel["module"] = "/built/elsewhere/prog.py"
+    (copied / "manifest.json").write_text(json.dumps(content))
+    opforge.serve(copied, strict=True)
+    function = combine.fn
+    before, function.__module__ = function.__module__, "__main__"
+    x = torch.randn(64)
+    try:
+        combine[(1,)](x, x, x, 64, BLOCK=64)
+        serving.stop()
+        content["kernels"] = [kernel | {"source": "0" * 64} for kernel in content["kernels"]]
+        (copied / "manifest.json").write_text(json.dumps(content))
+        opforge.serve(copied, strict=True)
+        with pytest.raises(
+            NotServed, match=r"has combine of /built/elsewhere/prog\.py with another"
+        ):
+            combine[(1,)](x, x, x, 64, BLOCK=64)
+    finally:
+        function.__module__ = before
+
+
+def test_nothing_is_served_in_the_interpreter(device, folder, monkeypatch):
+    monkeypatch.setattr(triton.knobs.runtime, "interpret", True)
+    with pytest.raises(NotServable, match="nothing is served under TRITON_INTERPRET=1"):
+        opforge.serve(folder, strict=True)
+    with pytest.warns(OpforgeWarning, match="nothing is served under TRITON_INTERPRET=1"):
+        opforge.serve(folder)
+
+
+def test_one_launch_is_one_launch(gpu, folder):
+    opforge.serve(folder, strict=True)
+    x = torch.randn(64)
+    combine[(1,)](x, x, x, 64, BLOCK=64)
+    assert str(opforge.served()).startswith("1 launch served\n")
 
 
 def test_a_warm_up_is_tritons(gpu, jit, folder):
@@ -303,19 +431,16 @@ def test_strict_raises_with_the_command_that_helps(gpu, jit, folder):
 
 
 def test_a_kernel_that_is_not_in_the_folder(gpu, jit, folder):
-    @triton.jit
-    def other(x_ptr):
-        pass
-
+    x = torch.ones(1)
     opforge.serve(folder)
-    with pytest.warns(OpforgeWarning, match=r"other is launched by Triton: .*other is not in"):
-        other[(1,)](torch.ones(1))
-    other[(1,)](torch.ones(1))
+    with pytest.warns(OpforgeWarning, match=r"chosen is launched by Triton: .*chosen is not in"):
+        chosen[(1,)](x, x)
+    chosen[(1,)](x, x)
     assert len(jit) == 2
     assert [*opforge.served().handed_over.values()] == [2]
     opforge.serve(folder, strict=True)
-    with pytest.raises(NotServed, match=r"other is not in .*kernels"):
-        other[(1,)](torch.ones(1))
+    with pytest.raises(NotServed, match=r"chosen is not in .*kernels"):
+        chosen[(1,)](x, x)
 
 
 def test_a_kernel_of_a_script_is_served_where_the_script_is_imported(gpu, jit, folder, tmp_path):

@@ -1,5 +1,7 @@
 """Kernels that tests record, build and serve."""
 
+import enum
+
 import torch
 import triton
 import triton.language as tl
@@ -45,6 +47,27 @@ def _fitting(configs, given, **_):
 def pruned(x_ptr, n, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     tl.store(x_ptr + at, tl.load(x_ptr + at, mask=at < n) * 2, mask=at < n)
+
+
+@triton.jit
+def mixed(out_ptr, n, seed):
+    # In 32 bits the product wraps.
+    tl.store(out_ptr, (seed * 1103515245 + 12345 + n * 0) >> 16)
+
+
+class Size(enum.IntEnum):
+    SMALL = 64
+
+
+@triton.jit
+def chosen(mask_ptr, out_ptr):
+    if tl.load(mask_ptr):
+        tl.store(out_ptr, 4)
+
+
+@triton.jit
+def narrowed(x_ptr, out_ptr):
+    tl.store(out_ptr, tl.load(x_ptr).to(tl.float32))
 
 
 @triton.jit

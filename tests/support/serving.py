@@ -39,10 +39,10 @@ class Tensor:
         return self.address
 
 
-def param(name, *, constexpr=False, specializes=True, aligns=True, **default):
+def param(name, *, constexpr=False, specializes=True, aligns=True, typed=False, **default):
     """A parameter as `Kernel` takes it; `default=...` gives it one."""
     has_default = "default" in default
-    return (name, constexpr, has_default, default.get("default"), specializes, aligns)
+    return (name, constexpr, has_default, default.get("default"), specializes, aligns, typed)
 
 
 @dataclass
@@ -55,6 +55,8 @@ class Serving:
     device: int = 0
     stream: int = 0
     handed: list = field(default_factory=list)
+    # What people are told of each, and what would help.
+    told: list = field(default_factory=list)
     allocated: list = field(default_factory=list)
     # Kept, because only images that exist can be unloaded.
     images: list = field(default_factory=list)
@@ -69,7 +71,8 @@ class Serving:
         self.allocated.append((size, align, stream))
         return Tensor(None, 0xABC000)
 
-    def hand_over(self, grid, args, kwargs, reason):
+    def hand_over(self, grid, args, kwargs, reason, told, remedy):  # noqa: PLR0917
+        self.told.append((told, remedy))
         self.handed.append((grid, args, kwargs, reason))
         return "handed over"
 
@@ -87,8 +90,8 @@ class Serving:
         self.images.append(self.module.Image(functions))
         return self.images[-1]
 
-    def kernel(self, *params, name="add", watch=()):
-        return self.module.Kernel(name, params, self.hand_over, watch)
+    def kernel(self, *params, name="add", watch=(), defaults=None):
+        return self.module.Kernel(name, params, self.hand_over, watch, defaults or {})
 
     def simple(self, dtype, *types, image=None, name="add"):
         """A kernel of `x` and `n`, with one variant per pair of types."""

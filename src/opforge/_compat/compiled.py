@@ -160,7 +160,9 @@ def _torch_dtypes() -> dict[str, Any]:
         str(d).removeprefix("torch."): d for d in vars(torch).values() if isinstance(d, torch.dtype)
     }
     known = type_canonicalisation_dict
-    return {known[name]: dtype for name, dtype in dtypes.items() if name in known}
+    found = {known[name]: dtype for name, dtype in dtypes.items() if name in known}
+    # torch.int1 goes by the same name, and no tensor has it.
+    return found | {known["bool"]: torch.bool}
 
 
 def first_config(tuner: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

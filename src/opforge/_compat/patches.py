@@ -332,6 +332,19 @@ MAIN_MODULE = Patch(
     "start of a compiler process",
     "when the process has started",
 )
+_FIND = ("import of a recorded module", "when it is imported")
+FOUND_EXIT = Patch(
+    "os",
+    ("_exit",),
+    "A script that calls it while it is imported would end the build as if that had worked.",
+    *_FIND,
+)
+FOUND_ARGUMENTS = Patch(
+    "sys",
+    ("argv",),
+    "A script that reads its arguments while it is imported would get those of the build.",
+    *_FIND,
+)
 UNREGISTERED = Patch(
     "torch._ops.OpOverload",
     ("_op",),

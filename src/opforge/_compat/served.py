@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 import triton.language as tl
 from triton import knobs
+from triton.backends.nvidia.compiler import CUDAOptions
 from triton.runtime._allocation import _allocator
 from triton.runtime.jit import JITFunction, KernelInterface, TensorWrapper
 
@@ -94,7 +96,7 @@ class _Pointer(NamedTuple):
 
 
 def plain(value: Any) -> Any:
-    """An argument as recordings have it: numpy's numbers, enums and constexprs are numbers."""
+    """An argument as Triton takes it: numpy's numbers, enums and constexprs are numbers."""
     if isinstance(value, tl.constexpr):
         return plain(value.value)
     if isinstance(value, TensorWrapper):
@@ -108,13 +110,78 @@ def plain(value: Any) -> Any:
     return value
 
 
+def plain_constant(value: Any) -> Any:
+    """A constant as recordings have it: kernels may ask which type it has."""
+    if isinstance(value, tl.constexpr):
+        return plain_constant(value.value)
+    if isinstance(value, (tuple, list)):
+        return tuple(map(plain_constant, value))
+    return value
+
+
 def plain_arguments(
-    args: tuple[Any, ...], kwargs: dict[str, Any]
+    fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     """The arguments of a launch in plain types; None if they are."""
-    made = tuple(map(plain, args)), {name: plain(value) for name, value in kwargs.items()}
+    constants = {param.name for param in fn.params if param.is_constexpr}
+
+    def made_plain(name: str, value: Any) -> Any:
+        return plain_constant(value) if name in constants else plain(value)
+
+    made = (
+        # There may be more than the kernel takes, which Triton will refuse.
+        tuple(made_plain(*pair) for pair in zip((*fn.arg_names, *args), args, strict=False)),
+        {name: made_plain(name, value) for name, value in kwargs.items()},
+    )
     pairs = zip((*args, *kwargs.values()), (*made[0], *made[1].values()), strict=True)
     return made if any(type(one) is not type(other) for one, other in pairs) else None
+
+
+@functools.cache
+def _option_names() -> frozenset[str]:
+    return frozenset(CUDAOptions.__dataclass_fields__)
+
+
+# Those that no environment and no target decides.
+_PLAIN_OPTIONS = (
+    "num_warps", "num_ctas", "num_stages", "maxnreg", "ir_override", "launch_cooperative_grid",
+    "launch_pdl", "instrumentation_mode",
+)  # fmt: skip
+_ALWAYS_TOLD = ("num_warps", "num_ctas", "num_stages")
+
+
+def default_options(fn: Any) -> dict[str, Any]:
+    """What Triton takes where a launch of a kernel has no such option."""
+    found = {n: getattr(CUDAOptions, n) for n in _PLAIN_OPTIONS if n in _option_names()}
+    found["debug"] = bool(fn.debug)
+    return {name: value for name, value in found.items() if name not in fn.arg_names}
+
+
+def told_options(fn: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """The options of a launch, the same for all that Triton takes for the same."""
+    defaults = default_options(fn)
+    told = {name: defaults[name] for name in _ALWAYS_TOLD if name in defaults}
+    return told | {
+        name: value
+        for name, value in given.items()
+        if value is not None and (name in told or not _is(defaults, name, value))
+    }
+
+
+def other_options(fn: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """Those options of a launch that Triton would not take anyway."""
+    defaults = default_options(fn)
+    return {n: v for n, v in given.items() if v is not None and not _is(defaults, n, v)}
+
+
+def _is(defaults: dict[str, Any], name: str, value: Any) -> bool:
+    taken = defaults.get(name, defaults)
+    return type(taken) is type(value) and bool(taken == value)
+
+
+def has_unknown_options(fn: Any, kwargs: dict[str, Any]) -> bool:
+    """Whether a launch has a keyword that Triton refuses."""
+    return not kwargs.keys() <= {*_option_names(), *fn.arg_names}
 
 
 def watches_of(fn: Any, watched: Iterable[Watched]) -> list[tuple[Any, ...]]:

@@ -20,8 +20,8 @@ from .journal import read_folder
 from .model import RecordedVariant, Recording, read, refuse_unwritable
 
 _NOTHING = (
-    "nothing was recorded: the program launched no Triton kernel, or started Python with -I, -E or "
-    "-S, which ignore PYTHONPATH"
+    "nothing was recorded: the program launched no Triton kernel, ran under TRITON_INTERPRET=1, or "
+    "started Python with -I, -E or -S, which ignore PYTHONPATH"
 )
 
 
@@ -31,8 +31,9 @@ def run(command: Sequence[str], output: str) -> tuple[int, str]:
     with tempfile.TemporaryDirectory(prefix="opforge-record-") as folder:
         status = run_program(command, {environment.RECORD.name: folder})
         recording, problems = read_folder(Path(folder))
-    recording.save(output)
     told = [f"{output}: {recording}" if recording.kernels else _NOTHING]
+    if not recording.save_unless_empty(output):
+        told.append(f"{output} is left as it was")
     told += [f"note: {m.kernel} ({m.first}): {m.reason}" for m in recording.missed]
     return status, "\n".join([*told, *problems])
 

@@ -6,10 +6,13 @@ float("inf")              {"float": "inf"}
 tl.float16                {"dtype": "fp16"}
 torch.float16             {"torch": "float16"}
 a @triton.jit function    {"function": "package.module:name", "source": "9f86d08..."}
+Color.RED                 {"enum": "package.module:Color.RED", "value": 1}
 """
 
 from __future__ import annotations
 
+import enum
+import functools
 import math
 import sys
 from collections.abc import Callable, Mapping
@@ -23,6 +26,10 @@ class CannotRecord(ValueError):
     """JSON cannot hold a value; the text says which and why."""
 
 
+class ConstantChanged(CannotRecord):
+    """A name does not have the value that was recorded."""
+
+
 def encode(value: Any) -> Any:
     """A value as JSON; raises `CannotRecord`."""
     kind = type(value)
@@ -32,6 +39,8 @@ def encode(value: Any) -> Any:
         return value if math.isfinite(value) else {"float": repr(value)}
     if kind in {tuple, list}:
         return {"tuple": [encode(item) for item in value]}
+    if isinstance(value, enum.Enum):
+        return {"enum": _enum_name(value), "value": encode(value.value)}
     home = kind.__module__.partition(".")[0]
     if home == "triton":
         return _triton(value)
@@ -67,15 +76,29 @@ def _triton(value: Any) -> Any:
     raise CannotRecord(f"a {kind.__module__}.{kind.__qualname__}, which JSON cannot hold")
 
 
+def _enum_name(member: enum.Enum) -> str:
+    """`package.module:Color.RED`, if that is where it is."""
+    kind = type(member)
+    module: Any = sys.modules.get(kind.__module__)
+    path = [*kind.__qualname__.split("."), member.name or ""]
+    if functools.reduce(lambda one, name: getattr(one, name, None), path, module) is not member:
+        raise CannotRecord(f"{member!r}, which has no name in {kind.__module__}")
+    home = _home(kind.__module__, getattr(module, "__file__", None) or "")
+    return f"{home}:{'.'.join(path)}"
+
+
 def name_of(function: Any) -> str:
     """`module:qualified.name` of a function; of one in the main script, with its file."""
-    module = function.__module__
-    if module in {"__main__", "__mp_main__"}:
-        # Under `python -m` it has a name.
-        spec = getattr(sys.modules.get("__main__"), "__spec__", None)
-        file = function.__code__.co_filename
-        module = file if spec is None or spec.origin != file else spec.name
-    return f"{module}:{function.__qualname__}"
+    home = _home(function.__module__, function.__code__.co_filename)
+    return f"{home}:{function.__qualname__}"
+
+
+def _home(module: str, file: str) -> str:
+    if module not in {"__main__", "__mp_main__"}:
+        return module
+    # Under `python -m` it has a name.
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return file if spec is None or spec.origin != file else str(spec.name)
 
 
 def show(content: Any) -> str:
@@ -90,12 +113,17 @@ def show(content: Any) -> str:
     return f"{prefix}{value}"
 
 
-def decode(content: Any, find: Callable[[str, str], Any]) -> Any:
-    """The value again; `find(name, source)` finds a jitted function. Raises `CannotRecord`."""
+def decode(content: Any, find: Callable[[str, str | None], Any]) -> Any:
+    """The value again; raises `CannotRecord`.
+
+    `find(name, source)` finds a jitted function, and `find(name, None)` anything else by its name.
+    """
     if not isinstance(content, dict):
         return content
     if len(content) <= 2 and isinstance(content.get("function"), str):
         return find(content["function"], str(content.get("source")))
+    if len(content) <= 2 and isinstance(content.get("enum"), str):
+        return _member(content, find(content["enum"], None))
     ((kind, value), *rest) = content.items() or [("", None)]
     if not rest and kind == "tuple" and isinstance(value, list):
         return tuple(decode(item, find) for item in value)
@@ -112,6 +140,14 @@ def decode(content: Any, find: Callable[[str, str], Any]) -> Any:
         if isinstance(found, torch.dtype):
             return found
     raise CannotRecord(f"{shown(content)}, which is not a constant")
+
+
+def _member(content: Any, found: Any) -> Any:
+    if not isinstance(found, enum.Enum):
+        raise ConstantChanged(f"{content['enum']}, which is not a member of an enum")
+    if encode(found.value) != content.get("value"):
+        raise ConstantChanged(f"{found!r}, which was {show(content.get('value'))}")
+    return found
 
 
 def _dtype_names() -> frozenset[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -145,6 +144,13 @@ class Recording:
     def save(self, path: str | Path) -> None:
         Path(path).write_text(self.to_json(), encoding="utf-8")
 
+    def save_unless_empty(self, path: str | Path) -> bool:
+        """Write the file, but never an empty recording over another: a run may fail early."""
+        if not self.kernels and Path(path).exists():
+            return False
+        self.save(path)
+        return True
+
 
 def counted(number: int, what: str, ending: str = "s") -> str:
     return f"{number} {what}{ending if number != 1 else ''}"
@@ -174,8 +180,17 @@ def refuse_unwritable(path: str | Path) -> None:
     folder = place.absolute().parent
     if not folder.is_dir():
         raise BadOption(f"{path} cannot be written: {folder} is not a folder")
-    if place.is_dir() or not os.access(folder, os.W_OK):
-        raise BadOption(f"{path} cannot be written")
+    if place.is_dir():
+        raise BadOption(f"{path} cannot be written: it is a folder")
+    # By writing: permissions do not tell of file systems that take no files.
+    existed = place.exists()
+    try:
+        with place.open("a"):
+            pass
+    except OSError as error:
+        raise BadOption(f"{path} cannot be written: {error.strerror}") from None
+    if not existed:
+        place.unlink()
 
 
 def read(path: str | Path) -> Recording:

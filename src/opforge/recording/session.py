@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .. import _compat
+from ..errors import warn
 from . import watch
 from .model import Missed, RecordedKernel, Recording, refuse_unwritable
 from .recorder import Recorder
@@ -63,5 +64,5 @@ def record(path: str | Path | None = None) -> Iterator[Session]:
         yield session
     finally:
         watch.stop(session.recorder)
-        if path is not None:
-            session.recording.save(path)
+        if path is not None and not session.recording.save_unless_empty(path):
+            warn(f"nothing was recorded, so {path} is left as it was")

@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import _compat
 from ..archs import parse_archs, show_arch
-from ..errors import KernelFailed
+from ..errors import KernelFailed, KernelNotFound
 from ..native.artifacts.build_record import make, unknown, watching_imports
 from ..native.artifacts.fileset import Written, check_writable, write_output
 from ..native.artifacts.scratch import scratch
@@ -88,6 +88,7 @@ def build(
     # Packages ask for the GPU when they are imported, and may define other kernels for another.
     with target_of(recording), watching_imports() as imported:
         made = plan(recording, widenings)
+    _refuse_nothing(made)
     images = _compiled(made, numbers, jobs=jobs, cache=cache, progress=progress)
     contents: dict[str, bytes] = {}
     kernels = tuple(_kernel(kernel, numbers, images, contents) for kernel in made.kernels)
@@ -103,6 +104,15 @@ def build(
     stamp = make(output, arguments or {}, read, sources)
     written = write_output(output, contents, stamp=stamp, name="served")
     return Built(Path(output), manifest, written, tuple(made.notes))
+
+
+def _refuse_nothing(made: ServedPlan) -> None:
+    if not any(True for _ in made.variants()):
+        raise KernelNotFound(
+            "there is nothing to build",
+            found="; ".join(made.notes) or "a recording without kernels",
+            fix="record a run that launches kernels which can be served",
+        )
 
 
 def _sources(recording: Recording) -> set[str]:
@@ -150,28 +160,35 @@ def _compiled(
     try:
         return compiled()
     except KernelFailed as error:
-        lost = {key for key, _ in error.failed}
-        general = {v.request.key for v in made.variants() if v.is_general}
-        seen = {v.request.key for v in made.variants() if not v.is_general}
-        if not lost or lost & seen or not lost <= general:
+        # The others are worth building: what lacks is Triton's, or an error in strict mode.
+        for key, arch in error.failed:
+            request, left = requests[key]
+            requests[key] = request, tuple(a for a in left if a != arch)
+        if not any(left for _, left in requests.values()):
             raise
-        _drop(made, lost, error)
-        for key in lost:
-            del requests[key]
+        made.notes += _lost(made, error.failed)
         return compiled()
 
 
-def _drop(made: ServedPlan, lost: set[str], error: KernelFailed) -> None:
-    """Do without general variants that do not compile; the JIT could not make them either."""
-    why = str(error).strip().rpartition("\n")[2].strip()
-    for kernel in made.kernels:
-        for instance in kernel.instances:
-            for types, variant in [*instance.variants.items()]:
-                if variant.request.key in lost:
-                    del instance.variants[types]
-                    made.notes.append(
-                        f"{variant.request} does not compile, so not all sizes are covered: {why}"
-                    )
+def _lost(made: ServedPlan, failed: Mapping[tuple[str, int], str]) -> list[str]:
+    """A note per kernel, architectures and error, of the variants that do not compile."""
+    alike: dict[tuple[str, str, str], list[PlannedVariant]] = {}
+    for variant in sorted(made.variants(), key=lambda variant: variant.is_general):
+        archs = [arch for key, arch in failed if key == variant.request.key]
+        if archs:
+            why = failed[variant.request.key, archs[0]].strip().rpartition("\n")[2].strip()
+            shown = ", ".join(map(show_arch, archs))
+            alike.setdefault((variant.request.name, shown, why), []).append(variant)
+    return [_not_built(variants, archs, why) for (_, archs, why), variants in alike.items()]
+
+
+def _not_built(variants: list[PlannedVariant], archs: str, why: str) -> str:
+    first, *others = variants
+    verb = "is" if len(others) == 1 else "are"
+    more = f", nor {verb} {counted(len(others), 'other variant')} of it" if others else ""
+    # Without the general ones, only what was recorded is covered.
+    sizes = ", so not all sizes are covered" if first.is_general else ""
+    return f"{first.request} is not built for {archs}{more}{sizes}: {why}"
 
 
 def _kernel(
@@ -179,7 +196,8 @@ def _kernel(
 ) -> ServedKernel:
     recorded = kernel.recorded
     passed = [param.name for param in kernel.fn.params if not param.is_constexpr]
-    instances = [_instance(one, passed, archs, images, files) for one in kernel.instances]
+    made = [_instance(one, passed, archs, images, files) for one in kernel.instances]
+    instances = [instance for instance in made if instance.variants]
     return ServedKernel(
         recorded.module,
         recorded.name,
@@ -204,14 +222,15 @@ def _instance(
 
     def variant(one: PlannedVariant) -> ServedVariant:
         types = dict(zip(order, one.types, strict=True))
-        made = tuple(_image(one, arch, images, files) for arch in archs)
+        built = [arch for arch in archs if (one.request.key, arch) in images]
+        made = tuple(_image(one, arch, images, files) for arch in built)
         return ServedVariant(tuple(types.get(name, "none") for name in passed), made)
 
     return ServedInstance(
         tuple(constants.items()),
         tuple(kinds.get(name, "none") for name in passed),
         tuple(instance.options.items()),
-        tuple(map(variant, most_specialized_first(instance.variants))),
+        tuple(v for v in map(variant, most_specialized_first(instance.variants)) if v.images),
     )
 
 

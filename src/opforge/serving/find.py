@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from .. import _compat
@@ -15,6 +17,11 @@ from ..cli_targets import locate
 from ..errors import KernelChanged, KernelNotFound, OpforgeError
 from ..gpu_target import gpu_of
 from ..recording.model import RecordedKernel, Recording
+from .importing import as_a_module
+
+_AGAIN = "record again with `opforge record`"
+# How deep modules keep kernels in lists and dicts.
+_NESTED = 2
 
 
 def target_of(recording: Recording) -> AbstractContextManager[None]:
@@ -86,56 +93,108 @@ def _hashed(name: str, made: Callable[[], str], location: str = "") -> str:
 
 def find_function(name: str, source: str, location: str = "") -> Any:
     """A jitted function by `module:qualified.name`, if it still has the recorded source."""
-    module, _, path = name.rpartition(":")
+    home, _, path = name.rpartition(":")
     if "<locals>" in path:
         raise KernelNotFound(
             f"{path} is made inside a function, where a build cannot find it",
-            location=location or module,
+            location=location or home,
             fix="define the kernel at the top of its module",
         )
-    found = _object(module, path, location)
+    module = _module(name, location)
+    named = _attribute(module, path)
     # Packages have wrappers of their own around Triton's.
-    kernel = _compat.kernels.innermost(found)
-    if not _compat.compiled.is_jitted(kernel):
+    kernels = [k for k in (_compat.kernels.innermost(named),) if _compat.compiled.is_jitted(k)]
+    kernels += _kept(module, path)
+    for kernel in kernels:
+        location = _compat.kernels.kernel_location(kernel)
+        if _hashed(name, functools.partial(_compat.kernel_hash.digest, kernel), location) == source:
+            return kernel
+    if not kernels and named is None:
+        raise KernelNotFound(
+            f"{name} was recorded, but cannot be found in its module",
+            location=location or None,
+            fix="keep the kernel in a variable of the module, or record again",
+        )
+    if not kernels:
         raise KernelNotFound(
             f"{name} is not a @triton.jit function",
-            found=f"a {type(found).__name__}",
+            found=f"a {type(named).__name__}",
             location=location or None,
-            fix="record again; under TRITON_INTERPRET=1 nothing can be built",
+            fix="keep the kernel in a variable of the module; under TRITON_INTERPRET=1 nothing can "
+            "be built",
         )
-    location = _compat.kernels.kernel_location(kernel)
-    if _hashed(name, lambda: _compat.kernel_hash.digest(kernel), location) != source:
-        raise KernelChanged(
-            f"{name} is not the kernel that was recorded: it, or something that it uses, has "
-            "been edited",
-            location=location,
-            fix="record again with `opforge record`",
-        )
-    return kernel
+    raise KernelChanged(
+        f"{name} is not the kernel that was recorded: it, or something that it uses, has been "
+        "edited",
+        location=_compat.kernels.kernel_location(kernels[0]),
+        fix=_AGAIN,
+    )
 
 
-def _object(module: str, path: str, location: str) -> Any:
-    try:
-        # A file is imported under a name of its own, so that its `__main__` block does not run.
-        if module.endswith(".py"):
-            return locate(f"{module}:{path}")
-        found = _imported(module, location)
-        for name in path.split("."):
-            found = getattr(found, name)
-    except OpforgeError:
-        raise
-    except Exception as error:
-        # Packages raise anything where they miss a GPU or a library.
-        raise KernelNotFound(
-            f"{module}:{path} was recorded, but cannot be imported",
-            found=f"{type(error).__name__}: {error}",
-            location=location or None,
-            fix="build where the recorded program runs, with its packages",
-        ) from error
+def _kept(module: ModuleType, path: str) -> list[Any]:
+    """Kernels that a module has under other names than their functions', or in containers."""
+    values = [*vars(module).values()]
+    for _ in range(_NESTED):
+        values += [item for value in values for item in _items(value)]
+    found = [_compat.kernels.innermost(value) for value in values]
+    jitted = {id(k): k for k in found if _compat.compiled.is_jitted(k)}
+    return [k for k in jitted.values() if _compat.compiled.function_of(k).__qualname__ == path]
+
+
+def _items(value: Any) -> list[Any]:
+    if type(value) in {list, tuple, set}:
+        return [*value]
+    return [*value.values()] if type(value) is dict else []
+
+
+def find_constant(name: str, source: str | None) -> Any:
+    """A jitted function with its source, or anything else by its name."""
+    if source is not None:
+        return find_function(name, source)
+    found = _attribute(_module(name, ""), name.rpartition(":")[2])
+    if found is None:
+        raise KernelNotFound(f"{name} is not there any more", fix=_AGAIN)
     return found
 
 
-def _imported(module: str, location: str) -> Any:
+def _attribute(module: Any, path: str) -> Any:
+    return functools.reduce(lambda one, name: getattr(one, name, None), path.split("."), module)
+
+
+def _module(name: str, location: str) -> ModuleType:
+    """The module of `module:name`, or of `path/to/script.py:name`."""
+    home = name.rpartition(":")[0]
+    try:
+        with as_a_module(home):
+            if home.endswith(".py"):
+                # Under a name of its own, so that its `__main__` block does not run.
+                return sys.modules[locate(f"{home}:__name__")]
+            return _imported(home, location)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        # Packages raise anything where they miss a GPU or a library, and scripts exit.
+        raise KernelNotFound(
+            f"{name} was recorded, but cannot be imported",
+            found=_told(error),
+            location=location or None,
+            fix="build where the recorded program runs, with its packages; what a script runs "
+            'belongs below `if __name__ == "__main__":`',
+        ) from error
+
+
+def _told(error: BaseException) -> str:
+    """The user's own error in a line, not opforge's around it."""
+    if isinstance(error, OpforgeError):
+        if error.__cause__ is None:
+            return error.what
+        error = error.__cause__
+    if isinstance(error, SystemExit):
+        return f"it called sys.exit({error.code!r})"
+    return f"{type(error).__name__}: {error}"
+
+
+def _imported(module: str, location: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

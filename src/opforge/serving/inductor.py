@@ -19,10 +19,9 @@ from ..errors import NotServed, warn
 from ..recording.choice import RecordedChoice
 from ..recording.constants import CannotRecord, encode, show
 from ..recording.inductor_names import COMPILING, MODULE
+from .gaps import COVER
 from .kinds import kind_of
 from .manifest import Manifest, ServedInstance, ServedKernel, ServedVariant
-
-_COVER = "record it with `opforge record`, and build again with `opforge build`"
 
 
 class Server(Protocol):
@@ -141,14 +140,15 @@ class CompiledGraphs:
     def _made(self, name: str, tuner: Any, instance: ServedInstance) -> Any:
         """A kernel of the extension that takes what is not a constant."""
         server = self._server
-        # What was assumed is checked at each launch, so that nothing need be left unassumed.
+        # What was assumed is checked at each launch, so that nothing need be left unassumed; widths
+        # are those that Inductor has printed, whatever the values.
         params = tuple(
-            (param.name, False, False, None, True, True)
+            (param.name, False, False, None, True, True, True)
             for param in tuner.fn.params
             if not param.is_constexpr
         )
 
-        def hand_over(_grid: Any, _args: Any, _kwargs: Any, reason: str) -> bool:
+        def hand_over(_grid: Any, _args: Any, _kwargs: Any, reason: str, *_more: str) -> bool:
             self._hand_over(name, reason)
             # A launch that was made returns None.
             return False
@@ -164,10 +164,10 @@ class CompiledGraphs:
         server, full = self._server, f"{MODULE}:{name}"
         if server.strict:
             raise NotServed(
-                f"{full} is not covered by {server.folder}: {reason}", fix=_COVER
+                f"{full} is not covered by {server.folder}: {reason}", fix=COVER
             ) from None
         if not server.handed_over[full, reason]:
-            warn(f"{full} is compiled by Inductor: {reason}. To serve it, {_COVER}")
+            warn(f"{full} is compiled by Inductor: {reason}. To serve it, {COVER}")
         server.handed_over[full, reason] += 1
 
 

@@ -1,13 +1,16 @@
 """From a recording to what is compiled: the variants that were seen, and general ones.
 
 An instance is a kernel with its constants, options and the kinds of its arguments. Each has the
-variants that were recorded, and two that assume nothing of pointers and integers, for integers of
-32 and of 64 bits: so every later call of the same kind is covered, whatever its sizes.
+variants that were recorded, and general ones, which assume nothing of pointers and integers but
+their widths. Triton gives each integer the width of its value, and arithmetic in another one gives
+other results, so there is a general variant for each mix of widths that is to be expected.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,15 +18,17 @@ from typing import Any
 from .. import _compat
 from ..errors import KernelChanged, KernelNotFound, NotARecording, OpforgeError
 from ..native.ir.kernel_request import Request
-from ..recording.constants import CannotRecord, decode
+from ..recording.constants import CannotRecord, ConstantChanged, decode, show
 from ..recording.model import RecordedKernel, RecordedVariant, Recording
-from .find import find, find_function
+from .find import find, find_constant
 from .kinds import INTEGERS, OTHERS, PRINTED, kind_of
 from .widen import Widening
 
 _LONGEST = 128
 # Elements of a block in Triton.
 _LARGEST = 1 << 20
+# Mixes of widths for one instance; beyond, only those that were seen and their neighbours.
+_MIXES = 16
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,7 @@ class PlannedInstance:
     kinds: tuple[tuple[str, str], ...]
     options: dict[str, Any]
     variants: dict[tuple[str, ...], PlannedVariant] = field(default_factory=dict)
+    seen: list[RecordedVariant] = field(default_factory=list)
 
 
 @dataclass
@@ -71,26 +77,17 @@ def plan(recording: Recording, widenings: Sequence[Widening] = ()) -> ServedPlan
     """What to compile for a recording."""
     made = ServedPlan([], [])
     failed: list[OpforgeError] = []
+    broken: dict[str, OpforgeError] = {}
     for recorded in recording.kernels:
         try:
-            fn = find(recorded)
+            fn = _find_once(recorded, broken)
         except (KernelNotFound, KernelChanged) as error:
             # The others are worth building: what lacks is Triton's, or an error in strict mode.
             failed.append(error)
             made.notes.append(f"{recorded.name} is not built, and so not served: {error}")
             continue
         _refuse_others_names(recorded, fn)
-        kernel = PlannedKernel(recorded, fn)
-        instances: dict[str, PlannedInstance] = {}
-        for variant in recorded.variants:
-            odd = _unserved(recorded, variant)
-            if odd:
-                made.notes.append(f"{recorded.name} is not served where {odd}")
-                continue
-            for tuned in _tuned(recorded, variant):
-                for widened in _widened(recorded, tuned, widenings):
-                    _add(instances, recorded, fn, widened)
-        kernel.instances = [*instances.values()]
+        kernel = PlannedKernel(recorded, fn, _instances(recorded, fn, widenings, made.notes))
         if not widenings and not recorded.text:
             made.notes += [w for w in (_proposal(kernel),) if w]
         made.kernels.append(kernel)
@@ -99,6 +96,35 @@ def plan(recording: Recording, widenings: Sequence[Widening] = ()) -> ServedPlan
     if failed and not made.kernels:
         raise failed[0]
     return made
+
+
+def _find_once(recorded: RecordedKernel, broken: dict[str, OpforgeError]) -> Any:
+    """As `find`, but a module that cannot be imported is not run again for its other kernels."""
+    if recorded.module in broken and not recorded.text:
+        raise broken[recorded.module]
+    try:
+        return find(recorded)
+    except KernelNotFound as error:
+        if error.__cause__ is not None:
+            broken[recorded.module] = error
+        raise
+
+
+def _instances(
+    recorded: RecordedKernel, fn: Any, widenings: Sequence[Widening], notes: list[str]
+) -> list[PlannedInstance]:
+    instances: dict[str, PlannedInstance] = {}
+    for variant in recorded.variants:
+        odd = _unserved(recorded, variant) or _lost_constant(recorded, variant)
+        if odd:
+            notes.append(f"{recorded.name} is not served where {odd}")
+            continue
+        for tuned in _tuned(recorded, variant):
+            for widened in _widened(recorded, tuned, widenings):
+                _add(instances, recorded, fn, widened)
+    for instance in instances.values():
+        _generalize(instance, recorded, fn)
+    return [*instances.values()]
 
 
 def _refuse_others_names(recorded: RecordedKernel, fn: Any) -> None:
@@ -121,6 +147,16 @@ def _unserved(kernel: RecordedKernel, variant: RecordedVariant) -> str:
     for name, kind in variant.types:
         if not kind.startswith("*") and kind not in known:
             return f"{name} is {'passed' if kernel.text else 'annotated'} as {kind}"
+    return ""
+
+
+def _lost_constant(recorded: RecordedKernel, variant: RecordedVariant) -> str:
+    """Which constant of a variant is not there any more."""
+    for name, value in variant.constants:
+        try:
+            _decoded(recorded, name, value)
+        except (KernelNotFound, KernelChanged) as error:  # noqa: PERF203  # few constants
+            return f"{name} is {show(value)}: {error}"
     return ""
 
 
@@ -161,25 +197,42 @@ def _add(
     variant: RecordedVariant,
 ) -> None:
     kinds = tuple((name, kind_of(kind)) for name, kind in variant.types)
+    if not recorded.text:
+        told = _compat.served.told_options(fn, dict(variant.options))
+        variant = dataclasses.replace(variant, options=tuple(sorted(told.items())))
     key = repr((variant.constants, kinds, variant.options))
     if key not in instances:
-        made = PlannedInstance(dict(variant.constants), kinds, dict(variant.options))
-        instances[key] = made
-        # Inductor decides the width of integers, and prints other code for another.
-        for number in ("",) if recorded.text else ("i32", "i64"):
-            general = _generalized(fn, variant, number)
-            _take(made, recorded, fn, general, is_general=True)
+        instances[key] = PlannedInstance(dict(variant.constants), kinds, dict(variant.options))
+    instances[key].seen.append(variant)
     _take(instances[key], recorded, fn, variant)
 
 
-def _generalized(fn: Any, variant: RecordedVariant, number: str) -> RecordedVariant:
-    """Nothing assumed of pointers and integers, which all have the given width, if any."""
-    forced = {param.name: param.annotation_type for param in fn.params}
-    types = tuple(
-        (name, forced[name] or number or kind if kind in INTEGERS else kind)
-        for name, kind in variant.types
-    )
-    return dataclasses.replace(variant, types=types, ones=(), divisible=())
+def _generalize(instance: PlannedInstance, recorded: RecordedKernel, fn: Any) -> None:
+    """Add variants that assume nothing but widths."""
+    first, seen = instance.seen[0], [dict(variant.types) for variant in instance.seen]
+    free = {param.name for param in fn.params if not param.annotation_type}
+    numbers = [name for name, kind in first.types if kind in INTEGERS and name in free]
+    # Inductor decides the width of integers, and prints other code for another.
+    mixes = [] if recorded.text else _mixes([tuple(types[n] for n in numbers) for types in seen])
+    for types in [{**seen[0], **dict(zip(numbers, mix, strict=True))} for mix in mixes] or seen:
+        general = dataclasses.replace(first, types=(*types.items(),), ones=(), divisible=())
+        _take(instance, recorded, fn, general, is_general=True)
+
+
+def _mixes(seen: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Widths of integers that a launch may have, going by those that were seen.
+
+    [("i64", "i32")]  ->  [("i32", "i32"), ("i64", "i32")]: the second was never wide. An integer
+    that is alone may become so.
+    """
+    count = len(seen[0])
+    each = [{"i32", *column} for column in zip(*seen, strict=True)]
+    each = [widths | {"i64"} if len(widths) > 1 or count == 1 else widths for widths in each]
+    if math.prod(map(len, each)) <= _MIXES:
+        return [*itertools.product(*map(sorted, each))]
+    narrow = ("i32",) * count
+    one_wide = [(*narrow[:i], "i64", *narrow[i + 1 :]) for i in range(count) if len(each[i]) > 1]
+    return [*dict.fromkeys([narrow, *seen, *one_wide])]
 
 
 def _take(
@@ -191,7 +244,7 @@ def _take(
     is_general: bool = False,
 ) -> None:
     types = tuple(_assumed(name, kind, variant) for name, kind in variant.types)
-    if types not in instance.variants:
+    if is_general or types not in instance.variants:
         request = _request(recorded, fn, variant)
         instance.variants[types] = PlannedVariant(types, request, is_general)
 
@@ -241,7 +294,14 @@ def _request(recorded: RecordedKernel, fn: Any, variant: RecordedVariant) -> Req
 
 def _decoded(recorded: RecordedKernel, name: str, value: Any) -> Any:
     try:
-        return decode(value, find_function)
+        return decode(value, find_constant)
+    except ConstantChanged as error:
+        raise KernelChanged(
+            f"a constant of {recorded.name} is not the one that was recorded",
+            found=f"{name} is {error}",
+            location=recorded.location,
+            fix="record again with `opforge record`",
+        ) from None
     except CannotRecord as error:
         raise NotARecording(
             f"the recording of {recorded.name} cannot be read",
@@ -257,7 +317,11 @@ def _proposal(kernel: PlannedKernel) -> str:
         for name, value in instance.constants.items():
             if type(value) is int and 0 < value <= _LARGEST and value & (value - 1) == 0:
                 seen.setdefault(name, set()).add(value)
-    names = [name for name, values in seen.items() if len(values) > 1 and max(values) > 2]
+    # An autotuner passes nothing but its own configurations.
+    tuned = {name for choice in kernel.recorded.choices for name, _ in choice.config}
+    names = [
+        n for n, values in seen.items() if len(values) > 1 and max(values) > 2 and n not in tuned
+    ]
     if not names:
         return ""
     name = kernel.recorded.name

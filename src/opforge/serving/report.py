@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..recording.model import counted
+
 
 @dataclass(frozen=True)
 class Served:
@@ -18,7 +20,7 @@ class Served:
     handed_over: dict[tuple[str, str], int]
 
     def __str__(self) -> str:
-        lines = [f"{sum(self.launches.values())} launches served"]
+        lines = [f"{counted(sum(self.launches.values()), 'launch', 'es')} served"]
         lines += [
             f"  {name}: {count}"
             + (f", {self.general[name]} by the general variant" if self.general.get(name) else "")

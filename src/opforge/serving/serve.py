@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 from .. import _compat
 from .._compat import patches
 from ..after_triton import after_import
+from ..errors import NotServable, warn
 from ..recording.inductor_names import COMPILING
 from . import inductor
+from .gaps import gap
 from .server import Server
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ def serve(
     import triton  # noqa: F401  # what is served; where it is missing, Python says so
 
     server = Server(Path(folder).absolute(), strict=strict, tune_missing=tune_missing)
+    _refuse_interpreter(strict=strict)
     if _current.server is not None:
         stop()
     _current.server = server
@@ -58,6 +61,15 @@ def serve(
     if preload:
         server.configure()
         server.preload()
+
+
+def _refuse_interpreter(*, strict: bool) -> None:
+    if not _compat.inductor_kernels.is_interpreted():
+        return
+    what = "nothing is served under TRITON_INTERPRET=1: kernels run in Triton's interpreter"
+    if strict:
+        raise NotServable(what, fix="unset TRITON_INTERPRET, or serve without strict")
+    warn(what)
 
 
 def stop() -> None:
@@ -107,7 +119,9 @@ def _bound(original: Callable[..., Any]) -> Any:
     return extension.subscript(_compat.served.subscripted(), _MARK, _found, original)
 
 
-_WARMUP = "warmup() asks for Triton's compiled kernel"
+_WARMUP = gap(
+    "warmup() asks for Triton's compiled kernel", "launch the kernel, or leave its warmup() out"
+)
 
 
 def _run(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -157,9 +171,8 @@ def _say_at_exit() -> None:
     if any(handed.values()):
         names = ", ".join(sorted({name for (name, _), count in handed.items() if count}))
         total = sum(handed.values())
-        os.write(
-            2, f"opforge: Triton launched {total} times what was not served: {names}\n".encode()
-        )
+        times = "once" if total == 1 else f"{total} times"
+        os.write(2, f"opforge: Triton launched {times} what was not served: {names}\n".encode())
 
 
 atexit.register(_say_at_exit)

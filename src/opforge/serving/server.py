@@ -15,16 +15,22 @@ from typing import Any
 
 from .. import _compat
 from ..archs import show_arch
-from ..errors import KernelChanged, NotServable, NotServed, warn
+from ..errors import KernelChanged, KernelNotFound, NotServable, NotServed, warn
 from ..locks import fork_safe_lock
-from ..recording.constants import CannotRecord, decode, name_of
+from ..recording.constants import CannotRecord, ConstantChanged, decode, name_of
 from . import manifest as manifests
+from .gaps import COVER, Gap, from_extension, gap, other_arch
 from .inductor import CompiledGraphs, Counted
+from .kinds import INTEGERS, OTHERS
+from .loaded import find_loaded
 from .manifest import Manifest, ServedImage, ServedInstance, ServedKernel, ServedVariant
+from .relaunch import Relaunch
 
 EXTENSION = "_opforge_served"
 _AGAIN = "build it again with `opforge build launches.json`"
-_COVER = "record it with `opforge record`, and build again with `opforge build`"
+_SETTINGS = "set it as it was, or record and build again"
+_CONSTANT = "use a number, or another constant, in its place, record it and build again"
+_ANNOTATE = "leave the annotation out, record it and build again"
 
 
 class _Tried(threading.local):
@@ -46,6 +52,7 @@ class Server(_compat.advice.Adviser):
         self._made_of: dict[tuple[str, str], Any] = {}
         self._lock = fork_safe_lock()
         self._known: dict[str, list[ServedKernel]] = {}
+        self._of_scripts: dict[str, list[ServedKernel]] = {}
         self._choices: dict[str, Any] = {}
         self._images: dict[tuple[str, ...], Any] = {}
         self._configured = False
@@ -53,24 +60,29 @@ class Server(_compat.advice.Adviser):
         self.compiled_graphs = CompiledGraphs(self)
         for kernel in self.manifest.kernels:
             self._known.setdefault(f"{kernel.module}:{kernel.name}", []).append(kernel)
+            if kernel.module.endswith(".py"):
+                self._of_scripts.setdefault(kernel.name, []).append(kernel)
 
     def kernel_of(self, fn: Any) -> Any:
         """What serves a jitted function, or hands its launches over."""
         name = name_of(_compat.compiled.function_of(fn))
         known = self._kernels_of(fn)
         if not known:
-            return _Unserved(self, fn, f"{name} is not in {self.folder}")
+            return _Unserved(self, fn, self._absent(fn, name))
         try:
             hashed = _compat.kernel_hash.kernel_hash(fn)
         except _compat.kernel_hash.Unknown as error:
-            return _Unserved(self, fn, str(error))
+            return _Unserved(self, fn, gap(str(error), _CONSTANT))
         source = hashed.digest
         found = next((kernel for kernel in known if kernel.source == source), None)
         if found is None:
-            return _Unserved(self, fn, self._changed(fn, name))
+            return _Unserved(self, fn, gap(self._changed(fn, name)))
+        odd = _odd_annotation(fn)
+        if odd:
+            return _Unserved(self, fn, gap(odd, _ANNOTATE))
         otherwise = self.set_otherwise()
         if otherwise:
-            return _Unserved(self, fn, otherwise)
+            return _Unserved(self, fn, gap(otherwise, _SETTINGS))
         with self._lock:
             # Kernels of one name may differ in their sources.
             if (name, source) not in self._made_of:
@@ -94,7 +106,27 @@ class Server(_compat.advice.Adviser):
         """What the folder has for a function, also if it was recorded in the main script."""
         function = _compat.compiled.function_of(fn)
         by_file = f"{function.__code__.co_filename}:{function.__qualname__}"
-        return self._known.get(name_of(function)) or self._known.get(by_file, [])
+        known = self._known.get(name_of(function)) or self._known.get(by_file)
+        return known or self._of_moved_script(fn)
+
+    def _of_moved_script(self, fn: Any) -> list[ServedKernel]:
+        """What the folder has of a script that runs under another path now, if it is the same."""
+        moved = self._of_scripts.get(_compat.compiled.function_of(fn).__qualname__, [])
+        if not moved or not _is_of_script(fn):
+            return []
+        source = _compat.kernel_hash.digest_or_unique(fn)
+        return [kernel for kernel in moved if kernel.source == source]
+
+    def _absent(self, fn: Any, name: str) -> Gap:
+        """Why the folder does not have a kernel."""
+        if "<locals>" in name:
+            fix = "define the kernel at the top of its module, record it and build again"
+            return gap("it is made inside a function, where a build cannot find it", fix)
+        others = self._of_scripts.get(_compat.compiled.function_of(fn).__qualname__, [])
+        if others and _is_of_script(fn):
+            return gap(f"{self.folder} has {name.rpartition(':')[2]} of {others[0].module} with "
+                       f"another source than that of {name.rpartition(':')[0]}")  # fmt: skip
+        return gap(f"{name} is not in {self.folder}")
 
     def configure(self) -> None:
         """Ask Triton for its driver, which only a process that launches has."""
@@ -111,10 +143,23 @@ class Server(_compat.advice.Adviser):
 
     def preload(self) -> None:
         """Load every image onto the current device."""
-        for kernel in self.manifest.kernels:
-            for instance in kernel.instances:
-                for variant in instance.variants:
-                    self.image(variant).load()
+        instances = [i for kernel in self.manifest.kernels for i in kernel.instances]
+        missing = [self._load(variant) for one in instances for variant in one.variants]
+        # Some kernels may not compile for every architecture.
+        if missing and all(missing):
+            self._not_preloaded(other_arch(missing[0]))
+
+    def _load(self, variant: ServedVariant) -> str:
+        try:
+            self.image(variant).load()
+        except LookupError as error:
+            return str(error)
+        return ""
+
+    def _not_preloaded(self, found: Gap) -> None:
+        if self.strict:
+            raise NotServed(f"{self.folder} does not cover this GPU: {found.told}", fix=found.fix)
+        warn(f"{self.folder} does not cover this GPU: {found.told}. To serve it, {found.fix}")
 
     def _made(self, fn: Any, kernel: ServedKernel, watched: Iterable[Any]) -> Any:
         params = tuple(
@@ -122,21 +167,22 @@ class Server(_compat.advice.Adviser):
                 param.name,
                 param.is_constexpr,
                 param.has_default,
-                _compat.served.plain(param.default) if param.has_default else None,
+                _default(param) if param.has_default else None,
                 not param.do_not_specialize,
                 not param.do_not_specialize_on_alignment,
+                bool(param.annotation_type),
             )
             for param in fn.params
         )
 
-        def hand_over(grid: Any, args: Any, kwargs: Any, reason: str) -> Any:
+        def hand_over(grid: Any, args: Any, kwargs: Any, *said: str) -> Any:
             tried, self._tried.given = self._tried.given, None
             if tried is not None and tried[0] is fn:
                 # Triton gets what the program passed, not what was tried in its place.
-                return self.hand_over(fn, grid, tried[1], tried[2], reason)
-            plain = _compat.served.plain_arguments(args, kwargs)
+                return self.hand_over(fn, grid, tried[1], tried[2], from_extension(*said))
+            plain = _compat.served.plain_arguments(fn, args, kwargs)
             if plain is None:
-                return self.hand_over(fn, grid, args, kwargs, reason)
+                return self.hand_over(fn, grid, args, kwargs, from_extension(*said))
             self._tried.given = fn, args, kwargs
             try:
                 return made.bind(grid)(*plain[0], **plain[1])
@@ -144,7 +190,8 @@ class Server(_compat.advice.Adviser):
                 self._tried.given = None
 
         watches = tuple(_compat.served.watches_of(fn, watched))
-        made = self.extension.Kernel(kernel.name, params, hand_over, watches)
+        defaults = _compat.served.default_options(fn)
+        made = self.extension.Kernel(kernel.name, params, hand_over, watches, defaults)
         for instance in kernel.instances:
             self._add(made, fn, instance)
         return made
@@ -152,15 +199,19 @@ class Server(_compat.advice.Adviser):
     def _add(self, made: Any, fn: Any, instance: ServedInstance) -> None:
         images = [(variant.types, self.image(variant)) for variant in instance.variants]
         try:
-            constants = tuple(decode(value, _imported) for _, value in instance.constants)
-            options = {name: decode(value, _imported) for name, value in instance.options}
+            constants = tuple(decode(value, find_loaded) for _, value in instance.constants)
+            options = {name: decode(value, find_loaded) for name, value in instance.options}
+        except (KernelChanged, KernelNotFound, ConstantChanged):
+            # No launch can pass what is not there any more.
+            return
         except CannotRecord as error:
             raise NotServable(
                 f"{self.folder} has a constant that cannot be read", found=str(error), fix=_AGAIN
             ) from None
         kinds = tuple(map(_compat.compiled.dtype_of, instance.kinds))
         try:
-            made.add(constants, kinds, options, images, Relaunch(made, fn, constants, options))
+            others = _compat.served.other_options(fn, options)
+            made.add(constants, kinds, others, images, Relaunch(made, fn, constants, options))
         except (ValueError, TypeError) as error:
             raise NotServable(
                 f"{self.folder / manifests.NAME} does not fit its kernels",
@@ -197,24 +248,26 @@ class Server(_compat.advice.Adviser):
         )
         if self.strict:
             raise KernelChanged(
-                f"{name}: {reason}", location=_compat.kernels.kernel_location(fn), fix=_COVER
+                f"{name}: {reason}", location=_compat.kernels.kernel_location(fn), fix=COVER
             )
         return reason
 
     def hand_over(
-        self, fn: Any, grid: Any, args: Any, kwargs: Any, reason: str, *, warmup: bool = False
+        self, fn: Any, grid: Any, args: Any, kwargs: Any, found: Gap, *, warmup: bool = False
     ) -> Any:
         """A launch that is not covered: Triton's, or an error."""
         name = name_of(_compat.compiled.function_of(fn))
+        if found.is_refused or _compat.served.has_unknown_options(fn, kwargs):
+            return _compat.served.run_jitted(fn, grid, args, kwargs, warmup=warmup)
         if self.strict:
             raise NotServed(
-                f"this launch of {name} is not covered by {self.folder}: {reason}",
+                f"this launch of {name} is not covered by {self.folder}: {found.told}",
                 location=_compat.kernels.kernel_location(fn),
-                fix=_COVER,
+                fix=found.fix,
             )
-        if not self.handed_over[name, reason]:
-            warn(f"{name} is launched by Triton: {reason}. To serve it, {_COVER}")
-        self.handed_over[name, reason] += 1
+        if not self.handed_over[name, found.reason]:
+            warn(found.warning(name))
+        self.handed_over[name, found.reason] += 1
         return _compat.served.run_jitted(fn, grid, args, kwargs, warmup=warmup)
 
     def advise(self, tuner: Any, key: tuple[Any, ...]) -> Any:
@@ -238,7 +291,7 @@ class Server(_compat.advice.Adviser):
             raise NotServed(
                 f"{self.folder} has none of the configurations that {name} chooses from",
                 location=_compat.kernels.kernel_location(fn),
-                fix=_COVER,
+                fix=COVER,
             )
         return found
 
@@ -275,67 +328,36 @@ class Server(_compat.advice.Adviser):
         return None
 
 
-class Relaunch:
-    """What a served launch returns, in place of Triton's compiled kernel.
-
-    Wrappers of packages keep it: `returned[grid](*args)` launches again, with all arguments or, as
-    some versions of Triton want it, without constants.
-    """
-
-    def __init__(
-        self, kernel: Any, fn: Any, constants: tuple[Any, ...], options: Mapping[str, Any]
-    ) -> None:
-        self._kernel, self._options = kernel, options
-        self._constants = dict(zip(_names(fn, constexpr=True), constants, strict=True))
-        self._passed, self._name = _names(fn, constexpr=False), fn.__name__
-
-    def __getitem__(self, grid: Any) -> Any:
-        launch = self._kernel.bind(grid)
-
-        def again(*args: Any, stream: None = None) -> Any:
-            if stream is not None:
-                raise NotServed(
-                    f"a launch of {self._name} is given a stream",
-                    fix="launch inside `torch.cuda.stream(...)`",
-                )
-            if len(args) == len(self._passed):
-                named = dict(zip(self._passed, args, strict=True))
-                return launch(**named, **self._constants, **self._options)
-            return launch(*args, **self._options)
-
-        return again
-
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(
-            f"{self._name} is served from a folder, so Triton has not made the compiled kernel "
-            f"that has .{name}"
-        )
-
-
-def _names(fn: Any, *, constexpr: bool) -> list[str]:
-    return [param.name for param in fn.params if param.is_constexpr is constexpr]
-
-
 class _Unserved:
     """In place of a kernel that the folder does not have: each launch is handed over."""
 
-    def __init__(self, server: Server, fn: Any, reason: str) -> None:
-        self._server, self._fn, self._reason = server, fn, reason
+    def __init__(self, server: Server, fn: Any, found: Gap) -> None:
+        self._server, self._fn, self._found = server, fn, found
 
     def bind(self, grid: Any) -> Any:
         return lambda *args, **kwargs: self._server.hand_over(
-            self._fn, grid, args, kwargs, self._reason
+            self._fn, grid, args, kwargs, self._found
         )
 
     def counts(self) -> Mapping[str, int]:
         return {}
 
 
-def _imported(name: str, source: str) -> Any:
-    """A jitted function that is a constant of a launch; a program that passes it has it."""
-    from .find import find_function
+def _is_of_script(fn: Any) -> bool:
+    return name_of(_compat.compiled.function_of(fn)).rpartition(":")[0].endswith(".py")
 
-    return find_function(name, source)
+
+def _odd_annotation(fn: Any) -> str:
+    """Which parameter has a type that is never served; such a kernel is not built either."""
+    for param in fn.params:
+        if param.annotation_type and param.annotation_type not in (*INTEGERS, *OTHERS):
+            return f"{param.name} is annotated as {param.annotation_type}, which is never served"
+    return ""
+
+
+def _default(param: Any) -> Any:
+    served = _compat.served
+    return (served.plain_constant if param.is_constexpr else served.plain)(param.default)
 
 
 def refuse_altered(folder: Path, manifest: Manifest) -> None:

@@ -69,19 +69,28 @@ def test_the_architecture_that_fits_best_is_taken(serving, standin, capability, 
 
 @pytest.mark.parametrize(
     ("capability", "archs", "listed"),
-    [((7, 5), (80, 90), "sm_80, sm_90a"), ((10, 0), (90,), "sm_90a"), ((9, 0), (80,), "sm_80")],
+    [((7, 5), (80, 90), "sm_80, sm_90"), ((10, 0), (90,), "sm_90"), ((9, 0), (80,), "sm_80")],
 )
 def test_without_an_architecture_that_fits(serving, standin, capability, archs, listed):
     standin.reset(capability=capability)
-    kernel = serving.simple(F32, image=serving.image(archs=archs))
-    with pytest.raises(RuntimeError) as refused:
-        kernel.bind((1,))(X, 1)
+    image = serving.image(archs=archs)
+    evaluated = []
+
+    def grid(meta):
+        evaluated.append(meta)
+        return (2,)
+
+    assert serving.simple(F32, image=image).bind(grid)(X, 1) == "handed over"
     arch = capability[0] * 10 + capability[1]
-    assert str(refused.value) == (
-        f"add: nothing was built for sm_{arch} (device 0), only for {listed}; "
-        f"build it with opforge build ... --arch sm_{arch}"
-    )
-    assert serving.handed == []
+    reason = f"nothing was built for sm_{arch} (device 0), only for {listed}"
+    # Not the function, which was called once.
+    assert serving.handed == [((2, 1, 1), (X, 1), {}, reason)]
+    assert serving.told == [(reason, "arch")]
+    assert len(evaluated) == 1
+    assert standin.launches == []
+    with pytest.raises(LookupError) as refused:
+        image.load()
+    assert str(refused.value) == reason
 
 
 def test_shared_memory_beyond_48_kib_is_asked_for(serving, standin):

@@ -10,7 +10,9 @@ import torch
 from support.serving import Tensor, param
 
 F32 = torch.float32
-PARAMETER = "(name, is_constexpr, has_default, default, specializes, specializes_alignment)"
+PARAMETER = (
+    "(name, is_constexpr, has_default, default, specializes, specializes_alignment, is_typed)"
+)
 
 
 @pytest.mark.parametrize(
@@ -121,8 +123,8 @@ def test_configure_takes_what_can_be_called(serving, name):
 class Owner:
     """Holds its kernel, as a jitted function does."""
 
-    def hand_over(self, grid, args, kwargs, reason):
-        return reason
+    def hand_over(self, *given):
+        return given
 
 
 def test_a_kernel_in_a_cycle_is_collected(serving):

@@ -76,7 +76,7 @@ def test_real_tensors_are_taken(serving):
     ],
 )
 def test_values_are_passed_as_their_type(serving, value, dtype, type_, expected):
-    kernel = serving.kernel(param("n"))
+    kernel = serving.kernel(param("n", typed=True))
     kernel.add((), (dtype,), {}, [((type_,), serving.image())])
     seen = serving.read_arguments(type_.partition(":")[0])
     kernel.bind((1,))(value)
@@ -119,6 +119,39 @@ def test_a_variant_holds_where_triton_would_compile_it(serving, standin):
     assert [one.function for one in standin.launches] == [names[pair] for pair in chosen]
 
 
+@pytest.mark.parametrize("n", INTEGERS)
+def test_a_kernel_of_another_width_is_never_launched(serving, standin, n):
+    """Arithmetic in 64 bits does not wrap where that of Triton's kernel does."""
+    for only in ("i32", "i64", "u64"):
+        kernel = serving.kernel(param("n", specializes=False))
+        kernel.add((), ("int",), {}, [((only,), serving.image(only))])
+        kernel.bind((1,))(n)
+    width = native_specialize_impl(BaseBackend, n, False, False, False)[0]
+    assert [launched.function for launched in standin.launches] == [width]
+    assert len(serving.handed) == 2
+
+
+def test_integers_have_widths_of_their_own(serving, standin):
+    kernel = serving.kernel(param("n"), param("seed"))
+    pairs = ("i32", "i32"), ("i64", "i32")
+    kernel.add((), ("int", "int"), {}, [(pair, serving.image("_".join(pair))) for pair in pairs])
+    seen = serving.read_arguments("i64", "i32")
+    kernel.bind((1,))(2**31, 123456789)
+    assert seen == [(2**31, 123456789)]
+    assert standin.launches[0].function == "i64_i32"
+
+
+def test_a_parameter_with_a_type_of_its_own_takes_what_fits(serving):
+    kernel = serving.kernel(param("n", typed=True))
+    kernel.add((), ("int",), {}, [(("i64",), serving.image())])
+    seen = serving.read_arguments("i64")
+    for n in (1, -5, 2**40):
+        kernel.bind((1,))(n)
+    assert seen == [(1,), (-5,), (2**40,)]
+    kernel.bind((1,))(2**63)
+    assert serving.handed[0][-1] == "n does not fit into i64"
+
+
 def test_the_general_variant_is_counted(serving):
     kernel = serving.simple(F32, ("p16", "i32:16"), ("p", "i32"))
     launch = kernel.bind((1,))
@@ -159,6 +192,22 @@ def test_names_that_are_not_interned_are_found(serving):
     names = [bytes(text, "ascii").decode() for text in ("number", "BLOCK", "num_warps")]
     kernel.bind((1,))(**dict(zip(names, (3, 64, 4), strict=True)))
     assert serving.handed == []
+
+
+def test_options_that_triton_takes_anyway_are_no_options(serving):
+    defaults = {"num_warps": 4, "debug": False}
+    kernel = serving.kernel(param("n"), defaults=defaults)
+    kernel.add((), ("int",), {}, [(("i32",), serving.image())])
+    kernel.add((), ("int",), {"num_warps": 8}, [(("i32",), serving.image())])
+    launch = kernel.bind((1,))
+    launch(5)
+    launch(5, num_warps=4)
+    launch(5, num_warps=8, debug=False)
+    launch(5, maxnreg=None, num_warps=None)
+    assert serving.handed == []
+    for other in ({"num_warps": 2}, {"debug": True}, {"num_warps": True}, {"num_stages": 3}):
+        launch(5, **other)
+    assert len(serving.handed) == 4
 
 
 class Broken:
@@ -493,6 +542,7 @@ def test_nothing_leaks(serving):
             with contextlib.suppress(TypeError, ValueError):
                 kernel.bind(bad)(tensor, number, alpha, BLOCK=block, num_warps=warps)
         serving.handed.clear()
+        serving.told.clear()
         serving.allocated.clear()
         serving.standin.launches.clear()
 

@@ -20,13 +20,13 @@ BLOCK = param("BLOCK", constexpr=True)
         ((1, "2"), {}, "b is of type str, which is not a number, a tensor or None"),
         ((1, 2**64), {}, "b does not fit into 64 bits"),
         ((1, -(2**63) - 1), {}, "b does not fit into 64 bits"),
-        ((1, 2), {"num_warps": 8}, "nothing was built for the options num_warps=8"),
+        ((1, 2), {"num_warps": 8}, "nothing was built for the options num_warps"),
         ((1, 2.0), {}, "b is float, but was built as int"),
         ((X, 2), {}, "a is torch.float32, but was built as int"),
         ((1, None), {}, "b is None, but was built as int"),
         ((1, True), {}, "b is bool, but was built as int"),
-        ((1, 2**31), {}, "b is 2147483648, which does not fit into i32"),
-        ((1, 2**63), {}, "b is 9223372036854775808, which does not fit into i32"),
+        ((1, 2**31), {}, "b is an integer of 64 bits (i64), for which nothing was built"),
+        ((1, 2**63), {}, "b is an unsigned integer of 64 bits (u64), for which nothing was built"),
     ],
 )
 def test_what_is_not_covered_is_handed_over(serving, standin, args, kwargs, reason):
@@ -40,18 +40,70 @@ def test_what_is_not_covered_is_handed_over(serving, standin, args, kwargs, reas
 
 
 @pytest.mark.parametrize(
-    ("types", "arguments", "reason"),
+    ("types", "arguments", "reason", "told"),
     [
-        (("p16", "i32"), (ODD, 3), "x is not aligned to 16 bytes"),
-        (("p", "i32:16"), (X, 3), "n is 3, not a multiple of 16"),
-        (("p", "i32:16"), (X, 2**31), "n is 2147483648, which does not fit into i32"),
-        (("p", "1"), (X, 3), "n is 3, not 1"),
-        (("p", "u32"), (X, -1), "n is -1, which does not fit into u32"),
+        (("p16", "i32"), (ODD, 3), "x is not aligned to 16 bytes", ""),
+        (("p", "i32:16"), (X, 3), "n is not a multiple of 16", "n is 3, not a multiple of 16"),
+        (("p", "1"), (X, 3), "n is not 1", "n is 3, not 1"),
+        (
+            ("p", "i64"),
+            (X, 2**63),
+            "n is an unsigned integer of 64 bits (u64), for which nothing was built",
+            f"n is {2**63}, an unsigned integer of 64 bits (u64), for which nothing was built",
+        ),
     ],
 )
-def test_the_reason_is_what_the_last_variant_does_not_take(serving, types, arguments, reason):
+def test_the_reason_is_what_the_last_variant_does_not_take(serving, types, arguments, reason, told):
     serving.simple(F32, ("p16", "1"), types).bind((1,))(*arguments)
     assert serving.handed[0][-1] == reason
+    assert serving.told == [(told or reason, "record")]
+
+
+def test_what_does_not_fit_the_type_of_a_parameter(serving):
+    kernel = serving.kernel(param("n", typed=True))
+    kernel.add((), ("int",), {}, [(("u32",), serving.image())])
+    kernel.bind((1,))(-1)
+    assert serving.handed[0][-1] == "n does not fit into u32"
+    assert serving.told == [("n is -1, which does not fit into u32", "record")]
+
+
+def test_a_mix_of_widths_that_was_not_built_is_named(serving):
+    kernel = serving.kernel(param("a"), param("b"))
+    pairs = ("i64", "i32"), ("i32", "i64"), ("i32", "i32")
+    kernel.add((), ("int", "int"), {}, [(pair, serving.image()) for pair in pairs])
+    kernel.bind((1,))(2**40, 2**41)
+    reason = "nothing was built for this mix of integers: a as i64, b as i64"
+    assert serving.handed[0][-1] == reason
+
+
+def test_reasons_do_not_grow_with_values(serving):
+    kernel = serving.kernel(param("n"), BLOCK)
+    kernel.add((64,), ("int",), {}, [(("i32:16",), serving.image())])
+    for i in range(100):
+        kernel.bind((1,))(2**63 + i, 64)
+        kernel.bind((1,))(2**40 + i, 64)
+        kernel.bind((1,))(17 + 16 * i, 64)
+        kernel.bind((1,))(16, 65 + i)
+        kernel.bind((1,))(16, 64, num_warps=i)
+    assert len({reason for *_, reason in serving.handed}) == 5
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "remedy"),
+    [
+        ((1,), {}, "call"),
+        ((1, 2, 3), {}, "call"),
+        ((1, 2), {"a": 1}, "call"),
+        ((1, 2**64), {}, "call"),
+        ((1, (2,)), {}, "none"),
+        ((1, 2.0), {}, "record"),
+    ],
+)
+def test_what_would_help(serving, args, kwargs, remedy):
+    kernel = serving.kernel(param("a"), param("b"))
+    kernel.add((), ("int", "int"), {}, [(("i32", "i32"), serving.image())])
+    kernel.bind((1,))(*args, **kwargs)
+    assert serving.told[0][1] == remedy
 
 
 def test_other_constants_dtypes_and_options_are_handed_over(serving):
@@ -64,13 +116,24 @@ def test_other_constants_dtypes_and_options_are_handed_over(serving):
     launch(X, 64, True)
     launch(X, 64, True, num_warps=4, num_stages=2)
     launch(X, 64, True, num_stages=4)
-    assert [reason for *_, reason in serving.handed] == [
+    launch(X, 64, EVEN=False, num_warps=4)
+    assert [told for told, _ in serving.told] == [
         "nothing was built for the constants BLOCK=32, EVEN=False",
         "x is torch.float16, but was built as torch.float32",
         "x is None, but was built as torch.float32",
         "nothing was built for a launch without options",
         "nothing was built for the options num_warps=4, num_stages=2",
         "nothing was built for the options num_stages=4",
+        "nothing was built for the constants BLOCK=64, EVEN=False",
+    ]
+    assert [reason for *_, reason in serving.handed] == [
+        "nothing was built for the constants BLOCK, EVEN",
+        "x is torch.float16, but was built as torch.float32",
+        "x is None, but was built as torch.float32",
+        "nothing was built for a launch without options",
+        "nothing was built for the options num_warps, num_stages",
+        "nothing was built for the options num_stages",
+        "nothing was built for the constants EVEN",
     ]
     launch(X, 64, True, num_warps=4)
     assert kernel.counts()["served"] == 1
@@ -79,6 +142,7 @@ def test_other_constants_dtypes_and_options_are_handed_over(serving):
 def test_a_kernel_of_which_nothing_was_built_is_handed_over(serving):
     serving.kernel(param("x")).bind((1,))(X)
     assert serving.handed[0][-1] == "nothing was built"
+    assert serving.told == [("nothing was built", "build")]
 
 
 def test_more_options_than_any_kernel_has_are_handed_over(serving):

@@ -289,7 +289,7 @@ def _error(failures: list[_Failure]) -> KernelFailed:
     what = f"{kernels} kernels do not compile" if kernels > 1 else "a kernel does not compile"
     told = [_paragraph(location, text, each) for (location, text), each in sorted(alike.items())]
     error = KernelFailed("\n\n".join([what, *told]))
-    error.failed = tuple(task.result_key for task, _ in failures)
+    error.failed = {task.result_key: text for task, text in failures}
     return error
 
 

@@ -7,6 +7,13 @@ int served_not_covered(Call *call, PyObject *reason)
     return reason == NULL ? FAILED : NOT_COVERED;
 }
 
+/* For another reason than that nothing was built. */
+int served_never_covered(Call *call, const char *remedy, PyObject *reason)
+{
+    call->remedy = remedy;
+    return served_not_covered(call, reason);
+}
+
 /* The position of a name among `count`; all of them are interned, and most that are looked for. */
 static int find_name(PyObject *const *names, int count, PyObject *name)
 {
@@ -30,13 +37,20 @@ static int find_text(PyObject *const *names, int count, PyObject *name)
     return -1;
 }
 
-static int add_option(Call *call, PyObject *name, PyObject *value)
+/* `known` is the option's place among those of the kernel, or -1. */
+static int add_option(Call *call, int known, PyObject *name, PyObject *value)
 {
-    if (call->option_count == SERVED_OPTIONS) {
-        return served_not_covered(
-            call, PyUnicode_FromFormat("it has more than %d options", SERVED_OPTIONS));
+    PyObject *taken = known < 0 ? NULL : call->kernel->defaults[known];
+    /* Triton ignores an option that is None, and takes its default without one. */
+    const int is_taken = value == Py_None ? 1 : taken == NULL ? 0 : served_same(taken, value);
+    if (is_taken != 0) {
+        return is_taken < 0 ? FAILED : COVERED;
     }
-    call->option_names[call->option_count] = name;
+    if (call->option_count == SERVED_OPTIONS) {
+        return served_never_covered(
+            call, REMEDY_CALL, PyUnicode_FromFormat("it has more than %d options", SERVED_OPTIONS));
+    }
+    call->option_names[call->option_count] = known < 0 ? name : call->kernel->options[known];
     call->option_values[call->option_count++] = value;
     return COVERED;
 }
@@ -49,17 +63,19 @@ static int bind_keyword(Call *call, PyObject *name, PyObject *value, int *next)
         at = find_name(kernel->names, kernel->count, name);
     }
     if (at < 0) {
-        if (find_name(kernel->options, kernel->option_count, name) >= 0) {
-            return add_option(call, name, value);
+        const int known = find_name(kernel->options, kernel->option_count, name);
+        if (known >= 0) {
+            return add_option(call, known, name, value);
         }
         at = find_text(kernel->names, kernel->count, name);
     }
     if (at < 0) {
-        const int known = find_text(kernel->options, kernel->option_count, name);
-        return add_option(call, known < 0 ? name : kernel->options[known], value);
+        return add_option(call, find_text(kernel->options, kernel->option_count, name), name,
+                          value);
     }
     if (call->bound[at] != NULL) {
-        return served_not_covered(call, PyUnicode_FromFormat("%U is given twice", name));
+        return served_never_covered(call, REMEDY_CALL,
+                                    PyUnicode_FromFormat("%U is given twice", name));
     }
     call->bound[at] = value;
     *next = at + 1;
@@ -85,8 +101,9 @@ int served_bind(Call *call)
     const KernelObject *kernel = call->kernel;
     int i;
     if (call->given_count > kernel->count) {
-        return served_not_covered(call, PyUnicode_FromFormat("it takes %d arguments, but got %zd",
-                                                             kernel->count, call->given_count));
+        return served_never_covered(call, REMEDY_CALL,
+                                    PyUnicode_FromFormat("it takes %d arguments, but got %zd",
+                                                         kernel->count, call->given_count));
     }
     for (i = 0; i < (int)call->given_count; i++) {
         call->bound[i] = call->given[i];
@@ -105,8 +122,8 @@ int served_bind(Call *call)
         if (call->bound[i] == NULL) {
             call->bound[i] = kernel->parameters[i].default_value;
             if (call->bound[i] == NULL) {
-                return served_not_covered(call,
-                                          PyUnicode_FromFormat("%U is missing", kernel->names[i]));
+                return served_never_covered(
+                    call, REMEDY_CALL, PyUnicode_FromFormat("%U is missing", kernel->names[i]));
             }
         }
     }
@@ -119,9 +136,11 @@ static int look_at_integer(PyObject *value, Argument *argument)
     argument->kind = KIND_INT;
     argument->value.integer = PyLong_AsLongLongAndOverflow(value, &overflow);
     if (overflow == 0) {
+        const int is_narrow = argument->value.integer == (int32_t)argument->value.integer;
+        argument->width = is_narrow ? TYPE_I32 : TYPE_I64;
         return COVERED;
     }
-    argument->is_unsigned = 1;
+    argument->width = TYPE_U64;
     argument->value.bits = PyLong_AsUnsignedLongLong(value);
     if (PyErr_Occurred()) {
         PyErr_Clear();
@@ -164,7 +183,6 @@ static int look_at(PyObject *value, Argument *argument)
 {
     const PyTypeObject *type = Py_TYPE(value);
     argument->dtype = NULL;
-    argument->is_unsigned = 0;
     if (type == &PyLong_Type) {
         return look_at_integer(value, argument);
     }
@@ -211,7 +229,9 @@ int served_look_at(Call *call)
         const int at = kernel->runtime[i];
         const int found = look_at(call->bound[at], &call->arguments[i]);
         if (found == NOT_COVERED) {
-            return served_not_covered(call, unknown_kind(kernel->names[at], call->bound[at]));
+            const int is_long = PyLong_CheckExact(call->bound[at]);
+            return served_never_covered(call, is_long ? REMEDY_CALL : REMEDY_NONE,
+                                        unknown_kind(kernel->names[at], call->bound[at]));
         }
         if (found == FAILED) {
             return FAILED;

@@ -76,17 +76,16 @@ static void *read_file(const char *path)
     return data;
 }
 
+/* The architectures as people write them. */
 static OpforgeStatus no_image(const Device *device, const Kernel *kernel)
 {
     int i;
-    of_fail(OPFORGE_NO_IMAGE, "nothing was built for sm_%d (device %d), only for", device->arch,
+    of_fail(OPFORGE_UNCOVERED, "nothing was built for sm_%d (device %d), only for", device->arch,
             device->ordinal);
     for (i = 0; i < kernel->image_count; i++) {
-        const int arch = kernel->images[i].arch;
-        of_more("%s sm_%d%s", i ? "," : "", arch, arch >= OF_FIRST_ARCH_SPECIFIC ? "a" : "");
+        of_more("%s sm_%d", i ? "," : "", kernel->images[i].arch);
     }
-    of_more("; build it with opforge build ... --arch sm_%d", device->arch);
-    return OPFORGE_NO_IMAGE;
+    return OPFORGE_UNCOVERED;
 }
 
 /* As Triton does once a module is loaded. */
@@ -494,6 +493,10 @@ static PyObject *image_load(PyObject *object, PyObject *unused)
     Py_BEGIN_ALLOW_THREADS;
     status = served_load(self, device);
     Py_END_ALLOW_THREADS;
+    if (status == OPFORGE_UNCOVERED) {
+        PyErr_SetString(PyExc_LookupError, of_last_error());
+        return NULL;
+    }
     if (status != OPFORGE_OK) {
         served_raise(self->kernel.key, status);
         return NULL;
@@ -502,7 +505,9 @@ static PyObject *image_load(PyObject *object, PyObject *unused)
 }
 
 static PyMethodDef methods[] = {
-    {"load", image_load, METH_NOARGS, "Load it on the current device, so that launches need not."},
+    {"load", image_load, METH_NOARGS,
+     "load()\n--\n\nLoad it on the current device, so that launches need not; a LookupError\n"
+     "says that it was built for none such."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -13,7 +13,7 @@ static const char *const type_names[TYPES] = {
 
 const char *served_type_name(int type)
 {
-    return type_names[type & ~BY_16];
+    return type_names[TYPE_OF(type)];
 }
 
 static int find_name(const char *const *names, int count, const char *text)
@@ -75,7 +75,7 @@ static int read_type(const KernelObject *kernel, const Instance *instance, int a
         PyErr_Format(PyExc_ValueError, "%U: %U has no type %R", kernel->name, name, given);
         return -1;
     }
-    if (!can_pass(instance->kinds[at], type & ~BY_16)) {
+    if (!can_pass(instance->kinds[at], TYPE_OF(type))) {
         PyErr_Format(PyExc_ValueError, "%U: %U is %s, which cannot be passed as %R", kernel->name,
                      name, kind_names[instance->kinds[at]], given);
         return -1;
@@ -86,7 +86,7 @@ static int read_type(const KernelObject *kernel, const Instance *instance, int a
                      kernel->name, name, given);
         return -1;
     }
-    return type;
+    return parameter->is_typed ? type | TYPED : type;
 }
 
 static int read_choice(const KernelObject *kernel, const Instance *instance, PyObject *given,
@@ -130,7 +130,7 @@ static int assumes_nothing(const KernelObject *kernel, const Choice *choice)
 {
     int i;
     for (i = 0; i < kernel->runtime_count; i++) {
-        if (choice->types[i] & BY_16 || choice->types[i] == TYPE_ONE) {
+        if (choice->types[i] & BY_16 || TYPE_OF(choice->types[i]) == TYPE_ONE) {
             return 0;
         }
     }
@@ -235,6 +235,9 @@ static int read_options(const KernelObject *kernel, Instance *instance, PyObject
             PyErr_Format(PyExc_TypeError, "%U: the name of an option is a str, not %R",
                          kernel->name, name);
             return -1;
+        }
+        if (value == Py_None) {
+            continue;
         }
         Py_INCREF(name);
         PyUnicode_InternInPlace(&name);
@@ -372,7 +375,7 @@ int served_same_options(const Instance *instance, const Call *call)
 static int fits(const Argument *argument, int type)
 {
     const int64_t value = argument->value.integer;
-    if (argument->is_unsigned) {
+    if (argument->width == TYPE_U64) {
         return type == TYPE_U64;
     }
     switch (type) {
@@ -393,12 +396,15 @@ static double real_of(const Argument *argument)
     if (argument->kind == KIND_FLOAT) {
         return argument->value.real;
     }
-    return argument->is_unsigned ? (double)argument->value.bits : (double)argument->value.integer;
+    return argument->width == TYPE_U64 ? (double)argument->value.bits
+                                       : (double)argument->value.integer;
 }
 
 /* Whether the variant takes the value; if so, the slot is what the kernel gets. */
 int served_pack(const Argument *argument, int type, uint64_t *slot)
 {
+    const int is_typed = type & TYPED;
+    type &= ~TYPED;
     if (type == TYPE_FP32) {
         const float narrow = (float)real_of(argument);
         *slot = 0;
@@ -415,5 +421,9 @@ int served_pack(const Argument *argument, int type, uint64_t *slot)
         return 0;
     }
     type &= ~BY_16;
-    return argument->kind != KIND_INT || fits(argument, type);
+    if (argument->kind != KIND_INT) {
+        return 1;
+    }
+    /* Arithmetic in another width than that of Triton's kernel gives other results. */
+    return is_typed || type == TYPE_ONE ? fits(argument, type) : type == argument->width;
 }

@@ -15,15 +15,16 @@ static int read_parameter(KernelObject *self, int at, PyObject *given)
     int has_default;
     int specializes;
     int specializes_alignment;
+    int is_typed;
     if (!PyTuple_Check(given)) {
         PyErr_Format(PyExc_TypeError, "%U: a parameter is a tuple, not %R", self->name, given);
         return -1;
     }
     if (!PyArg_ParseTuple(given,
-                          "UppOpp;(name, is_constexpr, has_default, default, specializes, "
-                          "specializes_alignment)",
+                          "UppOppp;(name, is_constexpr, has_default, default, specializes, "
+                          "specializes_alignment, is_typed)",
                           &name, &is_constexpr, &has_default, &default_value, &specializes,
-                          &specializes_alignment)) {
+                          &specializes_alignment, &is_typed)) {
         return -1;
     }
     Py_INCREF(name);
@@ -36,6 +37,7 @@ static int read_parameter(KernelObject *self, int at, PyObject *given)
     parameter->is_constexpr = (uint8_t)is_constexpr;
     parameter->specializes = (uint8_t)specializes;
     parameter->specializes_alignment = (uint8_t)specializes_alignment;
+    parameter->is_typed = (uint8_t)is_typed;
     if (is_constexpr) {
         self->constants[self->constant_count++] = at;
     } else {
@@ -88,16 +90,47 @@ static int read_name(KernelObject *self)
     return 0;
 }
 
+static int too_many_options(const KernelObject *self)
+{
+    PyErr_Format(PyExc_ValueError, "%U: its instances have more than %d options", self->name,
+                 SERVED_OPTIONS);
+    return -1;
+}
+
+static int read_defaults(KernelObject *self, PyObject *defaults)
+{
+    PyObject *name;
+    PyObject *value;
+    Py_ssize_t at = 0;
+    while (PyDict_Next(defaults, &at, &name, &value)) {
+        if (!PyUnicode_Check(name)) {
+            PyErr_Format(PyExc_TypeError, "%U: the name of an option is a str, not %R", self->name,
+                         name);
+            return -1;
+        }
+        if (self->option_count == SERVED_OPTIONS) {
+            return too_many_options(self);
+        }
+        Py_INCREF(name);
+        PyUnicode_InternInPlace(&name);
+        Py_INCREF(value);
+        self->options[self->option_count] = name;
+        self->defaults[self->option_count++] = value;
+    }
+    return 0;
+}
+
 static PyObject *kernel_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"name", "params", "hand_over", "watch", NULL};
+    static char *names[] = {"name", "params", "hand_over", "watch", "defaults", NULL};
     PyObject *name;
     PyObject *params;
     PyObject *hand_over;
     PyObject *watch = NULL;
+    PyObject *defaults = NULL;
     KernelObject *self;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "UO!O|O:Kernel", names, &name, &PyTuple_Type,
-                                     &params, &hand_over, &watch)) {
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "UO!O|OO!:Kernel", names, &name, &PyTuple_Type,
+                                     &params, &hand_over, &watch, &PyDict_Type, &defaults)) {
         return NULL;
     }
     if (!PyCallable_Check(hand_over)) {
@@ -114,6 +147,7 @@ static PyObject *kernel_new(PyTypeObject *type, PyObject *args, PyObject *keywor
     self->name = name;
     self->hand_over = hand_over;
     if (read_name(self) < 0 || read_parameters(self, params) < 0 ||
+        (defaults != NULL && read_defaults(self, defaults) < 0) ||
         (watch != NULL && served_read_watches(watch, &self->watches) < 0)) {
         Py_DECREF(self);
         return NULL;
@@ -128,6 +162,9 @@ static int kernel_traverse(PyObject *object, visitproc visit, void *arg)
     int i;
     Py_VISIT(Py_TYPE(object));
     Py_VISIT(self->hand_over);
+    for (i = 0; i < self->option_count; i++) {
+        Py_VISIT(self->defaults[i]);
+    }
     for (i = 0; i < self->count; i++) {
         Py_VISIT(self->parameters[i].default_value);
     }
@@ -173,6 +210,7 @@ static void kernel_dealloc(PyObject *object)
     }
     for (i = 0; i < self->option_count; i++) {
         Py_DECREF(self->options[i]);
+        Py_XDECREF(self->defaults[i]);
     }
     Py_XDECREF(self->name);
     free(self->text);
@@ -212,9 +250,7 @@ static int learn_options(KernelObject *self, const Instance *instance)
             continue;
         }
         if (j == SERVED_OPTIONS) {
-            PyErr_Format(PyExc_ValueError, "%U: its instances have more than %d options",
-                         self->name, SERVED_OPTIONS);
-            return -1;
+            return too_many_options(self);
         }
         Py_INCREF(instance->option_names[i]);
         self->options[self->option_count++] = instance->option_names[i];
@@ -278,7 +314,8 @@ static PyType_Slot slots[] = {
     {Py_tp_traverse, kernel_traverse},
     {Py_tp_clear, kernel_clear},
     {Py_tp_methods, methods},
-    {Py_tp_doc, "Kernel(name, params, hand_over, watch=())\n--\n\nA kernel that is served."},
+    {Py_tp_doc, "Kernel(name, params, hand_over, watch=(), defaults={})\n--\n\n"
+                "A kernel that is served."},
     {0, NULL},
 };
 

@@ -9,7 +9,7 @@ static int is_watched(Call *call, const Watches *watches)
     const int is_quiet = served_is_quiet(watches, &reason);
     if (is_quiet == 0) {
         Py_INCREF(reason);
-        call->reason = reason;
+        return served_never_covered(call, REMEDY_NONE, reason);
     }
     return is_quiet;
 }
@@ -45,7 +45,7 @@ static int find_instance(Call *call, const Instance **found)
             return COVERED;
         }
     }
-    return served_not_covered(call, served_reason_of_instance(call));
+    return served_no_instance(call);
 }
 
 /* Slots of what is passed, and where the values are that the driver is given. */
@@ -69,7 +69,7 @@ static int pack(const Call *call, const Choice *choice, Packed *packed)
         if (!served_pack(&call->arguments[i], type, slot)) {
             return 0;
         }
-        if (type != TYPE_ONE && type != TYPE_NONE) {
+        if (TYPE_OF(type) != TYPE_ONE && TYPE_OF(type) != TYPE_NONE) {
             packed->parameters[packed->count++] = slot;
         }
         if (call->arguments[i].kind == KIND_POINTER) {
@@ -89,7 +89,7 @@ static int choose(Call *call, const Instance *instance, Packed *packed, const Ch
             return COVERED;
         }
     }
-    return served_not_covered(call, served_reason_of_variant(call, instance));
+    return served_no_variant(call, instance);
 }
 
 /* Memory for the launch; the buffer must live until then. */
@@ -124,17 +124,20 @@ static PyObject *allocate_scratch(const Launching *launching, const Image *image
     return buffer;
 }
 
-static int load_first(const Call *call, ImageObject *image, int device)
+static int load_first(Call *call, ImageObject *image, int device)
 {
     OpforgeStatus status;
     Py_BEGIN_ALLOW_THREADS;
     status = served_load(image, device);
     Py_END_ALLOW_THREADS;
+    if (status == OPFORGE_UNCOVERED) {
+        return served_never_covered(call, REMEDY_ARCH, PyUnicode_FromString(of_last_error()));
+    }
     if (status != OPFORGE_OK) {
         served_raise(call->kernel->text, status);
-        return -1;
+        return FAILED;
     }
-    return 0;
+    return COVERED;
 }
 
 /* Without the GIL, as Triton: a launch waits while the stream's queue is full. */
@@ -156,29 +159,29 @@ static int launch(const Call *call, const Loaded *loaded, const Launching *launc
                      "%U: %U is in memory that the GPU cannot reach; is it a CPU "
                      "tensor?",
                      call->kernel->name, call->kernel->names[call->kernel->runtime[argument]]);
-        return -1;
+        return FAILED;
     }
     if (status != OPFORGE_OK) {
         served_raise(call->kernel->text, status);
-        return -1;
+        return FAILED;
     }
-    return 0;
+    return COVERED;
 }
 
-static int launch_on_device(const Call *call, ImageObject *image, Launching *launching,
-                            Packed *packed)
+static int launch_on_device(Call *call, ImageObject *image, Launching *launching, Packed *packed)
 {
     const Loaded *loaded;
     PyObject *scratch = NULL;
-    int failed;
+    int found;
     if (served_current_device(&launching->device) < 0 ||
         served_current_stream(launching->device, &launching->stream) < 0) {
-        return -1;
+        return FAILED;
     }
     loaded = served_loaded(image, launching->device);
     if (loaded == NULL) {
-        if (load_first(call, image, launching->device) < 0) {
-            return -1;
+        found = load_first(call, image, launching->device);
+        if (found != COVERED) {
+            return found;
         }
         loaded = served_loaded(image, launching->device);
     }
@@ -188,7 +191,7 @@ static int launch_on_device(const Call *call, ImageObject *image, Launching *lau
                      "%U: grid[0] is %lld, but the largest in clusters of %d is %lld",
                      call->kernel->name, (long long)launching->grid[0], loaded->image->num_ctas,
                      (long long)(SERVED_MAX_GRID_X / loaded->image->num_ctas));
-        return -1;
+        return FAILED;
     }
     /* Global scratch, and that of profilers, which no launch that is served has. */
     packed->slots[SERVED_PARAMETERS] = 0;
@@ -196,36 +199,15 @@ static int launch_on_device(const Call *call, ImageObject *image, Launching *lau
     if (loaded->image->global_scratch > 0) {
         scratch = allocate_scratch(launching, loaded->image, &packed->slots[SERVED_PARAMETERS]);
         if (scratch == NULL) {
-            return -1;
+            return FAILED;
         }
     }
     packed->parameters[packed->count] = &packed->slots[SERVED_PARAMETERS];
     packed->parameters[packed->count + 1] = &packed->slots[SERVED_PARAMETERS + 1];
     launching->parameters = packed->parameters;
-    failed = launch(call, loaded, launching, packed);
+    found = launch(call, loaded, launching, packed);
     Py_XDECREF(scratch);
-    return failed;
-}
-
-/* An instance and a variant are there: from here on nothing is handed over, since the grid must not
- * be evaluated twice. */
-static PyObject *serve(const Call *call, const Instance *instance, const Choice *choice,
-                       Packed *packed)
-{
-    KernelObject *kernel = call->kernel;
-    PyObject *returned = instance->returned;
-    Launching launching;
-    if (served_evaluate_grid(call, launching.grid) < 0) {
-        return NULL;
-    }
-    if (launching.grid[0] > 0 && launching.grid[1] > 0 && launching.grid[2] > 0 &&
-        launch_on_device(call, choice->image, &launching, packed) < 0) {
-        return NULL;
-    }
-    kernel->served++;
-    kernel->general += (unsigned long long)choice->is_general;
-    Py_INCREF(returned);
-    return returned;
+    return found;
 }
 
 static PyObject *positional(const Call *call)
@@ -261,13 +243,53 @@ static PyObject *hand_over(Call *call)
     PyObject *result = NULL;
     call->kernel->handed_over++;
     if (args != NULL && keywords != NULL) {
-        result = PyObject_CallFunctionObjArgs(call->kernel->hand_over, call->grid, args, keywords,
-                                              call->reason, NULL);
+        result = PyObject_CallFunction(
+            call->kernel->hand_over, "OOOOOs", call->grid, args, keywords, call->reason,
+            call->told == NULL ? call->reason : call->told, call->remedy);
     }
     Py_XDECREF(args);
     Py_XDECREF(keywords);
     Py_CLEAR(call->reason);
+    Py_CLEAR(call->told);
     return result;
+}
+
+/* With the grid as it was evaluated, since that must not be done twice. */
+static PyObject *hand_over_with(Call *call, const int64_t *grid)
+{
+    PyObject *evaluated =
+        Py_BuildValue("(LLL)", (long long)grid[0], (long long)grid[1], (long long)grid[2]);
+    PyObject *result = NULL;
+    if (evaluated == NULL) {
+        Py_CLEAR(call->reason);
+        return NULL;
+    }
+    call->grid = evaluated;
+    result = hand_over(call);
+    Py_DECREF(evaluated);
+    return result;
+}
+
+/* An instance and a variant are there; only the device may be another one. */
+static PyObject *serve(Call *call, const Instance *instance, const Choice *choice, Packed *packed)
+{
+    KernelObject *kernel = call->kernel;
+    PyObject *returned = instance->returned;
+    Launching launching;
+    int found = COVERED;
+    if (served_evaluate_grid(call, launching.grid) < 0) {
+        return NULL;
+    }
+    if (launching.grid[0] > 0 && launching.grid[1] > 0 && launching.grid[2] > 0) {
+        found = launch_on_device(call, choice->image, &launching, packed);
+    }
+    if (found != COVERED) {
+        return found == NOT_COVERED ? hand_over_with(call, launching.grid) : NULL;
+    }
+    kernel->served++;
+    kernel->general += (unsigned long long)choice->is_general;
+    Py_INCREF(returned);
+    return returned;
 }
 
 static PyObject *call_kernel(PyObject *self, PyObject *const *given, Py_ssize_t given_count,
@@ -284,6 +306,8 @@ static PyObject *call_kernel(PyObject *self, PyObject *const *given, Py_ssize_t 
     call.given_count = given_count;
     call.keywords = keywords;
     call.reason = NULL;
+    call.told = NULL;
+    call.remedy = REMEDY_RECORD;
     if (served_configuration.device_of == NULL) {
         PyErr_SetString(PyExc_RuntimeError, "configure() comes before the first launch");
         return NULL;

@@ -6,8 +6,9 @@
  *     subscript       kernel[grid] of Triton's classes
  *     kernel          the type Kernel
  *     launch          kernel[grid](...): finds, chooses, launches or hands over
- *     bind   grid     its arguments   its grid
+ *     grid            its grid
  *     reason          why it is handed over
+ *     bind            its arguments
  *     instance        what was built for a kernel
  *     image           the type Image; loads and launches through native/runtime
  *     configuration   device, stream, allocator, hooks
@@ -26,6 +27,13 @@
 #define SERVED_PARAMETERS 256
 #define SERVED_OPTIONS 32
 #define SERVED_MAX_GRID_X INT64_C(0x7fffffff)
+
+/* What would help a launch that is handed over, as `hand_over` is told. */
+#define REMEDY_RECORD "record"
+#define REMEDY_BUILD "build" /* what the build has left out */
+#define REMEDY_ARCH "arch"   /* a build for the device */
+#define REMEDY_CALL "call"   /* another call: Triton will refuse this one */
+#define REMEDY_NONE "none"
 
 /* What a step of a call found. */
 enum { FAILED = -1, NOT_COVERED, COVERED };
@@ -50,13 +58,16 @@ enum {
     TYPE_ONE, /* not passed, as what follows */
     TYPE_NONE,
     TYPES,
+    /* The parameter says its type; else Triton goes by the value. */
+    TYPED = 0x40,
     BY_16 = 0x80
 };
+#define TYPE_OF(type) ((type) & ~(BY_16 | TYPED))
 
 /* A value of a call. `dtype` is compared with others and never used. */
 typedef struct {
     uint8_t kind;
-    uint8_t is_unsigned; /* an integer from 2^63 on */
+    uint8_t width; /* of an integer, as Triton sees it: TYPE_I32, TYPE_I64 or TYPE_U64 */
     const void *dtype;
     union {
         int64_t integer;
@@ -113,6 +124,7 @@ typedef struct {
     uint8_t is_constexpr;
     uint8_t specializes;
     uint8_t specializes_alignment;
+    uint8_t is_typed;
 } Parameter;
 
 typedef struct {
@@ -128,7 +140,8 @@ typedef struct {
     int runtime_count;
     int *runtime;
     int option_count;
-    PyObject *options[SERVED_OPTIONS]; /* names that instances know */
+    PyObject *options[SERVED_OPTIONS];  /* names that instances know, or Triton has defaults for */
+    PyObject *defaults[SERVED_OPTIONS]; /* what Triton takes without the option, or NULL */
     int instance_count;
     int instance_room;
     Instance **instances; /* the most recently used first */
@@ -144,7 +157,9 @@ typedef struct {
     PyObject *const *given;
     Py_ssize_t given_count;
     PyObject *keywords; /* NULL without */
-    PyObject *reason;   /* why it is handed over; owned */
+    PyObject *reason;   /* why it is handed over; owned, as what is told of it */
+    PyObject *told;     /* NULL where it is the reason */
+    const char *remedy;
     PyObject *bound[SERVED_PARAMETERS];
     Argument arguments[SERVED_PARAMETERS];
     int option_count;
@@ -210,11 +225,12 @@ int served_pack(const Argument *argument, int type, uint64_t *slot);
 const char *served_type_name(int type);
 
 /* reason.c */
-PyObject *served_reason_of_instance(const Call *call);
-PyObject *served_reason_of_variant(const Call *call, const Instance *instance);
+int served_no_instance(Call *call);
+int served_no_variant(Call *call, const Instance *instance);
 
 /* bind.c: COVERED, NOT_COVERED with a reason, or FAILED with an exception */
 int served_not_covered(Call *call, PyObject *reason);
+int served_never_covered(Call *call, const char *remedy, PyObject *reason);
 int served_bind(Call *call);
 int served_look_at(Call *call);
 
