@@ -376,7 +376,7 @@ def test_a_script_that_was_moved_is_served_if_it_is_the_same(gpu, jit, folder, t
 
 
 def test_nothing_is_served_in_the_interpreter(device, folder, monkeypatch):
-    monkeypatch.setattr(triton.knobs.runtime, "interpret", True)
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
     with pytest.raises(NotServable, match="nothing is served under TRITON_INTERPRET=1"):
         opforge.serve(folder, strict=True)
     with pytest.warns(OpforgeWarning, match="nothing is served under TRITON_INTERPRET=1"):
