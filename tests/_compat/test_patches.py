@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch._inductor.runtime.triton_heuristics  # has kernel classes of its own
 import triton
 from triton.runtime.autotuner import Autotuner
 

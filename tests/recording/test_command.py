@@ -210,7 +210,7 @@ def test_a_journal_that_cannot_be_written_is_not_the_programs_error(tmp_path, ca
     assert capfd.readouterr().err == (
         "opforge: nothing more is recorded: [Errno 28] No space left on device\n"
     )
-    tmp_path.rename(tmp_path.with_name("moved"))
+    tmp_path.rename(tmp_path.with_name(f"{tmp_path.name}_moved"))
     journal.after_fork()
     assert "No such file or directory" in capfd.readouterr().err
 

@@ -227,10 +227,10 @@ def jit_text(name: str, text: str, names: dict[str, Any]) -> Any:
     import triton
 
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-    file = f"<opforge {name} {digest}>"
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    filename = f"<opforge {name} {digest}>"
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
     scope = {**names, "__name__": "opforge"}
-    exec(compile(text, file, "exec"), scope)  # noqa: S102  # opforge wrote it
+    exec(compile(text, filename, "exec"), scope)  # noqa: S102  # opforge wrote it
     return triton.JITFunction(scope[name])
 
 

@@ -185,12 +185,12 @@ def tracing(
 
 def _fake_mode() -> FakeTensorMode:
     """One for each thread: making it reads the stack, line by line, which takes a millisecond."""
-    if not hasattr(_of_thread, "fake_mode"):
-        _of_thread.fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
-    return cast("FakeTensorMode", _of_thread.fake_mode)
+    if not hasattr(_state, "fake_mode"):
+        _state.fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
+    return cast("FakeTensorMode", _state.fake_mode)
 
 
-_of_thread = threading.local()
+_state = threading.local()
 
 
 @contextlib.contextmanager
