@@ -1,5 +1,6 @@
 """torch calls in a body become kernels that compute the same."""
 
+import random
 import re
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 from torch import Tensor
 
 from opforge import native
-from opforge.errors import UndeclaredWrite
+from opforge.errors import CannotTrace, UndeclaredWrite
 from opforge.native.ir.cases import Launch
 from opforge.native.ir.dtypes import DTYPES
 from support.native.torch_bodies import Program
@@ -271,6 +272,14 @@ def test_strided_tensors_are_read_and_written_where_they_are():
     found = Program(body, mutates=("y",), **specs)(x, y)
     assert torch.equal(y, expected)
     torch.testing.assert_close(found, (expected * 2).sum(0))
+
+
+def test_a_random_number_in_a_call_is_refused():
+    def body(x: Tensor) -> Tensor:
+        return x * random.random()
+
+    with pytest.raises(CannotTrace, match=r"a number in kernel torch_mul .* in one call"):
+        _ = Program(body, **X).body.built
 
 
 def test_the_build_says_which_calls_became_which_kernel():

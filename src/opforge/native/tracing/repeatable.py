@@ -6,6 +6,7 @@ call to call: so the same path is walked at least twice, at different times.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -93,6 +94,10 @@ def _facts(walk: Walk) -> Iterator[tuple[str, str]]:
             kernel = _compat.kernels.kernel_name(step.fn)
             launch = f"kernel {kernel} (launched at {step.location})"
             yield f"the grid of {launch}", _text(step.grid)
+            written = _compat.kernels.written_source(step.fn)
+            if written is not None:
+                # A number of a torch call is in the kernel that opforge writes for it.
+                yield f"a number in {launch}", ", ".join(_NUMBERS.findall(written[1]))
             for name, value in {**step.arguments, **step.options}.items():
                 yield f"{name!r} of {launch}", _text(value)
     for tensor in walk.outputs:
@@ -114,4 +119,5 @@ def _text(value: Any) -> str:
     return type(value).__name__
 
 
+_NUMBERS = re.compile(r"tl\.full\(\(\), (.*?), tl\.")
 _PLAIN = (str, int, float, complex, type(None), torch.dtype)
