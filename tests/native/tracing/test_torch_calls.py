@@ -274,6 +274,28 @@ def test_strided_tensors_are_read_and_written_where_they_are():
     torch.testing.assert_close(found, (expected * 2).sum(0))
 
 
+def test_a_call_that_would_read_what_it_writes_is_refused_as_torch_refuses_it():
+    def body(x: Tensor) -> Tensor:
+        x[1:].add_(x[:-1])
+        return x + 1
+
+    flat = {"x": native.tensor("n", dtype="fp32"), "dims": {"n": (4, 4096)}}
+    with pytest.raises(CannotTrace, match="refer to a single memory location"):
+        _ = Program(body, mutates=("x",), **flat).body.built
+
+
+def test_halves_of_one_tensor_may_meet():
+    def body(x: Tensor) -> Tensor:
+        half = x.shape[0] // 2
+        x[:half].add_(x[half:])
+        return x * 1
+
+    flat = {"x": native.tensor("8", dtype="fp32")}
+    x = torch.randn(8)
+    expected = body(x.clone())
+    assert torch.equal(Program(body, mutates=("x",), **flat)(x), expected)
+
+
 def test_a_random_number_in_a_call_is_refused():
     def body(x: Tensor) -> Tensor:
         return x * random.random()

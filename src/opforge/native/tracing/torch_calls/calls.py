@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -11,9 +12,21 @@ from ...._compat import promotion, tracing
 from ...._compat.tracing import Traced
 from ...symbolic.symint import Symbols, is_symbolic
 from ..views import Views, is_compact, same
+from .fusion import is_same_view
 from .pointwise import DEFAULT, RULES, Rule
 from .space import is_one
-from .values import Applied, Computed, Load, Number, Position, Reduced, Value, cast, is_small
+from .values import (
+    Applied,
+    Computed,
+    Load,
+    Number,
+    Position,
+    Reduced,
+    Value,
+    cast,
+    is_small,
+    loaded,
+)
 
 _ATEN = torch.ops.aten
 
@@ -162,6 +175,8 @@ class Call:
         return self.store(out, value)
 
     def store(self, out: Traced, value: Value) -> Traced:
+        for tensor in loaded(value):
+            _refuse_overlap(out, tensor)
         small = is_small(value, out)
         self.trace.steps.append(Computed(out, value, (self.name,), self.where, small))
         return out
@@ -209,6 +224,22 @@ class Call:
         value = self.value(source, out.sizes, None)
         assert value is not None
         return self.store(out, cast(value, out.dtype))
+
+
+def _refuse_overlap(out: Traced, given: Traced) -> None:
+    """Raise as torch does where a call would read what it writes elsewhere: `x[1:] += x[:-1]`."""
+    if out.memory is not given.memory or is_same_view(out, given):
+        return
+    if not (is_compact(out) and is_compact(given)):
+        # Nor can torch tell.
+        return
+    ends = [(t.offset, t.offset + math.prod(t.sizes)) for t in (out, given)]
+    (start, end), (first, last) = ends
+    if not (end <= first or last <= start):
+        raise RuntimeError(
+            "unsupported operation: some elements of the input tensor and the written-to tensor "
+            "refer to a single memory location"
+        )
 
 
 def _common_size(a: Any, b: Any) -> Any:
