@@ -6,6 +6,8 @@ import importlib
 import importlib.util
 import inspect
 import linecache
+import os
+from unittest import mock
 
 import numpy as np
 import triton
@@ -48,12 +50,9 @@ def _plain(function):
 
 @contextlib.contextmanager
 def _interpreting():
-    before = triton.knobs.runtime.interpret
-    triton.knobs.runtime.interpret = True
-    try:
+    # By its variable, because a knob that was assigned once does not follow it any more.
+    with mock.patch.dict(os.environ, TRITON_INTERPRET="1"):
         yield
-    finally:
-        triton.knobs.runtime.interpret = before
 
 
 @functools.cache
