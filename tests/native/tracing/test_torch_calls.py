@@ -190,6 +190,36 @@ def test_a_write_in_between_keeps_the_order():
     torch.testing.assert_close(found(x), body(x))
 
 
+def flipped_in_place(x: Tensor) -> Tensor:
+    x.copy_(x.flip(0))
+    return x[:1] + 1
+
+
+def transposed_in_place(x: Tensor) -> Tensor:
+    x.copy_((x + 1).t())
+    return x[:1] + 1
+
+
+def column_of_sums(x: Tensor) -> Tensor:
+    x[:, 0].copy_(x.amax(0) * 2)
+    return x[:1] + 1
+
+
+@pytest.mark.parametrize(
+    ("body", "made", "written"),
+    [
+        (flipped_in_place, "torch_flip", "torch_copy"),
+        (transposed_in_place, "torch_add", "torch_copy"),
+        (column_of_sums, "torch_amax_mul", "torch_copy"),
+    ],
+)
+def test_a_kernel_does_not_read_elsewhere_what_its_other_programs_write(body, made, written):
+    (built,) = Program(body, mutates=("x",), x=native.tensor("8 8", dtype="fp32")).body.built
+    (path,) = built.case.paths
+    names = [step.kernel_name for step in path.steps if isinstance(step, Launch)]
+    assert names == [made, written, "torch_add"]
+
+
 def test_a_result_that_nothing_needs_is_not_computed():
     def body(x: Tensor) -> Tensor:
         x.exp().log()
@@ -282,6 +312,16 @@ def test_a_call_that_would_read_what_it_writes_is_refused_as_torch_refuses_it():
     flat = {"x": native.tensor("n", dtype="fp32"), "dims": {"n": (4, 4096)}}
     with pytest.raises(CannotTrace, match="refer to a single memory location"):
         _ = Program(body, mutates=("x",), **flat).body.built
+
+
+def test_a_copy_of_a_tensor_onto_its_own_transposed_is_refused():
+    def body(x: Tensor) -> Tensor:
+        x.copy_(x.t())
+        return x + 1
+
+    square = {"x": native.tensor("8 8", dtype="fp32")}
+    with pytest.raises(CannotTrace, match="refer to a single memory location"):
+        _ = Program(body, mutates=("x",), **square).body.built
 
 
 def test_halves_of_one_tensor_may_meet():

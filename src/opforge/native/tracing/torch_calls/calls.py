@@ -14,7 +14,7 @@ from ...symbolic.symint import Symbols, is_symbolic
 from ..views import Views, is_compact, same
 from .fusion import is_same_view
 from .pointwise import DEFAULT, RULES, Rule
-from .space import is_one
+from .space import is_dense, is_one
 from .values import (
     Applied,
     Computed,
@@ -126,10 +126,6 @@ class Call:
 
     def pointwise(self, rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         operands = list(args[: rule.operands])
-        if rule.operands > len(args):
-            names = ("min", "max")
-            missing = [kwargs.pop(n) for n in names[len(args) - 1 :] if n in kwargs]
-            operands += missing
         if not all(_is_operand(o) for o in operands):
             return NotImplemented
         decides = operands if rule.decides is None else [operands[i] for i in rule.decides]
@@ -230,7 +226,7 @@ def _refuse_overlap(out: Traced, given: Traced) -> None:
     """Raise as torch does where a call would read what it writes elsewhere: `x[1:] += x[:-1]`."""
     if out.memory is not given.memory or is_same_view(out, given):
         return
-    if not (is_compact(out) and is_compact(given)):
+    if not (is_dense(out) and is_dense(given)):
         # Nor can torch tell.
         return
     ends = [(t.offset, t.offset + math.prod(t.sizes)) for t in (out, given)]

@@ -61,8 +61,8 @@ def _joins(step: Computed, group: Group) -> bool:
         for tensor, one in _accesses(step):
             for also, another in _accesses(other):
                 if tensor.memory is also.memory and (one or another):
-                    fetched = tensor in _fetched(step) or also in _fetched(other)
-                    if fetched or not is_same_view(tensor, also):
+                    fetched = {id(t) for t in (*_fetched(step), *_fetched(other))}
+                    if {id(tensor), id(also)} & fetched or not is_same_view(tensor, also):
                         return False
     return True
 

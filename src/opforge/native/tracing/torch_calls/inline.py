@@ -52,7 +52,7 @@ def _finish_reduction(steps: list[Any], at: int, kept: set[int]) -> None:
     maker = steps[first]
     if not isinstance(maker, Reduced) or others != [at] or maker.spread or len(maker.outs) > 1:
         return
-    if not same(maker.parts, 1) or _is_overwritten(maker, steps[first + 1 : at]):
+    if not same(maker.parts, 1) or _is_overwritten(maker, steps[first + 1 : at + 1]):
         return
     made = maker.outs[0]
     if not all(_is_squeezed(made, load) for load in loads) or not _fits(made, step.out):
@@ -144,7 +144,8 @@ def _maker(loaded: Traced, steps: Sequence[Any], at: int, kept: set[int]) -> Com
         return None
     if any(isinstance(v, Fetched) for v in leaves(maker.value)):
         return None
-    return None if _is_overwritten(maker, steps[users[0] + 1 : at]) else maker
+    # The step itself counts: a kernel must not read elsewhere what its other programs write.
+    return None if _is_overwritten(maker, steps[users[0] + 1 : at + 1]) else maker
 
 
 def _dims(made: Traced, seen: Traced) -> list[int | None] | None:

@@ -123,6 +123,13 @@ def order_of(out: Traced) -> Sequence[int]:
 _MOST_ORDERED = 5
 
 
+def is_dense(x: Traced) -> bool:
+    """Whether a tensor is known to be compact in some order of its dimensions."""
+    order = order_of(x)
+    strides = compact([x.sizes[d] for d in order])
+    return all(map(same, [x.strides[d] for d in order], strides))
+
+
 def _is_dense(
     tensors: Sequence[Traced], outer: int, inner: int, sizes: Sequence[Any], apart: set[int]
 ) -> bool:
