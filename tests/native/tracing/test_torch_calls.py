@@ -372,6 +372,7 @@ def test_few_and_long_results_are_shared_by_several_programs():
         return x.sum(0)
 
     program = Program(body, x=native.tensor("m 3", dtype="fp32"), dims={"m": (1, 4096)})
-    x = torch.randn(1100, 3)
-    torch.testing.assert_close(program(x), body(x))
-    torch.testing.assert_close(program(x[:5]), body(x[:5]))
+    # Whole numbers, whose sum is the same in every order.
+    x = torch.randint(-8, 9, (1100, 3)).float()
+    assert torch.equal(program(x), body(x))
+    assert torch.equal(program(x[:5]), body(x[:5]))
