@@ -165,6 +165,8 @@ static void adds()
     refused([&] { demo::add_outputs(opforge::Tensor(x, {1, 1, 1, 1, 1, 1, 1, 1, 1}), b); },
             OPFORGE_INVALID_ARGUMENT);
     refused([&] { demo::add(opforge::Tensor(), b, out); }, OPFORGE_INVALID_ARGUMENT);
+    refused([&] { demo::add_workspace(a, wider); }, OPFORGE_INVALID_ARGUMENT);
+    refused([&] { demo::add_workspace(a, b, &wider); }, OPFORGE_INVALID_ARGUMENT);
     refused([&] { demo::load(7); }, OPFORGE_INVALID_ARGUMENT);
     CHECK(alive == 0);
 }
@@ -189,6 +191,10 @@ static void optionals()
     CHECK(states[2] == 1);
     const auto fewer = everything(x, nullptr, state, demo::everything_mode::none);
     CHECK(!std::get<1>(fewer) && alive == 3);
+    CHECK(demo::everything_workspace(x, &bias, state, 1, 1, 1, 1, 1, 1, 1, 1, 3, 1, 1, 1, true,
+                                     demo::everything_mode::relu, &out) == 40);
+    CHECK(demo::everything_workspace_with(0, x, nullptr, state, 1, 1, 1, 1, 1, 1, 1, 1, 3, 1, 1, 1,
+                                          true, demo::everything_mode::none) == 40);
     refused([&] { everything(x, &x, state, demo::everything_mode::none); },
             OPFORGE_INVALID_ARGUMENT);
     refused([&] { everything(x, &bias, state, static_cast<demo::everything_mode>(9)); },

@@ -44,6 +44,8 @@ def test_a_program_calls_allocates_and_is_refused_as_in_c(folder, compiler):
         "  x fp32 [m, n], y fp32 [m, n]: y has 1 dimension",
         "demo_add: x: has 9 dimensions, expected 0 to 8",
         "demo_add: x: its type has 0 lanes, expected 1",
+        "demo_add: y: size 4 in dimension 1, expected 2 as in x (n)",
+        "demo_add: out: is fp32 [2, 4], expected fp32 [2, 2] with strides [2, 1]",
         "demo_load: device 7 does not exist; the driver has 1",
         "demo_everything: bias: has 2 dimensions, expected 1",
         "demo_everything: mode: 9 is not a value of the enum, which has 2",

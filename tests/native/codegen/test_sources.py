@@ -86,7 +86,8 @@ def symbols(library: Path, *options: str) -> set[str]:
 def test_only_the_api_is_exported(folder):
     exported = symbols(folder / "lib" / "libdemo.so", "-D")
     ops = ("add", "matmul", "everything", "special", "pick")
-    functions = {f"demo_{op}{end}" for op in ops for end in ("", "_with", "_implementations")}
+    endings = ("", "_with", "_workspace", "_workspace_with", "_implementations")
+    functions = {f"demo_{op}{end}" for op in ops for end in endings}
     written = [op for op in ops if op != "special"]
     functions |= {f"demo_{op}_outputs{end}" for op in written for end in ("", "_with")}
     own = ["load", "unload", "set_allocator", "last_error", "manifest", "abi_1", "abi_version"]
@@ -260,7 +261,7 @@ def test_operators_that_would_share_a_name_in_cplusplus_are_refused():
 
 
 @pytest.mark.parametrize(
-    "name", ["load", "manifest", "add_outputs", "add_with", "add_implementations"]
+    "name", ["load", "manifest", "add_outputs", "add_workspace", "add_with", "add_implementations"]
 )
 def test_functions_that_would_share_a_name_are_refused(name):
     op, kernels = hand_made.add()
@@ -271,7 +272,7 @@ def test_functions_that_would_share_a_name_are_refused(name):
     assert "demo::other (ops.py:99)" in str(refused.value)
 
 
-@pytest.mark.parametrize("name", ["outputs", "implementations"])
+@pytest.mark.parametrize("name", ["outputs", "workspace", "implementations"])
 def test_an_enum_that_would_be_called_as_a_function_is_refused(name):
     op, kernels = hand_made.add()
     choice = hand_made.ChoiceParam(name, ("A",), ("'a'",))

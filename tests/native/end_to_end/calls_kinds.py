@@ -129,10 +129,11 @@ def test_workspace_comes_from_the_allocator_that_was_set(kinds):
     library = kinds.library
     library.check(library.function("set_allocator")(allocate, release, None))
     try:
-        found = kinds.one("running", torch.zeros(7, dtype=torch.int32))
+        (found,) = library.run("running", torch.zeros(7, dtype=torch.int32))
     finally:
         library.check(library.function("set_allocator")(None, None, None))
     assert found[0] == 107
+    assert library.workspace("running", torch.zeros(7, dtype=torch.int32), None) == 512
     # One allocation for two buffers of 64 bytes, each at its own alignment.
     assert asked == [(512, 0)]
     assert held == {}

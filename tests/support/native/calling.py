@@ -51,12 +51,23 @@ class Caller:
         """The outputs on the CPU; None for an absent one."""
         stream = torch.cuda.current_stream().cuda_stream if DEVICE == "cuda" else None
         given = [place(i) if isinstance(i, torch.Tensor) else i for i in inputs]
-        outputs = self.library.run(op, *given, stream=stream)
+        outputs = self._run(op, given, stream)
         # A kernel's write to an input shows in the given tensor.
         for tensor, moved in zip(inputs, given, strict=True):
             if isinstance(tensor, torch.Tensor) and moved is not tensor:
                 tensor.untyped_storage().copy_(moved.untyped_storage())
         return [o if o is None else o.cpu() for o in outputs]
+
+    def _run(self, op, given, stream):
+        """Also compares what the call allocates with what it was to allocate."""
+        if self.standin is None:
+            return self.library.run(op, *given, stream=stream)
+        before = self.standin.allocated
+        outputs = self.library.run(op, *given, stream=stream)
+        told = self.library.workspace(op, *given, *outputs)
+        assert told == self.standin.allocated - before
+        assert told == self.library.workspace(op, *given, *(None for _ in outputs))
+        return outputs
 
     def one(self, op, *inputs):
         (output,) = self(op, *inputs)

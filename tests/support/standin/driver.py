@@ -94,6 +94,7 @@ class StandIn:
         self._library = library
         library.standin_stream.restype = ctypes.c_void_p
         library.standin_call.restype = ctypes.c_char_p
+        library.standin_allocated.restype = ctypes.c_uint64
         self.launches: list[Launched] = []
         self.errors: list[BaseException] = []
         self.execute: Callable[[Launched], None] | None = None
@@ -150,6 +151,11 @@ class StandIn:
     def alive(self) -> dict[str, int]:
         names = ("modules", "allocations", "contexts")
         return {n: getattr(self._library, f"standin_live_{n}")() for n in names}
+
+    @property
+    def allocated(self) -> int:
+        """The bytes of all allocations until now."""
+        return self._library.standin_allocated()
 
     @property
     def depth(self) -> int:

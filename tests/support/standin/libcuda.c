@@ -74,6 +74,7 @@ static int device_count = 1;
 static int is_initialized;
 static int live_modules;
 static int live_allocations;
+static uint64_t allocated;
 static Allocation *allocations;
 static Function *functions;
 static LaunchHook hook;
@@ -210,6 +211,12 @@ int standin_live_modules(void)
 int standin_live_allocations(void)
 {
     return live_allocations;
+}
+
+/* The bytes of all allocations until now. */
+uint64_t standin_allocated(void)
+{
+    return allocated;
 }
 
 int standin_live_contexts(void)
@@ -673,6 +680,7 @@ static int allocate(uint64_t *address, size_t bytes)
     made->next = allocations;
     allocations = made;
     live_allocations++;
+    allocated += bytes;
     pthread_mutex_unlock(&lock);
     *address = made->address;
     return SUCCESS;

@@ -123,6 +123,13 @@ class NativeLibrary:
         self.check(self.operator(op, "_outputs")(*given))
         return filled
 
+    def workspace(self, op: str, *arguments, device: int = 0) -> int:
+        """Inputs, then outputs, as for `call`."""
+        found = ctypes.c_int64(-1)
+        given = self._arguments(op, arguments, device)
+        self.check(self.operator(op, "_workspace")(*given, ctypes.byref(found)))
+        return found.value
+
     def run(self, op: str, *inputs, stream: int | None = None, device: int = 0) -> list:
         """Allocate what `_outputs` says and call; None for an absent output."""
         place = next((i.device for i in inputs if isinstance(i, torch.Tensor)), None)

@@ -17,6 +17,10 @@ _FORCED = (
     "The same with a given implementation, where the call above uses the first that covers it. "
     "An index out of range is OPFORGE_INVALID_ARGUMENT."
 )
+_WORKSPACE = (
+    "Tells how many bytes of workspace the call above would allocate, and refuses what it would "
+    "refuse. The data of a tensor may be NULL"
+)
 _LISTED = (
     "Returns the number of implementations; if list is not NULL, also their names, sources and "
     "guards, in the order in which they are tried. They live as long as the library is loaded."
@@ -66,9 +70,14 @@ def _operation(library: str, op: Op) -> str:
             said += " One that the call does not have gets dtype.bits 0, and may be NULL there."
         room = f"Shape and strides have room for OPFORGE_MAX_RANK ({MAX_RANK}) numbers each."
         parts += ["", _comment([f"{said} {room}"]), _declared(signature.outputs())]
+    said = _WORKSPACE
+    if op.outputs:
+        said += f", and so may an output, which is then as {signature.function}_outputs says"
+    parts += ["", _comment([f"{said}."]), _declared(signature.workspace())]
     parts += ["", _comment([_FORCED]), _declared(signature.call(forced=True))]
     if op.outputs:
         parts.append(_declared(signature.outputs(forced=True)))
+    parts.append(_declared(signature.workspace(forced=True)))
     parts += ["", _comment([_LISTED]), _declared(signature.implementations())]
     return "\n".join(parts)
 

@@ -46,7 +46,7 @@ def enum_name(op: Op, param: ChoiceParam) -> str:
 
 
 class _Operation:
-    """`silu(x, out, stream)`, `silu_outputs(x)` and `silu(x, allocator, stream)`.
+    """`silu(x, out, stream)`, `silu_outputs(x)`, `silu(x, allocator, stream)`, `silu_workspace(x)`.
 
     Each of them also as `silu_with(implementation, ...)`, which is what `forced` means.
     """
@@ -75,6 +75,7 @@ class _Operation:
             made.append(self._call(forced=forced))
             if self._outputs:
                 made += [self._described(forced=forced), self._allocating(forced=forced)]
+            made.append(self._measured(forced=forced))
         body = [f"return opforge::Implementations(::{self._c.function}_implementations);"]
         name = f"{self._name}_implementations"
         said = "In the order in which they are tried."
@@ -116,6 +117,18 @@ class _Operation:
         parameters = self._parameters(only_read=True)
         result = self._result("Tensor")
         return self._function(said, result, "_outputs", parameters, body, forced=forced)
+
+    def _measured(self, *, forced: bool) -> str:
+        given = [_raw(name, optional=True) for name, _ in self._outputs]
+        passed = [*self._passed(), *given, "&of_bytes"]
+        checked = self._checked("_workspace", passed, forced=forced)
+        body = ["std::int64_t of_bytes = 0;", *checked, "return of_bytes;"]
+        name = f"{self._name}_with" if forced else self._name
+        said = f"The bytes of workspace that {name} would allocate; the tensors need no memory."
+        outputs = [f"const opforge::Tensor *{name} = nullptr" for name, _ in self._outputs]
+        parameters = [*self._parameters(only_read=True), *outputs]
+        result = "std::int64_t"
+        return self._function(said, result, "_workspace", parameters, body, forced=forced)
 
     def _allocating(self, *, forced: bool) -> str:
         names = [name for name, _ in self._outputs]

@@ -15,6 +15,9 @@ from .signature import CSignature
 from .templates import runtime
 
 _FUNCTION, _ENUM, _VALUE = "function", "enum", "enum value"
+_ENDINGS = (
+    "", "_with", "_outputs", "_outputs_with", "_workspace", "_workspace_with", "_implementations",
+)  # fmt: skip
 
 
 def check_names(library: Library) -> None:
@@ -102,7 +105,7 @@ def _check_cplusplus(library: Library) -> None:
     """There, `new` becomes `new_`, and an enum loses underscores at its end."""
     table = _Table(sorted(OWN))
     for op in library.ops:
-        for ending in ("", "_with", "_outputs", "_outputs_with", "_implementations"):
+        for ending in _ENDINGS:
             name = f"{function_name(op)}{ending}"
             held = table.other(name, _FUNCTION, op)
             if held is not None:

@@ -13,6 +13,9 @@ from .pool import Pool
 from .scope import OpScope
 from .signature import CSignature
 
+# What a function takes behind its tensors and values.
+_LAST = {"call": ["stream"], "workspace": ["bytes"]}
+
 
 def operation_source(op: Op, library: str, kernels: dict[str, str]) -> str:
     """`src/NAME/op_silu.c`: tables, the functions over sizes, and the functions of the API."""
@@ -34,6 +37,8 @@ def operation_source(op: Op, library: str, kernels: dict[str, str]) -> str:
     if op.outputs:
         parts.append(_function(scope, signature, "outputs", forced=False))
         parts.append(_function(scope, signature, "outputs", forced=True))
+    parts.append(_function(scope, signature, "workspace", forced=False))
+    parts.append(_function(scope, signature, "workspace", forced=True))
     parts.append(
         f"{signature.implementations()}\n{{\n    return of_implementations(&operation, list);\n}}"
     )
@@ -101,7 +106,7 @@ def _flags(param: TensorParam) -> str:
 
 
 def _function(scope: OpScope, signature: CSignature, kind: str, *, forced: bool) -> str:
-    """`mylib_silu` or `mylib_silu_outputs`: gathers its arguments for the runtime."""
+    """`mylib_silu` or `mylib_silu_outputs`, say: gathers its arguments for the runtime."""
     read, written = "const OpforgeTensor *const", "OpforgeTensor *const"
     inputs, outputs = [p.name for p in scope.inputs], list(scope.op.outputs)
     arrays = [(read, "of_given", "", [*inputs, *outputs])]
@@ -114,7 +119,7 @@ def _function(scope: OpScope, signature: CSignature, kind: str, *, forced: bool)
         lines += [f"{type_} {array}[] = {{{items}}};"] if names else []
         passed.append(array if names else "NULL")
     lines += ["Values of_values;", *_scalars(scope, signature)]
-    passed += ["&of_values", *(["stream"] if kind == "call" else [])]
+    passed += ["&of_values", *_LAST.get(kind, [])]
     lines.append(f"return of_{kind}{'_with' if forced else ''}({', '.join(passed)});")
     body = "\n".join(f"    {line}" for line in lines)
     return f"{getattr(signature, kind)(forced=forced)}\n{{\n{body}\n}}"

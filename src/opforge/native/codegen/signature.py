@@ -7,7 +7,7 @@ from ..ir.interface import ChoiceParam, Op, ScalarParam, TensorParam
 from .names import distinct, macro, packed, part
 
 # The functions' own parameters, and the table that they use; their locals begin with of_.
-_TAKEN = frozenset({"implementation", "stream", "operation"})
+_TAKEN = frozenset({"implementation", "stream", "bytes", "operation"})
 # With the header's OPFORGE_API in front.
 _WIDTH = 84
 
@@ -37,13 +37,18 @@ class CSignature:
         parameters = [*self._parameters(only_read=True), *self._given()]
         return self._write("_outputs", parameters, forced=forced)
 
+    def workspace(self, *, forced: bool = False) -> str:
+        given = [f"const {output}" for output in self._given()]
+        parameters = [*self._parameters(only_read=True), *given, "int64_t *bytes"]
+        return self._write("_workspace", parameters, forced=forced)
+
     def implementations(self) -> str:
         return f"int {self.function}_implementations(const OpforgeImplementation **list)"
 
     @property
     def functions(self) -> list[str]:
         """The names of all its functions."""
-        endings = ["", "_with", "_implementations"]
+        endings = ["", "_with", "_workspace", "_workspace_with", "_implementations"]
         endings += ["_outputs", "_outputs_with"] if self._op.outputs else []
         return [self.function + ending for ending in endings]
 

@@ -1,5 +1,5 @@
-/* What the functions of every operator do: the call, the shapes of its outputs, and both with one
- * implementation. */
+/* What the functions of every operator do: the call, the shapes of its outputs, the bytes of its
+ * workspace, and each of them with one implementation. */
 #include "runtime.h"
 
 #include <stdio.h>
@@ -165,41 +165,50 @@ static const char *must_write(const Operation *op, const View *views)
     return found;
 }
 
-static OpforgeStatus call(const Operation *op, const OpforgeTensor *const *given,
-                          const int *choices, void *values, void *stream)
+/* Everything that is checked before the path's own steps. Tensors of a call that is only asked
+ * about may lack their memory. */
+static OpforgeStatus find_path(const Operation *op, const OpforgeTensor *const *given, int is_call,
+                               const int *choices, void *values, View *views, int *ordinal,
+                               const Path **path)
 {
-    View views[OF_MAX_TENSORS];
     const int count = op->input_count + op->output_count;
-    const Path *path = NULL;
-    int ordinal = 0;
     int i;
     OpforgeStatus status = OPFORGE_OK;
     for (i = 0; status == OPFORGE_OK && i < count; i++) {
-        status = of_view(&op->tensors[i], used(op, given, i), 1, &views[i]);
+        const OpforgeTensor *tensor = used(op, given, i);
+        const int needs_data = is_call || (tensor != NULL && tensor->data != NULL);
+        status = of_view(&op->tensors[i], tensor, needs_data, &views[i]);
     }
     if (status == OPFORGE_OK) {
         status = of_broadcast(op, views);
     }
     if (status == OPFORGE_OK) {
-        status = same_device(op, views, count, &ordinal);
+        status = same_device(op, views, count, ordinal);
     }
     if (status == OPFORGE_OK) {
         status = check_unsigned(op, values);
     }
     if (status == OPFORGE_OK) {
-        status = ask_device(op, ordinal, values);
+        status = ask_device(op, *ordinal, values);
     }
     if (status == OPFORGE_OK) {
-        status = of_select(op, views, choices, values, &path);
+        status = of_select(op, views, choices, values, path);
     }
     if (status == OPFORGE_OK) {
-        status = check_outputs(op, path, views + op->input_count, values);
+        status = check_outputs(op, *path, views + op->input_count, values);
     }
-    if (status == OPFORGE_OK) {
-        status = of_check_overlaps(op, views);
-    }
+    return status == OPFORGE_OK ? of_check_overlaps(op, views) : status;
+}
+
+static OpforgeStatus call(const Operation *op, const OpforgeTensor *const *given,
+                          const int *choices, void *values, void *stream)
+{
+    View views[OF_MAX_TENSORS];
+    const Path *path = NULL;
+    int ordinal = 0;
+    OpforgeStatus status = find_path(op, given, 1, choices, values, views, &ordinal, &path);
     if (status == OPFORGE_OK && path->step_count > 0) {
-        status = of_run(path, views, count, values, ordinal, stream, must_write(op, views));
+        status = of_run(op, path, views, values, ordinal, stream, must_write(op, views));
     }
     return status;
 }
@@ -338,6 +347,72 @@ OpforgeStatus of_outputs(const Operation *op, const OpforgeTensor *const *inputs
     return status == OPFORGE_OK ? status : of_failed_in(op->name, status);
 }
 
+/* The tensors of a call, with the body's own outputs in place of those that are NULL. */
+static OpforgeStatus complete(const Operation *op, const OpforgeTensor *const *given,
+                              const int *choices, void *values, const OpforgeTensor **completed,
+                              OpforgeTensor *outputs, Layout *layouts)
+{
+    const int count = op->input_count + op->output_count;
+    OpforgeTensor *filled[OF_MAX_OUTPUTS];
+    OpforgeDevice device = {2, 0};
+    OpforgeStatus status = OPFORGE_OK;
+    int lacking = 0;
+    int i;
+    for (i = count - 1; i >= 0; i--) {
+        completed[i] = given[i];
+        if (i >= op->input_count && given[i] != NULL) {
+            device = given[i]->device;
+        }
+        lacking |= i >= op->input_count && given[i] == NULL;
+    }
+    for (i = 0; i < op->output_count; i++) {
+        memset(&outputs[i], 0, sizeof outputs[i]);
+        outputs[i].device = device;
+        outputs[i].shape = layouts[i].sizes;
+        outputs[i].strides = layouts[i].strides;
+        filled[i] = &outputs[i];
+    }
+    if (lacking) {
+        status = outputs_of(op, given, filled, choices, values);
+    }
+    for (i = op->input_count; i < count; i++) {
+        if (given[i] == NULL) {
+            completed[i] = filled[i - op->input_count];
+        }
+    }
+    return status;
+}
+
+static OpforgeStatus workspace_of(const Operation *op, const OpforgeTensor *const *given,
+                                  const int *choices, void *values, int64_t *bytes)
+{
+    const OpforgeTensor *completed[OF_MAX_TENSORS];
+    OpforgeTensor outputs[OF_MAX_OUTPUTS];
+    Layout layouts[OF_MAX_OUTPUTS];
+    View views[OF_MAX_TENSORS];
+    const Path *path = NULL;
+    int ordinal = 0;
+    OpforgeStatus status;
+    if (bytes == NULL) {
+        return of_fail(OPFORGE_INVALID_ARGUMENT, "bytes: is NULL, expected room for a number");
+    }
+    status = complete(op, given, choices, values, completed, outputs, layouts);
+    if (status == OPFORGE_OK) {
+        status = find_path(op, completed, 0, choices, values, views, &ordinal, &path);
+    }
+    if (status == OPFORGE_OK) {
+        status = of_measure(op, path, views, values, ordinal, must_write(op, views), bytes);
+    }
+    return status;
+}
+
+OpforgeStatus of_workspace(const Operation *op, const OpforgeTensor *const *given,
+                           const int *choices, void *values, int64_t *bytes)
+{
+    const OpforgeStatus status = workspace_of(op, given, choices, values, bytes);
+    return status == OPFORGE_OK ? status : of_failed_in(op->name, status);
+}
+
 int of_implementations(const Operation *op, const OpforgeImplementation **list)
 {
     if (list != NULL) {
@@ -392,4 +467,14 @@ OpforgeStatus of_outputs_with(const Operation *op, int index, const OpforgeTenso
     return status != OPFORGE_OK
                ? status
                : failed_with(op, index, outputs_of(&one, inputs, outputs, choices, values));
+}
+
+OpforgeStatus of_workspace_with(const Operation *op, int index, const OpforgeTensor *const *given,
+                                const int *choices, void *values, int64_t *bytes)
+{
+    Operation one;
+    const OpforgeStatus status = narrow(op, index, &one);
+    return status != OPFORGE_OK
+               ? status
+               : failed_with(op, index, workspace_of(&one, given, choices, values, bytes));
 }

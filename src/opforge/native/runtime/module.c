@@ -61,19 +61,17 @@ static int unload_module(Loaded *loaded)
     return error;
 }
 
-/* Under the lock, and with the device's context current. */
-static OpforgeStatus load_kernel(Device *device, const Kernel *kernel, Loaded *loaded)
+OpforgeStatus of_image(Device *device, int kernel, const Image **found)
 {
-    const Image *image = of_choose_image(kernel, device->arch);
-    OpforgeStatus status;
+    const Kernel *wanted = &of_kernels[kernel];
+    const Image *image = of_choose_image(wanted, device->arch);
     int64_t offered = SHARED_WITHOUT_ASKING;
-    void *function = NULL;
-    int error;
     if (image == NULL) {
-        return no_image(device, kernel);
+        return no_image(device, wanted);
     }
     if (image->shared > SHARED_WITHOUT_ASKING) {
-        status = of_attribute(device, OF_DEVICE_SHARED_MEMORY_PER_BLOCK_OPTIN, &offered);
+        const OpforgeStatus status =
+            of_attribute(device, OF_DEVICE_SHARED_MEMORY_PER_BLOCK_OPTIN, &offered);
         if (status != OPFORGE_OK) {
             return status;
         }
@@ -81,7 +79,21 @@ static OpforgeStatus load_kernel(Device *device, const Kernel *kernel, Loaded *l
     if ((int64_t)image->shared > offered && image->shared > SHARED_WITHOUT_ASKING) {
         return of_fail(
             OPFORGE_NO_IMAGE, "%s needs %u bytes of shared memory, but device %d (sm_%d) has %lld",
-            kernel->key, image->shared, device->ordinal, device->arch, (long long)offered);
+            wanted->key, image->shared, device->ordinal, device->arch, (long long)offered);
+    }
+    *found = image;
+    return OPFORGE_OK;
+}
+
+/* Under the lock, and with the device's context current. */
+static OpforgeStatus load_kernel(Device *device, int kernel, Loaded *loaded)
+{
+    const Image *image = NULL;
+    OpforgeStatus status = of_image(device, kernel, &image);
+    void *function = NULL;
+    int error;
+    if (status != OPFORGE_OK) {
+        return status;
     }
     if (loaded->module == NULL) {
         void *module = NULL;
@@ -113,7 +125,7 @@ OpforgeStatus of_kernel(Device *device, int kernel, const Loaded **found)
     }
     of_lock();
     if (loaded->function == NULL) {
-        status = load_kernel(device, &of_kernels[kernel], loaded);
+        status = load_kernel(device, kernel, loaded);
     }
     of_unlock();
     return status;

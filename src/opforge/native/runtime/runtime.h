@@ -3,7 +3,7 @@
  *     of_call(operation, tensors, choices, values, stream)
  *       views       looks at every tensor once: address, extent, strides
  *       select      finds the case by types and ranks, then the path by its guards
- *       run         takes the path's steps: workspace, fills, launches
+ *       run         plans the path's steps and takes them: workspace, fills, launches
  *
  * An operator's file holds tables of these records and small functions over its `Values`, the
  * sizes and scalars of one call. Messages are put together only after something was refused.
@@ -14,6 +14,7 @@
  *     call                 what the functions of every operator do
  *     select   steps       finds a path   runs it
  *     refusal  broadcast   explains why no path was found   expands tensors
+ *     plan                 chooses the kernels of a path, sums up its workspace
  *     tensor   module   memory
  *     device               contexts, attributes, the lock
  *     driver   arch        libcuda   which image suits a device
@@ -296,6 +297,7 @@ typedef struct {
 
 /* What a call has allocated, and from which allocator: a thread may set another one meanwhile. */
 typedef struct {
+    const char *function; /* the operator's, for messages */
     const Scope *scope;
     int has_allocator;
     OpforgeAllocate allocate;
@@ -305,6 +307,13 @@ typedef struct {
     uint64_t addresses[OF_MAX_ALLOCATIONS];
     int64_t bytes[OF_MAX_ALLOCATIONS];
 } Workspace;
+
+/* A launch with a variant chosen; no image where the grid is empty. */
+typedef struct {
+    const Image *image;
+    void *function;
+    const uint8_t *arguments;
+} Chosen;
 
 extern Driver of_driver;
 
@@ -336,6 +345,7 @@ Device *of_open_device(int ordinal);
 OpforgeStatus of_close_device(Device *device);
 
 /* module.c */
+OpforgeStatus of_image(Device *device, int kernel, const Image **image);
 OpforgeStatus of_kernel(Device *device, int kernel, const Loaded **loaded);
 OpforgeStatus of_load(const char *function, int ordinal);
 OpforgeStatus of_unload(const char *function, int ordinal);
@@ -367,11 +377,27 @@ OpforgeStatus of_outputs(const Operation *op, const OpforgeTensor *const *inputs
                          OpforgeTensor *const *outputs, const int *choices, void *values);
 OpforgeStatus of_outputs_with(const Operation *op, int index, const OpforgeTensor *const *inputs,
                               OpforgeTensor *const *outputs, const int *choices, void *values);
+OpforgeStatus of_workspace(const Operation *op, const OpforgeTensor *const *given,
+                           const int *choices, void *values, int64_t *bytes);
+OpforgeStatus of_workspace_with(const Operation *op, int index, const OpforgeTensor *const *given,
+                                const int *choices, void *values, int64_t *bytes);
 int of_implementations(const Operation *op, const OpforgeImplementation **list);
 
 /* steps.c; `written` names an output that some step must write to, or is NULL */
-OpforgeStatus of_run(const Path *path, const View *views, int view_count, const void *values,
+OpforgeStatus of_run(const Operation *op, const Path *path, const View *views, const void *values,
                      int ordinal, void *stream, const char *written);
+
+/* plan.c; of_prepare is for one step, and of_measure sums up what of_run would allocate */
+void of_locate(const Operation *op, const Path *path, const View *views, uint64_t *at);
+OpforgeStatus of_prepare(const Step *step, int position, const void *values, const uint64_t *at,
+                         Device *device, int64_t *n, Chosen *chosen);
+OpforgeStatus of_plan(const Path *path, const void *values, const uint64_t *at, Device *device,
+                      Chosen *chosen, const char *written);
+OpforgeStatus of_refuse_nothing(const Launch *launch, const char *written);
+OpforgeStatus of_scratch(const Launch *launch, const Image *image, const int64_t *grid,
+                         int64_t *global, int64_t *profile);
+OpforgeStatus of_measure(const Operation *op, const Path *path, const View *views,
+                         const void *values, int ordinal, const char *written, int64_t *bytes);
 
 /* memory.c */
 OpforgeStatus of_set_allocator(const char *function, OpforgeAllocate allocate,

@@ -1,174 +1,10 @@
-/* Runs the steps of a path: everything is decided first, then allocated, filled and launched. */
+/* Runs the steps of a path, once they are planned: allocates, fills and launches. */
 #include "runtime.h"
 
 #include <string.h>
 
 /* In bytes: what cuMemAllocAsync gives, and what an allocator is asked for. */
 #define WORKSPACE_ALIGNMENT 256
-
-/* The largest dimensions of a grid, on every architecture. */
-#define MAX_GRID_X INT64_C(0x7fffffff)
-#define MAX_GRID_YZ 65535
-
-/* A launch with a variant chosen; no kernel where the grid is empty. */
-typedef struct {
-    const Loaded *kernel;
-    const uint8_t *arguments;
-} Chosen;
-
-static const char *const type_names[] = {
-    "a pointer", "i1",  "i8",   "i16",  "i32",  "i64",  "u8", "u16",
-    "u32",       "u64", "fp16", "bf16", "fp32", "fp64", "1",
-};
-
-static int fits(int64_t value, int argument)
-{
-    if ((argument & OF_UNSIGNED) && value < 0 && (argument & OF_TYPE) != OF_U64) {
-        return 0;
-    }
-    switch (argument & OF_TYPE) {
-    case OF_I1: return value == 0 || value == 1;
-    case OF_I8: return value >= INT8_MIN && value <= INT8_MAX;
-    case OF_I16: return value >= INT16_MIN && value <= INT16_MAX;
-    case OF_I32: return value >= INT32_MIN && value <= INT32_MAX;
-    case OF_U8: return value >= 0 && value <= UINT8_MAX;
-    case OF_U16: return value >= 0 && value <= UINT16_MAX;
-    case OF_U32: return value >= 0 && value <= (int64_t)UINT32_MAX;
-    case OF_U64: return value >= 0 || (argument & OF_UNSIGNED);
-    case OF_ONE: return value == 1;
-    default: return 1;
-    }
-}
-
-/* The first argument that a variant does not take, or -1. */
-static int refused_argument(const Launch *launch, const Variant *variant, const int64_t *values)
-{
-    int i;
-    for (i = 0; i < launch->argument_count; i++) {
-        const int argument = variant->arguments[i];
-        if (((argument & OF_BY_16) && (values[i] & 15)) || !fits(values[i], argument)) {
-            return i;
-        }
-    }
-    return -1;
-}
-
-static OpforgeStatus refuse_launch(const Launch *launch, const int64_t *values)
-{
-    int i;
-    of_fail(OPFORGE_UNCOVERED, "%s (%s): nothing was built for its arguments:", launch->kernel,
-            launch->location);
-    for (i = 0; i < launch->variant_count; i++) {
-        const Variant *variant = &launch->variants[i];
-        const int refused = refused_argument(launch, variant, values);
-        const int type = variant->arguments[refused] & OF_TYPE;
-        of_more("\n  %s: %s is ", of_kernels[variant->kernel].key, launch->argument_names[refused]);
-        if (type == OF_POINTER) {
-            of_more("at 0x%llx", (unsigned long long)values[refused]);
-        } else {
-            of_more("%lld", (long long)values[refused]);
-        }
-        if (fits(values[refused], variant->arguments[refused])) {
-            of_more(", not a multiple of 16");
-        } else if (type == OF_ONE) {
-            of_more(", not 1");
-        } else {
-            of_more(", which does not fit into %s", type_names[type]);
-        }
-    }
-    return OPFORGE_UNCOVERED;
-}
-
-static OpforgeStatus check_grid(const Launch *launch, const int64_t *grid, int num_ctas)
-{
-    if (grid[0] >= 0 && grid[1] >= 0 && grid[2] >= 0 && grid[0] <= MAX_GRID_X / num_ctas &&
-        grid[1] <= MAX_GRID_YZ && grid[2] <= MAX_GRID_YZ) {
-        return OPFORGE_OK;
-    }
-    return of_fail(OPFORGE_UNCOVERED,
-                   "%s (%s): its grid is %lld x %lld x %lld, but the largest is %lld x %d x %d",
-                   launch->kernel, launch->location, (long long)grid[0], (long long)grid[1],
-                   (long long)grid[2], (long long)(MAX_GRID_X / num_ctas), MAX_GRID_YZ,
-                   MAX_GRID_YZ);
-}
-
-static OpforgeStatus choose(const Launch *launch, const int64_t *n, Device *device, Chosen *chosen)
-{
-    OpforgeStatus status = check_grid(launch, n, 1);
-    int without_image = 0;
-    int i;
-    chosen->kernel = NULL;
-    if (status != OPFORGE_OK || n[0] == 0 || n[1] == 0 || n[2] == 0) {
-        return status;
-    }
-    for (i = 0; i < launch->variant_count; i++) {
-        const Variant *variant = &launch->variants[i];
-        if (refused_argument(launch, variant, n + 3) >= 0) {
-            continue;
-        }
-        status = of_kernel(device, variant->kernel, &chosen->kernel);
-        if (status == OPFORGE_OK) {
-            chosen->arguments = variant->arguments;
-            return check_grid(launch, n, chosen->kernel->image->num_ctas);
-        }
-        /* A less specialized variant may have an image for this device. */
-        if (status != OPFORGE_NO_IMAGE) {
-            return status;
-        }
-        without_image = 1;
-    }
-    return without_image ? OPFORGE_NO_IMAGE : refuse_launch(launch, n + 3);
-}
-
-/* Computes and checks the numbers of a step before anything is done, and chooses its kernel. */
-static OpforgeStatus prepare(const Step *step, int position, const void *values, const uint64_t *at,
-                             Device *device, int64_t *n, Chosen *chosen)
-{
-    int overflow = 0;
-    step->numbers(values, at, n, &overflow);
-    if (step->kind == OF_ALLOCATE) {
-        overflow |= n[0] < 0;
-    } else if (step->kind == OF_FILL) {
-        overflow |= n[0] < 0 || n[1] < 0;
-    }
-    if (overflow) {
-        return of_fail(OPFORGE_INVALID_ARGUMENT, "step %d: %s do not fit into 64 bits",
-                       position + 1,
-                       step->kind == OF_LAUNCH ? "the kernel's arguments" : "sizes of workspace");
-    }
-    return step->kind == OF_LAUNCH ? choose(step->launch, n, device, chosen) : OPFORGE_OK;
-}
-
-/* Where only empty grids would leave an output as it is. */
-static OpforgeStatus refuse_nothing(const Launch *launch, const char *written)
-{
-    return of_fail(OPFORGE_UNCOVERED, "%s (%s): its grid is empty, so nothing would write to %s",
-                   launch->kernel, launch->location, written);
-}
-
-static OpforgeStatus plan(const Path *path, const void *values, const uint64_t *at, Device *device,
-                          Chosen *chosen, const char *written)
-{
-    int64_t n[OF_MAX_NUMBERS];
-    const Launch *empty = NULL;
-    OpforgeStatus status = OPFORGE_OK;
-    int writes = 0;
-    int i;
-    for (i = 0; status == OPFORGE_OK && i < path->step_count; i++) {
-        const Step *step = &path->steps[i];
-        status = prepare(step, i, values, at, device, n, chosen);
-        if (step->kind == OF_LAUNCH) {
-            writes |= chosen->kernel != NULL;
-            empty = step->launch;
-            chosen++;
-        }
-        writes |= step->kind == OF_FILL;
-    }
-    if (status == OPFORGE_OK && !writes && empty != NULL && written != NULL) {
-        return refuse_nothing(empty, written);
-    }
-    return status;
-}
 
 /* A double to the bits of a narrower float, rounded once, to nearest and ties to even. */
 static int64_t narrow(double value, int exponent_bits, int fraction_bits)
@@ -258,23 +94,15 @@ static int launch_with_attributes(const Image *image, void *function, const int6
     return of_driver.cuLaunchKernelEx(&config, function, parameters, NULL);
 }
 
-/* Scratch memory that the kernel's image asks for, per program. */
 static OpforgeStatus allocate_scratch(Workspace *workspace, const Launch *launch,
                                       const Image *image, const int64_t *grid,
                                       uint64_t *global_scratch, uint64_t *profile_scratch)
 {
-    OpforgeStatus status;
-    int overflow = 0;
-    int64_t programs = of_mul(grid[0], of_mul(grid[1], grid[2], &overflow), &overflow);
     int64_t global;
     int64_t profile;
-    programs = of_mul(programs, image->num_ctas, &overflow);
-    global = of_mul(programs, image->global_scratch, &overflow);
-    profile = of_mul(programs, image->profile_scratch, &overflow);
-    if (overflow) {
-        return of_fail(OPFORGE_OUT_OF_MEMORY,
-                       "%s (%s): the size of its scratch memory overflows 64 bits", launch->kernel,
-                       launch->location);
+    OpforgeStatus status = of_scratch(launch, image, grid, &global, &profile);
+    if (status != OPFORGE_OK) {
+        return status;
     }
     status = of_allocate(workspace, global,
                          image->global_scratch_align > WORKSPACE_ALIGNMENT
@@ -290,8 +118,8 @@ static OpforgeStatus allocate_scratch(Workspace *workspace, const Launch *launch
 static OpforgeStatus launch_kernel(const Launch *launch, const Chosen *chosen, int64_t *n,
                                    Workspace *workspace)
 {
-    const Image *image = chosen->kernel->image;
-    void *function = chosen->kernel->function;
+    const Image *image = chosen->image;
+    void *function = chosen->function;
     void *stream = workspace->scope->stream;
     uint64_t global_scratch = 0;
     uint64_t profile_scratch = 0;
@@ -355,7 +183,7 @@ static OpforgeStatus take_steps(const Path *path, const void *values, uint64_t *
             status = of_fill(workspace->scope->stream, at[step->buffer] + (uint64_t)n[0], n[1],
                              step->width, step->pattern);
         } else {
-            if (chosen->kernel != NULL) {
+            if (chosen->image != NULL) {
                 status = launch_kernel(step->launch, chosen, n, workspace);
             }
             chosen++;
@@ -370,16 +198,16 @@ static OpforgeStatus run_one_launch(const Step *step, const void *values, const 
 {
     int64_t n[OF_MAX_NUMBERS];
     Chosen chosen;
-    OpforgeStatus status = prepare(step, 0, values, at, workspace->scope->device, n, &chosen);
-    if (status == OPFORGE_OK && chosen.kernel != NULL) {
+    OpforgeStatus status = of_prepare(step, 0, values, at, workspace->scope->device, n, &chosen);
+    if (status == OPFORGE_OK && chosen.image != NULL) {
         status = launch_kernel(step->launch, &chosen, n, workspace);
     } else if (status == OPFORGE_OK && written != NULL) {
-        status = refuse_nothing(step->launch, written);
+        status = of_refuse_nothing(step->launch, written);
     }
     return status;
 }
 
-OpforgeStatus of_run(const Path *path, const View *views, int view_count, const void *values,
+OpforgeStatus of_run(const Operation *op, const Path *path, const View *views, const void *values,
                      int ordinal, void *stream, const char *written)
 {
     Scope scope;
@@ -387,25 +215,19 @@ OpforgeStatus of_run(const Path *path, const View *views, int view_count, const 
     uint64_t at[OF_MAX_BUFFERS];
     Chosen chosen[OF_MAX_LAUNCHES];
     OpforgeStatus status = of_enter(ordinal, stream, &scope);
-    int i;
     if (status != OPFORGE_OK) {
         return status;
     }
+    workspace.function = op->name;
     workspace.scope = &scope;
     workspace.has_allocator = 0;
     workspace.release = NULL;
     workspace.count = 0;
-    for (i = 0; i < view_count; i++) {
-        at[i] = views[i].address;
-    }
-    /* Until it is allocated, workspace is taken to be at 0: only its alignment matters. */
-    for (i = 0; i < path->workspace_count; i++) {
-        at[view_count + i] = 0;
-    }
+    of_locate(op, path, views, at);
     if (path->step_count == 1 && path->steps[0].kind == OF_LAUNCH) {
         status = run_one_launch(&path->steps[0], values, at, &workspace, written);
     } else {
-        status = plan(path, values, at, scope.device, chosen, written);
+        status = of_plan(path, values, at, scope.device, chosen, written);
         if (status == OPFORGE_OK) {
             status = take_steps(path, values, at, chosen, &workspace);
         }

@@ -239,6 +239,7 @@ OpforgeStatus of_view(const TensorInfo *info, const OpforgeTensor *tensor, int n
     }
     view->shape = tensor->shape;
     view->key = OF_KEY(tensor->dtype.code, tensor->dtype.bits, tensor->ndim);
+    view->address = 0;
     status = measure(info, tensor, view);
     if (status != OPFORGE_OK || !needs_data) {
         return status;
@@ -309,10 +310,11 @@ static int interleave(const View *a, const View *b)
     return 0;
 }
 
+/* A tensor whose memory is still to come is at 0, and overlaps nothing. */
 static int overlap(const View *a, const View *b)
 {
-    if (a->bytes == 0 || b->bytes == 0 || a->address + a->bytes <= b->address ||
-        b->address + b->bytes <= a->address) {
+    if (a->bytes == 0 || b->bytes == 0 || a->address == 0 || b->address == 0 ||
+        a->address + a->bytes <= b->address || b->address + b->bytes <= a->address) {
         return 0;
     }
     return !interleave(a, b);

@@ -72,6 +72,13 @@ OPFORGE_API OpforgeStatus demo_add(const OpforgeTensor *x, const OpforgeTensor *
 OPFORGE_API OpforgeStatus demo_add_outputs(const OpforgeTensor *x, const OpforgeTensor *y,
                                            OpforgeTensor *out);
 
+/* Tells how many bytes of workspace the call above would allocate, and refuses what it would
+ * refuse. The data of a tensor may be NULL, and so may an output, which is then as
+ * demo_add_outputs says.
+ */
+OPFORGE_API OpforgeStatus demo_add_workspace(const OpforgeTensor *x, const OpforgeTensor *y,
+                                             const OpforgeTensor *out, int64_t *bytes);
+
 /* The same with a given implementation, where the call above uses the first that covers it. An
  * index out of range is OPFORGE_INVALID_ARGUMENT.
  */
@@ -80,6 +87,9 @@ OPFORGE_API OpforgeStatus demo_add_with(int implementation, const OpforgeTensor 
                                         void *stream);
 OPFORGE_API OpforgeStatus demo_add_outputs_with(int implementation, const OpforgeTensor *x,
                                                 const OpforgeTensor *y, OpforgeTensor *out);
+OPFORGE_API OpforgeStatus demo_add_workspace_with(int implementation, const OpforgeTensor *x,
+                                                  const OpforgeTensor *y,
+                                                  const OpforgeTensor *out, int64_t *bytes);
 
 /* Returns the number of implementations; if list is not NULL, also their names, sources and
  * guards, in the order in which they are tried. They live as long as the library is loaded.
@@ -100,6 +110,13 @@ OPFORGE_API OpforgeStatus demo_matmul(const OpforgeTensor *a, const OpforgeTenso
 OPFORGE_API OpforgeStatus demo_matmul_outputs(const OpforgeTensor *a, const OpforgeTensor *b,
                                               OpforgeTensor *out);
 
+/* Tells how many bytes of workspace the call above would allocate, and refuses what it would
+ * refuse. The data of a tensor may be NULL, and so may an output, which is then as
+ * demo_matmul_outputs says.
+ */
+OPFORGE_API OpforgeStatus demo_matmul_workspace(const OpforgeTensor *a, const OpforgeTensor *b,
+                                                const OpforgeTensor *out, int64_t *bytes);
+
 /* The same with a given implementation, where the call above uses the first that covers it. An
  * index out of range is OPFORGE_INVALID_ARGUMENT.
  */
@@ -108,6 +125,9 @@ OPFORGE_API OpforgeStatus demo_matmul_with(int implementation, const OpforgeTens
                                            void *stream);
 OPFORGE_API OpforgeStatus demo_matmul_outputs_with(int implementation, const OpforgeTensor *a,
                                                    const OpforgeTensor *b, OpforgeTensor *out);
+OPFORGE_API OpforgeStatus demo_matmul_workspace_with(int implementation, const OpforgeTensor *a,
+                                                     const OpforgeTensor *b,
+                                                     const OpforgeTensor *out, int64_t *bytes);
 
 /* Returns the number of implementations; if list is not NULL, also their names, sources and
  * guards, in the order in which they are tried. They live as long as the library is loaded.
@@ -158,6 +178,21 @@ OPFORGE_API OpforgeStatus demo_everything_outputs(const OpforgeTensor *x,
                                                   demo_everything_mode mode, OpforgeTensor *out,
                                                   OpforgeTensor *stats);
 
+/* Tells how many bytes of workspace the call above would allocate, and refuses what it would
+ * refuse. The data of a tensor may be NULL, and so may an output, which is then as
+ * demo_everything_outputs says.
+ */
+OPFORGE_API OpforgeStatus demo_everything_workspace(const OpforgeTensor *x,
+                                                    const OpforgeTensor *bias,
+                                                    const OpforgeTensor *state, float s_fp16,
+                                                    float s_bf16, float s_fp32, double s_fp64,
+                                                    int8_t s_i8, int16_t s_i16, int32_t s_i32,
+                                                    int64_t s_i64, uint8_t s_u8, uint16_t s_u16,
+                                                    uint32_t s_u32, uint64_t s_u64,
+                                                    uint8_t s_i1, demo_everything_mode mode,
+                                                    const OpforgeTensor *out,
+                                                    const OpforgeTensor *stats, int64_t *bytes);
+
 /* The same with a given implementation, where the call above uses the first that covers it. An
  * index out of range is OPFORGE_INVALID_ARGUMENT.
  */
@@ -182,6 +217,21 @@ OPFORGE_API OpforgeStatus demo_everything_outputs_with(int implementation,
                                                        uint64_t s_u64, uint8_t s_i1,
                                                        demo_everything_mode mode,
                                                        OpforgeTensor *out, OpforgeTensor *stats);
+OPFORGE_API OpforgeStatus demo_everything_workspace_with(int implementation,
+                                                         const OpforgeTensor *x,
+                                                         const OpforgeTensor *bias,
+                                                         const OpforgeTensor *state,
+                                                         float s_fp16, float s_bf16,
+                                                         float s_fp32, double s_fp64,
+                                                         int8_t s_i8, int16_t s_i16,
+                                                         int32_t s_i32, int64_t s_i64,
+                                                         uint8_t s_u8, uint16_t s_u16,
+                                                         uint32_t s_u32, uint64_t s_u64,
+                                                         uint8_t s_i1,
+                                                         demo_everything_mode mode,
+                                                         const OpforgeTensor *out,
+                                                         const OpforgeTensor *stats,
+                                                         int64_t *bytes);
 
 /* Returns the number of implementations; if list is not NULL, also their names, sources and
  * guards, in the order in which they are tried. They live as long as the library is loaded.
@@ -196,11 +246,20 @@ OPFORGE_API int demo_everything_implementations(const OpforgeImplementation **li
  */
 OPFORGE_API OpforgeStatus demo_special(OpforgeTensor *x, demo_special_what what, void *stream);
 
+/* Tells how many bytes of workspace the call above would allocate, and refuses what it would
+ * refuse. The data of a tensor may be NULL.
+ */
+OPFORGE_API OpforgeStatus demo_special_workspace(const OpforgeTensor *x, demo_special_what what,
+                                                 int64_t *bytes);
+
 /* The same with a given implementation, where the call above uses the first that covers it. An
  * index out of range is OPFORGE_INVALID_ARGUMENT.
  */
 OPFORGE_API OpforgeStatus demo_special_with(int implementation, OpforgeTensor *x,
                                             demo_special_what what, void *stream);
+OPFORGE_API OpforgeStatus demo_special_workspace_with(int implementation,
+                                                      const OpforgeTensor *x,
+                                                      demo_special_what what, int64_t *bytes);
 
 /* Returns the number of implementations; if list is not NULL, also their names, sources and
  * guards, in the order in which they are tried. They live as long as the library is loaded.
@@ -218,6 +277,13 @@ OPFORGE_API OpforgeStatus demo_pick(const OpforgeTensor *x, OpforgeTensor *out, 
  */
 OPFORGE_API OpforgeStatus demo_pick_outputs(const OpforgeTensor *x, OpforgeTensor *out);
 
+/* Tells how many bytes of workspace the call above would allocate, and refuses what it would
+ * refuse. The data of a tensor may be NULL, and so may an output, which is then as
+ * demo_pick_outputs says.
+ */
+OPFORGE_API OpforgeStatus demo_pick_workspace(const OpforgeTensor *x, const OpforgeTensor *out,
+                                              int64_t *bytes);
+
 /* The same with a given implementation, where the call above uses the first that covers it. An
  * index out of range is OPFORGE_INVALID_ARGUMENT.
  */
@@ -225,6 +291,8 @@ OPFORGE_API OpforgeStatus demo_pick_with(int implementation, const OpforgeTensor
                                          OpforgeTensor *out, void *stream);
 OPFORGE_API OpforgeStatus demo_pick_outputs_with(int implementation, const OpforgeTensor *x,
                                                  OpforgeTensor *out);
+OPFORGE_API OpforgeStatus demo_pick_workspace_with(int implementation, const OpforgeTensor *x,
+                                                   const OpforgeTensor *out, int64_t *bytes);
 
 /* Returns the number of implementations; if list is not NULL, also their names, sources and
  * guards, in the order in which they are tried. They live as long as the library is loaded.

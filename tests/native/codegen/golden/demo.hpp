@@ -67,6 +67,16 @@ inline opforge::Output add(
     return out;
 }
 
+/* The bytes of workspace that add would allocate; the tensors need no memory. */
+inline std::int64_t add_workspace(
+    const opforge::Tensor &x, const opforge::Tensor &y, const opforge::Tensor *out = nullptr)
+{
+    std::int64_t of_bytes = 0;
+    opforge::detail::check(::demo_add_workspace(
+        x.raw(), y.raw(), opforge::detail::raw(out), &of_bytes), ::demo_last_error);
+    return of_bytes;
+}
+
 /* The same with a given implementation. */
 inline void add_with(
     int implementation, const opforge::Tensor &x, const opforge::Tensor &y,
@@ -95,6 +105,17 @@ inline opforge::Output add_with(
     auto out = opforge::detail::made(of_described, allocator, stream, "demo_add: out");
     ::demo::add_with(implementation, x, y, out, stream);
     return out;
+}
+
+/* The bytes of workspace that add_with would allocate; the tensors need no memory. */
+inline std::int64_t add_workspace_with(
+    int implementation, const opforge::Tensor &x, const opforge::Tensor &y,
+    const opforge::Tensor *out = nullptr)
+{
+    std::int64_t of_bytes = 0;
+    opforge::detail::check(::demo_add_workspace_with(
+        implementation, x.raw(), y.raw(), opforge::detail::raw(out), &of_bytes), ::demo_last_error);
+    return of_bytes;
 }
 
 /* In the order in which they are tried. */
@@ -131,6 +152,16 @@ inline opforge::Output matmul(
     return out;
 }
 
+/* The bytes of workspace that matmul would allocate; the tensors need no memory. */
+inline std::int64_t matmul_workspace(
+    const opforge::Tensor &a, const opforge::Tensor &b, const opforge::Tensor *out = nullptr)
+{
+    std::int64_t of_bytes = 0;
+    opforge::detail::check(::demo_matmul_workspace(
+        a.raw(), b.raw(), opforge::detail::raw(out), &of_bytes), ::demo_last_error);
+    return of_bytes;
+}
+
 /* The same with a given implementation. */
 inline void matmul_with(
     int implementation, const opforge::Tensor &a, const opforge::Tensor &b,
@@ -159,6 +190,17 @@ inline opforge::Output matmul_with(
     auto out = opforge::detail::made(of_described, allocator, stream, "demo_matmul: out");
     ::demo::matmul_with(implementation, a, b, out, stream);
     return out;
+}
+
+/* The bytes of workspace that matmul_with would allocate; the tensors need no memory. */
+inline std::int64_t matmul_workspace_with(
+    int implementation, const opforge::Tensor &a, const opforge::Tensor &b,
+    const opforge::Tensor *out = nullptr)
+{
+    std::int64_t of_bytes = 0;
+    opforge::detail::check(::demo_matmul_workspace_with(
+        implementation, a.raw(), b.raw(), opforge::detail::raw(out), &of_bytes), ::demo_last_error);
+    return of_bytes;
 }
 
 /* In the order in which they are tried. */
@@ -222,6 +264,24 @@ inline std::tuple<opforge::Output, std::optional<opforge::Output>> everything(
         std::move(out), std::move(stats));
 }
 
+/* The bytes of workspace that everything would allocate; the tensors need no memory. */
+inline std::int64_t everything_workspace(
+    const opforge::Tensor &x, const opforge::Tensor *bias, const opforge::Tensor &state,
+    float s_fp16, float s_bf16, float s_fp32, double s_fp64, std::int8_t s_i8,
+    std::int16_t s_i16, std::int32_t s_i32, std::int64_t s_i64, std::uint8_t s_u8,
+    std::uint16_t s_u16, std::uint32_t s_u32, std::uint64_t s_u64, bool s_i1,
+    everything_mode mode, const opforge::Tensor *out = nullptr,
+    const opforge::Tensor *stats = nullptr)
+{
+    std::int64_t of_bytes = 0;
+    opforge::detail::check(::demo_everything_workspace(
+        x.raw(), opforge::detail::raw(bias), state.raw(), s_fp16, s_bf16, s_fp32, s_fp64, s_i8,
+        s_i16, s_i32, s_i64, s_u8, s_u16, s_u32, s_u64, s_i1,
+        static_cast<::demo_everything_mode>(mode), opforge::detail::raw(out),
+        opforge::detail::raw(stats), &of_bytes), ::demo_last_error);
+    return of_bytes;
+}
+
 /* The same with a given implementation. */
 inline void everything_with(
     int implementation, const opforge::Tensor &x, const opforge::Tensor *bias,
@@ -278,6 +338,24 @@ inline std::tuple<opforge::Output, std::optional<opforge::Output>> everything_wi
         std::move(out), std::move(stats));
 }
 
+/* The bytes of workspace that everything_with would allocate; the tensors need no memory. */
+inline std::int64_t everything_workspace_with(
+    int implementation, const opforge::Tensor &x, const opforge::Tensor *bias,
+    const opforge::Tensor &state, float s_fp16, float s_bf16, float s_fp32, double s_fp64,
+    std::int8_t s_i8, std::int16_t s_i16, std::int32_t s_i32, std::int64_t s_i64,
+    std::uint8_t s_u8, std::uint16_t s_u16, std::uint32_t s_u32, std::uint64_t s_u64, bool s_i1,
+    everything_mode mode, const opforge::Tensor *out = nullptr,
+    const opforge::Tensor *stats = nullptr)
+{
+    std::int64_t of_bytes = 0;
+    opforge::detail::check(::demo_everything_workspace_with(
+        implementation, x.raw(), opforge::detail::raw(bias), state.raw(), s_fp16, s_bf16, s_fp32,
+        s_fp64, s_i8, s_i16, s_i32, s_i64, s_u8, s_u16, s_u32, s_u64, s_i1,
+        static_cast<::demo_everything_mode>(mode), opforge::detail::raw(out),
+        opforge::detail::raw(stats), &of_bytes), ::demo_last_error);
+    return of_bytes;
+}
+
 /* In the order in which they are tried. */
 inline opforge::Implementations everything_implementations()
 {
@@ -291,6 +369,15 @@ inline void special(opforge::Tensor &x, special_what what, opforge::Stream strea
         x.raw(), static_cast<::demo_special_what>(what), stream.get()), ::demo_last_error);
 }
 
+/* The bytes of workspace that special would allocate; the tensors need no memory. */
+inline std::int64_t special_workspace(const opforge::Tensor &x, special_what what)
+{
+    std::int64_t of_bytes = 0;
+    opforge::detail::check(::demo_special_workspace(
+        x.raw(), static_cast<::demo_special_what>(what), &of_bytes), ::demo_last_error);
+    return of_bytes;
+}
+
 /* The same with a given implementation. */
 inline void special_with(
     int implementation, opforge::Tensor &x, special_what what, opforge::Stream stream = {})
@@ -298,6 +385,17 @@ inline void special_with(
     opforge::detail::check(::demo_special_with(
         implementation, x.raw(), static_cast<::demo_special_what>(what),
         stream.get()), ::demo_last_error);
+}
+
+/* The bytes of workspace that special_with would allocate; the tensors need no memory. */
+inline std::int64_t special_workspace_with(
+    int implementation, const opforge::Tensor &x, special_what what)
+{
+    std::int64_t of_bytes = 0;
+    opforge::detail::check(::demo_special_workspace_with(
+        implementation, x.raw(), static_cast<::demo_special_what>(what),
+        &of_bytes), ::demo_last_error);
+    return of_bytes;
 }
 
 /* In the order in which they are tried. */
@@ -330,6 +428,16 @@ inline opforge::Output pick(
     return out;
 }
 
+/* The bytes of workspace that pick would allocate; the tensors need no memory. */
+inline std::int64_t pick_workspace(
+    const opforge::Tensor &x, const opforge::Tensor *out = nullptr)
+{
+    std::int64_t of_bytes = 0;
+    opforge::detail::check(::demo_pick_workspace(
+        x.raw(), opforge::detail::raw(out), &of_bytes), ::demo_last_error);
+    return of_bytes;
+}
+
 /* The same with a given implementation. */
 inline void pick_with(
     int implementation, const opforge::Tensor &x, opforge::Tensor &out,
@@ -357,6 +465,16 @@ inline opforge::Output pick_with(
     auto out = opforge::detail::made(of_described, allocator, stream, "demo_pick: out");
     ::demo::pick_with(implementation, x, out, stream);
     return out;
+}
+
+/* The bytes of workspace that pick_with would allocate; the tensors need no memory. */
+inline std::int64_t pick_workspace_with(
+    int implementation, const opforge::Tensor &x, const opforge::Tensor *out = nullptr)
+{
+    std::int64_t of_bytes = 0;
+    opforge::detail::check(::demo_pick_workspace_with(
+        implementation, x.raw(), opforge::detail::raw(out), &of_bytes), ::demo_last_error);
+    return of_bytes;
 }
 
 /* In the order in which they are tried. */

@@ -302,6 +302,25 @@ OpforgeStatus demo_add_outputs_with(int implementation, const OpforgeTensor *x,
     return of_outputs_with(&operation, implementation, of_inputs, of_filled, NULL, &of_values);
 }
 
+OpforgeStatus demo_add_workspace(const OpforgeTensor *x, const OpforgeTensor *y,
+                                 const OpforgeTensor *out, int64_t *bytes)
+{
+    const OpforgeTensor *const of_given[] = {x, y, out};
+    Values of_values;
+    memset(&of_values, 0, sizeof of_values);
+    return of_workspace(&operation, of_given, NULL, &of_values, bytes);
+}
+
+OpforgeStatus demo_add_workspace_with(int implementation, const OpforgeTensor *x,
+                                      const OpforgeTensor *y,
+                                      const OpforgeTensor *out, int64_t *bytes)
+{
+    const OpforgeTensor *const of_given[] = {x, y, out};
+    Values of_values;
+    memset(&of_values, 0, sizeof of_values);
+    return of_workspace_with(&operation, implementation, of_given, NULL, &of_values, bytes);
+}
+
 int demo_add_implementations(const OpforgeImplementation **list)
 {
     return of_implementations(&operation, list);

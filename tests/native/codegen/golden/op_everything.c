@@ -512,6 +512,73 @@ OpforgeStatus demo_everything_outputs_with(int implementation,
     return of_outputs_with(&operation, implementation, of_inputs, of_filled, of_choices, &of_values);
 }
 
+OpforgeStatus demo_everything_workspace(const OpforgeTensor *x,
+                                        const OpforgeTensor *bias,
+                                        const OpforgeTensor *state, float s_fp16,
+                                        float s_bf16, float s_fp32, double s_fp64,
+                                        int8_t s_i8, int16_t s_i16, int32_t s_i32,
+                                        int64_t s_i64, uint8_t s_u8, uint16_t s_u16,
+                                        uint32_t s_u32, uint64_t s_u64,
+                                        uint8_t s_i1, demo_everything_mode mode,
+                                        const OpforgeTensor *out,
+                                        const OpforgeTensor *stats, int64_t *bytes)
+{
+    const OpforgeTensor *const of_given[] = {x, bias, state, out, stats};
+    const int of_choices[] = {(int)mode};
+    Values of_values;
+    memset(&of_values, 0, sizeof of_values);
+    of_values.s_fp16 = s_fp16;
+    of_values.s_bf16 = s_bf16;
+    of_values.s_fp32 = s_fp32;
+    of_values.s_fp64 = s_fp64;
+    of_values.s_i8 = s_i8;
+    of_values.s_i16 = s_i16;
+    of_values.s_i32 = s_i32;
+    of_values.s_i64 = s_i64;
+    of_values.s_u8 = s_u8;
+    of_values.s_u16 = s_u16;
+    of_values.s_u32 = s_u32;
+    of_values.s_u64 = (int64_t)s_u64;
+    of_values.s_i1 = s_i1 != 0;
+    return of_workspace(&operation, of_given, of_choices, &of_values, bytes);
+}
+
+OpforgeStatus demo_everything_workspace_with(int implementation,
+                                             const OpforgeTensor *x,
+                                             const OpforgeTensor *bias,
+                                             const OpforgeTensor *state,
+                                             float s_fp16, float s_bf16,
+                                             float s_fp32, double s_fp64,
+                                             int8_t s_i8, int16_t s_i16,
+                                             int32_t s_i32, int64_t s_i64,
+                                             uint8_t s_u8, uint16_t s_u16,
+                                             uint32_t s_u32, uint64_t s_u64,
+                                             uint8_t s_i1,
+                                             demo_everything_mode mode,
+                                             const OpforgeTensor *out,
+                                             const OpforgeTensor *stats,
+                                             int64_t *bytes)
+{
+    const OpforgeTensor *const of_given[] = {x, bias, state, out, stats};
+    const int of_choices[] = {(int)mode};
+    Values of_values;
+    memset(&of_values, 0, sizeof of_values);
+    of_values.s_fp16 = s_fp16;
+    of_values.s_bf16 = s_bf16;
+    of_values.s_fp32 = s_fp32;
+    of_values.s_fp64 = s_fp64;
+    of_values.s_i8 = s_i8;
+    of_values.s_i16 = s_i16;
+    of_values.s_i32 = s_i32;
+    of_values.s_i64 = s_i64;
+    of_values.s_u8 = s_u8;
+    of_values.s_u16 = s_u16;
+    of_values.s_u32 = s_u32;
+    of_values.s_u64 = (int64_t)s_u64;
+    of_values.s_i1 = s_i1 != 0;
+    return of_workspace_with(&operation, implementation, of_given, of_choices, &of_values, bytes);
+}
+
 int demo_everything_implementations(const OpforgeImplementation **list)
 {
     return of_implementations(&operation, list);

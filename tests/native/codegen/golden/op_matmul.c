@@ -216,6 +216,25 @@ OpforgeStatus demo_matmul_outputs_with(int implementation, const OpforgeTensor *
     return of_outputs_with(&operation, implementation, of_inputs, of_filled, NULL, &of_values);
 }
 
+OpforgeStatus demo_matmul_workspace(const OpforgeTensor *a, const OpforgeTensor *b,
+                                    const OpforgeTensor *out, int64_t *bytes)
+{
+    const OpforgeTensor *const of_given[] = {a, b, out};
+    Values of_values;
+    memset(&of_values, 0, sizeof of_values);
+    return of_workspace(&operation, of_given, NULL, &of_values, bytes);
+}
+
+OpforgeStatus demo_matmul_workspace_with(int implementation, const OpforgeTensor *a,
+                                         const OpforgeTensor *b,
+                                         const OpforgeTensor *out, int64_t *bytes)
+{
+    const OpforgeTensor *const of_given[] = {a, b, out};
+    Values of_values;
+    memset(&of_values, 0, sizeof of_values);
+    return of_workspace_with(&operation, implementation, of_given, NULL, &of_values, bytes);
+}
+
 int demo_matmul_implementations(const OpforgeImplementation **list)
 {
     return of_implementations(&operation, list);

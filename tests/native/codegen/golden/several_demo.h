@@ -10,6 +10,13 @@ OPFORGE_API OpforgeStatus demo_copy(const OpforgeTensor *x, OpforgeTensor *out, 
  */
 OPFORGE_API OpforgeStatus demo_copy_outputs(const OpforgeTensor *x, OpforgeTensor *out);
 
+/* Tells how many bytes of workspace the call above would allocate, and refuses what it would
+ * refuse. The data of a tensor may be NULL, and so may an output, which is then as
+ * demo_copy_outputs says.
+ */
+OPFORGE_API OpforgeStatus demo_copy_workspace(const OpforgeTensor *x, const OpforgeTensor *out,
+                                              int64_t *bytes);
+
 /* The same with a given implementation, where the call above uses the first that covers it. An
  * index out of range is OPFORGE_INVALID_ARGUMENT.
  */
@@ -17,6 +24,8 @@ OPFORGE_API OpforgeStatus demo_copy_with(int implementation, const OpforgeTensor
                                          OpforgeTensor *out, void *stream);
 OPFORGE_API OpforgeStatus demo_copy_outputs_with(int implementation, const OpforgeTensor *x,
                                                  OpforgeTensor *out);
+OPFORGE_API OpforgeStatus demo_copy_workspace_with(int implementation, const OpforgeTensor *x,
+                                                   const OpforgeTensor *out, int64_t *bytes);
 
 /* Returns the number of implementations; if list is not NULL, also their names, sources and
  * guards, in the order in which they are tried. They live as long as the library is loaded.
