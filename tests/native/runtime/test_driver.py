@@ -301,6 +301,7 @@ def test_a_call_that_would_write_nothing_is_refused(make, standin):
         assert found.status == "UNCOVERED"
         said = "copy_kernel (ops.py:3): its grid is empty, so nothing would write to out"
         assert found.text == f"demo_copy: {said}"
+        assert refusal(ops.workspace, "copy", ZEROS, None).text == found.text
         ops.run("copy", torch.empty(0))
         ops.unload()
     assert (standin.launches, standin.alive["allocations"]) == ([], 0)
@@ -409,7 +410,7 @@ def test_a_driver_out_of_memory_has_its_own_status(library, standin):
     assert found.status == "OUT_OF_MEMORY"
     assert found.text == (
         "demo_everything: cuMemAllocAsync: CUDA_ERROR_OUT_OF_MEMORY (2): an error of the stand-in "
-        "(40 bytes of workspace)"
+        "(40 bytes of workspace); demo_everything_workspace tells the bytes before a call"
     )
     assert standin.launches == []
 

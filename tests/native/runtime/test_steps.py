@@ -304,8 +304,13 @@ def test_workspace_comes_from_the_allocator_that_was_set(library, standin, alloc
 
 def test_an_allocator_without_memory_is_a_status(library, standin, allocator):
     allocator.answer = None
-    with pytest.raises(Refused, match="OUT_OF_MEMORY: demo_everything: the allocator returned"):
+    with pytest.raises(Refused) as refused:
         library.run("everything", *everything())
+    assert refused.value.status == "OUT_OF_MEMORY"
+    assert refused.value.text == (
+        "demo_everything: the allocator returned NULL for 40 bytes of workspace; "
+        "demo_everything_workspace tells the bytes before a call"
+    )
     assert standin.launches == []
     assert [entry[0] for entry in allocator.log] == ["allocate"]
 

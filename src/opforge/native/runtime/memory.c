@@ -43,8 +43,10 @@ static OpforgeStatus allocate(const Workspace *workspace, int64_t bytes, int64_t
         void *pointer = workspace->allocate(workspace->context, (size_t)bytes, (size_t)alignment,
                                             scope->device->ordinal, scope->stream);
         if (pointer == NULL) {
-            return of_fail(OPFORGE_OUT_OF_MEMORY, "the allocator returned NULL for %lld bytes",
-                           (long long)bytes);
+            return of_fail(OPFORGE_OUT_OF_MEMORY,
+                           "the allocator returned NULL for %lld bytes of workspace; "
+                           "%s_workspace tells the bytes before a call",
+                           (long long)bytes, workspace->function);
         }
         *address = (uint64_t)(uintptr_t)pointer;
         return OPFORGE_OK;
@@ -57,7 +59,11 @@ static OpforgeStatus allocate(const Workspace *workspace, int64_t bytes, int64_t
     if (error != OF_CUDA_SUCCESS) {
         of_cuda_failed(error, "cuMemAllocAsync");
         of_more(" (%lld bytes of workspace)", (long long)bytes);
-        return error == OF_CUDA_ERROR_OUT_OF_MEMORY ? OPFORGE_OUT_OF_MEMORY : OPFORGE_CUDA_ERROR;
+        if (error != OF_CUDA_ERROR_OUT_OF_MEMORY) {
+            return OPFORGE_CUDA_ERROR;
+        }
+        of_more("; %s_workspace tells the bytes before a call", workspace->function);
+        return OPFORGE_OUT_OF_MEMORY;
     }
     return OPFORGE_OK;
 }
