@@ -28,6 +28,7 @@ const char *standin_call(int index);
 void standin_forget_calls(void);
 int standin_live_modules(void);
 int standin_live_allocations(void);
+uint64_t standin_allocated(void);
 int standin_live_contexts(void);
 int standin_depth(void);
 void *standin_stream(int device, int is_primary);
@@ -158,6 +159,7 @@ typedef struct Op {
     Verdict (*judge)(Call *call, Verdict *called);
     void (*compute)(Call *call);
     OpforgeStatus (*call)(Call *call);
+    OpforgeStatus (*measure)(Call *call, int64_t *bytes);
     OpforgeStatus (*describe)(Call *call, OpforgeTensor *const *outputs);
 } Op;
 

@@ -62,21 +62,28 @@ static inline void store(const Call *call, int at, int64_t index, uint32_t value
         call->scalars.u8, call->scalars.u16, call->scalars.u32, call->scalars.u64, \
         call->scalars.i1, (demo_everything_mode)call->choice
 
-#define TWO_TENSORS(name) \
+/* The two functions that take what comes before the stream. */
+#define CALLS(name, ...) \
     static OpforgeStatus call_##name(Call *call) \
     { \
-        return CALL(name, T(0), T(1), call->stream); \
+        return CALL(name, __VA_ARGS__, call->stream); \
     } \
+    static OpforgeStatus measure_##name(Call *call, int64_t *bytes) \
+    { \
+        return CALL(name##_workspace, __VA_ARGS__, bytes); \
+    }
+
+#define CALLED(name) call_##name, measure_##name
+
+#define TWO_TENSORS(name) \
+    CALLS(name, T(0), T(1)) \
     static OpforgeStatus describe_##name(Call *call, OpforgeTensor *const *outputs) \
     { \
         return CALL(name##_outputs, T(0), outputs[0]); \
     }
 
 #define THREE_TENSORS(name) \
-    static OpforgeStatus call_##name(Call *call) \
-    { \
-        return CALL(name, T(0), T(1), T(2), call->stream); \
-    } \
+    CALLS(name, T(0), T(1), T(2)) \
     static OpforgeStatus describe_##name(Call *call, OpforgeTensor *const *outputs) \
     { \
         return CALL(name##_outputs, T(0), T(1), outputs[0]); \

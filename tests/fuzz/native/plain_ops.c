@@ -341,25 +341,19 @@ TWO_TENSORS(copy)
 THREE_TENSORS(add)
 THREE_TENSORS(matmul)
 
-static OpforgeStatus call_everything(Call *call)
-{
-    return CALL(everything, T(0), T(1), T(2), SCALARS, T(3), T(4), call->stream);
-}
+CALLS(everything, T(0), T(1), T(2), SCALARS, T(3), T(4))
 
 static OpforgeStatus describe_everything(Call *call, OpforgeTensor *const *outputs)
 {
     return CALL(everything_outputs, T(0), T(1), T(2), SCALARS, outputs[0], outputs[1]);
 }
 
-static OpforgeStatus call_special(Call *call)
-{
-    return CALL(special, T(0), (demo_special_what)call->choice, call->stream);
-}
+CALLS(special, T(0), (demo_special_what)call->choice)
 
-const Op add_op = {"add", 2,        1,         0,           0,        0,           1,
-                   0,     make_add, judge_add, compute_add, call_add, describe_add};
+const Op add_op = {"add", 2,        1,         0,           0,           0,           1,
+                   0,     make_add, judge_add, compute_add, CALLED(add), describe_add};
 const Op matmul_op = {
-    "matmul",       2, 1, 0, 0, 0, 1, 0, make_matmul, judge_matmul, compute_matmul, call_matmul,
+    "matmul",       2, 1, 0, 0, 0, 1, 0, make_matmul, judge_matmul, compute_matmul, CALLED(matmul),
     describe_matmul};
 const Op everything_op = {"everything",
                           3,
@@ -372,12 +366,12 @@ const Op everything_op = {"everything",
                           make_everything,
                           judge_everything,
                           compute_everything,
-                          call_everything,
+                          CALLED(everything),
                           describe_everything};
 const Op special_op = {
-    "special",    1,   0, 1, 0, 9, 1, 0, make_special, judge_special, compute_special,
-    call_special, NULL};
+    "special",       1,   0, 1, 0, 9, 1, 0, make_special, judge_special, compute_special,
+    CALLED(special), NULL};
 const Op pick_op = {
-    "pick", 1, 1, 0, 0, 0, 1, 0, make_pick, judge_pick, compute_pick, call_pick, describe_pick};
+    "pick", 1, 1, 0, 0, 0, 1, 0, make_pick, judge_pick, compute_pick, CALLED(pick), describe_pick};
 const Op copy_op = {
-    "copy", 1, 1, 0, 0, 0, 2, 0, make_copy, judge_copy, compute_copy, call_copy, describe_copy};
+    "copy", 1, 1, 0, 0, 0, 2, 0, make_copy, judge_copy, compute_copy, CALLED(copy), describe_copy};

@@ -335,6 +335,69 @@ static void check_outputs(Call *call, int has_strides)
     compare(call, "described");
 }
 
+/* What was said of a call's workspace before it was made. */
+typedef struct {
+    OpforgeStatus status;
+    int64_t bytes;
+    uint64_t allocated; /* until then */
+    char text[512];
+} Measured;
+
+static void measure(Call *call, Measured *measured)
+{
+    measured->bytes = -1;
+    measured->allocated = standin_allocated();
+    measured->status = call->op->measure(call, &measured->bytes);
+    if (measured->status != OPFORGE_OK) {
+        check_text(call, "measured", measured->status);
+        snprintf(measured->text, sizeof measured->text, "%s", demo_last_error());
+    }
+    if (call->launched != 0) {
+        found(call, "measured: something was launched");
+    }
+    compare(call, "measured");
+}
+
+/* Refused by the call alone: for what is not there yet, or for what only the driver knows. */
+static int is_later(OpforgeStatus status, const char *text)
+{
+    return status == OPFORGE_NO_IMAGE || status == OPFORGE_OUT_OF_MEMORY ||
+           strstr(text, "is NULL or has no type") != NULL || strstr(text, "data is NULL") != NULL ||
+           strstr(text, ": stream: ") != NULL || strstr(text, " does not exist; ") != NULL;
+}
+
+static void check_measured(const Call *call, const Measured *measured, OpforgeStatus status,
+                           int is_alone)
+{
+    const char *text = status == OPFORGE_OK ? "" : demo_last_error();
+    int i;
+    if (status == OPFORGE_OK) {
+        const uint64_t asked = standin_allocated() - measured->allocated;
+        if (measured->status != OPFORGE_OK) {
+            found(call, "measured: status %d: %s", (int)measured->status, measured->text);
+        }
+        if (is_alone && (uint64_t)measured->bytes != asked) {
+            found(call, "measured: %lld bytes, but %llu were allocated", (long long)measured->bytes,
+                  (unsigned long long)asked);
+        }
+        return;
+    }
+    if (is_later(status, text)) {
+        return;
+    }
+    for (i = 0; i < call->op->outputs; i++) {
+        /* Without all outputs, other faults may be found first. */
+        if (call->given[call->op->inputs + i].tensor == NULL) {
+            return;
+        }
+    }
+    if (measured->status != status ||
+        strncmp(measured->text, text, sizeof measured->text - 1) != 0) {
+        found(call, "measured: status %d: %s; called: status %d: %s", (int)measured->status,
+              measured->status ? measured->text : "", (int)status, text);
+    }
+}
+
 /* `is_alone` says that no other thread uses the library. */
 void check_round(uint64_t seed, uint64_t round, int is_alone)
 {
@@ -342,6 +405,7 @@ void check_round(uint64_t seed, uint64_t round, int is_alone)
     OpforgeStatus expected;
     OpforgeStatus status;
     Verdict verdict;
+    Measured measured;
     prepare(&call, seed, round, -1, -1);
     now_calls(&call);
     if (is_alone) {
@@ -351,7 +415,9 @@ void check_round(uint64_t seed, uint64_t round, int is_alone)
         check_outputs(&call, round % 8 != 0);
     }
     verdict = judge_call(&call, &expected);
+    measure(&call, &measured);
     status = call.op->call(&call);
+    check_measured(&call, &measured, status, is_alone);
     if (status != OPFORGE_OK) {
         check_text(&call, "called", status);
         if (call.launched != 0) {

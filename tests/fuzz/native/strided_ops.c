@@ -392,30 +392,18 @@ TWO_TENSORS(turned)
 TWO_TENSORS(either)
 TWO_TENSORS(cube)
 
-static OpforgeStatus call_blend(Call *call)
-{
-    return CALL(blend, T(0), T(1), T(2), T(3), call->stream);
-}
+CALLS(blend, T(0), T(1), T(2), T(3))
 
 static OpforgeStatus describe_blend(Call *call, OpforgeTensor *const *outputs)
 {
     return CALL(blend_outputs, T(0), T(1), T(2), outputs[0]);
 }
 
-static OpforgeStatus call_add_to(Call *call)
-{
-    return CALL(add_to, T(0), T(1), call->stream);
-}
+CALLS(add_to, T(0), T(1))
 
-static OpforgeStatus call_rotate(Call *call)
-{
-    return CALL(rotate, T(0), T(1), call->stream);
-}
+CALLS(rotate, T(0), T(1))
 
-static OpforgeStatus call_window(Call *call)
-{
-    return CALL(window, T(0), T(1), call->scalars.u64, call->scalars.i64, T(2), call->stream);
-}
+CALLS(window, T(0), T(1), call->scalars.u64, call->scalars.i64, T(2))
 
 static OpforgeStatus describe_window(Call *call, OpforgeTensor *const *outputs)
 {
@@ -423,20 +411,20 @@ static OpforgeStatus describe_window(Call *call, OpforgeTensor *const *outputs)
 }
 
 const Op blend_op = {
-    "blend",       3, 1, 0, 4, 0, 1, 0, make_blend, judge_blend, compute_blend, call_blend,
+    "blend",       3, 1, 0, 4, 0, 1, 0, make_blend, judge_blend, compute_blend, CALLED(blend),
     describe_blend};
-const Op add_to_op = {"add_to",       2,           0,   1, 0, 0, 1, 0, make_add_to, judge_add_to,
-                      compute_add_to, call_add_to, NULL};
+const Op add_to_op = {
+    "add_to", 2, 0, 1, 0, 0, 1, 0, make_add_to, judge_add_to, compute_add_to, CALLED(add_to), NULL};
 const Op turned_op = {
-    "turned",       1, 1, 0, 0, 0, 1, 0, make_turned, judge_turned, compute_turned, call_turned,
+    "turned",       1, 1, 0, 0, 0, 1, 0, make_turned, judge_turned, compute_turned, CALLED(turned),
     describe_turned};
 const Op either_op = {
-    "either",       1, 1, 0, 0, 0, 1, 0, make_turned, judge_either, compute_turned, call_either,
+    "either",       1, 1, 0, 0, 0, 1, 0, make_turned, judge_either, compute_turned, CALLED(either),
     describe_either};
 const Op cube_op = {
-    "cube", 1, 1, 0, 0, 0, 1, 0, make_cube, judge_cube, compute_cube, call_cube, describe_cube};
-const Op rotate_op = {"rotate",       2,           0,   3, 0, 0, 1, 0, make_rotate, judge_rotate,
-                      compute_rotate, call_rotate, NULL};
+    "cube", 1, 1, 0, 0, 0, 1, 0, make_cube, judge_cube, compute_cube, CALLED(cube), describe_cube};
+const Op rotate_op = {
+    "rotate", 2, 0, 3, 0, 0, 1, 0, make_rotate, judge_rotate, compute_rotate, CALLED(rotate), NULL};
 const Op window_op = {
-    "window",       2, 1, 0, 0, 0, 1, 0, make_window, judge_window, compute_window, call_window,
+    "window",       2, 1, 0, 0, 0, 1, 0, make_window, judge_window, compute_window, CALLED(window),
     describe_window};

@@ -216,7 +216,11 @@ int standin_live_allocations(void)
 /* The bytes of all allocations until now. */
 uint64_t standin_allocated(void)
 {
-    return allocated;
+    uint64_t bytes;
+    pthread_mutex_lock(&lock);
+    bytes = allocated;
+    pthread_mutex_unlock(&lock);
+    return bytes;
 }
 
 int standin_live_contexts(void)
