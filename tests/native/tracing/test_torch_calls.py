@@ -258,6 +258,26 @@ def test_an_extreme_of_nothing_is_refused_as_torch_refuses_it():
     )
 
 
+CONVERTED = {
+    "_to_copy to torch.complex64": lambda x: x.to(torch.complex64).to(torch.float32),
+    "_to_copy to torch.float8_e8m0fnu": lambda x: x.to(torch.float8_e8m0fnu).to(torch.float32),
+}
+
+
+@pytest.mark.parametrize("call", CONVERTED)
+def test_a_conversion_that_triton_lacks_is_a_call_that_no_library_makes(call):
+    def body(x: Tensor) -> Tensor:
+        if x.shape[0] > 100:
+            x = x + CONVERTED[call](x).sum().to(torch.float32)
+        return x * 2
+
+    with pytest.raises(CannotTrace) as refused:
+        _ = Program(body, x=native.tensor("n", dtype="fp32")).body.built
+    assert refused.value.what == "it cannot be built for x fp32 1-d where 100 < n"
+    assert refused.value.found.startswith(f"aten.{call} at {__file__}:")
+    assert len(refused.value.found.splitlines()) == 1
+
+
 def test_sizes_that_do_not_fit_are_refused_and_the_others_built():
     def body(x: Tensor, y: Tensor) -> Tensor:
         return x + y

@@ -24,6 +24,7 @@ from ..ir.expr import Term
 from ..ir.places import told
 from ..symbolic.symint import Symbols, is_symbolic, term_of
 from .torch_calls import calls, matmul, reductions, shapes  # noqa: F401  # they add to the calls
+from .torch_calls.values import Inexpressible
 from .views import Views, compact, is_compact, is_contiguous, same
 
 _ATEN = torch.ops.aten
@@ -103,15 +104,10 @@ class Recorder:
         for argument in args:
             if isinstance(argument, Traced):
                 self.refuse_kept(argument.memory)
-        special = _SPECIAL.get(func)
-        if special is not None:
-            found = special(self, *args, **kwargs)
-            if found is not NotImplemented:
-                return found
-        found = self.views(func, args, kwargs)
-        if found is not NotImplemented:
-            return found
-        found = calls.answer(self, func, args, kwargs)
+        try:
+            found = self._made(func, args, kwargs)
+        except Inexpressible as error:
+            return self._offend(func, args, kwargs, f" to {error}")
         if found is not NotImplemented:
             return found
         body = self._nested(func)
@@ -121,8 +117,22 @@ class Recorder:
                 return body(*args, **kwargs)
         return self._offend(func, args, kwargs)
 
-    def _offend(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        self.note(f"{tracing.defining_name(func)} at {locate()}")
+    def _made(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What a library can make, or NotImplemented."""
+        special = _SPECIAL.get(func)
+        if special is not None:
+            found = special(self, *args, **kwargs)
+            if found is not NotImplemented:
+                return found
+        found = self.views(func, args, kwargs)
+        if found is not NotImplemented:
+            return found
+        return calls.answer(self, func, args, kwargs)
+
+    def _offend(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], more: str = ""
+    ) -> Any:
+        self.note(f"{tracing.defining_name(func)}{more} at {locate()}")
         try:
             found = tracing.on_fakes(func, args, kwargs, self.value)
         except Exception as error:

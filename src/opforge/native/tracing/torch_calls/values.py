@@ -178,10 +178,16 @@ def loaded(value: Value) -> Iterator[Traced]:
             yield one.tensor
 
 
+class Inexpressible(Exception):
+    """A conversion to a dtype that Triton does not have."""
+
+
 def cast(value: Value, dtype: torch.dtype) -> Value:
     """Convert an element as torch does."""
     if value.dtype is dtype:
         return value
+    if dtype not in NAMES:
+        raise Inexpressible(dtype)
     if isinstance(value, Number):
         return Number(dtype, value.number)
     if dtype is torch.bool:
