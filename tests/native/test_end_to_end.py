@@ -70,7 +70,7 @@ def examples(folder, started):
 
 EVERY_KIND = (
     "scalars", "choose", "scale_", "extremes", "running", "square", "affine", "where",
-    "persistent", "large", "halves", "mixed", "negated",
+    "persistent", "large", "halves", "picked", "mixed", "negated",
 )  # fmt: skip
 
 

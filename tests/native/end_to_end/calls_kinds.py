@@ -215,3 +215,33 @@ def test_torch_calls_around_a_launch(kinds, shape):
     soft, both = kinds("mixed", x, 0.5)
     torch.testing.assert_close(soft, torch.softmax(centred, -1).half())
     assert torch.equal(both, torch.cat([x, x.flip(0)], 1))
+
+
+def test_an_index_out_of_range_fails_what_comes_after_the_call(kinds):
+    x, at = torch.randn(5, 7), torch.tensor([4, 0, 4])
+    largest, found = kinds("picked", x, at)
+    assert torch.equal(largest, x.amax(-1))
+    assert torch.equal(found, x[at])
+    if kinds.standin is None:
+        pytest.skip("the process could not use the GPU any more")
+    at[1] = 5
+    # The launch is accepted; the GPU stops when it runs. With a current context, as under torch, it
+    # is the last call of the driver.
+    kinds.standin.set_current(0)
+    kinds.library.run("picked", x, at)
+    with pytest.raises(Refused) as refused:
+        kinds.library.run("picked", x, at)
+    assert refused.value.status == "CUDA_ERROR"
+    assert "CUDA_ERROR_LAUNCH_FAILED (719)" in refused.value.text
+    kinds.standin.fail(0)
+
+
+def test_an_extreme_of_nothing_is_refused_as_torch_refuses_it(kinds):
+    with pytest.raises(IndexError):
+        torch.empty(5, 0).amax(-1)
+    with pytest.raises(Refused) as refused:
+        kinds("picked", torch.empty(5, 0), torch.tensor([0]))
+    assert refused.value.status == "UNCOVERED"
+    raised = "the body raises IndexError: amax(): a dimension without elements has no extreme"
+    assert raised in refused.value.text
+    assert kinds.launches == []

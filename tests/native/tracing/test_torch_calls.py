@@ -6,6 +6,7 @@ import re
 import pytest
 import torch
 from torch import Tensor
+from triton.runtime.errors import InterpreterError
 
 from opforge import native
 from opforge.errors import CannotTrace, UndeclaredWrite
@@ -23,6 +24,7 @@ from support.native.torch_table import (
     body_of_two,
 )
 from support.native.traced_kernels import take
+from support.standin.driver import Trapped
 
 
 def inputs(dtype, seed=0):
@@ -118,6 +120,16 @@ def test_elements_by_their_positions(name):
     specs = {"x": native.tensor("3 5 7", dtype="fp32"), "y": native.tensor("3 2", dtype="i64")}
     found, wanted = Program(body, **specs)(x, at.contiguous()), body(x, at)
     torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("wrong", [10, -1])
+@pytest.mark.parametrize("name", INDEXED)
+def test_a_position_out_of_range_stops_the_kernel(name, wrong):
+    body, at = body_of_two(INDEXED[name]), torch.full((3, 2), wrong)
+    specs = {"x": native.tensor("3 5 7", dtype="fp32"), "y": native.tensor("3 2", dtype="i64")}
+    with pytest.raises(InterpreterError) as stopped:
+        Program(body, **specs)(rows("fp32"), at)
+    assert isinstance(stopped.value.__cause__, Trapped)
 
 
 @pytest.mark.parametrize("name", PRODUCTS)

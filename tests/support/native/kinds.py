@@ -359,6 +359,20 @@ native.declare(
 )
 
 
+@opforge.op("kinds::picked")
+def picked(x: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest element of each row, and some of the rows."""
+    return x.amax(-1), x.index_select(0, at)
+
+
+native.declare(
+    picked,
+    x=native.tensor("rows width", dtype="fp32"),
+    at=native.tensor("n", dtype="i64"),
+    dims={"rows": (1, 1024), "width": (0, 64), "n": (0, 1024)},
+)
+
+
 @opforge.op("kinds::mixed")
 def mixed(x: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     """torch calls before and after a launch."""

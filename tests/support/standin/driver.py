@@ -14,6 +14,10 @@ LAUNCH_FAILED = 719
 MULTIPROCESSORS, MAJOR, MINOR, SHARED_OPTIN = 16, 75, 76, 97
 
 
+class Trapped(Exception):
+    """A kernel stops the GPU's work."""
+
+
 class _Record(ctypes.Structure):
     _fields_ = [
         ("device", ctypes.c_int),
@@ -175,6 +179,10 @@ class StandIn:
             if self.execute is not None:
                 self.execute(launched)
         except BaseException as error:  # noqa: BLE001 - it cannot pass through C; tests look here
+            if isinstance(error.__cause__, Trapped):
+                # A GPU stops when the launch was accepted, and no call succeeds from then on.
+                self.fail_from(1, LAUNCH_FAILED)
+                return 0
             self.errors.append(error)
             return LAUNCH_FAILED
         return 0
