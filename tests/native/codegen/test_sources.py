@@ -297,6 +297,7 @@ def test_names_that_are_words_of_c_are_changed(make, standin):
         hand_made.ScalarParam("new", "fp32"),
         hand_made.ScalarParam("größe", "i64"),
         hand_made.ScalarParam("NULL", "i8"),
+        hand_made.ScalarParam("bytes", "i64"),
         hand_made.ScalarParam("int64_t", "i64"),
     )
     guard = hand_made.Guard(hand_made.Expr("<", (hand_made.Var("größe"), n)))
@@ -311,10 +312,11 @@ def test_names_that_are_words_of_c_are_changed(make, standin):
     header = " ".join(sources(program)["include/words.h"].decode().split())
     assert (
         "OpforgeStatus words_register(const OpforgeTensor *double_, int32_t stream_, float new_, "
-        "int64_t gr_u00f6_u00dfe, int8_t NULL_, int64_t int64_t_, OpforgeTensor *values, "
-        "void *stream);"
+        "int64_t gr_u00f6_u00dfe, int8_t NULL_, int64_t bytes_, int64_t int64_t_, "
+        "OpforgeTensor *values, void *stream);"
     ) in header
-    library.run("register", torch.zeros(3), 1, 0.0, 2, 3, 4)
+    library.run("register", torch.zeros(3), 1, 0.0, 2, 3, 4, 5)
+    assert library.workspace("register", torch.zeros(3), 1, 0.0, 2, 3, 4, 5, None) == 0
     with pytest.raises(Refused) as refused:
-        library.run("register", torch.zeros(3), 1, 0.0, 5, 3, 4)
+        library.run("register", torch.zeros(3), 1, 0.0, 5, 3, 4, 5)
     assert "größe < int does not hold" in refused.value.text
