@@ -11,7 +11,7 @@ import torch
 import opforge
 from opforge.errors import NotAnOp
 from support.preloaded import quicken_compiler
-from support.processes import provide_compilers, provide_python
+from support.processes import provide_compilers, provide_ptxas, provide_python
 from support.rewriting import rewrite_share
 
 numbers = itertools.count()
@@ -63,6 +63,8 @@ def shared_by_workers(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPFORGE_CACHE_DIR", str(folder / "opforge-cache"))
         patch.setenv("PATH", provide_compilers(folder / "compilers"), prepend=os.pathsep)
+        if not torch.cuda.is_available():
+            patch.setenv("OPFORGE_TEST_PTXAS", provide_ptxas(folder / "compilers"))
         # With a GPU, importing torch may start CUDA, which a fork cannot go on with.
         if torch.version.cuda is None and "OPFORGE_TEST_PYTHON" not in os.environ:
             patch.setenv("OPFORGE_TEST_PYTHON", provide_python(folder / "preloaded", session))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from opforge import native
-from support.processes import ROOT, environment, python
+from support.processes import ROOT, environment, python, without_machine_code
 
 EXAMPLES = ROOT / "examples" / "native"
 CALLS = sorted(Path(__file__).with_name("end_to_end").glob("calls_*.py"))
@@ -41,7 +41,8 @@ def folder(tmp_path_factory):
 def start(*arguments):
     return subprocess.Popen(
         [python(), "-m", "opforge", "build", *map(str, arguments)],
-        env=environment(), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=environment(**without_machine_code()), cwd=ROOT,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
 

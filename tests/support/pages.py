@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .processes import python
+from .processes import python, without_machine_code
 from .snippets import ROOT, Page
 
 RUNNER = Path(__file__).with_name("run_page.py")
@@ -19,7 +19,7 @@ def run_page(page: Page, *, gpu: bool = False, accept: bool = False) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     environment.pop("TRITON_INTERPRET", None)
     if not gpu:
-        environment["CUDA_VISIBLE_DEVICES"] = ""
+        environment |= {"CUDA_VISIBLE_DEVICES": "", **without_machine_code()}
     if page.interpret and not gpu:
         environment["TRITON_INTERPRET"] = "1"
     options = [*(["--gpu"] if gpu else []), *(["--accept"] if accept else [])]

@@ -1,5 +1,6 @@
 """Processes that tests start: what they can import, and what they print."""
 
+import importlib.util
 import os
 import shlex
 import shutil
@@ -29,6 +30,19 @@ def provide_compilers(folder):
         if compiler := shutil.which(name):
             _command(folder / name, [*keep, compiler])
     return str(folder)
+
+
+def without_machine_code():
+    """Variables for children that build for the stand-in driver, which interprets kernels."""
+    ptxas = os.environ.get("OPFORGE_TEST_PTXAS")
+    return {} if ptxas is None else {"TRITON_PTXAS_PATH": ptxas}
+
+
+def provide_ptxas(folder):
+    """A ptxas that assembles nothing."""
+    triton = Path(importlib.util.find_spec("triton").origin).parent
+    program = Path(__file__).with_name("ptxas.sh")
+    return _command(folder / "ptxas", [str(program), str(triton / "backends/nvidia/bin/ptxas")])
 
 
 def _command(place, command):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from support.processes import ROOT, environment, python
+from support.processes import ROOT, environment, python, without_machine_code
 
 CALLS = ROOT / "tests" / "ops"
 # For the second process: the library's folder, and "cuda" on a GPU, "cpu" for the stand-in.
@@ -31,7 +31,7 @@ LIMITS = {
 def build(folder, *wanted, arch="sm_80"):
     """A library of some operators: `"add"`, or some dtypes and ranks of it, `"add:fp32,i8@1,2"`."""
     command = [python(), "-m", "support.ops.subset", str(folder), arch, *wanted]
-    _run(command, environment())
+    _run(command, environment(**without_machine_code()))
     return folder
 
 
