@@ -210,6 +210,23 @@ def test_options_are_those_that_the_caller_gives(jit):
     ]
 
 
+@triton.jit
+def staged(x_ptr, num_stages: tl.constexpr, num_warps: tl.constexpr = 2):
+    pass
+
+
+def test_a_parameter_that_a_launch_names_is_an_option_too(jit):
+    """As Triton has it: `staged[grid](x, num_stages=5)` also sets the option, a position not."""
+    x = torch.empty(1000)
+    with opforge.record() as session:
+        staged[(1,)](x, 4, num_warps=8)
+        staged[(1,)](x, num_stages=5)
+    first, second = variants_of(session)
+    assert dict(first.constants) == {"num_stages": 4, "num_warps": 8}
+    assert dict(first.options) == {"num_warps": 8}
+    assert dict(second.options) == {"num_stages": 5}
+
+
 def test_who_asks_for_what_launches_does_not_launch(jit):
     """As Inductor does, which launches in its own way."""
     with opforge.target("sm_90"):

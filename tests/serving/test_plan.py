@@ -9,7 +9,7 @@ from opforge.recording.model import RecordedChoice, Recording
 from opforge.serving.plan import most_specialized_first, plan
 from opforge.serving.widen import parse_widening
 from support import served_kernels
-from support.served_kernels import combine, doubles, made, plus_one, recorded
+from support.served_kernels import combine, doubles, made, plus_one, recorded, staged
 
 
 def types_of(instance):
@@ -86,6 +86,18 @@ def test_a_constant_is_widened():
     blocks = {i.constants["BLOCK"]: len(i.variants) for i in kernel.instances}
     assert blocks == {64: 3, 128: 3, 256: 3}
     assert made.notes == []
+
+
+def test_a_constant_that_is_an_option_too_is_widened_as_both():
+    recording = recorded(
+        lambda x: staged[(1,)](x, 7, 3, num_warps=4), lambda x: staged[(1,)](x, 7, 5, 4)
+    )
+    (kernel,) = plan(recording, [parse_widening("staged:num_warps=8")]).kernels
+    found = {
+        (i.constants["num_stages"], i.constants["num_warps"], i.options.get("num_warps"))
+        for i in kernel.instances
+    }
+    assert found == {(3, 4, 4), (3, 8, 8), (5, 4, None), (5, 8, None)}
 
 
 def test_each_choice_of_an_autotuner_is_built_with_the_constants_of_all_sizes():

@@ -30,6 +30,7 @@ from support.served_kernels import (
     plus_one,
     pruned,
     recorded,
+    staged,
     tuned,
 )
 
@@ -73,6 +74,22 @@ def test_an_autotuner_takes_what_was_recorded_and_measures_nothing(gpu, jit, fol
     tuned[lambda meta: (triton.cdiv(500, meta["BLOCK"]),)](x, 500)
     torch.testing.assert_close(x, doubled)
     tuned.cache.clear()
+
+
+def test_an_option_that_is_a_parameter_too_is_taken(device, tmp_path):
+    """Triton takes num_warps=8 for both, and launches 8 warps."""
+    recording = recorded(
+        lambda x: staged[(1,)](x, 7, 3, num_warps=8), lambda x: staged[(1,)](x, 7, 3, 1)
+    )
+    warps = []
+    device.execute = lambda launched: warps.append(launched.block[0] // 32)
+    opforge.serve(build(recording, tmp_path / "kernels", archs=["sm_80"]).folder, strict=True)
+    x = torch.zeros(8)
+    returned = staged[(1,)](x, 7, 3, num_warps=8)
+    returned[(1,)](x, 7)
+    returned[(1,)](x, 7, 3, 8)
+    staged[(1,)](x, 7, 3, 1)
+    assert warps == [8, 8, 8, 4]
 
 
 def test_a_packages_own_autotuner_takes_what_was_recorded(gpu, jit, folder):

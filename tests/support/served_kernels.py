@@ -75,6 +75,11 @@ def doubles(x_ptr, n: tl.float64):
     tl.store(x_ptr, n)
 
 
+@triton.jit
+def staged(x_ptr, n, num_stages: tl.constexpr, num_warps: tl.constexpr = 2):
+    tl.store(x_ptr, n * num_stages * num_warps)
+
+
 def made():
     @triton.jit
     def inner(x_ptr):

@@ -179,6 +179,11 @@ def _is(defaults: dict[str, Any], name: str, value: Any) -> bool:
     return type(taken) is type(value) and bool(taken == value)
 
 
+def options_of_parameters(fn: Any) -> frozenset[str]:
+    """Parameters that Triton takes for options, too, where a launch names them: num_stages=4."""
+    return _option_names().intersection(fn.arg_names)
+
+
 def has_unknown_options(fn: Any, kwargs: dict[str, Any]) -> bool:
     """Whether a launch has a keyword that Triton refuses."""
     return not kwargs.keys() <= {*_option_names(), *fn.arg_names}

@@ -175,8 +175,8 @@ def _variant(fn: Any, compiled: Any, kwargs: Mapping[str, Any]) -> RecordedVaria
 
 
 def _options(fn: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Keywords of a launch that are not parameters: num_warps, maxnreg, ..."""
-    own = {"grid", "warmup", *fn.arg_names}
+    """Keywords of a launch that Triton takes for options: num_warps, maxnreg, ..."""
+    own = {"grid", "warmup", *fn.arg_names} - _compat.served.options_of_parameters(fn)
     return {name: value for name, value in sorted(kwargs.items()) if name not in own}
 
 

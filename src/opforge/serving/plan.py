@@ -186,8 +186,13 @@ def _widened(
         given = dict(variant.constants)
         if widening.names(kernel) and widening.constant in given:
             for value in widening.values:
-                changed = tuple({**given, widening.constant: value}.items())
-                yield dataclasses.replace(variant, constants=changed)
+                changed = {widening.constant: value}
+                yield dataclasses.replace(
+                    variant,
+                    constants=tuple({**given, **changed}.items()),
+                    # A parameter may be an option, too.
+                    options=tuple((name, changed.get(name, v)) for name, v in variant.options),
+                )
 
 
 def _add(

@@ -200,7 +200,12 @@ class Server(_compat.advice.Adviser):
         images = [(variant.types, self.image(variant)) for variant in instance.variants]
         try:
             constants = tuple(decode(value, find_loaded) for _, value in instance.constants)
-            options = {name: decode(value, find_loaded) for name, value in instance.options}
+            options = {
+                name: decode(value, find_loaded)
+                for name, value in instance.options
+                # Triton, too, tells such launches apart by the parameter alone.
+                if name not in fn.arg_names
+            }
         except (KernelChanged, KernelNotFound, ConstantChanged):
             # No launch can pass what is not there any more.
             return
