@@ -15,6 +15,7 @@ from support.processes import environment, python
 _numbers = itertools.count()
 HEAD = """
 import enum
+import functools
 from collections import namedtuple
 from dataclasses import dataclass
 import triton
@@ -141,6 +142,28 @@ CASES = {
             return x * other()
         """,
         "f(1)",
+    ),
+    "cached function at compile time": (
+        """
+        @functools.cache
+        def cached(n):
+            return {number} * n
+        @triton.constexpr_function
+        def f(n):
+            return cached(n)
+        """,
+        "f(2)",
+    ),
+    "attribute of a function": (
+        """
+        def other(n):
+            return other.factor * n
+        other.factor = {number}
+        @triton.constexpr_function
+        def f(n):
+            return other(n)
+        """,
+        "f(2)",
     ),
 }
 VALUES = {

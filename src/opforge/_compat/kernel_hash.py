@@ -232,6 +232,8 @@ class _Reached(Texts):
         space = _Space(function, is_python=True)
         names = sorted({*_all_names(function.__code__), *function.__code__.co_freevars})
         for name in names:
+            if name in vars(function):
+                yield f".{name}: {self.text(vars(function)[name], name)}"
             if not space.has(name):
                 continue
             value = space[name]

@@ -123,6 +123,9 @@ class Texts:
             return self.refer(value)
         if isinstance(value, MethodType):
             return f"{self.text(value.__func__, name)} of {self.text(value.__self__, name)}"
+        if isinstance(value, _Cached):
+            # Pickled by its name alone.
+            return f"cached {self.text(value.__wrapped__, name)}"
         if isinstance(value, BuiltinFunctionType):
             bound = value.__self__
             if bound is not None and not isinstance(bound, ModuleType):
@@ -196,4 +199,6 @@ def _listed(items: Any) -> Any:
 
 
 _CONTAINERS = frozenset({tuple, list, set, frozenset, dict, MappingProxyType})
-_CALLABLES = frozenset({FunctionType, MethodType, BuiltinFunctionType, functools.partial})
+# What `functools.cache` makes.
+_Cached = type(functools.cache(len))
+_CALLABLES = frozenset({FunctionType, MethodType, BuiltinFunctionType, functools.partial, _Cached})
