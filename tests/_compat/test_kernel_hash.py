@@ -310,6 +310,47 @@ def test_what_a_function_imports_itself_must_be_pythons_own(module, imported, is
             digest(found.f)
 
 
+@pytest.mark.parametrize(
+    ("imported", "is_hashed"), [("math", True), ("somewhere", False), (".math", False)]
+)
+def test_so_must_what_a_function_imports_that_it_calls(module, imported, is_hashed):
+    text = f"""
+        def g(n):
+            def inner():
+                from {imported} import pi
+                return pi
+            return n * inner()
+        @triton.constexpr_function
+        def f(n):
+            return g(n)
+        """
+    found = module(text)
+    if is_hashed:
+        assert digest(found.f) == digest(module(text).f)
+    else:
+        with pytest.raises(kernel_hash.Unknown, match=f"it uses {imported}, which g imports"):
+            digest(found.f)
+
+
+@pytest.mark.parametrize("read", ["os.getenv('N')", "os.environ['N']", "os.path.sep"])
+@pytest.mark.parametrize("called", [True, False], ids=["a function it calls", "the function"])
+def test_a_function_that_reads_the_environment_has_no_hash(module, read, called):
+    found = module(f"""
+        import os
+        {"" if called else "@triton.constexpr_function"}
+        def g(n=0):
+            return {read}
+        @triton.constexpr_function
+        def f(n):
+            return g(n)
+        """)
+    if read == "os.path.sep":
+        assert digest(found.f)
+        return
+    with pytest.raises(kernel_hash.Unknown, match=r"it uses os\.(getenv|environ), a "):
+        digest(found.f)
+
+
 VALUES_OF_PYTHON = """
     class Base:
         def twice(self):

@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import ast
 import copy
+import dis
 import enum
 import functools
 import hashlib
+import os
 import secrets
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from types import FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import triton.language as tl
@@ -154,13 +156,17 @@ class _Reached(Texts):
                 yield f"{param.name}={self.text(param.default, param.name)}"
         names = _names(_source(fn))
         for module in names.imported:
-            if module.partition(".")[0] not in FOREIGN:
-                raise Unknown(f"{module}, which {fn.__name__} imports", sys)
+            self._import(module, fn)
         space = _Space(function, is_python=isinstance(fn, ConstexprFunction))
         for chain in names.read:
             text = self._named(space, chain, is_assigned=chain[0] in names.assigned)
             if text is not None:
                 yield f"{'.'.join(chain)}: {text}"
+
+    @staticmethod
+    def _import(module: str, function: Any) -> None:
+        if module.partition(".")[0] not in FOREIGN:
+            raise Unknown(f"{module}, which {function.__name__} imports", sys)
 
     def _named(self, space: _Space, chain: tuple[str, ...], *, is_assigned: bool) -> str | None:
         """What a name stands for; None for a local variable and for one of Python's own."""
@@ -226,6 +232,8 @@ class _Reached(Texts):
         By its code: what names it takes of modules is not told apart from other names.
         """
         self._at(function)
+        for module in _imported(function.__code__):
+            self._import(module, function)
         yield f"python {function.__qualname__} {self.code(function.__code__)}"
         defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).items())
         yield f"defaults {self.text(defaults, function.__qualname__)}"
@@ -241,8 +249,9 @@ class _Reached(Texts):
                 yield f"{name}: {self.text(value, name)}"
                 continue
             yield f"{name}: module {value.__name__}"
-            if not is_of(value, FOREIGN):
-                for attribute in [n for n in names if n in vars(value)]:
+            if not is_of(value, FOREIGN) or value is os:
+                own = _ENVIRONMENT if value is os else vars(value)
+                for attribute in [n for n in names if n in own]:
                     shown = f"{name}.{attribute}"
                     yield f"{shown}: {self.text(vars(value)[attribute], shown)}"
 
@@ -251,6 +260,8 @@ class _Reached(Texts):
         self.places.add(f"{code.co_filename}:{code.co_firstlineno}")
 
 
+# Of `os`: another in every process.
+_ENVIRONMENT = frozenset({"environ", "getenv"})
 _COMPARED = (tl.constexpr, tl.dtype, enum.Enum, tuple, list, dict, set, frozenset)
 
 
@@ -317,6 +328,18 @@ def _source(fn: Any) -> str:
 @functools.lru_cache(maxsize=4096)
 def _names(source: str) -> Names:
     return names_in(ast.parse(source))
+
+
+def _imported(code: CodeType) -> Iterator[str]:
+    """The modules that code imports, as an import statement names them."""
+    made = [i for i in dis.get_instructions(code) if i.opname != "EXTENDED_ARG"]
+    for at, instruction in enumerate(made):
+        if instruction.opname == "IMPORT_NAME":
+            # How many dots it begins with is loaded before the names that are taken of it.
+            yield f"{'.' * made[at - 2].argval}{instruction.argval}"
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _imported(constant)
 
 
 def _all_names(code: Any) -> set[str]:

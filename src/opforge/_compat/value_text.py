@@ -117,6 +117,8 @@ class Texts:
 
     def _callable(self, value: Any, name: str) -> str:
         if isinstance(value, FunctionType):
+            if value is os.getenv:
+                raise Unknown(name, value)
             # What Triton wraps for others has their module.
             if is_of(value, FOREIGN):
                 return f"{value.__module__}:{value.__qualname__}"
