@@ -23,6 +23,7 @@ from support.processes import ROOT, environment
 from support.served_folders import interpret
 from support.served_kernels import (
     Size,
+    annotated,
     chosen,
     combine,
     doubles,
@@ -90,6 +91,18 @@ def test_an_option_that_is_a_parameter_too_is_taken(device, tmp_path):
     returned[(1,)](x, 7, 3, 8)
     staged[(1,)](x, 7, 3, 1)
     assert warps == [8, 8, 8, 4]
+
+
+def test_numbers_are_what_annotations_say(device, jit_of, tmp_path):
+    recording = recorded(lambda x: annotated[(1,)](x, 2, 3))
+    folder = build(recording, tmp_path / "kernels", archs=["sm_80"]).folder
+    interpret(device, folder, annotated)
+    opforge.serve(folder)
+    handed_over = jit_of()
+    x = torch.zeros(8)
+    for scale, n in ((2, 3), (2.5, True), (True, 16), (2**40, 1)):
+        annotated[(1,)](x, scale, n)
+        assert (x[0], handed_over) == (scale * n, [])
 
 
 def test_a_packages_own_autotuner_takes_what_was_recorded(gpu, jit, folder):

@@ -76,6 +76,11 @@ def doubles(x_ptr, n: tl.float64):
 
 
 @triton.jit
+def annotated(x_ptr, scale: tl.float32, n: tl.int64):
+    tl.store(x_ptr, scale * n)
+
+
+@triton.jit
 def staged(x_ptr, n, num_stages: tl.constexpr, num_warps: tl.constexpr = 2):
     tl.store(x_ptr, n * num_stages * num_warps)
 

@@ -124,9 +124,12 @@ def plain_arguments(
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     """The arguments of a launch in plain types; None if they are."""
     constants = {param.name for param in fn.params if param.is_constexpr}
+    annotated = {param.name: param.annotation_type for param in fn.params}
 
     def made_plain(name: str, value: Any) -> Any:
-        return plain_constant(value) if name in constants else plain(value)
+        if name in constants:
+            return plain_constant(value)
+        return _as_annotated(plain(value), annotated.get(name, ""))
 
     made = (
         # There may be more than the kernel takes, which Triton will refuse.
@@ -135,6 +138,15 @@ def plain_arguments(
     )
     pairs = zip((*args, *kwargs.values()), (*made[0], *made[1].values()), strict=True)
     return made if any(type(one) is not type(other) for one, other in pairs) else None
+
+
+def _as_annotated(value: Any, annotation: str) -> Any:
+    """A number as Triton's launcher passes it where the parameter has a type."""
+    if annotation.startswith("fp") and type(value) in {bool, int}:
+        return float(value)
+    if annotation.startswith(("i", "u")) and annotation != "u1" and type(value) is bool:
+        return int(value)
+    return value
 
 
 @functools.cache
