@@ -1,5 +1,6 @@
 """Launches from a folder in place of Triton's JIT, on the stand-in driver."""
 
+import contextlib
 import enum
 import json
 import os
@@ -12,6 +13,8 @@ import torch
 import triton
 import triton.backends.nvidia.driver as nvidia
 import triton.language as tl
+from torch._dynamo.backends.common import aot_autograd
+from torch._subclasses import FakeTensorMode
 from triton.runtime.jit import JITFunction, KernelInterface
 
 import opforge
@@ -103,6 +106,40 @@ def test_numbers_are_what_annotations_say(device, jit_of, tmp_path):
     for scale, n in ((2, 3), (2.5, True), (True, 16), (2**40, 1)):
         annotated[(1,)](x, scale, n)
         assert (x[0], handed_over) == (scale * n, [])
+
+
+def test_an_op_is_traced_past_what_is_served(gpu, folder):
+    @opforge.op
+    def added(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        combine[(1,)](x, None, out, x.numel(), BLOCK=128)
+        return out
+
+    graphs = []
+
+    def keep(graph, _inputs):
+        graphs.append(graph.code)
+        return graph.forward
+
+    opforge.serve(folder, strict=True)
+    with opforge.target("sm_80"), FakeTensorMode():
+        compiled = torch.compile(added, fullgraph=True, backend=aot_autograd(fw_compiler=keep))
+        with contextlib.suppress(Exception):  # the graph launches on fakes, which Triton refuses
+            compiled(torch.empty(64, device="cuda"))
+    (code,) = graphs
+    assert "triton_kernel_wrapper_functional" in code
+    assert sum(opforge.served().launches.values()) == 0
+    torch.testing.assert_close(added(torch.ones(64)), torch.ones(64))
+    assert sum(opforge.served().launches.values()) == 1
+
+
+def test_what_is_served_can_be_recorded_for_a_target(gpu, folder):
+    opforge.serve(folder, strict=True)
+    (kernel,) = recorded(lambda x: combine[(1,)](x, None, x, 64, BLOCK=128)).kernels
+    assert kernel.name == "combine"
+    (kernel,) = recorded(lambda x: tuned[(1,)](x, 1000)).kernels
+    assert kernel.name == "tuned"
+    assert sum(opforge.served().launches.values()) == 0
 
 
 def test_a_packages_own_autotuner_takes_what_was_recorded(gpu, jit, folder):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any, Protocol
 
 from . import kernels, patches
@@ -31,6 +33,26 @@ def listen(listener: Listener) -> None:
 
 def listen_no_more(listener: Listener) -> None:
     _listeners.remove(listener)
+
+
+# Threads have one each, as they have targets.
+_is_here: ContextVar[bool] = ContextVar("opforge_described", default=False)
+
+
+@contextlib.contextmanager
+def launches() -> Iterator[None]:
+    """Describe this thread's launches, if somebody listens."""
+    token = _is_here.set(True)
+    try:
+        with SCOPE:
+            yield
+    finally:
+        _is_here.reset(token)
+
+
+def is_heard() -> bool:
+    """Whether the calling thread's launches are described to somebody."""
+    return bool(_listeners) and _is_here.get()
 
 
 class NotLaunched:
@@ -61,6 +83,14 @@ def _run(original: Callable[..., Any]) -> Callable[..., Any]:
         return NotLaunched(self, args, kwargs)
 
     return run
+
+
+def _item(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def getitem(self: Any, grid: Any) -> Any:
+        return kernels.bound(self, grid) if is_heard() else original(self, grid)
+
+    return getitem
 
 
 class _State(threading.local):
@@ -120,6 +150,7 @@ def _made(original: Callable[..., Any]) -> Callable[..., Any]:
 def _replacements() -> Iterator[patches.Replacement]:
     if kernels.load_triton():
         yield patches.TARGET_LAUNCHES.by("run", _run)
+        yield patches.TARGET_ITEMS.by("__getitem__", _item)
         yield patches.TARGET_AUTOTUNERS.by("__init__", _made)
         for owner in _classes():
             yield patches.TARGET_AUTOTUNERS.by("run", _tuner_run, owner)

@@ -96,7 +96,7 @@ def standing_in(gpu: Gpu, *, compiling: bool = False) -> Iterator[None]:
     token, before = _now.set(gpu), _state.target
     _state.target = gpu.key
     try:
-        with _STAND_INS, described.SCOPE if compiling else contextlib.nullcontext():
+        with _STAND_INS, described.launches() if compiling else contextlib.nullcontext():
             yield
     finally:
         _now.reset(token)

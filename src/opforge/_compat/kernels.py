@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from . import patches
+
 
 def triton_loaded() -> bool:
     """Whether Triton was imported; if not, there are no kernels."""
@@ -202,6 +204,13 @@ def is_heuristics(kernel: Any) -> bool:
 def is_gluon(kernel: Any) -> bool:
     module = sys.modules.get("triton.experimental.gluon._runtime")
     return module is not None and isinstance(innermost(kernel), module.GluonJITFunction)
+
+
+def bound(kernel: Any, grid: Any) -> Any:
+    """`kernel[grid]` as Triton makes it, which leads to `run`."""
+    from triton.runtime.jit import KernelInterface
+
+    return patches.original(KernelInterface, "__getitem__")(kernel, grid)
 
 
 def kernel_name(kernel: Any) -> str:

@@ -76,6 +76,7 @@ def _routes() -> Iterator[patches.Replacement]:
     for cls in _subclasses(KernelInterface):
         if "run" in vars(cls):
             yield patches.KERNEL_RUN.by("run", _routed_run, cls)
+    yield patches.KERNEL_ITEM.by("__getitem__", _routed_item)
     yield patches.COMPILED_KERNEL.by("__getitem__", _routed_compiled)
     if _WRAP in sys.modules:
         yield patches.WRAPPED_KERNEL.by("__getitem__", _renumbered)
@@ -105,6 +106,15 @@ def _routed_run(original: Any) -> Any:
         return router.launch(self, functools.partial(original, self), args, kwargs)
 
     return run
+
+
+@functools.cache
+def _routed_item(original: Any) -> Any:
+    @functools.wraps(original)
+    def getitem(self: Any, grid: Any) -> Any:
+        return original(self, grid) if _state.router is None else kernels.bound(self, grid)
+
+    return getitem
 
 
 @functools.cache

@@ -70,6 +70,12 @@ KERNEL_RUN = Patch(
     "subclass that defines it.",
     *_TRACE,
 )
+KERNEL_ITEM = Patch(
+    "triton.runtime.jit.KernelInterface",
+    ("__getitem__",),
+    "`kernel[grid]` leads to `run` in a thread that traces, also while a folder is served.",
+    *_TRACE,
+)
 COMPILED_KERNEL = Patch(
     "triton.compiler.compiler.CompiledKernel",
     ("__getitem__",),
@@ -221,6 +227,12 @@ TARGET_LAUNCHES = Patch(
     "triton.runtime.jit.JITFunction",
     ("run",),
     "A launch for a GPU that is not there is described to a recording, or fails.",
+    *_TARGET,
+)
+TARGET_ITEMS = Patch(
+    "triton.runtime.jit.KernelInterface",
+    ("__getitem__",),
+    "`kernel[grid]` leads to `run` where launches are described, also while a folder is served.",
     *_TARGET,
 )
 TARGET_AUTOTUNERS = Patch(
