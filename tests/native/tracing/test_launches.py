@@ -231,6 +231,24 @@ def test_an_untuned_build_takes_the_first_config_and_says_so_once():
     assert {dict(r.options)["num_warps"] for r, _ in found.requests.values()} == {2}
 
 
+@triton.jit
+def staged(x_ptr, out_ptr, num_stages: tl.constexpr, num_warps: tl.constexpr = 2):
+    tl.store(out_ptr, tl.load(x_ptr) * num_stages * num_warps)
+
+
+def test_a_parameter_that_a_launch_names_is_an_option_too():
+    """As Triton has it; one that is given by its position is not."""
+
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        staged[(1,)](x, out, 5, num_warps=8)
+        return out
+
+    for request, _ in built(body).requests.values():
+        assert dict(request.options) == {"num_warps": 8}
+        assert {"num_stages": 5, "num_warps": 8}.items() <= dict(request.constants).items()
+
+
 def test_launches_remember_their_location():
     def body(x: Tensor) -> Tensor:
         out = torch.empty_like(x)

@@ -97,7 +97,8 @@ class Calls(LaunchRouter):
         if unknown:
             raise self._mistake(f"it has no parameter {unknown[0]!r}", base, where)
         arguments = dict(self._arguments_of(base, given, where))
-        options = {n: _plain(v) for n, v in given.items() if n not in arguments}
+        # Triton takes a keyword for an option, also where a parameter has the same name.
+        options = {n: _plain(v) for n, v in kwargs.items() if n in self._options}
         options = {n: v for n, v in options.items() if v is not None}
         if callable(grid):
             grid = grid({**given, **arguments})
