@@ -71,7 +71,7 @@ def examples(folder, started):
 
 EVERY_KIND = (
     "scalars", "choose", "scale_", "extremes", "running", "square", "affine", "where",
-    "persistent", "large", "halves", "picked", "mixed", "negated",
+    "persistent", "large", "halves", "picked", "mixed", "negated", "swish",
 )  # fmt: skip
 
 

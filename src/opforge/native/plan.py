@@ -10,27 +10,30 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .._compat.host_caches import HostCaches
-from ..errors import Undeclared
+from ..errors import OpforgeError, Undeclared
 from ..notebook import counted, html_table
 from ..registry import Entry, registry
 from .frontend.alternatives import implementing, operators, refuse_undeclared
 from .frontend.backward_formula import formula_of
 from .frontend.c_parameters import merge, output_docs
-from .frontend.expand import expand
+from .frontend.expand import Declared, expand
 from .frontend.implementations import join
-from .frontend.source_hash import part_hash, source_hash
+from .frontend.source_hash import backward_hash, part_hash, source_hash
 from .frontend.store import declarations_of
-from .frontend.torch_schema import schema_arguments, schema_of, schema_returns
+from .frontend.torch_schema import backward_schema, schema_arguments, schema_of, schema_returns
 from .ir.cases import Case
 from .ir.interface import Implementation, Op, Param, ScalarParam, TensorParam
 from .ir.kernel_request import Requests, want
 from .ir.places import Told
 from .library_name import check_name, common_namespace, refuse_namesakes
+from .tracing.backward import build_backward
 from .tracing.case_builder import BuiltCase, build_case, first_config
 from .tracing.launches import Choose
 from .workspace import planned
 
 Archs = tuple[int, ...]
+# Hears an op's name, and how many of its paths are traced.
+Traced = Callable[[str, int], None]
 
 
 @dataclass
@@ -75,7 +78,7 @@ def plan(
     *,
     name: str | None = None,
     choose: Choose = first_config,
-    traced: Callable[[str, int], None] | None = None,
+    traced: Traced | None = None,
 ) -> Plan:
     """Trace every declared case of the operators; ops without a declaration are left out.
 
@@ -96,24 +99,27 @@ def plan(
     own = {entry.name for entry in declared}
     for entry in declared:
         refuse_undeclared(entry, parts[entry.name])
-        op = _plan_op(entry, parts[entry.name], made, choose, traced)
+        op, forward = _plan_op(entry, parts[entry.name], made, choose, traced)
         made.ops.append(dataclasses.replace(op, formula=formula_of(entry, own)))
+        if _has_own_backward(entry, declared, made):
+            made.ops += _plan_backward(entry, forward, op.cases, made, choose=choose, traced=traced)
     return made
 
 
-def _plan_op(
-    entry: Entry,
-    parts: Sequence[Entry],
-    made: Plan,
-    choose: Choose,
-    traced: Callable[[str, int], None] | None,
-) -> Op:
+def _counting(traced: Traced | None, name: str) -> Callable[[], None]:
     paths = itertools.count(1)
 
     def on_path() -> None:
         if traced is not None:
-            traced(entry.name, next(paths))
+            traced(name, next(paths))
 
+    return on_path
+
+
+def _plan_op(
+    entry: Entry, parts: Sequence[Entry], made: Plan, choose: Choose, traced: Traced | None
+) -> tuple[Op, Declared]:
+    on_path = _counting(traced, entry.name)
     joined = join(entry, parts)
     cases: list[Case] = []
     served = []
@@ -130,7 +136,7 @@ def _plan_op(
         cases += [_placed(b.case, index) for b in built]
         served.append(_implementation(part, parts, found.outputs))
     made.notes += _other_types(entry, joined.params)
-    return Op(
+    op = Op(
         name=entry.own_name,
         torch_name=entry.name,
         location=entry.location,
@@ -144,6 +150,75 @@ def _plan_op(
         returns=schema_returns(entry),
         implementations=tuple(served),
     )
+    return op, dataclasses.replace(found, signature=entry.flat().signature)
+
+
+def _has_own_backward(entry: Entry, declared: Sequence[Entry], made: Plan) -> bool:
+    """Whether the op has a backward for which there is no operator yet."""
+    if entry.registered is None or entry.registered.definition.backward is None:
+        return False
+    name = f"{entry.own_name}_backward"
+    other = registry.find(f"{entry.name}_backward")
+    if other is None or other.stands_in:
+        return name not in {each.own_name for each in declared}
+    if not declarations_of(other):
+        made.notes.append(
+            f"{entry.name}: the library has no {name}, because {other.name} is an operator without "
+            "native.declare; declare it"
+        )
+    return False
+
+
+def _plan_backward(
+    entry: Entry,
+    forward: Declared,
+    cases: Sequence[Case],
+    made: Plan,
+    *,
+    choose: Choose,
+    traced: Traced | None,
+) -> list[Op]:
+    """The declared backward as an operator of the library; a note if it cannot be one."""
+    name = f"{entry.own_name}_backward"
+    on_path = _counting(traced, f"{entry.name}_backward")
+    try:
+        found = build_backward(entry, forward, cases, made.archs, choose, on_path=on_path)
+    except OpforgeError as error:
+        made.notes.append(_without_backward(entry, name, error))
+        return []
+    for one in found.built:
+        _take(one, made)
+    made.notes += _refusals(found.entry, found.built)
+    placed = tuple(_placed(one.case, 0) for one in found.built)
+    schema, arguments, returns = backward_schema(entry, forward, found.params, _optional(placed))
+    return [
+        Op(
+            name=name,
+            torch_name=found.entry.name,
+            location=found.entry.location,
+            params=found.params,
+            outputs=found.outputs,
+            cases=placed,
+            doc=f"The gradients of {entry.own_name}'s inputs, from those of its outputs.",
+            source_hash=backward_hash(entry),
+            schema=schema,
+            arguments=arguments,
+            returns=returns,
+        )
+    ]
+
+
+def _optional(cases: Sequence[Case]) -> list[bool]:
+    """By output, whether some calls do not have it."""
+    paths = [path.outputs for case in cases for path in case.paths if not path.refused]
+    return [None in outputs for outputs in zip(*paths, strict=True)]
+
+
+def _without_backward(entry: Entry, name: str, error: OpforgeError) -> Told:
+    opening = f"{entry.name}: the library has no {name}, because "
+    lines = [line.strip() for line in (error.found or "").splitlines()]
+    found = f": {'; '.join(lines)}" if lines else ""
+    return Told(f"{opening}{error.what}{found}; {error.fix}", f"{opening}it cannot be built")
 
 
 def _placed(case: Case, implementation: int) -> Case:

@@ -145,7 +145,7 @@ def test_the_name_and_a_static_library_on_request(sample, tmp_path):
 LISTED = """
 
 def backward(ctx, grad):
-    return grad * 2, None
+    return grad.sort().values, None
 
 
 @opforge.op("SPACE::listed", mode="custom_op", backward=backward)
@@ -166,11 +166,36 @@ def test_a_torch_adapter_on_request_with_what_it_cannot_do(tmp_path):
     adapter = "src/build_adapted/torch/build_adapted_torch.cpp"
     assert {"lib/libbuild_adapted_torch.so", adapter} <= names
     notes = [line for line in said.splitlines() if line.startswith("note: ")]
-    assert len(notes) == 2
-    assert notes[0].startswith("note: listed is not in the torch adapter, because sizes is of type")
-    assert notes[1].startswith(
+    assert len(notes) == 3
+    assert "the library has no listed_backward, because it cannot be built for" in notes[0]
+    assert notes[1].startswith("note: listed is not in the torch adapter, because sizes is of type")
+    assert notes[2].startswith(
         "note: listed: the library does not carry its backward, which does more than call"
     )
+
+
+BACKWARD = """
+
+def backward(ctx, grad):
+    return grad * 2
+
+
+@opforge.op("SPACE::doubled", backward=backward)
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    twice_kernel[(1,)](x, out, x.numel(), BLOCK=128)
+    return out
+
+
+native.declare(doubled, x=native.tensor("n", dtype="fp32"), dims={"n": (0, 100)})
+"""
+
+
+def test_the_listing_shows_what_becomes_of_a_backward(tmp_path):
+    source = write_source(tmp_path, "build_backwards", SOURCE + BACKWARD + LISTED)
+    said = built(source, "--list", "--arch", "sm_80")
+    assert re.search(r"\n  doubled_backward \(.*\)\n    grad_out fp32 1-d\n      always: ", said)
+    assert "note: build_backwards::listed: the library has no listed_backward, because" in said
 
 
 def test_without_a_cpp_compiler_an_adapter_is_refused_by_name(sample, tmp_path, monkeypatch):

@@ -245,3 +245,21 @@ def test_an_extreme_of_nothing_is_refused_as_torch_refuses_it(kinds):
     raised = "the body raises IndexError: amax(): a dimension without elements has no extreme"
     assert raised in refused.value.text
     assert kinds.launches == []
+
+
+@pytest.mark.parametrize("n", [0, 5, 1000])
+def test_the_backward_of_an_operator(kinds, n):
+    x, grad = torch.randn(n, requires_grad=True), torch.randn(n)
+    out = x * torch.sigmoid(1.5 * x)
+    out.backward(grad)
+    found = kinds.one("swish_backward", grad, x.detach(), 1.5, out.detach())
+    torch.testing.assert_close(found, x.grad)
+
+
+def test_a_gradient_of_another_size_is_refused(kinds):
+    with pytest.raises(Refused) as refused:
+        kinds.one("swish_backward", torch.randn(4), torch.randn(5), 1.5, torch.randn(5))
+    assert refused.value.status == "INVALID_ARGUMENT"
+    assert refused.value.text == (
+        "kinds_swish_backward: x: size 5 in dimension 0, expected 4 as in grad_out (n)"
+    )

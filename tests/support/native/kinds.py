@@ -388,3 +388,23 @@ native.declare(
     scale=native.scalar("fp32"),
     dims={"rows": (0, 65535), "width": (1, 64)},
 )
+
+
+def save_swish(ctx, inputs, output):
+    x, ctx.beta = inputs
+    ctx.save_for_backward(x, output)
+
+
+def swish_gradient(ctx, grad):
+    x, out = ctx.saved_tensors
+    scaled = ctx.beta * out
+    return grad * (scaled + torch.sigmoid(ctx.beta * x) * (1 - scaled)), None
+
+
+@opforge.op("kinds::swish", backward=swish_gradient, setup_context=save_swish)
+def swish(x: Tensor, beta: float) -> Tensor:
+    """With a backward of torch calls, which saves an output and a number."""
+    return x * torch.sigmoid(beta * x)
+
+
+native.declare(swish, x=native.tensor("n", dtype="fp32"), beta=native.scalar("fp32"), dims=SMALL)

@@ -58,6 +58,10 @@ class Declared:
                 return self.values[name][chosen[name]]
             return None if name in absent else leaves[name]
 
+        return self.rebuilt(value_of)
+
+    def rebuilt(self, value_of: Callable[[str], Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The call of the op's function, from a value for each leaf by its flat name."""
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         for parameter in self.signature.parameters:

@@ -18,3 +18,11 @@ def source_hash(entry: Entry) -> str:
 def part_hash(part: Entry) -> str:
     """The hash of one op alone."""
     return op_fingerprint(part.fn, part.describe().kernels)
+
+
+def backward_hash(entry: Entry) -> str:
+    """The hash of an op's declared backward, and of what saves for it."""
+    definition, kernels = entry.registration.definition, entry.describe().backward_kernels
+    functions = (definition.backward, definition.setup_context)
+    hashes = [op_fingerprint(fn, kernels) for fn in functions if fn is not None]
+    return hashlib.sha256("\n".join(hashes).encode()).hexdigest()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from typing import Any
 
 from ...model import MISSING, FlatArgument
 from ...registry import Entry
-from ..ir.interface import ChoiceParam, Flat, SchemaArgument
+from ..ir.interface import ChoiceParam, Flat, Param, SchemaArgument, TensorParam
 from .c_parameters import Merged
 from .expand import Declared
 
@@ -45,6 +46,29 @@ def schema_arguments(entry: Entry, declared: Declared | Merged) -> tuple[SchemaA
             )
         )
     return tuple(made)
+
+
+def backward_schema(
+    entry: Entry, forward: Declared, params: Sequence[Param], optional: Sequence[bool]
+) -> tuple[str, tuple[SchemaArgument, ...], tuple[str, ...]]:
+    """Schema, arguments and returns of an op's backward, from the parameters of its C function.
+
+    `optional` are its outputs, true where some calls do not have one.
+    """
+    known = {argument.name: argument for argument in entry.flat().arguments}
+    arguments = []
+    for param in params:
+        if isinstance(param, TensorParam):
+            made = SchemaArgument(param.name, "Tensor?" if param.optional else "Tensor")
+        else:
+            argument, values = known[param.name], forward.values.get(param.name, ())
+            carried = tuple(_carried(argument, value) for value in values)
+            made = SchemaArgument(param.name, argument.type, carried)
+        arguments.append(made)
+    returns = tuple("Tensor?" if may_be_none else "Tensor" for may_be_none in optional)
+    listed = ", ".join(f"{argument.type} {argument.name}" for argument in arguments)
+    given = returns[0] if len(returns) == 1 else f"({', '.join(returns)})"
+    return f"{entry.name}_backward({listed}) -> {given}", tuple(arguments), returns
 
 
 def _carried(argument: FlatArgument, value: Any) -> Flat:
