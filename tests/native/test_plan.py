@@ -114,3 +114,64 @@ def test_the_backward_of_several_implementations_has_the_cases_of_all(declared, 
     _, backward = plan([op], (90,)).ops
     assert [case.tensors[0].dtype for case in backward.cases] == ["fp32", "fp64"]
     assert {case.implementation for case in backward.cases} == {0}
+
+
+def test_a_backward_that_was_built_is_carried_as_one_call_of_it(declared):
+    op, name = declared()
+    forward, backward = plan([op], (90,)).ops
+    assert forward.formula == (("call", f"{name}_backward", ("grad", 0), ("output", 0)),)
+    assert backward.formula == ()
+
+
+def scaled(x: Tensor, factor: float, y: Tensor) -> Tensor:
+    return x * factor * y
+
+
+def test_several_gradients_are_items_of_the_call(op_name):
+    def save(ctx, inputs, output):
+        x, ctx.factor, y = inputs
+        ctx.save_for_backward(x, y)
+
+    def backward(ctx, grad):
+        x, y = ctx.saved_tensors
+        return grad * y * ctx.factor, None, grad * x * ctx.factor
+
+    name = op_name()
+    op = opforge.op(scaled, name=name, mode="custom_op", backward=backward, setup_context=save)
+    native.declare(op, x=N, y=N, factor=native.scalar("fp32"))
+    forward, backward = plan([op], (90,)).ops
+    call = ("call", f"{name}_backward", ("grad", 0), ("input", 0), ("input", 1), ("input", 2))
+    assert forward.formula == (("item", call, 0), None, ("item", call, 1))
+    assert backward.schema == (
+        f"{name}_backward(Tensor grad_out, Tensor x, float factor, Tensor y) -> (Tensor, Tensor)"
+    )
+
+
+def with_norm(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x * 2, x.abs().amax(0)
+
+
+def test_a_backward_that_marks_an_output_is_not_carried(op_name):
+    def save(ctx, inputs, output):
+        ctx.mark_non_differentiable(output[1])
+
+    name = op_name()
+    op = opforge.op(
+        with_norm, name=name, mode="custom_op", backward=lambda ctx, grad, _: grad * 2,
+        setup_context=save,
+    )  # fmt: skip
+    native.declare(op, x=N)
+    forward, backward = plan([op], (90,)).ops
+    assert forward.formula == ()
+    assert [p.name for p in backward.params] == ["grad_out0"]
+
+
+def test_the_backward_of_an_op_that_broadcasts_is_not_carried(op_name):
+    def add(x: Tensor, y: Tensor) -> Tensor:
+        return x + y
+
+    op = opforge.op(add, name=op_name(), mode="custom_op", backward=lambda ctx, g: (g, g))
+    s = native.tensor("*s", dtype="fp32", layout="strided", ranks=(1,), broadcast=True)
+    native.declare(op, x=s, y=native.tensor("*s", dtype="fp32", layout="strided", broadcast=True))
+    forward, backward = plan([op], (90,)).ops
+    assert (forward.formula, backward.outputs) == ((), ("grad_x", "grad_y"))

@@ -14,7 +14,7 @@ from ..errors import OpforgeError, Undeclared
 from ..notebook import counted, html_table
 from ..registry import Entry, registry
 from .frontend.alternatives import implementing, operators, refuse_undeclared
-from .frontend.backward_formula import formula_of
+from .frontend.backward_formula import formula_calling, formula_of
 from .frontend.c_parameters import merge, output_docs
 from .frontend.expand import Declared, expand
 from .frontend.implementations import join
@@ -26,7 +26,7 @@ from .ir.interface import Implementation, Op, Param, ScalarParam, TensorParam
 from .ir.kernel_request import Requests, want
 from .ir.places import Told
 from .library_name import check_name, common_namespace, refuse_namesakes
-from .tracing.backward import build_backward
+from .tracing.backward import Backward, build_backward
 from .tracing.case_builder import BuiltCase, build_case, first_config
 from .tracing.launches import Choose
 from .workspace import planned
@@ -102,7 +102,7 @@ def plan(
         op, forward = _plan_op(entry, parts[entry.name], made, choose, traced)
         made.ops.append(dataclasses.replace(op, formula=formula_of(entry, own)))
         if _has_own_backward(entry, declared, made):
-            made.ops += _plan_backward(entry, forward, op.cases, made, choose=choose, traced=traced)
+            _plan_backward(entry, forward, made, choose, traced)
     return made
 
 
@@ -170,28 +170,24 @@ def _has_own_backward(entry: Entry, declared: Sequence[Entry], made: Plan) -> bo
 
 
 def _plan_backward(
-    entry: Entry,
-    forward: Declared,
-    cases: Sequence[Case],
-    made: Plan,
-    *,
-    choose: Choose,
-    traced: Traced | None,
-) -> list[Op]:
-    """The declared backward as an operator of the library; a note if it cannot be one."""
+    entry: Entry, forward: Declared, made: Plan, choose: Choose, traced: Traced | None
+) -> None:
+    """Add the declared backward of the last operator; a note if it cannot be one."""
+    op = made.ops[-1]
     name = f"{entry.own_name}_backward"
     on_path = _counting(traced, f"{entry.name}_backward")
     try:
-        found = build_backward(entry, forward, cases, made.archs, choose, on_path=on_path)
+        found = build_backward(entry, forward, op.cases, made.archs, choose, on_path=on_path)
     except OpforgeError as error:
         made.notes.append(_without_backward(entry, name, error))
-        return []
+        return
     for one in found.built:
         _take(one, made)
     made.notes += _refusals(found.entry, found.built)
     placed = tuple(_placed(one.case, 0) for one in found.built)
     schema, arguments, returns = backward_schema(entry, forward, found.params, _optional(placed))
-    return [
+    made.ops[-1] = _carrying(op, entry, found)
+    made.ops.append(
         Op(
             name=name,
             torch_name=found.entry.name,
@@ -205,7 +201,19 @@ def _plan_backward(
             arguments=arguments,
             returns=returns,
         )
-    ]
+    )
+
+
+def _carrying(op: Op, entry: Entry, found: Backward) -> Op:
+    """The op with its backward as a formula, where calls of it from autograd give the same.
+
+    They would lack marks of outputs, and they have inputs as they were before broadcasting.
+    """
+    broadcasts = any(isinstance(p, TensorParam) and p.broadcast for p in op.params)
+    if op.formula or found.marks or broadcasts:
+        return op
+    formula = formula_calling(found.entry.name, entry, found.passed, found.gradients)
+    return dataclasses.replace(op, formula=formula)
 
 
 def _optional(cases: Sequence[Case]) -> list[bool]:

@@ -5,6 +5,7 @@ import torch
 
 import opforge
 from opforge.errors import OpforgeWarning
+from opforge.registry import registry
 from support.native import kinds as source
 from support.native.calling import BUILT, DEVICE, place
 from support.native.kinds import Affine, Rounding
@@ -117,3 +118,19 @@ def test_what_autotuning_gives_is_the_first_configuration(loaded):
     x = torch.randn(64)
     out, _ = source.square(place(x))
     torch.testing.assert_close(out.cpu(), x * x)
+
+
+@pytest.fixture
+def _without_swish():
+    if registry.find("kinds::swish") is not None:
+        opforge.unregister("kinds::swish")
+
+
+@pytest.mark.usefixtures("_without_swish")
+def test_a_backward_that_was_built_serves_autograd(loaded, standin):
+    x, grad = place(torch.randn(100)).requires_grad_(), place(torch.randn(100))
+    torch.ops.kinds.swish(x, 1.5).backward(grad)
+    count(standin, 2)
+    expected = x.detach().clone().requires_grad_()
+    (expected * torch.sigmoid(1.5 * expected)).backward(grad)
+    torch.testing.assert_close(x.grad, expected.grad)

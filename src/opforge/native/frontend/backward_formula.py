@@ -1,4 +1,4 @@
-"""A backward that a library can carry: one that only calls the library's operators.
+"""A backward that a library can carry: calls of the library's operators.
 
     def save(ctx, inputs, output):
         ctx.factor = inputs[1]
@@ -9,7 +9,8 @@
         -> (("call", "mylib::scale", ("grad", 0), ("input", 1)), None)
 
 The source is read statement by statement. With anything else in it, such as a branch or arithmetic,
-the library cannot carry it: running it once would not show what it does the next time.
+running it once would not show what it does the next time. It is then carried only if it was built:
+as one call of the operator that it became.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import ast
 import inspect
 import textwrap
 import types
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from ...model import Parameter, Record
@@ -56,6 +57,22 @@ def formula_of(entry: Entry, declared: Collection[str]) -> tuple[Term | None, ..
     except (_Other, OSError, SyntaxError):
         return ()
     return found if len(found) == count else ()
+
+
+def formula_calling(
+    operator: str, entry: Entry, passed: Sequence[Term], gradients: Sequence[str]
+) -> tuple[Term | None, ...]:
+    """The formula that is one call of an operator, which returns the gradients of some arguments.
+
+    Empty for an op whose `setup_context` sees the arguments unlike its schema has them.
+    """
+    if entry.lowered is None or entry.lowered.path != "direct":
+        return ()
+    call: Term = ("call", operator, *passed)
+    terms: dict[str, Term] = {
+        name: ("item", call, i) if len(gradients) > 1 else call for i, name in enumerate(gradients)
+    }
+    return tuple(terms.get(argument.name) for argument in entry.lowered.arguments)
 
 
 def why_left_behind(entry: Entry) -> str:

@@ -29,12 +29,20 @@ from .used_parameters import UsedParameters
 
 @dataclass(frozen=True)
 class Backward:
-    """The backward of an op: what its C function takes and gives, and its cases."""
+    """The backward of an op: what its C function takes and gives, and its cases.
+
+    `passed` says what each parameter is: ("grad", 0) and ("output", 0) are counted among the op's
+    outputs, ("input", 2) among its flat arguments. `gradients` names the arguments whose gradients
+    the outputs are. `marks` if `setup_context` marks an output as not differentiable.
+    """
 
     entry: Entry
     params: tuple[Param, ...]
     outputs: tuple[str, ...]
     built: tuple[BuiltCase, ...]
+    passed: tuple[tuple[str, int], ...]
+    gradients: tuple[str, ...]
+    marks: bool
 
 
 @dataclass(frozen=True)
@@ -63,15 +71,16 @@ def build_backward(
     Raises if a library cannot have it.
     """
     definition = entry.registration.definition
+    marks: list[bool] = []
     code = getattr(definition.backward, "__code__", None)
     own = dataclasses.replace(
         entry,
         name=f"{entry.name}_backward",
         location=f"{code.co_filename}:{code.co_firstlineno}" if code else entry.location,
-        fn=backward_body(entry, forward),
+        fn=backward_body(entry, forward, lambda: marks.append(True)),
     )
     grads, gradients = _names(forward)
-    params = (*map(TensorParam, grads), *map(_whole, forward.params))
+    params: tuple[Param, ...] = (*map(TensorParam, grads), *map(_whole, forward.params))
     params += tuple(map(TensorParam, forward.outputs))
     declared = _Flat(params, tuple(gradients), (), values=forward.values)
     caches = HostCaches()
@@ -80,7 +89,7 @@ def build_backward(
             caches.include(function)
     built = [
         build_case(own, declared, case, archs, choose, caches=caches, on_path=on_path)
-        for case in _cases(own, forward, grads, cases)
+        for case in _cases(own, forward, list(grads), cases)
     ]
     used = UsedParameters(declared.params, declared.outputs, [one.case for one in built])
     if not used.outputs:
@@ -94,16 +103,28 @@ def build_backward(
         case: dataclasses.replace(one, case=case)
         for one, case in zip(reversed(built), reversed(used.cases), strict=True)
     }
-    return Backward(own, used.params, used.outputs, tuple(reversed(made.values())))
+    inputs = [argument.name for argument in entry.flat().arguments]
+    every = {"grad": grads, "input": inputs, "output": forward.outputs}
+    known = {name: (kind, i) for kind, names in every.items() for i, name in enumerate(names)}
+    return Backward(
+        own,
+        used.params,
+        used.outputs,
+        tuple(reversed(made.values())),
+        tuple(known[param.name] for param in used.params),
+        tuple(gradients[name] for name in used.outputs),
+        marks=bool(marks),
+    )
 
 
-def _names(forward: Declared) -> tuple[list[str], list[str]]:
-    """Of the gradients that come in and of those that go out: `grad_out`; `grad_x`, `grad_eps`."""
+def _names(forward: Declared) -> tuple[dict[str, str], dict[str, str]]:
+    """By name, what each gradient is of: `grad_out`, which comes in, and `grad_x`, `grad_eps`."""
     params = [param.name for param in forward.params]
-    came, made = ([f"grad_{n}" for n in names] for names in (forward.outputs, params))
-    while {*came, *made} & {*params, *forward.outputs}:
-        came, made = ([f"{n}_" for n in names] for names in (came, made))
-    return came, made
+    every = {f"grad_{name}": name for name in (*forward.outputs, *params)}
+    while every.keys() & {*forward.outputs, *params}:
+        every = {f"{name}_": of for name, of in every.items()}
+    came = {name: of for name, of in every.items() if of in forward.outputs}
+    return came, {name: of for name, of in every.items() if of not in came.values()}
 
 
 def _whole(param: Param) -> Param:

@@ -26,23 +26,30 @@ from .views import same
 class Context:
     """Stands for autograd's ctx."""
 
-    def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
+    def __init__(self, needs_input_grad: tuple[bool, ...], on_mark: Callable[[], None]) -> None:
         self.needs_input_grad = needs_input_grad
         self.saved_tensors: tuple[Any, ...] = ()
+        self._on_mark = on_mark
 
     def save_for_backward(self, *tensors: Any) -> None:
         self.saved_tensors = tensors
 
+    def mark_non_differentiable(self, *_: Any) -> None:
+        self._on_mark()
+
     def _no_effect(self, *_: Any) -> None:
         """All gradients are given, and nothing goes forward."""
 
-    mark_non_differentiable = set_materialize_grads = save_for_forward = _no_effect
+    set_materialize_grads = save_for_forward = _no_effect
 
 
-def backward_body(entry: Entry, forward: Declared) -> Callable[..., list[Any]]:
+def backward_body(
+    entry: Entry, forward: Declared, on_mark: Callable[[], None]
+) -> Callable[..., list[Any]]:
     """A function of the gradients, the op's C parameters and its outputs, in this order.
 
-    It returns a gradient or None for each of these parameters.
+    It returns a gradient or None for each of these parameters. `on_mark` is called if an output
+    is marked as not differentiable.
     """
     definition = entry.registration.definition
     backward = definition.backward
@@ -57,7 +64,7 @@ def backward_body(entry: Entry, forward: Declared) -> Callable[..., list[Any]]:
         grads, outputs = given[:count], given[len(given) - count :]
         values = {**forward.constants, **dict(zip(names, given[count:], strict=False))}
         flat = tuple(_is_differentiable(values[a.name]) for a in lowered.arguments)
-        ctx = Context(fold_needs(lowered.signature, flat))
+        ctx = Context(fold_needs(lowered.signature, flat), on_mark)
         if setup is not None:
             args, kwargs = forward.rebuilt(values.__getitem__)
             output = outputs[0] if count == 1 else outputs
