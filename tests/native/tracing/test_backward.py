@@ -195,6 +195,63 @@ def test_a_gradient_has_the_type_and_shape_of_its_input(planned):
     torch.testing.assert_close(of_bias, grad.sum(0).half())
 
 
+def test_a_gradient_is_summed_where_the_input_has_one_row(planned):
+    def scaled(x: Tensor, weight: Tensor) -> Tensor:
+        return x * weight
+
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        return grad * weight, grad * x
+
+    made = planned(
+        scaled, backward,
+        x=native.tensor("b m n", dtype="fp32"), weight=native.tensor("1 n", dtype="fp32"),
+    )  # fmt: skip
+    grad, x = torch.randn(2, 4, 3, 5)
+    weight = torch.randn(1, 5, requires_grad=True)
+    (x * weight).backward(grad)
+    torch.testing.assert_close(made(grad, x, weight.detach())[1], weight.grad)
+
+
+def test_a_gradient_of_another_shape_is_refused(planned):
+    with pytest.raises(OpforgeError, match="it cannot be built") as refused:
+        planned(silu, lambda ctx, grad: grad.sum(), x=native.tensor("n", dtype="fp32"))
+    assert "backward returned a gradient of shape ()" in refused.value.found
+
+
+def test_callers_choose_the_strides_of_a_gradient_if_they_choose_those_of_the_output(planned):
+    def doubled(x: Tensor) -> Tensor:
+        return x * 2
+
+    made = planned(
+        doubled, lambda ctx, grad: grad * 2, None, x=native.tensor("m n", dtype="fp32"),
+        returns=native.tensor("m n", dtype="fp32", layout="strided"),
+    )  # fmt: skip
+    grad = torch.randn(4, 3).t()
+    torch.testing.assert_close(made(grad), grad * 2)
+
+
+def test_an_output_with_other_strides_is_refused(planned):
+    def turned(x: Tensor) -> Tensor:
+        return (x * 2).t()
+
+    with pytest.raises(OpforgeError, match="returns out with strides that are not compact") as no:
+        planned(turned, lambda ctx, grad: grad.t() * 2, x=native.tensor("m n", dtype="fp32"))
+    assert no.value.found == "[1, n] for [n, m]"
+
+
+def test_cases_without_a_floating_point_tensor_have_no_backward(planned):
+    def doubled(x: Tensor) -> Tensor:
+        return x * 2
+
+    made = planned(
+        doubled, lambda ctx, grad: grad * 2, None, x=native.tensor("n", dtype=("i32", "fp32"))
+    )
+    assert [one.case.tensors[0].dtype for one in made.backward.built] == ["fp32"]
+    with pytest.raises(OpforgeError, match="declared for no floating-point tensors"):
+        planned(doubled, lambda ctx, grad: grad, None, x=native.tensor("n", dtype="i32"))
+
+
 def test_a_size_that_the_op_computes_is_a_condition(planned):
     def doubled(x: Tensor) -> Tensor:
         return torch.cat([x, x])

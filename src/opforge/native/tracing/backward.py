@@ -140,10 +140,24 @@ def _cases(
 ) -> list[Case]:
     made: dict[Case, None] = {}
     for case in cases:
+        if not any(_is_float(tensor) for tensor in case.tensors if tensor.present):
+            continue
         outputs = [_output(own, case, name, i) for i, name in enumerate(forward.outputs)]
         came, given = (tuple(map(_tensor, outputs, names)) for names in (grads, forward.outputs))
-        made[Case((*came, *case.tensors, *given), case.choices, case.bounds)] = None
+        if any(map(_is_float, outputs)):
+            made[Case((*came, *case.tensors, *given), case.choices, case.bounds)] = None
+    if not made:
+        raise CannotTrace(
+            "the op is declared for no floating-point tensors",
+            fix="declare it for fp32 or the like, or remove backward=",
+            op=own.name,
+            location=own.location,
+        )
     return list(made)
+
+
+def _is_float(tensor: TensorCase | Output) -> bool:
+    return tensor.dtype.startswith(("fp", "bf"))
 
 
 def _output(own: Entry, case: Case, name: str, number: int) -> Output:
