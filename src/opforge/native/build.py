@@ -97,7 +97,7 @@ def build(
         made.notes += [
             f"{op.name} is not in the torch adapter, because {why}; opforge.load calls it by ctypes"
             for op in library.ops
-            if (why := unadapted(op))
+            if op.torch_name and (why := unadapted(op))
         ]
         made.notes += _left_behind(library)
     if not sources_only:

@@ -101,7 +101,7 @@ def plan(
         refuse_undeclared(entry, parts[entry.name])
         op, forward = _plan_op(entry, parts[entry.name], made, choose, traced)
         made.ops.append(dataclasses.replace(op, formula=formula_of(entry, own)))
-        if _has_own_backward(entry, declared, made):
+        if _has_own_backward(entry, declared):
             _plan_backward(entry, forward, made, choose, traced)
     return made
 
@@ -153,20 +153,21 @@ def _plan_op(
     return op, dataclasses.replace(found, signature=entry.flat().signature)
 
 
-def _has_own_backward(entry: Entry, declared: Sequence[Entry], made: Plan) -> bool:
+def _has_own_backward(entry: Entry, declared: Sequence[Entry]) -> bool:
     """Whether the op has a backward for which there is no operator yet."""
     if entry.registered is None or entry.registered.definition.backward is None:
         return False
-    name = f"{entry.own_name}_backward"
-    other = registry.find(f"{entry.name}_backward")
-    if other is None or other.stands_in:
-        return name not in {each.own_name for each in declared}
-    if not declarations_of(other):
-        made.notes.append(
-            f"{entry.name}: the library has no {name}, because {other.name} is an operator without "
-            "native.declare; declare it"
-        )
-    return False
+    if f"{entry.own_name}_backward" in {each.own_name for each in declared}:
+        return False
+    # One that is declared but not chosen for this build would come with another signature.
+    other = _namesake(entry)
+    return other is None or not declarations_of(other)
+
+
+def _namesake(entry: Entry) -> Entry | None:
+    """The user's own operator of the name that the backward would have."""
+    found = registry.find(f"{entry.name}_backward")
+    return None if found is None or found.stands_in else found
 
 
 def _plan_backward(
@@ -185,23 +186,29 @@ def _plan_backward(
         _take(one, made)
     made.notes += _refusals(found.entry, found.built)
     placed = tuple(_placed(one.case, 0) for one in found.built)
-    schema, arguments, returns = backward_schema(entry, forward, found.params, _optional(placed))
-    made.ops[-1] = _carrying(op, entry, found)
-    made.ops.append(
-        Op(
-            name=name,
+    backward = Op(
+        name=found.entry.own_name,
+        torch_name="",
+        location=found.entry.location,
+        params=found.params,
+        outputs=found.outputs,
+        cases=placed,
+        doc=f"The gradients of {entry.own_name}'s inputs, from those of its outputs.",
+        source_hash=backward_hash(entry),
+    )
+    if _namesake(entry) is None:
+        schema, arguments, returns = backward_schema(
+            entry, forward, found.params, _optional(placed)
+        )
+        backward = dataclasses.replace(
+            backward,
             torch_name=found.entry.name,
-            location=found.entry.location,
-            params=found.params,
-            outputs=found.outputs,
-            cases=placed,
-            doc=f"The gradients of {entry.own_name}'s inputs, from those of its outputs.",
-            source_hash=backward_hash(entry),
             schema=schema,
             arguments=arguments,
             returns=returns,
         )
-    )
+        made.ops[-1] = _carrying(op, entry, found)
+    made.ops.append(backward)
 
 
 def _carrying(op: Op, entry: Entry, found: Backward) -> Op:
