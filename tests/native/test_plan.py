@@ -6,6 +6,7 @@ from torch import Tensor
 
 import opforge
 from opforge import native
+from opforge.errors import CannotTrace
 from opforge.native.ir.places import shortened
 from opforge.native.plan import plan
 
@@ -32,11 +33,12 @@ def sorts(ctx, grad):
 def declared(op_name):
     """An op with a backward, declared; and its name."""
 
-    def make(fn=exp, backward=times_output, name=None):
+    def make(fn=exp, backward=times_output, name=None, asked=None):
         name = name or op_name()
         callbacks = {"backward": backward, "setup_context": save_output} if backward else {}
         op = opforge.op(fn, name=name, mode="custom_op", **callbacks)
-        native.declare(op, **{p: N for p in fn.__annotations__ if p != "return"})
+        specs = {p: N for p in fn.__annotations__ if p != "return"}
+        native.declare(op, backward=asked, **specs)
         return op, name
 
     return make
@@ -76,6 +78,25 @@ def test_a_note_says_why_a_backward_is_not_built(declared):
     assert shortened(note) == (
         f"{name}: the library has no {own}_backward, because it cannot be built"
     )
+
+
+def test_a_backward_that_is_asked_for_is_an_error_where_it_cannot_be_built(declared):
+    op, name = declared(backward=sorts, asked=True)
+    with pytest.raises(CannotTrace, match=rf"{name}_backward \(.*it cannot be built for grad_out"):
+        plan([op], (90,))
+    op, name = declared(backward=None, asked=True)
+    with pytest.raises(CannotTrace, match="says backward=True, and it has none"):
+        plan([op], (90,))
+    op, _ = declared(asked=True)
+    assert len(plan([op], (90,)).ops) == 2
+
+
+def test_a_backward_that_is_not_wanted_is_left_out_without_a_note(declared):
+    for backward in (times_output, sorts):
+        op, name = declared(backward=backward, asked=False)
+        made = plan([op], (90,))
+        assert [each.torch_name for each in made.ops] == [name]
+        assert not [note for note in made.notes if "_backward" in note]
 
 
 def by_hand(grad: Tensor, out: Tensor) -> Tensor:

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .._compat.host_caches import HostCaches
-from ..errors import OpforgeError, Undeclared
+from ..errors import CannotTrace, OpforgeError, Undeclared
 from ..notebook import counted, html_table
 from ..registry import Entry, registry
 from .frontend.alternatives import implementing, operators, refuse_undeclared
 from .frontend.backward_formula import formula_calling, formula_of
 from .frontend.c_parameters import merge, output_docs
+from .frontend.declare import asked_backward
 from .frontend.expand import Declared, expand
 from .frontend.implementations import join
 from .frontend.source_hash import backward_hash, part_hash, source_hash
@@ -101,8 +102,14 @@ def plan(
         refuse_undeclared(entry, parts[entry.name])
         op, forward = _plan_op(entry, parts[entry.name], made, choose, traced)
         made.ops.append(dataclasses.replace(op, formula=formula_of(entry, own)))
-        if _has_own_backward(entry, declared):
-            _plan_backward(entry, forward, made, choose, traced)
+        asked = asked_backward(d for part in parts[entry.name] for d in declarations_of(part))
+        try:
+            if asked is not False and _lacks_backward(entry, declared, asked=bool(asked)):
+                _plan_backward(entry, forward, made, choose, traced)
+        except OpforgeError as error:
+            if asked:
+                raise
+            made.notes.append(_without_backward(entry, error))
     return made
 
 
@@ -153,9 +160,16 @@ def _plan_op(
     return op, dataclasses.replace(found, signature=entry.flat().signature)
 
 
-def _has_own_backward(entry: Entry, declared: Sequence[Entry]) -> bool:
+def _lacks_backward(entry: Entry, declared: Sequence[Entry], *, asked: bool) -> bool:
     """Whether the op has a backward for which there is no operator yet."""
     if entry.registered is None or entry.registered.definition.backward is None:
+        if asked:
+            raise CannotTrace(
+                "its native.declare says backward=True, and it has none",
+                fix="@opforge.op(..., backward=fn, setup_context=fn), or leave backward= out",
+                op=entry.name,
+                location=entry.location,
+            )
         return False
     if f"{entry.own_name}_backward" in {each.own_name for each in declared}:
         return False
@@ -173,15 +187,10 @@ def _namesake(entry: Entry) -> Entry | None:
 def _plan_backward(
     entry: Entry, forward: Declared, made: Plan, choose: Choose, traced: Traced | None
 ) -> None:
-    """Add the declared backward of the last operator; a note if it cannot be one."""
+    """Add the declared backward of the last operator."""
     op = made.ops[-1]
-    name = f"{entry.own_name}_backward"
     on_path = _counting(traced, f"{entry.name}_backward")
-    try:
-        found = build_backward(entry, forward, op.cases, made.archs, choose, on_path=on_path)
-    except OpforgeError as error:
-        made.notes.append(_without_backward(entry, name, error))
-        return
+    found = build_backward(entry, forward, op.cases, made.archs, choose, on_path=on_path)
     for one in found.built:
         _take(one, made)
     made.notes += _refusals(found.entry, found.built)
@@ -229,8 +238,8 @@ def _optional(cases: Sequence[Case]) -> list[bool]:
     return [None in outputs for outputs in zip(*paths, strict=True)]
 
 
-def _without_backward(entry: Entry, name: str, error: OpforgeError) -> Told:
-    opening = f"{entry.name}: the library has no {name}, because "
+def _without_backward(entry: Entry, error: OpforgeError) -> Told:
+    opening = f"{entry.name}: the library has no {entry.own_name}_backward, because "
     lines = [line.strip() for line in (error.found or "").splitlines()]
     found = f": {'; '.join(lines)}" if lines else ""
     return Told(f"{opening}{error.what}{found}; {error.fix}", f"{opening}it cannot be built")

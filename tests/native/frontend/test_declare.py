@@ -341,3 +341,12 @@ def test_a_parameter_under_both_of_its_names_is_declared_twice(op_name):
     spec = native.tensor("m", "fp16")
     with pytest.raises(BadSpec, match="declared twice"):
         native.declare(op, x=spec, input=spec)
+
+
+def test_a_parameter_called_backward_stays_a_parameter(make_op):
+    def scan(x: Tensor, backward: bool) -> Tensor:
+        return x
+
+    op = make_op(scan)
+    native.declare(op, x=X, backward=native.choice(False, True))
+    assert [param.name for param in expand(op).params] == ["x", "backward"]

@@ -587,3 +587,20 @@ def test_a_choice_that_is_no_text_of_c_is_refused(make_op, value, held):
         f"OP (HERE), parameter 'route': a text with {held} cannot be a value in C\n"
         f"  found: {value!r}\n  fix: leave the value out, or give it another text in the op"
     )
+
+
+def test_a_backward_is_wanted_or_not(make_op):
+    op = make_op(silu)
+    assert refusal(BadSpec, op, x=X, backward="yes") == (
+        "OP (HERE): backward= says whether the library has the op's backward\n"
+        "  found: 'yes'\n"
+        "  fix: backward=True, backward=False, or leave it out"
+    )
+    native.declare(op, x=X, backward=True)
+    text = refusal(ConflictingDeclarations, op, x=native.tensor("n", dtype="i8"), backward=False)
+    assert text.startswith(
+        "OP (HERE): one declaration asks for the op's backward, and one for none\n"
+        f"  found: backward=True at {__file__}:"
+    )
+    assert text.endswith("; backward=False at HERE\n  fix: keep one of them")
+    assert len(declarations(op)) == 1

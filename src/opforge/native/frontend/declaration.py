@@ -79,6 +79,8 @@ class Declaration:
     bounds: tuple[Bound, ...] = ()
     # By output, where `returns` was given.
     returns: tuple[Tensors | None, ...] = ()
+    # Whether the library must have the op's backward, or must not; None if it may.
+    backward: bool | None = None
     location: str = field(default="", compare=False)
     file: str = field(default="", compare=False)
     running: CodeType | None = field(default=None, compare=False, repr=False)

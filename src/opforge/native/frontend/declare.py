@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import difflib
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...errors import (
     BadDims,
     BadSpec,
+    ConflictingDeclarations,
     MissingParameter,
     OpforgeError,
     UnknownParameter,
@@ -32,7 +33,9 @@ from .store import Alternatives, declarations_of, keep_declarations
 from .validate import as_seen, example, fit, is_variable, no_list, read_dtypes
 
 
-def declare(op: Any, /, *, dims: Any = None, returns: Any = None, **specs: Any) -> None:
+def declare(
+    op: Any, /, *, dims: Any = None, returns: Any = None, backward: Any = None, **specs: Any
+) -> None:
     """Declare what callers of an op's C function may pass, parameter by parameter.
 
         native.declare(rms_norm, x=native.tensor("rows hidden", dtype="T"),
@@ -45,11 +48,14 @@ def declare(op: Any, /, *, dims: Any = None, returns: Any = None, **specs: Any) 
 
     `returns=native.tensor("*s", dtype="T", layout="strided")` lets callers pass an output of any
     strides; several outputs are a tuple, with None for one that is as the body makes it.
+
+    The op's backward is built where that is possible: `backward=True` makes it an error where it
+    is not, and `backward=False` leaves it out.
     """
     place = caller()
     with located(op, place) as entry:
         lowered = entry.flat()
-        read = _read(lowered, dims, returns, specs)
+        read = _read(lowered, dims, returns, backward, specs)
         with registry.lock:
             _keep(entry, lowered, replace(read, **place))
 
@@ -81,6 +87,7 @@ def _keep(entry: Entry, lowered: Lowered, new: Declaration) -> None:
     kept = [old for old in declarations_of(entry) if not is_reloaded(old, new)]
     if new not in kept:
         kept.append(new)
+    asked_backward(kept)
     check_together(lowered, kept)
     keep_declarations(entry, kept)
 
@@ -94,7 +101,22 @@ def is_reloaded(old: Declaration | Alternatives, new: Declaration | Alternatives
     )
 
 
-def _read(lowered: Lowered, dims: Any, returns: Any, specs: dict[str, Any]) -> Declaration:
+def asked_backward(declarations: Iterable[Declaration]) -> bool | None:
+    """Whether declarations ask for the op's backward, or for none; refuses both at once."""
+    asked = {d.backward: d for d in declarations}
+    if True in asked and False in asked:
+        raise ConflictingDeclarations(
+            "one declaration asks for the op's backward, and one for none",
+            found=f"backward=True at {asked[True].location}; "
+            f"backward=False at {asked[False].location}",
+            fix="keep one of them",
+        )
+    return True if True in asked else False if False in asked else None
+
+
+def _read(
+    lowered: Lowered, dims: Any, returns: Any, backward: Any, specs: dict[str, Any]
+) -> Declaration:
     reader = _Reader(lowered)
     renamed = {p.name: p.node.path for p in lowered.signature.parameters if p.name != p.node.path}
     specs = _by_schema(specs, renamed)
@@ -103,6 +125,14 @@ def _read(lowered: Lowered, dims: Any, returns: Any, specs: dict[str, Any]) -> D
         specs, dims = {**specs, "dims": dims}, None
     if returns is not None and "returns" in reader.nodes:
         specs, returns = {**specs, "returns": returns}, None
+    if backward is not None and "backward" in reader.nodes:
+        specs, backward = {**specs, "backward": backward}, None
+    if backward is not None and not isinstance(backward, bool):
+        raise BadSpec(
+            "backward= says whether the library has the op's backward",
+            found=repr(backward),
+            fix="backward=True, backward=False, or leave it out",
+        )
     reader.take(specs)
     for parameter in lowered.signature.parameters:
         reader.read(parameter.node, parameter.default)
@@ -124,6 +154,7 @@ def _read(lowered: Lowered, dims: Any, returns: Any, specs: dict[str, Any]) -> D
         fixed=tuple(fixed.items()),
         bounds=tuple(bounds.values()),
         returns=outputs,
+        backward=backward,
     )
 
 
