@@ -56,10 +56,6 @@ def save_inputs(ctx, inputs, output):
     ctx.save_for_backward(*inputs)
 
 
-def save_nothing(ctx, inputs, output):
-    pass
-
-
 class Planned:
     """An op's backward, called as the library would."""
 
@@ -106,9 +102,10 @@ def test_a_backward_of_torch_calls(planned):
     torch.testing.assert_close(made(grad, x.detach()), x.grad)
 
 
-def test_a_backward_that_is_an_op_with_launches(planned):
+@pytest.mark.parametrize("gradient", [silu_grad_op, silu_grad], ids=["op", "function"])
+def test_a_backward_that_launches(planned, gradient):
     def backward(ctx, grad):
-        return silu_grad_op(grad, *ctx.saved_tensors)
+        return gradient(grad, *ctx.saved_tensors)
 
     made = planned(silu, backward, x=native.tensor("n", dtype="fp32"))
     assert (made.names, made.outputs) == (["grad_out", "x"], ["grad_x"])
@@ -144,6 +141,10 @@ def test_an_output_and_a_scalar_that_are_saved(planned):
     torch.testing.assert_close(found, (x.grad, w.grad))
 
 
+def scaled_exp(x: Tensor, w: Tensor, scale: float) -> Tensor:
+    return torch.exp(x) * scale
+
+
 def test_what_no_path_uses_is_not_a_parameter(planned):
     def backward(ctx, grad):
         _, _, out = ctx.saved_tensors
@@ -155,17 +156,13 @@ def test_what_no_path_uses_is_not_a_parameter(planned):
 
     specs = {"x": native.tensor("...", dtype="fp32", ranks=(1, 2)), "scale": native.scalar("fp32")}
     made = planned(
-        lambda_free, backward, save, w=native.tensor("...", dtype="fp32", ranks=(1, 2)), **specs
+        scaled_exp, backward, save, w=native.tensor("...", dtype="fp32", ranks=(1, 2)), **specs
     )
     assert (made.names, made.outputs) == (["grad_out", "out"], ["grad_x"])
     grad, out = torch.randn(4), torch.randn(4)
     torch.testing.assert_close(made(grad, out), grad * out)
     sizes = {str(size) for one in made.backward.built for t in one.case.tensors for size in t.shape}
     assert sizes == {"grad_out.shape[0]", "grad_out.shape[1]"}
-
-
-def lambda_free(x: Tensor, w: Tensor, scale: float) -> Tensor:
-    return torch.exp(x) * scale
 
 
 def test_a_gradient_that_is_an_input_is_copied(planned):
