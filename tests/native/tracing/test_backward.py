@@ -308,6 +308,19 @@ def test_cases_that_differ_keep_what_tells_them_apart(planned):
         torch.testing.assert_close(made(grad, torch.empty(5, dtype=dtype)), (grad * 2).to(dtype))
 
 
+def test_cases_stay_in_the_order_of_the_op(op_name):
+    def doubled(w: Tensor, x: Tensor) -> Tensor:
+        return x * 2
+
+    op = opforge.op(
+        doubled, name=op_name(), mode="custom_op", backward=lambda ctx, grad: (None, grad * 2)
+    )
+    for w, x in (("fp16", "fp64"), ("fp16", "fp32"), ("fp32", "fp64")):
+        native.declare(op, w=native.tensor("n", dtype=w), x=native.tensor("n", dtype=x))
+    found = Planned(op).backward.built
+    assert [one.case.tensors[0].dtype for one in found] == ["fp64", "fp32"]
+
+
 def test_a_choice_stays_if_its_values_differ(planned):
     def chosen(x: Tensor, mode: str, other: bool) -> Tensor:
         return x * 2 if mode == "twice" else x * 3

@@ -99,10 +99,9 @@ def build_backward(
             op=own.name,
             location=own.location,
         )
-    made = {
-        case: dataclasses.replace(one, case=case)
-        for one, case in zip(reversed(built), reversed(used.cases), strict=True)
-    }
+    made: dict[Case, BuiltCase] = {}
+    for one, case in zip(built, used.cases, strict=True):
+        made.setdefault(case, dataclasses.replace(one, case=case))
     inputs = [argument.name for argument in entry.flat().arguments]
     every = {"grad": grads, "input": inputs, "output": forward.outputs}
     known = {name: (kind, i) for kind, names in every.items() for i, name in enumerate(names)}
@@ -110,7 +109,7 @@ def build_backward(
         own,
         used.params,
         used.outputs,
-        tuple(reversed(made.values())),
+        tuple(made.values()),
         tuple(known[param.name] for param in used.params),
         tuple(gradients[name] for name in used.outputs),
         marks=bool(marks),
