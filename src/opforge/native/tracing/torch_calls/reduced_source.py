@@ -121,7 +121,10 @@ class _Reduction:
         gone = range(rank, len(sizes))
         self.inner = Space(sizes, gone, [*loads, *spread], apart, "j", self.names)
         self.writer = Writer([self.rows, self.inner], self.names)
-        self.by_rows, self.block, self.warps = _shape(self.rows, self.inner, whole, step.fits)
+        shape = _shape(self.rows, self.inner, whole, step.fits)
+        if self.split and shape == _ALONG_ROWS:
+            shape = _ALONG_PARTS
+        self.by_rows, self.block, self.warps = shape
 
     def written(self) -> Written:
         step, writer = self.step, self.writer
@@ -253,6 +256,11 @@ def _combined(totals: Sequence[str], combine: str) -> str:
     return f"tl.reduce({given}, 1, {combine}, keep_dims=True)"
 
 
+# Results, elements of each at a time, and warps. The sum of 4096 x 4096 halves, in 1024 parts, took
+# 18.0 us on an H200 by parts, 21.0 us by rows, and 19.4 us in torch.
+_ALONG_ROWS, _ALONG_PARTS = (1, 2048, 4), (1, 4096, 8)
+
+
 def _shape(rows: Space, inner: Space, tensor: Traced | None, fits: int) -> tuple[int, int, int]:
     """How many results, how many elements of each at a time, and how many warps."""
     if fits:
@@ -260,7 +268,7 @@ def _shape(rows: Space, inner: Space, tensor: Traced | None, fits: int) -> tuple
     if tensor is not None and rows.runs and not _is_unit(inner, tensor):
         # Neighbours in memory are other results' elements.
         return 64, 16, 4
-    return 1, 2048, 4
+    return _ALONG_ROWS
 
 
 def _is_unit(space: Space, tensor: Traced) -> bool:
