@@ -1,5 +1,6 @@
 """`opforge.load` on a GPU: with the source, without, without Triton, and in a C++ program."""
 
+import contextlib
 import importlib
 import shutil
 import subprocess
@@ -66,7 +67,7 @@ def source():
 @pytest.fixture(scope="module")
 def dist(source, tmp_path_factory):
     folder = tmp_path_factory.mktemp("load")
-    every = [source.add, source.scale, source.scale_]
+    every = [source.add, source.scale, source.scale_, source.total]
     native.build(every, folder, archs=[arch()], torch=True)
     return folder
 
@@ -110,6 +111,26 @@ def test_memory_that_is_not_aligned_and_other_streams(loaded, source):
         made = source.add(x, x)
         torch.cuda.current_stream().synchronize()
     torch.testing.assert_close(made, 2 * x)
+
+
+def allocations():
+    return torch.cuda.memory_stats()["allocation.all.allocated"]
+
+
+def test_workspace_is_torchs_in_a_call_by_torch(dist, source):
+    x = torch.arange(5000.0, device="cuda")
+    with contextlib.closing(opforge.load(dist, adapter=True)):
+        source.total(x)
+        before = allocations()
+        result = source.total(x)
+        assert allocations() - before == 2  # its result, and the workspace
+        assert result.item() == x.sum().item() / 2
+        stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            out = source.total(x)
+        x.fill_(3)
+        graph.replay()
+        assert out.item() == 7500
 
 
 def test_a_thousand_shapes_compile_nothing(loaded, source, compiled):

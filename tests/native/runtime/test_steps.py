@@ -2,6 +2,7 @@
 
 import ctypes
 import struct
+import threading
 
 import pytest
 import torch
@@ -300,6 +301,24 @@ def test_workspace_comes_from_the_allocator_that_was_set(library, standin, alloc
         ("release", 7, 40, 1, stream),
     ]
     assert "cuMemAllocAsync" not in standin.calls
+
+
+def test_the_torch_adapters_allocator_is_for_its_thread_and_comes_second(library, allocator):
+    asked = []
+    hooks = ALLOCATE(lambda _, *rest: asked.append(rest) or allocator.answer), RELEASE(lambda *_: 0)
+    use = library.function("torch_allocator")
+    use.restype = None
+    use(*hooks)
+    library.run("everything", *everything())
+    assert (len(asked), len(allocator.log)) == (0, 2)
+    library.check(library.function("set_allocator")(None, None, None))
+    library.run("everything", *everything())
+    elsewhere = threading.Thread(target=library.run, args=("everything", *everything()))
+    elsewhere.start()
+    elsewhere.join()
+    use(None, None)
+    library.run("everything", *everything())
+    assert [rest[:2] for rest in asked] == [(40, 256)]
 
 
 def test_an_allocator_without_memory_is_a_status(library, standin, allocator):

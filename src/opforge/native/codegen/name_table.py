@@ -61,7 +61,7 @@ class _Table:
 def _check_c(library: Library) -> None:
     own = [
         "load", "unload", "set_allocator", "last_error", "manifest", "abi_version", "abi_check",
-        f"abi_{ABI}", "torch_deferred", "manifest_hash",
+        f"abi_{ABI}", "torch_deferred", "torch_allocator", "manifest_hash",
     ]  # fmt: skip
     shared = shared_names()
     # The runtime's own are macros, too.

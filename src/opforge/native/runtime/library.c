@@ -29,6 +29,13 @@ OpforgeStatus OF_FUNCTION(set_allocator)(OpforgeAllocate allocate, OpforgeReleas
 OPFORGE_API int OF_FUNCTION(torch_deferred);
 int OF_FUNCTION(torch_deferred) = 0;
 
+/* The torch adapter sets it around its calls, which are on torch's stream as its memory is. */
+OPFORGE_API void OF_FUNCTION(torch_allocator)(OpforgeAllocate allocate, OpforgeRelease release);
+void OF_FUNCTION(torch_allocator)(OpforgeAllocate allocate, OpforgeRelease release)
+{
+    of_use_allocator(allocate, release);
+}
+
 const char *OF_FUNCTION(last_error)(void)
 {
     return of_last_error();

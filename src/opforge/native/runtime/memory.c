@@ -4,6 +4,15 @@
 static OpforgeAllocate set_allocate;
 static OpforgeRelease set_release;
 static void *set_context;
+/* For the calls of one thread, unless an allocator was set. */
+static __thread OpforgeAllocate own_allocate;
+static __thread OpforgeRelease own_release;
+
+void of_use_allocator(OpforgeAllocate allocate, OpforgeRelease release)
+{
+    own_allocate = allocate;
+    own_release = release;
+}
 
 OpforgeStatus of_set_allocator(const char *function, OpforgeAllocate allocate,
                                OpforgeRelease release, void *context)
@@ -30,6 +39,10 @@ static void find_allocator(Workspace *workspace)
         workspace->release = set_release;
         workspace->context = set_context;
         of_unlock();
+        if (workspace->allocate == NULL) {
+            workspace->allocate = own_allocate;
+            workspace->release = own_release;
+        }
         workspace->has_allocator = 1;
     }
 }

@@ -402,6 +402,7 @@ OpforgeStatus of_measure(const Operation *op, const Path *path, const View *view
 /* memory.c */
 OpforgeStatus of_set_allocator(const char *function, OpforgeAllocate allocate,
                                OpforgeRelease release, void *context);
+void of_use_allocator(OpforgeAllocate allocate, OpforgeRelease release);
 OpforgeStatus of_allocate(Workspace *workspace, int64_t bytes, int64_t alignment,
                           uint64_t *address);
 OpforgeStatus of_release_all(Workspace *workspace, OpforgeStatus status);

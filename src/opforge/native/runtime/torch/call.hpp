@@ -10,6 +10,9 @@
 #include <limits>
 #include <mutex>
 
+/* Of the library: where the calls of this thread get their workspace. */
+extern "C" void OF_FUNCTION(torch_allocator)(OpforgeAllocate allocate, OpforgeRelease release);
+
 namespace {
 
 enum Backend { kAuto = 0, kNative = 1, kJit = 2 };
@@ -150,6 +153,7 @@ class Call {
     }
     ~Call()
     {
+        OF_FUNCTION(torch_allocator)(nullptr, nullptr);
         release();
         op_.running.fetch_sub(1, std::memory_order_relaxed);
     }
@@ -266,7 +270,15 @@ class Call {
         return -1;
     }
 
-    void *stream() const { return device_ < 0 ? nullptr : current_stream(device_); }
+    /* From here on, workspace is torch's. */
+    void *stream() const
+    {
+        if (device_ < 0)
+            return nullptr;
+        if (allocator().allocate && allocator().release)
+            OF_FUNCTION(torch_allocator)(allocate_workspace, release_workspace);
+        return current_stream(device_);
+    }
 
     /* True if the library has run the call. Otherwise another implementation has, or it throws. */
     bool done(OpforgeStatus status)

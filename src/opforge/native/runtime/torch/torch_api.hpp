@@ -114,22 +114,49 @@ Autograd find_autograd()
     return found;
 }
 
-typedef AOTITorchError (*CurrentStream)(int32_t, void **);
+/* A function that a build of torch for the CPU does not have. */
+template <class Function> Function of_cuda(const char *name)
+{
+    void *cuda = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
+    return reinterpret_cast<Function>(dlsym(cuda ? cuda : RTLD_DEFAULT, name));
+}
 
 void *current_stream(int32_t device)
 {
-    /* A build of torch for the CPU does not have it. */
-    static const CurrentStream current = [] {
-        void *cuda = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
-        const char *name = "aoti_torch_get_current_cuda_stream";
-        void *found = dlsym(cuda ? cuda : RTLD_DEFAULT, name);
-        return reinterpret_cast<CurrentStream>(found);
-    }();
+    static const auto current =
+        of_cuda<AOTITorchError (*)(int32_t, void **)>("aoti_torch_get_current_cuda_stream");
     void *stream = nullptr;
     if (!current)
         fail(OF_LIBRARY ": this torch has no CUDA streams");
     check(current(device, &stream), "give the current stream");
     return stream;
+}
+
+/* Workspace from torch's caching allocator: of the current device, for its current stream. */
+struct Allocator {
+    AOTITorchError (*allocate)(uint64_t bytes, void **memory);
+    AOTITorchError (*release)(void *memory);
+};
+
+const Allocator &allocator()
+{
+    static const Allocator found = {
+        of_cuda<decltype(Allocator::allocate)>("aoti_torch_cuda_caching_allocator_raw_alloc"),
+        of_cuda<decltype(Allocator::release)>("aoti_torch_cuda_caching_allocator_raw_delete"),
+    };
+    return found;
+}
+
+/* torch aligns to 512 bytes; a call makes its device current, and is on its current stream. */
+void *allocate_workspace(void *, size_t bytes, size_t, int, void *)
+{
+    void *memory = nullptr;
+    return allocator().allocate(bytes, &memory) == 0 ? memory : nullptr;
+}
+
+void release_workspace(void *, void *memory, size_t, int, void *)
+{
+    allocator().release(memory);
 }
 
 } // namespace
