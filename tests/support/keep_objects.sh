@@ -24,8 +24,29 @@ if [ -z "$source" ] || [ -z "$target" ]; then
 fi
 
 # All that the object depends on: the compiler, its options, and the source with its headers.
-"$@" -E 2>/dev/null || exec "$@"
-key=$( (echo "$* " | sed "s| -o $target | |" && cat "$target") | sha256sum | cut -c-32)
+# Reading whole folders of headers is quicker than preprocessing, which only a dependency file needs.
+headers=$(dirname "$source")
+previous=
+for argument; do
+    case $previous$argument in
+    *torch/include | -I/usr/* | -isystem/usr/*) ;;
+    -I/* | -I[a-z.]* | -isystem?*) headers="$headers ${argument#-I}" ;;
+    -M* | -include*) headers= && break ;;
+    esac
+    previous=
+    case $argument in
+    -I | -isystem) previous=$argument ;;
+    esac
+done
+told=$(echo "$* " | sed "s| -o $target | |")
+if [ -n "$headers" ]; then
+    # shellcheck disable=SC2086  # several folders
+    key=$(find $headers -name '*.h' -o -name '*.hpp' -o -name '*.inc' | LC_ALL=C sort |
+        { echo "$told" && xargs cat "$source"; } | sha256sum | cut -c-32)
+else
+    "$@" -E 2>/dev/null || exec "$@"
+    key=$( (echo "$told" && cat "$target") | sha256sum | cut -c-32)
+fi
 kept=$folder/$key.o
 if [ -e "$kept" ]; then
     cp "$kept" "$target"
