@@ -408,3 +408,17 @@ def test_few_and_long_results_are_shared_by_several_programs():
     x = torch.randint(-8, 9, (1100, 3)).float()
     assert torch.equal(program(x), body(x))
     assert torch.equal(program(x[:5]), body(x[:5]))
+
+
+INFINITE = torch.tensor(
+    [[-torch.inf] * 3, [torch.inf, 0, 1], [-torch.inf, 0, 1], [torch.nan, 0, 1]]
+)
+
+
+@pytest.mark.parametrize("function", [torch.softmax, torch.log_softmax, torch.logsumexp])
+def test_rows_with_infinities(function):
+    def body(x: Tensor) -> Tensor:
+        return function(x, -1)
+
+    found = Program(body, x=native.tensor("m n", dtype="fp32"))(INFINITE)
+    torch.testing.assert_close(found, body(INFINITE), equal_nan=True)

@@ -178,6 +178,10 @@ def _logsumexp(call: Call, x: Traced, dims: Any, keepdim: bool = False) -> Any:
     return made
 
 
+# Where all elements are -inf, or one is inf, torch's total is NaN.
+_TOTAL = 'tl.where(is_infinite({1}), float("nan"), {2})'
+
+
 def _softmax(text: str) -> Any:
     def make(call: Call, x: Traced, dim: int, half_to_float: bool) -> Any:
         if not x.sizes:
@@ -278,8 +282,8 @@ register({
     _ATEN.all.dim: _truth("all"),
     _ATEN.all.dims: _truth("all"),
     _ATEN.logsumexp.default: _logsumexp,
-    _ATEN._softmax.default: _softmax("divide(scaled({0}, {1}), {2})"),  # noqa: SLF001
-    _ATEN._log_softmax.default: _softmax("{0} - {1} - log({2})"),  # noqa: SLF001
+    _ATEN._softmax.default: _softmax(f"divide(exp({{0}} - {{1}}), {_TOTAL})"),  # noqa: SLF001
+    _ATEN._log_softmax.default: _softmax(f"{{0}} - {{1}} - log({_TOTAL})"),  # noqa: SLF001
     _ATEN.var_mean.correction: _moments(("var", "mean")),
     _ATEN.var.correction: _moments(("var",)),
     _ATEN.std.correction: _moments(("std",)),
