@@ -422,3 +422,22 @@ def test_rows_with_infinities(function):
 
     found = Program(body, x=native.tensor("m n", dtype="fp32"))(INFINITE)
     torch.testing.assert_close(found, body(INFINITE), equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "function"),
+    [
+        ("u8", lambda x: x * -3),
+        ("u8", lambda x: (x % -3) + (x // -3)),
+        ("u8", lambda x: torch.where(x > 3, x, -1)),
+        ("u8", lambda x: torch.full_like(x, -1) - x),
+        ("u8", lambda x: x == -1),
+        ("i8", lambda x: x + 200),
+        ("i8", lambda x: x == 255),
+        ("i32", lambda x: x * (2**40 + 3)),
+    ],
+)
+def test_numbers_beyond_a_type_wrap_around(dtype, function):
+    body = body_of_one(function)
+    x = torch.tensor([0, 1, 2, 5, 100, -1]).to(getattr(torch, DTYPES[dtype].torch))
+    assert torch.equal(Program(body, x=native.tensor("n", dtype=dtype))(x), body(x))

@@ -189,12 +189,20 @@ def _literal(number: Any, dtype: str) -> str:
     if dtype == "tl.int1":
         return str(bool(number))
     if not dtype.startswith(("tl.float", "tl.bfloat")):
-        return repr(int(number))
+        return repr(_wrapped(int(number), dtype))
     number = float(number)
     if number == 0 and math.copysign(1, number) < 0:
         # Triton's constants have no -0.0.
         return f"tl.full((), 0.0, {dtype}) * -1.0"
     return repr(number) if math.isfinite(number) else f'float("{number}")'
+
+
+def _wrapped(number: int, dtype: str) -> int:
+    """-3 as `tl.uint8` is 253."""
+    signed = dtype.startswith("tl.int")
+    size = 1 << int(dtype.removeprefix("tl.int" if signed else "tl.uint"))
+    number %= size
+    return number - size if signed and number >= size // 2 else number
 
 
 _MOST_NAMED = 4
