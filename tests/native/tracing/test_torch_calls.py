@@ -441,3 +441,19 @@ def test_numbers_beyond_a_type_wrap_around(dtype, function):
     body = body_of_one(function)
     x = torch.tensor([0, 1, 2, 5, 100, -1]).to(getattr(torch, DTYPES[dtype].torch))
     assert torch.equal(Program(body, x=native.tensor("n", dtype=dtype))(x), body(x))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.sum(0),
+        lambda x: x.argmax(-1),
+        lambda x: x.max(0)[0],
+        lambda x: x.softmax(0),
+        lambda x: x.cumsum(-1),
+    ],
+)
+def test_dimension_0_of_a_tensor_without_dimensions(function):
+    body, x = body_of_one(function), torch.tensor(2.5)
+    found, wanted = Program(body, x=native.tensor("", dtype="fp32"))(x), body(x)
+    assert (found.shape, found.tolist()) == (wanted.shape, wanted.tolist())

@@ -12,6 +12,7 @@ from ...._compat.tracing import Traced
 from ..views import compact, same
 from .calls import Call, register
 from .pointwise import apply
+from .space import is_one
 from .values import Load, Number, Reduced, Scanned, Total, Value, cast
 
 _ATEN = torch.ops.aten
@@ -30,7 +31,8 @@ class Dims:
         self.call, self.x = call, x
         rank = len(x.sizes)
         given = [dims] if isinstance(dims, int) else dims
-        self.gone = sorted({d % rank for d in given}) if given else list(range(rank))
+        # A tensor without dimensions takes 0 and -1 for its own.
+        self.gone = sorted({d % rank for d in given}) if given and rank else list(range(rank))
         self.kept = [d for d in range(rank) if d not in self.gone]
         self.view = call.trace.views.permute(x, [*self.kept, *self.gone])
         self.sizes = tuple(x.sizes[d] for d in self.gone)
@@ -185,7 +187,7 @@ _TOTAL = 'tl.where(is_infinite({1}), float("nan"), {2})'
 def _softmax(text: str) -> Any:
     def make(call: Call, x: Traced, dim: int, half_to_float: bool) -> Any:
         if not x.sizes:
-            return NotImplemented
+            return _of_one(call, x, lambda one: make(call, one, 0, half_to_float))
         dtype = torch.float32 if half_to_float else x.dtype
         rows = Dims(call, x, dim, keepdim=True)
         made = call.trace.allocate(x.sizes, dtype)
@@ -198,6 +200,11 @@ def _softmax(text: str) -> Any:
         return made
 
     return make
+
+
+def _of_one(call: Call, x: Traced, make: Callable[[Traced], Traced]) -> Traced:
+    """A call for a tensor without dimensions, as one for its only element."""
+    return call.trace.views.view(make(call.trace.views.unsqueeze(x, 0)), [])
 
 
 def _moments(pick: Sequence[str]) -> Any:
@@ -228,10 +235,10 @@ def _moments(pick: Sequence[str]) -> Any:
 
 
 def _cumsum(call: Call, x: Traced, dim: int, *, dtype: Any = None) -> Any:
-    if not x.sizes:
-        return NotImplemented
     wanted = dtype or _result_dtype("sum", x.dtype)
     made = call.trace.allocate(x.sizes, wanted)
+    if not x.sizes or is_one(x.sizes[dim]):
+        return call.copy(made, x)
     rank = len(x.sizes)
     order = [d for d in range(rank) if d != dim % rank] + [dim % rank]
     view, out = (call.trace.views.permute(t, order) for t in (x, made))
