@@ -457,3 +457,14 @@ def test_dimension_0_of_a_tensor_without_dimensions(function):
     body, x = body_of_one(function), torch.tensor(2.5)
     found, wanted = Program(body, x=native.tensor("", dtype="fp32"))(x), body(x)
     assert (found.shape, found.tolist()) == (wanted.shape, wanted.tolist())
+
+
+@pytest.mark.parametrize("shape", [(3, 0), (0, 4), (2, 3, 0), (0, 3, 4)])
+def test_a_product_without_elements_is_zero(shape):
+    def body(x: Tensor, y: Tensor) -> Tensor:
+        return x @ y
+
+    dims = "b m k"[-2 * len(shape) + 1 :]
+    specs = {"x": native.tensor(dims, dtype="fp32"), "y": native.tensor("k n", dtype="fp32")}
+    x, y = torch.randn(shape), torch.randn(shape[-1], 5)
+    assert torch.equal(Program(body, **specs)(x, y), body(x, y))

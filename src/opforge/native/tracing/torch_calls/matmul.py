@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -76,9 +77,14 @@ def _lines(call: Call, x: Traced) -> tuple[Traced, bool, Any, Any]:
 
 def linear(x: Any, weight: Any, bias: Any = None) -> Any:
     """`F.linear`, as one product of two matrices."""
-    rows = x.reshape(-1, x.shape[-1])
+    rows = _rows(x)
     found = torch.mm(rows, weight.t()) if bias is None else torch.addmm(bias, rows, weight.t())
     return found.view(*x.shape[:-1], weight.shape[0])
+
+
+def _rows(x: Any) -> Any:
+    """All rows of a stack; not as `reshape(-1, k)`, which has no answer for a k of 0."""
+    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
 def matmul(a: Any, b: Any) -> Any:
@@ -88,10 +94,10 @@ def matmul(a: Any, b: Any) -> Any:
     if b.dim() == 1:
         return matmul(a, b.unsqueeze(-1)).squeeze(-1)
     if b.dim() == 2:
-        rows = a.reshape(-1, a.shape[-1])
-        return torch.mm(rows, b).view(*a.shape[:-1], b.shape[-1])
+        return torch.mm(_rows(a), b).view(*a.shape[:-1], b.shape[-1])
     stacks = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    left, right = (x.expand(*stacks, *x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in (a, b))
+    count = math.prod(stacks)
+    left, right = (x.expand(*stacks, *x.shape[-2:]).reshape(count, *x.shape[-2:]) for x in (a, b))
     return torch.bmm(left, right).view(*stacks, a.shape[-2], b.shape[-1])
 
 
