@@ -12,6 +12,7 @@ from opforge import native
 from opforge.errors import CannotTrace, UndeclaredWrite
 from opforge.native.ir.cases import Launch
 from opforge.native.ir.dtypes import DTYPES
+from support.logs import heard
 from support.native.torch_bodies import Program
 from support.native.torch_table import (
     BINARY,
@@ -468,3 +469,32 @@ def test_a_product_without_elements_is_zero(shape):
     specs = {"x": native.tensor(dims, dtype="fp32"), "y": native.tensor("k n", dtype="fp32")}
     x, y = torch.randn(shape), torch.randn(shape[-1], 5)
     assert torch.equal(Program(body, **specs)(x, y), body(x, y))
+
+
+def test_tensors_of_other_sizes_are_not_concatenated():
+    def body(x: Tensor, y: Tensor) -> Tensor:
+        return torch.cat([x, y], 1)
+
+    program = Program(
+        body, x=native.tensor("m n", dtype="fp32"), y=native.tensor("k l", dtype="fp32")
+    )
+    x, y = torch.randn(3, 4), torch.randn(3, 2)
+    with heard("torch") as said:
+        assert torch.equal(program(x, y), body(x, y))
+    # torch's fakes log what they raise.
+    assert not said
+    with pytest.raises(AssertionError, match="of dimension 0 must be equal"):
+        program(x, torch.randn(1, 2))
+
+
+def test_an_index_that_is_wider_than_its_tensor_is_refused_and_others_built():
+    def body(x: Tensor, y: Tensor) -> Tensor:
+        return x.gather(1, y)
+
+    program = Program(
+        body, x=native.tensor("m n", dtype="fp32"), y=native.tensor("k l", dtype="i64")
+    )
+    x, y = torch.randn(3, 4), torch.tensor([[3, 0, 1, 1, 2], [0, 1, 2, 3, 0]])
+    assert torch.equal(program(x, y), body(x, y))
+    with pytest.raises(AssertionError, match="of the index exceeds"):
+        program(x[:1], y)

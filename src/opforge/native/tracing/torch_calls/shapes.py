@@ -24,6 +24,10 @@ def _cat(call: Call, tensors: Sequence[Traced], dim: int = 0) -> Any:
     dtype = functools.reduce(torch.promote_types, (t.dtype for t in tensors))
     dim %= len(tensors[0].sizes)
     sizes = list(tensors[0].sizes)
+    for tensor in tensors[1:]:
+        for d, size in enumerate(tensor.sizes):
+            if d != dim and size != sizes[d]:
+                raise RuntimeError(f"sizes {sizes[d]} and {size} of dimension {d} must be equal")
     sizes[dim] = sum(t.sizes[dim] for t in tensors)
     made = call.trace.allocate(sizes, dtype)
     start: Any = 0
@@ -132,6 +136,9 @@ def _gather(call: Call, x: Traced, dim: int, index: Traced, *, sparse_grad: bool
     if not x.sizes:
         return NotImplemented
     dim %= len(x.sizes)
+    for d, size in enumerate(index.sizes):
+        if d != dim and size > x.sizes[d]:
+            raise RuntimeError(f"size {size} of the index exceeds {x.sizes[d]}, in dimension {d}")
     strides = [0 if d == dim else s for d, s in enumerate(x.strides)]
     source = call.trace.views.of(x, index.sizes, strides)
     at = Load(index.dtype, index)
