@@ -498,3 +498,13 @@ def test_an_index_that_is_wider_than_its_tensor_is_refused_and_others_built():
     assert torch.equal(program(x, y), body(x, y))
     with pytest.raises(AssertionError, match="of the index exceeds"):
         program(x[:1], y)
+
+
+def test_a_tensor_full_of_a_size_holds_integers():
+    def body(x: Tensor) -> Tensor:
+        return torch.full((x.shape[0], 3), x.shape[1], device=x.device) + 1
+
+    x = torch.randn(2, 5)
+    found, wanted = Program(body, x=native.tensor("m n", dtype="fp32"))(x), body(x)
+    assert found.dtype is wanted.dtype
+    assert torch.equal(found, wanted)

@@ -312,9 +312,9 @@ def _filled(make: Callable[..., Any], value: Any = None) -> Callable[..., Any]:
 
 def _dtype_of(value: Any) -> torch.dtype | None:
     """The dtype of what is filled with a value; None is torch's default."""
-    if isinstance(value, bool):
+    if isinstance(value, (bool, torch.SymBool)):
         return torch.bool
-    return torch.int64 if isinstance(value, int) else None
+    return torch.int64 if isinstance(value, (int, torch.SymInt)) else None
 
 
 _SPECIAL: dict[Any, Callable[..., Any]] = {
