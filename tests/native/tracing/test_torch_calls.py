@@ -508,3 +508,24 @@ def test_a_tensor_full_of_a_size_holds_integers():
     found, wanted = Program(body, x=native.tensor("m n", dtype="fp32"))(x), body(x)
     assert found.dtype is wanted.dtype
     assert torch.equal(found, wanted)
+
+
+def test_an_expanded_operand_leaves_the_order_of_dimensions_to_the_others():
+    def body(x: Tensor, y: Tensor) -> Tensor:
+        return y.expand(x.shape[1], x.shape[0]) + x.t()
+
+    specs = {"x": native.tensor("m n", dtype="fp16"), "y": native.tensor("m", dtype="fp16")}
+    x, y = torch.randn(3, 5).half(), torch.randn(3).half()
+    found, wanted = Program(body, **specs)(x, y), body(x, y)
+    assert torch.equal(found, wanted)
+    assert found.stride() == wanted.stride()
+
+
+def test_strided_operands_of_half_precision():
+    def body(x: Tensor, y: Tensor) -> Tensor:
+        return x + y
+
+    layout = {"dtype": "fp16", "layout": "strided"}
+    program = Program(body, x=native.tensor("m n", **layout), y=native.tensor("m n", **layout))
+    x, y = torch.randn(4, 10).half()[:, ::2], torch.randn(5, 4).half().t()
+    assert torch.equal(program(x, y), x + y)

@@ -63,7 +63,13 @@ def answer(trace: Trace, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any
         return found
     # What torch would return, or raise. The questions about sizes have been asked before.
     expected = tracing.on_fakes(func, args, kwargs, trace.value)
-    if not _alike(found, expected, trace.value):
+    alike = _alike(found, expected, trace.value)
+    if not alike and rule is not None:
+        # Fakes convert operands one by one before they choose strides, which a GPU does not: an
+        # expanded operand has lost its strides of 0 by then.
+        plain = tracing.on_fakes(func, call.converted(rule, args), kwargs, trace.value)
+        alike = found.dtype is expected.dtype and _same_layout(found, plain, trace.value)
+    if not alike:
         trace.note(
             f"{call.name} at {call.where}, whose result has another layout in torch than opforge "
             "gives it"
@@ -101,16 +107,16 @@ def _alike(found: Any, expected: Any, value: Callable[[Any], Any]) -> bool:
         return all(_alike(a, b, value) for a, b in zip(found, expected, strict=True))
     if not isinstance(found, Traced):
         return bool(found == expected)
+    return found.dtype is expected.dtype and _same_layout(found, expected, value)
+
+
+def _same_layout(found: Traced, expected: torch.Tensor, value: Callable[[Any], Any]) -> bool:
     sizes, strides = [value(n) for n in found.sizes], [value(n) for n in found.strides]
-    return (
-        found.dtype is expected.dtype
-        and sizes == list(expected.shape)
-        and (
-            expected.numel() < 2
-            or all(
-                n == 1 or ours == theirs
-                for n, ours, theirs in zip(sizes, strides, expected.stride(), strict=True)
-            )
+    return sizes == list(expected.shape) and (
+        expected.numel() < 2
+        or all(
+            n == 1 or ours == theirs
+            for n, ours, theirs in zip(sizes, strides, expected.stride(), strict=True)
         )
     )
 
@@ -128,14 +134,13 @@ class Call:
         operands = list(args[: rule.operands])
         if not all(_is_operand(o) for o in operands):
             return NotImplemented
-        decides = operands if rule.decides is None else [operands[i] for i in rule.decides]
-        given = tuple(o for o in decides if o is not None)
+        given = _deciding(rule, args)
         compute, result = promotion.dtypes(given, rule.promotion)
         common = promotion.dtypes(given, DEFAULT)[1]
         sizes = self.broadcast([o for o in operands if isinstance(o, Traced)])
         values = []
         for number, operand in enumerate(operands):
-            if rule.decides is not None and number not in rule.decides:
+            if number not in rule.deciding:
                 values.append(self.value(operand, sizes, None))
             elif rule.is_exact:
                 values.append(self.value(operand, sizes, common))
@@ -145,6 +150,16 @@ class Call:
         if found is None:
             return NotImplemented
         return self.set(found, operands, sizes, result)
+
+    def converted(self, rule: Rule, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """A pointwise call's arguments, with its operands in the dtype that it computes in."""
+        compute, _ = promotion.dtypes(_deciding(rule, args), rule.promotion)
+
+        def changed(x: Any) -> Any:
+            is_tensor = isinstance(x, Traced)
+            return Traced(x.memory, x.sizes, x.strides, x.offset, compute) if is_tensor else x
+
+        return tuple(changed(a) if n in rule.deciding else a for n, a in enumerate(args))
 
     def value(self, operand: Any, sizes: Sequence[Any], dtype: torch.dtype | None) -> Value | None:
         if operand is None:
@@ -252,6 +267,11 @@ def _common_size(a: Any, b: Any) -> Any:
     if b == 1:
         return a
     raise RuntimeError(f"sizes {a} and {b} must be equal, or one of them 1")
+
+
+def _deciding(rule: Rule, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The operands that decide the dtype."""
+    return tuple(args[i] for i in rule.deciding if i < len(args) and args[i] is not None)
 
 
 def _is_operand(value: Any) -> bool:

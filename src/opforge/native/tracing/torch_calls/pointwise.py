@@ -8,7 +8,7 @@ what it returns is rounded to the result's dtype.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,10 @@ class Rule:
     is_exact: bool = False
     # The operands that decide the dtype; the others come as they are. None is all of them.
     decides: tuple[int, ...] | None = None
+
+    @property
+    def deciding(self) -> Sequence[int]:
+        return range(self.operands) if self.decides is None else self.decides
 
 
 def apply(text: str, *args: Value, dtype: torch.dtype | None = None) -> Value:
