@@ -16,6 +16,7 @@ import torch
 from torch._subclasses import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
+from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import described, driver, patches
@@ -276,6 +277,15 @@ def on_fakes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: An
     args, kwargs = pytree.tree_map(plain, (args, kwargs))
     with mode:
         return func(*args, **kwargs)
+
+
+def number_in(value: torch.Tensor) -> Any:
+    """The number of a tensor that torch made of one, or None: `x[0] = 1`, `torch.tensor(0.5)`."""
+    if type(value) is not torch.Tensor or value.dim() or value.is_complex():
+        return None
+    # Modes that are active would take the question for one about traced data.
+    with no_dispatch():
+        return value.item()
 
 
 def keep(value: Any) -> None:

@@ -529,3 +529,14 @@ def test_strided_operands_of_half_precision():
     program = Program(body, x=native.tensor("m n", **layout), y=native.tensor("m n", **layout))
     x, y = torch.randn(4, 10).half()[:, ::2], torch.randn(5, 4).half().t()
     assert torch.equal(program(x, y), x + y)
+
+
+def test_a_number_is_assigned_to_a_part():
+    def body(x: Tensor) -> Tensor:
+        y = x * torch.tensor(0.5)
+        y[:, 0] = 3
+        y[1] = torch.inf
+        return y
+
+    x = torch.randn(3, 4)
+    assert torch.equal(Program(body, x=native.tensor("m n", dtype="fp32"))(x), body(x))

@@ -99,8 +99,7 @@ class Recorder:
     def answer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of an operator."""
         if any(isinstance(a, torch.Tensor) and not isinstance(a, Traced) for a in args):
-            # A tensor that is not a parameter: the library would have to contain its data.
-            return self._offend(func, args, kwargs)
+            return self._answer_foreign(func, args, kwargs)
         for argument in args:
             if isinstance(argument, Traced):
                 self.refuse_kept(argument.memory)
@@ -128,6 +127,13 @@ class Recorder:
         if found is not NotImplemented:
             return found
         return calls.answer(self, func, args, kwargs)
+
+    def _answer_foreign(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """For a tensor that is not a parameter: the library would have to contain its data."""
+        number = tracing.number_in(args[0]) if func is _ATEN.lift_fresh.default else None
+        if number is None:
+            return self._offend(func, args, kwargs)
+        return calls.number(self, number, args[0].dtype)
 
     def _offend(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], more: str = ""

@@ -82,6 +82,12 @@ def fill(trace: Trace, tensor: Traced, value: Any) -> Traced:
     return Call(trace, _ATEN.fill_.Scalar, (tensor,)).copy(tensor, value)
 
 
+def number(trace: Trace, value: Any, dtype: torch.dtype) -> Traced:
+    """A tensor without dimensions that holds a number."""
+    call = Call(trace, _ATEN.scalar_tensor.default, ())
+    return call.copy(trace.allocate([], dtype), value)
+
+
 def _rule(func: Any, kwargs: dict[str, Any]) -> Rule | None:
     name = _base_name(func)
     if name is None:
