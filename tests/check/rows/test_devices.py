@@ -38,6 +38,15 @@ def test_declared_operators_are_built(op_name):
     assert found.reason.endswith("kernel variants for sm_90")
 
 
+def test_native_is_skipped_in_the_interpreter_also_for_torch_calls(op_name, monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    op = opforge.op(op_name())(add_one)
+    native.declare(op, x=native.tensor("n", dtype="fp32"))
+    found = row("native", op, torch.ones(2))
+    assert found.status == "skipped"
+    assert "Triton's interpreter, which compiles nothing" in found.reason
+
+
 def test_notes_of_a_build_do_not_name_the_op_again(op_name, monkeypatch):
     op = opforge.op(op_name())(launch)
     native.declare(op, x=native.tensor("n", dtype="fp32"))

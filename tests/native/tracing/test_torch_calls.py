@@ -7,9 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 from triton.runtime.errors import InterpreterError
+from triton.runtime.interpreter import InterpretedFunction
 
 from opforge import native
 from opforge.errors import CannotTrace, UndeclaredWrite
+from opforge.native.device import torch_math
 from opforge.native.ir.cases import Launch
 from opforge.native.ir.dtypes import DTYPES
 from support.logs import heard
@@ -388,6 +390,20 @@ def test_the_build_says_which_calls_became_which_kernel():
         "torch_mul_add",
         note,
     )
+
+
+def test_the_interpreter_asks_for_a_build_without_it(monkeypatch):
+    interpreted = InterpretedFunction(torch_math.positions.fn)
+    monkeypatch.setattr(torch_math, "positions", interpreted)
+
+    def body(x: Tensor) -> Tensor:
+        return x * 2
+
+    with pytest.raises(CannotTrace) as raised:
+        _ = Program(body, **X).body.built
+    assert "kernel torch_mul runs in Triton's interpreter" in str(raised.value)
+    assert "found: aten.mul.Tensor at" in str(raised.value)
+    assert "fix: unset TRITON_INTERPRET for the build" in str(raised.value)
 
 
 def test_a_reduction_finishes_what_is_made_of_its_result():

@@ -11,7 +11,7 @@ import torch
 from ... import _compat
 from ...native.frontend.store import alternatives_of, declarations_of
 from ..compare import difference
-from ..subject import Batches, CallResult, Subject
+from ..subject import Batches, CallResult, Subject, interpreting
 from ..values import tensors_in
 from ..verdict import Verdict, failed, passed, skipped
 
@@ -161,7 +161,7 @@ def undeclared(subject: Subject) -> Verdict | None:
         return skipped(
             "the op has no native.declare", "native.declare(op, x=native.tensor(...), ...)"
         )
-    if subject.interpreted:
+    if subject.interpreted or interpreting():
         return skipped("its kernels run in Triton's interpreter, which compiles nothing")
     return None
 

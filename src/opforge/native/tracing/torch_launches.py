@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ..._compat.kernels import kernel_name
+from ..._compat.kernels import is_interpreted, kernel_name
 from ..._compat.tracing import Traced
+from ...errors import CannotCapture
+from ..device import torch_math
 from ..ir.places import told
 from ..symbolic.symint import term_of
 from .launches import TracedLaunch, pointed
@@ -26,6 +28,7 @@ def lowered(
     for step in grouped(inlined(list(steps), kept), kept):
         if isinstance(step, (Group, Reduced, Scanned, Called)):
             launch = _launch(step)
+            _refuse_interpreter(step.calls, launch)
             note(_became(step.calls, launch))
             found.append(launch)
         else:
@@ -33,10 +36,22 @@ def lowered(
     return found
 
 
+def _refuse_interpreter(calls: Sequence[str], launch: TracedLaunch) -> None:
+    if is_interpreted(torch_math.positions):
+        raise CannotCapture(
+            f"kernel {kernel_name(launch.fn)} runs in Triton's interpreter, which compiles nothing",
+            found=f"{_listed(calls)} at {launch.location}",
+            fix="unset TRITON_INTERPRET for the build",
+        )
+
+
+def _listed(calls: Sequence[str]) -> str:
+    return ", ".join(dict.fromkeys(calls))
+
+
 def _became(calls: Sequence[str], launch: TracedLaunch) -> str:
     name = kernel_name(launch.fn)
-    listed = ", ".join(dict.fromkeys(calls))
-    return told(lambda at: f"{listed} at {at(launch.location)} became kernel {name}")
+    return told(lambda at: f"{_listed(calls)} at {at(launch.location)} became kernel {name}")
 
 
 def _launch(step: Group | Reduced | Scanned | Called) -> TracedLaunch:

@@ -180,7 +180,11 @@ class Tracer:
         except CannotCapture as error:
             # About a launch, whatever the inputs are.
             raise CannotTrace(
-                error.what, found=error.found, fix=error.fix, op=error.op, location=error.location
+                error.what,
+                found=error.found,
+                fix=error.fix,
+                op=self.entry.name,
+                location=self.entry.location,
             ) from error
         except Offence:
             pass
