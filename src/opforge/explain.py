@@ -22,9 +22,10 @@ Rows = list[tuple[str, str]]
 class Explanation(str):
     """The text of `opforge.explain`; at a prompt it is one line, and a notebook shows a table."""
 
-    __slots__ = ("_rows", "info")
+    __slots__ = ("_found", "_parameters", "info")
     info: OpInfo
-    _rows: Rows
+    _found: Rows
+    _parameters: Sequence[str]
 
     def __new__(cls, info: OpInfo, rows: Rows, parameters: Sequence[str] = ()) -> Explanation:  # noqa: PYI034  # Self is 3.11's
         rows = [(title, text) for title, text in rows if text]
@@ -33,15 +34,19 @@ class Explanation(str):
             lines += ["  parameters", *(f"    {line}" for line in parameters)]
         self = super().__new__(cls, "\n".join(lines))
         self.info = info
-        self._rows = [*rows, *(("parameter", line.strip()) for line in parameters)]
+        self._found, self._parameters = rows, parameters
         return self
+
+    def adding(self, rows: Rows) -> Explanation:
+        return Explanation(self.info, [*self._found, *rows], self._parameters)
 
     def __repr__(self) -> str:
         of = f"{self.info.name} ({self.info.location})"
         return f"<Explanation of {of}: mode {self.info.mode}; print() shows all>"
 
     def _repr_html_(self) -> str:
-        return html_table(f"{self.info.name} ({self.info.location})", (), self._rows)
+        rows = [*self._found, *(("parameter", line.strip()) for line in self._parameters)]
+        return html_table(f"{self.info.name} ({self.info.location})", (), rows)
 
     def __reduce__(self) -> Any:
         # Kernels may not pickle; the text does.

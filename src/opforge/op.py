@@ -7,6 +7,7 @@ import difflib
 import functools
 import inspect
 import logging
+import sys
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from .analysis.signature.parameter_tree import parameter_kinds, read_signature
 from .analysis.signature.schema import read_schema
 from .describe import info_of_definition, info_of_reading, info_of_registration
 from .errors import BadOption, BadSchema, NotAFunction, OpforgeError, UnknownOption
-from .explain import explain_function, explain_op
+from .explain import Explanation, explain_function, explain_op
 from .lowering.given import lower_given
 from .lowering.lenient import lenient
 from .lowering.plan import lower, mutated_names
@@ -532,7 +533,8 @@ def explain(op_or_fn: Any) -> str:
     A function that is not an op yet is explained without registering it.
     """
     if not isinstance(op_or_fn, types.FunctionType) or is_op(op_or_fn):
-        return registry.get(op_or_fn).explain()
+        entry = registry.get(op_or_fn)
+        return _with_native(entry, entry.explain())
     name, location = None, location_of(op_or_fn)
     try:
         name = default_name(op_or_fn)
@@ -544,6 +546,16 @@ def explain(op_or_fn: Any) -> str:
     planned = info_of_definition(definition)
     reason = f"{planned.reason} (not registered yet: what @opforge.op would do)"
     return explain_op(dataclasses.replace(planned, reason=reason), definition)
+
+
+def _with_native(entry: Entry, said: str) -> str:
+    """An explanation, with the kernels that a native library has for the op's torch calls."""
+    # Where nothing imported it, nothing is declared.
+    if "opforge.native" not in sys.modules or not isinstance(said, Explanation):
+        return said
+    from .native.plan import told_of  # noqa: PLC0415  # it brings Triton
+
+    return said.adding([("native", line) for line in told_of(entry)])
 
 
 def find_kernels(fn: Any, max_depth: int = 5) -> Discovery:

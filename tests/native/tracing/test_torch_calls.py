@@ -9,6 +9,7 @@ from torch import Tensor
 from triton.runtime.errors import InterpreterError
 from triton.runtime.interpreter import InterpretedFunction
 
+import opforge
 from opforge import native
 from opforge.errors import CannotTrace, UndeclaredWrite
 from opforge.native.device import torch_math
@@ -390,6 +391,26 @@ def test_the_build_says_which_calls_became_which_kernel():
         "torch_mul_add",
         note,
     )
+
+
+def test_explain_says_which_calls_become_which_kernel():
+    def body(x: Tensor) -> Tensor:
+        return x * 2 + 1
+
+    said = opforge.explain(Program(body, x=native.tensor("n", dtype=("fp16", "fp32"))).body.op)
+    assert "native    in a C library, for x fp16 1-d, the first of 2 cases:" in said
+    assert re.search(
+        rf"native    aten.mul.Tensor, aten.add.Tensor at {re.escape(__file__)}:\d+ became kernel "
+        "torch_mul_add\n",
+        said,
+    )
+
+
+def test_explain_says_nothing_of_a_body_that_does_not_build():
+    def body(x: Tensor) -> Tensor:
+        return x.sort().values
+
+    assert "in a C library" not in opforge.explain(Program(body, **X).body.op)
 
 
 def test_the_interpreter_asks_for_a_build_without_it(monkeypatch):

@@ -117,6 +117,20 @@ def build_case(
     return built
 
 
+def first_notes(
+    entry: Entry, declared: Declared, case: Case, archs: tuple[int, ...]
+) -> tuple[str, list[str]]:
+    """A case in words, and the notes of one trace of it, with sizes that are like no others."""
+    var_ranges = {**var_ranges_of(case, declared), **traced_gpu.var_ranges(archs)}
+    tracer = Tracer(entry, declared, case, var_ranges, first_config)
+    start = {**first_values(case, var_ranges), **traced_gpu.values(archs[0])}
+    try:
+        tracer.walk(start).end()
+    except NotConstant as error:
+        raise needs_bound(error, entry) from None
+    return describe(case, declared.params), tracer.notes
+
+
 class _Maker:
     """Turns what traces did into program paths."""
 
