@@ -187,6 +187,20 @@ def test_tracing_tells_how_far_it_is(make_op):
     assert heard == [(opforge.info(op).name, count + 1) for count in range(6)]
 
 
+def test_a_constant_that_depends_on_the_gpu_does_not_ask_for_sizes():
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        count = torch.cuda.get_device_properties(x.device).multi_processor_count
+        block[(count,)](x, out, 1, BLOCK=triton.cdiv(x.shape[0], count))
+        return out
+
+    error = refusal(NeedsBound, body, x=T("n", dtype="fp32"), dims={"n": [64, 4096]})
+    assert error.fix == (
+        "remove tl.constexpr in the kernel, or put a number of your own in place of "
+        "device.multi_processor_count, which differs from GPU to GPU"
+    )
+
+
 def test_a_float_that_is_a_constant_says_how_to_declare_it():
     def body(x: Tensor, eps: float) -> Tensor:
         out = torch.empty_like(x)

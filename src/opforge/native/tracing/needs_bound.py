@@ -42,10 +42,9 @@ def needs_bound(error: NotConstant, entry: Entry) -> NeedsBound:
             f"{error.term} must be a constant, for a constexpr of a kernel or for Python, and "
             "each value would need its own kernels"
         )
-        fix = f"declare the values of {_joined(lacking)}: {_dims(lacking, [1024, 4096])}"
-        high = _enough(error, lacking)
-        fix += f", or bound {'it' if len(lacking) == 1 else 'them'}" if high else ""
-        fix += f": {_dims(lacking, (1, high))}" if high else ""
+        asked = [name for name in names if is_attribute(name)]
+        fix = _of_gpu(asked) if asked else _of_sizes(error, lacking)
+        lacking = [] if asked else lacking
     if strides:
         tensor = strides[0].partition(".")[0]
         fix = f"pass {strides[0]} to the kernel as a number, or declare {tensor} with "
@@ -55,6 +54,19 @@ def needs_bound(error: NotConstant, entry: Entry) -> NeedsBound:
     if unnamed:
         fix += f", and give {_joined(unnamed)} a name in the declared shape"
     return NeedsBound(what, found=found, fix=fix, op=entry.name, location=entry.location)
+
+
+def _of_sizes(error: NotConstant, names: Sequence[str]) -> str:
+    fix = f"declare the values of {_joined(names)}: {_dims(names, [1024, 4096])}"
+    high = _enough(error, names)
+    fix += f", or bound {'it' if len(names) == 1 else 'them'}" if high else ""
+    return fix + (f": {_dims(names, (1, high))}" if high else "")
+
+
+def _of_gpu(asked: Sequence[str]) -> str:
+    """No list of sizes helps, because the GPU's number may be any."""
+    fix = "remove tl.constexpr in the kernel, or put a number of your own in place of "
+    return f"{fix}{_joined(asked)}, which differs from GPU to GPU"
 
 
 def _loop(error: TooManyBranches, names: Sequence[str]) -> tuple[str, str, str]:
