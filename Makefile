@@ -19,7 +19,7 @@ help:
 	@echo "make bench     measure what a call costs (benchmarks/call_overhead.py)"
 	@echo "make docs      build the documentation into site/, with warnings as errors"
 	@echo "make test-gpu  run the tests that need a GPU"
-	@echo "make test-wild record and serve packages from the wild, which it installs"
+	@echo "make test-wild record, serve and build packages from the wild, which it installs"
 	@echo "make clean     remove $(VENV), caches and build products"
 	@echo "PYTHON=... chooses the interpreter ($(PYTHON))"
 
@@ -94,7 +94,8 @@ $(VENV)/.wild: $(READY)
 	@touch $@
 
 test-wild: $(VENV)/.wild
-	$(RUN) -m pytest -q tests/serving/test_wild.py tests/gpu/test_wild.py
+	$(RUN) -m pytest -q tests/serving/test_wild.py tests/native/test_wild.py \
+		tests/gpu/test_wild.py tests/gpu/test_wild_native.py
 
 test-gpu: $(READY)
 	$(RUN) -m pytest -q -n auto --dist loadfile tests/gpu

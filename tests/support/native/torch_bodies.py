@@ -39,7 +39,7 @@ class Program:
         body = self.body
         names = [p.name for p in body.declared.params]
         given = dict(zip(names, inputs, strict=True))
-        built, values = self._matching(given)
+        built, values = self.matching(given)
         (path,) = paths_for(built, values)
         assert not path.refused, path.refused
         buffers = {n: v for n, v in given.items() if isinstance(v, torch.Tensor)}
@@ -63,7 +63,7 @@ class Program:
                 self._launch(built, step, buffers, values)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
-    def _matching(self, given):
+    def matching(self, given):
         for number, case in enumerate(self.body.declared.cases):
             values = dict(device_values(self.body.archs[0]))
             if all(_fits(tensor, given[tensor.param], values) for tensor in case.tensors):
@@ -95,7 +95,7 @@ class Program:
             if isinstance(argument, Pointer):
                 owner = buffers[argument.buffer]
                 address = owner.data_ptr() + evaluate(argument.offset, values)
-                passed[argument.name] = _element(address, DTYPES[argument.dtype].torch, owner)
+                passed[argument.name] = element(address, DTYPES[argument.dtype].torch, owner)
             else:
                 passed[argument.name] = evaluate(argument.value, values)
         grid = tuple(int(evaluate(g, values)) for g in step.grid)
@@ -120,7 +120,7 @@ def _fits(tensor, real, values):
     )
 
 
-def _element(address, dtype, owner):
+def element(address, dtype, owner):
     """One element at an address: the interpreter reads and writes around it by address alone."""
     wanted = getattr(torch, dtype)
     if owner.numel() == 0:

@@ -92,10 +92,10 @@ def _read(launched: Launched, index: int, type_: str) -> object:
         element = type_.removeprefix("*").removeprefix("k")
         # The JIT's name for a tensor of bools.
         return _Memory(address, DTYPES["i1" if element == "u1" else element].torch)
-    return _number(launched.read(index, _SCALARS[type_]), type_)
+    return number(launched.read(index, _SCALARS[type_]), type_)
 
 
-def _number(value: object, type_: str) -> tl.tensor:
+def number(value: object, type_: str) -> tl.tensor:
     """In the type that the library passed; from a bare number, the interpreter guesses one."""
     dtype = tl.str_to_ty(type_, None)
     array = np.array([value], dtype=np.dtype(_SCALARS[type_]))

@@ -1,0 +1,23 @@
+"""Functions of packages that nobody here wrote: their native programs against eager torch.
+
+They are traced here, and run by Triton's interpreter at three sizes, odd ones and 1 among them;
+tests/gpu/test_wild_native.py runs them on a GPU.
+"""
+
+import importlib.util
+
+import pytest
+
+from support.wild.native_checks import results
+
+# Results of 50 functions. The interpreter leaves out 8 of FlagGems, most for masks of `a and b`.
+HELD = {"liger_kernel": 63, "fla": 33, "flag_gems": 78}
+
+
+@pytest.mark.parametrize("package", HELD)
+def test_programs_of_a_package_compute_what_torch_does(package, tmp_path):
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed: pip install -e .[wild]")
+    differing, count = results(package, tmp_path, "cpu")
+    assert differing == []
+    assert count >= HELD[package]
