@@ -577,3 +577,18 @@ def test_a_number_is_assigned_to_a_part():
 
     x = torch.randn(3, 4)
     assert torch.equal(Program(body, x=native.tensor("m n", dtype="fp32"))(x), body(x))
+
+
+@pytest.mark.parametrize("function", [torch.softmax, torch.log_softmax, torch.cumsum])
+def test_a_dimension_that_is_declared_as_1_leaves_nothing_to_reduce(function):
+    def body(x: Tensor) -> Tensor:
+        return function(x, 1)
+
+    column = {"x": native.tensor("m 1", dtype="fp32")}
+    # A reduction's blocks have a place for each element of a row, of which there are none.
+    (name,) = kernels_of(body, **column)
+    (built,) = Program(body, **column).body.built
+    (fn,) = {request.fn for request, _ in built.requests.values()}
+    assert "ROWS" not in fn.arg_names, name
+    x = torch.tensor([[2.0], [torch.inf], [-torch.inf], [torch.nan]])
+    torch.testing.assert_close(Program(body, **column)(x), body(x), equal_nan=True)

@@ -184,13 +184,16 @@ def _logsumexp(call: Call, x: Traced, dims: Any, keepdim: bool = False) -> Any:
 _TOTAL = 'tl.where(is_infinite({1}), float("nan"), {2})'
 
 
-def _softmax(text: str) -> Any:
+def _softmax(text: str, alone: str) -> Any:
+    """`alone` is for an element that is the only one, which may be infinite."""
+
     def make(call: Call, x: Traced, dim: int, half_to_float: bool) -> Any:
-        if not x.sizes:
-            return _of_one(call, x, lambda one: make(call, one, 0, half_to_float))
         dtype = torch.float32 if half_to_float else x.dtype
-        rows = Dims(call, x, dim, keepdim=True)
         made = call.trace.allocate(x.sizes, dtype)
+        if not x.sizes or is_one(x.sizes[dim]):
+            value = cast(Load(x.dtype, x), _wide(dtype))
+            return call.store(made, cast(apply(alone, value), dtype))
+        rows = Dims(call, x, dim, keepdim=True)
         out = call.trace.views.permute(made, [*rows.kept, *rows.gone])
         value = cast(Load(x.dtype, rows.view), _wide(dtype))
         most, total = Total(value.dtype), Total(value.dtype, 1)
@@ -200,11 +203,6 @@ def _softmax(text: str) -> Any:
         return made
 
     return make
-
-
-def _of_one(call: Call, x: Traced, make: Callable[[Traced], Traced]) -> Traced:
-    """A call for a tensor without dimensions, as one for its only element."""
-    return call.trace.views.view(make(call.trace.views.unsqueeze(x, 0)), [])
 
 
 def _moments(pick: Sequence[str]) -> Any:
@@ -289,8 +287,12 @@ register({
     _ATEN.all.dim: _truth("all"),
     _ATEN.all.dims: _truth("all"),
     _ATEN.logsumexp.default: _logsumexp,
-    _ATEN._softmax.default: _softmax(f"divide(exp({{0}} - {{1}}), {_TOTAL})"),  # noqa: SLF001
-    _ATEN._log_softmax.default: _softmax(f"{{0}} - {{1}} - log({_TOTAL})"),  # noqa: SLF001
+    _ATEN._softmax.default: _softmax(  # noqa: SLF001
+        f"divide(exp({{0}} - {{1}}), {_TOTAL})", "exp({0} - {0})"
+    ),
+    _ATEN._log_softmax.default: _softmax(  # noqa: SLF001
+        f"{{0}} - {{1}} - log({_TOTAL})", "{0} - {0}"
+    ),
     _ATEN.var_mean.correction: _moments(("var", "mean")),
     _ATEN.var.correction: _moments(("var",)),
     _ATEN.std.correction: _moments(("std",)),
