@@ -23,7 +23,7 @@ from triton.language.extra.cuda import libdevice as cuda_libdevice
 from triton.runtime import interpreter
 from triton.runtime.jit import JITFunction
 
-from opforge._compat import driver
+from opforge._compat import compiling, driver
 from opforge.gpu_target import DEFAULT
 from support.native import interpreted_math
 from support.native.recipes import Launched, function, recipe, run
@@ -113,7 +113,7 @@ def results(file, device):
                     continue
                 found = run(steps, [t.clone().to(device) for t in given.values()], device)
         except Exception as error:  # noqa: BLE001  # whatever it is, the others go on
-            said.append(f"{name}: {type(error).__name__}: {error}")
+            said.append(f"{name}: {compiling.error_text(error)}")
             continue
         for place, (one, wanted) in enumerate(zip(found, expected(forward, given), strict=True)):
             count += 1
