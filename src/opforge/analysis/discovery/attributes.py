@@ -123,44 +123,45 @@ class AttributeResolver:
     def _instance_member(self, frame: Frame, value: Known, name: str, node: ast.AST) -> Values:
         obj = value.obj
         stored = class_attribute(type(obj), name)
-        if is_instance(stored, property):
+        if issubclass(type(stored), property):
             return self._from_class(frame, stored, value, node)
         held = instance_attribute(obj, name)
         if held is not MISSING:
             return (self.known(held),)
-        if is_instance(obj, (types.FunctionType, types.MethodType, functools.partial)):
+        if issubclass(type(obj), (types.FunctionType, types.MethodType, functools.partial)):
             if name in {"__func__", "__self__", "func", "__wrapped__"} and hasattr(obj, name):
                 return (self.known(getattr(obj, name)),)
             return ANY
         if stored is not MISSING:
             return self._from_class(frame, stored, value, node)
         computed = class_attribute(type(obj), "__getattr__")
-        if is_instance(computed, types.FunctionType) and not is_leaf(computed):
+        if type(computed) is types.FunctionType and not is_leaf(computed):
             return (Unknown(f"'{name}' is computed by __getattr__ of {type(obj).__qualname__}"),)
         return ANY
 
     def _from_class(self, frame: Frame, stored: Any, owner: Value, node: ast.AST) -> Values:
         """What reading a class's entry gives, through the class or through an instance."""
         through_class = isinstance(owner, Known) and is_instance(owner.obj, type)
-        if type(stored) is types.FunctionType:
+        kind = type(stored)
+        if kind is types.FunctionType:
             method = self.known(stored)
             return (method,) if through_class else (BoundMethod(method, owner),)
-        if is_instance(stored, staticmethod):
+        if issubclass(kind, staticmethod):
             return (self.known(stored.__func__),)
-        if is_instance(stored, classmethod):
+        if issubclass(kind, classmethod):
             cls = owner if through_class else self._class_of(owner)
             return (BoundMethod(self.known(stored.__func__), cls),)
-        if is_instance(stored, (property, functools.cached_property)):
+        if issubclass(kind, (property, functools.cached_property)):
             getter = stored.fget if is_instance(stored, property) else stored.func
             if through_class or not is_instance(getter, types.FunctionType) or is_leaf(getter):
                 return ANY
             self._getters_run += 1
             bound = BoundMethod(self.known(getter), owner)
             return self.machine.run(frame, bound, Arguments(), node)
-        if is_instance(stored, functools.partialmethod):
+        if issubclass(kind, functools.partialmethod):
             given = known_arguments(stored.args, stored.keywords)
             return (Partial(BoundMethod(self.known(stored.func), owner), given),)
-        getter = class_attribute(type(stored), "__get__")
+        getter = class_attribute(kind, "__get__")
         if is_instance(getter, types.FunctionType) and not is_leaf(getter):
             return (Unknown(f"it is computed by __get__ of {type(stored).__qualname__}"),)
         if through_class or not _binds(stored):

@@ -56,4 +56,6 @@ def _own_part(cls: type[Any], name: str) -> types.FunctionType | None:
             stored = stored.__func__
         elif is_instance(stored, types.FunctionType) and is_leaf(stored):
             stored = wrapped(stored)
+        else:
+            break
     return stored if is_instance(stored, types.FunctionType) else None

@@ -42,6 +42,11 @@ def builtin_result(machine: Machine, frame: Frame, obj: Any, arguments: Argument
     return None if of_frame is None else of_frame(machine, frame, arguments)
 
 
+def has_result(obj: Any) -> bool:
+    """Whether the tables say what a call of a function returns."""
+    return obj in _OF_ARGUMENTS or obj in _OF_FRAME
+
+
 def _getattr(machine: Machine, frame: Frame, arguments: Arguments) -> Values:
     owners, names, *default = (*arguments.positional, NOTHING, NOTHING)[
         : max(2, len(arguments.positional))

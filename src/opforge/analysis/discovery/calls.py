@@ -19,12 +19,13 @@ from .frame_table import FrameTable
 from .frames import Call, CallOutcome, Entered, Frame, Instance, Launched, Local, Lost, NestedCall
 from .interest import looks_like_run
 from .leaf_calls import (
+    Role,
     call_leaf,
     call_leaf_builtin,
     hand_over,
     make_leaf,
-    only_reports,
     passed_through,
+    role_of,
 )
 from .machine import Machine
 from .objects import (
@@ -39,7 +40,7 @@ from .objects import (
     operator_name,
     wrapped,
 )
-from .reach import Reach, calls_a_parameter, carries
+from .reach import Reach, any_carries, calls_a_parameter, carries
 from .scopes import ADDS
 from .values import (
     ANY,
@@ -65,6 +66,10 @@ from .values import (
 # An object made of objects made of objects is not told from others of its class beyond this size.
 _MOST_INSIDE = 80
 
+# Of every call that does nothing and returns nothing known; nobody adds to it.
+IDLE = CallOutcome()
+IDLE.values.append(UNKNOWN)
+
 _LAUNCH_OF_UNKNOWN = Unknown("it looks like a launch of something known only when it runs")
 
 # Methods that keep the function they are given: a list's, and those of a `torch.library.Library`.
@@ -85,38 +90,79 @@ class CallTable:
         known = frame.outcomes.get(id(node))
         if known is not None:
             return known
+        func = node.func
+        callees = frame.names.get(func.id) if type(func) is ast.Name else None
+        if callees is None:
+            callees = self.machine.evaluate(frame, func)
+        idle = len(callees) == 1 and self._is_idle(frame, node, callees[0])
+        outcome = IDLE if idle else self._work_out(frame, node, callees)
+        frame.outcomes[id(node)] = outcome
+        return outcome
+
+    def _work_out(self, frame: Frame, node: ast.Call, callees: Values) -> CallOutcome:
         outcome = CallOutcome()
         chosen, cost = frame.scope.steps.get(id(node)) or step_of(frame, node)
         # What a kernel, an operator, an exception or a logger is given does not matter.
         arguments = None
-        for callee in self.machine.evaluate(frame, node.func):
-            kind = type(callee)
-            if (kind is LaunchValue or kind is OperatorValue) and not chosen:
+        for callee in callees:
+            if isinstance(callee, (LaunchValue, OperatorValue)) and not chosen:
                 self.call(Call(frame, NO_ARGUMENTS, outcome), callee)
                 continue
-            if (kind is Known or kind is BoundMethod) and only_reports(callee):
+            if isinstance(callee, (Known, BoundMethod)) and role_of(callee) is Role.REPORTS:
                 outcome.values.append(UNKNOWN)
                 continue
             if arguments is None:
                 arguments = self._arguments(frame, node)
+            call = Call(frame, arguments, outcome, cost)
             if isinstance(callee, Unknown):
-                if callee is UNKNOWN and looks_like_run(node):
-                    callee = _LAUNCH_OF_UNKNOWN  # noqa: PLW2901  # said of this call alone
-                keeps = getattr(node.func, "attr", "") in _KEEPING
-                given = NO_ARGUMENTS if keeps else arguments
-                self._unknown(Call(frame, given, outcome), callee)
+                self._call_unknown(call, node, callee)
             elif chosen:
-                # It returns what the wrapped function does, and need not be evaluated. One frame
-                # for all calls is enough, unless it is given something to launch.
-                inner = CallOutcome()
-                when = condition(self.machine, frame, node.func, callee)
-                given = arguments if any(map(carries, arguments.every())) else UNKNOWN_ARGUMENTS
-                self.call(Call(frame, given, inner), callee)
-                outcome.alternatives.append((when, inner.effects))
+                self._choose(call, node, callee)
             else:
-                self.call(Call(frame, arguments, outcome, cost), callee)
-        frame.outcomes[id(node)] = outcome
+                self.call(call, callee)
         return outcome
+
+    def _call_unknown(self, call: Call, node: ast.Call, callee: Unknown) -> None:
+        if callee is UNKNOWN and looks_like_run(node):
+            callee = _LAUNCH_OF_UNKNOWN
+        keeps = getattr(node.func, "attr", "") in _KEEPING
+        self._unknown(call.given(NO_ARGUMENTS) if keeps else call, callee)
+
+    def _choose(self, call: Call, node: ast.Call, callee: Value) -> None:
+        """Call an alternative.
+
+        It returns what the wrapped function does, and need not be evaluated. One frame for all
+        calls is enough, unless it is given something to launch.
+        """
+        when = condition(self.machine, call.frame, node.func, callee)
+        inner = CallOutcome()
+        carrying = any_carries(call.arguments.every())
+        given = call.arguments if carrying else UNKNOWN_ARGUMENTS
+        self.call(Call(call.frame, given, inner), callee)
+        call.outcome.alternatives.append((when, inner.effects))
+
+    def _is_idle(self, frame: Frame, node: ast.Call, callee: Value) -> bool:
+        """Whether a call does nothing and returns nothing known: most calls of torch are such."""
+        if type(callee) is Known or type(callee) is BoundMethod:
+            role = role_of(callee)
+            if role is not Role.OPAQUE:
+                return role is Role.REPORTS
+        elif callee is not UNKNOWN or looks_like_run(node):
+            return False
+        names = frame.names
+        for given in (*node.args, *[keyword.value for keyword in node.keywords]):
+            shape = type(given)
+            if shape is ast.Constant:
+                continue
+            if shape is ast.Starred:
+                given = given.value  # type: ignore[attr-defined]  # noqa: PLW2901
+            # Most are names seen before.
+            values = names.get(given.id) if shape is ast.Name else None  # type: ignore[attr-defined]
+            if values is None:
+                values = self.machine.evaluate(frame, given)
+            if values is not ANY and any_carries(values):
+                return False
+        return True
 
     def call(self, call: Call, callee: Value) -> None:
         """Add what calling a value does to the call's outcome."""
@@ -145,7 +191,7 @@ class CallTable:
             return NO_ARGUMENTS
         keywords: dict[str, Values] = {}
         double = NOTHING
-        listed = listed_values(self.machine, frame, node.args)
+        listed, rest = listed_values(self.machine, frame, node.args) if node.args else ((), NOTHING)
         names = frame.names
         for keyword in node.keywords:
             value = keyword.value
@@ -161,7 +207,7 @@ class CallTable:
                     double = union(double, table.rest)
                 else:
                     double = union(double, ANY)
-        return Arguments(listed.items, keywords, listed.rest, double)
+        return Arguments(listed, keywords, rest, double)
 
     def _unknown(self, call: Call, callee: Unknown) -> None:
         if callee.why:
@@ -299,7 +345,7 @@ class CallTable:
 
     def _class(self, call: Call, cls: type[Any]) -> None:
         arguments = call.arguments
-        carrying = any(map(carries, arguments.every()))
+        carrying = any_carries(arguments.every())
         at_root = call.frame is self.frames.root
         if not carrying and not at_root and not self.reach.leads_on(cls):
             call.outcome.values.append(UNKNOWN)

@@ -146,10 +146,12 @@ def _text(machine: Machine, frame: Frame, node: ast.JoinedStr) -> Values:
     choices: list[list[str]] = []
     others = False
     for part in node.values:
-        value = part.value if isinstance(part, ast.FormattedValue) else part
-        if isinstance(part, ast.FormattedValue) and part.format_spec is not None:
+        if isinstance(part, ast.Constant):
+            choices.append([str(part.value)])
+            continue
+        if not isinstance(part, ast.FormattedValue) or part.format_spec is not None:
             return ANY
-        values = machine.evaluate(frame, value)
+        values = machine.evaluate(frame, part.value)
         known = some_constants(values)
         if not known:
             return ANY
@@ -161,11 +163,13 @@ def _text(machine: Machine, frame: Frame, node: ast.JoinedStr) -> Values:
 
 
 def _sequence(machine: Machine, frame: Frame, node: ast.List | ast.Tuple | ast.Set) -> Values:
-    return (listed_values(machine, frame, node.elts),)
+    return (Sequence(*listed_values(machine, frame, node.elts)),)
 
 
-def listed_values(machine: Machine, frame: Frame, nodes: list[ast.expr]) -> Sequence:
-    """What a display or a call lists, some of it unpacked: `a, *b, c`."""
+def listed_values(
+    machine: Machine, frame: Frame, nodes: list[ast.expr]
+) -> tuple[tuple[Values, ...], Values]:
+    """What a display or a call lists, and what may follow it: some is unpacked in `a, *b, c`."""
     items: list[Values] = []
     rest: Values = NOTHING
     names = frame.names
@@ -173,8 +177,12 @@ def listed_values(machine: Machine, frame: Frame, nodes: list[ast.expr]) -> Sequ
         kind = type(element)
         if kind is not ast.Starred:
             # Most are names seen before.
-            known = names.get(element.id) if kind is ast.Name else None  # type: ignore[attr-defined]
-            found = machine.evaluate(frame, element) if known is None else known
+            if kind is ast.Name:
+                name: str = element.id  # type: ignore[attr-defined]
+                known = names.get(name)
+                found = machine.lookup(frame, name) if known is None else known
+            else:
+                found = machine.evaluate(frame, element)
             if rest:
                 rest = union(rest, found)
             else:
@@ -187,7 +195,7 @@ def listed_values(machine: Machine, frame: Frame, nodes: list[ast.expr]) -> Sequ
             rest = whole.rest
         else:
             rest = union(rest, elements(found) or ANY)
-    return Sequence(tuple(items), rest)
+    return tuple(items), rest
 
 
 def _table(machine: Machine, frame: Frame, node: ast.Dict) -> Values:

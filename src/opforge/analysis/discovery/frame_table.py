@@ -170,18 +170,24 @@ def _bind(
     positional, keywords = scope.positional, given.keywords
     bound: dict[str, Values] = dict(zip(positional, given.positional, strict=False))
     exact = not given.star and not given.double
+    either = given.double if exact else union(given.star, given.double)
     for name in scope.listed[len(bound) :]:
         if name in keywords:
             bound[name] = keywords[name]
         elif exact:
             bound[name] = defaults.get(name) or _not_given(name)
         else:
-            loose = union(given.star, given.double) if name in positional else given.double
+            loose = either if name in positional else given.double
             default = defaults.get(name, NOTHING)
-            if any(value is GIVEN for value in loose):
-                others = tuple(value for value in loose if value is not GIVEN)
-                loose = union(others, _given(scope, fn, name, default))
-            bound[name] = union(default, loose) if loose else default or _not_given(name)
+            for value in loose:
+                if value is GIVEN:
+                    others = tuple(value for value in loose if value is not GIVEN)
+                    loose = union(others, _given(scope, fn, name, default))
+                    break
+            if loose:
+                bound[name] = union(default, loose) if default else loose
+            else:
+                bound[name] = default or _not_given(name)
     if scope.vararg is not None:
         bound[scope.vararg] = (Sequence(given.positional[len(positional) :], given.star),)
     if scope.kwarg is not None:

@@ -18,7 +18,7 @@ from typing import Any
 from ...model import MISSING
 from .frames import Frame
 from .objects import outside_value
-from .reach import carries
+from .reach import any_carries, carries
 from .scopes import LAMBDA, OPERATORS, Scope
 from .values import ANY, Known, Values
 
@@ -64,7 +64,10 @@ class Interest:
             roots = scope.roots[name]
         else:
             roots = scope.roots[name] = roots_of(scope, (name,), outermost=parent is None)
-        if roots is None or not roots.isdisjoint(self._interesting(around)):
+        if roots is None:
+            return True
+        here = around.interest
+        if not roots.isdisjoint(self._interesting(around) if here is None else here):
             return True
         # Only a function nested in it mentions the name.
         return name in roots and name not in scope.names and self._of_outside(around.fn, name)
@@ -81,7 +84,7 @@ class Interest:
             else:
                 around = frozenset(n for n in frame.scope.outer if self.has(parent, n))
             parameters = frame.parameters.items()
-            given = [n for n, values in parameters if values is not ANY and _carry(values)]
+            given = [n for n, values in parameters if values is not ANY and any_carries(values)]
             known = frame.interest = around.union(given) if given else around
         return known
 
@@ -140,13 +143,6 @@ def _unchanged(frame: Frame) -> dict[str, Values]:
     return {n: values for n, values in frame.parameters.items() if n not in changed}
 
 
-def _carry(values: Values) -> bool:
-    for value in values:  # noqa: SIM110  # a generator for each parameter takes longer
-        if carries(value):
-            return True
-    return False
-
-
 def _shows(scope: Scope, node: ast.Call) -> bool:
     """Whether the text of a call alone makes it one of interest."""
     func = node.func
@@ -191,12 +187,17 @@ def roots_of(scope: Scope, names: Iterable[str], *, outermost: bool) -> frozense
     return frozenset(roots)
 
 
-def is_text(bindings: Iterable[Any]) -> bool:
+def is_text(scope: Scope, name: str) -> bool:
     """Whether a name is only ever a constant or an f-string, which are cheap to evaluate.
 
     Or one of several, as in `for name in ("q", "k")`.
     """
-    return all(isinstance(b.node, _TEXTS) or _lists_texts(b.node) for b in bindings)
+    known = scope.texts.get(name)
+    if known is None:
+        bindings = scope.bindings.get(name, ())
+        known = all(isinstance(b.node, _TEXTS) or _lists_texts(b.node) for b in bindings)
+        scope.texts[name] = known
+    return known
 
 
 def _lists_texts(node: ast.AST) -> bool:

@@ -98,10 +98,11 @@ class Interpreter:
         frame.result = NOTHING
         scope = frame.scope
         if scope.is_generator:
-            found = [self.evaluate(frame, ast.List([node])) for node in scope.yields]
-            frame.result = (Sequence(rest=elements(union(*found))),)
+            yielded = [self.evaluate(frame, ast.List([node])) for node in scope.yields]
+            frame.result = (Sequence(rest=elements(union(*yielded))),)
             return frame.result
         for node in scope.returns:
-            frame.result = union(frame.result, self.evaluate(frame, node))
+            found = self.evaluate(frame, node)
+            frame.result = union(frame.result, found) if frame.result else found
         frame.result = frame.result or (Known(None),)
         return frame.result

@@ -5,6 +5,7 @@ Some return what they are given, some make containers, and some call the functio
 
 from __future__ import annotations
 
+import enum
 import functools
 import importlib
 import logging
@@ -15,11 +16,19 @@ from typing import Any
 import torch
 
 from ... import _compat
-from .builtin_calls import builtin_result
+from .autograd_calls import is_autograd_apply
+from .builtin_calls import builtin_result, has_result
 from .containers import table_values
 from .frames import Call, CallOutcome, Launched, Local, Lost
 from .machine import Machine
-from .objects import is_instance, is_leaf, wrapped
+from .objects import (
+    class_attribute,
+    is_instance,
+    is_leaf,
+    is_module_instance,
+    is_registered_op,
+    wrapped,
+)
 from .reach import callables_held, is_callback, is_plain_leaf
 from .values import (
     ANY,
@@ -125,15 +134,60 @@ def passed_through(arguments: Arguments) -> Values:
     return union(found, ANY) if found else ANY
 
 
-def only_reports(callee: Value) -> bool:
-    """Whether a callee only takes a message: `ValueError`, `logger.info`."""
-    callee = callee.fn if type(callee) is BoundMethod else callee
-    if type(callee) is not Known:
-        return False
-    known: bool | None = callee.__dict__.get("reports")
+class Role(enum.Enum):
+    """What can be told of a callee before its arguments are known."""
+
+    # It only takes a message: `ValueError`, `logger.info`.
+    REPORTS = enum.auto()
+    # It does nothing with what cannot be called, and nothing is known of its result. True of most
+    # of torch.
+    OPAQUE = enum.auto()
+    OTHER = enum.auto()
+
+
+def role_of(callee: Known | BoundMethod) -> Role:
+    """The role of a callee; of a method, only whether it reports."""
+    known: Role | None = callee.__dict__.get("role")
     if known is None:
-        known = callee.__dict__["reports"] = _reports(callee.obj)
+        # A value belongs to one reading, and is called often.
+        known = callee.__dict__["role"] = _role_of(callee)
     return known
+
+
+def _role_of(callee: Known | BoundMethod) -> Role:
+    fn = callee if isinstance(callee, Known) else callee.fn
+    if not isinstance(fn, Known):
+        return Role.OTHER
+    if _reports(fn.obj):
+        return Role.REPORTS
+    return Role.OPAQUE if fn is callee and _is_opaque(fn.obj) else Role.OTHER
+
+
+def _is_opaque(obj: Any) -> bool:
+    kind = type(obj)
+    if is_registered_op(obj):
+        return False
+    if kind is types.FunctionType:
+        return is_plain_leaf(obj) and not _is_special(obj)
+    if issubclass(kind, types.BuiltinFunctionType):
+        return is_leaf(obj) and not has_result(obj) and obj is not eval and obj is not exec
+    # Triton's `cdiv` is an object around a function.
+    stored = class_attribute(kind, "__call__")
+    if type(stored) is not types.FunctionType or not is_leaf(stored):
+        return False
+    if _compat.kernels.launched_kernel(obj) is not None or is_module_instance(obj):
+        return False
+    below = wrapped(obj)
+    return type(below) is types.FunctionType and _is_opaque(below)
+
+
+def _is_special(fn: types.FunctionType) -> bool:
+    """Whether `call_leaf` knows what a leaf's function does."""
+    if _compat.kernels.is_wrap_triton(fn) or is_autograd_apply(fn) or "registry" in fn.__dict__:
+        return True
+    if fn.__name__ in _KERNEL_MAKERS or fn.__name__ in {"run", "__getitem__"}:
+        return _is_tritons(fn)
+    return fn is importlib.import_module or (fn.__name__ == "cast" and fn.__module__ == "typing")
 
 
 def _reports(obj: Any) -> bool:

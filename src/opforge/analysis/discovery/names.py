@@ -80,17 +80,16 @@ class NameResolver:
         known = frame.names.get(name)
         if known is not None:
             return known
-        bindings = frame.scope.bindings.get(name, ())
-        of_interest = name in frame.parameters or self.interest.has(frame, name)
-        if not of_interest and not is_text(bindings):
+        scope, given = frame.scope, frame.parameters.get(name)
+        if given is None and not self.interest.has(frame, name) and not is_text(scope, name):
             frame.names[name] = ANY
             return ANY
         # A name that its own value mentions is, inside it, what was found so far.
-        found = frame.names[name] = frame.parameters.get(name, NOTHING)
-        for binding in bindings:
+        found = frame.names[name] = given or NOTHING
+        for binding in scope.bindings.get(name, ()):
             more = self._bound(frame, binding)
             found = frame.names[name] = union(found, more) if found else more
-        if name in frame.scope.item_stores:
+        if name in scope.item_stores:
             found = frame.names[name] = self._after_stores(frame, name, found)
         return found
 

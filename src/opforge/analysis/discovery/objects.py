@@ -138,16 +138,16 @@ def may_be_imported(name: str) -> bool:
 def is_leaf(obj: Any) -> bool:
     """Whether the code of a function, class, module or instance is a leaf's."""
     kind = type(obj)
+    # Asked thousands of times in a reading, hence without a call in between.
     if kind is types.FunctionType:
-        return is_leaf_file(obj.__code__.co_filename)
+        return _is_leaf_file(obj.__code__.co_filename, len(sys.modules))
     if issubclass(kind, types.ModuleType):
         return is_leaf_module(obj.__name__)
-    if issubclass(kind, type):
-        module = type.__getattribute__(obj, "__module__")
-        return not isinstance(module, str) or is_leaf_module(module)
     if issubclass(kind, C_FUNCTIONS):
         return _is_leaf_builtin(obj)
-    return is_leaf(type(obj))
+    cls = obj if issubclass(kind, type) else kind
+    module = type.__getattribute__(cls, "__module__")
+    return not isinstance(module, str) or is_leaf_module(module)
 
 
 C_FUNCTIONS = (
@@ -199,9 +199,10 @@ def instance_attribute(obj: Any, name: str) -> Any:
         for group in ("_modules", "_parameters", "_buffers"):
             if name in held.get(group, ()):
                 return held[group][name]
-    fields = class_attribute(type(obj), "_fields")
-    if is_instance(obj, tuple) and is_instance(fields, tuple) and name in fields:
-        return tuple.__getitem__(obj, fields.index(name))
+    if is_instance(obj, tuple):
+        fields = class_attribute(type(obj), "_fields")
+        if is_instance(fields, tuple) and name in fields:
+            return tuple.__getitem__(obj, fields.index(name))
     slot = class_attribute(type(obj), name)
     if isinstance(slot, types.MemberDescriptorType):
         try:
@@ -221,7 +222,7 @@ def is_instance(obj: Any, cls: type[Any] | tuple[type[Any], ...]) -> bool:
 
 
 def is_module_instance(obj: Any) -> bool:
-    return is_instance(obj, torch.nn.Module)
+    return issubclass(type(obj), torch.nn.Module)
 
 
 def wrapped(obj: Any) -> Any:

@@ -144,7 +144,7 @@ class OperatorTable:
             said = mentions(fn.__code__)
             values = [fn.__globals__.get(name) for name in said.globals_read]
             values += closure_values(fn)
-            ours = [v for v in values if is_instance(v, types.ModuleType) and not is_leaf(v)]
+            ours = [v for v in values if issubclass(type(v), types.ModuleType) and not is_leaf(v)]
             values += [instance_dict(m).get(name) for m in ours for name in said.names]
             # Most are functions and modules.
             others = [v for v in values if id(type(v)) not in _WITHOUT]
@@ -155,17 +155,23 @@ class OperatorTable:
     def _has_operators(self, obj: Any) -> bool:
         """Whether a class, an object or something it holds has operators written in Python."""
         kind = type(obj)
-        if id(kind) in _WITHOUT or issubclass(kind, types.ModuleType):
+        if id(kind) in _WITHOUT:
             return False
-        if not issubclass(kind, type):
-            held = instance_dict(obj).values() if not is_leaf(kind) else ()
-            return self._has_operators(kind) or any(
-                self._has_operators(type(v)) for v in held if not is_instance(v, type)
-            )
         known = self._known.get(id(obj))
         if known is None:
-            known = self._known[id(obj)] = (obj, _defines_operators(obj))
+            if issubclass(kind, type):
+                found = _defines_operators(obj)
+            else:
+                found = not issubclass(kind, types.ModuleType) and self._object_has_operators(obj)
+            known = self._known[id(obj)] = (obj, found)
         return known[1]
+
+    def _object_has_operators(self, obj: Any) -> bool:
+        kind = type(obj)
+        held = instance_dict(obj).values() if not is_leaf(kind) else ()
+        return self._has_operators(kind) or any(
+            self._has_operators(type(v)) for v in held if not issubclass(type(v), type)
+        )
 
     def _compare(self, frame: Frame, node: ast.Compare) -> Values:
         found = []

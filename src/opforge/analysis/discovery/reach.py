@@ -97,7 +97,9 @@ class Reach:
                     continue
                 above[there] = here
                 # A function whose text shows it need not wait for its turn.
-                if known or (type(inner) is types.FunctionType and _shows(inner)):
+                if known is None and type(inner) is types.FunctionType and there not in seen:
+                    known = _shows(inner)
+                if known:
                     self._leads(there, above)
                     return True
                 queue.append(inner)
@@ -285,6 +287,21 @@ def carries(value: Value) -> bool:
     return known
 
 
+def any_carries(values: Iterable[Value]) -> bool:
+    """Whether one of them does."""
+    for value in values:
+        # Written out for what most are: an unknown value, or one asked about before.
+        kind = type(value)
+        if kind is Unknown:
+            continue
+        if kind is Known and id(type(value.obj)) in _CONSTANTS:  # type: ignore[attr-defined]
+            continue
+        known = value.__dict__.get("carrying")
+        if known or (known is None and carries(value)):
+            return True
+    return False
+
+
 def _carries(value: Value) -> bool:
     if isinstance(value, Known):
         obj = value.obj
@@ -301,7 +318,7 @@ def _carries(value: Value) -> bool:
             return True
     container = opened(value)
     if container is not None:
-        return any(map(carries, table_values(container)))
+        return any_carries(table_values(container))
     return not isinstance(value, Known) or not is_leaf(value.obj) or is_module_instance(value.obj)
 
 

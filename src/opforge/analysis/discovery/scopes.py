@@ -75,6 +75,8 @@ class Scope:
     # What `interest` has found out about the origins of calls and of names.
     call_roots: list[tuple[ast.Call, frozenset[str] | None]] | None = None
     roots: dict[str, frozenset[str] | None] = field(default_factory=dict)
+    # Whether a name is only ever a text, by the name.
+    texts: dict[str, bool] = field(default_factory=dict)
     # What `alternatives` has found out about the calls, by the id of their nodes.
     steps: dict[int, tuple[bool, int]] = field(default_factory=dict)
 

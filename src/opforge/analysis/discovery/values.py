@@ -285,7 +285,7 @@ def constants(values: Values) -> list[Any] | None:
 
 def some_constants(values: Values) -> list[Any]:
     """The constants among the candidates; there may be others."""
-    return [value.obj for value in values if is_constant(value)]
+    return [v.obj for v in values if type(v) is Known and type(v.obj) in _CONSTANTS]
 
 
 def known_arguments(args: tuple[Any, ...], keywords: dict[str, Any]) -> Arguments:
