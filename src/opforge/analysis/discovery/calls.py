@@ -37,10 +37,12 @@ from .objects import (
     is_instance,
     is_leaf,
     is_module_instance,
+    is_registered_op,
     operator_name,
     wrapped,
 )
 from .reach import Reach, any_carries, calls_a_parameter, carries
+from .receivers import serves_many
 from .scopes import ADDS
 from .values import (
     ANY,
@@ -118,6 +120,8 @@ class CallTable:
                 self._call_unknown(call, node, callee)
             elif chosen:
                 self._choose(call, node, callee)
+            elif isinstance(callee, BoundMethod) and len(callees) > 1:
+                self._method_of_many(call, callee, callees)
             else:
                 self.call(call, callee)
         return outcome
@@ -140,6 +144,27 @@ class CallTable:
         given = call.arguments if carrying else UNKNOWN_ARGUMENTS
         self.call(Call(call.frame, given, inner), callee)
         call.outcome.alternatives.append((when, inner.effects))
+
+    def _method_of_many(self, call: Call, method: BoundMethod, callees: Values) -> None:
+        """Call a method that other candidates bind to other objects: once for all, if it can be."""
+        fn = method.fn
+        if not isinstance(fn, Known) or not self._serves_many(fn):
+            self.call(call, method)
+            return
+        together = [c for c in callees if isinstance(c, BoundMethod) and c.fn is fn]
+        if method is together[0]:
+            given = call.arguments.after(tuple([c.self for c in together]))
+            self._known(call.given(given), fn)
+
+    def _serves_many(self, fn: Known) -> bool:
+        """Whether a method can be read once for all objects that a call may call it on."""
+        known: bool | None = fn.__dict__.get("serves_many")
+        if known is None:
+            obj, scope = fn.obj, None
+            if type(obj) is types.FunctionType and not is_registered_op(obj) and not is_leaf(obj):
+                scope = self.frames.scope(obj)
+            known = fn.__dict__["serves_many"] = scope is not None and serves_many(scope)
+        return known
 
     def _is_idle(self, frame: Frame, node: ast.Call, callee: Value) -> bool:
         """Whether a call does nothing and returns nothing known: most calls of torch are such."""

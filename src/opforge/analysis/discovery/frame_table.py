@@ -105,6 +105,11 @@ class FrameTable:
             known.depth = depth
         return known
 
+    def scope(self, fn: types.FunctionType) -> Scope | None:
+        """The text of a function, or None where it has no source."""
+        text = self._text_of(fn)
+        return None if text is None else text.scope
+
     def only_compares(self, fn: types.FunctionType) -> bool:
         """Whether whatever a function is given, nothing is known of what it returns."""
         text = self._text_of(fn)
