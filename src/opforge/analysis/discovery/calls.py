@@ -16,7 +16,18 @@ from .autograd_calls import apply_autograd, is_autograd_apply
 from .containers import method_result, opened
 from .expressions import listed_values
 from .frame_table import FrameTable
-from .frames import Call, CallOutcome, Entered, Frame, Instance, Launched, Local, Lost, NestedCall
+from .frames import (
+    IDLE,
+    Call,
+    CallOutcome,
+    Entered,
+    Frame,
+    Instance,
+    Launched,
+    Local,
+    Lost,
+    NestedCall,
+)
 from .interest import looks_like_run
 from .leaf_calls import (
     Role,
@@ -68,10 +79,6 @@ from .values import (
 # An object made of objects made of objects is not told from others of its class beyond this size.
 _MOST_INSIDE = 80
 
-# Of every call that does nothing and returns nothing known; nobody adds to it.
-IDLE = CallOutcome()
-IDLE.values.append(UNKNOWN)
-
 _LAUNCH_OF_UNKNOWN = Unknown("it looks like a launch of something known only when it runs")
 
 # Methods that keep the function they are given: a list's, and those of a `torch.library.Library`.
@@ -110,7 +117,8 @@ class CallTable:
             if isinstance(callee, (LaunchValue, OperatorValue)) and not chosen:
                 self.call(Call(frame, NO_ARGUMENTS, outcome), callee)
                 continue
-            if isinstance(callee, (Known, BoundMethod)) and role_of(callee) is Role.REPORTS:
+            # A callee without others is known not to.
+            if len(callees) > 1 and _reports(callee):
                 outcome.values.append(UNKNOWN)
                 continue
             if arguments is None:
@@ -120,6 +128,8 @@ class CallTable:
                 self._call_unknown(call, node, callee)
             elif chosen:
                 self._choose(call, node, callee)
+            elif isinstance(callee, Known):
+                self._known(call, callee)
             elif isinstance(callee, BoundMethod) and len(callees) > 1:
                 self._method_of_many(call, callee, callees)
             else:
@@ -169,7 +179,7 @@ class CallTable:
     def _is_idle(self, frame: Frame, node: ast.Call, callee: Value) -> bool:
         """Whether a call does nothing and returns nothing known: most calls of torch are such."""
         if type(callee) is Known or type(callee) is BoundMethod:
-            role = role_of(callee)
+            role = callee.__dict__.get("role") or role_of(callee)
             if role is not Role.OPAQUE:
                 return role is Role.REPORTS
         elif callee is not UNKNOWN or looks_like_run(node):
@@ -264,6 +274,8 @@ class CallTable:
             self.call(call, method)
 
     def _known(self, call: Call, callee: Known) -> None:
+        if callee.obj is None:
+            return
         how = callee.__dict__.get("how")
         if how is None:
             # A value belongs to one reading, and is called often.
@@ -435,3 +447,7 @@ class CallTable:
             return
         call.outcome.effects.append(Lost(f"{describe(obj)} is a C function"))
         hand_over(self.machine, call)
+
+
+def _reports(callee: Value) -> bool:
+    return isinstance(callee, (Known, BoundMethod)) and role_of(callee) is Role.REPORTS

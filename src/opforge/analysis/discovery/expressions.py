@@ -47,9 +47,12 @@ def _attribute(machine: Machine, frame: Frame, node: ast.Attribute) -> Values:
         return ANY
     if name.startswith("__") and not name.endswith("__"):
         name = _mangled(frame, name)
-    if len(owners) == 1 and not stored:
-        return machine.attribute(frame, owners[0], name, node)
-    return union(*[machine.attribute(frame, value, name, node) for value in owners], stored)
+    found: list[Values] = []
+    for value in owners:
+        # Most were looked up before.
+        known = value.attributes.get(name) if type(value) is Known else None
+        found.append(machine.attribute(frame, value, name, node) if known is None else known)
+    return found[0] if len(found) == 1 and not stored else union(*found, stored)
 
 
 def _stored_attribute(machine: Machine, frame: Frame, owner: str, name: str) -> Values:

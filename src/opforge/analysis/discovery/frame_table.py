@@ -17,6 +17,8 @@ from .source import read_source
 from .values import (
     ANY,
     GIVEN,
+    KEY,
+    NONE,
     NOTHING,
     UNKNOWN,
     UNKNOWN_ARGUMENTS,
@@ -165,7 +167,7 @@ def _held_defaults(fn: types.FunctionType) -> dict[str, Values]:
     positional = code.co_varnames[: code.co_argcount]
     held = dict(zip(reversed(positional), reversed(fn.__defaults__ or ()), strict=False))
     held.update(fn.__kwdefaults__ or {})
-    return {name: (Known(value),) for name, value in held.items()}
+    return {name: NONE if value is None else (Known(value),) for name, value in held.items()}
 
 
 def _bind(
@@ -235,7 +237,7 @@ def _forget_numbers(bound: dict[str, Values], scope: Scope) -> Hashable:
                 found = union(tuple(v for v in values if not _is_number(v)), ANY)
                 bound[name] = found
                 break
-        parts.append(found[0].key if len(found) == 1 else key_of(found))
+        parts.append(found[0].key if len(found) == 1 else frozenset(map(KEY, found)))
     return tuple(parts)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .scopes import Comprehension, Scope, scope_of
-from .values import Arguments, Known, Value, Values
+from .values import UNKNOWN, Arguments, Known, Value, Values
 
 
 @dataclass(eq=False, slots=True)
@@ -142,6 +142,11 @@ class CallOutcome:
         """Run a function, and return what it returns."""
         self.effects.append(Entered(frame, cost))
         self.frames.append(frame)
+
+
+# Of every call that does nothing and returns nothing known; nobody adds to it.
+IDLE = CallOutcome()
+IDLE.values.append(UNKNOWN)
 
 
 @dataclass(eq=False, slots=True)

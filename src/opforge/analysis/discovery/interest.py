@@ -24,7 +24,8 @@ from .values import ANY, Known, Values
 
 # Builtins that give access to anything.
 _DOORS = frozenset({"eval", "exec", "globals", "super", "vars", "__import__", OPERATORS, LAMBDA})
-_BUILTINS = frozenset(map(id, vars(builtins).values()))
+_BUILTIN_NAMES = vars(builtins)
+_BUILTINS = frozenset(map(id, _BUILTIN_NAMES.values()))
 _TEXTS = (ast.Constant, ast.JoinedStr)
 
 
@@ -99,15 +100,23 @@ class Interest:
             held, known_values = fn.__globals__, self.values
             free = fn.__code__.co_freevars
             for name in scope.outer:
-                value = MISSING if name in free else held.get(name, MISSING)
-                if value is MISSING:
+                value = MISSING
+                if name not in free:
+                    value = held.get(name, MISSING)
+                    if value is MISSING:
+                        value = _BUILTIN_NAMES.get(name, MISSING)
+                else:
                     value = outside_value(fn, name)
                 if value is MISSING:
                     of_interest.append(name)
                     continue
-                found = known_values.get(id(value)) or self.known(value)
-                if id(value) not in _BUILTINS and carries(found):
-                    of_interest.append(name)
+                found = known_values.get(id(value))
+                if found is None:
+                    found = known_values[id(value)] = Known(value)
+                if id(value) not in _BUILTINS:
+                    carrying = found.__dict__.get("carrying")
+                    if carrying or (carrying is None and carries(found)):
+                        of_interest.append(name)
                 if name not in scope.bindings and name not in scope.item_stores:
                     values[name] = (found,)
             known = self._outside[id(fn)] = _Outside(fn, frozenset(of_interest), values)

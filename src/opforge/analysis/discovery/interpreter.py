@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import ast
+from typing import Any
 
 from .attributes import AttributeResolver
 from .calls import CallTable
 from .containers import elements
 from .expressions import HANDLERS
 from .frame_table import FrameTable, is_short
-from .frames import Call, CallOutcome, Frame
+from .frames import IDLE, Call, CallOutcome, Frame
 from .interest import Interest
 from .names import NameResolver
 from .operators import OperatorTable
-from .values import ANY, NOTHING, Arguments, Known, Sequence, Unknown, Value, Values, union
+from .values import (
+    ANY,
+    NONE,
+    NOTHING,
+    UNKNOWN,
+    Arguments,
+    Known,
+    Sequence,
+    Unknown,
+    Value,
+    Values,
+    union,
+)
 
 # How deep expressions inside expressions and calls inside calls are followed.
 _DEEPEST = 60
@@ -54,11 +67,16 @@ class Interpreter:
             name: str = node.id  # type: ignore[attr-defined]
             found = frame.names.get(name)
             return self.lookup(frame, name) if found is None else found
+        if kind is ast.Call:
+            outcome = frame.outcomes.get(id(node))
+            if outcome is not None:
+                return self.results(outcome)
         if self._nesting > _DEEPEST or self._fuel <= 0:
             return ANY
         if kind is ast.Constant:
             self._fuel -= 1
-            return (Known(node.value),)  # type: ignore[attr-defined]
+            value: Any = node.value  # type: ignore[attr-defined]
+            return NONE if value is None else (Known(value),)
         handler = HANDLERS.get(kind)
         if handler is None:
             return ANY
@@ -76,9 +94,13 @@ class Interpreter:
         return self.results(outcome)
 
     def results(self, outcome: CallOutcome) -> Values:
+        if outcome is IDLE:
+            return ANY
+        values = outcome.values
         if not outcome.frames and not outcome.idle:
-            return tuple(outcome.values) or ANY
-        if len(outcome.frames) == 1 and not outcome.idle and not outcome.values:
+            nothing_known = not values or (len(values) == 1 and values[0] is UNKNOWN)
+            return ANY if nothing_known else tuple(values)
+        if len(outcome.frames) == 1 and not outcome.idle and not values:
             return self._returned(outcome.frames[0]) or ANY
         returned = [self._returned(frame) for frame in outcome.frames]
         for call, fn in outcome.idle:
@@ -87,7 +109,7 @@ class Interpreter:
             if is_short(fn) and not self.frames.only_compares(fn):
                 inner = self.frames.of_function(call.frame, fn, call.arguments, 0)
             returned.append(ANY if inner is None else self._returned(inner))
-        return union(tuple(outcome.values), *returned) or ANY
+        return union(tuple(values), *returned) or ANY
 
     def _returned(self, frame: Frame) -> Values:
         """What a function returns; for a generator, what it yields."""
@@ -104,5 +126,5 @@ class Interpreter:
         for node in scope.returns:
             found = self.evaluate(frame, node)
             frame.result = union(frame.result, found) if frame.result else found
-        frame.result = frame.result or (Known(None),)
+        frame.result = frame.result or NONE
         return frame.result

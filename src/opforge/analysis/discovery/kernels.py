@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import collections
 import sys
 import types
@@ -11,13 +12,12 @@ from typing import Any
 from ... import _compat
 from ...model import Discovery, KernelRef, NestedOp, Unresolved
 from .bytecode import line_reading, mentions
-from .frames import Call, CallOutcome, Effect, Entered, Frame, Launched, Lost, NestedCall
+from .frames import IDLE, Call, CallOutcome, Effect, Entered, Frame, Launched, Lost, NestedCall
 from .interpreter import Interpreter
 from .objects import (
     OP_MARK,
     absolute_name,
     describe,
-    is_builtin,
     is_instance,
     is_set,
     may_be_imported,
@@ -95,7 +95,9 @@ class _Walk:
     def read_frame(self, frame: Frame) -> None:
         scope = frame.scope
         for call in self.interpreter.interest.calls(frame):
-            outcome = self.interpreter.outcome(frame, call)
+            outcome = frame.outcomes.get(id(call)) or self.interpreter.outcome(frame, call)
+            if outcome is IDLE:
+                continue
             for effect in outcome.effects:
                 self.note(frame, call, effect)
             for when, effects in outcome.alternatives:
@@ -164,7 +166,7 @@ class _Walk:
         missing = {name: "closure" for name, cell in cells if not is_set(cell)}
         held = fn.__globals__
         for name in mentions(code).globals_read:
-            if name not in held and not is_builtin(name):
+            if name not in held and name not in _BUILTINS:
                 missing[name] = "global"
         for name, where in missing.items():
             location = f"{code.co_filename}:{line_reading(code, name)}"
@@ -211,5 +213,6 @@ def _expression(node: ast.AST) -> str:
     return ast.unparse(node)
 
 
+_BUILTINS = vars(builtins)
 _ROOT: Scope = scope_of(ast.parse("def find_kernels(): ...").body[0])  # type: ignore[arg-type]
 _NOBODY = types.FunctionType(compile("", "<find_kernels>", "exec"), {})

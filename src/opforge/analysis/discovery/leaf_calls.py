@@ -156,7 +156,7 @@ def role_of(callee: Known | BoundMethod) -> Role:
 
 def _role_of(callee: Known | BoundMethod) -> Role:
     fn = callee if isinstance(callee, Known) else callee.fn
-    if not isinstance(fn, Known):
+    if not isinstance(fn, Known) or (type(fn.obj) is types.FunctionType and not is_leaf(fn.obj)):
         return Role.OTHER
     if _reports(fn.obj):
         return Role.REPORTS
@@ -165,12 +165,12 @@ def _role_of(callee: Known | BoundMethod) -> Role:
 
 def _is_opaque(obj: Any) -> bool:
     kind = type(obj)
-    if is_registered_op(obj):
-        return False
     if kind is types.FunctionType:
-        return is_plain_leaf(obj) and not _is_special(obj)
+        return is_plain_leaf(obj) and not _is_special(obj) and not is_registered_op(obj)
     if issubclass(kind, types.BuiltinFunctionType):
         return is_leaf(obj) and not has_result(obj) and obj is not eval and obj is not exec
+    if is_registered_op(obj):
+        return False
     # Triton's `cdiv` is an object around a function.
     stored = class_attribute(kind, "__call__")
     if type(stored) is not types.FunctionType or not is_leaf(stored):
@@ -230,7 +230,7 @@ def _calls_its_arguments(fn: Any) -> bool:
 
 def _is_hashable(obj: Any) -> bool:
     """Whether hashing an object runs no code of its owner's."""
-    return is_instance(obj, (types.BuiltinFunctionType, type, types.FunctionType))
+    return issubclass(type(obj), (types.BuiltinFunctionType, type, types.FunctionType))
 
 
 def _may_call(texts: Values) -> bool:

@@ -199,7 +199,7 @@ def instance_attribute(obj: Any, name: str) -> Any:
         for group in ("_modules", "_parameters", "_buffers"):
             if name in held.get(group, ()):
                 return held[group][name]
-    if is_instance(obj, tuple):
+    if issubclass(type(obj), tuple):
         fields = class_attribute(type(obj), "_fields")
         if is_instance(fields, tuple) and name in fields:
             return tuple.__getitem__(obj, fields.index(name))

@@ -30,7 +30,6 @@ from .objects import (
     class_attribute,
     closure_values,
     is_builtin,
-    is_c_function,
     is_instance,
     is_leaf,
     is_module_instance,
@@ -45,6 +44,7 @@ from .values import (
     LaunchValue,
     OperatorValue,
     Partial,
+    TableValue,
     Unknown,
     Value,
 )
@@ -61,13 +61,17 @@ _MOST_MEMBERS = 64
 _HOLDERS = (types.MethodType, functools.partial, staticmethod, classmethod)
 
 
+# What is a leaf by the module it comes from.
+_WITH_A_HOME = (types.ModuleType, type, *C_FUNCTIONS)
+
+
 class Reach:
     """Remembers, for one reading, what leads to a kernel and what does not."""
 
     def __init__(self) -> None:
         self.leads: dict[int, bool] = {}
         # Each object asked about, kept so that no other takes its id, with what it leads to.
-        self.seen: dict[int, tuple[Any, list[Any] | None]] = {}
+        self.seen: dict[int, tuple[Any, Iterable[Any] | None]] = {}
 
     def leads_on(self, obj: Any) -> bool:
         """Whether calling a function or instantiating a class could launch something."""
@@ -83,14 +87,14 @@ class Reach:
             here = id(one)
             entry = seen.get(here)
             if entry is None:
-                entry = seen[here] = (one, _worth_following(self._below(one)))
+                entry = seen[here] = (one, self._below(one))
             below = entry[1]
             if below is None:
                 self._leads(here, above)
                 return True
             for inner in below:
                 there = id(inner)
-                if there in above:
+                if there in above or id(type(inner)) in _CONSTANTS:
                     continue
                 known = leads.get(there)
                 if known is False:
@@ -98,7 +102,7 @@ class Reach:
                 above[there] = here
                 # A function whose text shows it need not wait for its turn.
                 if known is None and type(inner) is types.FunctionType and there not in seen:
-                    known = _shows(inner)
+                    known = not is_leaf(inner) and _leads_by_look(inner.__code__, inner.__globals__)
                 if known:
                     self._leads(there, above)
                     return True
@@ -127,14 +131,14 @@ class Reach:
             return ()
         if is_registered_op(obj) or _compat.kernels.launched_kernel(obj) is not None:
             return None
-        if is_instance(obj, types.ModuleType):
+        if issubclass(kind, types.ModuleType):
             # The attributes that matter were looked up by name.
             return None if _compat.operators.is_space(obj) else ()
-        if is_instance(obj, type):
+        if issubclass(kind, type):
             return _below_class(obj)
-        if is_c_function(obj):
+        if issubclass(kind, C_FUNCTIONS):
             return () if is_leaf(obj) else None
-        if is_instance(obj, _HOLDERS):
+        if issubclass(kind, _HOLDERS):
             return _parts(obj)
         container = opened(Known(obj))
         if container is not None:
@@ -148,23 +152,12 @@ class Reach:
         return _below_object(obj)
 
 
-def _worth_following(below: Iterable[Any] | None) -> list[Any] | None:
-    """Without strings and numbers."""
-    if below is None:
-        return None
-    return [one for one in below if id(type(one)) not in _CONSTANTS]
-
-
 def _below_function(fn: types.FunctionType) -> list[Any] | None:
     if fn.__dict__ and is_registered_op(fn):
         return None
     if is_leaf(fn):
         return _below_leaf(fn)
     return None if _leads_by_look(fn.__code__, fn.__globals__) else _names_lead_to(fn)
-
-
-def _shows(fn: types.FunctionType) -> bool:
-    return not is_leaf(fn) and _leads_by_look(fn.__code__, fn.__globals__)
 
 
 def _names_lead_to(fn: types.FunctionType) -> list[Any] | None:
@@ -309,16 +302,17 @@ def _carries(value: Value) -> bool:
         if id(kind) in _CONSTANTS:
             return False
         if kind is types.FunctionType:
-            return is_callback(value)
-        if issubclass(kind, (types.ModuleType, type)) or is_c_function(obj):
+            return not is_plain_leaf(obj) or is_registered_op(obj)
+        if issubclass(kind, _WITH_A_HOME):
             return not is_leaf(obj) or _compat.operators.is_space(obj)
-        if is_instance(obj, _HOLDERS) or is_registered_op(obj):
+        if issubclass(kind, _HOLDERS) or is_registered_op(obj):
             return True
         if _compat.kernels.launched_kernel(obj) is not None or wrapped(obj) is not None:
             return True
     container = opened(value)
     if container is not None:
-        return any_carries(table_values(container))
+        items = container.items.values() if isinstance(container, TableValue) else container.items
+        return any_carries(container.rest) or any(map(any_carries, items))
     return not isinstance(value, Known) or not is_leaf(value.obj) or is_module_instance(value.obj)
 
 

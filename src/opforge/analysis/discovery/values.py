@@ -7,6 +7,7 @@ values that reading could not rule out.
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeGuard, TypeVar
@@ -85,6 +86,8 @@ class Unknown(Value):
 UNKNOWN = Unknown()
 NOTHING: Values = ()
 ANY: Values = (UNKNOWN,)
+# Most defaults are None. Unlike other values it belongs to all readings: nothing about it changes.
+NONE: Values = (Known(None),)
 
 
 @dataclass(eq=False)
@@ -246,10 +249,16 @@ def _size_of(values: Iterable[Value]) -> int:
     return sum(value.size for value in values)
 
 
+KEY = operator.attrgetter("key")
+
+
 def key_of(values: Values) -> Hashable:
     if len(values) == 1:
         return values[0].key
-    return frozenset([v.key for v in values])
+    return frozenset(map(KEY, values))
+
+
+_ANY_KEY = UNKNOWN.key
 
 
 def union(*groups: Values) -> Values:
@@ -267,6 +276,8 @@ def union(*groups: Values) -> Values:
     for group in groups:
         for value in group:
             seen.setdefault(value.key, value)
+    if len(seen) == 1 and _ANY_KEY in seen:
+        return ANY
     found = tuple(seen.values())
     if len(found) > _MOST_CANDIDATES:
         return (*found[:_MOST_CANDIDATES], Unknown("there are too many candidates"))
