@@ -259,6 +259,7 @@ def key_of(values: Values) -> Hashable:
 
 
 _ANY_KEY = UNKNOWN.key
+_NONE_KEY = NONE[0].key
 
 
 def union(*groups: Values) -> Values:
@@ -276,8 +277,11 @@ def union(*groups: Values) -> Values:
     for group in groups:
         for value in group:
             seen.setdefault(value.key, value)
-    if len(seen) == 1 and _ANY_KEY in seen:
-        return ANY
+    if _ANY_KEY in seen:
+        # None does nothing that an unknown value does not.
+        seen.pop(_NONE_KEY, None)
+        if len(seen) == 1:
+            return ANY
     found = tuple(seen.values())
     if len(found) > _MOST_CANDIDATES:
         return (*found[:_MOST_CANDIDATES], Unknown("there are too many candidates"))
