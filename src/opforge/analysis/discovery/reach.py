@@ -24,6 +24,7 @@ from .bytecode import mentions
 from .containers import SEQUENCES, opened, table_values
 from .frames import Local
 from .identity import cached_by_identity
+from .lookups import lookups
 from .objects import (
     C_FUNCTIONS,
     absolute_name,
@@ -53,6 +54,8 @@ from .values import (
 _OPEN_DOORS = frozenset(
     {"eval", "exec", "globals", "vars", "locals", "__import__", "import_module", "ops"}
 )
+# Together they do, unless the text shows which modules are looked up.
+_LOOKING_UP = frozenset({"sys", "modules"})
 # By id, because comparing or hashing a class may run its metaclass's code.
 _CONSTANTS = frozenset(map(id, (str, int, float, bool, type(None))))
 _PLAIN = (str, int, float, bool, complex, bytes, type(None), torch.dtype, torch.device, enum.Enum)
@@ -163,6 +166,11 @@ def _below_function(fn: types.FunctionType) -> list[Any] | None:
 def _names_lead_to(fn: types.FunctionType) -> list[Any] | None:
     said = mentions(fn.__code__)
     modules = _imported(fn, said.imports) if said.imports else []
+    names = said.names
+    looked_up = lookups(fn.__code__, fn.__globals__) if names >= _LOOKING_UP else None
+    if looked_up is not None:
+        modules += [sys.modules.get(name) for name in looked_up.modules]
+        names |= looked_up.attributes
     if None in modules:
         return None
     found: list[Any] = []
@@ -178,10 +186,10 @@ def _names_lead_to(fn: types.FunctionType) -> list[Any] | None:
         elif not is_builtin(name):
             return None
     modules += [v for v in found if issubclass(type(v), types.ModuleType) and not is_leaf(v)]
-    if modules and "getattr" in said.names:
+    if modules and "getattr" in names and looked_up is None:
         return None
     for module in modules:
-        found += _named_in(module, said.names)
+        found += _named_in(module, names)
     return found
 
 
@@ -363,7 +371,7 @@ def _leads_by_look(code: types.CodeType, module: dict[str, Any]) -> bool:
     It mentions a name that gives access to anything, calls an item (`](`), or has no source.
     """
     names = mentions(code).names
-    if names & _OPEN_DOORS or ("modules" in names and "sys" in names):
+    if names & _OPEN_DOORS or (names >= _LOOKING_UP and lookups(code, module) is None):
         return True
     text = _text_of(code, module)
     return not text or "](" in text
