@@ -61,10 +61,9 @@ class Interest:
             if parent is None or name in scope.parameters or name in scope.bindings:
                 break
             around = parent
-        if name in scope.roots:
-            roots = scope.roots[name]
-        else:
-            roots = scope.roots[name] = roots_of(scope, (name,), outermost=parent is None)
+        roots = scope.roots.get(name, MISSING)
+        if roots is MISSING:
+            roots = roots_of(scope, (name,), outermost=parent is None)
         if roots is None:
             return True
         here = around.interest
@@ -170,29 +169,48 @@ def looks_like_run(node: ast.Call) -> bool:
 def roots_of(scope: Scope, names: Iterable[str], *, outermost: bool) -> frozenset[str] | None:
     """Where the values of names come from: parameters, and names from around the scope.
 
-    None where they are of interest by themselves. It depends on the text alone.
+    None where they are of interest by themselves. It depends on the text alone, and is worked out
+    once for each name.
     """
-    roots: set[str] = set()
-    seen: set[str] = set()
-    queue = list(names)
-    while queue:
-        name = queue.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        if name in _DOORS:
+    found: set[str] = set()
+    for name in names:
+        roots = scope.roots.get(name, MISSING)
+        if roots is MISSING:
+            roots = scope.roots[name] = _roots_of(scope, name, outermost=outermost)
+        if roots is None:
             return None
-        bindings = scope.bindings.get(name)
-        given = name in scope.parameters
+        found |= roots
+    return frozenset(found)
+
+
+def _roots_of(scope: Scope, name: str, *, outermost: bool) -> frozenset[str] | None:
+    roots: set[str] = set()
+    seen = {name}
+    queue = [name]
+    for one in queue:
+        known = scope.roots.get(one, MISSING)
+        if known is not MISSING:
+            if known is None:
+                return None
+            roots |= known
+            continue
+        if one in _DOORS:
+            return None
+        bindings = scope.bindings.get(one)
+        given = one in scope.parameters
         local = given or bindings is not None
-        if given or not local or name in scope.elsewhere:
-            roots.add(name)
+        if given or not local or one in scope.elsewhere:
+            roots.add(one)
+        new: set[str] = set()
         if local or outermost:
-            queue += scope.stored_names.get(name, ())
+            new.update(scope.stored_names.get(one, ()))
         for binding in bindings or ():
             if binding.how in {"define", "import"}:
                 return None
-            queue += binding.names
+            new.update(binding.names)
+        new -= seen
+        seen |= new
+        queue += new
     return frozenset(roots)
 
 

@@ -39,6 +39,7 @@ from .objects import (
     may_be_imported,
     wrapped,
 )
+from .source import last_line
 from .values import (
     BoundMethod,
     Known,
@@ -386,9 +387,8 @@ def calls_a_parameter(code: types.CodeType, module: dict[str, Any]) -> bool:
 
 
 def _text_of(code: types.CodeType, module: dict[str, Any]) -> str:
-    last = max((line for _, _, line in code.co_lines() if line), default=code.co_firstlineno)
     lines = linecache.getlines(code.co_filename, module)
-    return "".join(lines[code.co_firstlineno - 1 : last])
+    return "".join(lines[code.co_firstlineno - 1 : last_line(code)])
 
 
 def _has_text(fn: types.FunctionType) -> bool:

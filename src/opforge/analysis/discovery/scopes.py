@@ -283,7 +283,7 @@ class _Collector(ast.NodeVisitor):
         self.scope.names |= names
         return names
 
-    def gather(self, root: ast.AST, names: set[str]) -> None:
+    def gather(self, root: ast.AST, names: set[str]) -> None:  # noqa: C901  # a case for each kind
         stack: list[Any] = [root]
         while stack:
             node = stack.pop()
@@ -302,6 +302,12 @@ class _Collector(ast.NodeVisitor):
             elif kind is ast.Lambda:
                 names |= _names_in(node.body) | {LAMBDA}
                 stack.extend(d for d in (*node.args.defaults, *node.args.kw_defaults) if d)
+            elif kind is ast.Subscript:
+                self.scope.operations.append(node)
+                self.scope.keys |= _names_in(node.slice)
+                stack += node.value, node.slice
+            elif kind is ast.Tuple or kind is ast.List:
+                stack += node.elts
             elif kind in _COMPREHENSIONS:
                 self.on_comprehension(node, names)
             elif kind is not ast.Constant:
@@ -340,9 +346,6 @@ class _Collector(ast.NodeVisitor):
             if not isinstance(self.scope.node, _COMPREHENSIONS):
                 binding = Binding("value", node.value, _names_in(node.value))
                 self.add(node.target.id, binding)
-        elif isinstance(node, ast.Subscript):
-            self.scope.operations.append(node)
-            self.scope.keys |= _names_in(node.slice)
         elif isinstance(node, (ast.Yield, ast.YieldFrom)):
             self.scope.is_generator = True
             if node.value is not None:
@@ -385,4 +388,6 @@ def _part(value: ast.expr, path: Path) -> ast.expr:
 
 
 def _names_in(node: ast.AST) -> set[str]:
+    if isinstance(node, ast.Constant):
+        return set()
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}

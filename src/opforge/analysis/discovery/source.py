@@ -56,8 +56,14 @@ def _is_function(node: ast.AST, name: str) -> TypeGuard[ast.FunctionDef | ast.As
 
 
 def _last_line(code: types.CodeType) -> int:
-    last = max((line for _, _, line in code.co_lines() if line), default=code.co_firstlineno)
-    return max([last, *(_last_line(c) for c in code.co_consts if isinstance(c, types.CodeType))])
+    nested = [_last_line(c) for c in code.co_consts if isinstance(c, types.CodeType)]
+    return max([last_line(code), *nested])
+
+
+def last_line(code: types.CodeType) -> int:
+    """The last line of a function's code, without those nested in it."""
+    lines = [line for _, _, line in code.co_lines() if line]
+    return max(lines, default=code.co_firstlineno)
 
 
 def _end(lines: list[str], first: int, last: int) -> int:
