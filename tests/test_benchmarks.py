@@ -3,6 +3,7 @@
 import gc
 import importlib.util
 import itertools
+import os
 import sys
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def test_a_reading_takes_the_time_of_its_thread_with_the_collector_frozen(discov
     monkeypatch.setattr(discovery.opforge, "find_kernels", slow)
     monkeypatch.setattr(discovery.time, "thread_time", itertools.count(0, 3).__next__)
     package = discovery.Package(launch_siblings.__name__)
-    discovery.read(package)
+    discovery.read(package, 1)
     assert {*seen} == {(False, True)}
     assert {reading.seconds for reading in package.readings} == {3}
     assert gc.isenabled()
@@ -57,3 +58,14 @@ def test_the_median_and_the_99th_percentile_have_limits(discovery, times, kept):
     assert "(limit 2.5)" in text
     assert "(limit 40.0)" in text
     assert text.endswith("kept" if kept else "exceeded")
+
+
+def test_the_least_of_several_first_readings_counts(discovery, monkeypatch):
+    home, times = os.getpid(), itertools.count(0, 3)
+    # Forks are quicker here, by what their process tells them.
+    monkeypatch.setattr(
+        discovery.time, "thread_time", lambda: next(times) / (1 if os.getpid() == home else 3)
+    )
+    package = discovery.Package(launch_siblings.__name__)
+    discovery.read(package, 2)
+    assert {reading.seconds for reading in package.readings} == {1}
