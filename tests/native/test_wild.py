@@ -1,14 +1,14 @@
 """Functions of packages that nobody here wrote: their native programs against eager torch.
 
 They are traced here, and run by Triton's interpreter at three sizes, odd ones and 1 among them;
-tests/gpu/test_wild_native.py runs them on a GPU.
+tests/gpu/test_wild_native.py calls them as libraries on a GPU.
 """
 
 import importlib.util
 
 import pytest
 
-from support.wild.native_checks import results
+from support.wild.native_checks import interpreted
 
 # Results of 50 functions. The interpreter leaves out 8 of FlagGems, most for masks of `a and b`.
 HELD = {"liger_kernel": 63, "fla": 33, "flag_gems": 78}
@@ -18,6 +18,6 @@ HELD = {"liger_kernel": 63, "fla": 33, "flag_gems": 78}
 def test_programs_of_a_package_compute_what_torch_does(package, tmp_path):
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed: pip install -e .[wild]")
-    differing, count = results(package, tmp_path, "cpu")
+    differing, count = interpreted(package, tmp_path)
     assert differing == []
     assert count >= HELD[package]

@@ -1,7 +1,7 @@
 """The program of a traced body for given sizes, as plain data that another process can run.
 
 Triton's interpreter runs kernels only in a process that began with TRITON_INTERPRET=1, where
-nothing can be traced. On a GPU the same data is run by Triton's JIT.
+nothing can be traced.
 """
 
 import ctypes
@@ -19,7 +19,6 @@ from opforge._compat import kernels
 from opforge.native.ir.cases import Allocate, Fill, Launch, Pointer
 from opforge.native.ir.dtypes import DTYPES
 from opforge.native.ir.expr import evaluate
-from opforge.native.tracing.torch_calls.source import define
 from support.native.interpreted_kernels import from_text, launch
 from support.native.torch_bodies import element
 from support.native.traced_oracle import paths_for
@@ -68,7 +67,6 @@ class Launched:
     kernel: Kernel
     grid: tuple[int, ...]
     arguments: dict[str, Any]
-    options: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -116,39 +114,35 @@ def _plain(built, step, values):
     file, text = kernels.written_source(fn) or (fn.fn.__code__.co_filename, "")
     kernel = Kernel(fn.fn.__module__, fn.fn.__name__, file, text)
     grid = tuple(int(evaluate(g, values)) for g in step.grid)
-    return Launched(kernel, grid, arguments, dict(request.options))
+    return Launched(kernel, grid, arguments)
 
 
-def run(done, inputs, device):
+def run(done, inputs):
     """The outputs of a recipe; inputs that it changes are changed."""
     buffers = dict(zip(done.inputs, inputs, strict=True))
     outputs = []
     for name, (sizes, strides, dtype) in done.outputs.items():
-        made = torch.empty_strided(sizes, strides, dtype=getattr(torch, dtype), device=device)
+        made = torch.empty_strided(sizes, strides, dtype=getattr(torch, dtype))
         buffers[name] = made
         outputs.append(made)
     for step in done.steps:
         if isinstance(step, Made):
             # Not zeros, which would hide what a kernel leaves unset.
-            room = torch.full((step.size,), 0xA5, dtype=torch.uint8, device=device)
-            buffers[step.buffer] = room
+            buffers[step.buffer] = torch.full((step.size,), 0xA5, dtype=torch.uint8)
         elif isinstance(step, Set):
             _fill(step, buffers[step.buffer])
         elif math.prod(step.grid):
-            _launch(step, buffers, device)
+            _launch(step, buffers)
     return outputs
 
 
 def _fill(step, owner):
     data = torch.frombuffer(bytearray(step.data * step.count), dtype=torch.uint8)
-    if owner.is_cuda:
-        flat = owner.view(torch.uint8).flatten()
-        flat[step.offset : step.offset + len(data)] = data.cuda()
-    elif len(data):
+    if len(data):
         ctypes.memmove(owner.data_ptr() + step.offset, data.data_ptr(), len(data))
 
 
-def _launch(step, buffers, device):
+def _launch(step, buffers):
     arguments = {}
     for name, value in step.arguments.items():
         arguments[name] = value
@@ -156,24 +150,18 @@ def _launch(step, buffers, device):
             owner = buffers[value.buffer]
             arguments[name] = element(owner.data_ptr() + value.offset, value.dtype, owner)
         elif isinstance(value, Number):
-            arguments[name] = number(value.value, value.type) if device == "cpu" else value.value
-    kernel = function(step.kernel, interpreted=device == "cpu")
-    if device != "cpu":
-        kernel[step.grid](**arguments, **step.options)
-    elif step.kernel.text:
+            arguments[name] = number(value.value, value.type)
+    kernel = function(step.kernel)
+    if step.kernel.text:
         launch(kernel, step.grid, arguments)
     else:
         kernel[step.grid](**arguments)
 
 
 @functools.cache
-def function(kernel, interpreted):
-    if kernel.text and interpreted:
-        return from_text(kernel.name, kernel.file, kernel.text)
+def function(kernel):
     if kernel.text:
-        head, _, body = kernel.text.partition(":\n")
-        parameters = head.partition("(")[2].removesuffix(")").split(", ")
-        return define(kernel.name, parameters, [line[4:] for line in body.splitlines()])
+        return from_text(kernel.name, kernel.file, kernel.text)
     found = getattr(_module(kernel), kernel.name)
     # Below autotune and heuristics, whose decisions are in the constants.
     while hasattr(found.fn, "arg_names"):

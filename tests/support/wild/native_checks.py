@@ -1,4 +1,4 @@
-"""Runs native_results.py: traces in one process, and runs in another."""
+"""Native programs of public functions against eager torch, in processes of their own."""
 
 import json
 import subprocess
@@ -7,20 +7,29 @@ from pathlib import Path
 
 from support.processes import environment
 
-PROGRAM = Path(__file__).with_name("native_results.py")
 
-
-def results(package, folder, device):
+def interpreted(package, folder):
     """The results that differ from eager torch's, and how many were compared."""
     recipes = folder / "recipes"
-    _run("plan", recipes, package, TRITON_INTERPRET="0")
-    _run("run", recipes, device, TRITON_INTERPRET="1" if device == "cpu" else "0")
-    said = json.loads(recipes.with_suffix(".json").read_text("utf-8"))
+    _run("native_results.py", "plan", recipes, package, TRITON_INTERPRET="0")
+    _run("native_results.py", "run", recipes, TRITON_INTERPRET="1")
+    return _told(recipes.with_suffix(".json"))
+
+
+def on_gpu(package, folder):
+    """The same of a library that was built for this GPU."""
+    _run("native_libraries.py", folder, package)
+    return _told(folder / "results.json")
+
+
+def _told(file):
+    said = json.loads(file.read_text("utf-8"))
     return said["differing"], said["count"]
 
 
-def _run(*arguments, **variables):
-    command = [sys.executable, "-W", "ignore", str(PROGRAM), *map(str, arguments)]
+def _run(program, *arguments, **variables):
+    program = Path(__file__).with_name(program)
+    command = [sys.executable, "-W", "ignore", str(program), *map(str, arguments)]
     # FlagGems looks for a GPU when it is imported, unless it is told the vendor.
     variables = environment(GEMS_VENDOR="nvidia", **variables)
     done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)

@@ -1,14 +1,12 @@
-"""Native libraries of functions of public packages, against eager torch.
+"""Native programs of functions of public packages, interpreted, against eager torch.
 
     python native_results.py plan FILE PACKAGE    # trace; TRITON_INTERPRET must not be set
-    python native_results.py run FILE DEVICE      # on "cpu" with TRITON_INTERPRET=1, or on "cuda"
+    python native_results.py run FILE             # with TRITON_INTERPRET=1
 
 The second writes FILE.json: what differs, how many results were compared, and what was left out.
 """
 
 import ast
-import contextlib
-import functools
 import importlib
 import inspect
 import json
@@ -83,7 +81,7 @@ def is_beyond_the_interpreter(step):
     """
     if not isinstance(step, Launched) or step.kernel.text:
         return False
-    source = textwrap.dedent(inspect.getsource(function(step.kernel, interpreted=True).fn))
+    source = textwrap.dedent(inspect.getsource(function(step.kernel).fn))
     given = [node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Assign)]
     return any(isinstance(node, ast.BoolOp) for value in given for node in ast.walk(value))
 
@@ -93,25 +91,22 @@ def is_left_out(forward, steps):
     return left or any(map(is_beyond_the_interpreter, steps.steps))
 
 
-def results(file, device):
+def results(file):
     """What differs, one line each; the number of results; and the functions that were left out."""
-    importing = contextlib.nullcontext
-    if device == "cpu":
-        provide_libdevice()
-        interpreter.InterpretedFunction = Interpreted
-        # Packages look for a GPU when they are imported.
-        importing = functools.partial(driver.standing_in, DEFAULT)
+    provide_libdevice()
+    interpreter.InterpretedFunction = Interpreted
     said, count, skipped, table = [], 0, set(), loaded().TABLE
     for number, size, steps in pickle.loads(Path(file).read_bytes()):
         forward = table[number]
         given = inputs(forward, size)
         name = f"{forward.name} {forward.call}, size {size}"
         try:
-            with importing():
-                if device == "cpu" and is_left_out(forward, steps):
+            # Packages look for a GPU when they are imported.
+            with driver.standing_in(DEFAULT):
+                if is_left_out(forward, steps):
                     skipped.add(name.rpartition(",")[0])
                     continue
-                found = run(steps, [t.clone().to(device) for t in given.values()], device)
+                found = run(steps, [t.clone() for t in given.values()])
         except Exception as error:  # noqa: BLE001  # whatever it is, the others go on
             said.append(f"{name}: {compiling.error_text(error)}")
             continue
@@ -123,8 +118,8 @@ def results(file, device):
 
 
 if __name__ == "__main__":
-    _, command, file, about = sys.argv
+    _, command, file, *about = sys.argv
     if command == "plan":
-        plan(file, about)
+        plan(file, *about)
     else:
-        Path(f"{file}.json").write_text(json.dumps(results(file, about)), "utf-8")
+        Path(f"{file}.json").write_text(json.dumps(results(file)), "utf-8")
