@@ -30,6 +30,8 @@ def gpu(standin, monkeypatch):
     serving.stop()
 
 
+# fla says so when it is first imported, unless flash-attn is installed.
+@pytest.mark.filterwarnings("ignore:Flash Attention is not installed:ImportWarning")
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_package_is_served_at_other_sizes(program, gpu, tmp_path):
     pytest.importorskip(PROGRAMS[program], reason="pip install -e .[wild]")
