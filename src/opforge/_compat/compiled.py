@@ -6,9 +6,8 @@ import copy
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from triton import knobs
 from triton._utils import type_canonicalisation_dict
@@ -19,8 +18,7 @@ from triton.runtime.jit import JITFunction
 from . import patches
 
 
-@dataclass(frozen=True)
-class Specialization:
+class Specialization(NamedTuple):
     """`types` has the parameters that are passed, and those whose value 1 Triton compiles in.
 
     add_kernel[grid](x, out, 1, BLOCK=64)  ->  types {"x_ptr": "*fp32", "out_ptr": "*fp32",

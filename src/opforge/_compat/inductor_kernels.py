@@ -161,11 +161,6 @@ def is_users(tuner: Any) -> bool:
     return bool(tuner.custom_kernel)
 
 
-def is_interpreted() -> bool:
-    """Whether Triton interprets kernels, and compiles none."""
-    return bool(triton.knobs.runtime.interpret)
-
-
 def obstacle(tuner: Any) -> str:
     """Why a kernel can only be compiled where it is launched; empty if it need not be."""
     if tuner.inductor_meta.get("store_cubin"):

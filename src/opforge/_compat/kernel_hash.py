@@ -20,9 +20,8 @@ import os
 import secrets
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import triton.language as tl
 from triton import knobs
@@ -46,8 +45,7 @@ __all__ = [
 Watched = tuple[dict[str, Any], str, Any]
 
 
-@dataclass(frozen=True)
-class KernelHash:
+class KernelHash(NamedTuple):
     """`digest` is the hash.
 
     `places` are the `file:line`s of the functions that it went through, which are not in it, and
@@ -58,7 +56,7 @@ class KernelHash:
     digest: str
     places: tuple[str, ...]
     files: frozenset[str]
-    watched: tuple[Watched, ...] = field(repr=False)
+    watched: tuple[Watched, ...]
 
 
 def kernel_hash(fn: Any) -> KernelHash:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Names:
+class Names(NamedTuple):
     """`x * config.FACTOR + tl.exp(y)` reads x, ("config", "FACTOR"), ("tl", "exp") and y.
 
     `assigned` are the names that the source also sets. Parameters are in neither. `imported` are

@@ -44,6 +44,11 @@ _WATCHED = (
 )
 
 
+def is_interpreted() -> bool:
+    """Whether Triton interprets kernels, and compiles none."""
+    return bool(knobs.runtime.interpret)
+
+
 def current() -> Settings:
     """What is set and not as Triton has it by default, by the name of its variable."""
     variables = get_cache_invalidating_env_vars().items()

@@ -55,7 +55,7 @@ class CompiledGraphs:
     def kernel(self, name: str, text: str) -> Any:
         """An autotuner of Inductor's that launches from the folder; None leaves it to Inductor."""
         kernels = _compat.inductor_kernels
-        if kernels.is_interpreted():
+        if _compat.settings.is_interpreted():
             return None
         try:
             printed = kernels.printed(text)

@@ -64,7 +64,7 @@ def serve(
 
 
 def _refuse_interpreter(*, strict: bool) -> None:
-    if not _compat.inductor_kernels.is_interpreted():
+    if not _compat.settings.is_interpreted():
         return
     what = "nothing is served under TRITON_INTERPRET=1: kernels run in Triton's interpreter"
     if strict:
