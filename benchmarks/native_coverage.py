@@ -10,6 +10,7 @@ import importlib
 import os
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,6 +58,7 @@ FEW = {"dims": {"h": [1024, 4096]}}
 SMALL = {"dims": {"r": [64, 4096], "h": [1024, 4096]}}
 ROWS = tensors(x="r h")
 LIGER, GEMS, FLA = "liger_kernel.ops.", "flag_gems.ops.", "fla."
+CONCH, AO = "conch.ops.", "torchao.kernel."
 LIGHT = "lightllm.models.llama.triton_kernel."
 BASE = "lightllm.common.basemodel.triton_kernel."
 
@@ -200,6 +202,22 @@ TABLE = [
     Forward(FLA + "ops.utils.logsumexp", "f.logsumexp_fwd(x)", {**ROWS, **FEW}),
     Forward(FLA + "modules.norm.layernorm", "f.layer_norm_bwd(g, x, w, b, mean=m, rstd=s)[0]",
             {**tensors(g="r h", x="r h", w="h", b="h"), **tensors("fp32", m="r", s="r"), **SMALL}),
+    Forward(CONCH + "activation.silu_and_mul", "f.silu_and_mul(x)",
+            {**tensors(x="r h"), "dims": {"h": (2, 8192)}}),
+    Forward(CONCH + "activation.gelu_tanh_and_mul", "f.gelu_tanh_and_mul(x)",
+            {**tensors(x="r h"), "dims": {"h": (2, 8192)}}),
+    Forward(CONCH + "normalization.rms_norm", "f.rms_norm(x, w, 1e-6)",
+            {**tensors(x="r h", w="h"), **WIDE}),
+    Forward(CONCH + "quantization.int8", "f.scaled_int8_quant(x, s)[0]",
+            {**tensors(x="r h"), **tensors("fp32", s="1"), **WIDE}),
+    Forward(CONCH + "quantization.fp8", "f.scaled_fp8_quant(x, s)[0]",
+            {**tensors(x="r h"), **tensors("fp32", s="1"), **WIDE}),
+    Forward(AO + "blockwise_quantization", "f.fp8_blockwise_act_quant(x, 128)",
+            {**tensors("bf16", x="r 4096")}, PAIR),
+    Forward(AO + "blockwise_quantization", "f.fp8_blockwise_weight_quant(x, 128)",
+            {**tensors("bf16", x="1024 4096")}, PAIR),
+    Forward(AO + "blockwise_quantization", "f.fp8_blockwise_weight_dequant(x, s, 128)",
+            {**tensors("fp8e4nv", x="1024 4096"), **tensors("fp32", s="8 32")}),
 ]  # fmt: skip
 
 
@@ -235,22 +253,25 @@ def build(forward: Forward) -> str:
 def main(words: list[str]) -> None:
     # FlagGems looks for a GPU when it is imported, unless it is told the vendor.
     os.environ.setdefault("GEMS_VENDOR", "nvidia")
-    ok = tried = 0
+    built: Counter[str] = Counter()
+    tried: Counter[str] = Counter()
     for forward in TABLE:
         if words and not any(w in f"{forward.module} {forward.call}" for w in words):
             continue
-        began = time.perf_counter()
+        began, package = time.perf_counter(), forward.module.partition(".")[0]
         try:
             said, mark = build(forward), "builds"
-            ok += 1
+            built[package] += 1
         except ImportError as error:
             print(f"absent  {forward.name}: {error}")
             continue
         except Exception as error:  # noqa: BLE001  # whatever a library raises is what is reported
             said, mark = f"{type(error).__name__}: {error}", "fails"
-        tried += 1
+        tried[package] += 1
         print(f"{mark:7} {forward.name} in {time.perf_counter() - began:.2f} s: {said}")
-    print(f"{ok} of {tried} build")
+    for package, count in tried.items():
+        print(f"{package}: {built[package]} of {count} build")
+    print(f"{built.total()} of {tried.total()} build")
 
 
 if __name__ == "__main__":

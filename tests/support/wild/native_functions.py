@@ -221,6 +221,7 @@ EAGER = {
     "f.repeat(x, [2, 3])": lambda x: x.repeat(2, 3),
     "f.flip(x, [0])": lambda x: x.flip(0),
     "f.logsumexp_fwd(x)": lambda x: x.float().logsumexp(-1),
+    "f.rms_norm(x, w, 1e-6)": _rms,
 }
 
 
