@@ -203,12 +203,19 @@ def _stand_ins() -> list[patches.Replacement]:
             patches.ACCELERATOR_INDEX.by(name, _answering(lambda _: None))
             for name in patches.ACCELERATOR_INDEX.names
         ),
-        *([patches.TRITON_BACKEND.by("is_active", _active)] if _has_nvidia_backend() else []),
+        *(_of_triton() if _has_nvidia_backend() else []),
         patches.FAKE_BACKWARD.by("_engine_run_backward", fake_backward.replaced),
         patches.DESCRIPTOR_SUPPORT.by(
             "has_triton_tensor_descriptor_host_tma",
             _answering(lambda gpu: gpu.arch >= _DESCRIPTORS_SINCE),
         ),
+    ]
+
+
+def _of_triton() -> list[patches.Replacement]:
+    return [
+        patches.TRITON_BACKEND.by("is_active", _active),
+        patches.TRITON_PRESENT.by("has_triton", _answering(lambda _: True)),
     ]
 
 

@@ -208,6 +208,12 @@ TRITON_BACKEND = Patch(
     "traces for a target gets yes.",
     *_TARGET,
 )
+TRITON_PRESENT = Patch(
+    "torch.utils._triton",
+    ("has_triton",),
+    "Functions of packages ask it before they launch; a thread that traces for a target gets yes.",
+    *_TARGET,
+)
 DESCRIPTOR_SUPPORT = Patch(
     "torch.utils._triton",
     ("has_triton_tensor_descriptor_host_tma",),
