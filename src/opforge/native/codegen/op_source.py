@@ -106,7 +106,7 @@ def _flags(param: TensorParam) -> str:
 
 
 def _function(scope: OpScope, signature: CSignature, kind: str, *, forced: bool) -> str:
-    """`mylib_silu` or `mylib_silu_outputs`, say: gathers its arguments for the runtime."""
+    """`mylib_silu`, `mylib_silu_outputs` or `mylib_silu_workspace`: gathers its arguments."""
     read, written = "const OpforgeTensor *const", "OpforgeTensor *const"
     inputs, outputs = [p.name for p in scope.inputs], list(scope.op.outputs)
     arrays = [(read, "of_given", "", [*inputs, *outputs])]
