@@ -7,9 +7,9 @@ counts as a host function if it reaches a kernel, or if its text has a launch. A
 only knows `name[grid](...)` and calls of plain names shows where to look for mistakes.
 
 Times are CPU time of the thread that reads, with the garbage collector frozen and off: packages
-leave millions of objects, and a collection would count as one unlucky function's time. Each is the
-least of several first readings, by forks of the process (--times); p99 of single ones varies by a
-third on a machine that others use. On one
+leave millions of objects, and a collection would count as one unlucky function's time. p99
+varies by a third on a machine that others use: --times 5 shows the least of five first readings,
+by forks of the process, which the limits are not about. On one
 small core, the host functions of all packages together must stay below both limits; the command
 exits with 1 if they do not.
 """
@@ -364,7 +364,7 @@ def main() -> None:
     parser.add_argument(
         "--differ", action="store_true", help="print only functions where the oracle disagrees"
     )
-    parser.add_argument("--times", type=int, default=5, help="the least time of how many counts")
+    parser.add_argument("--times", type=int, default=1, help="the least time of how many counts")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     driver.set_active(StandInDriver())

@@ -19,7 +19,7 @@ from ratios import Row, child, measure
 import opforge
 from opforge.serving.build import build
 
-FIRST_LAUNCHES = 7
+FIRST_LAUNCHES = 3
 LIMITS = {"4 arguments": 0.4, "19 arguments": 0.4}
 
 HEAD = """
