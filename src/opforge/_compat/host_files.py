@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 import sys
 import sysconfig
@@ -15,13 +16,17 @@ import triton
 
 from .kernels import instance_dict
 
+
+def _torch_folders() -> list[Path]:
+    """Those of torch, and of sympy, in which it computes sizes; importing that takes 0.4 s."""
+    sympy = importlib.util.find_spec("sympy")
+    found = [torch.__file__, None if sympy is None else sympy.origin]
+    return [Path(file).parent for file in found if file is not None]
+
+
 _LEAVES = tuple(
     str(folder) + os.sep
-    for folder in (
-        Path(torch.__file__).parent,
-        Path(triton.__file__).parent,
-        Path(__file__).parents[1],
-    )
+    for folder in (*_torch_folders(), Path(triton.__file__).parent, Path(__file__).parents[1])
 )
 _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")

@@ -14,6 +14,7 @@ from typing import Any, Protocol, cast
 
 import torch
 from torch._subclasses import FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._mode_utils import no_dispatch
@@ -265,8 +266,40 @@ def _on_nodes(method: str) -> patches.Make:
 
 def on_fakes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Any:
     """An operator's result on fakes, with `value` in place of each symbolic number."""
-    mode = _fake_mode()
+    return _on_fakes(_fake_mode(), func, args, kwargs, value)
 
+
+def on_fakes_of_unknown_size(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any, *, size: int
+) -> Any:
+    """The same where sizes of the result depend on data, as of `nonzero`; they are `size`."""
+    # Its import takes half a second.
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
+    found = _on_fakes(mode, func, args, kwargs, value)
+
+    def known(number: Any) -> int:
+        if not isinstance(number, torch.SymInt):
+            return int(number)
+        expression = number.node.expr
+        return int(expression.xreplace(dict.fromkeys(expression.free_symbols, size)))
+
+    def sized(x: torch.Tensor) -> torch.Tensor:
+        sizes, strides = map(known, x.shape), map(known, x.stride())
+        with _fake_mode():
+            return torch.empty_strided([*sizes], [*strides], dtype=x.dtype, device=x.device)
+
+    return map_tensors(sized, found)
+
+
+# What fakes raise where a result depends on data.
+UNKNOWN = (DataDependentOutputException, DynamicOutputShapeException)
+
+
+def _on_fakes(
+    mode: FakeTensorMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any
+) -> Any:
     def plain(one: Any) -> Any:
         if isinstance(one, Traced):
             sizes, strides = [value(s) for s in one.sizes], [value(s) for s in one.strides]
@@ -277,6 +310,11 @@ def on_fakes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: An
     args, kwargs = pytree.tree_map(plain, (args, kwargs))
     with mode:
         return func(*args, **kwargs)
+
+
+def returned_types(func: Any) -> list[str]:
+    """`aten.equal.default` -> ["bool"]."""
+    return [str(one.type) for one in func._schema.returns]
 
 
 def number_in(value: torch.Tensor) -> Any:

@@ -23,6 +23,7 @@ from ..._compat.tracing import Traced
 from ..ir.expr import Term
 from ..ir.places import told
 from ..symbolic.symint import Symbols, is_symbolic, term_of
+from .stand_ins import StandIns
 from .torch_calls import calls, matmul, reductions, shapes  # noqa: F401  # they add to the calls
 from .torch_calls.values import Inexpressible
 from .views import Views, compact, is_compact, is_contiguous, same
@@ -77,8 +78,13 @@ class Recorder:
         symbols: Symbols,
         nested: Callable[[Any], Callable[..., Any] | None],
         strided: Mapping[int, Sequence[Term]] | None = None,
+        *,
+        first: bool = True,
     ) -> None:
-        """`strided` has the strides of allocations that become strided outputs, by number."""
+        """`strided` has the strides of allocations that become strided outputs, by number.
+
+        `first` is the answer to questions that data decides, which a library cannot ask.
+        """
         self.symbols = symbols
         self._strided = strided or {}
         self.views = Views(symbols)
@@ -87,6 +93,7 @@ class Recorder:
         self.offences: list[str] = []
         self.notes: list[str] = []
         self._nested = nested
+        self.stand_ins = StandIns(self.value, locate, first=first)
 
     def parameter(self, name: str, dtype: torch.dtype, sizes: Any, strides: Any) -> Traced:
         """A tensor that the caller passes."""
@@ -94,7 +101,8 @@ class Recorder:
         return Traced(buffer, sizes, strides, 0, dtype)
 
     def running(self) -> AbstractContextManager[None]:
-        return tracing.tracing(self.answer, matmul.FUNCTIONS)
+        functions = {**matmul.FUNCTIONS, torch.Tensor.tolist: self._list}
+        return tracing.tracing(self.answer, functions)
 
     def answer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of an operator."""
@@ -140,7 +148,7 @@ class Recorder:
     ) -> Any:
         self.note(f"{tracing.defining_name(func)}{more} at {locate()}")
         try:
-            found = tracing.on_fakes(func, args, kwargs, self.value)
+            found = self.stand_ins.result(func, args, kwargs)
         except Exception as error:
             raise Offence(str(error)) from error
         # Sizes that stay symbolic spare the rest of the body branches on what they are here.
@@ -152,6 +160,10 @@ class Recorder:
             return self.allocate(sizes, x.dtype, strides=None if dense else list(x.stride()))
 
         return tracing.map_tensors(traced, found)
+
+    def _list(self, x: Traced) -> Any:
+        self.note(f"Tensor.tolist at {locate()}")
+        return self.stand_ins.listed(x)
 
     def note(self, offence: str) -> None:
         if offence not in self.offences:

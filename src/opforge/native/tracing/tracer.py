@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,6 +44,8 @@ class Walk:
     raised: bool = False
     # Calls that a library cannot make, unlike inputs that the body itself refuses.
     offences: list[str] = field(default_factory=list)
+    # Whether data decides which way the body goes.
+    decided: bool = False
     symbols: Symbols | None = None
     # By number of the allocation, which output it becomes, of those declared as strided.
     strided: Mapping[int, int] = field(default_factory=dict)
@@ -154,9 +157,24 @@ class Tracer:
         return self._run_once(values, own.strided)
 
     def _run_once(self, values: Mapping[str, Number], strided: Mapping[int, int]) -> Walk:
+        walk = self._trace(values, strided)
+        if walk.decided:
+            # Data decides which way the body goes, so no library holds it. The other way may have
+            # more that is in the way of one.
+            with contextlib.suppress(NotConstant, OpforgeError):
+                other = self._trace(values, strided, first=False)
+                other.end()
+                for offence in other.offences:
+                    if offence not in walk.offences:
+                        walk.offend(offence)
+        return walk
+
+    def _trace(
+        self, values: Mapping[str, Number], strided: Mapping[int, int], *, first: bool = True
+    ) -> Walk:
         symbols = Symbols(values, self.ranges, locate, self.counts, self.multiples)
         chosen = {at: self._strides[output] for at, output in strided.items()}
-        recorder = Recorder(symbols, self._nested, chosen)
+        recorder = Recorder(symbols, self._nested, chosen, first=first)
         leaves = self._leaves(symbols, recorder)
         args, kwargs = self.declared.arguments(self.case, leaves)
         owner = _Owner(self.entry)
@@ -199,6 +217,7 @@ class Tracer:
         if recorder.offences:
             walk.refused, walk.refused_at = "\n".join(recorder.offences), ""
             walk.offences = recorder.offences
+            walk.decided = recorder.stand_ins.decided
         notes = dict.fromkeys([*owner.notes, *recorder.notes])
         self.notes += [note for note in notes if note not in self.notes]
         return walk
