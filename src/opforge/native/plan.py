@@ -28,7 +28,7 @@ from .ir.kernel_request import Requests, want
 from .ir.places import Told
 from .library_name import check_name, common_namespace, refuse_namesakes
 from .tracing.backward import Backward, build_backward
-from .tracing.case_builder import BuiltCase, build_case, first_config, first_notes
+from .tracing.case_builder import BuiltCase, build_case, first_config
 from .tracing.launches import Choose
 from .workspace import planned
 
@@ -111,27 +111,6 @@ def plan(
                 raise
             made.notes.append(_without_backward(entry, error))
     return made
-
-
-def told_of(op: Entry) -> list[str]:
-    """What a build would note of the first case of a declared op; nothing if that does not build.
-
-    One trace is enough to say which torch calls become which kernels, and takes milliseconds; a
-    build traces all paths of all cases.
-    """
-    if not declarations_of(op):
-        return []
-    try:
-        declared = expand(op)
-        case, notes = first_notes(op, declared, declared.cases[0], (_EXPLAINED,))
-    except OpforgeError:
-        # The build and the check say why.
-        return []
-    more = f", the first of {len(declared.cases)} cases" if len(declared.cases) > 1 else ""
-    return [f"in a C library, for {case}{more}:", *notes] if notes else []
-
-
-_EXPLAINED = 90
 
 
 def _counting(traced: Traced | None, name: str) -> Callable[[], None]:

@@ -406,13 +406,6 @@ def test_explain_says_which_calls_become_which_kernel():
     )
 
 
-def test_explain_says_nothing_of_a_body_that_does_not_build():
-    def body(x: Tensor) -> Tensor:
-        return x.sort().values
-
-    assert "in a C library" not in opforge.explain(Program(body, **X).body.op)
-
-
 def test_the_interpreter_asks_for_a_build_without_it(monkeypatch):
     interpreted = InterpretedFunction(torch_math.positions.fn)
     monkeypatch.setattr(torch_math, "positions", interpreted)

@@ -117,18 +117,22 @@ def build_case(
     return built
 
 
-def first_notes(
-    entry: Entry, declared: Declared, case: Case, archs: tuple[int, ...]
-) -> tuple[str, list[str]]:
-    """A case in words, and the notes of one trace of it, with sizes that are like no others."""
+def first_notes(entry: Entry, declared: Declared, case: Case, archs: tuple[int, ...]) -> list[str]:
+    """The notes of one trace of a case, with sizes that are like no others.
+
+    Raises what a build would raise of that trace.
+    """
     var_ranges = {**var_ranges_of(case, declared), **traced_gpu.var_ranges(archs)}
     tracer = Tracer(entry, declared, case, var_ranges, first_config)
     start = {**first_values(case, var_ranges), **traced_gpu.values(archs[0])}
     try:
-        tracer.walk(start).end()
+        walk = tracer.walk(start)
     except NotConstant as error:
         raise needs_bound(error, entry) from None
-    return describe(case, declared.params), tracer.notes
+    walk.end()
+    _refuse_offences(entry, describe(case, declared.params), (), walk.offences)
+    # The body refuses these sizes, which says nothing about others.
+    return build_case(entry, declared, case, archs).notes if walk.refused else tracer.notes
 
 
 class _Maker:
