@@ -22,6 +22,8 @@ class Choice:
 
     index: int | None
     why: str = ""
+    # The name of the table's file, where one was asked.
+    table: str = ""
 
 
 def choose(

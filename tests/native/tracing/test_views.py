@@ -10,6 +10,7 @@ from torch._subclasses import FakeTensorMode
 
 from opforge.native.ir.expr import Var
 from opforge.native.symbolic.symint import NotConstant, Symbols, is_symbolic, term_of
+from opforge.native.tracing.case_builder import first_config
 from opforge.native.tracing.recorder import Recorder
 
 UNIT = 1
@@ -23,7 +24,7 @@ def traced(shape, strides=None):
         values |= {f"s{i}": s for i, s in enumerate(strides)}
     # Few enough to be unbound into single ones.
     symbols = Symbols(values, dict.fromkeys(values, (0, 60)))
-    recorder = Recorder(symbols, lambda _: None)
+    recorder = Recorder(symbols, lambda _: None, first_config)
     sizes = [symbols.integer(Var(n)) for n in names]
     if strides is None:
         steps = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]

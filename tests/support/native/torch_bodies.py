@@ -16,6 +16,7 @@ from opforge.native.ir.cases import Allocate, Fill, Launch, Pointer
 from opforge.native.ir.dtypes import ALIASES, DTYPES
 from opforge.native.ir.expr import Var, evaluate
 from opforge.native.ir.interface import ScalarParam
+from opforge.native.tracing.case_builder import first_config
 from opforge.native.tracing.traced_gpu import values as device_values
 from support.native.interpreted_kernels import from_text, launch
 from support.native.traced_oracle import Body, paths_for
@@ -31,8 +32,8 @@ def interpreted(fn):
 class Program:
     """A body, and its program for every case of its declaration."""
 
-    def __init__(self, fn, mutates=(), archs=(90,), **specs):
-        self.body = Body(fn, specs, mutates=mutates, archs=archs)
+    def __init__(self, fn, mutates=(), archs=(90,), choose=first_config, **specs):
+        self.body = Body(fn, specs, mutates=mutates, archs=archs, choose=choose)
 
     def __call__(self, *inputs):
         """What the library would return; inputs that it changes are changed."""

@@ -28,7 +28,7 @@ from opforge.native.ir.cases import ONE, Allocate, Fill, Launch, Pointer
 from opforge.native.ir.dtypes import ALIASES, DTYPES
 from opforge.native.ir.expr import evaluate
 from opforge.native.ir.interface import ScalarParam
-from opforge.native.tracing.case_builder import build_case, pattern
+from opforge.native.tracing.case_builder import build_case, first_config, pattern
 from opforge.native.tracing.tracer import var_ranges_of
 from opforge.registry import registry
 
@@ -47,6 +47,8 @@ class Body:
     eager: Any = None
     # A predicate for sizes that no path takes, or that a path refuses and the function does not.
     gaps: Any = None
+    # How autotuned launches find their configuration.
+    choose: Any = first_config
 
     @functools.cached_property
     def op(self) -> Any:
@@ -65,7 +67,10 @@ class Body:
 
     @functools.cached_property
     def built(self) -> list[Any]:
-        return [build_case(self.entry, self.declared, c, self.archs) for c in self.declared.cases]
+        return [
+            build_case(self.entry, self.declared, case, self.archs, self.choose)
+            for case in self.declared.cases
+        ]
 
     def domains(self, index: int) -> dict[str, Any]:
         return var_ranges_of(self.declared.cases[index], self.declared)

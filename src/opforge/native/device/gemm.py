@@ -2,12 +2,20 @@
 
 # Triton reads these functions' annotations, so they stay objects.
 
+from typing import Any
+
 import triton
 import triton.language as tl
 
+
+def _tiles(m: int, n: int, k: int, num_warps: int, num_stages: int) -> dict[str, int]:
+    sizes = {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k}
+    return {**sizes, "num_warps": num_warps, "num_stages": num_stages}
+
+
 # For tensor cores, and for fp32, which does without them to keep its precision.
-HALF_TILES = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "num_warps": 8, "num_stages": 3}
-FULL_TILES = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 16, "num_warps": 4, "num_stages": 3}
+HALF_TILES = _tiles(128, 128, 64, 8, 3)
+FULL_TILES = _tiles(64, 64, 16, 4, 3)
 
 
 @triton.jit(do_not_specialize=["down", "across"])
@@ -64,3 +72,34 @@ def gemm_kernel(
         )
     out_at = out_ptr + stack * m * n + row[:, None] * n + col[None, :]
     tl.store(out_at, total, mask=rows & cols)
+
+
+# What `opforge tune` tries instead: few rows, few columns, and much of both.
+_HALF = [
+    HALF_TILES, _tiles(128, 256, 64, 8, 3), _tiles(256, 128, 64, 8, 3), _tiles(128, 128, 64, 4, 4),
+    _tiles(128, 64, 64, 4, 4), _tiles(64, 128, 64, 4, 4), _tiles(64, 64, 64, 4, 4),
+    _tiles(32, 64, 128, 4, 4), _tiles(64, 32, 128, 4, 4), _tiles(16, 128, 64, 4, 4),
+    _tiles(16, 64, 128, 4, 5), _tiles(16, 32, 128, 2, 5),
+]  # fmt: skip
+_FULL = [
+    FULL_TILES, _tiles(128, 64, 16, 8, 3), _tiles(64, 128, 16, 8, 3), _tiles(128, 128, 16, 8, 3),
+    _tiles(64, 32, 32, 4, 3), _tiles(32, 64, 32, 4, 3), _tiles(32, 32, 32, 4, 3),
+    _tiles(16, 64, 32, 4, 3), _tiles(16, 32, 64, 2, 3),
+]  # fmt: skip
+_COUNTED = triton.heuristics({
+    "down": lambda given: triton.cdiv(given["m"], given["BLOCK_M"]),
+    "across": lambda given: triton.cdiv(given["n"], given["BLOCK_N"]),
+})(gemm_kernel)  # fmt: skip
+
+
+def _tuner(tried: list[dict[str, int]]) -> Any:
+    configs = [
+        triton.Config(
+            {n: t[n] for n in t if n.startswith("BLOCK")}, t["num_warps"], t["num_stages"]
+        )
+        for t in tried
+    ]
+    return triton.autotune(configs, key=["m", "n", "k", "A_COLUMNS", "B_COLUMNS"])(_COUNTED)
+
+
+HALF_TUNER, FULL_TUNER = _tuner(_HALF), _tuner(_FULL)

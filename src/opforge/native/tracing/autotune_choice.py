@@ -7,6 +7,8 @@ does its choice by GPU.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ... import _compat
@@ -21,7 +23,8 @@ def by_table(path: str | os.PathLike[str] | None) -> Choose:
     if path is None:
         return first_config
     table = load(path)
-    return lambda tuner, arguments: _chosen(table, tuner, arguments)
+    name = Path(path).name
+    return lambda tuner, arguments: replace(_chosen(table, tuner, arguments), table=name)
 
 
 def _chosen(table: TuningTable, tuner: Any, arguments: dict[str, Any]) -> Choice:

@@ -20,6 +20,7 @@ import triton
 
 from ..._compat import tracing
 from ..._compat.tracing import Traced
+from ...tuning.choose import Choice
 from ..ir.expr import Term
 from ..ir.places import told
 from ..symbolic.symint import Symbols, is_symbolic, term_of
@@ -77,6 +78,7 @@ class Recorder:
         self,
         symbols: Symbols,
         nested: Callable[[Any], Callable[..., Any] | None],
+        choose: Callable[[Any, dict[str, Any]], Choice],
         strided: Mapping[int, Sequence[Term]] | None = None,
         *,
         first: bool = True,
@@ -93,6 +95,7 @@ class Recorder:
         self.offences: list[str] = []
         self.notes: list[str] = []
         self._nested = nested
+        self.choose = choose
         self.stand_ins = StandIns(self.value, locate, first=first)
 
     def parameter(self, name: str, dtype: torch.dtype, sizes: Any, strides: Any) -> Traced:

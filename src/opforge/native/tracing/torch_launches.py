@@ -29,7 +29,8 @@ def lowered(
         if isinstance(step, (Group, Reduced, Scanned, Called)):
             launch = _launch(step)
             _refuse_interpreter(step.calls, launch)
-            note(_became(step.calls, launch))
+            more = step.said if isinstance(step, Called) else ""
+            note(_became(step.calls, launch, more))
             found.append(launch)
         else:
             found.append(step)
@@ -49,9 +50,9 @@ def _listed(calls: Sequence[str]) -> str:
     return ", ".join(dict.fromkeys(calls))
 
 
-def _became(calls: Sequence[str], launch: TracedLaunch) -> str:
+def _became(calls: Sequence[str], launch: TracedLaunch, more: str) -> str:
     name = kernel_name(launch.fn)
-    return told(lambda at: f"{_listed(calls)} at {at(launch.location)} became kernel {name}")
+    return told(lambda at: f"{_listed(calls)} at {at(launch.location)} became kernel {name}{more}")
 
 
 def _launch(step: Group | Reduced | Scanned | Called) -> TracedLaunch:

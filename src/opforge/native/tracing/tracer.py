@@ -174,7 +174,7 @@ class Tracer:
     ) -> Walk:
         symbols = Symbols(values, self.ranges, locate, self.counts, self.multiples)
         chosen = {at: self._strides[output] for at, output in strided.items()}
-        recorder = Recorder(symbols, self._nested, chosen, first=first)
+        recorder = Recorder(symbols, self._nested, self._choose, chosen, first=first)
         leaves = self._leaves(symbols, recorder)
         args, kwargs = self.declared.arguments(self.case, leaves)
         owner = _Owner(self.entry)

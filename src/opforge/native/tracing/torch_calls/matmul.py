@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from ...._compat.tracing import Traced
-from ...device.gemm import FULL_TILES, HALF_TILES, gemm_kernel
+from ....tuning.choose import Choice
+from ...device.gemm import FULL_TILES, FULL_TUNER, HALF_TILES, HALF_TUNER, gemm_kernel
 from .calls import Call, register
 from .values import Called
 
@@ -31,26 +32,45 @@ def _product(call: Call, a: Traced, b: Traced, c: Traced | None, alpha: Any, bet
         raise RuntimeError(f"{a.sizes[-1]} columns cannot be multiplied with {b.sizes[-2]} rows")
     out = call.trace.allocate([*a.sizes[:-1], b.sizes[-1]], a.dtype)
     (m, k), n = a.sizes[-2:], b.sizes[-1]
-    tiles = FULL_TILES if a.dtype is torch.float32 else HALF_TILES
     a, a_columns, a_line, a_stack = _lines(call, a)
     b, b_columns, b_line, b_stack = _lines(call, b)
     c, beta = (out, 0.0) if c is None else (_added(call, c, out), beta)
+    deciding = {
+        "a_ptr": a, "b_ptr": b, "c_ptr": c, "out_ptr": out, "m": m, "n": n, "k": k,
+        "A_COLUMNS": a_columns, "B_COLUMNS": b_columns,
+    }  # fmt: skip
+    tiles, said = _tiles(call, a.dtype, deciding)
     down, across = (-(-size // tiles[name]) for size, name in ((m, "BLOCK_M"), (n, "BLOCK_N")))
     count = out.sizes[0] if len(out.sizes) == 3 else 1
     arguments = {
-        "a_ptr": a, "b_ptr": b, "c_ptr": c, "out_ptr": out, "alpha": _float(alpha),
-        "beta": _float(beta), "m": m, "n": n, "k": k,
+        **deciding, "alpha": _float(alpha), "beta": _float(beta),
         "a_stack": a_stack, "a_line": a_line, "b_stack": b_stack, "b_line": b_line,
         "c_stack": _stack(c), "c_row": c.strides[-2], "down": down, "across": across,
-        "A_COLUMNS": a_columns, "B_COLUMNS": b_columns,
         **{name: size for name, size in tiles.items() if name.startswith("BLOCK")},
     }  # fmt: skip
     options = {name: size for name, size in tiles.items() if not name.startswith("BLOCK")}
     grid = (count * down * across,)
     call.trace.steps.append(
-        Called(gemm_kernel, arguments, grid, options, out, (call.name,), call.where)
+        Called(gemm_kernel, arguments, grid, options, out, (call.name,), call.where, said)
     )
     return out
+
+
+def _tiles(call: Call, dtype: torch.dtype, deciding: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """The tiles that a tuning table has for a product, else fixed ones; and that in words."""
+    tuner, fixed = (FULL_TUNER, FULL_TILES) if dtype is torch.float32 else (HALF_TUNER, HALF_TILES)
+    choice = call.trace.choose(tuner, deciding)
+    if choice.index is None:
+        return fixed, _of_fixed(fixed, choice)
+    return tuner.configs[choice.index].all_kwargs(), f", with tiles from {choice.table}"
+
+
+def _of_fixed(tiles: dict[str, int], choice: Choice) -> str:
+    sizes = " x ".join(str(tiles[name]) for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K"))
+    said = f", with fixed tiles of {sizes}"
+    if not choice.table:
+        return f"{said}; `opforge tune` finds those for its sizes, for `build --tuning`"
+    return f"{said}: {choice.why.removesuffix(', so')}"
 
 
 def _float(number: Any) -> Any:

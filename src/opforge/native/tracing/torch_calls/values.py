@@ -142,6 +142,8 @@ class Called:
     out: Traced
     calls: tuple[str, ...]
     location: str
+    # What else people should know of it.
+    said: str = ""
 
     def memories(self) -> Iterator[Any]:
         yield from (a.memory for a in self.arguments.values() if isinstance(a, Traced))
