@@ -432,7 +432,8 @@ def tune(**given: Any) -> None:
     opforge tune ops/ --sizes m=1,16,256,4096 --sizes n=4096 -o tuning.json
 
     Writes a table for `opforge build --tuning` and opforge.use_tuning. Existing rows are kept, so
-    an interrupted run continues where it stopped.
+    an interrupted run continues where it stopped. The tiles of products that ops make with torch
+    (`x @ w`) are measured, too, for C libraries.
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
     from .measuring.command import run
 

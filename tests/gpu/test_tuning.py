@@ -12,6 +12,7 @@ import triton
 
 import opforge
 from opforge.native.build import build
+from support import product_ops
 from support.processes import environment
 
 pytestmark = [
@@ -95,3 +96,34 @@ def test_a_library_has_the_tables_configurations(ops, table, arch, tmp_path):
         for n in (*SIZES, 0, 77, 30_000):
             x = torch.randn(n, device="cuda").half()
             torch.testing.assert_close(torch.from_dlpack(library.scale(x, 2.0)), x * 2)
+
+
+PRODUCT_SIZES = {"m": (1, 16, 2000), "n": (768,), "k": (512,)}
+
+
+@pytest.fixture(scope="module")
+def product_table(tmp_path_factory, arch):
+    path = tmp_path_factory.mktemp("products") / "tuning.json"
+    sizes = [f"--sizes={name}={','.join(map(str, tried))}" for name, tried in PRODUCT_SIZES.items()]
+    command = [
+        sys.executable, "-m", "opforge", "tune", f"{product_ops.__file__}:gated", *sizes,
+        "--arch", arch, "-o", str(path),
+    ]  # fmt: skip
+    ran = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+    assert "6 rows measured, 0 already there" in ran.stdout, ran.stderr
+    return path
+
+
+def test_a_library_has_the_tables_tiles_for_its_products(product_table, arch, tmp_path):
+    done = build([product_ops.gated], tmp_path, archs=(arch,), name="tiled", tuning=product_table)
+    assert any("gemm_kernel, with tiles from tuning.json" in note for note in done.notes)
+    library = opforge.native.open(tmp_path)
+    generator = torch.Generator("cuda").manual_seed(0)
+    for dtype in (torch.float16, torch.float32):
+        for m, n, k in ((1, 768, 512), (16, 768, 512), (2000, 768, 512), (77, 33, 40), (5, 8, 1)):
+            x = torch.randn(m, k, device="cuda", generator=generator).to(dtype)
+            w = torch.randn(n, k, device="cuda", generator=generator).to(dtype)
+            found = torch.from_dlpack(library.gated(x, w))
+            wanted = torch.nn.functional.silu((x.double() @ w.double().t()).to(dtype))
+            near = {"rtol": 1e-2, "atol": 3e-2} if dtype is torch.float16 else {}
+            torch.testing.assert_close(found, wanted, **near)

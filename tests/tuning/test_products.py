@@ -127,7 +127,7 @@ def test_a_note_names_the_table(table_of):
 def test_a_note_says_how_to_tune():
     assert note_of(Program(product, **SPECS)) == (
         "kernel gemm_kernel, with fixed tiles of 128 x 128 x 64; "
-        "`opforge tune` finds those for its sizes, for `build --tuning`"
+        "`opforge tune` measures others, for `build --tuning`"
     )
 
 

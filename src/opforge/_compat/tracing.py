@@ -158,15 +158,17 @@ class _Mode(TorchDispatchMode):
 class _Functions(TorchFunctionMode):
     """Functions that torch would take apart in C++, where 2.11 asks for sizes as plain numbers."""
 
-    def __init__(self, instead: Mapping[Any, Callable[..., Any]]) -> None:
+    def __init__(
+        self, instead: Mapping[Any, Callable[..., Any]], of: type[torch.Tensor] = Traced
+    ) -> None:
         super().__init__()
-        self.instead = instead
+        self.instead, self.of = instead, of
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         own = self.instead.get(func)
-        if own is not None and any(isinstance(a, Traced) for a in args):
+        if own is not None and any(isinstance(a, self.of) for a in args):
             return own(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
 
@@ -182,6 +184,15 @@ def tracing(
     """
     driver.ensure_device_guard()
     with _fake_mode(), torch.no_grad(), _Functions(instead or {}), _Mode(handler):
+        yield
+
+
+@contextlib.contextmanager
+def watching(handler: Handler, instead: Mapping[Any, Callable[..., Any]]) -> Iterator[None]:
+    """Pass every operator that this thread calls on real tensors to a handler, and some functions
+    to others.
+    """
+    with _Functions(instead, torch.Tensor), _Mode(handler):
         yield
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from ..registry import Entry, registry
 from ..tuning.choose import config_of, source_of
 from ..tuning.table import TunedKernel, TuningRow, TuningTable, load, save
 from .inputs import call_of
+from .products import calls_product, products_by_kernel, runs_interpreted
 from .sizes import Point, Sizes, points, unused
 
 _autotuning, _kernels = _compat.autotuning, _compat.kernels
@@ -74,23 +76,35 @@ def tune(
     table = load(path) if Path(path).exists() else TuningTable()
     done = Tuned(table)
     work = list(_work(entries, sizes or {}, done))
-    watcher.start(sum(len(calls) for _, _, calls in work))
+    watcher.start(sum(len(one.points) for one in work))
     for note in done.notes:
         watcher.note(note)
     name = torch.cuda.get_device_name() if device == "cuda" else "Triton's interpreter"
     clock = clock or _autotuning.default_clock()
     router = _Router(done, path, found_arch, name, clock, watcher, again)
-    for entry, declared, calls in work:
-        for point in calls:
-            watcher.called(entry.name, point)
-            _call(entry, declared, point, device, router)
+    for one in work:
+        for point in one.points:
+            watcher.called(one.entry.name, point)
+            _call(one, point, device, router)
     return done
+
+
+@dataclass(frozen=True)
+class _Work:
+    """An op, and where it is called."""
+
+    entry: Entry
+    declared: Declared
+    points: list[Point]
+    # Whether its library would launch a kernel for products that it makes with torch.
+    multiplies: bool
 
 
 def _gpu(wanted: str | None, entries: Iterable[Entry], *, clocked: bool) -> tuple[str, str]:
     """The device to run on, and its architecture as tables name it."""
     wanted = None if wanted is None else show_arch(parse_arch(wanted))
-    if any(_kernels.is_interpreted(k.kernel) for e in entries for k in e.describe().kernels):
+    kernels = [k.kernel for e in entries for k in e.describe().kernels]
+    if runs_interpreted() or any(map(_kernels.is_interpreted, kernels)):
         # For tests with a clock of their own.
         if wanted is None or not clocked:
             raise NoGpu(
@@ -114,9 +128,7 @@ def _gpu(wanted: str | None, entries: Iterable[Entry], *, clocked: bool) -> tupl
     return "cuda", found
 
 
-def _work(
-    entries: Iterable[Entry], sizes: Sizes, done: Tuned
-) -> Iterable[tuple[Entry, Declared, list[Point]]]:
+def _work(entries: Iterable[Entry], sizes: Sizes, done: Tuned) -> Iterable[_Work]:
     declared_all = []
     for entry in entries:
         if not declarations_of(entry):
@@ -125,14 +137,16 @@ def _work(
         declared = expand(entry)
         declared_all.append(declared)
         kernels = [k.kernel for k in entry.describe().kernels]
-        if not any(_autotuning.has_choice(p) for k in kernels for p in _kernels.chain(k)):
+        tuned = any(_autotuning.has_choice(p) for k in kernels for p in _kernels.chain(k))
+        multiplies = calls_product(entry, declared)
+        if not tuned and not multiplies:
             done.notes.append(f"{entry.name} has no autotuned kernel")
             continue
         try:
             wanted = list(points(declared, sizes))
         except NoSizes as error:
             raise error.locate(entry.name, entry.location) from None
-        yield entry, declared, wanted
+        yield _Work(entry, declared, wanted, multiplies)
     lost = unused(sizes, declared_all)
     if lost:
         raise NoSizes(
@@ -140,11 +154,13 @@ def _work(
         )
 
 
-def _call(entry: Entry, declared: Declared, point: Point, device: str, router: _Router) -> None:
+def _call(work: _Work, point: Point, device: str, router: _Router) -> None:
+    entry = work.entry
     defaults = {a.name: a.default for a in entry.flat().arguments}
-    args, kwargs = call_of(declared, point, defaults, device)
+    args, kwargs = call_of(work.declared, point, defaults, device)
+    products = products_by_kernel(device) if work.multiplies else contextlib.nullcontext()
     try:
-        with _compat.launches.routed_to(router), torch.no_grad():
+        with _compat.launches.routed_to(router), torch.no_grad(), products:
             entry.fn(*args, **kwargs)
     except OpforgeError:
         raise

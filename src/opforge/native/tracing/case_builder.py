@@ -122,17 +122,29 @@ def first_notes(entry: Entry, declared: Declared, case: Case, archs: tuple[int, 
 
     Raises what a build would raise of that trace.
     """
+    tracer, walk = first_walk(entry, declared, case, archs)
+    _refuse_offences(entry, describe(case, declared.params), (), walk.offences)
+    # The body refuses these sizes, which says nothing about others.
+    return build_case(entry, declared, case, archs).notes if walk.refused else tracer.notes
+
+
+def first_walk(
+    entry: Entry,
+    declared: Declared,
+    case: Case,
+    archs: tuple[int, ...],
+    choose: Choose = first_config,
+) -> tuple[Tracer, Walk]:
+    """One trace of a case, which has ended."""
     var_ranges = {**var_ranges_of(case, declared), **traced_gpu.var_ranges(archs)}
-    tracer = Tracer(entry, declared, case, var_ranges, first_config)
+    tracer = Tracer(entry, declared, case, var_ranges, choose)
     start = {**first_values(case, var_ranges), **traced_gpu.values(archs[0])}
     try:
         walk = tracer.walk(start)
     except NotConstant as error:
         raise needs_bound(error, entry) from None
     walk.end()
-    _refuse_offences(entry, describe(case, declared.params), (), walk.offences)
-    # The body refuses these sizes, which says nothing about others.
-    return build_case(entry, declared, case, archs).notes if walk.refused else tracer.notes
+    return tracer, walk
 
 
 class _Maker:

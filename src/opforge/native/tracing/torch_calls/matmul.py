@@ -69,7 +69,7 @@ def _of_fixed(tiles: dict[str, int], choice: Choice) -> str:
     sizes = " x ".join(str(tiles[name]) for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K"))
     said = f", with fixed tiles of {sizes}"
     if not choice.table:
-        return f"{said}; `opforge tune` finds those for its sizes, for `build --tuning`"
+        return f"{said}; `opforge tune` measures others, for `build --tuning`"
     return f"{said}: {choice.why.removesuffix(', so')}"
 
 
