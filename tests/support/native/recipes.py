@@ -9,6 +9,7 @@ import functools
 import importlib
 import importlib.util
 import math
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,10 +112,15 @@ def _plain(built, step, values):
             given = Number(evaluate(argument.value, values), types[argument.name])
         arguments[argument.name] = given
     fn = request.fn
-    file, text = kernels.written_source(fn) or (fn.fn.__code__.co_filename, "")
+    file, text = kernels.written_source(fn) or (fn.fn.__code__.co_filename, _inner_text(fn))
     kernel = Kernel(fn.fn.__module__, fn.fn.__name__, file, text)
     grid = tuple(int(evaluate(g, values)) for g in step.grid)
     return Launched(kernel, grid, arguments)
+
+
+def _inner_text(kernel):
+    """The text of a kernel that a function defines, which no module has by its name."""
+    return textwrap.dedent(kernel.src) if "<locals>" in kernel.fn.__qualname__ else ""
 
 
 def run(done, inputs):

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from support.processes import environment
+from support.wild.native_functions import loaded
 
 
 def interpreted(package, folder):
@@ -20,6 +21,14 @@ def on_gpu(package, folder):
     """The same of a library that was built for this GPU."""
     _run("native_libraries.py", folder, package)
     return _told(folder / "results.json")
+
+
+def unimported(package):
+    """Why a package cannot be imported here, be it without opforge; empty if it can."""
+    modules = {one.module for one in loaded().TABLE if one.module.partition(".")[0] == package}
+    command = [sys.executable, "-W", "ignore", "-c", f"import {', '.join(sorted(modules))}"]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+    return done.stderr.strip().splitlines()[-1] if done.returncode else ""
 
 
 def _told(file):

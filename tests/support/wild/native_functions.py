@@ -82,6 +82,9 @@ PREPARED = {
     "liger_kernel.ops.tvd": {"x": _probabilities("x"), "t": _probabilities("t")},
     # Half precision overflows in the cubes' squares.
     "liger_kernel.ops.poly_norm": {"x": lambda given: given["x"].clamp(-2, 2)},
+    # A GPU divides by powers of two exactly, so that results are rounded as torch rounds them.
+    "conch.ops.quantization.int8": {"s": lambda given: torch.full_like(given["s"], 2**-5)},
+    "conch.ops.quantization.fp8": {"s": lambda given: torch.full_like(given["s"], 2**-5)},
 }
 
 
@@ -130,6 +133,38 @@ def _rms_backward(g, x, w, s):
     scaled, rows = g * w, s[:, None]
     dx = rows * scaled - rows.pow(3) * x * (scaled * x).mean(-1, keepdim=True)
     return dx, (g * x * rows).sum(0)
+
+
+def _halves_of(x):
+    width = x.shape[-1] // 2
+    return x[..., :width].float(), x[..., width : 2 * width].float()
+
+
+def _silu_and_mul(x):
+    gate, up = _halves_of(x)
+    return functional.silu(gate) * up
+
+
+def _gelu_and_mul(x):
+    gate, up = _halves_of(x)
+    return functional.gelu(gate, approximate="tanh") * up
+
+
+def _blocks(x, height):
+    """A matrix as blocks of `height` rows and 128 columns."""
+    rows, columns = x.shape
+    return x.float().view(rows // height, height, columns // 128, 128)
+
+
+def _quantized(x, height):
+    blocks = _blocks(x, height)
+    scales = blocks.abs().amax((1, 3), keepdim=True) / 448
+    found = (blocks / scales).view(x.shape).to(torch.float8_e4m3fn)
+    return found, scales.view(x.shape[0] // height, -1)
+
+
+def _dequantized(x, s):
+    return (_blocks(x, 128) * s[:, None, :, None]).view(x.shape)
 
 
 def _tvd(x, t, scale):
@@ -222,6 +257,13 @@ EAGER = {
     "f.flip(x, [0])": lambda x: x.flip(0),
     "f.logsumexp_fwd(x)": lambda x: x.float().logsumexp(-1),
     "f.rms_norm(x, w, 1e-6)": _rms,
+    "f.silu_and_mul(x)": _silu_and_mul,
+    "f.gelu_tanh_and_mul(x)": _gelu_and_mul,
+    "f.scaled_int8_quant(x, s)[0]": lambda x, s: (x.float() / s).clamp(-128, 127).to(torch.int8),
+    "f.scaled_fp8_quant(x, s)[0]": lambda x, s: (x.float() / s).to(torch.float8_e4m3fn),
+    "f.fp8_blockwise_act_quant(x, 128)": lambda x: _quantized(x, 1),
+    "f.fp8_blockwise_weight_quant(x, 128)": lambda x: _quantized(x, 128),
+    "f.fp8_blockwise_weight_dequant(x, s, 128)": _dequantized,
 }
 
 
@@ -244,10 +286,12 @@ def differs(found, wanted):
     if found.shape != wanted.shape:
         return f"shape {tuple(found.shape)} for {tuple(wanted.shape)}"
     near = {torch.float16: 1e-2, torch.bfloat16: 5e-2}.get(found.dtype, 1e-3)
+    wanted = wanted.to(found.dtype)
+    if found.dtype is torch.float8_e4m3fn:
+        # One step apart at most; torch compares no such numbers.
+        found, wanted, near = found.float(), wanted.float(), 0.13
     try:
-        torch.testing.assert_close(
-            found, wanted.to(found.dtype), rtol=near, atol=near, equal_nan=True
-        )
+        torch.testing.assert_close(found, wanted, rtol=near, atol=near, equal_nan=True)
     except AssertionError as error:
         return " ".join(str(error).split())
     return ""
