@@ -394,13 +394,22 @@ def test_a_default_does_not_change_what_is_passed(annotation, values, echo):
             assert made.saw(value), (default, made.seen[-1])
 
 
-@EVERY_TYPE
-def test_in_a_compiled_function_the_body_sees_what_was_passed(annotation, values, echo, compiled):
-    placed, named = echo(annotation), echo(annotation)
-    run = compiled(lambda x, one, other: placed.op(x, one) + named.op(value=other, x=x))
-    assert torch.equal(run(X, values[0], values[-1]), 2 * X)
-    assert placed.saw(values[0]), placed.seen[-1]
-    assert named.saw(values[-1]), named.seen[-1]
+def test_in_a_compiled_function_the_body_sees_what_was_passed(echo, compiled):
+    # All types in one graph, because compiling is what takes the time.
+    cases = [case.values for case in WITHOUT_TENSORS + WITH_TENSORS]
+    made = [(echo(annotation), echo(annotation)) for annotation, _ in cases]
+    ones, others = zip(*((values[0], values[-1]) for _, values in cases), strict=True)
+
+    def run(x, ones, others):
+        results = x
+        for (placed, named), one, other in zip(made, ones, others, strict=True):
+            results = results + placed.op(x, one) + named.op(value=other, x=x)
+        return results
+
+    assert torch.equal(compiled(run)(X, ones, others), (1 + 2 * len(made)) * X)
+    for (placed, named), one, other in zip(made, ones, others, strict=True):
+        assert placed.saw(one), placed.seen[-1]
+        assert named.saw(other), named.seen[-1]
 
 
 def test_in_a_compiled_function_the_body_sees_the_default(echo, compiled):
