@@ -4,13 +4,14 @@ import contextlib
 import gc
 import itertools
 import os
+import sys
 
 import pytest
 import torch
 
 import opforge
 from opforge.errors import NotAnOp
-from support.preloaded import quicken_compiler
+from support.preloaded import quicken_compiler, quicken_interpreter
 from support.processes import provide_compilers, provide_ptxas, provide_python
 from support.rewriting import rewrite_share
 
@@ -51,6 +52,8 @@ def pytest_sessionstart(session):
 
 def pytest_collection_modifyitems(items):
     quicken_compiler()
+    if "triton.runtime.interpreter" in sys.modules:
+        quicken_interpreter()
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))
 
 

@@ -10,6 +10,8 @@ FOLDER holds their sockets, and they end with the process SESSION.
 
 import atexit
 import contextlib
+import dataclasses
+import functools
 import gc
 import hashlib
 import importlib
@@ -129,15 +131,29 @@ def _follow(connection):
 
 
 def quicken_interpreter():
-    """Let Triton's interpreter remember which functions of its language it replaces.
+    """Keep Triton's interpreter from work that has no effect.
 
-    It looks through the whole language at every call of a kernel or of a function in one, a third
-    of the time that small kernels take.
+    It looks through the whole language for functions to replace at every call of a kernel or of a
+    function in one, a third of the time that small kernels take; computes for each sum whether it
+    overflows, and does not say so; and makes a table of all dtypes to look up one.
     """
     from triton.runtime import interpreter  # noqa: PLC0415
 
+    builder, tl = interpreter.interpreter_builder, interpreter.tl
+    builder.options = dataclasses.replace(builder.options, sanitize_overflow=False)
+    find_dtype, dtypes = interpreter._get_np_dtype, {}
+
+    def np_dtype(dtype):
+        element = dtype.scalar
+        if isinstance(element, tl.pointer_type):
+            return find_dtype(element)
+        if element.name not in dtypes:
+            dtypes[element.name] = find_dtype(element)
+        return dtypes[element.name]
+
+    interpreter._get_np_dtype = np_dtype
     replaced = {}
-    is_builtin = interpreter.tl.core.is_builtin
+    is_builtin = tl.core.is_builtin
 
     def patch_builtin(package, *rest):
         if package not in replaced:
@@ -153,12 +169,18 @@ def quicken_interpreter():
 
 
 def quicken_compiler():
-    """Keep Dynamo, if it is imported, from measuring what it compiles.
+    """Keep torch's compilers, where they are imported, from what costs tests the most.
 
-    It flushes the caches of the processor before, which takes 30 ms and slows down the others.
+    Dynamo measures what it compiles, and flushes the caches of the processor before, which takes
+    30 ms and slows down the others. An export lists torch's own ops once per namespace that was
+    ever there, of which a worker has hundreds: 3 s per decomposition.
     """
     if guards := sys.modules.get("torch._dynamo.guards"):
         guards.profile_guard_manager = lambda *_: 0.0
+    if export := sys.modules.get("torch._export.utils"):
+        listed = export._materialize_cpp_cia_ops
+        if not hasattr(listed, "cache_clear"):
+            export._materialize_cpp_cia_ops = functools.cache(listed)
 
 
 def _is_alive(process):
@@ -173,6 +195,8 @@ def run(arguments, variables, folder):
     os.environ.update(variables)
     sys.executable = variables.get("OPFORGE_TEST_PYTHON", sys.executable)
     os.chdir(folder)
+    # Tests run on every core already, and each compile worker takes 0.3 s to start.
+    os.sched_getaffinity = lambda _: {0}
     if arguments[0] == "-B":
         sys.dont_write_bytecode = True
         arguments = arguments[1:]
