@@ -10,58 +10,61 @@ case " $* " in
 *) set -- "$@" -O0 ;;
 esac
 
+# All that the output depends on: the compiler, its options, and the inputs with their headers.
+# Reading whole folders of headers is quicker than preprocessing, which only a dependency file needs.
+options=
 inputs=
+headers=
 target=
+preprocess=
 previous=
 for argument; do
     case $previous:$argument in
     -o:*) target=$argument ;;
     :*) ;; # the compiler
     # Files that a linker finds by itself are not known here.
-    *:-L* | *:-Wl,*/* | *:@*) inputs= && break ;;
+    *:-L* | *:-Wl,*/* | *:@* | *:*" "*) inputs= && break ;;
+    -I:* | -isystem:*) headers="$headers $argument" ;;
+    *:-I?*) headers="$headers ${argument#-I}" ;;
+    *:-M* | *:-include*) preprocess=yes ;;
     *:-*) ;;
-    *:*" "*) inputs= && break ;;
-    *) [ ! -f "$argument" ] || inputs="$inputs $argument" ;;
+    *)
+        if [ -f "$argument" ]; then
+            inputs="$inputs $argument"
+            case $argument in
+            */*) headers="$headers ${argument%/*}" ;;
+            *) headers="$headers ." ;;
+            esac
+        fi
+        ;;
     esac
+    [ "$argument" = "$target" ] || options="$options $argument"
     previous=$argument
 done
 if [ -z "$inputs" ] || [ -z "$target" ]; then
     exec "$@"
 fi
 
-# All that the output depends on: the compiler, its options, and the inputs with their headers.
-# Reading whole folders of headers is quicker than preprocessing, which only a dependency file needs.
-headers=
-for input in $inputs; do
-    headers="$headers $(dirname "$input")"
-done
-previous=
-for argument; do
-    case $previous$argument in
-    *torch/include | -I/usr/* | -isystem/usr/*) ;;
-    -I/* | -I[a-z.]* | -isystem?*) headers="$headers ${argument#-I}" ;;
-    -M* | -include*) headers= && break ;;
-    esac
-    previous=
-    case $argument in
-    -I | -isystem) previous=$argument ;;
-    esac
-done
-told=$(echo "$* " | sed "s| -o $target | |")
-if [ -n "$headers" ]; then
-    # shellcheck disable=SC2086  # several folders
-    key=$(find $headers -regex '.*\.\(h\|hpp\|inc\)' -print0 | LC_ALL=C sort -z |
-        { echo "$told" && xargs -0 cat $inputs; } | sha256sum | cut -c-32)
-else
+if [ "$preprocess" ]; then
     "$@" -E 2>/dev/null || exec "$@"
-    key=$( (echo "$told" && cat "$target") | sha256sum | cut -c-32)
+    key=$( (echo "$options" && cat "$target") | sha256sum)
+else
+    own=
+    for place in $headers; do
+        case $place in
+        */torch/include | /usr/*) ;;
+        *) own="$own $place" ;;
+        esac
+    done
+    # shellcheck disable=SC2086  # several files and folders
+    key=$( (echo "$options" && cat $inputs &&
+        find $own -regex '.*\.\(h\|hpp\|inc\)' -exec cat {} + 2>/dev/null) | sha256sum)
 fi
-kept=$folder/$key
+kept=$folder/${key%% *}
 if [ -e "$kept" ]; then
     # As linkers do: a process may have the old one loaded.
     [ ! -f "$target" ] || rm "$target"
-    cp "$kept" "$target"
-    exit
+    exec cp "$kept" "$target"
 fi
 said=$("$@" 2>&1)
 status=$?
