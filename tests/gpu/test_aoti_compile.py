@@ -3,16 +3,8 @@
 import subprocess
 import sys
 
-import pytest
-import torch
-
 from support.gpu.packages import skip_unless_loaded
 from support.processes import environment
-
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use"),
-]
 
 SCRIPT = """
 import sys, torch, triton, triton.language as tl, opforge

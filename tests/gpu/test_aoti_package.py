@@ -19,11 +19,6 @@ import opforge
 from opforge.errors import BareKernel
 from support.gpu.packages import skip_unless_loaded
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use"),
-]
-
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
 

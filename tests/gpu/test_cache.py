@@ -4,14 +4,8 @@ import subprocess
 import sys
 
 import pytest
-import torch
 
 from support.processes import environment
-
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use"),
-]
 
 SOURCE = """
 import torch, triton, triton.language as tl, opforge

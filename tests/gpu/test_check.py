@@ -8,11 +8,6 @@ from torch import Tensor
 import opforge
 from support.gpu.kernels import autotuned, double
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use"),
-]
-
 
 def grid(n):
     return lambda meta: (triton.cdiv(n, meta["BLOCK"]),)

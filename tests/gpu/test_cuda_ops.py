@@ -9,11 +9,6 @@ from torch import Tensor
 
 import opforge
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use"),
-]
-
 
 @dataclasses.dataclass(frozen=True)
 class Scale:

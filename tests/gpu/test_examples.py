@@ -10,11 +10,6 @@ from torch.nn import functional
 
 import opforge
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use"),
-]
-
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
 

@@ -16,11 +16,6 @@ from opforge.errors import OpforgeWarning, WrongArchitecture
 from support.gpu.packages import skip_unless_loaded
 from support.processes import environment
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use"),
-]
-
 MAIN = r"""
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
 #include <torch/torch.h>

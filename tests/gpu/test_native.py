@@ -13,11 +13,6 @@ import opforge
 from opforge import native
 from support.processes import ROOT, environment
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use"),
-]
-
 CALLS = ROOT / "tests" / "native" / "end_to_end"
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 HALVES = FLOATS[:2]

@@ -12,11 +12,6 @@ import torch
 
 from support.ops import operators
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use"),
-]
-
 PARTS = {
     "native": ("calls_elementwise.py", "native"),
     "compiled": ("calls_elementwise.py", "compiled"),

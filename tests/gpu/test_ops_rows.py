@@ -12,11 +12,6 @@ import torch
 
 from support.ops import operators
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use"),
-]
-
 NAMES = ("silu", "silu_and_mul", "softmax", "rms_norm")
 # Which tests of a file, and how many there are at least.
 PARTS = {

@@ -7,11 +7,6 @@ from torch import Tensor
 import opforge
 from support.launch_patterns import PATTERNS
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use"),
-]
-
 
 @pytest.fixture(autouse=True)
 def fresh_compiler():

@@ -7,11 +7,6 @@ from torch import Tensor
 import opforge
 from support import printed_kernels
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use"),
-]
-
 
 @pytest.mark.parametrize("name", printed_kernels.LACKING)
 def test_a_kernel_that_inductor_would_print_in_part_is_compiled(name, op_name):

@@ -9,11 +9,6 @@ import torch
 from support import served_program
 from support.gpu.served_programs import NO_JIT, opforge, run
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use"),
-]
-
 PROGRAM = Path(served_program.__file__)
 
 

@@ -7,16 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from opforge.recording.model import read
 from support import compiled_program
 from support.processes import environment
-
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use"),
-]
 
 PROGRAM = Path(compiled_program.__file__)
 # Notes all that is compiled or started; Triton's compiler raises, too. Inductor asks tools for

@@ -1,15 +1,9 @@
 """Pages with code that needs a GPU, run whole."""
 
 import pytest
-import torch
 
 from support.pages import run_page
 from support.snippets import all_pages
-
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use"),
-]
 
 
 @pytest.mark.parametrize("page", [p for p in all_pages() if p.needs_gpu], ids=lambda p: p.name)

@@ -17,8 +17,6 @@ from support.native.torch_table import (
     body_of_two,
 )
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-
 
 def inputs(dtype, seed=0):
     """Every value of 16 bits, or many of more, with all kinds of special ones."""

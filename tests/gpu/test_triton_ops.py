@@ -15,11 +15,6 @@ from support.gpu import kernels as k
 
 tools = pytest.importorskip("triton.tools.tensor_descriptor")
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use"),
-]
-
 
 def blocks(n):
     return lambda meta: (triton.cdiv(n, meta["BLOCK"]),)

@@ -15,11 +15,6 @@ from opforge.native.build import build
 from support import product_ops
 from support.processes import environment
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use"),
-]
-
 SIZES = (100, 4096, 1_000_000)
 
 

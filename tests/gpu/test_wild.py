@@ -7,11 +7,6 @@ import torch
 
 from support.gpu.served_programs import NO_JIT, opforge, results
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use"),
-]
-
 PACKAGES = {"liger_program": "liger_kernel", "fla_program": "fla", "flag_gems_program": "flag_gems"}
 RECORDED, OTHERS = ("64", "100"), ("37", "512")
 

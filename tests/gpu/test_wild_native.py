@@ -7,11 +7,6 @@ import torch
 
 from support.wild.native_checks import on_gpu, unimported
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use"),
-]
-
 # Results of 66 functions, at three sizes.
 HELD = {"liger_kernel": 63, "fla": 33, "flag_gems": 108, "conch": 15, "torchao": 15}
 # Its releases need a torch that is about as new.
