@@ -406,9 +406,8 @@ ALONE = {f.__name__: f for f in (other_device, name_of_somebody_else)}
 QUICK_ONLY = {f.__name__: f for f in (interrupted, refused_later, imported_modules)}
 
 
-def given_by(function, folder, *, quick):
-    if not quick:
-        import opforge.registry
+def given_by(function, folder):
+    quick = "opforge.registry" not in sys.modules
     if function.__name__ not in AFTER_LOADING:
         return function(folder)
     import opforge
@@ -418,14 +417,14 @@ def given_by(function, folder, *, quick):
     return function(ops)
 
 
-def in_a_process(function, folder, *, quick):
+def in_a_process(function, folder):
     """Forked, because importing torch takes seconds; of what is frozen no fork has a copy."""
     gc.freeze()
     with tempfile.TemporaryFile("w+") as file:
         child = os.fork()
         if child == 0:
             try:
-                given = given_by(function, folder, quick=quick)
+                given = given_by(function, folder)
             except BaseException:
                 given = traceback.format_exc()
             json.dump(given, file)
@@ -443,11 +442,13 @@ def main(folder):
     standin = load_standin()
     standin.reset()
     standin.execute = execute
-    found = {}
-    for name, function in {**AFTER_LOADING, **ALONE}.items():
-        found[name] = [in_a_process(function, folder, quick=quick) for quick in (True, False)]
-    for name, function in QUICK_ONLY.items():
-        found[name] = in_a_process(function, folder, quick=True)
+    compared = {**AFTER_LOADING, **ALONE}
+    found = {n: in_a_process(f, folder) for n, f in {**compared, **QUICK_ONLY}.items()}
+
+    import opforge.registry  # noqa: F401  # from here on there is one
+
+    for name, function in compared.items():
+        found[name] = [found[name], in_a_process(function, folder)]
     print(json.dumps(found))
 
 
