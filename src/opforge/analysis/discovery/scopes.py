@@ -49,6 +49,8 @@ class Scope:
     returns: list[ast.expr] = field(default_factory=list)
     yields: list[ast.expr] = field(default_factory=list)
     comprehensions: list[Comprehension] = field(default_factory=list)
+    # The walruses of a comprehension.
+    walruses: list[ast.NamedExpr] = field(default_factory=list)
     # `table[key] = value` and `items.append(value)`, by the name of the container.
     item_stores: dict[str, list[tuple[ast.expr | None, ast.expr]]] = field(default_factory=dict)
     # The names that those values mention, by the name of the container.
@@ -162,6 +164,14 @@ class _Collector(ast.NodeVisitor):
         self.add(node.name, Binding("define", node))
         for decorator in node.decorator_list:
             self.scan(decorator)
+
+    def visit_Expr(self, node: ast.Expr) -> None:
+        self.scan(node.value)
+
+    def visit_If(self, node: ast.If) -> None:
+        self.scan(node.test)
+        self.statements(node.body)
+        self.statements(node.orelse)
 
     def visit_Assign(self, node: ast.Assign) -> None:
         names = self.scan(node.value)
@@ -337,13 +347,17 @@ class _Collector(ast.NodeVisitor):
         self.scope.comprehensions.append(node)
         names |= inner.names
         # A walrus inside a comprehension binds in the function around it.
-        for part in ast.walk(node):
-            if isinstance(part, ast.NamedExpr) and not isinstance(self.scope.node, _COMPREHENSIONS):
+        for part in inner.walruses:
+            if isinstance(self.scope.node, _COMPREHENSIONS):
+                self.scope.walruses.append(part)
+            else:
                 self.add(part.target.id, Binding("value", part.value, inner.names))
 
     def on_other(self, node: ast.AST) -> None:
         if isinstance(node, ast.NamedExpr):
-            if not isinstance(self.scope.node, _COMPREHENSIONS):
+            if isinstance(self.scope.node, _COMPREHENSIONS):
+                self.scope.walruses.append(node)
+            else:
                 binding = Binding("value", node.value, _names_in(node.value))
                 self.add(node.target.id, binding)
         elif isinstance(node, (ast.Yield, ast.YieldFrom)):
@@ -390,4 +404,6 @@ def _part(value: ast.expr, path: Path) -> ast.expr:
 def _names_in(node: ast.AST) -> set[str]:
     if isinstance(node, ast.Constant):
         return set()
+    if isinstance(node, ast.Name):
+        return {node.id}
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
