@@ -90,16 +90,17 @@ def grid_bound_kernel(fn: types.FunctionType) -> Any:
 
 def is_wrap_triton(value: Any) -> bool:
     """Whether a value is `torch.library.wrap_triton`, under any of its names."""
-    return any(value is fn for fn in _wrap_functions())
+    return id(value) in _wrap_functions()
 
 
 @functools.cache
-def _wrap_functions() -> tuple[Any, ...]:
+def _wrap_functions() -> dict[int, Any]:
     import torch._library.triton as home
 
     places = (torch.library, torch._library, home)
     names = ("wrap_triton", "capture_triton")
-    return tuple(getattr(place, name) for place in places for name in names if hasattr(place, name))
+    found = [getattr(place, name) for place in places for name in names if hasattr(place, name)]
+    return {id(fn): fn for fn in found}
 
 
 def instance_dict(value: Any) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from .frames import (
     Lost,
     NestedCall,
 )
-from .interest import looks_like_run
+from .interest import is_text, looks_like_run
 from .leaf_calls import (
     Role,
     call_leaf,
@@ -58,6 +58,7 @@ from .scopes import ADDS
 from .values import (
     ANY,
     NO_ARGUMENTS,
+    NONE,
     NOTHING,
     UNKNOWN,
     UNKNOWN_ARGUMENTS,
@@ -83,6 +84,8 @@ _LAUNCH_OF_UNKNOWN = Unknown("it looks like a launch of something known only whe
 
 # Methods that keep the function they are given: a list's, and those of a `torch.library.Library`.
 _KEEPING = ADDS | {"impl", "define"}
+# Those of a container that return nothing.
+_ADDING = ADDS - {"setdefault"}
 
 
 class CallTable:
@@ -103,34 +106,50 @@ class CallTable:
         callees = frame.names.get(func.id) if type(func) is ast.Name else None
         if callees is None:
             callees = self.machine.evaluate(frame, func)
-        idle = len(callees) == 1 and self._is_idle(frame, node, callees[0])
+        idle = False
+        if len(callees) == 1:
+            callee = callees[0]
+            kind = type(callee)
+            if kind is Known or kind is BoundMethod:
+                role = callee.__dict__.get("role") or role_of(callee)  # type: ignore[arg-type]
+                idle = role is Role.REPORTS or (role is Role.OPAQUE and self._is_idle(frame, node))
+            elif callee is UNKNOWN:
+                idle = not looks_like_run(node) and self._is_idle(frame, node)
         outcome = IDLE if idle else self._work_out(frame, node, callees)
         frame.outcomes[id(node)] = outcome
         return outcome
 
-    def _work_out(self, frame: Frame, node: ast.Call, callees: Values) -> CallOutcome:
+    def _work_out(  # noqa: C901  # a case for each kind
+        self, frame: Frame, node: ast.Call, callees: Values
+    ) -> CallOutcome:
         outcome = CallOutcome()
         chosen, cost = frame.scope.steps.get(id(node)) or step_of(frame, node)
+        several = len(callees) > 1
         # What a kernel, an operator, an exception or a logger is given does not matter.
-        arguments = None
+        call = None
         for callee in callees:
-            if isinstance(callee, (LaunchValue, OperatorValue)) and not chosen:
+            kind = type(callee)
+            if kind is Known and callee.obj is None:  # type: ignore[attr-defined]
+                continue
+            if kind is Method and _adds_texts(frame, node, callee):  # type: ignore[arg-type]
+                outcome.values.extend(NONE)
+                continue
+            if (kind is LaunchValue or kind is OperatorValue) and not chosen:
                 self.call(Call(frame, NO_ARGUMENTS, outcome), callee)
                 continue
             # A callee without others is known not to.
-            if len(callees) > 1 and _reports(callee):
+            if several and _reports(callee):
                 outcome.values.append(UNKNOWN)
                 continue
-            if arguments is None:
-                arguments = self._arguments(frame, node)
-            call = Call(frame, arguments, outcome, cost)
+            if call is None:
+                call = Call(frame, self._arguments(frame, node), outcome, cost)
             if isinstance(callee, Unknown):
                 self._call_unknown(call, node, callee)
             elif chosen:
                 self._choose(call, node, callee)
             elif isinstance(callee, Known):
                 self._known(call, callee)
-            elif isinstance(callee, BoundMethod) and len(callees) > 1:
+            elif isinstance(callee, BoundMethod) and several:
                 self._method_of_many(call, callee, callees)
             else:
                 self.call(call, callee)
@@ -176,14 +195,8 @@ class CallTable:
             known = fn.__dict__["serves_many"] = scope is not None and serves_many(scope)
         return known
 
-    def _is_idle(self, frame: Frame, node: ast.Call, callee: Value) -> bool:
-        """Whether a call does nothing and returns nothing known: most calls of torch are such."""
-        if type(callee) is Known or type(callee) is BoundMethod:
-            role = callee.__dict__.get("role") or role_of(callee)
-            if role is not Role.OPAQUE:
-                return role is Role.REPORTS
-        elif callee is not UNKNOWN or looks_like_run(node):
-            return False
+    def _is_idle(self, frame: Frame, node: ast.Call) -> bool:
+        """Whether an opaque callee is given nothing that it could call: true of most of torch."""
         names = frame.names
         for given in (*node.args, *[keyword.value for keyword in node.keywords]):
             shape = type(given)
@@ -288,7 +301,7 @@ class CallTable:
     def _how(self, obj: Any) -> Callable[[Call, Any], None]:
         """What calls an object of its kind."""
         kind = type(obj)
-        if operator_name(obj) is not None:
+        if (kind is not types.FunctionType or obj.__dict__) and operator_name(obj) is not None:
             return self._operator
         if kind is types.FunctionType:
             return self._leaf if is_leaf(obj) else self._function
@@ -362,7 +375,7 @@ class CallTable:
             for value in group:
                 if type(value) is Unknown:
                     unknown = unknown or bool(value.why)
-                elif self._may_launch(value):
+                elif value.__dict__.get("carrying") is not False and self._may_launch(value):
                     return False
         return not (unknown and calls_a_parameter(fn.__code__, fn.__globals__))
 
@@ -447,6 +460,19 @@ class CallTable:
             return
         call.outcome.effects.append(Lost(f"{describe(obj)} is a C function"))
         hand_over(self.machine, call)
+
+
+def _adds_texts(frame: Frame, node: ast.Call, method: Method) -> bool:
+    """`logged.add(key)`: whether nothing needs to be known of what a container gets.
+
+    A value that is not a text is looked at, as reading an attribute may run a property.
+    """
+    if method.name not in _ADDING or node.keywords:
+        return False
+    return all(
+        type(given) is ast.Constant or (type(given) is ast.Name and is_text(frame.scope, given.id))
+        for given in node.args
+    )
 
 
 def _reports(callee: Value) -> bool:

@@ -116,7 +116,7 @@ def elements(values: Values) -> Values:
             found.append(ANY)
         else:
             found.append(union(*container.items, container.rest))
-    return union(*found)
+    return found[0] if len(found) == 1 else union(*found)
 
 
 def table_values(container: Sequence | TableValue) -> Values:
@@ -195,7 +195,7 @@ def unpacked(values: Values, path: tuple[int | None, ...]) -> Values:
                 found.append(elements((container,)))
             else:
                 found.append(position(container, step))
-        values = union(*found)
+        values = found[0] if len(found) == 1 else union(*found)
     return values
 
 

@@ -72,8 +72,8 @@ def _mangled(frame: Frame, name: str) -> str:
 
 
 def _subscript(machine: Machine, frame: Frame, node: ast.Subscript) -> Values:
-    bases = machine.evaluate(frame, node.value)
-    return union(*(_item(machine, frame, base, node) for base in bases)) or (ITEM,)
+    found = [_item(machine, frame, base, node) for base in machine.evaluate(frame, node.value)]
+    return (found[0] if len(found) == 1 else union(*found)) or (ITEM,)
 
 
 def _item(machine: Machine, frame: Frame, base: Value, node: ast.Subscript) -> Values:
@@ -110,10 +110,6 @@ def _slice(container: Sequence | TableValue) -> Value:
     if isinstance(container, TableValue):
         return UNKNOWN
     return Sequence(rest=union(*container.items, container.rest))
-
-
-def _call(machine: Machine, frame: Frame, node: ast.Call) -> Values:
-    return machine.results(machine.outcome(frame, node))
 
 
 def _either(machine: Machine, frame: Frame, node: ast.IfExp) -> Values:
@@ -235,7 +231,6 @@ def _table_comprehension(machine: Machine, frame: Frame, node: ast.DictComp) -> 
 HANDLERS: dict[type[ast.AST], Callable[[Machine, Frame, Any], Values]] = {
     ast.Attribute: _attribute,
     ast.Subscript: _subscript,
-    ast.Call: _call,
     ast.IfExp: _either,
     ast.BoolOp: _bool,
     ast.NamedExpr: _inner,

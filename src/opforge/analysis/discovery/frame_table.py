@@ -114,7 +114,7 @@ class FrameTable:
 
     def only_compares(self, fn: types.FunctionType) -> bool:
         """Whether whatever a function is given, nothing is known of what it returns."""
-        text = self._text_of(fn)
+        text = self._texts.get(id(fn)) or self._text_of(fn)
         return text is not None and text.scope.only_compares and not text.scope.is_generator
 
     def of_local(self, caller: Frame, local: Local, arguments: Arguments) -> Frame:
@@ -163,6 +163,8 @@ class FrameTable:
 
 def _held_defaults(fn: types.FunctionType) -> dict[str, Values]:
     """The defaults of parameters, as the function holds them now."""
+    if not fn.__defaults__ and not fn.__kwdefaults__:
+        return {}
     code = fn.__code__
     positional = code.co_varnames[: code.co_argcount]
     held = dict(zip(reversed(positional), reversed(fn.__defaults__ or ()), strict=False))
@@ -234,8 +236,8 @@ def _forget_numbers(bound: dict[str, Values], scope: Scope) -> Hashable:
         found = values
         for value in values:
             if type(value) is Known and type(value.obj) in _NUMBERS and name not in kept:
-                found = union(tuple(v for v in values if not _is_number(v)), ANY)
-                bound[name] = found
+                others = [v for v in values if v is not value and not _is_number(v)]
+                found = bound[name] = union(tuple(others), ANY) if others else ANY
                 break
         parts.append(found[0].key if len(found) == 1 else frozenset(map(KEY, found)))
     return tuple(parts)

@@ -20,7 +20,7 @@ from .frames import Frame
 from .objects import outside_value
 from .reach import any_carries, carries
 from .scopes import LAMBDA, OPERATORS, Scope
-from .values import ANY, Known, Values
+from .values import ANY, NONE, Known, Values
 
 # Builtins that give access to anything.
 _DOORS = frozenset({"eval", "exec", "globals", "super", "vars", "__import__", OPERATORS, LAMBDA})
@@ -48,7 +48,8 @@ class Interest:
                 (node, None if _shows(scope, node) else roots_of(scope, names, outermost=outermost))
                 for node, names in scope.calls
             ]
-        here = self._interesting(frame)
+        here = frame.interest
+        here = self._interesting(frame) if here is None else here
         return [node for node, found in roots if found is None or not found.isdisjoint(here)]
 
     def has(self, frame: Frame, name: str) -> bool:
@@ -84,7 +85,11 @@ class Interest:
             else:
                 around = frozenset(n for n in frame.scope.outer if self.has(parent, n))
             parameters = frame.parameters.items()
-            given = [n for n, values in parameters if values is not ANY and any_carries(values)]
+            given = [
+                n
+                for n, values in parameters
+                if values is not ANY and values is not NONE and any_carries(values)
+            ]
             known = frame.interest = around.union(given) if given else around
         return known
 

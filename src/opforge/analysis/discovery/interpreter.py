@@ -70,7 +70,7 @@ class Interpreter:
         if kind is ast.Call:
             outcome = frame.outcomes.get(id(node))
             if outcome is not None:
-                return self.results(outcome)
+                return ANY if outcome is IDLE else self.results(outcome)
         if self._nesting > _DEEPEST or self._fuel <= 0:
             return ANY
         if kind is ast.Constant:
@@ -78,12 +78,15 @@ class Interpreter:
             value: Any = node.value  # type: ignore[attr-defined]
             return NONE if value is None else (Known(value),)
         handler = HANDLERS.get(kind)
-        if handler is None:
+        if handler is None and kind is not ast.Call:
             return ANY
         self._fuel -= 1
         self._nesting += 1
         try:
-            return handler(self, frame, node)
+            if kind is ast.Call:
+                outcome = self.outcome(frame, node)  # type: ignore[arg-type]
+                return ANY if outcome is IDLE else self.results(outcome)
+            return handler(self, frame, node)  # type: ignore[misc]
         finally:
             self._nesting -= 1
 
@@ -94,8 +97,6 @@ class Interpreter:
         return self.results(outcome)
 
     def results(self, outcome: CallOutcome) -> Values:
-        if outcome is IDLE:
-            return ANY
         values = outcome.values
         if not outcome.frames and not outcome.idle:
             nothing_known = not values or (len(values) == 1 and values[0] is UNKNOWN)

@@ -113,14 +113,14 @@ class _Walk:
             self.note(frame, *frame.implied.pop())
 
     def note(self, frame: Frame, node: ast.AST, effect: Effect) -> None:
-        if isinstance(effect, Launched):
+        if isinstance(effect, Entered):
+            self.enter(frame, node, effect)
+        elif isinstance(effect, Launched):
             self.launch(frame, node, effect.kernel)
         elif isinstance(effect, NestedCall):
             self.call_operator(frame, node, effect)
-        elif isinstance(effect, Lost):
-            self.lose(_text(node), frame.location(node), effect.why)
         else:
-            self.enter(frame, node, effect)
+            self.lose(_text(node), frame.location(node), effect.why)
 
     def enter(self, frame: Frame, node: ast.AST, entered: Entered) -> None:
         inner = entered.frame

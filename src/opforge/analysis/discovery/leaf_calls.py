@@ -156,7 +156,10 @@ def role_of(callee: Known | BoundMethod) -> Role:
 
 def _role_of(callee: Known | BoundMethod) -> Role:
     fn = callee if isinstance(callee, Known) else callee.fn
-    if not isinstance(fn, Known) or (type(fn.obj) is types.FunctionType and not is_leaf(fn.obj)):
+    if not isinstance(fn, Known):
+        return Role.OTHER
+    # One that carries something is no plain leaf.
+    if type(fn.obj) is types.FunctionType and (fn.__dict__.get("carrying") or not is_leaf(fn.obj)):
         return Role.OTHER
     if _reports(fn.obj):
         return Role.REPORTS

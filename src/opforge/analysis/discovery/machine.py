@@ -35,9 +35,6 @@ class Machine(Protocol):
     def call(self, call: Call, callee: Value) -> None:
         """Add to a call's outcome what calling `callee` does."""
 
-    def outcome(self, frame: Frame, node: ast.Call) -> CallOutcome:
-        """What a call expression does."""
-
     def run(self, frame: Frame, callee: Value, arguments: Arguments, node: ast.AST) -> Values:
         """The result of a call that no call expression shows: a property, a `__getitem__`."""
 

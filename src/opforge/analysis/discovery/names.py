@@ -41,9 +41,10 @@ class NameResolver:
         around: Frame | None = frame
         while around is not None:
             scope = around.scope
-            # The functions in a class do not see its names.
-            visible = around is frame or not isinstance(scope.node, ast.ClassDef)
-            if visible and (name in scope.bindings or name in around.parameters):
+            if (name in scope.bindings or name in around.parameters) and (
+                # The functions in a class do not see its names.
+                around is frame or not isinstance(scope.node, ast.ClassDef)
+            ):
                 here = self._local(around, name)
                 if name not in scope.elsewhere:
                     return here
@@ -81,13 +82,23 @@ class NameResolver:
         if known is not None:
             return known
         scope, given = frame.scope, frame.parameters.get(name)
-        if given is None and not self.interest.has(frame, name) and not is_text(scope, name):
-            frame.names[name] = ANY
-            return ANY
+        if given is None:
+            # Most were asked about in another frame of the function.
+            roots, here, text = scope.roots.get(name), frame.interest, scope.texts.get(name)
+            if roots is None or here is None or name in roots:
+                followed = self.interest.has(frame, name)
+            else:
+                followed = not roots.isdisjoint(here)
+            if not followed and not (is_text(scope, name) if text is None else text):
+                frame.names[name] = ANY
+                return ANY
         # A name that its own value mentions is, inside it, what was found so far.
         found = frame.names[name] = given or NOTHING
         for binding in scope.bindings.get(name, ()):
-            more = self._bound(frame, binding)
+            if binding.how == "value" and not binding.path:
+                more = self.machine.evaluate(frame, binding.node)
+            else:
+                more = self._bound(frame, binding)
             found = frame.names[name] = union(found, more) if found else more
         if name in scope.item_stores:
             found = frame.names[name] = self._after_stores(frame, name, found)
@@ -108,8 +119,7 @@ class NameResolver:
     def _bound(self, frame: Frame, binding: Binding) -> Values:
         node = binding.node
         if binding.how == "value":
-            found = self.machine.evaluate(frame, node)
-            return unpacked(found, binding.path) if binding.path else found
+            return unpacked(self.machine.evaluate(frame, node), binding.path)
         if binding.how == "element":
             return unpacked(elements(self.machine.evaluate(frame, node)), binding.path)
         if binding.how == "enter":

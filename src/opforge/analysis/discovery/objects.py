@@ -302,10 +302,6 @@ def is_set(cell: types.CellType) -> bool:
     return True
 
 
-def is_builtin(name: str) -> bool:
-    return name in vars(builtins)
-
-
 def outside_value(fn: types.FunctionType, name: str) -> Any:
     """What a name is that a function takes from its closure, its module or the builtins."""
     free = fn.__code__.co_freevars

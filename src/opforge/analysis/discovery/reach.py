@@ -7,6 +7,7 @@ leads to a kernel, an operator or code that cannot be read, the function is not 
 from __future__ import annotations
 
 import ast
+import builtins
 import enum
 import functools
 import itertools
@@ -30,7 +31,6 @@ from .objects import (
     absolute_name,
     class_attribute,
     closure_values,
-    is_builtin,
     is_instance,
     is_leaf,
     is_module_instance,
@@ -41,6 +41,7 @@ from .objects import (
 )
 from .source import last_line
 from .values import (
+    ANY,
     BoundMethod,
     Known,
     LaunchValue,
@@ -61,6 +62,7 @@ _LOOKING_UP = frozenset({"sys", "modules"})
 _CONSTANTS = frozenset(map(id, (str, int, float, bool, type(None))))
 _PLAIN = (str, int, float, bool, complex, bytes, type(None), torch.dtype, torch.device, enum.Enum)
 _MOST_MEMBERS = 64
+_BUILTINS = vars(builtins)
 # Calling one calls the function in it.
 _HOLDERS = (types.MethodType, functools.partial, staticmethod, classmethod)
 
@@ -184,7 +186,7 @@ def _names_lead_to(fn: types.FunctionType) -> list[Any] | None:
         value = held.get(name, MISSING)
         if value is not MISSING:
             found.append(value)
-        elif not is_builtin(name):
+        elif name not in _BUILTINS:
             return None
     modules += [v for v in found if issubclass(type(v), types.ModuleType) and not is_leaf(v)]
     if modules and "getattr" in names and looked_up is None:
@@ -321,7 +323,8 @@ def _carries(value: Value) -> bool:
     container = opened(value)
     if container is not None:
         items = container.items.values() if isinstance(container, TableValue) else container.items
-        return any_carries(container.rest) or any(map(any_carries, items))
+        groups = [group for group in (*items, container.rest) if group is not ANY]
+        return any(map(any_carries, groups))
     return not isinstance(value, Known) or not is_leaf(value.obj) or is_module_instance(value.obj)
 
 
