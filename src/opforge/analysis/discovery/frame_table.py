@@ -9,9 +9,11 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from .annotations import allowed_constants
+from .containers import ITEM, table_values
 from .frames import Frame, Instance, Local
 from .machine import Machine
 from .objects import class_attribute, is_instance, owner_of
+from .reach import carries
 from .scopes import Scope, scope_of
 from .source import read_source
 from .values import (
@@ -255,6 +257,10 @@ def _generalized(bound: dict[str, Values]) -> dict[str, Values]:
 def _general(value: Value) -> Value:
     if is_constant(value):
         return UNKNOWN
+    if isinstance(value, (Sequence, TableValue)) and not carries(value):
+        # Nothing in it launches; all that is kept is whether a call of a member is reported.
+        lost = any(isinstance(v, Unknown) and v.why for v in table_values(value))
+        return type(value)(rest=(ITEM,) if lost else ANY)
     if isinstance(value, Instance) and not any(
         isinstance(v, (LaunchValue, Local, BoundMethod, Partial, Known)) and not is_constant(v)
         for v in value.arguments.every()
