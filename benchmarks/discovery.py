@@ -7,11 +7,11 @@ counts as a host function if it reaches a kernel, or if its text has a launch. A
 only knows `name[grid](...)` and calls of plain names shows where to look for mistakes.
 
 Times are CPU time of the thread that reads, with the garbage collector frozen and off: packages
-leave millions of objects, and a collection would count as one unlucky function's time. p99
-varies by a third on a machine that others use: --times 5 shows the least of five first readings,
-by forks of the process, which the limits are not about. On one
-small core, the host functions of all packages together must stay below both limits; the command
-exits with 1 if they do not.
+leave millions of objects, and a collection would count as one unlucky function's time. The host
+functions of all packages together must stay below both limits; the command exits with 1 if they do
+not. The limits hold on a core on which torch's own finder takes 4.0 ms in the median; on others
+they are in proportion to what it takes there, in the same run. --times 5 shows the least of five
+first readings, by forks of the process, which the limits are not about.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ import torch
 import triton
 from rich.console import Console
 from rich.table import Table
+from torch._library.triton import get_inner_triton_kernels  # noqa: TID251  # what it is held against
 from triton.backends.compiler import GPUTarget
 from triton.runtime import (  # noqa: TID251  # the oracle asks Triton, not opforge
     Autotuner,
@@ -50,9 +51,11 @@ from triton.runtime.driver import driver  # noqa: TID251  # packages ask it for 
 
 import opforge
 
-# In milliseconds of CPU time on a small core, over all host functions of all packages.
+# In milliseconds of CPU time, over all host functions of all packages.
 MEDIAN_LIMIT = 2.5
 P99_LIMIT = 40.0
+# What torch's finder takes in the median on the core that the limits were set on.
+TORCH_MEDIAN = 4.0
 
 
 class StandInUtils:
@@ -119,6 +122,7 @@ class Reading:
     name: str
     found: opforge.Discovery
     seconds: float
+    torch_seconds: float = 0.0
     direct: dict[int, Any] = field(default_factory=dict)
     reached: dict[int, Any] = field(default_factory=dict)
 
@@ -266,6 +270,11 @@ def read(package: Package, times: int) -> None:
         reading.seconds = min([reading.seconds, *(seconds[number] for seconds in earlier)])
         reading.direct = launches(fns[reading.name], 0)
         reading.reached = launches(fns[reading.name])
+    with collector_off():
+        for reading in package.hosts:
+            start = time.thread_time()
+            get_inner_triton_kernels(fns[reading.name])
+            reading.torch_seconds = time.thread_time() - start
 
 
 def readings(fns: dict[str, Any], raised: dict[str, str] | None = None) -> list[Reading]:
@@ -330,13 +339,16 @@ def summary(packages: list[Package]) -> Table:
     return table
 
 
-def verdict(times: list[float]) -> tuple[str, bool]:
+def verdict(times: list[float], torch_times: list[float]) -> tuple[str, bool]:
     """The times of all host functions, in milliseconds, against the limits."""
     median, p99 = statistics.median(times), percentile(times, 0.99)
-    kept = median <= MEDIAN_LIMIT and p99 <= P99_LIMIT
+    torch_median = statistics.median(torch_times)
+    slower = torch_median / TORCH_MEDIAN
+    kept = median <= MEDIAN_LIMIT * slower and p99 <= P99_LIMIT * slower
     text = (
-        f"{len(times)} host functions: median {median:.2f} ms (limit {MEDIAN_LIMIT}), "
-        f"p99 {p99:.1f} ms (limit {P99_LIMIT}): {'kept' if kept else 'exceeded'}"
+        f"{len(times)} host functions: median {median:.2f} ms (limit {MEDIAN_LIMIT * slower:.2f}), "
+        f"p99 {p99:.1f} ms (limit {P99_LIMIT * slower:.1f}), where torch's finder takes "
+        f"{torch_median:.2f} ms: {'kept' if kept else 'exceeded'}"
     )
     return text, kept
 
@@ -381,10 +393,10 @@ def main() -> None:
             if options.list or (options.differ and differs):
                 show(reading)
     Console(width=220).print(summary(packages))
-    times = [r.seconds * 1e3 for package in packages for r in package.hosts]
-    if not times:
+    hosts = [r for package in packages for r in package.hosts]
+    if not hosts:
         sys.exit("no host functions were read")
-    text, kept = verdict(times)
+    text, kept = verdict([r.seconds * 1e3 for r in hosts], [r.torch_seconds * 1e3 for r in hosts])
     print(text)
     sys.exit(0 if kept else 1)
 
