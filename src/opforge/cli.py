@@ -408,6 +408,28 @@ def build(*, only_list: bool, force: bool, widen: tuple[str, ...], **given: Any)
 
 
 @main.command()
+@click.argument("folder", metavar="FOLDER")
+@click.option("--manifest-only", is_flag=True, help="Do not build again; compare the files alone.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@click.pass_context
+def verify(ctx: click.Context, folder: str, *, manifest_only: bool, as_json: bool) -> None:
+    """Build a library again and compare every file of it.
+
+    \b
+    opforge verify dist
+
+    FOLDER comes from `opforge build`. Its files are held against the record of the build first,
+    then against what the recorded command gives now, with every kernel compiled anew: this imports
+    the sources, as the build did. The exit status is 1 if any file differs.
+    """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
+    from .native.commands.verify import to_json, verify
+
+    found = verify(folder, manifest_only=manifest_only)
+    click.echo(to_json(found) if as_json else "\n".join(map(str, found)))
+    ctx.exit(1 if any(one.different for one in found) else 0)
+
+
+@main.command()
 @click.argument("targets", nargs=-1, required=True)
 @click.option(
     "-o",

@@ -13,6 +13,7 @@ from ..artifacts.fileset import clear_up
 from .operator_tree import folders, is_tree, load, refuse
 
 if TYPE_CHECKING:
+    from ..build import Result
     from ..ir.cases import Case, Launch
     from ..ir.interface import Op
     from ..ir.program import Image, Kernel, Library
@@ -62,14 +63,13 @@ def nothing_to_do(given: BuildArguments) -> str | None:
     return f"{given.output}: nothing has changed since the last build of {found.parent.name}"
 
 
-def run(given: BuildArguments) -> str:
-    """Build, and report the result."""
+def make(given: BuildArguments, **more: Any) -> Result:
+    """Import the targets and build them; `more` is for `native.build`."""
     from ..build import build
-    from ..kernels.progress import for_terminal
 
     with build_record.watching_imports() as read:
         ops = operators(given.targets, given.only)
-    done = build(
+    return build(
         ops,
         given.output,
         archs=given.archs,
@@ -80,10 +80,17 @@ def run(given: BuildArguments) -> str:
         torch=given.torch,
         jobs=given.jobs,
         tuning=given.tuning,
-        progress=for_terminal(),
         read=read,
         arguments=given.deciding(),
+        **more,
     )
+
+
+def run(given: BuildArguments) -> str:
+    """Build, and report the result."""
+    from ..kernels.progress import for_terminal
+
+    done = make(given, progress=for_terminal())
     library = done.library
     _write_depfile(given, Path(given.output, build_record.stamp_path(library.name)))
     lines = [*_notes(done.notes), *(_verbose(library) if given.verbose else ())]

@@ -1,0 +1,167 @@
+"""`opforge verify`: whether the files of a library are what its build wrote, and writes again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ...errors import NotALibrary
+from ..artifacts import build_record
+from ..artifacts.build_record import Stamp
+from .build import BuildArguments, make
+
+# Of the recorded arguments: where the command ran, and what it found there.
+_SURROUNDINGS = {"folder", "folders"}
+
+
+@dataclass(frozen=True)
+class Verified:
+    """One library: the files that are not the same, with what is known of each, and why."""
+
+    name: str
+    files: int
+    rebuilt: bool
+    different: Mapping[str, str]
+    reasons: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        how = "built again from its sources" if self.rebuilt else "held against its record"
+        if not self.different:
+            return f"{self.name}, {how}: all {self.files} files are the same"
+        count = f"{len(self.different)} of {self.files}"
+        lines = [f"{self.name}, {how}: {count} files are not the same"]
+        lines += [f"  {file} {what}" for file, what in self.different.items()]
+        return "\n".join([*lines, *(f"because {reason}" for reason in self.reasons)])
+
+
+def verify(folder: str, *, manifest_only: bool) -> list[Verified]:
+    """Every library in a folder; only those whose files are as recorded are built again."""
+    places = sorted(Path(folder).glob(build_record.stamp_path("*")))
+    if not places:
+        raise NotALibrary(
+            f"{folder} has no record of a build, share/NAME/build.json",
+            fix="give the folder that `opforge build -o` wrote",
+        )
+    found = []
+    for place in places:
+        stamp = build_record.read(place)
+        if stamp is None:
+            raise NotALibrary(
+                f"{place} cannot be read, or is of another version of opforge",
+                fix="build the library again",
+            )
+        held = Verified(
+            place.parent.name, len(stamp.written), False, _unlike(Path(folder), stamp.written)
+        )
+        again = not manifest_only and not held.different
+        found.append(_built_again(place, stamp) if again else held)
+    return found
+
+
+def to_json(found: list[Verified]) -> str:
+    return json.dumps([asdict(one) for one in found], indent=2)
+
+
+def _unlike(root: Path, written: Mapping[str, str]) -> dict[str, str]:
+    return {
+        file: what
+        for file, digest in sorted(written.items())
+        if (what := "is outside the folder" if _leaves(file) else _what_of(root / file, digest))
+    }
+
+
+def _leaves(file: str) -> bool:
+    path = PurePosixPath(file)
+    return path.is_absolute() or ".." in path.parts
+
+
+def _what_of(file: Path, digest: str) -> str:
+    """What became of a file that had this hash; empty if it has it still."""
+    try:
+        return "" if build_record.digest_of(file) == digest else "has other bytes"
+    except (OSError, ValueError):
+        return "is gone"
+
+
+def _built_again(place: Path, stamp: Stamp) -> Verified:
+    root = place.resolve().parents[2]
+    sources = {(root / file).resolve(): digest for file, digest in stamp.read.items()}
+    changed = {file: what for file, digest in sources.items() if (what := _what_of(file, digest))}
+    gone = [str(file) for file, what in changed.items() if what == "is gone"]
+    given = _arguments(place, stamp, gone)
+    with (
+        tempfile.TemporaryDirectory(prefix="opforge-verify-") as output,
+        _inside(stamp.arguments.get("folder", "")),
+    ):
+        done = make(BuildArguments(output=output, **given), cache=None)
+        again = build_record.read(Path(output, build_record.stamp_path(done.library.name)))
+    assert again is not None
+    different = {
+        file: "is another" if file in stamp.written and file in again.written else "is in one only"
+        for file in sorted({*stamp.written, *again.written})
+        if stamp.written.get(file) != again.written.get(file)
+    }
+    files = len({*stamp.written, *again.written})
+    reasons = [*(f"{file} {what}" for file, what in changed.items()), *_other_tools(stamp)]
+    if different and not reasons:
+        reasons = [_unexplained(different)]
+    return Verified(place.parent.name, files, True, different, tuple(reasons) if different else ())
+
+
+def _arguments(place: Path, stamp: Stamp, gone: list[str]) -> dict[str, Any]:
+    """Those of the command that built it, as `BuildArguments` takes them."""
+    files_only = "verify only its files: opforge verify --manifest-only"
+    if gone:
+        raise NotALibrary(
+            f"{place.parent.name} cannot be built again without {', '.join(gone)}",
+            fix=f"verify it where its sources are, or {files_only}",
+        )
+    if not stamp.arguments:
+        raise NotALibrary(
+            f"{place.parent.name} cannot be built again: it was built by native.build, which "
+            "records no command",
+            fix=f"build it with `opforge build`, or {files_only}",
+        )
+    given = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in stamp.arguments.items()
+        if name not in _SURROUNDINGS
+    }
+    known = BuildArguments.__dataclass_fields__
+    if not {"targets", "archs"} <= given.keys() <= known.keys():
+        raise NotALibrary(f"{place} does not have the arguments of a build", fix="build it again")
+    return given
+
+
+@contextlib.contextmanager
+def _inside(folder: str) -> Iterator[None]:
+    """Targets such as `ops.py` are relative to where the command ran."""
+    before = Path.cwd()
+    if folder:
+        os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def _other_tools(stamp: Stamp) -> Iterator[str]:
+    for then, now in (
+        (stamp.versions, build_record.current_versions()),
+        (stamp.variables, build_record.current_variables()),
+    ):
+        for name in sorted({*then, *now}):
+            if then.get(name) != now.get(name):
+                yield f"{name} was {then.get(name, 'not set')} and is {now.get(name, 'not set')}"
+
+
+def _unexplained(different: Mapping[str, str]) -> str:
+    if all(file.startswith("lib/") for file in different):
+        return "the C compiler is another: the sources that it compiled are the same"
+    return "a tool that is not recorded is another, such as ptxas, or the build is not repeatable"

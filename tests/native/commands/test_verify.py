@@ -1,0 +1,179 @@
+"""`opforge verify`: what it says of a library that is whole, altered, moved or built otherwise."""
+
+import hashlib
+import json
+import shutil
+import subprocess
+
+import pytest
+from click.testing import CliRunner
+
+from opforge.cli import main
+from support.processes import environment, python
+
+SOURCE = """
+import opforge
+import torch
+import triton
+import triton.language as tl
+from opforge import native
+
+
+@triton.jit
+def thrice_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    tl.store(out_ptr + offsets, 3 * tl.load(x_ptr + offsets, mask=mask), mask=mask)
+
+
+@opforge.op("verified::thrice")
+def thrice(x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    thrice_kernel[(triton.cdiv(x.numel(), 64),)](x, out, x.numel(), BLOCK=64)
+    return out
+
+
+native.declare(thrice, x=native.tensor("n", dtype="fp32"))
+"""
+FILES_ONLY = "verify only its files: opforge verify --manifest-only"
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """A folder with a source and the library that the command made of it."""
+    folder = tmp_path_factory.mktemp("verified")
+    (folder / "thrice.py").write_text(SOURCE)
+    built = command(folder, "build", "thrice.py", "--arch", "sm_80", "-o", "dist")
+    assert built.returncode == 0, built.stderr
+    return folder
+
+
+@pytest.fixture
+def dist(project, tmp_path):
+    """A copy of the library, without its source."""
+    return shutil.copytree(project / "dist", tmp_path / "dist")
+
+
+def command(folder, *arguments):
+    return subprocess.run(
+        [python(), "-m", "opforge", *arguments],
+        cwd=folder, env=environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def verified(folder, *options):
+    done = CliRunner().invoke(main, ["verify", str(folder), *options])
+    return done.exit_code, done.output
+
+
+def recorded(folder):
+    return json.loads((folder / "share/verified/build.json").read_text())
+
+
+def edit_record(folder, **fields):
+    path = folder / "share/verified/build.json"
+    path.write_text(json.dumps(recorded(folder) | fields))
+
+
+def test_a_library_built_again_is_the_same_to_the_byte_wherever_the_command_runs(project, tmp_path):
+    done = command(tmp_path, "verify", str(project / "dist"))
+    count = len(recorded(project / "dist")["written"])
+    assert done.stdout == (
+        f"verified, built again from its sources: all {count} files are the same\n"
+    ), done.stderr
+    assert done.returncode == 0
+
+
+def test_files_are_held_against_the_record(dist):
+    count = len(recorded(dist)["written"])
+    assert verified(dist, "--manifest-only") == (
+        0, f"verified, held against its record: all {count} files are the same\n"
+    )  # fmt: skip
+    with (dist / "lib/libverified.so").open("r+b") as library:
+        library.seek(100)
+        library.write(b"?")
+    (dist / "include/verified.h").unlink()
+    said = (
+        f"verified, held against its record: 2 of {count} files are not the same\n"
+        "  include/verified.h is gone\n"
+        "  lib/libverified.so has other bytes\n"
+    )
+    # An altered library is not built again: the answer is known.
+    assert verified(dist, "--manifest-only") == verified(dist) == (1, said)
+
+
+def test_as_json(dist):
+    (dist / "include/verified.h").write_text("")
+    status, said = verified(dist, "--manifest-only", "--json")
+    [found] = json.loads(said)
+    assert (status, found["name"], found["rebuilt"]) == (1, "verified", False)
+    assert found["different"] == {"include/verified.h": "has other bytes"}
+
+
+def test_a_record_does_not_lead_out_of_the_folder(dist):
+    written = {"../secret": "0" * 64, **recorded(dist)["written"]}
+    edit_record(dist, written=written)
+    (dist.parent / "secret").write_text("")
+    assert "../secret is outside the folder" in verified(dist, "--manifest-only")[1]
+
+
+def test_what_differs_is_explained_by_sources_and_versions(project, tmp_path):
+    folder = shutil.copytree(project, tmp_path / "copy")
+    edit_record(folder / "dist", arguments=recorded(folder / "dist")["arguments"] | {
+        "folder": str(folder),
+    }, versions={"triton": "3.5.0"})  # fmt: skip
+    source = folder / "thrice.py"
+    source.write_text(SOURCE.replace("3 * tl", "4 * tl"))
+    done = command(tmp_path, "verify", "copy/dist")
+    assert done.returncode == 1, done.stderr
+    lines = done.stdout.splitlines()
+    assert "files are not the same" in lines[0]
+    assert "  lib/libverified.so is another" in lines
+    assert f"because {source} has other bytes" in lines
+    assert any(line.startswith("because triton was 3.5.0 and is ") for line in lines)
+
+
+def test_another_c_compiler_shows_by_the_library_alone(project, tmp_path):
+    dist = shutil.copytree(project, tmp_path / "copy") / "dist"
+    library = dist / "lib/libverified.so"
+    library.write_bytes(library.read_bytes() + b"made by another")
+    digest = hashlib.sha256(library.read_bytes()).hexdigest()
+    edit_record(dist, written=recorded(dist)["written"] | {"lib/libverified.so": digest})
+    done = command(tmp_path, "verify", "copy/dist")
+    assert done.stdout.splitlines()[1:] == [
+        "  lib/libverified.so is another",
+        "because the C compiler is another: the sources that it compiled are the same",
+    ], done.stderr
+
+
+def test_a_library_without_its_source(dist):
+    status, said = verified(dist)
+    assert status == 1
+    assert f"verified cannot be built again without {dist.parent / 'thrice.py'}" in said
+    assert f"fix: verify it where its sources are, or {FILES_ONLY}" in said
+
+
+def test_a_library_that_no_command_built(dist):
+    edit_record(dist, arguments={}, read={})
+    status, said = verified(dist)
+    assert status == 1
+    assert "it was built by native.build, which records no command" in said
+    assert f"fix: build it with `opforge build`, or {FILES_ONLY}" in said
+
+
+@pytest.mark.parametrize("arguments", [{"targets": ["ops.py"]}, {"archs": [], "evil": 1}])
+def test_a_record_with_other_arguments(dist, arguments):
+    edit_record(dist, arguments=arguments, read={})
+    assert "build.json does not have the arguments of a build" in verified(dist)[1]
+
+
+def test_a_folder_that_is_not_a_library(tmp_path):
+    status, said = verified(tmp_path)
+    assert status == 1
+    assert f"{tmp_path} has no record of a build, share/NAME/build.json" in said
+    assert "fix: give the folder that `opforge build -o` wrote" in said
+
+
+def test_a_record_that_cannot_be_read(dist):
+    (dist / "share/verified/build.json").write_text("{")
+    assert "cannot be read, or is of another version of opforge" in verified(dist)[1]
