@@ -413,7 +413,7 @@ def build(*, only_list: bool, force: bool, widen: tuple[str, ...], **given: Any)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 @click.pass_context
 def verify(ctx: click.Context, folder: str, *, manifest_only: bool, as_json: bool) -> None:
-    """Build a library again and compare every file of it.
+    """Build a library or recorded kernels again and compare every file.
 
     \b
     opforge verify dist
@@ -423,8 +423,9 @@ def verify(ctx: click.Context, folder: str, *, manifest_only: bool, as_json: boo
     the sources, as the build did. The exit status is 1 if any file differs.
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
     from .native.commands.verify import to_json, verify
+    from .serving.command import rebuild
 
-    found = verify(folder, manifest_only=manifest_only)
+    found = verify(folder, manifest_only=manifest_only, rebuild_served=rebuild)
     click.echo(to_json(found) if as_json else "\n".join(map(str, found)))
     ctx.exit(1 if any(one.different for one in found) else 0)
 

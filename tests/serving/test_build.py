@@ -77,6 +77,25 @@ def test_the_command_ends_early_where_nothing_has_changed(recording, tmp_path):
     assert "6 variants" in said()
 
 
+def test_a_folder_built_again_is_the_same_to_the_byte(recording, tmp_path):
+    launches, kernels = tmp_path / "launches.json", tmp_path / "kernels"
+    recording.save(launches)
+
+    def said(*command):
+        done = CliRunner().invoke(main, [*map(str, command)])
+        return done.exit_code, done.output
+
+    assert said("build", launches, "--arch", "sm_80", "-o", kernels)[0] == 0
+    same = "served, {}: all 8 files are the same\n"
+    assert said("verify", kernels, "--manifest-only") == (0, same.format("held against its record"))
+    assert said("verify", kernels) == (0, same.format("built again from its sources"))
+    image = next((kernels / "images").iterdir())
+    image.write_bytes(b"")
+    status, told = said("verify", kernels)
+    assert status == 1
+    assert f"images/{image.name} has other bytes" in told
+
+
 @pytest.fixture
 def library(tmp_path, monkeypatch):
     """Two modules of kernels, one with a helper and a constant of further modules."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,3 +79,18 @@ def run(
     )
     notes = [f"note: {note}" for note in done.notes]
     return "\n".join([*notes, *done.weights(), str(done)] if verbose else [*notes, str(done)])
+
+
+def rebuild(arguments: Mapping[str, Any], output: str) -> None:
+    """Build again by the arguments of a record, without the cache."""
+    from .build import build
+
+    build(
+        joined(arguments["targets"]),
+        output,
+        archs=arguments["archs"],
+        widenings=[parse_widening(text) for text in arguments["widen"]],
+        cache=None,
+        files=[Path(target) for target in arguments["targets"]],
+        arguments=arguments,
+    )

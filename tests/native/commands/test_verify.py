@@ -157,14 +157,14 @@ def test_a_library_that_no_command_built(dist):
     edit_record(dist, arguments={}, read={})
     status, said = verified(dist)
     assert status == 1
-    assert "it was built by native.build, which records no command" in said
+    assert "Python built it, and its record has no command" in said
     assert f"fix: build it with `opforge build`, or {FILES_ONLY}" in said
 
 
 @pytest.mark.parametrize("arguments", [{"targets": ["ops.py"]}, {"archs": [], "evil": 1}])
 def test_a_record_with_other_arguments(dist, arguments):
     edit_record(dist, arguments=arguments, read={})
-    assert "build.json does not have the arguments of a build" in verified(dist)[1]
+    assert "its record does not have the arguments of a build" in verified(dist)[1]
 
 
 def test_a_folder_that_is_not_a_library(tmp_path):

@@ -1,4 +1,4 @@
-"""`opforge verify`: whether the files of a library are what its build wrote, and writes again."""
+"""`opforge verify`: whether the files of a build are what it wrote, and writes again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -16,13 +16,16 @@ from ..artifacts import build_record
 from ..artifacts.build_record import Stamp
 from .build import BuildArguments, make
 
+# Builds by recorded arguments into a folder, without anything that is cached.
+Rebuild = Callable[[Mapping[str, Any], str], None]
+
 # Of the recorded arguments: where the command ran, and what it found there.
 _SURROUNDINGS = {"folder", "folders"}
 
 
 @dataclass(frozen=True)
 class Verified:
-    """One library: the files that are not the same, with what is known of each, and why."""
+    """One build: the files that are not the same, with what is known of each, and why."""
 
     name: str
     files: int
@@ -40,8 +43,11 @@ class Verified:
         return "\n".join([*lines, *(f"because {reason}" for reason in self.reasons)])
 
 
-def verify(folder: str, *, manifest_only: bool) -> list[Verified]:
-    """Every library in a folder; only those whose files are as recorded are built again."""
+def verify(folder: str, *, manifest_only: bool, rebuild_served: Rebuild) -> list[Verified]:
+    """Every library in a folder, or its served kernels.
+
+    Only those whose files are as recorded are built again.
+    """
     places = sorted(Path(folder).glob(build_record.stamp_path("*")))
     if not places:
         raise NotALibrary(
@@ -54,13 +60,16 @@ def verify(folder: str, *, manifest_only: bool) -> list[Verified]:
         if stamp is None:
             raise NotALibrary(
                 f"{place} cannot be read, or is of another version of opforge",
-                fix="build the library again",
+                fix="build it again",
             )
         held = Verified(
             place.parent.name, len(stamp.written), False, _unlike(Path(folder), stamp.written)
         )
-        again = not manifest_only and not held.different
-        found.append(_built_again(place, stamp) if again else held)
+        if manifest_only or held.different:
+            found.append(held)
+            continue
+        rebuild = rebuild_served if "widen" in stamp.arguments else _rebuild
+        found.append(_built_again(place, stamp, rebuild))
     return found
 
 
@@ -89,18 +98,18 @@ def _what_of(file: Path, digest: str) -> str:
         return "is gone"
 
 
-def _built_again(place: Path, stamp: Stamp) -> Verified:
-    root = place.resolve().parents[2]
+def _built_again(place: Path, stamp: Stamp, rebuild: Rebuild) -> Verified:
+    root, name = place.resolve().parents[2], place.parent.name
     sources = {(root / file).resolve(): digest for file, digest in stamp.read.items()}
     changed = {file: what for file, digest in sources.items() if (what := _what_of(file, digest))}
-    gone = [str(file) for file, what in changed.items() if what == "is gone"]
-    given = _arguments(place, stamp, gone)
+    _refuse(name, stamp, [str(file) for file, what in changed.items() if what == "is gone"])
     with (
         tempfile.TemporaryDirectory(prefix="opforge-verify-") as output,
         _inside(stamp.arguments.get("folder", "")),
     ):
-        done = make(BuildArguments(output=output, **given), cache=None)
-        again = build_record.read(Path(output, build_record.stamp_path(done.library.name)))
+        rebuild(stamp.arguments, output)
+        [made] = Path(output).glob(build_record.stamp_path("*"))
+        again = build_record.read(made)
     assert again is not None
     different = {
         file: "is another" if file in stamp.written and file in again.written else "is in one only"
@@ -111,32 +120,32 @@ def _built_again(place: Path, stamp: Stamp) -> Verified:
     reasons = [*(f"{file} {what}" for file, what in changed.items()), *_other_tools(stamp)]
     if different and not reasons:
         reasons = [_unexplained(different)]
-    return Verified(place.parent.name, files, True, different, tuple(reasons) if different else ())
+    return Verified(name, files, True, different, tuple(reasons) if different else ())
 
 
-def _arguments(place: Path, stamp: Stamp, gone: list[str]) -> dict[str, Any]:
-    """Those of the command that built it, as `BuildArguments` takes them."""
+def _refuse(name: str, stamp: Stamp, gone: list[str]) -> None:
     files_only = "verify only its files: opforge verify --manifest-only"
     if gone:
         raise NotALibrary(
-            f"{place.parent.name} cannot be built again without {', '.join(gone)}",
+            f"{name} cannot be built again without {', '.join(gone)}",
             fix=f"verify it where its sources are, or {files_only}",
         )
     if not stamp.arguments:
         raise NotALibrary(
-            f"{place.parent.name} cannot be built again: it was built by native.build, which "
-            "records no command",
+            f"{name} cannot be built again: Python built it, and its record has no command",
             fix=f"build it with `opforge build`, or {files_only}",
         )
-    given = {
+
+
+def _rebuild(arguments: Mapping[str, Any], output: str) -> None:
+    given: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
-        for name, value in stamp.arguments.items()
+        for name, value in arguments.items()
         if name not in _SURROUNDINGS
     }
-    known = BuildArguments.__dataclass_fields__
-    if not {"targets", "archs"} <= given.keys() <= known.keys():
-        raise NotALibrary(f"{place} does not have the arguments of a build", fix="build it again")
-    return given
+    if not {"targets", "archs"} <= given.keys() <= BuildArguments.__dataclass_fields__.keys():
+        raise NotALibrary("its record does not have the arguments of a build", fix="build it again")
+    make(BuildArguments(output=output, **given), cache=None)
 
 
 @contextlib.contextmanager
