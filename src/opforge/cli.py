@@ -26,6 +26,7 @@ from rich.text import Text
 
 import opforge
 
+from .cli_shipping import sign, verify
 from .errors import BadOption, OpforgeError
 
 if TYPE_CHECKING:
@@ -408,29 +409,6 @@ def build(*, only_list: bool, force: bool, widen: tuple[str, ...], **given: Any)
 
 
 @main.command()
-@click.argument("folder", metavar="FOLDER")
-@click.option("--manifest-only", is_flag=True, help="Do not build again; compare the files alone.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
-@click.pass_context
-def verify(ctx: click.Context, folder: str, *, manifest_only: bool, as_json: bool) -> None:
-    """Build a library or recorded kernels again and compare every file.
-
-    \b
-    opforge verify dist
-
-    FOLDER comes from `opforge build`. Its files are held against the record of the build first,
-    then against what the recorded command gives now, with every kernel compiled anew: this imports
-    the sources, as the build did. The exit status is 1 if any file differs.
-    """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
-    from .native.commands.verify import to_json, verify
-    from .serving.command import rebuild
-
-    found = verify(folder, manifest_only=manifest_only, rebuild_served=rebuild)
-    click.echo(to_json(found) if as_json else "\n".join(map(str, found)))
-    ctx.exit(1 if any(one.different for one in found) else 0)
-
-
-@main.command()
 @click.argument("targets", nargs=-1, required=True)
 @click.option(
     "-o",
@@ -555,6 +533,10 @@ def cmake_dir() -> None:
     cmake -B build -Dopforge_DIR="$(opforge cmake-dir)"
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
     click.echo((Path(__file__).parent / "cmake").as_posix())
+
+
+for _command in (sign, verify):
+    main.add_command(_command)
 
 
 def _table(findings: list[Finding]) -> Table:

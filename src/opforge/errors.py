@@ -465,6 +465,10 @@ class NotALibrary(OpforgeError, OSError):
     """A file or folder that is not a native library, or has a different ABI."""
 
 
+class Untrusted(OpforgeError, RuntimeError):
+    """A library that no trusted key has signed."""
+
+
 class NativeCallFailed(OpforgeError, RuntimeError):
     """A native library refuses a call; `status` is the end of its C name, such as UNCOVERED."""
 

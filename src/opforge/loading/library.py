@@ -24,6 +24,9 @@ from .adapter import Adapter, adapter_file
 from .first_call import PlainOp, advice_without_source
 
 if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
     from ..registry import Entry
     from .op_backend import Service
 
@@ -37,6 +40,7 @@ def load(
     strict: bool | None = None,
     adapter: bool | None = None,
     host_memory: bool = False,
+    trusted_keys: Sequence[str | os.PathLike[str]] | None = None,
 ) -> Loaded:
     """Make torch operators of a built library; needs neither Triton nor the operators' source.
 
@@ -52,12 +56,20 @@ def load(
     `adapter` says whether to use `libNAME_torch.so` (`opforge build --torch`); the default is to
     use it if it exists. With `host_memory`, CPU tensors are passed as memory of device 0: for GPUs
     that reach it, and for tests without a driver.
+
+    With `trusted_keys`, public keys of minisign or files with them, a library is opened only if one
+    of them has signed the record of its build (`opforge sign`), which has the hash of the library
+    and of its adapter.
     """
     for name, value in (("strict", strict), ("adapter", adapter), ("host_memory", host_memory)):
         if value is not None and not isinstance(value, bool):
             what = f"{name} must be True or False, got {value!r}"
             raise opforge.errors.BadOption(what, fix=f"{name}=True")
     file = find_library(Path(path)).resolve()
+    if trusted_keys is not None:
+        from ..native.library.signature import refuse_untrusted
+
+        refuse_untrusted(file, trusted_keys)
     with _lock:
         refuse_changed(file)
         known = _loaded.get(file)

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from ...errors import NotALibrary
 from ..artifacts import build_record
 from ..artifacts.build_record import Stamp
+from ..library.signature import refuse_unsigned, sign
 from .build import BuildArguments, make
 
 # Builds by recorded arguments into a folder, without anything that is cached.
@@ -43,10 +44,13 @@ class Verified:
         return "\n".join([*lines, *(f"because {reason}" for reason in self.reasons)])
 
 
-def verify(folder: str, *, manifest_only: bool, rebuild_served: Rebuild) -> list[Verified]:
+def verify(
+    folder: str, *, manifest_only: bool, rebuild_served: Rebuild, trusted_keys: Sequence[str] = ()
+) -> list[Verified]:
     """Every library in a folder, or its served kernels.
 
-    Only those whose files are as recorded are built again.
+    Only those whose files are as recorded are built again. With keys, one of them must have signed
+    the records.
     """
     places = sorted(Path(folder).glob(build_record.stamp_path("*")))
     if not places:
@@ -54,6 +58,8 @@ def verify(folder: str, *, manifest_only: bool, rebuild_served: Rebuild) -> list
             f"{folder} has no record of a build, share/NAME/build.json",
             fix="give the folder that `opforge build -o` wrote",
         )
+    if trusted_keys:
+        refuse_unsigned(Path(folder), trusted_keys)
     found = []
     for place in places:
         stamp = build_record.read(place)
@@ -71,6 +77,14 @@ def verify(folder: str, *, manifest_only: bool, rebuild_served: Rebuild) -> list
         rebuild = rebuild_served if "widen" in stamp.arguments else _rebuild
         found.append(_built_again(place, stamp, rebuild))
     return found
+
+
+def signed(folder: str, key: str, password: Callable[[], str]) -> str:
+    """Sign the records of a folder whose files are as recorded; what was written."""
+    for one in verify(folder, manifest_only=True, rebuild_served=_rebuild):
+        if one.different:
+            raise NotALibrary(f"{folder} is not signed: {one}", fix="build it again")
+    return "\n".join(f"wrote {place}" for place in sign(Path(folder), Path(key), password))
 
 
 def to_json(found: list[Verified]) -> str:

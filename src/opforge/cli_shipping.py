@@ -1,0 +1,55 @@
+"""Commands for what was built and goes elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+
+@click.command()
+@click.argument("folder", metavar="FOLDER")
+@click.option("--manifest-only", is_flag=True, help="Do not build again; compare the files alone.")
+@click.option(
+    "--trusted-key",
+    "trusted_keys",
+    multiple=True,
+    metavar="KEY",
+    help="A public key, or its file, that must have signed it; repeatable: any of them.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@click.pass_context
+def verify(ctx: click.Context, /, folder: str, *, as_json: bool, **given: Any) -> None:
+    """Build a library or recorded kernels again and compare every file.
+
+    \b
+    opforge verify dist
+
+    FOLDER comes from `opforge build`. Its files are held against the record of the build first,
+    then against what the recorded command gives now, with every kernel compiled anew: this imports
+    the sources, as the build did. The exit status is 1 if any file differs.
+    """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
+    from .native.commands.verify import to_json, verify
+    from .serving.command import rebuild
+
+    found = verify(folder, rebuild_served=rebuild, **given)
+    click.echo(to_json(found) if as_json else "\n".join(map(str, found)))
+    ctx.exit(1 if any(one.different for one in found) else 0)
+
+
+@click.command()
+@click.argument("folder", metavar="FOLDER")
+@click.option("--key", required=True, metavar="FILE", help="A secret key of minisign.")
+def sign(folder: str, key: str) -> None:
+    """Sign a library or recorded kernels with a key of minisign.
+
+    \b
+    opforge sign dist --key minisign.key
+    opforge verify dist --trusted-key minisign.pub
+
+    Writes share/NAME/build.json.minisig; the record of the build that it signs has the hash of
+    every file. Asks for the password of a key that has one.
+    """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
+    from .native.commands.verify import signed
+
+    click.echo(signed(folder, key, lambda: click.prompt("password of the key", hide_input=True)))

@@ -1,0 +1,139 @@
+"""Signatures of builds in minisign's format: `share/NAME/build.json.minisig`.
+
+The record of a build has the hash of every file that it wrote, so its signature covers them all.
+py-minisign, by minisign's author, signs and verifies; `pip install 'opforge[sign]'`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ...errors import BadOption, Untrusted
+from ...records import field
+
+SUFFIX = ".minisig"
+_RECORDS = "share/*/build.json"
+
+# A file with a public key, or its text: "RWQf6LRCGA9i5...".
+Key = str | os.PathLike[str]
+
+
+def sign(folder: Path, key: Path, password: Callable[[], str]) -> list[Path]:
+    """Sign every record in a folder; `password` is asked if the key is encrypted."""
+    minisign = _minisign()
+    try:
+        secret = minisign.SecretKey.from_bytes(key.read_bytes())
+        if secret.is_encrypted():
+            secret.decrypt(password())
+    except OSError as error:
+        raise BadOption(f"the key {key} cannot be read: {error.strerror}", fix=_NEW_KEY) from None
+    except ValueError as error:
+        raise BadOption(f"{key} cannot sign: {error}", fix=_NEW_KEY) from None
+    written = []
+    for record in sorted(folder.glob(_RECORDS)):
+        signature = secret.sign(
+            record.read_bytes(), trusted_comment=f"opforge {record.parent.name}"
+        )
+        place = record.with_name(record.name + SUFFIX)
+        place.write_bytes(bytes(signature))
+        written.append(place)
+    return written
+
+
+def refuse_unsigned(folder: Path, keys: Iterable[Key]) -> None:
+    """Raise `Untrusted` unless one of the keys has signed every record in a folder."""
+    known = _public(keys)
+    for record in sorted(folder.glob(_RECORDS)):
+        _refuse_record(record, known)
+
+
+def refuse_untrusted(file: Path, keys: Iterable[Key]) -> None:
+    """Raise `Untrusted` unless a key has signed a record that has this library and its adapter."""
+    known = _public(keys)
+    root = file.parent.parent
+    for path in (file, file.with_name(f"{file.stem}_torch.so")):
+        if path == file or path.exists():
+            _refuse_unlisted(root, path, known)
+
+
+def _refuse_unlisted(root: Path, file: Path, keys: list[Any]) -> None:
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    place = file.relative_to(root).as_posix()
+    for record in sorted(root.glob(_RECORDS)):
+        try:
+            written = field(json.loads(record.read_bytes()), "written", dict)
+        except (OSError, ValueError, RecursionError):
+            continue
+        if written.get(place) == digest:
+            _refuse_record(record, keys)
+            return
+    raise Untrusted(
+        f"{file} is not trusted: no record of a build in {root / 'share'} has it",
+        fix="copy the whole folder of the build, or build and sign it again",
+    )
+
+
+def _refuse_record(record: Path, keys: list[Any]) -> None:
+    minisign = _minisign()
+    place = record.with_name(record.name + SUFFIX)
+    try:
+        signature = minisign.Signature.from_bytes(place.read_bytes())
+    except OSError:
+        raise Untrusted(f"{record} is not signed: there is no {place.name}", fix=_SIGN) from None
+    except ValueError as error:
+        raise Untrusted(f"{place} is not a signature: {error}", fix=_SIGN) from None
+    content = record.read_bytes()
+    for key in keys:
+        try:
+            key.verify(content, signature)
+        except minisign.Error:
+            continue
+        return
+    raise Untrusted(
+        f"none of the trusted keys has signed {record}",
+        found=f"a signature that says {signature.untrusted_comment!r}",
+        fix="do not use it, or add the key of whoever signed it if you trust them",
+    )
+
+
+def _public(keys: Iterable[Key]) -> list[Any]:
+    minisign = _minisign()
+    if isinstance(keys, (str, os.PathLike)):
+        raise BadOption(
+            f"trusted_keys must be a list, got {keys!r}", fix=f"trusted_keys=[{keys!r}]"
+        )
+    found = [_public_key(minisign, key) for key in keys]
+    if not found:
+        raise BadOption("trusted_keys is empty, so nothing is trusted", fix=_NEW_KEY)
+    return found
+
+
+def _public_key(minisign: ModuleType, key: Key) -> Any:
+    try:
+        if Path(key).is_file():
+            return minisign.PublicKey.from_bytes(Path(key).read_bytes())
+        return minisign.PublicKey.from_base64(os.fspath(key))
+    except ValueError as error:
+        what = f"{key} is neither a file with a public key nor its text: {error}"
+        raise BadOption(what, fix=_NEW_KEY) from None
+
+
+def _minisign() -> ModuleType:
+    try:
+        import minisign
+    except ImportError:
+        raise BadOption(
+            "signatures need the package py-minisign", fix="pip install 'opforge[sign]'"
+        ) from None
+    found: ModuleType = minisign
+    return found
+
+
+_NEW_KEY = "`minisign -G` makes a pair: minisign.key signs, minisign.pub is what others trust"
+_SIGN = "whoever built it runs `opforge sign FOLDER --key minisign.key`"

@@ -1,0 +1,156 @@
+"""Signatures: `opforge sign`, `opforge verify --trusted-key` and `load(trusted_keys=...)`."""
+
+import sys
+
+import minisign
+import pytest
+from click.testing import CliRunner
+
+import opforge
+from opforge.cli import main
+from opforge.errors import BadOption, Untrusted
+from opforge.native.artifacts import build_record
+from opforge.native.artifacts.fileset import write_output
+
+FILES = {"lib/libplain.so": b"library", "include/plain.h": b"header"}
+
+
+@pytest.fixture
+def dist(tmp_path):
+    """A folder with the files and the record of a build."""
+    folder = tmp_path / "dist"
+    write_output(folder, FILES, stamp=build_record.make(folder, {}, {}), name="plain")
+    return folder
+
+
+@pytest.fixture
+def keys(tmp_path):
+    """A secret key, its public key, and that of somebody else, as files."""
+    pair, other = minisign.KeyPair.generate(), minisign.KeyPair.generate()
+    contents = {"key": pair.secret_key, "pub": pair.public_key, "other": other.public_key}
+    files = {name: tmp_path / f"minisign.{name}" for name in contents}
+    for name, content in contents.items():
+        files[name].write_bytes(bytes(content))
+    return files
+
+
+def run(*arguments, given=None):
+    done = CliRunner().invoke(main, [*map(str, arguments)], input=given)
+    return done.exit_code, done.output
+
+
+def verified(folder, *keys):
+    options = [part for key in keys for part in ("--trusted-key", key)]
+    return run("verify", folder, "--manifest-only", *options)
+
+
+@pytest.fixture
+def signed(dist, keys):
+    place = dist / "share/plain/build.json.minisig"
+    assert run("sign", dist, "--key", keys["key"]) == (0, f"wrote {place}\n")
+    return dist
+
+
+def test_what_a_trusted_key_has_signed_is_accepted(signed, keys):
+    same = "plain, held against its record: all 2 files are the same\n"
+    assert verified(signed, keys["pub"]) == (0, same)
+    assert verified(signed, keys["other"], keys["pub"]) == (0, same)
+    assert verified(signed, keys["pub"].read_text().split()[-1]) == (0, same)
+
+
+def test_the_signature_is_minisigns(signed, keys):
+    public = minisign.PublicKey.from_bytes(keys["pub"].read_bytes())
+    record = signed / "share/plain/build.json"
+    signature = minisign.Signature.from_file(f"{record}.minisig")
+    public.verify(record.read_bytes(), signature)
+    assert signature.trusted_comment == "opforge plain"
+
+
+def test_a_key_that_does_not_fit(signed, keys):
+    status, said = verified(signed, keys["other"])
+    assert status == 1
+    assert f"none of the trusted keys has signed {signed / 'share/plain/build.json'}" in said
+    assert "fix: do not use it, or add the key of whoever signed it" in said
+
+
+def test_an_altered_record(signed, keys):
+    record = signed / "share/plain/build.json"
+    record.write_text(record.read_text() + " ")
+    assert "none of the trusted keys has signed" in verified(signed, keys["pub"])[1]
+
+
+def test_an_altered_file(signed, keys):
+    (signed / "lib/libplain.so").write_bytes(b"other")
+    status, said = verified(signed, keys["pub"])
+    assert (status, "lib/libplain.so has other bytes" in said) == (1, True)
+    assert "is not signed: plain, held against" in run("sign", signed, "--key", keys["key"])[1]
+
+
+def test_without_a_signature_or_with_something_else(dist, keys):
+    status, said = verified(dist, keys["pub"])
+    assert status == 1
+    assert "build.json is not signed: there is no build.json.minisig" in said
+    assert "fix: whoever built it runs `opforge sign FOLDER --key minisign.key`" in said
+    (dist / "share/plain/build.json.minisig").write_text("x")
+    assert "is not a signature: invalid number of lines" in verified(dist, keys["pub"])[1]
+
+
+def test_a_key_with_a_password(dist, keys):
+    secret = minisign.SecretKey.from_bytes(keys["key"].read_bytes())
+    secret.encrypt("sesame", opslimit=32768, memlimit=16777216)
+    keys["key"].write_bytes(bytes(secret))
+    assert run("sign", dist, "--key", keys["key"], given="sesame\n")[0] == 0
+    assert verified(dist, keys["pub"])[0] == 0
+    status, said = run("sign", dist, "--key", keys["key"], given="other\n")
+    assert status == 1
+    assert "cannot sign: wrong password for that key" in said
+
+
+def test_keys_that_are_none(dist, keys, tmp_path):
+    (tmp_path / "empty").write_text("")
+    assert (
+        "minisign.gone cannot be read" in run("sign", dist, "--key", tmp_path / "minisign.gone")[1]
+    )
+    assert "cannot sign" in run("sign", dist, "--key", tmp_path / "empty")[1]
+    said = verified(dist, "minisign.gone")[1]
+    assert "minisign.gone is neither a file with a public key nor its text" in said
+    assert "fix: `minisign -G` makes a pair" in said
+
+
+def load(folder, **options):
+    return opforge.load(folder / "lib/libplain.so", **options)
+
+
+def test_a_library_is_not_opened_unless_a_trusted_key_has_signed_it(signed, keys):
+    with pytest.raises(Untrusted, match="none of the trusted keys has signed"):
+        load(signed, trusted_keys=[keys["other"]])
+    # It is trusted, and so opened: only then does anybody see that it is not a library.
+    with pytest.raises(opforge.errors.NotALibrary):
+        load(signed, trusted_keys=[keys["pub"]])
+
+
+def test_an_adapter_that_nobody_signed_is_not_opened(signed, keys):
+    (signed / "lib/libplain_torch.so").write_bytes(b"")
+    with pytest.raises(Untrusted, match=r"libplain_torch\.so is not trusted: no record of a build"):
+        load(signed, trusted_keys=[keys["pub"]])
+
+
+def test_a_library_without_its_record(signed, keys):
+    (signed / "share/plain/build.json").unlink()
+    with pytest.raises(Untrusted, match="copy the whole folder of the build"):
+        load(signed, trusted_keys=[keys["pub"]])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"), [([], "trusted_keys is empty"), ("minisign.pub", "must be a list")]
+)
+def test_options_that_trust_nothing(signed, given, said):
+    with pytest.raises(BadOption, match=said):
+        load(signed, trusted_keys=given)
+
+
+def test_without_the_package(dist, keys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "minisign", None)
+    said = verified(dist, keys["pub"])[1]
+    assert "signatures need the package py-minisign" in said
+    assert "fix: pip install 'opforge[sign]'" in said
