@@ -10,7 +10,7 @@ from opforge.native.artifacts import build_record
 from opforge.native.artifacts.fileset import clear_up, write_output
 from opforge.native.artifacts.output_folder import JOURNAL
 from opforge.native.ir.program import Image
-from opforge.native.kernels.image_cache import Cache, CorruptEntry, _digest, _pack
+from opforge.native.kernels.image_cache import Cache, CorruptEntry, _digest, _pack, encode
 from opforge.tuning import table as tables
 from opforge.tuning.rule import nearest
 from support.fuzzing import attack, damaged, forged
@@ -91,7 +91,7 @@ def cache():
 @attack(forged(json.loads(HEAD)), damaged(REST), examples=120)
 def test_a_forged_image_is_refused_or_within_what_cuda_can_have(head, rest):
     body = head + b"\n" + rest
-    cache().path(KEY).write_bytes(_digest(body) + b"\n" + body)
+    cache().path(KEY).write_bytes(_digest(KEY, body) + b"\n" + body)
     try:
         found = cache().read(KEY)
     except CorruptEntry as error:
@@ -103,7 +103,7 @@ def test_a_forged_image_is_refused_or_within_what_cuda_can_have(head, rest):
     assert found.cubin + found.ptx.encode() == body.partition(b"\n")[2]
 
 
-@attack(damaged(_digest(HEAD + b"\n" + REST) + b"\n" + HEAD + b"\n" + REST), examples=50)
+@attack(damaged(encode(KEY, IMAGE)), examples=50)
 def test_a_damaged_entry_is_never_taken_for_another_image(content):
     cache().path(KEY).write_bytes(content)
     try:

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import hashlib
+import importlib.util
 import json
 import os
 import threading
@@ -18,6 +19,7 @@ from opforge.native.codegen.images import images_source
 from opforge.native.ir.program import Image, Kernel, Library
 from opforge.native.kernels.compile import compile_all
 from opforge.native.kernels.image_cache import Cache, CorruptEntry, OpenToOthers, cache_key
+from support.native import kernel_requests
 from support.native.heard import Heard
 from support.native.kernel_requests import applied, gelu, outlined, request, scale_request
 
@@ -75,6 +77,25 @@ def test_the_key_has_everything_that_the_kernel_depends_on(monkeypatch):
     assert len(set(keys)) == len(keys)
 
 
+def test_the_key_is_the_same_wherever_a_project_and_its_user_live(tmp_path, monkeypatch):
+    keys = {False: set(), True: set()}
+    for place in ("here", "there"):
+        path = tmp_path / place / "moved_kernels.py"
+        path.parent.mkdir()
+        path.write_text(Path(kernel_requests.__file__).read_text())
+        monkeypatch.setenv("HOME", str(path.parent))
+        monkeypatch.setenv("TRITON_CACHE_DIR", str(path.parent))
+        spec = importlib.util.spec_from_file_location("moved_kernels", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        wanted = module.KINDS["helper"]
+        options = compiling.launch_options(wanted.fn, dict(wanted.options))
+        for full, found in keys.items():
+            found.add(cache_key(wanted, 80, options, full_paths=full))
+    assert len(keys[False]) == 1
+    assert len(keys[True]) == 2
+
+
 def test_explicit_defaults_do_not_change_the_key():
     assert key_of(scale_request()) == key_of(scale_request(num_warps=4))
 
@@ -122,6 +143,13 @@ def test_a_damaged_entry_is_ignored_with_a_note_and_rebuilt(damage, cache, pool)
     assert cache.read(key_of(wanted)) is not None
 
 
+def test_an_entry_under_another_key_is_ignored(cache):
+    cache.write("ab12", IMAGE)
+    cache.path("ab12").rename(cache.path("ab13"))
+    with pytest.raises(CorruptEntry, match="damaged"):
+        cache.read("ab13")
+
+
 def test_an_entry_of_another_form_is_ignored(cache, monkeypatch):
     monkeypatch.setattr(
         "opforge.native.kernels.image_cache._pack", lambda image: b'{"cubin": 0, "new": 1}\n'
@@ -136,7 +164,7 @@ def forged(path, **facts):
     head, _, rest = path.read_bytes().partition(b"\n")[2].partition(b"\n")
     content = {**json.loads(head), **facts}
     body = json.dumps({k: v for k, v in content.items() if v is not ...}).encode() + b"\n" + rest
-    path.write_bytes(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+    path.write_bytes(hashlib.sha256(b"ab12\n" + body).hexdigest().encode() + b"\n" + body)
 
 
 C_CODE = '4, 0, 0, 0, 0, 0, 1, 0}}; __attribute__((constructor)) void run(void) {system("id");}'
@@ -162,7 +190,7 @@ def test_a_forged_field_is_refused_by_its_name(field, value, cache):
 def test_an_entry_nested_without_end_is_ignored(cache):
     cache.write("ab12", IMAGE)
     body = b"[" * 200_000
-    digest = hashlib.sha256(body).hexdigest().encode()
+    digest = hashlib.sha256(b"ab12\n" + body).hexdigest().encode()
     cache.path("ab12").write_bytes(digest + b"\n" + body)
     with pytest.raises(CorruptEntry, match="not in this version's format"):
         cache.read("ab12")

@@ -21,7 +21,7 @@ from ..ir.kernel_request import Request
 from ..ir.program import Image
 
 # Part of every key; raise it when the stored format or the compile options change.
-_FORMAT = 1
+_FORMAT = 2
 
 
 # What is read becomes C, so it is held to what Triton and CUDA can have.
@@ -93,14 +93,7 @@ class Cache:
             return None
         except OSError as error:
             raise CorruptEntry(f"{path}: {error.strerror}") from error
-        digest, _, body = content.partition(b"\n")
-        if digest != _digest(body):
-            raise CorruptEntry(f"{path}: damaged")
-        try:
-            return _unpack(body)
-        except (ValueError, RecursionError) as error:
-            what = f"{path}: not in this version's format: {error}"
-            raise CorruptEntry(what) from error
+        return decode(key, content, str(path))
 
     def write(self, key: str, image: Image) -> None:
         """Store an image; raises `OSError` if the folder cannot be written to."""
@@ -109,10 +102,10 @@ class Cache:
         for folder in (self.folder, path.parent):
             # A umask of 002 would let the group write, and then nothing here would be used.
             folder.mkdir(mode=0o700, exist_ok=True)
-        body = _pack(image)
+        content = encode(key, image)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
             try:
-                file.write(_digest(body) + b"\n" + body)
+                file.write(content)
                 file.close()
                 Path(file.name).replace(path)
             except BaseException:
@@ -143,6 +136,24 @@ def cache_key(
     return hashlib.sha256(repr(content).encode()).hexdigest()
 
 
+def encode(key: str, image: Image) -> bytes:
+    """An entry, as it stands in a file and in a shared cache."""
+    body = _pack(image)
+    return _digest(key, body) + b"\n" + body
+
+
+def decode(key: str, content: bytes, place: str) -> Image:
+    """The image of an entry that was found at a place; raises `CorruptEntry`."""
+    digest, _, body = content.partition(b"\n")
+    if digest != _digest(key, body):
+        raise CorruptEntry(f"{place}: damaged")
+    try:
+        return _unpack(body)
+    except (ValueError, RecursionError) as error:
+        what = f"{place}: not in this version's format: {error}"
+        raise CorruptEntry(what) from error
+
+
 def _pack(image: Image) -> bytes:
     head = json.dumps(_IMAGE.write(image), sort_keys=True).encode()
     return b"\n".join([head, image.cubin + image.ptx.encode()])
@@ -168,5 +179,6 @@ def _refuse_open_to_others(place: Path) -> None:
     raise OpenToOthers(f"{place}: {why}. Fix: {fix}")
 
 
-def _digest(body: bytes) -> bytes:
-    return hashlib.sha256(body).hexdigest().encode()
+def _digest(key: str, body: bytes) -> bytes:
+    """With the key, so that an entry under another's name is found out."""
+    return hashlib.sha256(key.encode() + b"\n" + body).hexdigest().encode()
