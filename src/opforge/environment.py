@@ -41,6 +41,12 @@ CACHE_DIR = Variable(
 XDG_CACHE_HOME = Variable(
     "XDG_CACHE_HOME", "`~/.cache`", "the user's cache folder, where `OPFORGE_CACHE_DIR` is not set"
 )
+REMOTE_CACHE = Variable(
+    "OPFORGE_REMOTE_CACHE",
+    "off",
+    "the URL of a cache of compiled kernels that machines share: `https://...`, `file:///...`, or "
+    "what fsspec opens; see [A shared cache](../how-to/native/build.md#a-shared-cache)",
+)
 CC = Variable("CC", "`cc`", "the C compiler of native libraries, with its arguments")
 CXX = Variable("CXX", "`c++`", "the C++ compiler of torch adapters (`opforge build --torch`)")
 AR = Variable("AR", "`ar`", "the archiver of static libraries (`opforge build --static`)")
@@ -91,6 +97,6 @@ PYTHONPATH = Variable(
 )
 
 VARIABLES = (
-    TRITON_INTERPRET, CACHE_DIR, XDG_CACHE_HOME, CC, CXX, AR, LD_PRELOAD, TORCH_LOGS, RECORD, SERVE,
-    SERVE_STRICT, SERVE_TUNE_MISSING, PYTHONPATH,
+    TRITON_INTERPRET, CACHE_DIR, XDG_CACHE_HOME, REMOTE_CACHE, CC, CXX, AR, LD_PRELOAD, TORCH_LOGS,
+    RECORD, SERVE, SERVE_STRICT, SERVE_TUNE_MISSING, PYTHONPATH,
 )  # fmt: skip

@@ -10,8 +10,10 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+from opforge._compat import compiling
 from opforge.cli import main
 from opforge.errors import KernelFailed, KernelNotFound, NotServable
+from opforge.native.kernels.image_cache import Cache
 from opforge.recording.model import Recording
 from opforge.serving.build import build
 from opforge.serving.manifest import read
@@ -171,6 +173,16 @@ def test_files_of_modules_that_were_imported_before_are_read_too(library):
     build(recorded(kernel[(1,)]), library / "kernels", archs=["sm_80"])
     stamp = json.loads((library / "kernels/share/served/build.json").read_text())
     assert {"../again_one.py", "../again_helper.py", "../again_config.py"} <= stamp["read"].keys()
+
+
+def test_kernels_come_from_a_cache_that_another_machine_has_filled(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPFORGE_REMOTE_CACHE", (tmp_path / "shared").as_uri())
+    launched = recorded(lambda x: combine[(1,)](x, None, x, 7, 128, plus_one))
+    first = build(launched, tmp_path / "first", archs="sm_80", cache=Cache(tmp_path / "mine"))
+    assert len([*(tmp_path / "shared").iterdir()]) == 3
+    monkeypatch.setattr(compiling, "lower", None)
+    second = build(launched, tmp_path / "second", archs="sm_80", cache=Cache(tmp_path / "yours"))
+    assert second.manifest == first.manifest
 
 
 def test_a_build_of_the_same_changes_nothing(recording, built):

@@ -31,6 +31,7 @@ from .ir.program import Image, Kernel, Library
 from .kernels.compile import compile_all
 from .kernels.image_cache import USER_CACHE, Cache
 from .kernels.progress import Progress
+from .kernels.remote_cache import RemoteCache, remote_cache
 from .kernels.workers import default_jobs
 from .plan import OP_COLUMNS, Archs, Plan, op_rows, plan
 from .tracing.autotune_choice import by_table
@@ -86,11 +87,18 @@ def build(
     `read` and `arguments` go into the record from which the command sees that nothing changed.
     """
     check_writable(output)
+    remote = None if cache is None else remote_cache()
     choose = by_table(tuning)
     traced = None if progress is None else progress.traced
     made = plan(ops, parse_archs(archs), name=name, choose=choose, traced=traced)
     library = compile_plan(
-        made, executor=executor, jobs=jobs, cache=cache, ptx=ptx, progress=progress
+        made,
+        executor=executor,
+        jobs=jobs,
+        cache=cache,
+        remote=remote,
+        ptx=ptx,
+        progress=progress,
     )
     files = sources(shortened(library), torch=torch)
     if torch:
@@ -121,6 +129,7 @@ def compile_plan(
     executor: Executor | None = None,
     jobs: int | None = None,
     cache: Cache | None = USER_CACHE,
+    remote: RemoteCache | None = None,
     ptx: bool = False,
     progress: Progress | None = None,
 ) -> Library:
@@ -129,7 +138,7 @@ def compile_plan(
     def compiled() -> dict[tuple[str, int], Image]:
         return compile_all(
             made.requests.values(),
-            executor=executor, jobs=jobs, cache=cache, ptx=ptx, full_paths=False,
+            executor=executor, jobs=jobs, cache=cache, remote=remote, ptx=ptx, full_paths=False,
             progress=progress,
         )  # fmt: skip
 

@@ -20,6 +20,7 @@ from ..native.ir.program import Image
 from ..native.kernels.compile import compile_all
 from ..native.kernels.image_cache import USER_CACHE, Cache
 from ..native.kernels.progress import Progress
+from ..native.kernels.remote_cache import RemoteCache, remote_cache
 from ..notebook import counted
 from ..recording.model import Recording
 from .extension.compile import build_extension
@@ -84,12 +85,13 @@ def build(
 ) -> Built:
     """Compile what was recorded, and general variants of it, into `output`."""
     check_writable(output)
+    remote = None if cache is None else remote_cache()
     numbers = parse_archs(archs)
     # Packages ask for the GPU when they are imported, and may define other kernels for another.
     with target_of(recording), watching_imports() as imported:
         made = plan(recording, widenings)
     _refuse_nothing(made)
-    images = _compiled(made, numbers, jobs=jobs, cache=cache, progress=progress)
+    images = _compiled(made, numbers, jobs=jobs, cache=cache, remote=remote, progress=progress)
     contents: dict[str, bytes] = {}
     kernels = tuple(_kernel(kernel, numbers, images, contents) for kernel in made.kernels)
     with scratch("serve") as folder:
@@ -146,6 +148,7 @@ def _compiled(
     *,
     jobs: int | None,
     cache: Cache | None,
+    remote: RemoteCache | None,
     progress: Progress | None,
 ) -> Images:
     requests: Requests = {}
@@ -154,7 +157,12 @@ def _compiled(
 
     def compiled() -> Images:
         return compile_all(
-            requests.values(), jobs=jobs, cache=cache, full_paths=False, progress=progress
+            requests.values(),
+            jobs=jobs,
+            cache=cache,
+            remote=remote,
+            full_paths=False,
+            progress=progress,
         )
 
     try:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from opforge._compat import compiling
 from opforge.cli import main
 from opforge.native.artifacts import build_record
 from support import served_kernels  # noqa: F401  # of a test below
@@ -400,6 +401,28 @@ def test_an_architecture_that_cannot_be_built_for_is_refused(sample, tmp_path, a
     assert said in done.output
     assert "fix: " in done.output
     assert not (tmp_path / "dist").exists()
+
+
+def test_kernels_come_from_a_cache_that_another_machine_has_filled(sample, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPFORGE_REMOTE_CACHE", (tmp_path / "shared").as_uri())
+    arguments = (sample, "--arch", "sm_80", "--sources-only", "-o")
+    monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "mine"))
+    built(*arguments, tmp_path / "first")
+    assert len([*(tmp_path / "shared").iterdir()]) == 6
+    monkeypatch.setenv("OPFORGE_CACHE_DIR", str(tmp_path / "yours"))
+    monkeypatch.setattr(compiling, "lower", None)
+    done = run(*arguments, tmp_path / "second")
+    assert done.exit_code == 0, done.output
+    assert "compiled 6 of 6 (6 cached)" in done.stderr
+
+
+def test_a_bad_shared_cache_is_refused_before_anything_is_traced(sample, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPFORGE_REMOTE_CACHE", "kernels")
+    monkeypatch.setattr(importlib.import_module("opforge.native.build"), "plan", None)
+    done = run(sample, "--arch", "sm_80", "-o", tmp_path / "dist")
+    assert done.exit_code == 1
+    assert "OPFORGE_REMOTE_CACHE is not a URL" in done.stderr
+    assert "fix: give a URL such as https://" in done.stderr
 
 
 def test_an_operator_without_a_declaration_is_not_built(sample, tmp_path):

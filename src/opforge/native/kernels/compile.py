@@ -17,8 +17,17 @@ from ...errors import BadJobs, KernelFailed, warn
 from ..ir.kernel_request import Request
 from ..ir.program import Image
 from . import cubin, workers
-from .image_cache import USER_CACHE, Cache, CorruptEntry, OpenToOthers, cache_key
+from .image_cache import (
+    USER_CACHE,
+    Cache,
+    CorruptEntry,
+    OpenToOthers,
+    cache_key,
+    decode,
+    encode,
+)
 from .progress import Compiled, Progress
+from .remote_cache import RemoteCache
 
 # A waiting job takes a few kilobytes. A caller's executor may have any number of workers, which
 # must not starve.
@@ -52,6 +61,7 @@ def compile_all(
     executor: Executor | None = None,
     jobs: int | None = None,
     cache: Cache | None = USER_CACHE,
+    remote: RemoteCache | None = None,
     ptx: bool = False,
     full_paths: bool = True,
     progress: Progress | None = None,
@@ -59,9 +69,10 @@ def compile_all(
     """Compile each variant for its architectures; the results by `(request.key, arch)`.
 
     Without an `executor`, `jobs` processes do the work (default: all cores). `cache=None`
-    disables the cache. Cubins name source files for profilers; `full_paths=False` leaves out
-    their folders, so that the same project gives the same bytes anywhere. Every variant is tried
-    before `KernelFailed` names those that failed; the others are in the cache by then.
+    disables the cache. `remote` is asked for what the cache lacks, and gets what is compiled.
+    Cubins name source files for profilers; `full_paths=False` leaves out their folders, so that
+    the same project gives the same bytes anywhere. Every variant is tried before `KernelFailed`
+    names those that failed; the others are in the cache by then.
 
         images = compile_all([(request, (80, 90))], jobs=8)
         images[request.key, 90].cubin
@@ -71,14 +82,19 @@ def compile_all(
     wanted = list(requests)
     for arch in sorted({arch for _, archs in wanted for arch in archs}):
         check_arch(arch)
-    build = _Build(cache, progress or Progress(), full_paths=full_paths)
+    build = _Build(cache, remote, progress or Progress(), full_paths=full_paths)
     pairs = {(request.key, arch): request for request, archs in wanted for arch in archs}
     tasks = [build.task(request, arch) for (_, arch), request in pairs.items()]
     build.progress.start(len(tasks))
     try:
         missing = [task for task in tasks if not build.take_cached(task)]
+        if missing and remote is not None:
+            missing = build.without_shared(missing, remote)
         if missing:
             build.compile(missing, executor, jobs)
+        if remote is not None:
+            remote.finish()
+            build.pass_on(remote)
     finally:
         build.progress.stop()
     if build.failures:
@@ -91,8 +107,16 @@ def compile_all(
 class _Build:
     """The state of one call."""
 
-    def __init__(self, cache: Cache | None, progress: Progress, *, full_paths: bool) -> None:
+    def __init__(
+        self,
+        cache: Cache | None,
+        remote: RemoteCache | None,
+        progress: Progress,
+        *,
+        full_paths: bool,
+    ) -> None:
         self.cache = cache
+        self.remote = remote
         self.full_paths = full_paths
         self.progress = progress
         self.images: dict[tuple[str, int], Image] = {}
@@ -125,6 +149,39 @@ class _Build:
             self.images[task.result_key] = image
             self._tell(task, cached=True)
         return image is not None
+
+    def without_shared(self, tasks: list[_Task], remote: RemoteCache) -> list[_Task]:
+        """Take what the shared cache has; the others."""
+        remote.ask(dict.fromkeys(task.key for task in tasks if task.key))
+        damaged: list[str] = []
+        missing = [task for task in tasks if not self._take_shared(task, remote, damaged)]
+        if damaged:
+            more = f", and {len(damaged) - 1} more" if len(damaged) > 1 else ""
+            self.progress.note(f"ignoring an entry of the shared cache: {damaged[0]}{more}")
+        self.pass_on(remote)
+        return missing
+
+    def _take_shared(self, task: _Task, remote: RemoteCache, damaged: list[str]) -> bool:
+        content = remote.answer(task.key) if task.key else None
+        if content is None:
+            return False
+        try:
+            image = decode(task.key, content, f"{remote.shown}, {task.key}")
+        except CorruptEntry as error:
+            damaged.append(str(error))
+            return False
+        self.images[task.result_key] = image
+        if self.cache is not None:
+            self._store(self.cache, task.key, image)
+        self._tell(task, cached=True)
+        return True
+
+    def pass_on(self, remote: RemoteCache) -> None:
+        for said in remote.news():
+            if said.is_warning:
+                warn(said.text)
+            else:
+                self.progress.note(said.text)
 
     def compile(self, tasks: list[_Task], executor: Executor | None, jobs: int | None) -> None:
         if executor is not None:
@@ -227,6 +284,8 @@ class _Build:
             self.images[task.result_key] = image
             if self.cache is not None and task.key:
                 self._store(self.cache, task.key, image)
+            if self.remote is not None and task.key:
+                self.remote.offer(task.key, encode(task.key, image))
             self._tell(task)
 
     def _store(self, cache: Cache, key: str, image: Image) -> None:
