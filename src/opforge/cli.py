@@ -361,6 +361,7 @@ def package(
     metavar="N",
     help="Compiler processes; default: one per core.",
 )
+@click.option("--dask", metavar="ADDRESS", help="Compile on the cluster of this dask scheduler.")
 @click.option("--list", "only_list", is_flag=True, help="Show what would be built, and stop.")
 @click.option("-v", "--verbose", is_flag=True, help="Show every kernel variant.")
 @click.option("--force", is_flag=True, help="Build even if nothing has changed.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,7 @@ def build(
     archs: str | int | Iterable[str | int] = "sm_90",
     widenings: Sequence[Widening] = (),
     jobs: int | None = None,
+    executor: Executor | None = None,
     cache: Cache | None = USER_CACHE,
     progress: Progress | None = None,
     files: Iterable[Path] = (),
@@ -91,7 +93,15 @@ def build(
     with target_of(recording), watching_imports() as imported:
         made = plan(recording, widenings)
     _refuse_nothing(made)
-    images = _compiled(made, numbers, jobs=jobs, cache=cache, remote=remote, progress=progress)
+    images = _compiled(
+        made,
+        numbers,
+        executor=executor,
+        jobs=jobs,
+        cache=cache,
+        remote=remote,
+        progress=progress,
+    )
     contents: dict[str, bytes] = {}
     kernels = tuple(_kernel(kernel, numbers, images, contents) for kernel in made.kernels)
     with scratch("serve") as folder:
@@ -146,6 +156,7 @@ def _compiled(
     made: ServedPlan,
     archs: tuple[int, ...],
     *,
+    executor: Executor | None,
     jobs: int | None,
     cache: Cache | None,
     remote: RemoteCache | None,
@@ -158,6 +169,7 @@ def _compiled(
     def compiled() -> Images:
         return compile_all(
             requests.values(),
+            executor=executor,
             jobs=jobs,
             cache=cache,
             remote=remote,

@@ -9,6 +9,7 @@ from typing import Any
 from .. import environment
 from ..errors import BadOption
 from ..native.artifacts import build_record
+from ..native.kernels.cluster import dask_executor
 from ..native.kernels.progress import for_terminal
 from ..programs import run_program
 from ..recording.command import joined, listing
@@ -48,6 +49,7 @@ def run(
     *,
     widen: Sequence[str] = (),
     jobs: int | None = None,
+    dask: str | None = None,
     verbose: bool = False,
     force: bool = False,
     only_list: bool = False,
@@ -67,16 +69,19 @@ def run(
     arguments = {"targets": [*map(str, files)], "archs": sorted(archs), "widen": [*widen]}
     if not force and not verbose and build_record.find_unchanged(output, arguments):
         return f"{output}: nothing has changed since the last build"
-    done = build(
-        joined(targets),
-        output,
-        archs=archs,
-        widenings=[parse_widening(text) for text in widen],
-        jobs=jobs,
-        progress=for_terminal(),
-        files=files,
-        arguments=arguments,
-    )
+    progress = for_terminal()
+    with dask_executor(dask, progress) as executor:
+        done = build(
+            joined(targets),
+            output,
+            archs=archs,
+            widenings=[parse_widening(text) for text in widen],
+            jobs=jobs,
+            executor=executor,
+            progress=progress,
+            files=files,
+            arguments=arguments,
+        )
     notes = [f"note: {note}" for note in done.notes]
     return "\n".join([*notes, *done.weights(), str(done)] if verbose else [*notes, str(done)])
 

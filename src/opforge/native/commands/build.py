@@ -36,10 +36,11 @@ class BuildArguments:
     torch: bool = False
     depfile: str | None = None
     tuning: str | None = None
+    dask: str | None = None
 
     def deciding(self) -> dict[str, Any]:
         """The arguments that decide the result."""
-        others = {"output", "jobs", "verbose", "depfile"}
+        others = {"output", "jobs", "verbose", "depfile", "dask"}
         relative = any(not Path(target).is_absolute() for target in self.targets)
         return {name: value for name, value in vars(self).items() if name not in others} | {
             "archs": sorted(self.archs),
@@ -88,9 +89,12 @@ def make(given: BuildArguments, **more: Any) -> Result:
 
 def run(given: BuildArguments) -> str:
     """Build, and report the result."""
+    from ..kernels.cluster import dask_executor
     from ..kernels.progress import for_terminal
 
-    done = make(given, progress=for_terminal())
+    progress = for_terminal()
+    with dask_executor(given.dask, progress) as executor:
+        done = make(given, executor=executor, progress=progress)
     library = done.library
     _write_depfile(given, Path(given.output, build_record.stamp_path(library.name)))
     lines = [*_notes(done.notes), *(_verbose(library) if given.verbose else ())]
