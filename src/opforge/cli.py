@@ -410,6 +410,27 @@ def build(*, only_list: bool, force: bool, widen: tuple[str, ...], **given: Any)
 
 
 @main.command()
+@click.argument("folder")
+@click.option(
+    "-o", "--output", default="wheelhouse", show_default=True, metavar="DIR", help="Output folder."
+)
+@click.option("--version", default="0.0.0", show_default=True, help="Version of the package.")
+def wheel(folder: str, output: str, version: str) -> None:
+    """Pack a built library as a Python wheel.
+
+    \b
+    opforge build ops.py --arch sm_90 --torch -o dist
+    opforge wheel dist --version 1.2.0 -o wheelhouse
+
+    FOLDER comes from `opforge build --torch`. Where the wheel is installed, neither opforge nor
+    Triton nor a compiler is needed.
+    """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
+    from .shipping.command import run
+
+    click.echo(run(folder, output, version))
+
+
+@main.command()
 @click.argument("targets", nargs=-1, required=True)
 @click.option(
     "-o",

@@ -1,0 +1,119 @@
+"""The folder of a build, read for a wheel.
+
+The library is not opened: it may be for another machine than this one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import keyword
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import BadLibraryName, NotALibrary, StaleLibrary
+from ..native.codegen.torch_adapter import unadapted
+from ..native.ir.abi import MANIFEST_FORMAT
+from ..native.ir.interface import Op
+from ..native.library.manifest_reader import Manifest
+from ..native.library.shared_library import find_library, rebuild
+from ..native.library.whole_file import refuse_damaged, settled
+from .platform_tag import Platform, platform_of
+
+# Packages that a wheel of that name would overwrite, or hide.
+_TAKEN = frozenset({"numpy", "opforge", "torch", "triton"})
+
+
+@dataclass(frozen=True)
+class BuiltLibrary:
+    """A library with its torch adapter: the files of a build that go into a wheel."""
+
+    name: str
+    archs: tuple[str, ...]
+    # Those that the adapter serves.
+    ops: tuple[Op, ...]
+    platform: Platform
+    # By their paths in the folder of the build.
+    files: dict[str, bytes]
+    notes: tuple[str, ...]
+
+
+def read_built(path: Path) -> BuiltLibrary:
+    """Read what `opforge build --torch -o` wrote; all else is refused, with what to do."""
+    file = find_library(path)
+    name = file.name.removesuffix(".so").removeprefix("lib")
+    root = file.resolve().parent.parent
+    adapter = file.with_name(f"lib{name}_torch.so")
+    if file.name != f"lib{name}.so" or file.resolve().parent.name != "lib":
+        raise NotALibrary(
+            f"{file} is not in the folder of a build",
+            fix="give the folder that `opforge build --torch -o` wrote",
+        )
+    _check_name(name)
+    if not adapter.is_file():
+        raise NotALibrary(
+            f"{path} has no torch adapter, which the package in a wheel calls",
+            found=f"no {adapter}",
+            fix=f"build it, too: {rebuild(file, torch=True)}",
+        )
+    with settled(file):
+        for one in (file, adapter):
+            refuse_damaged(one, name)
+        files = {str(p.relative_to(root)): p.read_bytes() for p in _chosen(root, name)}
+    described = files.get(f"share/{name}/manifest.json")
+    if described is None or f"include/{name}.h" not in files:
+        missing = f"share/{name}/manifest.json" if described is None else f"include/{name}.h"
+        raise NotALibrary(
+            f"{path} is not the whole folder of a build",
+            found=f"no {missing}",
+            fix="give the folder that `opforge build --torch -o` wrote",
+        )
+    binaries = {file: files[f"lib/{file.name}"], adapter: files[f"lib/{adapter.name}"]}
+    platform = platform_of(binaries)
+    manifest = Manifest(described, str(path))
+    _check_builds(file, manifest, binaries)
+    ops = [one.op for one in manifest.ops]
+    refused = {op.name: unadapted(op) for op in ops}
+    served = tuple(op for op in ops if not refused[op.name])
+    if not served:
+        raise NotALibrary(
+            f"{path} has no operator that its torch adapter serves",
+            found="; ".join(f"{op}: {why}" for op, why in refused.items()) or "no operators",
+            fix="open it with opforge.native.open",
+        )
+    notes = [f"{op} is left out: {why}" for op, why in refused.items() if why]
+    return BuiltLibrary(name, manifest.archs, served, platform, files, tuple(notes))
+
+
+def _chosen(root: Path, name: str) -> list[Path]:
+    """Not the sources, the record of the build, which names files of this machine, or libNAME.a."""
+    patterns = (
+        f"include/{name}.h", f"include/{name}.hpp", f"include/{name}_dispatch.inc",
+        "include/opforge/*", f"lib/lib{name}.so", f"lib/lib{name}_torch.so",
+        f"lib/cmake/{name}/*", f"lib/pkgconfig/{name}.pc", f"share/{name}/manifest.json",
+    )  # fmt: skip
+    return sorted({p for pattern in patterns for p in root.glob(pattern) if p.is_file()})
+
+
+def _check_name(name: str) -> None:
+    taken = name in _TAKEN or name in sys.stdlib_module_names
+    if not taken and name.isidentifier() and not keyword.iskeyword(name):
+        return
+    raise BadLibraryName(
+        f"a Python package cannot be named {name}",
+        found="another package has that name" if taken else "Python could not import it",
+        fix="build the library with another --name",
+    )
+
+
+def _check_builds(file: Path, manifest: Manifest, binaries: dict[Path, bytes]) -> None:
+    """The manifest, the library and the adapter of one build, by a build of this format."""
+    fix = f"build it again: {rebuild(file, torch=True)}"
+    if manifest.format != MANIFEST_FORMAT:
+        what = f"the manifest of {file} has format {manifest.format}"
+        raise StaleLibrary(f"{what}, and this opforge reads {MANIFEST_FORMAT}", fix=fix)
+    digest = hashlib.sha256(manifest.text).hexdigest()
+    for one, content in binaries.items():
+        if digest.encode() not in content:
+            what = f"{one} is of another build than {manifest.content.get('name')}'s manifest"
+            raise StaleLibrary(what, found=f"no manifest {digest[:12]} in it", fix=fix)

@@ -1,0 +1,151 @@
+"""The Python package of a wheel: functions with types and docstrings, from the operators.
+
+def silu(x: Tensor, scale: float = 1.0) -> Tensor:
+    return _op_silu(x, scale)
+"""
+
+from __future__ import annotations
+
+import inspect
+import keyword
+import math
+import textwrap
+from pathlib import Path
+
+from ..native.ir.interface import Flat, Op, SchemaArgument
+from .built import BuiltLibrary
+
+_TYPES = {
+    "Tensor": "Tensor", "int": "int", "SymInt": "int", "float": "float", "bool": "bool",
+    "str": "str", "ScalarType": "dtype",
+}  # fmt: skip
+_HANDED_ON = ("get_cmake_dir", "get_include", "get_library")
+_HEAD = """
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import _library
+from ._library import get_cmake_dir, get_include, get_library
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from torch import Tensor, dtype
+"""
+_STUB_HEAD = """
+from typing import Literal
+
+from torch import Tensor, dtype
+"""
+
+
+def package_files(library: BuiltLibrary, version: str) -> dict[str, bytes]:
+    """The package's Python files, by name."""
+    texts = {
+        "__init__.py": _module(library, version),
+        "__init__.pyi": _stub(library),
+        "_library.py": _loader(library),
+        "py.typed": "",
+    }
+    return {name: text.encode() for name, text in texts.items()}
+
+
+def callable_ops(library: BuiltLibrary) -> list[Op]:
+    """The operators that are functions of the package; torch.ops has them all."""
+    return [op for op in library.ops if _is_free(op.name)]
+
+
+def _is_free(name: str) -> bool:
+    taken = name in _HANDED_ON or name in {"annotations", "TYPE_CHECKING"}
+    return name.isidentifier() and not keyword.iskeyword(name) and not taken and name[0] != "_"
+
+
+def _module(library: BuiltLibrary, version: str) -> str:
+    ops = callable_ops(library)
+    names = sorted([*_HANDED_ON, *(op.name for op in ops)])
+    parts = [f'"""{_summary(library)}"""', _HEAD]
+    parts.append(f"__version__ = {version!r}\n__all__ = {names!r}\n")
+    parts += [f"_op_{op.name} = _library.operator({op.torch_name!r})" for op in ops]
+    return "\n".join([*parts, *(_function(op) for op in ops)]) + "\n"
+
+
+def _stub(library: BuiltLibrary) -> str:
+    parts = [f'"""{_summary(library)}"""', _STUB_HEAD, "__version__: str\n"]
+    parts += [f"def {name}() -> str: ..." for name in _HANDED_ON]
+    parts += [
+        f"{_signature(op, stub=True)}\n{_docstring(op)}\n    ..." for op in callable_ops(library)
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _loader(library: BuiltLibrary) -> str:
+    text = Path(__file__).with_name("shipped.py").read_text(encoding="utf-8")
+    for name, value in (("LIBRARY", library.name), ("MACHINE", library.platform.machine)):
+        before = next(line for line in text.splitlines() if line.startswith(f"{name} = "))
+        text = text.replace(before, f'{name} = "{value}"', 1)
+    return text
+
+
+def _summary(library: BuiltLibrary) -> str:
+    return f"The operators of lib{library.name}.so, for {', '.join(library.archs)}."
+
+
+def _function(op: Op) -> str:
+    passed = [f"{a.name}={a.name}" if a.keyword_only else a.name for a in op.arguments]
+    call = f"    return _op_{op.name}({', '.join(passed)})"
+    return "\n".join(["", "", _signature(op), _docstring(op), call])
+
+
+def _signature(op: Op, *, stub: bool = False) -> str:
+    parts: list[str] = []
+    for argument in op.arguments:
+        if argument.keyword_only and "*" not in parts:
+            parts.append("*")
+        given = f" = {_default(argument, stub=stub)}" if argument.default else ""
+        parts.append(f"{argument.name}: {_annotation(argument)}{given}")
+    returned = [_type(kind) for kind in op.returns]
+    several = f"tuple[{', '.join(returned)}]" if returned else "None"
+    return f"def {op.name}({', '.join(parts)}) -> {returned[0] if len(returned) == 1 else several}:"
+
+
+def _annotation(argument: SchemaArgument) -> str:
+    """A choice of texts, whole numbers or bools is a Literal of what the library was built for."""
+    kind = argument.type.removesuffix("?")
+    if argument.values and kind in {"str", "int", "SymInt", "bool"}:
+        make = bool if kind == "bool" else lambda value: value
+        shown = ["None" if v is None else repr(make(v)) for v in argument.values]
+        return f"Literal[{', '.join(shown)}]"
+    return _type(argument.type)
+
+
+def _type(kind: str) -> str:
+    plain = _TYPES[kind.removesuffix("?")]
+    return f"{plain} | None" if kind.endswith("?") else plain
+
+
+def _default(argument: SchemaArgument, *, stub: bool) -> str:
+    (value,) = argument.default
+    kind = argument.type.removesuffix("?")
+    if isinstance(value, tuple):
+        return "..." if stub else f"_library.dtype({value[1]!r})"
+    if value is None or isinstance(value, str):
+        return repr(value)
+    return _number(value, kind)
+
+
+def _number(value: Flat, kind: str) -> str:
+    assert isinstance(value, (int, float))
+    if kind == "bool":
+        return repr(bool(value))
+    if kind != "float":
+        return repr(value)
+    return repr(float(value)) if math.isfinite(value) else f'float("{value}")'
+
+
+def _docstring(op: Op) -> str:
+    said = inspect.cleandoc(op.doc)
+    text = "\n\n".join(filter(None, [said, f"As a torch operator: {op.schema}"]))
+    escaped = text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+    closing = '\n"""' if "\n" in escaped else '"""'
+    return textwrap.indent(f'"""{escaped}{closing}', "    ", lambda line: bool(line.strip()))

@@ -1,0 +1,98 @@
+"""The files of this package's library, and its operators in torch.
+
+`opforge wheel` copies this file into each wheel, with the constants filled in. It needs nothing but
+Python, and torch for calls.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+LIBRARY = "mylib"
+MACHINE = "x86_64"
+
+_HERE = Path(__file__).resolve().parent
+
+
+def get_include() -> str:
+    """The folder with the C and C++ headers."""
+    return str(_HERE / "include")
+
+
+def get_library() -> str:
+    """The shared library, which C and C++ programs link or open."""
+    return str(_HERE / "lib" / f"lib{LIBRARY}.so")
+
+
+def get_cmake_dir() -> str:
+    """The folder that find_package needs, for -DNAME_DIR."""
+    return str(_HERE / "lib" / "cmake" / LIBRARY)
+
+
+def operator(name: str) -> Callable[..., Any]:
+    """The torch operator `ns::op` or `ns::op.overload`; without torch, what says so when called."""
+    if _torch is None:
+
+        def needs_torch(*_args: Any, **_kwargs: Any) -> Any:
+            raise ImportError(
+                f"{name} is called with torch's tensors, and torch is not installed\n"
+                "  fix: pip install torch",
+                name="torch",
+            )
+
+        return needs_torch
+    space, _, rest = name.partition("::")
+    base, _, overload = rest.partition(".")
+    try:
+        packet = getattr(getattr(_torch.ops, space), base)
+        found: Callable[..., Any] = getattr(packet, overload or "default")
+    except AttributeError as error:
+        raise ImportError(
+            f"torch has no operator {name}: {_adapter()} could not define it\n"
+            "  fix: import this package in a process that has no other build of it"
+        ) from error
+    return found
+
+
+def dtype(name: str) -> Any:
+    """`torch.float16` for "float16"; None without torch."""
+    return None if _torch is None else getattr(_torch, name)
+
+
+def _adapter() -> Path:
+    return _HERE / "lib" / f"lib{LIBRARY}_torch.so"
+
+
+def _load() -> Any:
+    """Torch with the library's operators, or None where torch is not installed."""
+    if platform.machine() != MACHINE:
+        raise ImportError(
+            f"{LIBRARY} was built for {MACHINE}, and this machine is {platform.machine()}\n"
+            f"  fix: install a wheel whose name ends in {platform.machine()}.whl"
+        )
+    try:
+        import torch  # noqa: PLC0415  # optional
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        return None
+    version = torch.__version__.split(".")
+    if tuple(int(part) for part in version[:2]) < (2, 11):
+        raise ImportError(
+            f"{LIBRARY} needs torch 2.11 or newer, and this is torch {torch.__version__}\n"
+            "  fix: pip install --upgrade torch"
+        )
+    try:
+        torch.ops.load_library(str(_adapter()))
+    except OSError as error:
+        raise ImportError(
+            f"{_adapter()} cannot be loaded: {error}\n"
+            f"  fix: install the wheel again: pip install --force-reinstall {LIBRARY}"
+        ) from error
+    return torch
+
+
+_torch = _load()

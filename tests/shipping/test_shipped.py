@@ -1,0 +1,175 @@
+"""What a wheel is where it is installed: a package without opforge, Triton and compilers."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch._subclasses import FakeTensorMode
+
+import opforge
+from support.native.cmake import Project
+from support.processes import ROOT
+from support.standin.driver import build_standin
+
+HEAD = """
+import sys
+blocked = set(sys.argv[1].split(","))
+class Blocked:
+    def find_spec(self, name, *rest):
+        if name.partition(".")[0] in blocked:
+            raise ModuleNotFoundError(f"{name} is not installed", name=name.partition(".")[0])
+sys.meta_path.insert(0, Blocked())
+"""
+CALL = """
+import ctypes, pathlib
+import shipped_ops
+import torch
+from support.standin import driver
+
+driver.build_standin = lambda: pathlib.Path(sys.argv[2])
+standin = driver.load_standin()
+standin.reset()
+def execute(launched):
+    count = launched.read(3, ctypes.c_int32)
+    x, y, out = (
+        (ctypes.c_float * count).from_address(launched.read(i, ctypes.c_void_p)) for i in range(3)
+    )
+    out[:] = [a + b for a, b in zip(x, y)]
+standin.execute = execute
+# The operators are for CUDA; here the stand-in driver has them on the CPU.
+adapter = ctypes.CDLL(shipped_ops.get_library().replace(".so", "_torch.so"))
+adapter.shipped_ops_torch_detach(b"demo::add")
+assert adapter.shipped_ops_torch_attach(b"demo::add", b"CPU") == 0
+x, y = torch.arange(6.0).reshape(2, 3), torch.ones(2, 3)
+for add in (shipped_ops.add, torch.ops.demo.add):
+    assert torch.equal(add(x, y), x + y)
+assert torch.equal(shipped_ops.add(y=y, x=x), x + y)
+assert [launch.function for launch in standin.launches] == ["add_kernel"] * 3, standin.errors
+assert not {"opforge", "triton"} & set(sys.modules)
+print(torch.__version__)
+"""
+
+
+def run(code, *folders, blocked="opforge,triton", **variables):
+    """In a process that has these folders, no opforge, no Triton and no compiler."""
+    places = [*folders, ROOT / "tests"]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    given = {"PATH": "/nowhere", "PYTHONPATH": os.pathsep.join(map(str, places))} | variables
+    return subprocess.run(
+        [sys.executable, "-c", HEAD + code, blocked, str(build_standin())],
+        env=kept | given, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def test_its_operators_run_without_opforge_triton_and_compilers(installed):
+    done = run(CALL, installed)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == torch.__version__
+
+
+@pytest.mark.skipif(
+    "OPFORGE_TEST_OTHER_TORCH" not in os.environ,
+    reason="OPFORGE_TEST_OTHER_TORCH is not a folder with another version of torch",
+)
+def test_the_same_wheel_runs_with_another_torch(installed):
+    done = run(CALL, installed, os.environ["OPFORGE_TEST_OTHER_TORCH"])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() != torch.__version__
+
+
+def test_without_torch_the_files_are_there_and_a_call_says_what_to_install(installed):
+    done = run(
+        """
+import os
+import shipped_ops
+assert os.path.isfile(os.path.join(shipped_ops.get_include(), "shipped_ops.h"))
+assert os.path.isfile(shipped_ops.get_library())
+assert shipped_ops.__version__ == "1.2.0"
+try:
+    shipped_ops.add(1, 2)
+except ImportError as error:
+    print(error)
+""",
+        installed,
+        blocked="opforge,triton,torch",
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == (
+        "demo::add is called with torch's tensors, and torch is not installed\n"
+        "  fix: pip install torch\n"
+    )
+
+
+def test_a_function_has_its_signature_and_docstring(installed):
+    done = run(
+        "import inspect, shipped_ops\n"
+        "print(inspect.signature(shipped_ops.add))\nprint(inspect.getdoc(shipped_ops.add))",
+        installed,
+        blocked="opforge,triton,torch",
+    )
+    assert done.stdout.splitlines() == [
+        "(x: 'Tensor', y: 'Tensor') -> 'Tensor'",
+        "The sum of two tensors.",
+        "",
+        "As a torch operator: demo::add(Tensor x, Tensor y) -> Tensor",
+    ]
+
+
+def test_a_wheel_of_another_machine_says_which_one_to_install(unpacked):
+    file = unpacked / "shipped_ops" / "_library.py"
+    file.write_text(
+        file.read_text().replace(f'MACHINE = "{os.uname().machine}"', 'MACHINE = "m68k"')
+    )
+    done = run("import shipped_ops", unpacked)
+    here = os.uname().machine
+    assert done.stderr.endswith(
+        f"ImportError: shipped_ops was built for m68k, and this machine is {here}\n"
+        f"  fix: install a wheel whose name ends in {here}.whl\n"
+    )
+
+
+def test_a_torch_that_is_too_old_is_named(unpacked, tmp_path):
+    (tmp_path / "torch.py").write_text('__version__ = "2.10.0+cu128"\n')
+    done = run("import shipped_ops", tmp_path, unpacked)
+    assert done.stderr.endswith(
+        "ImportError: shipped_ops needs torch 2.11 or newer, and this is torch 2.10.0+cu128\n"
+        "  fix: pip install --upgrade torch\n"
+    )
+
+
+def test_an_adapter_that_is_damaged_is_an_import_error(unpacked):
+    adapter = unpacked / "shipped_ops" / "lib" / "libshipped_ops_torch.so"
+    adapter.write_bytes(adapter.read_bytes()[:100])
+    done = run("import shipped_ops", unpacked)
+    assert "ImportError: " in done.stderr
+    assert done.stderr.endswith(
+        "  fix: install the wheel again: pip install --force-reinstall shipped_ops\n"
+    )
+
+
+def test_cmake_finds_the_library_in_the_package(installed, tmp_path):
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.25)\nproject(p C)\n"
+        "find_package(shipped_ops CONFIG REQUIRED)\nadd_executable(program program.c)\n"
+        "target_link_libraries(program PRIVATE shipped_ops::shipped_ops)\n"
+    )
+    (tmp_path / "program.c").write_text(
+        '#include "shipped_ops.h"\nint main(void) { return shipped_ops_abi_version() == 0; }\n'
+    )
+    project = Project(tmp_path, tmp_path / "build", dict(os.environ))
+    place = Path(installed, "shipped_ops", "lib", "cmake", "shipped_ops")
+    project.configure(f"-Dshipped_ops_DIR={place}")
+    project.make()
+    project.run()
+
+
+def test_opforge_loads_the_folder_of_the_package(installed):
+    ops = opforge.load(installed / "shipped_ops", host_memory=True)
+    try:
+        with FakeTensorMode():
+            assert torch.ops.demo.add(torch.ones(2, 3), torch.ones(2, 3)).shape == (2, 3)
+    finally:
+        ops.close()
