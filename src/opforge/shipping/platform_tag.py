@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,6 +42,8 @@ _SYSTEMS = (
     (40, "3.4.33", "1.3.15", "14.0.0"),
     (41, "3.4.33", "1.3.15", "14.0.0"),
 )
+# Versions that have a name in place of a number, and one that came with them.
+_NAMED = {"GLIBC_ABI_DT_RELR": "2.36", "CXXABI_FLOAT128": "1.3.10", "CXXABI_TM_1": "1.3.7"}
 _OF_THE_SYSTEM = re.compile(
     r"lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+|atomic)\.so\.\d+|ld-linux-[\w-]+\.so\.\d+"
 )
@@ -79,9 +81,14 @@ def platform_of(files: Mapping[Path, bytes]) -> Platform:
             found=", ".join(f"{file} for {machine}" for file, machine in machines.items()),
             fix="build the library and its adapter again, both on the same machine",
         )
-    (machine,) = set(machines.values())
-    foreign = sorted({n for found in objects.values() for n in found.needed if _is_foreign(n)})
-    versions = {v for found in objects.values() for v in found.versions}
+    return tag_of(list(objects.values()))
+
+
+def tag_of(objects: Sequence[SharedObject]) -> Platform:
+    """As `platform_of`, of shared objects for one machine."""
+    machine = objects[0].machine
+    foreign = sorted({name for one in objects for name in one.needed if _is_foreign(name)})
+    versions = {version for one in objects for version in one.versions}
     minor = _oldest(versions)
     notes = [f"{name} is not part of every Linux system" for name in foreign]
     if minor is None:
@@ -166,10 +173,10 @@ def _oldest(versions: Iterable[str]) -> int | None:
     asked: dict[str, tuple[int, ...]] = {}
     for version in versions:
         family, _, number = version.partition("_")
-        # Relative relocations, which glibc names instead of numbering.
-        number = "2.36" if version == "GLIBC_ABI_DT_RELR" else number
-        if re.fullmatch(r"\d+(\.\d+)*", number):
-            asked[family] = max(asked.get(family, ()), _numbers(number))
+        number = _NAMED.get(version, number)
+        if not re.fullmatch(r"\d+(\.\d+)*", number):
+            return None
+        asked[family] = max(asked.get(family, ()), _numbers(number))
     for minor, *others in _SYSTEMS:
         has: dict[str, tuple[int, ...]] = {"GLIBC": (2, minor)}
         has |= zip(("GLIBCXX", "CXXABI", "GCC"), map(_numbers, others), strict=True)
