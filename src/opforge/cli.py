@@ -370,6 +370,7 @@ def package(
 )
 @click.option("--sources-only", is_flag=True, help="Write the C sources without compiling them.")
 @click.option("--torch", is_flag=True, help="Also build libNAME_torch.so for PyTorch.")
+@click.option("--wheel", is_flag=True, help="Also pack the library, with --torch, as a wheel.")
 @click.option("--depfile", metavar="FILE", help="Write a make rule that lists the files read.")
 @click.option(
     "--tuning", metavar="FILE", help="Take configurations from this `opforge tune` table."
@@ -380,7 +381,9 @@ def package(
     metavar="KERNEL:NAME=LOW..HIGH",
     help="Of a recording: more values of a constant; repeatable.",
 )
-def build(*, only_list: bool, force: bool, widen: tuple[str, ...], **given: Any) -> None:
+def build(
+    *, only_list: bool, force: bool, wheel: bool, widen: tuple[str, ...], **given: Any
+) -> None:
     """Build a C library of declared operators, or recorded kernels.
 
     \b
@@ -395,18 +398,26 @@ def build(*, only_list: bool, force: bool, widen: tuple[str, ...], **given: Any)
     from .serving import command as served
 
     if served.is_recording(given["targets"]):
+        if wheel:
+            raise BadOption("--wheel is for operators, not for recordings", fix="leave out --wheel")
         click.echo(served.run(**given, widen=widen, force=force, only_list=only_list))
         return
     if widen:
         raise BadOption("--widen is for recordings, not for operators", fix="leave out --widen")
-    arguments = build.BuildArguments(**given)
-    if arguments.sources_only and arguments.static:
-        raise BadOption("--sources-only and --static were both given", fix="use one of them")
+    arguments = build.BuildArguments(**given | {"torch": given["torch"] or wheel})
+    for option, is_given in (("--static", arguments.static), ("--wheel", wheel)):
+        if arguments.sources_only and is_given:
+            raise BadOption(f"--sources-only and {option} were both given", fix="use one of them")
     if only_list:
         click.echo(build.listing(arguments))
         return
     done = None if force else build.nothing_to_do(arguments)
-    click.echo(done if done is not None else build.run(arguments))
+    done = build.run(arguments) if done is None else done
+    click.echo(done.said)
+    if wheel:
+        from .shipping.command import run
+
+        click.echo(run(str(done.library), arguments.output))
 
 
 @main.command()

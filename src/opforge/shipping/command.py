@@ -12,7 +12,7 @@ from .wheel_file import Distribution, check_version, wheel_bytes, write_whole
 _TORCH = ("Provides-Extra: torch", 'Requires-Dist: torch>=2.11; extra == "torch"')
 
 
-def run(path: str, output: str, version: str) -> str:
+def run(path: str, output: str, version: str = "0.0.0") -> str:
     """Write the wheel of a built library, and report it."""
     check_version(version)
     library = read_built(Path(path))

@@ -192,6 +192,27 @@ native.declare(doubled, x=native.tensor("n", dtype="fp32"), dims={"n": (0, 100)}
 """
 
 
+def test_a_wheel_on_request_of_the_library_that_was_built(sample, tmp_path):
+    arguments = [sample, "--arch", "sm_80", "-o", tmp_path, "--name"]
+    built(*arguments, "first", "--torch")
+    said = built(*arguments, "second", "--wheel").splitlines()
+    (wheel,) = tmp_path.glob("*.whl")
+    assert said[-1].startswith(f"{wheel}: 1 operator for sm_80, ")
+    assert wheel.name.startswith("second-0.0.0-py3-none-manylinux_2_")
+    before = wheel.read_bytes()
+    wheel.unlink()
+    unchanged, packed = built(*arguments, "second", "--wheel").splitlines()
+    assert unchanged == f"{tmp_path}: nothing has changed since the last build of second"
+    assert packed == said[-1]
+    assert wheel.read_bytes() == before
+
+
+def test_sources_alone_make_no_wheel(sample, tmp_path):
+    done = run(sample, "--sources-only", "--wheel", "-o", tmp_path)
+    assert done.exit_code == 1
+    assert "--sources-only and --wheel were both given\n  fix: use one of them" in done.output
+
+
 def test_the_listing_shows_what_becomes_of_a_backward(tmp_path):
     source = write_source(tmp_path, "build_backwards", SOURCE + BACKWARD + LISTED)
     said = built(source, "--list", "--arch", "sm_80")

@@ -51,8 +51,16 @@ class BuildArguments:
         }
 
 
-def nothing_to_do(given: BuildArguments) -> str | None:
-    """The message if the last build gave the same; None if there is work."""
+@dataclass(frozen=True)
+class Done:
+    """What the command says, and the library that is there now."""
+
+    said: str
+    library: Path
+
+
+def nothing_to_do(given: BuildArguments) -> Done | None:
+    """The last build if it gave the same; None if there is work."""
     # Of a build that was killed, which would be finished by the next one that has work.
     clear_up(given.output)
     if given.verbose:
@@ -61,7 +69,9 @@ def nothing_to_do(given: BuildArguments) -> str | None:
     if found is None:
         return None
     _write_depfile(given, found)
-    return f"{given.output}: nothing has changed since the last build of {found.parent.name}"
+    name = found.parent.name
+    said = f"{given.output}: nothing has changed since the last build of {name}"
+    return Done(said, _file(given, name))
 
 
 def make(given: BuildArguments, **more: Any) -> Result:
@@ -87,7 +97,7 @@ def make(given: BuildArguments, **more: Any) -> Result:
     )
 
 
-def run(given: BuildArguments) -> str:
+def run(given: BuildArguments) -> Done:
     """Build, and report the result."""
     from ..kernels.cluster import dask_executor
     from ..kernels.progress import for_terminal
@@ -106,7 +116,11 @@ def run(given: BuildArguments) -> str:
         f"{', '.join(f'sm_{a}' for a in library.archs)}; "
         f"{_count(changed, 'file')} of {changed + len(done.written.unchanged)} changed"
     )
-    return "\n".join(lines)
+    return Done("\n".join(lines), _file(given, library.name))
+
+
+def _file(given: BuildArguments, name: str) -> Path:
+    return Path(given.output, "lib", f"lib{name}.so")
 
 
 def listing(given: BuildArguments) -> str:
