@@ -370,7 +370,7 @@ def package(
 )
 @click.option("--sources-only", is_flag=True, help="Write the C sources without compiling them.")
 @click.option("--torch", is_flag=True, help="Also build libNAME_torch.so for PyTorch.")
-@click.option("--wheel", is_flag=True, help="Also pack the library, with --torch, as a wheel.")
+@click.option("--wheel", is_flag=True, help="Also pack the result as a wheel; implies --torch.")
 @click.option("--depfile", metavar="FILE", help="Write a make rule that lists the files read.")
 @click.option(
     "--tuning", metavar="FILE", help="Take configurations from this `opforge tune` table."
@@ -398,9 +398,14 @@ def build(
     from .serving import command as served
 
     if served.is_recording(given["targets"]):
+        package = None
         if wheel:
-            raise BadOption("--wheel is for operators, not for recordings", fix="leave out --wheel")
+            from .shipping.names import package_name
+
+            package = package_name(Path(given["output"]), given.pop("name"))
         click.echo(served.run(**given, widen=widen, force=force, only_list=only_list))
+        if package and not only_list:
+            click.echo(_packed(given["output"], given["output"], name=package))
         return
     if widen:
         raise BadOption("--widen is for recordings, not for operators", fix="leave out --widen")
@@ -415,9 +420,7 @@ def build(
     done = build.run(arguments) if done is None else done
     click.echo(done.said)
     if wheel:
-        from .shipping.command import run
-
-        click.echo(run(str(done.library), arguments.output))
+        click.echo(_packed(str(done.library), arguments.output))
 
 
 @main.command()
@@ -426,19 +429,25 @@ def build(
     "-o", "--output", default="wheelhouse", show_default=True, metavar="DIR", help="Output folder."
 )
 @click.option("--version", default="0.0.0", show_default=True, help="Version of the package.")
-def wheel(folder: str, output: str, version: str) -> None:
-    """Pack a built library as a Python wheel.
+@click.option("--name", help="Package of served kernels; default: the folder's name.")
+def wheel(folder: str, output: str, version: str, name: str | None) -> None:
+    """Pack a built library, or served kernels, as a Python wheel.
 
     \b
     opforge build ops.py --arch sm_90 --torch -o dist
     opforge wheel dist --version 1.2.0 -o wheelhouse
 
     FOLDER comes from `opforge build --torch`. Where the wheel is installed, neither opforge nor
-    Triton nor a compiler is needed.
+    Triton nor a compiler is needed. It may also come from `opforge build launches.json`; opforge
+    serves what is installed.
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
+    click.echo(_packed(folder, output, version, name))
+
+
+def _packed(folder: str, output: str, version: str = "0.0.0", name: str | None = None) -> str:
     from .shipping.command import run
 
-    click.echo(run(folder, output, version))
+    return run(folder, output, version, name)
 
 
 @main.command()

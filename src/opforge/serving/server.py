@@ -388,7 +388,7 @@ def refuse_altered(folder: Path, manifest: Manifest) -> None:
             )
 
 
-def load_extension(folder: Path, sha256: str) -> ModuleType:
+def extension_file(folder: Path, sha256: str) -> Path:
     """The extension module of a folder, if it is the one that was built."""
     path = folder / f"{EXTENSION}.abi3.so"
     try:
@@ -397,6 +397,12 @@ def load_extension(folder: Path, sha256: str) -> ModuleType:
         raise NotServable(f"{folder} lacks {path.name}: {error.strerror}", fix=_AGAIN) from None
     if hashlib.sha256(content).hexdigest() != sha256:
         raise NotServable(f"{path} was altered: its hash is not the manifest's", fix=_AGAIN)
+    return path
+
+
+def load_extension(folder: Path, sha256: str) -> ModuleType:
+    """That module, imported."""
+    path = extension_file(folder, sha256)
     loader = importlib.machinery.ExtensionFileLoader(EXTENSION, str(path))
     spec = importlib.util.spec_from_loader(EXTENSION, loader)
     assert spec is not None

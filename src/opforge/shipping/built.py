@@ -6,22 +6,18 @@ The library is not opened: it may be for another machine than this one.
 from __future__ import annotations
 
 import hashlib
-import keyword
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import BadLibraryName, NotALibrary, StaleLibrary
+from ..errors import NotALibrary, StaleLibrary
 from ..native.codegen.torch_adapter import unadapted
 from ..native.ir.abi import MANIFEST_FORMAT
 from ..native.ir.interface import Op
 from ..native.library.manifest_reader import Manifest
 from ..native.library.shared_library import find_library, rebuild
 from ..native.library.whole_file import refuse_damaged, settled
+from .names import check_package_name
 from .platform_tag import Platform, platform_of
-
-# Packages that a wheel of that name would overwrite, or hide.
-_TAKEN = frozenset({"numpy", "opforge", "torch", "triton"})
 
 
 @dataclass(frozen=True)
@@ -49,7 +45,7 @@ def read_built(path: Path) -> BuiltLibrary:
             f"{file} is not in the folder of a build",
             fix="give the folder that `opforge build --torch -o` wrote",
         )
-    _check_name(name)
+    check_package_name(name, fix="build the library with another --name")
     if not adapter.is_file():
         raise NotALibrary(
             f"{path} has no torch adapter, which the package in a wheel calls",
@@ -93,17 +89,6 @@ def _chosen(root: Path, name: str) -> list[Path]:
         f"lib/cmake/{name}/*", f"lib/pkgconfig/{name}.pc", f"share/{name}/manifest.json",
     )  # fmt: skip
     return sorted({p for pattern in patterns for p in root.glob(pattern) if p.is_file()})
-
-
-def _check_name(name: str) -> None:
-    taken = name in _TAKEN or name in sys.stdlib_module_names
-    if not taken and name.isidentifier() and not keyword.iskeyword(name):
-        return
-    raise BadLibraryName(
-        f"a Python package cannot be named {name}",
-        found="another package has that name" if taken else "Python could not import it",
-        fix="build the library with another --name",
-    )
 
 
 def _check_builds(file: Path, manifest: Manifest, binaries: dict[Path, bytes]) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from ..errors import BadOption
 from .built import BuiltLibrary, read_built
+from .names import package_name
 from .package import callable_ops, package_files
 from .wheel_file import Distribution, check_version, wheel_bytes, write_whole
 
@@ -12,10 +15,23 @@ from .wheel_file import Distribution, check_version, wheel_bytes, write_whole
 _TORCH = ("Provides-Extra: torch", 'Requires-Dist: torch>=2.11; extra == "torch"')
 
 
-def run(path: str, output: str, version: str = "0.0.0") -> str:
-    """Write the wheel of a built library, and report it."""
+def run(path: str, output: str, version: str, name: str | None = None) -> str:
+    """Write the wheel of a built library or of served kernels, and report it."""
+    from .served import is_served
+
     check_version(version)
-    library = read_built(Path(path))
+    folder = Path(path)
+    if is_served(folder):
+        return _pack_served(folder, output, version, name)
+    if name is not None:
+        raise BadOption(
+            "--name is for wheels of served kernels: that of a library has the library's name",
+            fix=f"leave it out, or build the library again with `opforge build --name {name}`",
+        )
+    return _pack_library(read_built(folder), output, version)
+
+
+def _pack_library(library: BuiltLibrary, output: str, version: str) -> str:
     told = Distribution(
         name=library.name,
         version=version,
@@ -24,17 +40,46 @@ def run(path: str, output: str, version: str = "0.0.0") -> str:
         extras=_TORCH,
     )
     files = {**library.files, **package_files(library, version)}
-    content = wheel_bytes(told, {f"{library.name}/{name}": text for name, text in files.items()})
+    said = f"{_count(len(library.ops), 'operator')} for {', '.join(library.archs)}"
+    return _write(told, files, output, said, _notes(library))
+
+
+def _pack_served(folder: Path, output: str, version: str, name: str | None) -> str:
+    from .served import read_served, served_files
+
+    served = read_served(folder, package_name(folder, name))
+    told = Distribution(
+        name=served.name,
+        version=version,
+        platform=served.platform.tag,
+        summary=f"Triton kernels for {', '.join(served.archs)}, served by opforge",
+        # The extension is a module for CPython 3.10 and later.
+        python="cp310-abi3",
+    )
+    said = f"{_count(served.kernels, 'kernel')} for {', '.join(served.archs)}"
+    return _write(told, served_files(served), output, said, _about(served.platform.notes))
+
+
+def _write(
+    told: Distribution, files: Mapping[str, bytes], output: str, said: str, notes: Iterable[str]
+) -> str:
+    content = wheel_bytes(told, {f"{told.name}/{name}": text for name, text in files.items()})
     file = Path(output, told.file_name)
     write_whole(file, content)
-    lines = [f"note: {note}" for note in _notes(library)]
-    ops = len(library.ops)
-    counted = f"{ops} operator{'' if ops == 1 else 's'} for {', '.join(library.archs)}"
-    return "\n".join([*lines, f"{file}: {counted}, {len(content) / 1e6:.1f} MB"])
+    lines = [f"note: {note}" for note in notes]
+    return "\n".join([*lines, f"{file}: {said}, {len(content) / 1e6:.1f} MB"])
 
 
 def _notes(library: BuiltLibrary) -> list[str]:
     named = {op.name for op in callable_ops(library)}
     only = [op.torch_name for op in library.ops if op.name not in named]
     reach = [f"{name} is reached as torch.ops.{name.replace('::', '.')} only" for name in only]
-    return [*library.notes, *reach, *(f"no manylinux: {n}" for n in library.platform.notes)]
+    return [*library.notes, *reach, *_about(library.platform.notes)]
+
+
+def _about(platform_notes: Iterable[str]) -> list[str]:
+    return [f"no manylinux: {note}" for note in platform_notes]
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

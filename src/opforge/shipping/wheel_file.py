@@ -34,10 +34,16 @@ class Distribution:
     summary: str
     # Lines of METADATA.
     extras: tuple[str, ...] = ()
+    # Which Python it is for, and with which ABI.
+    python: str = "py3-none"
+
+    @property
+    def tag(self) -> str:
+        return f"{self.python}-{self.platform}"
 
     @property
     def file_name(self) -> str:
-        return f"{self.name}-{self.version}-py3-none-{self.platform}.whl"
+        return f"{self.name}-{self.version}-{self.tag}.whl"
 
 
 def check_version(version: str) -> str:
@@ -105,7 +111,7 @@ def _wheel(told: Distribution) -> str:
         "Wheel-Version: 1.0",
         f"Generator: opforge {opforge.__version__}",
         "Root-Is-Purelib: false",
-        f"Tag: py3-none-{told.platform}",
+        f"Tag: {told.tag}",
     ]
     return "\n".join([*lines, ""])
 
