@@ -430,7 +430,14 @@ def build(
 )
 @click.option("--version", default="0.0.0", show_default=True, help="Version of the package.")
 @click.option("--name", help="Package of served kernels; default: the folder's name.")
-def wheel(folder: str, output: str, version: str, name: str | None) -> None:
+@click.option(
+    "--layout",
+    type=click.Choice(["wheel", "kernels"]),
+    default="wheel",
+    show_default=True,
+    help="Write a wheel, or a folder for HuggingFace's kernels.",
+)
+def wheel(folder: str, output: str, **given: Any) -> None:
     """Pack a built library, or served kernels, as a Python wheel.
 
     \b
@@ -441,13 +448,13 @@ def wheel(folder: str, output: str, version: str, name: str | None) -> None:
     Triton nor a compiler is needed. It may also come from `opforge build launches.json`; opforge
     serves what is installed.
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
-    click.echo(_packed(folder, output, version, name))
+    click.echo(_packed(folder, output, **given))
 
 
-def _packed(folder: str, output: str, version: str = "0.0.0", name: str | None = None) -> str:
+def _packed(folder: str, output: str, version: str = "0.0.0", **given: Any) -> str:
     from .shipping.command import run
 
-    return run(folder, output, version, name)
+    return run(folder, output, version, **given)
 
 
 @main.command()

@@ -15,20 +15,42 @@ from .wheel_file import Distribution, check_version, wheel_bytes, write_whole
 _TORCH = ("Provides-Extra: torch", 'Requires-Dist: torch>=2.11; extra == "torch"')
 
 
-def run(path: str, output: str, version: str, name: str | None = None) -> str:
+def run(
+    path: str, output: str, version: str, name: str | None = None, layout: str = "wheel"
+) -> str:
     """Write the wheel of a built library or of served kernels, and report it."""
     from .served import is_served
 
     check_version(version)
     folder = Path(path)
     if is_served(folder):
+        if layout != "wheel":
+            raise BadOption(
+                f"--layout {layout} is for libraries, and {path} holds served kernels",
+                fix="leave out --layout",
+            )
         return _pack_served(folder, output, version, name)
     if name is not None:
         raise BadOption(
             "--name is for wheels of served kernels: that of a library has the library's name",
             fix=f"leave it out, or build the library again with `opforge build --name {name}`",
         )
-    return _pack_library(read_built(folder), output, version)
+    library = read_built(folder)
+    if layout == "kernels":
+        return _lay_out(library, Path(output), version)
+    return _pack_library(library, output, version)
+
+
+def _lay_out(library: BuiltLibrary, output: Path, version: str) -> str:
+    from .hub_layout import write_hub_layout
+
+    lines = [f"note: {note}" for note in _notes(library)]
+    places = write_hub_layout(library, output, version)
+    return "\n".join([*lines, *(f"{place}: {_told(library)}" for place in places)])
+
+
+def _told(library: BuiltLibrary) -> str:
+    return f"{_count(len(library.ops), 'operator')} for {', '.join(library.archs)}"
 
 
 def _pack_library(library: BuiltLibrary, output: str, version: str) -> str:
@@ -40,8 +62,7 @@ def _pack_library(library: BuiltLibrary, output: str, version: str) -> str:
         extras=_TORCH,
     )
     files = {**library.files, **package_files(library, version)}
-    said = f"{_count(len(library.ops), 'operator')} for {', '.join(library.archs)}"
-    return _write(told, files, output, said, _notes(library))
+    return _write(told, files, output, _told(library), _notes(library))
 
 
 def _pack_served(folder: Path, output: str, version: str, name: str | None) -> str:

@@ -1,0 +1,109 @@
+"""The folder that HuggingFace's kernels library loads."""
+
+import dataclasses
+import importlib.util
+import json
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from opforge.cli import main
+from opforge.errors import BadLibraryName, BadOption
+from opforge.shipping.built import read_built
+from opforge.shipping.command import run as wheel
+from opforge.shipping.hub_layout import write_hub_layout
+from support.shipped_child import CALL, run
+
+MACHINE = os.uname().machine
+BUILDS = [f"torch-stable-abi211-{cuda}-{MACHINE}-linux" for cuda in ("cu120", "cu130")]
+
+
+@pytest.fixture(scope="module")
+def hub(dist, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("hub")
+    wheel(str(dist), str(folder), "3.1", layout="kernels")
+    return folder
+
+
+def test_each_build_has_the_package_and_its_metadata(hub, dist):
+    assert sorted(place.name for place in (hub / "build").iterdir()) == BUILDS
+    for name in BUILDS:
+        told = json.loads((hub / "build" / name / "metadata.json").read_text())
+        assert told.pop("id").startswith("_shipped_ops_cuda_")
+        assert told == {
+            "name": "shipped-ops",
+            "version": 3,
+            "license": "unknown",
+            "python-depends": [],
+            "backend": {"type": "cuda", "archs": ["8.0", "9.0a"]},
+        }
+        library = hub / "build" / name / "lib/libshipped_ops.so"
+        assert library.read_bytes() == (dist / "lib/libshipped_ops.so").read_bytes()
+
+
+LOAD = """
+import torch
+torch.version.cuda = torch.version.cuda or "13.0"  # what the loader looks for
+from pathlib import Path
+from kernels import get_local_kernel
+shipped_ops = get_local_kernel(Path(sys.argv[3]))
+"""
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("kernels"), reason="kernels is not installed")
+def test_the_librarys_own_loader_loads_it(hub):
+    site = Path(importlib.util.find_spec("kernels").origin).parents[1]
+    code = CALL.replace("import shipped_ops\n", LOAD)
+    done = run(code, site, arguments=[hub], HF_HUB_OFFLINE="1")
+    assert done.returncode == 0, done.stderr
+
+
+def test_ptx_is_for_later_gpus(dist, tmp_path):
+    library = read_built(dist)
+    place = "share/shipped_ops/manifest.json"
+    manifest = json.loads(library.files[place])
+    for kernel in manifest["kernels"]:
+        for image in kernel["images"]:
+            image["ptx_sha256"] = "0" if image["arch"] == "sm_80" else None
+    files = library.files | {place: json.dumps(manifest).encode()}
+    changed = dataclasses.replace(library, files=files)
+    first, _ = write_hub_layout(changed, tmp_path, "1!2.0")
+    told = json.loads((first / "metadata.json").read_text())
+    assert (told["version"], told["backend"]["archs"]) == (2, ["8.0+PTX", "9.0a"])
+
+
+def test_the_command_names_what_it_wrote(dist, tmp_path):
+    arguments = ["wheel", str(dist), "--layout", "kernels", "-o", str(tmp_path)]
+    done = CliRunner().invoke(main, arguments)
+    assert done.output.splitlines() == [
+        f"{tmp_path / 'build' / name}: 1 operator for sm_80, sm_90a" for name in BUILDS
+    ]
+    # A second time it is the same kernel.
+    assert CliRunner().invoke(main, arguments).exit_code == 0
+
+
+def test_a_name_that_the_hub_does_not_take_is_refused(dist, tmp_path):
+    library = dataclasses.replace(read_built(dist), name="Ops_")
+    library.files["share/Ops_/manifest.json"] = library.files["share/shipped_ops/manifest.json"]
+    with pytest.raises(BadLibraryName, match="cannot be named Ops-") as caught:
+        write_hub_layout(library, tmp_path, "1")
+    assert caught.value.fix == "build the library with another --name"
+
+
+@pytest.mark.parametrize("text", ['{"name": "other"}', "{}", "no JSON", "[]"])
+def test_the_folder_of_another_kernel_is_left_alone(dist, tmp_path, text):
+    place = tmp_path / "build" / BUILDS[1]
+    place.mkdir(parents=True)
+    (place / "metadata.json").write_text(text)
+    with pytest.raises(BadOption, match="is not a build of shipped-ops") as caught:
+        wheel(str(dist), str(tmp_path), "1", layout="kernels")
+    assert caught.value.fix == "choose another folder: -o"
+    assert [file for file in tmp_path.rglob("*") if file.is_file()] == [place / "metadata.json"]
+
+
+def test_served_kernels_have_no_such_layout(tmp_path):
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(BadOption, match="--layout kernels is for libraries"):
+        wheel(str(tmp_path), str(tmp_path), "1", layout="kernels")
