@@ -2,6 +2,7 @@
 
 import base64
 import csv
+import dataclasses
 import hashlib
 import io
 import shutil
@@ -182,6 +183,32 @@ def test_a_file_that_is_cut_short_is_refused(dist, tmp_path):
     file = tmp_path / "dist/lib/libshipped_ops.so"
     file.write_bytes(file.read_bytes()[:2000])
     assert "is damaged" in refused(tmp_path / "dist", NotALibrary, tmp_path).what
+
+
+def test_what_the_package_or_the_adapter_cannot_have_is_told(tmp_path):
+    program = library("mixed")
+    (add,) = program.ops
+    include = dataclasses.replace(
+        add, name="get_include", torch_name="demo::get_include",
+        schema="demo::get_include(Tensor x, Tensor y) -> Tensor",
+    )  # fmt: skip
+    alone = dataclasses.replace(add, name="alone", torch_name="demo::alone", schema="")
+    folder = build(dataclasses.replace(program, ops=(add, include, alone)), tmp_path / "dist")
+    said = run(str(folder), str(tmp_path), "1").splitlines()
+    assert said[:2] == [
+        "note: alone is left out: it is not a torch operator (mode none)",
+        "note: demo::get_include is reached as torch.ops.demo.get_include only",
+    ]
+    assert ": 2 operators for " in said[2]
+
+
+def test_a_library_without_torch_operators_is_refused(tmp_path):
+    program = library("bare")
+    (add,) = program.ops
+    bare = dataclasses.replace(program, ops=(dataclasses.replace(add, schema=""),))
+    error = refused(build(bare, tmp_path / "dist"), NotALibrary, tmp_path)
+    assert error.found == "add: it is not a torch operator (mode none)"
+    assert error.fix == "open it with opforge.native.open"
 
 
 def test_a_name_that_another_package_has_is_refused(tmp_path):

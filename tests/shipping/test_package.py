@@ -98,10 +98,27 @@ def test_arguments_are_handed_on_as_they_were_given():
     assert made["f"](1, on=True) == ("ns::f", (1,), {"on": True})
 
 
-@pytest.mark.parametrize("name", ["get_include", "lambda", "_hidden", "annotations"])
+@pytest.mark.parametrize("name", ["get_include", "lambda", "_hidden", "annotations", "dtype"])
 def test_a_name_that_the_package_cannot_have_is_left_to_torch_ops(name):
     made = BuiltLibrary("mylib", (), (op(name=name), op()), Platform("", ""), {}, ())
     assert [found.name for found in callable_ops(made)] == ["f"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [Argument("lambda", "Tensor")],
+        [Argument("x): pass  #", "Tensor")],
+        [Argument("_op_g", "Tensor")],
+        [Argument("x", "Tensor?", default=(None,)), Argument("y", "Tensor")],
+    ],
+)
+def test_arguments_that_python_cannot_have_are_left_to_torch_ops(arguments):
+    made = BuiltLibrary(
+        "mylib", (), (op(*arguments, name="g"), op()), Platform("", "x86_64"), {}, ()
+    )
+    assert [found.name for found in callable_ops(made)] == ["f"]
+    assert "def g" not in package_files(made, "1")["__init__.py"].decode()
 
 
 def test_a_type_checker_takes_right_calls_and_refuses_wrong_ones(tmp_path):

@@ -6,6 +6,7 @@ def silu(x: Tensor, scale: float = 1.0) -> Tensor:
 
 from __future__ import annotations
 
+import ast
 import inspect
 import keyword
 import math
@@ -20,6 +21,8 @@ _TYPES = {
     "str": "str", "ScalarType": "dtype",
 }  # fmt: skip
 _HANDED_ON = ("get_cmake_dir", "get_include", "get_library")
+# What the module and its stub import.
+_IMPORTED = frozenset({"Literal", "TYPE_CHECKING", "Tensor", "annotations", "dtype"})
 _HEAD = """
 from __future__ import annotations
 
@@ -53,12 +56,28 @@ def package_files(library: BuiltLibrary, version: str) -> dict[str, bytes]:
 
 def callable_ops(library: BuiltLibrary) -> list[Op]:
     """The operators that are functions of the package; torch.ops has them all."""
-    return [op for op in library.ops if _is_free(op.name)]
+    return [op for op in library.ops if _is_free(op.name) and _is_writable(op)]
 
 
 def _is_free(name: str) -> bool:
-    taken = name in _HANDED_ON or name in {"annotations", "TYPE_CHECKING"}
-    return name.isidentifier() and not keyword.iskeyword(name) and not taken and name[0] != "_"
+    taken = name in _HANDED_ON or name in _IMPORTED
+    return _is_name(name) and not taken and name[0] != "_"
+
+
+def _is_writable(op: Op) -> bool:
+    """Whether a Python function can have its arguments: schemas allow more."""
+    names = [argument.name for argument in op.arguments]
+    if f"_op_{op.name}" in names or not all(map(_is_name, names)):
+        return False
+    try:
+        ast.parse(f"{_signature(op)} ...")
+    except SyntaxError:
+        return False
+    return True
+
+
+def _is_name(text: str) -> bool:
+    return text.isidentifier() and not keyword.iskeyword(text)
 
 
 def _module(library: BuiltLibrary, version: str) -> str:
