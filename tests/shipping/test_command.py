@@ -5,6 +5,7 @@ import csv
 import dataclasses
 import hashlib
 import io
+import os
 import shutil
 import subprocess
 import sys
@@ -24,7 +25,9 @@ from opforge.errors import (
 from opforge.shipping.command import run
 from support.shipped_library import build, library
 
-AARCH64 = 183
+# Another machine than this one, and its number in ELF.
+HERE = os.uname().machine
+OTHER, NUMBER = ("x86_64", 62) if HERE == "aarch64" else ("aarch64", 183)
 
 
 def contents(file):
@@ -98,21 +101,21 @@ def test_the_same_library_gives_the_same_bytes(dist, wheel, tmp_path):
 
 def test_a_library_for_another_machine_is_packed_for_that_machine(dist, wheel, tmp_path):
     names = ("libshipped_ops.so", "libshipped_ops_torch.so")
-    other = for_machine(dist, tmp_path / "other", AARCH64, *names)
+    other = for_machine(dist, tmp_path / "other", NUMBER, *names)
     run(str(other), str(tmp_path / "wheels"), "1.2.0")
     (file,) = (tmp_path / "wheels").iterdir()
-    assert file.name == wheel.name.replace("x86_64", "aarch64")
-    assert b'MACHINE = "aarch64"' in contents(file)["shipped_ops/_library.py"]
+    assert file.name == wheel.name.replace(HERE, OTHER)
+    assert f'MACHINE = "{OTHER}"'.encode() in contents(file)["shipped_ops/_library.py"]
     pip = [sys.executable, "-m", "pip", "install", "--no-index", "--target", str(tmp_path / "site")]
     done = subprocess.run([*pip, str(file)], capture_output=True, text=True, check=False)
     assert f"{file.name} is not a supported wheel on this platform" in done.stderr
 
 
 def test_an_adapter_for_another_machine_is_refused(dist, tmp_path):
-    other = for_machine(dist, tmp_path / "other", AARCH64, "libshipped_ops_torch.so")
+    other = for_machine(dist, tmp_path / "other", NUMBER, "libshipped_ops_torch.so")
     with pytest.raises(NotALibrary, match="a wheel is for one machine") as caught:
         run(str(other), str(tmp_path), "1")
-    assert "libshipped_ops_torch.so for aarch64" in caught.value.found
+    assert f"libshipped_ops_torch.so for {OTHER}" in caught.value.found
     assert "build the library and its adapter again" in caught.value.fix
 
 
