@@ -26,7 +26,7 @@ from rich.text import Text
 
 import opforge
 
-from .cli_shipping import sign, verify
+from .cli_shipping import pack, sign, verify, wheel
 from .errors import BadOption, OpforgeError
 
 if TYPE_CHECKING:
@@ -370,7 +370,9 @@ def package(
 )
 @click.option("--sources-only", is_flag=True, help="Write the C sources without compiling them.")
 @click.option("--torch", is_flag=True, help="Also build libNAME_torch.so for PyTorch.")
-@click.option("--wheel", is_flag=True, help="Also pack the result as a wheel; implies --torch.")
+@click.option(
+    "--wheel", "as_wheel", is_flag=True, help="Also pack the result as a wheel; implies --torch."
+)
 @click.option("--depfile", metavar="FILE", help="Write a make rule that lists the files read.")
 @click.option(
     "--tuning", metavar="FILE", help="Take configurations from this `opforge tune` table."
@@ -382,7 +384,7 @@ def package(
     help="Of a recording: more values of a constant; repeatable.",
 )
 def build(
-    *, only_list: bool, force: bool, wheel: bool, widen: tuple[str, ...], **given: Any
+    *, only_list: bool, force: bool, as_wheel: bool, widen: tuple[str, ...], **given: Any
 ) -> None:
     """Build a C library of declared operators, or recorded kernels.
 
@@ -399,18 +401,18 @@ def build(
 
     if served.is_recording(given["targets"]):
         package = None
-        if wheel:
+        if as_wheel:
             from .shipping.names import package_name
 
             package = package_name(Path(given["output"]), given.pop("name"))
         click.echo(served.run(**given, widen=widen, force=force, only_list=only_list))
         if package and not only_list:
-            click.echo(_packed(given["output"], given["output"], name=package))
+            click.echo(pack(given["output"], given["output"], name=package))
         return
     if widen:
         raise BadOption("--widen is for recordings, not for operators", fix="leave out --widen")
-    arguments = build.BuildArguments(**given | {"torch": given["torch"] or wheel})
-    for option, is_given in (("--static", arguments.static), ("--wheel", wheel)):
+    arguments = build.BuildArguments(**given | {"torch": given["torch"] or as_wheel})
+    for option, is_given in (("--static", arguments.static), ("--wheel", as_wheel)):
         if arguments.sources_only and is_given:
             raise BadOption(f"--sources-only and {option} were both given", fix="use one of them")
     if only_list:
@@ -419,42 +421,8 @@ def build(
     done = None if force else build.nothing_to_do(arguments)
     done = build.run(arguments) if done is None else done
     click.echo(done.said)
-    if wheel:
-        click.echo(_packed(str(done.library), arguments.output))
-
-
-@main.command()
-@click.argument("folder")
-@click.option(
-    "-o", "--output", default="wheelhouse", show_default=True, metavar="DIR", help="Output folder."
-)
-@click.option("--version", default="0.0.0", show_default=True, help="Version of the package.")
-@click.option("--name", help="Package of served kernels; default: the folder's name.")
-@click.option(
-    "--layout",
-    type=click.Choice(["wheel", "kernels"]),
-    default="wheel",
-    show_default=True,
-    help="Write a wheel, or a folder for HuggingFace's kernels.",
-)
-def wheel(folder: str, output: str, **given: Any) -> None:
-    """Pack a built library, or served kernels, as a Python wheel.
-
-    \b
-    opforge build ops.py --arch sm_90 --torch -o dist
-    opforge wheel dist --version 1.2.0 -o wheelhouse
-
-    FOLDER comes from `opforge build --torch`. Where the wheel is installed, neither opforge nor
-    Triton nor a compiler is needed. It may also come from `opforge build launches.json`; opforge
-    serves what is installed.
-    """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
-    click.echo(_packed(folder, output, **given))
-
-
-def _packed(folder: str, output: str, version: str = "0.0.0", **given: Any) -> str:
-    from .shipping.command import run
-
-    return run(folder, output, version, **given)
+    if as_wheel:
+        click.echo(pack(str(done.library), arguments.output))
 
 
 @main.command()
@@ -584,7 +552,7 @@ def cmake_dir() -> None:
     click.echo((Path(__file__).parent / "cmake").as_posix())
 
 
-for _command in (sign, verify):
+for _command in (sign, verify, wheel):
     main.add_command(_command)
 
 

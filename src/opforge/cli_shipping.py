@@ -53,3 +53,38 @@ def sign(folder: str, key: str) -> None:
     from .native.commands.verify import signed
 
     click.echo(signed(folder, key, lambda: click.prompt("password of the key", hide_input=True)))
+
+
+@click.command()
+@click.argument("folder", metavar="FOLDER")
+@click.option(
+    "-o", "--output", default="wheelhouse", show_default=True, metavar="DIR", help="Output folder."
+)
+@click.option("--version", default="0.0.0", show_default=True, help="Version of the package.")
+@click.option("--name", help="Package of served kernels; default: the folder's name.")
+@click.option(
+    "--layout",
+    type=click.Choice(["wheel", "kernels"]),
+    default="wheel",
+    show_default=True,
+    help="Write a wheel, or a folder for HuggingFace's kernels.",
+)
+def wheel(folder: str, output: str, **given: Any) -> None:
+    """Pack a built library, or served kernels, as a Python wheel.
+
+    \b
+    opforge build ops.py --arch sm_90 --torch -o dist
+    opforge wheel dist --version 1.2.0 -o wheelhouse
+
+    FOLDER comes from `opforge build --torch`. Where the wheel is installed, neither opforge nor
+    Triton nor a compiler is needed. It may also come from `opforge build launches.json`; opforge
+    serves what is installed.
+    """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
+    click.echo(pack(folder, output, **given))
+
+
+def pack(folder: str, output: str, version: str = "0.0.0", **given: Any) -> str:
+    """Write the wheel of a folder, for this command and `opforge build --wheel`."""
+    from .shipping.command import run
+
+    return run(folder, output, version, **given)
