@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ..errors import BadOption
+from ..notebook import counted
 from .built import BuiltLibrary, read_built
 from .names import package_name
 from .package import callable_ops, package_files
@@ -50,7 +51,7 @@ def _lay_out(library: BuiltLibrary, output: Path, version: str) -> str:
 
 
 def _told(library: BuiltLibrary) -> str:
-    return f"{_count(len(library.ops), 'operator')} for {', '.join(library.archs)}"
+    return f"{counted(len(library.ops), 'operator')} for {', '.join(library.archs)}"
 
 
 def _pack_library(library: BuiltLibrary, output: str, version: str) -> str:
@@ -77,7 +78,7 @@ def _pack_served(folder: Path, output: str, version: str, name: str | None) -> s
         # The extension is a module for CPython 3.10 and later.
         python="cp310-abi3",
     )
-    said = f"{_count(served.kernels, 'kernel')} for {', '.join(served.archs)}"
+    said = f"{counted(served.kernels, 'kernel')} for {', '.join(served.archs)}"
     return _write(told, served_files(served), output, said, _about(served.platform.notes))
 
 
@@ -99,8 +100,4 @@ def _notes(library: BuiltLibrary) -> list[str]:
 
 
 def _about(platform_notes: Iterable[str]) -> list[str]:
-    return [f"no manylinux: {note}" for note in platform_notes]
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    return [f"not a manylinux wheel: {note}" for note in platform_notes]

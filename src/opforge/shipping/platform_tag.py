@@ -64,7 +64,7 @@ class SharedObject:
 
 @dataclass(frozen=True)
 class Platform:
-    """Where a wheel may go; `notes` say why it is no manylinux."""
+    """Where a wheel may go; `notes` say why it is not a manylinux one."""
 
     tag: str
     machine: str
@@ -99,7 +99,7 @@ def tag_of(objects: Sequence[SharedObject]) -> Platform:
 
 
 def read_shared_object(file: Path, content: bytes) -> SharedObject:
-    """Raise `NotALibrary` for what is no shared object of 64 bits for a known machine."""
+    """Raise `NotALibrary` for anything but a 64-bit shared object for a known machine."""
     try:
         return _read(content)
     except (struct.error, ValueError, IndexError, KeyError) as error:

@@ -158,7 +158,7 @@ def _role_of(callee: Known | BoundMethod) -> Role:
     fn = callee if isinstance(callee, Known) else callee.fn
     if not isinstance(fn, Known):
         return Role.OTHER
-    # One that carries something is no plain leaf.
+    # One that carries something is not a plain leaf.
     if type(fn.obj) is types.FunctionType and (fn.__dict__.get("carrying") or not is_leaf(fn.obj)):
         return Role.OTHER
     if _reports(fn.obj):
