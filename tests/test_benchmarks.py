@@ -52,13 +52,12 @@ def test_a_reading_takes_the_time_of_its_thread_with_the_collector_frozen(discov
         ([1.0] * 99 + [41.0], False),
     ],
 )
-# On a core of half the speed everything takes twice as long.
-@pytest.mark.parametrize(("slower", "limits"), [(1, ("2.50", "40.0")), (2, ("5.00", "80.0"))])
-def test_the_limits_are_those_of_a_core_as_fast(discovery, times, kept, slower, limits):
-    text, found = discovery.verdict([slower * t for t in times], [slower * 4.0] * 3)
+def test_the_median_and_the_99th_percentile_have_limits(discovery, times, kept):
+    text, found = discovery.verdict(times, [3.0, 4.25, 9.0])
     assert found is kept
-    assert [f"(limit {limit})" in text for limit in limits] == [True, True]
-    assert f"torch's finder takes {slower * 4.0:.2f} ms" in text
+    assert "(limit 2.5)" in text
+    assert "(limit 40.0)" in text
+    assert "torch's finder takes 4.25 ms" in text
     assert text.endswith("kept" if kept else "exceeded")
 
 
