@@ -8,7 +8,7 @@ import click
 
 
 @click.command()
-@click.argument("folder", metavar="FOLDER")
+@click.argument("path", metavar="PATH")
 @click.option("--manifest-only", is_flag=True, help="Do not build again; compare the files alone.")
 @click.option(
     "--trusted-key",
@@ -19,20 +19,25 @@ import click
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 @click.pass_context
-def verify(ctx: click.Context, /, folder: str, *, as_json: bool, **given: Any) -> None:
+def verify(ctx: click.Context, /, path: str, *, as_json: bool, **given: Any) -> None:
     """Build a library or recorded kernels again and compare every file.
 
     \b
     opforge verify dist
+    opforge verify mylib-1.2.0-py3-none-manylinux_2_34_x86_64.whl --manifest-only
 
-    FOLDER comes from `opforge build`. Its files are held against the record of the build first,
-    then against what the recorded command gives now, with every kernel compiled anew: this imports
-    the sources, as the build did. The exit status is 1 if any file differs.
+    PATH is a folder that `opforge build` wrote, or a library in it. Its files are held against the
+    hashes in share/NAME/SHA256SUMS first, then against what the recorded command gives now, with
+    every kernel compiled anew: this imports the sources, as the build did. With --manifest-only it
+    may also be a wheel, or the package that one has installed. The exit status is 1 if any file
+    differs.
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
     from .native.commands.verify import to_json, verify
     from .serving.command import rebuild
 
-    found = verify(folder, rebuild_served=rebuild, **given)
+    if path.endswith(".whl"):
+        from .shipping.wheel_check import verify_wheel as verify
+    found = verify(path, rebuild_served=rebuild, **given)
     click.echo(to_json(found) if as_json else "\n".join(map(str, found)))
     ctx.exit(1 if any(one.different for one in found) else 0)
 
@@ -47,8 +52,8 @@ def sign(folder: str, key: str) -> None:
     opforge sign dist --key minisign.key
     opforge verify dist --trusted-key minisign.pub
 
-    Writes share/NAME/build.json.minisig; the record of the build that it signs has the hash of
-    every file. Asks for the password of a key that has one.
+    Writes share/NAME/SHA256SUMS.minisig; SHA256SUMS, which it signs, has the hash of every file.
+    Asks for the password of a key that has one.
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
     from .native.commands.verify import signed
 

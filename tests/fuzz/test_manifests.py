@@ -167,15 +167,15 @@ def test_the_fake_of_a_forged_case_is_refused_or_made(drawn):
         assert isinstance(made, torch.Tensor | tuple)
 
 
-RECORD = {"format": 1, "written": {f"lib/lib{NAME}.so": "0" * 64}}
+SUMS = f"{'0' * 64}  lib/lib{NAME}.so\n".encode()
 
 
-@attack(damaged(library()[0].read_bytes()), forged(RECORD), examples=100)
-def test_a_damaged_library_or_record_is_refused_before_it_is_opened(content, record):
+@attack(damaged(library()[0].read_bytes()), damaged(SUMS), examples=100)
+def test_a_damaged_library_or_hash_is_refused_before_it_is_opened(content, sums):
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "lib", f"lib{NAME}.so")
-        place = Path(folder, "share", NAME, "build.json")
-        for path, data in ((file, content), (place, record)):
+        place = Path(folder, "share", NAME, "SHA256SUMS")
+        for path, data in ((file, content), (place, sums)):
             path.parent.mkdir(parents=True)
             path.write_bytes(data)
         try:

@@ -105,9 +105,12 @@ def test_the_header_says_once_that_a_tensor_may_be_null(built_kinds):
     assert line.count("may be NULL") == 1
 
 
+RECORD = {"build.json", "SHA256SUMS"}
+
+
 def contents(folder):
-    """All files of a build by path, except for its record."""
-    files = [f for f in folder.rglob("*") if f.is_file() and f.name != "build.json"]
+    """All files of a build by path, except for its record, which is also among the hashes."""
+    files = [f for f in folder.rglob("*") if f.is_file() and f.name not in RECORD]
     return {f.relative_to(folder).as_posix(): f.read_bytes() for f in files}
 
 

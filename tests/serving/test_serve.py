@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 
+import minisign
 import pytest
 import torch
 import triton
@@ -18,7 +19,8 @@ from torch._subclasses import FakeTensorMode
 from triton.runtime.jit import JITFunction, KernelInterface
 
 import opforge
-from opforge.errors import KernelChanged, NotServable, NotServed, OpforgeWarning
+from opforge.errors import KernelChanged, NotServable, NotServed, OpforgeWarning, Untrusted
+from opforge.native.library.signature import sign
 from opforge.serving import serve as serving
 from opforge.serving.build import build
 from support.own_autotuner import own_autotuner
@@ -590,9 +592,29 @@ def test_an_altered_image_is_refused(folder, tmp_path):
     image.write_bytes(content)
     with pytest.raises(NotServable, match="was altered: its hash is not the manifest's"):
         opforge.serve(copied)
+    opforge.serve(copied, verify=False)
+    serving.stop()
     image.unlink()
     with pytest.raises(NotServable, match=r"lacks images/.*, an image for sm_80"):
         opforge.serve(copied)
+
+
+def test_a_folder_that_no_trusted_key_has_signed_is_not_served(folder, tmp_path):
+    pair, other = minisign.KeyPair.generate(), minisign.KeyPair.generate()
+    for name, key in (("key", pair.secret_key), ("pub", pair.public_key), ("no", other.public_key)):
+        (tmp_path / name).write_bytes(bytes(key))
+    copied = shutil.copytree(folder, tmp_path / "kernels")
+    with pytest.raises(Untrusted, match="SHA256SUMS is not signed"):
+        opforge.serve(copied, trusted_keys=[tmp_path / "pub"])
+    sign(copied, tmp_path / "key", str)
+    opforge.serve(copied, trusted_keys=[tmp_path / "pub"])
+    serving.stop()
+    with pytest.raises(Untrusted, match="none of the trusted keys has signed"):
+        opforge.serve(copied, trusted_keys=[tmp_path / "no"])
+    next((copied / "images").iterdir()).write_bytes(b"other")
+    # Trust asks for the hashes, whatever else is said.
+    with pytest.raises(NotServable, match="was altered: its hash is not the manifest's"):
+        opforge.serve(copied, trusted_keys=[tmp_path / "pub"], verify=False)
 
 
 def test_an_altered_extension_is_refused(folder, tmp_path):

@@ -89,6 +89,7 @@ def test_a_recording_is_built_and_packed_in_one_command(recording, tmp_path):
         "my_kernels/__init__.py",
         "my_kernels/kernels/_opforge_served.abi3.so",
         "my_kernels/kernels/manifest.json",
+        "my_kernels/kernels/share/served/SHA256SUMS",
         "my_kernels/py.typed",
         "my_kernels-0.0.0.dist-info/METADATA",
         "my_kernels-0.0.0.dist-info/WHEEL",

@@ -23,7 +23,7 @@ from opforge.errors import (
     StaleLibrary,
 )
 from opforge.shipping.command import run
-from support.shipped_library import build, library
+from support.shipped_library import build, library, recorded
 
 # Another machine than this one, and its number in ELF.
 HERE = os.uname().machine
@@ -43,7 +43,7 @@ def for_machine(dist, folder, number, *names):
         content = bytearray(file.read_bytes())
         content[18:20] = number.to_bytes(2, "little")
         file.write_bytes(content)
-    return folder
+    return recorded(folder, "shipped_ops")
 
 
 def test_the_command_says_what_it_wrote(dist, tmp_path):
@@ -71,6 +71,7 @@ def test_the_wheel_has_the_library_and_nothing_of_its_build(wheel):
         "lib/libshipped_ops_torch.so",
         "lib/pkgconfig/shipped_ops.pc",
         "py.typed",
+        "share/shipped_ops/SHA256SUMS",
         "share/shipped_ops/manifest.json",
         "shipped_ops-1.2.0.dist-info/METADATA",
         "shipped_ops-1.2.0.dist-info/WHEEL",

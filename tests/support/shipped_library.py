@@ -2,6 +2,8 @@
 
 import dataclasses
 
+from opforge.native.artifacts.build_record import make
+from opforge.native.artifacts.fileset import write_output
 from opforge.native.artifacts.toolchain import compile_adapter, compile_library
 from opforge.native.ir.interface import SchemaArgument
 from support.native import hand_made
@@ -24,4 +26,12 @@ def build(program, folder):
     write(program, folder, torch=True)
     compile_library(folder, program.name, flags=("-O0",))
     compile_adapter(folder, program.name, flags=("-O0",))
+    return recorded(folder, program.name)
+
+
+def recorded(folder, name):
+    """The folder, with the record and the hashes of what is in it."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != "SHA256SUMS")
+    contents = {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+    write_output(folder, contents, stamp=make(folder, {}, {}), name=name)
     return folder

@@ -40,6 +40,7 @@ def load(
     strict: bool | None = None,
     adapter: bool | None = None,
     host_memory: bool = False,
+    verify: bool = True,
     trusted_keys: Sequence[str | os.PathLike[str]] | None = None,
 ) -> Loaded:
     """Make torch operators of a built library; needs neither Triton nor the operators' source.
@@ -57,11 +58,14 @@ def load(
     use it if it exists. With `host_memory`, CPU tensors are passed as memory of device 0: for GPUs
     that reach it, and for tests without a driver.
 
+    Before the library and its adapter are opened, which is once per process, each is held against
+    its hash in `share/NAME/SHA256SUMS`, about 1 ms per MB; `verify=False` leaves that out.
+
     With `trusted_keys`, public keys of minisign or files with them, a library is opened only if one
-    of them has signed the record of its build (`opforge sign`), which has the hash of the library
-    and of its adapter.
+    of them has signed those hashes (`opforge sign`); this is checked whatever `verify` is.
     """
-    for name, value in (("strict", strict), ("adapter", adapter), ("host_memory", host_memory)):
+    given = {"strict": strict, "adapter": adapter, "host_memory": host_memory, "verify": verify}
+    for name, value in given.items():
         if value is not None and not isinstance(value, bool):
             what = f"{name} must be True or False, got {value!r}"
             raise opforge.errors.BadOption(what, fix=f"{name}=True")
@@ -69,12 +73,15 @@ def load(
     if trusted_keys is not None:
         from ..native.library.signature import refuse_untrusted
 
-        refuse_untrusted(file, trusted_keys)
+        adapters = [file.with_name(f"{file.stem}_torch.so")]
+        files = [file, *(path for path in adapters if path.exists())]
+        refuse_untrusted(file.parent.parent, files, trusted_keys)
     with _lock:
         refuse_changed(file)
         known = _loaded.get(file)
         if known is None:
-            known = Loaded(file, strict=bool(strict), adapter=adapter, host_memory=host_memory)
+            library = SharedLibrary(file, verify=verify)
+            known = Loaded(library, strict=bool(strict), adapter=adapter, host_memory=host_memory)
             _loaded[file] = known
         known.check_options(adapter=adapter, host_memory=host_memory)
         if strict is not None and known.strict != strict:
@@ -133,11 +140,11 @@ class Loaded:
     """What `load` returns: an attribute per operator; `close` takes them out of torch again."""
 
     def __init__(
-        self, file: Path, *, strict: bool, adapter: bool | None, host_memory: bool
+        self, library: SharedLibrary, *, strict: bool, adapter: bool | None, host_memory: bool
     ) -> None:
-        self._library = SharedLibrary(file)
-        self.file = file
-        self.manifest = self._library.manifest
+        self._library = library
+        self.file = library.file
+        self.manifest = library.manifest
         self._strict = strict
         self._is_closed = False
         self._key = "CPU" if host_memory else "CUDA"
@@ -159,7 +166,7 @@ class Loaded:
         if not is_deferred:
             self._finisher()()
         if refusal:
-            text = f"{file.name} is loaded without the fast path for first calls: {refusal}"
+            text = f"{self.file.name} is loaded without the fast path for first calls: {refusal}"
             _warn(text, calls=2)
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from ..after_triton import after_import
 from ..errors import NotServable, warn
 from ..recording.inductor_names import COMPILING
 from . import inductor
+from . import manifest as manifests
 from .gaps import gap
 from .server import Server
 
@@ -39,6 +40,8 @@ def serve(
     strict: bool = False,
     preload: bool = False,
     tune_missing: bool = False,
+    verify: bool = True,
+    trusted_keys: Sequence[str | os.PathLike[str]] | None = None,
 ) -> None:
     """Serve launches of Triton kernels from a folder of `opforge build launches.json`.
 
@@ -47,10 +50,21 @@ def serve(
     A launch that the folder does not cover is Triton's, with one warning; with `strict` it raises
     `NotServed`. `preload` loads every kernel onto the current device now, as CUDA graphs need it;
     `tune_missing` lets autotuners measure instead of taking what was recorded.
+
+    Every file is held against its hash first, about 1 ms per MB; `verify=False` leaves that out.
+    With `trusted_keys`, public keys of minisign or files with them, one of them must have signed
+    the folder (`opforge sign`).
     """
     import triton  # noqa: F401  # what is served; where it is missing, Python says so
 
-    server = Server(Path(folder).absolute(), strict=strict, tune_missing=tune_missing)
+    root = Path(folder).absolute()
+    if trusted_keys is not None:
+        from ..native.library.signature import refuse_untrusted
+
+        # The manifest has the hashes of all other files.
+        refuse_untrusted(root, [root / manifests.NAME], trusted_keys)
+        verify = True
+    server = Server(root, strict=strict, tune_missing=tune_missing, verify=verify)
     _refuse_interpreter(strict=strict)
     if _current.server is not None:
         stop()

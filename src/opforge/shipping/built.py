@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import NotALibrary, StaleLibrary
+from ..native.artifacts.sums import sums_path
 from ..native.codegen.torch_adapter import unadapted
 from ..native.ir.abi import MANIFEST_FORMAT
 from ..native.ir.interface import Op
@@ -82,11 +83,15 @@ def read_built(path: Path) -> BuiltLibrary:
 
 
 def _chosen(root: Path, name: str) -> list[Path]:
-    """Not the sources, the record of the build, which names files of this machine, or libNAME.a."""
+    """Not the sources, the record of the build, which names files of this machine, or libNAME.a.
+
+    The hashes, and their signature if there is one, go along.
+    """
     patterns = (
         f"include/{name}.h", f"include/{name}.hpp", f"include/{name}_dispatch.inc",
         "include/opforge/*", f"lib/lib{name}.so", f"lib/lib{name}_torch.so",
         f"lib/cmake/{name}/*", f"lib/pkgconfig/{name}.pc", f"share/{name}/manifest.json",
+        f"{sums_path(name)}*",
     )  # fmt: skip
     return sorted({p for pattern in patterns for p in root.glob(pattern) if p.is_file()})
 

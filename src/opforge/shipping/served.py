@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..archs import show_arch
+from ..native.artifacts.sums import sums_path
 from ..serving import manifest as manifests
 from ..serving.server import extension_file, refuse_altered
 from .platform_tag import Platform, platform_of
@@ -38,7 +39,9 @@ def read_served(folder: Path, name: str) -> ServedKernels:
         for variant in instance.variants
         for image in variant.images
     }
-    chosen = [manifests.NAME, extension.name, *sorted(images)]
+    # The hashes, and their signature if there is one.
+    sums = [str(path.relative_to(folder)) for path in folder.glob(f"{sums_path('served')}*")]
+    chosen = [manifests.NAME, extension.name, *sorted({*images, *sums})]
     files = {file: (folder / file).read_bytes() for file in chosen}
     platform = platform_of({extension: files[extension.name]})
     archs = tuple(map(show_arch, manifest.archs))

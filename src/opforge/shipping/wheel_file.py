@@ -62,7 +62,7 @@ def wheel_bytes(told: Distribution, files: Mapping[str, bytes]) -> bytes:
     whole = dict(sorted(files.items()))
     whole[f"{info}/METADATA"] = _metadata(told).encode()
     whole[f"{info}/WHEEL"] = _wheel(told).encode()
-    record = [f"{name},sha256={_digest(content)},{len(content)}" for name, content in whole.items()]
+    record = [f"{name},{record_digest(content)},{len(content)}" for name, content in whole.items()]
     record.append(f"{info}/RECORD,,")
     whole[f"{info}/RECORD"] = "\n".join([*record, ""]).encode()
     made = io.BytesIO()
@@ -116,5 +116,7 @@ def _wheel(told: Distribution) -> str:
     return "\n".join([*lines, ""])
 
 
-def _digest(content: bytes) -> str:
-    return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+def record_digest(content: bytes) -> str:
+    """As RECORD has it: `sha256=47DEQpj8HBSa...`."""
+    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest())
+    return f"sha256={digest.rstrip(b'=').decode()}"

@@ -60,7 +60,7 @@ def test_a_record_that_names_no_file_is_not_waited_for(path, built):
 
 @pytest.mark.parametrize(
     "change",
-    [{"read": []}, {"read": {"a": 1}}, {"written": None}, {"versions": {"torch": 2}}],
+    [{"read": []}, {"read": {"a": 1}}, {"variables": None}, {"versions": {"torch": 2}}],
 )
 def test_a_forged_record_is_none(change, built):
     content = json.loads(built.read_bytes())
@@ -106,10 +106,17 @@ def test_an_unreadable_stamp_does_not_count(content, built):
     assert build_record.difference(built, ARGUMENTS) == "there is no record of a build"
 
 
-@pytest.mark.parametrize("field", ["arguments", "read", "versions", "variables", "written"])
+@pytest.mark.parametrize("field", ["arguments", "read", "versions", "variables"])
 def test_a_stamp_with_a_field_of_another_type_does_not_count(field, built):
     built.write_text(json.dumps(json.loads(built.read_text()) | {field: ["ops.py"]}))
     assert build_record.read(built) is None
+
+
+@pytest.mark.parametrize("sums", [None, "", "0  include/ops.h\n"])
+def test_a_record_without_its_hashes_is_none(sums, built):
+    place = built.with_name("SHA256SUMS")
+    place.unlink() if sums is None else place.write_text(sums)
+    assert build_record.difference(built, ARGUMENTS) == "there is no record of a build"
 
 
 def test_a_folder_without_stamps_must_be_built(tmp_path):
@@ -128,7 +135,7 @@ def test_a_stamp_is_the_same_each_time(built):
     content = json.loads(built.read_text())
     assert built.read_bytes() == build_record.read(built).to_json()
     assert sorted(content["read"]) == ["../ops.py", "../tuning.json"]
-    assert list(content["written"]) == ["include/ops.h"]
+    assert list(build_record.read(built).written) == ["include/ops.h"]
 
 
 def test_the_users_files_that_an_import_reads_are_found(tmp_path, monkeypatch):

@@ -17,10 +17,11 @@ from opforge.native.artifacts import build_record, fileset
 from opforge.native.artifacts.fileset import check_writable, clear_up, write_output
 from opforge.native.artifacts.output_folder import is_half_published, locked, stages
 from opforge.native.artifacts.scratch import scratch
+from opforge.native.artifacts.sums import sums_path
 from opforge.native.library.whole_file import settled
 from support.processes import environment
 
-RECORD = build_record.stamp_path("ops")
+RECORD = build_record.stamp_path("ops"), sums_path("ops")
 OLD = {"include/ops.h": b"old", "lib/libops.so": b"old", "src/gone.c": b"old"}
 NEW = {"include/ops.h": b"new", "lib/libops.so": b"new", "src/deep/more.c": b"new"}
 
@@ -32,8 +33,7 @@ def build(folder, files):
 def tree(folder):
     files = (path for path in folder.rglob("*") if path.is_file())
     found = {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
-    found.pop(RECORD, None)
-    return found
+    return {path: content for path, content in found.items() if path not in RECORD}
 
 
 # Each child ends itself at one of its renames; those of the journal and of the files count.

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from opforge.cli import main
+from opforge.native.artifacts.sums import read_sums, written_sums
 from support.processes import environment, python
 
 SOURCE = """
@@ -70,31 +71,48 @@ def recorded(folder):
     return json.loads((folder / "share/verified/build.json").read_text())
 
 
+def hashes(folder):
+    return read_sums(folder / "share/verified/SHA256SUMS")
+
+
+def edit_hashes(folder, **files):
+    """Forge the hashes of files, or give them those that they have now."""
+    now = {file: hashlib.sha256((folder / file).read_bytes()).hexdigest() for file in files}
+    forged = {file: digest or now[file] for file, digest in files.items()}
+    path = folder / "share/verified/SHA256SUMS"
+    path.write_bytes(written_sums(hashes(folder) | forged))
+
+
 def edit_record(folder, **fields):
     path = folder / "share/verified/build.json"
     path.write_text(json.dumps(recorded(folder) | fields))
+    edit_hashes(folder, **{"share/verified/build.json": ""})
 
 
 def test_a_library_built_again_is_the_same_to_the_byte_wherever_the_command_runs(project, tmp_path):
     done = command(tmp_path, "verify", str(project / "dist"))
-    count = len(recorded(project / "dist")["written"])
+    # All but the record of the build, which names the folder.
+    count = len(hashes(project / "dist")) - 1
     assert done.stdout == (
         f"verified, built again from its sources: all {count} files are the same\n"
     ), done.stderr
     assert done.returncode == 0
 
 
-def test_files_are_held_against_the_record(dist):
-    count = len(recorded(dist)["written"])
-    assert verified(dist, "--manifest-only") == (
-        0, f"verified, held against its record: all {count} files are the same\n"
-    )  # fmt: skip
+def test_files_are_held_against_their_hashes(dist):
+    count = len(hashes(dist))
+    same = 0, f"verified, held against its hashes: all {count} files are the same\n"
+    assert verified(dist, "--manifest-only") == same
+    # The library's file names the build; so does that of one that is loaded.
+    assert verified(dist / "lib/libverified.so", "--manifest-only") == same
+    checked = ["sha256sum", "--quiet", "--check", "share/verified/SHA256SUMS"]
+    assert subprocess.run(checked, cwd=dist, check=False).returncode == 0
     with (dist / "lib/libverified.so").open("r+b") as library:
         library.seek(100)
         library.write(b"?")
     (dist / "include/verified.h").unlink()
     said = (
-        f"verified, held against its record: 2 of {count} files are not the same\n"
+        f"verified, held against its hashes: 2 of {count} files are not the same\n"
         "  include/verified.h is gone\n"
         "  lib/libverified.so has other bytes\n"
     )
@@ -111,9 +129,8 @@ def test_as_json(dist):
 
 
 def test_a_record_does_not_lead_out_of_the_folder(dist):
-    written = {"../secret": "0" * 64, **recorded(dist)["written"]}
-    edit_record(dist, written=written)
     (dist.parent / "secret").write_text("")
+    edit_hashes(dist, **{"../secret": "0" * 64})
     assert "../secret is outside the folder" in verified(dist, "--manifest-only")[1]
 
 
@@ -137,8 +154,7 @@ def test_another_c_compiler_shows_by_the_library_alone(project, tmp_path):
     dist = shutil.copytree(project, tmp_path / "copy") / "dist"
     library = dist / "lib/libverified.so"
     library.write_bytes(library.read_bytes() + b"made by another")
-    digest = hashlib.sha256(library.read_bytes()).hexdigest()
-    edit_record(dist, written=recorded(dist)["written"] | {"lib/libverified.so": digest})
+    edit_hashes(dist, **{"lib/libverified.so": ""})
     done = command(tmp_path, "verify", "copy/dist")
     assert done.stdout.splitlines()[1:] == [
         "  lib/libverified.so is another",
@@ -170,10 +186,35 @@ def test_a_record_with_other_arguments(dist, arguments):
 def test_a_folder_that_is_not_a_library(tmp_path):
     status, said = verified(tmp_path)
     assert status == 1
-    assert f"{tmp_path} has no record of a build, share/NAME/build.json" in said
-    assert "fix: give the folder that `opforge build -o` wrote" in said
+    assert f"{tmp_path} is not part of a build: there is no {tmp_path}/share/NAME/" in said
+    assert "fix: give the folder that `opforge build -o` wrote, or a library or wheel of it" in said
 
 
 def test_a_record_that_cannot_be_read(dist):
     (dist / "share/verified/build.json").write_text("{")
-    assert "cannot be read, or is of another version of opforge" in verified(dist)[1]
+    assert "share/verified/build.json has other bytes" in verified(dist)[1]
+    edit_hashes(dist, **{"share/verified/build.json": ""})
+    said = verified(dist)[1]
+    assert "build.json is missing, cannot be read, or is of another version of opforge" in said
+    assert f"fix: build it again, or {FILES_ONLY}" in said
+
+
+def test_hashes_that_cannot_be_read(dist):
+    (dist / "share/verified/SHA256SUMS").write_text("0  lib/libverified.so")
+    assert "SHA256SUMS cannot be read: line 1 is not a hash and a file's path" in verified(dist)[1]
+
+
+def test_a_copy_that_was_shipped_lacks_what_only_a_build_needs(dist):
+    shutil.rmtree(dist / "src")
+    (dist / "share/verified/build.json").unlink()
+    status, said = verified(dist, "--manifest-only")
+    assert status == 0, said
+    gone = sum(file.startswith("src/") for file in hashes(dist)) + 1
+    count = len(hashes(dist)) - gone
+    assert said.endswith(
+        f"all {count} files are the same; {gone} that only building again needs are not here\n"
+    )
+    # It has no record to be built again by.
+    assert "build.json is missing" in verified(dist)[1]
+    (dist / "include/verified.h").unlink()
+    assert "include/verified.h is gone" in verified(dist, "--manifest-only")[1]

@@ -13,6 +13,7 @@ from opforge import native
 from opforge.errors import NotALibrary, StaleLibrary
 from opforge.native.artifacts import build_record
 from opforge.native.artifacts.fileset import write_output
+from opforge.native.library.shared_library import SharedLibrary
 from opforge.native.library.whole_file import refuse_damaged
 from support.processes import environment, python
 
@@ -159,15 +160,23 @@ def test_an_adapter_with_another_byte_is_refused(tmp_path, content):
         refuse_damaged(adapter, "made")
 
 
-@pytest.mark.parametrize("record", [b"", b"[]", b'{"written": 3}', b"[" * 200_000])
-def test_a_record_that_cannot_be_read_is_told(record, tmp_path, content):
+@pytest.mark.parametrize("sums", [b"", b"[]", b"0  lib/libmade.so", b"\xff", b"\\" + b"0" * 64])
+def test_hashes_that_cannot_be_read_are_told(sums, tmp_path, content):
     publish(tmp_path, content)
-    (tmp_path / "share" / "made" / "build.json").write_bytes(record)
-    with pytest.raises(NotALibrary, match=r"build\.json, the record of its build, cannot be read"):
+    (tmp_path / "share" / "made" / "SHA256SUMS").write_bytes(sums)
+    with pytest.raises(NotALibrary, match="SHA256SUMS, with the hashes of its build, cannot be"):
         native.open(tmp_path)
 
 
-def test_a_library_without_its_record_is_opened(tmp_path, content):
+def test_hashes_can_be_left_alone(tmp_path, content):
+    file = publish(tmp_path, content)
+    (tmp_path / "share" / "made" / "SHA256SUMS").write_text(f"{'0' * 64}  lib/libmade.so\n")
+    with pytest.raises(NotALibrary, match="it has other bytes than the build wrote"):
+        SharedLibrary(file)
+    assert SharedLibrary(file, verify=False)._c.made_answer() == 1
+
+
+def test_a_library_without_its_hashes_is_opened(tmp_path, content):
     publish(tmp_path / "dist", content)
     shutil.copy(tmp_path / "dist" / "lib" / "libmade.so", tmp_path)
     assert native.open(tmp_path / "libmade.so")._c.made_answer() == 1

@@ -17,7 +17,7 @@ FILES = {"lib/libplain.so": b"library", "include/plain.h": b"header"}
 
 @pytest.fixture
 def dist(tmp_path):
-    """A folder with the files and the record of a build."""
+    """A folder with the files and the hashes of a build."""
     folder = tmp_path / "dist"
     write_output(folder, FILES, stamp=build_record.make(folder, {}, {}), name="plain")
     return folder
@@ -46,13 +46,13 @@ def verified(folder, *keys):
 
 @pytest.fixture
 def signed(dist, keys):
-    place = dist / "share/plain/build.json.minisig"
+    place = dist / "share/plain/SHA256SUMS.minisig"
     assert run("sign", dist, "--key", keys["key"]) == (0, f"wrote {place}\n")
     return dist
 
 
 def test_what_a_trusted_key_has_signed_is_accepted(signed, keys):
-    same = "plain, held against its record: all 2 files are the same\n"
+    same = "plain, held against its hashes: all 3 files are the same\n"
     assert verified(signed, keys["pub"]) == (0, same)
     assert verified(signed, keys["other"], keys["pub"]) == (0, same)
     assert verified(signed, keys["pub"].read_text().split()[-1]) == (0, same)
@@ -60,22 +60,22 @@ def test_what_a_trusted_key_has_signed_is_accepted(signed, keys):
 
 def test_the_signature_is_minisigns(signed, keys):
     public = minisign.PublicKey.from_bytes(keys["pub"].read_bytes())
-    record = signed / "share/plain/build.json"
-    signature = minisign.Signature.from_file(f"{record}.minisig")
-    public.verify(record.read_bytes(), signature)
+    sums = signed / "share/plain/SHA256SUMS"
+    signature = minisign.Signature.from_file(f"{sums}.minisig")
+    public.verify(sums.read_bytes(), signature)
     assert signature.trusted_comment == "opforge plain"
 
 
 def test_a_key_that_does_not_fit(signed, keys):
     status, said = verified(signed, keys["other"])
     assert status == 1
-    assert f"none of the trusted keys has signed {signed / 'share/plain/build.json'}" in said
+    assert f"none of the trusted keys has signed {signed / 'share/plain/SHA256SUMS'}" in said
     assert "fix: do not use it, or add the key of whoever signed it" in said
 
 
-def test_an_altered_record(signed, keys):
-    record = signed / "share/plain/build.json"
-    record.write_text(record.read_text() + " ")
+def test_altered_hashes(signed, keys):
+    sums = signed / "share/plain/SHA256SUMS"
+    sums.write_text(sums.read_text() + " ")
     assert "none of the trusted keys has signed" in verified(signed, keys["pub"])[1]
 
 
@@ -89,9 +89,9 @@ def test_an_altered_file(signed, keys):
 def test_without_a_signature_or_with_something_else(dist, keys):
     status, said = verified(dist, keys["pub"])
     assert status == 1
-    assert "build.json is not signed: there is no build.json.minisig" in said
+    assert "SHA256SUMS is not signed: there is no SHA256SUMS.minisig" in said
     assert "fix: whoever built it runs `opforge sign FOLDER --key minisign.key`" in said
-    (dist / "share/plain/build.json.minisig").write_text("x")
+    (dist / "share/plain/SHA256SUMS.minisig").write_text("x")
     assert "is not a signature: invalid number of lines" in verified(dist, keys["pub"])[1]
 
 
@@ -131,12 +131,12 @@ def test_a_library_is_not_opened_unless_a_trusted_key_has_signed_it(signed, keys
 
 def test_an_adapter_that_nobody_signed_is_not_opened(signed, keys):
     (signed / "lib/libplain_torch.so").write_bytes(b"")
-    with pytest.raises(Untrusted, match=r"libplain_torch\.so is not trusted: no record of a build"):
+    with pytest.raises(Untrusted, match=r"libplain_torch\.so is not trusted: no SHA256SUMS in"):
         load(signed, trusted_keys=[keys["pub"]])
 
 
-def test_a_library_without_its_record(signed, keys):
-    (signed / "share/plain/build.json").unlink()
+def test_a_library_without_its_hashes(signed, keys):
+    (signed / "share/plain/SHA256SUMS").unlink()
     with pytest.raises(Untrusted, match="copy the whole folder of the build"):
         load(signed, trusted_keys=[keys["pub"]])
 

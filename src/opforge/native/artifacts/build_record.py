@@ -6,6 +6,7 @@ Needs neither torch nor Triton: a build with nothing to do ends before they are 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import importlib.metadata
@@ -23,8 +24,9 @@ from typing import Any
 
 from ... import __version__
 from ...records import Codecs
+from .sums import read_sums
 
-_FORMAT = 1
+_FORMAT = 2
 _PACKAGE = Path(__file__).parent.parent.parent
 # Triton and LLVM read many; a change without effect costs one build from the cache. The others
 # choose the C compiler.
@@ -35,7 +37,10 @@ _INDIFFERENT = {"TRITON_CACHE_DIR", "TRITON_HOME", "TRITON_DUMP_DIR"}
 
 @dataclass(frozen=True)
 class Stamp:
-    """`read` and `written` map paths relative to the output folder to hashes."""
+    """`read` and `written` map paths relative to the output folder to hashes.
+
+    What was written is not in `build.json`, but beside it, in `SHA256SUMS`.
+    """
 
     arguments: Mapping[str, Any]
     read: Mapping[str, str]
@@ -48,7 +53,7 @@ class Stamp:
         return (json.dumps(content, indent=1, sort_keys=True) + "\n").encode()
 
 
-_STAMP = Codecs({Stamp: "arguments read versions variables written"}).of(Stamp)
+_STAMP = Codecs({Stamp: "arguments read versions variables"}).of(Stamp)
 
 
 def make(
@@ -74,9 +79,12 @@ def read(path: Path) -> Stamp | None:
     try:
         content = json.loads(path.read_bytes())
         found: Stamp = _STAMP.read(content)
+        written = read_sums(path.with_name("SHA256SUMS"))
     except (OSError, ValueError, RecursionError):
         return None
-    return found if content.get("format") == _FORMAT else None
+    # The record does not have its own hash.
+    written.pop(stamp_path(path.parent.name), None)
+    return dataclasses.replace(found, written=written) if content.get("format") == _FORMAT else None
 
 
 def unchanged(path: str | os.PathLike[str], arguments: Mapping[str, Any]) -> bool:

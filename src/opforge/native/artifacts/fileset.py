@@ -8,7 +8,6 @@ anything fails, earlier renames are undone; if the process is killed, the next b
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import hashlib
 import json
 import os
@@ -24,6 +23,7 @@ from ...records import each, keep_to
 from . import build_record as stamps
 from .build_record import Stamp
 from .output_folder import JOURNAL, STAGE, locked, stages
+from .sums import sums_path, written_sums
 
 # Seconds for another build to write its files, which takes it a fraction of one.
 _PATIENCE = 60.0
@@ -57,8 +57,9 @@ def write_output(
     content = dict(sorted((_checked(path), data) for path, data in files.items()))
     place = stamps.stamp_path(name)
     if stamp is not None:
+        content[_checked(place)] = stamp.to_json()
         written = {path: hashlib.sha256(data).hexdigest() for path, data in content.items()}
-        content[_checked(place)] = dataclasses.replace(stamp, written=written).to_json()
+        content[sums_path(name)] = written_sums(written)
     with _writing(root), _stage(root) as stage:
         before = None if stamp is None else stamps.read(root / place)
         changed = [path for path, data in content.items() if not _holds(root / path, data)]

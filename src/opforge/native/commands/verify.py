@@ -14,12 +14,14 @@ from typing import Any
 from ...errors import NotALibrary
 from ..artifacts import build_record
 from ..artifacts.build_record import Stamp
+from ..artifacts.sums import read_sums, sums_path
 from ..library.signature import refuse_unsigned, sign
 from .build import BuildArguments, make
 
 # Builds by recorded arguments into a folder, without anything that is cached.
 Rebuild = Callable[[Mapping[str, Any], str], None]
 
+_FILES_ONLY = "verify only its files: opforge verify --manifest-only"
 # Of the recorded arguments: where the command ran, and what it found there.
 _SURROUNDINGS = {"folder", "folders"}
 
@@ -33,11 +35,15 @@ class Verified:
     rebuilt: bool
     different: Mapping[str, str]
     reasons: tuple[str, ...] = ()
+    # Of a copy that was shipped: files that only another build would need.
+    left_out: int = 0
 
     def __str__(self) -> str:
-        how = "built again from its sources" if self.rebuilt else "held against its record"
+        how = "built again from its sources" if self.rebuilt else "held against its hashes"
         if not self.different:
-            return f"{self.name}, {how}: all {self.files} files are the same"
+            more = f"; {self.left_out} that only building again needs are not here"
+            same = f"all {self.files} files are the same{more if self.left_out else ''}"
+            return f"{self.name}, {how}: {same}"
         count = f"{len(self.different)} of {self.files}"
         lines = [f"{self.name}, {how}: {count} files are not the same"]
         lines += [f"  {file} {what}" for file, what in self.different.items()]
@@ -45,42 +51,69 @@ class Verified:
 
 
 def verify(
-    folder: str, *, manifest_only: bool, rebuild_served: Rebuild, trusted_keys: Sequence[str] = ()
+    path: str, *, manifest_only: bool, rebuild_served: Rebuild, trusted_keys: Sequence[str] = ()
 ) -> list[Verified]:
-    """Every library in a folder, or its served kernels.
+    """Every library in a folder, or its served kernels; or the library whose file is given.
 
-    Only those whose files are as recorded are built again. With keys, one of them must have signed
-    the records.
+    Only those whose files have their hashes are built again. With keys, one of them must have
+    signed the hashes.
     """
-    places = sorted(Path(folder).glob(build_record.stamp_path("*")))
-    if not places:
-        raise NotALibrary(
-            f"{folder} has no record of a build, share/NAME/build.json",
-            fix="give the folder that `opforge build -o` wrote",
-        )
+    root, places = _places(Path(path))
     if trusted_keys:
-        refuse_unsigned(Path(folder), trusted_keys)
+        refuse_unsigned(places, trusted_keys)
     found = []
     for place in places:
-        stamp = build_record.read(place)
-        if stamp is None:
-            raise NotALibrary(
-                f"{place} cannot be read, or is of another version of opforge",
-                fix="build it again",
-            )
-        held = Verified(
-            place.parent.name, len(stamp.written), False, _unlike(Path(folder), stamp.written)
-        )
+        held = _held(root, place)
+        record = place.with_name("build.json")
         if manifest_only or held.different:
             found.append(held)
             continue
+        stamp = build_record.read(record)
+        if stamp is None:
+            raise NotALibrary(
+                f"{record} is missing, cannot be read, or is of another version of opforge",
+                fix=f"build it again, or {_FILES_ONLY}",
+            )
         rebuild = rebuild_served if "widen" in stamp.arguments else _rebuild
-        found.append(_built_again(place, stamp, rebuild))
+        found.append(_built_again(record, stamp, rebuild))
     return found
 
 
+def _places(path: Path) -> tuple[Path, list[Path]]:
+    """The folder of a build, and the hashes of what is in it."""
+    root, names = path, ["*"]
+    if path.suffix == ".so" and path.is_file():
+        root, name = path.resolve().parent.parent, path.resolve().stem.removeprefix("lib")
+        names = [name, name.removesuffix("_torch")]
+    places = next(filter(None, (sorted(root.glob(sums_path(name))) for name in names)), [])
+    if not places:
+        raise NotALibrary(
+            f"{path} is not part of a build: there is no {root / sums_path('NAME')}",
+            fix="give the folder that `opforge build -o` wrote, or a library or wheel of it",
+        )
+    return root, places
+
+
+def _held(root: Path, place: Path) -> Verified:
+    try:
+        written = read_sums(place)
+    except (OSError, ValueError) as error:
+        raise NotALibrary(f"{place} cannot be read: {error}", fix="build it again") from None
+    name = place.parent.name
+    left_out: set[str] = set()
+    if not place.with_name("build.json").exists():
+        left_out = {f for f in written if _only_builds(f) and not (root / f).exists()}
+    there = {file: digest for file, digest in written.items() if file not in left_out}
+    return Verified(name, len(there), False, _unlike(root, there), left_out=len(left_out))
+
+
+def _only_builds(file: str) -> bool:
+    """Whether a file is not needed where a library is used: a wheel leaves it out."""
+    return file.startswith("src/") or file.endswith((".a", "/build.json"))
+
+
 def signed(folder: str, key: str, password: Callable[[], str]) -> str:
-    """Sign the records of a folder whose files are as recorded; what was written."""
+    """Sign the hashes of a folder whose files have them; what was written."""
     for one in verify(folder, manifest_only=True, rebuild_served=_rebuild):
         if one.different:
             raise NotALibrary(f"{folder} is not signed: {one}", fix="build it again")
@@ -138,16 +171,15 @@ def _built_again(place: Path, stamp: Stamp, rebuild: Rebuild) -> Verified:
 
 
 def _refuse(name: str, stamp: Stamp, gone: list[str]) -> None:
-    files_only = "verify only its files: opforge verify --manifest-only"
     if gone:
         raise NotALibrary(
             f"{name} cannot be built again without {', '.join(gone)}",
-            fix=f"verify it where its sources are, or {files_only}",
+            fix=f"verify it where its sources are, or {_FILES_ONLY}",
         )
     if not stamp.arguments:
         raise NotALibrary(
             f"{name} cannot be built again: Python built it, and its record has no command",
-            fix=f"build it with `opforge build`, or {files_only}",
+            fix=f"build it with `opforge build`, or {_FILES_ONLY}",
         )
 
 

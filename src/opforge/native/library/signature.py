@@ -1,13 +1,12 @@
-"""Signatures of builds in minisign's format: `share/NAME/build.json.minisig`.
+"""Signatures of builds in minisign's format: `share/NAME/SHA256SUMS.minisig`.
 
-The record of a build has the hash of every file that it wrote, so its signature covers them all.
+`SHA256SUMS` has the hash of every file that a build wrote, so its signature covers them all.
 py-minisign, by minisign's author, signs and verifies; `pip install 'opforge[sign]'`.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -15,17 +14,17 @@ from types import ModuleType
 from typing import Any
 
 from ...errors import BadOption, Untrusted
-from ...records import field
+from ..artifacts.sums import read_sums, sums_path
 
 SUFFIX = ".minisig"
-_RECORDS = "share/*/build.json"
+_SUMS = sums_path("*")
 
 # A file with a public key, or its text: "RWQf6LRCGA9i5...".
 Key = str | os.PathLike[str]
 
 
 def sign(folder: Path, key: Path, password: Callable[[], str]) -> list[Path]:
-    """Sign every record in a folder; `password` is asked if the key is encrypted."""
+    """Sign the hashes of every build in a folder; `password` is asked if the key is encrypted."""
     minisign = _minisign()
     try:
         secret = minisign.SecretKey.from_bytes(key.read_bytes())
@@ -36,59 +35,55 @@ def sign(folder: Path, key: Path, password: Callable[[], str]) -> list[Path]:
     except ValueError as error:
         raise BadOption(f"{key} cannot sign: {error}", fix=_NEW_KEY) from None
     written = []
-    for record in sorted(folder.glob(_RECORDS)):
-        signature = secret.sign(
-            record.read_bytes(), trusted_comment=f"opforge {record.parent.name}"
-        )
-        place = record.with_name(record.name + SUFFIX)
+    for sums in sorted(folder.glob(_SUMS)):
+        signature = secret.sign(sums.read_bytes(), trusted_comment=f"opforge {sums.parent.name}")
+        place = sums.with_name(sums.name + SUFFIX)
         place.write_bytes(bytes(signature))
         written.append(place)
     return written
 
 
-def refuse_unsigned(folder: Path, keys: Iterable[Key]) -> None:
-    """Raise `Untrusted` unless one of the keys has signed every record in a folder."""
+def refuse_unsigned(places: Iterable[Path], keys: Iterable[Key]) -> None:
+    """Raise `Untrusted` unless one of the keys has signed each of these `SHA256SUMS`."""
     known = _public(keys)
-    for record in sorted(folder.glob(_RECORDS)):
-        _refuse_record(record, known)
+    for sums in places:
+        _refuse_sums(sums, known)
 
 
-def refuse_untrusted(file: Path, keys: Iterable[Key]) -> None:
-    """Raise `Untrusted` unless a key has signed a record that has this library and its adapter."""
+def refuse_untrusted(root: Path, files: Iterable[Path], keys: Iterable[Key]) -> None:
+    """Raise `Untrusted` unless a key has signed the hashes that these files of a build have."""
     known = _public(keys)
-    root = file.parent.parent
-    for path in (file, file.with_name(f"{file.stem}_torch.so")):
-        if path == file or path.exists():
-            _refuse_unlisted(root, path, known)
+    for file in files:
+        _refuse_unlisted(root, file, known)
 
 
 def _refuse_unlisted(root: Path, file: Path, keys: list[Any]) -> None:
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     place = file.relative_to(root).as_posix()
-    for record in sorted(root.glob(_RECORDS)):
+    for sums in sorted(root.glob(_SUMS)):
         try:
-            written = field(json.loads(record.read_bytes()), "written", dict)
-        except (OSError, ValueError, RecursionError):
+            written = read_sums(sums)
+        except (OSError, ValueError):
             continue
         if written.get(place) == digest:
-            _refuse_record(record, keys)
+            _refuse_sums(sums, keys)
             return
     raise Untrusted(
-        f"{file} is not trusted: no record of a build in {root / 'share'} has it",
+        f"{file} is not trusted: no SHA256SUMS in {root / 'share'} has it",
         fix="copy the whole folder of the build, or build and sign it again",
     )
 
 
-def _refuse_record(record: Path, keys: list[Any]) -> None:
+def _refuse_sums(sums: Path, keys: list[Any]) -> None:
     minisign = _minisign()
-    place = record.with_name(record.name + SUFFIX)
+    place = sums.with_name(sums.name + SUFFIX)
     try:
         signature = minisign.Signature.from_bytes(place.read_bytes())
     except OSError:
-        raise Untrusted(f"{record} is not signed: there is no {place.name}", fix=_SIGN) from None
+        raise Untrusted(f"{sums} is not signed: there is no {place.name}", fix=_SIGN) from None
     except ValueError as error:
         raise Untrusted(f"{place} is not a signature: {error}", fix=_SIGN) from None
-    content = record.read_bytes()
+    content = sums.read_bytes()
     for key in keys:
         try:
             key.verify(content, signature)
@@ -96,7 +91,7 @@ def _refuse_record(record: Path, keys: list[Any]) -> None:
             continue
         return
     raise Untrusted(
-        f"none of the trusted keys has signed {record}",
+        f"none of the trusted keys has signed {sums}",
         found=f"a signature that says {signature.untrusted_comment!r}",
         fix="do not use it, or add the key of whoever signed it if you trust them",
     )

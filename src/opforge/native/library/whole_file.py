@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...records import field
 from ..artifacts.output_folder import is_half_published, locked
+from ..artifacts.sums import read_sums, sums_path
 
 # Seconds for a build to write its files. Whoever can read the folder can lock it, so not for ever.
 _PATIENCE = 10.0
@@ -28,8 +27,8 @@ _MAGIC = b"\x7fELF\x02\x01"
 def refuse_damaged(file: Path, library: str) -> None:
     """Raise `NotALibrary` for a file of a library that is not as its build left it.
 
-    The record of the build, `share/NAME/build.json` beside `lib`, has its hash. A file that was
-    copied without it must at least be complete. Hashing takes about 1 ms per MB.
+    `share/NAME/SHA256SUMS` beside `lib` has its hash. A file that was copied without it must at
+    least be complete. Hashing takes about 1 ms per MB.
     """
     try:
         content = file.read_bytes()
@@ -76,20 +75,16 @@ def _recorded(file: Path, library: str) -> str | None:
     root = _root(file.resolve())
     if root is None:
         return None
-    record = root / "share" / library / "build.json"
+    sums = root / sums_path(library)
     try:
-        text = record.read_bytes()
+        return read_sums(sums).get(f"lib/{file.resolve().name}")
     except OSError:
         return None
-    try:
-        written = field(json.loads(text), "written", dict)
-        digest: str | None = field(written, f"lib/{file.resolve().name}", str, None)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         from ...errors import NotALibrary
 
-        what = f"{record}, the record of its build, cannot be read: {error}"
+        what = f"{sums}, with the hashes of its build, cannot be read: {error}"
         raise NotALibrary(f"{file} is not opened: {what}", fix="build the library again") from None
-    return digest
 
 
 def _cut_short(content: bytes) -> str:

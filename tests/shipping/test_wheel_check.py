@@ -1,0 +1,119 @@
+"""`opforge verify` of a wheel, and of the package that one has installed."""
+
+import shutil
+import zipfile
+
+import minisign
+import pytest
+from click.testing import CliRunner
+
+from opforge.cli import main
+from opforge.shipping.command import run
+from opforge.shipping.wheel_file import Distribution, wheel_bytes
+
+
+def verified(path, *options):
+    done = CliRunner().invoke(main, ["verify", str(path), "--manifest-only", *map(str, options)])
+    return done.exit_code, done.output
+
+
+def repacked(wheel, folder, **changed):
+    """A wheel with other contents: files by name, None for those that are left out."""
+    copy = folder / wheel.name
+    with zipfile.ZipFile(wheel) as before, zipfile.ZipFile(copy, "w") as after:
+        for name in before.namelist():
+            content = changed.pop(name, before.read(name))
+            if content is not None:
+                after.writestr(name, content)
+        for name, content in changed.items():
+            after.writestr(name, content)
+    return copy
+
+
+def test_a_wheel_and_what_it_installs_have_the_files_of_the_build(wheel, installed):
+    status, said = verified(wheel)
+    assert status == 0, said
+    packed, built = said.splitlines()
+    assert packed.startswith(f"{wheel.name}, held against its hashes: all ")
+    assert built.startswith("shipped_ops, held against its hashes: all ")
+    assert built.endswith(" that only building again needs are not here")
+    assert verified(installed / "shipped_ops") == (0, f"{built}\n")
+    library = installed / "shipped_ops/lib/libshipped_ops.so"
+    assert verified(library) == (0, f"{built}\n")
+
+
+def test_every_file_of_a_wheel_is_held_against_its_record(wheel, tmp_path):
+    header, stub = "shipped_ops/include/shipped_ops.h", "shipped_ops/__init__.pyi"
+    other = repacked(
+        wheel, tmp_path, **{header: b"other", stub: None, "shipped_ops/evil.py": b"evil"}
+    )
+    status, said = verified(other)
+    assert status == 1
+    assert said.splitlines()[1:] == [
+        f"  {stub} is gone",
+        "  shipped_ops/evil.py is not in RECORD",
+        f"  {header} has other bytes",
+    ]
+
+
+def test_a_record_that_was_forged_does_not_hide_what_the_build_wrote(unpacked, tmp_path):
+    files = {
+        f"shipped_ops/{path.relative_to(unpacked / 'shipped_ops')}": path.read_bytes()
+        for path in (unpacked / "shipped_ops").rglob("*")
+        if path.is_file()
+    }
+    files["shipped_ops/lib/libshipped_ops.so"] += b"other"
+    told = Distribution("shipped_ops", "1.2.0", "manylinux_2_34_x86_64", "forged")
+    forged = tmp_path / told.file_name
+    forged.write_bytes(wheel_bytes(told, files))
+    status, said = verified(forged)
+    assert (status, "  lib/libshipped_ops.so has other bytes" in said) == (1, True)
+
+
+def test_a_signature_goes_along(dist, tmp_path):
+    pair, other = minisign.KeyPair.generate(), minisign.KeyPair.generate()
+    for name, key in (("key", pair.secret_key), ("pub", pair.public_key), ("no", other.public_key)):
+        (tmp_path / name).write_bytes(bytes(key))
+    signed = shutil.copytree(dist, tmp_path / "signed")
+    CliRunner().invoke(main, ["sign", str(signed), "--key", str(tmp_path / "key")])
+    run(str(signed), str(tmp_path / "wheelhouse"), "1.2.0")
+    (wheel,) = (tmp_path / "wheelhouse").iterdir()
+    assert verified(wheel, "--trusted-key", tmp_path / "pub")[0] == 0
+    status, said = verified(wheel, "--trusted-key", tmp_path / "no")
+    assert (status, "none of the trusted keys has signed" in said) == (1, True)
+
+
+def test_a_wheel_without_a_signature(wheel, tmp_path):
+    (tmp_path / "pub").write_bytes(bytes(minisign.KeyPair.generate().public_key))
+    assert "SHA256SUMS is not signed" in verified(wheel, "--trusted-key", tmp_path / "pub")[1]
+
+
+def test_a_wheel_cannot_be_built_again(wheel):
+    done = CliRunner().invoke(main, ["verify", str(wheel)])
+    assert "cannot be built again: a wheel has no sources" in done.output
+    assert "fix: verify the folder that it was packed from, or only its files" in done.output
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda file: file.write_bytes(b"not a zip"), "File is not a zip file"),
+        (lambda file: None, "No such file or directory"),
+        (lambda file: zipfile.ZipFile(file, "w").close(), "it has 0 lists of its files, RECORD"),
+    ],
+)
+def test_what_is_not_a_wheel(make, why, tmp_path):
+    file = tmp_path / "x.whl"
+    make(file)
+    status, said = verified(file)
+    assert status == 1
+    assert f"{file} is not a wheel: " in said
+    assert why in said
+    assert "fix: give a wheel that `opforge wheel` wrote" in said
+
+
+def test_a_wheel_of_something_else(tmp_path):
+    told = Distribution("other", "1.0", "any", "other")
+    file = tmp_path / told.file_name
+    file.write_bytes(wheel_bytes(told, {"other/__init__.py": b""}))
+    assert f"{file} holds nothing that opforge built" in verified(file)[1]
