@@ -23,6 +23,7 @@ from .artifacts.scratch import scratch
 from .artifacts.toolchain import compile_adapter, compile_library
 from .codegen import sources
 from .codegen.torch_adapter import unadapted
+from .codegen.tvm_ffi import unexported
 from .frontend.backward_formula import why_left_behind
 from .ir.cases import Launch
 from .ir.kernel_request import Request
@@ -68,6 +69,7 @@ def build(
     ptx: bool = False,
     sources_only: bool = False,
     torch: bool = False,
+    tvm_ffi: bool = False,
     jobs: int | None = None,
     executor: Executor | None = None,
     cache: Cache | None = USER_CACHE,
@@ -83,7 +85,8 @@ def build(
     `jobs` processes compile the kernels (default: all cores), or any `executor`, whose workers
     need Triton but neither torch nor the operators' source. `sources_only` writes the C without
     compiling it. `tuning` is a table from `opforge tune` that picks the configurations of
-    autotuned kernels. `torch` adds `libNAME_torch.so`, which makes the functions torch operators.
+    autotuned kernels. `torch` adds `libNAME_torch.so`, which makes the functions torch operators;
+    with `tvm_ffi`, `tvm_ffi.load_module` has them as well.
     `read` and `arguments` go into the record from which the command sees that nothing changed.
     """
     check_writable(output)
@@ -100,7 +103,7 @@ def build(
         ptx=ptx,
         progress=progress,
     )
-    files = sources(shortened(library), torch=torch)
+    files = sources(shortened(library), torch=torch, tvm_ffi=tvm_ffi)
     if torch:
         made.notes += [
             f"{op.name} is not in the torch adapter, because {why}; opforge.load calls it by ctypes"
@@ -108,6 +111,12 @@ def build(
             if op.torch_name and (why := unadapted(op))
         ]
         made.notes += _left_behind(library)
+    if tvm_ffi:
+        made.notes += [
+            f"{op.name} is not a function of tvm-ffi, because {why}"
+            for op in library.ops
+            if (why := unexported(op))
+        ]
     if not sources_only:
         jobs = jobs or default_jobs()
         files |= _compiled(files, library.name, static=static, torch=torch, jobs=jobs)

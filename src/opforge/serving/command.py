@@ -17,7 +17,7 @@ from . import manifest
 from .widen import parse_widening
 
 # What only libraries of operators have.
-_OTHERS = ("name", "static", "ptx", "only", "sources_only", "torch", "depfile", "tuning")
+_OTHERS = ("name", "static", "ptx", "only", "sources_only", "torch", "tvm_ffi", "depfile", "tuning")
 
 
 def is_recording(targets: Sequence[str]) -> bool:

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -195,13 +196,15 @@ native.declare(doubled, x=native.tensor("n", dtype="fp32"), dims={"n": (0, 100)}
 def test_a_wheel_on_request_of_the_library_that_was_built(sample, tmp_path):
     arguments = [sample, "--arch", "sm_80", "-o", tmp_path, "--name"]
     built(*arguments, "first", "--torch")
-    said = built(*arguments, "second", "--wheel").splitlines()
+    said = built(*arguments, "second", "--wheel", "--tvm-ffi").splitlines()
     (wheel,) = tmp_path.glob("*.whl")
     assert said[-1].startswith(f"{wheel}: 1 operator for sm_80, ")
     assert wheel.name.startswith("second-0.0.0-py3-none-manylinux_2_")
+    with zipfile.ZipFile(wheel) as archive:
+        assert b"__tvm_ffi_twice" in archive.read("second/lib/libsecond.so")
     before = wheel.read_bytes()
     wheel.unlink()
-    unchanged, packed = built(*arguments, "second", "--wheel").splitlines()
+    unchanged, packed = built(*arguments, "second", "--wheel", "--tvm-ffi").splitlines()
     assert unchanged == f"{tmp_path}: nothing has changed since the last build of second"
     assert packed == said[-1]
     assert wheel.read_bytes() == before

@@ -68,8 +68,9 @@ def numbers(values) -> ctypes.Array:
     return (ctypes.c_int64 * max(1, len(values)))(*values)
 
 
-def write(library, folder: Path, *, torch: bool = False) -> Path:
-    for path, content in sources(library, torch=torch).items():
+def write(library, folder: Path, **adapters: bool) -> Path:
+    """With `torch=True` the torch adapter, too, and so on, as `sources` takes them."""
+    for path, content in sources(library, **adapters).items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)

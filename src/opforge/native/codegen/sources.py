@@ -19,16 +19,17 @@ from .names import part
 from .op_source import operation_source
 from .templates import fill, runtime
 from .torch_adapter import adapter_source
+from .tvm_ffi import tvm_ffi_source
 
 
-def sources(library: Library, *, torch: bool = False) -> dict[str, bytes]:
+def sources(library: Library, *, torch: bool = False, tvm_ffi: bool = False) -> dict[str, bytes]:
     """Headers, C sources, manifest, packages for CMake and pkg-config.
 
     The same program gives the same bytes.
 
         sources(library)["include/mylib.h"]
 
-    With `torch` also the C++ of the torch adapter.
+    With `torch` also the C++ of the torch adapter, with `tvm_ffi` the functions of tvm-ffi.
     """
     name = library.name
     # Of several libraries in one folder, each has its own.
@@ -58,6 +59,9 @@ def sources(library: Library, *, torch: bool = False) -> dict[str, bytes]:
     if torch:
         texts[f"{src}/torch/{name}_torch.cpp"] = adapter_source(library, described)
         texts |= {f"{src}/torch/{file}": text for file, text in runtime("torch").items()}
+    if tvm_ffi:
+        texts[f"{src}/tvm_ffi.c"] = tvm_ffi_source(library)
+        texts |= {f"{src}/{file}": text for file, text in runtime("tvm_ffi").items()}
     for op in library.ops:
         texts[f"{src}/op_{part(op.name)}.c"] = operation_source(op, name, kernels)
     files = {path: text.encode() for path, text in texts.items()}

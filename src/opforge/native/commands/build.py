@@ -34,6 +34,7 @@ class BuildArguments:
     only: tuple[str, ...] = ()
     sources_only: bool = False
     torch: bool = False
+    tvm_ffi: bool = False
     depfile: str | None = None
     tuning: str | None = None
     dask: str | None = None
@@ -89,6 +90,7 @@ def make(given: BuildArguments, **more: Any) -> Result:
         ptx=given.ptx,
         sources_only=given.sources_only,
         torch=given.torch,
+        tvm_ffi=given.tvm_ffi,
         jobs=given.jobs,
         tuning=given.tuning,
         read=read,
