@@ -8,7 +8,7 @@ PIP := $(RUN) -m pip --disable-pip-version-check -qq
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test fuzz lint bench docs test-gpu test-wild clean
+.PHONY: help setup demo test fuzz lint bench docs test-gpu test-jax test-wild clean
 .PHONY: lint-ruff lint-types lint-imports lint-c lint-spelling
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo "make bench     measure what a call costs (benchmarks/call_overhead.py)"
 	@echo "make docs      build the documentation into site/, with warnings as errors"
 	@echo "make test-gpu  run the tests that need a GPU"
+	@echo "make test-jax  run the tests that need JAX, which it installs"
 	@echo "make test-wild record, serve and build packages from the wild, which it installs"
 	@echo "make clean     remove $(VENV), caches and build products"
 	@echo "PYTHON=... chooses the interpreter ($(PYTHON))"
@@ -96,6 +97,16 @@ $(VENV)/.wild: $(READY)
 test-wild: $(VENV)/.wild
 	$(RUN) -m pytest -q tests/serving/test_wild.py tests/native/test_wild.py \
 		tests/gpu/test_wild.py tests/gpu/test_wild_native.py
+
+# JAX takes as long to install as everything else.
+$(VENV)/.jax: $(READY)
+	@echo "adding JAX to $(VENV)"
+	@$(PIP) install --no-build-isolation -c constraints.txt -e ".[jax]"
+	@touch $@
+
+test-jax: $(VENV)/.jax
+	$(RUN) -m pytest -q tests/native/codegen/test_jax_ffi.py tests/shipping/test_shipped.py \
+		tests/docs/test_snippets.py -k "jax"
 
 test-gpu: $(READY)
 	$(RUN) -m pytest -q -n auto --dist loadfile tests/gpu

@@ -371,6 +371,7 @@ def package(
 @click.option("--sources-only", is_flag=True, help="Write the C sources without compiling them.")
 @click.option("--torch", is_flag=True, help="Also build libNAME_torch.so for PyTorch.")
 @click.option("--tvm-ffi", is_flag=True, help="Also export the operators to tvm-ffi.")
+@click.option("--jax", is_flag=True, help="Also write python/NAME/jax.py, a module for JAX.")
 @click.option(
     "--wheel", "as_wheel", is_flag=True, help="Also pack the result as a wheel; implies --torch."
 )

@@ -35,11 +35,12 @@ def test_a_page_is_read_as_its_comments_say(tmp_path):
         "```text\noutput\n```\n"
         "<!-- output -->\n```text\noutput\n```\n"
         "<!-- hidden: python\nw = 4\n-->\n"
+        "<!-- needs-package: numpy -->\n```python\nv = 5\n```\n"
         "<!-- not-run: needs the network -->\n```bash\npip install opforge\n```\n"
     )
     read = read_page(page)
     assert read.interpret
-    gpu, written, appended, console, shown, output, hidden, skipped = read.blocks
+    gpu, written, appended, console, shown, output, hidden, packaged, skipped = read.blocks
     assert (gpu.needs_gpu, gpu.text, gpu.line) == (True, "x = 1\n", 4)
     assert (written.needs_gpu, written.title, written.append) == (False, "ops.py", False)
     assert (appended.title, appended.append) == ("ops.py", True)
@@ -47,6 +48,7 @@ def test_a_page_is_read_as_its_comments_say(tmp_path):
     assert not shown.runs
     assert (output.is_output, output.text) == (True, "output\n")
     assert (hidden.text, hidden.runs) == ("w = 4\n", True)
+    assert (packaged.package, hidden.package) == ("numpy", None)
     assert (skipped.not_run, skipped.runs) == ("needs the network", False)
 
 

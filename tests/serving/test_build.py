@@ -212,6 +212,7 @@ def test_the_command_builds_a_recording(recording, tmp_path):
     [
         (["ops.py"], "launches.json is a recording, and the other targets are not"),
         (["--torch"], "--torch is for operators, not for recordings"),
+        (["--jax"], "--jax is for operators, not for recordings"),
         (["--tvm-ffi"], "fix: leave out --tvm-ffi"),
         (["--sources-only"], "fix: leave out --sources-only"),
     ],

@@ -65,6 +65,7 @@ def test_the_wheel_has_the_library_and_nothing_of_its_build(wheel):
         "include/shipped_ops.h",
         "include/shipped_ops.hpp",
         "include/shipped_ops_dispatch.inc",
+        "jax.py",
         "lib/cmake/shipped_ops/shipped_opsConfig.cmake",
         "lib/cmake/shipped_ops/shipped_opsConfigVersion.cmake",
         "lib/libshipped_ops.so",
@@ -79,10 +80,13 @@ def test_the_wheel_has_the_library_and_nothing_of_its_build(wheel):
     ]
 
 
-def test_torch_is_an_extra_and_nothing_is_required(wheel):
+def test_torch_and_jax_are_extras_and_nothing_is_required(wheel):
     told = contents(wheel)["shipped_ops-1.2.0.dist-info/METADATA"].decode().splitlines()
     needed = [line for line in told if line.startswith(("Requires-Dist", "Provides-Extra"))]
-    assert needed == ["Provides-Extra: torch", 'Requires-Dist: torch>=2.11; extra == "torch"']
+    assert needed == [
+        "Provides-Extra: torch", 'Requires-Dist: torch>=2.11; extra == "torch"',
+        "Provides-Extra: jax", 'Requires-Dist: jax>=0.5; extra == "jax"',
+    ]  # fmt: skip
 
 
 def test_the_record_has_the_hash_of_every_file(wheel):

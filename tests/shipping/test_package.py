@@ -69,6 +69,14 @@ def test_a_signature_is_the_schemas(arguments, returns, expected):
     assert signatures(files["__init__.pyi"])["f"] == expected
 
 
+def test_a_function_gives_way_to_a_module_of_the_package():
+    library = BuiltLibrary(
+        "mylib", ("sm_90",), (op(name="jax"), op(name="f")),
+        Platform("manylinux_2_34_x86_64", "x86_64"), {"jax.py": b""}, (),
+    )  # fmt: skip
+    assert [one.name for one in callable_ops(library)] == ["f"]
+
+
 def test_a_dtype_that_is_a_default_is_looked_up_in_torch():
     files = files_of(op(Argument("d", "ScalarType", default=(("dtype", "float16"),))))
     assert signatures(files["__init__.py"])["f"].startswith("(d: dtype=_library.dtype('float16'))")

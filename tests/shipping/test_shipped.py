@@ -1,5 +1,6 @@
 """What a wheel is where it is installed: a package without opforge, Triton and compilers."""
 
+import importlib.util
 import os
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from torch._subclasses import FakeTensorMode
 
 import opforge
 from support.native.cmake import Project
-from support.shipped_child import CALL, run
+from support.shipped_child import CALL, CALL_JAX, CALL_TVM_FFI, run
 
 
 def test_its_operators_run_without_opforge_triton_and_compilers(installed):
@@ -26,6 +27,30 @@ def test_the_same_wheel_runs_with_another_torch(installed):
     done = run(CALL, installed, os.environ["OPFORGE_TEST_OTHER_TORCH"])
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() != torch.__version__
+
+
+def test_jax_runs_them_without_torch(installed):
+    jax = importlib.util.find_spec("jax")
+    if jax is None:
+        pytest.skip("JAX is not installed; make test-jax has it")
+    place = Path(jax.origin).parents[1]
+    done = run(CALL_JAX, installed, place, blocked="opforge,triton,torch", JAX_PLATFORMS="cpu")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]] ['add_kernel']\n"
+
+
+def test_tvm_ffi_runs_them_without_torch(installed):
+    pytest.importorskip("tvm_ffi", reason="apache-tvm-ffi is not installed")
+    done = run(CALL_TVM_FFI, installed, blocked="opforge,triton,torch")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[[0.0, 2.0, 4.0], [6.0, 8.0, 10.0]] ['add_kernel']\n"
+
+
+def test_without_jax_its_module_says_what_to_install(installed):
+    done = run("import shipped_ops.jax", installed, blocked="opforge,triton,torch,jax")
+    assert done.stderr.endswith(
+        "  fix: pip install 'jax[cuda13]', or as JAX says for your machine\n"
+    )
 
 
 def test_without_torch_the_files_are_there_and_a_call_says_what_to_install(installed):

@@ -6,7 +6,7 @@ python run_page.py --gpu docs/install.md    all of them
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import os
 import re
 import shlex
@@ -34,7 +34,7 @@ def main() -> None:
         run = Run(page, Path(folder).resolve())
         for block in page.blocks:
             elsewhere = block.without_gpu if "--gpu" in options else block.needs_gpu
-            if block.runs and not elsewhere:
+            if block.runs and not elsewhere and _is_installed(block.package):
                 sys.stdout.write(f"{page.name}:{block.line}\n")
                 sys.stdout.flush()
                 run.block(block)
@@ -42,6 +42,10 @@ def main() -> None:
             run.accept()
         elif run.changed:
             sys.exit("\n".join(run.differences()))
+
+
+def _is_installed(package: str | None) -> bool:
+    return package is None or importlib.util.find_spec(package) is not None
 
 
 def _equip(folder: Path, page: Page) -> None:

@@ -16,10 +16,8 @@ class Blocked:
             raise ModuleNotFoundError(f"{name} is not installed", name=name.partition(".")[0])
 sys.meta_path.insert(0, Blocked())
 """
-CALL = """
+STANDIN = """
 import ctypes, pathlib
-import shipped_ops
-import torch
 from support.standin import driver
 
 driver.build_standin = lambda: pathlib.Path(sys.argv[2])
@@ -32,6 +30,12 @@ def execute(launched):
     )
     out[:] = [a + b for a, b in zip(x, y)]
 standin.execute = execute
+"""
+CALL = (
+    STANDIN
+    + """
+import shipped_ops
+import torch
 # The operators are for CUDA; here the stand-in driver has them on the CPU.
 adapter = ctypes.CDLL(shipped_ops.get_library().replace(".so", "_torch.so"))
 adapter.shipped_ops_torch_detach(b"demo::add")
@@ -44,6 +48,31 @@ assert [launch.function for launch in standin.launches] == ["add_kernel"] * 3, s
 assert not {"opforge", "triton"} & set(sys.modules)
 print(torch.__version__)
 """
+)
+CALL_JAX = (
+    STANDIN
+    + """
+import numpy as np
+import shipped_ops.jax as ops
+ops.opforge_host_memory(True)
+x, y = np.arange(6, dtype="f").reshape(2, 3), np.ones((2, 3), dtype="f")
+print(ops.add(x, y).tolist(), [launch.function for launch in standin.launches])
+assert not {"opforge", "triton"} & set(sys.modules)
+"""
+)
+CALL_TVM_FFI = (
+    STANDIN
+    + """
+import numpy as np
+import shipped_ops
+import tvm_ffi
+ops = tvm_ffi.load_module(shipped_ops.get_library())
+ops.opforge_host_memory(True)
+x, out = np.arange(6, dtype="f").reshape(2, 3), np.zeros((2, 3), dtype="f")
+ops.add(x, x, out)
+print(out.tolist(), [launch.function for launch in standin.launches])
+"""
+)
 
 
 def run(code, *folders, blocked="opforge,triton", arguments=(), **variables):

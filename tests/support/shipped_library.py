@@ -1,4 +1,4 @@
-"""A small library with its torch adapter, as `opforge build --torch` would write it."""
+"""A small library, as `opforge build --torch --tvm-ffi --jax` would write it."""
 
 import dataclasses
 
@@ -23,7 +23,7 @@ def library(name=NAME):
 
 
 def build(program, folder):
-    write(program, folder, torch=True)
+    write(program, folder, torch=True, tvm_ffi=True, jax=True)
     compile_library(folder, program.name, flags=("-O0",))
     compile_adapter(folder, program.name, flags=("-O0",))
     return recorded(folder, program.name)

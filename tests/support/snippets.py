@@ -9,6 +9,7 @@ The info string of a fence says what becomes of a block, a comment before it wha
 
     <!-- needs-gpu -->          runs in tests/gpu alone
     <!-- without-gpu -->        does not run there, but everywhere else
+    <!-- needs-package: jax --> runs where that package is installed
     <!-- interpret -->          once per page: Triton's interpreter runs its kernels
     <!-- append -->             adds to the file of that title, as a reader would
     <!-- not-run: reason -->    needs the network, or would run the suite again
@@ -48,6 +49,7 @@ class Block:
     title: str | None = None
     needs_gpu: bool = False
     without_gpu: bool = False
+    package: str | None = None
     append: bool = False
     not_run: str | None = None
     raises: str | None = None
@@ -139,6 +141,7 @@ def _block(  # noqa: PLR0917  # where a block stands, and what was said of it
         title=title[1] if title else None,
         needs_gpu="needs-gpu" in given,
         without_gpu="without-gpu" in given,
+        package=given.get("needs-package"),
         append="append" in given,
         not_run=given.get("not-run"),
         raises=given.get("raises"),

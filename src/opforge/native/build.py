@@ -70,6 +70,7 @@ def build(
     sources_only: bool = False,
     torch: bool = False,
     tvm_ffi: bool = False,
+    jax: bool = False,
     jobs: int | None = None,
     executor: Executor | None = None,
     cache: Cache | None = USER_CACHE,
@@ -86,7 +87,7 @@ def build(
     need Triton but neither torch nor the operators' source. `sources_only` writes the C without
     compiling it. `tuning` is a table from `opforge tune` that picks the configurations of
     autotuned kernels. `torch` adds `libNAME_torch.so`, which makes the functions torch operators;
-    with `tvm_ffi`, `tvm_ffi.load_module` has them as well.
+    with `tvm_ffi`, `tvm_ffi.load_module` has them as well, and with `jax` the module `NAME.jax`.
     `read` and `arguments` go into the record from which the command sees that nothing changed.
     """
     check_writable(output)
@@ -103,7 +104,7 @@ def build(
         ptx=ptx,
         progress=progress,
     )
-    files = sources(shortened(library), torch=torch, tvm_ffi=tvm_ffi)
+    files = sources(shortened(library), torch=torch, tvm_ffi=tvm_ffi, jax=jax)
     if torch:
         made.notes += [
             f"{op.name} is not in the torch adapter, because {why}; opforge.load calls it by ctypes"

@@ -17,7 +17,9 @@ from . import manifest
 from .widen import parse_widening
 
 # What only libraries of operators have.
-_OTHERS = ("name", "static", "ptx", "only", "sources_only", "torch", "tvm_ffi", "depfile", "tuning")
+_OTHERS = (
+    "name", "static", "ptx", "only", "sources_only", "torch", "tvm_ffi", "jax", "depfile", "tuning",
+)  # fmt: skip
 
 
 def is_recording(targets: Sequence[str]) -> bool:

@@ -30,7 +30,7 @@ class BuiltLibrary:
     # Those that the adapter serves.
     ops: tuple[Op, ...]
     platform: Platform
-    # By their paths in the folder of the build.
+    # By their paths in the package, which are those in the folder of the build but for jax.py.
     files: dict[str, bytes]
     notes: tuple[str, ...]
 
@@ -56,7 +56,8 @@ def read_built(path: Path) -> BuiltLibrary:
     with settled(file):
         for one in (file, adapter):
             refuse_damaged(one, name)
-        files = {str(p.relative_to(root)): p.read_bytes() for p in _chosen(root, name)}
+        chosen = {p.relative_to(root).as_posix(): p.read_bytes() for p in _chosen(root, name)}
+    files = {path.removeprefix(f"python/{name}/"): content for path, content in chosen.items()}
     described = files.get(f"share/{name}/manifest.json")
     if described is None or f"include/{name}.h" not in files:
         missing = f"share/{name}/manifest.json" if described is None else f"include/{name}.h"
@@ -92,6 +93,7 @@ def _chosen(root: Path, name: str) -> list[Path]:
         "include/opforge/*", f"lib/lib{name}.so", f"lib/lib{name}_torch.so",
         f"lib/cmake/{name}/*", f"lib/pkgconfig/{name}.pc", f"share/{name}/manifest.json",
         f"{sums_path(name)}*",
+        f"python/{name}/jax.py",
     )  # fmt: skip
     return sorted({p for pattern in patterns for p in root.glob(pattern) if p.is_file()})
 

@@ -14,6 +14,8 @@ from .wheel_file import Distribution, check_version, wheel_bytes, write_whole
 
 # The first whose stable ABI the adapters use.
 _TORCH = ("Provides-Extra: torch", 'Requires-Dist: torch>=2.11; extra == "torch"')
+# The first whose `jax.ffi` the module uses.
+_JAX = ("Provides-Extra: jax", 'Requires-Dist: jax>=0.5; extra == "jax"')
 
 
 def run(
@@ -60,7 +62,7 @@ def _pack_library(library: BuiltLibrary, output: str, version: str) -> str:
         version=version,
         platform=library.platform.tag,
         summary=f"Native operators for {', '.join(library.archs)}, built with opforge",
-        extras=_TORCH,
+        extras=_TORCH + (_JAX if "jax.py" in library.files else ()),
     )
     files = {**library.files, **package_files(library, version)}
     return _write(told, files, output, _told(library), _notes(library))

@@ -13,6 +13,7 @@ import math
 import textwrap
 from pathlib import Path
 
+from ..native.codegen.templates import with_constants
 from ..native.ir.interface import Flat, Op, SchemaArgument
 from .built import BuiltLibrary
 
@@ -56,7 +57,10 @@ def package_files(library: BuiltLibrary, version: str) -> dict[str, bytes]:
 
 def callable_ops(library: BuiltLibrary) -> list[Op]:
     """The operators that are functions of the package; torch.ops has them all."""
-    return [op for op in library.ops if _is_free(op.name) and _is_writable(op)]
+    # A module of the package would take the place of a function.
+    modules = {file.removesuffix(".py") for file in library.files if "/" not in file}
+    free = [op for op in library.ops if op.name not in modules]
+    return [op for op in free if _is_free(op.name) and _is_writable(op)]
 
 
 def _is_free(name: str) -> bool:
@@ -100,10 +104,7 @@ def _stub(library: BuiltLibrary) -> str:
 
 def _loader(library: BuiltLibrary) -> str:
     text = Path(__file__).with_name("shipped.py").read_text(encoding="utf-8")
-    for name, value in (("LIBRARY", library.name), ("MACHINE", library.platform.machine)):
-        before = next(line for line in text.splitlines() if line.startswith(f"{name} = "))
-        text = text.replace(before, f'{name} = "{value}"', 1)
-    return text
+    return with_constants(text, LIBRARY=library.name, MACHINE=library.platform.machine)
 
 
 def _summary(library: BuiltLibrary) -> str:

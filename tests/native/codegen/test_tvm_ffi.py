@@ -13,38 +13,15 @@ from opforge.native.artifacts.toolchain import compile_library
 from opforge.native.codegen import sources
 from opforge.native.codegen.tvm_ffi import tvm_ffi_source, unexported
 from opforge.native.ir.interface import ChoiceParam, SchemaArgument, TensorParam
-from support.native import hand_made, hand_made_calls
+from support.native import hand_made, hand_made_calls, hand_made_frameworks
 from support.standin.library import NativeLibrary, write
 
 tvm_ffi = pytest.importorskip("tvm_ffi", reason="apache-tvm-ffi is not installed")
 
-DTYPES = ChoiceParam("dtype", ("HALF", "NONE"), ("torch.float16", "None"))
-LEVELS = ChoiceParam(
-    "level", ("ONE", "HALF", "ON", "LONG"), ("1", "0.5", "True", "'a text of more than 7 bytes'")
-)
-
-
-def choosing():
-    """`pick`, with choices of every type."""
-    op, kernels = hand_made.overlapping()
-    cases = tuple(
-        dataclasses.replace(case, choices=(("dtype", d), ("level", level)))
-        for d in range(2)
-        for level in range(4)
-        for case in op.cases
-    )
-    op = dataclasses.replace(op, name="choose", params=(*op.params, DTYPES, LEVELS), cases=cases)
-    return op, kernels
-
-
-def program():
-    whole = hand_made.every_op()
-    return dataclasses.replace(whole, ops=(*whole.ops, choosing()[0]))
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    made = write(program(), tmp_path_factory.mktemp("tvm_ffi"), tvm_ffi=True)
+    made = write(hand_made_frameworks.program(), tmp_path_factory.mktemp("tvm_ffi"), tvm_ffi=True)
     compile_library(made, "demo", flags=("-O0",))
     return made
 
@@ -59,19 +36,11 @@ def module(folder, standin):
     assert not standin.errors
 
 
-def add(launched):
-    count = launched.read(3, ctypes.c_int32)
-    x, y, out = (
-        (ctypes.c_float * count).from_address(launched.read(i, ctypes.c_void_p)) for i in range(3)
-    )
-    out[:] = [a + b for a, b in zip(x, y, strict=True)]
-
-
 @pytest.mark.parametrize(
     "of", [np.array, torch.from_numpy, tvm_ffi.from_dlpack], ids=["numpy", "torch", "tvm_ffi"]
 )
 def test_tensors_of_several_libraries_are_taken(module, standin, of):
-    standin.execute = add
+    standin.execute = hand_made_frameworks.execute
     x, out = np.arange(6, dtype="f").reshape(2, 3), np.zeros((2, 3), dtype="f")
     given = out if of is np.array else of(out)
     assert module.add(of(x), of(x), given) is None
@@ -98,7 +67,7 @@ def test_every_scalar_an_absent_tensor_and_a_choice_arrive(module, standin):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, np.dtype("float16"), None])
-@pytest.mark.parametrize("level", [1, 0.5, True, LEVELS.values[3].strip("'")])
+@pytest.mark.parametrize("level", hand_made_frameworks.LEVEL_VALUES)
 def test_choices_are_passed_by_value(module, standin, dtype, level):
     x, out = torch.zeros(77, dtype=torch.int8), torch.zeros(77, dtype=torch.int8)
     module.choose(x, dtype, level, out)

@@ -13,6 +13,7 @@ from .c_header import header, summary
 from .cpp_header import cplusplus_header
 from .dispatch_inc import dispatch
 from .images import FIRST_ARCH_SPECIFIC, arch_name, images_source, kernel_names, kernels_header
+from .jax_ffi import jax_module, jax_source
 from .manifest import manifest, manifest_source
 from .name_table import check_names, shared_names
 from .names import part
@@ -22,14 +23,17 @@ from .torch_adapter import adapter_source
 from .tvm_ffi import tvm_ffi_source
 
 
-def sources(library: Library, *, torch: bool = False, tvm_ffi: bool = False) -> dict[str, bytes]:
+def sources(
+    library: Library, *, torch: bool = False, tvm_ffi: bool = False, jax: bool = False
+) -> dict[str, bytes]:
     """Headers, C sources, manifest, packages for CMake and pkg-config.
 
     The same program gives the same bytes.
 
         sources(library)["include/mylib.h"]
 
-    With `torch` also the C++ of the torch adapter, with `tvm_ffi` the functions of tvm-ffi.
+    With `torch` also the C++ of the torch adapter, with `tvm_ffi` the functions of tvm-ffi,
+    with `jax` the handlers of XLA and the module that registers them.
     """
     name = library.name
     # Of several libraries in one folder, each has its own.
@@ -62,6 +66,12 @@ def sources(library: Library, *, torch: bool = False, tvm_ffi: bool = False) -> 
     if tvm_ffi:
         texts[f"{src}/tvm_ffi.c"] = tvm_ffi_source(library)
         texts |= {f"{src}/{file}": text for file, text in runtime("tvm_ffi").items()}
+    if jax:
+        texts[f"{src}/jax_ffi.c"] = jax_source(library)
+        texts[f"{src}/jax_ffi.h"] = runtime("jax")["jax_ffi.h"]
+        # With one, the order of sys.path decides between this folder and a module of that name.
+        texts[f"python/{name}/__init__.py"] = f'"""Python modules over lib{name}.so."""\n'
+        texts[f"python/{name}/jax.py"] = jax_module(library)
     for op in library.ops:
         texts[f"{src}/op_{part(op.name)}.c"] = operation_source(op, name, kernels)
     files = {path: text.encode() for path, text in texts.items()}

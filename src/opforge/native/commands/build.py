@@ -35,6 +35,7 @@ class BuildArguments:
     sources_only: bool = False
     torch: bool = False
     tvm_ffi: bool = False
+    jax: bool = False
     depfile: str | None = None
     tuning: str | None = None
     dask: str | None = None
@@ -91,6 +92,7 @@ def make(given: BuildArguments, **more: Any) -> Result:
         sources_only=given.sources_only,
         torch=given.torch,
         tvm_ffi=given.tvm_ffi,
+        jax=given.jax,
         jobs=given.jobs,
         tuning=given.tuning,
         read=read,

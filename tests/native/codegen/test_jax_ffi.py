@@ -1,0 +1,151 @@
+"""The handlers for JAX and the module that registers them; where JAX is installed, with JAX."""
+
+import ast
+import dataclasses
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from opforge.errors import BadProgram
+from opforge.native.artifacts.toolchain import compile_library
+from opforge.native.codegen import sources
+from opforge.native.codegen.templates import runtime
+from opforge.native.ir.abi import MAX_RANK, STATUS_NAMES
+from opforge.native.ir.dtypes import DTYPES
+from support.native import hand_made, hand_made_frameworks
+from support.processes import ROOT, environment
+from support.standin.library import write
+
+CALLS = Path(__file__).parents[1] / "jax_calls" / "calls_jax.py"
+HAS_JAX = importlib.util.find_spec("jax") is not None
+MODULE = runtime("jax")["jax_module.py"]
+needs_jax = pytest.mark.skipif(not HAS_JAX, reason="JAX is not installed; make test-jax has it")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write(hand_made_frameworks.program(), tmp_path_factory.mktemp("jax"), jax=True)
+
+
+@needs_jax
+def test_every_call_with_jax(folder):
+    compile_library(folder, "demo", flags=("-O0",))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(CALLS)]
+    done = subprocess.run(
+        command, env=environment(OPFORGE_TEST_BUILT=str(folder), JAX_PLATFORMS="cpu"), cwd=ROOT,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "skipped" not in done.stdout
+
+
+SAME_ABI = """
+#include <xla/ffi/api/c_api.h>
+#include "jax_ffi.h"
+#define SAME(ours, theirs) _Static_assert((ours) == (theirs), #ours)
+#define FIELD(ours, field, theirs, other) SAME(offsetof(ours, field), offsetof(theirs, other))
+SAME(XLA_MAJOR, XLA_FFI_API_MAJOR);
+_Static_assert(XLA_MINOR <= XLA_FFI_API_MINOR, "minor");
+SAME(XLA_METADATA, XLA_FFI_Extension_Metadata);
+SAME(XLA_SCALAR, XLA_FFI_AttrType_SCALAR);
+SAME(XLA_INVALID_ARGUMENT, XLA_FFI_Error_Code_INVALID_ARGUMENT);
+SAME(XLA_RESOURCE_EXHAUSTED, XLA_FFI_Error_Code_RESOURCE_EXHAUSTED);
+SAME(XLA_UNIMPLEMENTED, XLA_FFI_Error_Code_UNIMPLEMENTED);
+SAME(XLA_INTERNAL, XLA_FFI_Error_Code_INTERNAL);
+SAME(XLA_UNAVAILABLE, XLA_FFI_Error_Code_UNAVAILABLE);
+FIELD(XlaExtension, type, XLA_FFI_Extension_Base, type);
+FIELD(XlaMetadata, version.minor, XLA_FFI_Metadata, api_version.minor_version);
+FIELD(XlaMetadata, traits, XLA_FFI_Metadata, traits);
+FIELD(XlaMetadataExtension, metadata, XLA_FFI_Metadata_Extension, metadata);
+FIELD(XlaErrorCreate, message, XLA_FFI_Error_Create_Args, message);
+FIELD(XlaErrorCreate, code, XLA_FFI_Error_Create_Args, errc);
+FIELD(XlaErrorDestroy, error, XLA_FFI_Error_Destroy_Args, error);
+FIELD(XlaStreamGet, context, XLA_FFI_Stream_Get_Args, ctx);
+FIELD(XlaStreamGet, stream, XLA_FFI_Stream_Get_Args, stream);
+FIELD(XlaApi, error_create, XLA_FFI_Api, XLA_FFI_Error_Create);
+FIELD(XlaApi, error_destroy, XLA_FFI_Api, XLA_FFI_Error_Destroy);
+FIELD(XlaApi, stream_get, XLA_FFI_Api, XLA_FFI_Stream_Get);
+FIELD(XlaBuffer, dtype, XLA_FFI_Buffer, dtype);
+FIELD(XlaBuffer, data, XLA_FFI_Buffer, data);
+FIELD(XlaBuffer, rank, XLA_FFI_Buffer, rank);
+FIELD(XlaBuffer, dims, XLA_FFI_Buffer, dims);
+FIELD(XlaBuffers, count, XLA_FFI_Args, size);
+FIELD(XlaBuffers, buffers, XLA_FFI_Args, args);
+FIELD(XlaBuffers, count, XLA_FFI_Rets, size);
+FIELD(XlaBuffers, buffers, XLA_FFI_Rets, rets);
+FIELD(XlaText, length, XLA_FFI_ByteSpan, len);
+FIELD(XlaScalar, value, XLA_FFI_Scalar, value);
+FIELD(XlaAttributes, count, XLA_FFI_Attrs, size);
+FIELD(XlaAttributes, types, XLA_FFI_Attrs, types);
+FIELD(XlaAttributes, names, XLA_FFI_Attrs, names);
+FIELD(XlaAttributes, values, XLA_FFI_Attrs, attrs);
+FIELD(XlaFrame, api, XLA_FFI_CallFrame, api);
+FIELD(XlaFrame, context, XLA_FFI_CallFrame, ctx);
+FIELD(XlaFrame, inputs, XLA_FFI_CallFrame, args);
+FIELD(XlaFrame, results, XLA_FFI_CallFrame, rets);
+FIELD(XlaFrame, attributes, XLA_FFI_CallFrame, attrs);
+"""
+# XLA's names of the element types.
+XLA_TYPES = {
+    "fp16": "F16", "bf16": "BF16", "fp32": "F32", "fp64": "F64", "fp8e4nv": "F8E4M3FN",
+    "fp8e4b8": "F8E4M3FNUZ", "fp8e5": "F8E5M2", "fp8e5b16": "F8E5M2FNUZ", "i8": "S8", "i16": "S16",
+    "i32": "S32", "i64": "S64", "u8": "U8", "u16": "U16", "u32": "U32", "u64": "U64", "i1": "PRED",
+}  # fmt: skip
+
+
+@needs_jax
+def test_the_abi_is_that_of_xlas_header(folder, tmp_path):
+    include = Path(importlib.util.find_spec("jaxlib").origin).parent / "include"
+    checks = [
+        f"if (jax_dtype(XLA_FFI_DataType_{name}).code != {DTYPES[key].code} ||"
+        f" jax_dtype(XLA_FFI_DataType_{name}).bits != {DTYPES[key].bits}) return {i + 1};"
+        for i, (key, name) in enumerate(XLA_TYPES.items())
+    ]
+    assert XLA_TYPES.keys() == DTYPES.keys()
+    source = SAME_ABI + "int main(void)\n{\n" + "\n".join(checks) + "\nreturn 0;\n}\n"
+    compiler = ["cc", "-std=c11", f"-I{include}", "-Isrc/demo", "-xc", "-", "-o", tmp_path / "same"]
+    subprocess.run(compiler, cwd=folder, input=source, text=True, check=True)
+    assert subprocess.run([tmp_path / "same"], check=False).returncode == 0
+
+
+def test_the_handlers_compile_without_a_warning(folder):
+    warnings = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+    command = ["cc", "-std=c99", *warnings, "-fsyntax-only", "src/demo/jax_ffi.c"]
+    subprocess.run(command, cwd=folder, check=True)
+
+
+def test_they_are_written_only_where_they_are_asked_for():
+    library = hand_made.library()
+    plain, more = sources(library), sources(library, jax=True)
+    assert plain.items() < more.items()
+    modules = {"python/demo/__init__.py", "python/demo/jax.py"}
+    assert more.keys() - plain.keys() == modules | {"src/demo/jax_ffi.c", "src/demo/jax_ffi.h"}
+    assert b'\nLIBRARY = "demo"\n' in more["python/demo/jax.py"]
+
+
+def test_an_operator_cannot_have_the_name_of_the_table():
+    op, kernels = hand_made.add()
+    op = dataclasses.replace(op, name="jax_handlers")
+    with pytest.raises(BadProgram, match="two functions would be called demo_jax_handlers"):
+        sources(hand_made.library((op, kernels)), jax=True)
+
+
+def test_the_module_has_the_numbers_of_the_library():
+    """It is copied, and so cannot import them."""
+    assigned = {}
+    for node in ast.parse(MODULE).body:
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+            target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+            assigned[ast.unparse(target)] = ast.unparse(node.value)
+    assert assigned["_MAX_RANK"] == str(MAX_RANK)
+    statuses = [STATUS_NAMES.index(name) for name in ("INVALID_ARGUMENT", "OUT_OF_MEMORY")]
+    assert ast.literal_eval(assigned["(_INVALID_ARGUMENT, _OUT_OF_MEMORY)"]) == tuple(statuses)
+    rows = [
+        f"'{d.name}': ('{d.torch}', {d.code}, {d.bits}, "
+        + (f"ctypes.c_{d.c.removesuffix('_t')})" if d.c else "None)")
+        for d in DTYPES.values()
+    ]
+    assert assigned["_DTYPES"] == f"{{{', '.join(rows)}}}"
