@@ -9,7 +9,7 @@ from pathlib import Path
 from ..errors import BadLibraryName
 
 # Packages that a wheel of that name would overwrite, or hide.
-_TAKEN = frozenset({"kernels", "numpy", "opforge", "torch", "triton"})
+_TAKEN = frozenset({"jax", "jaxlib", "kernels", "numpy", "opforge", "torch", "triton", "tvm_ffi"})
 
 
 def check_package_name(name: str, *, fix: str) -> None:
