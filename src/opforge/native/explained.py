@@ -8,7 +8,8 @@ from ..errors import OpforgeError
 from ..registry import Entry
 from .frontend.expand import expand
 from .frontend.store import declarations_of
-from .tracing.case_builder import describe, first_notes
+from .ir.case_text import describe
+from .tracing.case_builder import first_notes
 
 # The architecture that is traced for.
 _ARCH = 90

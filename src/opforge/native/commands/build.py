@@ -188,7 +188,7 @@ def _cases(op: Op) -> Iterator[str]:
 
 
 def _case(case: Case, op: Op) -> Iterator[str]:
-    from ..tracing.case_builder import describe
+    from ..ir.case_text import describe
 
     yield describe(case, op.params)
     for path in case.paths:
@@ -218,8 +218,8 @@ def _verbose(library: Library) -> Iterator[str]:
 
 def _launches(op: Op) -> Iterator[tuple[str, Launch]]:
     """Each with the calls that lead to it."""
+    from ..ir.case_text import describe
     from ..ir.cases import Launch
-    from ..tracing.case_builder import describe
 
     several = len(op.served_by) > 1
     for case in op.cases:

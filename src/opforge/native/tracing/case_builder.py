@@ -17,11 +17,12 @@ from ...errors import CannotTrace
 from ...registry import Entry
 from ...tuning.choose import Choice
 from ..frontend.expand import Declared
+from ..ir.case_text import describe
 from ..ir.cases import Allocate, Case, Fill, Guard, Launch, Output, Path, Step
 from ..ir.device_attributes import MAJOR, MINOR
 from ..ir.dtypes import ALIASES
 from ..ir.expr import Expr, Term, Var, evaluate, variables
-from ..ir.interface import ChoiceParam, Param, ScalarParam
+from ..ir.interface import ScalarParam
 from ..ir.kernel_request import Request, Requests, want
 from ..ir.places import Told, shortened
 from ..symbolic.algebra import Algebra
@@ -396,16 +397,6 @@ def pattern(value: float, dtype: torch.dtype) -> int:
     unsigned = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
     bits = int(torch.tensor(value, dtype=dtype).view(unsigned).item())
     return bits % (1 << 8 * dtype.itemsize)
-
-
-def describe(case: Case, params: Sequence[Param]) -> str:
-    """`x fp16 2-d, w absent, mode 'fast'` for messages."""
-    parts = [
-        f"{t.param} {t.dtype} {len(t.shape)}-d" if t.present else f"{t.param} absent"
-        for t in case.tensors
-    ]
-    values = {p.name: p.values for p in params if isinstance(p, ChoiceParam)}
-    return ", ".join([*parts, *(f"{n} {values[n][i]}" for n, i in case.choices)])
 
 
 def _refuse_offences(
