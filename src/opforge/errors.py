@@ -429,6 +429,10 @@ class BadTuning(OpforgeError, ValueError):
     """A tuning table cannot be read or written."""
 
 
+class BadReport(OpforgeError, ValueError):
+    """A file that `opforge report` cannot read, or files that make no report."""
+
+
 class NotARecording(OpforgeError, ValueError):
     """A file is not a recording of launches, or one that this opforge cannot read."""
 
