@@ -26,7 +26,7 @@ from rich.text import Text
 
 import opforge
 
-from .cli_shipping import pack, sign, verify, wheel
+from .cli_shipping import pack, report, sign, verify, wheel
 from .errors import BadOption, OpforgeError
 
 if TYPE_CHECKING:
@@ -554,7 +554,7 @@ def cmake_dir() -> None:
     click.echo((Path(__file__).parent / "cmake").as_posix())
 
 
-for _command in (sign, verify, wheel):
+for _command in (report, sign, verify, wheel):
     main.add_command(_command)
 
 

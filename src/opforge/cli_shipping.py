@@ -88,6 +88,49 @@ def wheel(folder: str, output: str, **given: Any) -> None:
     click.echo(pack(folder, output, **given))
 
 
+@click.command()
+@click.argument("sources", nargs=-1, required=True)
+@click.option(
+    "-o", "--output", metavar="FILE", help="Write a page (.html) or JSON (.json) to this file."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@click.option(
+    "--fail-on", metavar="LIMITS", help='What must not be: "spills>0,bytes>20MB,uncovered>0".'
+)
+@click.pass_context
+def report(
+    ctx: click.Context,
+    /,
+    sources: tuple[str, ...],
+    output: str | None,
+    fail_on: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Show what a build has: registers, spills, sizes, coverage, times.
+
+    \b
+    opforge report dist -o report.html
+    opforge report kernels counts.json tuning.json check.json -o report.html
+    opforge report old new --fail-on "new_spills>0,grown_bytes>1MB"
+
+    Each of SOURCES is a folder of `opforge build`, an earlier report as JSON, or a file with what
+    belongs to it: launches of `opforge.served().to_json()`, a table of `opforge tune`, `opforge
+    check --json`, measured times. Of two builds, the second is shown, and what has changed since
+    the first; a file belongs to the build before it. The exit status is 1 if a limit is exceeded.
+    """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
+    from .report.command import check_output, make, write
+
+    check_output(output)
+    made = make(sources, fail_on)
+    if output is not None:
+        write(made, output)
+    click.echo(made.to_json() if as_json else str(made), nl=not as_json)
+    if output is not None:
+        click.echo(f"wrote {output}", err=as_json)
+    ctx.exit(0 if made.ok else 1)
+
+
 def pack(folder: str, output: str, version: str = "0.0.0", **given: Any) -> str:
     """Write the wheel of a folder, for this command and `opforge build --wheel`."""
     from .shipping.command import run

@@ -91,6 +91,15 @@ class ManifestOp:
         return record
 
     @functools.cached_property
+    def covers(self) -> tuple[str, ...]:
+        """By implementation: what it takes and where it is not built, in words."""
+        with reading(self.whose, self.place):
+            texts: tuple[str, ...] = each(
+                self._content, "implementations", lambda one: field(one, "guards", str)
+            )
+        return texts
+
+    @functools.cached_property
     def cases(self) -> tuple[Case, ...]:
         from ..ir.case_codec import CASE
 

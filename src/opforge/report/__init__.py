@@ -1,0 +1,1 @@
+"""`opforge report`: what a build has and what became of it, as a page and as JSON."""

@@ -1,0 +1,93 @@
+"""A folder of served kernels, read for a report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..archs import show_arch
+from ..errors import NotServable
+from ..native.kernels.cubin import usage
+from ..recording.constants import show
+from ..serving import manifest as manifests
+from ..serving.manifest import Manifest, ServedImage, ServedInstance, ServedKernel, ServedVariant
+from .model import SERVED, Build, ReportedImage, ReportedVariant
+
+
+def is_served(folder: Path) -> bool:
+    return (folder / manifests.NAME).is_file()
+
+
+def read_served(folder: Path) -> Build:
+    """The build of a folder; raises `NotServable`."""
+    manifest = manifests.read(folder)
+    variants = tuple(
+        _variant(folder, manifest, kernel, instance, variant)
+        for kernel in manifest.kernels
+        for instance in kernel.instances
+        for variant in instance.variants
+    )
+    return Build(
+        kind=SERVED,
+        name=folder.resolve().name,
+        archs=tuple(map(show_arch, manifest.archs)),
+        bytes=sum(_sizes(manifest).values()) + _extension_size(folder),
+        versions={"triton": manifest.triton, **dict(manifest.settings)},
+        notes=(),
+        operators=(),
+        variants=variants,
+    )
+
+
+def _variant(
+    folder: Path,
+    manifest: Manifest,
+    kernel: ServedKernel,
+    instance: ServedInstance,
+    variant: ServedVariant,
+) -> ReportedVariant:
+    built = {image.arch for image in variant.images}
+    return ReportedVariant(
+        kernel=f"{kernel.module}:{kernel.name}",
+        location=kernel.location,
+        types=tuple(map(_type, instance.kinds, variant.types)),
+        constants={name: show(value) for name, value in instance.constants},
+        options={name: show(value) for name, value in instance.options},
+        images=tuple(_image(folder, image) for image in variant.images),
+        lacks=tuple(show_arch(arch) for arch in manifest.archs if arch not in built),
+    )
+
+
+def _type(kind: str, given: str) -> str:
+    """`*fp32` and `p16` -> `*fp32:16`; a number has its type in the variant."""
+    if given.startswith("p"):
+        return f"{kind}:16" if given == "p16" else kind
+    return given
+
+
+def _image(folder: Path, image: ServedImage) -> ReportedImage:
+    try:
+        content = (folder / image.file).read_bytes()
+    except OSError as error:
+        raise NotServable(
+            f"{folder} lacks {image.file}: {error.strerror}",
+            fix="build it again with `opforge build launches.json`",
+        ) from None
+    registers, spills = usage(content, image.symbol)
+    return ReportedImage(
+        show_arch(image.arch), registers, spills, image.shared, image.size, image.num_warps
+    )
+
+
+def _sizes(manifest: Manifest) -> dict[str, int]:
+    """Instances may share images."""
+    return {
+        image.file: image.size
+        for kernel in manifest.kernels
+        for instance in kernel.instances
+        for variant in instance.variants
+        for image in variant.images
+    }
+
+
+def _extension_size(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.glob("*.abi3.so"))
