@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,11 @@ def render(
     since: str = "",
 ) -> str:
     """The HTML of a report, and of what has changed since an older one."""
+    return str(_template().render(**_content(report, changes, judged), since=since))
+
+
+@functools.cache
+def _template() -> Any:
     # Only pages need it.
     import jinja2  # noqa: PLC0415
 
@@ -78,9 +84,7 @@ def render(
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    return environment.get_template("report.html").render(
-        **_content(report, changes, judged), since=since
-    )
+    return environment.get_template("report.html")
 
 
 def _content(
