@@ -497,12 +497,13 @@ def record(ctx: click.Context, command: tuple[str, ...], output: str, *, merge: 
 @click.option(
     "--tune-missing", is_flag=True, help="Let autotuners measure, as Triton does without opforge."
 )
+@click.option(
+    "--counts", metavar="FILE", help="Write what was served, as JSON, for `opforge report`."
+)
 @click.argument("folder", metavar="FOLDER")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
-def serve(
-    ctx: click.Context, folder: str, command: tuple[str, ...], *, strict: bool, tune_missing: bool
-) -> None:
+def serve(ctx: click.Context, /, folder: str, command: tuple[str, ...], **given: Any) -> None:
     """Run a program whose Triton kernels come from a folder.
 
     \b
@@ -514,7 +515,7 @@ def serve(
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
     from .serving import command as serving
 
-    ctx.exit(serving.serve(folder, command, strict=strict, tune_missing=tune_missing))
+    ctx.exit(serving.serve(folder, command, **given))
 
 
 @main.command("list")

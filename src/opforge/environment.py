@@ -89,6 +89,13 @@ SERVE_TUNE_MISSING = Variable(
     "`1` lets autotuners measure in a process that serves a folder",
 )
 
+SERVE_COUNTS = Variable(
+    "OPFORGE_SERVE_COUNTS",
+    "empty",
+    "the folder into which a process that serves writes what it was served when it ends; "
+    "`opforge serve --counts` sets it for the program that it starts",
+)
+
 PYTHONPATH = Variable(
     "PYTHONPATH",
     "empty",
@@ -98,5 +105,5 @@ PYTHONPATH = Variable(
 
 VARIABLES = (
     TRITON_INTERPRET, CACHE_DIR, XDG_CACHE_HOME, REMOTE_CACHE, CC, CXX, AR, LD_PRELOAD, TORCH_LOGS,
-    RECORD, SERVE, SERVE_STRICT, SERVE_TUNE_MISSING, PYTHONPATH,
+    RECORD, SERVE, SERVE_STRICT, SERVE_TUNE_MISSING, SERVE_COUNTS, PYTHONPATH,
 )  # fmt: skip

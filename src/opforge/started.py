@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .environment import RECORD, SERVE, SERVE_STRICT, SERVE_TUNE_MISSING
+from .environment import RECORD, SERVE, SERVE_COUNTS, SERVE_STRICT, SERVE_TUNE_MISSING
 
 
 class _State:
@@ -25,5 +25,8 @@ def start() -> None:
         from .serving.start import start as start_serving
 
         start_serving(
-            SERVE.get(), strict=SERVE_STRICT.is_on(), tune_missing=SERVE_TUNE_MISSING.is_on()
+            SERVE.get(),
+            strict=SERVE_STRICT.is_on(),
+            tune_missing=SERVE_TUNE_MISSING.is_on(),
+            counts=SERVE_COUNTS.get(),
         )

@@ -1,5 +1,6 @@
 """A program that is recorded, built and served on a GPU, without an edit."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -28,10 +29,20 @@ def test_other_sizes_are_served_to_the_bit_and_nothing_is_compiled(kernels, tmp_
     cache.touch()
     cache.chmod(0o444)
     served = opforge(
-        "serve", "--strict", kernels, "--", sys.executable, "-c", NO_JIT, PROGRAM, *sizes,
+        "serve", "--strict", "--counts", tmp_path / "counts.json", kernels, "--",
+        sys.executable, "-c", NO_JIT, PROGRAM, *sizes,
         TRITON_CACHE_DIR=str(cache / "below-a-file"),
     )  # fmt: skip
     assert served == jit
+    report = json.loads(
+        opforge("report", kernels, tmp_path / "counts.json", "--json", "--fail-on", "uncovered>0")
+    )
+    counted = report["totals"]
+    assert counted["uncovered"] == 0
+    assert counted["launches"] > 0
+    assert counted["registers"] > 0
+    known = {variant["kernel"] for variant in report["builds"][0]["variants"]}
+    assert {one["kernel"] for one in report["launched"]} <= known
 
 
 def test_forked_processes_graphs_threads_and_every_gpu(kernels):

@@ -14,13 +14,16 @@ import torch
 import triton
 import triton.backends.nvidia.driver as nvidia
 import triton.language as tl
+from click.testing import CliRunner
 from torch._dynamo.backends.common import aot_autograd
 from torch._subclasses import FakeTensorMode
 from triton.runtime.jit import JITFunction, KernelInterface
 
 import opforge
+from opforge.cli import main
 from opforge.errors import KernelChanged, NotServable, NotServed, OpforgeWarning, Untrusted
 from opforge.native.library.signature import sign
+from opforge.report.read import read_all
 from opforge.serving import serve as serving
 from opforge.serving.build import build
 from support.own_autotuner import own_autotuner
@@ -58,7 +61,7 @@ def gpu(device, folder):
     return device
 
 
-def test_recorded_and_other_sizes_are_served(gpu, jit, folder):
+def test_recorded_and_other_sizes_are_served(gpu, jit, folder, tmp_path):
     opforge.serve(folder, strict=True)
     for n in (1000, 1024, 1, 17):
         x, y, out = torch.randn(n), torch.randn(n), torch.empty(n)
@@ -70,6 +73,12 @@ def test_recorded_and_other_sizes_are_served(gpu, jit, folder):
     (launches,) = opforge.served().launches.values()
     assert launches == 8
     assert sum(opforge.served().general.values()) > 0
+    (tmp_path / "counts.json").write_text(opforge.served().to_json())
+    (report,) = read_all([str(folder), str(tmp_path / "counts.json")])
+    assert [one.served for one in report.launched] == [8]
+    # Under the names that the folder has.
+    named = {variant.kernel for variant in report.builds[0].variants}
+    assert {one.kernel for one in report.launched} <= named
 
 
 def test_an_autotuner_takes_what_was_recorded_and_measures_nothing(gpu, jit, folder, monkeypatch):
@@ -641,6 +650,29 @@ def test_the_command_serves_a_program(folder):
         env=environment(), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "True True\n"), done.stderr
+
+
+def test_the_command_writes_what_was_served(folder, tmp_path):
+    # There is no GPU to launch on, so a process tells of launches that were not made.
+    code = (
+        "import triton; from opforge.serving.serve import _current as now;"
+        "now.server.handed_over['m:k', 'why'] += 2"
+    )
+    command = [sys.executable, "-m", "opforge", "serve", "--counts"]
+    program = [folder, "--", sys.executable, "-c", code]
+    done = subprocess.run(
+        [*command, tmp_path / "counts.json", *program],
+        env=environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "counts.json").read_text()) == {
+        "served_format": 1, "launches": {}, "general": {},
+        "handed_over": [{"kernel": "m:k", "reason": "why", "launches": 2}],
+    }  # fmt: skip
+    done = CliRunner().invoke(main, ["serve", "--counts", str(tmp_path), *map(str, program)])
+    assert (done.exit_code, done.output) == (
+        1, f"Error: {tmp_path} cannot be written: it is a folder\n",
+    )  # fmt: skip
 
 
 def test_a_variable_serves_a_program_where_the_wheel_is_installed(folder, tmp_path):

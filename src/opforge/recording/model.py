@@ -177,6 +177,12 @@ def refuse_unwritable(path: str | Path) -> None:
             f"{str(path)!r} is not the name of a recording",
             fix="let it end in .json, by which `opforge build` and `opforge list` know it",
         )
+    refuse_place(place)
+
+
+def refuse_place(path: str | Path) -> None:
+    """Raise before a program runs whose results could not be written to a file."""
+    place = Path(path)
     folder = place.absolute().parent
     if not folder.is_dir():
         raise BadOption(f"{path} cannot be written: {folder} is not a folder")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from ..native.kernels.cluster import dask_executor
 from ..native.kernels.progress import for_terminal
 from ..programs import run_program
 from ..recording.command import joined, listing
+from ..recording.model import refuse_place
 from . import manifest
 from .widen import parse_widening
 
@@ -33,7 +35,14 @@ def is_recording(targets: Sequence[str]) -> bool:
     return bool(recordings)
 
 
-def serve(folder: str, command: Sequence[str], *, strict: bool, tune_missing: bool) -> int:
+def serve(
+    folder: str,
+    command: Sequence[str],
+    *,
+    strict: bool,
+    tune_missing: bool,
+    counts: str | None = None,
+) -> int:
     """Run a program that serves a folder; its exit status."""
     manifest.read(Path(folder))
     variables = {environment.SERVE.name: str(Path(folder).absolute())}
@@ -41,7 +50,15 @@ def serve(folder: str, command: Sequence[str], *, strict: bool, tune_missing: bo
         variables[environment.SERVE_STRICT.name] = "1"
     if tune_missing:
         variables[environment.SERVE_TUNE_MISSING.name] = "1"
-    return run_program(command, variables)
+    if counts is None:
+        return run_program(command, variables)
+    refuse_place(counts)
+    with tempfile.TemporaryDirectory(prefix="opforge-serve-") as place:
+        status = run_program(command, {**variables, environment.SERVE_COUNTS.name: place})
+        from .counts import joined as counted
+
+        Path(counts).write_text(counted(Path(place)).to_json(), encoding="utf-8")
+    return status
 
 
 def run(
