@@ -1,6 +1,7 @@
 """Builds on a dask cluster: a real one where dask is installed, and a stand-in everywhere."""
 
 import sys
+from concurrent.futures import Future
 from types import ModuleType
 
 import pytest
@@ -128,6 +129,20 @@ def test_recordings_are_too(dask, tmp_path):
     assert client.closed
     assert len(client.submitted) == 3
     assert "compiled 3 of 3" in done.stderr
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_a_scheduler_that_goes_away_is_told(dask, source, tmp_path):
+    def lost(*_):
+        future = Future()
+        future.cancel()
+        future.set_running_or_notify_cancel()
+        return future
+
+    dask.submit = lost
+    done = build(source, "--dask", "s:1", "--sources-only", "-o", tmp_path / "dist")
+    assert done.exit_code == 1
+    assert "its executor gave up: it was shut down, or lost its scheduler; build" in done.output
 
 
 def test_a_cluster_without_workers_is_noted(dask):

@@ -100,16 +100,21 @@ def _held(root: Path, place: Path) -> Verified:
     except (OSError, ValueError) as error:
         raise NotALibrary(f"{place} cannot be read: {error}", fix="build it again") from None
     name = place.parent.name
-    left_out: set[str] = set()
+    there = written
     if not place.with_name("build.json").exists():
-        left_out = {f for f in written if _only_builds(f) and not (root / f).exists()}
-    there = {file: digest for file, digest in written.items() if file not in left_out}
-    return Verified(name, len(there), False, _unlike(root, there), left_out=len(left_out))
+        # What was shipped; a package has the Python files of a build at its top.
+        there = {
+            file.removeprefix(f"python/{name}/"): digest
+            for file, digest in written.items()
+            if (root / file).exists() or not _only_builds(file)
+        }
+    left_out = len(written) - len(there)
+    return Verified(name, len(there), False, _unlike(root, there), left_out=left_out)
 
 
 def _only_builds(file: str) -> bool:
     """Whether a file is not needed where a library is used: a wheel leaves it out."""
-    return file.startswith("src/") or file.endswith((".a", "/build.json"))
+    return file.startswith("src/") or file.endswith((".a", "/build.json", "/__init__.py"))
 
 
 def signed(folder: str, key: str, password: Callable[[], str]) -> str:

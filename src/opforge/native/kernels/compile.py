@@ -7,7 +7,14 @@ import dataclasses
 import tempfile
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    wait,
+)
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,6 +40,10 @@ from .remote_cache import RemoteCache
 # must not starve.
 _WAITING_PER_WORKER = 4
 _WAITING_ELSEWHERE = 1024
+_CANCELLED = (
+    "its executor gave up: it was shut down, or lost its scheduler; build again, and kernels that "
+    "were compiled come from the cache"
+)
 
 
 @dataclass(frozen=True)
@@ -248,6 +259,8 @@ class _Build:
                     self._take(task, future.result())
                 except BrokenExecutor:
                     stranded.append((task, job))
+                except CancelledError:
+                    self._fail(task, _CANCELLED)
                 except Exception as error:  # noqa: BLE001  # an executor's own, of any kind
                     self._fail(task, f"the worker failed: {compiling.error_text(error)}")
         return stranded
