@@ -156,13 +156,19 @@ class _Mode(TorchDispatchMode):
 
 
 class _Functions(TorchFunctionMode):
-    """Functions that torch would take apart in C++, where 2.11 asks for sizes as plain numbers."""
+    """Functions that torch would take apart in C++, where 2.11 asks for sizes as plain numbers.
+
+    Nor does a custom operator take a SymFloat for a float there: its calls go to the handler.
+    """
 
     def __init__(
-        self, instead: Mapping[Any, Callable[..., Any]], of: type[torch.Tensor] = Traced
+        self,
+        instead: Mapping[Any, Callable[..., Any]],
+        of: type[torch.Tensor] = Traced,
+        handler: Handler | None = None,
     ) -> None:
         super().__init__()
-        self.instead, self.of = instead, of
+        self.instead, self.of, self.handler = instead, of, handler
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -170,6 +176,12 @@ class _Functions(TorchFunctionMode):
         own = self.instead.get(func)
         if own is not None and any(isinstance(a, self.of) for a in args):
             return own(*args, **(kwargs or {}))
+        given = (*args, *(kwargs or {}).values())
+        if self.handler is not None and any(isinstance(one, torch.SymFloat) for one in given):
+            overload = getattr(func, "default", func)
+            is_op = isinstance(overload, torch._ops.OpOverload)
+            if is_op and overload.namespace not in {"aten", "prims"}:
+                return self.handler(overload, args, kwargs or {})
         return func(*args, **(kwargs or {}))
 
 
@@ -183,7 +195,8 @@ def tracing(
     initialize CUDA, which would fail on a machine without a GPU.
     """
     driver.ensure_device_guard()
-    with _fake_mode(), torch.no_grad(), _Functions(instead or {}), _Mode(handler):
+    functions = _Functions(instead or {}, handler=handler)
+    with _fake_mode(), torch.no_grad(), functions, _Mode(handler):
         yield
 
 
