@@ -615,7 +615,7 @@ def test_a_folder_that_no_trusted_key_has_signed_is_not_served(folder, tmp_path)
     copied = shutil.copytree(folder, tmp_path / "kernels")
     with pytest.raises(Untrusted, match="SHA256SUMS is not signed"):
         opforge.serve(copied, trusted_keys=[tmp_path / "pub"])
-    sign(copied, tmp_path / "key", str)
+    sign([copied / "share/served/SHA256SUMS"], tmp_path / "key", str)
     opforge.serve(copied, trusted_keys=[tmp_path / "pub"])
     serving.stop()
     with pytest.raises(Untrusted, match="none of the trusted keys has signed"):

@@ -174,13 +174,22 @@ def test_a_folder_without_its_manifest_is_refused(dist, tmp_path):
 def test_a_manifest_that_cannot_be_read_is_refused(dist, tmp_path):
     shutil.copytree(dist, tmp_path / "dist")
     (tmp_path / "dist/share/shipped_ops/manifest.json").write_text("{")
+    recorded(tmp_path / "dist", "shipped_ops")
     assert "cannot be read" in refused(tmp_path / "dist", NotALibrary, tmp_path).what
+
+
+def test_a_file_that_was_changed_is_refused(dist, tmp_path):
+    shutil.copytree(dist, tmp_path / "dist")
+    (tmp_path / "dist/include/shipped_ops.h").write_text("other")
+    error = refused(tmp_path / "dist", NotALibrary, tmp_path)
+    assert "is not as it was built, because somebody changed include/shipped_ops.h" in error.what
 
 
 def test_a_manifest_of_another_build_is_refused(dist, tmp_path):
     shutil.copytree(dist, tmp_path / "dist")
     file = tmp_path / "dist/share/shipped_ops/manifest.json"
     file.write_text(file.read_text() + "\n")
+    recorded(tmp_path / "dist", "shipped_ops")
     error = refused(tmp_path / "dist", StaleLibrary, tmp_path)
     assert "is of another build than shipped_ops's manifest" in error.what
     assert error.fix.startswith("build it again: opforge build")

@@ -139,6 +139,20 @@ def test_cmake_finds_the_library_in_the_package(installed, tmp_path):
     project.run()
 
 
+def test_an_operator_that_torch_has_already_is_not_taken_for_its_own(installed):
+    code = """
+import torch
+torch.library.define("demo::add", "(Tensor x, Tensor y) -> Tensor")
+try:
+    import shipped_ops
+except ImportError as error:
+    print(error)
+"""
+    said = run(code, installed).stdout
+    assert said.startswith("torch already has an operator demo::add, of another package or of")
+    assert "fix: import only one of them in a process" in said
+
+
 def test_opforge_loads_the_folder_of_the_package(installed):
     ops = opforge.load(installed / "shipped_ops", host_memory=True)
     try:

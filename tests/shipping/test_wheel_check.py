@@ -70,6 +70,21 @@ def test_a_record_that_was_forged_does_not_hide_what_the_build_wrote(unpacked, t
     assert (status, "  lib/libshipped_ops.so has other bytes" in said) == (1, True)
 
 
+@pytest.mark.parametrize(
+    "added", [{"shipped_ops/evil.py": b""}, {"evil.pth": b""}, {"shipped_ops/__init__.py": b"evil"}]
+)
+def test_a_record_that_was_forged_does_not_hide_other_python(added, wheel, tmp_path):
+    with zipfile.ZipFile(wheel) as archive:
+        files = {n: archive.read(n) for n in archive.namelist() if ".dist-info/" not in n}
+    name, version, *_, platform = wheel.stem.split("-")
+    told = Distribution(name, version, platform, "forged")
+    forged = tmp_path / told.file_name
+    forged.write_bytes(wheel_bytes(told, files | added))
+    status, said = verified(forged)
+    assert status == 1
+    assert f"  {next(iter(added))} is not what opforge " in said
+
+
 def test_a_signature_goes_along(dist, tmp_path):
     pair, other = minisign.KeyPair.generate(), minisign.KeyPair.generate()
     for name, key in (("key", pair.secret_key), ("pub", pair.public_key), ("no", other.public_key)):
@@ -99,7 +114,10 @@ def test_a_wheel_cannot_be_built_again(wheel):
     [
         (lambda file: file.write_bytes(b"not a zip"), "File is not a zip file"),
         (lambda file: None, "No such file or directory"),
-        (lambda file: zipfile.ZipFile(file, "w").close(), "it has 0 lists of its files, RECORD"),
+        (
+            lambda file: zipfile.ZipFile(file, "w").close(),
+            "it has 0 files called RECORD",
+        ),
     ],
 )
 def test_what_is_not_a_wheel(make, why, tmp_path):
@@ -116,4 +134,6 @@ def test_a_wheel_of_something_else(tmp_path):
     told = Distribution("other", "1.0", "any", "other")
     file = tmp_path / told.file_name
     file.write_bytes(wheel_bytes(told, {"other/__init__.py": b""}))
-    assert f"{file} holds nothing that opforge built" in verified(file)[1]
+    said = verified(file)[1]
+    assert f"{file} holds 0 builds of opforge, and not one" in said
+    assert said.count("fix:") == 1

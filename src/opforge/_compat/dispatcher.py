@@ -6,6 +6,7 @@ import contextlib
 import functools
 import re
 import sys
+import warnings
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -321,7 +322,10 @@ def around_subclasses(
 ) -> None:
     """Wrap the kernel that passes an op to tensor subclasses and modes."""
     kernel = make(defined.to_subclasses.call_boxed)
-    defined.kernels.impl(name.partition("::")[2], kernel, "Python", with_keyset=True)
+    with warnings.catch_warnings():
+        # A loaded op keeps its kernel for first calls until this one is there.
+        warnings.filterwarnings("ignore", "Warning only once for all operators")
+        defined.kernels.impl(name.partition("::")[2], kernel, "Python", with_keyset=True)
 
 
 def _kernel_at(name: str, key: str) -> Any:

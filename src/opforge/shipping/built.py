@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import NotALibrary, StaleLibrary
-from ..native.artifacts.sums import sums_path
+from ..native.artifacts.sums import read_sums, sums_path
 from ..native.codegen.torch_adapter import unadapted
 from ..native.ir.abi import MANIFEST_FORMAT
 from ..native.ir.interface import Op
@@ -57,6 +57,7 @@ def read_built(path: Path) -> BuiltLibrary:
         for one in (file, adapter):
             refuse_damaged(one, name)
         chosen = {p.relative_to(root).as_posix(): p.read_bytes() for p in _chosen(root, name)}
+        _refuse_changed(root, name, chosen)
     files = {path.removeprefix(f"python/{name}/"): content for path, content in chosen.items()}
     described = files.get(f"share/{name}/manifest.json")
     if described is None or f"include/{name}.h" not in files:
@@ -81,6 +82,24 @@ def read_built(path: Path) -> BuiltLibrary:
         )
     notes = [f"{op} is left out: {why}" for op, why in refused.items() if why]
     return BuiltLibrary(name, manifest.archs, served, platform, files, tuple(notes))
+
+
+def _refuse_changed(root: Path, name: str, files: dict[str, bytes]) -> None:
+    try:
+        sums = read_sums(root / sums_path(name))
+    except (OSError, ValueError):
+        # A library that was copied without them.
+        return
+    changed = [
+        file
+        for file, content in files.items()
+        if file in sums and hashlib.sha256(content).hexdigest() != sums[file]
+    ]
+    if changed:
+        raise NotALibrary(
+            f"{root} is not as it was built, because somebody changed {', '.join(changed)}",
+            fix="build it again, and pack what the build wrote",
+        )
 
 
 def _chosen(root: Path, name: str) -> list[Path]:

@@ -104,7 +104,12 @@ def _stub(library: BuiltLibrary) -> str:
 
 def _loader(library: BuiltLibrary) -> str:
     text = Path(__file__).with_name("shipped.py").read_text(encoding="utf-8")
-    return with_constants(text, LIBRARY=library.name, MACHINE=library.platform.machine)
+    return with_constants(
+        text,
+        LIBRARY=library.name,
+        MACHINE=library.platform.machine,
+        OPERATORS=" ".join(op.torch_name for op in library.ops),
+    )
 
 
 def _summary(library: BuiltLibrary) -> str:

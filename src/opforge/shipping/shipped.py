@@ -13,6 +13,7 @@ from typing import Any
 
 LIBRARY = "mylib"
 MACHINE = "x86_64"
+OPERATORS = "mylib::silu mylib::mul"
 
 _HERE = Path(__file__).resolve().parent
 
@@ -44,17 +45,20 @@ def operator(name: str) -> Callable[..., Any]:
             )
 
         return needs_torch
-    space, _, rest = name.partition("::")
-    base, _, overload = rest.partition(".")
-    try:
-        packet = getattr(getattr(_torch.ops, space), base)
-        found: Callable[..., Any] = getattr(packet, overload or "default")
-    except AttributeError as error:
+    found = _find(_torch, name)
+    if found is None:
         raise ImportError(
             f"torch has no operator {name}: {_adapter()} could not define it\n"
             "  fix: import this package in a process that has no other build of it"
-        ) from error
+        )
     return found
+
+
+def _find(torch: Any, name: str) -> Callable[..., Any] | None:
+    space, _, rest = name.partition("::")
+    base, _, overload = rest.partition(".")
+    packet = getattr(getattr(torch.ops, space), base, None)
+    return getattr(packet, overload or "default", None)
 
 
 def dtype(name: str) -> Any:
@@ -85,6 +89,8 @@ def _load() -> Any:
             f"{LIBRARY} needs torch 2.11 or newer, and this is torch {torch.__version__}\n"
             "  fix: pip install --upgrade torch"
         )
+    if str(_adapter()) not in torch.ops.loaded_libraries:
+        _refuse_defined(torch)
     try:
         torch.ops.load_library(str(_adapter()))
     except OSError as error:
@@ -93,6 +99,17 @@ def _load() -> Any:
             f"  fix: install the wheel again: pip install --force-reinstall {LIBRARY}"
         ) from error
     return torch
+
+
+def _refuse_defined(torch: Any) -> None:
+    """Torch keeps the first of two operators with one name, whose kernels would be called."""
+    for name in OPERATORS.split():
+        if _find(torch, name) is not None:
+            raise ImportError(
+                f"torch already has an operator {name}, of another package or of its source, and "
+                f"calls of {LIBRARY} would go there\n"
+                "  fix: import only one of them in a process"
+            )
 
 
 _torch = _load()

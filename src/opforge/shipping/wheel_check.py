@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import tempfile
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..errors import NotALibrary
-from ..native.artifacts.sums import sums_path
+import opforge
+
+from ..errors import NotALibrary, OpforgeError
+from ..native.artifacts.sums import read_sums, sums_path
 from ..native.commands.verify import Rebuild, Verified, verify
+from .command import run
+from .served import is_served
 from .wheel_file import record_digest
 
 
@@ -32,34 +37,58 @@ def verify_wheel(
                 return [packed]
             with tempfile.TemporaryDirectory(prefix="opforge-verify-") as folder:
                 wheel.extractall(folder)
-                return [packed, *_built(Path(folder), path, rebuild_served, trusted_keys)]
-    except (OSError, zipfile.BadZipFile, KeyError, NotImplementedError) as error:
+                root = _root(Path(folder), path)
+                built = verify(
+                    str(root),
+                    manifest_only=True,
+                    rebuild_served=rebuild_served,
+                    trusted_keys=trusted_keys,
+                )
+                if any(one.different for one in built):
+                    return [packed, *built]
+                return [_packed_again(wheel, packed, root, Path(folder)), *built]
+    except (OSError, zipfile.BadZipFile, NotImplementedError) as error:
+        if isinstance(error, OpforgeError):
+            raise
         raise NotALibrary(f"{path} is not a wheel: {error}", fix=_GIVE) from None
 
 
-def _built(
-    folder: Path, path: str, rebuild_served: Rebuild, trusted_keys: Sequence[str]
-) -> list[Verified]:
+def _root(folder: Path, path: str) -> Path:
+    """The folder with what was built; a wheel has one."""
     roots = {place.parents[2] for place in folder.glob(f"**/{sums_path('*')}")}
-    if not roots:
-        raise NotALibrary(f"{path} holds nothing that opforge built", fix=_GIVE)
-    return [
-        one
-        for root in sorted(roots)
-        for one in verify(
-            str(root),
-            manifest_only=True,
-            rebuild_served=rebuild_served,
-            trusted_keys=trusted_keys,
-        )
-    ]
+    if len(roots) != 1:
+        raise NotALibrary(f"{path} holds {len(roots)} builds of opforge, and not one", fix=_GIVE)
+    return roots.pop()
+
+
+def _packed_again(wheel: zipfile.ZipFile, packed: Verified, root: Path, folder: Path) -> Verified:
+    """The wheel against one of the files that the build wrote: RECORD is anybody's to write."""
+    (name, version) = packed.name.split("-")[:2]
+    source, output = folder / "again", folder / "wheel"
+    for sums in root.glob(sums_path("*")):
+        for file in (*read_sums(sums), *(str(p.relative_to(root)) for p in sums.parent.iterdir())):
+            # A package has the Python files of a build at its top.
+            found = root / file.removeprefix(f"python/{sums.parent.name}/")
+            if found.is_file():
+                (source / file).parent.mkdir(parents=True, exist_ok=True)
+                (source / file).write_bytes(found.read_bytes())
+    run(str(source), str(output), version, name if is_served(source) else None)
+    (made,) = output.iterdir()
+    with zipfile.ZipFile(made) as again:
+        wanted = {file: again.read(file) for file in again.namelist()}
+    different = {
+        file: f"is not what opforge {opforge.__version__} packs with these files"
+        for file in wheel.namelist()
+        if not file.endswith("RECORD") and wanted.get(file) != wheel.read(file)
+    }
+    return dataclasses.replace(packed, different=different)
 
 
 def _held(wheel: zipfile.ZipFile, name: str) -> Verified:
     """A wheel against its own list of files."""
     records = [n for n in wheel.namelist() if n.endswith(".dist-info/RECORD")]
     if len(records) != 1:
-        raise KeyError(f"it has {len(records)} lists of its files, RECORD")
+        raise zipfile.BadZipFile(f"it has {len(records)} files called RECORD, and not one")
     rows = csv.reader(io.StringIO(wheel.read(records[0]).decode(errors="replace")))
     listed = {row[0]: row[1] for row in rows if len(row) == 3}
     there = set(wheel.namelist())

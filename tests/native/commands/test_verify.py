@@ -207,6 +207,9 @@ def test_hashes_that_cannot_be_read(dist):
 def test_a_copy_that_was_shipped_lacks_what_only_a_build_needs(dist):
     shutil.rmtree(dist / "src")
     (dist / "share/verified/build.json").unlink()
+    assert verified(dist, "--manifest-only")[0] == 1
+    # Of a wheel's package.
+    (dist / "_library.py").touch()
     status, said = verified(dist, "--manifest-only")
     assert status == 0, said
     gone = sum(file.startswith("src/") for file in hashes(dist)) + 1

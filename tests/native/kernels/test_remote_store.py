@@ -116,6 +116,18 @@ def test_without_fsspec_the_error_names_the_scheme_and_what_to_install(monkeypat
     assert "pip install fsspec" in str(raised.value)
 
 
+def test_a_server_that_is_away_fails_when_it_is_used(monkeypatch):
+    pytest.importorskip("fsspec")
+
+    def refuse(_):
+        raise ConnectionRefusedError("Connection refused")
+
+    monkeypatch.setattr("fsspec.core.url_to_fs", refuse)
+    store = open_store("ftp://nowhere/kernels", 1)
+    with pytest.raises(StoreFailed, match="Connection refused"):
+        store.get("key")
+
+
 def test_a_scheme_that_fsspec_does_not_know_is_refused():
     pytest.importorskip("fsspec")
     with pytest.raises(BadOption, match="fsspec refuses nosuch://") as raised:

@@ -70,7 +70,7 @@ def test_a_key_that_does_not_fit(signed, keys):
     status, said = verified(signed, keys["other"])
     assert status == 1
     assert f"none of the trusted keys has signed {signed / 'share/plain/SHA256SUMS'}" in said
-    assert "fix: do not use it, or add the key of whoever signed it" in said
+    assert "fix: if you have built it since, sign it again; otherwise do not use it, or" in said
 
 
 def test_altered_hashes(signed, keys):
@@ -95,6 +95,27 @@ def test_without_a_signature_or_with_something_else(dist, keys):
     assert "is not a signature: invalid number of lines" in verified(dist, keys["pub"])[1]
 
 
+def test_a_librarys_file_names_the_folder_that_is_signed(dist, keys):
+    said = run("sign", dist / "lib/libplain.so", "--key", keys["key"])
+    assert said == (0, f"wrote {dist / 'share/plain/SHA256SUMS.minisig'}\n")
+
+
+def test_a_signature_that_cannot_be_written(dist, keys):
+    (dist / "share/plain/SHA256SUMS.minisig").mkdir()
+    status, said = run("sign", dist, "--key", keys["key"])
+    assert (status, "SHA256SUMS.minisig cannot be written: Is a directory" in said) == (1, True)
+
+
+def test_a_build_of_other_files_has_no_signature(signed):
+    place = signed / "share/plain/SHA256SUMS.minisig"
+    write_output(signed, FILES, stamp=build_record.make(signed, {}, {}), name="plain")
+    assert place.exists()
+    other = {**FILES, "lib/libplain.so": b"other"}
+    done = write_output(signed, other, stamp=build_record.make(signed, {}, {}), name="plain")
+    assert done.removed == ("share/plain/SHA256SUMS.minisig",)
+    assert not place.exists()
+
+
 def test_a_key_with_a_password(dist, keys):
     secret = minisign.SecretKey.from_bytes(keys["key"].read_bytes())
     secret.encrypt("sesame", opslimit=32768, memlimit=16777216)
@@ -104,6 +125,7 @@ def test_a_key_with_a_password(dist, keys):
     status, said = run("sign", dist, "--key", keys["key"], given="other\n")
     assert status == 1
     assert "cannot sign: wrong password for that key" in said
+    assert "fix: give the key's password" in said
 
 
 def test_keys_that_are_none(dist, keys, tmp_path):
@@ -113,7 +135,7 @@ def test_keys_that_are_none(dist, keys, tmp_path):
     )
     assert "cannot sign" in run("sign", dist, "--key", tmp_path / "empty")[1]
     said = verified(dist, "minisign.gone")[1]
-    assert "minisign.gone is neither a file with a public key nor its text" in said
+    assert "minisign.gone is not the text of a public key, nor is there such a file" in said
     assert "fix: `minisign -G` makes a pair" in said
 
 

@@ -67,6 +67,10 @@ def write_output(
             _write(stage / "new" / path, content[path])
         others = _of_others(root, place)
         gone = [] if before is None else _obsolete(root, before, {*content, *others})
+        # Nobody has signed what is built now.
+        signature = f"{sums_path(name)}.minisig"
+        if sums_path(name) in changed and (root / signature).is_file():
+            gone.append(signature)
         _put(root, stage, changed, gone)
     unchanged = tuple(path for path in content if path not in set(changed))
     return Written(tuple(changed), unchanged, tuple(gone))

@@ -85,6 +85,9 @@ def _places(path: Path) -> tuple[Path, list[Path]]:
     if path.suffix == ".so" and path.is_file():
         root, name = path.resolve().parent.parent, path.resolve().stem.removeprefix("lib")
         names = [name, name.removesuffix("_torch")]
+    elif not (path / "share").exists() and (path / "kernels/share").exists():
+        # The package of served kernels has them in a folder.
+        root = path / "kernels"
     places = next(filter(None, (sorted(root.glob(sums_path(name))) for name in names)), [])
     if not places:
         raise NotALibrary(
@@ -101,10 +104,12 @@ def _held(root: Path, place: Path) -> Verified:
         raise NotALibrary(f"{place} cannot be read: {error}", fix="build it again") from None
     name = place.parent.name
     there = written
-    if not place.with_name("build.json").exists():
-        # What was shipped; a package has the Python files of a build at its top.
+    # A library's package has the Python files of the build at its top; that of served kernels is
+    # around them.
+    of_library = (root / "_library.py").exists()
+    if of_library or (root.parent / "__init__.py").exists():
         there = {
-            file.removeprefix(f"python/{name}/"): digest
+            file.removeprefix(f"python/{name}/") if of_library else file: digest
             for file, digest in written.items()
             if (root / file).exists() or not _only_builds(file)
         }
@@ -117,12 +122,13 @@ def _only_builds(file: str) -> bool:
     return file.startswith("src/") or file.endswith((".a", "/build.json", "/__init__.py"))
 
 
-def signed(folder: str, key: str, password: Callable[[], str]) -> str:
+def signed(path: str, key: str, password: Callable[[], str]) -> str:
     """Sign the hashes of a folder whose files have them; what was written."""
-    for one in verify(folder, manifest_only=True, rebuild_served=_rebuild):
+    for one in verify(path, manifest_only=True, rebuild_served=_rebuild):
         if one.different:
-            raise NotALibrary(f"{folder} is not signed: {one}", fix="build it again")
-    return "\n".join(f"wrote {place}" for place in sign(Path(folder), Path(key), password))
+            raise NotALibrary(f"{path} is not signed: {one}", fix="build it again")
+    _, places = _places(Path(path))
+    return "\n".join(f"wrote {place}" for place in sign(places, Path(key), password))
 
 
 def to_json(found: list[Verified]) -> str:

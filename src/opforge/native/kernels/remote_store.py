@@ -164,9 +164,13 @@ class _Files:
         self.shown = _without_secrets(parts)
         install = f"pip install fsspec, with the package that it needs for {parts.scheme}://"
         name = environment.REMOTE_CACHE.name
+        self._failed = ""
         try:
             core = importlib.import_module("fsspec.core")
             self._files, root = core.url_to_fs(url)
+        except OSError as error:
+            # A server that is away fails no build; the first use of the cache says so.
+            self._failed, root = first_line(error), ""
         except ImportError as error:
             raise BadOption(
                 f"{name} cannot be opened: {parts.scheme}:// needs a package that is not there",
@@ -182,6 +186,8 @@ class _Files:
         self._root = str(root).rstrip("/")
 
     def get(self, key: str) -> bytes | None:
+        if self._failed:
+            raise StoreFailed(self._failed)
         try:
             return bytes(self._files.cat_file(f"{self._root}/{key}"))
         except FileNotFoundError:

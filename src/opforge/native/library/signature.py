@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ...errors import BadOption, Untrusted
+from ...errors import BadOption, OutputNotWritable, Untrusted
 from ..artifacts.sums import read_sums, sums_path
 
 SUFFIX = ".minisig"
@@ -23,8 +23,8 @@ _SUMS = sums_path("*")
 Key = str | os.PathLike[str]
 
 
-def sign(folder: Path, key: Path, password: Callable[[], str]) -> list[Path]:
-    """Sign the hashes of every build in a folder; `password` is asked if the key is encrypted."""
+def sign(places: Iterable[Path], key: Path, password: Callable[[], str]) -> list[Path]:
+    """Sign each of these `SHA256SUMS`; `password` is asked if the key is encrypted."""
     minisign = _minisign()
     try:
         secret = minisign.SecretKey.from_bytes(key.read_bytes())
@@ -33,12 +33,18 @@ def sign(folder: Path, key: Path, password: Callable[[], str]) -> list[Path]:
     except OSError as error:
         raise BadOption(f"the key {key} cannot be read: {error.strerror}", fix=_NEW_KEY) from None
     except ValueError as error:
-        raise BadOption(f"{key} cannot sign: {error}", fix=_NEW_KEY) from None
+        fix = "give the key's password" if "password" in str(error) else _NEW_KEY
+        raise BadOption(f"{key} cannot sign: {error}", fix=fix) from None
     written = []
-    for sums in sorted(folder.glob(_SUMS)):
+    for sums in places:
         signature = secret.sign(sums.read_bytes(), trusted_comment=f"opforge {sums.parent.name}")
         place = sums.with_name(sums.name + SUFFIX)
-        place.write_bytes(bytes(signature))
+        try:
+            place.write_bytes(bytes(signature))
+        except OSError as error:
+            raise OutputNotWritable(
+                f"{place} cannot be written: {error.strerror}", fix="sign a copy of the folder"
+            ) from None
         written.append(place)
     return written
 
@@ -93,7 +99,8 @@ def _refuse_sums(sums: Path, keys: list[Any]) -> None:
     raise Untrusted(
         f"none of the trusted keys has signed {sums}",
         found=f"a signature that says {signature.untrusted_comment!r}",
-        fix="do not use it, or add the key of whoever signed it if you trust them",
+        fix="if you have built it since, sign it again; otherwise do not use it, or add the key "
+        "of whoever signed it if you trust them",
     )
 
 
@@ -115,7 +122,7 @@ def _public_key(minisign: ModuleType, key: Key) -> Any:
             return minisign.PublicKey.from_bytes(Path(key).read_bytes())
         return minisign.PublicKey.from_base64(os.fspath(key))
     except ValueError as error:
-        what = f"{key} is neither a file with a public key nor its text: {error}"
+        what = f"{key} is not the text of a public key, nor is there such a file: {error}"
         raise BadOption(what, fix=_NEW_KEY) from None
 
 
