@@ -103,6 +103,13 @@ POWER_OF_TWO = Patch(
     "the function under any name, so its code is replaced.",
     *_NATIVE_TRACE,
 )
+AUTOCAST = Patch(
+    "torch.amp.autocast_mode.autocast",
+    ("__init__",),
+    "A trace does not cast what a body calls under autocast, and without a GPU torch turns it off "
+    "with a warning: a body that turns it on is refused.",
+    *_NATIVE_TRACE,
+)
 MATH = Patch(
     "math",
     ("sqrt", "log2", "log", "exp"),

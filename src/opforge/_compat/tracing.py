@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
+import inspect
 import math
 import sys
 import threading
@@ -100,10 +101,12 @@ class Traced(torch.Tensor):
         return Address(self.memory, self.offset * self.dtype.itemsize)
 
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
+        _ask_for_text(self)
         return f"Traced({self.dtype}, shape={self.sizes}, strides={self.strides})"
 
-    def __format__(self, _spec: str) -> str:
-        return repr(self)
+    def __format__(self, spec: str) -> str:
+        found = _ask_for_text(self)
+        return repr(self) if found is None or isinstance(found, list) else format(found, spec)
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
@@ -115,6 +118,16 @@ class Traced(torch.Tensor):
         raise RuntimeError(f"{func} was called on a tensor of a trace that has ended")
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+
+def _ask_for_text(tensor: Traced) -> Any:
+    """A tensor's text has its elements: a body that asks for it asks for data, as by `tolist`."""
+    caller = sys._getframe(2).f_globals.get("__name__", "")
+    modes = torch.overrides._get_current_function_mode_stack()
+    is_body = not caller.startswith(("opforge", "torch")) and any(
+        isinstance(mode, _Functions) for mode in modes
+    )
+    return tensor.tolist() if is_body else None
 
 
 def about(func: Any, args: tuple[Any, ...]) -> Any:
@@ -243,7 +256,19 @@ def _host_functions() -> list[patches.Replacement]:
     return [
         patches.POWER_OF_TWO.by("__code__", lambda _: _next_power_of_2.__code__, power),
         *(patches.MATH.by(name, _on_nodes(method)) for name, method in _MATH.items()),
+        patches.AUTOCAST.by("__init__", _without_autocast),
     ]
+
+
+def _without_autocast(make: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(make)
+    def refuse(self: Any, *args: Any, **kwargs: Any) -> None:
+        given = inspect.signature(make).bind(self, *args, **kwargs).arguments
+        if given.get("enabled", True) and _power_of_two.get() is not None:
+            raise RuntimeError("a library does not cast as autocast does; cast with .to(dtype)")
+        make(self, *args, **kwargs)
+
+    return refuse
 
 
 _HOST_FUNCTIONS = patches.PatchScope(_host_functions)

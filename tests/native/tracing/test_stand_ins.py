@@ -117,3 +117,34 @@ def test_a_list_of_a_huge_tensor_takes_little_memory():
 
     huge = {"x": native.tensor(f"{2**40}", dtype="i8")}
     assert refused(body, **huge) == ["Tensor.tolist", "aten.sort"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [lambda x: len(str(x)), lambda x: repr(x).count("1"), lambda x: float(f"{x.sum():.3f}")],
+    ids=["str", "repr", "format"],
+)
+def test_the_text_of_a_tensor_is_data(text):
+    def body(x: Tensor) -> Tensor:
+        return x.sort().values * text(x)
+
+    assert refused(body) == ["aten.sort", "Tensor.tolist"]
+
+
+@pytest.mark.parametrize("turn_on", [lambda: torch.autocast("cuda"), torch.cuda.amp.autocast])
+@pytest.mark.filterwarnings("ignore:.*torch.cuda.amp.autocast")
+def test_autocast_is_refused(turn_on):
+    def body(x: Tensor) -> Tensor:
+        with turn_on():
+            return x * 2
+
+    with pytest.raises(CannotTrace, match="a library does not cast as autocast does; cast with"):
+        _ = Program(body, **X).body.built
+
+
+def test_autocast_that_is_turned_off_is_not():
+    def body(x: Tensor) -> Tensor:
+        with torch.autocast("cuda", enabled=False):
+            return x.sort().values
+
+    assert refused(body) == ["aten.sort"]
