@@ -6,6 +6,7 @@ import contextlib
 import contextvars
 import functools
 import inspect
+import logging
 import math
 import sys
 import threading
@@ -357,8 +358,20 @@ def _on_fakes(
         return value(one) if isinstance(one, (torch.SymInt, torch.SymFloat, torch.SymBool)) else one
 
     args, kwargs = pytree.tree_map(plain, (args, kwargs))
-    with mode:
+    with _without_logs(), mode:
         return func(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def _without_logs() -> Iterator[None]:
+    """Torch logs the traceback of a fake that fails, which opforge reports in its own words."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    before = log.disabled
+    log.disabled = True
+    try:
+        yield
+    finally:
+        log.disabled = before
 
 
 def returned_types(func: Any) -> list[str]:

@@ -1,5 +1,6 @@
 """A trace goes on after a call that a library cannot make, and lists the later ones, too."""
 
+import logging
 import re
 
 import pytest
@@ -148,3 +149,14 @@ def test_autocast_that_is_turned_off_is_not():
             return x.sort().values
 
     assert refused(body) == ["aten.sort"]
+
+
+def test_a_call_that_fails_on_fakes_logs_nothing(monkeypatch):
+    def body(x: Tensor) -> Tensor:
+        return x.topk(10**6).values
+
+    logged = []
+    monkeypatch.setattr(logging.getLogger("torch._subclasses.fake_tensor"), "handle", logged.append)
+    with pytest.raises(CannotTrace):
+        _ = Program(body, **X).body.built
+    assert logged == []

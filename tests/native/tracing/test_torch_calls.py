@@ -145,6 +145,13 @@ def test_a_product_of_matrices(name):
     torch.testing.assert_close(found, wanted)
 
 
+def test_a_product_of_two_dtypes_is_refused_as_torch_does():
+    body = body_of_two(torch.mm)
+    specs = {"x": native.tensor("m k", dtype="fp16"), "y": native.tensor("k n", dtype="fp32")}
+    with pytest.raises(CannotTrace, match=r"float16 cannot be multiplied with torch\.float32"):
+        _ = Program(body, **specs).body.built
+
+
 def kernels_of(body, **specs):
     """The kernels of the only path."""
     (built,) = Program(body, **specs).body.built

@@ -202,6 +202,8 @@ PRODUCTS = {
     "mm_transposed": lambda x, y: x[0] @ y[0].t().contiguous().t(),
     "bmm": torch.bmm,
     "matmul_one": lambda x, y: x @ y[0],
+    "matmul_of_vectors": lambda x, y: x[0, 0] @ y[0, :, 0],
+    "linear_of_vector": lambda x, y: functional.linear(x, y[0, :, 0].contiguous()),
     "addmm": lambda x, y: torch.addmm(x[0, 0, :1], x[0], y[0], alpha=0.5, beta=2.0),
     "linear": lambda x, y: functional.linear(x, y[0].t(), y[0, 0]),
     "linear_silu": lambda x, y: functional.silu(functional.linear(x, y[0].t())),

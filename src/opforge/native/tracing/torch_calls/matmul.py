@@ -28,6 +28,8 @@ def _addmm(call: Call, c: Traced, a: Traced, b: Traced, *, beta: Any = 1, alpha:
 def _product(call: Call, a: Traced, b: Traced, c: Traced | None, alpha: Any, beta: Any) -> Any:
     if a.dtype not in _FLOATS:
         return NotImplemented
+    if b.dtype is not a.dtype:
+        raise RuntimeError(f"{a.dtype} cannot be multiplied with {b.dtype}")
     if a.sizes[-1] != b.sizes[-2]:
         raise RuntimeError(f"{a.sizes[-1]} columns cannot be multiplied with {b.sizes[-2]} rows")
     out = call.trace.allocate([*a.sizes[:-1], b.sizes[-1]], a.dtype)
@@ -97,6 +99,9 @@ def _lines(call: Call, x: Traced) -> tuple[Traced, bool, Any, Any]:
 
 def linear(x: Any, weight: Any, bias: Any = None) -> Any:
     """`F.linear`, as one product of two matrices."""
+    if weight.dim() == 1:
+        found = matmul(x, weight)
+        return found if bias is None else found + bias
     rows = _rows(x)
     found = torch.mm(rows, weight.t()) if bias is None else torch.addmm(bias, rows, weight.t())
     return found.view(*x.shape[:-1], weight.shape[0])
@@ -110,7 +115,7 @@ def _rows(x: Any) -> Any:
 def matmul(a: Any, b: Any) -> Any:
     """`torch.matmul`: vectors become matrices, and one matrix takes all rows of a stack."""
     if a.dim() == 1:
-        return matmul(a.unsqueeze(0), b).squeeze(-2)
+        return matmul(a.unsqueeze(0), b).squeeze(-1 if b.dim() == 1 else -2)
     if b.dim() == 1:
         return matmul(a, b.unsqueeze(-1)).squeeze(-1)
     if b.dim() == 2:
