@@ -110,6 +110,8 @@ def test_json_of_something_else_says_what_it_has(tmp_path):
     assert "age, name" in said
     assert KINDS in said
     assert "found: [1, 2]" in refused([1, 2], tmp_path)
+    # Not a folder, which has no content either.
+    assert "found: None" in refused(None, tmp_path)
 
 
 def test_a_recording_is_to_be_built_first(tmp_path):

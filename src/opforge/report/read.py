@@ -55,7 +55,7 @@ def read_all(sources: Sequence[str]) -> list[Report]:
                 f"there is no {path}", fix="give a folder of `opforge build`, or a file"
             )
         content = None if path.is_dir() else _json(path)
-        is_build = content is None or _is_report(content)
+        is_build = path.is_dir() or _is_report(content)
         if is_build and groups[-1].build is not None:
             groups.append(_Group())
         if is_build:
