@@ -1,11 +1,13 @@
 """`--fail-on`: its grammar, and what is beyond a limit."""
 
+from dataclasses import replace
+
 import pytest
 
 from opforge.errors import BadOption
 from opforge.report.changes import compare
 from opforge.report.limits import METRICS, judge, parse_limits
-from opforge.report.model import SERVED, Build, Report
+from opforge.report.model import SERVED, Build, Launched, Report
 from opforge.report.read import read_all
 from support.native import hand_made
 from support.standin.library import write
@@ -75,8 +77,8 @@ def test_an_image_without_a_record_is_beyond_every_limit(tmp_path):
     [
         (("check",), "spills>0", "a build: the folder of `opforge build`"),
         (("dist",), "failed>0", "a file of `opforge check --json`"),
-        (("dist",), "general>0", "what a program launched, written with `opforge.served()"),
-        (("check",), "uncovered>0", "what a program launched, written with `opforge.served()"),
+        (("dist",), "general>0", "what a program launched: `opforge serve --counts counts.json"),
+        (("check",), "uncovered>0", "what a program launched: `opforge serve --counts counts.json"),
         (("dist",), "new_spills>0", "the older build before it: opforge report OLD NEW"),
     ],
 )
@@ -85,6 +87,19 @@ def test_a_metric_without_data_is_an_error_and_not_a_pass(dist, files, sources, 
     with pytest.raises(BadOption) as raised:
         beyond([given[name] for name in sources], text)
     assert f"does not tell {text[:-2]}\n  fix: add {needs}" in str(raised.value)
+
+
+@pytest.mark.parametrize("text", ["uncovered>0", "general>0"])
+@pytest.mark.parametrize("launched", [(), (Launched("mod:scale"),)])
+def test_counts_without_a_launch_are_an_error_and_not_a_pass(dist, text, launched):
+    (report,) = read_all([str(dist)])
+    with pytest.raises(BadOption) as raised:
+        judge(replace(report, launched=launched), None, parse_limits(text))
+    assert str(raised.value) == (
+        f"--fail-on {text}: no launch was counted in {dist}\n"
+        "  fix: count those of a program that launches kernels: `opforge serve --counts "
+        "counts.json kernels -- COMMAND`, or `opforge.served().to_json()` at its end"
+    )
 
 
 def test_launches_of_served_kernels_are_not_known_from_their_folder():

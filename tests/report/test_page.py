@@ -77,6 +77,17 @@ def test_gaps_launches_and_checks_are_shown(page):
     ]
 
 
+def test_counts_without_a_launch_say_so(dist):
+    (report,) = read_all([str(dist)])
+    counted = replace(report, launched=())
+    page = html.unescape(render(counted))
+    assert "No launch was counted, so the counts say nothing of what is covered" in page
+    assert "Count it with `opforge serve --counts counts.json kernels -- COMMAND`" in page
+    assert '<li class="warn"><b>0</b> launches</li>' in page
+    assert "by general variants" not in page
+    assert "no launches seen" in summary(counted)
+
+
 def test_tuning_is_drawn_and_listed(page):
     maps = re.findall(r'<svg class="heat".*?</svg>', page, re.DOTALL)
     assert len(maps) == 2

@@ -55,10 +55,17 @@ def gaps(report: Report) -> list[Gap]:
     return found
 
 
+def has_launches(report: Report) -> bool:
+    """Whether any launch was counted; counts of a program that made none tell nothing."""
+    return any(one.served + one.by_triton for one in report.launched or ())
+
+
 def knows_coverage(report: Report) -> bool:
     """Of served kernels, only launches tell."""
+    if report.launched is not None:
+        return has_launches(report)
     served = any(build.kind == SERVED for build in report.builds)
-    return report.launched is not None or (bool(report.builds) and not served)
+    return bool(report.builds) and not served
 
 
 def totals(report: Report) -> dict[str, int]:
@@ -82,6 +89,7 @@ def totals(report: Report) -> dict[str, int]:
         found["uncovered"] = sum(gap.launches for gap in gaps(report))
     if report.launched is not None:
         found["launches"] = sum(one.served + one.by_triton for one in launched)
+    if has_launches(report):
         found["general"] = sum(one.general for one in launched)
     if len(report.tuning):
         found["tuned"] = len(report.tuning)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ..errors import BadOption
 from .changes import Change, grown_bytes, new_gaps, new_spills
-from .facts import all_images, gaps, knows_coverage, named, totals
+from .facts import all_images, gaps, has_launches, knows_coverage, named, totals
 from .model import Report
 
 # A row that a limit is held against: what it is called, its number, and what is said of it.
@@ -27,6 +27,8 @@ class Metric:
     needs: str = "a build: the folder of `opforge build`"
     # Whether numbers may have a unit of bytes.
     is_bytes: bool = False
+    # Whether counts of launches, where they are given, must have one.
+    is_launches: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,11 @@ def judge(
 
 
 def _judge(report: Report, changes: tuple[Change, ...] | None, limit: Limit) -> Judged:
+    if limit.metric.is_launches and report.launched is not None and not has_launches(report):
+        raise BadOption(
+            f"--fail-on {limit.text}: no launch was counted in {report.source}",
+            fix=f"count those of a program that launches kernels: {COUNTING}",
+        )
     rows = limit.metric.rows(report, changes)
     if rows is None:
         raise BadOption(
@@ -193,6 +200,11 @@ def _growth(report: Report, changes: tuple[Change, ...] | None) -> list[Row] | N
     return [(", ".join(build.name for build in report.builds), grown, f"{grown:+} bytes")]
 
 
+COUNTING = (
+    "`opforge serve --counts counts.json kernels -- COMMAND`, or `opforge.served().to_json()` at "
+    "its end"
+)
+_LAUNCHES = f"what a program launched: {COUNTING}"
 _TWO = "the older build before it: opforge report OLD NEW"
 METRICS = (
     Metric("spills", "4-byte words that a thread spills, of every image", _of_images("spills")),
@@ -202,11 +214,11 @@ METRICS = (
     Metric("variants", "number of compiled variants", _counted("variants")),
     Metric(
         "uncovered", "paths and architectures that are not built, and launches by Triton",
-        _uncovered, "what a program launched, written with `opforge.served().to_json()`",
+        _uncovered, _LAUNCHES, is_launches=True,
     ),
     Metric(
-        "general", "launches by the general variant", _counted("general"),
-        "what a program launched, written with `opforge.served().to_json()`",
+        "general", "launches by the general variant", _counted("general"), _LAUNCHES,
+        is_launches=True,
     ),
     Metric("failed", "rows of a check that failed", _failed, "a file of `opforge check --json`"),
     Metric("new_spills", "images that spill more than in the older build", _changed(new_spills),

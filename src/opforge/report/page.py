@@ -170,6 +170,8 @@ def _tiles(report: Report, changes: tuple[Change, ...] | None) -> list[Tile]:
     for name, value in totals(report).items():
         label, judged = _TILES[name]
         css = (judged if value else GOOD) if judged else ""
+        if name == "launches" and not value:
+            css = WARN
         found.append(Tile(label, size(value) if name in _SIZES else f"{value:,}", css))
     if changes is not None:
         worse = sum(one.verdict == "worse" for one in changes)

@@ -9,7 +9,7 @@ from ..tuning.table import TunedKernel, TuningRow
 from .changes import Change
 from .charts import duration
 from .facts import gaps, images
-from .limits import Judged
+from .limits import COUNTING, Judged
 from .model import Build, Checked, Launched, Report, Timed
 
 GOOD, BAD, WARN, CODE, DIM = "good", "bad", "warn", "code", "dim"
@@ -149,7 +149,7 @@ def gap_table(report: Report) -> Table:
     return Table("uncovered", "Not covered", _columns("what", "why", "#count"), rows, about)
 
 
-def launch_table(launched: Iterable[Launched]) -> Table:
+def launch_table(launched: tuple[Launched, ...]) -> Table:
     rows = tuple(
         (
             Cell(one.kernel, css=NAME),
@@ -164,6 +164,11 @@ def launch_table(launched: Iterable[Launched]) -> Table:
         "Launches by the general variant are covered; recording their sizes would give faster "
         "kernels."
     )
+    if not any(one.served + one.by_triton for one in launched):
+        about = (
+            "No launch was counted, so the counts say nothing of what is covered: the program "
+            f"launched no kernel, or in a process that was not counted. Count it with {COUNTING}."
+        )
     columns = _columns("kernel", "#served", "#of these general", "#by Triton", "why by Triton")
     return _without_empty(Table("launched", "Launched", columns, rows, about))
 
