@@ -55,7 +55,7 @@ def test_a_new_image_that_spills_is_a_new_spill():
     changes = compare(old, new)
     assert new_spills(changes) == [Change("spills", NAME, None, 5, WORSE)]
     assert Change("image", NAME, None, "added") in changes
-    assert Change("image", NAME, "removed", None) in compare(new, old)
+    assert Change("image", NAME, "there", "removed") in compare(new, old)
 
 
 def test_an_image_without_a_record_says_nothing_of_spills():
@@ -74,6 +74,12 @@ def test_sizes_of_all_builds_add_up():
     extra = replace(new, builds=(*new.builds, replace(new.builds[0], name="more", bytes=200)))
     assert grown_bytes(compare(old, extra)) == 700
     assert grown_bytes(compare(extra, old)) == -700
+
+
+def test_the_size_of_a_renamed_build_is_compared():
+    old, new = report(size=1000), report(size=900)
+    renamed = replace(new, builds=(replace(new.builds[0], name="lib2"),))
+    assert compare(old, renamed) == (Change("size", "lib2", 1000, 900, BETTER),)
 
 
 def test_operators_and_cases_come_and_go(dist):
@@ -101,6 +107,22 @@ def test_launches_by_triton_are_a_gap_in_coverage():
         Change("general", "m:k", 0, 2, WORSE),
     )
     assert compare(new, old)[0] == Change("coverage", "m:k", "it was edited", "covered", BETTER)
+
+
+def test_a_gap_of_what_is_gone_is_not_covered(dist):
+    (old,) = read_all([str(dist)])
+    (build,) = old.builds
+    new = replace(old, builds=(replace(build, operators=build.operators[:1]),))
+    gone = [one for one in compare(old, new) if one.kind == "coverage"]
+    assert {(one.after, one.verdict) for one in gone} == {("removed", "")}
+    back = [one for one in compare(new, old) if one.kind == "coverage"]
+    assert {(one.before, one.verdict) for one in back} == {(None, WORSE)}
+
+
+def test_launches_that_nobody_counted_are_not_covered():
+    old = Report("it", launched=(Launched("m:k", 5, 2, 4, ("it was edited",)),))
+    assert compare(old, Report("it", launched=())) == ()
+    assert compare(Report("it"), old) == ()
 
 
 def test_a_tuned_row_is_compared_whatever_the_source_of_its_kernel():

@@ -72,6 +72,16 @@ def test_changes_for_the_worse_are_printed(dist, spilling):
     assert done.output.endswith("  and 12 more\n")
 
 
+def test_builds_that_are_not_alike_are_said_to_be(dist, other, tmp_path):
+    done = run(dist, other, "-o", tmp_path / "report.html")
+    said = "demo_ops and other are different libraries"
+    assert f"\nnote: {said}\nsince {dist}: " in done.output
+    page = (tmp_path / "report.html").read_text()
+    assert f"These are not two states of one build: {said}." in page
+    assert json.loads(run(dist, other, "--json").stdout)["unlike"] == said
+    assert json.loads(run(dist, dist, "--json").stdout)["unlike"] == ""
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

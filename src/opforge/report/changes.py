@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ..tuning.table import TunedKernel, TuningRow
-from .facts import all_images, gaps, named
-from .model import Checked, Report, ReportedImage
+from .facts import all_images, gaps, has_launches, named
+from .model import Checked, Report, ReportedCase, ReportedImage
 
 T = TypeVar("T")
 Shown = int | float | str | None
@@ -16,7 +16,7 @@ Shown = int | float | str | None
 WORSE, BETTER = "worse", "better"
 # Times differ by this much from run to run, so less is neither better nor worse.
 _NOISE = 0.05
-ADDED, REMOVED = "added", "removed"
+THERE, ADDED, REMOVED = "there", "added", "removed"
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,8 @@ class Change:
     """One thing that is not as it was.
 
     `kind` is operator, case, image, registers, spills, shared, bytes, size, coverage, general,
-    check, config or time; `before` is None for what is new, `after` for what is gone.
+    check, config or time; `before` is None for what is new, `after` is "removed", or None where it
+    would be a number, for what is gone.
     """
 
     kind: str
@@ -73,7 +74,7 @@ def _presence(kind: str, old: Mapping[str, T], new: Mapping[str, T]) -> Iterator
         if before is None:
             yield Change(kind, name, None, ADDED)
         elif after is None:
-            yield Change(kind, name, REMOVED, None)
+            yield Change(kind, name, THERE, REMOVED)
 
 
 def _number(kind: str, what: str, before: int | None, after: int | None) -> Iterator[Change]:
@@ -85,18 +86,29 @@ def _number(kind: str, what: str, before: int | None, after: int | None) -> Iter
 
 def _sizes(old: Report, new: Report) -> Iterator[Change]:
     sizes = [{build.name: build.bytes for build in report.builds} for report in (old, new)]
+    if all(len(one) == 1 for one in sizes):
+        # The folder of served kernels may have any name, and a library may be renamed.
+        sizes[0] = dict(zip(sizes[1], sizes[0].values(), strict=True))
     for name, before, after in _pairs(*sizes):
         yield from _number("size", name, before, after)
 
 
 def _operators(old: Report, new: Report) -> Iterator[Change]:
-    operators, cases = [], []
-    for report in (old, new):
-        found = [operator for build in report.builds for operator in build.operators]
-        operators.append({one.name: one for one in found})
-        cases.append({f"{one.name}, {case.case}": case for one in found for case in one.cases})
+    operators = [
+        {one.name: one for build in report.builds for one in build.operators}
+        for report in (old, new)
+    ]
     yield from _presence("operator", *operators)
-    yield from _presence("case", *cases)
+    yield from _presence("case", _cases(old), _cases(new))
+
+
+def _cases(report: Report) -> dict[str, ReportedCase]:
+    return {
+        f"{operator.name}, {case.case}": case
+        for build in report.builds
+        for operator in build.operators
+        for case in operator.cases
+    }
 
 
 def _images(old: Report, new: Report) -> Iterator[Change]:
@@ -127,12 +139,26 @@ def _named_images(report: Report) -> dict[str, ReportedImage]:
 
 
 def _coverage(old: Report, new: Report) -> Iterator[Change]:
+    if not (has_launches(old) and has_launches(new)):
+        # A kernel whose launches nobody has counted is not covered for that.
+        old, new = replace(old, launched=None), replace(new, launched=None)
     before, after = ({gap.what: gap for gap in gaps(report)} for report in (old, new))
     for what, was, now in _pairs(before, after):
         if was is None and now is not None:
-            yield Change("coverage", what, "covered", now.why, WORSE)
+            yield Change("coverage", what, "covered" if _has(old, what) else None, now.why, WORSE)
         elif was is not None and now is None:
-            yield Change("coverage", what, was.why, "covered", BETTER)
+            covered = _has(new, what)
+            verdict = BETTER if covered else ""
+            yield Change("coverage", what, was.why, "covered" if covered else REMOVED, verdict)
+
+
+def _has(report: Report, what: str) -> bool:
+    """Whether there is the case, the image or the launched kernel that a gap of another is in."""
+    return (
+        what in _cases(report)
+        or what in _named_images(report)
+        or any(one.kernel == what for one in report.launched or ())
+    )
 
 
 def _launches(old: Report, new: Report) -> Iterator[Change]:

@@ -11,6 +11,7 @@ from typing import Any
 from ..errors import BadOption, OutputNotWritable
 from .changes import Change, compare
 from .facts import totals
+from .likeness import unlike
 from .limits import Judged, judge, parse_limits
 from .model import Report
 from .page import render, summary
@@ -25,6 +26,8 @@ class Made:
     since: str = ""
     changes: tuple[Change, ...] | None = None
     judged: tuple[Judged, ...] = ()
+    # Why the older one is not of the same build.
+    unlike: str = ""
 
     @property
     def ok(self) -> bool:
@@ -33,7 +36,8 @@ class Made:
     def to_json(self) -> str:
         content: dict[str, Any] = {**self.report.to_content(), "totals": totals(self.report)}
         if self.changes is not None:
-            content |= {"since": self.since, "changes": [asdict(one) for one in self.changes]}
+            content |= {"since": self.since, "unlike": self.unlike}
+            content["changes"] = [asdict(one) for one in self.changes]
         if self.judged:
             content["limits"] = [
                 {"limit": one.limit, "ok": one.ok, "beyond": [list(row) for row in one.beyond]}
@@ -42,11 +46,12 @@ class Made:
         return json.dumps(content, indent=1) + "\n"
 
     def to_html(self) -> str:
-        return render(self.report, self.changes, self.judged, self.since)
+        return render(self.report, self.changes, self.judged, self.since, self.unlike)
 
     def __str__(self) -> str:
         lines = [summary(self.report)]
         if self.changes is not None:
+            lines += [f"note: {self.unlike}"] if self.unlike else []
             lines += _told(self.changes, self.since)
         return "\n".join([*lines, *map(str, self.judged)]).strip()
 
@@ -55,9 +60,12 @@ def make(sources: Sequence[str], fail_on: str | None = None) -> Made:
     """Read what the command was given, and hold it against limits."""
     limits = [] if fail_on is None else parse_limits(fail_on)
     *older, report = read_all(sources)
-    changes = compare(older[0], report) if older else None
-    since = older[0].source if older else ""
-    return Made(report, since, changes, judge(report, changes, limits))
+    if not older:
+        return Made(report, judged=judge(report, None, limits))
+    (old,) = older
+    changes = compare(old, report)
+    judged = judge(report, changes, limits, old)
+    return Made(report, old.source, changes, judged, unlike(old, report))
 
 
 def write(made: Made, output: str) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from ..errors import BadOption
 from .changes import Change, grown_bytes, new_gaps, new_spills
 from .facts import all_images, gaps, has_launches, knows_coverage, named, totals
+from .likeness import no_coverage, no_growth
 from .model import Report
 
 # A row that a limit is held against: what it is called, its number, and what is said of it.
@@ -29,6 +30,8 @@ class Metric:
     is_bytes: bool = False
     # Whether counts of launches, where they are given, must have one.
     is_launches: bool = False
+    # Of what is compared: why these two cannot be, or nothing.
+    refusal: Callable[[Report, Report], str] | None = None
 
 
 @dataclass(frozen=True)
@@ -106,10 +109,31 @@ def _limit(text: str) -> Limit:
 
 
 def judge(
-    report: Report, changes: tuple[Change, ...] | None, limits: list[Limit]
+    report: Report,
+    changes: tuple[Change, ...] | None,
+    limits: list[Limit],
+    older: Report | None = None,
 ) -> tuple[Judged, ...]:
-    """Hold a report against limits; a metric that it has no data for is an error, not a pass."""
+    """Hold a report against limits; a metric that it has no data for is an error, not a pass.
+
+    `older` is the report that `changes` are since.
+    """
+    if older is not None:
+        for limit in limits:
+            _refuse_unlike(older, report, limit)
     return tuple(_judge(report, changes, limit) for limit in limits)
+
+
+def _refuse_unlike(older: Report, report: Report, limit: Limit) -> None:
+    refusal = limit.metric.refusal
+    why = "" if refusal is None else refusal(older, report)
+    if why:
+        raise BadOption(
+            f"--fail-on {limit.text}: {report.source} cannot be compared with {older.source}",
+            found=why,
+            fix="compare two builds of the same kernels for the same architectures, with counts of "
+            f"launches for both or for neither, or leave out {limit.text}",
+        )
 
 
 def _judge(report: Report, changes: tuple[Change, ...] | None, limit: Limit) -> Judged:
@@ -221,9 +245,17 @@ METRICS = (
         is_launches=True,
     ),
     Metric("failed", "rows of a check that failed", _failed, "a file of `opforge check --json`"),
-    Metric("new_spills", "images that spill more than in the older build", _changed(new_spills),
-           _TWO),
-    Metric("new_uncovered", "gaps that the older build did not have", _changed(new_gaps), _TWO),
-    Metric("grown_bytes", "how much larger than the older build", _growth, _TWO, is_bytes=True),
+    Metric(
+        "new_spills", "images that spill more than in the older build", _changed(new_spills), _TWO,
+        refusal=no_growth,
+    ),
+    Metric(
+        "new_uncovered", "gaps that the older build did not have", _changed(new_gaps), _TWO,
+        refusal=no_coverage,
+    ),
+    Metric(
+        "grown_bytes", "how much larger than the older build", _growth, _TWO, is_bytes=True,
+        refusal=no_growth,
+    ),
 )  # fmt: skip
 _BY_NAME = {metric.name: metric for metric in METRICS}

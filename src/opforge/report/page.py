@@ -67,9 +67,11 @@ def render(
     changes: tuple[Change, ...] | None = None,
     judged: tuple[Judged, ...] = (),
     since: str = "",
+    unlike: str = "",
 ) -> str:
     """The HTML of a report, and of what has changed since an older one."""
-    return str(_template().render(**_content(report, changes, judged), since=since))
+    content = _content(report, changes, judged)
+    return str(_template().render(**content, since=since, unlike=unlike))
 
 
 @functools.cache
