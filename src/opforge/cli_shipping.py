@@ -114,10 +114,11 @@ def report(
     opforge report kernels counts.json tuning.json check.json -o report.html
     opforge report old new --fail-on "new_spills>0,grown_bytes>1MB"
 
-    Each of SOURCES is a folder of `opforge build`, an earlier report as JSON, or a file with what
-    belongs to it: launches of `opforge.served().to_json()`, a table of `opforge tune`, `opforge
-    check --json`, measured times. Of two builds, the second is shown, and what has changed since
-    the first; a file belongs to the build before it. The exit status is 1 if a limit is exceeded.
+    Each of SOURCES is a folder of `opforge build` or its library, an earlier report as JSON, or a
+    file with what belongs to it: launches of `opforge serve --counts` or
+    `opforge.served().to_json()`, a table of `opforge tune`, `opforge check --json`, measured times.
+    Of two builds, the second is shown, and what has changed since the first; a file belongs to the
+    build before it. The exit status is 1 if a limit is exceeded.
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
     from .report.command import check_output, make, write
 

@@ -1,6 +1,7 @@
 """Which files make up a report, and what is said of others."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -73,7 +74,7 @@ def refused(content, tmp_path, error=BadReport):
     return str(raised.value).replace(str(tmp_path), "")
 
 
-KINDS = "give JSON of `opforge.served().to_json()`, `opforge tune`, `opforge check --json`"
+KINDS = "give JSON of `opforge serve --counts`, `opforge.served().to_json()`, `opforge tune`"
 
 
 def test_what_is_not_there_is_named(tmp_path):
@@ -89,6 +90,40 @@ def test_a_folder_that_is_not_a_build_says_what_it_has(tmp_path):
         f"{tmp_path} is neither a library nor a folder of served kernels\n"
         "  found: no share/*/manifest.json and no manifest.json, but main.py\n"
         "  fix: give the folder that `opforge build -o` wrote"
+    )
+
+
+@pytest.mark.parametrize("binary", ["libdemo_ops.so", "libdemo_ops_torch.so"])
+def test_a_binary_stands_for_its_library(dist, tmp_path, binary):
+    copy = shutil.copytree(dist, tmp_path / "dist")
+    shutil.copytree(copy / "share/demo_ops", copy / "share/another")
+    (copy / "lib").mkdir(exist_ok=True)
+    (copy / "lib" / binary).write_bytes(b"\x7fELF")
+    (report,) = read_all([str(copy / "lib" / binary)])
+    assert [build.name for build in report.builds] == ["demo_ops"]
+    assert report.source == str(copy / "lib" / binary)
+
+
+def test_a_binary_that_is_not_of_a_build_is_refused(tmp_path):
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/libz.so").touch()
+    with pytest.raises(NotALibrary) as raised:
+        read_all([str(tmp_path / "lib/libz.so")])
+    assert str(raised.value) == (
+        f"{tmp_path / 'lib/libz.so'} is not part of a build\n"
+        f"  found: no {tmp_path.resolve() / 'share/z/manifest.json'}\n"
+        "  fix: give the folder that `opforge build -o` wrote"
+    )
+
+
+def test_a_wheel_is_refused(tmp_path):
+    wheel = tmp_path / "fresh-1.0-py3-none-any.whl"
+    wheel.write_bytes(b"PK\x03\x04\xff")
+    with pytest.raises(BadReport) as raised:
+        read_all([str(wheel)])
+    assert str(raised.value) == (
+        f"{wheel} is a wheel, and its files are packed\n"
+        "  fix: give the folder that it was made from, or the package where it is installed"
     )
 
 

@@ -1,10 +1,11 @@
 """A folder of served kernels, read from its manifest and its images."""
 
 import hashlib
+import shutil
 
 import pytest
 
-from opforge.errors import NotServable
+from opforge.errors import NotALibrary, NotServable
 from opforge.report.model import ReportedImage
 from opforge.report.read import read_all
 from opforge.report.served import read_served
@@ -44,7 +45,7 @@ def folder(tmp_path):
 
 
 def test_variants_say_what_they_take_and_lack(folder):
-    build = read_served(folder)
+    build = read_served(folder, "kernels")
     first, second = build.variants
     assert str(first) == "mod:scale(*fp32:16, i32:16, ACT=tl.fp16, BLOCK=64, num_warps=4)"
     assert (first.lacks, second.lacks) == ((), ("sm_90",))
@@ -53,12 +54,29 @@ def test_variants_say_what_they_take_and_lack(folder):
 
 def test_the_size_has_every_image_once_and_the_extension(folder):
     images = sum(file.stat().st_size for file in (folder / "images").iterdir())
-    assert read_served(folder).bytes == images + 1000
+    assert read_served(folder, "kernels").bytes == images + 1000
 
 
 def test_an_image_without_a_record_of_registers_has_none(folder):
     size = (folder / "images/two.sm_80.cubin").stat().st_size
-    assert read_served(folder).variants[1].images == (ReportedImage("sm_80", 0, 0, 512, size, 4),)
+    assert read_served(folder, "kernels").variants[1].images == (
+        ReportedImage("sm_80", 0, 0, 512, size, 4),
+    )
+
+
+def test_the_package_of_a_wheel_has_them_inside(folder, tmp_path_factory):
+    package = tmp_path_factory.mktemp("site") / "my_kernels"
+    shutil.copytree(folder, package / "kernels")
+    with pytest.raises(NotALibrary, match="is neither a library nor a folder of served kernels"):
+        read_all([str(package)])
+    (package / "__init__.py").touch()
+    (report,) = read_all([str(package)])
+    assert report.builds == (read_served(folder, "my_kernels"),)
+
+
+def test_the_extension_stands_for_its_folder(folder):
+    (report,) = read_all([str(folder / "_opforge_served.abi3.so")])
+    assert report.builds == (read_served(folder, folder.name),)
 
 
 def test_an_image_that_is_gone_is_named(folder):

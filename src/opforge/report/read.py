@@ -19,7 +19,7 @@ from ..tuning import table as tables
 from .checked import read_check
 from .library import MANIFESTS, read_library
 from .model import Build, Launched, Report, from_content
-from .served import is_served, read_served
+from .served import read_served, served_in
 from .timed import read_times
 
 Adder = Callable[[Report, Any, str], Report]
@@ -30,13 +30,13 @@ class _Group:
     """What makes up one report: a build, if there is one, and the files that belong to it."""
 
     build: Path | None = None
-    # By path, in the order given; those that are not folders have their JSON.
+    # By path, in the order given; files of JSON have their content.
     contents: dict[Path, Any] = field(default_factory=dict)
 
     def read(self) -> Report:
         named = ", ".join(map(str, self.contents))
         report = Report(named)
-        if self.build is not None and self.build.is_dir():
+        if self.build is not None and _is_built(self.build):
             report = Report(named, read_builds(self.build))
         elif self.build is not None:
             report = replace(from_content(self.contents[self.build], str(self.build)), source=named)
@@ -54,8 +54,8 @@ def read_all(sources: Sequence[str]) -> list[Report]:
             raise BadReport(
                 f"there is no {path}", fix="give a folder of `opforge build`, or a file"
             )
-        content = None if path.is_dir() else _json(path)
-        is_build = path.is_dir() or _is_report(content)
+        content = None if _is_built(path) else _json(path)
+        is_build = _is_built(path) or _is_report(content)
         if is_build and groups[-1].build is not None:
             groups.append(_Group())
         if is_build:
@@ -65,22 +65,52 @@ def read_all(sources: Sequence[str]) -> list[Report]:
     return [group.read() for group in groups]
 
 
-def read_builds(folder: Path) -> tuple[Build, ...]:
-    """Every library in a folder, or its served kernels."""
-    if is_served(folder):
-        return (read_served(folder),)
-    found = sorted(folder.glob(MANIFESTS))
+def _is_built(path: Path) -> bool:
+    """A folder, or the binary of one, which stands for it."""
+    return path.is_dir() or path.suffix == ".so"
+
+
+def read_builds(path: Path) -> tuple[Build, ...]:
+    """Every library in a folder, or its served kernels; or what a binary is part of."""
+    if not path.is_dir():
+        return (_read_binary(path),)
+    served = served_in(path)
+    if served is not None:
+        return (read_served(served, path.resolve().name),)
+    found = sorted(path.glob(MANIFESTS))
     if not found:
-        inside = ", ".join(sorted(one.name for one in folder.iterdir())[:6])
+        inside = ", ".join(sorted(one.name for one in path.iterdir())[:6])
         raise NotALibrary(
-            f"{folder} is neither a library nor a folder of served kernels",
+            f"{path} is neither a library nor a folder of served kernels",
             found=f"no {MANIFESTS} and no manifest.json, but {inside or 'nothing'}",
-            fix="give the folder that `opforge build -o` wrote",
+            fix=_FOLDER,
         )
     return tuple(map(read_library, found))
 
 
+def _read_binary(path: Path) -> Build:
+    """Of a library, of the adapter for torch beside it, or of served kernels."""
+    binary = path.resolve()
+    folder, name = binary.parent.parent, binary.stem.removeprefix("lib")
+    for one in (name, name.removesuffix("_torch")):
+        manifest = folder / "share" / one / "manifest.json"
+        if manifest.is_file():
+            return read_library(manifest)
+    if served_in(binary.parent) == binary.parent:
+        return read_served(binary.parent, binary.parent.name)
+    missing = folder / "share" / name / "manifest.json"
+    raise NotALibrary(f"{path} is not part of a build", found=f"no {missing}", fix=_FOLDER)
+
+
+_FOLDER = "give the folder that `opforge build -o` wrote"
+
+
 def _json(path: Path) -> Any:
+    if path.suffix == ".whl":
+        raise BadReport(
+            f"{path} is a wheel, and its files are packed",
+            fix="give the folder that it was made from, or the package where it is installed",
+        )
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError:
@@ -148,8 +178,8 @@ _KINDS: tuple[tuple[set[str], Adder], ...] = (
     ({"rows"}, _add_times),
 )
 _FILES = (
-    "give JSON of `opforge.served().to_json()`, `opforge tune`, `opforge check --json`, measured "
-    "times, or `opforge report --json`"
+    "give JSON of `opforge serve --counts`, `opforge.served().to_json()`, `opforge tune`, `opforge "
+    "check --json`, measured times, or `opforge report --json`"
 )
 
 

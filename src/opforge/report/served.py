@@ -13,12 +13,14 @@ from ..serving.manifest import Manifest, ServedImage, ServedInstance, ServedKern
 from .model import SERVED, Build, ReportedImage, ReportedVariant
 
 
-def is_served(folder: Path) -> bool:
-    return (folder / manifests.NAME).is_file()
+def served_in(folder: Path) -> Path | None:
+    """The folder of served kernels that a folder is, or has as the package of a wheel."""
+    places = [folder, *([folder / "kernels"] if (folder / "__init__.py").is_file() else [])]
+    return next((place for place in places if (place / manifests.NAME).is_file()), None)
 
 
-def read_served(folder: Path) -> Build:
-    """The build of a folder; raises `NotServable`."""
+def read_served(folder: Path, name: str) -> Build:
+    """The build of a folder, under a name; raises `NotServable`."""
     manifest = manifests.read(folder)
     variants = tuple(
         _variant(folder, manifest, kernel, instance, variant)
@@ -28,7 +30,7 @@ def read_served(folder: Path) -> Build:
     )
     return Build(
         kind=SERVED,
-        name=folder.resolve().name,
+        name=name,
         archs=tuple(map(show_arch, manifest.archs)),
         bytes=sum(_sizes(manifest).values()) + _extension_size(folder),
         versions={"triton": manifest.triton, **dict(manifest.settings)},
