@@ -66,6 +66,16 @@ def test_the_checks_of_many_operators_are_read_with_those_that_could_not_be_chec
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "content", [{"outcome": "passed", "op": "a::b", "rows": []}, {"ok": True, "reports": []}]
+)
+def test_a_check_of_nothing_is_refused(content, tmp_path):
+    assert refused(content, tmp_path) == (
+        "/given.json has no row of a check\n"
+        "  fix: write it with `opforge check --json`, of operators"
+    )
+
+
 def refused(content, tmp_path, error=BadReport):
     file = tmp_path / "given.json"
     file.write_text(content if isinstance(content, str) else json.dumps(content))
@@ -170,6 +180,10 @@ def test_a_tuning_table_with_wrong_fields_names_them(tmp_path):
         ({"rows": [{"op": "silu", "microseconds": {"op": -1}}]},
          "rows[0].microseconds.op is -1.0, expected 0 to 1000000000000000"),
         ({"rows": [{"microseconds": {}}]}, "rows[0].op is missing"),
+        ({"rows": [{"op": "silu", "microseconds": {"op": True}}]},
+         "rows[0].microseconds.op is True, expected float"),
+        ({"rows": []}, "rows is empty"),
+        ({"rows": [{"op": "silu", "microseconds": {}}]}, "rows[0].microseconds is empty"),
     ],
 )  # fmt: skip
 def test_times_with_wrong_fields_name_them(content, found, tmp_path):

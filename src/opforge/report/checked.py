@@ -18,11 +18,18 @@ UNCHECKED = "check"
 def read_check(content: Any, where: str) -> tuple[Checked, ...]:
     """Errors call the file `where`."""
     try:
-        return tuple(_rows(content))
+        rows = tuple(_rows(content))
     except BadField as error:
         raise BadReport(
             f"{where} cannot be read", found=str(error), fix="write it with `opforge check --json`"
         ) from None
+    if not rows:
+        # Nothing that failed would look like a pass.
+        raise BadReport(
+            f"{where} has no row of a check",
+            fix="write it with `opforge check --json`, of operators",
+        )
+    return rows
 
 
 def _rows(content: Any) -> Iterator[Checked]:
