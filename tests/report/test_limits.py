@@ -102,6 +102,11 @@ def test_counts_without_a_launch_are_an_error_and_not_a_pass(dist, text, launche
     )
 
 
+def test_a_report_of_a_check_without_rows_does_not_pass():
+    with pytest.raises(BadOption, match=r"it does not tell failed\n  fix: add a file of `opforge"):
+        judge(Report("it", checked=()), None, parse_limits("failed>0"))
+
+
 def test_launches_of_served_kernels_are_not_known_from_their_folder():
     report = Report("kernels", (Build(SERVED, "kernels", (), 1, {}, (), (), ()),))
     with pytest.raises(BadOption, match="kernels does not tell uncovered"):

@@ -197,7 +197,7 @@ def _uncovered(report: Report, _: tuple[Change, ...] | None) -> list[Row] | None
 
 
 def _failed(report: Report, _: tuple[Change, ...] | None) -> list[Row] | None:
-    if report.checked is None:
+    if not report.checked:
         return None
     failed = [row for row in report.checked if row.status == "fail"]
     shown: list[Row] = [(f"{row.op}, {row.row}", len(failed), row.reason) for row in failed]
