@@ -77,7 +77,7 @@ def test_sizes_of_all_builds_add_up():
 
 
 def test_the_size_of_a_renamed_build_is_compared():
-    old, new = report(size=1000), report(size=900)
+    old, new = (report(variant(image()), size=size) for size in (1000, 900))
     renamed = replace(new, builds=(replace(new.builds[0], name="lib2"),))
     assert compare(old, renamed) == (Change("size", "lib2", 1000, 900, BETTER),)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from opforge.errors import BadOption
-from opforge.report.changes import compare
+from opforge.report.changes import Change, compare
 from opforge.report.likeness import no_coverage, no_growth, unlike
 from opforge.report.limits import judge, parse_limits
 from opforge.report.model import (
@@ -52,6 +52,13 @@ def test_what_differs_is_said_and_limits_on_growth_are_refused(new, why, text):
         "  fix: compare two builds of the same kernels for the same architectures, with counts of "
         f"launches for both or for neither, or leave out {text}"
     )
+
+
+def test_the_size_of_another_library_is_neither_better_nor_worse():
+    other = report("o1", "other", "k2")
+    smaller = replace(other, builds=(replace(other.builds[0], bytes=900),))
+    (size,) = [one for one in compare(OLD, smaller) if one.kind == "size"]
+    assert size == Change("size", "other", 1000, 900)
 
 
 def test_folders_of_served_kernels_may_have_any_name_but_share_kernels():

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from ..tuning.table import TunedKernel, TuningRow
 from .facts import all_images, gaps, has_launches, named
+from .likeness import no_growth
 from .model import Checked, Report, ReportedCase, ReportedImage
 
 T = TypeVar("T")
@@ -90,7 +91,9 @@ def _sizes(old: Report, new: Report) -> Iterator[Change]:
         # The folder of served kernels may have any name, and a library may be renamed.
         sizes[0] = dict(zip(sizes[1], sizes[0].values(), strict=True))
     for name, before, after in _pairs(*sizes):
-        yield from _number("size", name, before, after)
+        for one in _number("size", name, before, after):
+            # Another thing is neither better nor worse.
+            yield replace(one, verdict="") if no_growth(old, new) else one
 
 
 def _operators(old: Report, new: Report) -> Iterator[Change]:
