@@ -85,6 +85,18 @@ def test_a_record_that_was_forged_does_not_hide_other_python(added, wheel, tmp_p
     assert f"  {next(iter(added))} is not what opforge " in said
 
 
+def test_a_wheel_that_lacks_python_is_told_and_its_name_does_not_matter(wheel, tmp_path):
+    renamed = shutil.copy(wheel, tmp_path / "x.whl")
+    assert verified(renamed)[0] == 0
+    with zipfile.ZipFile(wheel) as archive:
+        files = {n: archive.read(n) for n in archive.namelist() if ".dist-info/" not in n}
+    del files["shipped_ops/__init__.pyi"]
+    name, version, *_, platform = wheel.stem.split("-")
+    renamed.write_bytes(wheel_bytes(Distribution(name, version, platform, "forged"), files))
+    status, said = verified(renamed)
+    assert (status, "  shipped_ops/__init__.pyi is gone" in said) == (1, True)
+
+
 def test_a_signature_goes_along(dist, tmp_path):
     pair, other = minisign.KeyPair.generate(), minisign.KeyPair.generate()
     for name, key in (("key", pair.secret_key), ("pub", pair.public_key), ("no", other.public_key)):

@@ -87,7 +87,7 @@ def read_built(path: Path) -> BuiltLibrary:
 def _refuse_changed(root: Path, name: str, files: dict[str, bytes]) -> None:
     try:
         sums = read_sums(root / sums_path(name))
-    except (OSError, ValueError):
+    except FileNotFoundError:
         # A library that was copied without them.
         return
     changed = [

@@ -63,7 +63,9 @@ def _root(folder: Path, path: str) -> Path:
 
 def _packed_again(wheel: zipfile.ZipFile, packed: Verified, root: Path, folder: Path) -> Verified:
     """The wheel against one of the files that the build wrote: RECORD is anybody's to write."""
-    (name, version) = packed.name.split("-")[:2]
+    # Its folder says so; the wheel's file may have been renamed.
+    (info,) = (n for n in wheel.namelist() if n.endswith(".dist-info/RECORD"))
+    name, _, version = info.removesuffix(".dist-info/RECORD").partition("-")
     source, output = folder / "again", folder / "wheel"
     for sums in root.glob(sums_path("*")):
         for file in (*read_sums(sums), *(str(p.relative_to(root)) for p in sums.parent.iterdir())):
@@ -81,6 +83,7 @@ def _packed_again(wheel: zipfile.ZipFile, packed: Verified, root: Path, folder: 
         for file in wheel.namelist()
         if not file.endswith("RECORD") and wanted.get(file) != wheel.read(file)
     }
+    different |= dict.fromkeys(wanted.keys() - {*wheel.namelist()}, "is gone")
     return dataclasses.replace(packed, different=different)
 
 
