@@ -11,8 +11,8 @@ import torch
 
 import opforge
 from opforge.errors import NotAnOp
-from support.preloaded import quicken_compiler, quicken_interpreter
 from support.processes import provide_compilers, provide_ptxas, provide_python
+from support.quickened import quicken_compiler, quicken_interpreter
 from support.rewriting import rewrite_share
 
 numbers = itertools.count()

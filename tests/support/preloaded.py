@@ -10,12 +10,9 @@ FOLDER holds their sockets, and they end with the process SESSION.
 
 import atexit
 import contextlib
-import dataclasses
-import functools
 import gc
 import hashlib
 import importlib
-import inspect
 import json
 import os
 import runpy
@@ -93,6 +90,8 @@ def serve(place, session):
     listener.settimeout(POLL_S)
     # After `listen`, so that callers wait.
     importlib.import_module(os.environ.get("OPFORGE_TEST_IMPORTS", "torch._dynamo"))
+    from quickened import quicken_compiler, quicken_interpreter  # noqa: PLC0415  # beside this file
+
     if os.environ.get("TRITON_INTERPRET") == "1" and "triton" in sys.modules:
         quicken_interpreter()
     quicken_compiler()
@@ -128,59 +127,6 @@ def _follow(connection):
         os.dup2(file, number)
         os.close(file)
     return request
-
-
-def quicken_interpreter():
-    """Keep Triton's interpreter from work that has no effect.
-
-    It looks through the whole language for functions to replace at every call of a kernel or of a
-    function in one, a third of the time that small kernels take; computes for each sum whether it
-    overflows, and does not say so; and makes a table of all dtypes to look up one.
-    """
-    from triton.runtime import interpreter  # noqa: PLC0415
-
-    builder, tl = interpreter.interpreter_builder, interpreter.tl
-    builder.options = dataclasses.replace(builder.options, sanitize_overflow=False)
-    find_dtype, dtypes = interpreter._get_np_dtype, {}
-
-    def np_dtype(dtype):
-        element = dtype.scalar
-        if isinstance(element, tl.pointer_type):
-            return find_dtype(element)
-        if element.name not in dtypes:
-            dtypes[element.name] = find_dtype(element)
-        return dtypes[element.name]
-
-    interpreter._get_np_dtype = np_dtype
-    replaced = {}
-    is_builtin = tl.core.is_builtin
-
-    def patch_builtin(package, *rest):
-        if package not in replaced:
-            members = inspect.getmembers(package)
-            replaced[package] = [name for name, member in members if is_builtin(member)]
-        for name in replaced[package]:
-            member = getattr(package, name)
-            # Within a kernel they are replaced already.
-            if is_builtin(member):
-                interpreter._patch_attr(package, name, member, *rest)
-
-    interpreter._patch_builtin = patch_builtin
-
-
-def quicken_compiler():
-    """Keep torch's compilers, where they are imported, from what costs tests the most.
-
-    Dynamo measures what it compiles, and flushes the caches of the processor before, which takes
-    30 ms and slows down the others. An export lists torch's own ops once per namespace that was
-    ever there, of which a worker has hundreds: 3 s per decomposition.
-    """
-    if guards := sys.modules.get("torch._dynamo.guards"):
-        guards.profile_guard_manager = lambda *_: 0.0
-    if export := sys.modules.get("torch._export.utils"):
-        listed = export._materialize_cpp_cia_ops
-        if not hasattr(listed, "cache_clear"):
-            export._materialize_cpp_cia_ops = functools.cache(listed)
 
 
 def _is_alive(process):
