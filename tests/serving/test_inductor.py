@@ -64,8 +64,8 @@ def folder(recording, tmp_path_factory):
 
 
 @pytest.fixture
-def gpu(standin, folder, monkeypatch, tmp_path):
-    """A GPU as far as a served launch needs one; kernels are interpreted, and none compiled."""
+def gpu(device, folder, monkeypatch, tmp_path):
+    """A GPU whose kernels are interpreted, and none of them compiled."""
 
     def refuse(*args, **kwargs):
         raise AssertionError("something was compiled")
@@ -74,13 +74,9 @@ def gpu(standin, folder, monkeypatch, tmp_path):
     monkeypatch.setattr(triton_helpers, "set_driver_to_gpu", lambda: None)
     monkeypatch.setattr("torch._inductor.runtime.triton_heuristics.triton.compile", refuse)
     monkeypatch.setattr(CachingAutotuner, "bench", refuse)
-    functions = (lambda _device: 0, lambda: 0)
-    monkeypatch.setattr("opforge._compat.served.device_functions", lambda: functions)
-    monkeypatch.setattr("opforge._compat.served.current_arch", lambda: 80)
     library = texts.as_a_library(folder)
-    standin.execute = Interpreter(library.manifest, library.functions)
-    yield standin
-    serving.stop()
+    device.execute = Interpreter(library.manifest, library.functions)
+    return device
 
 
 @pytest.fixture
