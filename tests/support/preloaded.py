@@ -137,11 +137,12 @@ def run(arguments, variables, folder):
     """What the interpreter does with its arguments, in this process."""
     import multiprocessing.spawn  # noqa: F401, PLC0415  # it keeps the real Python for its own
 
+    fork_compile_workers()
     os.environ.clear()
     os.environ.update(variables)
     sys.executable = variables.get("OPFORGE_TEST_PYTHON", sys.executable)
     os.chdir(folder)
-    # Tests run on every core already, and each compile worker takes 0.3 s to start.
+    # Tests run on every core already.
     os.sched_getaffinity = lambda _: {0}
     if arguments[0] == "-B":
         sys.dont_write_bytecode = True
@@ -161,6 +162,22 @@ def run(arguments, variables, folder):
         main.__file__ = program
         text = Path(program).read_text()
     exec(compile(text, getattr(main, "__file__", "<string>"), "exec"), main.__dict__)
+
+
+def fork_compile_workers():
+    """Fork the workers that compile kernels: as programs of their own they import Triton for 0.3 s.
+
+    A program with one core starts one worker, before there is a thread that a fork would lose.
+    """
+    from multiprocessing import popen_fork, popen_spawn_posix  # noqa: PLC0415
+
+    spawn = popen_spawn_posix.Popen
+
+    def popen(process):
+        compiles = type(process).__module__ == "opforge.native.kernels.workers"
+        return (popen_fork.Popen if compiles else spawn)(process)
+
+    popen_spawn_posix.Popen = popen
 
 
 def end(status):
