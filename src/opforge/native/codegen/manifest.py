@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -41,23 +40,23 @@ def manifest(library: Library) -> bytes:
         "kernels": [_kernel(kernel) for kernel in library.kernels],
         **({"sources": dict(library.sources)} if library.sources else {}),
     }
-    return ("".join(_dump(content, 0)) + "\n").encode()
+    return (_dump(content, 0) + "\n").encode()
 
 
-def _dump(value: Any, depth: int) -> Iterator[str]:
+def _dump(value: Any, depth: int) -> str:
     """JSON that keeps on one line what fits there; `json` indents everything or nothing."""
-    whole = json.dumps(value)
-    if len(whole) + depth <= _WIDTH or not isinstance(value, (dict, list)):
-        yield whole
-        return
+    if not isinstance(value, (dict, list)):
+        return json.dumps(value)
+    if isinstance(value, dict):
+        members = [f"{json.dumps(k)}: {_dump(v, depth + 1)}" for k, v in value.items()]
+    else:
+        members = [_dump(member, depth + 1) for member in value]
     opening, closing = "{}" if isinstance(value, dict) else "[]"
-    members = value.items() if isinstance(value, dict) else ((None, v) for v in value)
-    yield opening
-    for i, (key, member) in enumerate(members):
-        yield "," if i else ""
-        yield f"\n{' ' * (depth + 1)}" + (f"{json.dumps(key)}: " if key is not None else "")
-        yield from _dump(member, depth + 1)
-    yield f"\n{' ' * depth}{closing}"
+    whole = f"{opening}{', '.join(members)}{closing}"
+    if len(whole) + depth <= _WIDTH:
+        return whole
+    indent = "\n" + " " * depth
+    return f"{opening}{indent} {f',{indent} '.join(members)}{indent}{closing}"
 
 
 def manifest_hash(content: bytes) -> str:
