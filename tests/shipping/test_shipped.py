@@ -10,6 +10,7 @@ from torch._subclasses import FakeTensorMode
 
 import opforge
 from support.native.cmake import Project
+from support.processes import run_python
 from support.shipped_child import CALL, CALL_JAX, CALL_TVM_FFI, run
 
 
@@ -149,8 +150,35 @@ except ImportError as error:
     print(error)
 """
     said = run(code, installed).stdout
-    assert said.startswith("torch already has an operator demo::add, of another package or of")
-    assert "fix: import only one of them in a process" in said
+    assert said.startswith("torch already has an operator demo::add, of another package, of ")
+    assert "fix: use only one of them in a process" in said
+
+
+def test_what_the_package_has_defined_is_named_where_opforge_would_define_it(installed):
+    said = run_python(f"""
+import sys
+sys.path.insert(0, {str(installed)!r})
+import shipped_ops
+import opforge
+import torch
+
+def add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return x + y
+
+package = {str(installed / "shipped_ops")!r}
+for attempt in (lambda: opforge.load(package), lambda: opforge.op("demo::add")(add)):
+    try:
+        attempt()
+    except opforge.errors.DuplicateOp as error:
+        print(error.what, error.found, error.fix, sep="\\n")
+""")
+    assert said.splitlines() == 2 * [
+        "demo::add is already registered: this process has loaded libshipped_ops_torch.so, "
+        "which defines it",
+        str(installed / "shipped_ops/lib/libshipped_ops_torch.so"),
+        "in a new process, leave out what loads it: `import shipped_ops`, if its wheel is "
+        "installed, or torch.ops.load_library",
+    ]
 
 
 def test_opforge_loads_the_folder_of_the_package(installed):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -531,9 +532,22 @@ def _signature(fn: Callable[..., Any], lowered: Lowered) -> inspect.Signature:
     return signature.replace(parameters=renamed)
 
 
+# By the file's name, as it tells torch; `lib` and `_torch` are not part of the library's.
+_ADAPTER = re.compile(r"(?<=Original registration: registered at )lib(\w+)_torch\.so(?=:0)")
+
+
 def _not_defined(name: str, schema: str, error: Exception) -> Exception:
     lines = str(error).strip().splitlines()
     places = " ".join(line.strip() for line in lines if "registered at" in line)
+    adapter = _ADAPTER.search(places)
+    if adapter:
+        return DuplicateOp(
+            f"{name} is already registered: this process has loaded {adapter[0]}, which defines it",
+            found=", ".join(f for f in torch.ops.loaded_libraries if f.endswith(f"/{adapter[0]}"))
+            or places,
+            fix=f"in a new process, leave out what loads it: `import {adapter[1]}`, if its wheel is "
+            "installed, or torch.ops.load_library",
+        )
     if places:
         return DuplicateOp(
             f"{name} is already registered, and not by opforge",

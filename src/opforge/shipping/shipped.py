@@ -106,9 +106,9 @@ def _refuse_defined(torch: Any) -> None:
     for name in OPERATORS.split():
         if _find(torch, name) is not None:
             raise ImportError(
-                f"torch already has an operator {name}, of another package or of its source, and "
-                f"calls of {LIBRARY} would go there\n"
-                "  fix: import only one of them in a process"
+                f"torch already has an operator {name}, of another package, of its source or of "
+                f"opforge.load, and calls of {LIBRARY} would go there\n"
+                "  fix: use only one of them in a process"
             )
 
 
