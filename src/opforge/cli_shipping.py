@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
+
+from .errors import BadOption
 
 
 @click.command()
@@ -32,14 +35,16 @@ def verify(ctx: click.Context, /, path: str, *, as_json: bool, **given: Any) -> 
     may also be a wheel, or the package that one has installed. The exit status is 1 if any file
     differs.
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
-    from .native.commands.verify import to_json, verify
+    from .native.commands.verify import package_at, to_json, verify
     from .serving.command import rebuild
 
     if path.endswith(".whl"):
         from .shipping.wheel_check import verify_wheel as verify
+    elif given["manifest_only"] and package_at(path):
+        from .shipping.wheel_check import verify_package as verify
     found = verify(path, rebuild_served=rebuild, **given)
     click.echo(to_json(found) if as_json else "\n".join(map(str, found)))
-    ctx.exit(1 if any(one.different for one in found) else 0)
+    ctx.exit(0 if all(one.ok for one in found) else 1)
 
 
 @click.command()
@@ -53,11 +58,24 @@ def sign(folder: str, key: str) -> None:
     opforge verify dist --trusted-key minisign.pub
 
     Writes share/NAME/SHA256SUMS.minisig; SHA256SUMS, which it signs, has the hash of every file.
-    Asks for the password of a key that has one.
+    Asks for the password of a key that has one, or reads it from a pipe.
     """  # noqa: D301  # click reads the backspace: lines below it are not wrapped
     from .native.commands.verify import signed
 
-    click.echo(signed(folder, key, lambda: click.prompt("password of the key", hide_input=True)))
+    click.echo(signed(folder, key, _password))
+
+
+def _password() -> str:
+    if sys.stdin.isatty():
+        asked: str = click.prompt("password of the key", hide_input=True)
+        return asked
+    piped = sys.stdin.readline().rstrip("\n")
+    if not piped:
+        raise BadOption(
+            "the key has a password, and standard input has none",
+            fix="run the command in a terminal, or pipe the password to it",
+        )
+    return piped
 
 
 @click.command()

@@ -1,5 +1,6 @@
 """`opforge verify` of a wheel, and of the package that one has installed."""
 
+import re
 import shutil
 import zipfile
 
@@ -7,6 +8,7 @@ import minisign
 import pytest
 from click.testing import CliRunner
 
+import opforge
 from opforge.cli import main
 from opforge.shipping.command import run
 from opforge.shipping.wheel_file import Distribution, wheel_bytes
@@ -34,12 +36,41 @@ def test_a_wheel_and_what_it_installs_have_the_files_of_the_build(wheel, install
     status, said = verified(wheel)
     assert status == 0, said
     packed, built = said.splitlines()
-    assert packed.startswith(f"{wheel.name}, held against its hashes: all ")
+    assert packed.startswith(f"{wheel.name}, held against its RECORD: all ")
     assert built.startswith("shipped_ops, held against its hashes: all ")
     assert built.endswith(" that only building again needs are not here")
-    assert verified(installed / "shipped_ops") == (0, f"{built}\n")
-    library = installed / "shipped_ops/lib/libshipped_ops.so"
-    assert verified(library) == (0, f"{built}\n")
+    packs = f"the package shipped_ops, held against what opforge {opforge.__version__} packs: all "
+    for path in ("shipped_ops", "shipped_ops/lib/libshipped_ops.so"):
+        status, said = verified(installed / path)
+        assert (status, said.splitlines()[1:]) == (0, [built])
+        assert re.fullmatch(f"{packs}[0-9]+ files are the same", said.splitlines()[0])
+
+
+def test_the_python_files_of_an_installed_package_are_those_that_were_packed(unpacked):
+    package = unpacked / "shipped_ops"
+    with (package / "__init__.py").open("a") as file:
+        file.write("print('other')\n")
+    (package / "evil.py").touch()
+    (package / "py.typed").unlink()
+    status, said = verified(package)
+    packs = f"is not what opforge {opforge.__version__} packs with these files"
+    assert (status, said.splitlines()[1:-1]) == (
+        1,
+        [f"  __init__.py {packs}", f"  evil.py {packs}", "  py.typed is gone"],
+    )
+    (info,) = unpacked.glob("*.dist-info/WHEEL")
+    info.write_text(info.read_text().replace(f"opforge {opforge.__version__}", "opforge 0.0.1"))
+    reason = f"because opforge 0.0.1 packed it, and this is opforge {opforge.__version__}"
+    assert reason in verified(package)[1].splitlines()
+    # What the build wrote is not packed again if it is not what the build wrote.
+    (package / "include/shipped_ops.h").write_text("")
+    assert verified(package)[1].splitlines()[1:] == ["  include/shipped_ops.h has other bytes"]
+
+
+def test_the_package_of_kernels_for_the_hub(dist, tmp_path):
+    run(str(dist), str(tmp_path), "1.2.0", layout="kernels")
+    (first, _) = sorted((tmp_path / "build").iterdir())
+    assert verified(first)[0] == 0
 
 
 def test_every_file_of_a_wheel_is_held_against_its_record(wheel, tmp_path):
@@ -112,7 +143,10 @@ def test_a_signature_goes_along(dist, tmp_path):
 
 def test_a_wheel_without_a_signature(wheel, tmp_path):
     (tmp_path / "pub").write_bytes(bytes(minisign.KeyPair.generate().public_key))
-    assert "SHA256SUMS is not signed" in verified(wheel, "--trusted-key", tmp_path / "pub")[1]
+    status, said = verified(wheel, "--trusted-key", tmp_path / "pub")
+    assert status == 1
+    sums = f"{wheel}/shipped_ops/share/shipped_ops/SHA256SUMS"
+    assert f"{sums} is not signed: there is no SHA256SUMS.minisig\n" in said
 
 
 def test_a_wheel_cannot_be_built_again(wheel):

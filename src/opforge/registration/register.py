@@ -545,8 +545,8 @@ def _not_defined(name: str, schema: str, error: Exception) -> Exception:
             f"{name} is already registered: this process has loaded {adapter[0]}, which defines it",
             found=", ".join(f for f in torch.ops.loaded_libraries if f.endswith(f"/{adapter[0]}"))
             or places,
-            fix=f"in a new process, leave out what loads it: `import {adapter[1]}`, if its wheel is "
-            "installed, or torch.ops.load_library",
+            fix=f"in a new process, leave out what loads it: `import {adapter[1]}`, if its wheel "
+            "is installed, or torch.ops.load_library",
         )
     if places:
         return DuplicateOp(

@@ -1,28 +1,34 @@
-"""Whether the files of a wheel are those that were packed, and those that were built."""
+"""Whether the files of a wheel, or of what it installed, are those that were packed and built."""
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import io
+import re
 import tempfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import opforge
 
 from ..errors import NotALibrary, OpforgeError
 from ..native.artifacts.sums import read_sums, sums_path
-from ..native.commands.verify import Rebuild, Verified, verify
+from ..native.commands.verify import Verified, package_at, verify
 from .command import run
 from .served import is_served
 from .wheel_file import record_digest
 
+_PACKED_BY = re.compile(rb"^Generator: opforge (\S+)$", re.MULTILINE)
+_VERSION = re.compile(rb"^__version__ = '([^'\n]+)'$", re.MULTILINE)
+# Python writes the first; the second, of the layout for HuggingFace's kernels, is the user's.
+_NOT_PACKED = re.compile(r"(.*/)?__pycache__/.*|metadata\.json")
 
-def verify_wheel(
-    path: str, *, manifest_only: bool, rebuild_served: Rebuild, trusted_keys: Sequence[str] = ()
-) -> list[Verified]:
+
+def verify_wheel(path: str, *, manifest_only: bool, **given: Any) -> list[Verified]:
     """A wheel against its RECORD, and then its library or kernels against their SHA256SUMS."""
     if not manifest_only:
         raise NotALibrary(
@@ -30,27 +36,55 @@ def verify_wheel(
             fix="verify the folder that it was packed from, or only its files: "
             "opforge verify --manifest-only",
         )
-    try:
-        with zipfile.ZipFile(path) as wheel:
-            packed = _held(wheel, Path(path).name)
-            if packed.different:
-                return [packed]
-            with tempfile.TemporaryDirectory(prefix="opforge-verify-") as folder:
-                wheel.extractall(folder)
-                root = _root(Path(folder), path)
-                built = verify(
-                    str(root),
-                    manifest_only=True,
-                    rebuild_served=rebuild_served,
-                    trusted_keys=trusted_keys,
-                )
-                if any(one.different for one in built):
-                    return [packed, *built]
-                return [_packed_again(wheel, packed, root, Path(folder)), *built]
-    except (OSError, zipfile.BadZipFile, NotImplementedError) as error:
-        if isinstance(error, OpforgeError):
-            raise
-        raise NotALibrary(f"{path} is not a wheel: {error}", fix=_GIVE) from None
+    with _opened(path) as wheel:
+        packed = _held(wheel, Path(path).name)
+        if packed.different:
+            return [packed]
+        with tempfile.TemporaryDirectory(prefix="opforge-verify-") as folder:
+            wheel.extractall(folder)
+            root = _root(Path(folder), path)
+            shown = f"{path}/{root.relative_to(folder).as_posix()}"
+            built = verify(str(root), manifest_only=True, shown=shown, **given)
+            if not all(one.ok for one in built):
+                return [packed, *built]
+            there = {file: wheel.read(file) for file in wheel.namelist()}
+            # Its folder says so; the wheel's file may have been renamed.
+            (info,) = (n for n in there if n.endswith(".dist-info/RECORD"))
+            name, _, version = info.removesuffix(".dist-info/RECORD").partition("-")
+            del there[info]
+            wanted = _packed_again(root, name, version)
+            wanted.pop(info, None)
+            return [_compared(packed, there, wanted), *built]
+
+
+def verify_package(path: str, **given: Any) -> list[Verified]:
+    """What a wheel has installed: its library or kernels, and then the Python files around them."""
+    package = package_at(path)
+    assert package is not None
+    built = verify(path, **given)
+    name = package.name
+    found = {
+        file.relative_to(package).as_posix(): file.read_bytes()
+        for file in sorted(package.rglob("*"))
+        if file.is_file()
+    }
+    there = {file: content for file, content in found.items() if not _NOT_PACKED.fullmatch(file)}
+    packed = Verified(
+        f"the package {name}", len(there), False, {}, against=f"what opforge {_HERE} packs"
+    )
+    if not all(one.ok for one in built):
+        return built
+    version = _VERSION.search(there.get("__init__.py", b""))
+    root = package if (package / "share").exists() else package / "kernels"
+    wanted = _packed_again(root, name, "0.0.0" if version is None else version[1].decode())
+    info = next(iter(package.parent.glob(f"{name}-*.dist-info/WHEEL")), None)
+    wheel = {} if info is None else {"WHEEL": info.read_bytes()}
+    of_package = {
+        file.partition("/")[2]: content
+        for file, content in wanted.items()
+        if ".dist-info/" not in file
+    }
+    return [_compared(packed, there, of_package, wheel), *built]
 
 
 def _root(folder: Path, path: str) -> Path:
@@ -61,30 +95,57 @@ def _root(folder: Path, path: str) -> Path:
     return roots.pop()
 
 
-def _packed_again(wheel: zipfile.ZipFile, packed: Verified, root: Path, folder: Path) -> Verified:
-    """The wheel against one of the files that the build wrote: RECORD is anybody's to write."""
-    # Its folder says so; the wheel's file may have been renamed.
-    (info,) = (n for n in wheel.namelist() if n.endswith(".dist-info/RECORD"))
-    name, _, version = info.removesuffix(".dist-info/RECORD").partition("-")
-    source, output = folder / "again", folder / "wheel"
-    for sums in root.glob(sums_path("*")):
-        for file in (*read_sums(sums), *(str(p.relative_to(root)) for p in sums.parent.iterdir())):
-            # A package has the Python files of a build at its top.
-            found = root / file.removeprefix(f"python/{sums.parent.name}/")
-            if found.is_file():
-                (source / file).parent.mkdir(parents=True, exist_ok=True)
-                (source / file).write_bytes(found.read_bytes())
-    run(str(source), str(output), version, name if is_served(source) else None)
-    (made,) = output.iterdir()
-    with zipfile.ZipFile(made) as again:
-        wanted = {file: again.read(file) for file in again.namelist()}
+def _packed_again(root: Path, name: str, version: str) -> dict[str, bytes]:
+    """What a wheel of the files that the build wrote has: RECORD is anybody's to write."""
+    with tempfile.TemporaryDirectory(prefix="opforge-verify-") as folder:
+        source, output = Path(folder, "again"), Path(folder, "wheel")
+        for sums in root.glob(sums_path("*")):
+            beside = (str(p.relative_to(root)) for p in sums.parent.iterdir())
+            for file in (*read_sums(sums), *beside):
+                # A package has the Python files of a build at its top.
+                found = root / file.removeprefix(f"python/{sums.parent.name}/")
+                if found.is_file():
+                    (source / file).parent.mkdir(parents=True, exist_ok=True)
+                    (source / file).write_bytes(found.read_bytes())
+        run(str(source), str(output), version, name if is_served(source) else None)
+        (made,) = output.iterdir()
+        with zipfile.ZipFile(made) as again:
+            return {file: again.read(file) for file in again.namelist()}
+
+
+def _compared(
+    packed: Verified,
+    there: Mapping[str, bytes],
+    wanted: Mapping[str, bytes],
+    told: Mapping[str, bytes] | None = None,
+) -> Verified:
     different = {
-        file: f"is not what opforge {opforge.__version__} packs with these files"
-        for file in wheel.namelist()
-        if not file.endswith("RECORD") and wanted.get(file) != wheel.read(file)
+        file: f"is not what opforge {_HERE} packs with these files"
+        for file, content in there.items()
+        if wanted.get(file) != content
     }
-    different |= dict.fromkeys(wanted.keys() - {*wheel.namelist()}, "is gone")
-    return dataclasses.replace(packed, different=different)
+    different |= dict.fromkeys(sorted(wanted.keys() - there.keys()), "is gone")
+    of_wheel = (there if told is None else told).items()
+    versions = [
+        found
+        for file, text in of_wheel
+        if file.endswith("WHEEL")
+        for found in _PACKED_BY.findall(text)
+    ]
+    others = {version.decode() for version in versions} - {_HERE}
+    reasons = tuple(f"opforge {other} packed it, and this is opforge {_HERE}" for other in others)
+    return dataclasses.replace(packed, different=different, reasons=reasons if different else ())
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[zipfile.ZipFile]:
+    try:
+        with zipfile.ZipFile(path) as wheel:
+            yield wheel
+    except (OSError, zipfile.BadZipFile, NotImplementedError) as error:
+        if isinstance(error, OpforgeError):
+            raise
+        raise NotALibrary(f"{path} is not a wheel: {error}", fix=_GIVE) from None
 
 
 def _held(wheel: zipfile.ZipFile, name: str) -> Verified:
@@ -101,7 +162,8 @@ def _held(wheel: zipfile.ZipFile, name: str) -> Verified:
             different[file] = "is not in RECORD"
         elif listed[file] != record_digest(wheel.read(file)):
             different[file] = "has other bytes"
-    return Verified(name, len(listed), False, different)
+    return Verified(name, len(listed), False, different, against="its RECORD")
 
 
+_HERE = opforge.__version__
 _GIVE = "give a wheel that `opforge wheel` wrote"

@@ -1,15 +1,18 @@
 """`opforge verify`: what it says of a library that is whole, altered, moved or built otherwise."""
 
+import errno
 import hashlib
 import json
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from opforge.cli import main
 from opforge.native.artifacts.sums import read_sums, written_sums
+from opforge.native.commands.verify import verify
 from support.processes import environment, python
 
 SOURCE = """
@@ -94,7 +97,8 @@ def test_a_library_built_again_is_the_same_to_the_byte_wherever_the_command_runs
     # All but the record of the build, which names the folder.
     count = len(hashes(project / "dist")) - 1
     assert done.stdout == (
-        f"verified, built again from its sources: all {count} files are the same\n"
+        f"verified, built again from its sources: all {count} files but the record of the build "
+        "are the same\n"
     ), done.stderr
     assert done.returncode == 0
 
@@ -210,14 +214,41 @@ def test_a_copy_that_was_shipped_lacks_what_only_a_build_needs(dist):
     assert verified(dist, "--manifest-only")[0] == 1
     # Of a wheel's package.
     (dist / "_library.py").touch()
-    status, said = verified(dist, "--manifest-only")
-    assert status == 0, said
+    found = verify(str(dist), manifest_only=True, rebuild_served=None)
+    assert all(one.ok for one in found)
+    said = f"{found[0]}\n"
     gone = sum(file.startswith("src/") for file in hashes(dist)) + 1
     count = len(hashes(dist)) - gone
     assert said.endswith(
         f"all {count} files are the same; {gone} that only building again needs are not here\n"
     )
-    # It has no record to be built again by.
-    assert "build.json is missing" in verified(dist)[1]
+    said = verified(dist)[1]
+    assert f"{dist} cannot be built again: what a wheel installed has no sources" in said
+    assert f"fix: verify the folder that was packed, or {FILES_ONLY}" in said
     (dist / "include/verified.h").unlink()
     assert "include/verified.h is gone" in verified(dist, "--manifest-only")[1]
+
+
+@pytest.mark.parametrize("folder", ["dist", "kernels"])
+def test_a_build_in_a_python_package_is_not_a_copy_that_was_shipped(dist, folder):
+    (dist.parent / "__init__.py").touch()
+    dist = dist.rename(dist.parent / folder)
+    shutil.rmtree(dist / "src")
+    status, said = verified(dist, "--manifest-only")
+    assert (status, "  src/verified/arch.c is gone" in said) == (1, True), said
+
+
+def test_what_cannot_be_read_is_not_gone(dist, monkeypatch):
+    (dist / "include/verified.h").unlink()
+    (dist / "include/verified.h").mkdir()
+    read = Path.read_bytes
+
+    def refused(self):
+        if self.name == "libverified.so":
+            raise PermissionError(errno.EACCES, "Permission denied", str(self))
+        return read(self)
+
+    monkeypatch.setattr(Path, "read_bytes", refused)
+    said = verified(dist, "--manifest-only")[1]
+    assert "  include/verified.h is not a file\n" in said
+    assert "  lib/libverified.so cannot be read: Permission denied\n" in said

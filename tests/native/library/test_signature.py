@@ -1,5 +1,6 @@
 """Signatures: `opforge sign`, `opforge verify --trusted-key` and `load(trusted_keys=...)`."""
 
+import json
 import sys
 
 import minisign
@@ -52,10 +53,32 @@ def signed(dist, keys):
 
 
 def test_what_a_trusted_key_has_signed_is_accepted(signed, keys):
-    same = "plain, held against its hashes: all 3 files are the same\n"
-    assert verified(signed, keys["pub"]) == (0, same)
-    assert verified(signed, keys["other"], keys["pub"]) == (0, same)
-    assert verified(signed, keys["pub"].read_text().split()[-1]) == (0, same)
+    same = "plain, held against its hashes, which {} has signed: all 3 files are the same\n"
+    assert verified(signed, keys["pub"]) == (0, same.format(keys["pub"]))
+    assert verified(signed, keys["other"], keys["pub"]) == (0, same.format(keys["pub"]))
+    # As --trusted-key "$(cat minisign.pub)" gives it, and the key alone.
+    text = keys["pub"].read_text().strip()
+    (comment, key) = text.splitlines()
+    for given in (text, f"{comment}{300 * '.'}\n{key}", key):
+        assert verified(signed, given) == (0, same.format(key))
+
+
+def test_as_json(signed, keys):
+    status, said = run(
+        "verify", signed, "--manifest-only", "--json", "--trusted-key", keys["other"]
+    )
+    [found] = json.loads(said)
+    assert (status, found["signed_by"], found["different"]) == (1, "", {})
+    assert found["untrusted"].startswith("none of the trusted keys has signed ")
+    _, said = run("verify", signed, "--manifest-only", "--json", "--trusted-key", keys["pub"])
+    [found] = json.loads(said)
+    assert (found["signed_by"], found["untrusted"]) == (str(keys["pub"]), "")
+
+
+def test_nothing_that_nobody_signed_is_built_again(dist, keys):
+    status, said = run("verify", dist, "--trusted-key", keys["pub"])
+    assert (status, said.count("\n")) == (1, 2)
+    assert "SHA256SUMS is not signed" in said
 
 
 def test_the_signature_is_minisigns(signed, keys):
@@ -126,6 +149,10 @@ def test_a_key_with_a_password(dist, keys):
     assert status == 1
     assert "cannot sign: wrong password for that key" in said
     assert "fix: give the key's password" in said
+    status, said = run("sign", dist, "--key", keys["key"], given="")
+    assert status == 1
+    assert "the key has a password, and standard input has none" in said
+    assert "fix: run the command in a terminal, or pipe the password to it" in said
 
 
 def test_keys_that_are_none(dist, keys, tmp_path):

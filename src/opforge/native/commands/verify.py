@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ...errors import NotALibrary
+from ...errors import NotALibrary, Untrusted
 from ..artifacts import build_record
 from ..artifacts.build_record import Stamp
 from ..artifacts.sums import read_sums, sums_path
-from ..library.signature import refuse_unsigned, sign
+from ..library.signature import PublicKeys, sign
 from .build import BuildArguments, make
 
 # Builds by recorded arguments into a folder, without anything that is cached.
 Rebuild = Callable[[Mapping[str, Any], str], None]
 
+_OTHER_BYTES = "has other bytes"
 _FILES_ONLY = "verify only its files: opforge verify --manifest-only"
 # Of the recorded arguments: where the command ran, and what it found there.
 _SURROUNDINGS = {"folder", "folders"}
@@ -37,12 +39,26 @@ class Verified:
     reasons: tuple[str, ...] = ()
     # Of a copy that was shipped: files that only another build would need.
     left_out: int = 0
+    # The trusted key that has signed its hashes; or why no file was looked at: none has.
+    signed_by: str = ""
+    untrusted: str = ""
+    against: str = "its hashes"
+
+    @property
+    def ok(self) -> bool:
+        return not self.different and not self.untrusted
 
     def __str__(self) -> str:
-        how = "built again from its sources" if self.rebuilt else "held against its hashes"
+        return self.untrusted or self._compared()
+
+    def _compared(self) -> str:
+        how = "built again from its sources" if self.rebuilt else f"held against {self.against}"
+        how += f", which {self.signed_by} has signed" if self.signed_by else ""
         if not self.different:
+            # The record names folders of the machine that built it.
+            but = " but the record of the build" if self.rebuilt else ""
             more = f"; {self.left_out} that only building again needs are not here"
-            same = f"all {self.files} files are the same{more if self.left_out else ''}"
+            same = f"all {self.files} files{but} are the same{more if self.left_out else ''}"
             return f"{self.name}, {how}: {same}"
         count = f"{len(self.different)} of {self.files}"
         lines = [f"{self.name}, {how}: {count} files are not the same"]
@@ -51,31 +67,42 @@ class Verified:
 
 
 def verify(
-    path: str, *, manifest_only: bool, rebuild_served: Rebuild, trusted_keys: Sequence[str] = ()
+    path: str,
+    *,
+    manifest_only: bool,
+    rebuild_served: Rebuild,
+    trusted_keys: Sequence[str] = (),
+    shown: str = "",
 ) -> list[Verified]:
     """Every library in a folder, or its served kernels; or the library whose file is given.
 
     Only those whose files have their hashes are built again. With keys, one of them must have
-    signed the hashes.
+    signed the hashes. Errors call the folder `shown`.
     """
     root, places = _places(Path(path))
-    if trusted_keys:
-        refuse_unsigned(places, trusted_keys)
+    keys = PublicKeys(trusted_keys) if trusted_keys else None
     found = []
     for place in places:
-        held = _held(root, place)
+        called = f"{shown or root}/{place.relative_to(root).as_posix()}"
+        held = _held(root, place, called, keys)
         record = place.with_name("build.json")
-        if manifest_only or held.different:
+        if manifest_only or not held.ok:
             found.append(held)
             continue
         stamp = build_record.read(record)
         if stamp is None:
+            if _package(root):
+                raise NotALibrary(
+                    f"{path} cannot be built again: what a wheel installed has no sources",
+                    fix=f"verify the folder that was packed, or {_FILES_ONLY}",
+                )
             raise NotALibrary(
                 f"{record} is missing, cannot be read, or is of another version of opforge",
                 fix=f"build it again, or {_FILES_ONLY}",
             )
         rebuild = rebuild_served if "widen" in stamp.arguments else _rebuild
-        found.append(_built_again(record, stamp, rebuild))
+        again = _built_again(record, stamp, rebuild)
+        found.append(dataclasses.replace(again, signed_by=held.signed_by))
     return found
 
 
@@ -97,24 +124,50 @@ def _places(path: Path) -> tuple[Path, list[Path]]:
     return root, places
 
 
-def _held(root: Path, place: Path) -> Verified:
+def _held(root: Path, place: Path, called: str, keys: PublicKeys | None) -> Verified:
+    name = place.parent.name
+    try:
+        signer = "" if keys is None else keys.signer(place, called)
+    except Untrusted as error:
+        # Hashes that anybody may have written say nothing.
+        return Verified(name, 0, False, {}, untrusted=str(error))
     try:
         written = read_sums(place)
     except (OSError, ValueError) as error:
-        raise NotALibrary(f"{place} cannot be read: {error}", fix="build it again") from None
-    name = place.parent.name
+        raise NotALibrary(f"{called} cannot be read: {error}", fix="build it again") from None
     there = written
-    # A library's package has the Python files of the build at its top; that of served kernels is
-    # around them.
-    of_library = (root / "_library.py").exists()
-    if of_library or (root.parent / "__init__.py").exists():
+    package = None if _record(place) else _package(root)
+    if package is not None:
+        # A library's package has the Python files of the build at its top.
+        of_library = package == root
         there = {
             file.removeprefix(f"python/{name}/") if of_library else file: digest
             for file, digest in written.items()
             if (root / file).exists() or not _only_builds(file)
         }
     left_out = len(written) - len(there)
-    return Verified(name, len(there), False, _unlike(root, there), left_out=left_out)
+    different = _unlike(root, there)
+    return Verified(name, len(there), False, different, left_out=left_out, signed_by=signer)
+
+
+def _record(place: Path) -> bool:
+    """Whether the record of a build is beside its hashes; no wheel has one."""
+    return place.with_name("build.json").exists()
+
+
+def package_at(path: str) -> Path | None:
+    """The Python package that a wheel has these files of a build in, if they are of a wheel."""
+    root, places = _places(Path(path))
+    return None if any(map(_record, places)) else _package(root)
+
+
+def _package(root: Path) -> Path | None:
+    """A library's package has its files in it; that of served kernels in a folder."""
+    if (root / "_library.py").exists():
+        return root
+    return (
+        root.parent if root.name == "kernels" and (root.parent / "__init__.py").exists() else None
+    )
 
 
 def _only_builds(file: str) -> bool:
@@ -132,7 +185,7 @@ def signed(path: str, key: str, password: Callable[[], str]) -> str:
 
 
 def to_json(found: list[Verified]) -> str:
-    return json.dumps([asdict(one) for one in found], indent=2)
+    return json.dumps([dataclasses.asdict(one) for one in found], indent=2)
 
 
 def _unlike(root: Path, written: Mapping[str, str]) -> dict[str, str]:
@@ -151,16 +204,19 @@ def _leaves(file: str) -> bool:
 def _what_of(file: Path, digest: str) -> str:
     """What became of a file that had this hash; empty if it has it still."""
     try:
-        return "" if build_record.digest_of(file) == digest else "has other bytes"
-    except (OSError, ValueError):
-        return "is gone"
+        return "" if build_record.digest_of(file) == digest else _OTHER_BYTES
+    except (FileNotFoundError, NotADirectoryError):
+        return "is not a file" if file.exists() else "is gone"
+    except (OSError, ValueError) as error:
+        return f"cannot be read: {getattr(error, 'strerror', error)}"
 
 
 def _built_again(place: Path, stamp: Stamp, rebuild: Rebuild) -> Verified:
     root, name = place.resolve().parents[2], place.parent.name
     sources = {(root / file).resolve(): digest for file, digest in stamp.read.items()}
     changed = {file: what for file, digest in sources.items() if (what := _what_of(file, digest))}
-    _refuse(name, stamp, [str(file) for file, what in changed.items() if what == "is gone"])
+    unread = [f"{file}, which {what}" for file, what in changed.items() if what != _OTHER_BYTES]
+    _refuse(name, stamp, unread)
     with (
         tempfile.TemporaryDirectory(prefix="opforge-verify-") as output,
         _inside(stamp.arguments.get("folder", "")),

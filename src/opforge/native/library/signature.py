@@ -49,21 +49,54 @@ def sign(places: Iterable[Path], key: Path, password: Callable[[], str]) -> list
     return written
 
 
-def refuse_unsigned(places: Iterable[Path], keys: Iterable[Key]) -> None:
-    """Raise `Untrusted` unless one of the keys has signed each of these `SHA256SUMS`."""
-    known = _public(keys)
-    for sums in places:
-        _refuse_sums(sums, known)
+class PublicKeys:
+    """Keys that are trusted; `BadOption` for what is not one."""
+
+    def __init__(self, keys: Iterable[Key]) -> None:
+        self._minisign = _minisign()
+        if isinstance(keys, (str, os.PathLike)):
+            raise BadOption(
+                f"trusted_keys must be a list, got {keys!r}", fix=f"trusted_keys=[{keys!r}]"
+            )
+        # By what people call them.
+        self._keys = dict(_public_key(self._minisign, key) for key in keys)
+        if not self._keys:
+            raise BadOption("trusted_keys is empty, so nothing is trusted", fix=_NEW_KEY)
+
+    def signer(self, sums: Path, shown: str = "") -> str:
+        """The key that has signed these `SHA256SUMS`, which errors show so; or `Untrusted`."""
+        shown = shown or str(sums)
+        place = sums.with_name(sums.name + SUFFIX)
+        try:
+            signature = self._minisign.Signature.from_bytes(place.read_bytes())
+        except OSError:
+            raise Untrusted(f"{shown} is not signed: there is no {place.name}", fix=_SIGN) from None
+        except ValueError as error:
+            what = f"{shown}{SUFFIX} is not a signature: {error}"
+            raise Untrusted(what, fix=_SIGN) from None
+        content = sums.read_bytes()
+        for name, key in self._keys.items():
+            try:
+                key.verify(content, signature)
+            except self._minisign.Error:
+                continue
+            return name
+        raise Untrusted(
+            f"none of the trusted keys has signed {shown}",
+            found=f"a signature that says {signature.untrusted_comment!r}",
+            fix="if you have built it since, sign it again; otherwise do not use it, or add the "
+            "key of whoever signed it if you trust them",
+        )
 
 
 def refuse_untrusted(root: Path, files: Iterable[Path], keys: Iterable[Key]) -> None:
     """Raise `Untrusted` unless a key has signed the hashes that these files of a build have."""
-    known = _public(keys)
+    known = PublicKeys(keys)
     for file in files:
         _refuse_unlisted(root, file, known)
 
 
-def _refuse_unlisted(root: Path, file: Path, keys: list[Any]) -> None:
+def _refuse_unlisted(root: Path, file: Path, keys: PublicKeys) -> None:
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     place = file.relative_to(root).as_posix()
     for sums in sorted(root.glob(_SUMS)):
@@ -72,7 +105,7 @@ def _refuse_unlisted(root: Path, file: Path, keys: list[Any]) -> None:
         except (OSError, ValueError):
             continue
         if written.get(place) == digest:
-            _refuse_sums(sums, keys)
+            keys.signer(sums)
             return
     raise Untrusted(
         f"{file} is not trusted: no SHA256SUMS in {root / 'share'} has it",
@@ -80,50 +113,22 @@ def _refuse_unlisted(root: Path, file: Path, keys: list[Any]) -> None:
     )
 
 
-def _refuse_sums(sums: Path, keys: list[Any]) -> None:
-    minisign = _minisign()
-    place = sums.with_name(sums.name + SUFFIX)
+def _public_key(minisign: ModuleType, key: Key) -> tuple[str, Any]:
+    """A file, what is in one, or its last line alone; and what to call it."""
+    text = os.fspath(key).strip()
     try:
-        signature = minisign.Signature.from_bytes(place.read_bytes())
-    except OSError:
-        raise Untrusted(f"{sums} is not signed: there is no {place.name}", fix=_SIGN) from None
-    except ValueError as error:
-        raise Untrusted(f"{place} is not a signature: {error}", fix=_SIGN) from None
-    content = sums.read_bytes()
-    for key in keys:
-        try:
-            key.verify(content, signature)
-        except minisign.Error:
-            continue
-        return
-    raise Untrusted(
-        f"none of the trusted keys has signed {sums}",
-        found=f"a signature that says {signature.untrusted_comment!r}",
-        fix="if you have built it since, sign it again; otherwise do not use it, or add the key "
-        "of whoever signed it if you trust them",
-    )
-
-
-def _public(keys: Iterable[Key]) -> list[Any]:
-    minisign = _minisign()
-    if isinstance(keys, (str, os.PathLike)):
-        raise BadOption(
-            f"trusted_keys must be a list, got {keys!r}", fix=f"trusted_keys=[{keys!r}]"
-        )
-    found = [_public_key(minisign, key) for key in keys]
-    if not found:
-        raise BadOption("trusted_keys is empty, so nothing is trusted", fix=_NEW_KEY)
-    return found
-
-
-def _public_key(minisign: ModuleType, key: Key) -> Any:
-    try:
-        if Path(key).is_file():
-            return minisign.PublicKey.from_bytes(Path(key).read_bytes())
-        return minisign.PublicKey.from_base64(os.fspath(key))
+        if "\n" in text:
+            found = minisign.PublicKey.from_bytes(f"{text}\n".encode())
+        elif Path(text).is_file():
+            return text, minisign.PublicKey.from_bytes(Path(text).read_bytes())
+        else:
+            found = minisign.PublicKey.from_base64(text)
     except ValueError as error:
         what = f"{key} is not the text of a public key, nor is there such a file: {error}"
         raise BadOption(what, fix=_NEW_KEY) from None
+    except OSError as error:
+        raise BadOption(f"the key {key} cannot be read: {error.strerror}", fix=_NEW_KEY) from None
+    return found.to_base64().decode(), found
 
 
 def _minisign() -> ModuleType:
