@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from click.testing import CliRunner
 import opforge
 from opforge.cli import main
 from opforge.doctor import examine
+from opforge.native.commands import operator_tree
 from support.processes import environment, python
 
 SOURCE = """
@@ -152,6 +154,15 @@ def test_a_body_that_exits_does_not_end_a_command_as_if_it_had_worked(command, t
     result = run(*command, str(path))
     assert result.exit_code == 1, result.output
     assert "an operator's own code called sys.exit(0) while it ran\n  found: at" in result.stderr
+
+
+def test_a_warning_names_no_line_of_click(sample, monkeypatch):
+    # Which a command asks of each target.
+    monkeypatch.setattr(operator_tree, "is_tree", opforge.errors.warn)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        done = run("explain", str(sample))
+    assert (done.exit_code, done.stderr) == (0, f"Warning: {sample}\n")
 
 
 def test_a_full_disk_is_reported_without_a_traceback(sample, tmp_path):

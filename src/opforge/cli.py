@@ -13,6 +13,7 @@ import json
 import sys
 import tempfile
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,8 +27,8 @@ from rich.text import Text
 
 import opforge
 
-from .cli_shipping import pack, report, sign, verify, wheel
-from .errors import BadOption, OpforgeError
+from .cli_shipping import pack, report, sign, verify, wheel, wheel_name_check
+from .errors import BadOption, OpforgeError, OpforgeWarning
 
 if TYPE_CHECKING:
     from .check.report import CheckReport, Row
@@ -42,7 +43,8 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            with _brief_warnings():
+                return super().invoke(ctx)
         except OpforgeError as error:
             raise click.ClickException(str(error)) from error
         except SystemExit as error:
@@ -58,6 +60,29 @@ class Commands(click.Group):
             if said is None:
                 raise
             raise click.ClickException(str(said)) from error
+
+
+@contextlib.contextmanager
+def _brief_warnings() -> Iterator[None]:
+    """Opforge's own warnings without a place where that would be a line of click."""
+    show = warnings.showwarning
+
+    def brief(
+        message: Warning | str, category: type[Warning], filename: str, *rest: Any, **more: Any
+    ) -> None:
+        if issubclass(category, OpforgeWarning) and Path(filename).parent == _CLICK:
+            click.echo(f"Warning: {message}", err=True)
+        else:
+            show(message, category, filename, *rest, **more)
+
+    warnings.showwarning = brief
+    try:
+        yield
+    finally:
+        warnings.showwarning = show
+
+
+_CLICK = Path(click.__file__).parent
 
 
 def _of_a_package(error: OSError | ImportError) -> OpforgeError | None:
@@ -369,7 +394,7 @@ def package(
     "--only", multiple=True, metavar="OP", help="Build this operator; repeatable; default: all."
 )
 @click.option("--sources-only", is_flag=True, help="Write the C sources without compiling them.")
-@click.option("--torch", is_flag=True, help="Also build libNAME_torch.so for PyTorch.")
+@click.option("--torch", is_flag=True, help="Also build libNAME_torch.so, for PyTorch and wheels.")
 @click.option("--tvm-ffi", is_flag=True, help="Also export the operators to tvm-ffi.")
 @click.option("--jax", is_flag=True, help="Also write python/NAME/jax.py, a module for JAX.")
 @click.option(
@@ -414,6 +439,7 @@ def build(
     if widen:
         raise BadOption("--widen is for recordings, not for operators", fix="leave out --widen")
     arguments = build.BuildArguments(**given | {"torch": given["torch"] or as_wheel})
+    check_name = wheel_name_check(arguments.name) if as_wheel else None
     for option, is_given in (("--static", arguments.static), ("--wheel", as_wheel)):
         if arguments.sources_only and is_given:
             raise BadOption(f"--sources-only and {option} were both given", fix="use one of them")
@@ -421,7 +447,7 @@ def build(
         click.echo(build.listing(arguments))
         return
     done = None if force else build.nothing_to_do(arguments)
-    done = build.run(arguments) if done is None else done
+    done = build.run(arguments, check_name) if done is None else done
     click.echo(done.said)
     if as_wheel:
         click.echo(pack(str(done.library), arguments.output))

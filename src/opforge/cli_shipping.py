@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -155,3 +157,13 @@ def pack(folder: str, output: str, version: str = "0.0.0", **given: Any) -> str:
     from .shipping.command import run
 
     return run(folder, output, version, **given)
+
+
+def wheel_name_check(name: str | None) -> Callable[[str], None]:
+    """What refuses a name that a wheel cannot have; the one that is given already is refused."""
+    from .shipping.names import check_package_name
+
+    check = functools.partial(check_package_name, fix="choose another one: --name NAME")
+    if name is not None:
+        check(name)
+    return check

@@ -21,6 +21,14 @@ def html_table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]])
     return f"<table><caption>{escape(title)}</caption>{head}<tbody>{body}</tbody></table>"
 
 
+def size(count: int) -> str:
+    """`3.2 MB`, in powers of ten as the limits of `opforge report` are."""
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= factor:
+            return f"{count / factor:.3g} {unit}"
+    return f"{count} B"
+
+
 def counted(number: int, noun: str) -> str:
     """`1 kernel`, `2 kernels`, `no kernels`."""
     return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"

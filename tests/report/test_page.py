@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from opforge.notebook import size
 from opforge.report.changes import compare
 from opforge.report.limits import judge, parse_limits
 from opforge.report.model import Report
 from opforge.report.page import render, summary
 from opforge.report.read import read_all
-from opforge.report.tables import size
 
 
 @pytest.fixture(scope="module")

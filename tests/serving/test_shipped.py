@@ -109,9 +109,12 @@ def test_its_platform_is_auditwheels_verdict(folder, tmp_path):
 
 
 def test_a_folder_that_has_the_name_of_a_package_needs_another(folder, tmp_path):
-    with pytest.raises(BadLibraryName, match="a Python package cannot be named kernels") as caught:
+    with pytest.raises(BadLibraryName) as caught:
         run(str(folder), str(tmp_path), "1")
-    assert caught.value.fix == "give another one with --name"
+    assert str(caught.value) == (
+        "a Python package cannot be named kernels, after its folder: it would overwrite or hide "
+        "the package of HuggingFace's kernels\n  fix: choose another one: --name NAME"
+    )
 
 
 def test_a_name_is_refused_before_anything_is_built(tmp_path):

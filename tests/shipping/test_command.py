@@ -5,6 +5,7 @@ import csv
 import dataclasses
 import hashlib
 import io
+import json
 import os
 import shutil
 import subprocess
@@ -161,8 +162,15 @@ def test_a_library_without_an_adapter_is_refused(dist, tmp_path):
     shutil.copytree(dist, tmp_path / "dist")
     (tmp_path / "dist/lib/libshipped_ops_torch.so").unlink()
     error = refused(tmp_path / "dist", NotALibrary, tmp_path)
-    assert "has no torch adapter" in error.what
+    without = "was built without --torch: a wheel's functions call the torch adapter"
+    assert error.what == f"{tmp_path / 'dist'} {without}"
     assert error.fix.startswith("build it, too: opforge build SOURCE.py --torch --name shipped_ops")
+    record = tmp_path / "dist/share/shipped_ops/build.json"
+    given = {"targets": ["ops.py", "more.py"], "archs": ["sm_80", "sm_90"]}
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"arguments": given}))
+    error = refused(tmp_path / "dist", NotALibrary, tmp_path)
+    command = "opforge build ops.py more.py --arch sm_80 --arch sm_90 --torch --name shipped_ops"
+    assert error.fix == f"build it, too: {command} -o {tmp_path / 'dist'}"
 
 
 def test_a_folder_without_its_manifest_is_refused(dist, tmp_path):
@@ -231,7 +239,8 @@ def test_a_library_without_torch_operators_is_refused(tmp_path):
 def test_a_name_that_another_package_has_is_refused(tmp_path):
     folder = build(library("numpy"), tmp_path / "dist")
     error = refused(folder, BadLibraryName, tmp_path)
-    assert error.what == "a Python package cannot be named numpy"
+    why = "it would overwrite or hide the package of NumPy"
+    assert error.what == f"a Python package cannot be named numpy: {why}"
     assert error.fix == "build the library with another --name"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..notebook import counted
+from ..notebook import counted, size
 from .changes import Change
 from .charts import MOST_MAPS, HeatMap, Plot, bars, heat_maps, plot
 from .facts import totals
@@ -27,7 +27,6 @@ from .tables import (
     launch_table,
     limit_table,
     operator_table,
-    size,
     time_table,
     tuning_table,
 )

@@ -45,14 +45,6 @@ class Table:
     about: str = ""
 
 
-def size(count: int) -> str:
-    """`3.2 MB`, in powers of ten as the limits have them."""
-    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= factor:
-            return f"{count / factor:.3g} {unit}"
-    return f"{count} B"
-
-
 def _columns(*names: str) -> tuple[Column, ...]:
     """`#registers` is a column of numbers."""
     return tuple(Column(name.lstrip("#"), name.startswith("#")) for name in names)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import NotALibrary, StaleLibrary
+from ..native.artifacts import build_record
+from ..native.artifacts.build_record import stamp_path
 from ..native.artifacts.sums import read_sums, sums_path
 from ..native.codegen.torch_adapter import unadapted
 from ..native.ir.abi import MANIFEST_FORMAT
@@ -34,6 +36,11 @@ class BuiltLibrary:
     files: dict[str, bytes]
     notes: tuple[str, ...]
 
+    @property
+    def built_for(self) -> str:
+        """As `opforge build --arch` has it: `sm_90`, whose images are for `sm_90a`."""
+        return ", ".join(arch.rstrip("af") for arch in self.archs)
+
 
 def read_built(path: Path) -> BuiltLibrary:
     """Read what `opforge build --torch -o` wrote; all else is refused, with what to do."""
@@ -49,9 +56,9 @@ def read_built(path: Path) -> BuiltLibrary:
     check_package_name(name, fix="build the library with another --name")
     if not adapter.is_file():
         raise NotALibrary(
-            f"{path} has no torch adapter, which the package in a wheel calls",
+            f"{path} was built without --torch: a wheel's functions call the torch adapter",
             found=f"no {adapter}",
-            fix=f"build it, too: {rebuild(file, torch=True)}",
+            fix=f"build it, too: {_rebuild(file, root / stamp_path(name))}",
         )
     with settled(file):
         for one in (file, adapter):
@@ -82,6 +89,14 @@ def read_built(path: Path) -> BuiltLibrary:
         )
     notes = [f"{op} is left out: {why}" for op, why in refused.items() if why]
     return BuiltLibrary(name, manifest.archs, served, platform, files, tuple(notes))
+
+
+def _rebuild(file: Path, record: Path) -> str:
+    """The command that adds the adapter, with what the record of the build has of it."""
+    stamp = build_record.read(record)
+    given = {} if stamp is None else stamp.arguments
+    source = " ".join(map(str, given.get("targets", ())))
+    return rebuild(file, source, map(str, given.get("archs", ())), torch=True)
 
 
 def _refuse_changed(root: Path, name: str, files: dict[str, bytes]) -> None:

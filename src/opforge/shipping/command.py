@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ..errors import BadOption
-from ..notebook import counted
+from ..notebook import counted, size
 from .built import BuiltLibrary, read_built
 from .names import package_name
 from .package import callable_ops, package_files
@@ -53,7 +53,7 @@ def _lay_out(library: BuiltLibrary, output: Path, version: str) -> str:
 
 
 def _told(library: BuiltLibrary) -> str:
-    return f"{counted(len(library.ops), 'operator')} for {', '.join(library.archs)}"
+    return f"{counted(len(library.ops), 'operator')} for {library.built_for}"
 
 
 def _pack_library(library: BuiltLibrary, output: str, version: str) -> str:
@@ -61,7 +61,7 @@ def _pack_library(library: BuiltLibrary, output: str, version: str) -> str:
         name=library.name,
         version=version,
         platform=library.platform.tag,
-        summary=f"Native operators for {', '.join(library.archs)}, built with opforge",
+        summary=f"Native operators for {library.built_for}, built with opforge",
         extras=_TORCH + (_JAX if "jax.py" in library.files else ()),
     )
     files = {**library.files, **package_files(library, version)}
@@ -91,7 +91,7 @@ def _write(
     file = Path(output, told.file_name)
     write_whole(file, content)
     lines = [f"note: {note}" for note in notes]
-    return "\n".join([*lines, f"{file}: {said}, {len(content) / 1e6:.1f} MB"])
+    return "\n".join([*lines, f"{file}: {said}, {size(len(content))}"])
 
 
 def _notes(library: BuiltLibrary) -> list[str]:

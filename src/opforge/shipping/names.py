@@ -9,23 +9,38 @@ from pathlib import Path
 from ..errors import BadLibraryName
 
 # Packages that a wheel of that name would overwrite, or hide.
-_TAKEN = frozenset({"jax", "jaxlib", "kernels", "numpy", "opforge", "torch", "triton", "tvm_ffi"})
+_TAKEN = {
+    "jax": "JAX", "jaxlib": "JAX", "kernels": "HuggingFace's kernels", "numpy": "NumPy",
+    "opforge": "opforge", "torch": "PyTorch", "triton": "Triton", "tvm_ffi": "tvm-ffi",
+}  # fmt: skip
 
 
-def check_package_name(name: str, *, fix: str) -> None:
-    """Raise `BadLibraryName` for a name that Python cannot import, or that imports another."""
-    taken = name in _TAKEN or name in sys.stdlib_module_names
-    if not taken and name.isidentifier() and name.isascii() and not keyword.iskeyword(name):
-        return
-    raise BadLibraryName(
-        f"a Python package cannot be named {name}",
-        found="another package has that name" if taken else "Python could not import it",
-        fix=fix,
-    )
+def check_package_name(name: str, *, fix: str, origin: str = "") -> None:
+    """Raise `BadLibraryName` for a name that Python cannot import, or that imports another.
+
+    `origin` says where a name comes from that nobody gave.
+    """
+    why = _why_not(name)
+    if why:
+        what = f"a Python package cannot be named {name}{origin}: {why}"
+        raise BadLibraryName(what, fix=fix)
+
+
+def _why_not(name: str) -> str:
+    if name in _TAKEN:
+        return f"it would overwrite or hide the package of {_TAKEN[name]}"
+    if name in sys.stdlib_module_names:
+        return "it would hide a module of Python's standard library"
+    if keyword.iskeyword(name):
+        return "that is a keyword of Python"
+    if not (name.isidentifier() and name.isascii()):
+        return "a name has letters, digits and underscores, and a letter first"
+    return ""
 
 
 def package_name(folder: Path, given: str | None) -> str:
     """Of served kernels: the name that was asked for, or the folder's."""
     name = given or folder.resolve().name.replace("-", "_")
-    check_package_name(name, fix="give another one with --name")
+    origin = "" if given else ", after its folder"
+    check_package_name(name, fix="choose another one: --name NAME", origin=origin)
     return name

@@ -113,7 +113,7 @@ def _loader(library: BuiltLibrary) -> str:
 
 
 def _summary(library: BuiltLibrary) -> str:
-    return f"The operators of lib{library.name}.so, for {', '.join(library.archs)}."
+    return f"The operators of lib{library.name}.so, for {library.built_for}."
 
 
 def _function(op: Op) -> str:

@@ -210,6 +210,32 @@ def test_a_wheel_on_request_of_the_library_that_was_built(sample, tmp_path):
     assert wheel.read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("torch", "it would overwrite or hide the package of PyTorch"),
+        ("json", "it would hide a module of Python's standard library"),
+        ("class", "that is a keyword of Python"),
+        ("a-b", "a name has letters, digits and underscores, and a letter first"),
+    ],
+)
+def test_a_wheels_name_is_refused_before_anything_is_imported(name, why, tmp_path):
+    done = run("no_such_module", "--wheel", "-o", tmp_path, "--name", name)
+    assert done.exit_code == 1
+    assert done.output == (
+        f"Error: a Python package cannot be named {name}: {why}\n"
+        "  fix: choose another one: --name NAME\n"
+    )
+
+
+def test_a_namespace_that_cannot_be_a_wheels_name_is_refused_before_anything_is_built(tmp_path):
+    source = write_source(tmp_path, "numpy_ops", SOURCE.replace("SPACE", "tvm_ffi"))
+    done = run(source, "--wheel", "-o", tmp_path / "dist")
+    assert "a Python package cannot be named tvm_ffi: it would" in done.output
+    assert "compiling" not in done.output
+    assert not (tmp_path / "dist/lib").exists()
+
+
 def test_sources_alone_make_no_wheel(sample, tmp_path):
     done = run(sample, "--sources-only", "--wheel", "-o", tmp_path)
     assert done.exit_code == 1

@@ -13,7 +13,7 @@ from opforge import native
 from opforge.errors import NotALibrary, StaleLibrary
 from opforge.native.artifacts import build_record
 from opforge.native.artifacts.fileset import write_output
-from opforge.native.library.shared_library import SharedLibrary
+from opforge.native.library.shared_library import SharedLibrary, find_library, rebuild
 from opforge.native.library.whole_file import refuse_damaged
 from support.processes import environment, python
 
@@ -180,3 +180,25 @@ def test_a_library_without_its_hashes_is_opened(tmp_path, content):
     publish(tmp_path / "dist", content)
     shutil.copy(tmp_path / "dist" / "lib" / "libmade.so", tmp_path)
     assert native.open(tmp_path / "libmade.so")._c.made_answer() == 1
+
+
+def test_what_a_wheel_has_installed_is_not_built_into_its_place(tmp_path):
+    file = tmp_path / "lib/libmade.so"
+    archs = ["sm_80", "sm_90a"]
+    assert rebuild(file, archs=archs, torch=True) == (
+        f"opforge build SOURCE.py --arch sm_80 --arch sm_90 --torch --name made -o {tmp_path}"
+    )
+    file.parent.mkdir()
+    file.touch()
+    (tmp_path / "_library.py").touch()
+    assert rebuild(file, archs=archs, torch=True) == (
+        "opforge build SOURCE.py --arch sm_80 --arch sm_90 --wheel --name made -o dist && "
+        "pip install --force-reinstall dist/made-*.whl"
+    )
+    with pytest.raises(NotALibrary, match="it is empty") as caught:
+        refuse_damaged(file, "made")
+    assert caught.value.fix == "install its wheel again: pip install --force-reinstall made"
+    with pytest.raises(NotALibrary) as caught:
+        find_library(tmp_path / "site-packages/made")
+    wheel = "install its wheel, which `opforge build SOURCE.py --wheel` writes"
+    assert caught.value.fix == wheel

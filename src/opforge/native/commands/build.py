@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,12 +76,22 @@ def nothing_to_do(given: BuildArguments) -> Done | None:
     return Done(said, _file(given, name))
 
 
-def make(given: BuildArguments, **more: Any) -> Result:
-    """Import the targets and build them; `more` is for `native.build`."""
+def make(
+    given: BuildArguments, check_name: Callable[[str], None] | None = None, **more: Any
+) -> Result:
+    """Import the targets and build them; `more` is for `native.build`.
+
+    `check_name` raises if it wants another name for the library, before anything is compiled.
+    """
+    from ...registry import registry
     from ..build import build
 
     with build_record.watching_imports() as read:
         ops = operators(given.targets, given.only)
+    spaces = {registry.get(op).name.partition("::")[0] for op in ops}
+    # Of several, those of ops without a declaration do not count, which is known later.
+    if check_name is not None and (given.name or len(spaces) == 1):
+        check_name(given.name or spaces.pop())
     return build(
         ops,
         given.output,
@@ -101,14 +111,14 @@ def make(given: BuildArguments, **more: Any) -> Result:
     )
 
 
-def run(given: BuildArguments) -> Done:
+def run(given: BuildArguments, check_name: Callable[[str], None] | None = None) -> Done:
     """Build, and report the result."""
     from ..kernels.cluster import dask_executor
     from ..kernels.progress import for_terminal
 
     progress = for_terminal()
     with dask_executor(given.dask, progress) as executor:
-        done = make(given, executor=executor, progress=progress)
+        done = make(given, check_name, executor=executor, progress=progress)
     library = done.library
     _write_depfile(given, Path(given.output, build_record.stamp_path(library.name)))
     lines = [*_notes(done.notes), *(_verbose(library) if given.verbose else ())]

@@ -25,7 +25,10 @@ def find_library(path: Path) -> Path:
         from ...errors import NotALibrary
 
         command = rebuild(path) if path.suffix == ".so" else f"opforge build SOURCE.py -o {path}"
-        raise NotALibrary(f"there is no {path}", fix=f"build it: {command}")
+        fix = f"build it: {command}"
+        if not {"site-packages", "dist-packages"}.isdisjoint(path.absolute().parts):
+            fix = "install its wheel, which `opforge build SOURCE.py --wheel` writes"
+        raise NotALibrary(f"there is no {path}", fix=fix)
     if not path.is_dir():
         return _without_adapter(path)
     folders = [folder for folder in (path / "lib", path) if folder.is_dir()]
@@ -41,12 +44,19 @@ def find_library(path: Path) -> Path:
 
 
 def rebuild(file: Path, source: str = "", archs: Iterable[str] = (), *, torch: bool = False) -> str:
-    """The command that builds a library again: `opforge build ops.py --arch sm_80 -o dist`."""
+    """The command that builds a library again: `opforge build ops.py --arch sm_80 -o dist`.
+
+    For one that a wheel has installed, it builds a wheel and installs that.
+    """
     folder = file.parent.parent if file.parent.name == "lib" else file.parent
+    is_installed = (folder / "_library.py").is_file()
     # The manifest names images: sm_90a is what is made for sm_90.
     asked = "".join(f" --arch {arch.rstrip('af')}" for arch in archs)
-    asked += " --torch" if torch else ""
-    return f"opforge build {source or 'SOURCE.py'}{asked} --name {_name(file)} -o {folder}"
+    asked += " --wheel" if is_installed else " --torch" if torch else ""
+    command = f"opforge build {source or 'SOURCE.py'}{asked} --name {_name(file)} -o"
+    if not is_installed:
+        return f"{command} {folder}"
+    return f"{command} dist && pip install --force-reinstall dist/{_name(file)}-*.whl"
 
 
 def shortened(names: Iterable[str], most: int = 6) -> str:

@@ -44,8 +44,15 @@ def refuse_damaged(file: Path, library: str) -> None:
 
         raise NotALibrary(
             f"{file} is damaged, or was changed since it was built: {why}",
-            fix="copy or build the library again",
+            fix=_again(file, library),
         )
+
+
+def _again(file: Path, library: str) -> str:
+    root = _root(file.resolve())
+    if root is not None and (root / "_library.py").is_file():
+        return f"install its wheel again: pip install --force-reinstall {library}"
+    return "copy or build the library again"
 
 
 @contextlib.contextmanager
