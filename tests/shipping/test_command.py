@@ -24,6 +24,7 @@ from opforge.errors import (
     StaleLibrary,
 )
 from opforge.shipping.command import run
+from opforge.shipping.rules import copied_files
 from support.shipped_library import build, library, recorded
 
 # Another machine than this one, and its number in ELF.
@@ -51,7 +52,7 @@ def test_the_command_says_what_it_wrote(dist, tmp_path):
     done = CliRunner().invoke(main, ["wheel", str(dist), "-o", str(tmp_path), "--version", "2.0"])
     assert done.exit_code == 0, done.output
     (file,) = tmp_path.iterdir()
-    assert done.output.startswith(f"{file}: 1 operator for sm_80, sm_90a, ")
+    assert done.output.startswith(f"{file}: 2 operators for sm_80, sm_90, ")
     assert file.name.startswith("shipped_ops-2.0-py3-none-manylinux_2_")
 
 
@@ -61,6 +62,7 @@ def test_the_wheel_has_the_library_and_nothing_of_its_build(wheel):
         "__init__.py",
         "__init__.pyi",
         "_library.py",
+        *sorted(copied_files()),
         "include/opforge/abi.h",
         "include/opforge/tensor.hpp",
         "include/shipped_ops.h",
@@ -212,24 +214,27 @@ def test_a_file_that_is_cut_short_is_refused(dist, tmp_path):
 
 def test_what_the_package_or_the_adapter_cannot_have_is_told(tmp_path):
     program = library("mixed")
-    (add,) = program.ops
+    add, plus = program.ops
+    gone = (("grad", 0), ("call", "demo::alone", ("grad", 0), ("input", 0)))
     include = dataclasses.replace(
-        add, name="get_include", torch_name="demo::get_include",
+        plus, name="get_include", torch_name="demo::get_include", formula=gone,
         schema="demo::get_include(Tensor x, Tensor y) -> Tensor",
     )  # fmt: skip
     alone = dataclasses.replace(add, name="alone", torch_name="demo::alone", schema="")
     folder = build(dataclasses.replace(program, ops=(add, include, alone)), tmp_path / "dist")
     said = run(str(folder), str(tmp_path), "1").splitlines()
-    assert said[:2] == [
+    why = "its backward calls demo::alone, which is not in the wheel"
+    assert said[:3] == [
         "note: alone is left out: it is not a torch operator (mode none)",
         "note: demo::get_include is reached as torch.ops.demo.get_include only",
+        f"note: demo::get_include has no gradient there: {why}",
     ]
-    assert ": 2 operators for " in said[2]
+    assert ": 2 operators for " in said[3]
 
 
 def test_a_library_without_torch_operators_is_refused(tmp_path):
     program = library("bare")
-    (add,) = program.ops
+    add, _ = program.ops
     bare = dataclasses.replace(program, ops=(dataclasses.replace(add, schema=""),))
     error = refused(build(bare, tmp_path / "dist"), NotALibrary, tmp_path)
     assert error.found == "add: it is not a torch operator (mode none)"

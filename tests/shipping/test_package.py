@@ -134,6 +134,7 @@ def test_a_type_checker_takes_right_calls_and_refuses_wrong_ones(tmp_path):
     package = tmp_path / "mylib"
     package.mkdir()
     for name, text in files_of(op(Argument("x", "Tensor"), mode, doc="Doc.")).items():
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
         (package / name).write_text(text)
     # Torch's own types take mypy ten seconds.
     (tmp_path / "torch.pyi").write_text("class Tensor: ...\nclass dtype: ...\n")

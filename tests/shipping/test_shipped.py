@@ -10,14 +10,29 @@ from torch._subclasses import FakeTensorMode
 
 import opforge
 from support.native.cmake import Project
-from support.processes import run_python
-from support.shipped_child import CALL, CALL_JAX, CALL_TVM_FFI, run
+from support.processes import python, run_python
+from support.shipped_child import CALL, CALL_JAX, CALL_TVM_FFI, TRACE, run
 
 
 def test_its_operators_run_without_opforge_triton_and_compilers(installed):
     done = run(CALL, installed)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == torch.__version__
+
+
+def test_its_operators_have_fakes_and_gradients(installed):
+    done = run(TRACE, installed, blocked="opforge", program=python())
+    assert done.returncode == 0, done.stderr
+    x = [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
+    more = [[[value + by for value in row] for row in x] for by in (1, 5)]
+    called = f"{more[0]} {2 * [3 * [5.0]]} {more[1]}"
+    assert done.stdout.splitlines() == [
+        called,
+        called,
+        "torch.float32 [True, 3]",
+        "demo::add: an input requires grad or has a tangent, but the operator has no derivative",
+        "demo::add: an input requires grad, but the operator has no derivative",
+    ]
 
 
 @pytest.mark.skipif(
@@ -117,7 +132,7 @@ def test_a_torch_that_is_too_old_is_named(unpacked, tmp_path):
 def test_an_adapter_that_is_damaged_is_an_import_error(unpacked):
     adapter = unpacked / "shipped_ops" / "lib" / "libshipped_ops_torch.so"
     adapter.write_bytes(adapter.read_bytes()[:100])
-    done = run("import shipped_ops", unpacked)
+    done = run("import shipped_ops", unpacked, program=python())
     assert "ImportError: " in done.stderr
     assert done.stderr.endswith(
         "  fix: install the wheel again: pip install --force-reinstall shipped_ops\n"
@@ -149,7 +164,7 @@ try:
 except ImportError as error:
     print(error)
 """
-    said = run(code, installed).stdout
+    said = run(code, installed, program=python()).stdout
     assert said.startswith("torch already has an operator demo::add, of another package, of ")
     assert "fix: use only one of them in a process" in said
 

@@ -41,12 +41,56 @@ adapter = ctypes.CDLL(shipped_ops.get_library().replace(".so", "_torch.so"))
 adapter.shipped_ops_torch_detach(b"demo::add")
 assert adapter.shipped_ops_torch_attach(b"demo::add", b"CPU") == 0
 x, y = torch.arange(6.0).reshape(2, 3), torch.ones(2, 3)
+NO_GRADIENT = (
+    "demo::add: an input requires grad or has a tangent, but the operator has no derivative",
+    "demo::add: an input requires grad, but the operator has no derivative",
+)
 for add in (shipped_ops.add, torch.ops.demo.add):
     assert torch.equal(add(x, y), x + y)
 assert torch.equal(shipped_ops.add(y=y, x=x), x + y)
 assert [launch.function for launch in standin.launches] == ["add_kernel"] * 3, standin.errors
 assert not {"opforge", "triton"} & set(sys.modules)
 print(torch.__version__)
+"""
+)
+# In a process that may have Triton: torch's compiler imports it where it is.
+TRACE = (
+    STANDIN
+    + """
+import shipped_ops
+import torch
+adapter = ctypes.CDLL(shipped_ops.get_library().replace(".so", "_torch.so"))
+for name in (b"demo::add", b"demo::plus"):
+    adapter.shipped_ops_torch_detach(name)
+    assert adapter.shipped_ops_torch_attach(name, b"CPU") == 0
+
+x, y = torch.arange(6.0).reshape(2, 3).requires_grad_(), torch.ones(2, 3).requires_grad_()
+compiled = torch.compile(shipped_ops.plus, backend="aot_eager", fullgraph=True)
+for plus in (shipped_ops.plus, compiled):
+    x.grad = y.grad = None
+    z = plus(x, y)
+    torch.autograd.backward(z, torch.full((2, 3), 5.0))
+    print(z.tolist(), x.grad.tolist(), y.grad.tolist())
+
+module = torch.nn.Module()
+module.forward = shipped_ops.add
+n = {0: torch.export.Dim("n", min=3)}
+inputs = (torch.ones(4, 3), torch.ones(4, 3))
+program = torch.export.export(module, inputs, dynamic_shapes=(n, n))
+(made,) = (node.meta["val"] for node in program.graph.nodes if node.op == "call_function")
+print(made.dtype, [isinstance(size, torch.SymInt) or size for size in made.shape])
+
+NO_GRADIENT = (
+    "demo::add: an input requires grad or has a tangent, but the operator has no derivative",
+    "demo::add: an input requires grad, but the operator has no derivative",
+)
+for add in (shipped_ops.add, torch.compile(shipped_ops.add, backend="eager", fullgraph=True)):
+    try:
+        add(x, y)
+    except RuntimeError as error:
+        (found,) = (one for one in NO_GRADIENT if one in str(error))
+        print(found)
+assert "opforge" not in sys.modules
 """
 )
 CALL_JAX = (
@@ -75,12 +119,14 @@ print(out.tolist(), [launch.function for launch in standin.launches])
 )
 
 
-def run(code, *folders, blocked="opforge,triton", arguments=(), **variables):
+def run(
+    code, *folders, blocked="opforge,triton", program=sys.executable, arguments=(), **variables
+):
     """In a process that has these folders, no opforge, no Triton and no compiler."""
     places = [*folders, ROOT / "tests"]
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     given = {"PATH": "/nowhere", "PYTHONPATH": os.pathsep.join(map(str, places))} | variables
     return subprocess.run(
-        [sys.executable, "-c", HEAD + code, blocked, str(build_standin()), *map(str, arguments)],
+        [program, "-c", HEAD + code, blocked, str(build_standin()), *map(str, arguments)],
         env=kept | given, capture_output=True, text=True, check=False,
     )  # fmt: skip

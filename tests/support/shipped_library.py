@@ -13,13 +13,19 @@ NAME = "shipped_ops"
 
 
 def library(name=NAME):
-    """`demo::add` alone."""
+    """`demo::add`, and `demo::plus`, which is the same with gradients."""
     whole = hand_made.every_op()
     (op,) = (op for op in whole.ops if op.name == "add")
     tensors = tuple(SchemaArgument(tensor, "Tensor") for tensor in "xy")
     schema = "demo::add(Tensor x, Tensor y) -> Tensor"
     op = dataclasses.replace(op, schema=schema, arguments=tensors, returns=("Tensor",))
-    return dataclasses.replace(whole, name=name, ops=(op,))
+    # Those that were no derivative would show if others were called.
+    formula = (("grad", 0), ("call", "demo::add", ("grad", 0), ("input", 0)))
+    plus = dataclasses.replace(
+        op, name="plus", torch_name="demo::plus", schema=schema.replace("add", "plus"),
+        formula=formula,
+    )  # fmt: skip
+    return dataclasses.replace(whole, name=name, ops=(op, plus))
 
 
 def build(program, folder):

@@ -10,6 +10,7 @@ from ..notebook import counted, size
 from .built import BuiltLibrary, read_built
 from .names import package_name
 from .package import callable_ops, package_files
+from .rules import no_gradient
 from .wheel_file import Distribution, check_version, wheel_bytes, write_whole
 
 # The first whose stable ABI the adapters use.
@@ -98,7 +99,12 @@ def _notes(library: BuiltLibrary) -> list[str]:
     named = {op.name for op in callable_ops(library)}
     only = [op.torch_name for op in library.ops if op.name not in named]
     reach = [f"{name} is reached as torch.ops.{name.replace('::', '.')} only" for name in only]
-    return [*library.notes, *reach, *_about(library.platform.notes)]
+    without = [
+        f"{op.torch_name} has no gradient there: {why}"
+        for op in library.ops
+        if op.formula and (why := no_gradient(op, library.ops))
+    ]
+    return [*library.notes, *reach, *without, *_about(library.platform.notes)]
 
 
 def _about(platform_notes: Iterable[str]) -> list[str]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from ..native.codegen.templates import with_constants
 from ..native.ir.interface import Flat, Op, SchemaArgument
 from .built import BuiltLibrary
+from .rules import copied_files, no_gradient
 
 _TYPES = {
     "Tensor": "Tensor", "int": "int", "SymInt": "int", "float": "float", "bool": "bool",
@@ -52,7 +53,7 @@ def package_files(library: BuiltLibrary, version: str) -> dict[str, bytes]:
         "_library.py": _loader(library),
         "py.typed": "",
     }
-    return {name: text.encode() for name, text in texts.items()}
+    return {name: text.encode() for name, text in texts.items()} | copied_files()
 
 
 def callable_ops(library: BuiltLibrary) -> list[Op]:
@@ -109,6 +110,9 @@ def _loader(library: BuiltLibrary) -> str:
         LIBRARY=library.name,
         MACHINE=library.platform.machine,
         OPERATORS=" ".join(op.torch_name for op in library.ops),
+        DIFFERENTIABLE=" ".join(
+            op.torch_name for op in library.ops if not no_gradient(op, library.ops)
+        ),
     )
 
 

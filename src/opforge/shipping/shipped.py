@@ -6,6 +6,7 @@ Python, and torch for calls.
 
 from __future__ import annotations
 
+import importlib
 import platform
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Any
 LIBRARY = "mylib"
 MACHINE = "x86_64"
 OPERATORS = "mylib::silu mylib::mul"
+# Those whose backward the library carries.
+DIFFERENTIABLE = "mylib::mul"
 
 _HERE = Path(__file__).resolve().parent
 
@@ -112,4 +115,15 @@ def _refuse_defined(torch: Any) -> None:
             )
 
 
+def _add_rules(torch: Any) -> None:
+    """Torch has the adapter's kernels; fakes and gradients are of Python."""
+    rules = importlib.import_module(f"{__package__}._opforge.shipping.shipped_rules")
+    manifest = _HERE / "share" / LIBRARY / "manifest.json"
+    rules.register_rules(torch, manifest, OPERATORS.split(), DIFFERENTIABLE.split())
+
+
+# A module that is reloaded keeps its names, as torch keeps the rules.
+_is_reloaded = "_torch" in globals()
 _torch = _load()
+if _torch is not None and not _is_reloaded:
+    _add_rules(_torch)
