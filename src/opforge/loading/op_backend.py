@@ -51,6 +51,7 @@ class Service:
     # Whether the source is still to be compared with the library's.
     _unseen: bool = False
     _looking: threading.RLock = field(default_factory=threading.RLock)
+    _telling: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def file(self) -> Path:
@@ -126,13 +127,16 @@ class Service:
         if self.entry is None:
             return
         if self.adapter is not None:
-            self.adapter.configure(
-                self.op.torch_name,
-                has_jit=self.jit is not None,
-                strict=self.strict,
-                unseen=self._unseen,
-                advice=self._advice(),
-            )
+            # The adapter must not hear last what was read first: that the source is still unseen,
+            # when no call will look at it again, would send every call to the fallback and back.
+            with self._telling:
+                self.adapter.configure(
+                    self.op.torch_name,
+                    has_jit=self.jit is not None,
+                    strict=self.strict,
+                    unseen=self._unseen,
+                    advice=self._advice(),
+                )
         self.entry.registration.runs_natively(self.key, self.how)
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
