@@ -20,7 +20,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._mode_utils import no_dispatch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from . import described, driver, patches
 
@@ -180,36 +180,59 @@ class _Functions(TorchFunctionMode):
         instead: Mapping[Any, Callable[..., Any]],
         of: type[torch.Tensor] = Traced,
         handler: Handler | None = None,
+        refuse: Handler | None = None,
     ) -> None:
         super().__init__()
-        self.instead, self.of, self.handler = instead, of, handler
+        self.instead, self.of, self.handler, self.refuse = instead, of, handler, refuse
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        token = _calling.set(func)
+        try:
+            return self._call(func, args, kwargs or {})
+        finally:
+            _calling.reset(token)
+
+    def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         own = self.instead.get(func)
         if own is not None and any(isinstance(a, self.of) for a in args):
-            return own(*args, **(kwargs or {}))
-        given = (*args, *(kwargs or {}).values())
+            return own(*args, **kwargs)
+        given = (*args, *kwargs.values())
         if self.handler is not None and any(isinstance(one, torch.SymFloat) for one in given):
             overload = getattr(func, "default", func)
             is_op = isinstance(overload, torch._ops.OpOverload)
             if is_op and overload.namespace not in {"aten", "prims"}:
-                return self.handler(overload, args, kwargs or {})
-        return func(*args, **(kwargs or {}))
+                return self.handler(overload, args, kwargs)
+        try:
+            return func(*args, **kwargs)
+        except (RuntimeError, TypeError) as error:
+            if self.refuse is None or "SymInt" not in str(error):
+                raise
+        # They would take the answer on fakes for calls of the body.
+        with _disable_current_modes():
+            return self.refuse(func, args, kwargs)
+
+
+# The function of torch's that the body is calling.
+_calling: contextvars.ContextVar[Any] = contextvars.ContextVar("opforge_calling", default=None)
 
 
 @contextlib.contextmanager
 def tracing(
-    handler: Handler, instead: Mapping[Any, Callable[..., Any]] | None = None
+    handler: Handler,
+    instead: Mapping[Any, Callable[..., Any]] | None = None,
+    refuse: Handler | None = None,
 ) -> Iterator[None]:
     """Pass every operator that this thread calls to a handler, and some functions to others.
+
+    `refuse` answers functions that want sizes as plain numbers.
 
     The fake mode below it sees nothing. It is there because under one, `device="cuda"` does not
     initialize CUDA, which would fail on a machine without a GPU.
     """
     driver.ensure_device_guard()
-    functions = _Functions(instead or {}, handler=handler)
+    functions = _Functions(instead or {}, handler=handler, refuse=refuse)
     with _fake_mode(), torch.no_grad(), functions, _Mode(handler):
         yield
 
@@ -375,8 +398,9 @@ def _without_logs() -> Iterator[None]:
 
 
 def returned_types(func: Any) -> list[str]:
-    """`aten.equal.default` -> ["bool"]."""
-    return [str(one.type) for one in func._schema.returns]
+    """`aten.equal.default` -> ["bool"]; of a function nothing is known."""
+    schema = getattr(func, "_schema", None)
+    return [] if schema is None else [str(one.type) for one in schema.returns]
 
 
 def number_in(value: torch.Tensor) -> Any:
@@ -406,3 +430,33 @@ def writes(func: Any) -> bool:
 def defining_name(func: Any) -> str:
     """`aten.mm.default` -> "aten.mm"."""
     return str(func).removesuffix(".default")
+
+
+def name_in_body(func: Any) -> str:
+    """What people call an operator: `aten.mm`, but `.item()` for `aten._local_scalar_dense`.
+
+    Of those that no one calls by their names, it is that of the function which the body calls.
+    """
+    if not isinstance(func, torch._ops.OpOverload):
+        return function_name(func)
+    operator = defining_name(func)
+    name = operator.removeprefix("aten.")
+    is_known = not (name.startswith("_") or name in _UNKNOWN) or name.startswith("__")
+    return operator if is_known else function_name(_calling.get()) or operator
+
+
+def function_name(func: Any) -> str:
+    """`torch.Tensor.item` -> ".item()", `torch.tensor` -> "torch.tensor"; empty if unknown."""
+    name = None if func is None else torch.overrides.resolve_name(func)
+    if not name or not name.startswith("torch.Tensor."):
+        return (name or "").replace("torch.functional.", "torch.")
+    method = name.removeprefix("torch.Tensor.")
+    if method.endswith(".__get__"):
+        return f".{method.removesuffix('.__get__')}"
+    return _CONVERSIONS.get(method, f".{method}()")
+
+
+_UNKNOWN = {"lift_fresh", "scalar_tensor"}
+_CONVERSIONS = {f"__{name}__": f"{name}(tensor)" for name in ("bool", "int", "float", "len")}
+_CONVERSIONS |= {"__index__": "int(tensor)", "__contains__": "in", "__setitem__": "x[...] = ..."}
+_CONVERSIONS["__getitem__"] = "x[...]"

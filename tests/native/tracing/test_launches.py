@@ -66,7 +66,7 @@ def test_all_calls_that_cannot_be_in_a_library_are_named_at_once():
     said = refusal(body)
     for call, text in [
         ("aten.sort", "x.sort("),
-        ("aten._fft_r2c", "rfft"),
+        ("torch.fft.rfft", "rfft"),
         ("aten.bernoulli_.float", "bernoulli_"),
     ]:
         assert f"{call} at {line_of(body, text)}" in said
@@ -80,7 +80,7 @@ def test_a_value_of_a_tensor_is_not_known():
         return out
 
     said = refusal(body)
-    assert f"aten._local_scalar_dense at {line_of(body, 'item()')}" in said
+    assert f".item() at {line_of(body, 'item()')}" in said
 
 
 def test_a_branch_on_a_value_of_a_tensor_is_named():
@@ -90,7 +90,7 @@ def test_a_branch_on_a_value_of_a_tensor_is_named():
         return torch.empty_like(x)
 
     said = refusal(body)
-    assert "aten._local_scalar_dense" in said
+    assert "bool(tensor) at" in said
 
 
 def test_a_tensor_of_the_module_is_not_a_parameter():
@@ -289,7 +289,7 @@ def test_a_heuristic_that_reads_contents_is_refused():
         curious[(1,)](x)
         return torch.empty_like(x)
 
-    assert "aten._local_scalar_dense" in refusal(body)
+    assert "bool(tensor) at" in refusal(body)
 
 
 def test_a_kernel_that_is_compiled_already_is_refused():

@@ -3,12 +3,14 @@
 import logging
 import re
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from opforge import native
-from opforge.errors import CannotTrace
+from opforge.errors import CannotTrace, NeedsBound
 from support.native.torch_bodies import Program
 
 X = {"x": native.tensor("n", dtype="fp32"), "dims": {"n": (8, 4096)}}
@@ -24,16 +26,15 @@ def refused(body, **specs):
     return [line.strip().partition(" at ")[0] for line in listed]
 
 
-ITEM = "aten._local_scalar_dense"
 DEPEND_ON_DATA = {
     "nonzero": (lambda x: x.nonzero(), "aten.nonzero"),
     "nonzero_as_tuple": (lambda x: x.nonzero(as_tuple=True), "aten.nonzero"),
     "where": (lambda x: torch.where(x > 0), "aten.nonzero"),
     "argwhere": (torch.argwhere, "aten.nonzero"),
-    "unique": (torch.unique, "aten._unique2"),
+    "unique": (torch.unique, "torch.unique"),
     "unique_with_counts": (
         lambda x: torch.unique(x, return_inverse=True, return_counts=True),
-        "aten._unique2",
+        "torch.unique",
     ),
     "unique_consecutive": (torch.unique_consecutive, "aten.unique_consecutive"),
     "unique_rows": (lambda x: torch.unique(x, dim=0), "aten.unique_dim"),
@@ -45,15 +46,17 @@ DEPEND_ON_DATA = {
         "aten.repeat_interleave.Tensor",
     ),
     "bincount": (lambda x: torch.bincount(x.long()), "aten.bincount"),
-    "item": (lambda x: x.sum().item(), ITEM),
-    "int": (lambda x: int(x.sum()), ITEM),
-    "float": (lambda x: float(x.sum()), ITEM),
-    "format": (lambda x: f"{x.sum().item():.3f}", ITEM),
-    "empty": (lambda x: x.new_empty(int(x.max())), ITEM),
-    "slice": (lambda x: x[: int(x.max())], ITEM),
-    "tolist": (lambda x: x.tolist(), "Tensor.tolist"),
-    "bool": (lambda x: bool((x > 0).any()), ITEM),
-    "contains": (lambda x: 1.0 in x, ITEM),
+    "item": (lambda x: x.sum().item(), ".item()"),
+    "int": (lambda x: int(x.sum()), "int(tensor)"),
+    "float": (lambda x: float(x.sum()), "float(tensor)"),
+    "format": (lambda x: f"{x.sum().item():.3f}", ".item()"),
+    "empty": (lambda x: x.new_empty(int(x.max())), "int(tensor)"),
+    "slice": (lambda x: x[: int(x.max())], "int(tensor)"),
+    "tolist": (lambda x: x.tolist(), ".tolist()"),
+    "bool": (lambda x: bool((x > 0).any()), "bool(tensor)"),
+    "contains": (lambda x: 1.0 in x, "in"),
+    "numpy": (lambda x: x.numpy(), ".numpy()"),
+    "asarray": (lambda x: np.asarray(x).sum(), ".numpy()"),
     "equal": (lambda x: torch.equal(x, x), "aten.equal"),
     "allclose": (lambda x: torch.allclose(x, x), "aten.allclose"),
 }
@@ -84,7 +87,7 @@ def test_both_ways_that_data_may_take_are_listed():
             return x.sort().values
         return torch.rand_like(x)
 
-    assert refused(body) == [ITEM, "aten.sort", "aten.rand_like"]
+    assert refused(body) == ["bool(tensor)", "aten.sort", "aten.rand_like"]
 
 
 @pytest.mark.parametrize("is_bad", [lambda x: x.isnan().any(), lambda x: not (x < 9).all()])
@@ -94,21 +97,152 @@ def test_a_check_of_data_hides_no_later_call(is_bad):
             raise ValueError("x is not a number")
         return x.sort().values
 
-    assert refused(body) == [ITEM, "aten.sort"]
+    assert refused(body) == ["bool(tensor)", "aten.sort"]
 
 
 @pytest.mark.parametrize(
-    "goes_on",
-    [lambda x: x.any(), lambda x: not x.any(), lambda x: x.sum().item() > 1],
-    ids=["any", "not_any", "number"],
+    ("goes_on", "asks"),
+    [
+        (lambda x: x.any(), "bool(tensor)"),
+        (lambda x: not x.any(), "bool(tensor)"),
+        (lambda x: x.sum().item() > 1, ".item()"),
+        (lambda x: x.sum().item() <= 1, ".item()"),
+    ],
+    ids=["any", "not_any", "number", "not_number"],
 )
-def test_a_loop_that_data_ends_ends(goes_on):
+def test_a_loop_that_data_ends_ends(goes_on, asks):
     def body(x: Tensor) -> Tensor:
         while goes_on(x):
             x = x - 1
-        return x.clone()
+        return x.sort().values
 
-    assert refused(body) == [ITEM]
+    assert refused(body) == [asks, "aten.sort"]
+
+
+def test_a_loop_as_long_as_data_says_is_followed_for_a_while():
+    rounds = []
+
+    def body(x: Tensor) -> Tensor:
+        y = x.sort().values
+        for _ in range(int(x.max())):
+            rounds.append(1)
+            y = y + x.cummax(0).values
+        return y
+
+    assert refused(body) == ["aten.sort", "int(tensor)", "aten.cummax"]
+    assert len(rounds) < 2000
+
+
+def by_elif(x: Tensor) -> Tensor:
+    if x.sum() > 0:
+        return x.sort().values
+    if x.max() > 3:
+        return torch.rand_like(x)
+    if x.min() > 3:
+        return x.cummax(0).values
+    return x.cummin(0).values
+
+
+def by_and(x: Tensor) -> Tensor:
+    if x.sum() > 0 and x.max() > 1:
+        return x.sort().values
+    return x.cummax(0).values
+
+
+def by_or(x: Tensor) -> Tensor:
+    if x.sum() > 0 or x.max() > 1:
+        return x.sort().values
+    return x.cummax(0).values
+
+
+def by_a_number(x: Tensor) -> Tensor:
+    k = x.sum().item()
+    if k > 10:
+        return x.sort().values
+    if k == 0:
+        return torch.rand_like(x)
+    return x.cummax(0).values if k < 0 else x.cummin(0).values
+
+
+def by_an_integer(x: Tensor) -> Tensor:
+    k = int(x.sum())
+    return x.sort().values if k > 1024 else x.cummax(0).values
+
+
+def by_two_numbers(x: Tensor) -> Tensor:
+    low, high = x.min().item(), x.max().item()
+    if low == high:
+        return x.sort().values
+    return x.cummax(0).values if low < high else x.cummin(0).values
+
+
+@pytest.mark.parametrize(
+    ("body", "listed"),
+    [
+        (by_elif, {"bool(tensor)", "aten.sort", "aten.rand_like", "aten.cummax", "aten.cummin"}),
+        (by_and, {"bool(tensor)", "aten.sort", "aten.cummax"}),
+        (by_or, {"bool(tensor)", "aten.sort", "aten.cummax"}),
+        (by_a_number, {".item()", "aten.sort", "aten.rand_like", "aten.cummax", "aten.cummin"}),
+        (by_an_integer, {"int(tensor)", "aten.sort", "aten.cummax"}),
+        (by_two_numbers, {".item()", "aten.sort", "aten.cummax", "aten.cummin"}),
+    ],
+)
+def test_every_way_that_data_may_take_is_listed(body, listed):
+    assert set(refused(body)) == listed
+
+
+def vector(size):
+    return native.tensor(size, dtype="fp32")
+
+
+def test_calls_around_a_size_that_must_be_a_constant_are_listed_with_it():
+    def body(x: Tensor, y: Tensor) -> Tensor:
+        z = x.sort().values
+        for _ in range(x.shape[0]):
+            z = z + 1
+        for _ in range(y.shape[0]):
+            z = z - 1
+        return z.cummax(0).values if x.sum() > 0 else z.cummin(0).values
+
+    with pytest.raises(NeedsBound) as raised:
+        _ = Program(body, x=vector("m"), y=vector("n")).body.built
+    assert raised.value.what.startswith("m must be a constant")
+    at = rf" at {re.escape(__file__)}:\d+"
+    calls = ("aten.sort", r"bool\(tensor\)", "aten.cummax", "n, used as a constant", "aten.cummin")
+    assert re.fullmatch(
+        "\n    ".join(f"{call}{at}" for call in ("used", *calls)), raised.value.found
+    )
+    assert "dims={'m': [1024, 4096]}" in raised.value.fix
+    assert raised.value.fix.endswith("lists; move the rest into a kernel")
+
+
+def test_a_function_that_wants_plain_sizes_is_a_call_like_others():
+    def body(x: Tensor) -> Tensor:
+        return functional.interpolate(x, scale_factor=2.0).sort().values
+
+    image = {"x": native.tensor("a b c", dtype="fp32")}
+    assert refused(body, **image) == ["torch.nn.functional.interpolate", "aten.sort"]
+
+
+FOREIGN = "a library has no data of its own; make it a parameter"
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda x: x.new_tensor([1.0, 2.0]), ".new_tensor()"),
+        (lambda x: torch.tensor([1.0, 2.0], device=x.device), "torch.tensor"),
+    ],
+)
+def test_data_that_the_body_brings_is_named_where_it_is_made(make, name):
+    def body(x: Tensor) -> Tensor:
+        return x * make(x).sum()
+
+    with pytest.raises(CannotTrace) as raised:
+        _ = Program(body, **X).body.built
+    assert re.fullmatch(
+        rf"{re.escape(name)} at {re.escape(__file__)}:\d+: {FOREIGN}", raised.value.found
+    )
 
 
 def test_a_list_of_a_huge_tensor_takes_little_memory():
@@ -117,7 +251,7 @@ def test_a_list_of_a_huge_tensor_takes_little_memory():
         return x.sort().values
 
     huge = {"x": native.tensor(f"{2**40}", dtype="i8")}
-    assert refused(body, **huge) == ["Tensor.tolist", "aten.sort"]
+    assert refused(body, **huge) == [".tolist()", "aten.sort"]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +263,7 @@ def test_the_text_of_a_tensor_is_data(text):
     def body(x: Tensor) -> Tensor:
         return x.sort().values * text(x)
 
-    assert refused(body) == ["aten.sort", "Tensor.tolist"]
+    assert refused(body) == ["aten.sort", ".tolist()"]
 
 
 @pytest.mark.parametrize("turn_on", [lambda: torch.autocast("cuda"), torch.cuda.amp.autocast])

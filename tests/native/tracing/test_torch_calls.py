@@ -6,12 +6,13 @@ import re
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional
 from triton.runtime.errors import InterpreterError
 from triton.runtime.interpreter import InterpretedFunction
 
 import opforge
 from opforge import native
-from opforge.errors import CannotTrace, UndeclaredWrite
+from opforge.errors import CannotTrace, NeedsBound, UndeclaredWrite
 from opforge.native.device import torch_math
 from opforge.native.ir.cases import Launch
 from opforge.native.ir.dtypes import DTYPES
@@ -152,6 +153,94 @@ def test_a_product_of_two_dtypes_is_refused_as_torch_does():
         _ = Program(body, **specs).body.built
 
 
+@pytest.mark.parametrize("dtype", ["fp64", "i32", "fp8e4nv"])
+@pytest.mark.parametrize("name", ["mm", "linear"])
+def test_a_product_of_a_dtype_that_the_kernel_lacks_is_refused_with_it(name, dtype):
+    body = body_of_two({"mm": torch.mm, "linear": lambda x, y: functional.linear(x, y.t())}[name])
+    specs = {"x": native.tensor("m k", dtype=dtype), "y": native.tensor("k n", dtype=dtype)}
+    with pytest.raises(CannotTrace) as refused:
+        _ = Program(body, **specs).body.built
+    why = f": products are of fp16, bf16 and fp32, not {dtype}"
+    assert refused.value.found.startswith("aten.mm at ")
+    assert refused.value.found.endswith(why)
+
+
+def test_stacks_of_as_many_matrices_are_multiplied_and_others_refused():
+    def body(x: Tensor, y: Tensor) -> Tensor:
+        return torch.bmm(x, y)
+
+    specs = {"x": native.tensor("a m k", dtype="fp32"), "y": native.tensor("b k n", dtype="fp32")}
+    program = Program(body, **specs)
+    x, y = torch.randn(2, 3, 4), torch.randn(2, 4, 5)
+    torch.testing.assert_close(program(x, y), torch.bmm(x, y))
+    with pytest.raises(AssertionError, match="a matrices cannot be multiplied with b others"):
+        program(x, torch.randn(3, 4, 5))
+
+
+@pytest.mark.parametrize(
+    "moved",
+    [
+        lambda x: x.cuda(),
+        lambda x: x.cuda(0, non_blocking=True),
+        lambda x: x.to("cuda"),
+        lambda x: x.to(x.device, None, True),
+        lambda x: x.to(device="cuda:0"),
+        lambda x: x.to(x),
+    ],
+)
+def test_a_tensor_that_moves_to_the_gpu_is_the_same(moved):
+    def body(x: Tensor) -> Tensor:
+        moved(x).add_(1)
+        return x * 2
+
+    (built,) = Program(body, mutates=("x",), x=native.tensor("n", dtype="fp32")).body.built
+    (path,) = built.case.paths
+    (launch,) = [step for step in path.steps if isinstance(step, Launch)]
+    assert launch.kernel_name == "torch_add_mul"
+
+
+def test_a_tensor_that_moves_and_is_converted_is_converted():
+    def body(x: Tensor) -> Tensor:
+        return x.to("cuda", torch.float16).to(device="cuda", dtype=torch.float32, copy=True)
+
+    (built,) = Program(body, x=native.tensor("n", dtype="fp32")).body.built
+    (path,) = built.case.paths
+    assert path.outputs[0].dtype == "fp32"
+
+
+@pytest.mark.parametrize(
+    "moved", [lambda x: x.cuda(1), lambda x: x.to("cuda:1"), lambda x: x.cpu()]
+)
+def test_a_tensor_that_moves_elsewhere_is_refused(moved):
+    def body(x: Tensor) -> Tensor:
+        return moved(x) * 2
+
+    with pytest.raises(CannotTrace, match=r"found: \.(cuda|to|cpu)\(\) at "):
+        _ = Program(body, x=native.tensor("n", dtype="fp32")).body.built
+
+
+def test_a_number_as_a_tensor_like_another():
+    def body(x: Tensor) -> Tensor:
+        return x * x.new_tensor(3)
+
+    x = torch.randn(5).half()
+    assert torch.equal(Program(body, x=native.tensor("n", dtype="fp16"))(x), x * 3)
+
+
+def test_len_is_told_from_a_size():
+    def body(x: Tensor) -> Tensor:
+        return x * len(x)
+
+    with pytest.raises(NeedsBound) as refused:
+        _ = Program(body, x=native.tensor("n", dtype="fp32")).body.built
+    assert refused.value.fix == (
+        "write x.shape[0] for len(x), which Python wants as a plain number, or declare the values "
+        "of n: dims={'n': [1024, 4096]}, or bound it: dims={'n': (1, 64)}"
+    )
+    bounded = Program(body, x=native.tensor("n", dtype="fp32"), dims={"n": [3, 5]})
+    assert torch.equal(bounded(torch.ones(5)), torch.full((5,), 5.0))
+
+
 def kernels_of(body, **specs):
     """The kernels of the only path."""
     (built,) = Program(body, **specs).body.built
@@ -282,23 +371,23 @@ def test_an_extreme_of_nothing_is_refused_as_torch_refuses_it():
 
 
 CONVERTED = {
-    "_to_copy to torch.complex64": lambda x: x.to(torch.complex64).to(torch.float32),
-    "_to_copy to torch.float8_e8m0fnu": lambda x: x.to(torch.float8_e8m0fnu).to(torch.float32),
+    "torch.complex64": lambda x: x.to(torch.complex64).to(torch.float32),
+    "torch.float8_e8m0fnu": lambda x: x.to(torch.float8_e8m0fnu).to(torch.float32),
 }
 
 
-@pytest.mark.parametrize("call", CONVERTED)
-def test_a_conversion_that_triton_lacks_is_a_call_that_no_library_makes(call):
+@pytest.mark.parametrize("dtype", CONVERTED)
+def test_a_conversion_that_triton_lacks_is_a_call_that_no_library_makes(dtype):
     def body(x: Tensor) -> Tensor:
         if x.shape[0] > 100:
-            x = x + CONVERTED[call](x).sum().to(torch.float32)
+            x = x + CONVERTED[dtype](x).sum().to(torch.float32)
         return x * 2
 
     with pytest.raises(CannotTrace) as refused:
         _ = Program(body, x=native.tensor("n", dtype="fp32")).body.built
     assert refused.value.what == "it cannot be built for x fp32 1-d where 100 < n"
-    assert refused.value.found.startswith(f"aten.{call} at {__file__}:")
-    assert len(refused.value.found.splitlines()) == 1
+    found = rf"\.to\(\) at {re.escape(__file__)}:\d+: a kernel has no {dtype}"
+    assert re.fullmatch(found, refused.value.found)
 
 
 def test_sizes_that_do_not_fit_are_refused_and_the_others_built():
@@ -397,6 +486,22 @@ def test_the_build_says_which_calls_became_which_kernel():
         rf"aten.mul.Tensor, aten.add.Tensor at {re.escape(__file__)}:\d+ became kernel "
         "torch_mul_add",
         note,
+    )
+
+
+def test_the_note_has_the_line_of_each_call():
+    def body(x: Tensor) -> Tensor:
+        y = x.float() * 2
+        z = y + 1
+        return z.exp()
+
+    (built,) = Program(body, **X).body.built
+    line = body.__code__.co_firstlineno
+    (note,) = built.notes
+    assert note == (
+        f".float(), aten.mul.Tensor at {__file__}:{line + 1}, aten.add.Tensor at "
+        f"{__file__}:{line + 2}, aten.exp at {__file__}:{line + 3} became kernel "
+        "torch_to_copy_mul_add_exp"
     )
 
 

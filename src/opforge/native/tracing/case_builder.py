@@ -30,18 +30,12 @@ from ..symbolic.explore import MOST, TooManyPaths, explore
 from ..symbolic.symint import NotConstant, term_of
 from . import repeatable, traced_gpu
 from .launches import Choose, Pointed, TracedLaunch
-from .needs_bound import needs_bound
+from .needs_bound import HOLDS, needs_bound
 from .recorder import Buffer, Filled
 from .specialize import Specializer
 from .tracer import Tracer, Walk, first_values, var_ranges_of
 from .undeclared_writes import refuse_fill, refuse_launch
 from .views import same
-
-_HOLDS = (
-    "a native library can hold launches and the torch calls that docs/how-to/native/torch-calls.md "
-    "lists; move the rest into a kernel"
-)
-
 
 # Once the case cannot be built, so many more paths are traced to list what else is in the way.
 _MOST_WASTED = 64
@@ -98,7 +92,8 @@ def build_case(
     try:
         found = explore(trace, start, var_ranges, [traced_gpu.is_one_of(archs)])
     except NotConstant as error:
-        raise needs_bound(error, entry) from None
+        also = dict.fromkeys([*maker.offences, *error.also])
+        raise needs_bound(error, entry, list(also)) from None
     except TooManyPaths:
         _refuse_offences(entry, describe(case, declared.params), (), list(maker.offences))
         what = f"the body has more than {MOST} paths, because it branches on sizes"
@@ -143,7 +138,7 @@ def first_walk(
     try:
         walk = tracer.walk(start)
     except NotConstant as error:
-        raise needs_bound(error, entry) from None
+        raise needs_bound(error, entry, error.also) from None
     walk.end()
     return tracer, walk
 
@@ -410,7 +405,7 @@ def _refuse_offences(
     raise CannotTrace(
         f"it cannot be built for {described}" + (f" where {under}" if under else ""),
         found="\n    ".join(offences),
-        fix=f"{_HOLDS}, declare inputs that do not lead there (a contiguous layout, "
+        fix=f"{HOLDS}, declare inputs that do not lead there (a contiguous layout, "
         "bounds on sizes), or package the model: opforge.package",
         op=entry.name,
         location=entry.location,
@@ -421,7 +416,7 @@ def _refuse_empty(entry: Entry, described: str, paths: tuple[Path, ...], raised:
     """A case that cannot be built at all is an error; so is one that launches nothing."""
     if all(p.refused for p in paths):
         reasons = list(dict.fromkeys(p.why for p in paths))
-        fix = f"{_HOLDS}, or package the model: opforge.package"
+        fix = f"{HOLDS}, or package the model: opforge.package"
         if raised >= set(reasons):
             fix = "correct the body, or declare inputs that it takes"
         raise CannotTrace(

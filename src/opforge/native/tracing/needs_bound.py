@@ -12,12 +12,16 @@ from ..ir.expr import variables
 from ..symbolic.algebra import Algebra
 from ..symbolic.symint import MANY, MOST_ON_A_PATH, NotConstant, TooManyBranches
 
+HOLDS = (
+    "a native library can hold launches and the torch calls that docs/how-to/native/torch-calls.md "
+    "lists; move the rest into a kernel"
+)
 # The largest bound that is offered.
 _USUAL = 8192
 
 
-def needs_bound(error: NotConstant, entry: Entry) -> NeedsBound:
-    """Names the sizes that lack a bound, not others in the same term."""
+def needs_bound(error: NotConstant, entry: Entry, also: Sequence[str] = ()) -> NeedsBound:
+    """Names the sizes that lack a bound, not others in the same term; `also` is more to list."""
     names = list(dict.fromkeys(v.name for v in variables(error.term)))
     sizes = [name for name in names if not is_attribute(name)] or names
     lacking = [name for name in sizes if math.isinf(error.ranges[name][1])] or sizes
@@ -53,6 +57,10 @@ def needs_bound(error: NotConstant, entry: Entry) -> NeedsBound:
     unnamed = [name for name in lacking if not _declared(name)]
     if unnamed:
         fix += f", and give {_joined(unnamed)} a name in the declared shape"
+    fix = f"{error.instead}, or {fix}" if error.instead else fix
+    if also:
+        found = "\n    ".join([found, *also])
+        fix += f"; {HOLDS}"
     return NeedsBound(what, found=found, fix=fix, op=entry.name, location=entry.location)
 
 

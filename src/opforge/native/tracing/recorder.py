@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -23,16 +24,20 @@ from ..._compat.tracing import Traced
 from ...tuning.choose import Choice
 from ..ir.expr import Term
 from ..ir.places import told
-from ..symbolic.symint import Symbols, is_symbolic, term_of
-from .stand_ins import StandIns
+from ..symbolic.symint import NotConstant, Symbols, is_symbolic, term_of
+from .stand_ins import Question, StandIns, Way
 from .torch_calls import calls, matmul, reductions, shapes  # noqa: F401  # they add to the calls
 from .torch_calls.values import Inexpressible
+from .torch_functions import FUNCTIONS
 from .views import Views, compact, is_compact, is_contiguous, same
 
 _ATEN = torch.ops.aten
 _HERE = str(Path(__file__).parent.parent.parent)
 _OTHERS = (torch.__file__, triton.__file__, inspect.__file__)
 _HIDDEN = (_HERE, *(str(Path(file).parent) for file in _OTHERS), "<")
+# More calls after one that depends on data are not followed.
+_MOST_CALLS = 2000
+_FOREIGN = ": a library has no data of its own; make it a parameter"
 
 
 @dataclass(eq=False)
@@ -81,11 +86,11 @@ class Recorder:
         choose: Callable[[Any, dict[str, Any]], Choice],
         strided: Mapping[int, Sequence[Term]] | None = None,
         *,
-        first: bool = True,
+        way: Way = Way(),  # noqa: B008  # it is frozen
     ) -> None:
         """`strided` has the strides of allocations that become strided outputs, by number.
 
-        `first` is the answer to questions that data decides, which a library cannot ask.
+        `way` answers questions that data decides, which a library cannot ask.
         """
         self.symbols = symbols
         self._strided = strided or {}
@@ -96,7 +101,8 @@ class Recorder:
         self.notes: list[str] = []
         self._nested = nested
         self.choose = choose
-        self.stand_ins = StandIns(self.value, locate, first=first)
+        self.stand_ins = StandIns(self.value, _instruction, way)
+        self._since_asked = 0
 
     def parameter(self, name: str, dtype: torch.dtype, sizes: Any, strides: Any) -> Traced:
         """A tensor that the caller passes."""
@@ -104,11 +110,18 @@ class Recorder:
         return Traced(buffer, sizes, strides, 0, dtype)
 
     def running(self) -> AbstractContextManager[None]:
-        functions = {**matmul.FUNCTIONS, torch.Tensor.tolist: self._list}
-        return tracing.tracing(self.answer, functions)
+        functions = {
+            **FUNCTIONS,
+            torch.Tensor.tolist: self._list,
+            torch.Tensor.numpy: self._array,
+            torch.Tensor.__array__: self._array,
+            torch.Tensor.__len__: self._length,
+        }
+        return tracing.tracing(self.answer, functions, self._refuse_sizes)
 
     def answer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of an operator."""
+        self._refuse_many()
         if any(isinstance(a, torch.Tensor) and not isinstance(a, Traced) for a in args):
             return self._answer_foreign(func, args, kwargs)
         for argument in args:
@@ -117,7 +130,7 @@ class Recorder:
         try:
             found = self._made(func, args, kwargs)
         except Inexpressible as error:
-            return self._offend(func, args, kwargs, f" to {error}")
+            return self._offend(func, args, kwargs, f": {error}")
         if found is not NotImplemented:
             return found
         body = self._nested(func)
@@ -143,17 +156,21 @@ class Recorder:
         """For a tensor that is not a parameter: the library would have to contain its data."""
         number = tracing.number_in(args[0]) if func is _ATEN.lift_fresh.default else None
         if number is None:
-            return self._offend(func, args, kwargs)
+            return self._offend(func, args, kwargs, _FOREIGN)
         return calls.number(self, number, args[0].dtype)
 
     def _offend(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], more: str = ""
     ) -> Any:
-        self.note(f"{tracing.defining_name(func)}{more} at {locate()}")
+        self.note(f"{tracing.name_in_body(func)} at {locate()}{more}")
         try:
             found = self.stand_ins.result(func, args, kwargs)
         except Exception as error:
             raise Offence(str(error)) from error
+        return self._with_traced(found, args)
+
+    def _with_traced(self, found: Any, args: tuple[Any, ...]) -> Any:
+        """What a call on fakes returned, with tensors of this trace."""
         # Sizes that stay symbolic spare the rest of the body branches on what they are here.
         symbols = {self.value(s): s for a in args if isinstance(a, Traced) for s in a.sizes}
 
@@ -165,8 +182,31 @@ class Recorder:
         return tracing.map_tensors(traced, found)
 
     def _list(self, x: Traced) -> Any:
-        self.note(f"Tensor.tolist at {locate()}")
+        self.note(f".tolist() at {locate()}")
         return self.stand_ins.listed(x)
+
+    def _array(self, x: Traced, *_: Any, **__: Any) -> Any:
+        self.note(f".numpy() at {locate()}")
+        return self.stand_ins.array(x)
+
+    def _length(self, x: Traced) -> int:
+        if not x.sizes:
+            raise TypeError("len() of a 0-d tensor")
+        try:
+            return int(x.sizes[0])
+        except NotConstant as error:
+            error.instead = "write x.shape[0] for len(x), which Python wants as a plain number"
+            raise
+
+    def _refuse_sizes(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """For a function that torch has in C++ and that takes sizes as plain numbers only."""
+        return self._offend(func, args, kwargs)
+
+    def _refuse_many(self) -> None:
+        """A number that stands in for data may be a loop's, which nobody knows the end of."""
+        self._since_asked += self.stand_ins.is_asked
+        if self._since_asked > _MOST_CALLS:
+            raise Offence("a loop that data ends")
 
     def note(self, offence: str) -> None:
         if offence not in self.offences:
@@ -362,15 +402,24 @@ _SPECIAL: dict[Any, Callable[..., Any]] = {
 }
 
 
+def _host_frame() -> FrameType | None:
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code.co_filename.startswith(_HIDDEN):
+        frame = frame.f_back
+    return frame
+
+
 def locate() -> str:
     """`file:line` of the host code that is running."""
-    frame = inspect.currentframe()
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if not file.startswith(_HIDDEN):
-            return f"{file}:{frame.f_lineno}"
-        frame = frame.f_back
-    return "unknown"
+    frame = _host_frame()
+    return "unknown" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _instruction() -> Question:
+    """That of the host code that is running: a line may ask several questions."""
+    frame = _host_frame()
+    assert frame is not None
+    return frame.f_code, frame.f_lasti
 
 
 def raised_at(error: BaseException) -> str:

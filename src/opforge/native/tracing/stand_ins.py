@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -11,32 +12,58 @@ import torch
 from ..._compat import tracing
 from ..._compat.tracing import Traced
 
-# A size or a number that only data tells: like no other size of a trace, and no special one.
-_SIZE, _NUMBER = 61, 2
+# A size that only data tells: like no other size of a trace, and no special one.
+_SIZE = 61
+# Numbers that only data tells. A line that asks again gets the next, so that loops end. The last is
+# above most limits that bodies compare with, and low enough to count to.
+NUMBERS = (2, 0, -3, 4099)
 # A list of more elements is cut off; a body that asks more often is in a loop without end.
 _LONGEST, _MOST = 4096, 100
 
 _ATEN = torch.ops.aten
+
+# The instruction of the body that asks.
+Question = tuple[Any, int]
 
 
 class NoStandIn(Exception):
     """Nothing can stand in for a result."""
 
 
+@dataclass(frozen=True)
+class Way:
+    """One of the ways that data may take a body: first answers to questions, others are yes.
+
+    Numbers begin with that at `number` of `NUMBERS`.
+    """
+
+    answers: Mapping[Question, bool] = field(default_factory=dict)
+    number: int = 0
+
+
 class StandIns:
     """What the refused calls of one trace return.
 
-    `first` answers a question that data decides when a line first asks it; after that the line gets
-    the other answer, so that `while x.any():` ends.
+    A question gets another answer every time, so that `while x.any():` ends.
     """
 
     def __init__(
-        self, value: Callable[[Any], Any], locate: Callable[[], str], *, first: bool
+        self, value: Callable[[Any], Any], instruction: Callable[[], Question], way: Way
     ) -> None:
-        self._value, self._locate, self._first = value, locate, first
-        self._asked: Counter[str] = Counter()
-        # Whether data decides which way this trace went.
-        self.decided = False
+        self._value, self._instruction, self._way = value, instruction, way
+        self._asked: Counter[Question] = Counter()
+        self._numbers: dict[Question, int] = {}
+        # The questions of this trace that data decides, with their first answers.
+        self.decided: dict[Question, bool] = {}
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether the trace goes on with numbers that only data tells."""
+        return bool(self._numbers)
+
+    @property
+    def is_asked(self) -> bool:
+        return bool(self._asked)
 
     def result(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of an operator, with fakes for tensors."""
@@ -56,14 +83,27 @@ class StandIns:
             found = [found] * min(self._value(size), _LONGEST)
         return found
 
+    def array(self, x: Traced) -> Any:
+        """What `x.numpy()` returns."""
+        import numpy as np  # noqa: PLC0415  # torch does without it
+
+        dtype = str(x.dtype).removeprefix("torch.")
+        one = np.full((), self._number(x.dtype), dtype=dtype)
+        return np.broadcast_to(one, [self._value(size) for size in x.sizes])
+
     def _number(self, dtype: torch.dtype) -> Any:
-        where = self._locate()
+        where = self._instruction()
         self._asked[where] += 1
-        if self._asked[where] > _MOST:
-            raise NoStandIn(f"{where} asks for data again and again")
+        times = self._asked[where]
+        if times > _MOST:
+            raise NoStandIn(f"{where[0].co_name} asks for data again and again")
         if dtype is torch.bool:
-            self.decided = True
-            return self._first == (self._asked[where] == 1)
+            first = self.decided.setdefault(where, self._way.answers.get(where, True))
+            return first == (times % 2 == 1)
+        # Each line has another number, so that they compare.
+        place = self._numbers.setdefault(where, len(self._numbers))
+        number = NUMBERS[(self._way.number + times - 1) % len(NUMBERS)]
+        number += place * (number > 0) - place * (number < 0)
         if dtype.is_complex:
-            return complex(_NUMBER)
-        return float(_NUMBER) if dtype.is_floating_point else _NUMBER
+            return complex(number)
+        return float(number) if dtype.is_floating_point else number

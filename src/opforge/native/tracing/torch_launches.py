@@ -9,14 +9,14 @@ from ..._compat.kernels import is_interpreted, kernel_name
 from ..._compat.tracing import Traced
 from ...errors import CannotCapture
 from ..device import torch_math
-from ..ir.places import told
+from ..ir.places import Place, told
 from ..symbolic.symint import term_of
 from .launches import TracedLaunch, pointed
 from .torch_calls import source
 from .torch_calls.fusion import grouped, written
 from .torch_calls.inline import inlined
 from .torch_calls.reduced_source import write_reduced, write_scanned
-from .torch_calls.values import Called, Group, Reduced, Scanned
+from .torch_calls.values import Called, Group, Reduced, Scanned, TorchCall
 
 
 def lowered(
@@ -37,34 +37,39 @@ def lowered(
     return found
 
 
-def _refuse_interpreter(calls: Sequence[str], launch: TracedLaunch) -> None:
+def _refuse_interpreter(calls: Sequence[TorchCall], launch: TracedLaunch) -> None:
     if is_interpreted(torch_math.positions):
         raise CannotCapture(
             f"kernel {kernel_name(launch.fn)} runs in Triton's interpreter, which compiles nothing",
-            found=f"{_listed(calls)} at {launch.location}",
+            found=_listed(calls, str),
             fix="unset TRITON_INTERPRET for the build",
         )
 
 
-def _listed(calls: Sequence[str]) -> str:
-    return ", ".join(dict.fromkeys(calls))
+def _listed(calls: Sequence[TorchCall], at: Callable[[Place], str]) -> str:
+    """`aten.mul.Tensor, aten.add.Tensor at ops.py:7, aten.exp at ops.py:8`."""
+    places: dict[Place, dict[str, None]] = {}
+    for call in calls:
+        places.setdefault(call.location, {})[call.name] = None
+    return ", ".join(f"{', '.join(names)} at {at(place)}" for place, names in places.items())
 
 
-def _became(calls: Sequence[str], launch: TracedLaunch, more: str) -> str:
+def _became(calls: Sequence[TorchCall], launch: TracedLaunch, more: str) -> str:
     name = kernel_name(launch.fn)
-    return told(lambda at: f"{_listed(calls)} at {at(launch.location)} became kernel {name}{more}")
+    return told(lambda at: f"{_listed(calls, at)} became kernel {name}{more}")
 
 
 def _launch(step: Group | Reduced | Scanned | Called) -> TracedLaunch:
     made: source.Written | Called
     if isinstance(step, Group):
-        made, location = source.write_group(step), step.steps[0].location
+        made = source.write_group(step)
     elif isinstance(step, Called):
-        made, location = step, step.location
+        made = step
     elif isinstance(step, Reduced):
-        made, location = write_reduced(step), step.location
+        made = write_reduced(step)
     else:
-        made, location = write_scanned(step), step.location
+        made = write_scanned(step)
+    location = step.calls[-1].location
     outs = [id(memory) for memory in written(step)]
     writes = [
         n for n, v in made.arguments.items() if isinstance(v, Traced) and id(v.memory) in outs

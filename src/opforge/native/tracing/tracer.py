@@ -26,9 +26,13 @@ from ..symbolic.solve import VarRange, multiples_of, ranges_of
 from ..symbolic.symint import NotConstant, Symbols, term_of
 from .launches import Calls, Choose
 from .recorder import Offence, Recorder, locate, raised_at
+from .stand_ins import NUMBERS, Question, Way
 from .torch_launches import lowered
 from .traced_gpu import TracedGpu
 from .views import compact
+
+# So many questions that data decides are followed both ways.
+_MOST_TURNED = 32
 
 
 @dataclass
@@ -44,15 +48,17 @@ class Walk:
     raised: bool = False
     # Calls that a library cannot make, unlike inputs that the body itself refuses.
     offences: list[str] = field(default_factory=list)
-    # Whether data decides which way the body goes.
-    decided: bool = False
+    # What data decides on this path, with the answers that it got; and whether numbers are data.
+    decided: Mapping[Question, bool] = field(default_factory=dict)
+    has_numbers: bool = False
     symbols: Symbols | None = None
     # By number of the allocation, which output it becomes, of those declared as strided.
     strided: Mapping[int, int] = field(default_factory=dict)
 
-    def offend(self, text: str) -> None:
-        self.offences.append(text)
-        self.refused, self.refused_at = "\n".join(self.offences), ""
+    def offend(self, *offences: str) -> None:
+        self.offences = list(dict.fromkeys([*self.offences, *offences]))
+        if self.offences:
+            self.refused, self.refused_at = "\n".join(self.offences), ""
 
     @property
     def refusal(self) -> Path:
@@ -110,11 +116,19 @@ class Tracer:
             if one.strides is not None
         }
         self._strided: Mapping[int, int] = {}
+        # Questions that data decides and that both answers are known of, and what these led to.
+        self._turned: set[Question] = set()
+        self._saw_numbers = False
+        self._elsewhere: dict[str, None] = {}
 
     def walk(self, values: Mapping[str, Number]) -> Walk:
         """Run the body once. Raises NotConstant if a size needs a narrower declaration."""
         watch = Answered()
-        walk = self._run(values)
+        try:
+            walk = self._run(values)
+        except NotConstant as error:
+            error.also = self._despite(error, values)
+            raise
         answered = watch.caches()
         if not answered:
             return walk
@@ -158,23 +172,60 @@ class Tracer:
 
     def _run_once(self, values: Mapping[str, Number], strided: Mapping[int, int]) -> Walk:
         walk = self._trace(values, strided)
-        if walk.decided:
-            # Data decides which way the body goes, so no library holds it. The other way may have
-            # more that is in the way of one.
-            with contextlib.suppress(NotConstant, OpforgeError):
-                other = self._trace(values, strided, first=False)
-                other.end()
-                for offence in other.offences:
-                    if offence not in walk.offences:
-                        walk.offend(offence)
+        if walk.decided or walk.has_numbers:
+            self._see_other_ways(walk, values, strided)
+            walk.offend(*self._elsewhere)
         return walk
 
+    def _see_other_ways(
+        self, walk: Walk, values: Mapping[str, Number], strided: Mapping[int, int]
+    ) -> None:
+        """Where data decides which way the body goes, no library holds it; but other ways may have
+        more that is in the way of one. Each question gets its other answer once.
+        """
+        ways = [Way(number=number) for number in range(1, len(NUMBERS))]
+        waiting = ways if walk.has_numbers and not self._saw_numbers else []
+        self._saw_numbers |= walk.has_numbers
+        seen = [walk]
+        while seen or waiting:
+            if not seen:
+                with contextlib.suppress(OpforgeError):
+                    seen.append(other := self._trace(values, strided, waiting.pop(0), strict=False))
+                    other.end()
+                    self._elsewhere |= dict.fromkeys(other.offences)
+                continue
+            answers: dict[Question, bool] = {}
+            for question, answer in seen.pop().decided.items():
+                if question not in self._turned and len(self._turned) < _MOST_TURNED:
+                    self._turned.add(question)
+                    waiting.append(Way({**answers, question: not answer}))
+                answers[question] = answer
+
+    def _despite(self, error: NotConstant, values: Mapping[str, Number]) -> list[str]:
+        """What else is in the way of a library, where sizes that must be constants would be."""
+        walk = Walk([])
+        with contextlib.suppress(OpforgeError):
+            walk = self._trace(values, self._strided, strict=False)
+            self._see_other_ways(walk, values, self._strided)
+            walk.end()
+        return [
+            line
+            for line in dict.fromkeys([*walk.offences, *self._elsewhere])
+            if line != error.described
+        ]
+
     def _trace(
-        self, values: Mapping[str, Number], strided: Mapping[int, int], *, first: bool = True
+        self,
+        values: Mapping[str, Number],
+        strided: Mapping[int, int],
+        way: Way = Way(),  # noqa: B008  # it is frozen
+        *,
+        strict: bool = True,
     ) -> Walk:
         symbols = Symbols(values, self.ranges, locate, self.counts, self.multiples)
+        symbols.excused = None if strict else []
         chosen = {at: self._strides[output] for at, output in strided.items()}
-        recorder = Recorder(symbols, self._nested, self._choose, chosen, first=first)
+        recorder = Recorder(symbols, self._nested, self._choose, chosen, way=way)
         leaves = self._leaves(symbols, recorder)
         args, kwargs = self.declared.arguments(self.case, leaves)
         owner = _Owner(self.entry)
@@ -192,9 +243,12 @@ class Tracer:
                 result = self.entry.fn(*args, **kwargs)
                 walk.outputs = self._outputs(result, recorder)
                 walk.strided = self._found(walk.outputs, recorder)
-                walk.steps = lowered(recorder.steps, walk.outputs, recorder.notes.append)
-        except NotConstant:
-            raise
+                if not recorder.offences:
+                    walk.steps = lowered(recorder.steps, walk.outputs, recorder.notes.append)
+        except NotConstant as error:
+            if symbols.excused is None:
+                raise
+            symbols.excused.append(error)
         except CannotCapture as error:
             # About a launch, whatever the inputs are.
             raise CannotTrace(
@@ -214,10 +268,9 @@ class Tracer:
             said = f"{type(error).__name__}: {first_line(error)}"
             walk.raised = True
             walk.refused, walk.refused_at = f"the body raises {said}", raised_at(error)
-        if recorder.offences:
-            walk.refused, walk.refused_at = "\n".join(recorder.offences), ""
-            walk.offences = recorder.offences
-            walk.decided = recorder.stand_ins.decided
+        walk.offend(*recorder.offences, *(error.described for error in symbols.excused or ()))
+        walk.decided = recorder.stand_ins.decided
+        walk.has_numbers = recorder.stand_ins.has_numbers
         notes = dict.fromkeys([*owner.notes, *recorder.notes])
         self.notes += [note for note in notes if note not in self.notes]
         return walk

@@ -23,6 +23,7 @@ from .values import (
     Number,
     Position,
     Reduced,
+    TorchCall,
     Value,
     cast,
     is_small,
@@ -73,8 +74,8 @@ def answer(trace: Trace, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any
         alike = found.dtype is expected.dtype and _same_layout(found, plain, trace.value)
     if not alike:
         trace.note(
-            f"{call.name} at {call.where}, whose result has another layout in torch than opforge "
-            "gives it"
+            f"{call.made.name} at {call.made.location}, whose result has another layout in torch "
+            "than opforge gives it"
         )
     return found
 
@@ -134,9 +135,9 @@ class Call:
 
     def __init__(self, trace: Trace, func: Any, args: tuple[Any, ...]) -> None:
         self.trace = trace
-        self.name = tracing.defining_name(func)
         self.changed = args[0] if tracing.writes(func) else None
-        self.where = trace.locate()
+        name = tracing.defining_name(func)
+        self.made = TorchCall(name, tracing.name_in_body(func), trace.locate())
 
     def pointwise(self, rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         operands = list(args[: rule.operands])
@@ -197,7 +198,7 @@ class Call:
         for tensor in loaded(value):
             _refuse_overlap(out, tensor)
         small = is_small(value, out)
-        self.trace.steps.append(Computed(out, value, (self.name,), self.where, small))
+        self.trace.steps.append(Computed(out, value, (self.made,), small))
         return out
 
     def reduce(
@@ -209,7 +210,7 @@ class Call:
         sizes: tuple[Any, ...],
         **more: Any,
     ) -> None:
-        step = Reduced(kind, outs, value, results, sizes, (self.name,), self.where, **more)
+        step = Reduced(kind, outs, value, results, sizes, (self.made,), **more)
         self.trace.steps.append(step)
 
     def strides(self, tensors: Sequence[Traced], sizes: Sequence[Any]) -> list[Any] | None:
@@ -315,7 +316,7 @@ def _to_copy(
     memory_format: Any = None,
     **_: Any,
 ) -> Any:
-    if device is not None and torch.device(device).type != "cuda":
+    if device is not None and not is_gpu(torch.device(device)):
         return NotImplemented
     if memory_format is torch.contiguous_format or is_compact(x):
         strides = None
@@ -324,6 +325,11 @@ def _to_copy(
     else:
         return NotImplemented
     return call.copy(call.trace.allocate(x.sizes, dtype or x.dtype, strides=strides), x)
+
+
+def is_gpu(device: torch.device) -> bool:
+    """Whether it is the GPU that a library runs on."""
+    return device.type == "cuda" and device.index in {None, 0}
 
 
 def _copy_(call: Call, x: Traced, source: Any, non_blocking: bool = False) -> Traced:

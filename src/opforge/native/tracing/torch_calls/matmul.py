@@ -10,8 +10,9 @@ import torch
 from ...._compat.tracing import Traced
 from ....tuning.choose import Choice
 from ...device.gemm import FULL_TILES, FULL_TUNER, HALF_TILES, HALF_TUNER, gemm_kernel
+from ...ir.dtypes import ALIASES
 from .calls import Call, register
-from .values import Called
+from .values import Called, Inexpressible
 
 _ATEN = torch.ops.aten
 _FLOATS = {torch.float16, torch.bfloat16, torch.float32}
@@ -27,9 +28,12 @@ def _addmm(call: Call, c: Traced, a: Traced, b: Traced, *, beta: Any = 1, alpha:
 
 def _product(call: Call, a: Traced, b: Traced, c: Traced | None, alpha: Any, beta: Any) -> Any:
     if a.dtype not in _FLOATS:
-        return NotImplemented
+        dtype = str(a.dtype).removeprefix("torch.")
+        raise Inexpressible(f"products are of fp16, bf16 and fp32, not {ALIASES.get(dtype, dtype)}")
     if b.dtype is not a.dtype:
         raise RuntimeError(f"{a.dtype} cannot be multiplied with {b.dtype}")
+    if len(a.sizes) == 3 and a.sizes[0] != b.sizes[0]:
+        raise RuntimeError(f"{a.sizes[0]} matrices cannot be multiplied with {b.sizes[0]} others")
     if a.sizes[-1] != b.sizes[-2]:
         raise RuntimeError(f"{a.sizes[-1]} columns cannot be multiplied with {b.sizes[-2]} rows")
     out = call.trace.allocate([*a.sizes[:-1], b.sizes[-1]], a.dtype)
@@ -52,9 +56,7 @@ def _product(call: Call, a: Traced, b: Traced, c: Traced | None, alpha: Any, bet
     }  # fmt: skip
     options = {name: size for name, size in tiles.items() if not name.startswith("BLOCK")}
     grid = (count * down * across,)
-    call.trace.steps.append(
-        Called(gemm_kernel, arguments, grid, options, out, (call.name,), call.where, said)
-    )
+    call.trace.steps.append(Called(gemm_kernel, arguments, grid, options, out, (call.made,), said))
     return out
 
 

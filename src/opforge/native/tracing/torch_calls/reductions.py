@@ -95,17 +95,17 @@ def _reduce(
     results = math.prod(rows.shape)
     few, many, part = _BY_ROW if rows.is_dense or not rows.shape else _BY_COLUMN
     if not (rows.count > many and results < few):
-        step = Reduced(kind, (out,), value, (result,), rows.sizes, (call.name,), call.where)
+        step = Reduced(kind, (out,), value, (result,), rows.sizes, (call.made,))
         call.trace.steps.append(step)
         return
     parts = torch.sym_min((rows.count + (part - 1)) // part, _MOST_PARTS)
     partial = call.trace.allocate([*rows.shape, parts], value.dtype)
     call.trace.steps += [
         Reduced(
-            kind, (partial,), value, (total,), rows.sizes, (call.name,), call.where, parts=parts
+            kind, (partial,), value, (total,), rows.sizes, (call.made,), parts=parts
         ),
         Reduced(
-            kind, (out,), Load(value.dtype, partial), (result,), (parts,), (call.name,), call.where
+            kind, (out,), Load(value.dtype, partial), (result,), (parts,), (call.made,)
         ),
     ]  # fmt: skip
 
@@ -241,7 +241,7 @@ def _cumsum(call: Call, x: Traced, dim: int, *, dtype: Any = None) -> Any:
     order = [d for d in range(rank) if d != dim % rank] + [dim % rank]
     view, out = (call.trace.views.permute(t, order) for t in (x, made))
     value = cast(cast(Load(x.dtype, view), wanted), _wide(wanted))
-    call.trace.steps.append(Scanned(out, value, (call.name,), call.where))
+    call.trace.steps.append(Scanned(out, value, (call.made,)))
     return made
 
 

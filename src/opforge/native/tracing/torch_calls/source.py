@@ -37,6 +37,7 @@ from .values import (
     Load,
     Number,
     Position,
+    TorchCall,
     Total,
     Value,
     leaves,
@@ -208,9 +209,9 @@ def _wrapped(number: int, dtype: str) -> int:
 _MOST_NAMED = 4
 
 
-def kernel_name(calls: Sequence[str]) -> str:
+def kernel_name(calls: Sequence[TorchCall]) -> str:
     """`torch_mul_add`."""
-    short = [c.removeprefix("aten.").partition(".")[0].strip("_") for c in calls]
+    short = [c.operator.removeprefix("aten.").partition(".")[0].strip("_") for c in calls]
     more = [f"and_{len(short) - _MOST_NAMED}_more"] if len(short) > _MOST_NAMED else []
     return "_".join(["torch", *short[:_MOST_NAMED], *more])
 

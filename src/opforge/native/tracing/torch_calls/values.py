@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from ...._compat.tracing import Traced
+from ...ir.places import Place
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,15 +69,23 @@ class Fetched(Value):
     check: str
 
 
+@dataclass(frozen=True)
+class TorchCall:
+    """A call of the body: torch's operator, what people call it, and its `file:line`."""
+
+    operator: str
+    name: str
+    location: Place
+
+
 @dataclass(eq=False)
 class Computed:
     """A torch call: sets every element of `out` to a value."""
 
     out: Traced
     value: Value
-    # `("aten.mul",)`: more than one where it took in others. Where the body calls the last.
-    calls: tuple[str, ...]
-    location: str
+    # More than one where it took in others, which stand before it.
+    calls: tuple[TorchCall, ...]
     # Whether each call has tensors of fp16, integers and bools only, so that no denormal number of
     # fp32 can matter.
     is_small: bool = False
@@ -103,8 +112,7 @@ class Reduced:
     results: tuple[Value, ...]
     # The sizes of the dimensions that go.
     sizes: tuple[Any, ...]
-    calls: tuple[str, ...]
-    location: str
+    calls: tuple[TorchCall, ...]
     # How many programs share the elements of one result, if more than one do.
     parts: Any = 1
     # So many elements that all of a result are among them; 0 if there may be more.
@@ -122,7 +130,7 @@ class Group:
     stored: set[int] = field(default_factory=set)
 
     @property
-    def calls(self) -> list[str]:
+    def calls(self) -> list[TorchCall]:
         return [call for step in self.steps for call in step.calls]
 
     @property
@@ -140,8 +148,7 @@ class Called:
     options: dict[str, Any]
     # The tensor that it writes to.
     out: Traced
-    calls: tuple[str, ...]
-    location: str
+    calls: tuple[TorchCall, ...]
     # What else people should know of it.
     said: str = ""
 
@@ -155,8 +162,7 @@ class Scanned:
 
     out: Traced
     value: Value
-    calls: tuple[str, ...]
-    location: str
+    calls: tuple[TorchCall, ...]
 
 
 def leaves(value: Value, seen: set[int] | None = None) -> Iterator[Value]:
@@ -181,7 +187,7 @@ def loaded(value: Value) -> Iterator[Traced]:
 
 
 class Inexpressible(Exception):
-    """A conversion to a dtype that Triton does not have."""
+    """A call that no kernel can make of such tensors, and why."""
 
 
 def cast(value: Value, dtype: torch.dtype) -> Value:
@@ -189,7 +195,7 @@ def cast(value: Value, dtype: torch.dtype) -> Value:
     if value.dtype is dtype:
         return value
     if dtype not in NAMES:
-        raise Inexpressible(dtype)
+        raise Inexpressible(f"a kernel has no {dtype}")
     if isinstance(value, Number):
         return Number(dtype, value.number)
     if dtype is torch.bool:
