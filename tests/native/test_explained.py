@@ -35,8 +35,29 @@ def test_the_next_case_is_tried():
 
     refused, opening, became = lines(body, x=native.tensor("n", dtype=("fp16", "fp32", "bf16")))
     assert re.fullmatch(f"not in a C library for x fp16 1-d: aten.sort at {HERE}", refused)
-    assert opening == "in a C library, for x fp32 1-d, number 2 of 3 cases:"
+    assert opening == "would be in a C library, for x fp32 1-d, number 2 of 3 cases:"
     assert became.endswith("became kernel torch_mul")
+
+
+def test_a_later_case_that_does_not_build_is_named():
+    def body(x: Tensor) -> Tensor:
+        return x.sort().values if x.dtype is torch.float64 else x * 2
+
+    refused, opening, became = lines(body, x=native.tensor("n", dtype=("fp16", "fp32", "fp64")))
+    assert re.fullmatch(f"not in a C library for x fp64 1-d: aten.sort at {HERE}", refused)
+    assert opening == "would be in a C library, for x fp16 1-d, the first of 3 cases:"
+    assert became.endswith("became kernel torch_mul")
+
+
+def test_the_sizes_that_lead_to_a_refused_call_are_named():
+    def body(x: Tensor, y: Tensor) -> Tensor:
+        z = x + y
+        return z.sort().values if x.shape[0] < 20 else z
+
+    vectors = {"x": native.tensor("m", dtype="fp32"), "y": native.tensor("n", dtype="fp32")}
+    (line,) = lines(body, **vectors)
+    case = "x fp32 1-d, y fp32 1-d where m < 20"
+    assert re.fullmatch(f"not in a C library for {case}: aten.sort at {HERE}", line)
 
 
 def test_cases_that_lack_the_same_share_a_line():
@@ -44,7 +65,8 @@ def test_cases_that_lack_the_same_share_a_line():
         return x.sort().values
 
     (line,) = lines(body, x=native.tensor("n", dtype=("fp16", "fp32", "bf16")))
-    assert line.startswith("not in a C library for x fp16 1-d, nor in 2 similar cases: aten.sort")
+    cases = "x fp16 1-d; x fp32 1-d; x bf16 1-d"
+    assert line.startswith(f"not in a C library for {cases}: aten.sort at ")
 
 
 def test_a_body_that_raises_for_all_sizes_is_quoted():

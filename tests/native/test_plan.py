@@ -6,9 +6,10 @@ from torch import Tensor
 
 import opforge
 from opforge import native
-from opforge.errors import CannotTrace
+from opforge.errors import CannotTrace, UnknownArch
 from opforge.native.ir.places import shortened
 from opforge.native.plan import plan
+from opforge.registry import registry
 
 N = native.tensor("n", dtype="fp32")
 
@@ -61,6 +62,87 @@ def test_its_paths_are_heard_of_under_its_name(declared):
     heard = []
     plan([op], (90,), traced=lambda *told: heard.append(told))
     assert heard == [(name, 1), (f"{name}_backward", 1)]
+
+
+def sorts_x(x: Tensor) -> Tensor:
+    return x.sort().values
+
+
+def goes_round(x: Tensor) -> Tensor:
+    if x.dtype is torch.float64:
+        return x.cummax(0).values
+    for _ in range(x.shape[0] if x.dtype is torch.float16 else 1):
+        x = x + 1
+    return x
+
+
+def line_of(fn, number):
+    return f"{__file__}:{fn.__code__.co_firstlineno + number}"
+
+
+@pytest.fixture
+def of_dtypes(op_name):
+    def make(fn, *dtypes):
+        op = opforge.op(fn, name=op_name(), mode="custom_op")
+        native.declare(op, x=native.tensor("n", dtype=dtypes))
+        return op
+
+    return make
+
+
+def test_all_cases_that_cannot_be_built_are_named(of_dtypes):
+    with pytest.raises(CannotTrace) as raised:
+        plan([of_dtypes(sorts_x, "fp16", "fp32")], (90,))
+    assert raised.value.what == "it cannot be built for x fp16 1-d; x fp32 1-d"
+    assert raised.value.found == f"aten.sort at {line_of(sorts_x, 1)}"
+    many = ("fp16", "bf16", "fp32", "fp64", "i8", "i16")
+    with pytest.raises(CannotTrace, match=r"x fp64 1-d \(and 2 similar cases\)"):
+        plan([of_dtypes(sorts_x, *many)], (90,))
+
+
+def test_cases_that_cannot_be_built_for_several_reasons_are_grouped(of_dtypes):
+    op = of_dtypes(goes_round, "fp32", "fp16", "fp64")
+    with pytest.raises(CannotTrace) as raised:
+        plan([op], (90,))
+    text = str(raised.value)
+    assert f"({line_of(goes_round, 0)}): 2 of its 3 cases cannot be built\n" in text
+    assert "found: x fp16 1-d: n must be a constant, for a constexpr" in text
+    assert f"kernels\n      used at {line_of(goes_round, 3)}\n    x fp64 1-d:" in text
+    assert f"x fp64 1-d:\n      aten.cummax at {line_of(goes_round, 2)}\n  fix: " in text
+    assert "fix: declare the values of n: dims={'n': [1024, 4096]}" in text
+    assert "\n    a native library can hold launches" in text
+
+
+def test_all_operators_that_cannot_be_built_are_named(of_dtypes):
+    ops = [of_dtypes(sorts_x, "fp32"), of_dtypes(exp, "fp32"), of_dtypes(goes_round, "fp16")]
+    with pytest.raises(CannotTrace) as raised:
+        plan(ops, (90,))
+    assert raised.value.what == "2 of 3 operators cannot be built"
+    sort, _, loop = (registry.get(op).name for op in ops)
+    assert raised.value.found.startswith(
+        f"{sort} ({line_of(sorts_x, 0)}): it cannot be built for x fp32 1-d\n"
+        f"      aten.sort at {line_of(sorts_x, 1)}\n"
+        f"    {loop} ({line_of(goes_round, 0)}): n must be a constant, "
+    )
+
+
+def test_the_first_of_several_implementations_hides_no_other(of_dtypes):
+    op, other = of_dtypes(sorts_x, "fp32"), of_dtypes(goes_round, "fp64")
+    native.implementations(op, op, other)
+    with pytest.raises(CannotTrace) as raised:
+        plan([op], (90,))
+    assert raised.value.what == "2 of its 2 implementations cannot be built"
+    assert f"aten.sort at {line_of(sorts_x, 1)}" in raised.value.found
+    assert f"aten.cummax at {line_of(goes_round, 2)}" in raised.value.found
+
+
+def test_architectures_are_named_as_for_a_build(of_dtypes):
+    op = of_dtypes(exp, "fp32")
+    assert plan([op], archs=["sm_90", "sm_80"]).archs == (80, 90)
+    assert plan([op], "sm_80").archs == (80,)
+    assert plan([op]).archs == (90,)
+    with pytest.raises(UnknownArch, match="'fast' is not a GPU architecture"):
+        plan([op], archs=["fast"])
 
 
 def test_a_note_says_why_a_backward_is_not_built(declared):

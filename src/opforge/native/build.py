@@ -12,7 +12,7 @@ from typing import Any
 
 from .. import _compat
 from .._compat.kernels import written_source
-from ..archs import parse_archs, show_arch
+from ..archs import show_arch
 from ..errors import KernelFailed
 from ..notebook import counted, html_table
 from ..records import changed
@@ -94,7 +94,7 @@ def build(
     remote = None if cache is None else remote_cache()
     choose = by_table(tuning)
     traced = None if progress is None else progress.traced
-    made = plan(ops, parse_archs(archs), name=name, choose=choose, traced=traced)
+    made = plan(ops, archs, name=name, choose=choose, traced=traced)
     library = compile_plan(
         made,
         executor=executor,

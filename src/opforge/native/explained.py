@@ -2,56 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from .._compat.host_caches import HostCaches
 from ..errors import OpforgeError
 from ..registry import Entry
 from .frontend.expand import expand
 from .frontend.store import declarations_of
 from .ir.case_text import describe
-from .tracing.case_builder import first_notes
+from .tracing.case_builder import first_config, first_notes
+from .tracing.launches import Choose
+from .tracing.refusals import listed, one_line
 
 # The architecture that is traced for.
 _ARCH = 90
 
 
-def told_of(op: Entry) -> list[str]:
-    """What a build would note of the first case of a declared op that builds, and why cases before
-    it do not.
+def told_of(op: Entry, choose: Choose = first_config) -> list[str]:
+    """What a build would note of the first case of a declared op that builds, and why others do
+    not.
 
-    One trace is enough to say which torch calls become which kernels, and takes milliseconds; a
-    build traces all paths of all cases.
+    One trace of each case is enough to say which torch calls become which kernels, and takes
+    milliseconds; a build traces all paths.
     """
     if not declarations_of(op):
         return []
     try:
         declared = expand(op)
     except OpforgeError as error:
-        return [f"not in a C library: {_reason(error)}"]
+        return [f"not in a C library{one_line(error, '')}"]
     refused: dict[str, list[str]] = {}
-    said: list[str] = []
+    said: list[str] | None = None
+    caches = HostCaches()
     for number, case in enumerate(declared.cases, start=1):
         described = describe(case, declared.params)
         try:
-            notes = first_notes(op, declared, case, (_ARCH,))
+            notes = first_notes(op, declared, case, (_ARCH,), choose, caches=caches)
         except OpforgeError as error:
-            refused.setdefault(_reason(error, described), []).append(described)
+            refused.setdefault(one_line(error, described), []).append(described)
             continue
-        count = len(declared.cases)
-        place = "the first" if number == 1 else f"number {number}"
-        more = f", {place} of {count} cases" if count > 1 else ""
-        said = [f"in a C library, for {described}{more}:", *notes] if notes else []
-        break
-    return [*(f"not in a C library for {_alike(c)}: {why}" for why, c in refused.items()), *said]
-
-
-def _reason(error: OpforgeError, described: str = "") -> str:
-    """An error in one line."""
-    found = "; ".join(line.strip() for line in (error.found or "").splitlines())
-    reason = f"{error.what}: {found}" if found else error.what
-    return reason.removeprefix(f"it cannot be built for {described}: ")
-
-
-def _alike(cases: Sequence[str]) -> str:
-    more = f", nor in {len(cases) - 1} similar cases" if len(cases) > 1 else ""
-    return f"{cases[0]}{more}"
+        if said is None:
+            count = len(declared.cases)
+            place = "the first" if number == 1 else f"number {number}"
+            more = f", {place} of {count} cases" if count > 1 else ""
+            said = [f"for {described}{more}:", *notes] if notes else []
+    if said:
+        # A build raises unless it has all cases.
+        said[0] = f"{'would be ' if refused else ''}in a C library, {said[0]}"
+    return [
+        *(f"not in a C library for {listed(c)}{why}" for why, c in refused.items()),
+        *(said or ()),
+    ]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from .._compat.host_caches import HostCaches
+from ..archs import parse_archs
 from ..errors import CannotTrace, OpforgeError, Undeclared
 from ..notebook import counted, html_table
 from ..registry import Entry, registry
@@ -30,6 +32,7 @@ from .library_name import check_name, common_namespace, refuse_namesakes
 from .tracing.backward import Backward, build_backward
 from .tracing.case_builder import BuiltCase, build_case, first_config
 from .tracing.launches import Choose
+from .tracing.refusals import all_of, listed, of_several
 from .workspace import planned
 
 Archs = tuple[int, ...]
@@ -75,13 +78,15 @@ def op_rows(ops: Sequence[Op]) -> list[tuple[str, ...]]:
 
 def plan(
     ops: Sequence[Any],
-    archs: Archs,
+    archs: str | int | Iterable[str | int] = "sm_90",
     *,
     name: str | None = None,
     choose: Choose = first_config,
     traced: Traced | None = None,
 ) -> Plan:
     """Trace every declared case of the operators; ops without a declaration are left out.
+
+        native.plan([silu, rms_norm], archs=["sm_80", "sm_90"])
 
     `traced` hears an op's name, and how many of its paths are traced, after each.
     """
@@ -94,22 +99,23 @@ def plan(
             f"nothing to build: {names} has no native.declare",
             fix="native.declare(op, x=native.tensor(...), ...) next to the operators",
         )
-    made = Plan(name or common_namespace(declared), [], archs)
+    made = Plan(name or common_namespace(declared), [], parse_archs(archs))
     check_name(made.name)
     refuse_namesakes(declared)
     own = {entry.name for entry in declared}
+    refused: list[OpforgeError] = []
     for entry in declared:
         refuse_undeclared(entry, parts[entry.name])
-        op, forward = _plan_op(entry, parts[entry.name], made, choose, traced)
-        made.ops.append(dataclasses.replace(op, formula=formula_of(entry, own)))
         asked = asked_backward(d for part in parts[entry.name] for d in declarations_of(part))
         try:
+            op, forward = _plan_op(entry, parts[entry.name], made, choose, traced)
+            made.ops.append(dataclasses.replace(op, formula=formula_of(entry, own)))
             if asked is not False and _lacks_backward(entry, declared, asked=bool(asked)):
-                _plan_backward(entry, forward, made, choose, traced)
+                _plan_backward(entry, forward, made, choose, traced, asked=bool(asked))
         except OpforgeError as error:
-            if asked:
-                raise
-            made.notes.append(_without_backward(entry, error))
+            refused.append(error)
+    if refused:
+        raise of_several(refused, f"{len(refused)} of {len(declared)} operators cannot be built")
     return made
 
 
@@ -130,18 +136,26 @@ def _plan_op(
     joined = join(entry, parts)
     cases: list[Case] = []
     served = []
+    refused: list[OpforgeError] = []
     for index, part in enumerate(parts):
         found = expand(part, joined)
-        caches = HostCaches()
-        built = [
-            build_case(part, found, case, made.archs, choose, caches=caches, on_path=on_path)
-            for case in found.cases
-        ]
+        build = functools.partial(
+            build_case, part, found, archs=made.archs, choose=choose, caches=HostCaches(),
+            on_path=on_path,
+        )  # fmt: skip
+        try:
+            built = all_of(part, found.params, found.cases, build)
+        except OpforgeError as error:
+            refused.append(error)
+            continue
         for one in built:
             _take(one, made)
         made.notes += _refusals(part, built)
         cases += [_placed(b.case, index) for b in built]
         served.append(_implementation(part, parts, found.outputs))
+    if refused:
+        what = f"{len(refused)} of its {len(parts)} implementations cannot be built"
+        raise of_several(refused, what).locate(entry.name, entry.location)
     made.notes += _other_types(entry, joined.params)
     op = Op(
         name=entry.own_name,
@@ -185,12 +199,24 @@ def _namesake(entry: Entry) -> Entry | None:
 
 
 def _plan_backward(
-    entry: Entry, forward: Declared, made: Plan, choose: Choose, traced: Traced | None
+    entry: Entry,
+    forward: Declared,
+    made: Plan,
+    choose: Choose,
+    traced: Traced | None,
+    *,
+    asked: bool,
 ) -> None:
-    """Add the declared backward of the last operator."""
+    """Add the declared backward of the last operator; one that was not asked for may fail."""
     op = made.ops[-1]
     on_path = _counting(traced, f"{entry.name}_backward")
-    found = build_backward(entry, forward, op.cases, made.archs, choose, on_path=on_path)
+    try:
+        found = build_backward(entry, forward, op.cases, made.archs, choose, on_path=on_path)
+    except OpforgeError as error:
+        if asked:
+            raise
+        made.notes.append(_without_backward(entry, error))
+        return
     for one in found.built:
         _take(one, made)
     made.notes += _refusals(found.entry, found.built)
@@ -275,8 +301,7 @@ def _refusals(entry: Entry, built: Sequence[BuiltCase]) -> list[Told]:
             cases.setdefault(why, []).extend(where)
     told = []
     for why, where in cases.items():
-        more = f", nor in {len(where) - 1} similar cases" if len(where) > 1 else ""
-        opening = f"{entry.name} is not built for {where[0]}{more}: "
+        opening = f"{entry.name} is not built for {listed(where, 1)}: "
         told.append(Told(opening + why, opening + why.short))
     return told
 

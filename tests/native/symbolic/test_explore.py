@@ -5,7 +5,7 @@ import math
 import pytest
 
 from opforge.native.ir.expr import Expr, Var, evaluate
-from opforge.native.symbolic.explore import TooManyPaths, explore
+from opforge.native.symbolic.explore import TooManyPaths, deciding, explore, implies
 from opforge.native.symbolic.solve import VarRange, ranges_of, solve
 from opforge.native.symbolic.symint import Symbols, term_of
 
@@ -109,3 +109,22 @@ def test_values_are_found_for_a_condition(condition):
 def test_impossible_conditions_have_no_values():
     impossible = [Expr("<", (n, 5)), Expr("<", (10, n))]
     assert solve(impossible, {"n": 67}, {"n": SIZE}) is None
+
+
+M, N = Var("m"), Var("n")
+SIZES = {"m": SIZE, "n": SIZE}
+
+
+def test_conditions_that_tell_a_path_from_others_are_kept():
+    path = [Expr("!=", (M, N)), Expr("<", (100, M))]
+    others = [[Expr("==", (M, N)), Expr("<=", (M, 100))], [Expr("==", (M, 1))]]
+    assert deciding(path, others, SIZES) == [Expr("<", (100, M))]
+    assert deciding(path, [], SIZES) == []
+    assert deciding(path, [[Expr("<", (N, 3))]], SIZES) == path
+
+
+def test_a_narrower_condition_implies_a_wider_one():
+    one, few = [Expr("==", (M, 1))], [Expr("<", (M, 20))]
+    assert implies(one, few, SIZES)
+    assert not implies(few, one, SIZES)
+    assert implies(one, [], SIZES)

@@ -264,8 +264,8 @@ def test_a_reason_is_given_once_for_all_cases(make_op):
     (note,) = plan([op], (80,)).notes
     line = inspect.getsourcelines(body)[1] + 1
     assert note == (
-        f"{opforge.info(op).name} is not built for x fp16 2-d where m % 8 != 0, nor in 2 similar "
-        f"cases: the body raises AssertionError: rows come in eights ({__file__}:{line})"
+        f"{opforge.info(op).name} is not built for x fp16 2-d where m % 8 != 0 (and 2 similar "
+        f"cases): the body raises AssertionError: rows come in eights ({__file__}:{line})"
     )
 
 

@@ -390,6 +390,33 @@ def test_a_conversion_that_triton_lacks_is_a_call_that_no_library_makes(dtype):
     assert re.fullmatch(found, refused.value.found)
 
 
+def test_the_error_has_only_conditions_that_matter():
+    def body(x: Tensor, y: Tensor) -> Tensor:
+        z = x + y
+        if x.shape[0] > 100:
+            return z.sort().values
+        return z
+
+    specs = {"x": native.tensor("m", dtype="fp32"), "y": native.tensor("n", dtype="fp32")}
+    with pytest.raises(CannotTrace) as refused:
+        _ = Program(body, **specs).body.built
+    assert refused.value.what == "it cannot be built for x fp32 1-d, y fp32 1-d where 100 < m"
+
+
+def test_all_conditions_that_lead_to_refused_calls_are_named():
+    def body(x: Tensor) -> Tensor:
+        if x.shape[0] > 100:
+            return x.sort().values
+        if x.shape[0] < 20 and x.shape[1] > 3:
+            return x.cummax(0).values
+        return x * 2
+
+    with pytest.raises(CannotTrace) as refused:
+        _ = Program(body, **X).body.built
+    where = "where m < 20 and 3 < n or 100 < m"
+    assert refused.value.what == f"it cannot be built for x fp16 2-d {where}"
+
+
 def test_sizes_that_do_not_fit_are_refused_and_the_others_built():
     def body(x: Tensor, y: Tensor) -> Tensor:
         return x + y

@@ -139,13 +139,12 @@ def _file(given: BuildArguments, name: str) -> Path:
 
 def listing(given: BuildArguments) -> str:
     """What a build would make, without compiling anything."""
-    from ...archs import parse_archs
     from ..plan import plan
     from ..tracing.autotune_choice import by_table
 
     made = plan(
         operators(given.targets, given.only),
-        parse_archs(given.archs),
+        given.archs,
         name=given.name,
         choose=by_table(given.tuning),
     )

@@ -84,6 +84,25 @@ def explore(
     return _merged(root)
 
 
+def deciding(
+    conditions: Sequence[Term], others: Sequence[Sequence[Term]], var_ranges: Mapping[str, VarRange]
+) -> list[Term]:
+    """Those of a path's conditions without which it would not differ from other paths."""
+    kept = list(conditions)
+    for condition in conditions:
+        rest = tuple(c for c in kept if c is not condition)
+        if all(_contradicts(rest, other, var_ranges) for other in others):
+            kept = list(rest)
+    return kept
+
+
+def implies(
+    conditions: Sequence[Term], others: Sequence[Term], var_ranges: Mapping[str, VarRange]
+) -> bool:
+    """Whether others are known to hold where some conditions do."""
+    return all(_contradicts(tuple(conditions), [negated(o)], var_ranges) for o in others)
+
+
 def _contradicts(prefix: Prefix, rest: Sequence[Term], var_ranges: Mapping[str, VarRange]) -> bool:
     """Whether the ranges alone rule out all values."""
     if any(negated(c) in prefix for c in rest):

@@ -9,6 +9,7 @@ What no path uses is not a parameter of the C function.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,7 @@ from ..symbolic.algebra import Algebra
 from .backward_body import backward_body
 from .case_builder import BuiltCase, build_case, first_config
 from .launches import Choose
+from .refusals import all_of
 from .used_parameters import UsedParameters
 
 
@@ -87,10 +89,10 @@ def build_backward(
     for function in (definition.backward, definition.setup_context):
         if function is not None:
             caches.include(function)
-    built = [
-        build_case(own, declared, case, archs, choose, caches=caches, on_path=on_path)
-        for case in _cases(own, forward, list(grads), cases)
-    ]
+    build = functools.partial(
+        build_case, own, declared, archs=archs, choose=choose, caches=caches, on_path=on_path
+    )
+    built = all_of(own, params, _cases(own, forward, list(grads), cases), build)
     used = UsedParameters(declared.params, declared.outputs, [one.case for one in built])
     if not used.outputs:
         raise CannotTrace(

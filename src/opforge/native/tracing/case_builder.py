@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +26,8 @@ from ..ir.interface import ScalarParam
 from ..ir.kernel_request import Request, Requests, want
 from ..ir.places import Told, shortened
 from ..symbolic.algebra import Algebra
-from ..symbolic.explore import MOST, TooManyPaths, explore
+from ..symbolic.explore import MOST, TooManyPaths, deciding, explore, implies
+from ..symbolic.solve import VarRange
 from ..symbolic.symint import NotConstant, term_of
 from . import repeatable, traced_gpu
 from .launches import Choose, Pointed, TracedLaunch
@@ -37,6 +38,8 @@ from .tracer import Tracer, Walk, first_values, var_ranges_of
 from .undeclared_writes import refuse_fill, refuse_launch
 from .views import same
 
+# Of so many paths that cannot be built the error has the conditions.
+_MOST_WAYS = 4
 # Once the case cannot be built, so many more paths are traced to list what else is in the way.
 _MOST_WASTED = 64
 
@@ -95,13 +98,14 @@ def build_case(
         also = dict.fromkeys([*maker.offences, *error.also])
         raise needs_bound(error, entry, list(also)) from None
     except TooManyPaths:
-        _refuse_offences(entry, describe(case, declared.params), (), list(maker.offences))
+        _refuse_offences(entry, describe(case, declared.params), "", list(maker.offences))
         what = f"the body has more than {MOST} paths, because it branches on sizes"
         fix = "fix some sizes or bound them: dims={'n': (1, 8192)}"
         raise CannotTrace(what, fix=fix, op=entry.name, location=entry.location) from None
     paths = tuple(dataclasses.replace(path, guards=guards) for guards, path in found)
     described = describe(case, declared.params)
-    _refuse_offences(entry, described, paths, list(maker.offences))
+    under = _leading_to(maker.offences, paths, var_ranges) if maker.offences else ""
+    _refuse_offences(entry, described, under, list(maker.offences))
     _refuse_empty(entry, described, paths, maker.raised)
     _refuse_idle(entry, declared, case, paths)
     built = BuiltCase(dataclasses.replace(case, paths=paths), notes=[*tracer.notes, *maker.notes])
@@ -113,15 +117,25 @@ def build_case(
     return built
 
 
-def first_notes(entry: Entry, declared: Declared, case: Case, archs: tuple[int, ...]) -> list[str]:
+def first_notes(
+    entry: Entry,
+    declared: Declared,
+    case: Case,
+    archs: tuple[int, ...],
+    choose: Choose = first_config,
+    *,
+    caches: HostCaches | None = None,
+) -> list[str]:
     """The notes of one trace of a case, with sizes that are like no others.
 
     Raises what a build would raise of that trace.
     """
-    tracer, walk = first_walk(entry, declared, case, archs)
-    _refuse_offences(entry, describe(case, declared.params), (), walk.offences)
+    tracer, walk = first_walk(entry, declared, case, archs, choose, caches=caches)
+    _refuse_offences(entry, describe(case, declared.params), "", walk.offences)
+    if not walk.refused:
+        return tracer.notes
     # The body refuses these sizes, which says nothing about others.
-    return build_case(entry, declared, case, archs).notes if walk.refused else tracer.notes
+    return build_case(entry, declared, case, archs, choose, caches=caches).notes
 
 
 def first_walk(
@@ -130,10 +144,12 @@ def first_walk(
     case: Case,
     archs: tuple[int, ...],
     choose: Choose = first_config,
+    *,
+    caches: HostCaches | None = None,
 ) -> tuple[Tracer, Walk]:
     """One trace of a case, which has ended."""
     var_ranges = {**var_ranges_of(case, declared), **traced_gpu.var_ranges(archs)}
-    tracer = Tracer(entry, declared, case, var_ranges, choose)
+    tracer = Tracer(entry, declared, case, var_ranges, choose, caches=caches)
     start = {**first_values(case, var_ranges), **traced_gpu.values(archs[0])}
     try:
         walk = tracer.walk(start)
@@ -394,14 +410,25 @@ def pattern(value: float, dtype: torch.dtype) -> int:
     return bits % (1 << 8 * dtype.itemsize)
 
 
-def _refuse_offences(
-    entry: Entry, described: str, paths: tuple[Path, ...], offences: list[str]
-) -> None:
+def _leading_to(
+    offences: Container[str], paths: tuple[Path, ...], var_ranges: Mapping[str, VarRange]
+) -> str:
+    """The conditions on sizes under which the body makes calls that a library cannot make."""
+    ways = [p for p in paths if p.refused and all(o in offences for o in p.refused.splitlines())]
+    others = [[g.condition for g in p.guards] for p in paths if not p.refused]
+    found: list[list[Term]] = []
+    for path in ways[:_MOST_WAYS]:
+        one = deciding([g.condition for g in path.guards], others, var_ranges)
+        if not any(implies(one, other, var_ranges) for other in found):
+            found = [other for other in found if not implies(other, one, var_ranges)]
+            found.append(one)
+    return " or ".join(" and ".join(map(str, conditions)) for conditions in found)
+
+
+def _refuse_offences(entry: Entry, described: str, under: str, offences: list[str]) -> None:
     """A call that a library cannot make is an error, even if only some sizes lead to it."""
     if not offences:
         return
-    ways = [p for p in paths if p.refused and not set(p.refused.splitlines()) - set(offences)]
-    under = next((p.under for p in ways if p.guards), "")
     raise CannotTrace(
         f"it cannot be built for {described}" + (f" where {under}" if under else ""),
         found="\n    ".join(offences),
