@@ -125,8 +125,9 @@ def main() -> None:
 
 @main.command()
 @click.argument("targets", nargs=-1, required=True)
+@click.option("--tuning", metavar="FILE", help="Say what a build with this table would take.")
 @click.pass_context
-def explain(ctx: click.Context, /, targets: tuple[str, ...]) -> None:
+def explain(ctx: click.Context, /, targets: tuple[str, ...], tuning: str | None) -> None:
     """Show how an operator was registered, and why.
 
     Each of TARGETS is module:op or path/to/file.py:op. Without :op, every operator in the module
@@ -146,7 +147,7 @@ def explain(ctx: click.Context, /, targets: tuple[str, ...]) -> None:
         else:
             found += resolve_or_function(target)
     unique = {id(one): one for one in found}.values()
-    click.echo("\n\n".join(opforge.explain(one) for one in unique))
+    click.echo("\n\n".join(opforge.explain(one, tuning=tuning) for one in unique))
     for problem in problems:
         click.echo(f"Error: {problem}", err=True)
     ctx.exit(1 if problems else 0)

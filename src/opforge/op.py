@@ -7,6 +7,7 @@ import difflib
 import functools
 import inspect
 import logging
+import os
 import sys
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -525,16 +526,17 @@ def info(op: Any) -> OpInfo:
     return registry.get(op).describe()
 
 
-def explain(op_or_fn: Any) -> str:
+def explain(op_or_fn: Any, *, tuning: str | os.PathLike[str] | None = None) -> str:
     """How an op was registered and why, for a person to read.
 
         print(opforge.explain(silu))
 
-    A function that is not an op yet is explained without registering it.
+    A function that is not an op yet is explained without registering it. `tuning` is the table that
+    `native.build` would get; without it, those of `opforge.use_tuning` count.
     """
     if not isinstance(op_or_fn, types.FunctionType) or is_op(op_or_fn):
         entry = registry.get(op_or_fn)
-        return _with_native(entry, entry.explain())
+        return _with_native(entry, entry.explain(), tuning)
     name, location = None, location_of(op_or_fn)
     try:
         name = default_name(op_or_fn)
@@ -548,14 +550,14 @@ def explain(op_or_fn: Any) -> str:
     return explain_op(dataclasses.replace(planned, reason=reason), definition)
 
 
-def _with_native(entry: Entry, said: str) -> str:
+def _with_native(entry: Entry, said: str, tuning: str | os.PathLike[str] | None) -> str:
     """An explanation, with the kernels that a native library has for the op's torch calls."""
     # Where nothing imported it, nothing is declared.
     if "opforge.native" not in sys.modules or not isinstance(said, Explanation):
         return said
     from .native.explained import told_of  # noqa: PLC0415  # it brings Triton
 
-    return said.adding([("native", line) for line in told_of(entry)])
+    return said.adding([("native", line) for line in told_of(entry, tuning)])
 
 
 def find_kernels(fn: Any, max_depth: int = 5) -> Discovery:

@@ -119,14 +119,28 @@ def note_of(program):
     return note.partition(" became ")[2]
 
 
-def test_a_note_names_the_table(table_of):
-    program = Program(product, choose=by_table(table_of(MORE)), **SPECS)
-    assert note_of(program) == "kernel gemm_kernel, with tiles from tuning.json"
+def test_notes_name_the_table_and_what_its_tiles_are_for(table_of):
+    (built,) = Program(product, choose=by_table(table_of(MORE)), **SPECS).body.built
+    assert [note.partition(" became ")[2] for note in built.notes] == [
+        f"kernel gemm_kernel, with tiles of {tiles} for fp16 on sm_90, from tuning.json where "
+        f"{under}"
+        for tiles, under in (("16 x 64 x 128", "m <= 256"), ("128 x 256 x 64", "256 < m"))
+    ]
+
+
+def test_a_second_product_of_the_same_sizes_has_their_conditions(table_of):
+    def body(x: Tensor, w: Tensor) -> Tensor:
+        return x @ w + x.abs() @ w
+
+    (built,) = Program(body, choose=by_table(table_of(MORE)), **SPECS).body.built
+    notes = [note for note in built.notes if "gemm_kernel" in note]
+    assert len(notes) == 2
+    assert all("where" in note for note in notes)
 
 
 def test_a_note_says_how_to_tune():
     assert note_of(Program(product, **SPECS)) == (
-        "kernel gemm_kernel, with fixed tiles of 128 x 128 x 64; "
+        "kernel gemm_kernel, with fixed tiles of 128 x 128 x 64 for fp16; "
         "`opforge tune` measures others, for `build --tuning`"
     )
 
@@ -143,7 +157,8 @@ def test_a_table_without_a_fitting_row_leaves_the_fixed_tiles(given, why, table_
     program = Program(product, choose=by_table(table_of(MORE, **given)), **SPECS)
     assert set(tiles_of(program).values()) == {("128", "128")}
     assert note_of(program) == (
-        f"kernel gemm_kernel, with fixed tiles of 128 x 128 x 64: the tuning table has {why}"
+        f"kernel gemm_kernel, with fixed tiles of 128 x 128 x 64 for fp16: the tuning table "
+        f"has {why}"
     )
 
 
@@ -154,11 +169,20 @@ def test_other_gpus_keep_the_fixed_tiles(table_of):
 
 def test_the_listing_and_explain_say_which_tiles_are_taken(table_of):
     given = BuildArguments((f"{product_ops.__name__}:gated",), "dist", ("sm_90",))
-    assert "gemm_kernel, with fixed tiles of 128 x 128 x 64; `opforge tune`" in listing(given)
+    assert "gemm_kernel, with fixed tiles of 128 x 128 x 64 for fp16; `opforge tune`" in listing(
+        given
+    )
     assert "gemm_kernel, with fixed tiles of" in opforge.explain(product_ops.gated)
     tuned = BuildArguments(
         given.targets, "dist", ("sm_90",), tuning=str(table_of(MORE, columns=(False, True)))
     )
     said = listing(tuned)
-    assert "gemm_kernel, with tiles from tuning.json" in said
+    assert "gemm_kernel, with tiles of 16 x 64 x 128 for fp16 on sm_90, from tuning.json" in said
+    assert "from tuning.json" in opforge.explain(product_ops.gated, tuning=tuned.tuning)
+    opforge.use_tuning(tuned.tuning)
+    try:
+        assert "from tuning.json" in opforge.explain(product_ops.gated)
+    finally:
+        opforge.use_tuning(None)
+    assert "with fixed tiles of" in opforge.explain(product_ops.gated)
     assert "m <= 256" in said

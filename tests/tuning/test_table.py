@@ -92,7 +92,7 @@ def test_later_rows_win():
                 '{"format": 1, "kernels": [{"kernel": "k", "source": "s", "arch": "sm_90", '
                 '"dtypes": [], "key": ["n"], "rows": [{"at": [], "config": {}, "us": 1}]}]}'
             ),
-            "a row has 0 values, but the key has 1",
+            "rows[0] has 0 values, but the key has 1",
         ),
         (
             (
@@ -108,6 +108,51 @@ def test_a_file_that_is_not_a_table_is_refused(text, said):
         parse(text, "t.json")
     assert said in str(caught.value)
     assert "opforge tune" in str(caught.value)
+
+
+def table(key, *at):
+    rows = [{"at": list(one), "config": {}, "us": 1.0} for one in at]
+    block = {"kernel": "k", "source": "0", "arch": "sm_90", "dtypes": [], "key": key}
+    return json.dumps({"format": 1, "kernels": [block | {"rows": rows}]})
+
+
+PRODUCT = ["m", "n", "k", "A_COLUMNS", "B_COLUMNS"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            table(["n"], [16], [32], [16]),
+            r"rows[2] is at [16], as an earlier row is: remove one of them",
+        ),
+        (
+            table(PRODUCT, [16, 8, 8, False, True], [-16, 8, 8, False, True]),
+            "rows[1] has -16 as m, expected a size of 1 or more",
+        ),
+        (
+            table(PRODUCT, [16, 8.5, 8, False, True]),
+            "rows[0] has 8.5 as n, expected a size of 1 or more",
+        ),
+        (
+            table(PRODUCT, [16, 8, True, False, True]),
+            "rows[0] has True as k, expected a size of 1 or more",
+        ),
+        (
+            table(PRODUCT, [16, 8, 8, 0, True]),
+            "rows[0] has 0 as A_COLUMNS, expected true or false",
+        ),
+    ],
+)
+def test_a_row_that_no_measurement_gives_is_refused_by_its_number(text, said):
+    with pytest.raises(BadTuning) as caught:
+        parse(text, "t.json")
+    assert "t.json: kernels[0] cannot be read" in str(caught.value)
+    assert said in str(caught.value)
+
+
+def test_a_key_that_is_not_a_size_may_be_negative():
+    assert len(parse(table(["window"], [-1], [128]), "t.json")) == 2
 
 
 def _row(**changed):

@@ -84,7 +84,7 @@ def test_sizes_that_the_table_lacks_are_measured_and_reported_once(launched, tab
 
 def test_stale_rows_are_named_and_skipped(launched, table_of):
     opforge.use_tuning(table_of({1024: 128}, source="another"))
-    with pytest.warns(OpforgeWarning, match="1 rows for it, all stale"):
+    with pytest.warns(OpforgeWarning, match="1 row for it, all stale"):
         assert launched(1024) == 256
 
 

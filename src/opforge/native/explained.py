@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import os
+
 from .._compat.host_caches import HostCaches
 from ..errors import OpforgeError
 from ..registry import Entry
 from .frontend.expand import expand
 from .frontend.store import declarations_of
 from .ir.case_text import describe
-from .tracing.case_builder import first_config, first_notes
-from .tracing.launches import Choose
+from .tracing.autotune_choice import by_table, in_use
+from .tracing.case_builder import first_notes
 from .tracing.refusals import listed, one_line
 
 # The architecture that is traced for.
 _ARCH = 90
 
 
-def told_of(op: Entry, choose: Choose = first_config) -> list[str]:
+def told_of(op: Entry, tuning: str | os.PathLike[str] | None = None) -> list[str]:
     """What a build would note of the first case of a declared op that builds, and why others do
     not.
 
     One trace of each case is enough to say which torch calls become which kernels, and takes
-    milliseconds; a build traces all paths.
+    milliseconds; a build traces all paths. Without a table of their own, products have the tiles of
+    the tables in use.
     """
     if not declarations_of(op):
         return []
@@ -32,6 +35,7 @@ def told_of(op: Entry, choose: Choose = first_config) -> list[str]:
     refused: dict[str, list[str]] = {}
     said: list[str] | None = None
     caches = HostCaches()
+    choose = in_use() if tuning is None else by_table(tuning)
     for number, case in enumerate(declared.cases, start=1):
         described = describe(case, declared.params)
         try:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import _compat
+from ..notebook import counted
 from .rule import nearest
 from .table import TunedKernel, TuningTable, arch_number, as_config
 
@@ -22,8 +23,9 @@ class Choice:
 
     index: int | None
     why: str = ""
-    # The name of the table's file, where one was asked.
+    # The name of the table's file, where one was asked, and the architecture of its rows.
     table: str = ""
+    arch: str = ""
 
 
 def choose(
@@ -35,7 +37,7 @@ def choose(
     known = [k for k in named if k.source == source]
     if named and not known:
         count = sum(len(table.rows[k]) for k in named)
-        why = f"{count} rows for it, all stale: its source has changed (tune it again)"
+        why = f"{counted(count, 'row')} for it, all stale: its source has changed (tune it again)"
         return Choice(None, why)
     keyed = [k for k in known if _has_key(k, tuner, len(values))]
     if known and not keyed:
@@ -44,15 +46,16 @@ def choose(
     fitting = [k for k in keyed if k.dtypes == dtypes]
     kernel = next((k for k in fitting if bool(arch == arch_number(k.arch))), None)
     if kernel is None:
-        return Choice(None, f"no rows for {_listed(known, fitting, dtypes)}")
+        return Choice(None, f"no rows for {_listed(known, fitting, dtypes, arch)}")
     configs = [config_of(config) for config in tuner.configs]
     rows = [row for row in table.rows[kernel].values() if row.config in configs]
     if not rows:
-        return Choice(None, "only configurations that it no longer has (tune it again)")
+        why = "rows for it, but only with configurations that were taken out of the kernel"
+        return Choice(None, f"{why} (tune it again)")
     row = nearest(rows, values)
     if row is None:
         return Choice(None, "no row for these values of its key")
-    return Choice(configs.index(row.config))
+    return Choice(configs.index(row.config), arch=kernel.arch)
 
 
 def _has_key(kernel: TunedKernel, tuner: Any, count: int) -> bool:
@@ -73,9 +76,12 @@ def source_of(tuner: Any) -> str:
     return found
 
 
-def _listed(known: list[TunedKernel], fitting: list[TunedKernel], dtypes: tuple[str, ...]) -> str:
+def _listed(
+    known: list[TunedKernel], fitting: list[TunedKernel], dtypes: tuple[str, ...], arch: Any
+) -> str:
     if not known:
         return "it"
     if fitting:
-        return f"this GPU, only for {', '.join(sorted({k.arch for k in fitting}))}"
+        here = f"sm_{_autotuning.hint(arch)}" if _autotuning.hint(arch) else "this machine"
+        return f"{here}, only for {', '.join(sorted({k.arch for k in fitting}))}"
     return f"tensors of {', '.join(dtypes)}"

@@ -2,8 +2,9 @@
 
     {"format": 1, "kernels": [
      {"kernel": "gemm_kernel", "source": "5e1f...", "arch": "sm_90",
-      "dtypes": ["float16", "float16", "float16"], "key": ["m", "n", "k"],
-      "rows": [{"at": [16, 4096, 4096], "config": {"BLOCK_M": 16, ...}, "us": 12.1,
+      "dtypes": ["float16", "float16", "float16", "float16"],
+      "key": ["m", "n", "k", "A_COLUMNS", "B_COLUMNS"],
+      "rows": [{"at": [16, 4096, 4096, false, true], "config": {"BLOCK_M": 16, ...}, "us": 12.1,
                 "device": "NVIDIA H200"}]}]}
 
 `source` is the hash of the kernel and everything it calls, `dtypes` are those of its tensors in
@@ -144,16 +145,30 @@ def _read_block(block: Any, table: TuningTable, where: str) -> None:
     try:
         kernel = _KERNEL.read(block)
         arch_number(kernel.arch)
-        for row in read_at("rows", _ROWS, block.get("rows")):
-            table.add(kernel, _fitting(row, kernel))
+        for number, row in enumerate(read_at("rows", _ROWS, block.get("rows"))):
+            _check(row, kernel, table, f"rows[{number}]")
+            table.add(kernel, replace(row, config=as_config(dict(row.config))))
     except ValueError as error:
         raise BadTuning(f"{where} cannot be read", found=str(error), fix=_FIX) from None
 
 
-def _fitting(row: TuningRow, kernel: TunedKernel) -> TuningRow:
+# The key of products of matrices, the first three of which are sizes.
+_PRODUCT = ("m", "n", "k", "A_COLUMNS", "B_COLUMNS")
+
+
+def _check(row: TuningRow, kernel: TunedKernel, table: TuningTable, place: str) -> None:
     if len(row.at) != len(kernel.key):
-        raise ValueError(f"a row has {len(row.at)} values, but the key has {len(kernel.key)}")
-    return replace(row, config=as_config(dict(row.config)))
+        raise ValueError(f"{place} has {len(row.at)} values, but the key has {len(kernel.key)}")
+    if table.find(kernel, row.at) is not None:
+        at = shown(list(row.at))
+        raise ValueError(f"{place} is at {at}, as an earlier row is: remove one of them")
+    if kernel.key == _PRODUCT:
+        for name, value in zip(kernel.key, row.at, strict=True):
+            is_size, is_bool = name in _PRODUCT[:3], isinstance(value, bool)
+            is_positive = isinstance(value, int) and not is_bool and value > 0
+            if not (is_positive if is_size else is_bool):
+                wanted = "a size of 1 or more" if is_size else "true or false"
+                raise ValueError(f"{place} has {shown(value)} as {name}, expected {wanted}")
 
 
 def arch_number(text: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,11 +21,13 @@ class _Current(_advice.Adviser):
 
     def __init__(self) -> None:
         self.table = TuningTable()
+        # The names of its files.
+        self.names: tuple[str, ...] = ()
         self._told: set[tuple[str, str]] = set()
         self._pinned: dict[tuple[int, int], tuple[Any, Any]] = {}
 
-    def change(self, table: TuningTable) -> None:
-        self.table = table
+    def change(self, table: TuningTable, names: tuple[str, ...] = ()) -> None:
+        self.table, self.names = table, names
         _advice.ask_again()
         self._told.clear()
 
@@ -91,9 +94,14 @@ def use_tuning(path: str | os.PathLike[str] | None) -> None:
     table = TuningTable()
     table.update(_current.table)
     table.update(load(path))
-    _current.change(table)
+    _current.change(table, tuple(dict.fromkeys((*_current.names, Path(path).name))))
     _kernels.load_triton()
     _advice.ask_first(_current)
+
+
+def table_in_use() -> tuple[TuningTable, str]:
+    """The rows of all tables in use, and the names of their files."""
+    return _current.table, " and ".join(_current.names)
 
 
 def pinned(kernel: Any, arguments: dict[str, Any]) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 from ... import _compat
 from ...tuning.choose import Choice, choose
 from ...tuning.table import TuningTable, load
+from ...tuning.use import table_in_use
 from .case_builder import first_config
 from .launches import Choose
 
@@ -22,8 +23,16 @@ def by_table(path: str | os.PathLike[str] | None) -> Choose:
     """The rule that picks configurations in a build, with or without a table."""
     if path is None:
         return first_config
-    table = load(path)
-    name = Path(path).name
+    return from_table(load(path), Path(path).name)
+
+
+def in_use() -> Choose:
+    """The same with the tables of `opforge.use_tuning`."""
+    table, name = table_in_use()
+    return from_table(table, name) if len(table) else first_config
+
+
+def from_table(table: TuningTable, name: str) -> Choose:
     return lambda tuner, arguments: replace(_chosen(table, tuner, arguments), table=name)
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 
 from ...._compat.tracing import Traced
-from ....tuning.choose import Choice
 from ...device.gemm import FULL_TILES, FULL_TUNER, HALF_TILES, HALF_TUNER, gemm_kernel
 from ...ir.dtypes import ALIASES
+from ...ir.expr import variables
+from ...symbolic.symint import term_of
 from .calls import Call, register
 from .values import Called, Inexpressible
 
@@ -65,16 +66,26 @@ def _tiles(call: Call, dtype: torch.dtype, deciding: dict[str, Any]) -> tuple[di
     tuner, fixed = (FULL_TUNER, FULL_TILES) if dtype is torch.float32 else (HALF_TUNER, HALF_TILES)
     choice = call.trace.choose(tuner, deciding)
     if choice.index is None:
-        return fixed, _of_fixed(fixed, choice)
-    return tuner.configs[choice.index].all_kwargs(), f", with tiles from {choice.table}"
+        said = f", with fixed {_of(fixed, dtype)}"
+        if not choice.table:
+            return fixed, f"{said}; `opforge tune` measures others, for `build --tuning`"
+        return fixed, f"{said}: {choice.why.removesuffix(', so')}"
+    tiles = tuner.configs[choice.index].all_kwargs()
+    said = f", with {_of(tiles, dtype)} on {choice.arch}, from {choice.table}"
+    return tiles, f"{said}{_where(call, deciding)}"
 
 
-def _of_fixed(tiles: dict[str, int], choice: Choice) -> str:
+def _of(tiles: dict[str, int], dtype: torch.dtype) -> str:
     sizes = " x ".join(str(tiles[name]) for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K"))
-    said = f", with fixed tiles of {sizes}"
-    if not choice.table:
-        return f"{said}; `opforge tune` measures others, for `build --tuning`"
-    return f"{said}: {choice.why.removesuffix(', so')}"
+    return f"tiles of {sizes} for {ALIASES[str(dtype).removeprefix('torch.')]}"
+
+
+def _where(call: Call, deciding: dict[str, Any]) -> str:
+    """The conditions of this path on the sizes of a product: ` where m <= 64`."""
+    sizes = {v for name in ("m", "n", "k") for v in variables(term_of(deciding[name]))}
+    asked = [guard.condition for guard in call.trace.symbols.guards]
+    about = [str(c) for c in asked if sizes.issuperset(variables(c))]
+    return f" where {' and '.join(about)}" if about else ""
 
 
 def _float(number: Any) -> Any:
