@@ -445,6 +445,7 @@ def name_in_body(func: Any) -> str:
     return operator if is_known else function_name(_calling.get()) or operator
 
 
+@functools.lru_cache(maxsize=1024)
 def function_name(func: Any) -> str:
     """`torch.Tensor.item` -> ".item()", `torch.tensor` -> "torch.tensor"; empty if unknown."""
     name = None if func is None else torch.overrides.resolve_name(func)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import _compat
-from ..notebook import counted
 from .rule import nearest
 from .table import TunedKernel, TuningTable, arch_number, as_config
 
@@ -37,7 +36,8 @@ def choose(
     known = [k for k in named if k.source == source]
     if named and not known:
         count = sum(len(table.rows[k]) for k in named)
-        why = f"{counted(count, 'row')} for it, all stale: its source has changed (tune it again)"
+        rows = "1 row" if count == 1 else f"{count} rows"
+        why = f"{rows} for it, all stale: its source has changed (tune it again)"
         return Choice(None, why)
     keyed = [k for k in known if _has_key(k, tuner, len(values))]
     if known and not keyed:

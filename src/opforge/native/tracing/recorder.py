@@ -36,7 +36,7 @@ _HERE = str(Path(__file__).parent.parent.parent)
 _OTHERS = (torch.__file__, triton.__file__, inspect.__file__)
 _HIDDEN = (_HERE, *(str(Path(file).parent) for file in _OTHERS), "<")
 # More calls after one that depends on data are not followed.
-_MOST_CALLS = 2000
+_MOST_CALLS = 1000
 _FOREIGN = ": a library has no data of its own; make it a parameter"
 
 
@@ -418,8 +418,7 @@ def locate() -> str:
 def _instruction() -> Question:
     """That of the host code that is running: a line may ask several questions."""
     frame = _host_frame()
-    assert frame is not None
-    return frame.f_code, frame.f_lasti
+    return ("unknown", 0) if frame is None else (frame.f_code, frame.f_lasti)
 
 
 def raised_at(error: BaseException) -> str:

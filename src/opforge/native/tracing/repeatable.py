@@ -30,6 +30,9 @@ _SECONDS = 86_400 * 45 + 3_607
 def walk(tracer: Tracer, values: Mapping[str, Number]) -> Walk:
     """The last of several walks that did the same, apart from what a body does only once."""
     last = tracer.walk(values)
+    if last.offences:
+        # No library will have this path, whatever it does the next time.
+        return last
     times, done, differences = 1, 0, 0
     while done < times:
         done += 1
