@@ -188,7 +188,7 @@ class _Functions(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        token = _calling.set(func)
+        token = _calling.set((func, func in self.instead))
         try:
             return self._call(func, args, kwargs or {})
         finally:
@@ -214,8 +214,10 @@ class _Functions(TorchFunctionMode):
             return self.refuse(func, args, kwargs)
 
 
-# The function of torch's that the body is calling.
-_calling: contextvars.ContextVar[Any] = contextvars.ContextVar("opforge_calling", default=None)
+# The function of torch's that the body is calling, and whether opforge takes it apart itself.
+_calling: contextvars.ContextVar[tuple[Any, bool]] = contextvars.ContextVar(
+    "opforge_calling", default=(None, False)
+)
 
 
 @contextlib.contextmanager
@@ -435,14 +437,16 @@ def defining_name(func: Any) -> str:
 def name_in_body(func: Any) -> str:
     """What people call an operator: `aten.mm`, but `.item()` for `aten._local_scalar_dense`.
 
-    Of those that no one calls by their names, it is that of the function which the body calls.
+    Of those that no one calls by their names, and of parts of another function, it is the name of
+    the function which the body calls.
     """
     if not isinstance(func, torch._ops.OpOverload):
         return function_name(func)
     operator = defining_name(func)
     name = operator.removeprefix("aten.")
+    calling, is_apart = _calling.get()
     is_known = not (name.startswith("_") or name in _UNKNOWN) or name.startswith("__")
-    return operator if is_known else function_name(_calling.get()) or operator
+    return operator if is_known and not is_apart else function_name(calling) or operator
 
 
 @functools.lru_cache(maxsize=1024)

@@ -36,8 +36,8 @@ def choose(
     known = [k for k in named if k.source == source]
     if named and not known:
         count = sum(len(table.rows[k]) for k in named)
-        rows = "1 row" if count == 1 else f"{count} rows"
-        why = f"{rows} for it, all stale: its source has changed (tune it again)"
+        stale = "1 row" if count == 1 else f"{count} rows"
+        why = f"{stale} for it, all stale: its source has changed (tune it again)"
         return Choice(None, why)
     keyed = [k for k in known if _has_key(k, tuner, len(values))]
     if known and not keyed:

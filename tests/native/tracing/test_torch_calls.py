@@ -154,14 +154,21 @@ def test_a_product_of_two_dtypes_is_refused_as_torch_does():
 
 
 @pytest.mark.parametrize("dtype", ["fp64", "i32", "fp8e4nv"])
-@pytest.mark.parametrize("name", ["mm", "linear"])
-def test_a_product_of_a_dtype_that_the_kernel_lacks_is_refused_with_it(name, dtype):
-    body = body_of_two({"mm": torch.mm, "linear": lambda x, y: functional.linear(x, y.t())}[name])
+@pytest.mark.parametrize(
+    ("product", "name"),
+    [
+        (torch.mm, "aten.mm"),
+        (lambda x, y: x @ y, ".matmul()"),
+        (lambda x, y: functional.linear(x, y.t()), "torch.nn.functional.linear"),
+    ],
+)
+def test_a_product_of_a_dtype_that_the_kernel_lacks_is_refused_with_it(product, name, dtype):
+    body = body_of_two(product)
     specs = {"x": native.tensor("m k", dtype=dtype), "y": native.tensor("k n", dtype=dtype)}
     with pytest.raises(CannotTrace) as refused:
         _ = Program(body, **specs).body.built
     why = f": products are of fp16, bf16 and fp32, not {dtype}"
-    assert refused.value.found.startswith("aten.mm at ")
+    assert refused.value.found.startswith(f"{name} at ")
     assert refused.value.found.endswith(why)
 
 
