@@ -2,11 +2,14 @@
 
 import pytest
 import torch
+from click.testing import CliRunner
 from torch import Tensor
 from torch.nn import functional
 
 import opforge
 from opforge import _compat, native
+from opforge.cli import main
+from opforge.errors import BadTuning
 from opforge.native.commands.build import BuildArguments, listing
 from opforge.native.device.gemm import FULL_TUNER, HALF_TUNER, gemm_kernel
 from opforge.native.ir.cases import Launch
@@ -178,11 +181,24 @@ def test_the_listing_and_explain_say_which_tiles_are_taken(table_of):
     )
     said = listing(tuned)
     assert "gemm_kernel, with tiles of 16 x 64 x 128 for fp16 on sm_90, from tuning.json" in said
-    assert "from tuning.json" in opforge.explain(product_ops.gated, tuning=tuned.tuning)
-    opforge.use_tuning(tuned.tuning)
+    assert "m <= 256" in said
+
+
+def test_explain_takes_a_table(table_of):
+    path = str(table_of(MORE, columns=(False, True)))
+    tiles = "with tiles of 16 x 64 x 128 for fp16 on sm_90"
+    expected = f"{tiles}, from tuning.json where k != 1 and m <= 256"
+    assert expected in opforge.explain(product_ops.gated, tuning=path)
+    target = f"{product_ops.__name__}:gated"
+    assert expected in CliRunner().invoke(main, ["explain", target, "--tuning", path]).stdout
+    with pytest.raises(BadTuning, match=r"absent\.json cannot be read"):
+        opforge.explain(product_ops.gated, tuning="absent.json")
+
+
+def test_explain_takes_the_tables_in_use(table_of):
+    opforge.use_tuning(table_of(MORE, columns=(False, True)))
     try:
-        assert "from tuning.json" in opforge.explain(product_ops.gated)
+        assert "on sm_90, from tuning.json" in opforge.explain(product_ops.gated)
     finally:
         opforge.use_tuning(None)
     assert "with fixed tiles of" in opforge.explain(product_ops.gated)
-    assert "m <= 256" in said

@@ -26,6 +26,7 @@ def told_of(op: Entry, tuning: str | os.PathLike[str] | None = None) -> list[str
     milliseconds; a build traces all paths. Without a table of their own, products have the tiles of
     the tables in use.
     """
+    choose = in_use() if tuning is None else by_table(tuning)
     if not declarations_of(op):
         return []
     try:
@@ -35,7 +36,6 @@ def told_of(op: Entry, tuning: str | os.PathLike[str] | None = None) -> list[str
     refused: dict[str, list[str]] = {}
     said: list[str] | None = None
     caches = HostCaches()
-    choose = in_use() if tuning is None else by_table(tuning)
     for number, case in enumerate(declared.cases, start=1):
         described = describe(case, declared.params)
         try:
