@@ -197,6 +197,12 @@ def by_two_numbers(x: Tensor) -> Tensor:
     return x.cummax(0).values if low < high else x.cummin(0).values
 
 
+def by_a_number_on_another_way(x: Tensor) -> Tensor:
+    if x.sum() > 0:
+        return x.sort().values
+    return x.cummax(0).values if x.max().item() > 10 else x.cummin(0).values
+
+
 @pytest.mark.parametrize(
     ("body", "listed"),
     [
@@ -205,6 +211,10 @@ def by_two_numbers(x: Tensor) -> Tensor:
         (by_or, {"bool(tensor)", "aten.sort", "aten.cummax"}),
         (by_a_number, {".item()", "aten.sort", "aten.rand_like", "aten.cummax", "aten.cummin"}),
         (by_an_integer, {"int(tensor)", "aten.sort", "aten.cummax"}),
+        (
+            by_a_number_on_another_way,
+            {"bool(tensor)", "aten.sort", ".item()", "aten.cummax", "aten.cummin"},
+        ),
         (by_two_numbers, {".item()", "aten.sort", "aten.cummax", "aten.cummin"}),
     ],
 )

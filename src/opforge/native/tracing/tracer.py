@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -123,12 +123,15 @@ class Tracer:
 
     def walk(self, values: Mapping[str, Number]) -> Walk:
         """Run the body once. Raises NotConstant if a size needs a narrower declaration."""
-        watch = Answered()
         try:
-            walk = self._run(values)
+            return self._without_caches(values)
         except NotConstant as error:
             error.also = self._despite(error, values)
             raise
+
+    def _without_caches(self, values: Mapping[str, Number]) -> Walk:
+        watch = Answered()
+        walk = self._run(values)
         answered = watch.caches()
         if not answered:
             return walk
@@ -183,23 +186,26 @@ class Tracer:
         """Where data decides which way the body goes, no library holds it; but other ways may have
         more that is in the way of one. Each question gets its other answer once.
         """
-        ways = [Way(number=number) for number in range(1, len(NUMBERS))]
-        waiting = ways if walk.has_numbers and not self._saw_numbers else []
-        self._saw_numbers |= walk.has_numbers
-        seen = [walk]
-        while seen or waiting:
-            if not seen:
+        seen = [(Way(), walk)]
+        while seen:
+            for way in list(self._others(*seen.pop(0))):
                 with contextlib.suppress(OpforgeError):
-                    seen.append(other := self._trace(values, strided, waiting.pop(0), strict=False))
+                    other = self._trace(values, strided, way, strict=False)
                     other.end()
                     self._elsewhere |= dict.fromkeys(other.offences)
-                continue
-            answers: dict[Question, bool] = {}
-            for question, answer in seen.pop().decided.items():
-                if question not in self._turned and len(self._turned) < _MOST_TURNED:
-                    self._turned.add(question)
-                    waiting.append(Way({**answers, question: not answer}))
-                answers[question] = answer
+                    seen.append((way, other))
+
+    def _others(self, way: Way, walk: Walk) -> Iterator[Way]:
+        """The ways that branch off from one, of those that were not taken before."""
+        if walk.has_numbers and not self._saw_numbers:
+            self._saw_numbers = True
+            yield from (replace(way, number=number) for number in range(1, len(NUMBERS)))
+        answers: dict[Question, bool] = {}
+        for question, answer in walk.decided.items():
+            if question not in self._turned and len(self._turned) < _MOST_TURNED:
+                self._turned.add(question)
+                yield replace(way, answers={**answers, question: not answer})
+            answers[question] = answer
 
     def _despite(self, error: NotConstant, values: Mapping[str, Number]) -> list[str]:
         """What else is in the way of a library, where sizes that must be constants would be."""
