@@ -247,6 +247,23 @@ def test_calls_around_a_size_that_must_be_a_constant_are_listed_with_it():
     assert raised.value.fix.endswith("lists; move the rest into a kernel")
 
 
+def test_calls_before_a_loop_over_a_size_without_a_bound_are_listed_with_it():
+    def body(x: Tensor) -> Tensor:
+        x = x.sort().values
+        n = x.shape[0]
+        while n > 1:
+            n = (n + 1) // 2
+            x = x + n
+        return x
+
+    with pytest.raises(NeedsBound) as raised:
+        _ = Program(body, x=vector("n")).body.built
+    assert raised.value.what.startswith("a loop may go round any number of times, because n")
+    branches, sort = raised.value.found.splitlines()
+    assert branches.startswith("it branches again and again at ")
+    assert sort.strip().startswith(f"aten.sort at {__file__}:")
+
+
 def test_a_function_that_wants_plain_sizes_is_a_call_like_others():
     def body(x: Tensor) -> Tensor:
         return functional.interpolate(x, scale_factor=2.0).sort().values

@@ -54,6 +54,10 @@ class TooManyBranches(NotConstant):
         # Of the path that was taken.
         self.values = values
 
+    @property
+    def described(self) -> str:
+        return f"a loop over sizes without a bound at {self.location}"
+
 
 class Symbols:
     """The variables of one trace, their values, and the guards on them."""
