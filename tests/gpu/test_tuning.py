@@ -111,7 +111,8 @@ def product_table(tmp_path_factory, arch):
 
 def test_a_library_has_the_tables_tiles_for_its_products(product_table, arch, tmp_path):
     done = build([product_ops.gated], tmp_path, archs=(arch,), name="tiled", tuning=product_table)
-    assert any("gemm_kernel, with tiles from tuning.json" in note for note in done.notes)
+    tiled = f"on {arch}, from tuning.json"
+    assert any("gemm_kernel, with tiles of" in note and tiled in note for note in done.notes)
     library = opforge.native.open(tmp_path)
     generator = torch.Generator("cuda").manual_seed(0)
     for dtype in (torch.float16, torch.float32):
