@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from click.testing import CliRunner
 import opforge
 from opforge.cli import main
 from opforge.doctor import examine
+from opforge.errors import OpforgeWarning
 from opforge.native.commands import operator_tree
 from support.processes import environment, python
 
@@ -159,10 +159,9 @@ def test_a_body_that_exits_does_not_end_a_command_as_if_it_had_worked(command, t
 def test_a_warning_names_no_line_of_click(sample, monkeypatch):
     # Which a command asks of each target.
     monkeypatch.setattr(operator_tree, "is_tree", opforge.errors.warn)
-    with warnings.catch_warnings():
-        warnings.simplefilter("always")
-        done = run("explain", str(sample))
-    assert (done.exit_code, done.stderr) == (0, f"Warning: {sample}\n")
+    with pytest.warns(OpforgeWarning) as warned:
+        assert run("explain", str(sample)).exit_code == 0
+    assert [(str(w.message), w.filename, w.lineno) for w in warned] == [(str(sample), "opforge", 1)]
 
 
 def test_a_full_disk_is_reported_without_a_traceback(sample, tmp_path):

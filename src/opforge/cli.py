@@ -13,7 +13,6 @@ import json
 import sys
 import tempfile
 import traceback
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +27,7 @@ from rich.text import Text
 import opforge
 
 from .cli_shipping import pack, report, sign, verify, wheel, wheel_name_check
-from .errors import BadOption, OpforgeError, OpforgeWarning
+from .errors import BadOption, OpforgeError
 
 if TYPE_CHECKING:
     from .check.report import CheckReport, Row
@@ -43,8 +42,7 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            with _brief_warnings():
-                return super().invoke(ctx)
+            return super().invoke(ctx)
         except OpforgeError as error:
             raise click.ClickException(str(error)) from error
         except SystemExit as error:
@@ -60,29 +58,6 @@ class Commands(click.Group):
             if said is None:
                 raise
             raise click.ClickException(str(said)) from error
-
-
-@contextlib.contextmanager
-def _brief_warnings() -> Iterator[None]:
-    """Opforge's own warnings without a place where that would be a line of click."""
-    show = warnings.showwarning
-
-    def brief(
-        message: Warning | str, category: type[Warning], filename: str, *rest: Any, **more: Any
-    ) -> None:
-        if issubclass(category, OpforgeWarning) and Path(filename).parent == _CLICK:
-            click.echo(f"Warning: {message}", err=True)
-        else:
-            show(message, category, filename, *rest, **more)
-
-    warnings.showwarning = brief
-    try:
-        yield
-    finally:
-        warnings.showwarning = show
-
-
-_CLICK = Path(click.__file__).parent
 
 
 def _of_a_package(error: OSError | ImportError) -> OpforgeError | None:

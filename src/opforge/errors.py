@@ -501,20 +501,24 @@ class OpforgeWarning(UserWarning):
 
 def warn(text: str) -> None:
     """Warn at the line that called, outside of opforge, its generated code, torch and Triton."""
-    warnings.warn(text, OpforgeWarning, stacklevel=_frames_to_caller())
+    package, count = _caller()
+    if package == "click":
+        # The command has no such line, and click's would say nothing.
+        warnings.warn_explicit(text, OpforgeWarning, "opforge", 1)
+    else:
+        warnings.warn(text, OpforgeWarning, stacklevel=count)
 
 
 # Their functions call ours, between a user's and torch's.
 _BETWEEN = {"contextlib", "functools", "opforge", "torch", "triton"}
 
 
-def _frames_to_caller() -> int:
-    """The stacklevel, for the function that calls this."""
+def _caller() -> tuple[str, int]:
+    """The package that called, and the stacklevel, for the function that calls this."""
     frame, count = sys._getframe(1), 1  # noqa: SLF001  # as `warnings` itself counts frames
-    while frame.f_back is not None:
-        module = str(frame.f_globals.get("__name__", ""))
+    while True:
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
         generated = frame.f_code.co_filename.startswith("<opforge")
-        if not generated and module.partition(".")[0] not in _BETWEEN:
-            break
+        if frame.f_back is None or (not generated and package not in _BETWEEN):
+            return package, count
         frame, count = frame.f_back, count + 1
-    return count

@@ -21,8 +21,8 @@ from .launches import Pointed, TracedLaunch
 from .recorder import Filled
 from .tracer import Tracer, Walk
 
-# So many walks tell `randrange(2)` from a constant, but for once in 30000 times.
-_IF_RANDOM = 16
+# So many walks tell `randrange(2)` from a constant, but for once in 100 million times.
+_IF_RANDOM = 32
 # No multiple of anything that a body may divide a time by.
 _SECONDS = 86_400 * 45 + 3_607
 
