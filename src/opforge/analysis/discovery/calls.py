@@ -98,10 +98,7 @@ class CallTable:
         self.reach = Reach()
 
     def outcome(self, frame: Frame, node: ast.Call) -> CallOutcome:
-        """What a call expression does, worked out once per frame."""
-        known = frame.outcomes.get(id(node))
-        if known is not None:
-            return known
+        """What a call expression does; whoever asks has not found it in `frame.outcomes`."""
         func = node.func
         callees = frame.names.get(func.id) if type(func) is ast.Name else None
         if callees is None:
@@ -143,14 +140,14 @@ class CallTable:
                 continue
             if call is None:
                 call = Call(frame, self._arguments(frame, node), outcome, cost)
-            if isinstance(callee, Unknown):
-                self._call_unknown(call, node, callee)
+            if kind is Unknown:
+                self._call_unknown(call, node, callee)  # type: ignore[arg-type]
             elif chosen:
                 self._choose(call, node, callee)
-            elif isinstance(callee, Known):
-                self._known(call, callee)
-            elif isinstance(callee, BoundMethod) and several:
-                self._method_of_many(call, callee, callees)
+            elif kind is Known:
+                self._known(call, callee)  # type: ignore[arg-type]
+            elif several and kind is BoundMethod:
+                self._method_of_many(call, callee, callees)  # type: ignore[arg-type]
             else:
                 self.call(call, callee)
         return outcome
@@ -339,7 +336,8 @@ class CallTable:
         self._object(call.after(Known(obj.__self__)), obj.__func__)
 
     def _function(self, call: Call, fn: types.FunctionType) -> None:
-        if call.frame is not self.frames.root and self._leads_nowhere(fn, call.arguments):
+        leads = self.reach.leads.get(id(fn)) or call.frame is self.frames.root
+        if not leads and self._leads_nowhere(fn, call.arguments):
             call.outcome.idle.append((call, fn))
             return
         inner = self.frames.of_function(call.frame, fn, call.arguments, call.cost)

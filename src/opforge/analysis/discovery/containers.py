@@ -29,7 +29,7 @@ from .values import (
 )
 
 # More members than any table of kernels has; the rest of a long list of numbers is ignored.
-_MOST_MEMBERS = 512
+MOST_MEMBERS = 512
 
 ITEM = Unknown("what it holds is known only when it runs")
 # A registry to be filled later: what it will hold may have methods that launch.
@@ -62,7 +62,7 @@ def _opened(obj: Any) -> Sequence | TableValue | None:
     if issubclass(kind, dict):
         return _table(dict.items(obj))
     if issubclass(kind, SEQUENCES):
-        members = tuple(itertools.islice(type(obj).__iter__(obj), _MOST_MEMBERS))
+        members = tuple(itertools.islice(type(obj).__iter__(obj), MOST_MEMBERS))
         return Sequence(tuple((Known(m),) for m in members))
     held = _compat.kernels.instance_dict(obj)
     # In this order, because UserDict is an abstract class, and `issubclass` of those is slow.
@@ -75,7 +75,7 @@ def _opened(obj: Any) -> Sequence | TableValue | None:
 
 
 def _table(items: Iterable[tuple[Any, Any]]) -> TableValue:
-    some = itertools.islice(items, _MOST_MEMBERS)
+    some = itertools.islice(items, MOST_MEMBERS)
     return TableValue({_table_key(key): (Known(member),) for key, member in some})
 
 

@@ -43,16 +43,17 @@ def _attribute(machine: Machine, frame: Frame, node: ast.Attribute) -> Values:
         owners = machine.evaluate(frame, owner)
     if owners is ANY:
         return stored or ANY
-    if not stored and len(owners) == 1 and owners[0] is UNKNOWN:
-        return ANY
-    if name.startswith("__") and not name.endswith("__"):
+    if name[:2] == "__" and not name.endswith("__"):
         name = _mangled(frame, name)
-    found: list[Values] = []
-    for value in owners:
+    if not stored and len(owners) == 1:
+        value = owners[0]
+        if value is UNKNOWN:
+            return ANY
         # Most were looked up before.
         known = value.attributes.get(name) if type(value) is Known else None
-        found.append(machine.attribute(frame, value, name, node) if known is None else known)
-    return found[0] if len(found) == 1 and not stored else union(*found, stored)
+        return machine.attribute(frame, value, name, node) if known is None else known
+    found = [machine.attribute(frame, value, name, node) for value in owners]
+    return union(*found, stored)
 
 
 def _stored_attribute(machine: Machine, frame: Frame, owner: str, name: str) -> Values:

@@ -235,6 +235,9 @@ def _forget_numbers(bound: dict[str, Values], scope: Scope) -> Hashable:
         if values is ANY:
             parts.append(_ANY_KEY)
             continue
+        if len(values) == 1 and type(values[0]) is not Known:
+            parts.append(values[0].key)
+            continue
         found = values
         for value in values:
             if type(value) is Known and type(value.obj) in _NUMBERS and name not in kept:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import types
 from collections.abc import Iterator
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +27,7 @@ class Frame:
     parent: Frame | None = None
     names: dict[str, Values] = field(default_factory=dict)
     # The parameters of interest, and the names of interest from around it.
-    interest: AbstractSet[str] | None = None
+    interest: frozenset[str] | None = None
     # Whether a name may stand for an object with operators of its own.
     has_operators: bool | None = None
     outcomes: dict[int, CallOutcome] = field(default_factory=dict)

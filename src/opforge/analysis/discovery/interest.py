@@ -11,7 +11,6 @@ import ast
 import builtins
 import types
 from collections.abc import Iterable
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +19,7 @@ from .frames import Frame
 from .objects import outside_value
 from .reach import any_carries, carries
 from .scopes import LAMBDA, OPERATORS, Scope
-from .values import ANY, NONE, Known, Values
+from .values import ANY, NONE, Known, Unknown, Values
 
 # Builtins that give access to anything.
 _DOORS = frozenset({"eval", "exec", "globals", "super", "vars", "__import__", OPERATORS, LAMBDA})
@@ -50,7 +49,12 @@ class Interest:
             ]
         here = frame.interest
         here = self._interesting(frame) if here is None else here
-        return [node for node, found in roots if found is None or not found.isdisjoint(here)]
+        found = scope.calls_by_interest.get(here)
+        if found is None:
+            found = scope.calls_by_interest[here] = [
+                node for node, names in roots if names is None or not names.isdisjoint(here)
+            ]
+        return found
 
     def has(self, frame: Frame, name: str) -> bool:
         """Whether a name, as a frame sees it, is of interest."""
@@ -73,7 +77,7 @@ class Interest:
         # Only a function nested in it mentions the name.
         return name in roots and name not in scope.names and self._of_outside(around.fn, name)
 
-    def _interesting(self, frame: Frame) -> AbstractSet[str]:
+    def _interesting(self, frame: Frame) -> frozenset[str]:
         """The parameters of interest, and the names of interest that come from around a frame."""
         known = frame.interest
         if known is None:
@@ -88,7 +92,10 @@ class Interest:
             given = [
                 n
                 for n, values in parameters
-                if values is not ANY and values is not NONE and any_carries(values)
+                if values is not ANY
+                and values is not NONE
+                and (len(values) != 1 or type(values[0]) is not Unknown)
+                and any_carries(values)
             ]
             known = frame.interest = around.union(given) if given else around
         return known

@@ -102,7 +102,8 @@ class Interpreter:
             nothing_known = not values or (len(values) == 1 and values[0] is UNKNOWN)
             return ANY if nothing_known else tuple(values)
         if len(outcome.frames) == 1 and not outcome.idle and not values:
-            return self._returned(outcome.frames[0]) or ANY
+            result = outcome.frames[0].result
+            return (self._returned(outcome.frames[0]) if result is None else result) or ANY
         returned = [self._returned(frame) for frame in outcome.frames]
         for call, fn in outcome.idle:
             # A short one may return a string that is a key of a table of kernels.

@@ -165,14 +165,15 @@ class _Walk:
         cells = zip(code.co_freevars, fn.__closure__ or (), strict=False)
         missing = {name: "closure" for name, cell in cells if not is_set(cell)}
         held = fn.__globals__
-        for name in mentions(code).globals_read:
+        said = mentions(code)
+        for name in said.globals_read:
             if name not in held and name not in _BUILTINS:
                 missing[name] = "global"
         for name, where in missing.items():
             location = f"{code.co_filename}:{line_reading(code, name)}"
             why = f"the {where} name is read in {fn.__qualname__} and not bound yet"
             self.unbound.setdefault(name, Unresolved(name, location, why))
-        for name, level in mentions(code).imports:
+        for name, level in said.imports:
             module = absolute_name(fn, name, level)
             if module and module not in sys.modules and may_be_imported(module):
                 why = f"the module is imported in {fn.__qualname__} and not loaded yet"

@@ -118,6 +118,8 @@ def make_leaf(machine: Machine, call: Call, cls: type[Any]) -> None:
 def hand_over(machine: Machine, call: Call) -> None:
     """Assume that code that is not read calls the functions it is given."""
     for value in call.arguments.every():
+        if type(value) is Unknown:
+            continue
         members = table_values(value) if isinstance(value, (Sequence, TableValue)) else (value,)
         for one in members:
             if is_callback(one):

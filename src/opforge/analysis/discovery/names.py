@@ -38,6 +38,8 @@ class NameResolver:
         known = frame.names.get(name)
         if known is not None:
             return known
+        if name in frame.scope.bindings and name not in frame.scope.elsewhere:
+            return self._local(frame, name)
         around: Frame | None = frame
         while around is not None:
             scope = around.scope
@@ -45,7 +47,8 @@ class NameResolver:
                 # The functions in a class do not see its names.
                 around is frame or not isinstance(scope.node, ast.ClassDef)
             ):
-                here = self._local(around, name)
+                here = around.names.get(name)
+                here = self._local(around, name) if here is None else here
                 if name not in scope.elsewhere:
                     return here
                 return union(here, self._outer(around, name))
@@ -78,9 +81,6 @@ class NameResolver:
         return self.outside(frame, name) if parent is None else self.find(parent, name)
 
     def _local(self, frame: Frame, name: str) -> Values:
-        known = frame.names.get(name)
-        if known is not None:
-            return known
         scope, given = frame.scope, frame.parameters.get(name)
         if given is None:
             # Most were asked about in another frame of the function.

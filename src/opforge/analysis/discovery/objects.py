@@ -147,7 +147,7 @@ def is_leaf(obj: Any) -> bool:
         return _is_leaf_builtin(obj)
     cls = obj if issubclass(kind, type) else kind
     module = type.__getattribute__(cls, "__module__")
-    return not isinstance(module, str) or is_leaf_module(module)
+    return not isinstance(module, str) or not module or _is_leaf_module(module, len(sys.modules))
 
 
 C_FUNCTIONS = (
@@ -240,8 +240,8 @@ def wrapped(obj: Any) -> Any:
 
 def is_registered_op(obj: Any) -> bool:
     """Whether calling an object calls an operator: opforge's, MagiCompiler's or torch's."""
-    if type(obj) is types.FunctionType and not obj.__dict__:
-        return False
+    if type(obj) is types.FunctionType:
+        return OP_MARK in obj.__dict__
     return OP_MARK in _compat.kernels.instance_dict(obj) or (
         _compat.operators.operator_name(obj) is not None
     )
@@ -249,7 +249,7 @@ def is_registered_op(obj: Any) -> bool:
 
 def operator_name(obj: Any) -> str | None:
     """The "ns::op" of the operator that an object calls, or None."""
-    if type(obj) is types.FunctionType and not obj.__dict__:
+    if type(obj) is types.FunctionType and OP_MARK not in obj.__dict__:
         return None
     marked = _compat.kernels.instance_dict(obj).get(OP_MARK)
     return _compat.operators.operator_name(obj if marked is None else marked)

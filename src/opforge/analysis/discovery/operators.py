@@ -142,10 +142,12 @@ class OperatorTable:
         known = self._known.get(id(fn))
         if known is None:
             said = mentions(fn.__code__)
-            values = [fn.__globals__.get(name) for name in said.globals_read]
-            values += closure_values(fn)
-            ours = [v for v in values if issubclass(type(v), types.ModuleType) and not is_leaf(v)]
-            values += [instance_dict(m).get(name) for m in ours for name in said.names]
+            values = [*map(fn.__globals__.get, said.globals_read)]
+            if fn.__closure__:
+                values += closure_values(fn)
+            for module in values[:]:
+                if issubclass(type(module), types.ModuleType) and not is_leaf(module):
+                    values += map(instance_dict(module).get, said.names)
             # Most are functions and modules.
             others = [v for v in values if id(type(v)) not in _WITHOUT]
             found = said.has_classes or any(map(self._has_operators, others))
@@ -168,7 +170,9 @@ class OperatorTable:
 
     def _object_has_operators(self, obj: Any) -> bool:
         kind = type(obj)
-        held = instance_dict(obj).values() if not is_leaf(kind) else ()
+        if is_leaf(kind):
+            return False
+        held = instance_dict(obj).values()
         return self._has_operators(kind) or any(
             self._has_operators(type(v)) for v in held if not issubclass(type(v), type)
         )

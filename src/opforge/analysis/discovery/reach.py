@@ -22,7 +22,7 @@ import torch
 from ... import _compat
 from ...model import MISSING
 from .bytecode import mentions
-from .containers import SEQUENCES, opened, table_values
+from .containers import MOST_MEMBERS, SEQUENCES, opened, table_values
 from .frames import Local
 from .identity import cached_by_identity
 from .lookups import lookups
@@ -62,6 +62,9 @@ _LOOKING_UP = frozenset({"sys", "modules"})
 _CONSTANTS = frozenset(map(id, (str, int, float, bool, type(None))))
 _PLAIN = (str, int, float, bool, complex, bytes, type(None), torch.dtype, torch.device, enum.Enum)
 _MOST_MEMBERS = 64
+_LISTS = frozenset(map(id, (list, tuple, set, frozenset)))
+# Members through which no class leads to a kernel.
+_BARE_MEMBERS = _CONSTANTS | {id(types.GetSetDescriptorType), id(types.MemberDescriptorType)}
 _BUILTINS = vars(builtins)
 # Calling one calls the function in it.
 _HOLDERS = (types.MethodType, functools.partial, staticmethod, classmethod)
@@ -82,7 +85,13 @@ class Reach:
     def leads_on(self, obj: Any) -> bool:
         """Whether calling a function or instantiating a class could launch something."""
         known = self.leads.get(id(obj))
-        return self._search(obj) if known is None else known
+        if known is None:
+            if type(obj) is types.FunctionType and _shows_a_lead(obj):
+                known = self.leads[id(obj)] = True
+                self.seen[id(obj)] = (obj, None)
+            else:
+                known = self._search(obj)
+        return known
 
     def _search(self, obj: Any) -> bool:
         # Breadth first: if there is a kernel, it is a step or two away.
@@ -108,7 +117,7 @@ class Reach:
                 above[there] = here
                 # A function whose text shows it need not wait for its turn.
                 if known is None and type(inner) is types.FunctionType and there not in seen:
-                    known = not is_leaf(inner) and _leads_by_look(inner.__code__, inner.__globals__)
+                    known = _shows_a_lead(inner)
                 if known:
                     self._leads(there, above)
                     return True
@@ -131,8 +140,8 @@ class Reach:
             return _below_function(obj)
         if kind is dict:
             return list(itertools.islice(obj.values(), _MOST_MEMBERS))
-        if kind is tuple or kind is list:
-            return obj[:_MOST_MEMBERS]  # type: ignore[no-any-return]
+        if id(kind) in _LISTS:
+            return list(itertools.islice(obj, _MOST_MEMBERS))
         if issubclass(kind, _PLAIN) or (_is_bare(kind) and is_leaf(kind)):
             return ()
         if is_registered_op(obj) or _compat.kernels.launched_kernel(obj) is not None:
@@ -159,11 +168,14 @@ class Reach:
 
 
 def _below_function(fn: types.FunctionType) -> list[Any] | None:
+    """The same of a function whose text does not show it."""
     if fn.__dict__ and is_registered_op(fn):
         return None
-    if is_leaf(fn):
-        return _below_leaf(fn)
-    return None if _leads_by_look(fn.__code__, fn.__globals__) else _names_lead_to(fn)
+    return _below_leaf(fn) if is_leaf(fn) else _names_lead_to(fn)
+
+
+def _shows_a_lead(fn: types.FunctionType) -> bool:
+    return not is_leaf(fn) and _leads_by_look(fn.__code__, fn.__globals__)
 
 
 def _names_lead_to(fn: types.FunctionType) -> list[Any] | None:
@@ -224,22 +236,30 @@ def _below_class(cls: type[Any]) -> list[Any] | None:
     if is_leaf(cls) or enum.Enum in bases or BaseException in bases:
         return []
     found: list[Any] = []
+    # Most methods of a class are in one file.
+    file, has_text = None, False
     for base in bases:
         if is_leaf(base):
             continue
         for stored in type.__getattribute__(base, "__dict__").values():
             kind = type(stored)
-            if id(kind) in _CONSTANTS:
+            if id(kind) in _BARE_MEMBERS:
                 continue
-            inner = stored
-            if issubclass(kind, (staticmethod, classmethod)):
-                inner = stored.__func__
-            elif issubclass(kind, property):
-                inner = stored.fget
-            # A dataclass's methods are generated, and have no source.
-            if type(inner) is not types.FunctionType or _has_text(inner):
-                found.append(inner)
+            inner = stored if kind is types.FunctionType else _below_descriptor(stored)
+            if type(inner) is types.FunctionType:
+                if inner.__code__.co_filename != file:
+                    file, has_text = inner.__code__.co_filename, _has_text(inner)
+                # A dataclass's methods are generated, and have no source.
+                if not has_text:
+                    continue
+            found.append(inner)
     return found
+
+
+def _below_descriptor(stored: Any) -> Any:
+    if issubclass(type(stored), (staticmethod, classmethod)):
+        return stored.__func__
+    return stored.fget if issubclass(type(stored), property) else stored
 
 
 # Kinds of objects that may lead on although they hold nothing in a `__dict__`.
@@ -320,12 +340,24 @@ def _carries(value: Value) -> bool:
             return True
         if _compat.kernels.launched_kernel(obj) is not None or wrapped(obj) is not None:
             return True
+        if id(kind) in _LISTS and _lists_constants(obj):
+            return False
     container = opened(value)
     if container is not None:
         items = container.items.values() if isinstance(container, TableValue) else container.items
-        groups = [group for group in (*items, container.rest) if group is not ANY]
+        # Of most it is clear that they do not.
+        groups = [
+            group
+            for group in (*items, container.rest)
+            if group is not ANY and (len(group) != 1 or type(group[0]) is not Unknown)
+        ]
         return any(map(any_carries, groups))
     return not isinstance(value, Known) or not is_leaf(value.obj) or is_module_instance(value.obj)
+
+
+def _lists_constants(members: Iterable[Any]) -> bool:
+    some = itertools.islice(members, MOST_MEMBERS)
+    return _CONSTANTS.issuperset(map(id, map(type, some)))
 
 
 def is_callback(value: Value) -> bool:

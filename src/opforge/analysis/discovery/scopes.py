@@ -77,6 +77,7 @@ class Scope:
     # What `interest` has found out about the origins of calls and of names.
     call_roots: list[tuple[ast.Call, frozenset[str] | None]] | None = None
     roots: dict[str, frozenset[str] | None] = field(default_factory=dict)
+    calls_by_interest: dict[frozenset[str], list[ast.Call]] = field(default_factory=dict)
     # Whether a name is only ever a text, by the name.
     texts: dict[str, bool] = field(default_factory=dict)
     # What `alternatives` has found out about the calls, by the id of their nodes.
