@@ -49,6 +49,8 @@ from .values import (
     union,
 )
 
+# By id, because comparing or hashing a class may run its metaclass's code.
+_CONSTANTS = frozenset(map(id, (str, int, float, bool, type(None))))
 # Attributes of an operator that are not overloads.
 _OPERATOR_PARTS = frozenset({"overloads", "name", "op", "py_impl", "tags", "redispatch"})
 
@@ -125,7 +127,7 @@ class AttributeResolver:
         stored = class_attribute(type(obj), name)
         if issubclass(type(stored), property):
             return self._from_class(frame, stored, value, node)
-        held = instance_attribute(obj, name)
+        held = instance_attribute(obj, name, stored)
         if held is not MISSING:
             return (self.known(held),)
         if issubclass(type(obj), (types.FunctionType, types.MethodType, functools.partial)):
@@ -141,8 +143,10 @@ class AttributeResolver:
 
     def _from_class(self, frame: Frame, stored: Any, owner: Value, node: ast.AST) -> Values:
         """What reading a class's entry gives, through the class or through an instance."""
-        through_class = isinstance(owner, Known) and is_instance(owner.obj, type)
         kind = type(stored)
+        if id(kind) in _CONSTANTS:
+            return (self.known(stored),)
+        through_class = isinstance(owner, Known) and is_instance(owner.obj, type)
         if kind is types.FunctionType:
             method = self.known(stored)
             return (method,) if through_class else (BoundMethod(method, owner),)

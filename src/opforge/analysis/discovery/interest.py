@@ -16,7 +16,7 @@ from typing import Any
 
 from ...model import MISSING
 from .frames import Frame
-from .objects import outside_value
+from .objects import is_leaf, outside_value
 from .reach import any_carries, carries
 from .scopes import LAMBDA, OPERATORS, Scope
 from .values import ANY, NONE, Known, Unknown, Values
@@ -126,7 +126,7 @@ class Interest:
                     found = known_values[id(value)] = Known(value)
                 if id(value) not in _BUILTINS:
                     carrying = found.__dict__.get("carrying")
-                    if carrying or (carrying is None and carries(found)):
+                    if carrying or (carrying is None and _carries_at_first(found)):
                         of_interest.append(name)
                 if name not in scope.bindings and name not in scope.item_stores:
                     values[name] = (found,)
@@ -152,6 +152,14 @@ class _Outside:
     fn: types.FunctionType
     of_interest: frozenset[str]
     values: dict[str, Values]
+
+
+def _carries_at_first(value: Known) -> bool:
+    # Most are functions of the user's.
+    if type(value.obj) is types.FunctionType and not is_leaf(value.obj):
+        value.__dict__["carrying"] = True
+        return True
+    return carries(value)
 
 
 def _unchanged(frame: Frame) -> dict[str, Values]:

@@ -190,8 +190,11 @@ def class_attribute(cls: type[Any], name: str, after: type[Any] | None = None) -
     return MISSING
 
 
-def instance_attribute(obj: Any, name: str) -> Any:
-    """What an object itself holds under a name, in its `__dict__` or a slot, or MISSING."""
+def instance_attribute(obj: Any, name: str, slot: Any = None) -> Any:
+    """What an object itself holds under a name, in its `__dict__` or a slot, or MISSING.
+
+    `slot` is what its class has under the name, where that is known.
+    """
     held = _compat.kernels.instance_dict(obj)
     if name in held:
         return held[name]
@@ -203,7 +206,7 @@ def instance_attribute(obj: Any, name: str) -> Any:
         fields = class_attribute(type(obj), "_fields")
         if is_instance(fields, tuple) and name in fields:
             return tuple.__getitem__(obj, fields.index(name))
-    slot = class_attribute(type(obj), name)
+    slot = class_attribute(type(obj), name) if slot is None else slot
     if isinstance(slot, types.MemberDescriptorType):
         try:
             return slot.__get__(obj)

@@ -63,8 +63,15 @@ _CONSTANTS = frozenset(map(id, (str, int, float, bool, type(None))))
 _PLAIN = (str, int, float, bool, complex, bytes, type(None), torch.dtype, torch.device, enum.Enum)
 _MOST_MEMBERS = 64
 _LISTS = frozenset(map(id, (list, tuple, set, frozenset)))
-# Members through which no class leads to a kernel.
-_BARE_MEMBERS = _CONSTANTS | {id(types.GetSetDescriptorType), id(types.MemberDescriptorType)}
+# Objects of exactly these types lead nowhere. A plain module does not: the parts of it that matter
+# were looked up by name. `torch.ops` is of another type.
+_DEAD_ENDS = _CONSTANTS | {
+    id(kind)
+    for kind in (
+        bytes, complex, torch.dtype, torch.device, types.ModuleType, types.GetSetDescriptorType,
+        types.MemberDescriptorType,
+    )
+}  # fmt: skip
 _BUILTINS = vars(builtins)
 # Calling one calls the function in it.
 _HOLDERS = (types.MethodType, functools.partial, staticmethod, classmethod)
@@ -109,7 +116,7 @@ class Reach:
                 return True
             for inner in below:
                 there = id(inner)
-                if there in above or id(type(inner)) in _CONSTANTS:
+                if id(type(inner)) in _DEAD_ENDS or there in above:
                     continue
                 known = leads.get(there)
                 if known is False:
@@ -243,7 +250,7 @@ def _below_class(cls: type[Any]) -> list[Any] | None:
             continue
         for stored in type.__getattribute__(base, "__dict__").values():
             kind = type(stored)
-            if id(kind) in _BARE_MEMBERS:
+            if id(kind) in _DEAD_ENDS:
                 continue
             inner = stored if kind is types.FunctionType else _below_descriptor(stored)
             if type(inner) is types.FunctionType:
