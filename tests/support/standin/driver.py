@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-SOURCES = [str(Path(__file__).with_name(name)) for name in ("libcuda.c", "remote.c")]
+SOURCES = [str(Path(__file__).with_name(name)) for name in ("libcuda.c", "graphs.c", "remote.c")]
 FLAGS = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-O1", "-fPIC", "-shared")
 LAUNCH_FAILED = 719
 MULTIPROCESSORS, MAJOR, MINOR, SHARED_OPTIN = 16, 75, 76, 97
@@ -32,6 +32,7 @@ class _Record(ctypes.Structure):
         ("programmatic", ctypes.c_int),
         ("spread", ctypes.c_int),
         ("has_attributes", ctypes.c_int),
+        ("in_graph", ctypes.c_int),
         ("parameters", ctypes.POINTER(ctypes.c_void_p)),
     ]
 
@@ -52,6 +53,7 @@ class Launched:
     programmatic: bool
     spread: bool
     has_attributes: bool
+    in_graph: bool
     _parameters: object = field(repr=False)
 
     def read(self, index: int, ctype: type) -> object:
@@ -112,6 +114,7 @@ class StandIn:
         self.execute = None
         self.fail(0)
         self.hide(0)
+        self.capture(0)
         self._library.standin_set_current(-1)
         self._library.standin_devices(devices)
         for device in range(max(devices, 1)):
@@ -157,6 +160,15 @@ class StandIn:
         return {n: getattr(self._library, f"standin_live_{n}")() for n in names}
 
     @property
+    def graphs(self) -> int:
+        """CUDA graphs that are there, and their executables."""
+        return self._library.standin_graphs()
+
+    def capture(self, stream: int) -> None:
+        """Let a stream count as captured; 0 for none."""
+        self._library.standin_capture(ctypes.c_void_p(stream))
+
+    @property
     def allocated(self) -> int:
         """The bytes of all allocations until now."""
         return self._library.standin_allocated()
@@ -172,7 +184,7 @@ class StandIn:
             record.device, record.stream or 0, image_at(record.image), record.function.decode(),
             tuple(record.grid), tuple(record.block), record.shared, record.cluster,
             bool(record.cooperative), bool(record.programmatic), bool(record.spread),
-            bool(record.has_attributes), record.parameters,
+            bool(record.has_attributes), bool(record.in_graph), record.parameters,
         )  # fmt: skip
         self.launches.append(launched)
         try:

@@ -122,7 +122,7 @@ static void set_up(void)
 }
 
 /* Every call begins here; the answer is what it has to fail with, or 0. */
-static int enter(const char *name)
+int standin_enter(const char *name)
 {
     int failure = 0;
     pthread_mutex_lock(&lock);
@@ -281,7 +281,7 @@ void standin_set_current(int device)
 
 int cuInit(unsigned int flags)
 {
-    const int failure = enter("cuInit");
+    const int failure = standin_enter("cuInit");
     (void)flags;
     if (failure) {
         return failure;
@@ -295,21 +295,21 @@ int cuInit(unsigned int flags)
 
 int cuDeviceGetCount(int *count)
 {
-    const int failure = enter("cuDeviceGetCount");
+    const int failure = standin_enter("cuDeviceGetCount");
     *count = device_count;
     return failure;
 }
 
 int cuDeviceGet(int *device, int ordinal)
 {
-    const int failure = enter("cuDeviceGet");
+    const int failure = standin_enter("cuDeviceGet");
     *device = ordinal;
     return failure ? failure : ordinal >= 0 && ordinal < device_count ? SUCCESS : INVALID_DEVICE;
 }
 
 int cuDeviceGetAttribute(int *value, int attribute, int device)
 {
-    const int failure = enter("cuDeviceGetAttribute");
+    const int failure = standin_enter("cuDeviceGetAttribute");
     if (failure) {
         return failure;
     }
@@ -322,7 +322,7 @@ int cuDeviceGetAttribute(int *value, int attribute, int device)
 
 int cuDeviceTotalMem_v2(size_t *bytes, int device)
 {
-    const int failure = enter("cuDeviceTotalMem_v2");
+    const int failure = standin_enter("cuDeviceTotalMem_v2");
     (void)device;
     *bytes = (size_t)80 << 30;
     return failure;
@@ -330,7 +330,7 @@ int cuDeviceTotalMem_v2(size_t *bytes, int device)
 
 int cuDevicePrimaryCtxRetain(void **context, int device)
 {
-    const int failure = enter("cuDevicePrimaryCtxRetain");
+    const int failure = standin_enter("cuDevicePrimaryCtxRetain");
     if (failure) {
         return failure;
     }
@@ -343,7 +343,7 @@ int cuDevicePrimaryCtxRetain(void **context, int device)
 
 int cuDevicePrimaryCtxRelease_v2(int device)
 {
-    const int failure = enter("cuDevicePrimaryCtxRelease_v2");
+    const int failure = standin_enter("cuDevicePrimaryCtxRelease_v2");
     int result = SUCCESS;
     if (failure) {
         return failure;
@@ -360,14 +360,14 @@ int cuDevicePrimaryCtxRelease_v2(int device)
 
 int cuCtxGetCurrent(void **context)
 {
-    const int failure = enter("cuCtxGetCurrent");
+    const int failure = standin_enter("cuCtxGetCurrent");
     *context = current();
     return failure;
 }
 
 int cuCtxPushCurrent_v2(void *context)
 {
-    const int failure = enter("cuCtxPushCurrent_v2");
+    const int failure = standin_enter("cuCtxPushCurrent_v2");
     if (failure) {
         return failure;
     }
@@ -380,7 +380,7 @@ int cuCtxPushCurrent_v2(void *context)
 
 int cuCtxPopCurrent_v2(void **context)
 {
-    const int failure = enter("cuCtxPopCurrent_v2");
+    const int failure = standin_enter("cuCtxPopCurrent_v2");
     if (depth == 0) {
         return INVALID_CONTEXT;
     }
@@ -391,7 +391,7 @@ int cuCtxPopCurrent_v2(void **context)
 
 int cuCtxGetDevice(int *device)
 {
-    const int failure = enter("cuCtxGetDevice");
+    const int failure = standin_enter("cuCtxGetDevice");
     if (failure) {
         return failure;
     }
@@ -404,7 +404,7 @@ int cuCtxGetDevice(int *device)
 
 int cuStreamGetCtx(void *stream, void **context)
 {
-    const int failure = enter("cuStreamGetCtx");
+    const int failure = standin_enter("cuStreamGetCtx");
     if (failure) {
         return failure;
     }
@@ -427,7 +427,7 @@ static void *copy_image(const void *image)
 
 int cuModuleLoadData(void **module, const void *image)
 {
-    const int failure = enter("cuModuleLoadData");
+    const int failure = standin_enter("cuModuleLoadData");
     Module *loaded;
     if (failure) {
         return failure;
@@ -452,7 +452,7 @@ int cuModuleLoadData(void **module, const void *image)
 
 int cuModuleUnload(void *module)
 {
-    const int failure = enter("cuModuleUnload");
+    const int failure = standin_enter("cuModuleUnload");
     Function **link;
     if (failure) {
         return failure;
@@ -479,7 +479,7 @@ int cuModuleUnload(void *module)
 
 int cuModuleGetFunction(void **function, void *module, const char *name)
 {
-    const int failure = enter("cuModuleGetFunction");
+    const int failure = standin_enter("cuModuleGetFunction");
     Function *found;
     if (failure) {
         return failure;
@@ -501,7 +501,7 @@ int cuModuleGetFunction(void **function, void *module, const char *name)
 
 int cuFuncSetAttribute(void *function, int attribute, int value)
 {
-    const int failure = enter("cuFuncSetAttribute");
+    const int failure = standin_enter("cuFuncSetAttribute");
     Function *changed = (Function *)function;
     if (failure) {
         return failure;
@@ -519,13 +519,13 @@ int cuFuncSetAttribute(void *function, int attribute, int value)
 
 int cuFuncSetCacheConfig(void *function, int config)
 {
-    const int failure = enter("cuFuncSetCacheConfig");
+    const int failure = standin_enter("cuFuncSetCacheConfig");
     (void)function;
     (void)config;
     return failure;
 }
 
-static int launch(LaunchRecord *record, void *function)
+int standin_launch(LaunchRecord *record, void *function)
 {
     Function *launched = (Function *)function;
     Context *context = launched->module->context;
@@ -553,7 +553,7 @@ int cuLaunchKernel(void *function, unsigned int grid_x, unsigned int grid_y, uns
                    unsigned int block_x, unsigned int block_y, unsigned int block_z,
                    unsigned int shared, void *stream, void **parameters, void **extra)
 {
-    const int failure = enter("cuLaunchKernel");
+    const int failure = standin_enter("cuLaunchKernel");
     LaunchRecord record;
     if (failure) {
         return failure;
@@ -572,7 +572,7 @@ int cuLaunchKernel(void *function, unsigned int grid_x, unsigned int grid_y, uns
     record.cluster = 1;
     record.stream = stream;
     record.parameters = parameters;
-    return launch(&record, function);
+    return standin_launch(&record, function);
 }
 
 /* As cuda.h lays them out; written apart from the library's own declarations. */
@@ -603,7 +603,7 @@ typedef struct {
 
 int cuLaunchKernelEx(const CUlaunchConfig *config, void *function, void **parameters, void **extra)
 {
-    const int failure = enter("cuLaunchKernelEx");
+    const int failure = standin_enter("cuLaunchKernelEx");
     LaunchRecord record;
     unsigned int i;
     if (failure) {
@@ -637,13 +637,13 @@ int cuLaunchKernelEx(const CUlaunchConfig *config, void *function, void **parame
             return INVALID_VALUE;
         }
     }
-    return launch(&record, function);
+    return standin_launch(&record, function);
 }
 
 /* Of the attributes only the address that a device uses. */
 int cuPointerGetAttribute(void *value, int attribute, uint64_t address)
 {
-    const int failure = enter("cuPointerGetAttribute");
+    const int failure = standin_enter("cuPointerGetAttribute");
     if (failure) {
         return failure;
     }
@@ -714,14 +714,14 @@ static int release(uint64_t address)
 
 int cuMemAllocAsync(uint64_t *address, size_t bytes, void *stream)
 {
-    const int failure = enter("cuMemAllocAsync");
+    const int failure = standin_enter("cuMemAllocAsync");
     (void)stream;
     return failure ? failure : allocate(address, bytes);
 }
 
 int cuMemFreeAsync(uint64_t address, void *stream)
 {
-    const int failure = enter("cuMemFreeAsync");
+    const int failure = standin_enter("cuMemFreeAsync");
     /* Freed even where it fails: nobody could try again. */
     const int result = release(address);
     (void)stream;
@@ -730,7 +730,7 @@ int cuMemFreeAsync(uint64_t address, void *stream)
 
 int cuMemsetD8Async(uint64_t address, unsigned char value, size_t count, void *stream)
 {
-    const int failure = enter("cuMemsetD8Async");
+    const int failure = standin_enter("cuMemsetD8Async");
     (void)stream;
     if (!failure) {
         memset((void *)(uintptr_t)address, value, count);
@@ -740,7 +740,7 @@ int cuMemsetD8Async(uint64_t address, unsigned char value, size_t count, void *s
 
 int cuMemsetD16Async(uint64_t address, unsigned short value, size_t count, void *stream)
 {
-    const int failure = enter("cuMemsetD16Async");
+    const int failure = standin_enter("cuMemsetD16Async");
     size_t i;
     (void)stream;
     for (i = 0; !failure && i < count; i++) {
@@ -751,7 +751,7 @@ int cuMemsetD16Async(uint64_t address, unsigned short value, size_t count, void 
 
 int cuMemsetD32Async(uint64_t address, unsigned int value, size_t count, void *stream)
 {
-    const int failure = enter("cuMemsetD32Async");
+    const int failure = standin_enter("cuMemsetD32Async");
     size_t i;
     (void)stream;
     for (i = 0; !failure && i < count; i++) {
@@ -763,7 +763,7 @@ int cuMemsetD32Async(uint64_t address, unsigned int value, size_t count, void *s
 int cuMemsetD2D32Async(uint64_t address, size_t pitch, unsigned int value, size_t width,
                        size_t height, void *stream)
 {
-    const int failure = enter("cuMemsetD2D32Async");
+    const int failure = standin_enter("cuMemsetD2D32Async");
     size_t x;
     size_t y;
     (void)stream;
@@ -801,7 +801,7 @@ int cuGetErrorString(int error, const char **text)
 
 int cuDeviceGetName(char *name, int length, int device)
 {
-    const int failure = enter("cuDeviceGetName");
+    const int failure = standin_enter("cuDeviceGetName");
     if (!failure) {
         snprintf(name, (size_t)length, "Stand-in %d", device);
     }
@@ -810,7 +810,7 @@ int cuDeviceGetName(char *name, int length, int device)
 
 int cuCtxSetCurrent(void *context)
 {
-    const int failure = enter("cuCtxSetCurrent");
+    const int failure = standin_enter("cuCtxSetCurrent");
     if (!failure) {
         depth = context != NULL;
         stack[0] = (Context *)context;
@@ -820,19 +820,19 @@ int cuCtxSetCurrent(void *context)
 
 int cuCtxSynchronize(void)
 {
-    const int failure = enter("cuCtxSynchronize");
+    const int failure = standin_enter("cuCtxSynchronize");
     return failure ? failure : current() == NULL ? INVALID_CONTEXT : SUCCESS;
 }
 
 int cuMemAlloc_v2(uint64_t *address, size_t bytes)
 {
-    const int failure = enter("cuMemAlloc_v2");
+    const int failure = standin_enter("cuMemAlloc_v2");
     return failure ? failure : allocate(address, bytes);
 }
 
 int cuMemFree_v2(uint64_t address)
 {
-    const int failure = enter("cuMemFree_v2");
+    const int failure = standin_enter("cuMemFree_v2");
     return failure ? failure : release(address);
 }
 
@@ -847,12 +847,12 @@ static int copy(void *target, const void *source, size_t bytes)
 
 int cuMemcpyHtoD_v2(uint64_t target, const void *source, size_t bytes)
 {
-    const int failure = enter("cuMemcpyHtoD_v2");
+    const int failure = standin_enter("cuMemcpyHtoD_v2");
     return failure ? failure : copy((void *)(uintptr_t)target, source, bytes);
 }
 
 int cuMemcpyDtoH_v2(void *target, uint64_t source, size_t bytes)
 {
-    const int failure = enter("cuMemcpyDtoH_v2");
+    const int failure = standin_enter("cuMemcpyDtoH_v2");
     return failure ? failure : copy(target, (const void *)(uintptr_t)source, bytes);
 }

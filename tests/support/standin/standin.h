@@ -18,6 +18,7 @@ typedef struct {
     int programmatic;
     int spread;
     int has_attributes;
+    int in_graph;
     void **parameters;
 } LaunchRecord;
 
@@ -25,6 +26,12 @@ typedef int (*LaunchHook)(const LaunchRecord *launch);
 
 /* Called for every launch; what it answers is the launch's result. */
 void standin_on_launch(LaunchHook to_call);
+
+/* Begins every call of the driver: whether it is to fail. */
+int standin_enter(const char *name);
+
+/* Checks a launch, and hands it to the test. */
+int standin_launch(LaunchRecord *record, void *function);
 
 /* The bytes of a cubin, or of PTX without its final zero. */
 size_t standin_image_size(const void *image);

@@ -22,6 +22,7 @@
 #define OF_LAUNCH_CLUSTER_SCHEDULING_POLICY 5
 #define OF_LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION 6
 #define OF_CLUSTER_SCHEDULING_POLICY_SPREAD 1
+#define OF_CAPTURE_MODE_RELAXED 2
 
 /* CUlaunchAttribute and CUlaunchConfig; the value is a union of 64 bytes, aligned as a pointer. */
 typedef struct {
@@ -42,6 +43,18 @@ typedef struct {
     LaunchAttribute *attributes;
     unsigned int attribute_count;
 } LaunchConfig;
+
+/* CUDA_KERNEL_NODE_PARAMS_v2 */
+typedef struct {
+    void *function;
+    unsigned int grid[3];
+    unsigned int block[3];
+    unsigned int shared;
+    void **parameters;
+    void **extra;
+    void *kernel;
+    void *context;
+} KernelNode;
 
 typedef struct {
     int (*cuInit)(unsigned int flags);
@@ -67,6 +80,17 @@ typedef struct {
     /* Missing before CUDA 11.8; only clusters and cooperative launches need it. */
     int (*cuLaunchKernelEx)(const LaunchConfig *config, void *function, void **parameters,
                             void **extra);
+    /* Missing before CUDA 12.0; without them kernels are launched one by one. */
+    int (*cuGraphCreate)(void **graph, unsigned int flags);
+    int (*cuGraphDestroy)(void *graph);
+    int (*cuGraphAddKernelNode)(void **node, void *graph, void *const *after, size_t count,
+                                const KernelNode *launch);
+    int (*cuGraphInstantiate)(void **executable, void *graph, unsigned long long flags);
+    int (*cuGraphExecKernelNodeSetParams)(void *executable, void *node, const KernelNode *launch);
+    int (*cuGraphLaunch)(void *executable, void *stream);
+    int (*cuGraphExecDestroy)(void *executable);
+    int (*cuStreamIsCapturing)(void *stream, int *captured);
+    int (*cuThreadExchangeStreamCaptureMode)(int *mode);
     /* Missing before CUDA 11.2; not needed once an allocator is set. */
     int (*cuMemAllocAsync)(uint64_t *address, size_t bytes, void *stream);
     int (*cuMemFreeAsync)(uint64_t address, void *stream);

@@ -189,7 +189,11 @@ static OpforgeStatus unload(int ordinal)
     }
     status = of_enter(ordinal, NULL, &scope);
     if (status == OPFORGE_OK) {
-        status = of_leave(&scope, unload_kernels(scope.device));
+        status = of_drop_graphs(scope.device);
+        if (status == OPFORGE_OK) {
+            status = unload_kernels(scope.device);
+        }
+        status = of_leave(&scope, status);
     }
     if (status == OPFORGE_OK) {
         status = of_close_device(scope.device);

@@ -76,6 +76,10 @@ typedef struct {
     const Image *image;
 } Loaded;
 
+/* What launches a path's kernels at once; graph.c has it. */
+typedef struct Graph Graph;
+#define OF_GRAPH_BUCKETS 64
+
 typedef struct {
     int ordinal;
     int handle;
@@ -83,6 +87,7 @@ typedef struct {
     void *context;
     int64_t attributes[OF_DEVICE_ATTRIBUTES];
     Loaded *kernels;
+    Graph *graphs[OF_GRAPH_BUCKETS];
 } Device;
 
 typedef struct {
@@ -386,6 +391,14 @@ int of_implementations(const Operation *op, const OpforgeImplementation **list);
 /* steps.c; `written` names an output that some step must write to, or is NULL */
 OpforgeStatus of_run(const Operation *op, const Path *path, const View *views, const void *values,
                      int ordinal, void *stream, const char *written);
+
+/* graph.c; NULL for a call whose kernels are launched one by one. What is taken must be abandoned,
+ * or launched with the first error of of_add_launch: after one, no kernel of it is launched. */
+Graph *of_take_graph(const Path *path, const Chosen *chosen, const Scope *scope);
+int of_add_launch(Graph *graph, const KernelNode *launch);
+int of_launch_graph(Graph *graph, int error);
+void of_abandon_graph(Graph *graph);
+OpforgeStatus of_drop_graphs(Device *device);
 
 /* plan.c; of_prepare is for one step, and of_measure sums up what of_run would allocate */
 void of_locate(const Operation *op, const Path *path, const View *views, uint64_t *at);

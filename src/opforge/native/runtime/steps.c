@@ -115,8 +115,26 @@ static OpforgeStatus allocate_scratch(Workspace *workspace, const Launch *launch
     return of_allocate(workspace, profile, WORKSPACE_ALIGNMENT, profile_scratch);
 }
 
+static int add_to_graph(Graph *graph, const Image *image, void *function, const int64_t *grid,
+                        void **parameters)
+{
+    KernelNode node;
+    memset(&node, 0, sizeof node);
+    node.function = function;
+    node.grid[0] = (unsigned int)grid[0];
+    node.grid[1] = (unsigned int)grid[1];
+    node.grid[2] = (unsigned int)grid[2];
+    node.block[0] = (unsigned int)image->num_warps * 32;
+    node.block[1] = 1;
+    node.block[2] = 1;
+    node.shared = image->shared;
+    node.parameters = parameters;
+    return of_add_launch(graph, &node);
+}
+
+/* Into a graph if there is one; then `refused` gets what its driver says. */
 static OpforgeStatus launch_kernel(const Launch *launch, const Chosen *chosen, int64_t *n,
-                                   Workspace *workspace)
+                                   Workspace *workspace, Graph *graph, int *refused)
 {
     const Image *image = chosen->image;
     void *function = chosen->function;
@@ -139,13 +157,19 @@ static OpforgeStatus launch_kernel(const Launch *launch, const Chosen *chosen, i
         parameters[count++] = &n[3 + i];
     }
     parameters[count++] = &global_scratch;
-    parameters[count] = &profile_scratch;
+    parameters[count++] = &profile_scratch;
+    /* Only for whoever counts them. */
+    parameters[count] = NULL;
     if (image->global_scratch > 0 || image->profile_scratch > 0) {
         const OpforgeStatus status =
             allocate_scratch(workspace, launch, image, n, &global_scratch, &profile_scratch);
         if (status != OPFORGE_OK) {
             return status;
         }
+    }
+    if (graph != NULL) {
+        *refused = *refused ? *refused : add_to_graph(graph, image, function, n, parameters);
+        return OPFORGE_OK;
     }
     if (image->num_ctas == 1 && !image->cooperative && !image->programmatic) {
         error = of_driver.cuLaunchKernel(function, (unsigned int)n[0], (unsigned int)n[1],
@@ -167,11 +191,31 @@ static OpforgeStatus launch_kernel(const Launch *launch, const Chosen *chosen, i
     return OPFORGE_OK;
 }
 
-static OpforgeStatus take_steps(const Path *path, const void *values, uint64_t *at,
+static OpforgeStatus launch_all(const Path *path, const void *values, const uint64_t *at,
                                 const Chosen *chosen, Workspace *workspace)
 {
     int64_t n[OF_MAX_NUMBERS];
     OpforgeStatus status = OPFORGE_OK;
+    int i;
+    for (i = 0; status == OPFORGE_OK && i < path->step_count; i++) {
+        const Step *step = &path->steps[i];
+        int overflow = 0;
+        if (step->kind == OF_LAUNCH) {
+            step->numbers(values, at, n, &overflow);
+            status = launch_kernel(step->launch, chosen++, n, workspace, NULL, NULL);
+        }
+    }
+    return status;
+}
+
+static OpforgeStatus take_steps(const Path *path, const void *values, uint64_t *at,
+                                const Chosen *chosen, Workspace *workspace)
+{
+    Graph *graph = of_take_graph(path, chosen, workspace->scope);
+    const Chosen *first = chosen;
+    int64_t n[OF_MAX_NUMBERS];
+    OpforgeStatus status = OPFORGE_OK;
+    int refused = OF_CUDA_SUCCESS;
     int i;
     for (i = 0; status == OPFORGE_OK && i < path->step_count; i++) {
         const Step *step = &path->steps[i];
@@ -184,10 +228,16 @@ static OpforgeStatus take_steps(const Path *path, const void *values, uint64_t *
                              step->width, step->pattern);
         } else {
             if (chosen->image != NULL) {
-                status = launch_kernel(step->launch, chosen, n, workspace);
+                status = launch_kernel(step->launch, chosen, n, workspace, graph, &refused);
             }
             chosen++;
         }
+    }
+    if (graph != NULL && status != OPFORGE_OK) {
+        of_abandon_graph(graph);
+    } else if (graph != NULL && of_launch_graph(graph, refused) != OF_CUDA_SUCCESS) {
+        /* What is wrong with a kernel, its own launch says. */
+        status = launch_all(path, values, at, first, workspace);
     }
     return status;
 }
@@ -200,7 +250,7 @@ static OpforgeStatus run_one_launch(const Step *step, const void *values, const 
     Chosen chosen;
     OpforgeStatus status = of_prepare(step, 0, values, at, workspace->scope->device, n, &chosen);
     if (status == OPFORGE_OK && chosen.image != NULL) {
-        status = launch_kernel(step->launch, &chosen, n, workspace);
+        status = launch_kernel(step->launch, &chosen, n, workspace, NULL, NULL);
     } else if (status == OPFORGE_OK && written != NULL) {
         status = of_refuse_nothing(step->launch, written);
     }
