@@ -1,5 +1,6 @@
 """Ops are removed while other threads call them: calls end, or raise; none reads what is freed."""
 
+import sys
 import threading
 
 import pytest
@@ -151,3 +152,12 @@ def test_a_gate_that_nobody_opens_is_passed_in_the_end(slow):
         caller, results = in_thread(op, X)
         caller.join()
     torch.testing.assert_close(results, [2 * X])
+
+
+def test_a_stack_that_cannot_be_read_counts_as_a_call(monkeypatch):
+    torn = {threading.get_ident() + 1: test_a_stack_that_cannot_be_read_counts_as_a_call.__code__}
+    monkeypatch.setattr(sys, "_current_frames", lambda: torn)
+    op = torch.ops.aten.relu.default
+    assert _compat.running.is_called_elsewhere(op, [])
+    torn.clear()
+    assert not _compat.running.is_called_elsewhere(op, [])

@@ -24,7 +24,10 @@ def is_called_elsewhere(overload: Any, namespaces: Collection[dict[str, Any]]) -
     own = {id(namespace) for namespace in namespaces}
     here = threading.get_ident()
     stacks = [frame for thread, frame in sys._current_frames().items() if thread != here]
-    return any(_is_call(frame, handles, own) for top in stacks for frame in _stack(top))
+    try:
+        return any(_is_call(frame, handles, own) for top in stacks for frame in _stack(top))
+    except _NotAFrame:
+        return True
 
 
 class Gate:
@@ -56,9 +59,16 @@ def wait_while(is_busy: Callable[[], bool], seconds: float) -> None:
         time.sleep(0.001)
 
 
+class _NotAFrame(Exception):
+    """A stack could not be read: whoever asks may ask again."""
+
+
 def _stack(top: FrameType | None) -> list[FrameType]:
     frames = []
     while top is not None:
+        # Python 3.11, once in many thousand stacks, gives the code of a function that returns.
+        if not isinstance(top, FrameType):
+            raise _NotAFrame
         frames.append(top)
         if top.f_code is pass_through.__code__:
             # This call has not begun; it has a frame for the handle, and one that stands in.
