@@ -19,7 +19,7 @@ def library(name=NAME):
     tensors = tuple(SchemaArgument(tensor, "Tensor") for tensor in "xy")
     schema = "demo::add(Tensor x, Tensor y) -> Tensor"
     op = dataclasses.replace(op, schema=schema, arguments=tensors, returns=("Tensor",))
-    # Those that were no derivative would show if others were called.
+    # They are not derivatives, so that it shows if others are called.
     formula = (("grad", 0), ("call", "demo::add", ("grad", 0), ("input", 0)))
     plus = dataclasses.replace(
         op, name="plus", torch_name="demo::plus", schema=schema.replace("add", "plus"),

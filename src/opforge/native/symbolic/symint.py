@@ -82,7 +82,7 @@ class Symbols:
         self.locate = locate
         # From here on, using a symbol is an error.
         self.has_ended = False
-        # A list where sizes that must be constants are no errors: the trace goes on, to find more.
+        # A list where a size that must be a constant does not end the trace: there is more to find.
         self.excused: list[NotConstant] | None = None
 
     def integer(self, term: Term) -> Any:
