@@ -27,7 +27,10 @@ from opforge import native
 SIZE, ROUNDS, WARM = 4096, 60, 5
 HALF = {"x": native.tensor("m n", dtype="fp16")}
 FULL = {"x": native.tensor("m n", dtype="fp32")}
+COUNTS = {"x": native.tensor("m n", dtype="int32")}
 PAIR = {"x": native.tensor("m n", dtype="fp16"), "y": native.tensor("m n", dtype="fp16")}
+INDICES = {"x": native.tensor("m n", dtype="fp16"), "y": native.tensor("k", dtype="int64")}
+PLACES = {"x": native.tensor("m n", dtype="fp16"), "y": native.tensor("m n", dtype="int64")}
 
 
 def chain(x: Tensor) -> Tensor:
@@ -52,34 +55,94 @@ def mixed(x: Tensor) -> Tensor:
     return out.amax(-1) * 0.5
 
 
-# By name: the function, its declaration, and the limit of its GPU time over torch's.
-CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any], float | None]] = {
-    "clone": (lambda x: x.clone(), HALF, 1.1),
-    "transposed": (lambda x: x.t().contiguous(), HALF, 1.1),
-    "to_float": (lambda x: x.float(), HALF, 1.1),
-    "to_half": (lambda x: x.half(), FULL, 1.1),
-    "exp": (torch.exp, HALF, 1.1),
-    "exp_fp32": (torch.exp, FULL, 1.1),
-    "silu": (torch.nn.functional.silu, HALF, 1.1),
-    "add": (torch.add, PAIR, 1.1),
-    "add_row": (lambda x: x + x[0], HALF, 1.1),
-    "where": (lambda x: torch.where(x > 0, x, 0.5), HALF, 1.1),
-    "sum": (lambda x: x.sum(), HALF, 1.1),
-    "sum_rows": (lambda x: x.sum(-1), HALF, 1.1),
-    "sum_columns": (lambda x: x.sum(0), HALF, 1.1),
-    "mean_fp32": (lambda x: x.mean(-1), FULL, 1.1),
-    "amax": (lambda x: x.amax(-1), HALF, 1.1),
-    "argmax": (lambda x: x.argmax(-1), HALF, 1.1),
-    "softmax": (lambda x: x.softmax(-1), HALF, 1.1),
-    "logsumexp": (lambda x: x.logsumexp(-1), HALF, 1.1),
-    "var_mean": (lambda x: torch.var_mean(x, -1), HALF, 1.1),
-    "cumsum": (lambda x: x.cumsum(-1), HALF, 1.1),
-    "cat": (lambda x, y: torch.cat([x, y], 1), PAIR, 1.1),
-    "repeat": (lambda x: x.repeat(2, 1), HALF, 1.1),
-    "flip": (lambda x: x.flip(-1), HALF, 1.1),
-    "tril": (torch.tril, HALF, 1.1),
-    "mm": (torch.mm, PAIR, None),
+# By name: the function and its declaration.
+CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+    "clone": (lambda x: x.clone(), HALF),
+    "transposed": (lambda x: x.t().contiguous(), HALF),
+    "copy_": (lambda x: torch.empty_like(x).copy_(x), HALF),
+    "to_float": (lambda x: x.float(), HALF),
+    "to_half": (lambda x: x.half(), FULL),
+    "to_bfloat16": (lambda x: x.bfloat16(), HALF),
+    "to_int": (lambda x: x.to(torch.int32), HALF),
+    "fill_": (lambda x: torch.empty_like(x).fill_(2), HALF),
+    "zero_": (lambda x: torch.empty_like(x).zero_(), HALF),
+    "zeros_like": (torch.zeros_like, HALF),
+    "full": (lambda x: torch.full(x.shape, 2.0, dtype=x.dtype, device=x.device), HALF),
+    "arange": (lambda x: torch.arange(x.numel(), device=x.device), HALF),
+    "exp": (torch.exp, HALF),
+    "exp_fp32": (torch.exp, FULL),
+    "log": (torch.log, HALF),
+    "sqrt": (torch.sqrt, HALF),
+    "rsqrt": (torch.rsqrt, HALF),
+    "sigmoid": (torch.sigmoid, HALF),
+    "silu": (torch.nn.functional.silu, HALF),
+    "tanh": (torch.tanh, HALF),
+    "tanh_fp32": (torch.tanh, FULL),
+    "abs": (torch.abs, HALF),
+    "neg": (torch.neg, HALF),
+    "reciprocal": (torch.reciprocal, HALF),
+    "clamp": (lambda x: x.clamp(-0.5, 0.5), HALF),
+    "square": (lambda x: x**2, HALF),
+    "pow_fp32": (lambda x: x**1.7, FULL),
+    "logical_not": (torch.logical_not, HALF),
+    "bitwise_not": (torch.bitwise_not, COUNTS),
+    "add": (torch.add, PAIR),
+    "add_scalar": (lambda x: x + 1.5, HALF),
+    "add_row": (lambda x: x + x[0], HALF),
+    "add_column": (lambda x: x + x[:, :1], HALF),
+    "sub": (torch.sub, PAIR),
+    "mul": (torch.mul, PAIR),
+    "div": (torch.div, PAIR),
+    "floor_divide": (lambda x, y: x // y, PAIR),
+    "remainder": (lambda x, y: x % y, PAIR),
+    "greater": (torch.gt, PAIR),
+    "equal_scalar": (lambda x: x == 0, HALF),
+    "logical_and": (torch.logical_and, PAIR),
+    "bitwise_and": (lambda x: x & 255, COUNTS),
+    "where": (lambda x: torch.where(x > 0, x, 0.5), HALF),
+    "sum": (lambda x: x.sum(), HALF),
+    "sum_rows": (lambda x: x.sum(-1), HALF),
+    "sum_columns": (lambda x: x.sum(0), HALF),
+    "mean_fp32": (lambda x: x.mean(-1), FULL),
+    "mean_columns": (lambda x: x.mean(0), HALF),
+    "amax": (lambda x: x.amax(-1), HALF),
+    "amax_all": (lambda x: x.amax(), HALF),
+    "amin_columns": (lambda x: x.amin(0), HALF),
+    "any": (lambda x: x.any(-1), HALF),
+    "all": (lambda x: x.all(), HALF),
+    "argmax": (lambda x: x.argmax(-1), HALF),
+    "argmax_all": (lambda x: x.argmax(), HALF),
+    "argmin_columns": (lambda x: x.argmin(0), HALF),
+    "softmax": (lambda x: x.softmax(-1), HALF),
+    "softmax_columns": (lambda x: x.softmax(0), HALF),
+    "logsumexp": (lambda x: x.logsumexp(-1), HALF),
+    "logsumexp_columns": (lambda x: x.logsumexp(0), HALF),
+    "var_mean": (lambda x: torch.var_mean(x, -1), HALF),
+    "var_mean_columns": (lambda x: torch.var_mean(x, 0), HALF),
+    "cumsum": (lambda x: x.cumsum(-1), HALF),
+    "cumsum_columns": (lambda x: x.cumsum(0), HALF),
+    "cat": (lambda x, y: torch.cat([x, y], 1), PAIR),
+    "cat_rows": (lambda x, y: torch.cat([x, y]), PAIR),
+    "stack": (lambda x, y: torch.stack([x, y]), PAIR),
+    "stack_last": (lambda x, y: torch.stack([x, y], -1), PAIR),
+    "repeat": (lambda x: x.repeat(2, 1), HALF),
+    "expand": (lambda x: x[0].expand(*x.shape).contiguous(), HALF),
+    "index_select": (lambda x, y: x.index_select(0, y), INDICES),
+    "index_select_columns": (lambda x, y: x.index_select(1, y), INDICES),
+    "gather": (lambda x, y: x.gather(0, y), PLACES),
+    "gather_columns": (lambda x, y: x.gather(1, y), PLACES),
+    "embedding": (lambda x, y: torch.nn.functional.embedding(y, x), INDICES),
+    "flip": (lambda x: x.flip(-1), HALF),
+    "flip_rows": (lambda x: x.flip(0), HALF),
+    "roll": (lambda x: x.roll(3, -1), HALF),
+    "roll_rows": (lambda x: x.roll(3, 0), HALF),
+    "tril": (torch.tril, HALF),
+    "triu": (torch.triu, HALF),
+    "mm": (torch.mm, PAIR),
 }
+# Bound by arithmetic, hence without a limit.
+UNLIMITED = {"mm"}
+PAIRS = {"var_mean", "var_mean_columns"}
 
 
 CHAINS = (chain, curved_chain)
@@ -87,7 +150,7 @@ CHAINS = (chain, curved_chain)
 
 def declared(name: str, function: Callable[..., Any], specs: dict[str, Any]) -> Any:
     names = list(specs)
-    returns = tuple[Tensor, Tensor] if name == "var_mean" else Tensor
+    returns = tuple[Tensor, Tensor] if name in PAIRS else Tensor
     if len(names) == 1:
 
         def body(x: Tensor) -> Any:
@@ -104,19 +167,24 @@ def declared(name: str, function: Callable[..., Any], specs: dict[str, Any]) -> 
 
 
 def build(folder: Path) -> None:
-    more = {function.__name__: (function, HALF, None) for function in (*CHAINS, mixed)}
+    more = {function.__name__: (function, HALF) for function in (*CHAINS, mixed)}
     bodies = {**CALLS, **more}
-    made = [declared(name, function, specs) for name, (function, specs, _) in bodies.items()]
+    made = [declared(name, function, specs) for name, (function, specs) in bodies.items()]
     arch = "sm_{}{}".format(*torch.cuda.get_device_capability())
     native.build(made, folder / "dist", name="native_torch", archs=[arch], torch=True)
     opforge.load(folder / "dist")
 
 
 def inputs(specs: dict[str, Any]) -> list[Tensor]:
+    return [tensor(spec) for spec in specs.values()]
+
+
+def tensor(spec: Any) -> Tensor:
+    shape = [SIZE] * len(spec.dims.split())
+    if spec.dtype.startswith("int"):
+        return torch.randint(SIZE, shape, dtype=getattr(torch, spec.dtype), device="cuda")
     dtypes = {"fp16": torch.float16, "fp32": torch.float32}
-    return [
-        torch.randn(SIZE, SIZE, device="cuda").to(dtypes[spec.dtype]) for spec in specs.values()
-    ]
+    return torch.randn(shape, device="cuda").to(dtypes[spec.dtype])
 
 
 def gpu_times(*calls: Callable[[], Any]) -> list[float]:
@@ -140,12 +208,13 @@ def gpu_times(*calls: Callable[[], Any]) -> list[float]:
 
 def each_call(_: Path) -> list[Row]:
     rows = []
-    for name, (function, specs, limit) in CALLS.items():
+    for name, (function, specs) in CALLS.items():
         given = inputs(specs)
         op = getattr(torch.ops.native_torch, name)
         with opforge.backend("native"):
             ours, theirs = gpu_times(lambda: op(*given), lambda: function(*given))  # noqa: B023
         detail = f"{ours:.1f} / {theirs:.1f} us"
+        limit = None if name in UNLIMITED else 1.1
         rows.append(Row(f"GPU time, library / torch: {name}", ours / theirs, limit, detail))
     return rows
 

@@ -10,6 +10,7 @@ from torch import Tensor
 import opforge
 from opforge import native
 from opforge.errors import CannotTrace, NeedsBound
+from opforge.native.ir.cases import Fill
 from opforge.native.plan import plan
 from opforge.native.symbolic import explore, symint
 from support.native.traced_kernels import block, rows, take
@@ -274,6 +275,14 @@ def test_a_body_that_launches_nothing_is_an_error():
         return torch.empty_like(x)
 
     assert "no kernel launch" in refusal(CannotTrace, body).what
+
+
+def test_a_body_that_only_fills_is_built():
+    def body(x: Tensor) -> Tensor:
+        return torch.zeros_like(x)
+
+    (path,) = built(body).case.paths
+    assert [type(step) for step in path.steps] == [Fill]
 
 
 def test_too_many_paths_through_a_body(monkeypatch):

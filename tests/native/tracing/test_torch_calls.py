@@ -587,6 +587,27 @@ def test_few_and_long_results_are_shared_by_several_programs():
     assert torch.equal(program(x[:5]), body(x[:5]))
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.argmax(0),
+        lambda x: x.min(0).indices,
+        lambda x: x.logsumexp(0),
+        lambda x: torch.var_mean(x, 0)[0],
+        lambda x: torch.var_mean(x, 0)[1],
+    ],
+)
+def test_programs_that_share_a_result_tell_each_other_all_they_found(function):
+    body = body_of_one(function)
+    columns = {"x": native.tensor("m 4", dtype="fp32"), "dims": {"m": (1025, 4096)}}
+    assert len(kernels_of(body, **columns)) == 2
+    # Ties in several parts, an infinity, and NaN.
+    x = torch.randint(-8, 9, (1100, 4)).float()
+    x[700, 1], x[[300, 900], 2] = -torch.inf, torch.nan
+    found = Program(body, **columns)(x)
+    torch.testing.assert_close(found, body(x), equal_nan=True)
+
+
 INFINITE = torch.tensor(
     [[-torch.inf] * 3, [torch.inf, 0, 1], [-torch.inf, 0, 1], [torch.nan, 0, 1]]
 )

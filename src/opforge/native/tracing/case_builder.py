@@ -440,7 +440,7 @@ def _refuse_offences(entry: Entry, described: str, under: str, offences: list[st
 
 
 def _refuse_empty(entry: Entry, described: str, paths: tuple[Path, ...], raised: set[str]) -> None:
-    """A case that cannot be built at all is an error; so is one that launches nothing."""
+    """A case that cannot be built at all is an error; so is one that writes nothing."""
     if all(p.refused for p in paths):
         reasons = list(dict.fromkeys(p.why for p in paths))
         fix = f"{HOLDS}, or package the model: opforge.package"
@@ -453,7 +453,7 @@ def _refuse_empty(entry: Entry, described: str, paths: tuple[Path, ...], raised:
             op=entry.name,
             location=entry.location,
         )
-    if not any(isinstance(s, Launch) for p in paths for s in p.steps):
+    if not any(isinstance(s, Launch | Fill) for p in paths for s in p.steps):
         what = f"tracing found no kernel launch for {described}"
         fix = "declare ops that launch Triton kernels; package others: opforge.package"
         raise CannotTrace(what, fix=fix, op=entry.name, location=entry.location)

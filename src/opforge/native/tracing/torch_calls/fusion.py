@@ -93,7 +93,7 @@ def read(step: Any) -> Iterator[Memory]:
     elif isinstance(step, (Computed, Scanned)):
         yield from (t.memory for t in loaded(step.value))
     elif isinstance(step, Reduced):
-        for value in (step.value, *(value for _, value in step.spread)):
+        for value in (step.value, *step.rest, *(value for _, value in step.spread)):
             yield from (t.memory for t in loaded(value))
     else:
         yield from step.memories()

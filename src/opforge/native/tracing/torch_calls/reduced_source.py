@@ -26,12 +26,16 @@ from ...._compat.tracing import Traced
 from ..views import same
 from .source import OPTIONS, Writer, Written, define, kernel_name
 from .space import Sizes, Space
-from .values import NAMES, Fetched, Load, Position, Reduced, Scanned, Value, leaves
+from .values import NAMES, Fetched, Load, Position, Reduced, Scanned, leaves
 
 
 @dataclass(frozen=True)
 class Kind:
-    """How a kernel takes elements together: `{v}` is an element, `t0`, `t1` what it has so far."""
+    """How a kernel takes elements together.
+
+    `{v}` is an element of `{dtype}`, `{begin}` where the first one lies, and `t0`, `t1` are what
+    the kernel has so far.
+    """
 
     # By result: its dtype, or the value's; and what it is before the first element.
     starts: tuple[tuple[torch.dtype | None, str], ...]
@@ -86,9 +90,12 @@ KINDS = {
     "moments": Kind(
         ((None, "0"), (None, "0"), (None, "0")),
         (
+            # One division for all: what has an element here had one in every block before.
+            "taken = tl.full((), (start - {begin}) // BLOCK + 1, {dtype})",
+            "share = divide(tl.full((), 1, {dtype}), taken)",
             "t2 = tl.where(mask, t2 + 1, t2)",
             "delta = {v} - t0",
-            "t0 = tl.where(mask, t0 + divide(delta, t2), t0)",
+            "t0 = tl.where(mask, t0 + delta * share, t0)",
             "t1 = tl.where(mask, t1 + delta * ({v} - t0), t1)",
         ),
         "moments",
@@ -107,7 +114,8 @@ class _Reduction:
         self.split = not same(step.parts, 1)
         outs = [_without_parts(out) for out in step.outs] if self.split else list(step.outs)
         spread = [out for out, _ in step.spread]
-        values = [v for value in (step.value, *(v for _, v in step.spread)) for v in leaves(value)]
+        given = (step.value, *step.rest, *(value for _, value in step.spread))
+        values = [one for value in given for one in leaves(value)]
         loads = [v.tensor for v in values if isinstance(v, (Load, Fetched))]
         apart = {v.dim for v in values if isinstance(v, Position)}
         self.outs = [_widened(out, len(step.sizes)) for out in outs]
@@ -128,7 +136,7 @@ class _Reduction:
 
     def written(self) -> Written:
         step, writer = self.step, self.writer
-        first = self._block(step.value)
+        first = self._over_blocks(self._takes())
         totals = [f"t{number}" for number in range(len(self.kind.starts))]
         writer.totals = totals
         body = [*self._starts(), *first]
@@ -161,11 +169,22 @@ class _Reduction:
     def _dtypes(self) -> list[tuple[torch.dtype, str]]:
         return [(dtype or self.step.value.dtype, start) for dtype, start in self.kind.starts]
 
-    def _block(self, value: Value) -> list[str]:
-        """Take all blocks of elements in."""
-        element = self.writer.value(value)
-        takes = [line.format(v=element) for line in self.kind.takes]
-        return self._over_blocks([*self._taken(), *takes])
+    def _takes(self) -> list[str]:
+        """Take a block of elements, or of parts, in."""
+        elements = [self.writer.value(value) for value in (self.step.value, *self.step.rest)]
+        if not self.step.rest:
+            given = {
+                "v": elements[0],
+                "dtype": NAMES[self.step.value.dtype],
+                "begin": self._bounds()[0],
+            }
+            return [*self._taken(), *(line.format(**given) for line in self.kind.takes)]
+        totals, both = zip(*((f"t{n}", f"b{n}") for n in range(len(elements))), strict=True)
+        return [
+            *self._taken(),
+            f"{', '.join(both)} = {self.kind.combines}({', '.join([*totals, *elements])})",
+            *(f"{t} = tl.where(mask, {b}, {t})" for t, b in zip(totals, both, strict=True)),
+        ]
 
     def _taken(self) -> list[str]:
         lines, self.writer.lines = self.writer.lines, []
@@ -173,8 +192,11 @@ class _Reduction:
             self.writer.forget()
         return lines
 
+    def _bounds(self) -> tuple[str, str]:
+        return ("first", "last") if self.split else ("0", "wide(r)")
+
     def _over_blocks(self, lines: Sequence[str]) -> list[str]:
-        begin, end = ("first", "last") if self.split else ("0", "wide(r)")
+        begin, end = self._bounds()
         each = ["j = start + tl.arange(0, BLOCK)[None, :]", f"mask = inside & (j < {end})"]
         each += self.inner.lines()
         if self.step.fits:

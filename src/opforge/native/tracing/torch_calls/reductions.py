@@ -13,7 +13,7 @@ from ..views import compact, same
 from .calls import Call, register
 from .pointwise import apply
 from .space import is_one
-from .values import Load, Number, Reduced, Scanned, Total, Value, cast
+from .values import Load, Number, Scanned, Total, Value, cast
 
 _ATEN = torch.ops.aten
 # Fewer results of more elements leave most of a GPU idle, so several programs share one. A program
@@ -76,7 +76,9 @@ def _simple(kind: str, finish: Callable[[Value, Dims], Value] | None = None) -> 
         compute = _wide(wanted)
         value = cast(cast(Load(x.dtype, rows.view), wanted), compute)
         made, out = rows.result(wanted)
-        _reduce(call, kind, value, rows, out, finish)
+        total = Total(value.dtype)
+        result = cast(finish(total, rows) if finish else total, wanted)
+        _reduce(call, kind, value, rows, [total], [(out, result)])
         return made
 
     return make
@@ -87,27 +89,31 @@ def _reduce(
     kind: str,
     value: Value,
     rows: Dims,
-    out: Traced,
-    finish: Callable[[Value, Dims], Value] | None,
+    totals: Sequence[Total],
+    results: Sequence[tuple[Traced, Value]],
 ) -> None:
-    total: Value = Total(value.dtype)
-    result = cast(finish(total, rows) if finish else total, out.dtype)
-    results = math.prod(rows.shape)
-    few, many, part = _BY_ROW if rows.is_dense or not rows.shape else _BY_COLUMN
-    if not (rows.count > many and results < few):
-        step = Reduced(kind, (out,), value, (result,), rows.sizes, (call.made,))
-        call.trace.steps.append(step)
+    """Store each result, a value of the totals, in its tensor."""
+    outs, found = zip(*results, strict=True)
+    by_row = rows.is_dense or not rows.shape
+    few, many, part = _BY_ROW if by_row else _BY_COLUMN
+    if not (rows.count > many and math.prod(rows.shape) < few):
+        call.reduce(kind, outs, value, found, rows.sizes)
         return
     parts = torch.sym_min((rows.count + (part - 1)) // part, _MOST_PARTS)
-    partial = call.trace.allocate([*rows.shape, parts], value.dtype)
-    call.trace.steps += [
-        Reduced(
-            kind, (partial,), value, (total,), rows.sizes, (call.made,), parts=parts
-        ),
-        Reduced(
-            kind, (out,), Load(value.dtype, partial), (result,), (parts,), (call.made,)
-        ),
-    ]  # fmt: skip
+    partial = [_partial(call, rows.shape, parts, total.dtype, by_row=by_row) for total in totals]
+    first, *rest = (Load(tensor.dtype, tensor) for tensor in partial)
+    call.reduce(kind, tuple(partial), value, tuple(totals), rows.sizes, parts=parts)
+    call.reduce(kind, outs, first, found, (parts,), rest=tuple(rest))
+
+
+def _partial(
+    call: Call, shape: Sequence[Any], parts: Any, dtype: torch.dtype, *, by_row: bool
+) -> Traced:
+    """What each part finds, with the parts last; neighbours in memory are as in the elements."""
+    if by_row:
+        return call.trace.allocate([*shape, parts], dtype)
+    made = call.trace.allocate([parts, *shape], dtype)
+    return call.trace.views.permute(made, [*range(1, len(shape) + 1), 0])
 
 
 def _result_dtype(kind: str, dtype: torch.dtype) -> torch.dtype:
@@ -131,7 +137,8 @@ def _truth(kind: str) -> Any:
     def make(call: Call, x: Traced, dims: Any = None, keepdim: bool = False) -> Any:
         rows = Dims(call, x, dims, keepdim)
         made, out = rows.result(_result_dtype(kind, x.dtype))
-        _reduce(call, kind, cast(Load(x.dtype, rows.view), torch.bool), rows, out, None)
+        value, total = cast(Load(x.dtype, rows.view), torch.bool), Total(torch.bool)
+        _reduce(call, kind, value, rows, [total], [(out, cast(total, out.dtype))])
         return made
 
     return make
@@ -145,8 +152,8 @@ def _place(kind: str) -> Any:
         rows.refuse_nothing(kind)
         made, out = rows.result(torch.int64)
         value = cast(Load(x.dtype, rows.view), _wide(x.dtype))
-        results = (Total(torch.int64, 1),)
-        call.reduce(kind, (out,), value, results, rows.sizes)
+        most, place = Total(value.dtype), Total(torch.int64, 1)
+        _reduce(call, kind, value, rows, [most, place], [(out, place)])
         return made
 
     return make
@@ -159,10 +166,11 @@ def _extreme(kind: str) -> Any:
         rows = Dims(call, x, dim, keepdim)
         rows.refuse_nothing(kind)
         found, out = rows.result(x.dtype)
-        at, place = rows.result(torch.int64)
+        at, out_at = rows.result(torch.int64)
         value = cast(Load(x.dtype, rows.view), _wide(x.dtype))
-        results = (cast(Total(value.dtype), x.dtype), Total(torch.int64, 1))
-        call.reduce(kind, (out, place), value, results, rows.sizes)
+        most, place = Total(value.dtype), Total(torch.int64, 1)
+        results = [(out, cast(most, x.dtype)), (out_at, place)]
+        _reduce(call, kind, value, rows, [most, place], results)
         return found, at
 
     return make
@@ -176,7 +184,7 @@ def _logsumexp(call: Call, x: Traced, dims: Any, keepdim: bool = False) -> Any:
     most, total = Total(value.dtype), Total(value.dtype, 1)
     # The logarithm of nothing is -inf, of an infinite sum inf.
     result = apply("tl.where(is_infinite({0}), {0}, log({1}) + {0})", most, total)
-    call.reduce("logsumexp", (out,), value, (cast(result, dtype),), rows.sizes)
+    _reduce(call, "logsumexp", value, rows, [most, total], [(out, cast(result, dtype))])
     return made
 
 
@@ -220,13 +228,12 @@ def _moments(pick: Sequence[str]) -> Any:
         variance = apply("divide({0}, {1})", squares, less)
         empty = apply("tl.where({0} > 0, {1}, {2})", count, mean, Number(value.dtype, math.nan))
         found = {"mean": empty, "var": variance, "std": apply("root({0})", variance)}
-        made, outs, results = [], [], []
+        made, results = [], []
         for name in pick:
             one, out = rows.result(x.dtype)
             made.append(one)
-            outs.append(out)
-            results.append(cast(found[name], x.dtype))
-        call.reduce("moments", tuple(outs), value, tuple(results), rows.sizes)
+            results.append((out, cast(found[name], x.dtype)))
+        _reduce(call, "moments", value, rows, [mean, squares, count], results)
         return made[0] if len(made) == 1 else tuple(made)
 
     return make
@@ -260,8 +267,9 @@ def _norm(
     rows = Dims(call, x, dims, keepdim)
     value = cast(Load(x.dtype, rows.view), _wide(wanted))
     made, out = rows.result(wanted)
-    square = apply("{0} * {0}", value)
-    _reduce(call, "sum", square, rows, out, lambda total, _: apply("root({0})", total))
+    square, total = apply("{0} * {0}", value), Total(value.dtype)
+    result = cast(apply("root({0})", total), wanted)
+    _reduce(call, "sum", square, rows, [total], [(out, result)])
     return made
 
 

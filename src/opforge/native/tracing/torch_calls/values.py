@@ -117,6 +117,8 @@ class Reduced:
     parts: Any = 1
     # So many elements that all of a result are among them; 0 if there may be more.
     fits: int = 0
+    # `value` is the first total of a part, and these are the others.
+    rest: tuple[Value, ...] = ()
     # A tensor over all dimensions, and its value, made of the elements and of the totals.
     spread: tuple[tuple[Traced, Value], ...] = ()
 
