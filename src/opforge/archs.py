@@ -8,6 +8,9 @@ from collections.abc import Iterable
 from . import _compat
 from .errors import UnknownArch
 
+# The first with clusters, tensor maps and programmatic dependent launch.
+HOPPER = 90
+
 
 def parse_arch(text: str | int) -> int:
     """`"sm_90"` -> 90, if this Triton can compile for it.

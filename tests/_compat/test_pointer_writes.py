@@ -55,6 +55,12 @@ def by_call(x, out, n):
 
 
 @triton.jit
+def waits(x, out, n):
+    tl.extra.cuda.gdc_wait()
+    tl.store(out, tl.load(x + n))
+
+
+@triton.jit
 def counter(x, out, n):
     tl.atomic_add(out, tl.load(x + n))
 
@@ -112,6 +118,10 @@ def test_every_possible_address_counts():
 
 def test_a_kernel_may_write_nothing():
     assert written(nothing) == frozenset()
+
+
+def test_assembly_without_operands_writes_nothing():
+    assert written(waits) == {"out"}
 
 
 def test_assembly_may_write_anything():

@@ -29,7 +29,7 @@ def folder(tmp_path):
         file = f"images/{name}.sm_{arch}.cubin"
         (tmp_path / file).write_bytes(content)
         digest = hashlib.sha256(content).hexdigest()
-        return ServedImage(arch, file, digest, len(content), name, 4, 512, 1, False, 0, 1)
+        return ServedImage(arch, file, digest, len(content), name, 4, 512, 1, False, False, 0, 1)
 
     variants = (
         ServedVariant(("p16", "i32:16"), (image("one", 80), image("one", 90))),

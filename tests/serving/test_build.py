@@ -17,6 +17,7 @@ from opforge.native.kernels.image_cache import Cache
 from opforge.recording.model import Recording
 from opforge.serving.build import build
 from opforge.serving.manifest import read
+from support.native.kernel_requests import copied
 from support.served_kernels import combine, made, narrowed, plus_one, recorded
 
 
@@ -231,7 +232,7 @@ def test_widen_is_for_recordings():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda m: m.update(format=2), "found: format 2, but this opforge reads 3"),
+        (lambda m: m.update(format=2), "found: format 2, but this opforge reads 4"),
         (lambda m: m.update(archs=["x"]), "archs[0] is 'x', expected int"),
         (
             lambda m: image_of(m).update(file="images/../../etc/passwd"),
@@ -295,6 +296,22 @@ def test_what_cannot_be_built_is_left_out_with_a_note(tmp_path):
     assert dict(instance.constants) == {"BLOCK": 64, "ACT": None}
     assert sum("launch_pdl=True" in note for note in done.notes) == 1
     assert any("inner is made inside a function" in note for note in done.notes)
+
+
+def test_a_programmatic_launch_is_served_by_gpus_that_have_it(tmp_path):
+    recording = recorded(lambda x: combine[(1,)](x, x, x, 7, BLOCK=64, launch_pdl=True))
+    done = build(recording, tmp_path / "kernels", archs=["sm_80", "sm_90"])
+    ((instance,),) = [kernel.instances for kernel in done.manifest.kernels]
+    images = [image for variant in instance.variants for image in variant.images]
+    assert {(image.arch, image.pdl) for image in images} == {(90, True)}
+    (note,) = [note for note in done.notes if "sm_80" in note]
+    assert note.endswith("launch_pdl=True needs sm_90 or later")
+
+
+def test_a_gluon_kernel_is_served(tmp_path):
+    recording = recorded(lambda x: copied[(1,)](x, x, 7, BLOCK=128))
+    done = build(recording, tmp_path / "kernels", archs=["sm_90"])
+    assert [kernel.name for kernel in done.manifest.kernels] == ["copied"]
 
 
 def test_a_build_of_which_nothing_is_left_fails(tmp_path):

@@ -75,7 +75,7 @@ class CompiledJob:
     profile_scratch_size: int
     num_ctas: int
     cooperative: bool
-    launch_pdl: bool
+    pdl: bool
     # How many arguments are TMA descriptors, which the launch must encode.
     descriptors: int
 
@@ -203,7 +203,7 @@ def _stages(job: Job) -> CompiledJob:
         profile_scratch_size=metadata.get("profile_scratch_size") or 0,
         num_ctas=metadata["num_ctas"],
         cooperative=bool(metadata["launch_cooperative_grid"]),
-        launch_pdl=bool(metadata["launch_pdl"]),
+        pdl=bool(metadata["launch_pdl"]),
         descriptors=len(metadata.get("tensordesc_meta") or ()),
     )
 

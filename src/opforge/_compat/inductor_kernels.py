@@ -165,8 +165,6 @@ def obstacle(tuner: Any) -> str:
     """Why a kernel can only be compiled where it is launched; empty if it need not be."""
     if tuner.inductor_meta.get("store_cubin"):
         return "it belongs to C++ code, which keeps its image itself"
-    if tuner.triton_meta.get("launch_pdl"):
-        return "it is launched with launch_pdl=True"
     if triton.knobs.nvidia.libdevice_path:
         return "it is compiled with another libdevice than Triton's"
     return ""

@@ -61,7 +61,8 @@ def _written(functions: _Functions, name: str, above: set[str], param: type[Any]
         return set()
     addresses: list[Any] = []
     for op in (op for each in functions[name].values() for op in each):
-        if op.name == "tt.elementwise_inline_asm" and not op.is_pure:
+        # Without operands, such as `griddepcontrol.wait`, it has no address to write to.
+        if op.name == "tt.elementwise_inline_asm" and op.args and not op.is_pure:
             raise Unknown("it has inline assembly that is not is_pure=True")
         if op.name == "tt.call":
             written = _written(functions, op.fn_call_name, above | {name}, param)

@@ -271,6 +271,7 @@ def _image(
         shared=image.shared,
         num_ctas=image.num_ctas,
         cooperative=image.cooperative,
+        pdl=image.pdl,
         scratch_size=image.global_scratch_size,
         scratch_align=image.global_scratch_align,
     )

@@ -16,7 +16,7 @@ from ..records import BadField, Between, Codecs
 from .kinds import INTEGERS, OTHERS, PRINTED
 
 # Another one wherever the extension or what it is given changes.
-FORMAT = 3
+FORMAT = 4
 NAME = "manifest.json"
 _FIX = "build it again with `opforge build launches.json`"
 
@@ -33,6 +33,7 @@ class ServedImage(NamedTuple):
     shared: int
     num_ctas: int
     cooperative: bool
+    pdl: bool
     scratch_size: int
     scratch_align: int
 
@@ -93,7 +94,7 @@ _BYTES = Between(0, 2**40)
 _CODECS = Codecs(
     {
         ServedImage: (
-            "arch file sha256 size symbol num_warps shared num_ctas cooperative "
+            "arch file sha256 size symbol num_warps shared num_ctas cooperative pdl "
             "scratch_size scratch_align"
         ),
         ServedVariant: "types images",

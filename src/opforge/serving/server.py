@@ -246,6 +246,7 @@ class Server(_compat.advice.Adviser):
             image.cooperative,
             image.scratch_size,
             image.scratch_align,
+            image.pdl,
         )
 
     def _changed(self, fn: Any, name: str) -> str:

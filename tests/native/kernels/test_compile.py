@@ -288,7 +288,7 @@ def test_a_kernel_may_lie_in_a_file_whose_name_ptxas_does_not_take(name, full, p
 @pytest.mark.parametrize(
     ("bad", "text"),
     [
-        (scale_request(launch_pdl=True), "launch_pdl"),
+        (scale_request(launch_pdl=True), "launch_pdl=True needs sm_90 or later"),
         (
             request(given_descriptor, ["tensordesc<fp16[32, 32]>", "*fp16"], {"BLOCK": 32}),
             "tensor descriptors",

@@ -1,5 +1,6 @@
 """Launches as a trace sees them, and those that no library can hold."""
 
+import ast
 import inspect
 import re
 
@@ -9,6 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
 from triton.runtime.interpreter import InterpretedFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -125,16 +127,43 @@ def test_a_tuple_at_run_time_is_refused_by_name():
     assert "argument 'a' is a tuple, which a native library cannot pass" in refusal(body)
 
 
-def test_gluon_kernels_are_refused_by_name():
-    @gluon.jit
-    def made_with_gluon(x):
-        pass
+@gluon.jit
+def made_with_gluon(x, out, n, BLOCK: gl.constexpr):
+    at = gl.arange(0, BLOCK, layout=gl.BlockedLayout([1], [32], [4], [0]))
+    gl.store(out + at, gl.load(x + at, mask=at < n), mask=at < n)
+
+
+def test_gluon_kernels_are_launched():
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        made_with_gluon[(1,)](x, out, x.numel(), BLOCK=128)
+        return out
+
+    (found,) = launches(built(body))
+    assert found.kernel_name == "made_with_gluon"
+
+
+@pytest.mark.parametrize("asked", ["launch_pdl=True", "num_ctas=2"])
+def test_what_only_newer_gpus_have_is_refused_on_older_ones(asked):
+    name, value = asked.split("=")
+    option = {name: ast.literal_eval(value)}
 
     def body(x: Tensor) -> Tensor:
-        made_with_gluon[(1,)](x)
-        return torch.empty_like(x)
+        out = torch.empty_like(x)
+        block[(1,)](x, out, x.shape[0], BLOCK=16, **option)
+        return out
 
-    assert "it is a Gluon kernel, which opforge does not compile" in refusal(body)
+    both = Body(body, X, archs=(80, 90)).built
+    older, newer = sorted(both[0].case.paths, key=lambda path: not path.refused)
+    assert (older.under, newer.under) == ("device.major < 9", "9 <= device.major")
+    assert older.refused.startswith("kernel block (")
+    assert older.refused.endswith(
+        f": {asked} needs sm_90; launch it under a check of the capability"
+    )
+    assert f"launched at {line_of(body, 'BLOCK=16')}" in older.refused
+    assert {archs for _, archs in both[0].requests.values()} == {(90,)}
+    with pytest.raises(CannotTrace, match=f"{asked} needs sm_90"):
+        Body(body, X, archs=(80,)).built  # noqa: B018  # building is what fails
 
 
 def test_a_pre_hook_is_refused_by_name():

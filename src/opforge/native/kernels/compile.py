@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..._compat import compiling
-from ...archs import check_arch, show_arch
+from ...archs import HOPPER, check_arch, show_arch
 from ...errors import BadJobs, KernelFailed, warn
 from ..ir.kernel_request import Request
 from ..ir.program import Image
@@ -267,7 +267,7 @@ class _Build:
 
     def _lower(self, task: _Task) -> compiling.Job | None:
         request = task.request
-        refused = _refused(request)
+        refused = _refused(request, task.arch)
         if refused:
             self._fail(task, refused)
             return None
@@ -288,8 +288,6 @@ class _Build:
     def _take(self, task: _Task, made: _Result) -> None:
         if isinstance(made, compiling.Failed):
             self._fail(task, made.text)
-        elif made.launch_pdl:
-            self._fail(task, _PDL)
         elif made.descriptors:
             self._fail(task, _DESCRIPTORS)
         else:
@@ -318,18 +316,17 @@ class _Build:
         self.progress.done(Compiled(name, variant, task.arch, cached=cached, failed=failed))
 
 
-_PDL = "it is launched with launch_pdl=True, which native libraries do not support"
 _DESCRIPTORS = (
     "it takes tensor descriptors (TMA) as arguments, which native libraries do not support; "
     "make them in the kernel with tl.make_tensor_descriptor"
 )
 
 
-def _refused(request: Request) -> str | None:
+def _refused(request: Request, arch: int) -> str | None:
     if not compiling.is_compilable(request.fn):
         return "it is not a jitted kernel; nothing can be compiled under TRITON_INTERPRET=1"
-    if dict(request.options).get("launch_pdl"):
-        return _PDL
+    if dict(request.options).get("launch_pdl") and arch < HOPPER:
+        return "launch_pdl=True needs sm_90 or later"
     if any(kind.startswith("tensordesc") for kind in request.types):
         return _DESCRIPTORS
     return None
@@ -338,8 +335,8 @@ def _refused(request: Request) -> str | None:
 def _image(arch: int, made: compiling.CompiledJob) -> Image:
     registers, spills = cubin.usage(made.cubin, made.function)
     facts = dict(vars(made))
-    # Both are refused before.
-    del facts["launch_pdl"], facts["descriptors"]
+    # Refused before.
+    del facts["descriptors"]
     return Image(arch=arch, **facts, registers=registers, spills=spills)
 
 

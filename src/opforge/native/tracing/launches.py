@@ -11,11 +11,13 @@ import torch
 from ... import _compat
 from ..._compat import tracing
 from ..._compat.tracing import Traced
+from ...archs import HOPPER
 from ...capture import LaunchRouter, correct_launch
-from ...errors import CannotCapture
+from ...errors import CannotCapture, CannotTrace
 from ...tuning.choose import Choice
+from ..ir.device_attributes import MAJOR
 from ..ir.dtypes import ALIASES
-from ..ir.expr import Term
+from ..ir.expr import Term, Var
 from ..symbolic.symint import is_symbolic, term_of
 from .recorder import Recorder, locate
 
@@ -100,6 +102,7 @@ class Calls(LaunchRouter):
         # Triton takes a keyword for an option, also where a parameter has the same name.
         options = {n: _plain(v) for n, v in kwargs.items() if n in self._options}
         options = {n: v for n, v in options.items() if v is not None}
+        self._refuse_older_gpus(base, options, where)
         if callable(grid):
             grid = grid({**given, **arguments})
         sizes = [term_of(_compat.kernels.unwrap_constexpr(n)) for n in _as_tuple(grid)]
@@ -110,6 +113,14 @@ class Calls(LaunchRouter):
                 self.recorder.refuse_kept(argument.memory)
         called = TracedLaunch(base, passed, (x, y, z), options, where, config)
         self.recorder.steps.append(called)
+
+    def _refuse_older_gpus(self, base: Any, options: dict[str, Any], where: str) -> None:
+        """Raise on paths of GPUs that lack what a launch asks for."""
+        asked = [f"num_ctas={options['num_ctas']}"] if options.get("num_ctas", 1) > 1 else []
+        asked += ["launch_pdl=True"] if options.get("launch_pdl") else []
+        if asked and self.recorder.symbols.integer(Var(MAJOR)) < HOPPER // 10:
+            what = f"{self._named(base)}, launched at {where}: {' and '.join(asked)} needs sm_90"
+            raise CannotTrace(f"{what}; launch it under a check of the capability")
 
     def _choose_config(
         self, kernel: Any, named: dict[str, Any], kwargs: dict[str, Any]
@@ -162,8 +173,6 @@ class Calls(LaunchRouter):
 
 def _refusal(kernel: Any) -> str:
     """Why a native library cannot launch a kernel."""
-    if _kernels.is_gluon(kernel):
-        return "it is a Gluon kernel, which opforge does not compile"
     for part in _kernels.chain(kernel)[:-1]:
         for hook in ("pre_hook", "post_hook"):
             if getattr(part, f"user_defined_{hook}", False):
