@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         running,
         saved,
         settings,
+        tma,
     )
     from .dispatcher import *  # noqa: F403
 

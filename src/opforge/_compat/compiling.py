@@ -26,7 +26,7 @@ from triton.compiler.compiler import ASTSource, make_backend
 from triton.compiler.errors import CompilationError
 from triton.runtime.jit import JITCallable
 
-from . import settings
+from . import settings, tma
 from .kernel_hash import digest_or_unique
 
 
@@ -76,8 +76,8 @@ class CompiledJob:
     num_ctas: int
     cooperative: bool
     pdl: bool
-    # How many arguments are TMA descriptors, which the launch must encode.
-    descriptors: int
+    maps: tuple[tma.ExpectedMap, ...]
+    descriptor_flags: int
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,8 @@ def _stages(job: Job) -> CompiledJob:
         num_ctas=metadata["num_ctas"],
         cooperative=bool(metadata["launch_cooperative_grid"]),
         pdl=bool(metadata["launch_pdl"]),
-        descriptors=len(metadata.get("tensordesc_meta") or ()),
+        maps=tma.expected(metadata),
+        descriptor_flags=tma.flags(),
     )
 
 

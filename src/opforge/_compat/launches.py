@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import torch
 
 from ..locks import fork_safe_lock
-from . import described, kernels, patches, printing
+from . import described, kernels, patches, printing, tma
 from .dispatcher import concrete
 
 
@@ -287,18 +287,13 @@ def prune_configs(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         )
 
 
-def descriptor_type() -> tuple[type[Any], ...]:
-    module = sys.modules.get("triton.tools.tensor_descriptor")
-    return (module.TensorDescriptor,) if module is not None else ()
-
-
 def _unpack_descriptors(values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Replace descriptors by the tensors behind them; returns their block shapes by name, too."""
     import torch._higher_order_ops.triton_kernel_wrap as wrap
 
     plain, found = dict(values), {}
     for name, value in values.items():
-        if isinstance(value, descriptor_type()):
+        if isinstance(value, tma.descriptor_types()):
             plain[name] = _described_tensor(value)
             found[name] = wrap.create_tma_stable_metadata(list(value.block_shape))
     return plain, found

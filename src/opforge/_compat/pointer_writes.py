@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import compiling
+from . import compiling, tma
 
 # What they write to is their first operand; the rest are values, offsets and masks.
 _WRITES = {
@@ -49,10 +49,18 @@ def written_pointers(variant: compiling.Variant) -> frozenset[str]:
     except Exception as error:
         raise Unknown(compiling.error_text(error)) from error
     signature = variant.signature
-    passed = [name for name, kind in signature.items() if kind != "constexpr"]
+    # A descriptor's sizes and strides are arguments of their own.
+    passed = [
+        name
+        for name, kind in signature.items()
+        if kind != "constexpr"
+        for _ in range(1 + 2 * tma.rank(kind))
+    ]
     # The kernel comes first; functions that it calls without inlining follow.
     found = _written(functions, next(iter(functions)), set(), wrap.Param)
-    return frozenset(passed[i] for i in found if signature[passed[i]].startswith("*"))
+    return frozenset(
+        passed[i] for i in found if signature[passed[i]].startswith(("*", "tensordesc"))
+    )
 
 
 def _written(functions: _Functions, name: str, above: set[str], param: type[Any]) -> set[int]:

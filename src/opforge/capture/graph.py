@@ -178,7 +178,7 @@ class Capture(LaunchRouter):
                     kernel,
                     fix=f"annotate it tl.constexpr, pass its elements one by one, or {_OPAQUE}",
                 )
-            elif isinstance(value, _launches.descriptor_type()):
+            elif isinstance(value, _compat.tma.descriptor_types()):
                 self._check_descriptor(kernel, name, value)
         later = set_by_configs(kernel)
         missing = {n: d for n, d in defaults.items() if n not in given and n not in later}

@@ -15,7 +15,7 @@ from triton.compiler import ASTSource
 from triton.experimental.gluon._runtime import GluonASTSource
 
 from opforge.errors import BadJobs, KernelFailed, OpforgeError, UnknownArch
-from opforge.native.ir.program import Image
+from opforge.native.ir.program import Image, TensorMap
 from opforge.native.kernels.compile import compile_all
 from support.native import kernel_requests
 from support.native.heard import Heard
@@ -285,20 +285,25 @@ def test_a_kernel_may_lie_in_a_file_whose_name_ptxas_does_not_take(name, full, p
     assert b"vari_nten.py" in images[wanted.key, 90].cubin
 
 
+def test_an_image_says_how_its_descriptors_are_passed(pool, cache):
+    wanted = request(given_descriptor, ["tensordesc<fp16[32, 32]>", "*fp16"], {"BLOCK": 32})
+    for _ in range(2):
+        images = compile_all([(wanted, (80, 90))], executor=pool, cache=cache)
+        assert images[wanted.key, 80].maps == ()
+        # Halves, and rows of 64 bytes.
+        assert images[wanted.key, 90].maps == (TensorMap(6, 2, 2, (32, 32)),)
+
+
 @pytest.mark.parametrize(
     ("bad", "text"),
     [
         (scale_request(launch_pdl=True), "launch_pdl=True needs sm_90 or later"),
-        (
-            request(given_descriptor, ["tensordesc<fp16[32, 32]>", "*fp16"], {"BLOCK": 32}),
-            "tensor descriptors",
-        ),
         (scale_request(num_wraps=4), "num_wraps"),
         (scale_request(num_ctas=2), "num_ctas > 1 requires"),
         (scale_request(num_warps=3), "num_warps must be a power of 2"),
     ],
 )
-def test_features_without_a_native_launch_are_refused_by_name(bad, text, pool):
+def test_what_triton_cannot_compile_is_told_by_name(bad, text, pool):
     with pytest.raises(KernelFailed) as caught:
         compile_all([(bad, (80,))], executor=pool, cache=None)
     assert bad.location in str(caught.value)

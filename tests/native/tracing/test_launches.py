@@ -16,7 +16,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from opforge import native
 from opforge.errors import CannotTrace
-from opforge.native.ir.cases import Launch
+from opforge.native.ir.cases import Descriptor, Fill, Launch
 from support.native.traced_kernels import (
     Indexed,
     Reinterpreted,
@@ -106,16 +106,27 @@ def test_a_tensor_of_the_module_is_not_a_parameter():
     assert "'a' is a tensor that is not a parameter" in refusal(body)
 
 
-def test_tensor_descriptors_are_refused_by_name():
+def test_a_descriptor_is_an_address_with_sizes_and_strides():
     def body(x: Tensor) -> Tensor:
         out = torch.empty_like(x)
-        described = TensorDescriptor(x, list(x.shape), [64, 1], [16, 16])
+        described = TensorDescriptor(x[1:], [x.shape[0] - 1, 64], [64, 1], [16, 16], "nan")
         take[(1,)](described, out)
         return out
 
-    said = refusal(body, x=T("m 64", dtype="fp16"))
-    assert "kernel take (" in said
-    assert "argument 'x' is a tensor descriptor, which a native library cannot pass" in said
+    found = built(body, x=T("m 64", dtype="fp16"))
+    (launch,) = launches(found)
+    base, *numbers = launch.arguments[:5]
+    assert base == Descriptor("x", "x", 128, "fp16", 2, is_nan=True)
+    assert [(n.name, str(n.value)) for n in numbers] == [
+        ("x.shape[0]", "m + -1"), ("x.shape[1]", "64"),
+        ("x.strides[0]", "64"), ("x.strides[1]", "1"),
+    ]  # fmt: skip
+    assert launch.variants[0].types[:5] == ("tensordesc<fp16[16, 16]>", "i32", "i32", "i64", "i64")
+    refused = [path.refused for path in found.case.paths if path.refused]
+    assert (
+        "the body raises AssertionError: shape must be positive, of a tensor descriptor of x"
+        in (refused)
+    )
 
 
 def test_a_tuple_at_run_time_is_refused_by_name():
@@ -166,15 +177,32 @@ def test_what_only_newer_gpus_have_is_refused_on_older_ones(asked):
         Body(body, X, archs=(80,)).built  # noqa: B018  # building is what fails
 
 
-def test_a_pre_hook_is_refused_by_name():
+def test_what_the_pre_hook_of_a_configuration_fills_is_filled():
     def body(x: Tensor) -> Tensor:
         out = torch.empty_like(x)
         hooked[(1,)](x, out, x.shape[0])
         return out
 
-    said = refusal(body)
-    assert "kernel hooked (" in said
-    assert "pre_hook" in said
+    (path,) = built(body).case.paths
+    assert [type(step) for step in path.steps] == [Fill, Launch]
+
+
+def test_a_pre_hook_that_asks_for_data_is_refused_with_its_line():
+    @triton.autotune([triton.Config({"BLOCK": 64}, pre_hook=asking)], key=["n"])
+    @triton.jit
+    def asked(x, out, n, BLOCK: tl.constexpr):
+        pass
+
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        asked[(1,)](x, out, x.shape[0])
+        return out
+
+    assert line_of(asking, ".item()") in refusal(body)
+
+
+def asking(arguments):
+    arguments["out"].fill_(arguments["x"].sum().item())
 
 
 def test_reset_to_zero_of_an_autotuner_does_not_matter():

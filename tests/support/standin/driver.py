@@ -8,7 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-SOURCES = [str(Path(__file__).with_name(name)) for name in ("libcuda.c", "graphs.c", "remote.c")]
+SOURCES = [
+    str(Path(__file__).with_name(f"{name}.c"))
+    for name in ("libcuda", "graphs", "remote", "tensor_maps")
+]
 FLAGS = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-O1", "-fPIC", "-shared")
 LAUNCH_FAILED = 719
 MULTIPROCESSORS, MAJOR, MINOR, SHARED_OPTIN = 16, 75, 76, 97
@@ -58,7 +61,8 @@ class Launched:
 
     def read(self, index: int, ctype: type) -> object:
         """The index-th argument: `launched.read(3, ctypes.c_int32)`."""
-        return ctypes.cast(self._parameters[index], ctypes.POINTER(ctype)).contents.value
+        found = ctypes.cast(self._parameters[index], ctypes.POINTER(ctype)).contents
+        return found if isinstance(found, ctypes.Structure) else found.value
 
 
 def image_at(address: int) -> bytes:

@@ -17,10 +17,12 @@ import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.interpreter import TensorHandle
 
+from opforge._compat import tma
 from opforge.native.ir.dtypes import DTYPES
 from support.native.interpreted_kernels import from_text, launch
 
 from .driver import Launched
+from .tensor_maps import Map, descriptor
 
 # By Triton's name: a parameter's memory layout. Half precision comes as bits.
 _SCALARS = {
@@ -53,7 +55,7 @@ class Interpreter:
     def __call__(self, launched: Launched) -> None:
         kernel = self._by_image[hashlib.sha256(launched.image).hexdigest()]
         function = self._function(kernel)
-        values = iter([_read(launched, i, t) for i, t in enumerate(kernel["types"])])
+        values = iter(_Parameters(launched, _image(kernel, launched)).read(kernel["types"]))
         constants = {n: _constant(v) for n, v in kernel["constants"].items()}
         arguments = {
             n: constants[n] if n in constants else next(values) for n in function.arg_names
@@ -84,6 +86,46 @@ class Interpreter:
         while hasattr(function.fn, "arg_names"):
             function = function.fn
         return function
+
+
+def _image(kernel: dict, launched: Launched) -> dict:
+    digest = hashlib.sha256(launched.image).hexdigest()
+    return next(i for i in kernel["images"] if digest in {i["sha256"], i["ptx_sha256"]})
+
+
+class _Parameters:
+    """What a launch passes, one after the other."""
+
+    def __init__(self, launched: Launched, image: dict) -> None:
+        self.launched, self.image, self.count = launched, image, 0
+
+    def read(self, types: list[str]) -> list[object]:
+        return [self._descriptor(t) if tma.rank(t) else self._next(t) for t in types]
+
+    def _next(self, type_: str) -> object:
+        self.count += 1
+        return _read(self.launched, self.count - 1, type_)
+
+    def _numbers(self, count: int, ctype: type) -> list[int]:
+        self.count += count
+        return [self.launched.read(self.count - count + i, ctype) for i in range(count)]
+
+    def _descriptor(self, type_: str) -> object:
+        element, _, block = type_.removeprefix("tensordesc<").partition("[")
+        dtype = getattr(torch, DTYPES[element].torch)
+        sizes = [int(n) for n in block.partition("]")[0].split(",")]
+        rank = len(sizes)
+        if self.image.get("maps"):
+            (found,) = self._numbers(1, Map)
+            made = found.described(dtype, sizes)
+        else:
+            (address,) = self._numbers(1, ctypes.c_uint64)
+            shape, strides = (self._numbers(rank, ctypes.c_int64) for _ in range(2))
+            is_nan, *_ = self._numbers(self.image.get("descriptor_flags", 2), ctypes.c_bool)
+            made = descriptor(address, dtype, shape, strides, sizes, is_nan=is_nan)
+        assert self._numbers(rank, ctypes.c_int32) == made.shape
+        assert self._numbers(rank, ctypes.c_int64) == made.strides
+        return made
 
 
 def _read(launched: Launched, index: int, type_: str) -> object:

@@ -6,8 +6,9 @@ A word takes the compiler a fifth of the time of eight bytes.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
-from ..ir.program import Image, Kernel, Library
+from ..ir.program import Image, Kernel, Library, TensorMap
 from .names import comment, part, quoted
 
 # From this one on, Triton compiles with features that only this very architecture has (sm_90a).
@@ -89,6 +90,18 @@ def _table(kernel: Kernel, number: int, images: list[str]) -> str:
     return "\n".join([head, f"static const Image images_{number}[] = {{", *images, "};"])
 
 
+def _maps(maps: Sequence[TensorMap]) -> str:
+    """The kernel's tensor maps, as a literal in the image's row."""
+    if not maps:
+        return "NULL"
+    rows = []
+    for one in maps:
+        block = ", ".join(f"{n:d}" for n in one.block)
+        numbers = (one.element, one.element_size, one.swizzle, one.is_padded_fp4)
+        rows.append(f"{{{', '.join(f'{n:d}' for n in numbers)}, {{{block}}}}}")
+    return f"(const MapInfo[]){{{', '.join(rows)}}}"
+
+
 def _image(image: Image, data: str, *, is_ptx: bool) -> str:
     numbers = [
         image.num_warps,
@@ -99,10 +112,11 @@ def _image(image: Image, data: str, *, is_ptx: bool) -> str:
         image.global_scratch_size,
         image.global_scratch_align,
         image.profile_scratch_size,
+        image.descriptor_flags,
     ]
     # As numbers, and nothing else: an image may come from a cache.
     arch, kind, *rest = (f"{number:d}" for number in (image.arch, is_ptx, *numbers))
-    cells = [arch, kind, data, quoted(image.function), *rest]
+    cells = [arch, kind, data, quoted(image.function), *rest, _maps(image.maps)]
     return f"    {{{', '.join(cells)}}},"
 
 

@@ -12,7 +12,7 @@ from ..ir.abi import ABI, MANIFEST_FORMAT
 from ..ir.case_codec import CASE
 from ..ir.interface import Op
 from ..ir.op_codec import OP
-from ..ir.program import Image, Kernel, Library
+from ..ir.program import Image, Kernel, Library, TensorMap
 from .coverage_text import guards as guards_of
 from .images import arch_name, words
 from .signature import CSignature
@@ -22,7 +22,8 @@ _RECORDS = Codecs(
     {
         Kernel: "key name qualified_name location types constants divisible options",
         Image: "num_warps num_ctas shared cooperative pdl global_scratch_size "
-        "global_scratch_align profile_scratch_size registers spills",
+        "global_scratch_align profile_scratch_size registers spills maps? descriptor_flags?",
+        TensorMap: "element element_size swizzle block is_padded_fp4",
     }
 )
 

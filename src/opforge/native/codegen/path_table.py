@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from ..ir.cases import (
     ONE,
     Allocate,
+    Descriptor,
     Fill,
     Guard,
     Launch,
@@ -217,6 +218,10 @@ class _Steps:
         return f"{{{self._kernels[variant.kernel]}, {arguments}}}"
 
     def _code(self, launch: Launch, argument: Pointer | ScalarValue, type_: str) -> str:
+        if isinstance(argument, Descriptor):
+            flags = " | OF_NAN" * argument.is_nan + " | OF_TF32" * argument.is_tf32
+            # Tensor maps need it, whatever the kernel was compiled for.
+            return f"OF_DESCRIPTOR + {argument.rank}{flags} | OF_BY_16"
         if isinstance(argument, Pointer):
             return "OF_POINTER"
         code = _TYPES.get(type_)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 
 from ..ir.abi import ABI
-from ..ir.cases import Allocate, Launch
+from ..ir.cases import Allocate, Argument, Descriptor, Launch
 from ..ir.device_attributes import ATTRIBUTES
 from ..ir.interface import Op, TensorParam
 from ..ir.program import Library
@@ -93,11 +94,16 @@ def _device_attributes() -> str:
     return "\n".join([head, *rows]) + "\n"
 
 
+def _passed(arguments: Sequence[Argument], ranks: Sequence[int]) -> int:
+    return len(arguments) + sum(2 * rank + 2 for rank in ranks)
+
+
 def _maxima(ops: tuple[Op, ...]) -> dict[str, int]:
     """The lengths of the runtime's arrays, at least 1 because C has no empty ones."""
     paths = [path for op in ops for case in op.cases for path in case.paths]
     launches = [[s for s in path.steps if isinstance(s, Launch)] for path in paths]
-    arguments = [len(launch.arguments) for each in launches for launch in each]
+    arguments = [launch.arguments for each in launches for launch in each]
+    ranks = [[a.rank for a in each if isinstance(a, Descriptor)] for each in arguments]
     allocated = [sum(isinstance(s, Allocate) for s in path.steps) for path in paths]
     inputs = [sum(isinstance(p, TensorParam) for p in op.params) for op in ops]
     outputs = [len(op.outputs) for op in ops]
@@ -111,6 +117,10 @@ def _maxima(ops: tuple[Op, ...]) -> dict[str, int]:
         "LAUNCHES": max(1, most),
         # A launch may need scratch memory of two kinds.
         "ALLOCATIONS": max(1, workspaces + 2 * most),
-        # The grid, the arguments, and the two pointers to scratch memory.
-        "NUMBERS": 3 + max([0, *arguments]) + 2,
+        # The grid, and the arguments.
+        "NUMBERS": 3 + max([0, *map(len, arguments)]),
+        "DESCRIPTORS": max([1, *map(len, ranks)]),
+        # The arguments, those that a descriptor becomes without a tensor map (its address, sizes,
+        # strides and two flags), two pointers to scratch memory, and NULL.
+        "PARAMETERS": 3 + max([0, *map(_passed, arguments, ranks)]),
     }

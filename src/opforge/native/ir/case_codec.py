@@ -14,6 +14,7 @@ from .cases import (
     Allocate,
     Bound,
     Case,
+    Descriptor,
     Fill,
     Guard,
     Launch,
@@ -55,6 +56,7 @@ CASE = Codecs(
         Fill: "fill=buffer offset count width pattern",
         Launch: "launch=kernel_name kernel_location location grid constants arguments variants",
         Pointer: "name buffer offset dtype",
+        Descriptor: "name buffer offset dtype rank is_nan is_tf32",
         ScalarValue: "name value",
         Variant: "kernel types aligned divisible",
     },
@@ -67,6 +69,7 @@ CASE = Codecs(
         Output: {"dtype": _DTYPE},
         Fill: {"width": Between(1, 8), "pattern": Between(0, 2**64 - 1)},
         Pointer: {"dtype": _DTYPE},
+        Descriptor: {"dtype": _DTYPE, "rank": Between(1, 5)},
         Variant: {"aligned": _INDEX, "divisible": _INDEX},
     },
 ).of(Case)

@@ -97,6 +97,19 @@ class Pointer:
 
 
 @dataclass(frozen=True)
+class Descriptor(Pointer):
+    """A tensor descriptor: the address of its tensor, whose sizes and strides follow.
+
+    Its `2 * rank` numbers are the next arguments of the launch. Elements outside of the tensor are
+    read as NaN or as 0.
+    """
+
+    rank: int
+    is_nan: bool = False
+    is_tf32: bool = False
+
+
+@dataclass(frozen=True)
 class ScalarValue:
     """A kernel's run-time number; a variant says as which type it is passed."""
 
@@ -104,7 +117,7 @@ class ScalarValue:
     value: Term
 
 
-Argument = Pointer | ScalarValue
+Argument = Pointer | Descriptor | ScalarValue
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,18 @@ from .places import Place
 
 
 @dataclass(frozen=True)
+class TensorMap:
+    """What a compiled kernel expects of a descriptor's tensor map, in CUDA's numbers."""
+
+    element: int
+    # In bytes; of two 4-bit numbers in a byte, that byte's.
+    element_size: int
+    swizzle: int
+    block: tuple[int, ...]
+    is_padded_fp4: bool = False
+
+
+@dataclass(frozen=True)
 class Image:
     """A kernel variant compiled for one architecture, and what a launch of it needs."""
 
@@ -32,6 +44,10 @@ class Image:
     spills: int = 0
     # Programmatic dependent launch, Triton's `launch_pdl`.
     pdl: bool = False
+    # One per tensor descriptor; none where the kernel takes addresses, sizes and strides instead.
+    maps: tuple[TensorMap, ...] = ()
+    # How many flags such a kernel takes with them.
+    descriptor_flags: int = 2
 
 
 @dataclass(frozen=True)

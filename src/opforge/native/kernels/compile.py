@@ -22,7 +22,7 @@ from ..._compat import compiling
 from ...archs import HOPPER, check_arch, show_arch
 from ...errors import BadJobs, KernelFailed, warn
 from ..ir.kernel_request import Request
-from ..ir.program import Image
+from ..ir.program import Image, TensorMap
 from . import cubin, workers
 from .image_cache import (
     USER_CACHE,
@@ -288,8 +288,6 @@ class _Build:
     def _take(self, task: _Task, made: _Result) -> None:
         if isinstance(made, compiling.Failed):
             self._fail(task, made.text)
-        elif made.descriptors:
-            self._fail(task, _DESCRIPTORS)
         else:
             image = _image(task.arch, made)
             self.images[task.result_key] = image
@@ -316,27 +314,17 @@ class _Build:
         self.progress.done(Compiled(name, variant, task.arch, cached=cached, failed=failed))
 
 
-_DESCRIPTORS = (
-    "it takes tensor descriptors (TMA) as arguments, which native libraries do not support; "
-    "make them in the kernel with tl.make_tensor_descriptor"
-)
-
-
 def _refused(request: Request, arch: int) -> str | None:
     if not compiling.is_compilable(request.fn):
         return "it is not a jitted kernel; nothing can be compiled under TRITON_INTERPRET=1"
     if dict(request.options).get("launch_pdl") and arch < HOPPER:
         return "launch_pdl=True needs sm_90 or later"
-    if any(kind.startswith("tensordesc") for kind in request.types):
-        return _DESCRIPTORS
     return None
 
 
 def _image(arch: int, made: compiling.CompiledJob) -> Image:
     registers, spills = cubin.usage(made.cubin, made.function)
-    facts = dict(vars(made))
-    # Refused before.
-    del facts["descriptors"]
+    facts = vars(made) | {"maps": tuple(TensorMap(*one) for one in made.maps)}
     return Image(arch=arch, **facts, registers=registers, spills=spills)
 
 

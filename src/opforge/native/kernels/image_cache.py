@@ -18,10 +18,10 @@ from ... import environment
 from ..._compat import compiling, kernel_hash
 from ...records import Between, Codec, Codecs, keep_to
 from ..ir.kernel_request import Request
-from ..ir.program import Image
+from ..ir.program import Image, TensorMap
 
 # Part of every key; raise it when the stored format or the compile options change.
-_FORMAT = 2
+_FORMAT = 3
 
 
 # What is read becomes C, so it is held to what Triton and CUDA can have.
@@ -29,7 +29,9 @@ _SIZE = Between(0, 2**40)
 _IMAGE = Codecs(
     {
         Image: "arch cubin function num_warps shared global_scratch_size global_scratch_align "
-        "profile_scratch_size num_ctas cooperative registers spills pdl"
+        "profile_scratch_size num_ctas cooperative registers spills pdl maps "
+        "descriptor_flags",
+        TensorMap: "element element_size swizzle block is_padded_fp4",
     },
     # Of the cubin its length; the bytes stand behind the facts, and PTX is the rest of them.
     {bytes: Codec(len, Codecs({}).of(int).read)},
@@ -46,7 +48,14 @@ _IMAGE = Codecs(
             "profile_scratch_size": _SIZE,
             "registers": Between(0, 2**16),
             "spills": Between(0, 2**31 - 1),
-        }
+            "descriptor_flags": Between(1, 2),
+        },
+        TensorMap: {
+            "element": Between(0, 15),
+            "element_size": Between(1, 8),
+            "swizzle": Between(0, 7),
+            "block": Between(1, 256),
+        },
     },
 ).of(Image)
 

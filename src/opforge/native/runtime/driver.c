@@ -34,6 +34,7 @@ static const Symbol symbols[] = {
     NEEDED(cuFuncSetCacheConfig, "cuFuncSetCacheConfig"),
     NEEDED(cuLaunchKernel, "cuLaunchKernel"),
     OPTIONAL(cuLaunchKernelEx, "cuLaunchKernelEx"),
+    OPTIONAL(cuTensorMapEncodeTiled, "cuTensorMapEncodeTiled"),
     OPTIONAL(cuGraphCreate, "cuGraphCreate"),
     OPTIONAL(cuGraphDestroy, "cuGraphDestroy"),
     OPTIONAL(cuGraphAddKernelNode, "cuGraphAddKernelNode_v2"),

@@ -23,6 +23,10 @@
 #define OF_LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION 6
 #define OF_CLUSTER_SCHEDULING_POLICY_SPREAD 1
 #define OF_CAPTURE_MODE_RELAXED 2
+#define OF_MAP_INTERLEAVE_NONE 0
+#define OF_MAP_L2_PROMOTION_128B 2
+#define OF_MAP_FILL_NAN 1
+#define OF_MAP_TF32 11
 
 /* CUlaunchAttribute and CUlaunchConfig; the value is a union of 64 bytes, aligned as a pointer. */
 typedef struct {
@@ -43,6 +47,11 @@ typedef struct {
     LaunchAttribute *attributes;
     unsigned int attribute_count;
 } LaunchConfig;
+
+/* CUtensorMap */
+typedef struct {
+    uint64_t words[16];
+} __attribute__((aligned(64))) TensorMap;
 
 /* CUDA_KERNEL_NODE_PARAMS_v2 */
 typedef struct {
@@ -80,6 +89,11 @@ typedef struct {
     /* Missing before CUDA 11.8; only clusters and cooperative launches need it. */
     int (*cuLaunchKernelEx)(const LaunchConfig *config, void *function, void **parameters,
                             void **extra);
+    /* Missing before CUDA 12.0; only tensor descriptors need it. */
+    int (*cuTensorMapEncodeTiled)(TensorMap *map, int element, uint32_t rank, void *address,
+                                  const uint64_t *extents, const uint64_t *between,
+                                  const uint32_t *box, const uint32_t *steps, int interleave,
+                                  int swizzle, int promotion, int fill);
     /* Missing before CUDA 12.0; without them kernels are launched one by one. */
     int (*cuGraphCreate)(void **graph, unsigned int flags);
     int (*cuGraphDestroy)(void *graph);

@@ -56,7 +56,7 @@ static OpforgeStatus refuse_launch(const Launch *launch, const int64_t *values)
         const int refused = refused_argument(launch, variant, values);
         const int type = variant->arguments[refused] & OF_TYPE;
         of_more("\n  %s: %s is ", of_kernels[variant->kernel].key, launch->argument_names[refused]);
-        if (type == OF_POINTER) {
+        if (type == OF_POINTER || type > OF_DESCRIPTOR) {
             of_more("at 0x%llx", (unsigned long long)values[refused]);
         } else {
             of_more("%lld", (long long)values[refused]);

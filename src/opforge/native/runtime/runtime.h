@@ -15,7 +15,7 @@
  *     select   steps       finds a path   runs it
  *     refusal  broadcast   explains why no path was found   expands tensors
  *     plan                 chooses the kernels of a path, sums up its workspace
- *     tensor   module   memory
+ *     tensor   module   memory   tensor_map
  *     device               contexts, attributes, the lock
  *     driver   arch        libcuda   which image suits a device
  *     message              the text behind a status
@@ -47,7 +47,19 @@ enum {
     OF_DEVICE_ATTRIBUTES
 };
 
-/* A kernel compiled for one architecture, and what a launch of it needs. */
+#define OF_MAX_MAP_RANK 5
+
+/* What a kernel expects of a tensor map, in CUDA's numbers. */
+typedef struct {
+    int element;
+    int element_size;
+    int swizzle;
+    int is_padded_fp4;
+    uint32_t block[OF_MAX_MAP_RANK];
+} MapInfo;
+
+/* A kernel compiled for one architecture, and what a launch of it needs. `maps` has one per tensor
+ * descriptor; NULL if the kernel takes their addresses, sizes, strides and flags instead. */
 typedef struct {
     int arch;
     int is_ptx;
@@ -61,6 +73,8 @@ typedef struct {
     int64_t global_scratch;
     int64_t global_scratch_align;
     int64_t profile_scratch;
+    int descriptor_flags;
+    const MapInfo *maps;
 } Image;
 
 typedef struct {
@@ -201,9 +215,12 @@ enum {
     OF_BF16,
     OF_FP32,
     OF_FP64,
-    OF_ONE, /* the value is 1, and compiled in */
+    OF_ONE,        /* the value is 1, and compiled in */
+    OF_DESCRIPTOR, /* plus its rank: an address; its tensor's sizes and strides follow */
     OF_TYPE = 0x1f,
     OF_UNSIGNED = 0x20, /* the value's 64 bits are an unsigned number's */
+    OF_TF32 = 0x20,     /* of a descriptor: elements are rounded when they are loaded */
+    OF_NAN = 0x40,      /* of a descriptor: what lies outside of the tensor */
     OF_BY_16 = 0x80     /* the address or the value is a multiple of 16 */
 };
 
@@ -362,6 +379,10 @@ void of_describe_sizes(const int64_t *sizes, int count);
 OpforgeStatus of_view(const TensorInfo *info, const OpforgeTensor *tensor, int needs_data,
                       View *view);
 OpforgeStatus of_check_overlaps(const Operation *op, const View *views);
+
+/* tensor_map.c; `numbers` has the address, then sizes and strides */
+OpforgeStatus of_tensor_map(const MapInfo *info, int argument, const Launch *launch,
+                            const char *name, const int64_t *numbers, TensorMap *map);
 
 /* broadcast.c */
 OpforgeStatus of_broadcast(const Operation *op, View *views);

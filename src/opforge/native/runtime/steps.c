@@ -94,6 +94,21 @@ static int launch_with_attributes(const Image *image, void *function, const int6
     return of_driver.cuLaunchKernelEx(&config, function, parameters, NULL);
 }
 
+/* What a kernel without tensor maps takes first: address, sizes, strides, and flags. The sizes and
+ * strides that follow a descriptor in any case come after these. */
+static int without_map(int argument, int flag_count, int64_t *numbers, void **parameters)
+{
+    static int64_t flags[] = {0, 1};
+    const int count = 1 + 2 * ((argument & OF_TYPE) - OF_DESCRIPTOR);
+    int i;
+    for (i = 0; i < count; i++) {
+        parameters[i] = &numbers[i];
+    }
+    parameters[count] = &flags[(argument & OF_NAN) != 0];
+    parameters[count + 1] = &flags[(argument & OF_TF32) != 0];
+    return count + flag_count;
+}
+
 static OpforgeStatus allocate_scratch(Workspace *workspace, const Launch *launch,
                                       const Image *image, const int64_t *grid,
                                       uint64_t *global_scratch, uint64_t *profile_scratch)
@@ -141,14 +156,31 @@ static OpforgeStatus launch_kernel(const Launch *launch, const Chosen *chosen, i
     void *stream = workspace->scope->stream;
     uint64_t global_scratch = 0;
     uint64_t profile_scratch = 0;
-    void *parameters[OF_MAX_NUMBERS];
+    void *parameters[OF_MAX_PARAMETERS];
+    TensorMap maps[OF_MAX_DESCRIPTORS];
     const char *name = "cuLaunchKernel";
+    int map_count = 0;
     int count = 0;
     int error;
     int i;
     for (i = 0; i < launch->argument_count; i++) {
         const int type = chosen->arguments[i] & OF_TYPE;
         if (type == OF_ONE) {
+            continue;
+        }
+        if (type > OF_DESCRIPTOR && image->maps == NULL) {
+            count += without_map(chosen->arguments[i], image->descriptor_flags, &n[3 + i],
+                                 &parameters[count]);
+            continue;
+        }
+        if (type > OF_DESCRIPTOR) {
+            const OpforgeStatus status =
+                of_tensor_map(&image->maps[map_count], chosen->arguments[i], launch,
+                              launch->argument_names[i], &n[3 + i], &maps[map_count]);
+            if (status != OPFORGE_OK) {
+                return status;
+            }
+            parameters[count++] = &maps[map_count++];
             continue;
         }
         if (type >= OF_FP16) {

@@ -21,7 +21,7 @@ from ..ir.expr import Term, Var
 from ..symbolic.symint import is_symbolic, term_of
 from .recorder import Recorder, locate
 
-_kernels, _launches = _compat.kernels, _compat.launches
+_kernels = _compat.kernels
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,16 @@ class Pointed:
     dtype: str
     # The tensor's strides, to recognize which of the kernel's arguments are strides.
     strides: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Described(Pointed):
+    """A tensor descriptor: its tensor, sizes, and `type` as Triton specializes for it."""
+
+    sizes: tuple[Any, ...] = ()
+    type: str = ""
+    is_nan: bool = False
+    is_tf32: bool = False
 
 
 @dataclass
@@ -81,10 +91,6 @@ class Calls(LaunchRouter):
             what = "it runs in Triton's interpreter, which compiles nothing"
             fix = "unset TRITON_INTERPRET for the build"
             raise self.error(what, kernel, found=f"launched at {where}", fix=fix)
-        why = _refusal(kernel)
-        if why:
-            self.recorder.note(f"{self._named(kernel)}, launched at {where}: {why}")
-            return
         grid = kwargs.pop("grid", None)
         for name in ("warmup", "debug", "instrumentation_mode"):
             kwargs.pop(name, None)
@@ -135,12 +141,10 @@ class Calls(LaunchRouter):
             choice = self._choose(part, {**named, **kwargs})
             index = choice.index or 0
             chosen = part.configs[index]
-            if chosen.pre_hook is not None:
-                self.recorder.note(
-                    f"{self._named(kernel)}: the pre_hook of a triton.Config is Python, which a "
-                    "native library cannot run"
-                )
             kwargs.update(chosen.all_kwargs())
+            if chosen.pre_hook is not None:
+                # Traced like the body: it may set block shapes, and what it fills is filled.
+                chosen.pre_hook({**named, **kwargs})
             config = Config(index, len(part.configs), str(chosen), choice.why)
         return config
 
@@ -171,21 +175,10 @@ class Calls(LaunchRouter):
         return f"kernel {_kernels.kernel_name(kernel)} ({_kernels.kernel_location(kernel)})"
 
 
-def _refusal(kernel: Any) -> str:
-    """Why a native library cannot launch a kernel."""
-    for part in _kernels.chain(kernel)[:-1]:
-        for hook in ("pre_hook", "post_hook"):
-            if getattr(part, f"user_defined_{hook}", False):
-                return f"its autotuner has a {hook}, which is Python"
-    return ""
-
-
 def _unpassed(value: Any) -> str:
     """What an argument is that a library cannot pass; empty if it can."""
     if isinstance(value, torch.Tensor) and not isinstance(value, Traced):
         return "tensor that is not a parameter"
-    if isinstance(value, _launches.descriptor_type()):
-        return "tensor descriptor"
     return type(value).__name__ if isinstance(value, (tuple, list)) else ""
 
 
@@ -205,6 +198,8 @@ def _plain(value: Any) -> Any:
 
 def pointed(value: Any) -> Any:
     """Triton accepts anything with an address and a dtype as a tensor."""
+    if isinstance(value, _compat.tma.descriptor_types()):
+        return _described(value)
     if isinstance(value, type) or not callable(getattr(value, "data_ptr", None)):
         return value
     address = value.data_ptr()
@@ -213,6 +208,20 @@ def pointed(value: Any) -> Any:
     dtype = str(value.dtype).removeprefix("torch.")
     strides = value.strides if isinstance(value, Traced) else ()
     return Pointed(address.memory, address.offset, ALIASES.get(dtype, dtype), strides)
+
+
+def _described(value: Any) -> Described:
+    base = pointed(value.base)
+    return Described(
+        base.memory,
+        base.offset,
+        base.dtype,
+        tuple(value.strides),
+        tuple(value.shape),
+        _compat.tma.signature(base.dtype, [_plain(n) for n in value.block_shape], value),
+        value.padding == "nan",
+        _compat.tma.is_tf32(value),
+    )
 
 
 def _as_tuple(grid: Any) -> tuple[Any, ...]:

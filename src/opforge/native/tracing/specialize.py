@@ -21,12 +21,12 @@ from typing import Any
 import torch
 
 from ... import _compat
-from ..ir.cases import ONE, Argument, Launch, Pointer, ScalarValue, Variant
+from ..ir.cases import ONE, Argument, Descriptor, Launch, Pointer, ScalarValue, Variant
 from ..ir.expr import Expr, Term, Var, is_float, variables
 from ..ir.kernel_request import Request
 from ..symbolic.algebra import Algebra
 from ..symbolic.symint import is_symbolic, term_of
-from .launches import Pointed, TracedLaunch
+from .launches import Described, Pointed, TracedLaunch
 from .recorder import Buffer
 
 _kernels = _compat.kernels
@@ -58,6 +58,8 @@ class Specializer:
         self.scalars = scalars
         # Strides of the tensors of the current launch.
         self.strides: set[Term] = set()
+        # Sizes of its descriptors, which have 32 bits.
+        self.narrow: set[Term] = set()
 
     def launch(
         self, called: TracedLaunch, names: dict[Buffer, str]
@@ -67,8 +69,13 @@ class Specializer:
         constants: dict[str, Any] = {}
         pointed = [value for value in called.arguments.values() if isinstance(value, Pointed)]
         self.strides = {term_of(stride) for value in pointed for stride in value.strides}
+        described = [value for value in pointed if isinstance(value, Described)]
+        self.narrow = {term_of(size) for value in described for size in value.sizes}
         for param in called.fn.params:
             value = called.arguments[param.name]
+            if isinstance(value, Described):
+                slots += _descriptor_slots(param, value, names)
+                continue
             slot = None if param.is_constexpr else self._slot(param, value, names)
             if slot is None:
                 constants[param.name] = 1 if _is_one(param, value) else value
@@ -124,7 +131,7 @@ class Specializer:
             return slot(argument, fixed)
         multiple = aligns and self.algebra.is_multiple(term, 16)
         low, high = self.algebra.range(term)
-        wide = low < -_I32 - 1 or high > _I32
+        wide = (low < -_I32 - 1 or high > _I32) and term not in self.narrow
         if fixed is None and isinstance(term, int):
             fixed = "i64" if wide else "i32"
         if fixed is not None:
@@ -167,6 +174,25 @@ class Specializer:
             tuple(divisible),
             tuple(sorted(called.options.items())),
         )
+
+
+def _descriptor_slots(param: Any, value: Described, names: dict[Buffer, str]) -> list[Slot]:
+    """A descriptor, then the sizes and strides that Triton's launcher passes with it."""
+    base = Descriptor(
+        param.name,
+        names[value.memory],
+        term_of(value.offset),
+        value.dtype,
+        len(value.sizes),
+        value.is_nan,
+        value.is_tf32,
+    )
+    numbers = [
+        Slot(param.num, f"{param.name}.{what}[{d}]", ScalarValue(f"{param.name}.{what}[{d}]", n), t)
+        for what, terms, t in (("shape", value.sizes, "i32"), ("strides", value.strides, "i64"))
+        for d, n in enumerate(map(term_of, terms))
+    ]
+    return [Slot(param.num, param.name, base, value.type), *numbers]
 
 
 def _forms(

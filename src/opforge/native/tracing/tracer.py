@@ -25,7 +25,7 @@ from ..ir.places import Place, told
 from ..symbolic.solve import VarRange, multiples_of, ranges_of
 from ..symbolic.symint import NotConstant, Symbols, term_of
 from .launches import Calls, Choose
-from .recorder import Offence, Recorder, locate, raised_at
+from .recorder import Buffer, Offence, Recorder, locate, raised_at
 from .stand_ins import NUMBERS, Question, Way
 from .torch_launches import lowered
 from .traced_gpu import TracedGpu
@@ -272,6 +272,9 @@ class Tracer:
             walk.refused = error.what + (f" ({error.found})" if error.found else "")
         except Exception as error:  # noqa: BLE001  # the body's own: these inputs it refuses
             said = f"{type(error).__name__}: {first_line(error)}"
+            base = _compat.tma.refused_base(error)
+            if isinstance(base, Traced) and isinstance(base.memory, Buffer):
+                said += f", of a tensor descriptor of {base.memory.name}"
             walk.raised = True
             walk.refused, walk.refused_at = f"the body raises {said}", raised_at(error)
         walk.offend(*recorder.offences, *(error.described for error in symbols.excused or ()))

@@ -1,0 +1,123 @@
+/* Encodes the tensor maps by which kernels address tensors through the TMA unit. */
+#include "runtime.h"
+
+#include <string.h>
+
+#define KEPT 16
+#define MAX_BYTES_BETWEEN (INT64_C(1) << 40)
+
+/* A map of this thread: most calls come with the tensors of an earlier one. */
+typedef struct {
+    const MapInfo *info;
+    int argument;
+    int64_t numbers[1 + 2 * OF_MAX_MAP_RANK];
+    TensorMap map;
+} Kept;
+
+static __thread Kept kept[KEPT];
+
+static Kept *place_of(const MapInfo *info, const int64_t *numbers, int count)
+{
+    uint64_t hash = (uint64_t)(uintptr_t)info;
+    int i;
+    for (i = 0; i < count; i++) {
+        hash = (hash ^ (uint64_t)numbers[i]) * UINT64_C(0x9e3779b97f4a7c15);
+    }
+    return &kept[hash >> 60];
+}
+
+static OpforgeStatus check(const MapInfo *info, const Launch *launch, const char *name,
+                           const int64_t *sizes, const int64_t *strides, int rank)
+{
+    int d;
+    for (d = 0; d < rank; d++) {
+        const int64_t bytes = strides[d] * info->element_size;
+        const int is_last = d == rank - 1;
+        if (sizes[d] < 1) {
+            return of_fail(OPFORGE_INVALID_ARGUMENT,
+                           "%s (%s): %s has size %lld in dimension %d; TMA needs at least 1",
+                           launch->kernel, launch->location, name, (long long)sizes[d], d);
+        }
+        if (is_last ? strides[d] != 1
+                    : strides[d] < 0 || strides[d] >= MAX_BYTES_BETWEEN || bytes % 16 != 0 ||
+                          bytes >= MAX_BYTES_BETWEEN) {
+            return of_fail(OPFORGE_INVALID_ARGUMENT,
+                           "%s (%s): %s has stride %lld in dimension %d; TMA needs %s",
+                           launch->kernel, launch->location, name, (long long)strides[d], d,
+                           is_last ? "1 in the last one" : "a multiple of 16 bytes below 2^40");
+        }
+    }
+    return OPFORGE_OK;
+}
+
+/* CUDA counts dimensions from the innermost one on. */
+static OpforgeStatus encode(const MapInfo *info, int argument, const Launch *launch,
+                            const char *name, const int64_t *numbers, TensorMap *map)
+{
+    const int rank = (argument & OF_TYPE) - OF_DESCRIPTOR;
+    const int64_t *sizes = numbers + 1;
+    const int64_t *strides = sizes + rank;
+    uint64_t extents[OF_MAX_MAP_RANK];
+    uint64_t between[OF_MAX_MAP_RANK];
+    uint32_t box[OF_MAX_MAP_RANK];
+    uint32_t steps[OF_MAX_MAP_RANK];
+    OpforgeStatus status = check(info, launch, name, sizes, strides, rank);
+    int error;
+    int d;
+    if (status != OPFORGE_OK) {
+        return status;
+    }
+    for (d = 0; d < rank; d++) {
+        const int inner = rank - 1 - d;
+        extents[inner] = (uint64_t)sizes[d];
+        box[inner] = info->block[d];
+        steps[d] = 1;
+        if (inner > 0) {
+            between[inner - 1] = (uint64_t)(strides[d] * info->element_size);
+        }
+    }
+    if (info->is_padded_fp4) {
+        extents[0] *= 2;
+    }
+    error = of_driver.cuTensorMapEncodeTiled(
+        map, argument & OF_TF32 ? OF_MAP_TF32 : info->element, (uint32_t)rank,
+        (void *)(uintptr_t)numbers[0], extents, between, box, steps, OF_MAP_INTERLEAVE_NONE,
+        info->swizzle, OF_MAP_L2_PROMOTION_128B, argument & OF_NAN ? OF_MAP_FILL_NAN : 0);
+    if (error != OF_CUDA_SUCCESS) {
+        status = of_cuda_failed(error, "cuTensorMapEncodeTiled");
+        of_more(" (%s of %s, %s: at 0x%llx, sizes ", name, launch->kernel, launch->location,
+                (unsigned long long)numbers[0]);
+        of_describe_sizes(sizes, rank);
+        of_more(", strides ");
+        of_describe_sizes(strides, rank);
+        of_more(")");
+    }
+    return status;
+}
+
+OpforgeStatus of_tensor_map(const MapInfo *info, int argument, const Launch *launch,
+                            const char *name, const int64_t *numbers, TensorMap *map)
+{
+    const int count = 1 + 2 * ((argument & OF_TYPE) - OF_DESCRIPTOR);
+    const size_t bytes = (size_t)count * sizeof *numbers;
+    Kept *place = place_of(info, numbers, count);
+    if (of_driver.cuTensorMapEncodeTiled == NULL) {
+        return of_fail(OPFORGE_NO_DRIVER,
+                       "%s (%s): the driver has no cuTensorMapEncodeTiled; install a newer one",
+                       launch->kernel, launch->location);
+    }
+    if (place->info != info || place->argument != argument ||
+        memcmp(place->numbers, numbers, bytes) != 0) {
+        const OpforgeStatus status = encode(info, argument, launch, name, numbers, map);
+        if (status != OPFORGE_OK) {
+            return status;
+        }
+        place->info = info;
+        place->argument = argument;
+        memcpy(place->numbers, numbers, bytes);
+        place->map = *map;
+    } else {
+        *map = place->map;
+    }
+    return OPFORGE_OK;
+}
