@@ -11,7 +11,8 @@ from support.processes import environment, python
 
 # Everything that an operator's first call waits for.
 MODULES = {
-    "opforge", "opforge._compat", "opforge._compat.dispatcher", "opforge._lazy", "opforge.loading",
+    "opforge", "opforge._compat", "opforge._compat.dispatcher", "opforge._compat.transforms",
+    "opforge._lazy", "opforge.loading",
     "opforge.loading.adapter", "opforge.loading.library",
     "opforge.loading.first_call", "opforge.loading.backend", "opforge.native",
     "opforge.native.ir", "opforge.native.ir.abi", "opforge.native.library",

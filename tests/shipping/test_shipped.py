@@ -11,7 +11,11 @@ from torch._subclasses import FakeTensorMode
 import opforge
 from support.native.cmake import Project
 from support.processes import python, run_python
-from support.shipped_child import CALL, CALL_JAX, CALL_TVM_FFI, TRACE, run
+from support.shipped_child import CALL, CALL_JAX, CALL_TVM_FFI, CHANGED_TORCH, TRACE, run
+
+NO_DERIVATIVE = (
+    "but the operator has no derivative; call it with grad disabled, or on detached tensors"
+)
 
 
 def test_its_operators_run_without_opforge_triton_and_compilers(installed):
@@ -32,7 +36,16 @@ def test_its_operators_have_fakes_and_gradients(installed):
         "torch.float32 [True, 3]",
         "demo::add: an input requires grad or has a tangent, but the operator has no derivative",
         "demo::add: an input requires grad, but the operator has no derivative",
+        f"True {2 * [3 * [0.0]]}",
+        *(3 * [f"demo::add: torch.func would differentiate it, {NO_DERIVATIVE}"]),
+        *(3 * ["demo::plus: torch.func does not differentiate the operators of a package"]),
     ]
+
+
+def test_a_torch_with_other_private_apis_refuses_transforms_alone(installed):
+    done = run(CHANGED_TORCH, installed, blocked="opforge", program=python())
+    assert done.stdout == "torch.Size([2])\n", done.stderr
+    assert "demo::add: torch.func cannot call the operators of this package in" in done.stderr
 
 
 @pytest.mark.skipif(

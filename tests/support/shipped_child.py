@@ -90,9 +90,33 @@ for add in (shipped_ops.add, torch.compile(shipped_ops.add, backend="eager", ful
     except RuntimeError as error:
         (found,) = (one for one in NO_GRADIENT if one in str(error))
         print(found)
+
+# torch.func would take what it cannot differentiate for a constant.
+mapped = torch.vmap(shipped_ops.plus)(x, y.detach())
+mapped.sum().backward()
+constant = torch.func.grad(lambda a: shipped_ops.add(a.detach(), a.detach()).sum())(x.detach())
+print(mapped.tolist() == (x + 1).tolist(), constant.tolist())
+for op in (shipped_ops.add, shipped_ops.plus):
+    for derivative in (
+        lambda: torch.func.grad(lambda a: op(a, y).sum())(x.detach()),
+        lambda: torch.func.jvp(op, (x.detach(), y), (x.detach(), y)),
+        lambda: torch.vmap(torch.func.grad(lambda a: op(a, a).sum()))(x.detach()),
+    ):
+        try:
+            print(derivative())
+        except RuntimeError as error:
+            print(str(error).splitlines()[0])
 assert "opforge" not in sys.modules
 """
 )
+CHANGED_TORCH = """
+import torch
+del torch._C._dispatch_get_computed_kernel_for_dispatch_key
+import shipped_ops
+x = torch.ones(2, device="meta")
+print(shipped_ops.add(x, x).shape)
+torch.vmap(shipped_ops.add)(x.expand(3, 2), x.expand(3, 2))
+"""
 CALL_JAX = (
     STANDIN
     + """

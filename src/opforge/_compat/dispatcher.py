@@ -16,6 +16,8 @@ import torch
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd.function import _SingleLevelFunction
 
+from . import transforms
+
 OpOverload = torch._ops.OpOverload
 OpOverloadPacket = torch._ops.OpOverloadPacket
 DispatchKeySet = torch._C.DispatchKeySet
@@ -46,7 +48,7 @@ def define(name: str, schema: str, tags: tuple[Any, ...] = ()) -> DefinedOp:
     base, _, overload = op.partition(".")
     packet = getattr(getattr(torch.ops, namespace), base)
     made = getattr(packet, overload or "default")
-    return DefinedOp(library, library, made, _kernel_at(name, "Python"))
+    return DefinedOp(library, library, made, transforms.kernel_at(name, "Python"))
 
 
 @dataclass(frozen=True)
@@ -312,9 +314,7 @@ def around_functorch(
     make: Callable[[Callable[..., Any]], Callable[..., Any]],
 ) -> None:
     """Wrap the kernel that passes an op from one functorch level to the next."""
-    key = "FuncTorchDynamicLayerBackMode"
-    kernel = make(_kernel_at(name, key).call_boxed)
-    library.impl(name.partition("::")[2], kernel, key, with_keyset=True)
+    transforms.around_level(library, name, transforms.OUT_OF_LEVEL, make)
 
 
 def around_subclasses(
@@ -326,10 +326,6 @@ def around_subclasses(
         # A loaded op keeps its kernel for first calls until this one is there.
         warnings.filterwarnings("ignore", "Warning only once for all operators")
         defined.kernels.impl(name.partition("::")[2], kernel, "Python", with_keyset=True)
-
-
-def _kernel_at(name: str, key: str) -> Any:
-    return torch._C._dispatch_get_computed_kernel_for_dispatch_key(name, key)
 
 
 def follow_views(library: torch.library.Library, op: str, overload: Any) -> bool:

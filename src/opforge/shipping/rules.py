@@ -13,7 +13,8 @@ from ..native.ir.interface import Op
 _HERE = Path(opforge.__file__).parent
 # All that `shipped_rules` imports, and what these import.
 _COPIED = (
-    "errors", "records", "loading/arguments", "loading/fake", "loading/formula",
+    "_compat/transforms", "errors", "records", "loading/arguments", "loading/fake",
+    "loading/formula",
     "native/ir/case_codec", "native/ir/cases", "native/ir/dtypes", "native/ir/expr",
     "native/ir/interface", "native/ir/op_codec", "native/ir/places", "native/ir/wording",
     "native/library/manifest_reader", "shipping/shipped_rules",

@@ -115,15 +115,15 @@ def _refuse_defined(torch: Any) -> None:
             )
 
 
-def _add_rules(torch: Any) -> None:
+def _add_rules(torch: Any) -> Any:
     """Torch has the adapter's kernels; fakes and gradients are of Python."""
     rules = importlib.import_module(f"{__package__}._opforge.shipping.shipped_rules")
     manifest = _HERE / "share" / LIBRARY / "manifest.json"
-    rules.register_rules(torch, manifest, OPERATORS.split(), DIFFERENTIABLE.split())
+    return rules.register_rules(torch, manifest, OPERATORS.split(), DIFFERENTIABLE.split())
 
 
 # A module that is reloaded keeps its names, as torch keeps the rules.
 _is_reloaded = "_torch" in globals()
 _torch = _load()
 if _torch is not None and not _is_reloaded:
-    _add_rules(_torch)
+    _rules = _add_rules(_torch)

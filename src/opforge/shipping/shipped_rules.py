@@ -1,7 +1,7 @@
 """The fakes and gradients of a package's operators, from the manifest of its library.
 
-`opforge wheel` copies this file and what it imports into each wheel, below `_opforge`. All but this
-file is imported by the first trace or gradient.
+`opforge wheel` copies this file and what it imports into each wheel, below `_opforge`. What reads
+the manifest is imported by the first trace or gradient.
 """
 
 from __future__ import annotations
@@ -11,15 +11,24 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .._compat.transforms import INTO_LEVEL, around_level, is_differentiated
+
 if TYPE_CHECKING:
     from ..loading.formula import Formula
     from ..native.library.manifest_reader import ManifestOp
 
 
+_NO_DERIVATIVE = "but the operator has no derivative"
+_DETACH = "call it with grad disabled, or on detached tensors"
+
+
 def register_rules(
     torch: Any, manifest: Path, operators: Iterable[str], differentiable: Iterable[str]
-) -> None:
-    """Give torch the fake of each operator, and the gradient of those that have one."""
+) -> Any:
+    """Give torch the fake of each operator, and the gradient of those that have one.
+
+    Returns what holds the rest of the rules, for as long as torch has the operators.
+    """
     rules = _Rules(manifest)
     with_gradient = set(differentiable)
     for name in operators:
@@ -28,6 +37,9 @@ def register_rules(
     for name in with_gradient:
         formula = functools.partial(rules.formula, name)
         torch.library.register_autograd(name, _backward(formula), setup_context=_save(formula))
+    return [
+        _refuse_derivatives(torch, name, has_gradient=name in with_gradient) for name in operators
+    ]
 
 
 class _Rules:
@@ -55,8 +67,7 @@ class _Rules:
                 for value in (*args, *kwargs.values()):
                     if isinstance(value, refused.Tensor) and value.requires_grad:
                         raise RuntimeError(
-                            f"{name}: an input requires grad, but the operator has no derivative; "
-                            "call it with grad disabled, or on detached tensors"
+                            f"{name}: an input requires grad, {_NO_DERIVATIVE}; {_DETACH}"
                         )
             return shapes()(*args, **kwargs)
 
@@ -67,6 +78,45 @@ class _Rules:
         from ..loading.formula import Formula  # noqa: PLC0415 - see above
 
         return Formula(self._ops[name].op)
+
+
+def _refuse_derivatives(torch: Any, name: str, *, has_gradient: bool) -> Any:
+    """Let `torch.func` raise where it would take the operator's derivative as zero.
+
+    It does so with every operator whose kernel at the Autograd key it cannot look into, and in
+    forward mode also with a gradient that was given to `torch.library`.
+    """
+    no_derivative = f"{name}: torch.func would differentiate it, {_NO_DERIVATIVE}; {_DETACH}"
+    if has_gradient:
+        no_derivative = (
+            f"{name}: torch.func does not differentiate the operators of a package\n"
+            "  fix: use torch.autograd.grad, or opforge.load of the package's folder in place of "
+            "importing it"
+        )
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+            if any(map(is_differentiated, (*args, *kwargs.values()))):
+                raise RuntimeError(no_derivative)
+            return original(keyset, *args, **kwargs)
+
+        return kernel
+
+    def unknown(*_args: Any, **_kwargs: Any) -> Any:
+        raise RuntimeError(
+            f"{name}: torch.func cannot call the operators of this package in torch "
+            f"{torch.__version__}, which is newer than they are\n"
+            "  fix: call it outside of torch.func, or build the package with a newer opforge"
+        )
+
+    space, _, op = name.partition("::")
+    library = torch.library.Library(space, "FRAGMENT")
+    try:
+        around_level(library, name, INTO_LEVEL, make)
+    except (AttributeError, TypeError):
+        # A later torch may have other private APIs, and silent zeros are worse than an error.
+        library.impl(op, unknown, INTO_LEVEL)
+    return library
 
 
 # Torch passes the arguments of the first by name.
