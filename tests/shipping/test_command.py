@@ -24,6 +24,7 @@ from opforge.errors import (
     StaleLibrary,
 )
 from opforge.shipping.command import run
+from opforge.shipping.names import check_package_name
 from opforge.shipping.rules import copied_files
 from support.shipped_library import build, library, recorded
 
@@ -247,6 +248,12 @@ def test_a_name_that_another_package_has_is_refused(tmp_path):
     why = "it would overwrite or hide the package of NumPy"
     assert error.what == f"a Python package cannot be named numpy: {why}"
     assert error.fix == "build the library with another --name"
+
+
+@pytest.mark.parametrize("name", ["Torch", "pip", "TVM_FFI", "tvm__ffi", "setuptools"])
+def test_names_are_compared_as_pip_does(name):
+    with pytest.raises(BadLibraryName, match="it would overwrite or hide the package of"):
+        check_package_name(name, fix="choose another one")
 
 
 @pytest.mark.parametrize("version", ["", "v1", "1.0-beta", "1.0+", "latest", "../1"])

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import keyword
+import re
 import sys
 from pathlib import Path
 
 from ..errors import BadLibraryName
 
-# Packages that a wheel of that name would overwrite, or hide.
+# Packages that a wheel of that name would overwrite, or hide, as pip compares names.
 _TAKEN = {
     "jax": "JAX", "jaxlib": "JAX", "kernels": "HuggingFace's kernels", "numpy": "NumPy",
-    "opforge": "opforge", "torch": "PyTorch", "triton": "Triton", "tvm_ffi": "tvm-ffi",
+    "opforge": "opforge", "pip": "pip", "setuptools": "setuptools", "torch": "PyTorch",
+    "triton": "Triton", "tvm-ffi": "tvm-ffi", "wheel": "wheel",
 }  # fmt: skip
 
 
@@ -27,8 +29,9 @@ def check_package_name(name: str, *, fix: str, origin: str = "") -> None:
 
 
 def _why_not(name: str) -> str:
-    if name in _TAKEN:
-        return f"it would overwrite or hide the package of {_TAKEN[name]}"
+    taken = _TAKEN.get(re.sub("[-_.]+", "-", name).lower())
+    if taken is not None:
+        return f"it would overwrite or hide the package of {taken}"
     if name in sys.stdlib_module_names:
         return "it would hide a module of Python's standard library"
     if keyword.iskeyword(name):
