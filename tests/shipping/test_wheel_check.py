@@ -46,6 +46,23 @@ def test_a_wheel_and_what_it_installs_have_the_files_of_the_build(wheel, install
         assert re.fullmatch(f"{packs}[0-9]+ files are the same", said.splitlines()[0])
 
 
+def test_a_file_that_cannot_be_unpacked_is_named(wheel, tmp_path):
+    content = bytearray(wheel.read_bytes())
+    with zipfile.ZipFile(wheel) as archive:
+        damaged = archive.getinfo("shipped_ops/_library.py")
+        record = archive.getinfo("shipped_ops-1.2.0.dist-info/RECORD")
+    copy = tmp_path / wheel.name
+    for entry in (damaged, record):
+        # Behind the entry's own header: a block of a kind that deflate does not have.
+        content[entry.header_offset + 30 + len(entry.filename)] |= 0b110
+        copy.write_bytes(content)
+        status, said = verified(copy)
+        assert status == 1
+        if entry is damaged:
+            assert said.splitlines()[1:] == ["  shipped_ops/_library.py is damaged"]
+    assert f"{copy} is not a wheel: {record.filename} is damaged" in said
+
+
 def test_the_python_files_of_an_installed_package_are_those_that_were_packed(unpacked):
     package = unpacked / "shipped_ops"
     with (package / "__init__.py").open("a") as file:

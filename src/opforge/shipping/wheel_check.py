@@ -9,6 +9,7 @@ import io
 import re
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -153,16 +154,30 @@ def _held(wheel: zipfile.ZipFile, name: str) -> Verified:
     records = [n for n in wheel.namelist() if n.endswith(".dist-info/RECORD")]
     if len(records) != 1:
         raise zipfile.BadZipFile(f"it has {len(records)} files called RECORD, and not one")
-    rows = csv.reader(io.StringIO(wheel.read(records[0]).decode(errors="replace")))
+    record = _read(wheel, records[0])
+    if record is None:
+        raise zipfile.BadZipFile(f"{records[0]} is damaged")
+    rows = csv.reader(io.StringIO(record.decode(errors="replace")))
     listed = {row[0]: row[1] for row in rows if len(row) == 3}
     there = set(wheel.namelist())
     different = dict.fromkeys(sorted(listed.keys() - there), "is gone")
     for file in sorted(there - {*records}):
         if file not in listed:
             different[file] = "is not in RECORD"
-        elif listed[file] != record_digest(wheel.read(file)):
+        elif (content := _read(wheel, file)) is None:
+            different[file] = "is damaged"
+        elif listed[file] != record_digest(content):
             different[file] = "has other bytes"
     return Verified(name, len(listed), False, different, against="its RECORD")
+
+
+def _read(wheel: zipfile.ZipFile, file: str) -> bytes | None:
+    """A file of a wheel, or None where its bytes are not those that were packed."""
+    try:
+        return wheel.read(file)
+    # zipfile raises the last one for a file that says it is encrypted.
+    except (EOFError, zipfile.BadZipFile, zlib.error, RuntimeError):
+        return None
 
 
 _HERE = opforge.__version__
