@@ -164,6 +164,16 @@ def test_keys_that_are_none(dist, keys, tmp_path):
     said = verified(dist, "minisign.gone")[1]
     assert "minisign.gone is not the text of a public key, nor is there such a file" in said
     assert "fix: `minisign -G` makes a pair" in said
+    said = verified(dist, tmp_path / "empty")[1]
+    assert f"{tmp_path / 'empty'} is not the file of a public key: " in said
+
+
+def test_a_wheel_is_signed_before_it_is_packed(keys, tmp_path):
+    wheel = tmp_path / "plain-1.0-py3-none-linux_x86_64.whl"
+    wheel.touch()
+    said = run("sign", wheel, "--key", keys["key"])[1]
+    assert f"{wheel} is a wheel, which is signed before it is packed" in said
+    assert "fix: sign the folder that it was packed from, and pack that again" in said
 
 
 def load(folder, **options):
@@ -191,7 +201,15 @@ def test_a_library_without_its_hashes(signed, keys):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"), [([], "trusted_keys is empty"), ("minisign.pub", "must be a list")]
+    ("given", "said"),
+    [
+        ([], "trusted_keys is empty"),
+        ("minisign.pub", "must be a list"),
+        (3, "trusted_keys must be a list, got 3"),
+        (b"minisign.pub", "trusted_keys must be a list, got b'minisign.pub'"),
+        ([3], "a trusted key must be a file or the text of one, got 3"),
+        ([b"RW"], "a trusted key must be a file or the text of one, got b'RW'"),
+    ],
 )
 def test_options_that_trust_nothing(signed, given, said):
     with pytest.raises(BadOption, match=said):

@@ -177,6 +177,11 @@ def _only_builds(file: str) -> bool:
 
 def signed(path: str, key: str, password: Callable[[], str]) -> str:
     """Sign the hashes of a folder whose files have them; what was written."""
+    if path.endswith(".whl"):
+        raise NotALibrary(
+            f"{path} is a wheel, which is signed before it is packed",
+            fix="sign the folder that it was packed from, and pack that again with `opforge wheel`",
+        )
     for one in verify(path, manifest_only=True, rebuild_served=_rebuild):
         if one.different:
             raise NotALibrary(f"{path} is not signed: {one}", fix="build it again")

@@ -55,9 +55,10 @@ class PublicKeys:
     def __init__(self, keys: Iterable[Key]) -> None:
         self._minisign = _minisign()
         if isinstance(keys, (str, os.PathLike)):
-            raise BadOption(
-                f"trusted_keys must be a list, got {keys!r}", fix=f"trusted_keys=[{keys!r}]"
-            )
+            fix = f"trusted_keys=[{os.fspath(keys)!r}]"
+            raise BadOption(f"trusted_keys must be a list, got {keys!r}", fix=fix)
+        if not isinstance(keys, Iterable) or isinstance(keys, bytes):
+            raise BadOption(f"trusted_keys must be a list, got {keys!r}", fix=_LIST)
         # By what people call them.
         self._keys = dict(_public_key(self._minisign, key) for key in keys)
         if not self._keys:
@@ -115,17 +116,21 @@ def _refuse_unlisted(root: Path, file: Path, keys: PublicKeys) -> None:
 
 def _public_key(minisign: ModuleType, key: Key) -> tuple[str, Any]:
     """A file, what is in one, or its last line alone; and what to call it."""
+    if not isinstance(key, (str, os.PathLike)):
+        what = f"a trusted key must be a file or the text of one, got {key!r}"
+        raise BadOption(what, fix=_LIST)
     text = os.fspath(key).strip()
+    why = "is not the text of a public key, nor is there such a file"
     try:
         if "\n" in text:
             found = minisign.PublicKey.from_bytes(f"{text}\n".encode())
         elif Path(text).is_file():
+            why = "is not the file of a public key"
             return text, minisign.PublicKey.from_bytes(Path(text).read_bytes())
         else:
             found = minisign.PublicKey.from_base64(text)
     except ValueError as error:
-        what = f"{key} is not the text of a public key, nor is there such a file: {error}"
-        raise BadOption(what, fix=_NEW_KEY) from None
+        raise BadOption(f"{key} {why}: {error}", fix=_NEW_KEY) from None
     except OSError as error:
         raise BadOption(f"the key {key} cannot be read: {error.strerror}", fix=_NEW_KEY) from None
     return found.to_base64().decode(), found
@@ -142,5 +147,6 @@ def _minisign() -> ModuleType:
     return found
 
 
+_LIST = 'trusted_keys=["minisign.pub"]'
 _NEW_KEY = "`minisign -G` makes a pair: minisign.key signs, minisign.pub is what others trust"
 _SIGN = "whoever built it runs `opforge sign FOLDER --key minisign.key`"
