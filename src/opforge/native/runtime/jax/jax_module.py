@@ -171,14 +171,17 @@ class _Operator:
         if isinstance(value, _jax.core.Tracer):
             raise TypeError(
                 f"{self._function}: {param['name']}: is traced, but has to be known when the call "
-                f"is compiled\n  fix: jax.jit(..., static_argnames={param['name']!r})"
+                f"is compiled\n  fix: jax.jit(..., static_argnames={param['name']!r}); it has no "
+                "gradient, and vmap does not map over it"
             )
         if param["kind"] == "choice":
             return self._choice(param, value)
         dtype = param["dtype"]
         c = _DTYPES[dtype][3]
+        is_float = c in {ctypes.c_float, ctypes.c_double}
+        fix = "pass a float" if is_float else "pass an int"
         try:
-            if c in {ctypes.c_float, ctypes.c_double}:
+            if is_float and not isinstance(value, (str, bytes)):
                 return float(value)
             number = operator.index(value)
         except (TypeError, ValueError):
@@ -186,8 +189,8 @@ class _Operator:
         else:
             if c(number).value == number:
                 return number
-            what = f"is {value!r}, which {dtype} does not hold"
-        raise TypeError(f"{self._function}: {param['name']}: {what}\n  fix: pass another number")
+            what, fix = f"is {value!r}, which {dtype} does not hold", "pass another number"
+        raise TypeError(f"{self._function}: {param['name']}: {what}\n  fix: {fix}")
 
     def _choice(self, param: dict[str, Any], value: Any) -> int:
         """The index of a value."""
