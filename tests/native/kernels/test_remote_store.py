@@ -36,6 +36,31 @@ def test_a_user_and_a_signature_are_sent_and_never_shown(server):
     assert store.shown == f"{server.url}/a"
 
 
+def redirect(to):
+    def fault(handler):
+        if handler.path == to:
+            return handler.serve()
+        handler.send_response(302)
+        handler.send_header("Location", to)
+        return handler.end_headers()
+
+    return fault
+
+
+def test_a_redirection_is_followed_without_the_user(server):
+    server.entries["/elsewhere"] = b"content"
+    server.fault = redirect("/elsewhere")
+    store = open_store(server.url.replace("http://", "http://me:secret@"), 10)
+    assert store.get("k") == b"content"
+    assert ["Authorization" in sent for sent in server.headers] == [True, False]
+
+
+def test_a_redirection_without_an_end_is_one_line(server):
+    server.fault = lambda handler: redirect(f"{handler.path}/")(handler)
+    with pytest.raises(StoreFailed, match=r"it answered 302 [^\n]*$"):
+        open_store(server.url, 10).get("k")
+
+
 def test_a_server_that_never_answers_is_a_timeout(server):
     server.fault = hang
     with pytest.raises(TimeoutError):

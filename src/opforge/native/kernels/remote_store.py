@@ -105,7 +105,8 @@ class _Web:
             return urllib.request.urlopen(request, timeout=self._timeout)  # noqa: S310  # as above
         except urllib.error.HTTPError as error:
             with error:
-                raise _Status(error.code, f"it answered {error.code} {error.reason}") from None
+                why = f"it answered {error.code} {first_line(error.reason)}"
+                raise _Status(error.code, why) from None
         except urllib.error.URLError as error:
             if isinstance(error.reason, OSError):
                 raise error.reason from None
