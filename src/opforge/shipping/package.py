@@ -23,8 +23,11 @@ _TYPES = {
     "str": "str", "ScalarType": "dtype",
 }  # fmt: skip
 _HANDED_ON = ("get_cmake_dir", "get_include", "get_library")
-# What the module and its stub import.
-_IMPORTED = frozenset({"Literal", "TYPE_CHECKING", "Tensor", "annotations", "dtype"})
+# What the module and its stub import, and the types that they write.
+_USED = frozenset({
+    "Literal", "TYPE_CHECKING", "Tensor", "annotations", "bool", "dtype", "float", "int", "str",
+    "tuple",
+})  # fmt: skip
 _HEAD = """
 from __future__ import annotations
 
@@ -65,7 +68,7 @@ def callable_ops(library: BuiltLibrary) -> list[Op]:
 
 
 def _is_free(name: str) -> bool:
-    taken = name in _HANDED_ON or name in _IMPORTED
+    taken = name in _HANDED_ON or name in _USED
     return _is_name(name) and not taken and name[0] != "_"
 
 

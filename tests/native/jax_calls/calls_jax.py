@@ -7,6 +7,7 @@ threads, and gives it the folder of the library.
 import ctypes
 import importlib
 import os
+import pickle
 import sys
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def ops(module, standin):
     module.opforge_host_memory(True)
     yield module
     module.opforge_host_memory(False)
-    module._library.demo_unload(0)
+    ctypes.CDLL(str(FOLDER / "lib/libdemo.so")).demo_unload(0)
     assert not standin.errors
 
 
@@ -51,6 +52,15 @@ def test_a_call_gives_what_the_kernel_computes_with_jit_and_without(ops):
     for add in (ops.add, jax.jit(ops.add)):
         np.testing.assert_array_equal(add(X, X), 2 * X)
     np.testing.assert_array_equal(ops.add(np.asarray(X), y=X), 2 * X)
+
+
+def test_the_module_has_the_functions_alone(module):
+    # What it computes with is not in it, so an operator may be called `any` or `json`.
+    there = {name for name in vars(module) if name[:2] != "__"}
+    assert there == {*module.__all__}
+    assert {"add", "opforge_host_memory"} <= there
+    assert "JAX" in module.__doc__
+    assert pickle.loads(pickle.dumps(module.add)) is module.add
 
 
 def test_shapes_come_from_the_library(ops, standin):

@@ -12,6 +12,8 @@ import functools
 import inspect
 import json
 import operator
+import sys
+import types
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -483,10 +485,22 @@ def opforge_host_memory(wanted: bool) -> None:  # noqa: FBT001 - as tvm-ffi's ha
     ctypes.c_int.in_dll(_library, f"{LIBRARY}_jax_host_memory").value = bool(wanted)
 
 
+def _public() -> types.ModuleType:
+    """Make a module of the functions alone.
+
+    An operator may have the name of anything that is used here, such as `any` or `json`.
+    """
+    made = types.ModuleType(__name__)
+    vars(made).update({name: value for name, value in globals().items() if name[:2] == "__"})
+    functions = {name: one.function() for name, one in _operators.items()}
+    vars(made).update(opforge_host_memory=opforge_host_memory, **functions)
+    vars(made)["__all__"] = ["opforge_host_memory", *functions]
+    return made
+
+
 _library = _open()
 _contents = json.loads(_library_function("manifest", ctypes.c_char_p)())["ops"]
 _operators = {op["name"]: _Operator(op) for op in _contents}
 _by_torch_name = {op["torch_name"]: _operators[op["name"]] for op in _contents}
 _register()
-globals().update({name: one.function() for name, one in _operators.items()})
-__all__ = ["opforge_host_memory", *_operators]  # noqa: PLE0604 - from the manifest
+sys.modules[__name__] = _public()
