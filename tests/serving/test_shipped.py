@@ -1,6 +1,7 @@
 """Served kernels in a wheel, on the stand-in driver."""
 
 import importlib
+import inspect
 import os
 import shutil
 import subprocess
@@ -45,6 +46,10 @@ def test_what_is_installed_is_served(site, folder, device, jit, monkeypatch):
     monkeypatch.syspath_prepend(site)
     shipped = importlib.import_module("my_kernels")
     interpret(device, folder, combine)
+    with pytest.raises(BadOption, match="trusted_keys is empty"):
+        shipped.serve(trusted_keys=[])
+    _, *options = inspect.signature(opforge.serve).parameters
+    assert [*inspect.signature(shipped.serve).parameters] == options
     shipped.serve(strict=True)
     x, y, out = torch.randn(1000), torch.randn(1000), torch.empty(1000)
     combine[(triton.cdiv(1000, 64),)](x, y, out, 1000, BLOCK=64)

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from os import PathLike
 from pathlib import Path
 
 __all__ = ["get_folder", "serve"]
@@ -15,7 +17,14 @@ def get_folder() -> str:
     return str(Path(__file__).resolve().parent / "kernels")
 
 
-def serve(*, strict: bool = False, preload: bool = False, tune_missing: bool = False) -> None:
+def serve(
+    *,
+    strict: bool = False,
+    preload: bool = False,
+    tune_missing: bool = False,
+    verify: bool = True,
+    trusted_keys: Sequence[str | PathLike[str]] | None = None,
+) -> None:
     """Serve launches of Triton kernels from here, as `opforge.serve` does."""
     try:
         import opforge  # noqa: PLC0415  # the folder can be found without
@@ -26,4 +35,11 @@ def serve(*, strict: bool = False, preload: bool = False, tune_missing: bool = F
             "kernels are served by opforge, which is not installed\n  fix: pip install opforge",
             name="opforge",
         ) from None
-    opforge.serve(get_folder(), strict=strict, preload=preload, tune_missing=tune_missing)
+    opforge.serve(
+        get_folder(),
+        strict=strict,
+        preload=preload,
+        tune_missing=tune_missing,
+        verify=verify,
+        trusted_keys=trusted_keys,
+    )
