@@ -323,9 +323,11 @@ def around_subclasses(
     """Wrap the kernel that passes an op to tensor subclasses and modes."""
     kernel = make(defined.to_subclasses.call_boxed)
     with warnings.catch_warnings():
-        # A loaded op keeps its kernel for first calls until this one is there.
+        # A loaded op keeps its kernel for first calls until this one is there, which torch 2.11
+        # refuses unless it is told that it may.
         warnings.filterwarnings("ignore", "Warning only once for all operators")
-        defined.kernels.impl(name.partition("::")[2], kernel, "Python", with_keyset=True)
+        op = name.partition("::")[2]
+        defined.kernels.impl(op, kernel, "Python", with_keyset=True, allow_override=True)
 
 
 def follow_views(library: torch.library.Library, op: str, overload: Any) -> bool:
