@@ -1,5 +1,6 @@
 """Backwards that a library can carry, and those that stay behind."""
 
+import functools
 from dataclasses import dataclass
 from typing import Literal
 
@@ -148,6 +149,29 @@ def test_calls_of_the_librarys_operators_are_carried(formula, fn, backward, setu
 )
 def test_anything_else_stays_behind(formula, fn, backward, setup):
     assert formula(fn, backward, setup) == ()
+
+
+def test_lambdas_are_not_read_as_the_function_that_they_decorate():
+    @opforge.op("formula_tests::a", mode="custom_op", backward=lambda _, g: (foreign(-g), None))
+    def by_lambda(x: Tensor, y: Tensor) -> Tensor:
+        return foreign(y)
+
+    @opforge.op("formula_tests::b", backward=handed_through, setup_context=lambda c, i, o: None)
+    def saved_by_lambda(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
+        y.x = z
+        return foreign(x)
+
+    # Read as a backward, the first function would return the gradient of foreign.
+    for op in (by_lambda, saved_by_lambda):
+        assert formula_of(registry.get(op), {"formula_tests::foreign"}) == ()
+
+
+def test_a_function_in_place_of_another_is_not_read_as_the_other(formula):
+    @functools.wraps(handed_through)
+    def doubled(ctx, grad):
+        return grad * 2, None
+
+    assert formula(body, doubled, None) == ()
 
 
 def test_a_setup_that_computes_stays_behind(formula):

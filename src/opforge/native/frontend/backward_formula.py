@@ -108,8 +108,11 @@ class _Reader:
     def begin(self, fn: Callable[..., Any]) -> tuple[list[str], list[ast.stmt]]:
         if not isinstance(fn, types.FunctionType):
             raise _Other
-        (node,) = ast.parse(textwrap.dedent(inspect.getsource(fn))).body
-        if not isinstance(node, ast.FunctionDef):
+        # Of its code: a function that stands in for another would show the other's source.
+        source = inspect.getsource(fn.__code__)
+        (node,) = ast.parse(textwrap.dedent(source)).body
+        # A lambda's source is the statement around it, which may be the definition of the op.
+        if not isinstance(node, ast.FunctionDef) or node.name != fn.__code__.co_name:
             raise _Other
         closed = inspect.getclosurevars(fn)
         self.globals = {**closed.globals, **closed.nonlocals}
