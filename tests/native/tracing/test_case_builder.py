@@ -342,6 +342,32 @@ def test_outputs_that_a_caller_cannot_bring(make, said):
     assert said in refusal(CannotTrace, body).found
 
 
+@pytest.mark.parametrize(
+    "make", [lambda out: out[:1].expand(2, 8), lambda out: out.as_strided((2, 8), (1, 1))]
+)
+def test_an_output_that_repeats_elements_is_refused(make):
+    """It has as many elements as the allocation, but the caller would bring memory for fewer."""
+
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        block[(1,)](x, out, 1, BLOCK=16)
+        return make(out)
+
+    assert refusal(CannotTrace, body, x=native.tensor("2 8", dtype="fp32")).found == (
+        "output out is an expanded or overlapping view; return a copy: .contiguous()"
+    )
+
+
+def test_an_output_of_many_dimensions_in_another_order_is_whole():
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        block[(1,)](x, out, 1, BLOCK=16)
+        return out.permute(5, 0, 4, 1, 3, 2)
+
+    (built,) = Body(body, {"x": native.tensor("a b c d e f", dtype="fp32")}).built
+    assert not any(path.refused for path in built.case.paths)
+
+
 def test_outputs_that_share_memory():
     def body(x: Tensor) -> tuple[Tensor, Tensor]:
         out = torch.empty_like(x)

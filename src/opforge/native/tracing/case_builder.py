@@ -34,6 +34,7 @@ from .launches import Choose, Pointed, TracedLaunch
 from .needs_bound import HOLDS, needs_bound
 from .recorder import Buffer, Filled
 from .specialize import Specializer
+from .torch_calls.space import is_dense
 from .tracer import Tracer, Walk, first_values, var_ranges_of
 from .undeclared_writes import refuse_fill, refuse_launch
 from .views import same
@@ -379,14 +380,20 @@ def _unfit(name: str, tensor: Traced | None, names: dict[Buffer, str], guards: l
     )
     if not (same(tensor.offset, 0) and equal):
         return f"output {name} is only part of a tensor that the body allocates"
+    if not (_is_as_allocated(tensor, buffer) or is_dense(tensor)):
+        # As many elements as the allocation has, but some of them several times.
+        return f"output {name} is an expanded or overlapping view; return a copy: .contiguous()"
     return ""
 
 
-def _unfit_strided(name: str, tensor: Traced, buffer: Buffer) -> str:
-    as_allocated = len(tensor.sizes) == len(buffer.sizes) and all(
+def _is_as_allocated(tensor: Traced, buffer: Buffer) -> bool:
+    return len(tensor.sizes) == len(buffer.sizes) and all(
         map(same, (*tensor.sizes, *tensor.strides), (*buffer.sizes, *buffer.strides))
     )
-    if as_allocated and same(tensor.offset, 0):
+
+
+def _unfit_strided(name: str, tensor: Traced, buffer: Buffer) -> str:
+    if _is_as_allocated(tensor, buffer) and same(tensor.offset, 0):
         return ""
     return f"output {name} is declared as strided, but the body returns a view of what it allocates"
 

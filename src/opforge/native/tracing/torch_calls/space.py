@@ -125,9 +125,15 @@ _MOST_ORDERED = 5
 
 def is_dense(x: Traced) -> bool:
     """Whether a tensor is known to be compact in some order of its dimensions."""
-    order = order_of(x)
-    strides = compact([x.sizes[d] for d in order])
-    return all(map(same, [x.strides[d] for d in order], strides))
+    left = [d for d, size in enumerate(x.sizes) if not is_one(size)]
+    stride: Any = 1
+    while left:
+        inner = next((d for d in left if same(x.strides[d], stride)), None)
+        if inner is None:
+            return False
+        left.remove(inner)
+        stride *= x.sizes[inner]
+    return True
 
 
 def _is_dense(
