@@ -266,6 +266,8 @@ class Recorder:
         assert isinstance(buffer, Buffer)
         if buffer.strided or is_symbolic(value) or not is_compact(tensor):
             return calls.fill(self, tensor, value)
+        # Raises as torch does for a number that the dtype cannot hold.
+        torch.tensor(value, dtype=tensor.dtype)
         offset = term_of(tensor.offset * tensor.dtype.itemsize)
         count = term_of(math.prod(tensor.sizes))
         self.steps.append(Filled(buffer, offset, count, tensor.dtype, value))

@@ -14,7 +14,7 @@ from ....tuning.choose import Choice
 from ...symbolic.symint import Symbols, is_symbolic
 from ..views import Views, is_compact, same
 from .fusion import is_same_view
-from .pointwise import DEFAULT, RULES, Rule
+from .pointwise import BOOL, DEFAULT, RULES, Rule
 from .space import is_dense, is_one
 from .values import (
     Applied,
@@ -146,6 +146,8 @@ class Call:
         given = _deciding(rule, args)
         compute, result = promotion.dtypes(given, rule.promotion)
         common = promotion.dtypes(given, DEFAULT)[1]
+        for dtype in [common, *map(_dtype_of, given)] if rule.is_each else [common]:
+            rule.refuse(self.made.name, dtype)
         sizes = self.broadcast([o for o in operands if isinstance(o, Traced)])
         values = []
         for number, operand in enumerate(operands):
@@ -158,11 +160,15 @@ class Call:
         found = rule.make(*values, *args[rule.operands :], **kwargs)
         if found is None:
             return NotImplemented
-        return self.set(found, operands, sizes, result)
+        return self.set(found, [] if rule.is_compact else operands, sizes, result)
 
     def converted(self, rule: Rule, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """A pointwise call's arguments, with its operands in the dtype that it computes in."""
+        """A pointwise call's arguments, with its operands in the dtype that it computes in.
+
+        A call that tells truths may compute in bool: then `logical_and` converts nothing.
+        """
         compute, _ = promotion.dtypes(_deciding(rule, args), rule.promotion)
+        compute = torch.bool if rule.promotion == BOOL else compute
 
         def changed(x: Any) -> Any:
             is_tensor = isinstance(x, Traced)
@@ -187,6 +193,7 @@ class Call:
         value = cast(value, dtype)
         if self.changed is not None:
             out = self.changed
+            _refuse_result(dtype, out.dtype)
             value = cast(value, out.dtype)
         else:
             tensors = [o for o in operands if isinstance(o, Traced)]
@@ -195,6 +202,8 @@ class Call:
         return self.store(out, value)
 
     def store(self, out: Traced, value: Value) -> Traced:
+        if not isinstance(value, Number):
+            _refuse_repeated(out)
         for tensor in loaded(value):
             _refuse_overlap(out, tensor)
         small = is_small(value, out)
@@ -246,6 +255,30 @@ class Call:
         return self.store(out, cast(value, out.dtype))
 
 
+def _refuse_result(dtype: torch.dtype, changed: torch.dtype) -> None:
+    """Raise as torch does for a result that the changed tensor cannot hold: `integers *= 1.5`."""
+    if not torch.can_cast(dtype, changed):
+        raise RuntimeError(
+            f"result type {dtype} can't be cast to the desired output type {changed}"
+        )
+
+
+def _refuse_repeated(out: Traced) -> None:
+    """Raise as torch does where elements of a changed tensor are one: `x.expand(4, n).add_(1)`.
+
+    A number may be written to them again and again.
+    """
+    if any(same(size, 0) for size in out.sizes):
+        # Nothing is written, and compact strides are 0 as well.
+        return
+    for size, stride in zip(out.sizes, out.strides, strict=True):
+        if same(stride, 0) and not is_one(size) and size > 1:
+            raise RuntimeError(
+                "unsupported operation: more than one element of the written-to tensor refers to "
+                "a single memory location; clone() the tensor before"
+            )
+
+
 def _refuse_overlap(out: Traced, given: Traced) -> None:
     """Raise as torch does where a call would read what it writes elsewhere: `x[1:] += x[:-1]`."""
     if out.memory is not given.memory or is_same_view(out, given):
@@ -255,11 +288,21 @@ def _refuse_overlap(out: Traced, given: Traced) -> None:
         return
     ends = [(t.offset, t.offset + math.prod(t.sizes)) for t in (out, given)]
     (start, end), (first, last) = ends
-    if not (end <= first or last <= start):
+    # `x[:1] -= x` is fine where x has one row.
+    if not (end <= first or last <= start or _are_equal(out, given)):
         raise RuntimeError(
             "unsupported operation: some elements of the input tensor and the written-to tensor "
             "refer to a single memory location"
         )
+
+
+def _are_equal(a: Traced, b: Traced) -> bool:
+    """Whether two tensors are the same elements for the sizes of this path."""
+    alike = a.dtype is b.dtype and len(a.sizes) == len(b.sizes) and a.offset == b.offset
+    return alike and all(
+        n == m and (n == 1 or one == other)
+        for n, m, one, other in zip(a.sizes, b.sizes, a.strides, b.strides, strict=True)
+    )
 
 
 def _common_size(a: Any, b: Any) -> Any:
@@ -288,6 +331,8 @@ def _is_operand(value: Any) -> bool:
 
 
 def _dtype_of(number: Any) -> torch.dtype:
+    if isinstance(number, Traced):
+        return number.dtype
     if isinstance(number, (bool, torch.SymBool)):
         return torch.bool
     is_integer = isinstance(number, (int, torch.SymInt))

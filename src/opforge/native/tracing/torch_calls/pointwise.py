@@ -18,6 +18,10 @@ from .values import NAMES, Applied, Number, Value, cast
 
 # How torch promotes: by the names of its own enum.
 DEFAULT, FLOAT, BOOL = "DEFAULT", "INT_TO_FLOAT", "ALWAYS_BOOL"
+FLOATS, INTEGERS, BOOLS = "floats", "integers", "bools"
+
+
+_NUMBERS, _BITS = (FLOATS, INTEGERS), (INTEGERS, BOOLS)
 
 
 @dataclass(frozen=True)
@@ -31,24 +35,43 @@ class Rule:
     is_exact: bool = False
     # The operands that decide the dtype; the others come as they are. None is all of them.
     decides: tuple[int, ...] | None = None
+    # Whether a new result is compact, whatever strides the operands have.
+    is_compact: bool = False
+    # The kinds of dtypes that torch has the call for; it raises for others.
+    takes: tuple[str, ...] = (FLOATS, INTEGERS, BOOLS)
+    # Whether each operand must be of such a dtype, not only the one that they are promoted to.
+    is_each: bool = False
 
     @property
     def deciding(self) -> Sequence[int]:
         return range(self.operands) if self.decides is None else self.decides
+
+    def refuse(self, name: str, dtype: torch.dtype) -> None:
+        """Raise as torch does for a dtype that a call does not have."""
+        if kind_of(dtype) not in self.takes:
+            raise NotImplementedError(f"{name} is not implemented for {dtype}")
+
+
+def kind_of(dtype: torch.dtype) -> str:
+    if dtype is torch.bool:
+        return BOOLS
+    return FLOATS if dtype.is_floating_point else INTEGERS
 
 
 def apply(text: str, *args: Value, dtype: torch.dtype | None = None) -> Value:
     return Applied(dtype or args[0].dtype, text, args)
 
 
-def _text(text: str, operands: int = 1, promotion: str = DEFAULT, ints: str = "") -> Rule:
+def _text(
+    text: str, operands: int = 1, promotion: str = DEFAULT, ints: str = "", **more: Any
+) -> Rule:
     """A rule that is one expression; `ints` is that for integers."""
 
     def make(*values: Value) -> Value:
         is_integer = not values[0].dtype.is_floating_point
         return apply(ints if ints and is_integer else text, *values)
 
-    return Rule(promotion, operands, make)
+    return Rule(promotion, operands, make, **more)
 
 
 def _compare(sign: str) -> Rule:
@@ -76,7 +99,9 @@ def number(like: Value, value: Any) -> Number:
 
 def _add(a: Value, b: Value, *, alpha: Any = 1) -> Value:
     if a.dtype is torch.bool:
-        return apply("{0} | {1}", a, b)
+        if isinstance(alpha, (float, torch.SymFloat)):
+            raise RuntimeError("alpha of bools must not be a floating point number")
+        return apply("{0} | {1} & {2}", a, b, number(b, alpha))
     if _is(alpha, 1):
         return apply("{0} + {1}", a, b)
     if a.dtype.is_floating_point:
@@ -127,6 +152,8 @@ def _floor_divide(a: Value, b: Value) -> Value:
 
 def _pow(a: Value, b: Value) -> Value:
     if not a.dtype.is_floating_point:
+        if isinstance(b, Number) and b.number < 0:
+            raise RuntimeError("Integers to negative integer powers are not allowed.")
         return apply("integer_power({0}, {1})", a, b)
     dtype, base = a.dtype, _single(a)
     one = number(base, 1.0)
@@ -222,7 +249,13 @@ def _round(x: Value, *, decimals: int = 0) -> Value | None:
 
 def _whole(text: str) -> Rule:
     """A rule that leaves integers as they are."""
-    return Rule(DEFAULT, 1, lambda x: apply(text, x) if x.dtype.is_floating_point else x)
+    return Rule(
+        DEFAULT, 1, lambda x: apply(text, x) if x.dtype.is_floating_point else x, takes=_NUMBERS
+    )
+
+
+def _sign(x: Value) -> Value:
+    return x if x.dtype is torch.bool else apply("sign({0})", x)
 
 
 def _bitwise_not(x: Value) -> Value:
@@ -257,8 +290,8 @@ def _plain(value: Any) -> bool:
 
 RULES: dict[str, Rule] = {
     "add": Rule(DEFAULT, 2, _add),
-    "sub": Rule(DEFAULT, 2, _sub),
-    "rsub": Rule(DEFAULT, 2, _rsub),
+    "sub": Rule(DEFAULT, 2, _sub, takes=_NUMBERS, is_each=True),
+    "rsub": Rule(DEFAULT, 2, _rsub, takes=_NUMBERS, is_each=True),
     "mul": Rule(DEFAULT, 2, _mul),
     "div": Rule(FLOAT, 2, _div),
     "div_trunc": Rule(DEFAULT, 2, _div_trunc, is_exact=True),
@@ -276,10 +309,10 @@ RULES: dict[str, Rule] = {
     "logical_or": _logical("{0} | {1}", 2),
     "logical_xor": _logical("{0} ^ {1}", 2),
     "logical_not": _logical("{0} == 0", 1),
-    "bitwise_and": _text("{0} & {1}", 2),
-    "bitwise_or": _text("{0} | {1}", 2),
-    "bitwise_xor": _text("{0} ^ {1}", 2),
-    "bitwise_not": Rule(DEFAULT, 1, _bitwise_not),
+    "bitwise_and": _text("{0} & {1}", 2, takes=_BITS),
+    "bitwise_or": _text("{0} | {1}", 2, takes=_BITS),
+    "bitwise_xor": _text("{0} ^ {1}", 2, takes=_BITS),
+    "bitwise_not": Rule(DEFAULT, 1, _bitwise_not, takes=_BITS),
     **dict.fromkeys(
         ("bitwise_left_shift", "__lshift__"),
         _shift("tl.where(({1} < 0) | ({1} >= BITS), 0, {0} << {1})"),
@@ -291,22 +324,24 @@ RULES: dict[str, Rule] = {
     "isnan": Rule(BOOL, 1, lambda x: _told("{0} != {0}", x), is_exact=True),
     "isinf": Rule(BOOL, 1, lambda x: _told("is_infinite({0})", x), is_exact=True),
     "where": Rule(DEFAULT, 3, _where, is_exact=True, decides=(1, 2)),
-    "masked_fill": Rule(DEFAULT, 3, _masked_fill, is_exact=True, decides=(0,)),
+    "masked_fill": Rule(
+        DEFAULT, 3, _masked_fill, is_exact=True, decides=(0,), is_compact=True
+    ),
     "clamp": Rule(DEFAULT, 3, _clamp),
     "clamp_min": Rule(DEFAULT, 2, _maximum),
     "clamp_max": Rule(DEFAULT, 2, _minimum),
-    "addcmul": Rule(DEFAULT, 3, _addcmul),
+    "addcmul": Rule(DEFAULT, 3, _addcmul, takes=_NUMBERS),
     "addcdiv": Rule(FLOAT, 3, _addcdiv),
     "abs": Rule(DEFAULT, 1, _abs),
     "neg": _text("minus({0})"),
-    "sign": _text("sign({0})"),
-    "relu": Rule(DEFAULT, 1, _relu),
-    "leaky_relu": Rule(DEFAULT, 1, _leaky_relu),
-    "gelu": Rule(DEFAULT, 1, _gelu),
-    "silu": _text("silu({0})"),
-    "softplus": Rule(DEFAULT, 1, _softplus),
+    "sign": Rule(DEFAULT, 1, _sign),
+    "relu": Rule(DEFAULT, 1, _relu, takes=_NUMBERS),
+    "leaky_relu": Rule(DEFAULT, 1, _leaky_relu, takes=(FLOATS,)),
+    "gelu": Rule(DEFAULT, 1, _gelu, takes=(FLOATS,)),
+    "silu": _text("silu({0})", takes=(FLOATS,)),
+    "softplus": Rule(DEFAULT, 1, _softplus, takes=(FLOATS,)),
     "floor": _whole("floor({0})"), "ceil": _whole("ceil({0})"),
-    "trunc": _whole("truncated({0})"), "round": Rule(DEFAULT, 1, _round),
+    "trunc": _whole("truncated({0})"), "round": Rule(DEFAULT, 1, _round, takes=_NUMBERS),
     **{
         name: _text(f"{called}({{0}})", promotion=FLOAT)
         for name, called in {

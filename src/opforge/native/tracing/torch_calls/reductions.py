@@ -11,7 +11,7 @@ import torch
 from ...._compat.tracing import Traced
 from ..views import compact, same
 from .calls import Call, register
-from .pointwise import apply
+from .pointwise import FLOATS, INTEGERS, apply, kind_of
 from .space import is_one
 from .values import Load, Number, Scanned, Total, Value, cast
 
@@ -127,6 +127,12 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in {torch.float16, torch.bfloat16} else dtype
 
 
+def _refuse_kind(call: Call, dtype: torch.dtype, *kinds: str) -> None:
+    """Raise as torch does for a dtype that a call does not have."""
+    if kind_of(dtype) not in kinds:
+        raise NotImplementedError(f"{call.made.name} is not implemented for {dtype}")
+
+
 def _mean(total: Value, rows: Dims) -> Value:
     return apply("divide({0}, {1})", total, Number(total.dtype, rows.count))
 
@@ -148,6 +154,7 @@ def _place(kind: str) -> Any:
     """`argmax` and `argmin`: the first of the extremes."""
 
     def make(call: Call, x: Traced, dim: Any = None, keepdim: bool = False) -> Any:
+        _refuse_kind(call, x.dtype, FLOATS, INTEGERS)
         rows = Dims(call, x, dim, keepdim)
         rows.refuse_nothing(kind)
         made, out = rows.result(torch.int64)
@@ -197,6 +204,7 @@ def _softmax(text: str, alone: str) -> Any:
 
     def make(call: Call, x: Traced, dim: int, half_to_float: bool) -> Any:
         dtype = torch.float32 if half_to_float else x.dtype
+        _refuse_kind(call, dtype, FLOATS)
         made = call.trace.allocate(x.sizes, dtype)
         if not x.sizes or is_one(x.sizes[dim]):
             value = cast(Load(x.dtype, x), _wide(dtype))
@@ -219,6 +227,7 @@ def _moments(pick: Sequence[str]) -> Any:
     def make(
         call: Call, x: Traced, dims: Any = None, *, correction: Any = None, keepdim: bool = False
     ) -> Any:
+        _refuse_kind(call, x.dtype, FLOATS)
         rows = Dims(call, x, dims, keepdim)
         value = cast(Load(x.dtype, rows.view), _wide(x.dtype))
         correction = 1 if correction is None else correction
@@ -241,6 +250,7 @@ def _moments(pick: Sequence[str]) -> Any:
 
 def _cumsum(call: Call, x: Traced, dim: int, *, dtype: Any = None) -> Any:
     wanted = dtype or _result_dtype("sum", x.dtype)
+    _refuse_kind(call, wanted, FLOATS, INTEGERS)
     made = call.trace.allocate(x.sizes, wanted)
     if not x.sizes or is_one(x.sizes[dim]):
         return call.copy(made, x)

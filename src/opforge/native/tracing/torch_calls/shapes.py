@@ -21,6 +21,10 @@ _ATEN = torch.ops.aten
 def _cat(call: Call, tensors: Sequence[Traced], dim: int = 0) -> Any:
     # torch leaves such tensors out, whatever the others' rank is.
     tensors = [t for t in tensors if not (len(t.sizes) == 1 and same(t.sizes[0], 0))] or tensors[:1]
+    for at, tensor in enumerate(tensors):
+        if not tensor.sizes:
+            what = f"zero-dimensional tensor (at position {at}) cannot be concatenated"
+            raise RuntimeError(what)
     dtype = functools.reduce(torch.promote_types, (t.dtype for t in tensors))
     dim %= len(tensors[0].sizes)
     sizes = list(tensors[0].sizes)
@@ -69,11 +73,13 @@ def _roll(call: Call, x: Traced, shifts: Any, dims: Any = ()) -> Any:
     shifts = [shifts] if not isinstance(shifts, (list, tuple)) else shifts
     dims = [dims] if isinstance(dims, int) else dims
     if not dims:
-        if not all(map(same, x.strides, compact(x.sizes))):
-            return NotImplemented
         views = call.trace.views
+        if not all(map(same, x.strides, compact(x.sizes))):
+            x = call.copy(call.trace.allocate(x.sizes, x.dtype), x)
         flat = _roll(call, views.view(x, [math.prod(x.sizes)]), shifts, [0])
         return views.view(flat, list(x.sizes))
+    if not x.sizes:
+        raise IndexError(f"Dimension specified as {dims[0]} but tensor has no dimensions")
     for shift, dim in zip(shifts, dims, strict=True):
         x = _rolled(call, x, shift, dim % len(x.sizes))
     return x
@@ -109,7 +115,8 @@ def _like(call: Call, x: Traced) -> Traced:
 
 def _index_select(call: Call, x: Traced, dim: int, index: Traced) -> Any:
     if not x.sizes:
-        return NotImplemented
+        # torch takes it for a tensor of one element, and gives one back.
+        return call.trace.views.view(_gather(call, x, dim, index), [])
     index = call.trace.views.view(index, [math.prod(index.sizes)])
     return _taken(call, x, dim % len(x.sizes), index, "in_range")
 
@@ -134,7 +141,9 @@ def _int64(at: Value) -> Value:
 
 def _gather(call: Call, x: Traced, dim: int, index: Traced, *, sparse_grad: bool = False) -> Any:
     if not x.sizes:
-        return NotImplemented
+        x = call.trace.views.view(x, [1])
+        flat = call.trace.views.view(index, [math.prod(index.sizes)])
+        return call.trace.views.view(_gather(call, x, 0, flat), list(index.sizes))
     dim %= len(x.sizes)
     for d, size in enumerate(index.sizes):
         if d != dim and size > x.sizes[d]:

@@ -1,0 +1,164 @@
+"""torch calls at the edges: those that torch refuses are refused, others build."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from opforge import native
+from opforge.errors import CannotTrace
+from support.native.torch_bodies import Program
+from support.native.torch_table import body_of_one, body_of_two
+
+MATRIX = {dtype: native.tensor("3 4", dtype=dtype) for dtype in ("fp32", "i64", "u8", "i1")}
+
+
+def refusal(function, dtype):
+    with pytest.raises(CannotTrace) as refused:
+        _ = Program(body_of_one(function), x=MATRIX[dtype]).body.built
+    found = refused.value.found
+    assert found.startswith("the body raises ")
+    assert refused.value.fix == "correct the body, or declare inputs that it takes"
+    return found.removeprefix("the body raises ").rpartition(" (")[0]
+
+
+UNKNOWN = "NotImplementedError: {} is not implemented for torch.{}"
+
+
+@pytest.mark.parametrize(
+    ("function", "dtype", "said"),
+    [
+        (functional.silu, "i64", UNKNOWN.format("aten.silu", "int64")),
+        (functional.gelu, "i64", UNKNOWN.format("aten.gelu", "int64")),
+        (lambda x: functional.leaky_relu(x, 2), "u8", UNKNOWN.format("aten.leaky_relu", "uint8")),
+        (torch.relu, "i1", UNKNOWN.format("aten.relu", "bool")),
+        (torch.floor, "i1", UNKNOWN.format("aten.floor", "bool")),
+        (lambda x: x & 1, "fp32", UNKNOWN.format("aten.bitwise_and.Scalar", "float32")),
+        (lambda x: x - 1, "i1", UNKNOWN.format("aten.sub.Tensor", "bool")),
+        (lambda x: 1.5 - x, "i1", UNKNOWN.format("aten.rsub.Scalar", "bool")),
+        (lambda x: x.argmax(0), "i1", UNKNOWN.format("aten.argmax", "bool")),
+        (lambda x: x.softmax(-1), "i64", UNKNOWN.format(".softmax()", "int64")),
+        (lambda x: x.var(0), "i64", UNKNOWN.format("aten.var.correction", "int64")),
+        (lambda x: x.cumsum(0, dtype=torch.bool), "i64", UNKNOWN.format("aten.cumsum", "bool")),
+        (lambda x: torch.add(x, x, alpha=1.5), "i1",
+         "RuntimeError: alpha of bools must not be a floating point number"),
+        (lambda x: x**-2, "i64",
+         "RuntimeError: Integers to negative integer powers are not allowed."),
+        (lambda x: x.clone().fill_(300), "u8",
+         "RuntimeError: value cannot be converted to type uint8"),
+    ],
+)  # fmt: skip
+def test_dtypes_and_numbers_that_a_call_does_not_take(function, dtype, said):
+    assert said in refusal(function, dtype)
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda x: torch.cat([x, x]),
+         "RuntimeError: zero-dimensional tensor (at position 0) cannot be concatenated"),
+        (lambda x: x.roll(1, 0),
+         "IndexError: Dimension specified as 0 but tensor has no dimensions"),
+    ],
+)  # fmt: skip
+def test_calls_that_need_a_dimension(function, said):
+    with pytest.raises(CannotTrace) as refused:
+        _ = Program(body_of_one(function), x=native.tensor("", dtype="fp32")).body.built
+    assert refused.value.found.startswith(f"the body raises {said} (")
+
+
+@pytest.mark.parametrize("shape", ["", "n"])
+@pytest.mark.parametrize("name", ["gather", "index_select"])
+def test_the_element_of_a_tensor_without_dimensions_is_taken(name, shape):
+    body = body_of_two(lambda x, i: getattr(x, name)(0, i))
+    x, at = torch.tensor(2.5), torch.zeros([1] * len(shape), dtype=torch.int64)
+    specs = {"x": native.tensor("", dtype="fp32"), "y": native.tensor(shape, dtype="i64")}
+    found, wanted = Program(body, **specs)(x, at), body(x, at)
+    assert (found.shape, found.tolist()) == (wanted.shape, wanted.tolist())
+
+
+def test_a_strided_tensor_is_rolled_as_if_it_were_flat():
+    body, x = body_of_one(lambda x: x.roll(5)), torch.randn(6, 4).t()
+    program = Program(body, x=native.tensor("m n", dtype="fp32", layout="strided"))
+    assert torch.equal(program(x), body(x))
+
+
+@pytest.mark.parametrize(("dtype", "number"), [("i64", 1.5), ("i1", 2)])
+def test_a_changed_tensor_must_be_able_to_hold_the_result(dtype, number):
+    def scaled(x):
+        return x.clone().mul_(number)
+
+    assert "can't be cast to the desired output type" in refusal(scaled, dtype)
+
+
+def test_elements_that_share_memory_are_not_changed_together():
+    def body(x: Tensor) -> Tensor:
+        y = x.clone()
+        y[:1].expand_as(y).mul_(2)
+        return y
+
+    program, x = Program(body, x=native.tensor("m n", dtype="fp32")), torch.randn(3, 4)
+    # Where nothing is repeated, that is an ordinary call.
+    assert torch.equal(program(x[:1]), x[:1] * 2)
+    with pytest.raises(AssertionError, match="more than one element of the written-to tensor"):
+        program(x)
+
+
+@pytest.mark.parametrize("shape", ["5 0", "0 4", "m 0"])
+def test_sizes_that_are_declared_as_0_repeat_nothing(shape):
+    def body(x: Tensor) -> Tensor:
+        return torch.cat([x.clone().mul_(2), x + 1])
+
+    x = torch.ones([int(size.replace("m", "3")) for size in shape.split()])
+    found = Program(body, x=native.tensor(shape, dtype="fp32"))(x)
+    assert found.shape == body(x).shape
+
+
+def test_a_number_may_be_written_to_elements_that_share_memory():
+    def body(x: Tensor) -> Tensor:
+        y = x + 1
+        y[0].expand(5, 4).fill_(3)
+        return y
+
+    x = torch.randn(3, 4)
+    assert torch.equal(Program(body, x=MATRIX["fp32"])(x), body(x))
+
+
+def test_a_tensor_may_be_changed_by_a_part_of_it_that_is_all_of_it():
+    def body(x: Tensor) -> Tensor:
+        y = x * 2
+        y[:1].sub_(y)
+        return y
+
+    program, x = Program(body, x=native.tensor("m n", dtype="fp32")), torch.randn(3, 4)
+    assert torch.equal(program(x[:1]), body(x[:1]))
+    with pytest.raises(AssertionError, match="refer to a single memory location"):
+        program(x)
+
+
+@pytest.mark.parametrize("alpha", [0, 2])
+def test_bools_are_added_with_alpha(alpha):
+    body = body_of_two(lambda x, y: torch.add(x, y, alpha=alpha))
+    x, y = torch.tensor([True, False, False]), torch.tensor([False, True, False])
+    n = native.tensor("n", dtype="bool")
+    assert torch.equal(Program(body, x=n, y=n)(x, y), body(x, y))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y: x.masked_fill(y > 0, 0.5),
+        lambda x, y: y.masked_fill(x > 0, 2),
+        torch.logical_and,
+        lambda x, y: torch.logical_xor(y, x),
+    ],
+)
+def test_results_of_tensors_in_another_order_have_the_strides_that_torch_gives_them(function):
+    specs = {
+        "x": native.tensor("m n", dtype="fp16", layout="strided"),
+        "y": native.tensor("n", dtype="i64"),
+    }
+    body, x, y = body_of_two(function), torch.randn(5, 3).half().t(), torch.tensor([0, 1, 0, 2, 3])
+    found, wanted = Program(body, **specs)(x, y), body(x, y)
+    assert torch.equal(found, wanted)
+    assert found.stride() == wanted.stride()
