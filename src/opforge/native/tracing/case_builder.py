@@ -24,7 +24,7 @@ from ..ir.dtypes import ALIASES
 from ..ir.expr import Expr, Term, Var, evaluate, variables
 from ..ir.interface import ScalarParam
 from ..ir.kernel_request import Request, Requests, want
-from ..ir.places import Told, shortened
+from ..ir.places import Told, in_order, shortened
 from ..symbolic.algebra import Algebra
 from ..symbolic.explore import MOST, TooManyPaths, deciding, explore, implies
 from ..symbolic.solve import VarRange
@@ -97,7 +97,7 @@ def build_case(
         found = explore(trace, start, var_ranges, [traced_gpu.is_one_of(archs)])
     except NotConstant as error:
         also = dict.fromkeys([*maker.offences, *error.also])
-        raise needs_bound(error, entry, list(also)) from None
+        raise needs_bound(error, entry, in_order(also)) from None
     except TooManyPaths:
         _refuse_offences(entry, describe(case, declared.params), "", list(maker.offences))
         what = f"the body has more than {MOST} paths, because it branches on sizes"
@@ -155,7 +155,7 @@ def first_walk(
     try:
         walk = tracer.walk(start)
     except NotConstant as error:
-        raise needs_bound(error, entry, error.also) from None
+        raise needs_bound(error, entry, in_order(error.also)) from None
     walk.end()
     return tracer, walk
 
@@ -438,7 +438,7 @@ def _refuse_offences(entry: Entry, described: str, under: str, offences: list[st
         return
     raise CannotTrace(
         f"it cannot be built for {described}" + (f" where {under}" if under else ""),
-        found="\n    ".join(offences),
+        found="\n    ".join(in_order(offences)),
         fix=f"{HOLDS}, declare inputs that do not lead there (a contiguous layout, "
         "bounds on sizes), or package the model: opforge.package",
         op=entry.name,

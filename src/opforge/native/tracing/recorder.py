@@ -23,7 +23,7 @@ from ..._compat import tracing
 from ..._compat.tracing import Traced
 from ...tuning.choose import Choice
 from ..ir.expr import Term
-from ..ir.places import told
+from ..ir.places import Place, Placed, told
 from ..symbolic.symint import NotConstant, Symbols, is_symbolic, term_of
 from .stand_ins import Question, StandIns, Way
 from .torch_calls import calls, matmul, reductions, shapes  # noqa: F401  # they add to the calls
@@ -37,6 +37,8 @@ _OTHERS = (torch.__file__, triton.__file__, inspect.__file__)
 _HIDDEN = (_HERE, *(str(Path(file).parent) for file in _OTHERS), "<")
 # More calls after one that depends on data are not followed.
 _MOST_CALLS = 1000
+# So many sizes are tried in place of one that depends on data.
+_MOST_SIZES = 6
 _FOREIGN = ": a library has no data of its own; make it a parameter"
 
 
@@ -102,12 +104,14 @@ class Recorder:
         self._nested = nested
         self.choose = choose
         self.stand_ins = StandIns(self.value, _instruction, way)
+        self._parameters: list[Traced] = []
         self._since_asked = 0
 
     def parameter(self, name: str, dtype: torch.dtype, sizes: Any, strides: Any) -> Traced:
         """A tensor that the caller passes."""
         buffer = Buffer(name, dtype, term_of(_span(sizes, strides)), allocated=False, trace=self)
-        return Traced(buffer, sizes, strides, 0, dtype)
+        self._parameters.append(Traced(buffer, sizes, strides, 0, dtype))
+        return self._parameters[-1]
 
     def running(self) -> AbstractContextManager[None]:
         functions = {
@@ -208,9 +212,16 @@ class Recorder:
         if self._since_asked > _MOST_CALLS:
             raise Offence("a loop that data ends")
 
-    def note(self, offence: str) -> None:
+    def likely_sizes(self) -> list[int]:
+        """What a size that only data tells may have to be, for the rest of the body to run."""
+        known = [*self._parameters, *self.buffers]
+        sizes = dict.fromkeys(self.value(size) for one in known for size in one.sizes)
+        return list(dict.fromkeys([1, 0, *sizes]))[:_MOST_SIZES]
+
+    def note(self, offence: str, where: Place | None = None) -> None:
+        """Something that a library cannot hold, at the line that is running if not elsewhere."""
         if offence not in self.offences:
-            self.offences.append(offence)
+            self.offences.append(Placed(offence, locate() if where is None else where))
 
     def refuse_kept(self, memory: Any) -> None:
         """A body that keeps tensors between calls has state, which a C function does not."""

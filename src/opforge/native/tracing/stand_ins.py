@@ -34,11 +34,12 @@ class NoStandIn(Exception):
 class Way:
     """One of the ways that data may take a body: first answers to questions, others are yes.
 
-    Numbers begin with that at `number` of `NUMBERS`.
+    Numbers begin with that at `number` of `NUMBERS`; sizes that only data tells are `size`.
     """
 
     answers: Mapping[Question, bool] = field(default_factory=dict)
     number: int = 0
+    size: int = _SIZE
 
 
 class StandIns:
@@ -55,6 +56,8 @@ class StandIns:
         self._numbers: dict[Question, int] = {}
         # The questions of this trace that data decides, with their first answers.
         self.decided: dict[Question, bool] = {}
+        # Whether the trace goes on with sizes that only data tells.
+        self.has_sizes = False
 
     @property
     def has_numbers(self) -> bool:
@@ -74,7 +77,9 @@ class StandIns:
         try:
             return tracing.on_fakes(func, args, kwargs, self._value)
         except tracing.UNKNOWN:
-            return tracing.on_fakes_of_unknown_size(func, args, kwargs, self._value, size=_SIZE)
+            self.has_sizes = True
+            size = self._way.size
+            return tracing.on_fakes_of_unknown_size(func, args, kwargs, self._value, size=size)
 
     def listed(self, x: Traced) -> Any:
         """What `x.tolist()` returns."""

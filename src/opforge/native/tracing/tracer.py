@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from ..ir.cases import Case, Guard, Path
 from ..ir.dtypes import DTYPES
 from ..ir.expr import Number, Var, evaluate, variables
 from ..ir.interface import ScalarParam
-from ..ir.places import Place, told
+from ..ir.places import Place, Placed, told
 from ..symbolic.solve import VarRange, multiples_of, ranges_of
 from ..symbolic.symint import NotConstant, Symbols, term_of
 from .launches import Calls, Choose
@@ -48,9 +48,11 @@ class Walk:
     raised: bool = False
     # Calls that a library cannot make, unlike inputs that the body itself refuses.
     offences: list[str] = field(default_factory=list)
-    # What data decides on this path, with the answers that it got; and whether numbers are data.
+    # What data decides on this path, with the answers that it got; whether numbers are data; and,
+    # if sizes are, others that these may have.
     decided: Mapping[Question, bool] = field(default_factory=dict)
     has_numbers: bool = False
+    other_sizes: Sequence[int] = ()
     symbols: Symbols | None = None
     # By number of the allocation, which output it becomes, of those declared as strided.
     strided: Mapping[int, int] = field(default_factory=dict)
@@ -118,7 +120,7 @@ class Tracer:
         self._strided: Mapping[int, int] = {}
         # Questions that data decides and that both answers are known of, and what these led to.
         self._turned: set[Question] = set()
-        self._saw_numbers = False
+        self._saw_numbers = self._saw_sizes = False
         self._elsewhere: dict[str, None] = {}
 
     def walk(self, values: Mapping[str, Number]) -> Walk:
@@ -175,7 +177,7 @@ class Tracer:
 
     def _run_once(self, values: Mapping[str, Number], strided: Mapping[int, int]) -> Walk:
         walk = self._trace(values, strided)
-        if walk.decided or walk.has_numbers:
+        if walk.decided or walk.has_numbers or walk.other_sizes:
             self._see_other_ways(walk, values, strided)
             walk.offend(*self._elsewhere)
         return walk
@@ -200,6 +202,9 @@ class Tracer:
         if walk.has_numbers and not self._saw_numbers:
             self._saw_numbers = True
             yield from (replace(way, number=number) for number in range(1, len(NUMBERS)))
+        if walk.other_sizes and not self._saw_sizes:
+            self._saw_sizes = True
+            yield from (replace(way, size=size) for size in walk.other_sizes)
         answers: dict[Question, bool] = {}
         for question, answer in walk.decided.items():
             if question not in self._turned and len(self._turned) < _MOST_TURNED:
@@ -267,7 +272,7 @@ class Tracer:
         except Offence:
             pass
         except EndedTrace as error:
-            recorder.note(f"{error.what}, {error.found}; {error.fix}")
+            recorder.note(f"{error.what}, {error.found}; {error.fix}", "")
         except OpforgeError as error:
             walk.refused = error.what + (f" ({error.found})" if error.found else "")
         except Exception as error:  # noqa: BLE001  # the body's own: these inputs it refuses
@@ -277,9 +282,11 @@ class Tracer:
                 said += f", of a tensor descriptor of {base.memory.name}"
             walk.raised = True
             walk.refused, walk.refused_at = f"the body raises {said}", raised_at(error)
-        walk.offend(*recorder.offences, *(error.described for error in symbols.excused or ()))
+        excused = [Placed(error.described, error.location) for error in symbols.excused or ()]
+        walk.offend(*recorder.offences, *excused)
         walk.decided = recorder.stand_ins.decided
         walk.has_numbers = recorder.stand_ins.has_numbers
+        walk.other_sizes = recorder.likely_sizes() if recorder.stand_ins.has_sizes else ()
         notes = dict.fromkeys([*owner.notes, *recorder.notes])
         self.notes += [note for note in notes if note not in self.notes]
         return walk
@@ -320,7 +327,7 @@ class Tracer:
             return []
         for one in flat:
             if one is not None and not isinstance(one, Traced):
-                recorder.note(f"the body returns a {type(one).__name__}, not a tensor")
+                recorder.note(f"the body returns a {type(one).__name__}, not a tensor", "")
                 raise Offence("output")
         return flat
 
