@@ -162,3 +162,24 @@ def test_results_of_tensors_in_another_order_have_the_strides_that_torch_gives_t
     found, wanted = Program(body, **specs)(x, y), body(x, y)
     assert torch.equal(found, wanted)
     assert found.stride() == wanted.stride()
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda x: torch.zeros(3),
+        lambda x: torch.arange(3),
+        lambda x: torch.full((3,), 1.5, device="cpu"),
+        lambda x: torch.ones_like(x, device="cpu"),
+        lambda x: x.new_empty((3,), device="cpu"),
+        lambda x: torch.empty_strided((3,), (1,)),
+    ],
+    ids=["zeros", "arange", "full", "like", "new", "strided"],
+)
+def test_a_new_tensor_on_the_cpu_is_refused_with_what_to_pass(made):
+    def body(x: Tensor) -> Tensor:
+        return x + made(x).sum()
+
+    with pytest.raises(CannotTrace) as refused:
+        _ = Program(body, x=MATRIX["fp32"]).body.built
+    assert refused.value.found.endswith(": its result is on the CPU; pass device=x.device")

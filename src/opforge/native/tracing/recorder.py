@@ -285,16 +285,25 @@ class Recorder:
         return tensor
 
     def empty(self, sizes: Any, *, dtype: Any = None, device: Any = None, **_: Any) -> Any:
-        if device is None or torch.device(device).type != "cuda":
-            return NotImplemented
+        calls.refuse_elsewhere(device)
         return self.allocate(sizes, dtype)
 
-    def empty_strided(self, sizes: Any, strides: Any, *, dtype: Any = None, **_: Any) -> Any:
+    def empty_strided(
+        self, sizes: Any, strides: Any, *, dtype: Any = None, device: Any = None, **_: Any
+    ) -> Any:
+        calls.refuse_elsewhere(device)
         return self.allocate(sizes, dtype, strides=strides)
 
     def empty_like(
-        self, x: Traced, *, dtype: Any = None, memory_format: Any = None, **_: Any
+        self,
+        x: Traced,
+        *,
+        dtype: Any = None,
+        device: Any = None,
+        memory_format: Any = None,
+        **_: Any,
     ) -> Any:
+        calls.refuse_elsewhere(device or x.device)
         dtype = dtype or x.dtype
         if memory_format is torch.contiguous_format or is_compact(x):
             return self.allocate(x.sizes, dtype)
@@ -349,12 +358,23 @@ class Recorder:
         smaller = self.symbols.algebra.both(compare("!=", one, 0), compare("<", one, other))
         return self.symbols.ask(smaller)
 
-    def new_empty(self, x: Traced, sizes: Any, *, dtype: Any = None, **_: Any) -> Any:
+    def new_empty(
+        self, x: Traced, sizes: Any, *, dtype: Any = None, device: Any = None, **_: Any
+    ) -> Any:
+        calls.refuse_elsewhere(device or x.device)
         return self.allocate(sizes, dtype or x.dtype)
 
     def new_empty_strided(
-        self, x: Traced, sizes: Any, strides: Any, *, dtype: Any = None, **_: Any
+        self,
+        x: Traced,
+        sizes: Any,
+        strides: Any,
+        *,
+        dtype: Any = None,
+        device: Any = None,
+        **_: Any,
     ) -> Any:
+        calls.refuse_elsewhere(device or x.device)
         return self.allocate(sizes, dtype or x.dtype, strides=strides)
 
     def is_contiguous(self, x: Traced, memory_format: Any = torch.contiguous_format) -> Any:

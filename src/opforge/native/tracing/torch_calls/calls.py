@@ -19,6 +19,7 @@ from .space import is_dense, is_one
 from .values import (
     Applied,
     Computed,
+    Inexpressible,
     Load,
     Number,
     Position,
@@ -377,6 +378,14 @@ def is_gpu(device: torch.device) -> bool:
     return device.type == "cuda" and device.index in {None, 0}
 
 
+def refuse_elsewhere(device: Any) -> None:
+    """For a new tensor that would not be the GPU's."""
+    found = torch.device("cpu" if device is None else device)
+    if found.type != "cuda":
+        where = "the CPU" if found.type == "cpu" else str(found)
+        raise Inexpressible(f"its result is on {where}; pass device=x.device")
+
+
 def _copy_(call: Call, x: Traced, source: Any, non_blocking: bool = False) -> Traced:
     return call.copy(x, source)
 
@@ -391,8 +400,7 @@ def _scalar_tensor(call: Call, value: Any, *, dtype: Any = None, **_: Any) -> An
 
 
 def _arange(call: Call, *args: Any, dtype: Any = None, device: Any = None, **_: Any) -> Any:
-    if device is None or torch.device(device).type != "cuda":
-        return NotImplemented
+    refuse_elsewhere(device)
     start, end, step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
     if any(isinstance(n, (float, torch.SymFloat)) for n in (start, end, step)):
         return NotImplemented
