@@ -169,6 +169,9 @@ class _Mode(TorchDispatchMode):
         return self.handler(func, args, kwargs or {})
 
 
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
 class _Functions(TorchFunctionMode):
     """Functions that torch would take apart in C++, where 2.11 asks for sizes as plain numbers.
 
@@ -196,7 +199,7 @@ class _Functions(TorchFunctionMode):
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         own = self.instead.get(func)
-        if own is not None and any(isinstance(a, self.of) for a in args):
+        if own is not None and any(isinstance(a, (self.of, *_SYMBOLIC)) for a in args):
             return own(*args, **kwargs)
         given = (*args, *kwargs.values())
         if self.handler is not None and any(isinstance(one, torch.SymFloat) for one in given):
@@ -380,7 +383,7 @@ def _on_fakes(
             sizes, strides = [value(s) for s in one.sizes], [value(s) for s in one.strides]
             with mode:
                 return torch.empty_strided(sizes, strides, dtype=one.dtype, device="cuda")
-        return value(one) if isinstance(one, (torch.SymInt, torch.SymFloat, torch.SymBool)) else one
+        return value(one) if isinstance(one, _SYMBOLIC) else one
 
     args, kwargs = pytree.tree_map(plain, (args, kwargs))
     with _without_logs(), mode:

@@ -183,3 +183,27 @@ def test_a_new_tensor_on_the_cpu_is_refused_with_what_to_pass(made):
     with pytest.raises(CannotTrace) as refused:
         _ = Program(body, x=MATRIX["fp32"]).body.built
     assert refused.value.found.endswith(": its result is on the CPU; pass device=x.device")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "number"), [("fp32", 1.5), ("i64", 3)], ids=["float", "integer"]
+)
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda x, s: torch.tensor(s, device=x.device),
+        lambda x, s: x.new_tensor(s) + torch.tensor(x.shape[0]),
+    ],
+    ids=["tensor", "new_tensor"],
+)
+def test_a_declared_number_becomes_a_tensor(made, dtype, number):
+    def of_float(x: Tensor, s: float) -> Tensor:
+        return x * made(x, s)
+
+    def of_integer(x: Tensor, s: int) -> Tensor:
+        return x * made(x, s)
+
+    body = of_float if dtype == "fp32" else of_integer
+    x = torch.randn(5).half()
+    program = Program(body, x=native.tensor("n", dtype="fp16"), s=native.scalar(dtype))
+    assert torch.equal(program(x, number), body(x, number))

@@ -37,8 +37,8 @@ def needs_bound(error: NotConstant, entry: Entry, also: Sequence[str] = ()) -> N
     elif floats:
         what = f"{error.term} must be a constant, but it is a float that could have any value"
         fix = (
-            f"declare its values: {floats[0]}=native.choice(0.5, 1.0), or remove tl.constexpr "
-            "in the kernel"
+            f"declare its values: {floats[0]}=native.choice(0.5, 1.0), or remove what asks for a "
+            "plain number: tl.constexpr in the kernel, float() or int() in the body"
         )
         lacking = []
     else:

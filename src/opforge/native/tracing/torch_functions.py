@@ -1,6 +1,7 @@
 """Functions of torch that a trace answers itself, before torch takes them apart in C++.
 
-There a traced tensor is not on the GPU, so that `x.cuda()` would be a copy.
+There a traced tensor is not on the GPU, so that `x.cuda()` would be a copy, and `torch.tensor`
+wants plain numbers.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 
 from ..._compat.tracing import Traced
+from ..symbolic.symint import is_symbolic
 from .torch_calls import calls, matmul
 
 
@@ -37,8 +39,14 @@ def _is_gpu(given: Any) -> bool:
     return isinstance(given, (str, torch.device)) and calls.is_gpu(torch.device(given))
 
 
+def _tensor(data: Any, *, dtype: Any = None, **kwargs: Any) -> Any:
+    if is_symbolic(data):
+        return torch.full((), data, dtype=dtype, device="cuda")
+    return torch.tensor(data, dtype=dtype, **kwargs)
+
+
 def _new_tensor(x: Traced, data: Any, *, dtype: Any = None, **kwargs: Any) -> Any:
-    return torch.tensor(data, dtype=dtype or x.dtype, **{"device": x.device, **kwargs})
+    return _tensor(data, dtype=dtype or x.dtype, **{"device": x.device, **kwargs})
 
 
 FUNCTIONS: dict[Any, Any] = {
@@ -46,4 +54,5 @@ FUNCTIONS: dict[Any, Any] = {
     torch.Tensor.to: _to,
     torch.Tensor.cuda: _cuda,
     torch.Tensor.new_tensor: _new_tensor,
+    torch.tensor: _tensor,
 }
