@@ -207,3 +207,14 @@ def test_a_declared_number_becomes_a_tensor(made, dtype, number):
     x = torch.randn(5).half()
     program = Program(body, x=native.tensor("n", dtype="fp16"), s=native.scalar(dtype))
     assert torch.equal(program(x, number), body(x, number))
+
+
+def test_a_product_with_a_transposed_matrix_has_one_path():
+    body = body_of_two(functional.linear)
+    specs = {"x": native.tensor("m k", dtype="fp32"), "y": native.tensor("n k", dtype="fp32")}
+    program = Program(body, **specs)
+    (built,) = program.body.built
+    assert len(built.case.paths) == 1
+    for k in (1, 5):
+        x, y = torch.randn(3, k), torch.randn(4, k)
+        torch.testing.assert_close(program(x, y), body(x, y))

@@ -12,6 +12,7 @@ from ...device.gemm import FULL_TILES, FULL_TUNER, HALF_TILES, HALF_TUNER, gemm_
 from ...ir.dtypes import ALIASES
 from ...ir.expr import variables
 from ...symbolic.symint import term_of
+from ..views import same
 from .calls import Call, register
 from .values import Called, Inexpressible
 
@@ -103,9 +104,11 @@ def _stack(x: Traced) -> Any:
 
 def _lines(call: Call, x: Traced) -> tuple[Traced, bool, Any, Any]:
     """x, whether its columns rather than its rows are dense, and the strides of lines and stack."""
-    if x.strides[-1] == 1:
+    # What is known needs no question: of `w.t()` the columns are dense, whether k is 1 or not.
+    known = same(x.strides[-2], 1) and not same(x.strides[-1], 1)
+    if not known and x.strides[-1] == 1:
         return x, False, x.strides[-2], _stack(x)
-    if x.strides[-2] == 1:
+    if known or x.strides[-2] == 1:
         return x, True, x.strides[-1], _stack(x)
     return _lines(call, call.copy(call.trace.allocate(x.sizes, x.dtype), x))
 
