@@ -185,9 +185,7 @@ def test_a_new_tensor_on_the_cpu_is_refused_with_what_to_pass(made):
     assert refused.value.found.endswith(": its result is on the CPU; pass device=x.device")
 
 
-@pytest.mark.parametrize(
-    ("dtype", "number"), [("fp32", 1.5), ("i64", 3)], ids=["float", "integer"]
-)
+@pytest.mark.parametrize(("dtype", "number"), [("fp32", 1.5), ("i64", 3)], ids=["float", "integer"])
 @pytest.mark.parametrize(
     "made",
     [

@@ -214,8 +214,8 @@ class Recorder:
 
     def likely_sizes(self) -> list[int]:
         """What a size that only data tells may have to be, for the rest of the body to run."""
-        known = [*self._parameters, *self.buffers]
-        sizes = dict.fromkeys(self.value(size) for one in known for size in one.sizes)
+        known = [one.sizes for one in self._parameters] + [one.sizes for one in self.buffers]
+        sizes = dict.fromkeys(self.value(size) for one in known for size in one)
         return list(dict.fromkeys([1, 0, *sizes]))[:_MOST_SIZES]
 
     def note(self, offence: str, where: Place | None = None) -> None:
