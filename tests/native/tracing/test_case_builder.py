@@ -274,7 +274,7 @@ def test_a_body_that_launches_nothing_is_an_error():
     def body(x: Tensor) -> Tensor:
         return torch.empty_like(x)
 
-    assert "no kernel launch" in refusal(CannotTrace, body).what
+    assert "neither a kernel launch nor a torch call" in refusal(CannotTrace, body).what
 
 
 def test_a_body_that_only_fills_is_built():

@@ -461,6 +461,9 @@ def _refuse_empty(entry: Entry, described: str, paths: tuple[Path, ...], raised:
             location=entry.location,
         )
     if not any(isinstance(s, Launch | Fill) for p in paths for s in p.steps):
-        what = f"tracing found no kernel launch for {described}"
-        fix = "declare ops that launch Triton kernels; package others: opforge.package"
+        what = f"tracing found neither a kernel launch nor a torch call for {described}"
+        fix = (
+            "declare ops that launch Triton kernels or make the torch calls that "
+            "docs/how-to/native/torch-calls.md lists; package others: opforge.package"
+        )
         raise CannotTrace(what, fix=fix, op=entry.name, location=entry.location)
