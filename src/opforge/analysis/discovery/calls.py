@@ -108,7 +108,7 @@ class CallTable:
             callee = callees[0]
             kind = type(callee)
             if kind is Known or kind is BoundMethod:
-                role = callee.__dict__.get("role") or role_of(callee)  # type: ignore[arg-type]
+                role = callee.role or role_of(callee)  # type: ignore[arg-type]
                 idle = role is Role.REPORTS or (role is Role.OPAQUE and self._is_idle(frame, node))
             elif callee is UNKNOWN:
                 idle = not looks_like_run(node) and self._is_idle(frame, node)
@@ -184,7 +184,7 @@ class CallTable:
 
     def _serves_many(self, fn: Known) -> bool:
         """Whether a method can be read once for all objects that a call may call it on."""
-        known: bool | None = fn.__dict__.get("serves_many")
+        known = fn.serves_many
         if known is None:
             obj, scope = fn.obj, None
             if type(obj) is types.FunctionType and not is_registered_op(obj) and not is_leaf(obj):
@@ -286,9 +286,8 @@ class CallTable:
     def _known(self, call: Call, callee: Known) -> None:
         if callee.obj is None:
             return
-        how = callee.__dict__.get("how")
+        how = callee.how
         if how is None:
-            # A value belongs to one reading, and is called often.
             how = callee.__dict__["how"] = self._how(callee.obj)
         how(call, callee.obj)
 
@@ -373,7 +372,7 @@ class CallTable:
             for value in group:
                 if type(value) is Unknown:
                     unknown = unknown or bool(value.why)
-                elif value.__dict__.get("carrying") is not False and self._may_launch(value):
+                elif value.carrying is not False and self._may_launch(value):
                     return False
         return not (unknown and calls_a_parameter(fn.__code__, fn.__globals__))
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ... import _compat
+from ...model import MISSING
 from .objects import is_instance, is_module_instance
 from .values import (
     ANY,
@@ -45,11 +46,9 @@ def opened(value: Value) -> Sequence | TableValue | None:
         return value  # type: ignore[return-value]
     if not isinstance(value, Known):
         return None
-    held: dict[str, Any] = value.__dict__
-    if "opened" not in held:
-        # A value belongs to one reading, during which no code of the user's runs.
-        held["opened"] = _opened(value.obj)
-    found: Sequence | TableValue | None = held["opened"]
+    found: Sequence | TableValue | None = value.opened
+    if found is MISSING:
+        found = value.__dict__["opened"] = _opened(value.obj)
     return found
 
 

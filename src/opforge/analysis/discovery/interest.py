@@ -125,7 +125,7 @@ class Interest:
                 if found is None:
                     found = known_values[id(value)] = Known(value)
                 if id(value) not in _BUILTINS:
-                    carrying = found.__dict__.get("carrying")
+                    carrying = found.carrying
                     if carrying or (carrying is None and _carries_at_first(found)):
                         of_interest.append(name)
                 if name not in scope.bindings and name not in scope.item_stores:

@@ -149,9 +149,8 @@ class Role(enum.Enum):
 
 def role_of(callee: Known | BoundMethod) -> Role:
     """The role of a callee; of a method, only whether it reports."""
-    known: Role | None = callee.__dict__.get("role")
+    known: Role | None = callee.role
     if known is None:
-        # A value belongs to one reading, and is called often.
         known = callee.__dict__["role"] = _role_of(callee)
     return known
 
@@ -161,7 +160,7 @@ def _role_of(callee: Known | BoundMethod) -> Role:
     if not isinstance(fn, Known):
         return Role.OTHER
     # One that carries something is not a plain leaf.
-    if type(fn.obj) is types.FunctionType and (fn.__dict__.get("carrying") or not is_leaf(fn.obj)):
+    if type(fn.obj) is types.FunctionType and (fn.carrying or not is_leaf(fn.obj)):
         return Role.OTHER
     if _reports(fn.obj):
         return Role.REPORTS

@@ -311,9 +311,8 @@ def carries(value: Value) -> bool:
     """Whether a function that is given this may launch something through it."""
     if isinstance(value, Unknown):
         return False
-    known: bool | None = value.__dict__.get("carrying")
+    known = value.carrying
     if known is None:
-        # A value belongs to one reading, and is asked about often.
         known = value.__dict__["carrying"] = _carries(value)
     return known
 
@@ -327,7 +326,7 @@ def any_carries(values: Iterable[Value]) -> bool:
             continue
         if kind is Known and id(type(value.obj)) in _CONSTANTS:  # type: ignore[attr-defined]
             continue
-        known = value.__dict__.get("carrying")
+        known = value.carrying
         if known or (known is None and carries(value)):
             return True
     return False

@@ -10,7 +10,9 @@ import itertools
 import operator
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeGuard, TypeVar
+from typing import Any, ClassVar, Generic, TypeGuard, TypeVar
+
+from ...model import MISSING
 
 # More candidates than any table of kernels has; beyond it, the rest becomes one unknown value.
 _MOST_CANDIDATES = 256
@@ -36,7 +38,19 @@ class Value:
     """One thing that an expression may stand for; it never changes once made.
 
     The kinds made most often are not frozen dataclasses, which take three times as long to make.
+    A value belongs to one reading, during which no code of the user's runs; it keeps what was
+    found out about it.
     """
+
+    # None until asked: whether a function that is given it may launch something through it, what
+    # can be told of it as a callee before its arguments are known, how it is called, and whether
+    # it is a method that can be read once for many objects.
+    carrying: ClassVar[bool | None] = None
+    role: ClassVar[Any] = None
+    how: ClassVar[Any] = None
+    serves_many: ClassVar[bool | None] = None
+    # An existing container as an abstract one.
+    opened: ClassVar[Any] = MISSING
 
     @lazy
     def key(self) -> Hashable:
@@ -62,7 +76,7 @@ class Known(Value):
 
     @lazy
     def attributes(self) -> dict[str, Values]:
-        """Those looked up so far. A value belongs to one reading."""
+        """Those looked up so far."""
         return {}
 
     @lazy
