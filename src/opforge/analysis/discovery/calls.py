@@ -108,13 +108,28 @@ class CallTable:
             callee = callees[0]
             kind = type(callee)
             if kind is Known or kind is BoundMethod:
-                role = callee.role or role_of(callee)  # type: ignore[arg-type]
+                role = callee.role or self._role_of(callee)  # type: ignore[arg-type]
                 idle = role is Role.REPORTS or (role is Role.OPAQUE and self._is_idle(frame, node))
             elif callee is UNKNOWN:
                 idle = not looks_like_run(node) and self._is_idle(frame, node)
         outcome = IDLE if idle else self._work_out(frame, node, callees)
         frame.outcomes[id(node)] = outcome
         return outcome
+
+    def _role_of(self, callee: Known | BoundMethod) -> Role:
+        role = role_of(callee)
+        if role is Role.OTHER and type(callee) is Known and type(callee.obj) is types.FunctionType:
+            fn = callee.obj
+            if not (is_leaf(fn) or is_registered_op(fn)) and self._does_nothing(fn):
+                # As good as one of torch's.
+                role = callee.role = Role.OPAQUE
+        return role
+
+    def _does_nothing(self, fn: types.FunctionType) -> bool:
+        """Whether a function that is given nothing to call launches nothing and tells nothing."""
+        if self.reach.leads_on(fn) or calls_a_parameter(fn.__code__, fn.__globals__):
+            return False
+        return not self.frames.tells_something(fn)
 
     def _work_out(  # noqa: C901  # a case for each kind
         self, frame: Frame, node: ast.Call, callees: Values
@@ -189,7 +204,7 @@ class CallTable:
             obj, scope = fn.obj, None
             if type(obj) is types.FunctionType and not is_registered_op(obj) and not is_leaf(obj):
                 scope = self.frames.scope(obj)
-            known = fn.__dict__["serves_many"] = scope is not None and serves_many(scope)
+            known = fn.serves_many = scope is not None and serves_many(scope)
         return known
 
     def _is_idle(self, frame: Frame, node: ast.Call) -> bool:
@@ -288,7 +303,7 @@ class CallTable:
             return
         how = callee.how
         if how is None:
-            how = callee.__dict__["how"] = self._how(callee.obj)
+            how = callee.how = self._how(callee.obj)
         how(call, callee.obj)
 
     def _object(self, call: Call, obj: Any) -> None:
@@ -297,14 +312,18 @@ class CallTable:
     def _how(self, obj: Any) -> Callable[[Call, Any], None]:
         """What calls an object of its kind."""
         kind = type(obj)
-        if (kind is not types.FunctionType or obj.__dict__) and operator_name(obj) is not None:
-            return self._operator
-        if kind is types.FunctionType:
-            return self._leaf if is_leaf(obj) else self._function
-        if issubclass(kind, type):
-            return self._leaf_class if is_leaf(obj) else self._class
+        if kind is types.BuiltinFunctionType:
+            return self._c_function
         if kind is types.MethodType:
             return self._method
+        if kind is types.FunctionType:
+            if obj.__dict__ and operator_name(obj) is not None:
+                return self._operator
+            return self._leaf if is_leaf(obj) else self._function
+        if kind is not type and operator_name(obj) is not None:
+            return self._operator
+        if issubclass(kind, type):
+            return self._leaf_class if is_leaf(obj) else self._class
         if issubclass(kind, C_FUNCTIONS):
             return self._c_function
         if issubclass(kind, functools.partial):
@@ -337,7 +356,10 @@ class CallTable:
     def _function(self, call: Call, fn: types.FunctionType) -> None:
         leads = self.reach.leads.get(id(fn)) or call.frame is self.frames.root
         if not leads and self._leads_nowhere(fn, call.arguments):
-            call.outcome.idle.append((call, fn))
+            if self.frames.tells_something(fn):
+                call.outcome.idle.append((call, fn))
+            else:
+                call.outcome.values.append(UNKNOWN)
             return
         inner = self.frames.of_function(call.frame, fn, call.arguments, call.cost)
         if inner is not None:

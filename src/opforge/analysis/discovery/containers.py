@@ -48,7 +48,7 @@ def opened(value: Value) -> Sequence | TableValue | None:
         return None
     found: Sequence | TableValue | None = value.opened
     if found is MISSING:
-        found = value.__dict__["opened"] = _opened(value.obj)
+        found = value.opened = _opened(value.obj)
     return found
 
 

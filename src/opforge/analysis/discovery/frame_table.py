@@ -45,12 +45,9 @@ _CONTEXTS = 4
 _FRAMES = 400
 # Reading a short function is cheap, and it may do `getattr(self, name)` with the name it is given.
 _SHORT_CONTEXTS = 64
+_SHORT = 300
 _NUMBERS = frozenset({int, float, bool})
 _ANY_KEY = UNKNOWN.key
-
-
-def is_short(fn: types.FunctionType) -> bool:
-    return len(fn.__code__.co_code) < 300
 
 
 @dataclass(eq=False, slots=True)
@@ -105,6 +102,8 @@ class FrameTable:
                 return None
             text.read += 1
             known = self._frames[key] = Frame(scope, fn, text.offset, depth, bound)
+            # What is not changed is what was given.
+            known.names = {n: v for n, v in bound.items() if n not in scope.changed}
         elif depth < known.depth:
             known.depth = depth
         return known
@@ -114,10 +113,15 @@ class FrameTable:
         text = self._text_of(fn)
         return None if text is None else text.scope
 
-    def only_compares(self, fn: types.FunctionType) -> bool:
-        """Whether whatever a function is given, nothing is known of what it returns."""
+    def tells_something(self, fn: types.FunctionType) -> bool:
+        """Whether the result of a function that launches nothing is worth knowing.
+
+        A short one may return a string that is a key of a table of kernels.
+        """
+        if len(fn.__code__.co_code) >= _SHORT:
+            return False
         text = self._texts.get(id(fn)) or self._text_of(fn)
-        return text is not None and text.scope.only_compares and not text.scope.is_generator
+        return text is not None and (not text.scope.only_compares or text.scope.is_generator)
 
     def of_local(self, caller: Frame, local: Local, arguments: Arguments) -> Frame:
         """The frame of a nested function; it is part of the text around it, and adds no depth."""
@@ -143,15 +147,16 @@ class FrameTable:
         return known
 
     def _text_of(self, fn: types.FunctionType) -> _Text | None:
-        if id(fn) in self._texts:
-            return self._texts[id(fn)]
+        here = id(fn)
+        if here in self._texts:
+            return self._texts[here]
         source = read_source(fn.__code__, fn.__globals__)
         text = None
         if source is not None:
-            contexts = _SHORT_CONTEXTS if is_short(fn) else _CONTEXTS
+            contexts = _SHORT_CONTEXTS if len(fn.__code__.co_code) < _SHORT else _CONTEXTS
             scope = scope_of(source.node)
             text = _Text(fn, scope, source.offset, _held_defaults(fn), contexts)
-        self._texts[id(fn)] = text
+        self._texts[here] = text
         return text
 
     def _written_defaults(self, local: Local, node: ast.arguments) -> dict[str, Values]:

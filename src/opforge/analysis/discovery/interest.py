@@ -85,7 +85,7 @@ class Interest:
             if parent is None:
                 outside = self._outside_of(frame)
                 around = outside.of_interest
-                frame.names = {**outside.values, **_unchanged(frame), **frame.names}
+                frame.names = {**outside.values, **frame.names}
             else:
                 around = frozenset(n for n in frame.scope.outer if self.has(parent, n))
             parameters = frame.parameters.items()
@@ -157,18 +157,9 @@ class _Outside:
 def _carries_at_first(value: Known) -> bool:
     # Most are functions of the user's.
     if type(value.obj) is types.FunctionType and not is_leaf(value.obj):
-        value.__dict__["carrying"] = True
+        value.carrying = True
         return True
     return carries(value)
-
-
-def _unchanged(frame: Frame) -> dict[str, Values]:
-    """The parameters that a function neither binds again nor adds to."""
-    scope = frame.scope
-    changed = scope.changed
-    if not changed:
-        return frame.parameters
-    return {n: values for n, values in frame.parameters.items() if n not in changed}
 
 
 def _shows(scope: Scope, node: ast.Call) -> bool:

@@ -9,7 +9,7 @@ from .attributes import AttributeResolver
 from .calls import CallTable
 from .containers import elements
 from .expressions import HANDLERS
-from .frame_table import FrameTable, is_short
+from .frame_table import FrameTable
 from .frames import IDLE, Call, CallOutcome, Frame
 from .interest import Interest
 from .names import NameResolver
@@ -97,21 +97,26 @@ class Interpreter:
         return self.results(outcome)
 
     def results(self, outcome: CallOutcome) -> Values:
-        values = outcome.values
-        if not outcome.frames and not outcome.idle:
+        if outcome.idle:
+            self._enter_idle(outcome)
+        values, frames = outcome.values, outcome.frames
+        if not frames:
             nothing_known = not values or (len(values) == 1 and values[0] is UNKNOWN)
             return ANY if nothing_known else tuple(values)
-        if len(outcome.frames) == 1 and not outcome.idle and not values:
-            result = outcome.frames[0].result
-            return (self._returned(outcome.frames[0]) if result is None else result) or ANY
-        returned = [self._returned(frame) for frame in outcome.frames]
+        if len(frames) == 1 and not values:
+            result = frames[0].result
+            return (self._returned(frames[0]) if result is None else result) or ANY
+        return union(tuple(values), *[self._returned(frame) for frame in frames]) or ANY
+
+    def _enter_idle(self, outcome: CallOutcome) -> None:
+        """Find the frames whose results are asked for, of functions that launch nothing."""
         for call, fn in outcome.idle:
-            # A short one may return a string that is a key of a table of kernels.
-            inner = None
-            if is_short(fn) and not self.frames.only_compares(fn):
-                inner = self.frames.of_function(call.frame, fn, call.arguments, 0)
-            returned.append(ANY if inner is None else self._returned(inner))
-        return union(tuple(values), *returned) or ANY
+            inner = self.frames.of_function(call.frame, fn, call.arguments, 0)
+            if inner is None:
+                outcome.values.append(UNKNOWN)
+            else:
+                outcome.frames.append(inner)
+        outcome.idle = []
 
     def _returned(self, frame: Frame) -> Values:
         """What a function returns; for a generator, what it yields."""

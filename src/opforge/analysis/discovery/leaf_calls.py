@@ -29,7 +29,7 @@ from .objects import (
     is_registered_op,
     wrapped,
 )
-from .reach import callables_held, is_callback, is_plain_leaf
+from .reach import callables_held, carries, is_callback, is_plain_leaf
 from .values import (
     ANY,
     NOTHING,
@@ -148,10 +148,10 @@ class Role(enum.Enum):
 
 
 def role_of(callee: Known | BoundMethod) -> Role:
-    """The role of a callee; of a method, only whether it reports."""
+    """The role of a callee."""
     known: Role | None = callee.role
     if known is None:
-        known = callee.__dict__["role"] = _role_of(callee)
+        known = callee.role = _role_of(callee)
     return known
 
 
@@ -164,7 +164,16 @@ def _role_of(callee: Known | BoundMethod) -> Role:
         return Role.OTHER
     if _reports(fn.obj):
         return Role.REPORTS
-    return Role.OPAQUE if fn is callee and _is_opaque(fn.obj) else Role.OTHER
+    if isinstance(callee, BoundMethod):
+        return Role.OPAQUE if _is_opaque_method(fn.obj, callee.self) else Role.OTHER
+    return Role.OPAQUE if _is_opaque(fn.obj) else Role.OTHER
+
+
+def _is_opaque_method(fn: Any, owner: Value) -> bool:
+    """The same of a method, such as `str.upper`, which is given its owner as well."""
+    if type(fn) is types.FunctionType:
+        return _is_opaque(fn) and not carries(owner)
+    return type(fn) is types.MethodDescriptorType and is_leaf(fn) and fn.__name__ != "__init__"
 
 
 def _is_opaque(obj: Any) -> bool:
@@ -173,8 +182,10 @@ def _is_opaque(obj: Any) -> bool:
         return is_plain_leaf(obj) and not _is_special(obj) and not is_registered_op(obj)
     if issubclass(kind, types.BuiltinFunctionType):
         return is_leaf(obj) and not has_result(obj) and obj is not eval and obj is not exec
-    if is_registered_op(obj):
+    if kind is not type and is_registered_op(obj):
         return False
+    if issubclass(kind, type):
+        return is_leaf(obj) and not has_result(obj)
     # Triton's `cdiv` is an object around a function.
     stored = class_attribute(kind, "__call__")
     if type(stored) is not types.FunctionType or not is_leaf(stored):

@@ -35,7 +35,6 @@ from .objects import (
     is_leaf,
     is_module_instance,
     is_registered_op,
-    is_set,
     may_be_imported,
     wrapped,
 )
@@ -88,17 +87,28 @@ class Reach:
         self.leads: dict[int, bool] = {}
         # Each object asked about, kept so that no other takes its id, with what it leads to.
         self.seen: dict[int, tuple[Any, Iterable[Any] | None]] = {}
+        # The functions whose text does not show that they lead on.
+        self.silent: dict[int, types.FunctionType] = {}
 
     def leads_on(self, obj: Any) -> bool:
         """Whether calling a function or instantiating a class could launch something."""
-        known = self.leads.get(id(obj))
+        here = id(obj)
+        known = self.leads.get(here)
         if known is None:
-            if type(obj) is types.FunctionType and _shows_a_lead(obj):
-                known = self.leads[id(obj)] = True
-                self.seen[id(obj)] = (obj, None)
+            if type(obj) is types.FunctionType and self._shows_a_lead(obj, here):
+                known = self.leads[here] = True
+                self.seen[here] = (obj, None)
             else:
                 known = self._search(obj)
         return known
+
+    def _shows_a_lead(self, fn: types.FunctionType, here: int) -> bool:
+        if here in self.silent:
+            return False
+        shows = not is_leaf(fn) and _leads_by_look(fn.__code__, fn.__globals__)
+        if not shows:
+            self.silent[here] = fn
+        return shows
 
     def _search(self, obj: Any) -> bool:
         # Breadth first: if there is a kernel, it is a step or two away.
@@ -107,10 +117,12 @@ class Reach:
         above = {id(obj): 0}
         for one in queue:
             here = id(one)
-            entry = seen.get(here)
-            if entry is None:
-                entry = seen[here] = (one, self._below(one))
-            below = entry[1]
+            if here in seen:
+                below = seen[here][1]
+            else:
+                is_function = type(one) is types.FunctionType
+                below = _below_function(one) if is_function else self._below(one)
+                seen[here] = (one, below)
             if below is None:
                 self._leads(here, above)
                 return True
@@ -124,7 +136,7 @@ class Reach:
                 above[there] = here
                 # A function whose text shows it need not wait for its turn.
                 if known is None and type(inner) is types.FunctionType and there not in seen:
-                    known = _shows_a_lead(inner)
+                    known = self._shows_a_lead(inner, there)
                 if known:
                     self._leads(there, above)
                     return True
@@ -141,10 +153,8 @@ class Reach:
 
     @staticmethod
     def _below(obj: Any) -> Iterable[Any] | None:  # noqa: C901  # a case for each kind
-        """What an object leads to, or None where it leads on by itself."""
+        """What an object other than a function leads to, or None where it leads on by itself."""
         kind = type(obj)
-        if kind is types.FunctionType:
-            return _below_function(obj)
         if kind is dict:
             return list(itertools.islice(obj.values(), _MOST_MEMBERS))
         if id(kind) in _LISTS:
@@ -181,10 +191,6 @@ def _below_function(fn: types.FunctionType) -> list[Any] | None:
     return _below_leaf(fn) if is_leaf(fn) else _names_lead_to(fn)
 
 
-def _shows_a_lead(fn: types.FunctionType) -> bool:
-    return not is_leaf(fn) and _leads_by_look(fn.__code__, fn.__globals__)
-
-
 def _names_lead_to(fn: types.FunctionType) -> list[Any] | None:
     said = mentions(fn.__code__)
     modules = _imported(fn, said.imports) if said.imports else []
@@ -195,19 +201,20 @@ def _names_lead_to(fn: types.FunctionType) -> list[Any] | None:
         names |= looked_up.attributes
     if None in modules:
         return None
-    found: list[Any] = []
-    for cell in fn.__closure__ or ():
-        if not is_set(cell):
-            return None
-        found.append(cell.cell_contents)
+    found = closure_values(fn) if fn.__closure__ else []
+    if len(found) < len(fn.__closure__ or ()):
+        return None
     held = fn.__globals__
     for name in said.globals_read:
-        value = held.get(name, MISSING)
-        if value is not MISSING:
-            found.append(value)
+        if name in held:
+            found.append(held[name])
         elif name not in _BUILTINS:
             return None
-    modules += [v for v in found if issubclass(type(v), types.ModuleType) and not is_leaf(v)]
+    for value in found:
+        kind = type(value)
+        if kind is not types.FunctionType and issubclass(kind, types.ModuleType):
+            if not is_leaf(value):
+                modules.append(value)
     if modules and "getattr" in names and looked_up is None:
         return None
     for module in modules:
@@ -313,7 +320,7 @@ def carries(value: Value) -> bool:
         return False
     known = value.carrying
     if known is None:
-        known = value.__dict__["carrying"] = _carries(value)
+        known = value.carrying = _carries(value)
     return known
 
 
@@ -350,14 +357,13 @@ def _carries(value: Value) -> bool:
             return False
     container = opened(value)
     if container is not None:
-        items = container.items.values() if isinstance(container, TableValue) else container.items
-        # Of most it is clear that they do not.
-        groups = [
-            group
-            for group in (*items, container.rest)
-            if group is not ANY and (len(group) != 1 or type(group[0]) is not Unknown)
-        ]
-        return any(map(any_carries, groups))
+        items = container.items.values() if type(container) is TableValue else container.items
+        for group in (*items, container.rest):
+            for one in group:
+                # Of most it is clear that they do not.
+                if type(one) is not Unknown and carries(one):
+                    return True
+        return False
     return not isinstance(value, Known) or not is_leaf(value.obj) or is_module_instance(value.obj)
 
 

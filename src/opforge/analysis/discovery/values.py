@@ -10,7 +10,7 @@ import itertools
 import operator
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, TypeGuard, TypeVar
+from typing import Any, Generic, TypeGuard, TypeVar
 
 from ...model import MISSING
 
@@ -30,7 +30,9 @@ class lazy(Generic[T]):  # noqa: N801  # used as `property` is
         self.name = compute.__name__
 
     def __get__(self, owner: Any, cls: type[Any]) -> T:
-        found = owner.__dict__[self.name] = self.compute(owner)
+        found = self.compute(owner)
+        # Not through `__dict__`: once that exists, reading any attribute takes three times as long.
+        setattr(owner, self.name, found)
         return found
 
 
@@ -45,12 +47,12 @@ class Value:
     # None until asked: whether a function that is given it may launch something through it, what
     # can be told of it as a callee before its arguments are known, how it is called, and whether
     # it is a method that can be read once for many objects.
-    carrying: ClassVar[bool | None] = None
-    role: ClassVar[Any] = None
-    how: ClassVar[Any] = None
-    serves_many: ClassVar[bool | None] = None
+    carrying: bool | None = None
+    role: Any = None
+    how: Any = None
+    serves_many: bool | None = None
     # An existing container as an abstract one.
-    opened: ClassVar[Any] = MISSING
+    opened: Any = MISSING
 
     @lazy
     def key(self) -> Hashable:
@@ -62,7 +64,7 @@ class Value:
         return 1 + sum(part.size for part in self._parts() if isinstance(part, _SIZED))
 
     def _parts(self) -> list[Any]:
-        return [self.__dict__[name] for name in self.__dataclass_fields__]  # type: ignore[attr-defined]
+        return [getattr(self, name) for name in self.__dataclass_fields__]  # type: ignore[attr-defined]
 
 
 Values = tuple[Value, ...]
@@ -85,7 +87,7 @@ class Known(Value):
         return ("constant", kind, self.obj) if kind in _CONSTANTS else id(self.obj)
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)
 class Unknown(Value):
     """Something that reading cannot determine; a call of it is reported with `why`.
 
@@ -175,14 +177,14 @@ class Method(Value):
     name: str
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)
 class OpSpace(Value):
     """`torch.ops.ns`."""
 
     name: str
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)
 class OperatorValue(Value):
     """`torch.ops.ns.op`, registered or not."""
 
@@ -290,7 +292,9 @@ def union(*groups: Values) -> Values:
     seen: dict[Hashable, Value] = {}
     for group in groups:
         for value in group:
-            seen.setdefault(value.key, value)
+            key = value.key
+            if key not in seen:
+                seen[key] = value
     if _ANY_KEY in seen:
         # None does nothing that an unknown value does not.
         seen.pop(_NONE_KEY, None)
