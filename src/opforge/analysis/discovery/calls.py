@@ -113,7 +113,7 @@ class CallTable:
             elif callee is UNKNOWN:
                 idle = not looks_like_run(node) and self._is_idle(frame, node)
         outcome = IDLE if idle else self._work_out(frame, node, callees)
-        frame.outcomes[id(node)] = outcome
+        frame.outcomes[node] = outcome
         return outcome
 
     def _role_of(self, callee: Known | BoundMethod) -> Role:

@@ -234,23 +234,23 @@ def _context_key(bound: dict[str, Values]) -> Hashable:
 
 def _forget_numbers(bound: dict[str, Values], scope: Scope) -> Hashable:
     """Forget the numbers that select nothing: block sizes, flags. Return the key that is left."""
-    parts: list[Hashable] = []
     kept = scope.keys
-    for name, values in bound.items():
-        if values is ANY:
-            parts.append(_ANY_KEY)
-            continue
-        if len(values) == 1 and type(values[0]) is not Known:
-            parts.append(values[0].key)
-            continue
-        found = values
-        for value in values:
-            if type(value) is Known and type(value.obj) in _NUMBERS and name not in kept:
-                others = [v for v in values if v is not value and not _is_number(v)]
-                found = bound[name] = union(tuple(others), ANY) if others else ANY
-                break
-        parts.append(found[0].key if len(found) == 1 else frozenset(map(KEY, found)))
-    return tuple(parts)
+    return tuple([
+        # Most are not known, or not of a kind that a number is.
+        _ANY_KEY if values is ANY
+        else values[0].key if len(values) == 1 and type(values[0]) is not Known
+        else key_of(values if name in kept else _without_numbers(bound, name, values))
+        for name, values in bound.items()
+    ])  # fmt: skip
+
+
+def _without_numbers(bound: dict[str, Values], name: str, values: Values) -> Values:
+    for value in values:
+        if type(value) is Known and type(value.obj) in _NUMBERS:
+            others = tuple([v for v in values if not _is_number(v)])
+            bound[name] = union(others, ANY) if others else ANY
+            return bound[name]
+    return values
 
 
 def _is_number(value: Value) -> bool:

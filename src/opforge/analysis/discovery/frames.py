@@ -30,7 +30,7 @@ class Frame:
     interest: frozenset[str] | None = None
     # Whether a name may stand for an object with operators of its own.
     has_operators: bool | None = None
-    outcomes: dict[int, CallOutcome] = field(default_factory=dict)
+    outcomes: dict[ast.Call, CallOutcome] = field(default_factory=dict)
     nested: dict[int, Frame] = field(default_factory=dict)
     result: Values | None = None
     # What reading an attribute or an item runs (a property, a `__getitem__`), and where.

@@ -110,25 +110,27 @@ class Interest:
             values: dict[str, Values] = {}
             held, known_values = fn.__globals__, self.values
             free = fn.__code__.co_freevars
+            bindings, item_stores = scope.bindings, scope.item_stores
             for name in scope.outer:
-                value = MISSING
-                if name not in free:
-                    value = held.get(name, MISSING)
-                    if value is MISSING:
-                        value = _BUILTIN_NAMES.get(name, MISSING)
-                else:
+                if name in free:
                     value = outside_value(fn, name)
+                elif name in held:
+                    value = held[name]
+                else:
+                    value = _BUILTIN_NAMES.get(name, MISSING)
                 if value is MISSING:
                     of_interest.append(name)
                     continue
-                found = known_values.get(id(value))
+                here = id(value)
+                found = known_values.get(here)
                 if found is None:
-                    found = known_values[id(value)] = Known(value)
-                if id(value) not in _BUILTINS:
-                    carrying = found.carrying
-                    if carrying or (carrying is None and _carries_at_first(found)):
-                        of_interest.append(name)
-                if name not in scope.bindings and name not in scope.item_stores:
+                    found = known_values[here] = Known(value)
+                carrying = found.carrying
+                if carrying is None:
+                    carrying = here not in _BUILTINS and _carries_at_first(found)
+                if carrying:
+                    of_interest.append(name)
+                if name not in bindings and name not in item_stores:
                     values[name] = (found,)
             known = self._outside[id(fn)] = _Outside(fn, frozenset(of_interest), values)
         return known

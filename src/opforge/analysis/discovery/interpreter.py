@@ -47,6 +47,7 @@ class Interpreter:
         self.operators = OperatorTable(self, self.attributes)
         self.calls = CallTable(self, self.frames, self.attributes)
         # Bound once: a method that only passes the question on would cost each of them a call.
+        self.known = self.interest.known
         self.lookup = self.names.find
         self.stored = self.names.stored
         self.attribute = self.attributes.find
@@ -65,12 +66,11 @@ class Interpreter:
         kind = type(node)
         if kind is ast.Name:
             name: str = node.id  # type: ignore[attr-defined]
-            found = frame.names.get(name)
-            return self.lookup(frame, name) if found is None else found
-        if kind is ast.Call:
-            outcome = frame.outcomes.get(id(node))
-            if outcome is not None:
-                return ANY if outcome is IDLE else self.results(outcome)
+            names = frame.names
+            return names[name] if name in names else self.lookup(frame, name)
+        if kind is ast.Call and node in frame.outcomes:
+            outcome = frame.outcomes[node]
+            return ANY if outcome is IDLE else self.results(outcome)
         if self._nesting > _DEEPEST or self._fuel <= 0:
             return ANY
         if kind is ast.Constant:

@@ -95,7 +95,7 @@ class _Walk:
     def read_frame(self, frame: Frame) -> None:
         scope = frame.scope
         for call in self.interpreter.interest.calls(frame):
-            outcome = frame.outcomes.get(id(call)) or self.interpreter.outcome(frame, call)
+            outcome = frame.outcomes.get(call) or self.interpreter.outcome(frame, call)
             if outcome is IDLE:
                 continue
             for effect in outcome.effects:

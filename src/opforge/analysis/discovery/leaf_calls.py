@@ -221,7 +221,7 @@ def _see_through(machine: Machine, call: Call, fn: types.FunctionType) -> None:
         inner = [below] if below is not None else callables_held(fn)
     inner = [f for f in inner if not (is_instance(f, types.FunctionType) and is_plain_leaf(f))]
     for one in inner:
-        machine.call(call, Known(one))
+        machine.call(call, machine.known(one))
     if not inner:
         _call_opaque(machine, call, fn)
 

@@ -7,11 +7,11 @@ evaluates expressions. The parts therefore share one machine, which the interpre
 from __future__ import annotations
 
 import ast
-from typing import Protocol
+from typing import Any, Protocol
 
 from .frames import Call, CallOutcome, Frame
 from .scopes import Operation
-from .values import Arguments, Value, Values
+from .values import Arguments, Known, Value, Values
 
 
 class Machine(Protocol):
@@ -19,6 +19,9 @@ class Machine(Protocol):
 
     def evaluate(self, frame: Frame, node: ast.AST) -> Values:
         """What an expression may stand for."""
+
+    def known(self, obj: Any) -> Known:
+        """An existing object as a value, the same one throughout a reading."""
 
     def lookup(self, frame: Frame, name: str) -> Values:
         """What a name may stand for where a frame's code reads it."""

@@ -145,11 +145,16 @@ class OperatorTable:
             values = [*map(fn.__globals__.get, said.globals_read)]
             if fn.__closure__:
                 values += closure_values(fn)
-            for module in values[:]:
-                if issubclass(type(module), types.ModuleType) and not is_leaf(module):
-                    values += map(instance_dict(module).get, said.names)
-            # Most are functions and modules.
-            others = [v for v in values if id(type(v)) not in _WITHOUT]
+            others: list[Any] = []
+            for value in values:
+                kind = type(value)
+                # Most are functions and modules.
+                if kind is types.FunctionType:
+                    continue
+                if not issubclass(kind, types.ModuleType):
+                    others.append(value)
+                elif not is_leaf(value):
+                    others += map(instance_dict(value).get, said.names)
             found = said.has_classes or any(map(self._has_operators, others))
             known = self._known[id(fn)] = (fn, found)
         return known[1]
