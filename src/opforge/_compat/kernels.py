@@ -215,21 +215,28 @@ def bound(kernel: Any, grid: Any) -> Any:
 
 
 def kernel_name(kernel: Any) -> str:
-    base = innermost(kernel)
-    return str(getattr(getattr(base, "fn", base), "__name__", type(kernel).__name__))
+    return name_and_location(kernel)[0]
 
 
 def kernel_location(kernel: Any) -> str:
     """`file:line` where a kernel is defined."""
-    fn = getattr(innermost(kernel), "fn", None)
+    return name_and_location(kernel)[1]
+
+
+def name_and_location(kernel: Any) -> tuple[str, str]:
+    base = innermost(kernel)
+    fn = getattr(base, "fn", None)
+    name = str(getattr(base if fn is None else fn, "__name__", type(kernel).__name__))
     code = getattr(fn, "__code__", None)
-    return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else "unknown"
+    return name, f"{code.co_filename}:{code.co_firstlineno}" if code is not None else "unknown"
 
 
 def _is_base(kernel: Any) -> bool:
     # Autotuners and heuristics wrap another kernel; the other kinds hold the function.
-    jitted, *above = _compiled_types()
-    return isinstance(kernel, jitted) or (is_kernel(kernel) and not isinstance(kernel, (*above,)))
+    jitted, tuned, heuristics = _compiled_types()
+    if isinstance(kernel, jitted):
+        return True
+    return is_kernel(kernel) and not isinstance(kernel, (tuned, heuristics))
 
 
 def jit_text(name: str, text: str, names: dict[str, Any]) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ... import _compat
+from ..._compat.kernels import instance_dict
 from ...model import MISSING
 from .borrowing import borrowed
 from .bytecode import stored_attributes
@@ -51,6 +52,10 @@ from .values import (
 
 # By id, because comparing or hashing a class may run its metaclass's code.
 _CONSTANTS = frozenset(map(id, (str, int, float, bool, type(None))))
+# Objects whose attributes are not only in their `__dict__` and their class.
+_WITH_PARTS = (
+    torch.nn.Module, tuple, types.FunctionType, types.MethodType, functools.partial
+)  # fmt: skip
 # Attributes of an operator that are not overloads.
 _OPERATOR_PARTS = frozenset({"overloads", "name", "op", "py_impl", "tags", "redispatch"})
 
@@ -106,6 +111,9 @@ class AttributeResolver:
     def _of_object(self, frame: Frame, value: Known, name: str, node: ast.AST) -> Values:
         obj = value.obj
         kind = type(obj)
+        # Most are in a plain module.
+        if kind is types.ModuleType and name in obj.__dict__:
+            return (self.known(obj.__dict__[name]),)
         if issubclass(kind, types.ModuleType):
             return self._of_module(obj, name)
         if issubclass(kind, type):
@@ -125,6 +133,12 @@ class AttributeResolver:
     def _instance_member(self, frame: Frame, value: Known, name: str, node: ast.AST) -> Values:
         obj = value.obj
         stored = class_attribute(type(obj), name)
+        if type(stored) is types.FunctionType and not issubclass(type(obj), _WITH_PARTS):
+            # Most are methods, which an object seldom has one of its own in place of.
+            held = instance_dict(obj)
+            if name not in held:
+                return (BoundMethod(self.known(stored), value),)
+            return (self.known(held[name]),)
         if issubclass(type(stored), property):
             return self._from_class(frame, stored, value, node)
         held = instance_attribute(obj, name, stored)

@@ -135,10 +135,7 @@ class _Walk:
 
     def launch(self, frame: Frame, node: ast.AST, kernel: Any) -> None:
         if id(kernel) not in self.kernels and id(kernel) not in self.conditional:
-            name, place = (
-                _compat.kernels.kernel_name(kernel),
-                _compat.kernels.kernel_location(kernel),
-            )
+            name, place = _compat.kernels.name_and_location(kernel)
             via = f"{_text(node)} in {frame.name} ({frame.location(node)})"
             found = self.conditional if self.condition else self.kernels
             found[id(kernel)] = KernelRef(name, kernel, place, via, self.condition)

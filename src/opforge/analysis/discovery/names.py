@@ -84,12 +84,12 @@ class NameResolver:
         scope, given = frame.scope, frame.parameters.get(name)
         if given is None:
             # Most were asked about in another frame of the function.
-            roots, here, text = scope.roots.get(name), frame.interest, scope.texts.get(name)
+            roots, here = scope.roots.get(name), frame.interest
             if roots is None or here is None or name in roots:
                 followed = self.interest.has(frame, name)
             else:
                 followed = not roots.isdisjoint(here)
-            if not followed and not (is_text(scope, name) if text is None else text):
+            if not followed and not is_text(scope, name):
                 frame.names[name] = ANY
                 return ANY
         # A name that its own value mentions is, inside it, what was found so far.
