@@ -73,6 +73,8 @@ class AttributeResolver:
 
     def find(self, frame: Frame, value: Value, name: str, node: ast.AST) -> Values:
         """An attribute of a value; what a property runs counts as run by `node`."""
+        if type(value) is Unknown:
+            return _plain_attribute(value, name)
         if isinstance(value, Known):
             # No code of the user's runs during a reading, so that an attribute stays what it is.
             attributes: dict[str, Values] = value.attributes

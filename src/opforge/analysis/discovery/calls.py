@@ -118,9 +118,9 @@ class CallTable:
 
     def _role_of(self, callee: Known | BoundMethod) -> Role:
         role = role_of(callee)
-        if role is Role.OTHER and type(callee) is Known and type(callee.obj) is types.FunctionType:
-            fn = callee.obj
-            if not (is_leaf(fn) or is_registered_op(fn)) and self._does_nothing(fn):
+        if role is Role.OTHER and type(callee) is Known and callee.obj is not None:
+            how = callee.how = self._how(callee.obj)
+            if how == self._function and self._does_nothing(callee.obj):
                 # As good as one of torch's.
                 role = callee.role = Role.OPAQUE
         return role

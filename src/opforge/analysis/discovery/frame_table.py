@@ -7,10 +7,12 @@ import functools
 import types
 from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import Any
 
 from .annotations import allowed_constants
 from .containers import ITEM, table_values
 from .frames import Frame, Instance, Local
+from .identity import cached_by_identity
 from .machine import Machine
 from .objects import class_attribute, is_instance, owner_of
 from .reach import carries
@@ -19,7 +21,6 @@ from .source import read_source
 from .values import (
     ANY,
     GIVEN,
-    KEY,
     NONE,
     NOTHING,
     UNKNOWN,
@@ -150,12 +151,11 @@ class FrameTable:
         here = id(fn)
         if here in self._texts:
             return self._texts[here]
-        source = read_source(fn.__code__, fn.__globals__)
+        source = _read(fn.__code__, fn.__globals__)
         text = None
         if source is not None:
             contexts = _SHORT_CONTEXTS if len(fn.__code__.co_code) < _SHORT else _CONTEXTS
-            scope = scope_of(source.node)
-            text = _Text(fn, scope, source.offset, _held_defaults(fn), contexts)
+            text = _Text(fn, *source, _held_defaults(fn), contexts)
         self._texts[here] = text
         return text
 
@@ -166,6 +166,13 @@ class FrameTable:
             for name, default in zip(reversed(local.scope.listed), written, strict=False)
             if default is not None
         }
+
+
+@cached_by_identity
+def _read(code: types.CodeType, module: dict[str, Any]) -> tuple[Scope, int] | None:
+    """The scope of a function and the offset of its lines, or None where it has no source."""
+    source = read_source(code, module)
+    return None if source is None else (scope_of(source.node), source.offset)
 
 
 def _held_defaults(fn: types.FunctionType) -> dict[str, Values]:

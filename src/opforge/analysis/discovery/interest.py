@@ -48,7 +48,7 @@ class Interest:
                 for node, names in scope.calls
             ]
         here = frame.interest
-        here = self._interesting(frame) if here is None else here
+        here = self.of(frame) if here is None else here
         found = scope.calls_by_interest.get(here)
         if found is None:
             found = scope.calls_by_interest[here] = [
@@ -72,12 +72,12 @@ class Interest:
         if roots is None:
             return True
         here = around.interest
-        if not roots.isdisjoint(self._interesting(around) if here is None else here):
+        if not roots.isdisjoint(self.of(around) if here is None else here):
             return True
         # Only a function nested in it mentions the name.
         return name in roots and name not in scope.names and self._of_outside(around.fn, name)
 
-    def _interesting(self, frame: Frame) -> frozenset[str]:
+    def of(self, frame: Frame) -> frozenset[str]:
         """The parameters of interest, and the names of interest that come from around a frame."""
         known = frame.interest
         if known is None:

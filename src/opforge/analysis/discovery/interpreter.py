@@ -126,6 +126,9 @@ class Interpreter:
             return (Unknown("it lies deeper than max_depth"),)
         frame.result = NOTHING
         scope = frame.scope
+        if frame.interest is None:
+            # It looks up most names that the function reads, all at once.
+            self.interest.of(frame)
         if scope.is_generator:
             yielded = [self.evaluate(frame, ast.List([node])) for node in scope.yields]
             frame.result = (Sequence(rest=elements(union(*yielded))),)

@@ -152,7 +152,8 @@ class OperatorTable:
                 if kind is types.FunctionType:
                     continue
                 if not issubclass(kind, types.ModuleType):
-                    others.append(value)
+                    if id(kind) not in _WITHOUT:
+                        others.append(value)
                 elif not is_leaf(value):
                     others += map(instance_dict(value).get, said.names)
             found = said.has_classes or any(map(self._has_operators, others))

@@ -87,8 +87,8 @@ class Reach:
         self.leads: dict[int, bool] = {}
         # Each object asked about, kept so that no other takes its id, with what it leads to.
         self.seen: dict[int, tuple[Any, Iterable[Any] | None]] = {}
-        # The functions whose text does not show that they lead on.
-        self.silent: dict[int, types.FunctionType] = {}
+        # The functions whose text does not show that they lead on, and whether each is a leaf's.
+        self.silent: dict[int, tuple[types.FunctionType, bool]] = {}
 
     def leads_on(self, obj: Any) -> bool:
         """Whether calling a function or instantiating a class could launch something."""
@@ -105,10 +105,11 @@ class Reach:
     def _shows_a_lead(self, fn: types.FunctionType, here: int) -> bool:
         if here in self.silent:
             return False
-        shows = not is_leaf(fn) and _leads_by_look(fn.__code__, fn.__globals__)
-        if not shows:
-            self.silent[here] = fn
-        return shows
+        leaf = is_leaf(fn)
+        if not leaf and _leads_by_look(fn.__code__, fn.__globals__):
+            return True
+        self.silent[here] = (fn, leaf)
+        return False
 
     def _search(self, obj: Any) -> bool:
         # Breadth first: if there is a kernel, it is a step or two away.
@@ -120,8 +121,8 @@ class Reach:
             if here in seen:
                 below = seen[here][1]
             else:
-                is_function = type(one) is types.FunctionType
-                below = _below_function(one) if is_function else self._below(one)
+                silent = self.silent.get(here)
+                below = self._below(one) if silent is None else _below_function(*silent)
                 seen[here] = (one, below)
             if below is None:
                 self._leads(here, above)
@@ -184,11 +185,11 @@ class Reach:
         return _below_object(obj)
 
 
-def _below_function(fn: types.FunctionType) -> list[Any] | None:
+def _below_function(fn: types.FunctionType, leaf: bool) -> list[Any] | None:  # noqa: FBT001
     """The same of a function whose text does not show it."""
     if fn.__dict__ and is_registered_op(fn):
         return None
-    return _below_leaf(fn) if is_leaf(fn) else _names_lead_to(fn)
+    return _below_leaf(fn) if leaf else _names_lead_to(fn)
 
 
 def _names_lead_to(fn: types.FunctionType) -> list[Any] | None:
