@@ -86,6 +86,7 @@ _LAUNCH_OF_UNKNOWN = Unknown("it looks like a launch of something known only whe
 _KEEPING = ADDS | {"impl", "define"}
 # Those of a container that return nothing.
 _ADDING = ADDS - {"setdefault"}
+_REPORTS, _OPAQUE = Role.REPORTS, Role.OPAQUE
 
 
 class CallTable:
@@ -109,7 +110,7 @@ class CallTable:
             kind = type(callee)
             if kind is Known or kind is BoundMethod:
                 role = callee.role or self._role_of(callee)  # type: ignore[arg-type]
-                idle = role is Role.REPORTS or (role is Role.OPAQUE and self._is_idle(frame, node))
+                idle = role is _REPORTS or (role is _OPAQUE and self._is_idle(frame, node))
             elif callee is UNKNOWN:
                 idle = not looks_like_run(node) and self._is_idle(frame, node)
         outcome = IDLE if idle else self._work_out(frame, node, callees)

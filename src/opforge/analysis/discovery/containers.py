@@ -46,9 +46,9 @@ def opened(value: Value) -> Sequence | TableValue | None:
         return value  # type: ignore[return-value]
     if not isinstance(value, Known):
         return None
+    if value.opened is MISSING:
+        value.opened = _opened(value.obj)
     found: Sequence | TableValue | None = value.opened
-    if found is MISSING:
-        found = value.opened = _opened(value.obj)
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from typing import Any
 
 from .attributes import AttributeResolver
@@ -35,6 +36,9 @@ _DEEPEST = 60
 _FUEL = 20_000
 
 
+_NAME, _CALL = ast.Name, ast.Call
+
+
 class Interpreter:
     """Holds the parts, each of which knows one kind of question, and is their `Machine`."""
 
@@ -64,31 +68,25 @@ class Interpreter:
 
     def evaluate(self, frame: Frame, node: ast.AST) -> Values:
         kind = type(node)
-        if kind is ast.Name:
+        if kind is _NAME:
             name: str = node.id  # type: ignore[attr-defined]
             names = frame.names
             return names[name] if name in names else self.lookup(frame, name)
-        if kind is ast.Call and node in frame.outcomes:
+        if kind is _CALL and node in frame.outcomes:
             outcome = frame.outcomes[node]
             return ANY if outcome is IDLE else self.results(outcome)
-        if self._nesting > _DEEPEST or self._fuel <= 0:
+        handler = _HANDLERS.get(kind)
+        if handler is None:
             return ANY
-        if kind is ast.Constant:
-            self._fuel -= 1
-            value: Any = node.value  # type: ignore[attr-defined]
-            return NONE if value is None else (Known(value),)
-        handler = HANDLERS.get(kind)
-        if handler is None and kind is not ast.Call:
+        fuel, nesting = self._fuel, self._nesting
+        if nesting > _DEEPEST or fuel <= 0:
             return ANY
-        self._fuel -= 1
-        self._nesting += 1
+        self._fuel = fuel - 1
+        self._nesting = nesting + 1
         try:
-            if kind is ast.Call:
-                outcome = self.outcome(frame, node)  # type: ignore[arg-type]
-                return ANY if outcome is IDLE else self.results(outcome)
-            return handler(self, frame, node)  # type: ignore[misc]
+            return handler(self, frame, node)
         finally:
-            self._nesting -= 1
+            self._nesting = nesting
 
     def run(self, frame: Frame, callee: Value, arguments: Arguments, node: ast.AST) -> Values:
         outcome = CallOutcome()
@@ -138,3 +136,20 @@ class Interpreter:
             frame.result = union(frame.result, found) if frame.result else found
         frame.result = frame.result or NONE
         return frame.result
+
+
+def _call(machine: Interpreter, frame: Frame, node: ast.Call) -> Values:
+    outcome = machine.outcome(frame, node)
+    return ANY if outcome is IDLE else machine.results(outcome)
+
+
+def _constant(_machine: Interpreter, _frame: Frame, node: ast.Constant) -> Values:
+    value = node.value
+    return NONE if value is None else (Known(value),)
+
+
+_HANDLERS: dict[type[ast.AST], Callable[[Any, Frame, Any], Values]] = {
+    **HANDLERS,
+    ast.Call: _call,
+    ast.Constant: _constant,
+}

@@ -40,7 +40,6 @@ from .objects import (
 )
 from .source import last_line
 from .values import (
-    ANY,
     BoundMethod,
     Known,
     LaunchValue,
@@ -211,11 +210,7 @@ def _names_lead_to(fn: types.FunctionType) -> list[Any] | None:
             found.append(held[name])
         elif name not in _BUILTINS:
             return None
-    for value in found:
-        kind = type(value)
-        if kind is not types.FunctionType and issubclass(kind, types.ModuleType):
-            if not is_leaf(value):
-                modules.append(value)
+    modules += [v for v in found if issubclass(type(v), types.ModuleType) and not is_leaf(v)]
     if modules and "getattr" in names and looked_up is None:
         return None
     for module in modules:
@@ -358,13 +353,8 @@ def _carries(value: Value) -> bool:
             return False
     container = opened(value)
     if container is not None:
-        items = container.items.values() if type(container) is TableValue else container.items
-        for group in (*items, container.rest):
-            for one in group:
-                # Of most it is clear that they do not.
-                if type(one) is not Unknown and carries(one):
-                    return True
-        return False
+        items = container.items.values() if isinstance(container, TableValue) else container.items
+        return any_carries(itertools.chain(*items, container.rest))
     return not isinstance(value, Known) or not is_leaf(value.obj) or is_module_instance(value.obj)
 
 
