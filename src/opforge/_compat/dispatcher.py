@@ -16,7 +16,7 @@ import torch
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd.function import _SingleLevelFunction
 
-from . import transforms
+from .transforms import OUT_OF_LEVEL, around_level, kernel_at
 
 OpOverload = torch._ops.OpOverload
 OpOverloadPacket = torch._ops.OpOverloadPacket
@@ -48,7 +48,7 @@ def define(name: str, schema: str, tags: tuple[Any, ...] = ()) -> DefinedOp:
     base, _, overload = op.partition(".")
     packet = getattr(getattr(torch.ops, namespace), base)
     made = getattr(packet, overload or "default")
-    return DefinedOp(library, library, made, transforms.kernel_at(name, "Python"))
+    return DefinedOp(library, library, made, kernel_at(name, "Python"))
 
 
 @dataclass(frozen=True)
@@ -314,7 +314,7 @@ def around_functorch(
     make: Callable[[Callable[..., Any]], Callable[..., Any]],
 ) -> None:
     """Wrap the kernel that passes an op from one functorch level to the next."""
-    transforms.around_level(library, name, transforms.OUT_OF_LEVEL, make)
+    around_level(library, name, OUT_OF_LEVEL, make)
 
 
 def around_subclasses(
