@@ -131,6 +131,14 @@ def test_a_text_that_is_gone_is_read_from_inductors_cache(inductor):
     assert "its text is not in Inductor's cache" in missed.reason
 
 
+def test_a_dependent_launch_is_recorded_as_one(inductor):
+    text = texts.pointwise("k").replace("'launch_pdl': False", "'launch_pdl': True")
+    with opforge.record() as session:
+        inductor("k", text, "in_ptr0", "out_ptr0", "xnumel").run(X, X, 8, stream=0)
+    (kernel,) = session.recording.kernels
+    assert [dict(variant.options)["launch_pdl"] for variant in kernel.variants] == [True]
+
+
 def test_what_cannot_be_built_ahead_is_listed_with_its_reason(inductor, monkeypatch):
     names = ("in_ptr0", "out_ptr0", "xnumel")
     with opforge.record() as session:

@@ -15,7 +15,8 @@
  *     select   steps       finds a path   runs it
  *     refusal  broadcast   explains why no path was found   expands tensors
  *     plan                 chooses the kernels of a path, sums up its workspace
- *     tensor   module   memory   tensor_map
+ *     tensor_map           encodes that by which a kernel addresses a tensor
+ *     tensor   module   memory
  *     device               contexts, attributes, the lock
  *     driver   arch        libcuda   which image suits a device
  *     message              the text behind a status

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #define KEPT 16
-#define MAX_BYTES_BETWEEN (INT64_C(1) << 40)
+#define MAX_BYTES_BETWEEN (UINT64_C(1) << 40)
 
 /* A map of this thread: most calls come with the tensors of an earlier one. */
 typedef struct {
@@ -31,7 +31,8 @@ static OpforgeStatus check(const MapInfo *info, const Launch *launch, const char
 {
     int d;
     for (d = 0; d < rank; d++) {
-        const int64_t bytes = strides[d] * info->element_size;
+        /* A stride that is too large may wrap around here, and is refused by itself. */
+        const uint64_t bytes = (uint64_t)strides[d] * (uint64_t)info->element_size;
         const int is_last = d == rank - 1;
         if (sizes[d] < 1) {
             return of_fail(OPFORGE_INVALID_ARGUMENT,
@@ -39,8 +40,8 @@ static OpforgeStatus check(const MapInfo *info, const Launch *launch, const char
                            launch->kernel, launch->location, name, (long long)sizes[d], d);
         }
         if (is_last ? strides[d] != 1
-                    : strides[d] < 0 || strides[d] >= MAX_BYTES_BETWEEN || bytes % 16 != 0 ||
-                          bytes >= MAX_BYTES_BETWEEN) {
+                    : strides[d] < 0 || (uint64_t)strides[d] >= MAX_BYTES_BETWEEN ||
+                          bytes % 16 != 0 || bytes >= MAX_BYTES_BETWEEN) {
             return of_fail(OPFORGE_INVALID_ARGUMENT,
                            "%s (%s): %s has stride %lld in dimension %d; TMA needs %s",
                            launch->kernel, launch->location, name, (long long)strides[d], d,
