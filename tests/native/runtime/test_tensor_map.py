@@ -22,7 +22,7 @@ ENCODE = "cuTensorMapEncodeTiled"
 @pytest.fixture(scope="module")
 def built(tmp_path_factory, pool):
     folder = tmp_path_factory.mktemp("maps")
-    every = (hopper_ops.twice, hopper_ops.edges, hopper_ops.product)
+    every = (hopper_ops.twice, hopper_ops.fourfold, hopper_ops.edges, hopper_ops.product)
     native.build(every, folder, name="hopper", archs=["sm_80", "sm_90"], executor=pool)
     return folder
 
@@ -55,6 +55,13 @@ def one(found):
 def test_a_kernel_reads_and_writes_by_descriptors(library, dtype, size):
     x = torch.randn(size).to(dtype)
     assert torch.equal(one(library.run("twice", x)), x * 2)
+
+
+def test_launches_of_a_graph_get_the_maps_of_each_call(library, standin):
+    for turn in range(20):
+        x = torch.randn(64 + turn, 32).half()
+        assert torch.equal(one(library.run("fourfold", x)), x * 4)
+    assert [launched.in_graph for launched in standin.launches[::2]] == [False] * 16 + [True] * 4
 
 
 def test_what_lies_outside_is_nan(library):

@@ -41,6 +41,14 @@ def twice_fp8(x: Tensor) -> Tensor:
 native.declare(twice_fp8, x=native.tensor("m n", dtype="fp8e4nv"))
 
 
+@opforge.op("hopper::fourfold")
+def fourfold(x: Tensor) -> Tensor:
+    return twice(twice(x))
+
+
+native.declare(fourfold, x=native.tensor("m n", dtype="fp16"))
+
+
 @opforge.op("hopper80::twice_again")
 def twice_again(x: Tensor) -> Tensor:
     return twice(x)
@@ -184,4 +192,15 @@ def moved(x: Tensor) -> Tensor:
 
 
 native.declare(moved, x=native.tensor("m n", dtype="fp16"))
-EVERY = (twice, twice_fp8, edges, product, dependent, clustered, cooperative, glued, moved)
+EVERY = (
+    twice,
+    twice_fp8,
+    fourfold,
+    edges,
+    product,
+    dependent,
+    clustered,
+    cooperative,
+    glued,
+    moved,
+)

@@ -29,7 +29,7 @@ typedef struct Node {
     void *function;
     LaunchRecord record;
     int count;
-    uint64_t values[MAX_PARAMETERS];
+    uint64_t values[MAX_PARAMETERS][16]; /* a tensor map has 128 bytes */
 } Node;
 
 typedef struct {
@@ -82,7 +82,11 @@ static int keep(Node *node, const CUDA_KERNEL_NODE_PARAMS *launch)
         if (node->count == MAX_PARAMETERS) {
             return INVALID_VALUE;
         }
-        memcpy(&node->values[node->count], launch->kernelParams[node->count], sizeof(uint64_t));
+        const void *given = launch->kernelParams[node->count];
+        uint64_t *kept = node->values[node->count];
+        uint32_t start;
+        memcpy(&start, given, sizeof start);
+        memcpy(kept, given, start == STANDIN_MAP ? sizeof node->values[0] : sizeof *kept);
     }
     return 0;
 }
@@ -201,7 +205,7 @@ int cuGraphLaunch(void *executable, void *stream)
         LaunchRecord record = node->record;
         int error;
         for (j = 0; j < node->count; j++) {
-            parameters[j] = &node->values[j];
+            parameters[j] = node->values[j];
         }
         record.stream = stream;
         record.parameters = parameters;

@@ -28,6 +28,9 @@ typedef int (*LaunchHook)(const LaunchRecord *launch);
 void standin_on_launch(LaunchHook to_call);
 
 /* Begins every call of the driver: whether it is to fail. */
+/* How a tensor map begins. */
+#define STANDIN_MAP 0x544d4150
+
 int standin_enter(const char *name);
 
 /* Checks a launch, and hands it to the test. */

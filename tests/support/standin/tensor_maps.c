@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { INVALID_VALUE = 1, MAGIC = 0x544d4150 };
+enum { INVALID_VALUE = 1 };
 
 /* 128 bytes, as CUtensorMap. */
 typedef struct {
@@ -63,7 +63,7 @@ int cuTensorMapEncodeTiled(void *map, int element, uint32_t rank, void *address,
         (swizzle && box[0] * (uint32_t)widths[element] > 16u << swizzle)) {
         return INVALID_VALUE;
     }
-    made.magic = MAGIC;
+    made.magic = STANDIN_MAP;
     made.element = (uint8_t)element;
     made.rank = (uint8_t)rank;
     made.swizzle = (uint8_t)swizzle;
