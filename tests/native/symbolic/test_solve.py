@@ -39,6 +39,7 @@ def e(op, *args):
         [e("<", e("ceil", e("/", n, 128)), 3), e("<", 128, n)],
         [e("or", e("==", m, 5), e("==", m, 900)), e("<", 10, m)],
         [e("not", e("<", n, 3000)), e("==", e("%", n, 7), 3)],
+        [e("and", *(e("==", e("%", e("*", 2, v), 16), 0) for v in (m, n, k))), e("<", n, m)],
     ],
     ids=lambda conditions: " and ".join(map(str, conditions)),
 )

@@ -18,9 +18,10 @@ from .algebra import Range
 
 Values = Mapping[str, Number]
 
-# The limits of one search: evaluations of conditions, and variables moved.
+# The limits of one search: evaluations of conditions, variables moved, and those moved at once.
 _TRIES = 20000
 _NAMES = 6
+_AT_ONCE = 3
 _HUGE = 2**40
 _COMMON = (0, 1, 2, 3, 4, 5, 7, 8, 16, 17, 31, 32, 33, 64, 65, 128, 129, 256, 257, 512, 1024)
 _POWERS = tuple(n for power in range(11, 34) for n in (2**power, 2**power + 1))
@@ -196,8 +197,15 @@ def _solved(
     if all(few) and math.prod(map(len, few)) <= _EXHAUSTIVE:
         tried = ({**start, **dict(zip(names, p, strict=True))} for p in itertools.product(*few))
         return next((t for t in tried if search.holds(t)), None)
+    parts_ = [part for condition in conditions for part in _conjuncts(condition)]
+    met = [part for part in parts_ if _true(_compiled(part), start)]
+    failing = [part for part in parts_ if part not in met]
+    if len(failing) > 1:
+        found = _one_by_one(met, failing, start, ranges)
+        if found is not None:
+            return found
     try:
-        for many in (1, 2, 3):
+        for many in range(1, _AT_ONCE + 1):
             for chosen in itertools.permutations(names[:_NAMES], many):
                 found = search.move(chosen, start)
                 if found is not None:
@@ -205,6 +213,34 @@ def _solved(
     except _Spent:
         pass
     return None
+
+
+def _one_by_one(
+    met: list[Term],
+    failing: Sequence[Term],
+    start: Values,
+    ranges: tuple[tuple[str, VarRange], ...],
+) -> Values | None:
+    """Each condition met in turn, the earlier ones kept: a search rarely meets many at once.
+
+    m % 16 == 0 and n % 16 == 0 and k % 16 == 0 and x.data_ptr() % 16 == 0
+    """
+    reached = start
+    for part in failing:
+        met.append(part)
+        found = _solved(tuple(met), tuple(reached.items()), ranges)
+        if found is None:
+            return None
+        reached = found
+    return reached
+
+
+def _conjuncts(term: Term) -> Iterator[Term]:
+    if isinstance(term, Expr) and term.op == "and":
+        for part in term.args:
+            yield from _conjuncts(part)
+    else:
+        yield term
 
 
 def _to_move(search: _Search, start: Values) -> list[str]:
