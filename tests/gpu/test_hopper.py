@@ -52,6 +52,13 @@ def test_another_tensor_has_another_map(loaded):
         assert torch.equal(loaded.twice(x), x * 2)
 
 
+def test_the_body_asks_whether_an_address_is_aligned(loaded):
+    held = rows(65 * 32)
+    for start in (0, 8, 1):
+        x = held[start : start + 64 * 32].view(64, 32)
+        assert torch.equal(loaded.anywhere(x), x * 2)
+
+
 @pytest.mark.parametrize("shape", [(5, 3, 20), (2, 4, 32), (1, 1, 4)])
 def test_what_lies_outside_is_nan(loaded, shape):
     x = rows(*shape, dtype=torch.float32)

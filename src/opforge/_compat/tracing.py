@@ -34,6 +34,9 @@ class Memory(Protocol):
     # What recorded its allocation; None if something keeps it for other calls.
     trace: Any
 
+    def address(self) -> Any:
+        """A symbol for its address; None if it has none before the body runs."""
+
 
 class NoAddress(described.NeedsRealGpu):
     """A traced tensor has no address."""
@@ -53,10 +56,15 @@ class Address:
     def __sub__(self, count: Any) -> Address:
         return Address(self.memory, self.offset - count)
 
+    def __mod__(self, number: Any) -> Any:
+        """`x.data_ptr() % 16` is a question that a library can answer for a caller's tensors."""
+        address = self.memory.address()
+        return self._refuse() if address is None else (address + self.offset) % number
+
     def _refuse(self, *_: Any) -> Any:
         raise NoAddress("the body asks for a tensor's address, which is known only at run time")
 
-    __int__ = __index__ = __bool__ = __mod__ = __and__ = __floordiv__ = __mul__ = _refuse
+    __int__ = __index__ = __bool__ = __and__ = __floordiv__ = __mul__ = _refuse
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __hash__ = __rsub__ = _refuse
 
 

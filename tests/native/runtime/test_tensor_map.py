@@ -14,7 +14,7 @@ from support.standin.tensor_maps import Map
 
 KERNELS = {
     name: InterpretedFunction(getattr(hopper_ops, name).fn)
-    for name in ("twice_kernel", "edges_kernel")
+    for name in ("twice_kernel", "edges_kernel", "plain_kernel")
 } | {"product_kernel": InterpretedFunction(hopper_ops.product_kernel.fn.fn)}
 ENCODE = "cuTensorMapEncodeTiled"
 
@@ -22,7 +22,8 @@ ENCODE = "cuTensorMapEncodeTiled"
 @pytest.fixture(scope="module")
 def built(tmp_path_factory, pool):
     folder = tmp_path_factory.mktemp("maps")
-    every = (hopper_ops.twice, hopper_ops.fourfold, hopper_ops.edges, hopper_ops.product)
+    names = ("twice", "fourfold", "edges", "product", "anywhere")
+    every = tuple(getattr(hopper_ops, name) for name in names)
     native.build(every, folder, name="hopper", archs=["sm_80", "sm_90"], executor=pool)
     return folder
 
@@ -55,6 +56,14 @@ def one(found):
 def test_a_kernel_reads_and_writes_by_descriptors(library, dtype, size):
     x = torch.randn(size).to(dtype)
     assert torch.equal(one(library.run("twice", x)), x * 2)
+
+
+def test_the_body_may_ask_whether_an_address_is_aligned(library, standin):
+    held = torch.randn(65 * 32).half()
+    for start, kernel in ((0, "twice_kernel"), (8, "twice_kernel"), (1, "plain_kernel")):
+        x = held[start : start + 64 * 32].view(64, 32)
+        assert torch.equal(one(library.run("anywhere", x)), x * 2)
+        assert standin.launches[-1].function == kernel
 
 
 def test_launches_of_a_graph_get_the_maps_of_each_call(library, standin):

@@ -371,10 +371,28 @@ def test_what_has_an_address_and_a_type_is_passed_as_a_tensor():
     ]  # fmt: skip
 
 
-def test_a_branch_on_an_address_is_refused():
+def test_alignment_is_a_question_that_a_library_answers():
     def body(x: Tensor) -> Tensor:
         out = torch.empty_like(x)
-        take[(1,)](x, out, A=x.data_ptr() % 16 == 0)
+        take[(1,)](x, out, A=x[1:].data_ptr() % 16 == 0)
         return out
 
-    assert "the body asks for a tensor's address" in refusal(body)
+    found = built(body, x=T("8 2", dtype="fp32"))
+    assert [[str(g.condition) for g in path.guards] for path in found.case.paths] == [
+        ["(x.data_ptr() + 8) % 16 != 0"], ["(x.data_ptr() + 8) % 16 == 0"]
+    ]  # fmt: skip
+
+
+def test_a_branch_on_an_address_is_refused():
+    def of_an_allocation(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        take[(1,)](x, out, A=out.data_ptr() % 16 == 0)
+        return out
+
+    def compared(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        take[(1,)](x, out, A=x.data_ptr() == 0)
+        return out
+
+    for body in (of_an_allocation, compared):
+        assert "the body asks for a tensor's address" in refusal(body)

@@ -116,6 +116,19 @@ def plain_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     tl.store(out_ptr + at, tl.load(x_ptr + at, mask=at < n) * 2, mask=at < n)
 
 
+@opforge.op("hopper::anywhere", mode="custom_op")
+def anywhere(x: Tensor) -> Tensor:
+    """By descriptors where their rules allow it."""
+    if x.data_ptr() % 16 == 0:
+        return twice(x)
+    out = torch.empty_like(x)
+    plain_kernel[(triton.cdiv(x.numel(), 512),)](x, out, x.numel(), BLOCK=512)
+    return out
+
+
+native.declare(anywhere, x=native.tensor("m 32", dtype="fp16"))
+
+
 @triton.jit
 def dependent_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -198,6 +211,7 @@ EVERY = (
     fourfold,
     edges,
     product,
+    anywhere,
     dependent,
     clustered,
     cooperative,

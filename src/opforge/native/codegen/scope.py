@@ -10,7 +10,7 @@ from ...errors import BadProgram
 from ..ir.cases import Case, ScalarValue
 from ..ir.device_attributes import is_attribute
 from ..ir.dtypes import DTYPES
-from ..ir.expr import Expr, Term, Var, variables
+from ..ir.expr import Expr, Term, Var, addressed, variables
 from ..ir.interface import ChoiceParam, Op, ScalarParam, TensorParam
 from .expression import Writer
 from .names import distinct
@@ -20,14 +20,16 @@ _PART = re.compile(r"(.+)\.(shape|stride)\[(\d+)\]")
 
 @dataclass(frozen=True)
 class Place:
-    """Where a tensor holds a variable: `views[tensor].shape[dim]`, or its strides."""
+    """Where a tensor holds a variable: `views[tensor].shape[dim]`, its strides or its address."""
 
     tensor: int
-    dim: int
+    dim: int | None
     is_stride: bool = False
 
     @property
     def c(self) -> str:
+        if self.dim is None:
+            return f"(int64_t)views[{self.tensor}].address"
         return f"views[{self.tensor}].{'strides' if self.is_stride else 'shape'}[{self.dim}]"
 
 
@@ -104,6 +106,8 @@ class OpScope:
         """Of `x.shape[0]`; None for an attribute of the device."""
         if is_attribute(name):
             return None
+        if (tensor := addressed(name)) in self.input_index:
+            return Place(self.input_index[tensor], None)
         matched = _PART.fullmatch(name)
         if matched is None or matched[1] not in self.input_index:
             raise self.error(f"no argument gives the variable {name!r} a value")

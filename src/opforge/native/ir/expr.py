@@ -25,8 +25,8 @@ Number = int | float
 class Var:
     """A value that a call brings: a size, a stride, a scalar, or an attribute of the device.
 
-    Named as a reader would: "m" for a named size, "x.shape[0]", "x.stride[1]", "alpha",
-    "device.multi_processor_count".
+    Named as a reader would: "m" for a named size, "x.shape[0]", "x.stride[1]", "x.data_ptr()",
+    "alpha", "device.multi_processor_count".
     """
 
     name: str
@@ -34,6 +34,19 @@ class Var:
 
     def __str__(self) -> str:
         return self.name
+
+
+_ADDRESS = ".data_ptr()"
+
+
+def address_of(parameter: str) -> str:
+    """The variable for a tensor's address."""
+    return parameter + _ADDRESS
+
+
+def addressed(variable: str) -> str | None:
+    """The parameter whose address a variable is; None if it is something else."""
+    return variable.removesuffix(_ADDRESS) if variable.endswith(_ADDRESS) else None
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ import triton
 from ..._compat import tracing
 from ..._compat.tracing import Traced
 from ...tuning.choose import Choice
-from ..ir.expr import Term
+from ..ir.expr import Term, Var, address_of
 from ..ir.places import Place, Placed, told
 from ..symbolic.symint import NotConstant, Symbols, is_symbolic, term_of
 from .stand_ins import Question, StandIns, Way
@@ -58,6 +58,10 @@ class Buffer:
     own: Sequence[Any] = field(default=(), repr=False)
     # Whether callers choose the strides, which are then symbols.
     strided: bool = False
+
+    def address(self) -> Any:
+        """A symbol; None for what the body allocates, which has no address yet."""
+        return None if self.allocated else self.trace.symbols.integer(Var(address_of(self.name)))
 
 
 @dataclass

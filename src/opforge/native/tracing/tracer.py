@@ -19,7 +19,7 @@ from ...registry import Entry, registry
 from ..frontend.expand import Declared
 from ..ir.cases import Case, Guard, Path
 from ..ir.dtypes import DTYPES
-from ..ir.expr import Number, Var, evaluate, variables
+from ..ir.expr import Number, Var, address_of, addressed, evaluate, variables
 from ..ir.interface import ScalarParam
 from ..ir.places import Place, Placed, told
 from ..symbolic.solve import VarRange, multiples_of, ranges_of
@@ -348,7 +348,8 @@ def var_ranges_of(case: Case, declared: Declared) -> dict[str, VarRange]:
     for param in declared.params:
         if isinstance(param, ScalarParam) and param.name not in found:
             found[param.name] = _scalar_range(param.dtype)
-    return found
+    addresses = [address_of(tensor.param) for tensor in case.tensors if tensor.present]
+    return found | dict.fromkeys(addresses, VarRange(0, float("inf")))
 
 
 def _scalar_range(dtype: str) -> VarRange:
@@ -370,6 +371,9 @@ def first_values(case: Case, var_ranges: Mapping[str, VarRange]) -> dict[str, Nu
     primes = iter(_PRIMES * 4)
     for name, var_range in var_ranges.items():
         if name.startswith("device."):
+            continue
+        if addressed(name):
+            found[name] = 0
             continue
         wanted: Number = 0.37 if var_range.is_float else next(primes)
         if var_range.values:
