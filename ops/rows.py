@@ -32,6 +32,14 @@ def expect_rows(x: Tensor) -> None:
         raise ValueError("x must have rows, found a tensor without dimensions")
 
 
+def half_of(x: Tensor) -> int:
+    """Half of the last dimension, for operators whose rows are two halves."""
+    expect_rows(x)
+    if x.shape[-1] % 2 != 0:
+        raise ValueError(f"the last dimension of x must be even, found {x.shape[-1]}")
+    return x.shape[-1] // 2
+
+
 def dense_rows(x: Tensor) -> Tensor:
     """x as a matrix with dense rows, any stride apart; copied if its rows are not dense."""
     # No reshape of a matrix: its questions about strides would each add a path to the library.

@@ -9,12 +9,8 @@ from torch.nn import functional
 import opforge
 from opforge import native
 
+from ..norm_sums import PARTS, PIECE, weight_parts_kernel, weight_sum_kernel
 from ..rows import FLOATS, LONGEST, dense_rows, expect_floats, expect_rows, expect_shape, row_block
-
-PIECE = 4096
-# Sums over rows are split into at most this many partial sums, one per program: about two for each
-# of the 132 SMs of an H200. Fewer would leave SMs idle; more would cost more memory traffic.
-PARTS = 256
 
 
 # Compiled code passes floats in double precision, hence the casts.
@@ -101,38 +97,6 @@ def rms_norm_backward_pieces_kernel(
         tl.store(out_ptr + row * hidden + col, value, mask=mask)
 
 
-@triton.jit(do_not_specialize=["rows", "blocks", "parts"])
-def weight_parts_kernel(
-    grad_ptr, x_ptr, scales_ptr, parts_ptr, rows: tl.int64, hidden: tl.int64,
-    grad_row: tl.int64, x_row: tl.int64, blocks: tl.int32, parts: tl.int64,
-    BLOCK: tl.constexpr,
-):  # fmt: skip
-    """The share of some rows in a block of the weight's gradient."""
-    part = (tl.program_id(0) // blocks).to(tl.int64)
-    col = (tl.program_id(0) % blocks).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    mask = col < hidden
-    total = tl.zeros((BLOCK,), tl.float32)
-    for row in range(part, rows, parts):
-        x = tl.load(x_ptr + row * x_row + col, mask=mask, other=0.0).to(tl.float32)
-        grad = tl.load(grad_ptr + row * grad_row + col, mask=mask, other=0.0).to(tl.float32)
-        total += grad * x * tl.load(scales_ptr + row)
-    tl.store(parts_ptr + part * hidden + col, total, mask=mask)
-
-
-@triton.jit(do_not_specialize=["parts"])
-def weight_sum_kernel(
-    parts_ptr, out_ptr, hidden: tl.int64, parts: tl.int64, ROWS: tl.constexpr, BLOCK: tl.constexpr
-):
-    col = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    total = tl.zeros((ROWS, BLOCK), tl.float32)
-    for start in range(0, parts, ROWS):
-        part = start + tl.arange(0, ROWS).to(tl.int64)
-        at = parts_ptr + part[:, None] * hidden + col[None, :]
-        mask = (part[:, None] < parts) & (col[None, :] < hidden)
-        total += tl.load(at, mask=mask, other=0.0)
-    tl.store(out_ptr + col, tl.sum(total, axis=0), mask=col < hidden)
-
-
 @opforge.op("ops::rms_norm_backward")
 def rms_norm_backward(
     grad: Tensor, x: Tensor, weight: Tensor, eps: float = 1e-6
@@ -147,7 +111,8 @@ def rms_norm_backward(
     out_weight = torch.empty(weight.shape, dtype=weight.dtype, device=x.device)
     grad, x, weight = dense_rows(grad), dense_rows(x), weight.contiguous()
     rows, hidden = x.shape
-    count = min(rows, PARTS)
+    # Python's min would ask which is less, and a library would have paths for both.
+    count = torch.sym_min(rows, PARTS)
     parts = torch.empty((count, hidden), dtype=torch.float32, device=x.device)
     strides = (grad.stride(0), x.stride(0))
     if hidden <= LONGEST:
@@ -162,10 +127,10 @@ def rms_norm_backward(
         )
         blocks = triton.cdiv(hidden, 1024)
         weight_parts_kernel[(count * blocks,)](
-            grad, x, scales, parts, rows, hidden, *strides, blocks, count, BLOCK=1024
+            grad, x, None, scales, parts, rows, hidden, *strides, blocks, count, BLOCK=1024
         )
-    weight_sum_kernel[(triton.cdiv(hidden, 32),)](
-        parts, out_weight, hidden, count, ROWS=64, BLOCK=32
+    weight_sum_kernel[(triton.cdiv(hidden, 32), 1)](
+        parts, out_weight, None, hidden, count, ROWS=64, BLOCK=32
     )
     return out, out_weight
 

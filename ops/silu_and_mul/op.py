@@ -9,7 +9,7 @@ from torch.nn import functional
 import opforge
 from opforge import native
 
-from ..rows import FLOATS, dense_rows, expect_floats, expect_rows, expect_shape, place
+from ..rows import FLOATS, dense_rows, expect_floats, expect_shape, half_of, place
 
 BLOCK = 1024
 
@@ -39,13 +39,6 @@ def silu_and_mul_backward_kernel(
     out = out_ptr + row * (2 * half) + col
     tl.store(out, grad * up * share * (1 + gate * (1 - share)), mask=mask)
     tl.store(out + half, grad * gate * share, mask=mask)
-
-
-def half_of(x: Tensor) -> int:
-    expect_rows(x)
-    if x.shape[-1] % 2 != 0:
-        raise ValueError(f"the last dimension of x must be even, found {x.shape[-1]}")
-    return x.shape[-1] // 2
 
 
 @opforge.op("ops::silu_and_mul_backward")

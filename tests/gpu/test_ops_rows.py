@@ -1,4 +1,4 @@
-"""silu, silu_and_mul, softmax, rms_norm and gemm of ops/ on a GPU, in every mode.
+"""The operators of rows in ops/, and gemm, on a GPU, in every mode.
 
 The calls are those of tests/ops, in processes of their own, several at a time: much of their time
 goes into compiling kernels.
@@ -12,7 +12,7 @@ import torch
 
 from support.ops import operators
 
-NAMES = ("silu", "silu_and_mul", "softmax", "rms_norm")
+NAMES = ("silu", "silu_and_mul", "gelu_and_mul", "softmax", "rms_norm", "layer_norm")
 # Which tests of a file, and how many there are at least.
 PARTS = {
     "rows natively": ("calls_rows.py", "native", 180),

@@ -1,10 +1,10 @@
-"""silu, silu_and_mul, softmax, rms_norm and their gradients, in eager and natively."""
+"""Operators of rows and their gradients, in eager and natively."""
 
 import pytest
 import torch
 
 from support.ops.operators import DEVICE, LAYOUTS, ON_GPU, in_mode, numbers
-from support.ops.rows_given import BUILT_DTYPES, DTYPES, OPS, arguments, check, reference
+from support.ops.rows_given import BUILT_DTYPES, DTYPES, NAMES, OPS, arguments, check, reference
 
 SHAPES = [
     (1,), (7,), (1, 1), (3, 1), (1, 33), (5, 33), (8, 64), (2, 1023), (3, 1024), (2, 3, 5),
@@ -91,24 +91,62 @@ def test_a_gradient_of_another_shape_is_refused(tree, name):
         tree[name](numbers((3, 7)), *more)
 
 
-@pytest.mark.parametrize("name", ["silu_and_mul", "softmax", "rms_norm"])
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "silu"])
 def test_a_single_number_has_no_rows(tree, name):
-    given = (numbers(()), numbers((1,))) if name == "rms_norm" else (numbers(()),)
+    given = (numbers(()), numbers((1,))) if name.endswith("_norm") else (numbers(()),)
     with pytest.raises(ValueError, match="x must have rows, found a tensor without dimensions"):
         tree[name](*given)
 
 
-def test_a_weight_of_another_length_is_refused(tree):
+@pytest.mark.parametrize("name", ["rms_norm", "layer_norm"])
+def test_a_weight_of_another_length_is_refused(tree, name):
     with pytest.raises(ValueError, match=r"weight must have shape \(8,\), found \(7,\)"):
-        tree["rms_norm"](numbers((3, 8)), numbers((7,)))
+        tree[name](numbers((3, 8)), numbers((7,)))
 
 
-def test_an_odd_number_of_columns_has_no_halves(tree, library):
+def test_a_bias_of_another_length_is_refused(tree):
+    with pytest.raises(ValueError, match=r"bias must have shape \(8,\), found \(7,\)"):
+        tree["layer_norm"](numbers((3, 8)), numbers((8,)), numbers((7,)))
+
+
+@pytest.mark.parametrize("mode", ["eager", "native"])
+@pytest.mark.parametrize("cols", [40, 9000])
+def test_layer_norm_without_a_bias(tree, library, mode, cols):
+    run = in_mode(mode, tree["layer_norm"], library.layer_norm)
+    check("layer_norm", run, (numbers((4, cols)), numbers((cols,), seed=1), None, 1e-5))
+
+
+@pytest.mark.parametrize("cols", [40, 9000])
+def test_layer_norm_of_numbers_far_from_zero(tree, cols):
+    """The variance comes from differences; a difference of mean squares would lose it."""
+    x, weight = numbers((4, cols)) / 64 + 1000, numbers((cols,), seed=1)
+    out = tree["layer_norm"](x, weight)
+    wanted = reference("layer_norm")(x.double(), weight.double())
+    torch.testing.assert_close(out.double(), wanted, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("mode", ["eager", "native"])
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_both_formulas_of_gelu(tree, library, mode, approximate):
+    far = torch.tensor([-9.0, -5, -1e-30, 0, 5, 30], device=DEVICE).expand(3, 6)
+    x = torch.cat([far, numbers((3, 40))], -1)
+    for name, given in [("gelu_and_mul", ()), ("gelu_and_mul_backward", (numbers((3, 23)),))]:
+        run = in_mode(mode, tree[name], getattr(library, name))
+        check(name, run, (*given, x, approximate))
+
+
+def test_another_formula_of_gelu_is_refused(tree):
+    with pytest.raises(Exception, match="sigmoid"):
+        tree["gelu_and_mul"](numbers((3, 8)), "sigmoid")
+
+
+@pytest.mark.parametrize("name", ["silu_and_mul", "gelu_and_mul"])
+def test_an_odd_number_of_columns_has_no_halves(tree, library, name):
     text = "the last dimension of x must be even, found 7"
     with pytest.raises(ValueError, match=text):
-        tree["silu_and_mul"](numbers((3, 7)))
+        tree[name](numbers((3, 7)))
     with pytest.raises(Exception, match="the last dimension of x must be even"):
-        library.silu_and_mul(numbers((3, 7)))
+        getattr(library, name)(numbers((3, 7)))
 
 
 def test_a_native_gradient_of_another_width_is_refused(library):

@@ -1,4 +1,4 @@
-"""silu, silu_and_mul, softmax, rms_norm: in every mode, and differentiated."""
+"""Operators of rows in every mode, and differentiated."""
 
 import pytest
 import torch
@@ -24,9 +24,10 @@ def test_rows_without_elements(call, name):
     assert first.shape == given[1].shape
 
 
-def test_no_rows_give_a_weight_no_gradient(call):
-    _, grad_weight = call("rms_norm_backward", *arguments("rms_norm_backward", (0, 5)))
-    assert grad_weight.tolist() == [0.0] * 5
+@pytest.mark.parametrize("name", ["rms_norm_backward", "layer_norm_backward"])
+def test_no_rows_give_a_weight_no_gradient(call, name):
+    _, *grads = call(name, *arguments(name, (0, 5)))
+    assert [grad.tolist() for grad in grads] == [[0.0] * 5] * len(grads)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,4 +1,4 @@
-"""silu, silu_and_mul, softmax, rms_norm and gemm: built for the stand-in driver, and traced."""
+"""Operators of rows, and gemm: built for the stand-in driver, and traced."""
 
 import json
 import re
@@ -8,7 +8,7 @@ import pytest
 from support.ops.operators import build, run_calls
 from support.processes import ROOT, run_python
 
-NAMES = ("silu", "silu_and_mul", "softmax", "rms_norm")
+NAMES = ("silu", "silu_and_mul", "gelu_and_mul", "softmax", "rms_norm", "layer_norm")
 OPS = (*NAMES, *(f"{name}_backward" for name in NAMES))
 
 
@@ -45,7 +45,9 @@ x, half, weight = torch.empty(8, 64), torch.empty(8, 32), torch.empty(64)
 given = {
     "silu": (x,), "silu_backward": (x, x), "softmax": (x,), "softmax_backward": (x, x),
     "silu_and_mul": (x,), "silu_and_mul_backward": (half, x), "rms_norm": (x, weight),
-    "rms_norm_backward": (x, x, weight), "gemm": (x, x, None, 1.0, 1.0, False, True),
+    "rms_norm_backward": (x, x, weight), "layer_norm": (x, weight, weight),
+    "layer_norm_backward": (x, x, weight), "gelu_and_mul": (x,), "gelu_and_mul_backward": (half, x),
+    "gemm": (x, x, None, 1.0, 1.0, False, True),
 }
 for name, arguments in given.items():
     graph = graph_of(ops[name], *arguments)
@@ -57,7 +59,8 @@ print(json.dumps(told))
 def test_the_compiler_sees_the_kernels_of_every_op():
     told = json.loads(run_python(f"ROOT = {str(ROOT)!r}\n{TRACED}"))
     backward = {f"{name}_backward": [f"{name}_backward_kernel"] for name in NAMES}
-    backward["rms_norm_backward"].append("weight_sum_kernel")
+    for name in ("rms_norm", "layer_norm"):
+        backward[f"{name}_backward"].append("weight_sum_kernel")
     expected = {name: [f"{name}_kernel"] for name in NAMES} | backward
     transparent = {name: ["triton_op", *kernels] for name, kernels in expected.items()}
     # The compiler does not take Gluon kernels, which gemm has for sm_90.

@@ -1,4 +1,4 @@
-"""silu, silu_and_mul, softmax, rms_norm and their gradients: arguments, and what is expected."""
+"""Operators of rows that have a gradient: arguments, and what is expected."""
 
 import importlib
 import math
@@ -7,7 +7,7 @@ import torch
 
 from support.ops.operators import DEVICE, LIMITS, ON_GPU, laid_out
 
-NAMES = ("silu", "silu_and_mul", "softmax", "rms_norm")
+NAMES = ("silu", "silu_and_mul", "gelu_and_mul", "softmax", "rms_norm", "layer_norm")
 OPS = (*NAMES, *(f"{name}_backward" for name in NAMES))
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 # What the library contains without a GPU.
@@ -24,11 +24,14 @@ def random(shape, dtype, layout="compact", seed=0):
 def arguments(name, shape, dtype=torch.float32, layout="compact"):
     """Arguments of an operator for a result, or a gradient, of the given shape."""
     base = name.removesuffix("_backward")
-    wide = (*shape[:-1], 2 * shape[-1]) if base == "silu_and_mul" else shape
+    wide = (*shape[:-1], 2 * shape[-1]) if base.endswith("_and_mul") else shape
     x = random(wide, dtype, layout)
     if name == "softmax_backward":
         x = torch.softmax(x.double(), -1).to(dtype)
-    more = (random(shape[-1:], dtype, seed=2), 1e-5) if base == "rms_norm" else ()
+    more = ("none",) if base == "gelu_and_mul" else ()
+    if base.endswith("_norm"):
+        bias = [random(shape[-1:], dtype, seed=3)] if name == "layer_norm" else []
+        more = (random(shape[-1:], dtype, seed=2), *bias, 1e-5)
     if name == base:
         return (x, *more)
     return (random(shape, dtype, layout, 1), x, *more)
@@ -64,6 +67,12 @@ def terms(name, given):
     if name == "rms_norm_backward":
         grad, x, weight, eps = given
         return grad * weight * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
+    if name.startswith("layer_norm"):
+        first = int(name.endswith("_backward"))
+        x, weight, eps = given[first], given[first + 1], given[-1]
+        apart = x - x.mean(-1, keepdim=True)
+        scale = weight * torch.rsqrt(apart.square().mean(-1, keepdim=True) + eps)
+        return (x if name == "layer_norm" else given[0]) * scale
     return torch.zeros(())
 
 
