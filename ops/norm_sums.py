@@ -50,7 +50,7 @@ def weight_sum_kernel(
         at = parts_ptr + part[:, None] * hidden + col[None, :]
         mask = (part[:, None] < parts) & (col[None, :] < hidden)
         total += tl.load(at, mask=mask, other=0.0)
-    if bias_ptr is not None:
+    if bias_ptr is not None:  # noqa: SIM102  # one is known at compile time, the other is not
         if tl.program_id(1) == 1:
             out_ptr = bias_ptr
     tl.store(out_ptr + col, tl.sum(total, axis=0), mask=col < hidden)
