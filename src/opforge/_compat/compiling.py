@@ -26,7 +26,7 @@ from triton.compiler.compiler import ASTSource, make_backend
 from triton.compiler.errors import CompilationError
 from triton.runtime.jit import JITCallable
 
-from . import settings, tma
+from . import driver, settings, tma
 from .kernel_hash import digest_or_unique
 
 
@@ -151,7 +151,9 @@ def to_ttir(variant: Variant) -> tuple[Any, Any]:
     source = _source_class(fn)(fn, dict(variant.signature), dict(variant.constants), attrs)
     context = _context(backend)
     functions = backend.get_codegen_implementation(parsed)
-    module = source.make_ir(target, parsed, functions, backend.get_module_map(), context)
+    # A kernel that asks for its target (tl.target_info) asks the driver, not this call.
+    with driver.standing_in(driver.Gpu(variant.arch)):
+        module = source.make_ir(target, parsed, functions, backend.get_module_map(), context)
     return source, module
 
 

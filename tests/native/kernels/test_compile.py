@@ -26,6 +26,7 @@ from support.native.kernel_requests import (
     given_descriptor,
     request,
     scale_request,
+    with_its_target,
     wrong_further_down,
     wrong_instruction,
     wrong_range,
@@ -57,6 +58,14 @@ def test_a_worker_makes_the_bytes_that_triton_makes(kind, arch, pool):
     assert image.num_warps == expected.metadata.num_warps
     assert image.shared == expected.metadata.shared
     assert image.global_scratch_size == expected.metadata.global_scratch_size
+
+
+def test_a_kernel_that_asks_for_its_target_hears_what_it_is_compiled_for(pool):
+    """Triton asks the driver, which knows the GPU of this machine, if there is one."""
+    wanted = request(with_its_target, ["*i32"], {})
+    images = compile_all([(wanted, (80, 90))], executor=pool, cache=None, ptx=True)
+    stored = [re.search(r"mov\.b32 \t%r\d+, (\d);", image.ptx)[1] for image in images.values()]
+    assert stored == ["0", "1"]
 
 
 def test_results_come_by_key_and_arch_in_the_order_of_the_requests(pool):

@@ -134,6 +134,11 @@ def crashes_the_compiler(x_ptr, BLOCK: tl.constexpr):
     tl.store(x_ptr + at, x)
 
 
+@triton.jit
+def with_its_target(out):
+    tl.store(out, 1 if tl.target_info.cuda_capability_geq(8, 9) else 0)
+
+
 def request(fn, types, constants, divisible=(), **options):
     """A variant; `types` are those of the parameters that are not constants, in order."""
     remaining = iter(types)
