@@ -3,10 +3,10 @@
     python benchmarks/ops.py --json results.json      # needs a GPU
     python benchmarks/ops.py --plot results.json      # needs only matplotlib
 
-Tensors are 4096 x 4096. Times are GPU times, the medians of rounds in which the variants take
-turns. Before each call the L2 cache is filled with other memory, and the GPU is kept busy until
-the host has launched. A ratio is an operator's time over that of eager or compiled torch,
-whichever is shorter.
+Tensors are 4096 x 4096, unless Inputs says otherwise. Times are GPU times, the medians of rounds
+in which the variants take turns. Before each call the L2 cache is filled with other memory, and
+the GPU is kept busy until the host has launched. A ratio is an operator's time over that of eager
+or compiled torch, whichever is shorter.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 PLOTS = Path(__file__).parent / "plots"
 SIZE, ROUNDS, WARM = 4096, 100, 5
+ENTRIES, CLASSES, TOKENS = 128 << 10, 32 << 10, 16 << 10
 LIMIT = 1.05
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 VARIANTS = ("op", "torch", "compiled")
@@ -86,6 +87,31 @@ class Inputs:
         q, k = self.random(SIZE, 32, 128), self.random(SIZE, 8, 128)
         return q, k, angles.cos(), angles.sin()
 
+    def embedding(self) -> tuple[Any, ...]:
+        """A vocabulary of 128k, and 16k tokens."""
+        tokens = self._torch.randint(ENTRIES, (TOKENS,), device="cuda")
+        return self.random(ENTRIES, SIZE), tokens
+
+    def embedding_backward(self) -> tuple[Any, ...]:
+        tokens = self._torch.randint(ENTRIES, (TOKENS,), device="cuda")
+        return self.random(TOKENS, SIZE), tokens, ENTRIES
+
+    def cross_entropy(self) -> tuple[Any, ...]:
+        """Logits of 32k classes."""
+        target = self._torch.randint(CLASSES, (SIZE,), device="cuda")
+        return self.random(SIZE, CLASSES), target
+
+    cross_entropy_in_place = cross_entropy
+
+    def cross_entropy_backward(self) -> tuple[Any, ...]:
+        return self._torch.randn(SIZE, device="cuda"), *self.cross_entropy()
+
+    quantize_rows = quantize_blocks = silu
+
+    def topk_gating(self) -> tuple[Any, ...]:
+        """8 of 256 experts."""
+        return self.random(TOKENS, 256), 8
+
 
 def every_operator() -> dict[str, Any]:
     """Every operator in the tree, by name."""
@@ -99,11 +125,12 @@ def every_operator() -> dict[str, Any]:
 
 
 def reference(name: str) -> Callable[..., Any]:
-    base = name.removesuffix("_backward")
     # This file is also called ops, so the tree is imported under another name.
-    file = str(ROOT / "ops" / base / "op.py")
-    module = next(m for m in sys.modules.values() if getattr(m, "__file__", None) == file)
-    found: Callable[..., Any] = getattr(module, f"{name}_reference")
+    files = set(map(str, ROOT.glob("ops/*/op.py")))
+    modules = (m for m in sys.modules.values() if getattr(m, "__file__", None) in files)
+    found: Callable[..., Any] = next(
+        getattr(m, f"{name}_reference") for m in modules if hasattr(m, f"{name}_reference")
+    )
     return found
 
 
@@ -115,14 +142,41 @@ def torchs_own(name: str, given: tuple[Any, ...]) -> Callable[[], Any]:
         grad, y = given
         fused = torch.ops.aten._softmax_backward_data  # noqa: SLF001  # it has no public name
         return lambda: fused(grad, y, -1, y.dtype)
+    if name == "embedding_backward":
+        return lambda: reference(name)(*given)
+    if name == "topk_gating":
+        return lambda: gating(*given)
+    if name.startswith("cross_entropy"):
+        return entropy(name, *given)
     if name == "layer_norm_backward":
         given = (*given[:3], torch.zeros_like(given[2]), given[3])
     if not name.endswith("_backward"):
         return lambda: reference(name)(*given)
     grad, *inputs = given
-    tensors = [i.requires_grad_() for i in inputs if isinstance(i, torch.Tensor)]
+    tensors = [t.requires_grad_() for t in inputs if hasattr(t, "dtype") and t.is_floating_point()]
     out = reference(name.removesuffix("_backward"))(*inputs)
     return lambda: torch.autograd.grad(out, tensors, grad, retain_graph=True)
+
+
+def entropy(name: str, *given: Any) -> Callable[[], Any]:
+    """torch's cross entropy, which takes half precision as it is."""
+    import torch  # noqa: PLC0415
+
+    loss, grad = torch.nn.functional.cross_entropy, torch.autograd.grad
+    *grads, logits, target = given
+    if name == "cross_entropy":
+        return lambda: loss(logits, target, reduction="none")
+    twin = logits.detach().requires_grad_()
+    if name == "cross_entropy_in_place":
+        return lambda: grad(loss(twin, target), twin)
+    out = loss(twin, target, reduction="none")
+    return lambda: grad(out, twin, grads[0].to(out.dtype), retain_graph=True)
+
+
+def gating(logits: Any, k: int) -> Any:
+    """With topk, which leaves open which of equal logits comes first."""
+    weights, indices = logits.float().softmax(-1).topk(k)
+    return weights / weights.sum(-1, keepdim=True), indices.int()
 
 
 def detached(values: Iterable[Any]) -> tuple[Any, ...]:
@@ -145,6 +199,9 @@ def measure(name: str, op: Any, dtype: str) -> dict[str, Any]:
     # Bytes read and written; an in-place operator writes what it reads.
     made = op(*plain)
     made = plain[:2] if made is None else made if isinstance(made, tuple) else (made,)
+    # Of a table, as much is read as written; cross_entropy_in_place writes logits, too.
+    plain = made if name == "embedding" else plain
+    made = (*made, plain[0]) if name == "cross_entropy_in_place" else made
     bytes_ = sum(t.nbytes for t in (*plain, *made) if isinstance(t, torch.Tensor))
     best = min(microseconds["torch"], microseconds["compiled"])
     return {

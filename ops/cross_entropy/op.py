@@ -64,12 +64,12 @@ def cross_entropy_kernel(
     if count_ptr is not None:
         factor = 1 / tl.load(count_ptr)
     # A thread has whole groups, so one exponential per group rescales what it has summed up.
-    GROUP: tl.constexpr = 128 // x_ptr.dtype.element_ty.primitive_bitwidth
-    GROUPS: tl.constexpr = BLOCK // GROUP
-    highest = tl.full((GROUPS,), float("-inf"), tl.float32)
-    total = tl.zeros((GROUPS,), tl.float32)
+    width: tl.constexpr = 128 // x_ptr.dtype.element_ty.primitive_bitwidth
+    groups: tl.constexpr = BLOCK // width
+    highest = tl.full((groups,), float("-inf"), tl.float32)
+    total = tl.zeros((groups,), tl.float32)
     for start in range(0, cols, BLOCK):
-        x, _, _ = cross_entropy_piece(x_ptr, cols, start, GROUPS, GROUP)
+        x, _, _ = cross_entropy_piece(x_ptr, cols, start, groups, width)
         higher = tl.maximum(highest, tl.max(x, axis=1))
         # A group that has seen nothing but -inf would be scaled by exp(-inf + inf).
         base = tl.where(higher == float("-inf"), 0.0, higher)
@@ -83,9 +83,9 @@ def cross_entropy_kernel(
     if out_ptr is not None:
         out_ptr += row * out_row
         # NaN, as the loss, if there is no such column.
-        scale = tl.where(hit == hit, factor, float("nan")) / total_of_row
+        scale = tl.where(known, factor, float("nan")) / total_of_row
         for start in range(0, cols, BLOCK):
-            x, col, mask = cross_entropy_piece(x_ptr, cols, start, GROUPS, GROUP)
+            x, col, mask = cross_entropy_piece(x_ptr, cols, start, groups, width)
             value = tl.exp(x - top) * scale - tl.where(col == target, factor, 0.0)
             tl.store(out_ptr + col, tl.where(ignored, 0.0, value), mask=mask)
 

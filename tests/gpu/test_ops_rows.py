@@ -1,4 +1,4 @@
-"""The operators of rows in ops/, and gemm, on a GPU, in every mode.
+"""The operators of ops/ that work on rows, and gemm, on a GPU, in every mode.
 
 The calls are those of tests/ops, in processes of their own, several at a time: much of their time
 goes into compiling kernels.
@@ -13,12 +13,20 @@ import torch
 from support.ops import operators
 
 NAMES = ("silu", "silu_and_mul", "gelu_and_mul", "softmax", "rms_norm", "layer_norm")
+OTHERS = (
+    "embedding", "embedding_backward", "cross_entropy", "cross_entropy_backward",
+    "cross_entropy_in_place", "quantize_rows", "quantize_blocks", "topk_gating",
+)  # fmt: skip
 # Which tests of a file, and how many there are at least.
 PARTS = {
     "rows natively": ("calls_rows.py", "native", 180),
     "rows in eager": ("calls_rows.py", "not native", 180),
     "rows compiled": ("calls_rows_modes.py", "compiled", 20),
     "rows exported and differentiated": ("calls_rows_modes.py", "not compiled", 50),
+    "embedding": ("calls_embedding.py", "", 25),
+    "cross_entropy": ("calls_cross_entropy.py", "", 25),
+    "quantize": ("calls_quantize.py", "", 60),
+    "topk_gating": ("calls_topk_gating.py", "", 20),
     "gemm natively": ("calls_gemm.py", "native", 20),
     "gemm": ("calls_gemm.py", "not native", 25),
 }
@@ -28,7 +36,7 @@ PARTS = {
 def running(tmp_path_factory):
     """All parts, started at once."""
     major, minor = torch.cuda.get_device_capability()
-    wanted = (*NAMES, *(f"{name}_backward" for name in NAMES), "gemm")
+    wanted = (*NAMES, *(f"{name}_backward" for name in NAMES), *OTHERS, "gemm")
     folder = tmp_path_factory.mktemp("rows")
     built = operators.build(folder, *wanted, arch=f"sm_{major}{minor}")
     with ThreadPoolExecutor(len(PARTS)) as pool:

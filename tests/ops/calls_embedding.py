@@ -103,7 +103,7 @@ def test_arguments_that_do_not_fit_are_refused(tree):
         tree["embedding"](table, indices.short())
     with pytest.raises(ValueError, match="table must be a matrix, found 1 dimensions"):
         tree["embedding"](table[0], indices)
-    with pytest.raises(TypeError, match="table must be fp16, bf16 or fp32, found torch.float64"):
+    with pytest.raises(TypeError, match=r"table must be fp16, bf16 or fp32, found torch.float64"):
         tree["embedding"](table.double(), indices)
     with pytest.raises(ValueError, match=r"grad must have shape \(5, 40\), found \(6, 40\)"):
         tree["embedding_backward"](table, indices, 6)
