@@ -34,12 +34,10 @@ def target_count_kernel(
 
 
 @triton.jit
-def cross_entropy_piece(x_ptr, cols, start, GROUPS: tl.constexpr, GROUP: tl.constexpr):
-    """A piece of a row as groups of 16 bytes, the columns of its elements, and which exist."""
+def columns(start, GROUPS: tl.constexpr, GROUP: tl.constexpr):
+    """The columns of a piece of a row, in groups of 16 bytes."""
     group = tl.arange(0, GROUPS).to(tl.int64)[:, None]
-    col = start + group * GROUP + tl.arange(0, GROUP)[None, :]
-    x = tl.load(x_ptr + col, mask=col < cols, other=float("-inf")).to(tl.float32)
-    return x, col, col < cols
+    return start + group * GROUP + tl.arange(0, GROUP)[None, :]
 
 
 @triton.jit(do_not_specialize=["ignore_index"])
@@ -69,7 +67,8 @@ def cross_entropy_kernel(
     highest = tl.full((groups,), float("-inf"), tl.float32)
     total = tl.zeros((groups,), tl.float32)
     for start in range(0, cols, BLOCK):
-        x, _, _ = cross_entropy_piece(x_ptr, cols, start, groups, width)
+        col = columns(start, groups, width)
+        x = tl.load(x_ptr + col, mask=col < cols, other=float("-inf")).to(tl.float32)
         higher = tl.maximum(highest, tl.max(x, axis=1))
         # A group that has seen nothing but -inf would be scaled by exp(-inf + inf).
         base = tl.where(higher == float("-inf"), 0.0, higher)
@@ -85,7 +84,9 @@ def cross_entropy_kernel(
         # NaN, as the loss, if there is no such column.
         scale = tl.where(known, factor, float("nan")) / total_of_row
         for start in range(0, cols, BLOCK):
-            x, col, mask = cross_entropy_piece(x_ptr, cols, start, groups, width)
+            col = columns(start, groups, width)
+            mask = col < cols
+            x = tl.load(x_ptr + col, mask=mask, other=float("-inf")).to(tl.float32)
             value = tl.exp(x - top) * scale - tl.where(col == target, factor, 0.0)
             tl.store(out_ptr + col, tl.where(ignored, 0.0, value), mask=mask)
 
