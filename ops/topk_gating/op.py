@@ -75,7 +75,7 @@ def topk_gating(logits: Tensor, k: int, renormalize: bool = True) -> tuple[Tenso
     indices = torch.empty((rows, k), dtype=torch.int32, device=logits.device)
     if rows > 0:
         logits = dense_rows(logits)
-        block = triton.next_power_of_2(max(experts, 64))
+        block = triton.next_power_of_2(max(experts, 128))
         topk_gating_kernel[(triton.cdiv(rows, TILE // block),)](
             logits, weights, indices, rows, experts, logits.stride(0), k,
             RENORMALIZE=renormalize, ROWS=TILE // block, EXPERTS=block, CHOSEN=MOST_CHOSEN,

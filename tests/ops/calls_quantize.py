@@ -44,7 +44,7 @@ def test_every_mode(tree, library, mode, name, kind):
     # A dtype is not an input of an exported program, but a constant of it.
     op, native = (functools.partial(f, dtype=kind) for f in (tree[name], getattr(library, name)))
     run = in_mode(mode, op, native)
-    for dtype in BUILT_DTYPES if mode == "native" else DTYPES[1:]:
+    for dtype in BUILT_DTYPES if mode == "native" else DTYPES[1:2]:
         check(name, lambda x, _: run(x), numbers((3, 140), dtype), kind)
 
 

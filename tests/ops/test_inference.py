@@ -14,7 +14,7 @@ FILES = (
 
 
 def test_every_call_gives_what_torch_gives(tmp_path):
-    said = run_calls(build(tmp_path, *(f"{name}:fp32,i64,i32" for name in OPS)), *FILES)
+    said = run_calls(build(tmp_path, *(f"{name}:fp32,i64" for name in OPS)), *FILES)
     passed = re.search(r"(\d+) passed", said)
     assert passed is not None, said
     assert int(passed[1]) >= 140
