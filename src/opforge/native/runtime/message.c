@@ -55,6 +55,16 @@ void of_more(const char *format, ...)
     va_end(arguments);
 }
 
+void of_describe_sizes(const int64_t *sizes, int count)
+{
+    int i;
+    of_more("[");
+    for (i = 0; i < count; i++) {
+        of_more("%s%lld", i ? ", " : "", (long long)sizes[i]);
+    }
+    of_more("]");
+}
+
 size_t of_room(void)
 {
     return MESSAGE_BYTES - 1 - length;

@@ -7,9 +7,6 @@
  * before the runtime's lock, which a load gives back between kernels: calls may want it. */
 static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
 
-/* A launch may use this much dynamic shared memory without asking. */
-#define SHARED_WITHOUT_ASKING (48 * 1024)
-
 static OpforgeStatus no_image(const Device *device, const Kernel *kernel)
 {
     int i;
@@ -23,32 +20,6 @@ static OpforgeStatus no_image(const Device *device, const Kernel *kernel)
     of_more("%s; the library was built for %s: rebuild it with opforge build ... --arch sm_%d",
             kernel->image_count ? "" : " none", of_archs, device->arch);
     return OPFORGE_NO_IMAGE;
-}
-
-static OpforgeStatus prepare(const Image *image, void *function)
-{
-    int error;
-    if (image->shared > SHARED_WITHOUT_ASKING) {
-        /* As Triton's own launcher does; it decides how the L1 cache is split. */
-        error = of_driver.cuFuncSetCacheConfig(function, OF_FUNC_CACHE_PREFER_SHARED);
-        if (error != OF_CUDA_SUCCESS) {
-            return of_cuda_failed(error, "cuFuncSetCacheConfig");
-        }
-        error = of_driver.cuFuncSetAttribute(function, OF_FUNC_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                             (int)image->shared);
-        if (error != OF_CUDA_SUCCESS) {
-            return of_cuda_failed(error, "cuFuncSetAttribute");
-        }
-    }
-    /* Clusters of 16 run on some devices only; the author of the kernel knows on which. */
-    if (image->num_ctas == 16) {
-        error =
-            of_driver.cuFuncSetAttribute(function, OF_FUNC_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1);
-        if (error != OF_CUDA_SUCCESS) {
-            return of_cuda_failed(error, "cuFuncSetAttribute");
-        }
-    }
-    return OPFORGE_OK;
 }
 
 /* Keeps a module that could not be unloaded: it is used by the next load, or unloaded then. */
@@ -65,18 +36,18 @@ OpforgeStatus of_image(Device *device, int kernel, const Image **found)
 {
     const Kernel *wanted = &of_kernels[kernel];
     const Image *image = of_choose_image(wanted, device->arch);
-    int64_t offered = SHARED_WITHOUT_ASKING;
+    int64_t offered = OF_SHARED_WITHOUT_ASKING;
     if (image == NULL) {
         return no_image(device, wanted);
     }
-    if (image->shared > SHARED_WITHOUT_ASKING) {
+    if (image->shared > OF_SHARED_WITHOUT_ASKING) {
         const OpforgeStatus status =
             of_attribute(device, OF_DEVICE_SHARED_MEMORY_PER_BLOCK_OPTIN, &offered);
         if (status != OPFORGE_OK) {
             return status;
         }
     }
-    if ((int64_t)image->shared > offered && image->shared > SHARED_WITHOUT_ASKING) {
+    if ((int64_t)image->shared > offered && image->shared > OF_SHARED_WITHOUT_ASKING) {
         return of_fail(
             OPFORGE_NO_IMAGE, "%s needs %u bytes of shared memory, but device %d (sm_%d) has %lld",
             wanted->key, image->shared, device->ordinal, device->arch, (long long)offered);
@@ -104,7 +75,7 @@ static OpforgeStatus load_kernel(Device *device, int kernel, Loaded *loaded)
         loaded->module = module;
     }
     error = of_driver.cuModuleGetFunction(&function, loaded->module, image->function);
-    status = error == OF_CUDA_SUCCESS ? prepare(image, function)
+    status = error == OF_CUDA_SUCCESS ? of_prepare_function(image, function)
                                       : of_cuda_failed(error, "cuModuleGetFunction");
     if (status != OPFORGE_OK) {
         unload_module(loaded);

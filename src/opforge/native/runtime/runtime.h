@@ -15,8 +15,8 @@
  *     select   steps       finds a path   runs it
  *     refusal  broadcast   explains why no path was found   expands tensors
  *     plan                 chooses the kernels of a path, sums up its workspace
- *     tensor_map           encodes that by which a kernel addresses a tensor
  *     tensor   module   memory
+ *     launch   tensor_map  a kernel   that by which it addresses a tensor
  *     device               contexts, attributes, the lock
  *     driver   arch        libcuda   which image suits a device
  *     message              the text behind a status
@@ -345,6 +345,7 @@ extern Driver of_driver;
 /* message.c */
 OpforgeStatus of_fail(OpforgeStatus status, const char *format, ...) OF_FORMAT(2);
 void of_more(const char *format, ...) OF_FORMAT(1);
+void of_describe_sizes(const int64_t *sizes, int count);
 size_t of_room(void);
 OpforgeStatus of_failed_in(const char *function, OpforgeStatus status);
 const char *of_last_error(void);
@@ -367,6 +368,19 @@ OpforgeStatus of_leave(Scope *scope, OpforgeStatus status);
 Device *of_open_device(int ordinal);
 OpforgeStatus of_close_device(Device *device);
 
+/* launch.c; a launch may use so much dynamic shared memory without a prepared function */
+#define OF_SHARED_WITHOUT_ASKING (48 * 1024)
+OpforgeStatus of_prepare_function(const Image *image, void *function);
+OpforgeStatus of_launch(const Image *image, void *function, const int64_t *grid, void *stream,
+                        void **parameters);
+
+/* tensor_map.c; `numbers` has the address, then sizes and strides, of the image's descriptor `at`.
+ * Adds what the kernel takes before the sizes and strides that follow in any case; `map` must live
+ * until the launch. */
+OpforgeStatus of_pass_descriptor(const Image *image, int at, int argument, const Launch *launch,
+                                 const char *name, int64_t *numbers, TensorMap *map,
+                                 void **parameters, int *count);
+
 /* module.c */
 OpforgeStatus of_image(Device *device, int kernel, const Image **image);
 OpforgeStatus of_kernel(Device *device, int kernel, const Loaded **loaded);
@@ -376,14 +390,9 @@ OpforgeStatus of_unload(const char *function, int ordinal);
 /* tensor.c */
 void of_describe(const View *view);
 void of_describe_type(uint32_t type);
-void of_describe_sizes(const int64_t *sizes, int count);
 OpforgeStatus of_view(const TensorInfo *info, const OpforgeTensor *tensor, int needs_data,
                       View *view);
 OpforgeStatus of_check_overlaps(const Operation *op, const View *views);
-
-/* tensor_map.c; `numbers` has the address, then sizes and strides */
-OpforgeStatus of_tensor_map(const MapInfo *info, int argument, const Launch *launch,
-                            const char *name, const int64_t *numbers, TensorMap *map);
 
 /* broadcast.c */
 OpforgeStatus of_broadcast(const Operation *op, View *views);

@@ -57,58 +57,6 @@ static void pack(int64_t *slot, int type)
     }
 }
 
-static int launch_with_attributes(const Image *image, void *function, const int64_t *grid,
-                                  void *stream, void **parameters)
-{
-    LaunchAttribute attributes[4];
-    LaunchConfig config;
-    unsigned int count = 0;
-    memset(attributes, 0, sizeof attributes);
-    memset(&config, 0, sizeof config);
-    if (image->programmatic) {
-        attributes[count].id = OF_LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION;
-        attributes[count++].value.number = 1;
-    }
-    if (image->cooperative) {
-        attributes[count].id = OF_LAUNCH_COOPERATIVE;
-        attributes[count++].value.number = 1;
-    }
-    if (image->num_ctas > 1) {
-        attributes[count].id = OF_LAUNCH_CLUSTER_DIMENSION;
-        attributes[count].value.dimensions[0] = (uint32_t)image->num_ctas;
-        attributes[count].value.dimensions[1] = 1;
-        attributes[count++].value.dimensions[2] = 1;
-        attributes[count].id = OF_LAUNCH_CLUSTER_SCHEDULING_POLICY;
-        attributes[count++].value.number = OF_CLUSTER_SCHEDULING_POLICY_SPREAD;
-    }
-    config.grid[0] = (unsigned int)(grid[0] * image->num_ctas);
-    config.grid[1] = (unsigned int)grid[1];
-    config.grid[2] = (unsigned int)grid[2];
-    config.block[0] = (unsigned int)image->num_warps * 32;
-    config.block[1] = 1;
-    config.block[2] = 1;
-    config.shared = image->shared;
-    config.stream = stream;
-    config.attributes = attributes;
-    config.attribute_count = count;
-    return of_driver.cuLaunchKernelEx(&config, function, parameters, NULL);
-}
-
-/* What a kernel without tensor maps takes first: address, sizes, strides, and flags. The sizes and
- * strides that follow a descriptor in any case come after these. */
-static int without_map(int argument, int flag_count, int64_t *numbers, void **parameters)
-{
-    static int64_t flags[] = {0, 1};
-    const int count = 1 + 2 * ((argument & OF_TYPE) - OF_DESCRIPTOR);
-    int i;
-    for (i = 0; i < count; i++) {
-        parameters[i] = &numbers[i];
-    }
-    parameters[count] = &flags[(argument & OF_NAN) != 0];
-    parameters[count + 1] = &flags[(argument & OF_TF32) != 0];
-    return count + flag_count;
-}
-
 static OpforgeStatus allocate_scratch(Workspace *workspace, const Launch *launch,
                                       const Image *image, const int64_t *grid,
                                       uint64_t *global_scratch, uint64_t *profile_scratch)
@@ -158,29 +106,23 @@ static OpforgeStatus launch_kernel(const Launch *launch, const Chosen *chosen, i
     uint64_t profile_scratch = 0;
     void *parameters[OF_MAX_PARAMETERS];
     TensorMap maps[OF_MAX_DESCRIPTORS];
-    const char *name = "cuLaunchKernel";
-    int map_count = 0;
+    OpforgeStatus status;
+    int descriptor_count = 0;
     int count = 0;
-    int error;
     int i;
     for (i = 0; i < launch->argument_count; i++) {
         const int type = chosen->arguments[i] & OF_TYPE;
         if (type == OF_ONE) {
             continue;
         }
-        if (type > OF_DESCRIPTOR && image->maps == NULL) {
-            count += without_map(chosen->arguments[i], image->descriptor_flags, &n[3 + i],
-                                 &parameters[count]);
-            continue;
-        }
         if (type > OF_DESCRIPTOR) {
-            const OpforgeStatus status =
-                of_tensor_map(&image->maps[map_count], chosen->arguments[i], launch,
-                              launch->argument_names[i], &n[3 + i], &maps[map_count]);
+            status = of_pass_descriptor(image, descriptor_count, chosen->arguments[i], launch,
+                                        launch->argument_names[i], &n[3 + i],
+                                        &maps[descriptor_count], parameters, &count);
             if (status != OPFORGE_OK) {
                 return status;
             }
-            parameters[count++] = &maps[map_count++];
+            descriptor_count++;
             continue;
         }
         if (type >= OF_FP16) {
@@ -193,8 +135,7 @@ static OpforgeStatus launch_kernel(const Launch *launch, const Chosen *chosen, i
     /* Only for whoever counts them. */
     parameters[count] = NULL;
     if (image->global_scratch > 0 || image->profile_scratch > 0) {
-        const OpforgeStatus status =
-            allocate_scratch(workspace, launch, image, n, &global_scratch, &profile_scratch);
+        status = allocate_scratch(workspace, launch, image, n, &global_scratch, &profile_scratch);
         if (status != OPFORGE_OK) {
             return status;
         }
@@ -203,24 +144,11 @@ static OpforgeStatus launch_kernel(const Launch *launch, const Chosen *chosen, i
         *refused = *refused ? *refused : add_to_graph(graph, image, function, n, parameters);
         return OPFORGE_OK;
     }
-    if (image->num_ctas == 1 && !image->cooperative && !image->programmatic) {
-        error = of_driver.cuLaunchKernel(function, (unsigned int)n[0], (unsigned int)n[1],
-                                         (unsigned int)n[2], (unsigned int)image->num_warps * 32, 1,
-                                         1, image->shared, stream, parameters, NULL);
-    } else if (of_driver.cuLaunchKernelEx == NULL) {
-        return of_fail(OPFORGE_NO_DRIVER,
-                       "%s (%s): the driver has no cuLaunchKernelEx; install a newer one",
-                       launch->kernel, launch->location);
-    } else {
-        name = "cuLaunchKernelEx";
-        error = launch_with_attributes(image, function, n, stream, parameters);
-    }
-    if (error != OF_CUDA_SUCCESS) {
-        const OpforgeStatus status = of_cuda_failed(error, name);
+    status = of_launch(image, function, n, stream, parameters);
+    if (status != OPFORGE_OK) {
         of_more(" (%s, %s)", launch->kernel, launch->location);
-        return status;
     }
-    return OPFORGE_OK;
+    return status;
 }
 
 static OpforgeStatus launch_all(const Path *path, const void *values, const uint64_t *at,

@@ -32,16 +32,6 @@ void of_describe_type(uint32_t type)
     of_more("DLPack type %u of %u bits", (unsigned)(type & 0xff), (unsigned)(type >> 8));
 }
 
-void of_describe_sizes(const int64_t *sizes, int count)
-{
-    int i;
-    of_more("[");
-    for (i = 0; i < count; i++) {
-        of_more("%s%lld", i ? ", " : "", (long long)sizes[i]);
-    }
-    of_more("]");
-}
-
 void of_describe(const View *view)
 {
     if (view->tensor == NULL) {

@@ -8,8 +8,8 @@
 
 /* A map of this thread: most calls come with the tensors of an earlier one. */
 typedef struct {
-    const MapInfo *info;
-    int argument;
+    MapInfo info; /* a copy: what it was at may be something else by now */
+    int argument; /* 0 where nothing is kept */
     int64_t numbers[1 + 2 * OF_MAX_MAP_RANK];
     TensorMap map;
 } Kept;
@@ -27,9 +27,16 @@ static Kept *place_of(const MapInfo *info, const int64_t *numbers, int count)
 }
 
 static OpforgeStatus check(const MapInfo *info, const Launch *launch, const char *name,
-                           const int64_t *sizes, const int64_t *strides, int rank)
+                           const int64_t *numbers, int rank)
 {
+    const int64_t *sizes = numbers + 1;
+    const int64_t *strides = sizes + rank;
     int d;
+    if (numbers[0] & 15) {
+        return of_fail(OPFORGE_INVALID_ARGUMENT,
+                       "%s (%s): %s is at 0x%llx; TMA needs a multiple of 16", launch->kernel,
+                       launch->location, name, (unsigned long long)numbers[0]);
+    }
     for (d = 0; d < rank; d++) {
         /* A stride that is too large may wrap around here, and is refused by itself. */
         const uint64_t bytes = (uint64_t)strides[d] * (uint64_t)info->element_size;
@@ -62,7 +69,7 @@ static OpforgeStatus encode(const MapInfo *info, int argument, const Launch *lau
     uint64_t between[OF_MAX_MAP_RANK];
     uint32_t box[OF_MAX_MAP_RANK];
     uint32_t steps[OF_MAX_MAP_RANK];
-    OpforgeStatus status = check(info, launch, name, sizes, strides, rank);
+    OpforgeStatus status = check(info, launch, name, numbers, rank);
     int error;
     int d;
     if (status != OPFORGE_OK) {
@@ -96,8 +103,8 @@ static OpforgeStatus encode(const MapInfo *info, int argument, const Launch *lau
     return status;
 }
 
-OpforgeStatus of_tensor_map(const MapInfo *info, int argument, const Launch *launch,
-                            const char *name, const int64_t *numbers, TensorMap *map)
+static OpforgeStatus find_map(const MapInfo *info, int argument, const Launch *launch,
+                              const char *name, const int64_t *numbers, TensorMap *map)
 {
     const int count = 1 + 2 * ((argument & OF_TYPE) - OF_DESCRIPTOR);
     const size_t bytes = (size_t)count * sizeof *numbers;
@@ -107,13 +114,13 @@ OpforgeStatus of_tensor_map(const MapInfo *info, int argument, const Launch *lau
                        "%s (%s): the driver has no cuTensorMapEncodeTiled; install a newer one",
                        launch->kernel, launch->location);
     }
-    if (place->info != info || place->argument != argument ||
+    if (place->argument != argument || memcmp(&place->info, info, sizeof *info) != 0 ||
         memcmp(place->numbers, numbers, bytes) != 0) {
         const OpforgeStatus status = encode(info, argument, launch, name, numbers, map);
         if (status != OPFORGE_OK) {
             return status;
         }
-        place->info = info;
+        place->info = *info;
         place->argument = argument;
         memcpy(place->numbers, numbers, bytes);
         place->map = *map;
@@ -121,4 +128,30 @@ OpforgeStatus of_tensor_map(const MapInfo *info, int argument, const Launch *lau
         *map = place->map;
     }
     return OPFORGE_OK;
+}
+
+/* For a kernel without tensor maps: address, sizes, strides, and flags. */
+static int pass_parts(int argument, int flag_count, int64_t *numbers, void **parameters)
+{
+    static int64_t flags[] = {0, 1};
+    const int count = 1 + 2 * ((argument & OF_TYPE) - OF_DESCRIPTOR);
+    int i;
+    for (i = 0; i < count; i++) {
+        parameters[i] = &numbers[i];
+    }
+    parameters[count] = &flags[(argument & OF_NAN) != 0];
+    parameters[count + 1] = &flags[(argument & OF_TF32) != 0];
+    return count + flag_count;
+}
+
+OpforgeStatus of_pass_descriptor(const Image *image, int at, int argument, const Launch *launch,
+                                 const char *name, int64_t *numbers, TensorMap *map,
+                                 void **parameters, int *count)
+{
+    if (image->maps == NULL) {
+        *count += pass_parts(argument, image->descriptor_flags, numbers, parameters + *count);
+        return OPFORGE_OK;
+    }
+    parameters[(*count)++] = map;
+    return find_map(&image->maps[at], argument, launch, name, numbers, map);
 }
