@@ -232,7 +232,7 @@ def test_widen_is_for_recordings():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda m: m.update(format=2), "found: format 2, but this opforge reads 4"),
+        (lambda m: m.update(format=4), "found: format 4, but this opforge reads 5"),
         (lambda m: m.update(archs=["x"]), "archs[0] is 'x', expected int"),
         (
             lambda m: image_of(m).update(file="images/../../etc/passwd"),

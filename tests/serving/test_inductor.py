@@ -10,6 +10,7 @@ import torch
 from torch._inductor.async_compile import AsyncCompile
 from torch._inductor.runtime import triton_helpers
 from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 import opforge
 from opforge import _compat
@@ -29,6 +30,11 @@ RECORDED = {
     "scale_kernel": (
         texts.scale(),
         ("x_ptr", "out_ptr", "factor", "n", "_grid_0", "_grid_1", "_grid_2"),
+        0,
+    ),
+    "described_kernel": (
+        texts.described(),
+        ("x_desc", "out_desc", "_grid_0", "_grid_1", "_grid_2"),
         0,
     ),
     "tuned_kernel": (texts.tuned(), ("x_ptr", "out_ptr", "n", "_n"), 1),
@@ -131,6 +137,21 @@ def test_kernels_of_user_code_are_served(gpu, folder):
     x, out = torch.randn(300), torch.empty(300)
     compiled("scale_kernel").run(x, out, 0.1, 300, 3, 1, 1, stream=0)
     assert seen == [((3, 1, 1), x.data_ptr(), out.data_ptr(), 0.1, 300)]
+
+
+def test_tensor_descriptors_of_user_code_are_served(gpu, folder):
+    opforge.serve(folder, strict=True)
+    x, out = torch.randn(70, 40), torch.empty(70, 40)
+    given, made = (TensorDescriptor.from_tensor(t, [64, 32]) for t in (x, out))
+    compiled("described_kernel").run(given, made, 2, 2, 1, stream=0)
+    assert torch.equal(out, x * 2)
+
+
+def test_other_blocks_of_descriptors_are_inductors(folder, device, inductor):
+    opforge.serve(folder)
+    with pytest.warns(OpforgeWarning, match=r"with arguments \(tensordesc<fp32\[32, 32\]>, "):
+        compiled("described_kernel", texts.described("[32, 32]"))
+    assert inductor == ["described_kernel"]
 
 
 def test_a_size_of_1_that_was_another_takes_the_general_variant(gpu, folder):

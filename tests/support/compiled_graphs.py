@@ -77,6 +77,24 @@ def scaled(x, f):
 """  # noqa: E501
 
 
+def described(block="[64, 32]"):
+    """One of user code that takes tensor descriptors, which Inductor makes in its wrapper."""
+    return f"""
+{_HEAD}
+@triton_heuristics.user_autotune(
+    configs=[],
+    inductor_meta={{'grid_type': 'FixedGrid', 'fixed_grid': ['_grid_0', '_grid_1', '_grid_2'], 'extra_launcher_args': ['_grid_0', '_grid_1', '_grid_2'], 'kernel_name': 'described_kernel_0', {_META}}},
+    triton_meta={{'signature': {{'x_desc': 'tensordesc<fp32{block}>', 'out_desc': 'tensordesc<fp32{block}>', 'M': 'constexpr', 'N': 'constexpr'}}, 'device': {_DEVICE}, 'constants': {{'M': 64, 'N': 32}}, 'configs': [{{}}]}},
+    filename=__file__,
+    custom_kernel=True,
+)
+@triton.jit
+def described_kernel(x_desc, out_desc, M: tl.constexpr, N: tl.constexpr):
+    i, j = tl.program_id(0) * M, tl.program_id(1) * N
+    out_desc.store([i, j], x_desc.load([i, j]) * 2)
+"""  # noqa: E501
+
+
 def tuned(blocks=(128, 512)):
     """One of user code with an autotuner, which Inductor has a grid per configuration of."""
     configs = [{"BLOCK": block, "num_warps": 2, "num_stages": 3} for block in blocks]
@@ -155,10 +173,13 @@ def as_a_library(folder):
                         "name": kernel.name,
                         "constants": {n: repr(v) for n, v in instance.constants} | constants,
                         "types": [
-                            kinds[n] if kinds[n][0] == "*" else types[n].partition(":")[0]
+                            types[n].partition(":")[0] if kinds[n][0] not in "*t" else kinds[n]
                             for n in passed
                         ],
-                        "images": [{"sha256": i.sha256, "ptx_sha256": ""} for i in variant.images],
+                        "images": [
+                            {"sha256": i.sha256, "ptx_sha256": "", "maps": i.maps}
+                            for i in variant.images
+                        ],
                     }
                 )
     return SimpleNamespace(manifest={"kernels": kernels}, functions=functions)

@@ -16,7 +16,7 @@ def interpret(standin, folder, *kernels):
 def _as_a_library(folder, jitted):
     """A manifest as the stand-in's interpreter reads it."""
     kernels = []
-    for kernel in read(folder).kernels:
+    for kernel in [one for one in read(folder).kernels if one.name in jitted]:
         for instance in kernel.instances:
             for variant in instance.variants:
                 names = [p.name for p in jitted[kernel.name].params if not p.is_constexpr]
@@ -35,7 +35,15 @@ def _as_a_library(folder, jitted):
                             kinds[n] if kinds[n] != "int" else types[n].partition(":")[0]
                             for n in passed
                         ],
-                        "images": [{"sha256": i.sha256, "ptx_sha256": ""} for i in variant.images],
+                        "images": [
+                            {
+                                "sha256": i.sha256,
+                                "ptx_sha256": "",
+                                "maps": i.maps,
+                                "descriptor_flags": i.descriptor_flags,
+                            }
+                            for i in variant.images
+                        ],
                     }
                 )
     return {"kernels": kernels}

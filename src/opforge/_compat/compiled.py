@@ -15,7 +15,7 @@ from triton.compiler.compiler import make_backend
 from triton.runtime.driver import driver
 from triton.runtime.jit import JITFunction
 
-from . import patches
+from . import patches, tma
 
 
 class Specialization(NamedTuple):
@@ -73,8 +73,8 @@ def specialized(
     types, ones, constants = {}, [], {}
     for param in fn.params:
         name, kind = param.name, signature[param.name]
-        if kind.startswith(("tensordesc", "nvTmaDesc")):
-            raise NotPlain(f"{name} is a tensor descriptor")
+        if kind.startswith("nvTmaDesc"):
+            raise NotPlain(f"{name} is a tensor map that the program has encoded itself")
         if kind != "constexpr":
             types[name] = kind
         elif not param.is_constexpr and type(values[name]) is int and values[name] == 1:
@@ -140,7 +140,15 @@ def function_of(fn: Any) -> Any:
 
 
 def dtype_of(kind: str) -> Any:
-    """`"*fp32"` -> torch.float32, as a tensor has it; other kinds as they are."""
+    """`"*fp32"` -> torch.float32, as a tensor has it; other kinds as they are.
+
+    Of a descriptor: its tensor's, the block, and the layout's text. Raises `ValueError`.
+    """
+    if tma.rank(kind):
+        element, *rest = tma.parts(kind)
+        if element not in _torch_dtypes():
+            raise ValueError(f"{kind!r} has elements that torch does not have")
+        return (_torch_dtypes()[element], *rest)
     return _torch_dtypes()[kind.removeprefix("*").removeprefix("k")] if kind[:1] == "*" else kind
 
 

@@ -121,6 +121,10 @@ def _tuner_run(original: Callable[..., Any]) -> Callable[..., Any]:
         key = autotuning.triton_key(self, args, kwargs)
         for listener in _listeners:
             listener.unmeasured(self, key, config)
+        if config.pre_hook is not None:
+            # It may set the blocks of descriptors, for which Triton specializes.
+            named = dict(zip(self.arg_names, args, strict=False))
+            config.pre_hook({**named, **kwargs, **config.all_kwargs()})
         return self.fn.run(*args, **kwargs, **config.all_kwargs())
 
     return run

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from . import patches
+from . import patches, tma
 
 _SYMBOLIC = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -104,7 +104,12 @@ class StandInPointer:
 
 
 def stand_in_pointer(value: Any) -> Any:
-    """A fake tensor as Triton can specialize for it, also in a tuple; anything else as it is."""
+    """A fake tensor as Triton can specialize for it, also in a tuple; anything else as it is.
+
+    So is the tensor of a descriptor.
+    """
     if type(value) is tuple:
         return tuple(map(stand_in_pointer, value))
+    if isinstance(value, tma.descriptor_types()):
+        return tma.with_base(value, stand_in_pointer(value.base))
     return StandInPointer(value) if isinstance(value, torch.Tensor) else value

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import copy
+import importlib
+import re
 import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-_MODULES = ("triton.tools.tensor_descriptor", "triton.experimental.gluon.nvidia.hopper")
+_TRITON = "triton.tools.tensor_descriptor"
+_GLUON = "triton.experimental.gluon.nvidia.hopper"
+_MODULES = (_TRITON, _GLUON)
 # By Triton's number for an element's type, CUDA's.
 _ELEMENTS = {**{number: number for number in range(16)}, 8: 10, 9: 8, 10: 9}
+
+
+_TYPE = re.compile(r"tensordesc<(\w+)\[(\d+(?:, \d+)*)\](?:,(.+))?>")
+
+
+class DescriptorClass(NamedTuple):
+    """A class of descriptors, and which fields it has beyond those that all have."""
+
+    cls: type[Any]
+    has_layout: bool
+    has_tf32: bool
 
 
 class ExpectedMap(NamedTuple):
@@ -25,6 +41,25 @@ def descriptor_types() -> tuple[type[Any], ...]:
     """The classes of descriptors whose modules are imported: Triton's and Gluon's."""
     modules = [sys.modules[name] for name in _MODULES if name in sys.modules]
     return tuple(module.TensorDescriptor for module in modules)
+
+
+def descriptor_classes(*, gluon: bool) -> tuple[DescriptorClass, ...]:
+    """Triton's class, and Gluon's if it is imported or asked for."""
+    modules = [importlib.import_module(_TRITON)]
+    if gluon or _GLUON in sys.modules:
+        modules.append(importlib.import_module(_GLUON))
+    found = [(m.TensorDescriptor, m.TensorDescriptor.__dataclass_fields__) for m in modules]
+    return tuple(
+        DescriptorClass(cls, "layout" in fields, "round_f32_to_tf32" in fields)
+        for cls, fields in found
+    )
+
+
+def with_base(descriptor: Any, base: Any) -> Any:
+    """A descriptor of another tensor, unchecked."""
+    made = copy.copy(descriptor)
+    made.base = base
+    return made
 
 
 def is_checking() -> bool:
@@ -56,6 +91,17 @@ def rank(kind: str) -> int:
     if not kind.startswith("tensordesc<"):
         return 0
     return kind.partition("[")[2].partition("]")[0].count(",") + 1
+
+
+def parts(kind: str) -> tuple[str, tuple[int, ...], str | None]:
+    """The element, block and layout of a type; raises `ValueError`.
+
+    tensordesc<fp16[64, 32]>  ->  "fp16", (64, 32), None
+    """
+    match = _TYPE.fullmatch(kind)
+    if match is None:
+        raise ValueError(f"{kind!r} is not the type of a tensor descriptor")
+    return match[1], tuple(map(int, match[2].split(", "))), match[3]
 
 
 def is_tf32(descriptor: Any) -> bool:

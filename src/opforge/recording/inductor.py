@@ -15,11 +15,10 @@ from .. import _compat
 from .._compat import patches
 from .choice import RecordedChoice
 from .constants import CannotRecord, encode_named
-from .inductor_names import COMPILING, HEURISTICS, MODULE
+from .inductor_names import COMPILING, HEURISTICS, LOCATION, MODULE
 from .model import Missed, RecordedKernel, RecordedVariant
 from .seen import Report, Seen
 
-LOCATION = "printed by Inductor"
 _OWN = ("opforge.", "torch.", "triton.")
 # By the key that an autotuner keeps: the file may be gone when the kernel is launched.
 _texts: dict[str, str] = {}

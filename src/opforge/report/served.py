@@ -9,6 +9,7 @@ from ..errors import NotServable
 from ..native.kernels.cubin import usage
 from ..recording.constants import show
 from ..serving import manifest as manifests
+from ..serving.kinds import DESCRIPTOR
 from ..serving.manifest import Manifest, ServedImage, ServedInstance, ServedKernel, ServedVariant
 from .model import SERVED, Build, ReportedImage, ReportedVariant
 
@@ -61,6 +62,8 @@ def _variant(
 
 def _type(kind: str, given: str) -> str:
     """`*fp32` and `p16` -> `*fp32:16`; a number has its type in the variant."""
+    if given == DESCRIPTOR:
+        return kind
     if given.startswith("p"):
         return f"{kind}:16" if given == "p16" else kind
     return given

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,6 +33,7 @@ from .manifest import (
     ServedImage,
     ServedInstance,
     ServedKernel,
+    ServedMap,
     ServedVariant,
 )
 from .plan import (
@@ -274,6 +276,8 @@ def _image(
         pdl=image.pdl,
         scratch_size=image.global_scratch_size,
         scratch_align=image.global_scratch_align,
+        maps=tuple(ServedMap(*dataclasses.astuple(one)) for one in image.maps),
+        descriptor_flags=image.descriptor_flags,
     )
 
 

@@ -18,9 +18,9 @@ from .._compat import patches
 from ..errors import NotServed, warn
 from ..recording.choice import RecordedChoice
 from ..recording.constants import CannotRecord, encode, show
-from ..recording.inductor_names import COMPILING, MODULE
+from ..recording.inductor_names import COMPILING, LOCATION, MODULE
 from .gaps import COVER
-from .kinds import kind_of
+from .kinds import DESCRIPTOR, kind_of
 from .manifest import Manifest, ServedInstance, ServedKernel, ServedVariant
 
 
@@ -153,7 +153,8 @@ class CompiledGraphs:
             # A launch that was made returns None.
             return False
 
-        made = server.extension.Kernel(name, params, hand_over)
+        classes = _compat.tma.descriptor_classes(gluon=_compat.kernels.is_gluon(tuner.fn))
+        made = server.extension.Kernel(name, params, hand_over, (), {}, LOCATION, classes)
         images = [(variant.types, server.image(variant)) for variant in instance.variants]
         made.add((), tuple(map(_compat.compiled.dtype_of, instance.kinds)), {}, images)
         key = f"{MODULE}:{name}"
@@ -207,7 +208,7 @@ def _fits(instance: ServedInstance, variant: ServedVariant, types: list[str]) ->
     What a variant assumes beyond them is checked at each launch.
     """
     kinds = list(map(kind_of, types)) == list(instance.kinds)
-    assumed = {"1", "none", "p", "p16"}
+    assumed = {"1", "none", "p", "p16", DESCRIPTOR}
     pairs = zip(variant.types, types, strict=True)
     return kinds and all(t in assumed or t.partition(":")[0] == asked for t, asked in pairs)
 

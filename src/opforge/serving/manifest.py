@@ -13,12 +13,22 @@ from typing import Any, NamedTuple
 from ..errors import NotServable
 from ..recording.choice import RecordedChoice
 from ..records import BadField, Between, Codecs
-from .kinds import INTEGERS, OTHERS, PRINTED
+from .kinds import DESCRIPTOR, INTEGERS, OTHERS, PRINTED
 
 # Another one wherever the extension or what it is given changes.
-FORMAT = 4
+FORMAT = 5
 NAME = "manifest.json"
 _FIX = "build it again with `opforge build launches.json`"
+
+
+class ServedMap(NamedTuple):
+    """What an image expects of a descriptor's tensor map, in CUDA's numbers."""
+
+    element: int
+    element_size: int
+    swizzle: int
+    block: tuple[int, ...]
+    is_padded_fp4: bool
 
 
 class ServedImage(NamedTuple):
@@ -36,18 +46,25 @@ class ServedImage(NamedTuple):
     pdl: bool
     scratch_size: int
     scratch_align: int
+    # One per tensor descriptor; none where it takes addresses, sizes, strides and flags instead.
+    maps: tuple[ServedMap, ...] = ()
+    descriptor_flags: int = 2
 
 
 class ServedVariant(NamedTuple):
-    """`types` has an entry per parameter that is not a constexpr: "p16", "i32:16", "1", "none"."""
+    """`types` has an entry per parameter that is not a constexpr.
+
+    "p16", "i32:16", "1", "none", or "d" of a tensor descriptor.
+    """
 
     types: tuple[str, ...]
     images: tuple[ServedImage, ...]
 
 
 class ServedInstance(NamedTuple):
-    """Constants, the kinds of the other arguments ("*fp32", "int", "none"), and launch options.
+    """Constants, the kinds of the other arguments, and launch options.
 
+    Kinds are "*fp32", "int", "none", or Triton's "tensordesc<fp16[64, 32]>".
     `variants` stand in the order in which a launch tries them.
     """
 
@@ -87,7 +104,10 @@ class Manifest(NamedTuple):
 
 
 _TYPES = frozenset(
-    {"p", "p16", "1", "none", *OTHERS, *PRINTED, *(n + by for n in INTEGERS for by in ("", ":16"))}
+    {
+        *("p", "p16", "1", "none", DESCRIPTOR, *OTHERS, *PRINTED),
+        *(n + by for n in INTEGERS for by in ("", ":16")),
+    }
 )
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _BYTES = Between(0, 2**40)
@@ -95,8 +115,9 @@ _CODECS = Codecs(
     {
         ServedImage: (
             "arch file sha256 size symbol num_warps shared num_ctas cooperative pdl "
-            "scratch_size scratch_align"
+            "scratch_size scratch_align maps? descriptor_flags?"
         ),
+        ServedMap: "element element_size swizzle block is_padded_fp4",
         ServedVariant: "types images",
         ServedInstance: "constants kinds options variants",
         ServedKernel: "module name source location instances choices",
@@ -115,6 +136,13 @@ _CODECS = Codecs(
             "num_ctas": Between(1, 64),
             "scratch_size": _BYTES,
             "scratch_align": Between(1, 2**20),
+            "descriptor_flags": Between(1, 2),
+        },
+        ServedMap: {
+            "element": Between(0, 15),
+            "element_size": Between(1, 8),
+            "swizzle": Between(0, 7),
+            "block": Between(1, 256),
         },
         ServedVariant: {"types": _TYPES},
         Manifest: {"archs": Between(10, 9999), "sha256": _SHA256},

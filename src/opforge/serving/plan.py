@@ -21,7 +21,7 @@ from ..native.ir.kernel_request import Request
 from ..recording.constants import CannotRecord, ConstantChanged, decode, show
 from ..recording.model import RecordedKernel, RecordedVariant, Recording
 from .find import find, find_constant
-from .kinds import INTEGERS, OTHERS, PRINTED, kind_of
+from .kinds import DESCRIPTOR, INTEGERS, MOST_DESCRIPTORS, OTHERS, PRINTED, kind_of
 from .widen import Widening
 
 _LONGEST = 128
@@ -145,8 +145,11 @@ def _refuse_others_names(recorded: RecordedKernel, fn: Any) -> None:
 def _unserved(kernel: RecordedKernel, variant: RecordedVariant) -> str:
     known = (*INTEGERS, *OTHERS, *(PRINTED if kernel.text else ()))
     for name, kind in variant.types:
-        if not kind.startswith("*") and kind not in known:
+        if not kind.startswith("*") and kind not in known and not _compat.tma.rank(kind):
             return f"{name} is {'passed' if kernel.text else 'annotated'} as {kind}"
+    described = sum(_compat.tma.rank(kind) > 0 for _, kind in variant.types)
+    if described > MOST_DESCRIPTORS:
+        return f"it takes {described} tensor descriptors; the most are {MOST_DESCRIPTORS}"
     return ""
 
 
@@ -169,12 +172,30 @@ def _tuned(kernel: RecordedKernel, variant: RecordedVariant) -> Iterator[Recorde
     constants, options = dict(variant.constants), dict(variant.options)
     for choice in kernel.choices:
         config = dict(choice.config)
-        if config.keys() <= constants.keys() | options.keys():
+        types = _with_blocks(kernel, variant, config)
+        if types and config.keys() <= constants.keys() | options.keys():
             yield dataclasses.replace(
                 variant,
+                types=types,
                 constants=tuple((name, config.get(name, v)) for name, v in constants.items()),
                 options=tuple((name, config.get(name, v)) for name, v in options.items()),
             )
+
+
+def _with_blocks(
+    kernel: RecordedKernel, variant: RecordedVariant, config: Mapping[str, Any]
+) -> tuple[tuple[str, str], ...]:
+    """The types of a variant under another configuration, whose hook may set other blocks.
+
+    They are those that were recorded with it; empty if there are none.
+    """
+    if not any(_compat.tma.rank(kind) for _, kind in variant.types):
+        return variant.types
+    for other in kernel.variants:
+        if config.items() <= {**dict(other.options), **dict(other.constants)}.items():
+            blocks = {name: kind for name, kind in other.types if _compat.tma.rank(kind)}
+            return tuple((name, blocks.get(name, kind)) for name, kind in variant.types)
+    return ()
 
 
 def _widened(
@@ -258,6 +279,8 @@ def _assumed(name: str, kind: str, variant: RecordedVariant) -> str:
     if name in variant.ones:
         return "1"
     divisible = name in variant.divisible
+    if _compat.tma.rank(kind):
+        return DESCRIPTOR
     if kind.startswith("*"):
         return "p16" if divisible else "p"
     return f"{kind}:16" if divisible else kind

@@ -194,7 +194,10 @@ class Server(_compat.advice.Adviser):
 
         watches = tuple(_compat.served.watches_of(fn, watched))
         defaults = _compat.served.default_options(fn)
-        made = self.extension.Kernel(kernel.name, params, hand_over, watches, defaults)
+        classes = _compat.tma.descriptor_classes(gluon=_compat.kernels.is_gluon(fn))
+        made = self.extension.Kernel(
+            kernel.name, params, hand_over, watches, defaults, kernel.location, classes
+        )
         for instance in kernel.instances:
             self._add(made, fn, instance)
         return made
@@ -216,8 +219,8 @@ class Server(_compat.advice.Adviser):
             raise NotServable(
                 f"{self.folder} has a constant that cannot be read", found=str(error), fix=_AGAIN
             ) from None
-        kinds = tuple(map(_compat.compiled.dtype_of, instance.kinds))
         try:
+            kinds = tuple(map(_compat.compiled.dtype_of, instance.kinds))
             others = _compat.served.other_options(fn, options)
             made.add(constants, kinds, others, images, Relaunch(made, fn, constants, options))
         except (ValueError, TypeError) as error:
@@ -247,6 +250,11 @@ class Server(_compat.advice.Adviser):
             image.scratch_size,
             image.scratch_align,
             image.pdl,
+            tuple(
+                (one.element, one.element_size, one.swizzle, one.is_padded_fp4, one.block)
+                for one in image.maps
+            ),
+            image.descriptor_flags,
         )
 
     def _changed(self, fn: Any, name: str) -> str:

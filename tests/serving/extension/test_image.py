@@ -20,7 +20,7 @@ F32 = torch.float32
 X = Tensor(F32)
 FUNCTION = (
     "(arch, path, symbol, threads, shared, num_ctas, cooperative, scratch_size, scratch_align, "
-    "programmatic)"
+    "programmatic, maps, descriptor_flags)"
 )
 SOURCES = Path(extension_compile.__file__).parent
 

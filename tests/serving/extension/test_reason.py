@@ -17,7 +17,11 @@ BLOCK = param("BLOCK", constexpr=True)
         ((1, 2, 3), {}, "it takes 2 arguments, but got 3"),
         ((1,), {}, "b is missing"),
         ((1, 2), {"a": 1}, "a is given twice"),
-        ((1, "2"), {}, "b is of type str, which is not a number, a tensor or None"),
+        (
+            (1, "2"),
+            {},
+            "b is of type str, which is not a number, a tensor, a tensor descriptor or None",
+        ),
         ((1, 2**64), {}, "b does not fit into 64 bits"),
         ((1, -(2**63) - 1), {}, "b does not fit into 64 bits"),
         ((1, 2), {"num_warps": 8}, "nothing was built for the options num_warps"),
@@ -162,7 +166,7 @@ def test_objects_that_are_no_tensors_are_handed_over(serving):
     launch(object(), 1)
     launch(X, type("Number", (int,), {})(3))
     assert [reason for *_, reason in serving.handed] == [
-        "x is of type NoAddress, which is not a number, a tensor or None",
-        "x is of type object, which is not a number, a tensor or None",
-        "n is of type Number, which is not a number, a tensor or None",
+        "x is of type NoAddress, which is not a number, a tensor, a tensor descriptor or None",
+        "x is of type object, which is not a number, a tensor, a tensor descriptor or None",
+        "n is of type Number, which is not a number, a tensor, a tensor descriptor or None",
     ]

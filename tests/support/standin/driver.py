@@ -62,7 +62,10 @@ class Launched:
     def read(self, index: int, ctype: type) -> object:
         """The index-th argument: `launched.read(3, ctypes.c_int32)`."""
         found = ctypes.cast(self._parameters[index], ctypes.POINTER(ctype)).contents
-        return found if isinstance(found, ctypes.Structure) else found.value
+        if isinstance(found, ctypes.Structure):
+            # What it is in lasts as long as the launch.
+            return ctype.from_buffer_copy(found)
+        return found.value
 
 
 def image_at(address: int) -> bytes:

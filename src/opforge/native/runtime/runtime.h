@@ -16,7 +16,7 @@
  *     refusal  broadcast   explains why no path was found   expands tensors
  *     plan                 chooses the kernels of a path, sums up its workspace
  *     tensor   module   memory
- *     launch   tensor_map  a kernel   that by which it addresses a tensor
+ *     launcher tensor_map  launches a kernel   encodes what it addresses a tensor by
  *     device               contexts, attributes, the lock
  *     driver   arch        libcuda   which image suits a device
  *     message              the text behind a status
@@ -368,7 +368,7 @@ OpforgeStatus of_leave(Scope *scope, OpforgeStatus status);
 Device *of_open_device(int ordinal);
 OpforgeStatus of_close_device(Device *device);
 
-/* launch.c; a launch may use so much dynamic shared memory without a prepared function */
+/* launcher.c; a launch may use so much dynamic shared memory without a prepared function */
 #define OF_SHARED_WITHOUT_ASKING (48 * 1024)
 OpforgeStatus of_prepare_function(const Image *image, void *function);
 OpforgeStatus of_launch(const Image *image, void *function, const int64_t *grid, void *stream,

@@ -179,9 +179,21 @@ static int look_at_pointer(PyObject *value, Argument *argument)
     return argument->value.bits == UINT64_MAX && PyErr_Occurred() ? FAILED : COVERED;
 }
 
-static int look_at(PyObject *value, Argument *argument)
+static int look_at_descriptor(Call *call, PyObject *value, const DescriptorType *type,
+                              Argument *argument)
+{
+    if (call->descriptor_count == SERVED_DESCRIPTORS) {
+        return NOT_COVERED;
+    }
+    argument->value.integer = call->descriptor_count;
+    return served_look_at_descriptor(value, type, argument,
+                                     &call->descriptors[call->descriptor_count++]);
+}
+
+static int look_at(Call *call, PyObject *value, Argument *argument)
 {
     const PyTypeObject *type = Py_TYPE(value);
+    const DescriptorType *described;
     argument->dtype = NULL;
     if (type == &PyLong_Type) {
         return look_at_integer(value, argument);
@@ -201,13 +213,24 @@ static int look_at(PyObject *value, Argument *argument)
         argument->value.bits = value == Py_True;
         return COVERED;
     }
-    return look_at_pointer(value, argument);
+    described = served_descriptor_type(call->kernel, type);
+    return described != NULL ? look_at_descriptor(call, value, described, argument)
+                             : look_at_pointer(value, argument);
 }
 
-static PyObject *unknown_kind(PyObject *name, PyObject *value)
+static PyObject *unknown_kind(const Call *call, PyObject *name, PyObject *value)
 {
     PyObject *type;
     PyObject *text;
+    if (served_descriptor_type(call->kernel, Py_TYPE(value)) != NULL) {
+        return call->descriptor_count == SERVED_DESCRIPTORS
+                   ? PyUnicode_FromFormat("%U is one descriptor more than %d", name,
+                                          SERVED_DESCRIPTORS)
+                   : PyUnicode_FromFormat("%U is not a descriptor whose shape, strides and "
+                                          "block_shape are as many integers each, sizes below "
+                                          "2**31",
+                                          name);
+    }
     if (PyLong_CheckExact(value)) {
         return PyUnicode_FromFormat("%U does not fit into 64 bits", name);
     }
@@ -215,8 +238,9 @@ static PyObject *unknown_kind(PyObject *name, PyObject *value)
     if (type == NULL) {
         return NULL;
     }
-    text = PyUnicode_FromFormat("%U is of type %U, which is not a number, a tensor or None", name,
-                                type);
+    text = PyUnicode_FromFormat(
+        "%U is of type %U, which is not a number, a tensor, a tensor descriptor or None", name,
+        type);
     Py_DECREF(type);
     return text;
 }
@@ -225,13 +249,14 @@ int served_look_at(Call *call)
 {
     const KernelObject *kernel = call->kernel;
     int i;
+    call->descriptor_count = 0;
     for (i = 0; i < kernel->runtime_count; i++) {
         const int at = kernel->runtime[i];
-        const int found = look_at(call->bound[at], &call->arguments[i]);
+        const int found = look_at(call, call->bound[at], &call->arguments[i]);
         if (found == NOT_COVERED) {
             const int is_long = PyLong_CheckExact(call->bound[at]);
             return served_never_covered(call, is_long ? REMEDY_CALL : REMEDY_NONE,
-                                        unknown_kind(kernel->names[at], call->bound[at]));
+                                        unknown_kind(call, kernel->names[at], call->bound[at]));
         }
         if (found == FAILED) {
             return FAILED;

@@ -16,7 +16,7 @@ NAME = "_opforge_served"
 _FLAGS = ("-DPy_LIMITED_API=0x030A0000",)
 _RUNTIME = (
     "arch.c", "arithmetic.h", "device.c", "driver.c", "driver.h", "include/opforge/abi.h",
-    "message.c", "runtime.h",
+    "launcher.c", "message.c", "runtime.h", "tensor_map.c",
 )  # fmt: skip
 
 

@@ -9,9 +9,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A launch may use this much dynamic shared memory without asking. */
-#define SHARED_WITHOUT_ASKING (48 * 1024)
-
 #define CU_POINTER_ATTRIBUTE_DEVICE_POINTER 3
 
 /* The driver maps memory in blocks of 2 MiB. */
@@ -22,6 +19,7 @@
 struct ImageObject {
     PyObject_HEAD Kernel kernel;
     Image *images;
+    int *map_counts;
     Loaded loaded[SERVED_DEVICES];
     ImageObject *next;
     ImageObject *previous;
@@ -88,25 +86,6 @@ static OpforgeStatus no_image(const Device *device, const Kernel *kernel)
     return OPFORGE_UNCOVERED;
 }
 
-/* As Triton does once a module is loaded. */
-static OpforgeStatus prepare(const Image *image, void *function)
-{
-    int error = OF_CUDA_SUCCESS;
-    if (image->shared > SHARED_WITHOUT_ASKING) {
-        error = of_driver.cuFuncSetCacheConfig(function, OF_FUNC_CACHE_PREFER_SHARED);
-        if (error != OF_CUDA_SUCCESS) {
-            return of_cuda_failed(error, "cuFuncSetCacheConfig");
-        }
-        error = of_driver.cuFuncSetAttribute(function, OF_FUNC_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                             (int)image->shared);
-    }
-    if (error == OF_CUDA_SUCCESS && image->num_ctas == 16) {
-        error =
-            of_driver.cuFuncSetAttribute(function, OF_FUNC_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1);
-    }
-    return error == OF_CUDA_SUCCESS ? OPFORGE_OK : of_cuda_failed(error, "cuFuncSetAttribute");
-}
-
 static OpforgeStatus load_module(const Image *image, void **module)
 {
     const char *path = (const char *)image->data;
@@ -130,14 +109,14 @@ static OpforgeStatus load(Device *device, const Kernel *kernel, Loaded *loaded)
 {
     const Image *image = of_choose_image(kernel, device->arch);
     OpforgeStatus status;
-    int64_t offered = SHARED_WITHOUT_ASKING;
+    int64_t offered = OF_SHARED_WITHOUT_ASKING;
     void *module = NULL;
     void *function = NULL;
     int error;
     if (image == NULL) {
         return no_image(device, kernel);
     }
-    if (image->shared > SHARED_WITHOUT_ASKING) {
+    if (image->shared > OF_SHARED_WITHOUT_ASKING) {
         status = of_attribute(device, OF_DEVICE_SHARED_MEMORY_PER_BLOCK_OPTIN, &offered);
         if (status != OPFORGE_OK) {
             return status;
@@ -154,7 +133,7 @@ static OpforgeStatus load(Device *device, const Kernel *kernel, Loaded *loaded)
     }
     error = of_driver.cuModuleGetFunction(&function, module, image->function);
     if (error == OF_CUDA_SUCCESS) {
-        status = prepare(image, function);
+        status = of_prepare_function(image, function);
     } else {
         status = of_cuda_failed(error, "cuModuleGetFunction");
         of_more(" (%s in %s)", image->function, (const char *)image->data);
@@ -255,68 +234,17 @@ OpforgeStatus served_find_unreachable(int device, const Pointer *pointers, int c
     return of_leave(&scope, OPFORGE_OK);
 }
 
-static int launch_with_attributes(const Loaded *loaded, const Launching *launching)
-{
-    const Image *image = loaded->image;
-    LaunchAttribute attributes[4];
-    LaunchConfig config;
-    unsigned int count = 0;
-    memset(attributes, 0, sizeof attributes);
-    memset(&config, 0, sizeof config);
-    if (image->programmatic) {
-        attributes[count].id = OF_LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION;
-        attributes[count++].value.number = 1;
-    }
-    if (image->cooperative) {
-        attributes[count].id = OF_LAUNCH_COOPERATIVE;
-        attributes[count++].value.number = 1;
-    }
-    if (image->num_ctas > 1) {
-        attributes[count].id = OF_LAUNCH_CLUSTER_DIMENSION;
-        attributes[count].value.dimensions[0] = (uint32_t)image->num_ctas;
-        attributes[count].value.dimensions[1] = 1;
-        attributes[count++].value.dimensions[2] = 1;
-        attributes[count].id = OF_LAUNCH_CLUSTER_SCHEDULING_POLICY;
-        attributes[count++].value.number = OF_CLUSTER_SCHEDULING_POLICY_SPREAD;
-    }
-    config.grid[0] = (unsigned int)(launching->grid[0] * image->num_ctas);
-    config.grid[1] = (unsigned int)launching->grid[1];
-    config.grid[2] = (unsigned int)launching->grid[2];
-    config.block[0] = (unsigned int)image->num_warps * 32;
-    config.block[1] = 1;
-    config.block[2] = 1;
-    config.shared = image->shared;
-    config.stream = launching->stream;
-    config.attributes = attributes;
-    config.attribute_count = count;
-    return of_driver.cuLaunchKernelEx(&config, loaded->function, launching->parameters, NULL);
-}
-
-static OpforgeStatus launch(const Loaded *loaded, const Launching *launching)
-{
-    const Image *image = loaded->image;
-    int error;
-    if (image->num_ctas == 1 && !image->cooperative && !image->programmatic) {
-        error = of_driver.cuLaunchKernel(
-            loaded->function, (unsigned int)launching->grid[0], (unsigned int)launching->grid[1],
-            (unsigned int)launching->grid[2], (unsigned int)image->num_warps * 32, 1, 1,
-            image->shared, launching->stream, launching->parameters, NULL);
-        return error == OF_CUDA_SUCCESS ? OPFORGE_OK : of_cuda_failed(error, "cuLaunchKernel");
-    }
-    if (of_driver.cuLaunchKernelEx == NULL) {
-        return of_fail(OPFORGE_NO_DRIVER,
-                       "the driver has no cuLaunchKernelEx; install a newer one");
-    }
-    error = launch_with_attributes(loaded, launching);
-    return error == OF_CUDA_SUCCESS ? OPFORGE_OK : of_cuda_failed(error, "cuLaunchKernelEx");
-}
-
 OpforgeStatus served_launch(const Loaded *loaded, const Launching *launching)
 {
     Scope scope;
     /* Without the stream: it comes from the device's own, and asking for its context costs. */
-    const OpforgeStatus status = of_enter(launching->device, NULL, &scope);
-    return status == OPFORGE_OK ? of_leave(&scope, launch(loaded, launching)) : status;
+    OpforgeStatus status = of_enter(launching->device, NULL, &scope);
+    if (status == OPFORGE_OK) {
+        status = of_launch(loaded->image, loaded->function, launching->grid, launching->stream,
+                           launching->parameters);
+        status = of_leave(&scope, status);
+    }
+    return status;
 }
 
 /* After a fork: handles of the parent mean nothing in the child, which loads its own. */
@@ -383,10 +311,67 @@ static char *copy_text(PyObject *text, int is_path)
     return copied;
 }
 
-static int read_function(PyObject *given, Image *image)
+static int read_block(PyObject *block, MapInfo *map)
+{
+    const Py_ssize_t rank = PyTuple_Size(block);
+    Py_ssize_t d;
+    for (d = 0; d < rank && d < OF_MAX_MAP_RANK; d++) {
+        const long size = PyLong_AsLong(PyTuple_GetItem(block, d));
+        if (size < 1 || size > SERVED_MAX_BLOCK) {
+            break;
+        }
+        map->block[d] = (uint32_t)size;
+    }
+    if (rank < 1 || d < rank) {
+        PyErr_Clear();
+        PyErr_Format(PyExc_ValueError, "%R is not the block of a tensor map", block);
+        return -1;
+    }
+    return 0;
+}
+
+/* One per descriptor of the kernel; none where it takes their parts. */
+static int read_maps(PyObject *given, Image *image)
+{
+    const Py_ssize_t count = PyTuple_Size(given);
+    MapInfo *maps;
+    Py_ssize_t i;
+    if (count == 0) {
+        return 0;
+    }
+    if (count > SERVED_DESCRIPTORS) {
+        PyErr_Format(PyExc_ValueError, "%zd tensor maps; the most are %d", count,
+                     SERVED_DESCRIPTORS);
+        return -1;
+    }
+    maps = (MapInfo *)calloc((size_t)count, sizeof *maps);
+    image->maps = maps;
+    if (maps == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (i = 0; i < count; i++) {
+        PyObject *one = PyTuple_GetItem(given, i);
+        PyObject *block;
+        if (!PyTuple_Check(one)) {
+            PyErr_Format(PyExc_TypeError, "a tensor map is a tuple, not %R", one);
+            return -1;
+        }
+        if (!PyArg_ParseTuple(one, "iiipO!;(element, element_size, swizzle, is_padded_fp4, block)",
+                              &maps[i].element, &maps[i].element_size, &maps[i].swizzle,
+                              &maps[i].is_padded_fp4, &PyTuple_Type, &block) ||
+            read_block(block, &maps[i]) < 0) {
+            return -1;
+        }
+    }
+    return (int)count;
+}
+
+static int read_function(PyObject *given, Image *image, int *map_count)
 {
     PyObject *path = NULL;
     PyObject *symbol = NULL;
+    PyObject *maps = NULL;
     int threads = 0;
     long long scratch = 0;
     long long align = 0;
@@ -395,10 +380,17 @@ static int read_function(PyObject *given, Image *image)
         return -1;
     }
     if (!PyArg_ParseTuple(given,
-                          "iUUiIipLL|p;(arch, path, symbol, threads, shared, num_ctas, "
-                          "cooperative, scratch_size, scratch_align, programmatic)",
+                          "iUUiIipLL|pO!i;(arch, path, symbol, threads, shared, num_ctas, "
+                          "cooperative, scratch_size, scratch_align, programmatic, maps, "
+                          "descriptor_flags)",
                           &image->arch, &path, &symbol, &threads, &image->shared, &image->num_ctas,
-                          &image->cooperative, &scratch, &align, &image->programmatic)) {
+                          &image->cooperative, &scratch, &align, &image->programmatic,
+                          &PyTuple_Type, &maps, &image->descriptor_flags)) {
+        return -1;
+    }
+    if (image->descriptor_flags < 0 || image->descriptor_flags > SERVED_MAX_FLAGS) {
+        PyErr_Format(PyExc_ValueError, "%U: descriptor_flags is %d", symbol,
+                     image->descriptor_flags);
         return -1;
     }
     if (threads < 32 || threads > 1024 || threads % 32 != 0) {
@@ -414,7 +406,39 @@ static int read_function(PyObject *given, Image *image)
     image->global_scratch_align = align;
     image->data = copy_text(path, 1);
     image->function = image->data == NULL ? NULL : copy_text(symbol, 0);
-    return image->function == NULL ? -1 : 0;
+    if (image->function == NULL) {
+        return -1;
+    }
+    *map_count = maps == NULL ? 0 : read_maps(maps, image);
+    return *map_count < 0 ? -1 : 0;
+}
+
+static int rank_of(const MapInfo *map)
+{
+    int rank = 0;
+    while (rank < OF_MAX_MAP_RANK && map->block[rank] != 0) {
+        rank++;
+    }
+    return rank;
+}
+
+/* Whether its functions take descriptors of these ranks, with maps or without. */
+int served_takes_descriptors(const ImageObject *image, const int *ranks, int count)
+{
+    int i;
+    int at;
+    for (i = 0; i < image->kernel.image_count; i++) {
+        const MapInfo *maps = image->images[i].maps;
+        if (maps != NULL && image->map_counts[i] != count) {
+            return 0;
+        }
+        for (at = 0; maps != NULL && at < count; at++) {
+            if (rank_of(&maps[at]) != ranks[at]) {
+                return 0;
+            }
+        }
+    }
+    return 1;
 }
 
 static PyObject *image_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
@@ -442,14 +466,16 @@ static PyObject *image_new(PyTypeObject *type, PyObject *args, PyObject *keyword
     }
     first_image = self;
     self->images = (Image *)calloc((size_t)count, sizeof *self->images);
-    if (self->images == NULL) {
+    self->map_counts = (int *)calloc((size_t)count, sizeof *self->map_counts);
+    if (self->images == NULL || self->map_counts == NULL) {
         Py_DECREF(self);
         return PyErr_NoMemory();
     }
     self->kernel.images = self->images;
     self->kernel.image_count = (int)count;
     for (i = 0; i < count; i++) {
-        if (read_function(PyList_GetItem(functions, i), &self->images[i]) < 0) {
+        if (read_function(PyList_GetItem(functions, i), &self->images[i], &self->map_counts[i]) <
+            0) {
             Py_DECREF(self);
             return NULL;
         }
@@ -467,8 +493,10 @@ static void image_dealloc(PyObject *object)
     for (i = 0; i < self->kernel.image_count; i++) {
         free((void *)self->images[i].data);
         free((void *)self->images[i].function);
+        free((void *)self->images[i].maps);
     }
     free(self->images);
+    free(self->map_counts);
     if (self->previous != NULL) {
         self->previous->next = self->next;
     } else {

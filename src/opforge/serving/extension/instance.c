@@ -5,10 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const kind_names[KINDS] = {"a pointer", "int", "fp32", "u1", "none"};
+static const char *const kind_names[KINDS] = {"a pointer", "a descriptor", "int",
+                                              "fp32",      "u1",           "none"};
 
 static const char *const type_names[TYPES] = {
-    "p", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "fp32", "fp64", "u1", "1", "none",
+    "p",   "i8",   "i16",  "i32", "i64", "u8",   "u16", "u32",
+    "u64", "fp32", "fp64", "u1",  "1",   "none", "d",
 };
 
 const char *served_type_name(int type)
@@ -31,6 +33,7 @@ static int can_pass(int kind, int type)
 {
     switch (type) {
     case TYPE_POINTER: return kind == KIND_POINTER;
+    case TYPE_DESCRIPTOR: return kind == KIND_DESCRIPTOR;
     case TYPE_NONE: return kind == KIND_NONE;
     case TYPE_U1: return kind == KIND_BOOL;
     case TYPE_ONE: return kind == KIND_INT;
@@ -89,6 +92,20 @@ static int read_type(const KernelObject *kernel, const Instance *instance, int a
     return parameter->is_typed ? type | TYPED : type;
 }
 
+static int takes_descriptors(const KernelObject *kernel, const Instance *instance,
+                             const ImageObject *image)
+{
+    int ranks[SERVED_DESCRIPTORS];
+    int count = 0;
+    int i;
+    for (i = 0; i < kernel->runtime_count; i++) {
+        if (instance->kinds[i] == KIND_DESCRIPTOR) {
+            ranks[count++] = instance->blocks[i].rank;
+        }
+    }
+    return served_takes_descriptors(image, ranks, count);
+}
+
 static int read_choice(const KernelObject *kernel, const Instance *instance, PyObject *given,
                        Choice *choice)
 {
@@ -120,6 +137,12 @@ static int read_choice(const KernelObject *kernel, const Instance *instance, PyO
             return -1;
         }
         choice->types[i] = (uint8_t)type;
+    }
+    if (!takes_descriptors(kernel, instance, (ImageObject *)image)) {
+        PyErr_Format(PyExc_ValueError,
+                     "%U: the tensor maps of an image are not those of its descriptors",
+                     kernel->name);
+        return -1;
     }
     Py_INCREF(image);
     choice->image = (ImageObject *)image;
@@ -180,6 +203,9 @@ static int read_kind(const KernelObject *kernel, int at, PyObject *given)
 {
     PyObject *bytes;
     int kind;
+    if (PyTuple_Check(given)) {
+        return KIND_DESCRIPTOR;
+    }
     if (!PyUnicode_Check(given)) {
         return KIND_POINTER;
     }
@@ -187,9 +213,9 @@ static int read_kind(const KernelObject *kernel, int at, PyObject *given)
     if (bytes == NULL) {
         return -1;
     }
-    kind = find_name(kind_names + 1, KINDS - 1, PyBytes_AsString(bytes)) + 1;
+    kind = find_name(kind_names + KIND_INT, KINDS - KIND_INT, PyBytes_AsString(bytes)) + KIND_INT;
     Py_DECREF(bytes);
-    if (kind == 0) {
+    if (kind < KIND_INT) {
         PyErr_Format(PyExc_ValueError, "%U: %U has no dtype %R", kernel->name,
                      kernel->names[kernel->runtime[at]], given);
         return -1;
@@ -197,8 +223,21 @@ static int read_kind(const KernelObject *kernel, int at, PyObject *given)
     return kind;
 }
 
+static int read_descriptor(const KernelObject *kernel, Instance *instance, int at, PyObject *given)
+{
+    PyObject *name = kernel->names[kernel->runtime[at]];
+    PyObject *dtype = NULL;
+    if (served_read_block(kernel, name, given, &instance->blocks[at], &dtype) < 0) {
+        return -1;
+    }
+    Py_INCREF(dtype);
+    instance->dtypes[at] = dtype;
+    return 0;
+}
+
 static int read_dtypes(const KernelObject *kernel, Instance *instance, PyObject *dtypes)
 {
+    int descriptor_count = 0;
     int i;
     if (PyTuple_Size(dtypes) != kernel->runtime_count) {
         PyErr_Format(PyExc_ValueError, "%U: %zd dtypes for %d parameters", kernel->name,
@@ -212,10 +251,19 @@ static int read_dtypes(const KernelObject *kernel, Instance *instance, PyObject 
             return -1;
         }
         instance->kinds[i] = (uint8_t)kind;
+        if (kind == KIND_DESCRIPTOR && read_descriptor(kernel, instance, i, given) < 0) {
+            return -1;
+        }
+        descriptor_count += kind == KIND_DESCRIPTOR;
         if (kind == KIND_POINTER) {
             Py_INCREF(given);
             instance->dtypes[i] = given;
         }
+    }
+    if (descriptor_count > SERVED_DESCRIPTORS) {
+        PyErr_Format(PyExc_ValueError, "%U: it has %d descriptors; the most are %d", kernel->name,
+                     descriptor_count, SERVED_DESCRIPTORS);
+        return -1;
     }
     return 0;
 }
@@ -265,10 +313,12 @@ Instance *served_read_instance(const KernelObject *kernel, PyObject *constants, 
         (PyObject **)calloc((size_t)kernel->constant_count + 1, sizeof *instance->constants);
     instance->dtypes = (PyObject **)calloc(runtime_count, sizeof *instance->dtypes);
     instance->kinds = (uint8_t *)calloc(runtime_count, 1);
+    instance->blocks = (Block *)calloc(runtime_count, sizeof *instance->blocks);
     instance->option_names = (PyObject **)calloc(option_count, sizeof *instance->option_names);
     instance->option_values = (PyObject **)calloc(option_count, sizeof *instance->option_values);
     if (instance->constants == NULL || instance->dtypes == NULL || instance->kinds == NULL ||
-        instance->option_names == NULL || instance->option_values == NULL) {
+        instance->blocks == NULL || instance->option_names == NULL ||
+        instance->option_values == NULL) {
         PyErr_NoMemory();
     } else if (read_constants(kernel, instance, constants) == 0 &&
                read_dtypes(kernel, instance, dtypes) == 0 &&
@@ -290,6 +340,7 @@ int served_visit_instance(const KernelObject *kernel, const Instance *instance, 
     }
     for (i = 0; i < kernel->runtime_count; i++) {
         Py_VISIT(instance->dtypes[i]);
+        Py_VISIT(instance->blocks[i].seen);
     }
     for (i = 0; i < instance->option_count; i++) {
         Py_VISIT(instance->option_values[i]);
@@ -307,6 +358,10 @@ void served_free_instance(const KernelObject *kernel, Instance *instance)
     for (i = 0; instance->dtypes != NULL && i < kernel->runtime_count; i++) {
         Py_XDECREF(instance->dtypes[i]);
     }
+    for (i = 0; instance->blocks != NULL && i < kernel->runtime_count; i++) {
+        Py_XDECREF(instance->blocks[i].layout);
+        Py_XDECREF(instance->blocks[i].seen);
+    }
     for (i = 0; i < instance->option_count; i++) {
         Py_DECREF(instance->option_names[i]);
         Py_DECREF(instance->option_values[i]);
@@ -319,23 +374,37 @@ void served_free_instance(const KernelObject *kernel, Instance *instance)
     free(instance->constants);
     free(instance->dtypes);
     free(instance->kinds);
+    free(instance->blocks);
     free(instance->option_names);
     free(instance->option_values);
     free(instance->choices);
     free(instance);
 }
 
+/* 1, 0, or -1 with an exception: of descriptors, layouts may be compared. */
+int served_same_kind(const Instance *instance, const Call *call, int at)
+{
+    const Argument *argument = &call->arguments[at];
+    if (instance->kinds[at] != argument->kind ||
+        (const void *)instance->dtypes[at] != argument->dtype) {
+        return 0;
+    }
+    return argument->kind == KIND_DESCRIPTOR
+               ? served_same_block(&instance->blocks[at],
+                                   &call->descriptors[argument->value.integer],
+                                   call->bound[call->kernel->runtime[at]])
+               : 1;
+}
+
 int served_same_kinds(const Instance *instance, const Call *call)
 {
     const int count = call->kernel->runtime_count;
+    int is_same = 1;
     int i;
-    for (i = 0; i < count; i++) {
-        if (instance->kinds[i] != call->arguments[i].kind ||
-            (const void *)instance->dtypes[i] != call->arguments[i].dtype) {
-            return 0;
-        }
+    for (i = 0; is_same == 1 && i < count; i++) {
+        is_same = served_same_kind(instance, call, i);
     }
-    return 1;
+    return is_same;
 }
 
 int served_same_constants(const Instance *instance, const Call *call)
@@ -416,6 +485,7 @@ int served_pack(const Argument *argument, int type, uint64_t *slot)
         memcpy(slot, &wide, sizeof wide);
         return 1;
     }
+    /* Of a descriptor, its place. */
     *slot = argument->value.bits;
     if (type & BY_16 && *slot & 15) {
         return 0;

@@ -75,19 +75,25 @@ static int read_parameters(KernelObject *self, PyObject *params)
     return 0;
 }
 
-static int read_name(KernelObject *self)
+static char *copy_text(PyObject *text)
 {
-    PyObject *bytes = PyUnicode_AsUTF8String(self->name);
-    if (bytes == NULL) {
-        return -1;
+    PyObject *bytes = PyUnicode_AsUTF8String(text);
+    char *copied = NULL;
+    if (bytes != NULL) {
+        copied = strdup(PyBytes_AsString(bytes));
+        Py_DECREF(bytes);
+        if (copied == NULL) {
+            PyErr_NoMemory();
+        }
     }
-    self->text = strdup(PyBytes_AsString(bytes));
-    Py_DECREF(bytes);
-    if (self->text == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    return 0;
+    return copied;
+}
+
+static int read_names(KernelObject *self, PyObject *location)
+{
+    self->text = copy_text(self->name);
+    self->location = self->text == NULL ? NULL : copy_text(location);
+    return self->location == NULL ? -1 : 0;
 }
 
 static int too_many_options(const KernelObject *self)
@@ -122,15 +128,19 @@ static int read_defaults(KernelObject *self, PyObject *defaults)
 
 static PyObject *kernel_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"name", "params", "hand_over", "watch", "defaults", NULL};
+    static char *names[] = {"name",     "params",   "hand_over",   "watch",
+                            "defaults", "location", "descriptors", NULL};
     PyObject *name;
     PyObject *params;
     PyObject *hand_over;
     PyObject *watch = NULL;
     PyObject *defaults = NULL;
+    PyObject *location = NULL;
+    PyObject *descriptors = NULL;
     KernelObject *self;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "UO!O|OO!:Kernel", names, &name, &PyTuple_Type,
-                                     &params, &hand_over, &watch, &PyDict_Type, &defaults)) {
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "UO!O|OO!UO!:Kernel", names, &name,
+                                     &PyTuple_Type, &params, &hand_over, &watch, &PyDict_Type,
+                                     &defaults, &location, &PyTuple_Type, &descriptors)) {
         return NULL;
     }
     if (!PyCallable_Check(hand_over)) {
@@ -146,7 +156,9 @@ static PyObject *kernel_new(PyTypeObject *type, PyObject *args, PyObject *keywor
     Py_INCREF(hand_over);
     self->name = name;
     self->hand_over = hand_over;
-    if (read_name(self) < 0 || read_parameters(self, params) < 0 ||
+    if (read_names(self, location == NULL ? name : location) < 0 ||
+        read_parameters(self, params) < 0 ||
+        (descriptors != NULL && served_read_descriptor_types(self, descriptors) < 0) ||
         (defaults != NULL && read_defaults(self, defaults) < 0) ||
         (watch != NULL && served_read_watches(watch, &self->watches) < 0)) {
         Py_DECREF(self);
@@ -162,6 +174,9 @@ static int kernel_traverse(PyObject *object, visitproc visit, void *arg)
     int i;
     Py_VISIT(Py_TYPE(object));
     Py_VISIT(self->hand_over);
+    for (i = 0; i < self->descriptor_type_count; i++) {
+        Py_VISIT(self->descriptor_types[i].type);
+    }
     for (i = 0; i < self->option_count; i++) {
         Py_VISIT(self->defaults[i]);
     }
@@ -212,8 +227,12 @@ static void kernel_dealloc(PyObject *object)
         Py_DECREF(self->options[i]);
         Py_XDECREF(self->defaults[i]);
     }
+    for (i = 0; i < self->descriptor_type_count; i++) {
+        Py_DECREF(self->descriptor_types[i].type);
+    }
     Py_XDECREF(self->name);
     free(self->text);
+    free(self->location);
     free(self->names);
     free(self->parameters);
     free(self->constants);
@@ -314,8 +333,10 @@ static PyType_Slot slots[] = {
     {Py_tp_traverse, kernel_traverse},
     {Py_tp_clear, kernel_clear},
     {Py_tp_methods, methods},
-    {Py_tp_doc, "Kernel(name, params, hand_over, watch=(), defaults={})\n--\n\n"
-                "A kernel that is served."},
+    {Py_tp_doc, "Kernel(name, params, hand_over, watch=(), defaults={}, location=name, "
+                "descriptors=())\n--\n\n"
+                "A kernel that is served; `descriptors` are the types of those that it may be\n"
+                "given, each with whether it has a layout, and whether it can round to tf32."},
     {0, NULL},
 };
 

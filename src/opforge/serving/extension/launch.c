@@ -48,10 +48,14 @@ static int find_instance(Call *call, const Instance **found)
     return served_no_instance(call);
 }
 
+/* A descriptor becomes so many: address, sizes, strides, flags, and sizes and strides again. */
+#define PARTS (1 + 4 * OF_MAX_MAP_RANK + SERVED_MAX_FLAGS)
+
 /* Slots of what is passed, and where the values are that the driver is given. */
 typedef struct {
     uint64_t slots[SERVED_PARAMETERS + 2];
-    void *parameters[SERVED_PARAMETERS + 2];
+    TensorMap maps[SERVED_DESCRIPTORS];
+    void *parameters[SERVED_PARAMETERS + SERVED_DESCRIPTORS * PARTS + 2];
     int count;
     Pointer pointers[SERVED_PARAMETERS];
     int pointer_count;
@@ -61,7 +65,6 @@ static int pack(const Call *call, const Choice *choice, Packed *packed)
 {
     const int count = call->kernel->runtime_count;
     int i;
-    packed->count = 0;
     packed->pointer_count = 0;
     for (i = 0; i < count; i++) {
         const int type = choice->types[i];
@@ -69,15 +72,57 @@ static int pack(const Call *call, const Choice *choice, Packed *packed)
         if (!served_pack(&call->arguments[i], type, slot)) {
             return 0;
         }
-        if (TYPE_OF(type) != TYPE_ONE && TYPE_OF(type) != TYPE_NONE) {
-            packed->parameters[packed->count++] = slot;
-        }
-        if (call->arguments[i].kind == KIND_POINTER) {
+        if (call->arguments[i].kind <= KIND_DESCRIPTOR) {
+            const int is_pointer = call->arguments[i].kind == KIND_POINTER;
             packed->pointers[packed->pointer_count].argument = i;
-            packed->pointers[packed->pointer_count++].address = *slot;
+            packed->pointers[packed->pointer_count++].address =
+                is_pointer ? *slot : (uint64_t)call->descriptors[*slot].numbers[0];
         }
     }
     return 1;
+}
+
+static int pass_descriptor(Call *call, int at, const Image *image, Packed *packed)
+{
+    const int place = (int)packed->slots[at];
+    const KernelObject *kernel = call->kernel;
+    Descriptor *descriptor = &call->descriptors[place];
+    const char *name = PyUnicode_AsUTF8AndSize(kernel->names[kernel->runtime[at]], NULL);
+    const Launch launch = {kernel->text, kernel->location, 0, NULL, 0, NULL};
+    OpforgeStatus status;
+    int i;
+    if (name == NULL) {
+        return FAILED;
+    }
+    status = of_pass_descriptor(image, place, descriptor->argument, &launch, name,
+                                descriptor->numbers, &packed->maps[place], packed->parameters,
+                                &packed->count);
+    if (status != OPFORGE_OK) {
+        PyErr_SetString(status == OPFORGE_INVALID_ARGUMENT ? PyExc_ValueError : PyExc_RuntimeError,
+                        of_last_error());
+        return FAILED;
+    }
+    for (i = 1; i <= 2 * descriptor->rank; i++) {
+        packed->parameters[packed->count++] = &descriptor->numbers[i];
+    }
+    return COVERED;
+}
+
+/* Lays out what the kernel takes; how it takes a descriptor, only the image says. */
+static int pass(Call *call, const Choice *choice, const Image *image, Packed *packed)
+{
+    const int count = call->kernel->runtime_count;
+    int i;
+    packed->count = 0;
+    for (i = 0; i < count; i++) {
+        const int type = TYPE_OF(choice->types[i]);
+        if (type < TYPE_ONE) {
+            packed->parameters[packed->count++] = &packed->slots[i];
+        } else if (type == TYPE_DESCRIPTOR && pass_descriptor(call, i, image, packed) != COVERED) {
+            return FAILED;
+        }
+    }
+    return COVERED;
 }
 
 static int choose(Call *call, const Instance *instance, Packed *packed, const Choice **chosen)
@@ -168,8 +213,9 @@ static int launch(const Call *call, const Loaded *loaded, const Launching *launc
     return COVERED;
 }
 
-static int launch_on_device(Call *call, ImageObject *image, Launching *launching, Packed *packed)
+static int launch_on_device(Call *call, const Choice *choice, Launching *launching, Packed *packed)
 {
+    ImageObject *image = choice->image;
     const Loaded *loaded;
     PyObject *scratch = NULL;
     int found;
@@ -191,6 +237,9 @@ static int launch_on_device(Call *call, ImageObject *image, Launching *launching
                      "%U: grid[0] is %lld, but the largest in clusters of %d is %lld",
                      call->kernel->name, (long long)launching->grid[0], loaded->image->num_ctas,
                      (long long)(SERVED_MAX_GRID_X / loaded->image->num_ctas));
+        return FAILED;
+    }
+    if (pass(call, choice, loaded->image, packed) != COVERED) {
         return FAILED;
     }
     /* Global scratch, and that of profilers, which no launch that is served has. */
@@ -281,7 +330,7 @@ static PyObject *serve(Call *call, const Instance *instance, const Choice *choic
         return NULL;
     }
     if (launching.grid[0] > 0 && launching.grid[1] > 0 && launching.grid[2] > 0) {
-        found = launch_on_device(call, choice->image, &launching, packed);
+        found = launch_on_device(call, choice, &launching, packed);
     }
     if (found != COVERED) {
         return found == NOT_COVERED ? hand_over_with(call, launching.grid) : NULL;

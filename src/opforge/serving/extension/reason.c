@@ -95,20 +95,29 @@ static int other_options(Call *call)
 }
 
 /* The dtype of a tensor, else the value's type: what tells instances apart. */
-static PyObject *described(PyObject *value, int kind)
+static const char *const kind_names[KINDS] = {"", "", "int", "float", "bool", "None"};
+
+static PyObject *described(const Call *call, int at)
 {
-    static const char *const names[KINDS] = {"", "int", "float", "bool", "None"};
-    return kind == KIND_POINTER ? PyObject_GetAttr(value, served_dtype)
-                                : PyUnicode_FromString(names[kind]);
+    const Argument *argument = &call->arguments[at];
+    PyObject *value = call->bound[call->kernel->runtime[at]];
+    if (argument->kind == KIND_DESCRIPTOR) {
+        return served_describe_descriptor(&call->descriptors[argument->value.integer], value);
+    }
+    return argument->kind == KIND_POINTER ? PyObject_GetAttr(value, served_dtype)
+                                          : PyUnicode_FromString(kind_names[argument->kind]);
 }
 
 static PyObject *expected(const Instance *instance, int at)
 {
+    if (instance->kinds[at] == KIND_DESCRIPTOR) {
+        return served_describe_block(&instance->blocks[at], instance->dtypes[at]);
+    }
     if (instance->kinds[at] == KIND_POINTER) {
         Py_INCREF(instance->dtypes[at]);
         return instance->dtypes[at];
     }
-    return described(NULL, instance->kinds[at]);
+    return PyUnicode_FromString(kind_names[instance->kinds[at]]);
 }
 
 static int other_kind(Call *call, const Instance *instance)
@@ -117,13 +126,16 @@ static int other_kind(Call *call, const Instance *instance)
     PyObject *built;
     PyObject *found;
     PyObject *text = NULL;
-    int i = 0;
-    while (instance->kinds[i] == call->arguments[i].kind &&
-           (const void *)instance->dtypes[i] == call->arguments[i].dtype) {
-        i++;
+    int is_same = 1;
+    int i = -1;
+    while (is_same == 1) {
+        is_same = served_same_kind(instance, call, ++i);
+    }
+    if (is_same < 0) {
+        return FAILED;
     }
     built = expected(instance, i);
-    found = described(call->bound[kernel->runtime[i]], call->arguments[i].kind);
+    found = described(call, i);
     if (built != NULL && found != NULL) {
         text = PyUnicode_FromFormat("%U is %S, but was built as %S",
                                     kernel->names[kernel->runtime[i]], found, built);
@@ -146,10 +158,11 @@ int served_no_instance(Call *call)
     for (i = 0; i < kernel->instance_count; i++) {
         const Instance *instance = kernel->instances[i];
         const int count = differing(call, instance);
-        if (count < 0) {
+        const int is_same = count == 0 ? served_same_kinds(instance, call) : 0;
+        if (count < 0 || is_same < 0) {
             return FAILED;
         }
-        if (count == 0 && served_same_kinds(instance, call)) {
+        if (is_same) {
             return other_options(call);
         }
         if (nearest == NULL || count < least) {

@@ -65,7 +65,8 @@ PyMODINIT_FUNC PyInit__opforge_served(void)
     served_data_ptr = PyUnicode_InternFromString("data_ptr");
     served_name = PyUnicode_InternFromString("__name__");
     if (served_dtype == NULL || served_data_ptr == NULL || served_name == NULL ||
-        served_add_image_type(module) < 0 || served_add_kernel_type(module) < 0) {
+        served_intern_names() < 0 || served_add_image_type(module) < 0 ||
+        served_add_kernel_type(module) < 0) {
         Py_DECREF(module);
         return NULL;
     }

@@ -10,6 +10,7 @@
  *     reason          why it is handed over
  *     bind            its arguments
  *     instance        what was built for a kernel
+ *     descriptor      tensor descriptors: of a call, and those built for
  *     image           the type Image; loads and launches through native/runtime
  *     configuration   device, stream, allocator, hooks
  *     watch           what stops serving
@@ -26,6 +27,11 @@
 #define SERVED_DEVICES 64
 #define SERVED_PARAMETERS 256
 #define SERVED_OPTIONS 32
+#define SERVED_DESCRIPTORS 32
+#define SERVED_DESCRIPTOR_TYPES 4
+/* What a kernel without tensor maps takes of a descriptor beyond address, sizes and strides. */
+#define SERVED_MAX_FLAGS 2
+#define SERVED_MAX_BLOCK 256
 #define SERVED_MAX_GRID_X INT64_C(0x7fffffff)
 
 /* What would help a launch that is handed over, as `hand_over` is told. */
@@ -39,7 +45,7 @@
 enum { FAILED = -1, NOT_COVERED, COVERED };
 
 /* The kinds of values that a kernel takes. */
-enum { KIND_POINTER, KIND_INT, KIND_FLOAT, KIND_BOOL, KIND_NONE, KINDS };
+enum { KIND_POINTER, KIND_DESCRIPTOR, KIND_INT, KIND_FLOAT, KIND_BOOL, KIND_NONE, KINDS };
 
 /* How a variant is given a value; with BY_16, it must be a multiple of 16. */
 enum {
@@ -57,6 +63,7 @@ enum {
     TYPE_U1,
     TYPE_ONE, /* not passed, as what follows */
     TYPE_NONE,
+    TYPE_DESCRIPTOR,
     TYPES,
     /* The parameter says its type; else Triton goes by the value. */
     TYPED = 0x40,
@@ -64,7 +71,8 @@ enum {
 };
 #define TYPE_OF(type) ((type) & ~(BY_16 | TYPED))
 
-/* A value of a call. `dtype` is compared with others and never used. */
+/* A value of a call. `dtype` is compared with others and never used. Of a descriptor it is that of
+ * its tensor, and the value is the descriptor's place among those of the call. */
 typedef struct {
     uint8_t kind;
     uint8_t width; /* of an integer, as Triton sees it: TYPE_I32, TYPE_I64 or TYPE_U64 */
@@ -75,6 +83,30 @@ typedef struct {
         double real;
     } value;
 } Argument;
+
+/* A class of descriptors, and which attributes its objects have beyond those that all have. */
+typedef struct {
+    PyObject *type;
+    int has_layout;
+    int has_tf32;
+} DescriptorType;
+
+/* A descriptor of a call. `numbers` has the address, then sizes and strides. */
+typedef struct {
+    const DescriptorType *type;
+    int rank;
+    int argument; /* as native/runtime has it: the rank, and flags */
+    int64_t block[OF_MAX_MAP_RANK];
+    int64_t numbers[1 + 2 * OF_MAX_MAP_RANK];
+} Descriptor;
+
+/* A descriptor that an instance was built for; the rank of anything else is 0. */
+typedef struct {
+    int rank;
+    int64_t block[OF_MAX_MAP_RANK];
+    PyObject *layout; /* its text, or NULL */
+    PyObject *seen;   /* the last layout that had this text, or NULL */
+} Block;
 
 /* What stops serving while it is so: a list that is not empty, or a name in a dict with another
  * value than those accepted. */
@@ -110,8 +142,9 @@ typedef struct {
 typedef struct {
     PyObject *returned; /* by a launch */
     PyObject **constants;
-    PyObject **dtypes; /* NULL where the kind is not a pointer */
+    PyObject **dtypes; /* NULL where the kind is neither a pointer nor a descriptor */
     uint8_t *kinds;
+    Block *blocks;
     int option_count;
     PyObject **option_names;
     PyObject **option_values;
@@ -130,6 +163,7 @@ typedef struct {
 typedef struct {
     PyObject_HEAD PyObject *name;
     char *text; /* the name, for messages */
+    char *location;
     PyObject *hand_over;
     Watches watches;
     int count;
@@ -142,6 +176,8 @@ typedef struct {
     int option_count;
     PyObject *options[SERVED_OPTIONS];  /* names that instances know, or Triton has defaults for */
     PyObject *defaults[SERVED_OPTIONS]; /* what Triton takes without the option, or NULL */
+    int descriptor_type_count;
+    DescriptorType descriptor_types[SERVED_DESCRIPTOR_TYPES];
     int instance_count;
     int instance_room;
     Instance **instances; /* the most recently used first */
@@ -162,6 +198,8 @@ typedef struct {
     const char *remedy;
     PyObject *bound[SERVED_PARAMETERS];
     Argument arguments[SERVED_PARAMETERS];
+    int descriptor_count;
+    Descriptor descriptors[SERVED_DESCRIPTORS];
     int option_count;
     PyObject *option_names[SERVED_OPTIONS];
     PyObject *option_values[SERVED_OPTIONS];
@@ -210,7 +248,20 @@ const Loaded *served_loaded(ImageObject *image, int device);
 OpforgeStatus served_load(ImageObject *image, int device);
 OpforgeStatus served_find_unreachable(int device, const Pointer *pointers, int count, int *found);
 OpforgeStatus served_launch(const Loaded *loaded, const Launching *launching);
+int served_takes_descriptors(const ImageObject *image, const int *ranks, int count);
 void served_raise(const char *kernel, OpforgeStatus status);
+
+/* descriptor.c */
+int served_intern_names(void);
+int served_read_descriptor_types(KernelObject *kernel, PyObject *given);
+const DescriptorType *served_descriptor_type(const KernelObject *kernel, const PyTypeObject *type);
+int served_look_at_descriptor(PyObject *value, const DescriptorType *type, Argument *argument,
+                              Descriptor *descriptor);
+int served_read_block(const KernelObject *kernel, PyObject *name, PyObject *given, Block *block,
+                      PyObject **dtype);
+int served_same_block(Block *block, const Descriptor *descriptor, PyObject *value);
+PyObject *served_describe_block(const Block *block, PyObject *dtype);
+PyObject *served_describe_descriptor(const Descriptor *descriptor, PyObject *value);
 
 /* instance.c */
 Instance *served_read_instance(const KernelObject *kernel, PyObject *constants, PyObject *dtypes,
@@ -219,6 +270,7 @@ int served_visit_instance(const KernelObject *kernel, const Instance *instance, 
                           void *arg);
 void served_free_instance(const KernelObject *kernel, Instance *instance);
 int served_same_constants(const Instance *instance, const Call *call);
+int served_same_kind(const Instance *instance, const Call *call, int at);
 int served_same_kinds(const Instance *instance, const Call *call);
 int served_same_options(const Instance *instance, const Call *call);
 int served_pack(const Argument *argument, int type, uint64_t *slot);

@@ -1,0 +1,244 @@
+"""Tensor descriptors: what a launch reads of them, how they are passed, and what is refused."""
+
+import ctypes
+import dataclasses
+import gc
+import sys
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from support.serving import Tensor, param
+from support.standin.tensor_maps import Map
+
+F32, F16 = torch.float32, torch.float16
+MAP = (7, 4, 0, False, (8, 4))
+I32, I64, BOOL = ctypes.c_int32, ctypes.c_int64, ctypes.c_bool
+
+
+@dataclass
+class Descriptor:
+    base: object
+    shape: object
+    strides: object
+    block_shape: object
+    padding: str = "zero"
+
+
+@dataclass
+class Rounding(Descriptor):
+    round_f32_to_tf32: bool = False
+
+
+@dataclass
+class Laid(Descriptor):
+    layout: object = None
+
+
+CLASSES = ((Descriptor, False, False), (Rounding, False, True), (Laid, True, False))
+
+
+def described(cls=Descriptor, address=0x7000_0000, **given):
+    return cls(Tensor(F32, address), [16, 12], [12, 1], [8, 4], **given)
+
+
+def kernel_of(serving, *maps, flags=2, layout=None, arch=90, count=1):
+    """A kernel of `count` descriptors of fp32 in blocks of 8 x 4, and an integer."""
+    serving.standin.reset(capability=(arch // 10, arch % 10))
+    names = [f"x{i}" for i in range(count)]
+    kernel = serving.module.Kernel(
+        "k", (*map(param, names), param("n")), serving.hand_over, (), {}, "k.py:7", CLASSES
+    )
+    image = serving.image("k", (arch,), more=(False, maps, flags))
+    dtypes = (*[(F32, (8, 4), layout)] * count, "int")
+    kernel.add((), dtypes, {}, [((*["d"] * count, "i32"), image)])
+    return kernel.bind((1,))
+
+
+def read(serving, *types):
+    seen = []
+    serving.standin.execute = lambda launched: seen.append(
+        tuple(launched.read(i, t) for i, t in enumerate(types))
+    )
+    return seen
+
+
+def test_a_map_is_followed_by_sizes_and_strides(serving):
+    launch = kernel_of(serving, MAP)
+    seen = read(serving, Map, I32, I32, I64, I64, I32)
+    launch(described(), 5)
+    ((made, *numbers),) = seen
+    assert numbers == [16, 12, 12, 1, 5]
+    assert (made.address, made.element, [*made.extents[:2]]) == (0x7000_0000, 7, [12, 16])
+    assert ([*made.box[:2]], made.between[0], made.fill) == ([4, 8], 48, 0)
+    assert serving.handed == []
+
+
+@pytest.mark.parametrize(
+    ("given", "element", "fill"),
+    [
+        (described(Rounding), 7, 0),
+        (described(Rounding, round_f32_to_tf32=True), 11, 0),
+        (described(padding="nan"), 7, 1),
+    ],
+)
+def test_a_map_has_the_descriptors_rounding_and_padding(serving, given, element, fill):
+    launch = kernel_of(serving, MAP)
+    seen = read(serving, Map)
+    launch(given, 5)
+    ((made,),) = seen
+    assert (made.element, made.fill) == (element, fill)
+
+
+@pytest.mark.parametrize("flags", [1, 2])
+def test_without_maps_the_parts_and_flags_are_passed(serving, flags):
+    launch = kernel_of(serving, flags=flags, arch=80)
+    parts = (ctypes.c_uint64, *[I64] * 4, *[BOOL] * flags, I32, I32, I64, I64, I32)
+    seen = read(serving, *parts)
+    launch(described(Rounding, padding="nan", round_f32_to_tf32=True), 5)
+    assert seen == [(0x7000_0000, 16, 12, 12, 1, *[True] * flags, 16, 12, 12, 1, 5)]
+
+
+def test_an_image_that_takes_the_place_of_another_has_its_own_maps(serving):
+    """What is kept for a launch is not found by where its image was."""
+    for swizzle in (0, 1):
+        launch = kernel_of(serving, (7, 4, swizzle, False, (8, 4)))
+        seen = read(serving, Map)
+        launch(described(), 5)
+        ((made,),) = seen
+        assert made.swizzle == swizzle
+        # Only images that exist can be unloaded.
+        serving.module.unload()
+        del launch
+        serving.images.clear()
+        gc.collect()
+
+
+def test_layouts_are_compared_by_their_texts(serving):
+    class Layout:
+        texts = 0
+
+        def __init__(self, text):
+            self.text = text
+
+        def __repr__(self):
+            Layout.texts += 1
+            return self.text
+
+    launch = kernel_of(serving, MAP, layout="swizzled")
+    first, same, other = map(Layout, ("swizzled", "swizzled", "plain"))
+    counts = []
+    for layout in (first, first, same, same, first, other):
+        launch(described(Laid, layout=layout), 5)
+        counts.append(Layout.texts)
+    # Three more times for the reason.
+    assert counts == [1, 1, 2, 2, 3, 7]
+    ((*_, reason),) = serving.handed
+    blocks = "a descriptor of torch.float32 in blocks of [8, 4] with"
+    assert reason == f"x0 is {blocks} plain, but was built as {blocks} swizzled"
+    # Neither class has what the other needs.
+    launch(described(), 5)
+    assert serving.handed[-1][-1].startswith("x0 is a descriptor of torch.float32 in blocks of [8,")
+
+
+def test_errors_of_a_layout_stay_what_they_are(serving):
+    class Broken:
+        def __repr__(self):
+            raise ZeroDivisionError
+
+    launch = kernel_of(serving, MAP, layout="swizzled")
+    with pytest.raises(ZeroDivisionError):
+        launch(described(Laid, layout=Broken()), 5)
+    broken = described(Laid)
+    del broken.strides
+    with pytest.raises(AttributeError, match="strides"):
+        launch(broken, 5)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"shape": (16, 12, 1)}, {"strides": ()}, {"block_shape": [8]}, {"shape": [2**31, 12]},
+        {"strides": [2**64, 1]}, {"shape": (), "strides": (), "block_shape": ()},
+        {"shape": "ab"}, {"block_shape": [8, 4.0]}, {"shape": [1] * 6},
+    ],
+)  # fmt: skip
+def test_descriptors_that_are_odd_are_handed_over(serving, change):
+    launch = kernel_of(serving, MAP)
+    launch(dataclasses.replace(described(), **change), 5)
+    ((*_, reason),) = serving.handed
+    assert reason == (
+        "x0 is not a descriptor whose shape, strides and block_shape are as many integers each, "
+        "sizes below 2**31"
+    )
+    assert serving.told[0][1] == "none"
+
+
+def test_as_many_descriptors_as_there_is_room_for(serving):
+    launch = kernel_of(serving, *[MAP] * 32, count=32)
+    seen = read(serving, *[Map, I32, I32, I64, I64] * 32, I32)
+    launch(*(described(address=0x7000_0000 + 64 * i) for i in range(32)), 5)
+    assert [one.address for one in seen[0][:-1:5]] == [0x7000_0000 + 64 * i for i in range(32)]
+    assert seen[0][-1] == 5
+    with pytest.raises(ValueError, match=r"^33 tensor maps; the most are 32$"):
+        kernel_of(serving, *[MAP] * 33, count=33)
+    with pytest.raises(ValueError, match=r"^k: it has 33 descriptors; the most are 32$"):
+        kernel_of(serving, count=33)
+
+
+@pytest.mark.parametrize(
+    ("maps", "text"),
+    [
+        ((MAP, MAP), "k: the tensor maps of an image are not those of its descriptors"),
+        (((7, 4, 0, False, (8,)),), "k: the tensor maps of an image are not those of its desc"),
+        (((7, 4, 0, False, (8, 0)),), r"\(8, 0\) is not the block of a tensor map"),
+        (((7, 4, 0, False, (8, 257)),), r"\(8, 257\) is not the block of a tensor map"),
+        (((7, 4, 0, False, (8, "4")),), r"\(8, '4'\) is not the block of a tensor map"),
+        (((7, 4, 0, False, ()),), r"\(\) is not the block of a tensor map"),
+        (((7, 4, 0, False, (1,) * 6),), "is not the block of a tensor map"),
+    ],
+)
+def test_maps_that_do_not_fit_are_refused(serving, maps, text):
+    with pytest.raises(ValueError, match=text):
+        kernel_of(serving, *maps)
+
+
+def test_what_is_not_a_map_or_a_descriptor_is_refused(serving):
+    with pytest.raises(TypeError, match="a tensor map is a tuple, not 3"):
+        kernel_of(serving, 3)
+    with pytest.raises(TypeError, match="element, element_size, swizzle, is_padded_fp4, block"):
+        kernel_of(serving, (1,))
+    with pytest.raises(ValueError, match="k: descriptor_flags is 3"):
+        kernel_of(serving, flags=3)
+    kernel = serving.kernel(param("x"))
+    for odd in ((F32, (), None), (F32, (1,) * 6, None), (F32, (8,), 3), (F32, ("8",), None)):
+        with pytest.raises(ValueError, match=r"^add: x has no descriptor \(torch.float32, "):
+            kernel.add((), (odd,), {}, [(("d",), serving.image())])
+    with pytest.raises(TypeError, match="dtype, block, layout"):
+        kernel.add((), ((F32,),), {}, [(("d",), serving.image())])
+    with pytest.raises(ValueError, match="add: x is a descriptor, which cannot be passed as 'p'"):
+        kernel.add((), ((F32, (8,), None),), {}, [(("p",), serving.image())])
+    with pytest.raises(TypeError, match="k: a type of descriptors is a tuple, not 3"):
+        serving.module.Kernel("k", (), serving.hand_over, (), {}, "", (3,))
+    with pytest.raises(ValueError, match="k: 5 types of descriptors; the most are 4"):
+        serving.module.Kernel("k", (), serving.hand_over, (), {}, "", (CLASSES[0],) * 5)
+
+
+def test_nothing_of_a_descriptor_is_kept_but_its_layout(serving):
+    layout, other = object(), object()
+    launch = kernel_of(serving, MAP, layout=repr(layout))
+    given, wrong = described(Laid, layout=layout), described(Laid, layout=other)
+    launch(given, 5)
+    tracked = (given.base, given.shape, layout, other, Laid, F32)
+    before = [sys.getrefcount(one) for one in tracked]
+    for _ in range(100):
+        launch(given, 5)
+        launch(wrong, 5)
+        serving.handed.clear()
+        serving.told.clear()
+    assert [sys.getrefcount(one) for one in tracked] == before
+    counted = sys.getrefcount(layout)
+    del launch
+    gc.collect()
+    assert sys.getrefcount(layout) == counted - 1
