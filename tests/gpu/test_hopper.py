@@ -1,12 +1,17 @@
 """What came with sm_90, in libraries: tensor descriptors, clusters, dependent launches, Gluon."""
 
 import importlib
+import json
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 
 import opforge
 from opforge import native
+from support.gpu import served_programs
+from support.gpu.served_programs import NO_JIT, run
 
 pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available() or torch.cuda.get_device_capability() < (9, 0),
@@ -102,3 +107,54 @@ def test_kernels_of_older_gpus_take_no_maps(ops, tmp_path):
     x = rows(100, 80)
     with opforge.backend("native"):
         assert torch.equal(torch.ops.hopper80.twice_again(x), x * 2)
+
+
+PROGRAM = Path(served_programs.__file__).with_name("hopper_program.py")
+RECORDED = ("64", "100")
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """Kernels that were recorded with some sizes."""
+    folder = tmp_path_factory.mktemp("served")
+    launches = folder / "launches.json"
+    served_programs.opforge("record", "-o", launches, "--", sys.executable, PROGRAM, *RECORDED)
+    assert json.loads(launches.read_text())["missed"] == []
+    arch = "sm_{}{}".format(*torch.cuda.get_device_capability())
+    served_programs.opforge("build", launches, "--arch", arch, "-o", folder / "kernels")
+    return folder / "kernels"
+
+
+@pytest.fixture(scope="module")
+def results(served, tmp_path_factory):
+    """What a child prints in which nothing can be compiled, what Triton's JIT does, and counts."""
+    sizes = (*RECORDED, "1", "513")
+    folder = tmp_path_factory.mktemp("results")
+    found = served_programs.opforge(
+        "serve", "--strict", "--counts", folder / "counts.json", served, "--",
+        sys.executable, "-c", NO_JIT, PROGRAM, *sizes, TRITON_CACHE_DIR=str(folder / "triton"),
+    )  # fmt: skip
+    counts = json.loads((folder / "counts.json").read_text())
+    return found.splitlines(), run(sys.executable, PROGRAM, *sizes).splitlines(), counts
+
+
+@pytest.mark.parametrize("name", ["twice", "twice of a part", "dependent", "glued", "moved"])
+def test_launches_are_served_to_the_bit(results, name):
+    found, wanted, _ = ([one for one in part if f" {name} " in one] for part in results)
+    assert len(found) == 4
+    assert found == wanted
+
+
+def test_a_served_hook_of_an_autotuner_sets_the_blocks(results):
+    # Another configuration may add up in another order; the program compares with torch.
+    assert sum(" product " in one for one in results[0]) == 4
+
+
+def test_nothing_is_left_to_the_jit(results):
+    counts = results[2]
+    assert counts["handed_over"] == []
+    launched = {name.rpartition(":")[2]: n for name, n in counts["launches"].items()}
+    assert launched == {
+        "twice_kernel": 8, "product_kernel": 4, "dependent_kernel": 16, "gluon_kernel": 4,
+        "moved_kernel": 4,
+    }  # fmt: skip
