@@ -170,11 +170,12 @@ def test_gluon_kernels_are_served_with_the_layout(gpu, jit, folder):
 @newer
 def test_maps_are_kept(gpu, jit, folder):
     opforge.serve(folder, strict=True)
-    x, out = torch.randn(64, 32).half(), torch.empty(64, 32).half()
+    # No other test has as many rows: its maps may still be kept.
+    x, out = torch.randn(61, 32).half(), torch.empty(61, 32).half()
     for _ in range(3):
         twice_kernel[(1,)](described(x), described(out), M=64, N=32)
     assert gpu.calls.count(ENCODE) == 2
-    twice_kernel[(1,)](described(x[:32]), described(out), M=64, N=32)
+    twice_kernel[(1,)](described(x[:31]), described(out), M=64, N=32)
     assert gpu.calls.count(ENCODE) == 3
 
 

@@ -14,16 +14,34 @@ typedef struct {
     TensorMap map;
 } Kept;
 
+/* By address first: those of all that is kept are in two cache lines. */
+static __thread int64_t addresses[KEPT];
 static __thread Kept kept[KEPT];
+static __thread int oldest;
 
-static Kept *place_of(const MapInfo *info, const int64_t *numbers, int count)
+static const Kept *find(const MapInfo *info, int argument, const int64_t *numbers, size_t bytes)
 {
-    uint64_t hash = (uint64_t)(uintptr_t)info;
     int i;
-    for (i = 0; i < count; i++) {
-        hash = (hash ^ (uint64_t)numbers[i]) * UINT64_C(0x9e3779b97f4a7c15);
+    for (i = 0; i < KEPT; i++) {
+        if (addresses[i] == numbers[0] && kept[i].argument == argument &&
+            memcmp(&kept[i].info, info, sizeof *info) == 0 &&
+            memcmp(kept[i].numbers, numbers, bytes) == 0) {
+            return &kept[i];
+        }
     }
-    return &kept[hash >> 60];
+    return NULL;
+}
+
+static void keep(const MapInfo *info, int argument, const int64_t *numbers, size_t bytes,
+                 const TensorMap *map)
+{
+    Kept *place = &kept[oldest];
+    addresses[oldest] = numbers[0];
+    place->info = *info;
+    place->argument = argument;
+    memcpy(place->numbers, numbers, bytes);
+    place->map = *map;
+    oldest = (oldest + 1) % KEPT;
 }
 
 static OpforgeStatus check(const MapInfo *info, const Launch *launch, const char *name,
@@ -108,26 +126,22 @@ static OpforgeStatus find_map(const MapInfo *info, int argument, const Launch *l
 {
     const int count = 1 + 2 * ((argument & OF_TYPE) - OF_DESCRIPTOR);
     const size_t bytes = (size_t)count * sizeof *numbers;
-    Kept *place = place_of(info, numbers, count);
+    const Kept *found = find(info, argument, numbers, bytes);
+    OpforgeStatus status = OPFORGE_OK;
     if (of_driver.cuTensorMapEncodeTiled == NULL) {
         return of_fail(OPFORGE_NO_DRIVER,
                        "%s (%s): the driver has no cuTensorMapEncodeTiled; install a newer one",
                        launch->kernel, launch->location);
     }
-    if (place->argument != argument || memcmp(&place->info, info, sizeof *info) != 0 ||
-        memcmp(place->numbers, numbers, bytes) != 0) {
-        const OpforgeStatus status = encode(info, argument, launch, name, numbers, map);
-        if (status != OPFORGE_OK) {
-            return status;
-        }
-        place->info = *info;
-        place->argument = argument;
-        memcpy(place->numbers, numbers, bytes);
-        place->map = *map;
-    } else {
-        *map = place->map;
+    if (found != NULL) {
+        *map = found->map;
+        return OPFORGE_OK;
     }
-    return OPFORGE_OK;
+    status = encode(info, argument, launch, name, numbers, map);
+    if (status == OPFORGE_OK) {
+        keep(info, argument, numbers, bytes, map);
+    }
+    return status;
 }
 
 /* For a kernel without tensor maps: address, sizes, strides, and flags. */
