@@ -2,6 +2,7 @@
 
 import json
 import math
+import pickle
 
 import pytest
 from hypothesis import given, settings
@@ -264,3 +265,20 @@ def test_make_computes_what_evaluate_does(term, values):
         return make(term.op, *map(bound, term.args)) if isinstance(term, Expr) else term
 
     assert bound(term) == evaluate(term, values)
+
+
+def test_whole_floats_are_not_integers_in_a_term():
+    assert Expr("//", (N, 2)) != Expr("//", (N, 2.0))
+    assert Expr("+", (Expr("*", (N, 2)), 1)) != Expr("+", (Expr("*", (N, 2.0)), 1))
+    assert Expr("*", (N, 2)) == Expr("*", (N, 2))
+
+
+def test_another_process_hashes_a_term_anew():
+    term = Expr("+", (Expr("*", (M, N)), 127))
+    hash(term)
+    expr.is_float(term)
+    pickled = pickle.dumps(term)
+    assert b"_hash" not in pickled
+    again = pickle.loads(pickled)
+    assert again == term
+    assert hash(again) == hash(term)

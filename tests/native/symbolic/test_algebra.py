@@ -74,6 +74,34 @@ def test_a_decision_narrows_later_questions():
     assert algebra.range(n) == (1, math.inf)
 
 
+def test_what_one_path_assumes_no_other_knows():
+    ranges = {"m": (0, math.inf), "n": (0, math.inf)}
+    one, other, third = Algebra(ranges), Algebra(ranges), Algebra(ranges)
+    multiple = Expr("==", (Expr("%", (m, 16)), 0))
+    assert one.compare("<", m, 65) == other.compare("<", m, 65) == Expr("<", (m, 65))
+    one.narrow(Expr("<", (m, 65)))
+    other.narrow(Expr("<=", (65, m)))
+    assert one.compare("<", m, 65) == 1
+    assert other.compare("<", m, 65) == 0
+    assert third.compare("<", m, 65) == Expr("<", (m, 65))
+    third.narrow(Expr("<", (m, 65)))
+    third.narrow(multiple)
+    assert third.is_multiple(m, 16)
+    assert not one.is_multiple(m, 16)
+    one.narrow(Expr("<", (64, m)))
+    assert one.impossible
+    assert not third.impossible
+
+
+def test_a_whole_float_does_not_get_the_answer_of_an_integer():
+    assert ANY.compare("==", m, 2) == Expr("==", (m, 2))
+    assert ANY.compare("==", m, 2.0) == Expr("==", (m, 2.0))
+    assert ANY.min_max("min", m, 2) == Expr("min", (2, m))
+    assert ANY.min_max("min", m, 2.0) == Expr("min", (2.0, m))
+    assert ANY.floordiv(n, 2) == Expr("//", (n, 2))
+    assert ANY.floordiv(n, 2.0) == Expr("//", (n, 2.0))
+
+
 def test_a_float_comparison_is_never_decided_for_what_may_be_nan():
     x = Var("x", is_float=True)
     assert isinstance(ANY.compare("<", x, math.inf), Expr)

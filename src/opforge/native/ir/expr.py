@@ -49,12 +49,38 @@ def addressed(variable: str) -> str | None:
     return variable.removesuffix(_ADDRESS) if variable.endswith(_ADDRESS) else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Expr:
-    """An operation; constants stand as plain numbers among its operands."""
+    """An operation; constants stand as plain numbers among its operands.
+
+    A trace looks terms up in tables all the time, so each keeps its hash, which otherwise goes
+    through all of its parts.
+    """
 
     op: str
     args: tuple[Term, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.op, self.args)))
+
+    @functools.cached_property
+    def _is_float(self) -> bool:
+        return _makes_float(self)
+
+    def __hash__(self) -> int:
+        return self._hash  # type: ignore[attr-defined,no-any-return]
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Expr) or hash(self) != hash(other) or self.op != other.op:
+            return False
+        # 2 and 2.0 are equal in Python, but `n // 2` and `n // 2.0` are not the same in C.
+        return self.args == other.args and [*map(type, self.args)] == [*map(type, other.args)]
+
+    def __reduce__(self) -> tuple[type[Expr], tuple[str, tuple[Term, ...]]]:
+        # Strings have other hashes in another process.
+        return Expr, (self.op, self.args)
 
     def __str__(self) -> str:
         return text(self)
@@ -114,8 +140,10 @@ def is_float(term: Term) -> bool:
     """Whether a term is a double in C, not an int64_t."""
     if isinstance(term, Var):
         return term.is_float
-    if not isinstance(term, Expr):
-        return isinstance(term, float)
+    return term._is_float if isinstance(term, Expr) else isinstance(term, float)  # noqa: SLF001
+
+
+def _makes_float(term: Expr) -> bool:
     if term.op in _FLOATS:
         return True
     if term.op in _TRUTHS or term.op in {"int", "floor", "ceil", "round"}:

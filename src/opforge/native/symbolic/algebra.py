@@ -6,69 +6,74 @@ Conditions that the declared ranges decide are decided here, without a guard: wi
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import TypeGuard
 
-from ..ir.expr import COMPARISONS, Expr, Term, Var, constants, is_float, make, text, variables
+from ..ir.expr import COMPARISONS, Expr, Term, Var, constants, is_float, make, variables
+from .sums import Sum, added, core, key, multiplied, sum_of, term_of, without
 
 Range = tuple[float, float]
-# A sum of products: {(m, n): 1, (): 127} is m * n + 127.
-_Sum = dict[tuple[Term, ...], int]
-
 ANYTHING: Range = (-math.inf, math.inf)
 
 
-@lru_cache(maxsize=65536)
-def _key(term: Term) -> str:
-    return text(term)
+class _Knowledge:
+    """What is known of the variables at one point of a path, and what was found out from it.
+
+    It does not change: a condition leads to another. The paths of an op begin alike, each is walked
+    twice, and its cases for other dtypes ask the same, so that most questions find their answer
+    here.
+    """
+
+    def __init__(
+        self, ranges: dict[str, Range], multiples: dict[str, int], facts: dict[Term, Range]
+    ) -> None:
+        self.ranges = ranges
+        # A known divisor of each variable.
+        self.multiples = multiples
+        # Known ranges of whole sums and products, each in the form of `core`.
+        self.facts = facts
+        # Whether the conditions so far contradict each other.
+        self.impossible = False
+        self.range_of: dict[Term, Range] = {}
+        # By method and operands, its result.
+        self.found: dict[tuple[str, Term, Term], Term] = {}
+        self.decided: dict[Term, int | None] = {}
+        self.under: dict[Term, _Knowledge] = {}
+
+    def copy(self) -> _Knowledge:
+        copied = _Knowledge(dict(self.ranges), dict(self.multiples), dict(self.facts))
+        copied.impossible = self.impossible
+        return copied
 
 
-def _sum_of(term: Term) -> _Sum:
-    if isinstance(term, Expr):
-        if term.op == "+":
-            total: _Sum = {}
-            for arg in term.args:
-                for product, factor in _sum_of(arg).items():
-                    total[product] = total.get(product, 0) + factor
-            return total
-        if term.op == "*":
-            return _product_of([_sum_of(a) for a in term.args])
-        if term.op == "neg":
-            return {p: -f for p, f in _sum_of(term.args[0]).items()}
-    if isinstance(term, int):
-        return {(): int(term)} if term else {}
-    return {(term,): 1}
+# So many declarations of sizes have their questions and answers kept.
+@functools.lru_cache(maxsize=64)
+def _beginning(
+    ranges: tuple[tuple[str, Range], ...], multiples: tuple[tuple[str, int], ...]
+) -> _Knowledge:
+    return _Knowledge(dict(ranges), dict(multiples), {})
 
 
-def _product_of(sums: list[_Sum]) -> _Sum:
-    total: _Sum = {(): 1}
-    for one in sums:
-        found: _Sum = {}
-        for left, a in total.items():
-            for right, b in one.items():
-                product = tuple(sorted((*left, *right), key=_key))
-                found[product] = found.get(product, 0) + a * b
-        total = found
-    return total
+def _kept(method: _Binary) -> _Binary:
+    """Keep what a method finds for two terms, as long as no more is known of their variables."""
+    name = method.__name__
+
+    @functools.wraps(method)
+    def found(self: Algebra, a: Term, b: Term) -> Term:
+        # Tables do not tell 2.0 from 2.
+        if is_float(a) or is_float(b):
+            return method(self, a, b)
+        known, asked = self._known.found, (name, a, b)
+        if asked not in known:
+            known[asked] = method(self, a, b)
+        return known[asked]
+
+    return found
 
 
-def _order(product: tuple[Term, ...]) -> tuple[int, list[str]]:
-    return -len(product), [_key(term) for term in product]
-
-
-def _term_of(total: _Sum) -> Term:
-    parts: list[Term] = []
-    for product in sorted(total, key=_order):
-        factor = total[product]
-        if not factor:
-            continue
-        factors: list[Term] = [*([factor] if factor != 1 or not product else []), *product]
-        parts.append(factors[0] if len(factors) == 1 else Expr("*", tuple(factors)))
-    if not parts:
-        return 0
-    return parts[0] if len(parts) == 1 else Expr("+", tuple(parts))
+_Binary = Callable[["Algebra", Term, Term], Term]
 
 
 class Algebra:
@@ -77,19 +82,22 @@ class Algebra:
     def __init__(
         self, ranges: Mapping[str, Range], multiples: Mapping[str, int] | None = None
     ) -> None:
-        self.ranges = dict(ranges)
-        # A known divisor of each variable.
-        self.multiples = dict(multiples or {})
-        # Whether the conditions so far contradict each other.
-        self.impossible = False
-        # Known ranges of whole sums and products, each in the form of `_core`.
-        self._facts: dict[Term, Range] = {}
-        self._known: dict[Term, Range] = {}
+        self._known = _beginning(tuple(ranges.items()), tuple((multiples or {}).items()))
+
+    @property
+    def ranges(self) -> Mapping[str, Range]:
+        """Of each variable, under the conditions so far."""
+        return self._known.ranges
+
+    @property
+    def impossible(self) -> bool:
+        """Whether the conditions so far contradict each other."""
+        return self._known.impossible
 
     def add(self, a: Term, b: Term) -> Term:
         if is_float(a) or is_float(b):
             return make("+", a, b)
-        return _term_of(_sum_of(Expr("+", (a, b))))
+        return added(a, b)
 
     def sub(self, a: Term, b: Term) -> Term:
         if is_float(a) or is_float(b):
@@ -99,10 +107,10 @@ class Algebra:
     def mul(self, a: Term, b: Term) -> Term:
         if is_float(a) or is_float(b):
             return make("*", a, b)
-        total = _sum_of(Expr("*", (a, b)))
-        return _term_of(total) if len(total) != 1 else self._exact(total)
+        found, total = multiplied(a, b)
+        return found if len(total) != 1 else self._exact(found, total)
 
-    def _exact(self, total: _Sum) -> Term:
+    def _exact(self, term: Term, total: Sum) -> Term:
         """`8 * (c * h // 8)` -> `c * h`, where 8 is known to divide it."""
         ((product, factor),) = total.items()
         for one in product:
@@ -111,10 +119,11 @@ class Algebra:
                 if divisor and factor % divisor == 0 and self.is_multiple(whole, divisor):
                     rest = list(product)
                     rest.remove(one)
-                    found = _term_of({tuple(rest): factor // divisor})
+                    found = term_of({tuple(rest): factor // divisor})
                     return self.mul(found, whole)
-        return _term_of(total)
+        return term
 
+    @_kept
     def floordiv(self, a: Term, b: Term) -> Term:
         """Cancels common factors; exact if the divisor divides every product."""
         if not isinstance(b, int) or is_float(a):
@@ -122,39 +131,40 @@ class Algebra:
             if not shared:
                 known = None if is_float(a) or is_float(b) else self._quotient(a, b)
                 return make("//", a, b) if known is None else known
-            return self.floordiv(_without(a, shared), _without(b, shared))
+            return self.floordiv(without(a, shared), without(b, shared))
         if b in {0, 1}:
             return a if b else make("//", a, b)
-        total = _sum_of(a)
+        total = sum_of(a)
         whole = {p: f // b for p, f in total.items() if f % b == 0}
         rest = {p: f for p, f in total.items() if f % b}
         if not rest:
-            return _term_of(whole)
-        low, high = self.range(_term_of(rest))
+            return term_of(whole)
+        low, high = self.range(term_of(rest))
         if b > 0 and low >= 0 and high < b:
-            return _term_of(whole)
+            return term_of(whole)
         # Multiples of the divisor move out: (16 * m + n) // 16 is m + n // 16.
-        return self.add(_term_of(whole), make("//", _term_of(rest), b))
+        return self.add(term_of(whole), make("//", term_of(rest), b))
 
     def _quotient(self, a: Term, b: Term) -> int | None:
         """`(2 * n - 1) // n` -> 1 for n >= 1: a quotient that is the same for all values."""
-        divisor = _sum_of(b)
+        divisor = sum_of(b)
         if len(divisor) != 1 or self.range(b)[0] < 1:
             return None
         ((product, factor),) = divisor.items()
-        often = _sum_of(a).get(product, 0) // factor
+        often = sum_of(a).get(product, 0) // factor
         for count in (often, often - 1):
             rest = self.sub(a, self.mul(b, count))
             if self.range(rest)[0] >= 0 and self.range(self.sub(rest, b))[1] < 0:
                 return count
         return None
 
+    @_kept
     def mod(self, a: Term, b: Term) -> Term:
         if isinstance(b, int) and b > 0 and not is_float(a):
-            rest = _term_of({p: f % b for p, f in _sum_of(a).items()})
+            rest = term_of({p: f % b for p, f in sum_of(a).items()})
             low, high = self.range(rest)
             return rest if low >= 0 and high < b else make("%", rest, b)
-        if not (is_float(a) or is_float(b)) and _without(b, self._shared(a, b)) == 1:
+        if not (is_float(a) or is_float(b)) and without(b, self._shared(a, b)) == 1:
             return 0
         return make("%", a, b)
 
@@ -164,6 +174,12 @@ class Algebra:
             most, least = self.range(a)[1], self.range(b)[0]
             sure = (op == "<" and most < least) or (op == "<=" and most <= least)
             return 1 if sure and not (_may_be_nan(a) or _may_be_nan(b)) else make(op, a, b)
+        known, asked = self._known.found, (op, a, b)
+        if asked not in known:
+            known[asked] = self._compare(op, a, b)
+        return known[asked]
+
+    def _compare(self, op: str, a: Term, b: Term) -> Term:
         a, b = self.with_known_values(a), self.with_known_values(b)
         low, high = self._difference(a, b)
         decided = {
@@ -175,7 +191,7 @@ class Algebra:
         if decided is not None:
             return decided
         # Constants go to the right, and == and != have one order of operands.
-        turned = isinstance(a, int) or (not isinstance(b, int) and _key(a) > _key(b))
+        turned = isinstance(a, int) or (not isinstance(b, int) and key(a) > key(b))
         if op in {"==", "!="} and turned:
             a, b = b, a
         return make(op, a, b)
@@ -215,10 +231,10 @@ class Algebra:
     def _factored(self, term: Term) -> Range:
         """The range of a sum, also seen as the product of its common factors and the rest."""
         low, high = self.range(term)
-        total = _sum_of(term)
+        total = sum_of(term)
         shared = self._shared(term, term) if len(total) > 1 else ()
         if shared:
-            rest = self.range(_without(term, shared))
+            rest = self.range(without(term, shared))
             ends = _range_of_product([*(self.range(s) for s in shared), rest])
             low, high = max(low, ends[0]), min(high, ends[1])
         return low, high
@@ -239,23 +255,33 @@ class Algebra:
 
     def min_max(self, op: str, a: Term, b: Term) -> Term:
         """`min` or `max`."""
+        return self._min(a, b) if op == "min" else self._max(a, b)
+
+    @_kept
+    def _min(self, a: Term, b: Term) -> Term:
         if not (is_float(a) or is_float(b)):
             low, high = self._difference(a, b)
-            if high <= 0:
-                return a if op == "min" else b
-            if low >= 0:
-                return b if op == "min" else a
-        return make(op, *sorted((a, b), key=_key))
+            if high <= 0 or low >= 0:
+                return a if high <= 0 else b
+        return make("min", *sorted((a, b), key=key))
+
+    @_kept
+    def _max(self, a: Term, b: Term) -> Term:
+        if not (is_float(a) or is_float(b)):
+            low, high = self._difference(a, b)
+            if high <= 0 or low >= 0:
+                return b if high <= 0 else a
+        return make("max", *sorted((a, b), key=key))
 
     def range(self, term: Term) -> Range:
         """Bounds of a term; they need not be tight."""
         if isinstance(term, (int, float)):
             return term, term
         if isinstance(term, Var):
-            return self.ranges.get(term.name, ANYTHING)
-        known = self._known.get(term)
+            return self._known.ranges.get(term.name, ANYTHING)
+        known = self._known.range_of.get(term)
         if known is None:
-            known = self._known[term] = self._range(term)
+            known = self._known.range_of[term] = self._range(term)
         return known
 
     def _range(self, term: Expr) -> Range:
@@ -263,9 +289,9 @@ class Algebra:
         if find is None or _may_be_nan(term):
             return ANYTHING
         low, high = find([self.range(a) for a in term.args])
-        if self._facts and not is_float(term):
-            core, factor, constant = _core(term)
-            known = self._facts.get(core)
+        if self._known.facts and not is_float(term):
+            middle, factor, constant = core(term)
+            known = self._known.facts.get(middle)
             if known is not None:
                 ends = [_times(factor, end) + constant for end in known]
                 low, high = max(low, min(ends)), min(high, max(ends))
@@ -277,6 +303,12 @@ class Algebra:
             return int(bool(condition))
         if not isinstance(condition, Expr):
             return None
+        known = self._known.decided
+        if condition not in known:
+            known[condition] = self._decide(condition)
+        return known[condition]
+
+    def _decide(self, condition: Expr) -> int | None:
         if condition.op in COMPARISONS:
             found = self.compare(condition.op, *condition.args)
             return found if isinstance(found, int) else None
@@ -298,19 +330,27 @@ class Algebra:
                 self.narrow(part)
         if not isinstance(condition, Expr) or condition.op not in COMPARISONS:
             return
+        before = self._known
+        if condition not in before.under:
+            before.under[condition] = self._narrowed(condition)
+        self._known = before.under[condition]
+
+    def _narrowed(self, condition: Expr) -> _Knowledge:
         a, b = condition.args
         if is_float(a) or is_float(b):
-            return
+            return self._known
+        narrowed = Algebra({})
+        narrowed._known = self._known.copy()
         if condition.op == "==" and is_op(a, "%") and b == 0:
-            self._divides(a)
-        core, factor, constant = _core(_term_of(_sum_of(Expr("+", (a, Expr("neg", (b,)))))))
-        if not factor:
-            return
-        self._bound(core, self._within(condition.op, core, factor, constant))
+            narrowed._divides(a)
+        middle, factor, constant = core(Expr("+", (a, Expr("neg", (b,)))))
+        if factor:
+            narrowed._bound(middle, self._within(condition.op, middle, factor, constant))
+        return narrowed._known
 
-    def _within(self, op: str, core: Term, factor: int, constant: int) -> Range:
-        """The range of `core` for which `factor * core + constant` is 0, below 0, ..."""
-        low, high = self.range(core)
+    def _within(self, op: str, middle: Term, factor: int, constant: int) -> Range:
+        """The range of `middle` for which `factor * middle + constant` is 0, below 0, ..."""
+        low, high = self.range(middle)
         if op in {"==", "!="}:
             if constant % factor:
                 return (low, high) if op == "!=" else (math.inf, -math.inf)
@@ -323,16 +363,17 @@ class Algebra:
             return low, min(high, limit // factor)
         return max(low, -(limit // -factor)), high
 
-    def _bound(self, core: Term, found: Range) -> None:
-        self.impossible |= found[0] > found[1]
-        if isinstance(core, Var):
-            self.ranges[core.name] = found
+    def _bound(self, middle: Term, found: Range) -> None:
+        known = self._known
+        known.impossible |= found[0] > found[1]
+        if isinstance(middle, Var):
+            known.ranges[middle.name] = found
         else:
-            self._facts[core] = found
-        self._known.clear()
+            known.facts[middle] = found
+        known.range_of.clear()
         # A product that is at least 1 has no factor of 0.
-        if is_op(core, "*") and found[0] >= 1:
-            factors = {a: self.range(a) for a in core.args}
+        if is_op(middle, "*") and found[0] >= 1:
+            factors = {a: self.range(a) for a in middle.args}
             if all(low >= 0 for low, _ in factors.values()):
                 for factor, (low, high) in factors.items():
                     if low < 1:
@@ -341,22 +382,23 @@ class Algebra:
     def _divides(self, remainder: Expr) -> None:
         value, divisor = remainder.args
         if isinstance(value, Var) and isinstance(divisor, int) and divisor > 0:
-            before = self.multiples.get(value.name, 1)
-            self.multiples[value.name] = math.lcm(before, divisor)
+            before = self._known.multiples.get(value.name, 1)
+            self._known.multiples[value.name] = math.lcm(before, divisor)
 
     def is_multiple(self, term: Term, of: int) -> bool:
         """Whether a term is a multiple for all values of its variables."""
         if is_float(term):
             return False
+        known = self._known.multiples
         return all(
-            factor * math.prod(self.multiples.get(v.name, 1) for v in p if isinstance(v, Var)) % of
+            factor * math.prod(known.get(v.name, 1) for v in product if isinstance(v, Var)) % of
             == 0
-            for p, factor in _sum_of(term).items()
+            for product, factor in sum_of(term).items()
         )
 
     def _shared(self, a: Term, b: Term) -> tuple[Term, ...]:
         """Common factors of both terms that cannot be 0."""
-        products = [list(p) for p in (*_sum_of(a), *_sum_of(b))]
+        products = [list(p) for p in (*sum_of(a), *sum_of(b))]
         if not products:
             return ()
         found: list[Term] = []
@@ -371,28 +413,7 @@ class Algebra:
 _REBUILT = {"+": "add", "*": "mul", "//": "floordiv", "%": "mod"}
 
 
-def _without(term: Term, factors: tuple[Term, ...]) -> Term:
-    found: _Sum = {}
-    for product, factor in _sum_of(term).items():
-        left = list(product)
-        for one in factors:
-            left.remove(one)
-        found[tuple(left)] = factor
-    return _term_of(found)
-
-
-@lru_cache(maxsize=65536)
-def _core(term: Term) -> tuple[Term, int, int]:
-    """`-8 * m + 8 * n + 3` -> (`m - n`, -8, 3): a sum without its constant and common factor."""
-    total = {p: f for p, f in _sum_of(term).items() if f}
-    constant = total.pop((), 0)
-    if not total:
-        return 0, 0, constant
-    factor = math.gcd(*total.values()) * (1 if total[min(total, key=_order)] > 0 else -1)
-    return _term_of({p: f // factor for p, f in total.items()}), factor, constant
-
-
-@lru_cache(maxsize=65536)
+@functools.lru_cache(maxsize=65536)
 def _may_be_nan(term: Term) -> bool:
     """Whether a caller's floats or infinite constants can make it NaN."""
     if not is_float(term):
