@@ -523,5 +523,24 @@ def term_of(value: Any) -> Term:
     return number
 
 
+def times(a: Any, b: Any) -> Any:
+    """`a * b` for sizes, without torch's way from a SymInt to its node, which takes longer."""
+    node = a.node if type(a) is torch.SymInt else b.node if type(b) is torch.SymInt else None
+    if not isinstance(node, Node):
+        return a * b
+    one, other = map(_unwrapped, (a, b))
+    if not (is_symbolic(one) or is_symbolic(other)):
+        return one * other
+    symbols = node.symbols
+    return torch.SymInt(Node(symbols, symbols.algebra.mul(term_of(one), term_of(other)), int))
+
+
+def _unwrapped(size: Any) -> Any:
+    """Torch computes with the plain number where a size is constant."""
+    if type(size) is not torch.SymInt or not size.node.is_constant():
+        return size
+    return size.node.maybe_as_int()
+
+
 def is_symbolic(value: Any) -> bool:
     return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))

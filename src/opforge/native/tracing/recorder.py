@@ -6,6 +6,7 @@ reports all of them.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import traceback
@@ -113,7 +114,7 @@ class Recorder:
 
     def parameter(self, name: str, dtype: torch.dtype, sizes: Any, strides: Any) -> Traced:
         """A tensor that the caller passes."""
-        buffer = Buffer(name, dtype, term_of(_span(sizes, strides)), allocated=False, trace=self)
+        buffer = Buffer(name, dtype, self._span(sizes, strides), allocated=False, trace=self)
         self._parameters.append(Traced(buffer, sizes, strides, 0, dtype))
         return self._parameters[-1]
 
@@ -254,13 +255,24 @@ class Recorder:
         is_strided = len(self.buffers) in self._strided and len(chosen) == len(sizes)
         if is_strided:
             strides = [self.symbols.integer(stride) for stride in chosen]
-        span = term_of(_span(sizes, strides))
+        span = self._span(sizes, strides)
         buffer = Buffer(
             f"w{len(self.buffers)}", dtype, span, allocated=True, trace=self,
             sizes=sizes, strides=strides, own=own, strided=is_strided,
         )  # fmt: skip
         self.buffers.append(buffer)
         return Traced(buffer, sizes, strides, 0, dtype)
+
+    def _span(self, sizes: Sequence[Any], strides: Sequence[Any]) -> Term:
+        """The number of elements from the first to the last, gaps included."""
+        algebra = self.symbols.algebra
+        span: Term = 1
+        if all(map(same, strides, compact(sizes))):
+            return functools.reduce(algebra.mul, map(term_of, sizes), span)
+        for size, stride in zip(sizes, strides, strict=True):
+            steps = algebra.sub(term_of(size), 1)
+            span = algebra.add(span, algebra.mul(steps, term_of(stride)))
+        return span
 
     def _default_dtype(self) -> torch.dtype:
         found = torch.get_default_dtype()
@@ -386,13 +398,6 @@ class Recorder:
             return is_contiguous(self.symbols, x)
         order = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}.get(len(x.sizes))
         return order is not None and is_contiguous(self.symbols, x, order)
-
-
-def _span(sizes: Sequence[Any], strides: Sequence[Any]) -> Any:
-    """The number of elements from the first to the last, gaps included."""
-    if all(map(same, strides, compact(sizes))):
-        return math.prod(sizes)
-    return sum((n - 1) * s for n, s in zip(sizes, strides, strict=True)) + 1
 
 
 def _filled(make: Callable[..., Any], value: Any = None) -> Callable[..., Any]:

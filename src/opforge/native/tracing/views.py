@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ..._compat.tracing import Traced
-from ..symbolic.symint import MANY, Symbols, is_symbolic, term_of
+from ..symbolic.symint import MANY, Symbols, is_symbolic, term_of, times
 
 Sizes = Sequence[Any]
 
@@ -27,7 +27,7 @@ def compact(sizes: Sizes) -> list[Any]:
     stride: Any = 1
     for size in reversed(sizes):
         strides.append(stride)
-        stride *= size
+        stride = times(stride, size)
     return strides[::-1]
 
 
