@@ -5,6 +5,7 @@ import functools
 import math
 import pkgutil
 import threading
+import types
 from pathlib import Path
 
 import pytest
@@ -338,3 +339,24 @@ def test_the_scan_sees_a_patch(source):
 def test_the_scan_sees_a_patch_of_a_value_in_compat():
     assert list(suspicious("_compat/sample.py", "handle._op = 1"))
     assert not list(suspicious("_compat/sample.py", "self.x = 1"))
+
+
+def test_a_scope_that_finds_the_same_is_replaced_once_and_taken_back_by_the_last():
+    owner, found = types.ModuleType("owner"), []
+    owner.answer = lambda: "real"
+    original = owner.answer
+
+    def find():
+        found.append(1)
+        return [patches.Replacement(patches.HOST_CACHE, owner, "answer", lambda _: lambda: "ours")]
+
+    scope = patches.PatchScope(find, finds_the_same=True)
+    with scope:
+        with scope:
+            assert owner.answer() == "ours"
+        assert owner.answer() == "ours"
+    assert owner.answer is original
+    assert len(found) == 1
+    with scope:
+        assert owner.answer() == "ours"
+    assert owner.answer is original

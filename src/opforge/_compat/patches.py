@@ -395,14 +395,25 @@ def table() -> tuple[Patch, ...]:
 
 
 class PatchScope:
-    """Replacements that last while any thread is inside."""
+    """Replacements that last while any thread is inside.
 
-    def __init__(self, find: Callable[[], Iterable[Replacement]]) -> None:
+    With `finds_the_same`, who enters while others are inside finds nothing new to replace.
+    """
+
+    def __init__(
+        self, find: Callable[[], Iterable[Replacement]], *, finds_the_same: bool = False
+    ) -> None:
         self._find = find
+        self._finds_the_same = finds_the_same
         self._users = 0
         self._made: list[Replacement] = []
 
     def __enter__(self) -> None:
+        if self._finds_the_same:
+            with _lock:
+                if self._users:
+                    self._users += 1
+                    return
         self.refresh(users=1)
 
     def __exit__(self, *_: object) -> None:

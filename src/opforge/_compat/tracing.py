@@ -319,7 +319,7 @@ def symbolic_host_functions(next_power_of_2: Callable[[Any], int]) -> Iterator[N
     """
     token = _power_of_two.set(next_power_of_2)
     try:
-        with _HOST_FUNCTIONS:
+        with HOST_FUNCTIONS:
             yield
     finally:
         _power_of_two.reset(token)
@@ -350,7 +350,7 @@ def _without_autocast(make: Callable[..., None]) -> Callable[..., None]:
     return refuse
 
 
-_HOST_FUNCTIONS = patches.PatchScope(_host_functions)
+HOST_FUNCTIONS = patches.PatchScope(_host_functions, finds_the_same=True)
 _MATH = {"sqrt": "sym_sqrt", "log2": "sym_log2", "log": "sym_log", "exp": "sym_exp"}
 
 

@@ -35,7 +35,7 @@ from .needs_bound import HOLDS, needs_bound
 from .recorder import Buffer, Filled
 from .specialize import Specializer
 from .torch_calls.space import is_dense
-from .tracer import Tracer, Walk, first_values, var_ranges_of
+from .tracer import Tracer, Walk, first_values, many_traces, var_ranges_of
 from .undeclared_writes import refuse_fill, refuse_launch
 from .views import same
 
@@ -94,7 +94,8 @@ def build_case(
 
     start = {**first_values(case, var_ranges), **traced_gpu.values(archs[0])}
     try:
-        found = explore(trace, start, var_ranges, [traced_gpu.is_one_of(archs)])
+        with many_traces():
+            found = explore(trace, start, var_ranges, [traced_gpu.is_one_of(archs)])
     except NotConstant as error:
         also = dict.fromkeys([*maker.offences, *error.also])
         raise needs_bound(error, entry, in_order(also)) from None
