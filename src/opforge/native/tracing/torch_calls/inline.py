@@ -33,22 +33,33 @@ _MOST_REPEATED = 12
 def inlined(steps: Sequence[Any], kept: set[int]) -> list[Any]:
     """The steps, with values in place of what only one call reads."""
     found = list(steps)
+    uses = [_used(step) for step in found]
     for at, step in enumerate(found):
         if isinstance(step, (Computed, Reduced, Scanned)):
-            found[at] = _with_values(found, at, kept)
+            found[at] = _with_values(found, uses, at, kept)
+            uses[at] = _used(found[at])
         if isinstance(step, Computed):
-            _finish_reduction(found, at, kept)
+            _finish_reduction(found, uses, at, kept)
+            uses[at] = _used(found[at])
     return found
 
 
-def _finish_reduction(steps: list[Any], at: int, kept: set[int]) -> None:
+# By step, the memory that it reads or writes, by id.
+_Uses = list[set[int]]
+
+
+def _used(step: Any) -> set[int]:
+    return {id(memory) for memory in touched(step)}
+
+
+def _finish_reduction(steps: list[Any], uses: _Uses, at: int, kept: set[int]) -> None:
     """Let a reduction compute what a call makes of its only result, and of numbers."""
     step = steps[at]
     parts = [v for v in leaves(step.value) if not isinstance(v, (Applied, Number))]
     loads = [v.tensor for v in parts if isinstance(v, Load)]
     if not loads or len(loads) < len(parts) or id(loads[0].memory) in kept:
         return
-    first, *others = _users(loads[0].memory, steps)
+    first, *others = _users(loads[0].memory, uses)
     maker = steps[first]
     if not isinstance(maker, Reduced) or others != [at] or maker.spread or len(maker.outs) > 1:
         return
@@ -95,18 +106,18 @@ def _squeezed_as(like: Traced, x: Traced) -> Traced:
     return Traced(x.memory, like.sizes, strides, x.offset, x.dtype)
 
 
-def _users(memory: Any, steps: Sequence[Any]) -> list[int]:
-    return [i for i, step in enumerate(steps) if any(memory is m for m in touched(step))]
+def _users(memory: Any, uses: _Uses) -> list[int]:
+    return [i for i, used in enumerate(uses) if id(memory) in used]
 
 
-def _with_values(steps: Sequence[Any], at: int, kept: set[int]) -> Any:
+def _with_values(steps: Sequence[Any], uses: _Uses, at: int, kept: set[int]) -> Any:
     step = steps[at]
     taken: list[Computed] = []
 
     def change(one: Value) -> Value | None:
         if not isinstance(one, Load):
             return None
-        maker = _maker(one.tensor, steps, at, kept)
+        maker = _maker(one.tensor, steps, uses, at, kept)
         if maker is None:
             return None
         dims = _dims(maker.out, one.tensor)
@@ -131,12 +142,14 @@ def _with_values(steps: Sequence[Any], at: int, kept: set[int]) -> Any:
     return dataclasses.replace(step, value=value, calls=calls, **more)
 
 
-def _maker(loaded: Traced, steps: Sequence[Any], at: int, kept: set[int]) -> Computed | None:
+def _maker(
+    loaded: Traced, steps: Sequence[Any], uses: _Uses, at: int, kept: set[int]
+) -> Computed | None:
     """The call that made what a step loads, if nothing else needs its result."""
     memory: Any = loaded.memory
     if not memory.allocated:
         return None
-    users = _users(memory, steps)
+    users = _users(memory, uses)
     if id(memory) in kept or len(users) != 2 or users[1] != at:
         return None
     maker = steps[users[0]]
