@@ -48,7 +48,7 @@ def random_state() -> Any:
     """Compares equal if nobody has drawn from the common generators in between."""
     numpy = sys.modules.get("numpy.random")
     state = numpy.get_state(legacy=False)["state"] if numpy is not None else None
-    return random.getstate(), state and (state["pos"], state["key"].tolist())
+    return random.getstate(), state and (state["pos"], state["key"].tobytes())
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ and overlap for its own reasons, is not needed.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 from collections import Counter
@@ -209,6 +210,7 @@ MOST_DIVIDED = 24
 LARGEST = 256
 
 
+@functools.lru_cache(maxsize=4096)
 def _divided(term: Term) -> int:
     """How many divisions are inside each other: 2 in `(n // 8 + 7) // 8`."""
     if not isinstance(term, Expr):
@@ -216,6 +218,7 @@ def _divided(term: Term) -> int:
     return max(map(_divided, term.args), default=0) + (term.op in {"//", "%"})
 
 
+@functools.lru_cache(maxsize=4096)
 def _size(term: Term) -> int:
     """How many parts a term has, counted until they are too many."""
     found, left = 0, [term]
