@@ -14,9 +14,11 @@ from opforge.native.device.gemm import FULL_TILES, HALF_TILES, gemm_kernel
 from ..rows import FLOATS, dense_copy, expect_floats, expect_shape, place
 from .hopper import is_mapped, multiply_on_hopper, on_hopper
 
-# So few rows that b's bytes decide the time: narrow tiles ask for them on all multiprocessors.
-FEW = 32
-FEW_TILES = {"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 128, "num_warps": 4, "num_stages": 7}
+# Up to so many rows b's bytes decide the time: narrow tiles ask for them on all multiprocessors.
+FEW = {
+    32: {"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 128, "num_warps": 4, "num_stages": 7},
+    128: {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 128, "num_warps": 4, "num_stages": 3},
+}
 
 
 def lines_of(x: Tensor) -> tuple[Tensor, bool]:
@@ -95,8 +97,9 @@ def gemm(
         raise TypeError(f"a and b must have the same dtype, found {a.dtype} and {b.dtype}")
     if out.numel() == 0:
         return out
-    is_few = not is_fp8 and a.dtype != torch.float32 and m <= FEW
-    is_fast = is_whole and a.dtype != torch.float32 and not is_few and on_hopper(a)
+    is_half = a.dtype in {torch.float16, torch.bfloat16}
+    few = next((tiles for most, tiles in FEW.items() if m <= most), None) if is_half else None
+    is_fast = is_whole and a.dtype != torch.float32 and few is None and on_hopper(a)
     (a, a_columns), (b, b_columns) = lines_of(given_a := a), lines_of(given_b := b)
     # Tensor cores take fp8 only along k.
     is_fast = is_fast and a is given_a and b is given_b
@@ -109,7 +112,7 @@ def gemm(
     a_stack, a_line = steps_of(a, a_columns)
     b_stack, b_line = steps_of(b, b_columns)
     c_stack = c.stride(0) if c.dim() == 3 else 0
-    tiles = FULL_TILES if a.dtype == torch.float32 else FEW_TILES if is_few else HALF_TILES
+    tiles = FULL_TILES if a.dtype == torch.float32 else few or HALF_TILES
     down, across = triton.cdiv(m, tiles["BLOCK_M"]), triton.cdiv(n, tiles["BLOCK_N"])
     count = stacks[0] if stacks else 1
     gemm_kernel[(count * down * across,)](
