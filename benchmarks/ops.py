@@ -12,10 +12,11 @@ or compiled torch, whichever is shorter.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import statistics
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +33,19 @@ ENTRIES, CLASSES, TOKENS = 128 << 10, 32 << 10, 16 << 10
 LIMIT = 1.05
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 VARIANTS = ("op", "torch", "compiled")
-# Bound by arithmetic, so the limit does not apply.
-UNLIMITED = {"gemm"}
+# Rows that measure an operator once more.
+OPERATORS = {"gemm_16": "gemm", "gemm_512": "gemm", "gemm_fp8": "gemm"}
+# Bound by arithmetic, so the limit does not apply: theirs, if they have one.
+ARITHMETIC = ("gemm", "attention")
+LIMITS = {
+    ("gemm", "bf16"): 1.05,
+    ("gemm_512", "bf16"): 1.1,
+    ("gemm_16", "bf16"): 1.1,
+    ("attention", "bf16"): 1.15,
+}
+# Measured in half precision only, for which they are made.
+HALVES = {"gemm_16", "gemm_512", "gemm_fp8", "paged_attention", "attention", "attention_backward",
+          "attention_varlen", "attention_varlen_backward"}  # fmt: skip
 
 
 class Inputs:
@@ -112,7 +124,46 @@ class Inputs:
         """8 of 256 experts."""
         return self.random(TOKENS, 256), 8
 
+    def gemm_16(self) -> tuple[Any, ...]:
+        return self.random(16, SIZE), self.random(SIZE, SIZE)
 
+    def gemm_512(self) -> tuple[Any, ...]:
+        return self.random(512, SIZE), self.random(SIZE, SIZE)
+
+    def gemm_fp8(self) -> tuple[Any, ...]:
+        a, b = (x.to(self._torch.float8_e4m3fn) for x in self.add())
+        return a, b, None, 1.0, 1.0, False, True
+
+    def attention(self) -> tuple[Any, ...]:
+        """16 heads of 128 elements, 8k tokens, causal."""
+        return *(self.random(1, 16, 2 * SIZE, 128) for _ in range(3)), True, 128**-0.5
+
+    def attention_backward(self) -> tuple[Any, ...]:
+        q, k, v, *rest = self.attention()
+        made = every_operator()["attention"](q, k, v, *rest)
+        return self.random(*q.shape), q, k, v, *made, *rest
+
+    def attention_varlen(self) -> tuple[Any, ...]:
+        """The same heads, in 4 sequences of equal length."""
+        starts = self._torch.arange(5, device="cuda", dtype=self._torch.int32) * (SIZE // 2)
+        given = (self.random(2 * SIZE, 16, 128) for _ in range(3))
+        return *given, starts, starts, SIZE // 2, SIZE // 2, True, 128**-0.5
+
+    def attention_varlen_backward(self) -> tuple[Any, ...]:
+        q, k, v, *rest = self.attention_varlen()
+        made = every_operator()["attention_varlen"](q, k, v, *rest)
+        return self.random(*q.shape), q, k, v, *made, *rest
+
+    def paged_attention(self) -> tuple[Any, ...]:
+        """64 sequences of 4k tokens, 32 heads of 128 that share 8, pages of 16."""
+        torch = self._torch
+        table = torch.randperm(64 * 256, device="cuda").int().view(64, 256)
+        lengths = torch.full((64,), SIZE, device="cuda", dtype=torch.int32)
+        pages = (self.random(64 * 256, 16, 8, 128) for _ in range(2))
+        return self.random(64, 32, 128), *pages, table, lengths, 128**-0.5
+
+
+@functools.cache
 def every_operator() -> dict[str, Any]:
     """Every operator in the tree, by name."""
     sys.path[:0] = [str(ROOT / "src")]
@@ -148,18 +199,68 @@ def torchs_own(name: str, given: tuple[Any, ...]) -> Callable[[], Any]:
         return lambda: found(*given)
     if name == "topk_gating":
         return lambda: gating(*given)
+    if name == "gemm_fp8":
+        a, b, *_ = given
+        one = torch.ones((), device="cuda")
+        product = torch._scaled_mm  # noqa: SLF001  # it has no public name
+        return lambda: product(a, b.mT, one, one, out_dtype=torch.bfloat16)
+    if name.startswith("attention"):
+        return fastest(sdpa(name, given))
     if name.startswith("cross_entropy"):
         return entropy(name, *given)
     if name == "layer_norm_backward":
         given = (*given[:3], torch.zeros_like(given[2]), given[3])
     if not name.endswith("_backward"):
         # Looked up once: it takes longer than the GPU waits.
-        found = reference(name)
+        found = reference(OPERATORS.get(name, name))
         return lambda: found(*given)
     grad, *inputs = given
     tensors = [t.requires_grad_() for t in inputs if hasattr(t, "dtype") and t.is_floating_point()]
     out = reference(name.removesuffix("_backward"))(*inputs)
     return lambda: torch.autograd.grad(out, tensors, grad, retain_graph=True)
+
+
+def sdpa(name: str, given: tuple[Any, ...]) -> Callable[[], Any]:
+    """torch's attention; of packed sequences of one length, as a batch."""
+    import torch  # noqa: PLC0415
+
+    is_backward = name.endswith("_backward")
+    grad, (q, k, v) = (given[0], given[1:4]) if is_backward else (None, given[:3])
+    if "varlen" in name:
+        whole = [x for x in (grad, q, k, v) if x is not None]
+        *grads, q, k, v = (x.unflatten(0, (4, -1)).transpose(1, 2).contiguous() for x in whole)
+        grad = grads[0] if grads else None
+    q, k, v = (x.detach().requires_grad_(is_backward) for x in (q, k, v))
+
+    def forward() -> Any:
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    if not is_backward:
+        return forward
+    kept: dict[Any, Any] = {}
+
+    def backward() -> Any:
+        # The forward of each backend runs once.
+        chosen = torch.backends.cuda.cudnn_sdp_enabled()
+        out = kept[chosen] if chosen in kept else kept.setdefault(chosen, forward())
+        return torch.autograd.grad(out, (q, k, v), grad, retain_graph=True)
+
+    return backward
+
+
+def fastest(call: Callable[[], Any]) -> Callable[[], Any]:
+    """With the backend of attention that takes the least time."""
+    from torch.nn import attention  # noqa: PLC0415
+
+    def chosen(backend: Any) -> Any:
+        with attention.sdpa_kernel(backend):
+            return call()
+
+    backend = attention.SDPBackend
+    every = (backend.CUDNN_ATTENTION, backend.FLASH_ATTENTION)
+    calls = {one: functools.partial(chosen, one) for one in every}
+    taken = gpu_microseconds(calls, rounds=5)
+    return calls[min(taken, key=lambda one: taken[one])]
 
 
 def entropy(name: str, *given: Any) -> Callable[[], Any]:
@@ -193,12 +294,13 @@ def measure(name: str, op: Any, dtype: str) -> dict[str, Any]:
     given = getattr(Inputs(dtype), name)()
     plain = detached(given)
     torch.compiler.reset()
-    compiled = torch.compile(reference(name), dynamic=False)
-    calls = {
-        "op": lambda: op(*plain),
-        "torch": torchs_own(name, given),
-        "compiled": lambda: compiled(*plain),
-    }
+    calls = {"op": lambda: op(*plain), "torch": torchs_own(name, given)}
+    if name.startswith("attention"):
+        # A compiled reference has all scores in memory.
+        calls["compiled"] = calls["torch"]
+    else:
+        compiled = torch.compile(reference(OPERATORS.get(name, name)), dynamic=False)
+        calls["compiled"] = lambda: compiled(*plain)
     microseconds = gpu_microseconds(calls)
     # Bytes read and written; an in-place operator writes what it reads.
     made = op(*plain)
@@ -215,18 +317,20 @@ def measure(name: str, op: Any, dtype: str) -> dict[str, Any]:
         "microseconds": microseconds,
         "ratio": microseconds["op"] / best,
         "gigabytes_per_second": bytes_ / microseconds["op"] / 1e3,
-        "limit": None if name in UNLIMITED else LIMIT,
+        "limit": LIMITS.get((name, dtype), None if name.startswith(ARITHMETIC) else LIMIT),
     }
 
 
-def gpu_microseconds(calls: dict[str, Callable[[], Any]]) -> dict[str, float]:
+def gpu_microseconds(
+    calls: Mapping[Any, Callable[[], Any]], rounds: int = ROUNDS
+) -> dict[Any, float]:
     """The median of each call, over rounds in which they take turns."""
     import torch  # noqa: PLC0415
 
     # Four times the L2 cache of an H200. It is read: writes would be written back during the call.
     other = torch.zeros(50 << 20, dtype=torch.float32, device="cuda")
-    taken: dict[str, list[tuple[Any, Any]]] = {name: [] for name in calls}
-    for round_ in range(ROUNDS + WARM):
+    taken: dict[Any, list[tuple[Any, Any]]] = {name: [] for name in calls}
+    for round_ in range(rounds + WARM):
         for name, call in calls.items():
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             other.sum()
@@ -251,6 +355,7 @@ def run(names: list[str], dtypes: list[str]) -> dict[str, Any]:
     # fp32 products in fp32, as in the operator.
     torch.backends.cuda.matmul.allow_tf32 = False
     operators = every_operator()
+    operators = {**operators, **{row: operators[name] for row, name in OPERATORS.items()}}
     missing = [name for name in operators if not hasattr(Inputs, name)]
     if missing:
         raise SystemExit(f"no inputs for {', '.join(missing)}: add them to Inputs in {__file__}")
@@ -265,6 +370,7 @@ def run(names: list[str], dtypes: list[str]) -> dict[str, Any]:
             measure(name, operators[name], dtype)
             for dtype in dtypes
             for name in sorted(names or operators)
+            if dtype != "fp32" or name not in HALVES
         ],
     }
 

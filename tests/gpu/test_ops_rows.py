@@ -17,6 +17,10 @@ OTHERS = (
     "embedding", "embedding_backward", "cross_entropy", "cross_entropy_backward",
     "cross_entropy_in_place", "quantize_rows", "quantize_blocks", "topk_gating",
 )  # fmt: skip
+ATTENTION = (
+    "attention", "attention_backward", "attention_varlen", "attention_varlen_backward",
+    "paged_attention",
+)  # fmt: skip
 # Which tests of a file, and how many there are at least.
 PARTS = {
     "rows natively": ("calls_rows.py", "native", 180),
@@ -27,6 +31,7 @@ PARTS = {
     "cross_entropy": ("calls_cross_entropy.py", "", 25),
     "quantize": ("calls_quantize.py", "", 60),
     "topk_gating": ("calls_topk_gating.py", "", 20),
+    "attention": ("calls_attention.py", "", 30),
     "gemm natively": ("calls_gemm.py", "native", 20),
     "gemm": ("calls_gemm.py", "not native", 25),
 }
@@ -37,6 +42,7 @@ def running(tmp_path_factory):
     """All parts, started at once."""
     major, minor = torch.cuda.get_device_capability()
     wanted = (*NAMES, *(f"{name}_backward" for name in NAMES), *OTHERS, "gemm")
+    wanted = (*wanted, *(f"{name}:fp16,bf16" for name in ATTENTION))
     folder = tmp_path_factory.mktemp("rows")
     built = operators.build(folder, *wanted, arch=f"sm_{major}{minor}")
     with ThreadPoolExecutor(len(PARTS)) as pool:

@@ -16,12 +16,18 @@ from opforge.registry import registry
 
 
 def narrowed(declaration, dtypes, ranks):
-    """The declaration, limited to dtypes for type variables and ranks for `*s`."""
+    """The declaration, limited to some dtypes, ranks of `*s`, and the last of listed sizes."""
     types = tuple((v, tuple(t for t in known if t in dtypes)) for v, known in declaration.types)
     lengths = declaration.lengths
     if ranks:
         lengths = tuple((s, tuple(n for n in known if n in ranks)) for s, known in lengths)
-    return dataclasses.replace(declaration, types=types, lengths=lengths)
+    bounds = tuple(
+        dataclasses.replace(b, values=b.values[-1:], low=b.values[-1], high=b.values[-1])
+        if b.values
+        else b
+        for b in declaration.bounds
+    )
+    return dataclasses.replace(declaration, types=types, lengths=lengths, bounds=bounds)
 
 
 def main(folder, arch, *wanted):
