@@ -1,5 +1,6 @@
 """Ops are removed while other threads call them: calls end, or raise; none reads what is freed."""
 
+import gc
 import sys
 import threading
 
@@ -161,3 +162,11 @@ def test_a_stack_that_cannot_be_read_counts_as_a_call(monkeypatch):
     assert _compat.running.is_called_elsewhere(op, [])
     torn.clear()
     assert not _compat.running.is_called_elsewhere(op, [])
+
+
+def test_no_garbage_is_collected_while_stacks_are_read(monkeypatch):
+    seen = []
+    monkeypatch.setattr(sys, "_current_frames", lambda: seen.append(gc.isenabled()) or {})
+    assert not _compat.running.is_called_elsewhere(torch.ops.aten.add.Tensor, [])
+    assert seen == [False]
+    assert gc.isenabled()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import time
@@ -23,11 +24,30 @@ def is_called_elsewhere(overload: Any, namespaces: Collection[dict[str, Any]]) -
     handles = (overload, overload.overloadpacket)
     own = {id(namespace) for namespace in namespaces}
     here = threading.get_ident()
-    stacks = [frame for thread, frame in sys._current_frames().items() if thread != here]
+    stacks = [frame for thread, frame in _current_frames().items() if thread != here]
     try:
         return any(_is_call(frame, handles, own) for top in stacks for frame in _stack(top))
     except _NotAFrame:
         return True
+
+
+_reading = threading.Lock()
+
+
+def _current_frames() -> dict[int, FrameType]:
+    """The top of every thread's stack.
+
+    Python 3.11 holds a lock of the interpreter meanwhile. A collection of garbage may then let
+    another thread run, which waits for that lock for ever.
+    """
+    with _reading:
+        was_enabled = gc.isenabled()
+        gc.disable()
+        try:
+            return sys._current_frames()
+        finally:
+            if was_enabled:
+                gc.enable()
 
 
 class Gate:
