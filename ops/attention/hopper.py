@@ -256,7 +256,8 @@ def hopper_attention_kernel(
 
 
 def described(x: Tensor, rows: int) -> TensorDescriptor:
-    block = [1, 1, rows, x.shape[3]]
+    # Layouts are computed from plain numbers.
+    block = [1, 1, rows, int(x.shape[3])]
     layout = gl.NVMMASharedLayout.get_default_for(block, _TYPES[x.dtype])
     return TensorDescriptor.from_tensor(x, block, layout)
 

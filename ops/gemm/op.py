@@ -17,7 +17,7 @@ from .hopper import is_mapped, multiply_on_hopper, on_hopper
 # Up to so many rows b's bytes decide the time: narrow tiles ask for them on all multiprocessors.
 FEW = {
     32: {"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 128, "num_warps": 4, "num_stages": 7},
-    128: {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 128, "num_warps": 4, "num_stages": 3},
+    128: {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 128, "num_warps": 4, "num_stages": 4},
 }
 
 

@@ -174,7 +174,8 @@ def quantize_rows_reference(x, dtype=torch.int8):
     if x.numel() == 0:
         return x.to(dtype), x.new_zeros((*x.shape[:-1], 1))
     top = x.abs().amax(-1, keepdim=True)
-    scales = torch.where(top <= TINY, 0.0, top / largest)
+    # On a GPU torch divides by a number through its inverse, which rounds twice.
+    scales = torch.where(top <= TINY, 0.0, top / torch.full_like(top, largest))
     values = (x * torch.where(top > TINY, largest / top, 0.0)).clamp(-largest, largest)
     return (values.round() if dtype == torch.int8 else values).to(dtype), scales
 

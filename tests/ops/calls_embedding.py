@@ -27,7 +27,10 @@ def check(forward, back, size, dtype=torch.float32, kind=torch.int64):
     grad = numbers((*shape, hidden), dtype, 1)
     assert torch.equal(forward(table, indices), table[indices.long()])
     module = importlib.import_module("ops.embedding.op")
-    wanted = module.embedding_backward_reference(grad.double(), indices.long(), entries)
+    # torch's kernel for a GPU takes no rows without elements.
+    wanted = torch.zeros(entries, 0, dtype=torch.float64, device=DEVICE)
+    if hidden:
+        wanted = module.embedding_backward_reference(grad.double(), indices.long(), entries)
     found = back(grad, indices, entries)
     assert found.dtype == dtype
     assert_close(found, wanted)
