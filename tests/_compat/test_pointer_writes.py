@@ -3,9 +3,11 @@
 import pytest
 import triton
 import triton.language as tl
+from triton.experimental.gluon import language as gl
 
 from opforge._compat.compiling import Variant
 from opforge._compat.pointer_writes import Unknown, written_pointers
+from support.native.hopper_ops import moved_kernel
 
 
 @triton.jit
@@ -110,6 +112,14 @@ def written(kernel):
 )  # fmt: skip
 def test_only_the_address_of_a_write_counts(kernel):
     assert written(kernel) == {"out"}
+
+
+def test_gluon_writes_by_descriptors():
+    layout = gl.NVMMASharedLayout.get_default_for([64, 32], gl.float16)
+    described = f"tensordesc<fp16[64, 32],{layout!r}>"
+    signature = {"x_desc": described, "out_desc": described, "M": "constexpr", "N": "constexpr"}
+    variant = Variant(moved_kernel, 90, signature, {"M": 64, "N": 32}, {})
+    assert written_pointers(variant) == {"out_desc"}
 
 
 def test_every_possible_address_counts():

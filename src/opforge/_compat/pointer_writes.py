@@ -20,6 +20,9 @@ _WRITES = {
     "tt.descriptor_reduce",
     "tt.descriptor_scatter",
     "tt.experimental_descriptor_store",
+    "ttng.async_tma_copy_local_to_global",
+    "ttng.async_tma_reduce",
+    "ttng.async_tma_scatter",
 }
 # Their results are values from memory, whatever the address was; or a function's, which is not
 # inlined and seldom returns an address.
