@@ -7,6 +7,7 @@ neither torch nor the user's module. Together they give the same bytes as `trito
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import functools
 import os
 import re
@@ -26,7 +27,7 @@ from triton.compiler.compiler import ASTSource, make_backend
 from triton.compiler.errors import CompilationError
 from triton.runtime.jit import JITCallable
 
-from . import driver, settings, tma
+from . import patches, settings, tma
 from .kernel_hash import digest_or_unique
 
 
@@ -151,10 +152,29 @@ def to_ttir(variant: Variant) -> tuple[Any, Any]:
     source = _source_class(fn)(fn, dict(variant.signature), dict(variant.constants), attrs)
     context = _context(backend)
     functions = backend.get_codegen_implementation(parsed)
-    # A kernel that asks for its target (tl.target_info) asks the driver, not this call.
-    with driver.standing_in(driver.Gpu(variant.arch)):
-        module = source.make_ir(target, parsed, functions, backend.get_module_map(), context)
+    token = _asked_target.set(target)
+    try:
+        with _TARGET_INFO:
+            module = source.make_ir(target, parsed, functions, backend.get_module_map(), context)
+    finally:
+        _asked_target.reset(token)
     return source, module
+
+
+_asked_target: contextvars.ContextVar[Any] = contextvars.ContextVar("opforge_compiled_for")
+
+
+def _compiled_for(original: Any) -> Any:
+    def made() -> Any:
+        return _asked_target.get(None) or original()
+
+    made.__triton_builtin__ = True  # type: ignore[attr-defined]
+    return made
+
+
+_TARGET_INFO = patches.PatchScope(
+    lambda: [patches.TARGET_INFO.by("current_target", _compiled_for)], finds_the_same=True
+)
 
 
 def run(job: Job) -> CompiledJob | Failed:

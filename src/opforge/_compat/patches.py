@@ -167,6 +167,13 @@ TRITON_DRIVER = Patch(
     "answers.",
     *_TARGET,
 )
+TARGET_INFO = Patch(
+    "triton.language.target_info",
+    ("current_target",),
+    "A kernel that asks for its target hears what it is compiled for, not what the machine has.",
+    "while a kernel becomes MLIR",
+    "when no thread does that any more",
+)
 _TORCH_ASKED = (
     "Host code asks torch about the GPU; a thread that traces for a target gets the target's "
     "answers."
