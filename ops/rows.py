@@ -27,6 +27,11 @@ def expect_shape(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
         raise ValueError(f"{name} must have shape {tuple(shape)}, found {tuple(tensor.shape)}")
 
 
+def on_hopper(x: Tensor) -> bool:
+    """Whether x is on a GPU with the instructions of sm_90; later ones have others."""
+    return x.is_cuda and torch.cuda.get_device_capability(x.device)[0] == 9
+
+
 def expect_rows(x: Tensor) -> None:
     if x.dim() == 0:
         raise ValueError("x must have rows, found a tensor without dimensions")

@@ -60,6 +60,7 @@ def copy_part(
     q_held, k_held, v_held = held
     q_ready, k_ready, k_empty, v_ready, v_empty = barriers
     q_len, k_len, group, out_batch, out_head, out_row, lse_batch, lse_head = sizes
+    STAGES: gl.constexpr = k_held.shape[0]
     batch, row, q_start, k_start, q_len, k_len, steps, full = extent(
         q_starts, k_starts, q_len, k_len, CAUSAL, VARLEN
     )
@@ -80,7 +81,7 @@ def copy_part(
         mbarrier.expect(v_ready.index(stage), v_desc.block_type.nbytes)
         tma.async_copy_global_to_shared(v_desc, at, v_ready.index(stage), v_held.index(stage))
         stage += 1
-        if stage == 2:
+        if stage == STAGES:
             stage = 0
             phase ^= 1
 
@@ -105,7 +106,7 @@ def attend_step(
     o_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD, 16])
     after = stage + 1
     after_phase = phase
-    if after == 2:
+    if after == k_held.shape[0]:
         after = 0
         after_phase ^= 1
     zeros = gl.zeros((64, 128), gl.float32, s_layout)

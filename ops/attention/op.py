@@ -8,8 +8,7 @@ from torch.nn import functional
 import opforge
 from opforge import native
 
-from ..gemm.hopper import on_hopper
-from ..rows import FLOATS, expect_floats, expect_shape
+from ..rows import FLOATS, expect_floats, expect_shape, on_hopper
 from .hopper import ROWS, attend_on_hopper, fits_hopper
 from .kernels import (
     attention_backward_keys_kernel,

@@ -54,7 +54,7 @@ def cross_entropy_kernel(
     target = tl.load(target_ptr + row).to(tl.int64)
     ignored = target == ignore_index
     known = (target >= 0) & (target < cols)
-    # Read before the row may be overwritten. A target that is no column makes everything NaN.
+    # Read before the row may be overwritten. A target that is not a column makes everything NaN.
     hit = tl.load(x_ptr + target, mask=known, other=float("nan")).to(tl.float32)
     factor = 1.0
     if grad_ptr is not None:
@@ -130,7 +130,7 @@ def backward(ctx, grad):
 
 @opforge.op("ops::cross_entropy", backward=backward, setup_context=save)
 def cross_entropy(logits: Tensor, target: Tensor, ignore_index: int = -100) -> Tensor:
-    """The loss of each row, in fp32: 0 where its target is ignored, NaN where it is no column."""
+    """The loss of each row, in fp32: 0 for an ignored target, NaN where that is not a column."""
     expect_targets(logits, target)
     rows, cols = logits.shape
     loss = torch.empty((rows,), dtype=torch.float32, device=logits.device)

@@ -212,11 +212,6 @@ def run_parts(given):
     )
 
 
-def on_hopper(x: Tensor) -> bool:
-    """Whether x is on a GPU with these instructions; later ones have others."""
-    return x.is_cuda and torch.cuda.get_device_capability(x.device)[0] == 9
-
-
 def is_mapped(k: int, a: Tensor, b: Tensor, c: Tensor, out: Tensor) -> bool:
     """Whether tensor maps can describe them; their last dimensions are dense.
 

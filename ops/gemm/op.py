@@ -11,8 +11,8 @@ import opforge
 from opforge import native
 from opforge.native.device.gemm import FULL_TILES, HALF_TILES, gemm_kernel
 
-from ..rows import FLOATS, dense_copy, expect_floats, expect_shape, place
-from .hopper import is_mapped, multiply_on_hopper, on_hopper
+from ..rows import FLOATS, dense_copy, expect_floats, expect_shape, on_hopper, place
+from .hopper import is_mapped, multiply_on_hopper
 
 # Up to so many rows b's bytes decide the time: narrow tiles ask for them on all multiprocessors.
 FEW = {

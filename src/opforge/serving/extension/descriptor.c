@@ -134,7 +134,8 @@ static int look_at_flags(PyObject *value, Descriptor *descriptor)
     return is_tf32 < 0 ? -1 : 0;
 }
 
-/* NOT_COVERED for what Triton will refuse: numbers that are none, or not as many of each. */
+/* NOT_COVERED for what Triton will refuse: sizes that are not integers, or lists that differ in
+ * length. */
 int served_look_at_descriptor(PyObject *value, const DescriptorType *type, Argument *argument,
                               Descriptor *descriptor)
 {
