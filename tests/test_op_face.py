@@ -58,7 +58,7 @@ def direct(x: Tensor, factor: float = 2.0) -> Tensor:
     return x * factor
 
 
-def flattened(x: Tensor, config: Config = Config()) -> Tensor:  # noqa: B008  # frozen
+def flattened(x: Tensor, config: Config = Config()) -> Tensor:  # frozen
     """Multiply."""
     return x * config.factor
 
