@@ -338,8 +338,8 @@ def gpu_microseconds(
         for name, call in calls.items():
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             other.sum()
-            # About 150 us, in which the host gets ahead of the GPU.
-            torch.cuda._sleep(300_000)  # noqa: SLF001  # there is no public way to wait
+            # About 1 ms, in which the host gets ahead of the GPU.
+            torch.cuda._sleep(2_000_000)  # noqa: SLF001  # there is no public way to wait
             start.record()
             call()
             end.record()

@@ -4,6 +4,8 @@ Programs stay on their multiprocessor and take one tile of the result after the 
 tile's copies run while the last one is stored.
 """
 
+import functools
+
 import torch
 import triton
 from torch import Tensor
@@ -226,10 +228,14 @@ def is_mapped(k: int, a: Tensor, b: Tensor, c: Tensor, out: Tensor) -> bool:
     return bool(fits)
 
 
+@functools.cache
+def layout_of(rows: int, cols: int, dtype: torch.dtype) -> gl.NVMMASharedLayout:
+    return gl.NVMMASharedLayout.get_default_for([1, rows, cols], _TYPES[dtype])
+
+
 def described(x: Tensor, rows: int, cols: int) -> TensorDescriptor:
     """A matrix or a stack of them, copied in blocks of rows x cols."""
-    block = [1, rows, cols]
-    layout = gl.NVMMASharedLayout.get_default_for(block, _TYPES[x.dtype])
+    layout, block = layout_of(rows, cols, x.dtype), [1, rows, cols]
     shape, strides = list(x.shape), list(x.stride())
     # The stride of a single matrix is not used, but it must be a multiple of 16 bytes.
     alone = x.dim() == 2

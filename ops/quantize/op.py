@@ -174,9 +174,10 @@ def quantize_rows_reference(x, dtype=torch.int8):
     if x.numel() == 0:
         return x.to(dtype), x.new_zeros((*x.shape[:-1], 1))
     top = x.abs().amax(-1, keepdim=True)
-    # On a GPU torch divides by a number through its inverse, which rounds twice.
+    # torch divides a number, and on a GPU by a number, through the inverse, which rounds twice.
     scales = torch.where(top <= TINY, 0.0, top / torch.full_like(top, largest))
-    values = (x * torch.where(top > TINY, largest / top, 0.0)).clamp(-largest, largest)
+    inverse = torch.full_like(top, largest) / top
+    values = (x * torch.where(top > TINY, inverse, 0.0)).clamp(-largest, largest)
     return (values.round() if dtype == torch.int8 else values).to(dtype), scales
 
 

@@ -7,11 +7,12 @@ import torch
 
 from support.ops.operators import DEVICE, ON_GPU, in_mode, numbers
 
-# What the library contains: kernels of fp32 take long to compile. The interpreter does not multiply
-# bf16.
+# The last is that of most tests: a GPU's kernels take seconds to compile, and the library contains
+# no fp32. The interpreter does not multiply bf16.
+HALVES = (torch.float16, torch.bfloat16)
 DTYPES = {
-    "eager": (torch.float16, torch.bfloat16, torch.float32) if ON_GPU else (torch.float32,),
-    "native": (torch.float16, torch.bfloat16) if ON_GPU else (torch.float16,),
+    "eager": (torch.float32, *HALVES) if ON_GPU else (torch.float32,),
+    "native": HALVES if ON_GPU else HALVES[:1],
 }
 # batch, heads, shared heads, queries, keys
 SIZES = [(1, 2, 1, 40, 40), (2, 2, 2, 1, 33), (1, 2, 1, 33, 5)]
@@ -19,6 +20,8 @@ LARGE = [(2, 8, 2, 300, 300), (1, 4, 4, 1000, 77), (1, 2, 1, 128, 640)] if ON_GP
 # Lengths of queries and keys, some of them 0.
 PACKED = [(5, 9), (17, 17), (0, 4), (30, 2), (3, 0)]
 SCALE = 0.125
+# Relative errors against double precision.
+LIMITS = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 2e-2}
 
 
 def reference(name):
@@ -27,8 +30,11 @@ def reference(name):
 
 
 def close(found, wanted, dtype):
-    tolerance = 1e-5 if dtype == torch.float32 else 2e-2
-    torch.testing.assert_close(found.double(), wanted, rtol=tolerance, atol=tolerance)
+    # A row's error is that of its terms; they are about 1, and cancel in some rows.
+    whole = wanted.nan_to_num(posinf=0.0, neginf=0.0)
+    scale = whole.square().mean(-1, keepdim=True).sqrt().clamp(min=1.0)
+    limit = LIMITS[dtype]
+    torch.testing.assert_close(found.double() / scale, wanted / scale, rtol=limit, atol=limit)
 
 
 def heads(size, head, dtype, layout="dense"):
@@ -67,8 +73,9 @@ def check(forward, back, size, head, dtype, *, causal, layout="dense"):
 def test_sizes(tree, library, mode, size, causal):
     forward = in_mode(mode, tree["attention"], library.attention)
     back = in_mode(mode, tree["attention_backward"], library.attention_backward)
-    for dtype in DTYPES[mode]:
-        for head in (64, 128) if ON_GPU and mode == "eager" else (128,):
+    is_thorough = mode == "native" or size in {SIZES[0], *LARGE[:1]}
+    for dtype in DTYPES[mode] if is_thorough else DTYPES[mode][-1:]:
+        for head in (64, 128) if size in LARGE[:1] and mode == "eager" else (128,):
             check(forward, back, size, head, dtype, causal=causal)
 
 
@@ -83,7 +90,7 @@ def test_layouts(tree, library, mode, layout):
 
 @pytest.mark.parametrize("head", [16, 24, 256])
 def test_heads_of_other_sizes(tree, head):
-    for dtype in DTYPES["eager"]:
+    for dtype in DTYPES["eager"] if head == 24 else DTYPES["eager"][-1:]:
         check(tree["attention"], tree["attention_backward"], SIZES[0], head, dtype, causal=True)
 
 
