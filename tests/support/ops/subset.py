@@ -1,7 +1,7 @@
 """Builds a part of the tree: `python -m support.ops.subset FOLDER ARCH add mul:fp32,i8 mul:u64@2`.
 
 All of an operator, or some of its dtypes, in some ranks: a whole library is compiled in minutes,
-and tests mostly need less.
+and tests mostly need less. With "" for an ARCH it is for the stand-in driver, with little code.
 """
 
 import dataclasses
@@ -13,6 +13,7 @@ from opforge import native
 from opforge.native.commands import operator_tree
 from opforge.native.frontend.store import declarations_of, keep_declarations
 from opforge.registry import registry
+from support.uncompiled import Uncompiled
 
 
 def narrowed(declaration, dtypes, ranks):
@@ -46,7 +47,11 @@ def main(folder, arch, *wanted):
                 kept.append(declaration)
     for name, kept in parts.items():
         keep_declarations(registry.get(by_name[name]), kept)
-    native.build([by_name[name] for name in parts], folder, archs=[arch])
+    ops = [by_name[name] for name in parts]
+    if arch:
+        native.build(ops, folder, archs=[arch])
+    else:
+        native.build(ops, folder, archs=["sm_80"], executor=Uncompiled(), cache=None)
 
 
 if __name__ == "__main__":
