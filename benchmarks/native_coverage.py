@@ -19,6 +19,7 @@ from torch import Tensor
 import opforge
 from opforge import native
 from opforge._compat import driver
+from opforge.archs import parse_archs
 from opforge.gpu_target import DEFAULT
 from opforge.native.frontend.expand import expand
 from opforge.native.frontend.specs import TensorSpec
@@ -245,7 +246,7 @@ def build(forward: Forward) -> str:
     )
     native.declare(op, **forward.specs)
     declared, entry = expand(op), registry.get(op)
-    built = [build_case(entry, declared, case, (80, 90)) for case in declared.cases]
+    built = [build_case(entry, declared, case, parse_archs((80, 90))) for case in declared.cases]
     paths = sum(len(b.case.paths) for b in built)
     refused = sum(bool(p.refused) for b in built for p in b.case.paths)
     return f"{paths} paths, {refused} refused, {sum(len(b.requests) for b in built)} kernels"

@@ -3,8 +3,10 @@
 import pytest
 
 from opforge._compat import compiling
-from opforge.archs import check_arch, parse_arch, parse_archs, show_arch
+from opforge.arch import CUDA, Arch
+from opforge.archs import check_arch, parse_arch, parse_archs
 from opforge.errors import UnknownArch
+from support.archs import sm
 
 
 @pytest.mark.parametrize(
@@ -24,17 +26,43 @@ from opforge.errors import UnknownArch
     ],
 )
 def test_an_architecture_is_read(text, arch):
-    assert parse_arch(text) == arch
+    assert parse_arch(text) == Arch(CUDA, arch)
 
 
-@pytest.mark.parametrize("text", ["hip:gfx942", "gfx942", "HIP:gfx90a"])
-def test_amd_is_refused_by_name(text):
-    with pytest.raises(UnknownArch, match="NVIDIA GPUs only") as caught:
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("gfx942", "gfx942"),
+        ("GFX90A", "gfx90a"),
+        ("hip:gfx950", "gfx950"),
+        ("rocm:gfx1100", "gfx1100"),
+        ("gfx942:sramecc+:xnack-", "gfx942"),
+    ],
+)
+def test_an_amd_architecture_is_read(text, name):
+    assert parse_arch(text) == Arch.named(name)
+
+
+@pytest.mark.parametrize("text", ["gfx906", "gfx1250", "gfx999"])
+def test_an_amd_architecture_that_triton_lacks_is_refused_with_the_available_ones(text):
+    with pytest.raises(UnknownArch, match=rf"Triton \S+ cannot compile for {text}") as caught:
         parse_arch(text)
-    assert text in str(caught.value)
+    assert "gfx90a, gfx942, gfx950" in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["", "hopper", "sm_", "sm_9", "sm_90b", "9.0", "sm_1234"])
+@pytest.mark.parametrize("text", ["xpu", "intel", "XPU:0", "bmg", "pvc"])
+def test_intel_is_refused_by_name_with_the_reason(text):
+    said = f"{text!r} is an Intel GPU, and Triton has no compiler for these"
+    with pytest.raises(UnknownArch, match=said) as caught:
+        parse_arch(text)
+    assert "sm_90" in str(caught.value)
+    assert "gfx942" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "hopper", "sm_", "sm_9", "sm_90b", "9.0", "sm_1234", "gfx", "gfx9", "gfx94z", "hip"],
+)
 def test_an_invalid_architecture_is_refused_with_the_valid_ones(text):
     with pytest.raises(UnknownArch, match="not a GPU architecture") as caught:
         parse_arch(text)
@@ -54,15 +82,16 @@ def test_a_form_that_does_not_exist_is_refused():
 
 
 def test_several_are_sorted_and_kept_once():
-    assert parse_archs(["sm_90", "80", "sm_90a"]) == (80, 90)
+    assert parse_archs(["sm_90", "80", "sm_90a"]) == sm(80, 90)
+    both = parse_archs(["gfx942", "sm_90", "gfx90a", "sm_80"])
+    assert [*map(str, both)] == ["sm_80", "sm_90", "gfx90a", "gfx942"]
 
 
 @pytest.mark.parametrize("one", ["sm_80", 80])
 def test_one_is_a_list_of_one(one):
-    assert parse_archs(one) == (80,)
+    assert parse_archs(one) == sm(80)
 
 
 def test_every_arch_that_is_listed_is_accepted():
-    assert {75, 80, 86, 89, 90, 100, 120} <= set(compiling.known_archs())
+    assert {*sm(75, 80, 86, 89, 90, 100, 120)} <= set(compiling.known_archs())
     assert [check_arch(a) for a in compiling.known_archs()] == list(compiling.known_archs())
-    assert show_arch(90) == "sm_90"

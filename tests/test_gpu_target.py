@@ -1,13 +1,16 @@
 """Tracing for an absent GPU: the answers that torch and Triton get, and for how long."""
 
 import threading
+import types
 
 import pytest
 import torch
 import triton
 from torch._dynamo.testing import CompileCounter
 from torch._subclasses.fake_tensor import FakeTensorMode
+from triton.backends.amd.driver import HIPDriver
 from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.driver import CudaDriver
 
 import opforge
 from opforge import _compat
@@ -32,6 +35,51 @@ def test_tritons_driver_answers_for_the_target(arch, number):
         assert triton.runtime.driver.active.get_current_device() == 0
         assert triton.runtime.driver.active.get_active_torch_device() == torch.device("cuda", 0)
         assert triton.runtime.driver.active.get_device_interface() is torch.cuda
+
+
+@pytest.mark.parametrize(
+    ("arch", "warp_size", "capability", "shared"),
+    [
+        ("gfx90a", 64, (9, 0), 65536),
+        ("gfx942", 64, (9, 4), 65536),
+        ("gfx950", 64, (9, 5), 163840),
+        ("gfx1100", 32, (11, 0), 65536),
+        ("gfx1102", 32, (11, 0), 65536),
+    ],
+)
+def test_an_amd_gpu_is_stood_in_for(arch, warp_size, capability, shared):
+    before = (torch.version.hip, torch.version.cuda)
+    with opforge.target(arch):
+        assert current_target() == GPUTarget("hip", arch, warp_size)
+        found = torch.cuda.get_device_properties(0)
+        assert (found.gcnArchName, found.warp_size) == (arch, warp_size)
+        assert torch.cuda.get_device_capability() == capability == (found.major, found.minor)
+        assert "AMD" in torch.cuda.get_device_name()
+        assert found.shared_memory_per_block == shared
+        used = triton.runtime.driver.active.utils.get_device_properties(0)
+        assert (used["max_shared_mem"], used["warpSize"]) == (shared, warp_size)
+        assert torch.version.hip is not None
+        assert torch.version.cuda is None
+        assert HIPDriver.is_active()
+        assert not CudaDriver.is_active()
+    assert (torch.version.hip, torch.version.cuda) == before
+    assert type(torch.version) is types.ModuleType
+
+
+def test_other_threads_and_targets_have_torchs_own_versions():
+    heard = []
+    before = (torch.version.hip, torch.version.cuda)
+    with opforge.target("gfx942"):
+        other = threading.Thread(
+            target=lambda: heard.append((torch.version.hip, torch.version.cuda))
+        )
+        other.start()
+        other.join()
+        with opforge.target("sm_90"):
+            assert torch.version.hip is None
+            assert CudaDriver.is_active()
+        assert torch.version.hip is not None
+    assert heard == [before]
 
 
 def test_torch_cuda_answers_for_the_target():

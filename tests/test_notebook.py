@@ -17,6 +17,7 @@ from opforge.native.ir.interface import Op
 from opforge.native.ir.program import Library
 from opforge.native.plan import Plan
 from opforge.notebook import counted, html_table
+from support.archs import sm
 
 OP = Op("silu", "lib::silu", "ops.py:3", params=(), outputs=(), cases=())
 ROWS = (Row("eager", "pass"), Row("vmap", "fail", "output 0 < 1", "vmap='sequential'"))
@@ -38,12 +39,12 @@ SHOWN = {
         "output 0 &lt; 1",
     ),
     "plan": (
-        Plan("lib", [OP], (80, 90), {"a": (None, (80, 90))}),
+        Plan("lib", [OP], sm(80, 90), {"a": (None, sm(80, 90))}),
         "<Plan of lib: 1 operator, 2 kernel variants to compile>",
         ">ops.py:3<",
     ),
     "result": (
-        Result(Library("lib", (OP,), (), (80, 90)), Path("dist"), Written()),
+        Result(Library("lib", (OP,), (), sm(80, 90)), Path("dist"), Written()),
         "<Result: library lib in dist, with 1 operator, no kernel variants for sm_80, sm_90>",
         ">ops.py:3<",
     ),

@@ -1,4 +1,4 @@
-"""GPU architectures by their usual names: `sm_90`, `sm90`, `90`, `sm_90a`."""
+"""GPU architectures by their usual names: `sm_90`, `sm90`, `90`, `sm_90a`, `gfx942`."""
 
 from __future__ import annotations
 
@@ -6,51 +6,52 @@ import re
 from collections.abc import Iterable
 
 from . import _compat
+from .arch import CUDA, FIRST_ARCH_SPECIFIC, Arch
 from .errors import UnknownArch
 
-# The first with clusters, tensor maps and programmatic dependent launch.
-HOPPER = 90
+_INTEL = re.compile(r"xpu|intel|bmg|pvc|dg2|acm|lnl|ptl")
+# As torch has it, too, with what a device has switched on: images run with and without.
+_AMD = re.compile(r"(?:(?:hip|rocm|amdgpu):)?(gfx[1-9][0-9a-f]{2,3})(?::(?:sramecc|xnack)[+-])*")
 
 
-def parse_arch(text: str | int) -> int:
-    """`"sm_90"` -> 90, if this Triton can compile for it.
+def parse_arch(text: str | int | Arch) -> Arch:
+    """`"sm_90"` -> the architecture, if this Triton can compile for it.
 
     From sm_90 on Triton compiles for the architecture-specific form by itself, so that "sm_90"
     and "sm_90a" mean the same.
     """
     name = str(text).strip().lower()
-    if re.match(r"(hip|amdgpu|rocm)\b|gfx", name):
+    if _INTEL.match(name):
         raise UnknownArch(
-            f"{text!r} is an AMD GPU; native libraries and targets are for NVIDIA GPUs only",
-            fix=f"use opforge.package on the AMD GPU itself, or {_fix()}",
+            f"{text!r} is an Intel GPU, and Triton has no compiler for these: opforge takes "
+            "NVIDIA's and AMD's",
+            fix=_fix(),
         )
+    if amd := _AMD.fullmatch(name):
+        return check_arch(Arch.named(amd[1]))
     match = re.fullmatch(r"(?:cuda:)?(?:sm_?|compute_)?(\d{2,3})(a?)", name)
     if match is None:
         raise UnknownArch(f"{text!r} is not a GPU architecture", fix=_fix())
-    arch = int(match[1])
-    if match[2] and arch < 90:
-        raise UnknownArch(f"{text!r}: sm_{arch} has no such variant", fix=f"use sm_{arch}")
+    arch = Arch(CUDA, int(match[1]))
+    if match[2] and arch.number < FIRST_ARCH_SPECIFIC:
+        raise UnknownArch(f"{text!r}: {arch} has no such variant", fix=f"use {arch}")
     return check_arch(arch)
 
 
-def parse_archs(given: str | int | Iterable[str | int]) -> tuple[int, ...]:
+def parse_archs(given: str | int | Iterable[str | int]) -> tuple[Arch, ...]:
     """One or several, each once, lowest first."""
     several = [given] if isinstance(given, (str, int)) else given
     return tuple(sorted({parse_arch(each) for each in several}))
 
 
-def check_arch(arch: int) -> int:
-    """The same number, if this Triton can compile for it."""
+def check_arch(arch: Arch) -> Arch:
+    """The same, if this Triton can compile for it."""
     if arch not in _compat.compiling.known_archs():
         raise UnknownArch(
-            f"Triton {_compat.compiling.version()} cannot compile for sm_{arch}", fix=_fix()
+            f"Triton {_compat.compiling.version()} cannot compile for {arch}", fix=_fix()
         )
     return arch
 
 
-def show_arch(arch: int) -> str:
-    return f"sm_{arch}"
-
-
 def _fix() -> str:
-    return f"name one of {', '.join(map(show_arch, _compat.compiling.known_archs()))}"
+    return f"name one of {', '.join(map(str, _compat.compiling.known_archs()))}"

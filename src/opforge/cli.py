@@ -351,7 +351,7 @@ def package(
     multiple=True,
     default=("sm_90",),
     show_default=True,
-    help="GPU architecture: sm_90, sm90, 90, sm_90a; repeatable.",
+    help="GPU architecture: sm_90, sm90, 90, sm_90a, gfx942; repeatable.",
 )
 @click.option("--name", help="Library name; default: the operators' namespace.")
 @click.option("--static", is_flag=True, help="Also build libNAME.a.")

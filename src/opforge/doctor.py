@@ -328,6 +328,9 @@ def _gpu() -> Tool:
         available = torch.cuda.is_available()
     if available:
         name = torch.cuda.get_device_name()
+        if torch.version.hip is not None:
+            arch = torch.cuda.get_device_properties().gcnArchName
+            return Tool(present=True, detail=f"{name}, {arch.partition(':')[0]}")
         major, minor = torch.cuda.get_device_capability()
         return Tool(present=True, detail=f"{name}, capability {major}.{minor}")
     if given:

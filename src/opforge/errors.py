@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from typing import Any
 
 
 class OpforgeError(Exception):
@@ -394,7 +395,7 @@ class KernelFailed(OpforgeError, RuntimeError):
     """Kernels that Triton cannot compile, or that a native library cannot launch."""
 
     # (key of the request, architecture) of each, and why.
-    failed: dict[tuple[str, int], str]
+    failed: dict[tuple[str, Any], str]
 
 
 class BadLibraryName(OpforgeError, ValueError):

@@ -111,6 +111,18 @@ class Codecs:
         return forms
 
 
+def as_text(parse: Callable[[str], Any], what: str) -> Codec:
+    """The codec of what is written as `str` has it; `parse` raises `ValueError`."""
+
+    def read(content: Any) -> Any:
+        try:
+            return parse(_checked(content, str))
+        except ValueError:
+            raise BadField(f"is {shown(content)}, expected {what}") from None
+
+    return Codec(str, read)
+
+
 def _fields(kind: Any) -> dict[str, tuple[str, Any]]:
     """The type, as text, and the default of each field of a dataclass or a named tuple."""
     if dataclasses.is_dataclass(kind):

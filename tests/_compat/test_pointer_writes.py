@@ -7,6 +7,7 @@ from triton.experimental.gluon import language as gl
 
 from opforge._compat.compiling import Variant
 from opforge._compat.pointer_writes import Unknown, written_pointers
+from support.archs import SM_90
 from support.native.hopper_ops import moved_kernel
 
 
@@ -99,7 +100,7 @@ def assembly(x, out, n):
 
 def written(kernel):
     signature = {"x": "*i32", "out": "*i32", "n": "i32"}
-    return written_pointers(Variant(kernel, 90, signature, {}, {}))
+    return written_pointers(Variant(kernel, SM_90, signature, {}, {}))
 
 
 @pytest.mark.parametrize(
@@ -118,7 +119,7 @@ def test_gluon_writes_by_descriptors():
     layout = gl.NVMMASharedLayout.get_default_for([64, 32], gl.float16)
     described = f"tensordesc<fp16[64, 32],{layout!r}>"
     signature = {"x_desc": described, "out_desc": described, "M": "constexpr", "N": "constexpr"}
-    variant = Variant(moved_kernel, 90, signature, {"M": 64, "N": 32}, {})
+    variant = Variant(moved_kernel, SM_90, signature, {"M": 64, "N": 32}, {})
     assert written_pointers(variant) == {"out_desc"}
 
 

@@ -4,6 +4,7 @@ import pytest
 import triton
 
 from opforge._compat import compiling, settings
+from support.archs import SM_80
 
 
 @pytest.fixture(autouse=True)
@@ -23,10 +24,10 @@ def optimized(monkeypatch):
     ],
 )
 def test_a_variable_that_changes_code_is_a_setting(monkeypatch, name, value, found):
-    before = compiling.environment_key(80, {})
+    before = compiling.environment_key(SM_80, {})
     monkeypatch.setenv(name, value)
     assert settings.current() == ((name, found),)
-    assert compiling.environment_key(80, {}) != before
+    assert compiling.environment_key(SM_80, {}) != before
 
 
 @pytest.mark.parametrize(
@@ -54,11 +55,11 @@ def test_defaults_and_what_is_only_printed_are_none(monkeypatch, name, value):
 )
 def test_a_knob_that_a_program_assigns_is_a_setting(monkeypatch, group, knob, value, found):
     owner = getattr(triton.knobs, group)
-    before = compiling.environment_key(80, {})
+    before = compiling.environment_key(SM_80, {})
     monkeypatch.setattr(triton.knobs, "propagate_env", False)
     monkeypatch.setitem(vars(owner), knob, value)
     assert settings.current() == (found,)
-    assert compiling.environment_key(80, {}) != before
+    assert compiling.environment_key(SM_80, {}) != before
 
 
 def test_the_first_difference_is_told():

@@ -5,6 +5,7 @@ import json
 import tempfile
 from pathlib import Path
 
+from opforge.arch import HOPPER
 from opforge.errors import BadTuning
 from opforge.native.artifacts import build_record
 from opforge.native.artifacts.fileset import clear_up, write_output
@@ -75,7 +76,7 @@ def test_a_forged_journal_is_cleared_up_within_the_folder(text):
     assert is_whole(out)
 
 
-IMAGE = Image(90, b"\x7fELF\n\0cubin", "kernel", 4, ptx=".version 8\n")
+IMAGE = Image(HOPPER, b"\x7fELF\n\0cubin", "kernel", 4, ptx=".version 8\n")
 HEAD, _, REST = _pack(IMAGE).partition(b"\n")
 KEY = "ab" * 32
 

@@ -21,6 +21,7 @@ from opforge.native.ir.interface import SchemaArgument
 from opforge.native.library.manifest_reader import Manifest
 from opforge.native.library.whole_file import refuse_damaged
 from opforge.registry import registry
+from support.archs import SM_90
 from support.fuzzing import attack, damaged, forged
 from support.native import hand_made
 
@@ -93,7 +94,7 @@ def library():
 def read_all(loaded):
     """Everything that is read on demand."""
     contents = loaded.contents
-    assert isinstance(contents.runs_on(9, 0), bool)
+    assert isinstance(contents.runs_on(SM_90), bool)
     return [(op.op, op.cases) for op in contents.ops]
 
 

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 import opforge
+from support.gpu.arch import arch_name
 from support.processes import ROOT, environment
 
 pytestmark = pytest.mark.skipif(
@@ -39,13 +39,8 @@ def configure(source, build, *options):
     )  # fmt: skip
 
 
-def arch():
-    major, minor = torch.cuda.get_device_capability()
-    return f"{major}{minor}"
-
-
 def test_the_example_computes_on_the_gpu_what_it_computes_on_the_cpu(tmp_path):
-    configure(EXAMPLES / "cmake_project", tmp_path, f"-DENGINE_GPU_ARCHS={arch()}")
+    configure(EXAMPLES / "cmake_project", tmp_path, f"-DENGINE_GPU_ARCHS={arch_name()}")
     run("cmake", "--build", tmp_path)
     assert "100003 numbers" in run(tmp_path / "engine", "--gpu")
 
@@ -54,7 +49,7 @@ def test_generated_slots_compute_what_the_cpu_does_and_a_new_operator_has_one(tm
     source, build = tmp_path / "source", tmp_path / "build"
     ignored = shutil.ignore_patterns("__pycache__", "build")
     shutil.copytree(EXAMPLES / "template_dispatch", source, ignore=ignored)
-    configure(source, build, f"-DGPU_ARCHS={arch()}", "-DCMAKE_CXX_FLAGS=-Werror")
+    configure(source, build, f"-DGPU_ARCHS={arch_name()}", "-DCMAKE_CXX_FLAGS=-Werror")
     run("cmake", "--build", build)
     assert run(build / "dispatch", "compare").splitlines() == [
         "add, slot 8: 48 computed, 0 refused, 0 wrong",

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from opforge import native
+from support.gpu.arch import arch_name
 from support.native import kinds
 from support.processes import ROOT, environment
 
@@ -16,10 +17,9 @@ HAS = {name: importlib.util.find_spec(name) is not None for name in ("jax", "tvm
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory):
-    major, minor = torch.cuda.get_device_capability()
     folder = tmp_path_factory.mktemp("frameworks")
     ops = [kinds.swish, kinds.scale_]
-    native.build(ops, folder, archs=[f"sm_{major}{minor}"], tvm_ffi=True, jax=True)
+    native.build(ops, folder, archs=[arch_name()], tvm_ffi=True, jax=True)
     return folder
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 import opforge
 from opforge import native
+from support.gpu.arch import arch_name
 
 CALLS = 40
 
@@ -36,8 +37,7 @@ def op(tmp_path_factory):
     made = opforge.op(mixed, name="graph_tests::mixed")
     native.declare(made, x=native.tensor("m n", dtype="fp32"))
     folder = tmp_path_factory.mktemp("graph")
-    arch = "sm_{}{}".format(*torch.cuda.get_device_capability())
-    native.build([made], folder, archs=[arch], torch=True)
+    native.build([made], folder, archs=[arch_name()], torch=True)
     opforge.load(folder)
     with opforge.backend("native"):
         yield made

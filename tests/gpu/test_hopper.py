@@ -11,10 +11,11 @@ import torch
 import opforge
 from opforge import native
 from support.gpu import served_programs
+from support.gpu.arch import arch_name, current_arch
 from support.gpu.served_programs import NO_JIT, run
 
 pytestmark = pytest.mark.skipif(
-    not torch.cuda.is_available() or torch.cuda.get_device_capability() < (9, 0),
+    not torch.cuda.is_available() or not current_arch().is_hopper_or_later,
     reason="needs a GPU of sm_90 or later",
 )
 SIZES = [(64, 32), (1, 16), (100, 80), (3, 4096)]
@@ -28,7 +29,7 @@ def ops():
 @pytest.fixture(scope="module")
 def loaded(ops, tmp_path_factory):
     folder = tmp_path_factory.mktemp("hopper")
-    arch = "sm_{}{}".format(*torch.cuda.get_device_capability())
+    arch = arch_name()
     native.build(ops.EVERY, folder, name="hopper", archs=[arch], torch=True)
     opforge.load(folder)
     with opforge.backend("native"):
@@ -120,7 +121,7 @@ def served(tmp_path_factory):
     launches = folder / "launches.json"
     served_programs.opforge("record", "-o", launches, "--", sys.executable, PROGRAM, *RECORDED)
     assert json.loads(launches.read_text())["missed"] == []
-    arch = "sm_{}{}".format(*torch.cuda.get_device_capability())
+    arch = arch_name()
     served_programs.opforge("build", launches, "--arch", arch, "-o", folder / "kernels")
     return folder / "kernels"
 

@@ -13,6 +13,7 @@ import torch
 import opforge
 from opforge import native
 from opforge.errors import OpforgeWarning, WrongArchitecture
+from support.gpu.arch import arch_name
 from support.gpu.packages import skip_unless_loaded
 from support.processes import environment
 
@@ -50,10 +51,6 @@ target_link_libraries(loads PRIVATE "${TORCH_LIBRARIES}" dl)
 """
 
 
-def arch():
-    return "sm_{}{}".format(*torch.cuda.get_device_capability())
-
-
 @pytest.fixture(scope="module")
 def source():
     return importlib.import_module("support.gpu.load_ops")
@@ -63,7 +60,7 @@ def source():
 def dist(source, tmp_path_factory):
     folder = tmp_path_factory.mktemp("load")
     every = [source.add, source.scale, source.scale_, source.total]
-    native.build(every, folder, archs=[arch()], torch=True)
+    native.build(every, folder, archs=[arch_name()], torch=True)
     return folder
 
 
@@ -151,7 +148,7 @@ def test_the_backend_is_chosen(loaded, source, dist):
         torch.testing.assert_close(source.add(x, x), 2 * x)
         torch.testing.assert_close(source.add(x.float(), x.float()), 2 * x.float())
     loaded.strict = True
-    with pytest.raises(RuntimeError, match=f"opforge build .*load_ops.py --arch {arch()}"):
+    with pytest.raises(RuntimeError, match=f"opforge build .*load_ops.py --arch {arch_name()}"):
         source.add(x, x)
 
 
@@ -210,12 +207,12 @@ def test_many_threads_call_at_once(loaded, source):
 
 
 def test_a_library_for_other_gpus_is_refused(source, tmp_path):
-    other = "sm_80" if torch.cuda.get_device_capability()[0] != 8 else "sm_90"
+    other = "sm_80" if arch_name() != "sm_80" else "sm_90"
     native.build([source.scale_], tmp_path, archs=[other], name="elsewhere")
     with pytest.raises(WrongArchitecture, match=f"was built for {other}.*") as failed:
         opforge.load(tmp_path)
-    assert f"found: {arch()}" in str(failed.value)
-    assert f"--arch {arch()}" in str(failed.value)
+    assert f"found: {arch_name()}" in str(failed.value)
+    assert f"--arch {arch_name()}" in str(failed.value)
 
 
 def alone(*arguments):

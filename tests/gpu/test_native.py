@@ -11,6 +11,7 @@ import torch
 
 import opforge
 from opforge import native
+from support.gpu.arch import arch_name, current_arch
 from support.processes import ROOT, environment
 
 CALLS = ROOT / "tests" / "native" / "end_to_end"
@@ -42,9 +43,8 @@ def kinds():
 
 def build(module, folder):
     """What a module declares, built for this machine's GPU."""
-    major, minor = torch.cuda.get_device_capability()
     every = [op for op in vars(module).values() if opforge.is_op(op)]
-    native.build(every, folder, archs=[f"sm_{major}{minor}"], torch=True)
+    native.build(every, folder, archs=[arch_name()], torch=True)
     return folder
 
 
@@ -260,7 +260,7 @@ def test_everything_true_on_the_stand_in_is_true_on_the_gpu(dist, kinds_dist, fo
 
 @pytest.fixture(scope="module")
 def hopper(folder, harness):
-    if torch.cuda.get_device_capability() < (9, 0):
+    if not current_arch().is_hopper_or_later:
         pytest.skip("needs a GPU of sm_90 or later")
     build(importlib.import_module("support.gpu.hopper_ops"), folder / "hopper")
     return harness.NativeLibrary(folder / "hopper", "hopper")

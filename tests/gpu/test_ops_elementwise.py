@@ -8,8 +8,8 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-import torch
 
+from support.gpu.arch import arch_name
 from support.ops import operators
 
 PARTS = {
@@ -27,10 +27,9 @@ PARTS = {
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
     """All parts, started at once."""
-    major, minor = torch.cuda.get_device_capability()
     wanted = ("add", "mul", "rotary")
     folder = tmp_path_factory.mktemp("elementwise")
-    built = operators.build(folder, *wanted, arch=f"sm_{major}{minor}")
+    built = operators.build(folder, *wanted, arch=arch_name())
     with ThreadPoolExecutor(len(PARTS)) as pool:
         yield {
             part: pool.submit(operators.run_calls, built, file, device="cuda", only=only)

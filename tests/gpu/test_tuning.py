@@ -13,6 +13,7 @@ import triton
 import opforge
 from opforge.native.build import build
 from support import product_ops
+from support.gpu.arch import arch_name
 from support.processes import environment
 
 SIZES = (100, 4096, 1_000_000)
@@ -25,7 +26,7 @@ def ops():
 
 @pytest.fixture(scope="module")
 def arch():
-    return "sm_{}{}".format(*torch.cuda.get_device_capability())
+    return arch_name()
 
 
 @pytest.fixture(scope="module")

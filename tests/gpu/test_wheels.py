@@ -3,10 +3,10 @@
 import zipfile
 
 import pytest
-import torch
 
 from opforge import native
 from opforge.shipping import command
+from support.gpu.arch import arch_name
 from support.native import kinds
 from support.processes import run_python
 from support.shipped_child import HEAD
@@ -42,8 +42,7 @@ print("done")
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
-    arch = "sm_{}{}".format(*torch.cuda.get_device_capability())
-    native.build([kinds.swish], folder / "dist", archs=[arch], torch=True)
+    native.build([kinds.swish], folder / "dist", archs=[arch_name()], torch=True)
     command.run(str(folder / "dist"), str(folder / "wheelhouse"), "1.0")
     (wheel,) = (folder / "wheelhouse").iterdir()
     with zipfile.ZipFile(wheel) as archive:

@@ -7,9 +7,11 @@ import subprocess
 import pytest
 
 import opforge
+from opforge.arch import Arch
 from opforge.errors import NotALibrary, StaleLibrary
 from opforge.native.library.manifest_reader import Manifest
 from opforge.native.library.shared_library import SharedLibrary
+from support.archs import SM_90
 
 
 def forge(folder, name, text):
@@ -30,23 +32,27 @@ def manifest_of(*images):
 @pytest.mark.parametrize(
     ("image", "gpu", "runs"),
     [
-        (("sm_80", None), (8, 0), True),
-        (("sm_80", None), (8, 6), True),
-        (("sm_86", None), (8, 0), False),
-        (("sm_80", None), (9, 0), False),
-        (("sm_80", "ab"), (9, 0), True),
-        (("sm_90a", None), (9, 0), True),
-        (("sm_100a", None), (10, 0), True),
-        (("sm_100a", None), (10, 3), False),
-        (("sm_90a", "ab"), (10, 0), False),
+        (("sm_80", None), "sm_80", True),
+        (("sm_80", None), "sm_86", True),
+        (("sm_86", None), "sm_80", False),
+        (("sm_80", None), "sm_90", False),
+        (("sm_80", "ab"), "sm_90", True),
+        (("sm_90a", None), "sm_90", True),
+        (("sm_100a", None), "sm_100", True),
+        (("sm_100a", None), "sm_103", False),
+        (("sm_90a", "ab"), "sm_100", False),
+        (("gfx942", None), "gfx942", True),
+        (("gfx942", None), "gfx950", False),
+        (("gfx90a", None), "sm_90", False),
+        (("sm_90a", "ab"), "gfx90a", False),
     ],
 )
 def test_a_library_runs_on_the_gpus_that_have_an_image(image, gpu, runs):
-    assert manifest_of(image).runs_on(*gpu) is runs
+    assert manifest_of(image).runs_on(Arch.named(gpu)) is runs
 
 
 def test_a_library_without_kernels_runs_anywhere():
-    assert manifest_of().runs_on(9, 0)
+    assert manifest_of().runs_on(SM_90)
 
 
 def test_another_abi_is_refused_with_both_numbers(tmp_path):

@@ -11,8 +11,8 @@ from opforge.native.ir.program import Library
 from opforge.native.kernels import workers
 from opforge.native.kernels.image_cache import Cache
 from support.native import hand_made
-from support.standin.driver import load_standin
-from support.standin.library import NativeLibrary, build
+from support.standin.driver import NVIDIA, load_standin
+from support.standin.library import NativeLibrary, OpforgeTensor, build
 
 
 @pytest.fixture
@@ -44,19 +44,28 @@ def built_once(program: Library) -> NativeLibrary:
 
 
 @pytest.fixture
-def standin():
+def vendor(request):
+    """Whose stand-in the tests run on; some folders have both."""
+    return getattr(request, "param", NVIDIA)
+
+
+@pytest.fixture
+def standin(vendor):
     """The driver, with one device and nothing recorded."""
-    found = load_standin()
+    found = load_standin(vendor)
     found.reset()
+    OpforgeTensor.gpu = vendor.device_type
     yield found
+    OpforgeTensor.gpu = NVIDIA.device_type
     found.reset()
+    assert found.last_error == 0
     assert found.depth == 0
 
 
 @pytest.fixture
 def library(standin):
-    """The library of all hand-made programs; nothing of it survives the test."""
-    built = built_once(hand_made.every_op())
+    """The library of all hand-made programs, for both vendors; nothing survives the test."""
+    built = built_once(hand_made.for_both(hand_made.every_op()))
     yield built
     assert standin.errors == []
     close(built, standin)
@@ -64,11 +73,11 @@ def library(standin):
 
 @pytest.fixture
 def make(standin):
-    """Builds a program's library; nothing of it survives the test."""
+    """Builds a program's library for both vendors; nothing of it survives the test."""
     made = []
 
-    def build_one(program):
-        made.append(built_once(program))
+    def build_one(program, *, for_both=True):
+        made.append(built_once(hand_made.for_both(program) if for_both else program))
         return made[-1]
 
     yield build_one

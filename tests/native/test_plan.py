@@ -10,6 +10,7 @@ from opforge.errors import CannotTrace, UnknownArch
 from opforge.native.ir.places import shortened
 from opforge.native.plan import plan
 from opforge.registry import registry
+from support.archs import sm
 
 N = native.tensor("n", dtype="fp32")
 
@@ -138,9 +139,9 @@ def test_the_first_of_several_implementations_hides_no_other(of_dtypes):
 
 def test_architectures_are_named_as_for_a_build(of_dtypes):
     op = of_dtypes(exp, "fp32")
-    assert plan([op], archs=["sm_90", "sm_80"]).archs == (80, 90)
-    assert plan([op], "sm_80").archs == (80,)
-    assert plan([op]).archs == (90,)
+    assert plan([op], archs=["sm_90", "sm_80"]).archs == sm(80, 90)
+    assert plan([op], "sm_80").archs == sm(80)
+    assert plan([op]).archs == sm(90)
     with pytest.raises(UnknownArch, match="'fast' is not a GPU architecture"):
         plan([op], archs=["fast"])
 

@@ -6,6 +6,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from support.archs import SM_80, sm
 from support.native import hand_made, row_sums
 from support.processes import environment, python
 from support.standin.library import build
@@ -26,7 +27,9 @@ def row_sum():
         )
         compiled = triton.compile(source, target=GPUTarget("cuda", 80, 32))
         meta = compiled.metadata
-        image = hand_made.Image(80, compiled.asm["cubin"], meta.name, meta.num_warps, meta.shared)
+        image = hand_made.Image(
+            SM_80, compiled.asm["cubin"], meta.name, meta.num_warps, meta.shared
+        )
         key = f"row_sum_{dtype}"
         kernels.append(
             hand_made.Kernel(
@@ -60,7 +63,7 @@ def row_sum():
 
 
 def test_a_launch_runs_through_tritons_interpreter(tmp_path):
-    build(hand_made.library(row_sum(), name="sums", archs=(80,)), tmp_path)
+    build(hand_made.library(row_sum(), name="sums", archs=sm(80)), tmp_path)
     done = subprocess.run(
         [python(), "-m", "support.native.row_sums", tmp_path],
         env=environment(TRITON_INTERPRET="1"), capture_output=True, text=True, check=False,

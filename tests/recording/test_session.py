@@ -15,6 +15,7 @@ from triton.runtime.jit import JITFunction
 import opforge
 from opforge._compat import kernel_hash, patches
 from opforge.recording.model import read
+from support.archs import SM_90
 from support.own_autotuner import own_autotuner
 
 
@@ -168,10 +169,7 @@ def jit(monkeypatch):
 
     monkeypatch.setattr(JITFunction, "run", run)
     monkeypatch.setitem(vars(patches.LAUNCHES), "_found", Compiled)
-    monkeypatch.setattr(
-        "opforge._compat.compiled.current_target",
-        lambda: triton.backends.compiler.GPUTarget("cuda", 90, 32),
-    )
+    monkeypatch.setattr("opforge._compat.compiled.current_arch", lambda: SM_90)
     return kernels
 
 

@@ -16,6 +16,7 @@ from opforge.serving.manifest import (
     ServedKernel,
     ServedVariant,
 )
+from support.archs import SM_80, SM_90, sm
 from support.native.hand_made import cubin
 
 
@@ -26,19 +27,19 @@ def folder(tmp_path):
 
     def image(name, arch):
         content = cubin(name, arch)
-        file = f"images/{name}.sm_{arch}.cubin"
+        file = f"images/{name}.{arch}.cubin"
         (tmp_path / file).write_bytes(content)
         digest = hashlib.sha256(content).hexdigest()
         return ServedImage(arch, file, digest, len(content), name, 4, 512, 1, False, False, 0, 1)
 
     variants = (
-        ServedVariant(("p16", "i32:16"), (image("one", 80), image("one", 90))),
-        ServedVariant(("p", "i32"), (image("two", 80),)),
+        ServedVariant(("p16", "i32:16"), (image("one", SM_80), image("one", SM_90))),
+        ServedVariant(("p", "i32"), (image("two", SM_80),)),
     )
     constants, kinds = (("ACT", {"dtype": "fp16"}), ("BLOCK", 64)), ("*fp32", "int")
     instance = ServedInstance(constants, kinds, (("num_warps", 4),), variants)
     kernel = ServedKernel("mod", "scale", "ab12", "mod.py:3", (instance,))
-    manifest = Manifest((80, 90), "3.7.1", "0" * 64, (kernel,), (("TRITON_DEBUG", "1"),))
+    manifest = Manifest(sm(80, 90), "3.7.1", "0" * 64, (kernel,), (("TRITON_DEBUG", "1"),))
     (tmp_path / "manifest.json").write_text(manifest.to_json())
     (tmp_path / "_opforge_served.abi3.so").write_bytes(bytes(1000))
     return tmp_path

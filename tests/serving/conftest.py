@@ -5,14 +5,21 @@ from triton.runtime.jit import JITFunction
 
 from opforge.serving import serve as serving_state
 from opforge.serving.server import load_extension
+from support.archs import SM_80
 from support.serving import Serving, extension
-from support.standin.driver import load_standin
+from support.standin.driver import NVIDIA, load_standin
 
 
 @pytest.fixture
-def standin():
+def vendor(request):
+    """Whose stand-in a test runs on."""
+    return getattr(request, "param", NVIDIA)
+
+
+@pytest.fixture
+def standin(vendor):
     """The driver, with one device and nothing recorded."""
-    found = load_standin()
+    found = load_standin(vendor)
     found.reset()
     yield found
     found.reset()
@@ -42,7 +49,7 @@ def device(standin, monkeypatch):
     monkeypatch.setattr("opforge.serving.server.load_extension", load)
     functions = (lambda _device: 0, lambda: 0)
     monkeypatch.setattr("opforge._compat.served.device_functions", lambda: functions)
-    monkeypatch.setattr("opforge._compat.served.current_arch", lambda: 80)
+    monkeypatch.setattr("opforge._compat.device.device_arch", lambda: SM_80)
     yield standin
     serving_state.stop()
     for module in loaded:

@@ -15,8 +15,10 @@ from opforge.cli import main
 from opforge.errors import KernelFailed, KernelNotFound, NotServable
 from opforge.native.kernels.image_cache import Cache
 from opforge.recording.model import Recording
+from opforge.report.served import read_served
 from opforge.serving.build import build
 from opforge.serving.manifest import read
+from support.archs import SM_80, SM_90
 from support.native.kernel_requests import copied
 from support.served_kernels import combine, made, narrowed, plus_one, recorded
 
@@ -47,12 +49,32 @@ def test_the_manifest_tells_every_image(built):
         ("p16", "none", "p16", "i32"), ("p", "none", "p", "i32"), ("p", "none", "p", "i64"),
     ]  # fmt: skip
     images = [i for one in (first, second) for v in one.variants for i in v.images]
-    assert {image.arch for image in images} == {80, 90}
+    assert {image.arch for image in images} == {SM_80, SM_90}
     assert {image.num_warps for v in first.variants for image in v.images} == {2}
     for image in images:
         content = (built.folder / image.file).read_bytes()
         assert content.startswith(b"\x7fELF")
         assert (len(content), hashlib.sha256(content).hexdigest()) == (image.size, image.sha256)
+
+
+def test_a_recording_is_built_for_both_vendors(tmp_path):
+    """From either vendor's launches."""
+    for number, arch in enumerate(("sm_80", "gfx942")):
+        recording = recorded(lambda x: combine[(1,)](x, x, x, 1024, BLOCK=64), arch=arch)
+        ((variant,),) = [kernel.variants for kernel in recording.kernels]
+        assert (variant.arch, set(variant.divisible)) == (arch, {"x_ptr", "y_ptr", "out_ptr", "n"})
+        folder = tmp_path / str(number)
+        done = build(recording, folder, archs=["sm_80", "gfx942", "gfx1100"])
+        manifest = read(folder)
+        assert manifest == done.manifest
+        assert [*map(str, manifest.archs)] == ["sm_80", "gfx942", "gfx1100"]
+        ((instance,),) = [kernel.instances for kernel in manifest.kernels]
+        for variant in instance.variants:
+            assert [image.file.rpartition(".")[2] for image in variant.images] == [
+                "cubin", "hsaco", "hsaco",
+            ]  # fmt: skip
+        report = read_served(folder, "kernels")
+        assert all(image.registers for v in report.variants for image in v.images)
 
 
 def test_the_result_says_what_it_weighs(built):
@@ -232,8 +254,8 @@ def test_widen_is_for_recordings():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda m: m.update(format=4), "found: format 4, but this opforge reads 5"),
-        (lambda m: m.update(archs=["x"]), "archs[0] is 'x', expected int"),
+        (lambda m: m.update(format=4), "found: format 4, but this opforge reads 6"),
+        (lambda m: m.update(archs=["x"]), "archs[0] is 'x', expected an architecture"),
         (
             lambda m: image_of(m).update(file="images/../../etc/passwd"),
             "images[0].file is 'images/../../etc/passwd', expected what fits",
@@ -278,7 +300,7 @@ def test_what_does_not_compile_for_an_architecture_is_left_out_there(tmp_path):
         kernel.name: {image.arch for v in kernel.instances[0].variants for image in v.images}
         for kernel in done.manifest.kernels
     }
-    assert archs == {"narrowed": {90}, "combine": {80, 90}}
+    assert archs == {"narrowed": {SM_90}, "combine": {SM_80, SM_90}}
     (note,) = [note for note in done.notes if note.startswith("narrowed(")]
     assert " is not built for sm_80, nor is 1 other variant of it: ValueError(" in note
     assert "fp8e4nv not supported" in note
@@ -303,7 +325,7 @@ def test_a_programmatic_launch_is_served_by_gpus_that_have_it(tmp_path):
     done = build(recording, tmp_path / "kernels", archs=["sm_80", "sm_90"])
     ((instance,),) = [kernel.instances for kernel in done.manifest.kernels]
     images = [image for variant in instance.variants for image in variant.images]
-    assert {(image.arch, image.pdl) for image in images} == {(90, True)}
+    assert {(image.arch, image.pdl) for image in images} == {(SM_90, True)}
     (note,) = [note for note in done.notes if "sm_80" in note]
     assert note.endswith("launch_pdl=True needs sm_90 or later")
 

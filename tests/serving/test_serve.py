@@ -26,6 +26,7 @@ from opforge.native.library.signature import sign
 from opforge.report.read import read_all
 from opforge.serving import serve as serving
 from opforge.serving.build import build
+from support.archs import sm
 from support.own_autotuner import own_autotuner
 from support.processes import ROOT, environment
 from support.served_folders import interpret
@@ -258,7 +259,7 @@ def test_options_that_triton_takes_anyway_are_no_options(device, folder, tmp_pat
 
 
 def test_another_architecture_is_tritons(device, folder, jit, monkeypatch):
-    monkeypatch.setattr("opforge._compat.served.current_arch", lambda: 75)
+    monkeypatch.setattr("opforge._compat.device.device_arch", lambda: sm(75)[0])
     device.reset(capability=(7, 5))
     x = torch.randn(64)
     opforge.serve(folder)

@@ -11,6 +11,7 @@ import pytest
 import opforge
 from opforge.serving import serve as serving
 from opforge.serving.build import build
+from support.archs import SM_80
 
 PROGRAMS = {"liger_program": "liger_kernel", "fla_program": "fla", "flag_gems_program": "flag_gems"}
 
@@ -21,7 +22,7 @@ def gpu(standin, monkeypatch):
     monkeypatch.setattr(
         "opforge._compat.served.device_functions", lambda: (lambda _device: 0, lambda: 0)
     )
-    monkeypatch.setattr("opforge._compat.served.current_arch", lambda: 80)
+    monkeypatch.setattr("opforge._compat.device.device_arch", lambda: SM_80)
     monkeypatch.setenv("GEMS_VENDOR", "nvidia")
     with opforge.target("sm_80"):
         # Tensors are on the CPU, where the stand-in can read them.

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 
+from opforge.arch import CUDA, Arch
 from opforge.serving.extension.compile import NAME, build_extension
 from support.native.hand_made import cubin
-from support.standin.driver import Launched, StandIn
+from support.standin.driver import AMD, Launched, StandIn
 
 READ = {
     "p": ctypes.c_uint64, "i8": ctypes.c_int8, "i16": ctypes.c_int16, "i32": ctypes.c_int32,
@@ -65,7 +66,9 @@ class Serving:
         self.configure()
 
     def configure(self, *hooks):
-        self.module.configure(lambda _: self.stream, lambda: self.device, self.allocate, hooks)
+        vendor = int(self.standin.vendor is AMD)
+        functions = (lambda _: self.stream, lambda: self.device, self.allocate)
+        self.module.configure(*functions, hooks, vendor)
 
     def allocate(self, size, align, stream):
         self.allocated.append((size, align, stream))
@@ -83,7 +86,7 @@ class Serving:
         functions = []
         for arch in archs:
             path = self.folder / f"{symbol}_{arch}_{len(self.images)}.cubin"
-            path.write_bytes(cubin(symbol, arch))
+            path.write_bytes(cubin(symbol, Arch(CUDA, arch)))
             functions.append(
                 (arch, str(path), symbol, threads, shared, num_ctas, cooperative, *scratch, *more)
             )

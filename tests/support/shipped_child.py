@@ -20,7 +20,7 @@ STANDIN = """
 import ctypes, pathlib
 from support.standin import driver
 
-driver.build_standin = lambda: pathlib.Path(sys.argv[2])
+driver.build_standin = lambda _: pathlib.Path(sys.argv[2])
 standin = driver.load_standin()
 standin.reset()
 def execute(launched):

@@ -46,6 +46,18 @@ def test_other_gpus_take_the_first_configuration(ops, table_of):
     assert any("no rows for sm_80, only for sm_90" in note for note in made.notes)
 
 
+def test_an_amd_gpu_takes_its_own_rows(ops, table_of):
+    archs = ("sm_80", "gfx942", "gfx950")
+    made = plan([ops.scale], archs, choose=by_table(table_of({1024: 128}, arch="gfx942")))
+    found = blocks_by_condition(made)
+    assert sorted(found.values()) == ["128", "64", "64"]
+    ((guards, _),) = [item for item in found.items() if item[1] == "128"]
+    assert "device.vendor == 1" in guards
+    assert f"device.arch == {0x942}" in guards
+    for arch in ("sm_80", "gfx950"):
+        assert any(f"no rows for {arch}, only for gfx942" in note for note in made.notes)
+
+
 def test_rows_by_another_key_are_reported_and_skipped(ops, table_of, monkeypatch):
     path = table_of({1024: 128})
     monkeypatch.setattr(ops.scale_kernel, "keys", ["factor"])

@@ -17,6 +17,7 @@ from opforge.native.tracing.autotune_choice import by_table
 from opforge.tuning.choose import config_of
 from opforge.tuning.table import TunedKernel, TuningRow, TuningTable, save
 from support import product_ops
+from support.archs import sm
 from support.native.torch_bodies import Program
 
 KEY = ("m", "n", "k", "A_COLUMNS", "B_COLUMNS")
@@ -166,7 +167,7 @@ def test_a_table_without_a_fitting_row_leaves_the_fixed_tiles(given, why, table_
 
 
 def test_other_gpus_keep_the_fixed_tiles(table_of):
-    program = Program(product, archs=(80, 90), choose=by_table(table_of(MORE)), **SPECS)
+    program = Program(product, archs=sm(80, 90), choose=by_table(table_of(MORE)), **SPECS)
     assert set(tiles_of(program).values()) == {("16", "64"), ("128", "256"), ("128", "128")}
 
 

@@ -71,7 +71,7 @@ def test_later_rows_win():
                 '{"format": 1, "kernels": [{"kernel": "k", "source": "s", "arch": "sm_90a", '
                 '"dtypes": [], "key": [], "rows": []}]}'
             ),
-            "the arch must look like 'sm_90', got 'sm_90a'",
+            "the arch must look like 'sm_90' or 'gfx942', got 'sm_90a'",
         ),
         (
             (

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         checking,
         compiling,
         described,
+        device,
         driver,
         fakes,
         graphs,

@@ -15,6 +15,7 @@ from triton.compiler.compiler import make_backend
 from triton.runtime.driver import driver
 from triton.runtime.jit import JITFunction
 
+from ..arch import CUDA, HIP, Arch
 from . import patches, tma
 
 
@@ -29,7 +30,7 @@ class Specialization(NamedTuple):
     ones: tuple[str, ...]
     divisible: tuple[str, ...]
     constants: dict[str, Any]
-    arch: int
+    arch: Arch
 
 
 _NEAR = 5
@@ -63,8 +64,8 @@ def specialized(
     fn: Any, signature: Mapping[str, Any], found: Any, attrs: Any, target: Any
 ) -> Specialization:
     """What Triton's compiler is given for a launch, as `Specialization`."""
-    if target.backend != "cuda":
-        raise NotPlain(f"it was compiled for {target.backend}, not for CUDA")
+    if target.backend not in {CUDA, HIP}:
+        raise NotPlain(f"it was compiled for {target.backend}, not for CUDA or HIP")
     names = fn.arg_names
     nested = [name for name, kind in signature.items() if not isinstance(kind, str)]
     if nested:
@@ -87,7 +88,7 @@ def specialized(
         for path, said in attrs.items()
         if any(key == "tt.divisibility" for key, _ in said) and names[path[0]] in types
     ]
-    return Specialization(types, tuple(ones), tuple(divisible), constants, target.arch)
+    return Specialization(types, tuple(ones), tuple(divisible), constants, Arch.of_target(target))
 
 
 def jitted(compiled: Any) -> Any:
@@ -178,5 +179,5 @@ def first_config(tuner: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
     return asked.prune_configs(dict(kwargs))[0]
 
 
-def current_target() -> Any:
-    return driver.active.get_current_target()
+def current_arch() -> Arch:
+    return Arch.of_target(driver.active.get_current_target())

@@ -22,11 +22,13 @@ from typing import Any, TextIO
 
 import triton
 from triton._C.libtriton import get_cache_invalidating_env_vars, ir
+from triton.backends import backends
 from triton.backends.compiler import GPUTarget, Language
 from triton.compiler.compiler import ASTSource, make_backend
 from triton.compiler.errors import CompilationError
 from triton.runtime.jit import JITCallable
 
+from ..arch import CUDA, HIP, Arch
 from . import patches, settings, tma
 from .kernel_hash import digest_or_unique
 
@@ -39,7 +41,7 @@ class Variant:
     """
 
     fn: Any
-    arch: int
+    arch: Arch
     signature: Mapping[str, str]
     constants: Mapping[str, Any]
     options: Mapping[str, Any]
@@ -53,7 +55,7 @@ class Job:
     text: str
     # The compiler stage to start from: "ttir", or "ttgir" for a Gluon kernel.
     stage: str
-    arch: int
+    arch: Arch
     options: tuple[tuple[str, Any], ...]
     triton: str
     # The process that made the job; output is held back in all others.
@@ -64,7 +66,7 @@ class Job:
 
 @dataclass(frozen=True)
 class CompiledJob:
-    """What the compiler made from a job."""
+    """What the compiler made from a job; of AMD's, `cubin` is the hsaco, and there is no PTX."""
 
     cubin: bytes
     ptx: str
@@ -115,7 +117,7 @@ def launch_options(fn: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     return {**options, "debug": debug, "instrumentation_mode": mode}
 
 
-def environment_key(arch: int, options: Mapping[str, Any]) -> str:
+def environment_key(arch: Arch, options: Mapping[str, Any]) -> str:
     """Everything that the result of compiling depends on: versions, options, variables."""
     backend = make_backend(_target(arch))
     parsed = _parsed(backend, options)
@@ -178,7 +180,7 @@ _TARGET_INFO = patches.PatchScope(
 
 
 def run(job: Job) -> CompiledJob | Failed:
-    """The compiler's stages from a kernel's text to a cubin."""
+    """The compiler's stages from a kernel's text to a cubin or hsaco."""
     if job.triton != version():
         return Failed(f"Triton {job.triton} asked for it, but the worker has {version()}")
     with _held_back(job) as said:
@@ -220,12 +222,12 @@ def _stages(job: Job) -> CompiledJob:
         function=metadata["name"],
         num_warps=metadata["num_warps"],
         shared=metadata["shared"],
-        global_scratch_size=metadata["global_scratch_size"] or 0,
-        global_scratch_align=metadata["global_scratch_align"] or 1,
+        global_scratch_size=metadata.get("global_scratch_size") or 0,
+        global_scratch_align=metadata.get("global_scratch_align") or 1,
         profile_scratch_size=metadata.get("profile_scratch_size") or 0,
         num_ctas=metadata["num_ctas"],
         cooperative=bool(metadata["launch_cooperative_grid"]),
-        pdl=bool(metadata["launch_pdl"]),
+        pdl=bool(metadata.get("launch_pdl")),
         maps=tma.expected(metadata),
         descriptor_flags=tma.flags(),
     )
@@ -242,8 +244,8 @@ def _parse(job: Job, context: Any) -> Any:
     return module
 
 
-def _target(arch: int) -> Any:
-    return GPUTarget("cuda", arch, 32)
+def _target(arch: Arch) -> Any:
+    return GPUTarget(arch.backend, arch.of_triton, arch.warp_size)
 
 
 def _context(backend: Any) -> Any:
@@ -257,7 +259,7 @@ def _parsed(backend: Any, options: Mapping[str, Any]) -> Any:
     parsed = backend.parse_options(dict(options))
     unknown = [name for name in options if name not in parsed.__dict__]
     if unknown:
-        raise UnknownOption(f"not a launch option: {', '.join(unknown)}")
+        raise UnknownOption(f"not a launch option for {backend.target.arch}: {', '.join(unknown)}")
     return parsed
 
 
@@ -321,9 +323,17 @@ def _redirected(stream: TextIO, descriptor: int, path: str = "") -> Iterator[Any
             os.close(kept)
 
 
+# Those that Triton's AMD backend compiles and torch has builds for. It cannot be asked: for others
+# it fails in a pass, or makes code that nobody has run.
+_AMD = (
+    *(0x908, 0x90A, 0x942, 0x950, 0x1030),
+    *(0x1100, 0x1101, 0x1102, 0x1103, 0x1150, 0x1151, 0x1200, 0x1201),
+)
+
+
 @functools.cache
-def known_archs() -> tuple[int, ...]:
-    """The compute capabilities that Triton's bundled assemblers support."""
+def known_archs() -> tuple[Arch, ...]:
+    """The architectures that Triton's bundled assemblers support."""
     listed: set[int] = set()
     nvidia = triton.knobs.nvidia
     for tool, low, high in ((nvidia.ptxas, 70, 100), (nvidia.ptxas_blackwell, 100, 1000)):
@@ -331,4 +341,5 @@ def known_archs() -> tuple[int, ...]:
         # From sm_90 on, Triton compiles for the "a" variant, which not every chip has.
         found = {(int(n), suffix) for n, suffix in re.findall(r"'sm_(\d+)(a?)'", text)}
         listed |= {n for n, suffix in found if low <= n < high and (n < 90) == (suffix == "")}
-    return tuple(sorted(listed))
+    nvidias = (Arch(CUDA, number) for number in sorted(listed))
+    return (*nvidias, *(Arch(HIP, number) for number in _AMD if "amd" in backends))

@@ -15,12 +15,13 @@ import importlib
 import pathlib
 import threading
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from ..arch import Arch
 from . import described, fake_backward, kernels, patches
 from .described import NeedsRealGpu
 
@@ -29,7 +30,7 @@ from .described import NeedsRealGpu
 class Gpu:
     """What host code can ask about a GPU; the defaults are those of a common board."""
 
-    arch: int
+    arch: Arch
     name: str = "NVIDIA GPU"
     multi_processor_count: int = 128
     shared_memory_per_block_optin: int = 101376
@@ -46,8 +47,12 @@ class Gpu:
     memory_bus_width: int = 384
 
     @property
+    def is_amd(self) -> bool:
+        return self.arch.is_amd
+
+    @property
     def capability(self) -> tuple[int, int]:
-        return divmod(self.arch, 10)
+        return self.arch.capability
 
     @property
     def key(self) -> str:
@@ -59,6 +64,8 @@ class Gpu:
         names = [f for f in self.__dataclass_fields__ if f != "arch"]
         major, minor = self.capability
         found = {n: getattr(self, n) for n in names}
+        if self.arch.is_amd:
+            found["gcnArchName"] = str(self.arch)
         return types.SimpleNamespace(
             **found, major=major, minor=minor, L2_cache_size=found["l2_cache_size"]
         )
@@ -132,7 +139,7 @@ class _StandIn:
             return self._machine().get_current_target()
         from triton.backends.compiler import GPUTarget
 
-        return GPUTarget("cuda", gpu.arch, gpu.warp_size)
+        return GPUTarget(gpu.arch.backend, gpu.arch.of_triton, gpu.warp_size)
 
     def get_current_device(self) -> int:
         return 0 if _now.get() else int(self._machine().get_current_device())
@@ -152,9 +159,7 @@ class _StandIn:
     def __getattr__(self, name: str) -> Any:
         gpu = _now.get()
         if gpu is not None:
-            raise NeedsRealGpu(
-                f"{name} needs a GPU; this thread traces for sm_{gpu.arch} without one"
-            )
+            raise NeedsRealGpu(f"{name} needs a GPU; this thread traces for {gpu.arch} without one")
         return getattr(self._machine(), name)
 
     def _machine(self) -> Any:
@@ -203,24 +208,56 @@ def _stand_ins() -> list[patches.Replacement]:
             patches.ACCELERATOR_INDEX.by(name, _answering(lambda _: None))
             for name in patches.ACCELERATOR_INDEX.names
         ),
-        *(_of_triton() if _has_nvidia_backend() else []),
+        *_of_triton(),
+        patches.VERSIONS.by("__class__", _versions),
         patches.FAKE_BACKWARD.by("_engine_run_backward", fake_backward.replaced),
         patches.DESCRIPTOR_SUPPORT.by(
             "has_triton_tensor_descriptor_host_tma",
-            _answering(lambda gpu: gpu.arch >= _DESCRIPTORS_SINCE),
+            _answering(lambda gpu: not gpu.is_amd and gpu.arch.is_hopper_or_later),
         ),
     ]
 
 
 def _of_triton() -> list[patches.Replacement]:
-    return [
-        patches.TRITON_BACKEND.by("is_active", _active),
-        patches.TRITON_PRESENT.by("has_triton", _answering(lambda _: True)),
+    """None without Triton's backends, as where there is no Triton."""
+    asked = {"nvidia": patches.TRITON_BACKEND, "amd": patches.TRITON_AMD_BACKEND}
+    found = [
+        patch.by("is_active", functools.partial(_active, is_amd=name == "amd"))
+        for name, patch in asked.items()
+        if name in _backends()
     ]
+    if found:
+        found.append(patches.TRITON_PRESENT.by("has_triton", _answering(lambda _: True)))
+    return found
+
+
+def _versions(module: type[types.ModuleType]) -> type[types.ModuleType]:
+    """The class of `torch.version`, with the answers of a build of torch for the target's vendor.
+
+    `hip` and `cuda` are plain variables of the module; only its class can tell threads apart.
+    """
+
+    class Versions(module):  # type: ignore[misc,valid-type]
+        @property
+        def hip(self) -> Any:
+            gpu = _now.get()
+            if gpu is None:
+                return vars(self)["hip"]
+            return vars(self)["hip"] or _HIP_VERSION if gpu.is_amd else None
+
+        @property
+        def cuda(self) -> Any:
+            gpu = _now.get()
+            return None if gpu is not None and gpu.is_amd else vars(self)["cuda"]
+
+    return Versions
+
+
+# A version that a torch for AMD GPUs has, where the torch here is not one.
+_HIP_VERSION = "7.1.0"
 
 
 STAND_INS = patches.PatchScope(_stand_ins, finds_the_same=True)
-_DESCRIPTORS_SINCE = 90
 
 
 def _answering(answer: Callable[[Gpu], Any]) -> patches.Make:
@@ -299,17 +336,18 @@ _ACCELERATOR_ANSWERS: dict[str, Callable[[Gpu], Any]] = {
 }
 
 
-def _has_nvidia_backend() -> bool:
+def _backends() -> Mapping[str, Any]:
     try:
         from triton.backends import backends
     except ImportError:
-        return False
-    return "nvidia" in backends
+        return {}
+    found: Mapping[str, Any] = backends
+    return found
 
 
 @functools.cache
-def _active(original: Any) -> Any:
-    ask = _answering(lambda _: True)(original.__func__)
+def _active(original: Any, *, is_amd: bool) -> Any:
+    ask = _answering(lambda gpu: gpu.is_amd is is_amd)(original.__func__)
     return staticmethod(ask)
 
 

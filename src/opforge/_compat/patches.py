@@ -219,7 +219,20 @@ TRITON_BACKEND = Patch(
     "triton.backends.nvidia.driver.CudaDriver",
     ("is_active",),
     "Packages ask it when they are imported, to see whether Triton can be used; a thread that "
-    "traces for a target gets yes.",
+    "traces for an NVIDIA GPU gets yes, one that traces for another no.",
+    *_TARGET,
+)
+TRITON_AMD_BACKEND = Patch(
+    "triton.backends.amd.driver.HIPDriver",
+    ("is_active",),
+    "As above, for targets that are AMD GPUs.",
+    *_TARGET,
+)
+VERSIONS = Patch(
+    "torch.version",
+    ("__class__",),
+    "Host code asks `torch.version.hip` which vendor's GPU it is for; a thread that traces for a "
+    "target hears what a torch for that GPU has.",
     *_TARGET,
 )
 TRITON_PRESENT = Patch(

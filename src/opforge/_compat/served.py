@@ -21,7 +21,8 @@ from .kernel_hash import Watched
 
 def configure(extension: ModuleType) -> None:
     """Tell an extension where launches go, and what keeps one from being served."""
-    extension.configure(*device_functions(), _allocate, tuple(_watches()))
+    vendor = int(torch.version.hip is not None)
+    extension.configure(*device_functions(), _allocate, tuple(_watches()), vendor)
 
 
 def device_functions() -> tuple[Any, Any]:
@@ -30,12 +31,6 @@ def device_functions() -> tuple[Any, Any]:
     They are those of torch that Triton's driver calls: making the driver compiles C.
     """
     return torch._C._cuda_getCurrentRawStream, torch._C._cuda_getDevice
-
-
-def current_arch() -> int:
-    """90 for sm_90, of the current device."""
-    major, minor = torch.cuda.get_device_capability()
-    return major * 10 + minor
 
 
 class _LateUtils:

@@ -9,7 +9,7 @@ set(_OPFORGE_KEYWORDS
 #   OPERATORS <folder>...     each with one folder per operator: ops/add/op.py
 #   [MODULES <file.py>...]    further files with operators
 #   [ONLY <operator>...]      these operators only
-#   ARCHS <number>...         architectures of GPUs: 80 90
+#   ARCHS <arch>...           architectures of GPUs: 80 90 gfx942
 #   [TUNING <file.json>]      what `opforge tune` measured, for autotuned kernels
 #   [STATIC | SHARED]         by default as BUILD_SHARED_LIBS says
 #   [JOBS <n>]                processes that compile kernels; by default one per core

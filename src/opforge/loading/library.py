@@ -305,10 +305,12 @@ class Loaded:
         # Asking for GPUs would start CUDA, which a process may want to leave to its children.
         if self._key != "CUDA" or not torch.cuda.is_initialized():
             return
-        here = [torch.cuda.get_device_capability(i) for i in range(torch.cuda.device_count())]
-        if any(self._library.contents.runs_on(*capability) for capability in here):
+        from .._compat.device import device_arch
+
+        here = {device_arch(i) for i in range(torch.cuda.device_count())}
+        if any(map(self._library.contents.runs_on, here)):
             return
-        gpus = ", ".join(sorted({f"sm_{major}{minor}" for major, minor in here}))
+        gpus = ", ".join(map(str, sorted(here)))
         built = self._library.contents.archs
         command = rebuild(self.file, archs=sorted({*built, *gpus.split(", ")}))
         raise opforge.errors.WrongArchitecture(

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from .. import _compat
-from ..archs import parse_arch, show_arch
+from ..archs import parse_arch
 from ..errors import NoGpu, NoSizes, OpforgeError, TuningFailed
 from ..native.frontend.expand import Declared, expand
 from ..native.frontend.store import declarations_of
@@ -102,7 +102,7 @@ class _Work:
 
 def _gpu(wanted: str | None, entries: Iterable[Entry], *, clocked: bool) -> tuple[str, str]:
     """The device to run on, and its architecture as tables name it."""
-    wanted = None if wanted is None else show_arch(parse_arch(wanted))
+    wanted = None if wanted is None else str(parse_arch(wanted))
     kernels = [k.kernel for e in entries for k in e.describe().kernels]
     if runs_interpreted() or any(map(_kernels.is_interpreted, kernels)):
         # For tests with a clock of their own.
@@ -117,8 +117,7 @@ def _gpu(wanted: str | None, entries: Iterable[Entry], *, clocked: bool) -> tupl
             "tuning measures kernels on a GPU, and torch finds none here",
             fix="run opforge tune on a machine with a GPU, and commit the table that it writes",
         )
-    major, minor = torch.cuda.get_device_capability()
-    found = f"sm_{major}{minor}"
+    found = str(_compat.device.device_arch())
     if wanted not in {None, found}:
         raise NoGpu(
             f"the GPU here is {found} ({torch.cuda.get_device_name()}), so nothing can be "

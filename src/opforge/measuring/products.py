@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from .. import _compat
+from ..arch import HOPPER
 from ..errors import OpforgeError
 from ..native.device.gemm import FULL_TUNER, HALF_TUNER, gemm_kernel
 from ..native.frontend.expand import Declared
@@ -23,7 +24,7 @@ from ..tuning.choose import Choice
 _ATEN = torch.ops.aten
 _TUNERS = {torch.float16: HALF_TUNER, torch.bfloat16: HALF_TUNER, torch.float32: FULL_TUNER}
 # Whether a body makes products does not depend on it.
-_ARCH = 90
+_ARCH = HOPPER
 
 
 def runs_interpreted() -> bool:

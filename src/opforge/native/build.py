@@ -12,7 +12,7 @@ from typing import Any
 
 from .. import _compat
 from .._compat.kernels import written_source
-from ..archs import show_arch
+from ..arch import Arch
 from ..errors import KernelFailed
 from ..notebook import counted, html_table
 from ..records import changed
@@ -49,7 +49,7 @@ class Result:
 
     def __repr__(self) -> str:
         library = self.library
-        archs = ", ".join(map(show_arch, library.archs))
+        archs = ", ".join(map(str, library.archs))
         ops, kernels = counted(len(library.ops), "operator"), len(library.kernels)
         kept = f"{ops}, {counted(kernels, 'kernel variant')} for {archs}"
         return f"<Result: library {library.name} in {self.folder}, with {kept}>"
@@ -145,7 +145,7 @@ def compile_plan(
 ) -> Library:
     """Compile a plan's kernels into the library that is written to disk."""
 
-    def compiled() -> dict[tuple[str, int], Image]:
+    def compiled() -> dict[tuple[str, Arch], Image]:
         return compile_all(
             made.requests.values(),
             executor=executor, jobs=jobs, cache=cache, remote=remote, ptx=ptx, full_paths=False,
@@ -194,7 +194,7 @@ def _drop(made: Plan, lost: set[str], error: KernelFailed) -> None:
     made.ops[:] = changed(tuple(made.ops), Launch, without)
 
 
-def _kernel(request: Request, archs: Archs, images: dict[tuple[str, int], Image]) -> Kernel:
+def _kernel(request: Request, archs: Archs, images: dict[tuple[str, Arch], Image]) -> Kernel:
     passed = [i for i, (_, type_) in enumerate(request.signature) if type_ != "constexpr"]
     return Kernel(
         request.key,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from .._compat.host_caches import HostCaches
+from ..arch import HOPPER
 from ..errors import OpforgeError
 from ..registry import Entry
 from .frontend.expand import expand
@@ -15,7 +16,7 @@ from .tracing.case_builder import first_notes
 from .tracing.refusals import listed, one_line
 
 # The architecture that is traced for.
-_ARCH = 90
+_ARCH = HOPPER
 
 
 def told_of(op: Entry, tuning: str | os.PathLike[str] | None = None) -> list[str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .._compat.host_caches import HostCaches
+from ..arch import Arch
 from ..archs import parse_archs
 from ..errors import CannotTrace, OpforgeError, Undeclared
 from ..notebook import counted, html_table
@@ -35,7 +36,7 @@ from .tracing.launches import Choose
 from .tracing.refusals import all_of, listed, of_several
 from .workspace import planned
 
-Archs = tuple[int, ...]
+Archs = tuple[Arch, ...]
 # Hears an op's name, and how many of its paths are traced.
 Traced = Callable[[str, int], None]
 

@@ -101,7 +101,7 @@ def _kernel(tuner: Any) -> RecordedKernel:
         types=tuple(found.types.items()),
         constants=encode_named(found.constants),
         options=encode_named(dict(sorted(options.items()))),
-        arch=f"sm_{found.arch}",
+        arch=str(found.arch),
         ones=found.ones,
         divisible=found.divisible,
         first=_caller(),

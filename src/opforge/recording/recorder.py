@@ -167,7 +167,7 @@ def _variant(fn: Any, compiled: Any, kwargs: Mapping[str, Any]) -> RecordedVaria
         types=tuple(found.types.items()),
         constants=encode_named(found.constants),
         options=encode_named(_options(fn, kwargs)),
-        arch=f"sm_{found.arch}",
+        arch=str(found.arch),
         ones=found.ones,
         divisible=found.divisible,
         first=_caller(),
@@ -197,7 +197,7 @@ def _choice(tuner: Any, key: tuple[Any, ...], config: Any) -> RecordedChoice:
         encode_named(dict(zip(names, values, strict=False))),
         dtypes,
         encode_named({n: v for n, v in config.all_kwargs().items() if v is not None}),
-        f"sm_{_compat.compiled.current_target().arch}",
+        str(_compat.compiled.current_arch()),
     )
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..archs import show_arch
 from ..errors import NotServable
-from ..native.kernels.cubin import usage
+from ..native.kernels import cubin, hsaco
 from ..recording.constants import show
 from ..serving import manifest as manifests
 from ..serving.kinds import DESCRIPTOR
@@ -32,7 +31,7 @@ def read_served(folder: Path, name: str) -> Build:
     return Build(
         kind=SERVED,
         name=name,
-        archs=tuple(map(show_arch, manifest.archs)),
+        archs=tuple(map(str, manifest.archs)),
         bytes=sum(_sizes(manifest).values()) + _extension_size(folder),
         versions={"triton": manifest.triton, **dict(manifest.settings)},
         notes=(),
@@ -56,7 +55,7 @@ def _variant(
         constants={name: show(value) for name, value in instance.constants},
         options={name: show(value) for name, value in instance.options},
         images=tuple(_image(folder, image) for image in variant.images),
-        lacks=tuple(show_arch(arch) for arch in manifest.archs if arch not in built),
+        lacks=tuple(str(arch) for arch in manifest.archs if arch not in built),
     )
 
 
@@ -77,9 +76,10 @@ def _image(folder: Path, image: ServedImage) -> ReportedImage:
             f"{folder} lacks {image.file}: {error.strerror}",
             fix="build it again with `opforge build launches.json`",
         ) from None
+    usage = hsaco.usage if image.arch.is_amd else cubin.usage
     registers, spills = usage(content, image.symbol)
     return ReportedImage(
-        show_arch(image.arch), registers, spills, image.shared, image.size, image.num_warps
+        str(image.arch), registers, spills, image.shared, image.size, image.num_warps
     )
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import _compat
-from ..archs import parse_archs, show_arch
+from ..arch import Arch
+from ..archs import parse_archs
 from ..errors import KernelFailed, KernelNotFound
 from ..native.artifacts.build_record import make, unknown, watching_imports
 from ..native.artifacts.fileset import Written, check_writable, write_output
@@ -46,7 +47,7 @@ from .plan import (
 )
 from .widen import Widening
 
-Images = Mapping[tuple[str, int], Image]
+Images = Mapping[tuple[str, Arch], Image]
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Built:
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        archs = ", ".join(map(show_arch, self.manifest.archs))
+        archs = ", ".join(map(str, self.manifest.archs))
         instances = [i for kernel in self.manifest.kernels for i in kernel.instances]
         variants = sum(len(instance.variants) for instance in instances)
         changed, same = len(self.written.changed), len(self.written.unchanged)
@@ -156,7 +157,7 @@ def _lacking(recording: Recording, made: ServedPlan) -> list[str]:
 
 def _compiled(
     made: ServedPlan,
-    archs: tuple[int, ...],
+    archs: tuple[Arch, ...],
     *,
     executor: Executor | None,
     jobs: int | None,
@@ -192,14 +193,14 @@ def _compiled(
         return compiled()
 
 
-def _lost(made: ServedPlan, failed: Mapping[tuple[str, int], str]) -> list[str]:
+def _lost(made: ServedPlan, failed: Mapping[tuple[str, Arch], str]) -> list[str]:
     """A note per kernel, architectures and error, of the variants that do not compile."""
     alike: dict[tuple[str, str, str], list[PlannedVariant]] = {}
     for variant in sorted(made.variants(), key=lambda variant: variant.is_general):
         archs = [arch for key, arch in failed if key == variant.request.key]
         if archs:
             why = failed[variant.request.key, archs[0]].strip().rpartition("\n")[2].strip()
-            shown = ", ".join(map(show_arch, archs))
+            shown = ", ".join(map(str, archs))
             alike.setdefault((variant.request.name, shown, why), []).append(variant)
     return [_not_built(variants, archs, why) for (_, archs, why), variants in alike.items()]
 
@@ -214,7 +215,7 @@ def _not_built(variants: list[PlannedVariant], archs: str, why: str) -> str:
 
 
 def _kernel(
-    kernel: PlannedKernel, archs: tuple[int, ...], images: Images, files: dict[str, bytes]
+    kernel: PlannedKernel, archs: tuple[Arch, ...], images: Images, files: dict[str, bytes]
 ) -> ServedKernel:
     recorded = kernel.recorded
     passed = [param.name for param in kernel.fn.params if not param.is_constexpr]
@@ -233,7 +234,7 @@ def _kernel(
 def _instance(
     instance: PlannedInstance,
     passed: list[str],
-    archs: tuple[int, ...],
+    archs: tuple[Arch, ...],
     images: Images,
     files: dict[str, bytes],
 ) -> ServedInstance:
@@ -257,11 +258,11 @@ def _instance(
 
 
 def _image(
-    variant: PlannedVariant, arch: int, images: Images, files: dict[str, bytes]
+    variant: PlannedVariant, arch: Arch, images: Images, files: dict[str, bytes]
 ) -> ServedImage:
     key = variant.request.key
     image = images[key, arch]
-    file = f"images/{key}.{show_arch(arch)}.cubin"
+    file = f"images/{key}.{arch}.{'hsaco' if arch.is_amd else 'cubin'}"
     files[file] = image.cubin
     return ServedImage(
         arch=arch,
@@ -281,9 +282,9 @@ def _image(
     )
 
 
-def _weight(kernel: ServedKernel, archs: tuple[int, ...]) -> str:
+def _weight(kernel: ServedKernel, archs: tuple[Arch, ...]) -> str:
     images = {i.file: i for one in kernel.instances for v in one.variants for i in v.images}
     sizes = {arch: sum(i.size for i in images.values() if i.arch == arch) for arch in archs}
-    shown = ", ".join(f"{size / 1024:.1f} KiB for {show_arch(a)}" for a, size in sizes.items())
+    shown = ", ".join(f"{size / 1024:.1f} KiB for {a}" for a, size in sizes.items())
     variants = sum(len(instance.variants) for instance in kernel.instances)
     return f"  {kernel.name}: {counted(variants, 'variant')}, {shown}"

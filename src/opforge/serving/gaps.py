@@ -42,5 +42,5 @@ def from_extension(reason: str, told: str, remedy: str) -> Gap:
 
 def other_arch(reason: str) -> Gap:
     """Nothing was built for the current device."""
-    arch = _compat.served.current_arch()
-    return gap(reason, f"build again with `opforge build ... --arch sm_{arch}`")
+    arch = _compat.device.device_arch()
+    return gap(reason, f"build again with `opforge build ... --arch {arch}`")

@@ -123,7 +123,7 @@ class CompiledGraphs:
 
     def _nearest(self, tuner: Any, kernel: ServedKernel) -> list[RecordedChoice]:
         kernels = _compat.inductor_kernels
-        hints, arch = kernels.size_hints(tuner), f"sm_{_compat.served.current_arch()}"
+        hints, arch = kernels.size_hints(tuner), str(_compat.device.device_arch())
         own = kernels.configs(tuner)
         if self._server.tune_missing and len(own) > 1:
             raise _NotHere("tune_missing=True lets it measure its configurations")

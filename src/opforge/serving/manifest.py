@@ -10,13 +10,14 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..arch import Arch
 from ..errors import NotServable
 from ..recording.choice import RecordedChoice
-from ..records import BadField, Between, Codecs
+from ..records import BadField, Between, Codecs, as_text
 from .kinds import DESCRIPTOR, INTEGERS, OTHERS, PRINTED
 
 # Another one wherever the extension or what it is given changes.
-FORMAT = 5
+FORMAT = 6
 NAME = "manifest.json"
 _FIX = "build it again with `opforge build launches.json`"
 
@@ -34,7 +35,7 @@ class ServedMap(NamedTuple):
 class ServedImage(NamedTuple):
     """A variant compiled for one architecture; `file` is its place in the folder."""
 
-    arch: int
+    arch: Arch
     file: str
     sha256: str
     size: int
@@ -91,7 +92,7 @@ class Manifest(NamedTuple):
     `settings` are the variables that were set when it was built and change what Triton compiles.
     """
 
-    archs: tuple[int, ...]
+    archs: tuple[Arch, ...]
     triton: str
     # Of the extension module.
     sha256: str
@@ -124,11 +125,11 @@ _CODECS = Codecs(
         RecordedChoice: "key dtypes config arch",
         Manifest: "triton settings archs sha256 kernels",
     },
+    {Arch: as_text(Arch.named, "an architecture")},
     limits={
         ServedImage: {
-            "arch": Between(10, 9999),
             # Nothing but a file of the folder itself.
-            "file": re.compile(r"images/[A-Za-z0-9_.-]+\.cubin"),
+            "file": re.compile(r"images/[A-Za-z0-9_.-]+\.(cubin|hsaco)"),
             "sha256": _SHA256,
             "size": _BYTES,
             "num_warps": Between(1, 64),
@@ -145,7 +146,7 @@ _CODECS = Codecs(
             "block": Between(1, 256),
         },
         ServedVariant: {"types": _TYPES},
-        Manifest: {"archs": Between(10, 9999), "sha256": _SHA256},
+        Manifest: {"sha256": _SHA256},
     },
 )
 

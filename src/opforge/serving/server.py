@@ -14,7 +14,6 @@ from types import ModuleType
 from typing import Any
 
 from .. import _compat
-from ..archs import show_arch
 from ..errors import KernelChanged, KernelNotFound, NotServable, NotServed, warn
 from ..locks import fork_safe_lock
 from ..recording.constants import CannotRecord, ConstantChanged, decode, name_of
@@ -240,10 +239,10 @@ class Server(_compat.advice.Adviser):
 
     def _function(self, image: ServedImage) -> tuple[Any, ...]:
         return (
-            image.arch,
+            image.arch.number,
             str(self.folder / image.file),
             image.symbol,
-            32 * image.num_warps,
+            image.arch.warp_size * image.num_warps,
             image.shared,
             image.num_ctas,
             image.cooperative,
@@ -255,6 +254,7 @@ class Server(_compat.advice.Adviser):
                 for one in image.maps
             ),
             image.descriptor_flags,
+            image.arch.vendor,
         )
 
     def _changed(self, fn: Any, name: str) -> str:
@@ -299,7 +299,7 @@ class Server(_compat.advice.Adviser):
         from ..tuning.choose import choose
 
         values, dtypes = _compat.autotuning.split_key(key)
-        arch = _compat.served.current_arch()
+        arch = _compat.device.device_arch()
         choice = choose(self._choices[name], tuner, arch, dtypes, values)
         if choice.index is not None:
             return tuner.configs[choice.index]
@@ -391,7 +391,7 @@ def refuse_altered(folder: Path, manifest: Manifest) -> None:
             content = (folder / file).read_bytes()
         except OSError as error:
             raise NotServable(
-                f"{folder} lacks {file}, an image for {show_arch(image.arch)}: {error.strerror}",
+                f"{folder} lacks {file}, an image for {image.arch}: {error.strerror}",
                 fix=_AGAIN,
             ) from None
         if hashlib.sha256(content).hexdigest() != image.sha256:

@@ -16,7 +16,7 @@ from ..native.artifacts.sums import read_sums, sums_path
 from ..native.codegen.torch_adapter import unadapted
 from ..native.ir.abi import MANIFEST_FORMAT
 from ..native.ir.interface import Op
-from ..native.library.manifest_reader import Manifest
+from ..native.library.manifest_reader import Manifest, as_asked
 from ..native.library.shared_library import find_library, rebuild
 from ..native.library.whole_file import refuse_damaged, settled
 from .names import check_package_name
@@ -39,7 +39,7 @@ class BuiltLibrary:
     @property
     def built_for(self) -> str:
         """As `opforge build --arch` has it: `sm_90`, whose images are for `sm_90a`."""
-        return ", ".join(arch.rstrip("af") for arch in self.archs)
+        return ", ".join(as_asked(arch) for arch in self.archs)
 
 
 def read_built(path: Path) -> BuiltLibrary:

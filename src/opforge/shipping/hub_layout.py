@@ -75,7 +75,13 @@ def _archs(library: BuiltLibrary, manifest: dict[str, Any]) -> list[str]:
         images = [image for kernel in manifest["kernels"] for image in kernel["images"]]
         without = {image["arch"] for image in images if not image["ptx_sha256"]}
     found = []
-    for arch in library.archs:
+    nvidias = [arch for arch in library.archs if arch.startswith("sm_")]
+    if not nvidias:
+        raise BadOption(
+            f"{library.name} is for {library.built_for}, and this layout is for CUDA",
+            fix="build it for an NVIDIA GPU, too, or ship a wheel",
+        )
+    for arch in nvidias:
         number = arch.removeprefix("sm_")
         plain = number.rstrip("af")
         shown = f"{plain[:-1]}.{plain[-1]}{number[len(plain) :]}"

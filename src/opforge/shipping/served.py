@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..archs import show_arch
 from ..native.artifacts.sums import sums_path
 from ..serving import manifest as manifests
 from ..serving.server import extension_file, refuse_altered
@@ -44,7 +43,7 @@ def read_served(folder: Path, name: str) -> ServedKernels:
     chosen = [manifests.NAME, extension.name, *sorted({*images, *sums})]
     files = {file: (folder / file).read_bytes() for file in chosen}
     platform = platform_of({extension: files[extension.name]})
-    archs = tuple(map(show_arch, manifest.archs))
+    archs = tuple(map(str, manifest.archs))
     return ServedKernels(name, archs, len(manifest.kernels), platform, files)
 
 

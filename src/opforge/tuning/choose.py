@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import _compat
+from ..arch import Arch
 from .rule import nearest
-from .table import TunedKernel, TuningTable, arch_number, as_config
+from .table import TunedKernel, TuningTable, as_config
 
 _autotuning, _kernels = _compat.autotuning, _compat.kernels
 
@@ -28,9 +29,13 @@ class Choice:
 
 
 def choose(
-    table: TuningTable, tuner: Any, arch: Any, dtypes: tuple[str, ...], values: Sequence[Any]
+    table: TuningTable,
+    tuner: Any,
+    arch: Arch | None,
+    dtypes: tuple[str, ...],
+    values: Sequence[Any],
 ) -> Choice:
-    """What a table says about a launch; `arch` (90 for sm_90) and `values` may be symbolic."""
+    """What a table says about a launch; `arch.number` and `values` may be symbolic."""
     name, source = _kernels.kernel_name(tuner), source_of(tuner)
     named = [k for k in table.rows if k.name == name]
     known = [k for k in named if k.source == source]
@@ -44,7 +49,7 @@ def choose(
         others = "; ".join(sorted({", ".join(k.key) for k in known}))
         return Choice(None, f"rows for it under a different key only ({others}; tune it again)")
     fitting = [k for k in keyed if k.dtypes == dtypes]
-    kernel = next((k for k in fitting if bool(arch == arch_number(k.arch))), None)
+    kernel = next((k for k in fitting if bool(arch == Arch.named(k.arch))), None)
     if kernel is None:
         return Choice(None, f"no rows for {_listed(known, fitting, dtypes, arch)}")
     configs = [config_of(config) for config in tuner.configs]
@@ -77,11 +82,13 @@ def source_of(tuner: Any) -> str:
 
 
 def _listed(
-    known: list[TunedKernel], fitting: list[TunedKernel], dtypes: tuple[str, ...], arch: Any
+    known: list[TunedKernel], fitting: list[TunedKernel], dtypes: tuple[str, ...], arch: Arch | None
 ) -> str:
     if not known:
         return "it"
     if fitting:
-        here = f"sm_{_autotuning.hint(arch)}" if _autotuning.hint(arch) else "this machine"
+        here = "this machine"
+        if arch is not None:
+            here = str(arch._replace(number=_autotuning.hint(arch.number)))
         return f"{here}, only for {', '.join(sorted({k.arch for k in fitting}))}"
     return f"tensors of {', '.join(dtypes)}"

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ..arch import Arch
 from ..errors import BadTuning
 from ..records import BadField, Between, Codec, Codecs, read_at, shown
 
@@ -144,7 +144,7 @@ def parse(text: str, where: str) -> TuningTable:
 def _read_block(block: Any, table: TuningTable, where: str) -> None:
     try:
         kernel = _KERNEL.read(block)
-        arch_number(kernel.arch)
+        Arch.named(kernel.arch)
         for number, row in enumerate(read_at("rows", _ROWS, block.get("rows"))):
             _check(row, kernel, table, f"rows[{number}]")
             table.add(kernel, replace(row, config=as_config(dict(row.config))))
@@ -169,14 +169,6 @@ def _check(row: TuningRow, kernel: TunedKernel, table: TuningTable, place: str) 
             if not (is_positive if is_size else is_bool):
                 wanted = "a size of 1 or more" if is_size else "true or false"
                 raise ValueError(f"{place} has {shown(value)} as {name}, expected {wanted}")
-
-
-def arch_number(text: str) -> int:
-    """`"sm_90"` -> 90."""
-    match = re.fullmatch(r"sm_(\d+)", text)
-    if match is None:
-        raise ValueError(f"the arch must look like 'sm_90', got {shown(text)}")
-    return int(match[1])
 
 
 def as_config(given: Mapping[str, Any]) -> tuple[tuple[str, Value], ...]:

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 
 from .. import _compat
+from ..arch import Arch
 from ..errors import warn
 from .choose import Choice, choose, source_of
-from .table import TuningTable, arch_number, load
+from .table import TuningTable, load
 
 _advice, _autotuning, _kernels = _compat.advice, _compat.autotuning, _compat.kernels
 
@@ -39,7 +40,7 @@ class _Current(_advice.Adviser):
         if not _kernels.is_interpreted(tuner):
             return self._config(tuner, choose(self.table, tuner, _arch(), dtypes, values))
         # Every GPU's rows will do, the newest first, and nothing is measured without a row.
-        for arch in sorted({arch_number(k.arch) for k in self.table.rows}, reverse=True):
+        for arch in sorted({Arch.named(k.arch) for k in self.table.rows}, reverse=True):
             choice = choose(self.table, tuner, arch, dtypes, values)
             if choice.index is not None:
                 return tuner.configs[choice.index]
@@ -123,11 +124,9 @@ def rows_of(kernel: Any) -> list[str]:
     ]
 
 
-def _arch() -> int:
+def _arch() -> Arch | None:
+    """Of the GPU that is traced for, or of this machine's."""
     gpu = _compat.driver.current()
     if gpu is not None:
         return gpu.arch
-    if not torch.cuda.is_available():
-        return 0
-    major, minor = torch.cuda.get_device_capability()
-    return major * 10 + minor
+    return _compat.device.device_arch() if torch.cuda.is_available() else None

@@ -209,14 +209,14 @@ def test_a_tensor_that_is_not_dlpacks_does_not_compile(folder, tmp_path):
 
 
 def test_the_manifest_is_in_the_library_too(library):
-    written = sources(hand_made.every_op())["share/demo/manifest.json"]
+    written = sources(hand_made.for_both(hand_made.every_op()))["share/demo/manifest.json"]
     assert library.function("manifest")() == written
     manifest = json.loads(written)
     kernel = manifest["kernels"][0]
     assert kernel["types"] == ["*fp16", "*fp16", "*fp16", "i32"]
     assert kernel["constants"] == {"BLOCK": "128"}
-    assert [image["arch"] for image in kernel["images"]] == ["sm_80", "sm_90a"]
-    assert manifest["archs"] == ["sm_80", "sm_90a"]
+    assert [image["arch"] for image in kernel["images"]] == ["sm_80", "sm_90a", "gfx942"]
+    assert manifest["archs"] == ["sm_80", "sm_90a", "gfx942"]
     assert manifest["ops"][0]["source_hash"] == "0123"
     assert library.c.demo_abi_version() == manifest["abi"] == 1
     assert ctypes.c_int.in_dll(library.c, "demo_abi_1").value == 1

@@ -1,6 +1,7 @@
 """`opforge build`: what it prints, what it leaves, and how it fails."""
 
 import importlib
+import json
 import os
 import re
 import shutil
@@ -437,12 +438,30 @@ def test_a_c_compiler_with_an_open_quote_is_told_with_its_text(sample, tmp_path,
     assert not (tmp_path / "dist").exists()
 
 
+def test_one_library_is_for_both_vendors(sample, tmp_path):
+    done = run(sample, "--arch", "gfx942", "--arch", "sm_80", "-v", "-o", tmp_path / "dist")
+    assert done.exit_code == 0, done.output
+    assert "for sm_80, gfx942; " in done.output
+    assert re.search(r"gfx942 \w+: \d+ registers.*, hsaco \d+ bytes", done.output)
+    assert re.search(r"sm_80 \w+: \d+ registers.*, cubin \d+ bytes", done.output)
+    (manifest,) = (tmp_path / "dist" / "share").glob("*/manifest.json")
+    content = json.loads(manifest.read_text())
+    assert content["archs"] == ["sm_80", "gfx942"]
+    (images,) = (tmp_path / "dist" / "src").glob("*/images.c")
+    # The vendor behind the architecture, and the warp size behind the warps.
+    assert re.search(r"\{80, 0, 0, image_\d+, \"\w+\", \d+, 32, ", images.read_text())
+    assert re.search(r"\{0x942, 1, 0, image_\d+, \"\w+\", \d+, 64, ", images.read_text())
+    listed = run(sample, "--list", "--arch", "gfx90a", "--arch", "sm_80")
+    assert " for sm_80, gfx90a\n" in listed.output
+
+
 @pytest.mark.parametrize(
     ("arch", "said"),
     [
         ("sm_12", "cannot compile for sm_12"),
         ("ampere", "'ampere' is not a GPU architecture"),
-        ("hip:gfx942", "for NVIDIA GPUs only"),
+        ("gfx906", "cannot compile for gfx906"),
+        ("xpu", "'xpu' is an Intel GPU"),
     ],
 )
 def test_an_architecture_that_cannot_be_built_for_is_refused(sample, tmp_path, arch, said):

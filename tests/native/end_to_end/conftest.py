@@ -6,13 +6,17 @@ tests/gpu/test_native.py on a GPU.
 
 import pytest
 
-from support.native.calling import DEVICE, Caller
+from support.native.calling import DEVICE, VENDOR, Caller
 from support.standin.driver import load_standin
+from support.standin.library import OpforgeTensor
 
 
 @pytest.fixture(scope="session")
 def standin():
-    return None if DEVICE == "cuda" else load_standin()
+    if DEVICE == "cuda":
+        return None
+    OpforgeTensor.gpu = VENDOR.device_type
+    return load_standin(VENDOR)
 
 
 @pytest.fixture(scope="session")

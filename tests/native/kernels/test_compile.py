@@ -17,6 +17,7 @@ from triton.experimental.gluon._runtime import GluonASTSource
 from opforge.errors import BadJobs, KernelFailed, OpforgeError, UnknownArch
 from opforge.native.ir.program import Image, TensorMap
 from opforge.native.kernels.compile import compile_all
+from support.archs import SM_80, SM_90, sm
 from support.native import kernel_requests
 from support.native.heard import Heard
 from support.native.kernel_requests import (
@@ -43,11 +44,11 @@ def compiled_by_triton(wanted, arch):
     attrs = {(i,): [["tt.divisibility", 16]] for i in wanted.divisible}
     kind = GluonASTSource if wanted.fn.is_gluon() else ASTSource
     source = kind(wanted.fn, dict(wanted.signature), dict(wanted.constants), attrs)
-    return triton.compile(source, GPUTarget("cuda", arch, 32), dict(wanted.options))
+    return triton.compile(source, GPUTarget("cuda", arch.number, 32), dict(wanted.options))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("arch", [80, 90, 100])
+@pytest.mark.parametrize("arch", sm(80, 90, 100))
 def test_a_worker_makes_the_bytes_that_triton_makes(kind, arch, pool):
     wanted = KINDS[kind]
     image = compile_all([(wanted, (arch,))], executor=pool, cache=None, ptx=True)[wanted.key, arch]
@@ -63,21 +64,21 @@ def test_a_worker_makes_the_bytes_that_triton_makes(kind, arch, pool):
 def test_a_kernel_that_asks_for_its_target_hears_what_it_is_compiled_for(pool):
     """Triton asks the driver, which knows the GPU of this machine, if there is one."""
     wanted = request(with_its_target, ["*i32"], {})
-    images = compile_all([(wanted, (80, 90))], executor=pool, cache=None, ptx=True)
+    images = compile_all([(wanted, sm(80, 90))], executor=pool, cache=None, ptx=True)
     stored = [re.search(r"mov\.b32 \t%r\d+, (\d);", image.ptx)[1] for image in images.values()]
     assert stored == ["0", "1"]
 
 
 def test_results_come_by_key_and_arch_in_the_order_of_the_requests(pool):
     first, second = scale_request(256), scale_request(128)
-    images = compile_all([(first, (90, 80)), (second, (80,))], executor=pool, cache=None)
-    assert list(images) == [(first.key, 90), (first.key, 80), (second.key, 80)]
+    images = compile_all([(first, sm(90, 80)), (second, sm(80))], executor=pool, cache=None)
+    assert list(images) == [(first.key, SM_90), (first.key, SM_80), (second.key, SM_80)]
     assert all(image.arch == arch for (_, arch), image in images.items())
 
 
 def test_a_variant_that_is_asked_for_twice_is_compiled_once(pool):
     heard = Heard()
-    twice = [(scale_request(), (80, 80)), (scale_request(), (80,))]
+    twice = [(scale_request(), sm(80, 80)), (scale_request(), sm(80))]
     assert len(compile_all(twice, executor=pool, cache=None, progress=heard)) == 1
     assert (heard.total, len(heard.compiled), heard.stopped) == (1, 1, 1)
 
@@ -87,13 +88,13 @@ def test_nothing_to_compile_gives_nothing():
 
 
 def test_ptx_is_left_out_unless_asked_for(pool):
-    (image,) = compile_all([(scale_request(), (80,))], executor=pool, cache=None).values()
+    (image,) = compile_all([(scale_request(), sm(80))], executor=pool, cache=None).values()
     assert image.ptx == ""
 
 
 def test_threads_can_be_workers():
     with ThreadPoolExecutor(2) as threads:
-        requests = [(scale_request(b), (80,)) for b in (32, 64, 128)]
+        requests = [(scale_request(b), sm(80)) for b in (32, 64, 128)]
         images = compile_all(requests, executor=threads, cache=None)
     assert len({image.cubin for image in images.values()}) == 3
 
@@ -101,20 +102,20 @@ def test_threads_can_be_workers():
 def test_what_a_launch_needs_is_read_from_the_metadata(pool):
     plain = scale_request()
     special = scale_request(num_ctas=2, num_warps=8, launch_cooperative_grid=True)
-    images = compile_all([(plain, (90,)), (special, (90,))], executor=pool, cache=None)
-    assert (images[plain.key, 90].num_ctas, images[plain.key, 90].cooperative) == (1, False)
-    found = images[special.key, 90]
+    images = compile_all([(plain, sm(90)), (special, sm(90))], executor=pool, cache=None)
+    assert (images[plain.key, SM_90].num_ctas, images[plain.key, SM_90].cooperative) == (1, False)
+    found = images[special.key, SM_90]
     assert (found.num_ctas, found.num_warps, found.cooperative) == (2, 8, True)
 
 
 def test_scratch_memory_is_read_from_the_metadata(pool):
     wanted = KINDS["descriptor"]
-    (image,) = compile_all([(wanted, (90,))], executor=pool, cache=None).values()
+    (image,) = compile_all([(wanted, sm(90))], executor=pool, cache=None).values()
     assert image.global_scratch_size >= 256
     assert image.global_scratch_align >= 64
 
 
-@pytest.mark.parametrize("arch", [75, 80, 90, 100, 120])
+@pytest.mark.parametrize("arch", sm(75, 80, 90, 100, 120))
 def test_registers_and_spills_are_what_ptxas_prints(arch, pool, tmp_path):
     squeezed = request(
         gemm, ["*fp16"] * 3 + ["i32"] * 3, {"BM": 32, "BN": 64, "BK": 16}, range(6), maxnreg=32
@@ -129,7 +130,7 @@ def test_registers_and_spills_are_what_ptxas_prints(arch, pool, tmp_path):
 
 def ptxas_verbose(image: Image, folder: Path) -> str:
     nvidia = triton.knobs.nvidia
-    tool = nvidia.ptxas_blackwell if image.arch >= 100 else nvidia.ptxas
+    tool = nvidia.ptxas_blackwell if image.arch.number >= 100 else nvidia.ptxas
     name = re.search(r"\.target (\w+)", image.ptx)[1]
     source = folder / "kernel.ptx"
     source.write_text(image.ptx)
@@ -144,7 +145,7 @@ def test_every_failing_kernel_is_named_with_its_place_variant_and_text(pool, cac
     good = scale_request()
     bad = [request(k, ["*i32"], {"BLOCK": 64}) for k in (wrong_range, wrong_instruction)]
     with pytest.raises(KernelFailed) as caught:
-        compile_all([(r, (80, 90)) for r in (bad[0], good, bad[1])], executor=pool, cache=cache)
+        compile_all([(r, sm(80, 90)) for r in (bad[0], good, bad[1])], executor=pool, cache=cache)
     text = str(caught.value)
     assert "2 kernels do not compile" in text
     assert f"{bad[0].location}: wrong_range(x_ptr: *i32, BLOCK=64) for sm_80, sm_90" in text
@@ -153,21 +154,21 @@ def test_every_failing_kernel_is_named_with_its_place_variant_and_text(pool, cac
     assert "Not a name of any known instruction: 'bogus'" in text
     # What did compile was kept.
     heard = Heard()
-    compile_all([(good, (80, 90))], executor=pool, cache=cache, progress=heard)
+    compile_all([(good, sm(80, 90))], executor=pool, cache=cache, progress=heard)
     assert [c.cached for c in heard.compiled] == [True, True]
 
 
 def test_variants_that_differ_in_alignment_only_are_counted(pool):
     bad = [request(wrong_range, ["*i32"], {"BLOCK": 48}, divisible=d) for d in ((), (0,))]
     with pytest.raises(KernelFailed) as caught:
-        compile_all([(r, (80,)) for r in bad], executor=pool, cache=None)
+        compile_all([(r, sm(80)) for r in bad], executor=pool, cache=None)
     assert "BLOCK=48) for sm_80, and 1 more variant of it\n" in str(caught.value)
 
 
 def test_variants_that_fail_alike_share_a_paragraph(pool):
     bad = [request(wrong_range, ["*i32"], {"BLOCK": b}) for b in (32, 64, 128)]
     with pytest.raises(KernelFailed) as caught:
-        compile_all([(r, (80,)) for r in bad], executor=pool, cache=None)
+        compile_all([(r, sm(80)) for r in bad], executor=pool, cache=None)
     text = str(caught.value)
     assert text.startswith("a kernel does not compile")
     assert "wrong_range(x_ptr: *i32, BLOCK=32) for sm_80, and 2 more variants of it" in text
@@ -177,7 +178,7 @@ def test_variants_that_fail_alike_share_a_paragraph(pool):
 def test_an_error_in_a_function_that_a_kernel_calls_is_shown_with_its_cause(pool):
     bad = request(wrong_further_down, ["*fp32"], {"BLOCK": 64})
     with pytest.raises(KernelFailed) as caught:
-        compile_all([(bad, (80,))], executor=pool, cache=None)
+        compile_all([(bad, sm(80))], executor=pool, cache=None)
     calls = re.findall("CompilationError: at .*:\n *def ([a-z_]+)", str(caught.value))
     assert calls == ["wrong_further_down", "_calls_wrong_dot", "_wrong_dot"]
     last = str(caught.value).splitlines()[-3:]
@@ -191,14 +192,14 @@ def test_an_error_in_a_function_that_a_kernel_calls_is_shown_with_its_cause(pool
 def test_a_worker_keeps_the_ptx_of_a_failure_to_itself(pool, capfd):
     bad = request(wrong_instruction, ["*i32"], {"BLOCK": 64})
     with pytest.raises(KernelFailed):
-        compile_all([(bad, (80,))], executor=pool, cache=None)
+        compile_all([(bad, sm(80))], executor=pool, cache=None)
     assert capfd.readouterr() == ("", "")
 
 
 def test_a_compiler_crash_names_its_kernel_and_the_others_are_compiled():
     bad = request(crashes_the_compiler, ["*i32"], {"BLOCK": 64})
     heard = Heard()
-    wanted = [(r, (80,)) for r in (scale_request(32), bad, scale_request(64))]
+    wanted = [(r, sm(80)) for r in (scale_request(32), bad, scale_request(64))]
     with pytest.raises(KernelFailed) as caught:
         compile_all(wanted, jobs=2, cache=None, progress=heard)
     assert "a kernel does not compile" in str(caught.value)
@@ -227,7 +228,7 @@ class Broken(Executor):
 
 
 def test_a_given_executor_that_breaks_fails_its_kernels():
-    wanted = [(scale_request(b), (80,)) for b in (32, 64, 128)]
+    wanted = [(scale_request(b), sm(80)) for b in (32, 64, 128)]
     with pytest.raises(KernelFailed, match="a worker died"):
         compile_all(wanted, executor=Broken(), cache=None)
 
@@ -243,7 +244,7 @@ class Refusing(Executor):
 
 def test_an_error_of_the_executor_is_reported_with_the_kernel():
     with pytest.raises(KernelFailed, match="worker lost its disk") as caught:
-        compile_all([(scale_request(), (80,))], executor=Refusing(), cache=None)
+        compile_all([(scale_request(), sm(80))], executor=Refusing(), cache=None)
     assert "scale(x_ptr: *fp16" in str(caught.value)
 
 
@@ -254,7 +255,9 @@ def test_an_interruption_ends_the_build_and_cancels_what_waits(pool):
             raise KeyboardInterrupt
 
     heard = Interrupting()
-    wanted = [(scale_request(b, num_warps=w), (80,)) for b in (32, 64, 128, 256) for w in (1, 2, 4)]
+    wanted = [
+        (scale_request(b, num_warps=w), sm(80)) for b in (32, 64, 128, 256) for w in (1, 2, 4)
+    ]
     with pytest.raises(KeyboardInterrupt):
         compile_all(wanted, executor=pool, cache=None, progress=heard)
     assert (len(heard.compiled), heard.stopped) == (1, 1)
@@ -271,7 +274,9 @@ def test_without_full_paths_a_kernel_gives_the_same_bytes_wherever_it_lies(pool,
         spec.loader.exec_module(module)
         wanted = module.KINDS["helper"]
         images += [
-            compile_all([(wanted, (90,))], executor=pool, cache=c, full_paths=full)[wanted.key, 90]
+            compile_all([(wanted, sm(90))], executor=pool, cache=c, full_paths=full)[
+                wanted.key, SM_90
+            ]
             for full, c in ((False, None), (True, cache), (False, cache))
         ]
     assert images[0] == images[2] == images[3] == images[5]
@@ -290,17 +295,17 @@ def test_a_kernel_may_lie_in_a_file_whose_name_ptxas_does_not_take(name, full, p
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     wanted = module.KINDS["helper"]
-    images = compile_all([(wanted, (90,))], executor=pool, cache=None, full_paths=full)
-    assert b"vari_nten.py" in images[wanted.key, 90].cubin
+    images = compile_all([(wanted, sm(90))], executor=pool, cache=None, full_paths=full)
+    assert b"vari_nten.py" in images[wanted.key, SM_90].cubin
 
 
 def test_an_image_says_how_its_descriptors_are_passed(pool, cache):
     wanted = request(given_descriptor, ["tensordesc<fp16[32, 32]>", "*fp16"], {"BLOCK": 32})
     for _ in range(2):
-        images = compile_all([(wanted, (80, 90))], executor=pool, cache=cache)
-        assert images[wanted.key, 80].maps == ()
+        images = compile_all([(wanted, sm(80, 90))], executor=pool, cache=cache)
+        assert images[wanted.key, SM_80].maps == ()
         # Halves, and rows of 64 bytes.
-        assert images[wanted.key, 90].maps == (TensorMap(6, 2, 2, (32, 32)),)
+        assert images[wanted.key, SM_90].maps == (TensorMap(6, 2, 2, (32, 32)),)
 
 
 @pytest.mark.parametrize(
@@ -314,20 +319,20 @@ def test_an_image_says_how_its_descriptors_are_passed(pool, cache):
 )
 def test_what_triton_cannot_compile_is_told_by_name(bad, text, pool):
     with pytest.raises(KernelFailed) as caught:
-        compile_all([(bad, (80,))], executor=pool, cache=None)
+        compile_all([(bad, sm(80))], executor=pool, cache=None)
     assert bad.location in str(caught.value)
     assert text in str(caught.value)
 
 
 def test_an_unknown_architecture_is_refused_before_anything_is_compiled():
     with pytest.raises(UnknownArch, match="cannot compile for sm_85"):
-        compile_all([(scale_request(), (80, 85))], cache=None)
+        compile_all([(scale_request(), sm(80, 85))], cache=None)
 
 
 @pytest.mark.parametrize("jobs", [0, -1])
 def test_a_number_of_jobs_below_one_is_refused(jobs):
     with pytest.raises(BadJobs):
-        compile_all([(scale_request(), (80,))], jobs=jobs, cache=None)
+        compile_all([(scale_request(), sm(80))], jobs=jobs, cache=None)
 
 
 def test_errors_are_opforges_own():
@@ -352,9 +357,10 @@ def test_a_script_without_a_main_guard_can_build_and_workers_do_not_run_it(tmp_p
         tmp_path,
         """
         print("started")
+        from support.archs import sm
         from support.native.kernel_requests import scale_request
         from opforge.native.kernels.compile import compile_all
-        print(len(compile_all([(scale_request(), (80, 90))], jobs=2, cache=None)))
+        print(len(compile_all([(scale_request(), sm(80, 90))], jobs=2, cache=None)))
         """,
     )
     assert result.stdout.split() == ["started", "2"], result.stderr
@@ -370,9 +376,10 @@ def test_workers_need_no_torch(tmp_path):
         f"""
         import sys
         sys.path.insert(0, {str(hidden.parent)!r})
+        from support.archs import sm
         from support.native.kernel_requests import scale_request
         from opforge.native.kernels.compile import compile_all
-        print(len(compile_all([(scale_request(), (80,))], jobs=1, cache=None)))
+        print(len(compile_all([(scale_request(), sm(80))], jobs=1, cache=None)))
         """,
     )
     assert result.stdout.split() == ["1"], result.stderr

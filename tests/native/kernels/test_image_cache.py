@@ -19,11 +19,14 @@ from opforge.native.codegen.images import images_source
 from opforge.native.ir.program import Image, Kernel, Library
 from opforge.native.kernels.compile import compile_all
 from opforge.native.kernels.image_cache import Cache, CorruptEntry, OpenToOthers, cache_key
+from support.archs import SM_80, SM_90, sm
 from support.native import kernel_requests
 from support.native.heard import Heard
 from support.native.kernel_requests import applied, gelu, outlined, request, scale_request
 
-IMAGE = Image(80, b"\x7fELF\n\x00cubin", "scale", 4, shared=16, ptx=".version 8.7\n// ü", spills=2)
+IMAGE = Image(
+    SM_80, b"\x7fELF\n\x00cubin", "scale", 4, shared=16, ptx=".version 8.7\n// ü", spills=2
+)
 
 
 class Unused(Executor):
@@ -33,7 +36,7 @@ class Unused(Executor):
         raise AssertionError("nothing should be compiled")
 
 
-def key_of(wanted, arch=80):
+def key_of(wanted, arch=SM_80):
     return cache_key(wanted, arch, compiling.launch_options(wanted.fn, dict(wanted.options)))
 
 
@@ -44,7 +47,7 @@ def test_an_image_comes_back_as_it_was(cache):
 
 
 def test_a_hit_needs_neither_lowering_nor_a_worker(cache, pool, monkeypatch):
-    wanted = [(scale_request(b), (80, 90)) for b in (64, 128)]
+    wanted = [(scale_request(b), sm(80, 90)) for b in (64, 128)]
     first = compile_all(wanted, executor=pool, cache=cache, ptx=True)
     monkeypatch.setattr(compiling, "lower", None)
     heard = Heard()
@@ -54,7 +57,7 @@ def test_a_hit_needs_neither_lowering_nor_a_worker(cache, pool, monkeypatch):
 
 
 def test_ptx_is_there_for_a_build_that_wants_it_later(cache, pool):
-    wanted = [(scale_request(), (80,))]
+    wanted = [(scale_request(), sm(80))]
     compile_all(wanted, executor=pool, cache=cache)
     (image,) = compile_all(wanted, executor=Unused(), cache=cache, ptx=True).values()
     assert ".visible .entry scale" in image.ptx
@@ -71,7 +74,7 @@ def test_the_key_has_everything_that_the_kernel_depends_on(monkeypatch):
         dataclasses.replace(base, location="elsewhere.py:1"),
         dataclasses.replace(base, constants=(("BLOCK", True),)),
     ]
-    keys = [key_of(base), key_of(base, 90), *map(key_of, changed)]
+    keys = [key_of(base), key_of(base, SM_90), *map(key_of, changed)]
     monkeypatch.setattr(compiling, "version", lambda: "0.0")
     keys.append(key_of(base))
     assert len(set(keys)) == len(keys)
@@ -91,7 +94,7 @@ def test_the_key_is_the_same_wherever_a_project_and_its_user_live(tmp_path, monk
         wanted = module.KINDS["helper"]
         options = compiling.launch_options(wanted.fn, dict(wanted.options))
         for full, found in keys.items():
-            found.add(cache_key(wanted, 80, options, full_paths=full))
+            found.add(cache_key(wanted, SM_80, options, full_paths=full))
     assert len(keys[False]) == 1
     assert len(keys[True]) == 2
 
@@ -132,11 +135,11 @@ def test_an_attribute_of_a_module_is_in_the_key(monkeypatch):
 )
 def test_a_damaged_entry_is_ignored_with_a_note_and_rebuilt(damage, cache, pool):
     wanted = scale_request()
-    first = compile_all([(wanted, (80,))], executor=pool, cache=cache)
+    first = compile_all([(wanted, sm(80))], executor=pool, cache=cache)
     path = cache.path(key_of(wanted))
     path.write_bytes(damage(path.read_bytes()))
     heard = Heard()
-    assert compile_all([(wanted, (80,))], executor=pool, cache=cache, progress=heard) == first
+    assert compile_all([(wanted, sm(80))], executor=pool, cache=cache, progress=heard) == first
     assert [c.cached for c in heard.compiled] == [False]
     assert len(heard.notes) == 1
     assert str(path) in heard.notes[0]
@@ -200,20 +203,20 @@ def test_no_number_of_an_image_can_become_other_c():
     image = dataclasses.replace(IMAGE, num_warps=C_CODE)
     kernel = Kernel("k", "scale", "a.py:1", (), (), (image,))
     with pytest.raises(ValueError, match="format code 'd'"):
-        images_source(Library("demo", (), (kernel,), (80,)))
+        images_source(Library("demo", (), (kernel,), sm(80)))
 
 
 @pytest.mark.parametrize("place", ["folder", "part", "entry"])
 @pytest.mark.parametrize("mode", [0o022, 0o020, 0o002])
 def test_an_entry_that_others_can_write_to_is_not_used(place, mode, cache, pool):
     wanted = scale_request()
-    first = compile_all([(wanted, (80,))], executor=pool, cache=cache)
+    first = compile_all([(wanted, sm(80))], executor=pool, cache=cache)
     entry = cache.path(key_of(wanted))
     at = {"folder": cache.folder, "part": entry.parent, "entry": entry}[place]
     at.chmod(at.stat().st_mode | mode)
     said = rf"is not used: {at}: others can write to it. Fix: chmod -R go-w {at}"
     with pytest.warns(OpforgeWarning, match=said):
-        assert compile_all([(wanted, (80,))], executor=pool, cache=cache) == first
+        assert compile_all([(wanted, sm(80))], executor=pool, cache=cache) == first
     with pytest.raises(OpenToOthers):
         cache.read(key_of(wanted))
 
@@ -241,7 +244,7 @@ def test_a_umask_for_groups_leaves_a_cache_that_is_used(tmp_path):
 def test_a_folder_that_cannot_be_written_is_noted_once_and_the_build_goes_on(tmp_path, pool):
     (tmp_path / "file").write_text("")
     heard = Heard()
-    wanted = [(scale_request(b), (80,)) for b in (64, 128)]
+    wanted = [(scale_request(b), sm(80)) for b in (64, 128)]
     images = compile_all(wanted, executor=pool, cache=Cache(tmp_path / "file"), progress=heard)
     assert len(images) == 2
     assert len([n for n in heard.notes if n.startswith("cannot write to the cache")]) == 1

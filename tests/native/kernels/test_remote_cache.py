@@ -11,13 +11,14 @@ from opforge.native.kernels.compile import compile_all
 from opforge.native.kernels.image_cache import Cache, cache_key, encode
 from opforge.native.kernels.remote_cache import RemoteCache, remote_cache
 from opforge.native.kernels.remote_store import open_store
+from support.archs import SM_80, sm
 from support.native.heard import Heard
 from support.native.kernel_requests import scale_request
 from support.native.web_cache import body, hang, status, web_cache
 
-WANTED = [(scale_request(b), (80,)) for b in (64, 128)]
+WANTED = [(scale_request(b), sm(80)) for b in (64, 128)]
 KEYS = [
-    cache_key(wanted, 80, compiling.launch_options(wanted.fn, dict(wanted.options)))
+    cache_key(wanted, SM_80, compiling.launch_options(wanted.fn, dict(wanted.options)))
     for wanted, _ in WANTED
 ]
 

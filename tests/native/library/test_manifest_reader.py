@@ -40,6 +40,7 @@ from opforge.native.ir.interface import (
 )
 from opforge.native.ir.program import Library
 from opforge.native.library.manifest_reader import Manifest
+from support.archs import SM_90, sm
 from support.native import hand_made
 
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -117,7 +118,7 @@ ops = st.builds(
 
 def written_and_read(library):
     read = Manifest(manifest(library))
-    assert read.archs == tuple(f"sm_{arch}{'a' * (arch >= 90)}" for arch in sorted(library.archs))
+    assert read.archs == tuple(arch.built_name for arch in sorted(library.archs))
     found = []
     for op in read.ops:
         assert (op.name, op.torch_name, op.schema, op.location, op.has_backward) == (
@@ -144,7 +145,7 @@ def test_operators_are_read_as_they_were_written(part):
 @patient
 @given(ops)
 def test_every_operator_is_read_as_it_was_written(op):
-    assert written_and_read(Library("demo", (op,), (), (80,))) == (as_written(op),)
+    assert written_and_read(Library("demo", (op,), (), sm(80))) == (as_written(op),)
 
 
 @patient
@@ -187,7 +188,7 @@ def forgeries(base, count):
 def read_all(text):
     read = Manifest(text)
     found = [read.archs, *((op.op, op.cases) for op in read.ops)]
-    return [*found, read.runs_on(9, 0)]
+    return [*found, read.runs_on(SM_90)]
 
 
 def refusal(text):

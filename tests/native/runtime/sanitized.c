@@ -27,7 +27,7 @@ static OpforgeTensor tensor(void *data, int bits, int ndim, int64_t *shape, int 
     OpforgeTensor made;
     memset(&made, 0, sizeof made);
     made.data = data;
-    made.device.device_type = 2;
+    made.device.device_type = DEVICE_TYPE;
     made.device.device_id = device;
     made.ndim = ndim;
     made.dtype.code = 2;

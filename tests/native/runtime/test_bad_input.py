@@ -7,6 +7,7 @@ import torch
 
 from support.native import hand_made
 from support.native.hand_made_calls import SPECIAL, everything
+from support.standin.driver import NVIDIA
 from support.standin.library import OpforgeTensor, Refused, numbers
 
 
@@ -30,6 +31,7 @@ def changed(shape=(4,), dtype=torch.float32, **fields):
 
 
 ZEROS = torch.zeros(4)
+MEMORY = "CUDA memory (2, or 13 if managed) or ROCm memory (10)"
 TENSORS = {
     "no tensor": (None, "is NULL"),
     "no data": (changed(data=None), "its data is NULL, but it has 4 elements"),
@@ -42,11 +44,15 @@ TENSORS = {
     "lanes": (changed(lanes=4), "its type has 4 lanes, expected 1"),
     "host memory": (
         changed(device_type=1),
-        "is on the CPU; the library runs on CUDA",
+        "is on the CPU; the library runs on CUDA or ROCm",
     ),
     "pinned memory": (
         changed(device_type=3),
-        "is on DLPack device type 3, expected CUDA memory (2, or 13 if managed)",
+        f"is on DLPack device type 3, expected {MEMORY}",
+    ),
+    "pinned memory of ROCm": (
+        changed(device_type=11),
+        f"is on DLPack device type 11, expected {MEMORY}",
     ),
     "data between elements": (
         changed(data=0x1002),
@@ -65,7 +71,7 @@ TENSORS["no shape"][0].shape = None
 def test_a_tensor_that_is_none(refuses, name, which):
     tensor, text = TENSORS[name]
     arguments = [ZEROS, ZEROS, torch.zeros(4)]
-    arguments[which] = tensor
+    arguments[which] = tensor and tensor.placed()
     refuses("add", *arguments, text=f"{'xy'[which]}: {text}")
 
 
@@ -91,8 +97,28 @@ def test_sizes_and_strides_that_no_tensor_has(refuses, sizes, strides, text):
     refuses("add", x, x, torch.zeros(4), text=f"x: {text}")
 
 
+@pytest.mark.parametrize("vendor", [NVIDIA], indirect=True)
 def test_a_managed_tensor_is_accepted(library):
     library.call("add", changed(device_type=13), changed(), torch.zeros(4))
+
+
+def test_tensors_of_both_vendors_are_refused(refuses):
+    text = "y: is on ROCm device 0, but x is on CUDA device 0; a call runs on one"
+    refuses("add", changed(device_type=2), changed(device_type=10), ZEROS, text=text)
+    text = "out: is on CUDA device 0, but x is on ROCm device 0; a call runs on one"
+    x = changed(device_type=10)
+    refuses("add", x, x, changed(device_type=13), text=text)
+
+
+def test_a_library_for_one_vendor_names_its_memory(make, standin):
+    ops = make(hand_made.library(), for_both=False)
+    for kind, text in (
+        (1, "is on the CPU; the library runs on CUDA"),
+        (3, "is on DLPack device type 3, expected CUDA memory (2, or 13 if managed)"),
+    ):
+        with pytest.raises(Refused) as refused:
+            ops.call("add", changed(device_type=kind), ZEROS, ZEROS)
+        assert refused.value.text == f"demo_add: x: {text}"
 
 
 def test_sizes_of_the_same_name_differ(refuses):
@@ -150,7 +176,7 @@ def test_the_output_has_another_shape_type_or_stride(refuses):
         refuses("add", x, x.clone(), out, text=f"out: is {shown}, {expected}")
     refuses("add", x, x.clone(), None, text="out: is NULL or has no type")
     out = changed((4, 3), device_type=1)
-    text = "out: is on the CPU; the library runs on CUDA"
+    text = "out: is on the CPU; the library runs on CUDA or ROCm"
     refuses("add", x, x.clone(), out, text=text)
 
 
@@ -272,7 +298,8 @@ def test_workspace_whose_size_overflows_is_refused(make, standin):
         library.call("large", torch.zeros(2, dtype=torch.int8))
     assert refused.value.status == "INVALID_ARGUMENT"
     assert refused.value.text == "large_large: step 1: sizes of workspace do not fit into 64 bits"
-    with pytest.raises(Refused, match=r"^OUT_OF_MEMORY: large_large: cuMemAllocAsync: "):
+    allocate = standin.vendor.call("cuMemAllocAsync")
+    with pytest.raises(Refused, match=rf"^OUT_OF_MEMORY: large_large: {allocate}: "):
         library.call("large", torch.zeros(1, dtype=torch.int8))
     assert standin.alive["allocations"] == 0
 

@@ -4,17 +4,29 @@ import ctypes
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import pytest
 import torch
 
 from opforge.native.ir.device_attributes import ATTRIBUTES
+from support.archs import SM_80, gfx, sm
 from support.native import hand_made
 from support.native.hand_made_calls import SPECIAL, everything, name_of
-from support.standin.driver import MAJOR, MINOR, MULTIPROCESSORS, SHARED_OPTIN
+from support.standin.driver import (
+    AMD,
+    MAJOR,
+    MINOR,
+    MULTIPROCESSORS,
+    NVIDIA,
+    SHARED_OPTIN,
+    load_standin,
+)
 from support.standin.library import OpforgeTensor, Refused
 
 ZEROS = torch.zeros(4)
+on_nvidia = pytest.mark.parametrize("vendor", [NVIDIA], indirect=True, ids=["nvidia"])
+on_amd = pytest.mark.parametrize("vendor", [AMD], indirect=True, ids=["amd"])
 
 
 def refusal(call, *arguments, **options):
@@ -29,12 +41,15 @@ def add(library, **options):
 
 def test_a_kernel_is_loaded_once_when_it_is_first_called(library, standin):
     add(library)
-    assert standin.calls.count("cuModuleLoadData") == 1
+    assert standin.calls.count(standin.vendor.call("cuModuleLoadData")) == 1
     standin.forget_calls()
     add(library)
-    assert standin.calls == [
-        "cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuLaunchKernel", "cuCtxPopCurrent_v2",
-    ]  # fmt: skip
+    if standin.vendor is NVIDIA:
+        assert standin.calls == [
+            "cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuLaunchKernel", "cuCtxPopCurrent_v2",
+        ]  # fmt: skip
+    else:
+        assert standin.calls == ["hipGetDevice", "hipModuleLaunchKernel"]
 
 
 def test_a_current_context_is_used_as_it_is(library, standin):
@@ -42,7 +57,24 @@ def test_a_current_context_is_used_as_it_is(library, standin):
     add(library)
     standin.forget_calls()
     add(library, stream=standin.stream())
-    assert standin.calls == ["cuStreamGetCtx", "cuCtxGetCurrent", "cuLaunchKernel"]
+    current = "cuCtxGetCurrent" if standin.vendor is NVIDIA else "hipGetDevice"
+    expected = map(standin.vendor.call, ("cuStreamGetCtx", "cuLaunchKernel"))
+    assert standin.calls[::2] == list(expected)
+    assert standin.calls[1] == current
+    standin.set_current(-1)
+
+
+@on_amd
+def test_another_current_device_is_set_aside_and_restored(library, standin):
+    standin.reset(devices=2)
+    standin.set_current(1)
+    add(library)
+    standin.forget_calls()
+    add(library)
+    assert standin.calls == [
+        "hipGetDevice", "hipSetDevice", "hipModuleLaunchKernel", "hipSetDevice",
+    ]  # fmt: skip
+    assert standin.depth == 1
     standin.set_current(-1)
 
 
@@ -69,6 +101,7 @@ def test_a_stream_of_another_device_is_refused(library, standin):
     assert standin.launches == []
 
 
+@on_nvidia
 def test_a_stream_of_another_context_is_refused(library, standin):
     found = refusal(add, library, stream=standin.stream(0, primary=False))
     expected = "demo_add: stream: belongs to a context of device 0 that is not its primary one"
@@ -80,11 +113,13 @@ def test_load_loads_everything_so_that_calls_only_launch(library, standin):
     standin.set(0, SHARED_OPTIN, 232448)
     library.load()
     count = len(library.manifest["kernels"])
-    assert standin.calls.count("cuModuleLoadData") == count
+    load = standin.vendor.call("cuModuleLoadData")
+    # "late" was built for sm_90 only.
+    assert standin.calls.count(load) == count - (standin.vendor is AMD)
     standin.forget_calls()
     add(library)
     library.run("everything", *everything())
-    assert "cuModuleLoadData" not in standin.calls
+    assert load not in standin.calls
 
 
 def test_load_leaves_out_what_other_architectures_need(library, standin):
@@ -103,20 +138,22 @@ def test_unload_may_be_called_at_any_time(library, standin):
     add(library)
 
 
+@on_nvidia
 @pytest.mark.parametrize(
     ("capability", "image"),
     [((8, 0), "sm_80"), ((8, 6), "sm_86"), ((8, 7), "sm_86"), ((8, 9), "sm_86"), ((9, 0), "sm_90")],
 )
 def test_the_closest_image_is_taken(make, standin, capability, image):
-    library = make(of_archs((80, 86, 90)))
+    library = make(of_archs(sm(80, 86, 90)), for_both=False)
     standin.reset(capability=capability)
     library.call("touch", torch.zeros(1))
     assert standin.launches[0].image.endswith(image.encode())
 
 
+@on_nvidia
 @pytest.mark.parametrize("capability", [(7, 5), (10, 0), (9, 1)])
 def test_a_device_without_an_image_is_refused_with_the_images_there_are(make, standin, capability):
-    library = make(of_archs((80, 86, 90)))
+    library = make(of_archs(sm(80, 86, 90)), for_both=False)
     standin.reset(capability=capability)
     found = refusal(library.call, "touch", torch.zeros(1))
     assert found.status == "NO_IMAGE"
@@ -131,8 +168,9 @@ def test_a_device_without_an_image_is_refused_with_the_images_there_are(make, st
     assert found.text.startswith("arched_load: touch has no image")
 
 
+@on_nvidia
 def test_ptx_is_the_floor_where_it_was_built(make, standin):
-    library = make(of_archs((80, 86, 90), ptx=True))
+    library = make(of_archs(sm(80, 86, 90), ptx=True), for_both=False)
     standin.reset(capability=(10, 0))
     library.call("touch", torch.zeros(1))
     # For sm_90 it would be arch-specific, too.
@@ -144,11 +182,151 @@ def test_ptx_is_the_floor_where_it_was_built(make, standin):
     assert standin.launches[0].image.endswith(b"sm_86")
 
 
+@on_amd
+@pytest.mark.parametrize(
+    ("arch", "image"), [("gfx942:sramecc+:xnack-", "gfx942"), ("gfx90a", "gfx90a")]
+)
+def test_an_amd_device_takes_the_image_of_its_own_architecture(make, standin, arch, image):
+    library = make(of_archs((SM_80, *gfx("90a", "942"))), for_both=False)
+    standin.reset(arch=arch)
+    library.call("touch", torch.zeros(1))
+    assert standin.launches[0].image.endswith(image.encode())
+    assert standin.launches[0].block == (256, 1, 1)
+
+
+@on_amd
+@pytest.mark.parametrize("arch", ["gfx950", "gfx1100", "gfx90c"])
+def test_an_amd_device_takes_no_other_image(make, standin, arch):
+    library = make(of_archs((SM_80, *gfx("90a", "942"))), for_both=False)
+    standin.reset(arch=arch)
+    found = refusal(library.call, "touch", torch.zeros(1))
+    assert found.status == "NO_IMAGE"
+    assert found.text == (
+        f"arched_touch: touch has no image for {arch} (device 0); it has sm_80, gfx90a, gfx942; "
+        "the library was built for sm_80, gfx90a, gfx942: rebuild it with opforge build ... "
+        f"--arch {arch}"
+    )
+
+
+@on_amd
+def test_wavefronts_of_32_are_launched_as_such(make, standin):
+    library = make(of_archs(gfx("1100")), for_both=False)
+    standin.reset(arch="gfx1100")
+    library.call("touch", torch.zeros(1))
+    assert standin.launches[0].block == (128, 1, 1)
+
+
+@on_amd
+@pytest.mark.parametrize("arch", ["", "vega20", "gfx", "gfx94z", "gfx942-x"])
+def test_the_name_of_an_amd_architecture_must_be_one(library, standin, arch):
+    standin.name_arch(0, arch)
+    found = refusal(add, library)
+    assert found.status == "CUDA_ERROR"
+    assert found.text == f"demo_add: device 0 is a '{arch}', says the driver, expected gfx..."
+
+
+@on_amd
+def test_a_code_object_that_hip_refuses_is_told_in_hips_words(make, standin):
+    program = of_archs(gfx("942"))
+    (kernel,) = program.kernels
+    (image,) = kernel.images
+    wrong = replace(kernel, images=(replace(image, cubin=hand_made.cubin("touch", *gfx("90a"))),))
+    library = make(replace(program, kernels=(wrong,)), for_both=False)
+    found = refusal(library.call, "touch", torch.zeros(1))
+    assert (found.status, found.text) == (
+        "CUDA_ERROR",
+        "arched_touch: hipModuleLoadData: hipErrorNoBinaryForGpu (209): an error of the stand-in",
+    )
+
+
+@on_amd
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        # As msgpack: a text of 24 or 25 characters and a number.
+        (b"\xb8.max_flat_workgroup_size\xcc\x80", "hipErrorInvalidConfiguration (9)"),
+        (b"\xb9.group_segment_fixed_size\xce\x00\x01\x00\x00", "hipErrorInvalidValue (1)"),
+    ],
+)
+def test_what_a_code_object_was_compiled_for_is_held(make, standin, said, error):
+    """Of 128 threads it gets 256, and of 64 KiB it has all for itself."""
+    standin.set(0, SHARED_OPTIN, 65536)
+    program = of_archs(gfx("942"))
+    (kernel,) = program.kernels
+    (image,) = kernel.images
+    limited = replace(image, cubin=hand_made.elf(said + bytes(8), image.arch), shared=1024)
+    program = replace(program, kernels=(replace(kernel, images=(limited,)),))
+    found = refusal(make(program, for_both=False).call, "touch", torch.zeros(1))
+    assert found.text.startswith(f"arched_touch: hipModuleLaunchKernel: {error}: ")
+
+
+@on_amd
+@pytest.mark.parametrize(("shared", "offered", "fits"), [
+    (65536, 65536, True), (65536, 0, True), (65537, 65536, False), (163840, 163840, True),
+])  # fmt: skip
+def test_shared_memory_of_amd_devices(make, standin, shared, offered, fits):
+    """64 KiB without asking; gfx950 has 160."""
+    program = of_archs(gfx("942"))
+    (kernel,) = program.kernels
+    (image,) = kernel.images
+    larger = replace(kernel, images=(replace(image, shared=shared),))
+    library = make(replace(program, kernels=(larger,)), for_both=False)
+    standin.set(0, SHARED_OPTIN, offered or 163840)
+    if fits:
+        library.call("touch", torch.zeros(1))
+        return
+    found = refusal(library.call, "touch", torch.zeros(1))
+    assert found.text == (
+        f"arched_touch: touch needs {shared} bytes of shared memory, "
+        f"but device 0 (gfx942) has {offered}"
+    )
+
+
+@on_amd
+def test_several_kernels_are_launched_one_by_one(library, standin):
+    for _ in range(20):
+        library.run("everything", *everything())
+    assert {launched.in_graph for launched in standin.launches} == {False}
+    assert len(standin.launches) == 40
+
+
+@on_amd
+def test_errors_are_not_left_for_others_to_find(library, standin):
+    """torch looks for the last error after its own launches."""
+    standin.fail(1, 1, "hipDeviceGetAttribute")
+    add(library)
+    assert standin.last_error == 0
+    standin.fail(1, 719, "hipModuleLaunchKernel")
+    refusal(add, library)
+    assert standin.last_error == 0
+
+
+def test_one_process_calls_both_vendors(make):
+    """Each by its own driver, as its tensors say."""
+    library, drivers = make(hand_made.for_both(hand_made.library()), for_both=False), []
+    for vendor in (NVIDIA, AMD, NVIDIA, AMD):
+        driver = load_standin(vendor)
+        drivers.append(driver)
+        if len(drivers) <= 2:
+            driver.reset()
+        tensors = [OpforgeTensor.of(torch.zeros(4)) for _ in range(3)]
+        for tensor in tensors:
+            tensor.device_type = vendor.device_type
+        library.call("add", *tensors)
+        assert driver.launches[-1].image.endswith(b"sm_80" if vendor is NVIDIA else b"gfx942")
+    library.load()
+    assert [driver.alive["modules"] for driver in drivers[:2]] == [6, 6]
+    library.unload()
+    assert [driver.alive["modules"] for driver in drivers[:2]] == [0, 0]
+    for driver in drivers[:2]:
+        driver.reset()
+
+
 def of_archs(archs, *, ptx=False):
     images = tuple(
         hand_made.Image(
             arch, hand_made.cubin("touch", arch), "touch", 4,
-            ptx=f"// PTX of sm_{arch}\n" if ptx else "",
+            ptx=f"// PTX of {arch}\n" if ptx else "",
         )
         for arch in archs
     )  # fmt: skip
@@ -168,7 +346,8 @@ def of_archs(archs, *, ptx=False):
 def test_a_kernel_for_other_architectures_does_not_count_as_an_image(library, standin):
     found = refusal(library.call, "special", torch.zeros(4), SPECIAL["late"])
     assert found.status == "NO_IMAGE"
-    assert "late has no image for sm_80 (device 0); it has sm_90a" in found.text
+    arch = "sm_80" if standin.vendor is NVIDIA else "gfx942"
+    assert f"late has no image for {arch} (device 0); it has sm_90a" in found.text
 
 
 def test_a_kernel_that_needs_more_shared_memory_than_there_is(library, standin):
@@ -176,10 +355,11 @@ def test_a_kernel_that_needs_more_shared_memory_than_there_is(library, standin):
     assert found.status == "NO_IMAGE"
     assert found.text == (
         "demo_special: special_huge needs 200000 bytes of shared memory, "
-        "but device 0 (sm_80) has 166912"
+        f"but device 0 ({'sm_80' if standin.vendor is NVIDIA else 'gfx942'}) has 166912"
     )
 
 
+@on_nvidia
 def test_host_code_that_asks_for_the_capability_sees_the_one_that_was_built(make, standin):
     major, minor = hand_made.Var("device.major"), hand_made.Var("device.minor")
     n = hand_made.Var("n")
@@ -192,7 +372,7 @@ def test_host_code_that_asks_for_the_capability_sees_the_one_that_was_built(make
         ),
     )  # fmt: skip
     op = hand_made.Op("asks", "", "", (hand_made.TensorParam("x"),), ("out",), (cases,))
-    library = make(hand_made.library((op, []), name="asking", archs=(80, 90)))
+    library = make(hand_made.library((op, []), name="asking", archs=sm(80, 90)))
     for capability, seen in (
         ((8, 0), (8, 0)),
         ((8, 9), (8, 0)),
@@ -206,15 +386,17 @@ def test_host_code_that_asks_for_the_capability_sees_the_one_that_was_built(make
 
 def test_no_gpu_is_a_status(library, standin):
     # The driver stays initialized in a process; its first call answers so.
-    standin.fail(1, 100, "cuDeviceGetCount")
+    count = standin.vendor.call("cuDeviceGetCount")
+    standin.fail(1, 100, count)
     found = refusal(add, library)
     assert (found.status, found.text) == (
         "NO_DRIVER",
-        "demo_add: cuDeviceGetCount: CUDA_ERROR_NO_DEVICE (100): an error of the stand-in",
+        f"demo_add: {count}: {standin.vendor.errors[100]} (100): an error of the stand-in",
     )
     add(library)
 
 
+@on_nvidia
 def test_no_driver_is_a_status(library):
     code = (
         "import ctypes, sys\n"
@@ -231,7 +413,7 @@ def test_no_driver_is_a_status(library):
 
 
 def test_a_device_attribute_that_cannot_be_read_is_not_a_failure(library, standin):
-    standin.fail(1, 1, "cuDeviceGetAttribute")
+    standin.fail(1, 1, standin.vendor.call("cuDeviceGetAttribute"))
     add(library)
 
 
@@ -255,26 +437,26 @@ def persistent(steps=(), programs=MULTIPROCESSOR_COUNT):
 
 
 def test_an_attribute_that_was_not_answered_is_asked_again(make, standin):
-    ops = make(persistent())
-    standin.fail(1, 1, "cuDeviceGetAttribute")
+    ops, attribute = make(persistent()), standin.vendor.call("cuDeviceGetAttribute")
+    standin.fail(1, 1, attribute)
     ops.load()
-    standin.fail(1, 1, "cuDeviceGetAttribute")
+    standin.fail(1, 1, attribute)
     found = refusal(ops.run, "copy", ZEROS)
     assert (found.status, standin.launches) == ("CUDA_ERROR", [])
-    assert found.text.startswith("demo_copy: cuDeviceGetAttribute: CUDA_ERROR_INVALID_VALUE (1): ")
-    assert found.text.endswith(" (attribute 16)")
+    assert found.text.startswith(f"demo_copy: {attribute}: {standin.vendor.errors[1]} (1): ")
+    assert found.text.endswith(" (attribute 16)" if standin.vendor is NVIDIA else " (attribute 63)")
     for _ in range(2):
         ops.run("copy", ZEROS)
     assert [launched.grid for launched in standin.launches] == [(108, 1, 1)] * 2
-    asked = standin.calls.count("cuDeviceGetAttribute")
+    asked = standin.calls.count(attribute)
     ops.run("copy", ZEROS)
-    assert standin.calls.count("cuDeviceGetAttribute") == asked
+    assert standin.calls.count(attribute) == asked
 
 
 def test_the_architecture_must_be_known(make, standin):
     ops = make(persistent())
     at = list(ATTRIBUTES.values()).index(MAJOR) + 1
-    standin.fail(at, 1, "cuDeviceGetAttribute")
+    standin.fail(at, 1, standin.vendor.call("cuDeviceGetAttribute"))
     assert refusal(ops.load).status == "CUDA_ERROR"
     ops.load()
 
@@ -331,8 +513,9 @@ def fail_each(library, standin, call, prefix):
         found = refusal(call)
         assert standin.calls[i] == name
         assert found.status == "CUDA_ERROR"
-        public = name.removesuffix("_v2")
-        assert found.text.startswith(f"{prefix}: {public}: CUDA_ERROR_LAUNCH_FAILED (719): "), name
+        public, error = name.removesuffix("_v2"), standin.vendor.errors[719]
+        assert found.text.startswith(f"{prefix}: {public}: {error} (719): "), name
+        assert standin.last_error == 0
         assert standin.alive["allocations"] == 0
         assert standin.depth == 0
         standin.fail(0)
@@ -351,11 +534,35 @@ def test_each_driver_call_fails_in_turn(library, standin):
         library.call("everything", *arguments, stream=stream)
 
     names = fail_each(library, standin, call, "demo_everything")
-    assert {
-        "cuDevicePrimaryCtxRetain", "cuCtxPushCurrent_v2", "cuModuleLoadData",
-        "cuModuleGetFunction", "cuMemAllocAsync", "cuMemsetD32Async", "cuMemsetD2D32Async",
-        "cuLaunchKernel", "cuMemFreeAsync", "cuCtxPopCurrent_v2", "cuStreamGetCtx",
-    } <= set(names)  # fmt: skip
+    shared = (
+        "cuModuleLoadData", "cuModuleGetFunction", "cuMemAllocAsync", "cuMemsetD32Async",
+        "cuMemsetD2D32Async", "cuLaunchKernel", "cuMemFreeAsync", "cuStreamGetCtx",
+    )  # fmt: skip
+    own = {
+        NVIDIA: {"cuDevicePrimaryCtxRetain", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2"},
+        AMD: {"hipGetDevice", "hipGetDevicePropertiesR0600"},
+    }
+    assert {*map(standin.vendor.call, shared), *own[standin.vendor]} <= set(names)
+
+
+@on_amd
+def test_each_driver_call_fails_in_turn_while_another_device_is_current(library, standin):
+    standin.reset(devices=2)
+    standin.set_current(1)
+
+    def call():
+        library.call("add", *(OpforgeTensor.of(torch.zeros(4), 0) for _ in range(3)))
+        standin.set_current(1)
+
+    names = calls_of(library, standin, call)
+    assert names.count("hipSetDevice") == 2
+    for i, name in enumerate(names):
+        standin.set_current(1)
+        standin.fail(i + 1, 719)
+        assert refusal(call).text.startswith(f"demo_add: {name}: hipErrorLaunchFailure (719): ")
+        standin.fail(0)
+        library.unload()
+    standin.set_current(-1)
 
 
 @pytest.mark.parametrize("what", ["shared", "cluster16", "scratch"])
@@ -369,7 +576,7 @@ def test_each_driver_call_of_a_load_fails_in_turn(library, standin):
     for i in range(0, len(names), 5):
         standin.fail(i + 1, 719)
         found = refusal(library.load)
-        assert found.text.startswith("demo_load: cu")
+        assert found.text.startswith(f"demo_load: {standin.vendor.call('cu')}")
         standin.fail(0)
         library.load()
         library.unload()
@@ -385,17 +592,18 @@ def test_an_unload_that_fails_can_be_repeated(library, standin):
         library.load()
         standin.fail(i + 1, 719)
         found = refusal(library.unload)
-        assert found.text.startswith("demo_unload: cu")
+        assert found.text.startswith(f"demo_unload: {standin.vendor.call('cu')}")
         library.unload()
         assert standin.alive == {"modules": 0, "allocations": 0, "contexts": 0}
 
 
 def test_a_module_that_is_not_unloaded_after_a_failure_is_kept(library, standin):
     names = calls_of(library, standin, lambda: add(library))
+    function = standin.vendor.call("cuModuleGetFunction")
     for again in (lambda: None, lambda: add(library)):
         # The module is loaded by then, and giving it back fails like everything else.
-        standin.fail_from(names.index("cuModuleGetFunction") + 1, 719)
-        assert refusal(add, library).text.startswith("demo_add: cuModuleGetFunction: ")
+        standin.fail_from(names.index(function) + 1, 719)
+        assert refusal(add, library).text.startswith(f"demo_add: {function}: ")
         standin.fail(0)
         assert standin.alive["modules"] == 1
         again()
@@ -405,21 +613,23 @@ def test_a_module_that_is_not_unloaded_after_a_failure_is_kept(library, standin)
 
 
 def test_a_driver_out_of_memory_has_its_own_status(library, standin):
-    standin.fail(1, 2, "cuMemAllocAsync")
+    allocate = standin.vendor.call("cuMemAllocAsync")
+    standin.fail(1, 2, allocate)
     found = refusal(library.run, "everything", *everything())
     assert found.status == "OUT_OF_MEMORY"
     assert found.text == (
-        "demo_everything: cuMemAllocAsync: CUDA_ERROR_OUT_OF_MEMORY (2): an error of the stand-in "
+        f"demo_everything: {allocate}: {standin.vendor.errors[2]} (2): an error of the stand-in "
         "(40 bytes of workspace); demo_everything_workspace tells the bytes before a call"
     )
     assert standin.launches == []
 
 
 def test_a_failed_launch_names_the_kernel(library, standin):
-    standin.fail(1, 1, "cuLaunchKernel")
+    launch = standin.vendor.call("cuLaunchKernel")
+    standin.fail(1, 1, launch)
     found = refusal(add, library)
     assert found.text == (
-        "demo_add: cuLaunchKernel: CUDA_ERROR_INVALID_VALUE (1): invalid argument "
+        f"demo_add: {launch}: {standin.vendor.errors[1]} (1): invalid argument "
         "(add_kernel, ops.py:13)"
     )
 
@@ -462,10 +672,12 @@ def test_eight_threads_call_on_two_devices_at_once(library, standin):
     assert standin.errors == []
     kernels = {(launched.device, name_of(launched)) for launched in standin.launches}
     # Each was loaded once, whichever thread came first.
-    assert standin.calls.count("cuModuleLoadData") == len(kernels)
-    assert standin.calls.count("cuDevicePrimaryCtxRetain") == 2
+    assert standin.calls.count(standin.vendor.call("cuModuleLoadData")) == len(kernels)
+    opened = "cuDevicePrimaryCtxRetain" if standin.vendor is NVIDIA else "hipDeviceGet"
+    assert standin.calls.count(opened) == 2
 
 
+@on_nvidia
 def test_devices_of_two_architectures_take_their_own_images(library, standin):
     standin.reset(devices=2)
     standin.set(1, MAJOR, 9)

@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from support.native.hand_made_calls import everything
+from support.standin.driver import NVIDIA
 from support.standin.library import Refused
 
 BEFORE = 16
@@ -16,6 +17,12 @@ MAKING = (
 )  # fmt: skip
 CHANGING = ("cuStreamIsCapturing", "cuGraphExecKernelNodeSetParams", "cuGraphLaunch")
 KERNELS = ["first_kernel", "second_kernel"]
+
+
+@pytest.fixture
+def vendor():
+    """With HIP, kernels are launched one by one."""
+    return NVIDIA
 
 
 @pytest.fixture

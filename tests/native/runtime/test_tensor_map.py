@@ -8,6 +8,7 @@ from triton.runtime.interpreter import InterpretedFunction
 
 from opforge import native
 from support.native import hopper_ops
+from support.standin.driver import NVIDIA
 from support.standin.interpreter import Interpreter
 from support.standin.library import NativeLibrary, Refused
 from support.standin.tensor_maps import Map
@@ -17,6 +18,12 @@ KERNELS = {
     for name in ("twice_kernel", "edges_kernel", "plain_kernel")
 } | {"product_kernel": InterpretedFunction(hopper_ops.product_kernel.fn.fn)}
 ENCODE = "cuTensorMapEncodeTiled"
+
+
+@pytest.fixture
+def vendor():
+    """AMD's GPUs have no tensor maps."""
+    return NVIDIA
 
 
 @pytest.fixture(scope="module")

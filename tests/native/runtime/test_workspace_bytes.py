@@ -11,6 +11,7 @@ from support.native import hand_made
 from support.native.hand_made import Allocate, Var, times
 from support.native.hand_made_calls import SPECIAL, everything, fresh
 from support.native.hand_made_layouts import M, N, blend, turned, window
+from support.standin.driver import NVIDIA
 from support.standin.library import OpforgeTensor, Refused, numbers
 
 
@@ -55,6 +56,7 @@ def test_scratch_memory_of_kernels_counts(library, standin, what, bytes_, n):
     assert told == asked(standin, lambda: library.call("special", x, SPECIAL[what]))
 
 
+@pytest.mark.parametrize("vendor", [NVIDIA], indirect=True)
 def test_scratch_memory_is_that_of_the_image_for_the_device(make, standin):
     op, kernels = hand_made.special()
     (one,) = [k for k in kernels if k.key == "special_scratch"]
@@ -135,7 +137,10 @@ def test_it_touches_no_memory_and_launches_nothing(library, standin):
     out, stats = library.outputs("everything", *arguments)
     assert library.workspace("everything", *given, *arguments[3:], out, stats) == 40
     assert library.workspace("special", torch.zeros(4), SPECIAL["scratch"]) > 0
-    allowed = ("cuInit", "cuDeviceGet", "cuDriverGetVersion", "cuDevicePrimaryCtxRetain")
+    allowed = (
+        "cuInit", "cuDeviceGet", "cuDriverGetVersion", "cuDevicePrimaryCtxRetain",
+        "hipInit", "hipGetDeviceCount", "hipDeviceGet", "hipGetDeviceProperties",
+    )  # fmt: skip
     assert [call for call in standin.calls if not call.startswith(allowed)] == []
 
 
@@ -176,7 +181,8 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_it_refuses_what_the_call_refuses_in_the_same_words(library, standin, name):
-    said, asked_first = refusals(library, *REFUSED[name])
+    placed = [a.placed() if isinstance(a, OpforgeTensor) else a for a in REFUSED[name]]
+    said, asked_first = refusals(library, *placed)
     assert asked_first == said
     assert said[0] in {"INVALID_ARGUMENT", "UNCOVERED"}
     assert standin.launches == []

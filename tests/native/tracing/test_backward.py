@@ -16,9 +16,10 @@ from opforge.native.frontend.expand import expand
 from opforge.native.tracing.backward import build_backward
 from opforge.native.tracing.case_builder import build_case
 from opforge.registry import registry
+from support.archs import sm
 from support.native.torch_bodies import Program
 
-ARCHS = (90,)
+ARCHS = sm(90)
 
 
 @triton.jit

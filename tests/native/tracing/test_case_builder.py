@@ -13,6 +13,7 @@ from opforge.errors import CannotTrace, NeedsBound
 from opforge.native.ir.cases import Fill
 from opforge.native.plan import plan
 from opforge.native.symbolic import explore, symint
+from support.archs import sm
 from support.native.traced_kernels import block, rows, take
 from support.native.traced_oracle import Body
 
@@ -387,9 +388,9 @@ def test_only_architectures_that_reach_a_launch_get_its_kernels():
         take[(1,)](x, out)
         return out
 
-    (found,) = Body(body, X, archs=(80, 86, 90, 100)).built
+    (found,) = Body(body, X, archs=sm(80, 86, 90, 100)).built
     archs = {dict(r.constants).get("BLOCK"): a for r, a in found.requests.values()}
-    assert archs == {128: (90, 100), 64: (80, 86), None: (80, 86, 90, 100)}
+    assert archs == {128: sm(90, 100), 64: sm(80, 86), None: sm(80, 86, 90, 100)}
 
 
 def test_the_same_body_always_gives_the_same_program():

@@ -13,13 +13,14 @@ import opforge
 from opforge import native
 from opforge.errors import CannotTrace, EndedTrace
 from opforge.native.ir.cases import Launch
+from support.archs import SM_80, SM_90, sm
 from support.native.traced_kernels import take
 from support.native.traced_oracle import Body
 
 X = {"x": native.tensor("n", dtype="fp32")}
 
 
-def built(fn, archs=(80, 90)):
+def built(fn, archs=(SM_80, SM_90)):
     (found,) = Body(fn, X, archs=archs).built
     return found
 
@@ -108,7 +109,7 @@ def test_a_branch_on_a_cached_capability_is_taken_on_each_gpu():
 
     found = built(body)
     reached = {dict(r.constants)["A"]: archs for r, archs in found.requests.values()}
-    assert reached == {1: (80,), 2: (90,)}
+    assert reached == {1: sm(80), 2: sm(90)}
     assert is_hopper.cache_info().currsize == 0
 
 

@@ -17,6 +17,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from opforge import native
 from opforge.errors import CannotTrace
 from opforge.native.ir.cases import Descriptor, Fill, Launch
+from support.archs import sm
 from support.native.traced_kernels import (
     Indexed,
     Reinterpreted,
@@ -164,7 +165,7 @@ def test_what_only_newer_gpus_have_is_refused_on_older_ones(asked):
         block[(1,)](x, out, x.shape[0], BLOCK=16, **option)
         return out
 
-    both = Body(body, X, archs=(80, 90)).built
+    both = Body(body, X, archs=sm(80, 90)).built
     older, newer = sorted(both[0].case.paths, key=lambda path: not path.refused)
     assert (older.under, newer.under) == ("device.major < 9", "9 <= device.major")
     assert older.refused.startswith("kernel block (")
@@ -172,9 +173,9 @@ def test_what_only_newer_gpus_have_is_refused_on_older_ones(asked):
         f": {asked} needs sm_90; launch it under a check of the capability"
     )
     assert f"launched at {line_of(body, 'BLOCK=16')}" in older.refused
-    assert {archs for _, archs in both[0].requests.values()} == {(90,)}
+    assert {archs for _, archs in both[0].requests.values()} == {sm(90)}
     with pytest.raises(CannotTrace, match=f"{asked} needs sm_90"):
-        Body(body, X, archs=(80,)).built  # noqa: B018  # building is what fails
+        Body(body, X, archs=sm(80)).built  # noqa: B018  # building is what fails
 
 
 def test_what_the_pre_hook_of_a_configuration_fills_is_filled():

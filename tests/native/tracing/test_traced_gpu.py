@@ -6,18 +6,20 @@ import triton
 from torch import Tensor
 
 from opforge import native
+from opforge.arch import Arch
 from opforge.errors import CannotTrace
 from opforge.native.ir.cases import Launch
 from opforge.native.ir.device_attributes import MAJOR, MINOR
 from opforge.native.ir.expr import evaluate
 from opforge.native.tracing import traced_gpu
+from support.archs import SM_90, sm
 from support.native.traced_kernels import block, take
 from support.native.traced_oracle import Body
 
 X = {"x": native.tensor("n", dtype="fp32")}
 
 
-def built(fn, archs=(90,)):
+def built(fn, archs=(SM_90,)):
     (found,) = Body(fn, X, archs=archs).built
     return found
 
@@ -72,9 +74,9 @@ def test_all_capabilities_that_are_built_for_are_traced():
         take[(1,)](x, out, A=int(major * 10 + minor))
         return out
 
-    found = built(body, archs=(80, 86, 90, 120))
+    found = built(body, archs=sm(80, 86, 90, 120))
     reached = {dict(r.constants)["A"]: archs for r, archs in found.requests.values()}
-    assert reached == {80: (80,), 86: (86,), 90: (90,), 120: (120,)}
+    assert reached == {80: sm(80), 86: sm(86), 90: sm(90), 120: sm(120)}
 
 
 def test_no_capability_that_is_not_built_for_is_traced():
@@ -85,7 +87,7 @@ def test_no_capability_that_is_not_built_for_is_traced():
         take[(1,)](x, out)
         return out
 
-    found = built(body, archs=(80, 90))
+    found = built(body, archs=sm(80, 90))
     assert [p.refused for p in found.case.paths] == [""]
     target = triton.runtime.driver
 
@@ -110,7 +112,121 @@ def test_gpu_properties_that_a_library_cannot_read_are_refused(name):
 
 
 def test_the_condition_that_a_device_is_one_of_those_built_for():
-    condition = traced_gpu.is_one_of((80, 90))
+    condition = traced_gpu.is_one_of(sm(80, 90))
     for arch, found in [(80, 1), (90, 1), (86, 0), (100, 0)]:
         values = {MAJOR: arch // 10, MINOR: arch % 10}
         assert evaluate(condition, values) == found
+
+
+GFX = tuple(map(Arch.named, ("gfx942", "gfx950", "gfx1100", "gfx1101")))
+
+
+def by_archs(found):
+    """By the constant that a body chose, the architectures that its kernels are for."""
+    return {dict(r.constants)["A"]: [*map(str, archs)] for r, archs in found.requests.values()}
+
+
+def test_a_body_asks_for_the_vendor_by_torchs_version():
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        take[(1,)](x, out, A=1 if torch.version.hip else 2)
+        return out
+
+    assert by_archs(built(body, archs=sm(90))) == {2: ["sm_90"]}
+    assert by_archs(built(body, archs=GFX[:1])) == {1: ["gfx942"]}
+    both = built(body, archs=(*sm(80), GFX[0]))
+    assert by_archs(both) == {1: ["gfx942"], 2: ["sm_80"]}
+    assert [p.under for p in both.case.paths] == ["device.vendor == 0", "device.vendor == 1"]
+
+
+def test_one_vendor_needs_no_guard():
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        take[(1,)](x, out, A=triton.runtime.driver.active.get_current_target().backend)
+        return out
+
+    for archs in (sm(80, 90), GFX):
+        (path,) = built(body, archs=archs).case.paths
+        assert path.guards == ()
+
+
+def test_vendors_that_need_the_same_share_paths_and_requests():
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        take[(x.numel(),)](x, out, A=3)
+        return out
+
+    archs = (*sm(80, 90), *GFX)
+    found = built(body, archs=archs)
+    (path,) = found.case.paths
+    assert path.guards == ()
+    assert all(each == archs for _, each in found.requests.values())
+    assert found.requests.keys() == built(body).requests.keys()
+
+
+def test_an_sm_90_is_not_a_gfx90a_though_both_have_capability_9_0():
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        is_hopper = torch.cuda.get_device_capability() == (9, 0) and not torch.version.hip
+        take[(1,)](x, out, A=7 if is_hopper else 8)
+        return out
+
+    archs = (*sm(80, 90), Arch.named("gfx90a"))
+    assert by_archs(built(body, archs=archs)) == {7: ["sm_90"], 8: ["sm_80", "gfx90a"]}
+
+
+@pytest.mark.parametrize(
+    ("ask", "expected"),
+    [
+        (lambda p: p.warp_size, {64: ["gfx942", "gfx950"], 32: ["gfx1100", "gfx1101"]}),
+        (
+            lambda p: int(p.gcnArchName[3:]),
+            {942: ["gfx942"], 950: ["gfx950"], 1100: ["gfx1100"], 1101: ["gfx1101"]},
+        ),
+        (
+            lambda p: p.major * 10 + p.minor,
+            {94: ["gfx942"], 95: ["gfx950"], 110: ["gfx1100", "gfx1101"]},
+        ),
+    ],
+)
+def test_what_an_amd_gpu_tells_is_told_apart_by_its_architecture(ask, expected):
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        take[(1,)](x, out, A=ask(torch.cuda.get_device_properties(x.device)))
+        return out
+
+    assert by_archs(built(body, archs=GFX)) == expected
+    with_nvidia = by_archs(built(body, archs=(*sm(80), *GFX))) if expected.get(64) else {}
+    assert with_nvidia.get(32, ["sm_80"])[0] == "sm_80"
+
+
+def test_the_board_of_an_amd_gpu_is_asked_without_its_architecture():
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        take[(torch.cuda.get_device_properties(0).multi_processor_count,)](x, out)
+        return out
+
+    (path,) = built(body, archs=GFX).case.paths
+    assert path.guards == ()
+    (launch,) = path.steps[-1:]
+    assert str(launch.grid[0]) == "device.multi_processor_count"
+
+
+def test_an_attribute_that_torch_does_not_have_is_missing_as_there():
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        take[(1,)](x, out, A=getattr(torch.cuda.get_device_properties(0), "is_fast", 5))
+        return out
+
+    assert by_archs(built(body, archs=GFX[:1])) == {5: ["gfx942"]}
+
+
+@pytest.mark.parametrize("option", [{"num_ctas": 2}, {"launch_pdl": True}])
+def test_what_needs_hopper_is_refused_on_paths_of_amd(option):
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        block[(1,)](x, out, x.numel(), BLOCK=64, **option)
+        return out
+
+    with pytest.raises(CannotTrace, match="needs sm_90"):
+        built(body, archs=GFX[:1])

@@ -10,17 +10,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from opforge.native.codegen.images import FIRST_ARCH_SPECIFIC
-from opforge.native.ir.device_attributes import ATTRIBUTES
+from opforge.arch import FIRST_ARCH_SPECIFIC
+from opforge.native.ir.device_attributes import ATTRIBUTES, HIP_ATTRIBUTES
 from opforge.serving.extension import compile as extension_compile
+from support.archs import gfx
+from support.native.hand_made import elf
 from support.serving import Tensor
-from support.standin.driver import SHARED_OPTIN
+from support.standin.driver import AMD, SHARED_OPTIN
 
 F32 = torch.float32
 X = Tensor(F32)
 FUNCTION = (
     "(arch, path, symbol, threads, shared, num_ctas, cooperative, scratch_size, scratch_align, "
-    "programmatic, maps, descriptor_flags)"
+    "programmatic, maps, descriptor_flags, vendor)"
 )
 SOURCES = Path(extension_compile.__file__).parent
 
@@ -249,7 +251,81 @@ def test_its_headers_agree_with_those_of_native_libraries():
     text = (SOURCES / "library.h").read_text()
     assert f"#define OF_FIRST_ARCH_SPECIFIC {FIRST_ARCH_SPECIFIC}\n" in text
     asked = re.findall(
-        r"OF_ATTRIBUTE\((\w+), (\d+)\)", (SOURCES / "device_attributes.inc").read_text()
+        r"OF_ATTRIBUTE\((\w+), (\d+), (\d+)\)", (SOURCES / "device_attributes.inc").read_text()
     )
     assert asked
-    assert all(ATTRIBUTES[name.lower()] == int(number) for name, number in asked)
+    for name, cuda, hip in asked:
+        assert (ATTRIBUTES[name.lower()], HIP_ATTRIBUTES[name.lower()]) == (int(cuda), int(hip))
+
+
+on_amd = pytest.mark.parametrize("vendor", [AMD], indirect=True, ids=["amd"])
+
+
+def hsaco(serving, built_for="942", flags=b""):
+    """An image for an AMD GPU, with 256 threads; `flags` are of its metadata."""
+    (arch,) = gfx(built_for)
+    path = serving.folder / f"add.{arch}.hsaco"
+    path.write_bytes(elf(b"add" + flags + bytes(8), arch))
+    function = (arch.number, str(path), "add", 256, 70_000, 1, False, 0, 1, False, (), 2, 1)
+    serving.images.append(serving.module.Image([function]))
+    return serving.images[-1]
+
+
+@on_amd
+def test_an_amd_gpu_is_served_by_its_own_driver(serving, standin):
+    launch = serving.simple(F32, image=hsaco(serving)).bind((1,))
+    launch(X, 1)
+    standin.forget_calls()
+    launch(X, 1)
+    assert standin.calls == ["hipGetDevice", "hipModuleLaunchKernel"]
+    assert [launched.block for launched in standin.launches] == [(256, 1, 1)] * 2
+    assert standin.last_error == 0
+
+
+@on_amd
+def test_what_an_amd_gpu_lacks_is_named(serving, standin):
+    standin.reset(arch="gfx90a")
+    standin.set(0, SHARED_OPTIN, 65536)
+    with pytest.raises(LookupError) as refused:
+        hsaco(serving).load()
+    assert str(refused.value) == "nothing was built for gfx90a (device 0), only for gfx942"
+    with pytest.raises(LookupError) as refused:
+        serving.image().load()
+    assert str(refused.value) == "nothing was built for gfx90a (device 0), only for sm_80"
+    with pytest.raises(RuntimeError) as refused:
+        hsaco(serving, "90a").load()
+    expected = "add: it needs 70000 bytes of shared memory, but device 0 (gfx90a) has 65536"
+    assert str(refused.value) == expected
+
+
+@on_amd
+def test_each_call_of_hip_fails_in_turn(serving, standin):
+    launch = serving.simple(F32, image=hsaco(serving)).bind((1,))
+    standin.forget_calls()
+    launch(X, 1)
+    names = standin.calls
+    assert "hipPointerGetAttribute" in names
+    for i, name in enumerate(names):
+        serving.module.unload()
+        standin.fail(i + 1, 719)
+        with pytest.raises(RuntimeError, match=rf"^add: {name}: hipErrorLaunchFailure \(719\): "):
+            launch(X, 1)
+        standin.fail(0)
+        assert standin.last_error == 0
+        launch(X, 1)
+
+
+@on_amd
+def test_memory_of_the_host_leaves_no_error_behind(serving, standin):
+    launch = serving.simple(F32, image=hsaco(serving)).bind((1,))
+    standin.hide(X.address)
+    with pytest.raises(ValueError, match="x is in memory that the GPU cannot reach"):
+        launch(X, 1)
+    assert standin.last_error == 0
+
+
+@pytest.mark.parametrize("vendor_number", [-1, 2])
+def test_a_vendor_that_is_none(serving, vendor_number):
+    functions = (lambda _: 0, lambda: 0, print)
+    with pytest.raises(ValueError, match=rf"^vendor is {vendor_number}$"):
+        serving.module.configure(*functions, (), vendor_number)

@@ -14,6 +14,7 @@ import torch
 from triton.backends.compiler import BaseBackend
 from triton.runtime.jit import native_specialize_impl
 
+from support.archs import SM_80
 from support.native.hand_made import cubin
 from support.serving import Tensor, extension, param
 from support.standin.driver import FLAGS, SOURCES
@@ -496,7 +497,7 @@ def test_a_driver_too_old_for_clusters(tmp_path):
     renamed = "-DcuLaunchKernelEx=cuLaunchKernelOther"
     subprocess.run(["cc", *FLAGS, renamed, *SOURCES, "-o", str(library), "-lpthread"], check=True)
     image = tmp_path / "image"
-    image.write_bytes(cubin("symbol", 80))
+    image.write_bytes(cubin("symbol", SM_80))
     *_, after = alone(image, LD_LIBRARY_PATH=str(tmp_path))
     assert after == "k: the driver has no cuLaunchKernelEx; install a newer one"
 

@@ -7,12 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from support.standin.driver import AMD, NVIDIA
 from support.standin.interpreter import Interpreter
 from support.standin.library import NativeLibrary, OpforgeTensor, numbers
 
 BUILT = Path(os.environ.get("OPFORGE_TEST_BUILT", "/nonexistent"))
 # "cuda" on a GPU; "cpu" for the stand-in.
 DEVICE = os.environ.get("OPFORGE_TEST_DEVICE", "cpu")
+# Whose stand-in.
+VENDOR = AMD if os.environ.get("OPFORGE_TEST_VENDOR") == "amd" else NVIDIA
 
 
 def place(tensor):

@@ -1,7 +1,9 @@
 """Hand-made programs, as a trace would give them, whose kernels exist in the tests only."""
 
 import struct
+from dataclasses import replace
 
+from opforge.arch import Arch
 from opforge.native.ir.cases import (
     ONE,
     Allocate,
@@ -27,25 +29,47 @@ from opforge.native.ir.interface import (
     TensorParam,
 )
 from opforge.native.ir.program import Image, Kernel, Library
+from support.archs import GFX942, SM_80, SM_90, sm
+
+# ELF's numbers of the vendors' machines, and LLVM's of AMD's architectures.
+_MACHINES = {"cuda": 190, "hip": 224}
+_MACH = {"gfx90a": 0x3F, "gfx942": 0x4C, "gfx950": 0x4F, "gfx1100": 0x41, "gfx1201": 0x4E}
 
 
-def cubin(name: str, arch: int) -> bytes:
+def cubin(name: str, arch: Arch) -> bytes:
     """An ELF header with nothing but a name, which distinguishes it from others."""
-    payload = f"{name} sm_{arch}".encode()
+    return elf(f"{name} {arch}".encode(), arch)
+
+
+def elf(payload: bytes, arch: Arch) -> bytes:
     header = b"\x7fELF" + bytes([2, 1, 1]) + bytes(9)
     # The section table begins where the payload ends, and has no entries.
     fields = struct.pack(
-        "<HHIQQQIHHHHHH", 2, 190, 1, 0, 0, 64 + len(payload), 0, 64, 0, 0, 64, 0, 0
-    )
+        "<HHIQQQIHHHHHH", 2, _MACHINES[arch.backend], 1, 0, 0, 64 + len(payload),
+        _MACH.get(str(arch), 0), 64, 0, 0, 64, 0, 0,
+    )  # fmt: skip
     return header + fields + payload
 
 
-def kernel(key: str, name: str, types: tuple[str, ...], archs=(80, 90), **image) -> Kernel:
+def kernel(key: str, name: str, types: tuple[str, ...], archs=(SM_80, SM_90), **image) -> Kernel:
     images = tuple(
         Image(arch=arch, cubin=cubin(key, arch), function=name, num_warps=4, **image)
         for arch in archs
     )
     return Kernel(key, name, f"kernels.py:{len(name)}", types, (("BLOCK", "128"),), images)
+
+
+def for_both(library: Library, amd: Arch = GFX942) -> Library:
+    """With an image for an AMD GPU of each kernel that has one for sm_80."""
+    kernels = []
+    for one in library.kernels:
+        like = [image for image in one.images if image.arch == SM_80]
+        added = [
+            replace(i, arch=amd, cubin=cubin(one.key, amd), ptx="", pdl=False, maps=())
+            for i in like
+        ]
+        kernels.append(replace(one, images=(*one.images, *added)))
+    return replace(library, kernels=tuple(kernels), archs=(*library.archs, amd))
 
 
 def times(*terms):
@@ -237,7 +261,7 @@ def special() -> tuple[Op, list[Kernel]]:
         "huge": {"shared": 200_000},
     }
     kernels = [kernel(f"special_{n}", f"{n}_kernel", ("*fp32",), **i) for n, i in images.items()]
-    kernels.append(kernel("special_late", "late_kernel", ("*fp32",), archs=(90,)))
+    kernels.append(kernel("special_late", "late_kernel", ("*fp32",), archs=sm(90)))
     labels = (*images, "late")
     n = Var("n")
     cases = tuple(
@@ -338,7 +362,7 @@ def copying() -> tuple[Op, list[Kernel]]:
     return op, kernels
 
 
-def library(*parts, name="demo", archs=(80, 90)) -> Library:
+def library(*parts, name="demo", archs=(SM_80, SM_90)) -> Library:
     parts = parts or (add(),)
     kernels = [k for _, ks in parts for k in ks]
     versions = (("opforge", "0.1.0"), ("triton", "3.7.1"))

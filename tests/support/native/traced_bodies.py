@@ -11,6 +11,7 @@ from torch import Tensor
 
 import opforge
 from opforge import native
+from support.archs import SM_90, sm
 from support.native.traced_kernels import (
     annotated,
     block,
@@ -31,7 +32,7 @@ T = native.tensor
 TABLE: dict[str, Body] = {}
 
 
-def body(mutates=(), archs=(90,), eager=None, gaps=None, **specs):
+def body(mutates=(), archs=(SM_90,), eager=None, gaps=None, **specs):
     """Put a function into the table."""
 
     def put(fn):
@@ -547,7 +548,7 @@ def asks_the_device(x: Tensor) -> Tensor:
     return out
 
 
-@body(archs=(80, 90, 100), x=T("n", dtype="fp32"))
+@body(archs=sm(80, 90, 100), x=T("n", dtype="fp32"))
 def asks_the_capability(x: Tensor) -> Tensor:
     out = torch.empty_like(x)
     major, _minor = torch.cuda.get_device_capability()

@@ -23,6 +23,7 @@ from triton.runtime.jit import JITFunction, create_function_from_signature
 import opforge
 from opforge import native
 from opforge._compat import driver, launches
+from opforge.arch import CUDA, Arch
 from opforge.native.frontend.expand import expand
 from opforge.native.ir.cases import ONE, Allocate, Fill, Launch, Pointer
 from opforge.native.ir.dtypes import ALIASES, DTYPES
@@ -31,6 +32,7 @@ from opforge.native.ir.interface import ScalarParam
 from opforge.native.tracing.case_builder import build_case, first_config, pattern
 from opforge.native.tracing.tracer import var_ranges_of
 from opforge.registry import registry
+from support.archs import SM_90
 
 _numbers = itertools.count()
 
@@ -42,7 +44,7 @@ class Body:
     fn: Any
     specs: dict[str, Any]
     mutates: tuple[str, ...] = ()
-    archs: tuple[int, ...] = (90,)
+    archs: tuple[Arch, ...] = (SM_90,)
     # The function to run instead if it calls operators, which have their own bodies.
     eager: Any = None
     # A predicate for sizes that no path takes, or that a path refuses and the function does not.
@@ -201,7 +203,7 @@ def run_eagerly(body, index, values):
     """Run the function on fake tensors of these sizes."""
     case = body.declared.cases[index]
     gpu = driver.Gpu(
-        arch=values["device.major"] * 10 + values["device.minor"],
+        arch=_arch(values),
         **{
             n.removeprefix("device."): v
             for n, v in values.items()
@@ -346,6 +348,10 @@ def _binder(fn):
     return create_function_from_signature(fn.signature, fn.params, make_backend(_TARGET))
 
 
+def _arch(values):
+    return Arch(CUDA, values["device.major"] * 10 + values["device.minor"])
+
+
 _TARGET = GPUTarget("cuda", 90, 32)
 
 
@@ -356,7 +362,7 @@ def compare_variant(built, step, event, values):
     variant = next((v for v in step.variants if holds(v, found)), None)
     assert variant is not None, "no variant takes the launch"
     request, archs = built.requests[variant.kernel]
-    assert values["device.major"] * 10 + values["device.minor"] in archs
+    assert _arch(values) in archs
     given = {n: _Address(v) if isinstance(v, torch.Tensor) else v
              for n, v in {**event.arguments, **event.constants}.items()}  # fmt: skip
     _, specialization, _ = _binder(event.fn)(**given, debug=False)

@@ -1,4 +1,4 @@
-"""Builds and steers the stand-in libcuda."""
+"""Builds and steers the stand-ins for libcuda and libamdhip64."""
 
 import ctypes
 import functools
@@ -8,13 +8,51 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-SOURCES = [
-    str(Path(__file__).with_name(f"{name}.c"))
-    for name in ("libcuda", "graphs", "remote", "tensor_maps")
-]
-FLAGS = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-O1", "-fPIC", "-shared")
+
+def _files(*names: str) -> list[str]:
+    return [str(Path(__file__).with_name(f"{name}.c")) for name in names]
+
+
+SOURCES = _files("gpu", "libcuda", "graphs", "remote", "tensor_maps")
+# In one process with libcuda's: each calls its own functions.
+FLAGS = (
+    "-std=c99", "-Wall", "-Wextra", "-Werror", "-O1", "-fPIC", "-shared", "-Wl,-Bsymbolic",
+)  # fmt: skip
 LAUNCH_FAILED = 719
-MULTIPROCESSORS, MAJOR, MINOR, SHARED_OPTIN = 16, 75, 76, 97
+# CUDA's numbers; the other stand-in knows them, too.
+WARP_SIZE, MULTIPROCESSORS, MAJOR, MINOR, SHARED_OPTIN = 10, 16, 75, 76, 97
+
+
+@dataclass(frozen=True, eq=False)
+class Vendor:
+    """What the two stand-ins differ in; `calls` is by CUDA's name, where HIP has another."""
+
+    name: str
+    file: str
+    sources: list[str]
+    # DLPack's number of the device type.
+    device_type: int
+    calls: dict[str, str]
+    errors: dict[int, str]
+
+    def call(self, name: str) -> str:
+        """`cuLaunchKernel` -> as this driver calls it."""
+        return name if self is NVIDIA else self.calls.get(name, f"hip{name.removeprefix('cu')}")
+
+
+NVIDIA = Vendor(
+    "nvidia", "libcuda.so.1", SOURCES, 2, {},
+    {1: "CUDA_ERROR_INVALID_VALUE", 2: "CUDA_ERROR_OUT_OF_MEMORY", 100: "CUDA_ERROR_NO_DEVICE",
+     719: "CUDA_ERROR_LAUNCH_FAILED"},
+)  # fmt: skip
+AMD = Vendor(
+    "amd", "libamdhip64.so", _files("gpu", "libamdhip64", "remote"), 10,
+    {"cuLaunchKernel": "hipModuleLaunchKernel", "cuMemAllocAsync": "hipMallocAsync",
+     "cuMemFreeAsync": "hipFreeAsync", "cuDeviceGetCount": "hipGetDeviceCount",
+     "cuStreamGetCtx": "hipStreamGetDevice", "cuMemsetD2D32Async": "hipMemset2DAsync"},
+    {1: "hipErrorInvalidValue", 2: "hipErrorOutOfMemory", 100: "hipErrorNoDevice",
+     719: "hipErrorLaunchFailure"},
+)  # fmt: skip
 
 
 class Trapped(Exception):
@@ -81,30 +119,41 @@ def image_at(address: int) -> bytes:
     return ctypes.string_at(address, max(table + entry * count, segments + size * number))
 
 
-@functools.cache
-def build_standin() -> Path:
+def build_standin(vendor: Vendor = NVIDIA) -> Path:
     """`libcuda.so.1` in its own folder, for LD_LIBRARY_PATH or to be loaded."""
+    return _built(vendor)
+
+
+@functools.cache
+def _built(vendor: Vendor) -> Path:
     folder = Path(tempfile.mkdtemp(prefix="opforge-standin-"))
-    library = folder / "libcuda.so.1"
-    soname = "-Wl,-soname,libcuda.so.1"
-    subprocess.run(["cc", *FLAGS, soname, *SOURCES, "-o", str(library), "-lpthread"], check=True)
+    library = folder / vendor.file
+    sources = [f"-Wl,-soname,{vendor.file}", *vendor.sources]
+    subprocess.run(["cc", *FLAGS, *sources, "-o", str(library), "-lpthread"], check=True)
     return library
 
 
-@functools.cache
-def load_standin() -> "StandIn":
+def load_standin(vendor: Vendor = NVIDIA) -> "StandIn":
     """Loads it into this process, where a library that opens libcuda.so.1 finds it."""
+    return _loaded(vendor)
+
+
+# With and without the argument, it is the same stand-in.
+@functools.cache
+def _loaded(vendor: Vendor) -> "StandIn":
     mapped = Path("/proc/self/maps").read_text()
-    if "libcuda.so" in mapped:
-        raise RuntimeError("this process has a CUDA driver already; run these tests in another")
-    return StandIn(ctypes.CDLL(str(build_standin()), mode=ctypes.RTLD_GLOBAL))
+    if vendor.file.removesuffix(".1") in mapped:
+        raise RuntimeError("this process has that driver already; run these tests in another")
+    mode = ctypes.RTLD_GLOBAL if vendor is NVIDIA else ctypes.RTLD_LOCAL
+    return StandIn(ctypes.CDLL(str(build_standin(vendor)), mode=mode), vendor)
 
 
 class StandIn:
     """The tests' view of the driver; `launches` and `calls` are those since `reset`."""
 
-    def __init__(self, library: ctypes.CDLL) -> None:
+    def __init__(self, library: ctypes.CDLL, vendor: Vendor = NVIDIA) -> None:
         self._library = library
+        self.vendor = vendor
         library.standin_stream.restype = ctypes.c_void_p
         library.standin_call.restype = ctypes.c_char_p
         library.standin_allocated.restype = ctypes.c_uint64
@@ -115,13 +164,17 @@ class StandIn:
         self._hook = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Record))(self._launched)
         library.standin_on_launch(self._hook)
 
-    def reset(self, devices: int = 1, capability: tuple[int, int] = (8, 0)) -> None:
+    def reset(
+        self, devices: int = 1, capability: tuple[int, int] = (8, 0), arch: str = "gfx942"
+    ) -> None:
+        """`capability` is for NVIDIA's devices, `arch` for AMD's."""
         self.launches.clear()
         self.errors.clear()
         self.execute = None
         self.fail(0)
         self.hide(0)
-        self.capture(0)
+        if self.vendor is NVIDIA:
+            self.capture(0)
         self._library.standin_set_current(-1)
         self._library.standin_devices(devices)
         for device in range(max(devices, 1)):
@@ -129,7 +182,22 @@ class StandIn:
             self.set(device, MINOR, capability[1])
             self.set(device, MULTIPROCESSORS, 108)
             self.set(device, SHARED_OPTIN, 166912)
+            if self.vendor is AMD:
+                self.set_arch(device, arch)
         self.forget_calls()
+
+    def set_arch(self, device: int, arch: str) -> None:
+        """Of AMD's: `gfx942`, in full `gfx942:sramecc+:xnack-`."""
+        number = int(arch.removeprefix("gfx").partition(":")[0], 16)
+        major, minor = number >> 8, number >> 4 & 15
+        self.set(device, MAJOR, int(f"{major:x}"))
+        self.set(device, MINOR, minor)
+        self.set(device, WARP_SIZE, 32 if number >= 0x1000 else 64)
+        self.name_arch(device, arch if ":" in arch else f"{arch}:sramecc+:xnack-")
+
+    def name_arch(self, device: int, name: str) -> None:
+        """What HIP says of the device, whatever it is."""
+        self._library.standin_arch(device, name.encode())
 
     def set(self, device: int, attribute: int, value: int) -> None:
         self._library.standin_attribute(device, attribute, value)
@@ -170,6 +238,11 @@ class StandIn:
     def graphs(self) -> int:
         """CUDA graphs that are there, and their executables."""
         return self._library.standin_graphs()
+
+    @property
+    def last_error(self) -> int:
+        """What another library in this thread would find after its own launch; HIP's alone."""
+        return 0 if self.vendor is NVIDIA else self._library.standin_last_error()
 
     def capture(self, stream: int) -> None:
         """Let a stream count as captured; 0 for none."""

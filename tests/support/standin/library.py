@@ -12,7 +12,8 @@ from opforge.native.ir.abi import MAX_RANK, STATUS_NAMES
 from opforge.native.ir.dtypes import DTYPES
 from opforge.native.library import ctypes_ops
 
-CUDA = 2
+# DLPack's.
+CUDA, ROCM = 2, 10
 _SCALARS = {
     "float": ctypes.c_float, "double": ctypes.c_double,
     **{f"int{b}_t": getattr(ctypes, f"c_int{b}") for b in (8, 16, 32, 64)},
@@ -34,17 +35,26 @@ class Refused(Exception):
 class OpforgeTensor(ctypes_ops.OpforgeTensor):
     """Made from torch tensors, and converted back."""
 
+    # DLPack's number of the device type; the fixture of the stand-in sets it.
+    gpu = CUDA
+
     @classmethod
     def of(cls, tensor: torch.Tensor, device: int = 0) -> "OpforgeTensor":
         """Over a tensor's memory; a CPU tensor is described as being on GPU `device`."""
         dtype = _BY_TORCH[tensor.dtype]
         device = tensor.device.index if tensor.is_cuda else device
         made = cls(
-            tensor.data_ptr(), CUDA, device, tensor.dim(), dtype.code, dtype.bits, 1,
+            tensor.data_ptr(), cls.gpu, device, tensor.dim(), dtype.code, dtype.bits, 1,
             numbers(tensor.shape), numbers(tensor.stride()), 0,
         )  # fmt: skip
         made.keep = tensor
         return made
+
+    def placed(self) -> "OpforgeTensor":
+        """Itself, on the stand-in in use: it may have been made before that was known."""
+        if self.device_type in {CUDA, ROCM}:
+            self.device_type = self.gpu
+        return self
 
     @classmethod
     def empty(cls) -> "OpforgeTensor":

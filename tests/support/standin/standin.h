@@ -27,10 +27,10 @@ typedef int (*LaunchHook)(const LaunchRecord *launch);
 /* Called for every launch; what it answers is the launch's result. */
 void standin_on_launch(LaunchHook to_call);
 
-/* Begins every call of the driver: whether it is to fail. */
 /* How a tensor map begins. */
 #define STANDIN_MAP 0x544d4150
 
+/* Begins every call of the driver: what it has to fail with, or 0. */
 int standin_enter(const char *name);
 
 /* Checks a launch, and hands it to the test. */

@@ -10,10 +10,9 @@ import json
 import sys
 from pathlib import Path
 
-import torch
-
 import opforge
 from opforge import native
+from support.gpu.arch import arch_name
 from support.wild.native_functions import EAGER, TRIES, differs, expected, inputs, loaded
 
 
@@ -32,9 +31,10 @@ def operators(package):
 
 def results(folder, package):
     found = dict(enumerate(operators(package)))
-    arch = "sm_{}{}".format(*torch.cuda.get_device_capability())
     library = f"wild_{package}"
-    native.build([op for _, op in found.values()], folder, name=library, archs=[arch], torch=True)
+    native.build(
+        [op for _, op in found.values()], folder, name=library, archs=[arch_name()], torch=True
+    )
     opforge.load(folder)
     said, count = [], 0
     for forward, op in found.values():

@@ -23,6 +23,7 @@ from triton.runtime.jit import JITFunction
 
 from opforge._compat import compiling, driver
 from opforge.gpu_target import DEFAULT
+from support.archs import sm
 from support.native import interpreted_math
 from support.native.recipes import Launched, function, recipe, run
 from support.native.torch_bodies import Program
@@ -47,7 +48,7 @@ def plan(file, package):
         with driver.standing_in(DEFAULT):
             module = importlib.import_module(forward.module)
         program = Program(
-            coverage.made(forward, module), forward.mutates, (80, 90), **forward.specs
+            coverage.made(forward, module), forward.mutates, sm(80, 90), **forward.specs
         )
         for size in range(TRIES):
             given = inputs(forward, size)

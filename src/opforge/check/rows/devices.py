@@ -171,10 +171,10 @@ def native(subject: Subject) -> Verdict:
     # Imported only here: it brings Triton, which ops of plain torch do without.
     from ...native.build import build  # noqa: PLC0415
 
-    major, minor = torch.cuda.get_device_capability() if subject.on_gpu else (9, 0)
+    arch = str(_compat.device.device_arch()) if subject.on_gpu else "sm_90"
     with tempfile.TemporaryDirectory() as folder:
-        made = build([subject.entry], folder, archs=[f"sm_{major}{minor}"], name="checked")
+        made = build([subject.entry], folder, archs=[arch], name="checked")
     count = len(made.library.kernels)
     # A build names the op that a note is about; a check has only one.
     notes = [note.removeprefix(f"{subject.entry.name}: ") for note in made.notes]
-    return passed(f"{count} kernel variants for sm_{major}{minor}", *notes)
+    return passed(f"{count} kernel variants for {arch}", *notes)

@@ -8,16 +8,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
+from ...arch import Arch
 from ..ir.program import Image, Kernel, Library, TensorMap
 from .names import comment, part, quoted
-
-# From this one on, Triton compiles with features that only this very architecture has (sm_90a).
-FIRST_ARCH_SPECIFIC = 90
-
-
-def arch_name(arch: int) -> str:
-    """`80` -> `sm_80`, `90` -> `sm_90a`."""
-    return f"sm_{arch}{'a' if arch >= FIRST_ARCH_SPECIFIC else ''}"
 
 
 def kernel_names(library: Library) -> dict[str, str]:
@@ -65,7 +58,7 @@ def images_source(library: Library) -> str:
         name = f"images_{number}" if images else "NULL"
         rows.append(f"    {{{quoted(kernel.key)}, {len(images)}, {name}}},")
     rows = rows or ['    {"none", 0, NULL},']
-    archs = ", ".join(arch_name(arch) for arch in sorted(library.archs)) or "no architecture"
+    archs = ", ".join(arch.built_name for arch in sorted(library.archs)) or "no architecture"
     parts += [
         *tables,
         "\n".join(["const Kernel of_kernels[] = {", *rows, "};"]),
@@ -79,8 +72,13 @@ def images_source(library: Library) -> str:
 
 def _archs(library: Library) -> list[str]:
     with_ptx = {image.arch for kernel in library.kernels for image in kernel.images if image.ptx}
-    rows = [f"    {{{arch}, {int(arch in with_ptx)}}}," for arch in sorted(library.archs)]
-    return rows or ["    {0, 0},"]
+    rows = [f"    {{{_numbers(arch)}, {int(arch in with_ptx)}}}," for arch in sorted(library.archs)]
+    return rows or ["    {0, 0, 0},"]
+
+
+def _numbers(arch: Arch) -> str:
+    """Architecture and vendor, as the runtime has them."""
+    return f"{arch.number:{'#x' if arch.is_amd else 'd'}}, {arch.vendor}"
 
 
 def _table(kernel: Kernel, number: int, images: list[str]) -> str:
@@ -105,6 +103,7 @@ def _maps(maps: Sequence[TensorMap]) -> str:
 def _image(image: Image, data: str, *, is_ptx: bool) -> str:
     numbers = [
         image.num_warps,
+        image.arch.warp_size,
         image.num_ctas,
         int(image.cooperative),
         int(image.pdl),
@@ -115,8 +114,8 @@ def _image(image: Image, data: str, *, is_ptx: bool) -> str:
         image.descriptor_flags,
     ]
     # As numbers, and nothing else: an image may come from a cache.
-    arch, kind, *rest = (f"{number:d}" for number in (image.arch, is_ptx, *numbers))
-    cells = [arch, kind, data, quoted(image.function), *rest, _maps(image.maps)]
+    kind, *rest = (f"{number:d}" for number in (is_ptx, *numbers))
+    cells = [_numbers(image.arch), kind, data, quoted(image.function), *rest, _maps(image.maps)]
     return f"    {{{', '.join(cells)}}},"
 
 

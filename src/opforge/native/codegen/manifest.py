@@ -14,7 +14,7 @@ from ..ir.interface import Op
 from ..ir.op_codec import OP
 from ..ir.program import Image, Kernel, Library, TensorMap
 from .coverage_text import guards as guards_of
-from .images import arch_name, words
+from .images import words
 from .signature import CSignature
 
 _WIDTH = 110
@@ -34,7 +34,7 @@ def manifest(library: Library) -> bytes:
         "format": MANIFEST_FORMAT,
         "name": library.name,
         "abi": ABI,
-        "archs": [arch_name(arch) for arch in sorted(library.archs)],
+        "archs": [arch.built_name for arch in sorted(library.archs)],
         "versions": dict(library.versions),
         "notes": list(library.notes),
         "ops": [_op(library.name, op) for op in library.ops],
@@ -102,7 +102,7 @@ def _kernel(kernel: Kernel) -> dict[str, Any]:
 
 def _image(image: Image) -> dict[str, Any]:
     return {
-        "arch": arch_name(image.arch),
+        "arch": image.arch.built_name,
         "function": image.function,
         "bytes": len(image.cubin),
         "sha256": hashlib.sha256(image.cubin).hexdigest(),

@@ -62,7 +62,7 @@ def _check_c(library: Library) -> None:
     own = [
         "load", "unload", "set_allocator", "last_error", "manifest", "abi_version", "abi_check",
         f"abi_{ABI}", "torch_deferred", "torch_allocator", "manifest_hash",
-        "jax_handlers", "jax_host_memory",
+        "jax_handlers", "jax_host_memory", "jax_device_type",
     ]  # fmt: skip
     shared = shared_names()
     # The runtime's own are macros, too.

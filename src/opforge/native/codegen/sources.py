@@ -5,15 +5,16 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 
+from ...arch import FIRST_ARCH_SPECIFIC
 from ..ir.abi import ABI
 from ..ir.cases import Allocate, Argument, Descriptor, Launch
-from ..ir.device_attributes import ATTRIBUTES
+from ..ir.device_attributes import ATTRIBUTES, HIP_ATTRIBUTES, OWN
 from ..ir.interface import Op, TensorParam
 from ..ir.program import Library
 from .c_header import header, summary
 from .cpp_header import cplusplus_header
 from .dispatch_inc import dispatch
-from .images import FIRST_ARCH_SPECIFIC, arch_name, images_source, kernel_names, kernels_header
+from .images import images_source, kernel_names, kernels_header
 from .jax_ffi import jax_module, jax_source
 from .manifest import manifest, manifest_source
 from .name_table import check_names, shared_names
@@ -41,7 +42,7 @@ def sources(
     src = f"src/{name}"
     check_names(library)
     kernels = kernel_names(library)
-    archs = ", ".join(arch_name(arch) for arch in sorted(library.archs)) or "no architecture"
+    archs = ", ".join(arch.built_name for arch in sorted(library.archs)) or "no architecture"
     described = manifest(library)
     texts = {
         f"include/{name}.h": header(library, archs),
@@ -89,8 +90,12 @@ def _library_header(library: Library) -> str:
 
 
 def _device_attributes() -> str:
-    rows = [f"OF_ATTRIBUTE({name.upper()}, {number})" for name, number in ATTRIBUTES.items()]
-    head = "/* What a device can be asked, and CUDA's number for it. Written by opforge. */"
+    rows = [
+        f"OF_ATTRIBUTE({name.upper()}, {number}, {HIP_ATTRIBUTES[name]})"
+        for name, number in ATTRIBUTES.items()
+    ]
+    head = "/* What a device can be asked, and CUDA's and HIP's numbers. Written by opforge. */"
+    rows += [f"OF_ATTRIBUTE({name.upper()}, -1, -1)" for name in OWN]
     return "\n".join([head, *rows]) + "\n"
 
 

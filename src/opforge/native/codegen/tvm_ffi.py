@@ -71,7 +71,7 @@ class _Function:
         passed = [self._passed(i, param) for i, param in enumerate(self._params)]
         body = [
             *choices,
-            f"TvmCall call = {{{quoted(self._c.function)}, arguments, -1}};",
+            f"TvmCall call = {{{quoted(self._c.function)}, arguments, -1, 0}};",
             *declared,
             "void *stream;",
             "(void)handle;",

@@ -127,7 +127,7 @@ def run(given: BuildArguments, check_name: Callable[[str], None] | None = None) 
     lines.append(
         f"{given.output}: {library.name}, {_count(len(library.ops), 'operator')}, "
         f"{_count(len(library.kernels), 'kernel variant')}, {_count(images, 'image')} for "
-        f"{', '.join(f'sm_{a}' for a in library.archs)}; "
+        f"{', '.join(map(str, library.archs))}; "
         f"{_count(changed, 'file')} of {changed + len(done.written.unchanged)} changed"
     )
     return Done("\n".join(lines), _file(given, library.name))
@@ -148,7 +148,7 @@ def listing(given: BuildArguments) -> str:
         name=given.name,
         choose=by_table(given.tuning),
     )
-    lines = [f"{made.name} for {', '.join(f'sm_{a}' for a in made.archs)}"]
+    lines = [f"{made.name} for {', '.join(map(str, made.archs))}"]
     for op in made.ops:
         lines.append(f"  {op.name} ({op.location})")
         lines += [f"    {line}" for line in _cases(op)]
@@ -252,9 +252,10 @@ def _conditions(launch: Launch, variant: Any) -> str:
 
 def _image(image: Image, kernel: Kernel) -> str:
     spills = f", {4 * image.spills} bytes spilled" if image.spills else ""
+    kind = "hsaco" if image.arch.is_amd else "cubin"
     return (
-        f"sm_{image.arch} {kernel.key}: {image.registers} registers{spills}, "
-        f"{image.shared} bytes shared, {image.num_warps} warps, cubin {len(image.cubin)} bytes"
+        f"{image.arch} {kernel.key}: {image.registers} registers{spills}, "
+        f"{image.shared} bytes shared, {image.num_warps} warps, {kind} {len(image.cubin)} bytes"
     )
 
 

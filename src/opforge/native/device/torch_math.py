@@ -8,6 +8,18 @@ Triton's own `exp` and `/` are faster and round otherwise.
 import triton
 import triton.language as tl
 from triton.language.extra import libdevice
+from triton.language.target_info import is_cuda, is_hip
+
+
+# AMD's libdevice lacks these two, and Triton looks up there all that a module has from libdevice.
+@triton.jit
+def mul_rn(a, b):
+    return libdevice.mul_rn(a, b)
+
+
+@triton.jit
+def rcp_rn(x):
+    return libdevice.rcp_rn(x)
 
 
 @triton.jit
@@ -70,7 +82,9 @@ def sigmoid(x):
 @triton.jit
 def inverse(x):
     """1 / x, rounded as a division is, in half the time."""
-    if x.dtype == tl.float32:
+    if is_hip():
+        return divide(tl.full((), 1.0, x.dtype), x)
+    elif x.dtype == tl.float32:
         return rcp_rn(x)
     else:
         return tl.full((), 1.0, x.dtype) / x
@@ -82,7 +96,9 @@ def tanh(x):
 
     Numbers below 0.6 take a polynomial, others 1 - 2 / (exp(2 x) + 1).
     """
-    if x.dtype == tl.float32:
+    if is_hip():
+        return libdevice.tanh(x)
+    elif x.dtype == tl.float32:
         size = tl.abs(x)
         far = tl.fma(_rcp_approx(_ex2_approx(size * 2.885390043258667) + 1.0), -2.0, 1.0)
         square = mul_rn(x, x)
@@ -128,7 +144,10 @@ def smallest(a, b):
 @triton.jit
 def times(a, b):
     """A product that the compiler does not make one operation with a sum."""
-    if a.dtype == tl.float32 or a.dtype == tl.float64:
+    if is_hip():
+        # Compiled without such operations.
+        return a * b
+    elif a.dtype == tl.float32 or a.dtype == tl.float64:
         return mul_rn(a, b)
     else:
         return a * b
@@ -164,6 +183,7 @@ def whole_quotient(quotient, rest, b, true, dtype: tl.constexpr):
 @triton.jit
 def in_range(at, size):
     """An index, where a kernel stops the GPU's work if it is outside, as torch's does."""
+    tl.static_assert(is_cuda(), "a kernel cannot stop an AMD GPU at an index that is out of range")
     tl.inline_asm_elementwise(
         "{ .reg .pred p; setp.ne.s32 p, $1, 0; @p trap; mov.u32 $0, 0; }",
         "=r,r",
@@ -322,4 +342,4 @@ exp, log, sin, cos, erf = libdevice.exp, libdevice.log, libdevice.sin, libdevice
 exp2, log2, log10, log1p = libdevice.exp2, libdevice.log2, libdevice.log10, libdevice.log1p
 expm1, rsqrt, fmod = libdevice.expm1, libdevice.rsqrt, libdevice.fmod
 floor, ceil, nearest, power = libdevice.floor, libdevice.ceil, libdevice.rint, libdevice.pow
-mul_rn, rcp_rn, copysign = libdevice.mul_rn, libdevice.rcp_rn, libdevice.copysign
+copysign = libdevice.copysign

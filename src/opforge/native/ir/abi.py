@@ -20,9 +20,9 @@ STATUSES = {
     "OK": "",
     "INVALID_ARGUMENT": "An argument is not what the function takes; nothing was launched.",
     "UNCOVERED": "The arguments are valid, but nothing was built for them; the text says what was.",
-    "NO_DRIVER": "libcuda is missing or too old, or there is no GPU.",
+    "NO_DRIVER": "libcuda or libamdhip64 is missing or too old, or there is no GPU.",
     "NO_IMAGE": "No kernel image fits the GPU; the text lists the images in the library.",
-    "CUDA_ERROR": "A call of the CUDA driver failed; the text names it.",
+    "CUDA_ERROR": "A call of the CUDA or HIP driver failed; the text names it.",
     "OUT_OF_MEMORY": "An allocator or the driver had no memory left.",
 }
 STATUS_NAMES = tuple(STATUSES)

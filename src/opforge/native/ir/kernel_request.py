@@ -8,6 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...arch import Arch
+
+# How the location of a kernel begins that opforge wrote for torch calls.
+OWN_SOURCE = "<opforge "
+
 
 @dataclass(frozen=True)
 class Request:
@@ -52,10 +57,10 @@ class Request:
 
 
 # By key, with the architectures that each is needed on.
-Requests = dict[str, tuple[Request, tuple[int, ...]]]
+Requests = dict[str, tuple[Request, tuple[Arch, ...]]]
 
 
-def want(requests: Requests, request: Request, archs: Iterable[int]) -> None:
+def want(requests: Requests, request: Request, archs: Iterable[Arch]) -> None:
     """Add a request, or more architectures to it."""
     known = requests.get(request.key, (request, ()))[1]
     requests[request.key] = (request, tuple(sorted({*known, *archs})))

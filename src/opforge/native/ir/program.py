@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...arch import Arch
 from .interface import Op
 from .places import Place
 
@@ -29,7 +30,8 @@ class TensorMap:
 class Image:
     """A kernel variant compiled for one architecture, and what a launch of it needs."""
 
-    arch: int
+    arch: Arch
+    # Of AMD's the hsaco.
     cubin: bytes
     function: str
     num_warps: int
@@ -78,7 +80,7 @@ class Library:
     name: str
     ops: tuple[Op, ...]
     kernels: tuple[Kernel, ...]
-    archs: tuple[int, ...]
+    archs: tuple[Arch, ...]
     versions: tuple[tuple[str, str], ...] = ()
     # By file name, the Triton source of kernels that opforge wrote for torch calls.
     sources: tuple[tuple[str, str], ...] = ()

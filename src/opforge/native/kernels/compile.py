@@ -1,4 +1,4 @@
-"""Compiles kernel variants to cubins, in parallel, and only those that are not in the cache."""
+"""Compiles kernel variants to images, in parallel, and only those that are not in the cache."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from concurrent.futures import (
 )
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ..._compat import compiling
-from ...archs import HOPPER, check_arch, show_arch
+from ...arch import Arch
+from ...archs import check_arch
 from ...errors import BadJobs, KernelFailed, warn
-from ..ir.kernel_request import Request
+from ..ir.kernel_request import OWN_SOURCE, Request
 from ..ir.program import Image, TensorMap
-from . import cubin, workers
+from . import cubin, hsaco, workers
 from .image_cache import (
     USER_CACHE,
     Cache,
@@ -40,6 +42,8 @@ from .remote_cache import RemoteCache
 # must not starve.
 _WAITING_PER_WORKER = 4
 _WAITING_ELSEWHERE = 1024
+# In threads, of every AMD GPU.
+_LARGEST_BLOCK = 1024
 _CANCELLED = (
     "its executor gave up: it was shut down, or lost its scheduler; build again, and kernels that "
     "were compiled come from the cache"
@@ -51,12 +55,12 @@ class _Task:
     """A variant for one architecture."""
 
     request: Request
-    arch: int
+    arch: Arch
     options: dict[str, object] = field(compare=False)
     key: str = ""
 
     @property
-    def result_key(self) -> tuple[str, int]:
+    def result_key(self) -> tuple[str, Arch]:
         return self.request.key, self.arch
 
 
@@ -67,7 +71,7 @@ _Failure = tuple[_Task, str]
 
 
 def compile_all(
-    requests: Iterable[tuple[Request, tuple[int, ...]]],
+    requests: Iterable[tuple[Request, tuple[Arch, ...]]],
     *,
     executor: Executor | None = None,
     jobs: int | None = None,
@@ -76,7 +80,7 @@ def compile_all(
     ptx: bool = False,
     full_paths: bool = True,
     progress: Progress | None = None,
-) -> dict[tuple[str, int], Image]:
+) -> dict[tuple[str, Arch], Image]:
     """Compile each variant for its architectures; the results by `(request.key, arch)`.
 
     Without an `executor`, `jobs` processes do the work (default: all cores). `cache=None`
@@ -85,8 +89,8 @@ def compile_all(
     the same project gives the same bytes anywhere. Every variant is tried before `KernelFailed`
     names those that failed; the others are in the cache by then.
 
-        images = compile_all([(request, (80, 90))], jobs=8)
-        images[request.key, 90].cubin
+        images = compile_all([(request, parse_archs(["sm_80", "sm_90"]))], jobs=8)
+        images[request.key, HOPPER].cubin
     """
     if jobs is not None and jobs < 1:
         raise BadJobs(f"jobs={jobs} cannot compile anything", fix="give a number of at least 1")
@@ -130,13 +134,13 @@ class _Build:
         self.remote = remote
         self.full_paths = full_paths
         self.progress = progress
-        self.images: dict[tuple[str, int], Image] = {}
+        self.images: dict[tuple[str, Arch], Image] = {}
         self.failures: list[_Failure] = []
 
-    def task(self, request: Request, arch: int) -> _Task:
+    def task(self, request: Request, arch: Arch) -> _Task:
         if not compiling.is_compilable(request.fn):
             return _Task(request, arch, {})
-        options = compiling.launch_options(request.fn, dict(request.options))
+        options = compiling.launch_options(request.fn, _options_for(request, arch))
         try:
             key = cache_key(request, arch, options, full_paths=self.full_paths)
         except Exception:  # noqa: BLE001  # bad options raise again, and are told, in `_lower`
@@ -282,14 +286,18 @@ class _Build:
             )
             return compiling.lower(variant, full_paths=self.full_paths)
         except Exception as error:  # noqa: BLE001  # the compiler raises of any kind
-            self._fail(task, compiling.error_text(error))
+            self._fail(task, f"{compiling.error_text(error)}{_of_gluon(task)}")
             return None
 
     def _take(self, task: _Task, made: _Result) -> None:
         if isinstance(made, compiling.Failed):
             self._fail(task, made.text)
+            return
+        try:
+            image = _image(task, made)
+        except hsaco.BadObject as error:
+            self._fail(task, str(error))
         else:
-            image = _image(task.arch, made)
             self.images[task.result_key] = image
             if self.cache is not None and task.key:
                 self._store(self.cache, task.key, image)
@@ -314,16 +322,55 @@ class _Build:
         self.progress.done(Compiled(name, variant, task.arch, cached=cached, failed=failed))
 
 
-def _refused(request: Request, arch: int) -> str | None:
+def _of_gluon(task: _Task) -> str:
+    """Layouts that are not for the GPU: Triton prints the line, and raises without it."""
+    if not (task.arch.is_amd and task.request.fn.is_gluon()):
+        return ""
+    return f"; it is a Gluon kernel: are its layouts for warps of {task.arch.warp_size} threads?"
+
+
+def _options_for(request: Request, arch: Arch) -> dict[str, object]:
+    """Those of the launch; for AMD, kernels that opforge wrote have others in their place."""
+    options = dict(request.options)
+    if arch.is_amd and request.location.startswith(OWN_SOURCE):
+        # Denormal numbers are kept anyway, and there is no product that stays apart from a sum.
+        options.pop("enable_reflect_ftz", None)
+        options["enable_fp_fusion"] = False
+    return options
+
+
+def _refused(request: Request, arch: Arch) -> str | None:
     if not compiling.is_compilable(request.fn):
         return "it is not a jitted kernel; nothing can be compiled under TRITON_INTERPRET=1"
-    if dict(request.options).get("launch_pdl") and arch < HOPPER:
+    if dict(request.options).get("launch_pdl") and not arch.is_hopper_or_later:
         return "launch_pdl=True needs sm_90 or later"
+    return _refused_by_amd(dict(request.options), arch) if arch.is_amd else None
+
+
+def _refused_by_amd(options: dict[str, Any], arch: Arch) -> str | None:
+    ctas, warps = options.get("num_ctas") or 1, options.get("num_warps") or 1
+    if ctas > 1:
+        return f"num_ctas={ctas} needs clusters, which {arch} does not have"
+    if warps * arch.warp_size > _LARGEST_BLOCK:
+        threads = f"{warps * arch.warp_size} threads, {arch.warp_size} to a warp"
+        return f"num_warps={warps} is {threads}, and a block of {arch} has {_LARGEST_BLOCK}"
     return None
 
 
-def _image(arch: int, made: compiling.CompiledJob) -> Image:
-    registers, spills = cubin.usage(made.cubin, made.function)
+def _image(task: _Task, made: compiling.CompiledJob) -> Image:
+    arch = task.arch
+    if arch.is_amd:
+        registers, spills = hsaco.check(
+            made.cubin,
+            arch,
+            made.function,
+            [(name, kind) for name, kind in task.request.signature if kind != "constexpr"],
+            threads=made.num_warps * arch.warp_size,
+            shared=made.shared,
+            flags=made.descriptor_flags,
+        )
+    else:
+        registers, spills = cubin.usage(made.cubin, made.function)
     facts = vars(made) | {"maps": tuple(TensorMap(*one) for one in made.maps)}
     return Image(arch=arch, **facts, registers=registers, spills=spills)
 
@@ -351,7 +398,7 @@ def _error(failures: list[_Failure]) -> KernelFailed:
 
 
 def _paragraph(location: str, text: str, tasks: list[_Task]) -> str:
-    archs = ", ".join(show_arch(a) for a in sorted({task.arch for task in tasks}))
+    archs = ", ".join(str(a) for a in sorted({task.arch for task in tasks}))
     others = len({task.request.key for task in tasks}) - 1
     more = f", and {others} more variant{'s' * (others > 1)} of it" if others else ""
     shown = textwrap.indent(text, "    ")

@@ -16,12 +16,13 @@ from typing import Any
 
 from ... import environment
 from ..._compat import compiling, kernel_hash
-from ...records import Between, Codec, Codecs, keep_to
+from ...arch import Arch
+from ...records import Between, Codec, Codecs, as_text, keep_to
 from ..ir.kernel_request import Request
 from ..ir.program import Image, TensorMap
 
 # Part of every key; raise it when the stored format or the compile options change.
-_FORMAT = 3
+_FORMAT = 4
 
 
 # What is read becomes C, so it is held to what Triton and CUDA can have.
@@ -34,11 +35,10 @@ _IMAGE = Codecs(
         TensorMap: "element element_size swizzle block is_padded_fp4",
     },
     # Of the cubin its length; the bytes stand behind the facts, and PTX is the rest of them.
-    {bytes: Codec(len, Codecs({}).of(int).read)},
+    {bytes: Codec(len, Codecs({}).of(int).read), Arch: as_text(Arch.named, "an architecture")},
     {
         Image: {
             "cubin": Between(1, 2**40),
-            "arch": Between(10, 9999),
             "function": re.compile(r"[^\x00-\x1f\x7f]{1,4096}"),
             "num_warps": Between(1, 64),
             "num_ctas": Between(1, 64),
@@ -128,7 +128,7 @@ USER_CACHE = Cache()
 
 
 def cache_key(
-    request: Request, arch: int, options: dict[str, object], *, full_paths: bool = True
+    request: Request, arch: Arch, options: dict[str, object], *, full_paths: bool = True
 ) -> str:
     """A hash of everything that a compiled kernel depends on.
 

@@ -9,6 +9,7 @@ from typing import TextIO
 
 from rich.console import Console
 
+from ...arch import Arch
 from ...progress import ProgressBar, watched_terminal
 
 
@@ -18,7 +19,7 @@ class Compiled:
 
     kernel: str
     variant: str
-    arch: int
+    arch: Arch
     cached: bool = False
     failed: bool = False
 
@@ -91,7 +92,7 @@ class Bar(Progress):
 
     def done(self, compiled: Compiled) -> None:
         super().done(compiled)
-        self._bar.advance(f"{compiled.kernel} sm_{compiled.arch}")
+        self._bar.advance(f"{compiled.kernel} {compiled.arch}")
 
     def note(self, text: str) -> None:
         self._bar.say(text)

@@ -17,7 +17,8 @@ from ..ir.interface import ChoiceParam, Param, ScalarParam, TensorParam
 from .manifest_reader import ManifestOp
 from .shared_library import SharedLibrary
 
-CPU, CUDA, MANAGED = 1, 2, 13
+# DLPack's.
+CPU, CUDA, ROCM, MANAGED = 1, 2, 10, 13
 Sizes = ctypes.c_int64 * MAX_RANK
 _FLOATS = {"float": ctypes.c_float, "double": ctypes.c_double}
 _INTEGERS: dict[str, Any] = {
@@ -99,7 +100,7 @@ class OperatorCall:
             error.parameter = name
             raise error.locate(self._function, None) from None
         if self._host_memory and tensor.device_type == CPU:
-            tensor.device_type, tensor.device_id = CUDA, 0
+            tensor.device_type, tensor.device_id = gpu_type(), 0
         return ctypes.byref(tensor)
 
     def _scalar(self, param: ScalarParam, value: Any) -> Any:
@@ -151,6 +152,12 @@ def _torch_dtypes() -> dict[tuple[int, int], Any]:
 def is_torch(value: Any) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
+
+
+def gpu_type() -> int:
+    """Of torch's `cuda` devices: those of a ROCm build are AMD's."""
+    torch = sys.modules.get("torch")
+    return ROCM if torch is not None and torch.version.hip is not None else CUDA
 
 
 def current_stream(values: Iterable[Any]) -> int:

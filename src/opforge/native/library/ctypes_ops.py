@@ -12,7 +12,7 @@ from ...errors import BadChoice, NotALibrary, WrongArgument
 from ...notebook import html_table
 from ..ir.interface import ChoiceParam, Param, ScalarParam, TensorParam
 from ..ir.wording import one_of, spell
-from .c_call import CUDA, MANAGED, OperatorCall, OpforgeTensor, current_stream, is_torch
+from .c_call import CUDA, MANAGED, ROCM, OperatorCall, OpforgeTensor, current_stream, is_torch
 from .manifest_reader import ManifestOp
 from .shared_library import SharedLibrary, find_library, shortened
 
@@ -213,9 +213,12 @@ def _describe(value: Any, stream: int) -> OpforgeTensor:
         raise WrongArgument(f"{type(value).__name__} does not support DLPack, as tensors do")
     is_torchs = is_torch(value)
     exported = value.detach() if is_torchs else value
-    if exported.__dlpack_device__()[0] in (CUDA, MANAGED):
+    device = exported.__dlpack_device__()[0]
+    if device in (CUDA, MANAGED, ROCM):
+        # As the array API numbers it.
+        default = 0 if device == ROCM else 1
         # torch's current stream is the call's; others wait for what they have under way.
-        capsule = exported.__dlpack__(stream=-1 if is_torchs else stream or 1)
+        capsule = exported.__dlpack__(stream=-1 if is_torchs else stream or default)
     else:
         capsule = exported.__dlpack__()
     source = (ctypes.c_char * ctypes.sizeof(OpforgeTensor)).from_address(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..ir.cases import Case
     from ..ir.interface import Op
 
-_ARCH = re.compile(r"sm_[0-9]{2,4}[af]?")
+_ARCH = re.compile(r"sm_[0-9]{2,4}[af]?|gfx[1-9][0-9a-f]{2,3}")
 _FUNCTION = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -51,16 +51,16 @@ class Manifest:
                 op.place = f"ops[{index}]"
             return ops
 
-    def runs_on(self, major: int, minor: int) -> bool:
-        """Whether a GPU of this compute capability has kernels here.
+    def runs_on(self, arch: Any) -> bool:
+        """Whether a GPU of this architecture, an `opforge.arch.Arch`, has kernels here.
 
-        It runs images of its major version and at most its minor one, and older PTX. Images for
-        sm_90a run on nothing else.
+        NVIDIA's runs images of its major version and at most its minor one, and older PTX. Images
+        for sm_90a run on nothing else, and neither do those for an AMD GPU.
         """
         with reading(self._whose):
             kernels = each(self.content, "kernels", lambda k: each(k, "images", _image))
         images = [image for images in kernels for image in images]
-        return not kernels or any(_runs_on(image, major, minor) for image in images)
+        return not kernels or any(_runs_on(image, arch) for image in images)
 
 
 class ManifestOp:
@@ -114,8 +114,16 @@ def _image(content: Any) -> tuple[str, bool]:
     return arch, bool(field(content, "ptx_sha256", str | None, None))
 
 
-def _runs_on(image: tuple[str, bool], major: int, minor: int) -> bool:
+def as_asked(image: str) -> str:
+    """`sm_90a`, which an image is for, as `opforge build --arch` has it: `sm_90`."""
+    return image if image.startswith("gfx") else image.rstrip("af")
+
+
+def _runs_on(image: tuple[str, bool], device: Any) -> bool:
     arch, has_ptx = image
+    if device.is_amd or arch.startswith("gfx"):
+        return arch == f"{device}"
+    major, minor = device.capability
     name = arch.removeprefix("sm_")
     digits = name.rstrip("af")
     found = (int(digits[:-1]), int(digits[-1]))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..ir.abi import ABI, MANIFEST_FORMAT, STATUS_NAMES
-from .manifest_reader import Manifest
+from .manifest_reader import Manifest, as_asked
 from .whole_file import FileStamp, refuse_damaged, settled, stamp_of
 
 # By file, as it was when this process opened it, which it keeps.
@@ -51,7 +51,7 @@ def rebuild(file: Path, source: str = "", archs: Iterable[str] = (), *, torch: b
     folder = file.parent.parent if file.parent.name == "lib" else file.parent
     is_installed = (folder / "_library.py").is_file()
     # The manifest names images: sm_90a is what is made for sm_90.
-    asked = "".join(f" --arch {arch.rstrip('af')}" for arch in archs)
+    asked = "".join(f" --arch {as_asked(arch)}" for arch in archs)
     asked += " --wheel" if is_installed else " --torch" if torch else ""
     command = f"opforge build {source or 'SOURCE.py'}{asked} --name {_name(file)} -o"
     if not is_installed:

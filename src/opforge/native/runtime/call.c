@@ -5,12 +5,15 @@
 #include <stdio.h>
 #include <string.h>
 
+static const char *const platforms[OF_VENDORS] = {"CUDA", "ROCm"};
+
 /* The ordinal is -1 if no tensor was given. */
-static OpforgeStatus same_device(const Operation *op, const View *views, int count, int *ordinal)
+static OpforgeStatus same_device(const Operation *op, const View *views, int count, Place *place)
 {
     int first = -1;
     int i;
-    *ordinal = -1;
+    place->vendor = OF_NVIDIA;
+    place->ordinal = -1;
     for (i = 0; i < count; i++) {
         const OpforgeTensor *tensor = views[i].tensor;
         if (tensor == NULL) {
@@ -18,17 +21,23 @@ static OpforgeStatus same_device(const Operation *op, const View *views, int cou
         }
         if (first < 0) {
             first = i;
-            *ordinal = tensor->device.device_id;
-        } else if (tensor->device.device_id != *ordinal) {
+            *place = of_place(tensor->device);
+        } else if (of_place(tensor->device).vendor != place->vendor) {
+            return of_fail(OPFORGE_INVALID_ARGUMENT,
+                           "%s: is on %s device %d, but %s is on %s device %d; a call runs on one",
+                           op->tensors[i].name, platforms[of_place(tensor->device).vendor],
+                           (int)tensor->device.device_id, op->tensors[first].name,
+                           platforms[place->vendor], place->ordinal);
+        } else if (tensor->device.device_id != place->ordinal) {
             return of_fail(OPFORGE_INVALID_ARGUMENT, "%s: is on device %d, but %s is on device %d",
                            op->tensors[i].name, (int)tensor->device.device_id,
-                           op->tensors[first].name, *ordinal);
+                           op->tensors[first].name, place->ordinal);
         }
     }
     return OPFORGE_OK;
 }
 
-static OpforgeStatus ask_device(const Operation *op, int ordinal, void *values)
+static OpforgeStatus ask_device(const Operation *op, Place place, void *values)
 {
     Device *device;
     OpforgeStatus status;
@@ -36,7 +45,7 @@ static OpforgeStatus ask_device(const Operation *op, int ordinal, void *values)
     if (op->attribute_count == 0) {
         return OPFORGE_OK;
     }
-    status = of_device(ordinal, &device);
+    status = of_device(place, &device);
     for (i = 0; status == OPFORGE_OK && i < op->attribute_count; i++) {
         int64_t value;
         status = of_attribute(device, op->attributes[i], &value);
@@ -168,7 +177,7 @@ static const char *must_write(const Operation *op, const View *views)
 /* Everything that is checked before the path's own steps. Tensors of a call that is only asked
  * about may lack their memory. */
 static OpforgeStatus find_path(const Operation *op, const OpforgeTensor *const *given, int is_call,
-                               const int *choices, void *values, View *views, int *ordinal,
+                               const int *choices, void *values, View *views, Place *place,
                                const Path **path)
 {
     const int count = op->input_count + op->output_count;
@@ -183,13 +192,13 @@ static OpforgeStatus find_path(const Operation *op, const OpforgeTensor *const *
         status = of_broadcast(op, views);
     }
     if (status == OPFORGE_OK) {
-        status = same_device(op, views, count, ordinal);
+        status = same_device(op, views, count, place);
     }
     if (status == OPFORGE_OK) {
         status = check_unsigned(op, values);
     }
     if (status == OPFORGE_OK) {
-        status = ask_device(op, *ordinal, values);
+        status = ask_device(op, *place, values);
     }
     if (status == OPFORGE_OK) {
         status = of_select(op, views, choices, values, path);
@@ -205,10 +214,10 @@ static OpforgeStatus call(const Operation *op, const OpforgeTensor *const *given
 {
     View views[OF_MAX_TENSORS];
     const Path *path = NULL;
-    int ordinal = 0;
-    OpforgeStatus status = find_path(op, given, 1, choices, values, views, &ordinal, &path);
+    Place place = {OF_NVIDIA, 0};
+    OpforgeStatus status = find_path(op, given, 1, choices, values, views, &place, &path);
     if (status == OPFORGE_OK && path->step_count > 0) {
-        status = of_run(op, path, views, values, ordinal, stream, must_write(op, views));
+        status = of_run(op, path, views, values, place, stream, must_write(op, views));
     }
     return status;
 }
@@ -304,7 +313,7 @@ static OpforgeStatus outputs_of(const Operation *op, const OpforgeTensor *const 
 {
     View views[OF_MAX_TENSORS];
     const Path *path = NULL;
-    int ordinal = 0;
+    Place place = {OF_NVIDIA, 0};
     int i;
     OpforgeStatus status = OPFORGE_OK;
     for (i = 0; status == OPFORGE_OK && i < op->input_count + op->output_count; i++) {
@@ -314,7 +323,7 @@ static OpforgeStatus outputs_of(const Operation *op, const OpforgeTensor *const 
         status = of_broadcast(op, views);
     }
     if (status == OPFORGE_OK) {
-        status = same_device(op, views, op->input_count, &ordinal);
+        status = same_device(op, views, op->input_count, &place);
     }
     for (i = 0; status == OPFORGE_OK && i < op->output_count; i++) {
         if (outputs[i] == NULL) {
@@ -322,14 +331,14 @@ static OpforgeStatus outputs_of(const Operation *op, const OpforgeTensor *const 
                              op->tensors[op->input_count + i].name);
         }
     }
-    if (status == OPFORGE_OK && ordinal < 0) {
-        ordinal = outputs[0]->device.device_id;
+    if (status == OPFORGE_OK && place.ordinal < 0) {
+        place = of_place(outputs[0]->device);
     }
     if (status == OPFORGE_OK) {
         status = check_unsigned(op, values);
     }
     if (status == OPFORGE_OK) {
-        status = ask_device(op, ordinal, values);
+        status = ask_device(op, place, values);
     }
     if (status == OPFORGE_OK) {
         status = of_select(op, views, choices, values, &path);
@@ -391,17 +400,17 @@ static OpforgeStatus workspace_of(const Operation *op, const OpforgeTensor *cons
     Layout layouts[OF_MAX_OUTPUTS];
     View views[OF_MAX_TENSORS];
     const Path *path = NULL;
-    int ordinal = 0;
+    Place place = {OF_NVIDIA, 0};
     OpforgeStatus status;
     if (bytes == NULL) {
         return of_fail(OPFORGE_INVALID_ARGUMENT, "bytes: is NULL, expected room for a number");
     }
     status = complete(op, given, choices, values, completed, outputs, layouts);
     if (status == OPFORGE_OK) {
-        status = find_path(op, completed, 0, choices, values, views, &ordinal, &path);
+        status = find_path(op, completed, 0, choices, values, views, &place, &path);
     }
     if (status == OPFORGE_OK) {
-        status = of_measure(op, path, views, values, ordinal, must_write(op, views), bytes);
+        status = of_measure(op, path, views, values, place, must_write(op, views), bytes);
     }
     return status;
 }

@@ -1,4 +1,4 @@
-/* Devices: their primary contexts and their attributes. */
+/* Devices: their drivers and attributes, and which one is current. */
 #include "runtime.h"
 
 #include <pthread.h>
@@ -6,15 +6,12 @@
 
 #define MAX_DEVICES 64
 
-/* The streams that belong to no context: legacy default and per-thread default. */
-#define LAST_SPECIAL_STREAM 2
-
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static Device *devices[MAX_DEVICES];
+static Device *devices[OF_VENDORS][MAX_DEVICES];
 
-/* The CUdevice_attribute of each OF_DEVICE_... */
-static const int cuda_attributes[] = {
-#define OF_ATTRIBUTE(name, cuda) cuda,
+/* The driver's number of each OF_DEVICE_...; -1 where it is not asked. */
+static const int numbers[][OF_VENDORS] = {
+#define OF_ATTRIBUTE(name, cuda, hip) {cuda, hip},
 #include "device_attributes.inc"
 #undef OF_ATTRIBUTE
 };
@@ -29,6 +26,37 @@ void of_unlock(void)
     pthread_mutex_unlock(&lock);
 }
 
+/* Under the lock. */
+static OpforgeStatus open_driver(int vendor, const Driver **opened)
+{
+    Driver *driver = vendor == OF_AMD ? of_hip_driver() : of_cuda_driver();
+    *opened = driver;
+    return of_open_driver(driver);
+}
+
+/* Opens it, if need be. */
+OpforgeStatus of_driver(int vendor, const Driver **driver)
+{
+    OpforgeStatus status;
+    of_lock();
+    status = open_driver(vendor, driver);
+    of_unlock();
+    return status;
+}
+
+/* Of a caller that does not say: the one that the library was built for; of two, AMD's where only
+ * its driver is in the process. */
+int of_likely_vendor(void)
+{
+    int is_amd = of_is_built_for(OF_AMD);
+    if (is_amd && of_is_built_for(OF_NVIDIA)) {
+        of_lock();
+        is_amd = of_is_loaded(of_hip_driver()) && !of_is_loaded(of_cuda_driver());
+        of_unlock();
+    }
+    return is_amd ? OF_AMD : OF_NVIDIA;
+}
+
 /* What the driver did not answer is asked again when it is needed. */
 #define UNKNOWN INT64_MIN
 
@@ -40,16 +68,18 @@ static int is_answer(int attribute, int value)
 
 OpforgeStatus of_attribute(Device *device, int attribute, int64_t *value)
 {
+    const Driver *driver = device->driver;
+    const int number = numbers[attribute][driver->vendor];
     int answer = 0;
     int error;
     *value = __atomic_load_n(&device->attributes[attribute], __ATOMIC_RELAXED);
     if (*value != UNKNOWN) {
         return OPFORGE_OK;
     }
-    error = of_driver.cuDeviceGetAttribute(&answer, cuda_attributes[attribute], device->handle);
-    if (error != OF_CUDA_SUCCESS) {
-        const OpforgeStatus status = of_cuda_failed(error, "cuDeviceGetAttribute");
-        of_more(" (attribute %d)", cuda_attributes[attribute]);
+    error = driver->attribute(&answer, number, device->handle);
+    if (error != OF_DRIVER_SUCCESS) {
+        const OpforgeStatus status = of_driver_failed(driver, error, &driver->attribute);
+        of_more(" (attribute %d)", number);
         return status;
     }
     if (!is_answer(attribute, answer)) {
@@ -61,188 +91,166 @@ OpforgeStatus of_attribute(Device *device, int attribute, int64_t *value)
     return OPFORGE_OK;
 }
 
+/* Whether the device has the dynamic shared memory that a launch of the image uses. */
+OpforgeStatus of_check_shared(Device *device, const Image *image, const char *kernel)
+{
+    OpforgeStatus status;
+    int64_t offered;
+    if (image->shared <= device->driver->shared_without_asking) {
+        return OPFORGE_OK;
+    }
+    status = of_attribute(device, OF_DEVICE_SHARED_MEMORY_PER_BLOCK_OPTIN, &offered);
+    if (status != OPFORGE_OK || (int64_t)image->shared <= offered) {
+        return status;
+    }
+    of_fail(OPFORGE_NO_IMAGE, "%s needs %u bytes of shared memory, but device %d (", kernel,
+            image->shared, device->ordinal);
+    of_describe_arch(device->driver->vendor, device->arch);
+    of_more(") has %lld", (long long)offered);
+    return OPFORGE_NO_IMAGE;
+}
+
 static OpforgeStatus ask(Device *device)
 {
+    const Driver *driver = device->driver;
+    OpforgeStatus status;
     int i;
     for (i = 0; i < OF_DEVICE_ATTRIBUTES; i++) {
         int value = 0;
-        const int error =
-            of_driver.cuDeviceGetAttribute(&value, cuda_attributes[i], device->handle);
-        /* A driver or a board may not know all of them, and most operators ask for none. */
-        const int may_fail = error == OF_CUDA_ERROR_INVALID_VALUE && i != OF_DEVICE_MAJOR &&
-                             i != OF_DEVICE_MINOR;
-        if (error != OF_CUDA_SUCCESS && !may_fail) {
-            return of_cuda_failed(error, "cuDeviceGetAttribute");
+        int error;
+        if (numbers[i][driver->vendor] < 0) {
+            continue;
         }
-        device->attributes[i] = error == OF_CUDA_SUCCESS && is_answer(i, value) ? value : UNKNOWN;
+        error = driver->attribute(&value, numbers[i][driver->vendor], device->handle);
+        /* A driver or a board may not know all of them, and most operators ask for none. */
+        if (error != OF_DRIVER_SUCCESS &&
+            (error != OF_DRIVER_INVALID_VALUE || i == OF_DEVICE_MAJOR || i == OF_DEVICE_MINOR)) {
+            return of_driver_failed(driver, error, &driver->attribute);
+        }
+        if (error != OF_DRIVER_SUCCESS) {
+            of_forgive(driver);
+        }
+        device->attributes[i] = error == OF_DRIVER_SUCCESS && is_answer(i, value) ? value : UNKNOWN;
     }
-    device->arch =
-        (int)(device->attributes[OF_DEVICE_MAJOR] * 10 + device->attributes[OF_DEVICE_MINOR]);
-    device->attributes[OF_DEVICE_MAJOR] = of_counts_as(device->arch) / 10;
-    device->attributes[OF_DEVICE_MINOR] = of_counts_as(device->arch) % 10;
-    return OPFORGE_OK;
+    device->attributes[OF_DEVICE_VENDOR] = driver->vendor;
+    status = driver->find_arch(device);
+    device->attributes[OF_DEVICE_ARCH] = of_counts_as(driver->vendor, device->arch);
+    return status;
 }
 
 static OpforgeStatus open_device(int ordinal, Device *device)
 {
+    const Driver *driver = device->driver;
     OpforgeStatus status;
     int count = 0;
-    int error = of_driver.cuDeviceGetCount(&count);
-    if (error != OF_CUDA_SUCCESS) {
-        return of_cuda_failed(error, "cuDeviceGetCount");
+    int error = driver->device_count(&count);
+    if (error != OF_DRIVER_SUCCESS) {
+        return of_driver_failed(driver, error, &driver->device_count);
     }
     if (ordinal < 0 || ordinal >= count || ordinal >= MAX_DEVICES) {
         return of_fail(OPFORGE_INVALID_ARGUMENT, "device %d does not exist; the driver has %d",
                        ordinal, count);
     }
     device->ordinal = ordinal;
-    error = of_driver.cuDeviceGet(&device->handle, ordinal);
-    if (error != OF_CUDA_SUCCESS) {
-        return of_cuda_failed(error, "cuDeviceGet");
+    error = driver->get_device(&device->handle, ordinal);
+    if (error != OF_DRIVER_SUCCESS) {
+        return of_driver_failed(driver, error, &driver->get_device);
     }
     status = ask(device);
-    if (status != OPFORGE_OK) {
+    if (status != OPFORGE_OK || driver->retain_context == NULL) {
         return status;
     }
-    error = of_driver.cuDevicePrimaryCtxRetain(&device->context, device->handle);
-    if (error != OF_CUDA_SUCCESS) {
-        return of_cuda_failed(error, "cuDevicePrimaryCtxRetain");
+    error = driver->retain_context(&device->context, device->handle);
+    if (error != OF_DRIVER_SUCCESS) {
+        return of_driver_failed(driver, error, &driver->retain_context);
     }
     return OPFORGE_OK;
 }
 
-static OpforgeStatus add_device(int ordinal, Device **added)
+static OpforgeStatus add_device(Place place, Device **added)
 {
-    OpforgeStatus status = of_open_driver();
+    const Driver *driver;
+    OpforgeStatus status = open_driver(place.vendor, &driver);
     Device *device;
     if (status != OPFORGE_OK) {
         return status;
     }
     device = (Device *)calloc(1, sizeof *device);
     if (device != NULL) {
+        device->driver = driver;
         /* One more, because calloc of nothing may return NULL. */
         device->kernels = (Loaded *)calloc((size_t)of_kernel_count + 1, sizeof *device->kernels);
     }
     if (device == NULL || device->kernels == NULL) {
         free(device);
         return of_fail(OPFORGE_OUT_OF_MEMORY, "out of host memory for the state of device %d",
-                       ordinal);
+                       place.ordinal);
     }
-    status = open_device(ordinal, device);
+    status = open_device(place.ordinal, device);
     if (status != OPFORGE_OK) {
         free(device->kernels);
         free(device);
         return status;
     }
-    __atomic_store_n(&devices[ordinal], device, __ATOMIC_RELEASE);
+    __atomic_store_n(&devices[place.vendor][place.ordinal], device, __ATOMIC_RELEASE);
     *added = device;
     return OPFORGE_OK;
 }
 
-OpforgeStatus of_device(int ordinal, Device **device)
+OpforgeStatus of_device(Place place, Device **device)
 {
     OpforgeStatus status = OPFORGE_OK;
-    *device = of_open_device(ordinal);
+    *device = of_open_device(place);
     if (*device != NULL) {
         return OPFORGE_OK;
     }
     of_lock();
     /* Another thread may have been faster. */
-    *device = of_open_device(ordinal);
+    *device = of_open_device(place);
     if (*device == NULL) {
-        status = add_device(ordinal, device);
+        status = add_device(place, device);
     }
     of_unlock();
     return status;
 }
 
 /* NULL for a device that is not open. */
-Device *of_open_device(int ordinal)
+Device *of_open_device(Place place)
 {
-    if (ordinal < 0 || ordinal >= MAX_DEVICES) {
+    if (place.ordinal < 0 || place.ordinal >= MAX_DEVICES) {
         return NULL;
     }
-    return __atomic_load_n(&devices[ordinal], __ATOMIC_ACQUIRE);
+    return __atomic_load_n(&devices[place.vendor][place.ordinal], __ATOMIC_ACQUIRE);
 }
 
 /* Under the lock, after its modules are unloaded. A later call opens the device again. */
 OpforgeStatus of_close_device(Device *device)
 {
-    const int error = of_driver.cuDevicePrimaryCtxRelease(device->handle);
-    if (error != OF_CUDA_SUCCESS) {
-        return of_cuda_failed(error, "cuDevicePrimaryCtxRelease");
+    const Driver *driver = device->driver;
+    if (driver->release_context != NULL) {
+        const int error = driver->release_context(device->handle);
+        if (error != OF_DRIVER_SUCCESS) {
+            return of_driver_failed(driver, error, &driver->release_context);
+        }
     }
-    __atomic_store_n(&devices[device->ordinal], (Device *)NULL, __ATOMIC_RELEASE);
+    __atomic_store_n(&devices[driver->vendor][device->ordinal], (Device *)NULL, __ATOMIC_RELEASE);
     free(device->kernels);
     free(device);
     return OPFORGE_OK;
 }
 
-static OpforgeStatus wrong_stream(const Device *device, void *context)
+OpforgeStatus of_enter(Place place, void *stream, Scope *scope)
 {
-    int other = -1;
-    void *popped = NULL;
-    if (of_driver.cuCtxPushCurrent(context) == OF_CUDA_SUCCESS) {
-        if (of_driver.cuCtxGetDevice(&other) != OF_CUDA_SUCCESS) {
-            other = -1;
-        }
-        of_driver.cuCtxPopCurrent(&popped);
-    }
-    if (other == device->handle) {
-        return of_fail(OPFORGE_INVALID_ARGUMENT,
-                       "stream: belongs to a context of device %d that is not its primary one",
-                       device->ordinal);
-    }
-    return of_fail(OPFORGE_INVALID_ARGUMENT,
-                   "stream: belongs to device %d, but the tensors are on device %d", other,
-                   device->ordinal);
-}
-
-OpforgeStatus of_enter(int ordinal, void *stream, Scope *scope)
-{
-    void *current = NULL;
-    OpforgeStatus status = of_device(ordinal, &scope->device);
-    int error;
+    const OpforgeStatus status = of_device(place, &scope->device);
     if (status != OPFORGE_OK) {
         return status;
     }
     scope->stream = stream;
-    scope->pushed = 0;
-    if ((uintptr_t)stream > LAST_SPECIAL_STREAM) {
-        void *context = NULL;
-        error = of_driver.cuStreamGetCtx(stream, &context);
-        if (error != OF_CUDA_SUCCESS) {
-            return of_cuda_failed(error, "cuStreamGetCtx");
-        }
-        if (context != scope->device->context) {
-            return wrong_stream(scope->device, context);
-        }
-    }
-    error = of_driver.cuCtxGetCurrent(&current);
-    if (error != OF_CUDA_SUCCESS) {
-        return of_cuda_failed(error, "cuCtxGetCurrent");
-    }
-    if (current != scope->device->context) {
-        error = of_driver.cuCtxPushCurrent(scope->device->context);
-        if (error != OF_CUDA_SUCCESS) {
-            return of_cuda_failed(error, "cuCtxPushCurrent");
-        }
-        scope->pushed = 1;
-    }
-    return OPFORGE_OK;
+    scope->is_changed = 0;
+    return scope->device->driver->enter(scope);
 }
 
-/* The first failure is the one that is reported. */
 OpforgeStatus of_leave(Scope *scope, OpforgeStatus status)
 {
-    void *popped = NULL;
-    int error;
-    if (!scope->pushed) {
-        return status;
-    }
-    error = of_driver.cuCtxPopCurrent(&popped);
-    if (error != OF_CUDA_SUCCESS && status == OPFORGE_OK) {
-        return of_cuda_failed(error, "cuCtxPopCurrent");
-    }
-    return status;
+    return scope->is_changed ? scope->device->driver->leave(scope, status) : status;
 }

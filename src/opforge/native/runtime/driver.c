@@ -1,118 +1,130 @@
-/* Opens libcuda and puts its errors into words. */
+/* Opens a driver's library and puts its errors into words. */
 #include "runtime.h"
 
 #include <dlfcn.h>
 #include <string.h>
 
-Driver of_driver;
-
-typedef struct {
-    const char *symbol;
-    size_t offset;
-    int optional;
-} Symbol;
-
-#define NEEDED(field, symbol) {symbol, offsetof(Driver, field), 0}
-#define OPTIONAL(field, symbol) {symbol, offsetof(Driver, field), 1}
-
-static const Symbol symbols[] = {
-    NEEDED(cuInit, "cuInit"),
-    NEEDED(cuDeviceGetCount, "cuDeviceGetCount"),
-    NEEDED(cuDeviceGet, "cuDeviceGet"),
-    NEEDED(cuDeviceGetAttribute, "cuDeviceGetAttribute"),
-    NEEDED(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain"),
-    NEEDED(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2"),
-    NEEDED(cuCtxGetCurrent, "cuCtxGetCurrent"),
-    NEEDED(cuCtxPushCurrent, "cuCtxPushCurrent_v2"),
-    NEEDED(cuCtxPopCurrent, "cuCtxPopCurrent_v2"),
-    NEEDED(cuCtxGetDevice, "cuCtxGetDevice"),
-    NEEDED(cuStreamGetCtx, "cuStreamGetCtx"),
-    NEEDED(cuModuleLoadData, "cuModuleLoadData"),
-    NEEDED(cuModuleUnload, "cuModuleUnload"),
-    NEEDED(cuModuleGetFunction, "cuModuleGetFunction"),
-    NEEDED(cuFuncSetAttribute, "cuFuncSetAttribute"),
-    NEEDED(cuFuncSetCacheConfig, "cuFuncSetCacheConfig"),
-    NEEDED(cuLaunchKernel, "cuLaunchKernel"),
-    OPTIONAL(cuLaunchKernelEx, "cuLaunchKernelEx"),
-    OPTIONAL(cuTensorMapEncodeTiled, "cuTensorMapEncodeTiled"),
-    OPTIONAL(cuGraphCreate, "cuGraphCreate"),
-    OPTIONAL(cuGraphDestroy, "cuGraphDestroy"),
-    OPTIONAL(cuGraphAddKernelNode, "cuGraphAddKernelNode_v2"),
-    OPTIONAL(cuGraphInstantiate, "cuGraphInstantiateWithFlags"),
-    OPTIONAL(cuGraphExecKernelNodeSetParams, "cuGraphExecKernelNodeSetParams_v2"),
-    OPTIONAL(cuGraphLaunch, "cuGraphLaunch"),
-    OPTIONAL(cuGraphExecDestroy, "cuGraphExecDestroy"),
-    OPTIONAL(cuStreamIsCapturing, "cuStreamIsCapturing"),
-    OPTIONAL(cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode"),
-    OPTIONAL(cuMemAllocAsync, "cuMemAllocAsync"),
-    OPTIONAL(cuMemFreeAsync, "cuMemFreeAsync"),
-    NEEDED(cuMemsetD8Async, "cuMemsetD8Async"),
-    NEEDED(cuMemsetD16Async, "cuMemsetD16Async"),
-    NEEDED(cuMemsetD32Async, "cuMemsetD32Async"),
-    NEEDED(cuMemsetD2D32Async, "cuMemsetD2D32Async"),
-    NEEDED(cuGetErrorName, "cuGetErrorName"),
-    NEEDED(cuGetErrorString, "cuGetErrorString"),
-};
-
-static OpforgeStatus find_symbols(void *handle)
+/* Of several names, one that the process has already comes first: two libraries would not know each
+ * other's streams and memory, and torch for ROCm brings its own. */
+static void *open_library(const Driver *driver, const char **name)
 {
-    size_t i;
-    for (i = 0; i < sizeof symbols / sizeof symbols[0]; i++) {
-        void *found = dlsym(handle, symbols[i].symbol);
-        if (found == NULL && !symbols[i].optional) {
-            return of_fail(OPFORGE_NO_DRIVER,
-                           "libcuda.so.1 has no %s; install a newer NVIDIA driver",
-                           symbols[i].symbol);
+    const int is_choice = driver->libraries[1] != NULL;
+    const char *why = NULL;
+    void *handle = NULL;
+    int i;
+    for (i = 0; is_choice && handle == NULL && driver->libraries[i] != NULL; i++) {
+        *name = driver->libraries[i];
+        handle = dlopen(*name, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    }
+    for (i = 0; handle == NULL && driver->libraries[i] != NULL; i++) {
+        *name = driver->libraries[i];
+        handle = dlopen(*name, RTLD_NOW | RTLD_LOCAL);
+        if (handle == NULL && why == NULL) {
+            why = dlerror();
+            of_fail(OPFORGE_NO_DRIVER, "no %s driver: %s", driver->title, why ? why : *name);
+        }
+    }
+    return handle;
+}
+
+/* Whether somebody in the process has opened it. */
+int of_is_loaded(const Driver *driver)
+{
+    void *handle = NULL;
+    int i;
+    for (i = 0; handle == NULL && driver->libraries[i] != NULL; i++) {
+        handle = dlopen(driver->libraries[i], RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    }
+    if (handle != NULL) {
+        dlclose(handle);
+    }
+    return handle != NULL;
+}
+
+static OpforgeStatus find_symbols(const Driver *driver, void *handle, const char *library)
+{
+    int i;
+    for (i = 0; i < driver->symbol_count; i++) {
+        const Symbol *symbol = &driver->symbols[i];
+        void *found = dlsym(handle, symbol->name);
+        if (found == NULL && !symbol->is_optional) {
+            return of_fail(OPFORGE_NO_DRIVER, "%s has no %s; install a newer %s", library,
+                           symbol->name, driver->newer);
         }
         /* ISO C has no cast from a pointer to an object to one to a function. */
-        memcpy((char *)&of_driver + symbols[i].offset, &found, sizeof found);
+        memcpy(symbol->entry, &found, sizeof found);
     }
     return OPFORGE_OK;
 }
 
 /* Called under the runtime's lock. A failure is not kept: a later call tries again. */
-OpforgeStatus of_open_driver(void)
+OpforgeStatus of_open_driver(Driver *driver)
 {
-    static void *handle = NULL;
-    static int is_ready = 0;
     OpforgeStatus status;
     int error;
-    if (is_ready) {
+    if (driver->is_ready) {
         return OPFORGE_OK;
     }
-    if (handle == NULL) {
-        void *opened = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (driver->handle == NULL) {
+        const char *name = NULL;
+        void *opened = open_library(driver, &name);
         if (opened == NULL) {
-            const char *why = dlerror();
-            return of_fail(OPFORGE_NO_DRIVER, "no CUDA driver: %s", why ? why : "libcuda.so.1");
+            return OPFORGE_NO_DRIVER;
         }
-        status = find_symbols(opened);
+        status = find_symbols(driver, opened, name);
         if (status != OPFORGE_OK) {
             dlclose(opened);
             return status;
         }
-        handle = opened;
+        driver->handle = opened;
     }
-    error = of_driver.cuInit(0);
-    if (error != OF_CUDA_SUCCESS) {
-        return of_cuda_failed(error, "cuInit");
+    error = driver->init(0);
+    if (error != OF_DRIVER_SUCCESS) {
+        return of_driver_failed(driver, error, &driver->init);
     }
-    is_ready = 1;
+    driver->is_ready = 1;
     return OPFORGE_OK;
 }
 
-OpforgeStatus of_cuda_failed(int error, const char *call)
+const char *of_call_name(const Driver *driver, const void *entry)
+{
+    int i = 0;
+    while (i < driver->symbol_count - 1 && driver->symbols[i].entry != entry) {
+        i++;
+    }
+    return driver->symbols[i].name;
+}
+
+/* Without the version that some end with. */
+static int length_of(const char *call)
+{
+    const char *version = strstr(call, "_v2");
+    return version != NULL ? (int)(version - call) : (int)strlen(call);
+}
+
+OpforgeStatus of_driver_failed(const Driver *driver, int error, const void *entry)
 {
     const char *name = NULL;
     const char *text = NULL;
+    const char *call = of_call_name(driver, entry);
     OpforgeStatus status = OPFORGE_CUDA_ERROR;
-    of_driver.cuGetErrorName(error, &name);
-    of_driver.cuGetErrorString(error, &text);
-    if (error == OF_CUDA_ERROR_OUT_OF_MEMORY) {
+    driver->error_name(error, &name);
+    driver->error_text(error, &text);
+    of_forgive(driver);
+    if (error == OF_DRIVER_OUT_OF_MEMORY) {
         status = OPFORGE_OUT_OF_MEMORY;
-    } else if (error == OF_CUDA_ERROR_NO_DEVICE) {
+    } else if (error == OF_DRIVER_NO_DEVICE) {
         status = OPFORGE_NO_DRIVER;
     }
-    return of_fail(status, "%s: %s (%d): %s", call, name ? name : "unknown error", error,
+    return of_fail(status, "%.*s: %s (%d): %s", length_of(call), call,
+                   name ? name : "unknown error", error,
                    text ? text : "the driver has no text for it");
+}
+
+/* After a failure that is somebody's answer: nobody else shall find it. */
+void of_forgive(const Driver *driver)
+{
+    if (driver->take_last_error != NULL) {
+        driver->take_last_error();
+    }
 }

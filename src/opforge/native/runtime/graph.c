@@ -14,6 +14,7 @@
 #define MAX_STREAMS 8
 
 struct Graph {
+    const Driver *driver;
     const Path *path;
     void *stream;
     Graph *next;
@@ -58,13 +59,13 @@ static int can_be_graph(const Path *path)
     return launches > 1;
 }
 
-static int has_functions(void)
+static int has_functions(const Driver *driver)
 {
-    return of_driver.cuGraphCreate != NULL && of_driver.cuGraphDestroy != NULL &&
-           of_driver.cuGraphAddKernelNode != NULL && of_driver.cuGraphInstantiate != NULL &&
-           of_driver.cuGraphExecKernelNodeSetParams != NULL && of_driver.cuGraphLaunch != NULL &&
-           of_driver.cuGraphExecDestroy != NULL && of_driver.cuStreamIsCapturing != NULL &&
-           of_driver.cuThreadExchangeStreamCaptureMode != NULL;
+    return driver->create_graph != NULL && driver->destroy_graph != NULL &&
+           driver->add_node != NULL && driver->instantiate_graph != NULL &&
+           driver->set_node != NULL && driver->launch_graph != NULL &&
+           driver->destroy_executable != NULL && driver->is_capturing != NULL &&
+           driver->exchange_capture_mode != NULL;
 }
 
 static Graph *find_or_add(Device *device, const Path *path, void *stream)
@@ -81,9 +82,10 @@ static Graph *find_or_add(Device *device, const Path *path, void *stream)
     if (found == NULL) {
         found = (Graph *)calloc(1, sizeof *found);
         if (found != NULL) {
+            found->driver = device->driver;
             found->path = path;
             found->stream = stream;
-            found->is_refused = !has_functions() || !can_be_graph(path);
+            found->is_refused = !has_functions(device->driver) || !can_be_graph(path);
             found->next = *bucket;
             __atomic_store_n(bucket, found, __ATOMIC_RELEASE);
         }
@@ -108,10 +110,10 @@ static int are_plain(const Path *path, const Chosen *chosen)
 }
 
 /* A captured stream takes kernels, but not graphs. */
-static int is_captured(void *stream)
+static int is_captured(const Driver *driver, void *stream)
 {
     int captured = 0;
-    return of_driver.cuStreamIsCapturing(stream, &captured) != OF_CUDA_SUCCESS || captured;
+    return driver->is_capturing(stream, &captured) != OF_DRIVER_SUCCESS || captured;
 }
 
 static void give_back(Graph *graph)
@@ -121,16 +123,17 @@ static void give_back(Graph *graph)
 
 Graph *of_take_graph(const Path *path, const Chosen *chosen, const Scope *scope)
 {
+    const Driver *driver = scope->device->driver;
     Graph *graph = find_or_add(scope->device, path, scope->stream);
     if (graph == NULL || __atomic_exchange_n(&graph->is_busy, 1, __ATOMIC_ACQUIRE)) {
         return NULL;
     }
     if (graph->is_refused || (graph->executable == NULL && ++graph->calls <= CALLS_BEFORE) ||
-        !are_plain(path, chosen) || is_captured(scope->stream)) {
+        !are_plain(path, chosen) || is_captured(driver, scope->stream)) {
         give_back(graph);
         return NULL;
     }
-    if (graph->executable == NULL && of_driver.cuGraphCreate(&graph->graph, 0) != OF_CUDA_SUCCESS) {
+    if (graph->executable == NULL && driver->create_graph(&graph->graph, 0) != OF_DRIVER_SUCCESS) {
         graph->is_refused = 1;
         give_back(graph);
         return NULL;
@@ -141,44 +144,46 @@ Graph *of_take_graph(const Path *path, const Chosen *chosen, const Scope *scope)
 
 int of_add_launch(Graph *graph, const KernelNode *launch)
 {
+    const Driver *driver = graph->driver;
     void **node = &graph->nodes[graph->count++];
     if (graph->executable != NULL) {
-        return of_driver.cuGraphExecKernelNodeSetParams(graph->executable, *node, launch);
+        return driver->set_node(graph->executable, *node, launch);
     }
-    return graph->count == 1
-               ? of_driver.cuGraphAddKernelNode(node, graph->graph, NULL, 0, launch)
-               : of_driver.cuGraphAddKernelNode(node, graph->graph, node - 1, 1, launch);
+    return graph->count == 1 ? driver->add_node(node, graph->graph, NULL, 0, launch)
+                             : driver->add_node(node, graph->graph, node - 1, 1, launch);
 }
 
 /* Another thread may be capturing a stream, which making a graph must not end. */
 static int instantiate(Graph *graph)
 {
+    const Driver *driver = graph->driver;
     int mode = OF_CAPTURE_MODE_RELAXED;
-    int error = of_driver.cuThreadExchangeStreamCaptureMode(&mode);
-    if (error == OF_CUDA_SUCCESS) {
-        error = of_driver.cuGraphInstantiate(&graph->executable, graph->graph, 0);
-        of_driver.cuThreadExchangeStreamCaptureMode(&mode);
+    int error = driver->exchange_capture_mode(&mode);
+    if (error == OF_DRIVER_SUCCESS) {
+        error = driver->instantiate_graph(&graph->executable, graph->graph, 0);
+        driver->exchange_capture_mode(&mode);
     }
     return error;
 }
 
 static int destroy(Graph *graph)
 {
-    int error = OF_CUDA_SUCCESS;
+    const Driver *driver = graph->driver;
+    int error = OF_DRIVER_SUCCESS;
     if (graph->executable != NULL) {
-        error = of_driver.cuGraphExecDestroy(graph->executable);
-        graph->executable = error == OF_CUDA_SUCCESS ? NULL : graph->executable;
+        error = driver->destroy_executable(graph->executable);
+        graph->executable = error == OF_DRIVER_SUCCESS ? NULL : graph->executable;
     }
-    if (graph->graph != NULL && error == OF_CUDA_SUCCESS) {
-        error = of_driver.cuGraphDestroy(graph->graph);
-        graph->graph = error == OF_CUDA_SUCCESS ? NULL : graph->graph;
+    if (graph->graph != NULL && error == OF_DRIVER_SUCCESS) {
+        error = driver->destroy_graph(graph->graph);
+        graph->graph = error == OF_DRIVER_SUCCESS ? NULL : graph->graph;
     }
     return error;
 }
 
 void of_abandon_graph(Graph *graph)
 {
-    if (graph->executable == NULL && destroy(graph) != OF_CUDA_SUCCESS) {
+    if (graph->executable == NULL && destroy(graph) != OF_DRIVER_SUCCESS) {
         graph->is_refused = 1;
     }
     give_back(graph);
@@ -186,13 +191,13 @@ void of_abandon_graph(Graph *graph)
 
 int of_launch_graph(Graph *graph, int error)
 {
-    if (error == OF_CUDA_SUCCESS && graph->executable == NULL) {
+    if (error == OF_DRIVER_SUCCESS && graph->executable == NULL) {
         error = instantiate(graph);
     }
-    if (error == OF_CUDA_SUCCESS) {
-        error = of_driver.cuGraphLaunch(graph->executable, graph->stream);
+    if (error == OF_DRIVER_SUCCESS) {
+        error = graph->driver->launch_graph(graph->executable, graph->stream);
     }
-    if (error != OF_CUDA_SUCCESS) {
+    if (error != OF_DRIVER_SUCCESS) {
         graph->is_refused = 1;
     }
     give_back(graph);
@@ -206,8 +211,8 @@ OpforgeStatus of_drop_graphs(Device *device)
         Graph *graph;
         while ((graph = device->graphs[i]) != NULL) {
             const int error = destroy(graph);
-            if (error != OF_CUDA_SUCCESS) {
-                return of_cuda_failed(error, "cuGraphDestroy");
+            if (error != OF_DRIVER_SUCCESS) {
+                return of_driver_failed(device->driver, error, &device->driver->destroy_graph);
             }
             device->graphs[i] = graph->next;
             free(graph);

@@ -51,6 +51,7 @@ static OpforgeStatus allocate(const Workspace *workspace, int64_t bytes, int64_t
                               uint64_t *address)
 {
     const Scope *scope = workspace->scope;
+    const Driver *driver = scope->device->driver;
     int error;
     if (workspace->allocate != NULL) {
         void *pointer = workspace->allocate(workspace->context, (size_t)bytes, (size_t)alignment,
@@ -64,15 +65,15 @@ static OpforgeStatus allocate(const Workspace *workspace, int64_t bytes, int64_t
         *address = (uint64_t)(uintptr_t)pointer;
         return OPFORGE_OK;
     }
-    if (of_driver.cuMemAllocAsync == NULL || of_driver.cuMemFreeAsync == NULL) {
-        return of_fail(OPFORGE_NO_DRIVER,
-                       "the driver has no cuMemAllocAsync, and no allocator was set");
+    if (driver->allocate == NULL || driver->release == NULL) {
+        return of_fail(OPFORGE_NO_DRIVER, "the driver has no %s, and no allocator was set",
+                       of_call_name(driver, &driver->allocate));
     }
-    error = of_driver.cuMemAllocAsync(address, (size_t)bytes, scope->stream);
-    if (error != OF_CUDA_SUCCESS) {
-        of_cuda_failed(error, "cuMemAllocAsync");
+    error = driver->allocate(address, (size_t)bytes, scope->stream);
+    if (error != OF_DRIVER_SUCCESS) {
+        of_driver_failed(driver, error, &driver->allocate);
         of_more(" (%lld bytes of workspace)", (long long)bytes);
-        if (error != OF_CUDA_ERROR_OUT_OF_MEMORY) {
+        if (error != OF_DRIVER_OUT_OF_MEMORY) {
             return OPFORGE_CUDA_ERROR;
         }
         of_more("; %s_workspace tells the bytes before a call", workspace->function);
@@ -109,47 +110,46 @@ OpforgeStatus of_allocate(Workspace *workspace, int64_t bytes, int64_t alignment
 OpforgeStatus of_release_all(Workspace *workspace, OpforgeStatus status)
 {
     const Scope *scope = workspace->scope;
+    const Driver *driver = scope->device->driver;
     while (workspace->count > 0) {
         const int i = --workspace->count;
         if (workspace->release != NULL) {
             workspace->release(workspace->context, (void *)(uintptr_t)workspace->addresses[i],
                                (size_t)workspace->bytes[i], scope->device->ordinal, scope->stream);
         } else {
-            const int error = of_driver.cuMemFreeAsync(workspace->addresses[i], scope->stream);
-            if (error != OF_CUDA_SUCCESS && status == OPFORGE_OK) {
-                status = of_cuda_failed(error, "cuMemFreeAsync");
+            const int error = driver->release(workspace->addresses[i], scope->stream);
+            if (error != OF_DRIVER_SUCCESS && status == OPFORGE_OK) {
+                status = of_driver_failed(driver, error, &driver->release);
+            } else if (error != OF_DRIVER_SUCCESS) {
+                of_forgive(driver);
             }
         }
     }
     return status;
 }
 
-OpforgeStatus of_fill(void *stream, uint64_t address, int64_t count, int width, uint64_t pattern)
+OpforgeStatus of_fill(const Scope *scope, uint64_t address, int64_t count, int width,
+                      uint64_t pattern)
 {
+    const Driver *driver = scope->device->driver;
     const unsigned int low = (unsigned int)(pattern & 0xffffffffu);
-    const unsigned int high = (unsigned int)(pattern >> 32);
     const size_t elements = (size_t)count;
-    const char *name = "cuMemsetD2D32Async";
+    const void *entry;
     int error;
     if (count == 0) {
         return OPFORGE_OK;
     }
     if (width == 1) {
-        name = "cuMemsetD8Async";
-        error = of_driver.cuMemsetD8Async(address, (unsigned char)low, elements, stream);
+        entry = &driver->fill_8;
+        error = driver->fill_8(address, (unsigned char)low, elements, scope->stream);
     } else if (width == 2) {
-        name = "cuMemsetD16Async";
-        error = of_driver.cuMemsetD16Async(address, (unsigned short)low, elements, stream);
-    } else if (width == 4 || low == high) {
-        name = "cuMemsetD32Async";
-        error =
-            of_driver.cuMemsetD32Async(address, low, width == 4 ? elements : elements * 2, stream);
+        entry = &driver->fill_16;
+        error = driver->fill_16(address, (unsigned short)low, elements, scope->stream);
+    } else if (width == 4 || low == pattern >> 32) {
+        entry = &driver->fill_32;
+        error = driver->fill_32(address, low, width == 4 ? elements : elements * 2, scope->stream);
     } else {
-        /* There is no memset of 8 bytes: fill one half of each element, then the other. */
-        error = of_driver.cuMemsetD2D32Async(address, 8, low, 1, elements, stream);
-        if (error == OF_CUDA_SUCCESS) {
-            error = of_driver.cuMemsetD2D32Async(address + 4, 8, high, 1, elements, stream);
-        }
+        return driver->fill_64(address, pattern, elements, scope->stream);
     }
-    return error == OF_CUDA_SUCCESS ? OPFORGE_OK : of_cuda_failed(error, name);
+    return error == OF_DRIVER_SUCCESS ? OPFORGE_OK : of_driver_failed(driver, error, entry);
 }

@@ -10,24 +10,27 @@ static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
 static OpforgeStatus no_image(const Device *device, const Kernel *kernel)
 {
     int i;
-    of_fail(OPFORGE_NO_IMAGE, "%s has no image for sm_%d (device %d); it has", kernel->key,
-            device->arch, device->ordinal);
+    of_fail(OPFORGE_NO_IMAGE, "%s has no image for ", kernel->key);
+    of_describe_arch(device->driver->vendor, device->arch);
+    of_more(" (device %d); it has", device->ordinal);
     for (i = 0; i < kernel->image_count; i++) {
-        const Image *image = &kernel->images[i];
-        of_more("%s %s%d%s", i ? "," : "", image->is_ptx ? "PTX for sm_" : "sm_", image->arch,
-                image->arch >= OF_FIRST_ARCH_SPECIFIC ? "a" : "");
+        of_more("%s ", i ? "," : "");
+        of_describe_image(&kernel->images[i]);
     }
-    of_more("%s; the library was built for %s: rebuild it with opforge build ... --arch sm_%d",
-            kernel->image_count ? "" : " none", of_archs, device->arch);
+    of_more("%s; the library was built for %s: rebuild it with opforge build ... --arch ",
+            kernel->image_count ? "" : " none", of_archs);
+    of_describe_arch(device->driver->vendor, device->arch);
     return OPFORGE_NO_IMAGE;
 }
 
 /* Keeps a module that could not be unloaded: it is used by the next load, or unloaded then. */
-static int unload_module(Loaded *loaded)
+static int unload_module(const Driver *driver, Loaded *loaded)
 {
-    const int error = of_driver.cuModuleUnload(loaded->module);
-    if (error == OF_CUDA_SUCCESS) {
+    const int error = driver->unload_module(loaded->module);
+    if (error == OF_DRIVER_SUCCESS) {
         loaded->module = NULL;
+    } else {
+        of_forgive(driver);
     }
     return error;
 }
@@ -35,30 +38,18 @@ static int unload_module(Loaded *loaded)
 OpforgeStatus of_image(Device *device, int kernel, const Image **found)
 {
     const Kernel *wanted = &of_kernels[kernel];
-    const Image *image = of_choose_image(wanted, device->arch);
-    int64_t offered = OF_SHARED_WITHOUT_ASKING;
+    const Image *image = of_choose_image(wanted, device->driver->vendor, device->arch);
     if (image == NULL) {
         return no_image(device, wanted);
     }
-    if (image->shared > OF_SHARED_WITHOUT_ASKING) {
-        const OpforgeStatus status =
-            of_attribute(device, OF_DEVICE_SHARED_MEMORY_PER_BLOCK_OPTIN, &offered);
-        if (status != OPFORGE_OK) {
-            return status;
-        }
-    }
-    if ((int64_t)image->shared > offered && image->shared > OF_SHARED_WITHOUT_ASKING) {
-        return of_fail(
-            OPFORGE_NO_IMAGE, "%s needs %u bytes of shared memory, but device %d (sm_%d) has %lld",
-            wanted->key, image->shared, device->ordinal, device->arch, (long long)offered);
-    }
     *found = image;
-    return OPFORGE_OK;
+    return of_check_shared(device, image, wanted->key);
 }
 
-/* Under the lock, and with the device's context current. */
+/* Under the lock, and with the device current. */
 static OpforgeStatus load_kernel(Device *device, int kernel, Loaded *loaded)
 {
+    const Driver *driver = device->driver;
     const Image *image = NULL;
     OpforgeStatus status = of_image(device, kernel, &image);
     void *function = NULL;
@@ -68,17 +59,17 @@ static OpforgeStatus load_kernel(Device *device, int kernel, Loaded *loaded)
     }
     if (loaded->module == NULL) {
         void *module = NULL;
-        error = of_driver.cuModuleLoadData(&module, image->data);
-        if (error != OF_CUDA_SUCCESS) {
-            return of_cuda_failed(error, "cuModuleLoadData");
+        error = driver->load_module(&module, image->data);
+        if (error != OF_DRIVER_SUCCESS) {
+            return of_driver_failed(driver, error, &driver->load_module);
         }
         loaded->module = module;
     }
-    error = of_driver.cuModuleGetFunction(&function, loaded->module, image->function);
-    status = error == OF_CUDA_SUCCESS ? of_prepare_function(image, function)
-                                      : of_cuda_failed(error, "cuModuleGetFunction");
+    error = driver->get_function(&function, loaded->module, image->function);
+    status = error == OF_DRIVER_SUCCESS ? of_prepare_function(driver, image, function)
+                                        : of_driver_failed(driver, error, &driver->get_function);
     if (status != OPFORGE_OK) {
-        unload_module(loaded);
+        unload_module(driver, loaded);
         return status;
     }
     loaded->image = image;
@@ -102,13 +93,13 @@ OpforgeStatus of_kernel(Device *device, int kernel, const Loaded **found)
     return status;
 }
 
-static OpforgeStatus load(int ordinal)
+static OpforgeStatus load(Place place)
 {
     Scope scope;
     const Loaded *loaded;
     int missing = 0;
     int i;
-    OpforgeStatus status = of_enter(ordinal, NULL, &scope);
+    OpforgeStatus status = of_enter(place, NULL, &scope);
     if (status != OPFORGE_OK) {
         return status;
     }
@@ -122,12 +113,31 @@ static OpforgeStatus load(int ordinal)
     return of_leave(&scope, status);
 }
 
+/* On the device of that number of each vendor that the library was built for. One of them may be
+ * missing: most machines have GPUs of one vendor. */
 OpforgeStatus of_load(const char *function, int ordinal)
 {
-    OpforgeStatus status;
+    OpforgeStatus status = OPFORGE_OK;
+    OpforgeStatus missing = OPFORGE_OK;
+    Place place = {OF_VENDORS, ordinal};
+    int loaded = 0;
     pthread_mutex_lock(&loading);
-    status = load(ordinal);
+    while (status == OPFORGE_OK && place.vendor-- > 0) {
+        /* A library without kernels is opened on NVIDIA's. */
+        if (!of_is_built_for(place.vendor) && (of_arch_count > 0 || place.vendor != OF_NVIDIA)) {
+            continue;
+        }
+        status = load(place);
+        loaded |= status == OPFORGE_OK;
+        if (status == OPFORGE_NO_DRIVER || status == OPFORGE_INVALID_ARGUMENT) {
+            missing = status;
+            status = OPFORGE_OK;
+        }
+    }
     pthread_mutex_unlock(&loading);
+    if (status == OPFORGE_OK && !loaded) {
+        status = missing;
+    }
     return status == OPFORGE_OK ? status : of_failed_in(function, status);
 }
 
@@ -139,11 +149,11 @@ static OpforgeStatus unload_kernels(Device *device)
     for (i = 0; i < of_kernel_count; i++) {
         Loaded *loaded = &device->kernels[i];
         if (loaded->module != NULL) {
-            const int error = unload_module(loaded);
-            if (error == OF_CUDA_SUCCESS) {
+            const int error = unload_module(device->driver, loaded);
+            if (error == OF_DRIVER_SUCCESS) {
                 __atomic_store_n(&loaded->function, (void *)NULL, __ATOMIC_RELEASE);
             } else if (status == OPFORGE_OK) {
-                status = of_cuda_failed(error, "cuModuleUnload");
+                status = of_driver_failed(device->driver, error, &device->driver->unload_module);
             }
         }
     }
@@ -151,14 +161,14 @@ static OpforgeStatus unload_kernels(Device *device)
 }
 
 /* Under the lock, so that no other thread closes the device meanwhile. */
-static OpforgeStatus unload(int ordinal)
+static OpforgeStatus unload(Place place)
 {
     Scope scope;
     OpforgeStatus status;
-    if (of_open_device(ordinal) == NULL) {
+    if (of_open_device(place) == NULL) {
         return OPFORGE_OK;
     }
-    status = of_enter(ordinal, NULL, &scope);
+    status = of_enter(place, NULL, &scope);
     if (status == OPFORGE_OK) {
         status = of_drop_graphs(scope.device);
         if (status == OPFORGE_OK) {
@@ -174,10 +184,13 @@ static OpforgeStatus unload(int ordinal)
 
 OpforgeStatus of_unload(const char *function, int ordinal)
 {
-    OpforgeStatus status;
+    OpforgeStatus status = OPFORGE_OK;
+    Place place = {0, ordinal};
     pthread_mutex_lock(&loading);
     of_lock();
-    status = unload(ordinal);
+    for (; status == OPFORGE_OK && place.vendor < OF_VENDORS; place.vendor++) {
+        status = unload(place);
+    }
     of_unlock();
     pthread_mutex_unlock(&loading);
     return status == OPFORGE_OK ? status : of_failed_in(function, status);

@@ -290,7 +290,7 @@ static OpforgeStatus add_up(const Path *path, const void *values, const uint64_t
 }
 
 OpforgeStatus of_measure(const Operation *op, const Path *path, const View *views,
-                         const void *values, int ordinal, const char *written, int64_t *bytes)
+                         const void *values, Place place, const char *written, int64_t *bytes)
 {
     uint64_t at[OF_MAX_BUFFERS];
     Chosen chosen[OF_MAX_LAUNCHES];
@@ -299,7 +299,7 @@ OpforgeStatus of_measure(const Operation *op, const Path *path, const View *view
     OpforgeStatus status = OPFORGE_OK;
     if (depends_on_device(path)) {
         find = find_image;
-        status = of_device(ordinal, &device);
+        status = of_device(place, &device);
     }
     of_locate(op, path, views, at);
     if (status == OPFORGE_OK) {

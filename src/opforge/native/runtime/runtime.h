@@ -17,8 +17,9 @@
  *     plan                 chooses the kernels of a path, sums up its workspace
  *     tensor   module   memory
  *     launcher tensor_map  launches a kernel   encodes what it addresses a tensor by
- *     device               contexts, attributes, the lock
- *     driver   arch        libcuda   which image suits a device
+ *     device               devices: their attributes, the lock, what is current
+ *     driver_cuda driver_hip  libcuda   libamdhip64
+ *     driver   arch        opens either   which image suits a device
  *     message              the text behind a status
  */
 #ifndef OPFORGE_RUNTIME_H
@@ -42,7 +43,7 @@ extern "C" {
 
 /* What a device can be asked: OF_DEVICE_WARP_SIZE and so on. */
 enum {
-#define OF_ATTRIBUTE(name, cuda) OF_DEVICE_##name,
+#define OF_ATTRIBUTE(name, cuda, hip) OF_DEVICE_##name,
 #include "device_attributes.inc"
 #undef OF_ATTRIBUTE
     OF_DEVICE_ATTRIBUTES
@@ -63,10 +64,12 @@ typedef struct {
  * descriptor; NULL if the kernel takes their addresses, sizes, strides and flags instead. */
 typedef struct {
     int arch;
+    int vendor;
     int is_ptx;
     const void *data;
     const char *function;
     int num_warps;
+    int warp_size;
     int num_ctas;
     int cooperative;
     int programmatic;
@@ -95,7 +98,9 @@ typedef struct {
 typedef struct Graph Graph;
 #define OF_GRAPH_BUCKETS 64
 
-typedef struct {
+/* `arch` is 90 for sm_90, and 0x942 for gfx942; `context` is CUDA's. */
+struct Device {
+    const Driver *driver;
     int ordinal;
     int handle;
     int arch;
@@ -103,10 +108,17 @@ typedef struct {
     int64_t attributes[OF_DEVICE_ATTRIBUTES];
     Loaded *kernels;
     Graph *graphs[OF_GRAPH_BUCKETS];
-} Device;
+};
+
+/* Which device a call is for; the ordinal is -1 where no tensor says. */
+typedef struct {
+    int vendor;
+    int ordinal;
+} Place;
 
 typedef struct {
     int arch;
+    int vendor;
     int has_ptx;
 } Arch;
 
@@ -311,13 +323,6 @@ typedef struct {
     const Case *cases;
 } Operation;
 
-/* The primary context of a device, made current for a while. */
-typedef struct {
-    Device *device;
-    void *stream;
-    int pushed;
-} Scope;
-
 /* What a call has allocated, and from which allocator: a thread may set another one meanwhile. */
 typedef struct {
     const char *function; /* the operator's, for messages */
@@ -338,7 +343,8 @@ typedef struct {
     const uint8_t *arguments;
 } Chosen;
 
-extern Driver of_driver;
+extern Driver of_cuda;
+extern Driver of_hip;
 
 #define OF_FORMAT(at) __attribute__((format(printf, at, (at) + 1)))
 
@@ -350,29 +356,41 @@ size_t of_room(void);
 OpforgeStatus of_failed_in(const char *function, OpforgeStatus status);
 const char *of_last_error(void);
 
+/* driver_cuda.c, driver_hip.c */
+Driver *of_cuda_driver(void);
+Driver *of_hip_driver(void);
+
 /* driver.c; the caller of of_open_driver holds the runtime's lock */
-OpforgeStatus of_open_driver(void);
-OpforgeStatus of_cuda_failed(int error, const char *call);
+OpforgeStatus of_open_driver(Driver *driver);
+OpforgeStatus of_driver_failed(const Driver *driver, int error, const void *entry);
+const char *of_call_name(const Driver *driver, const void *entry);
+void of_forgive(const Driver *driver);
+int of_is_loaded(const Driver *driver);
 
 /* arch.c */
-int of_counts_as(int arch);
-const Image *of_choose_image(const Kernel *kernel, int arch);
+int of_counts_as(int vendor, int arch);
+int of_is_built_for(int vendor);
+const Image *of_choose_image(const Kernel *kernel, int vendor, int arch);
+void of_describe_arch(int vendor, int arch);
+void of_describe_image(const Image *image);
 
 /* device.c */
 void of_lock(void);
 void of_unlock(void);
-OpforgeStatus of_device(int ordinal, Device **device);
+OpforgeStatus of_driver(int vendor, const Driver **driver);
+int of_likely_vendor(void);
+OpforgeStatus of_device(Place place, Device **device);
 OpforgeStatus of_attribute(Device *device, int attribute, int64_t *value);
-OpforgeStatus of_enter(int ordinal, void *stream, Scope *scope);
+OpforgeStatus of_check_shared(Device *device, const Image *image, const char *kernel);
+OpforgeStatus of_enter(Place place, void *stream, Scope *scope);
 OpforgeStatus of_leave(Scope *scope, OpforgeStatus status);
-Device *of_open_device(int ordinal);
+Device *of_open_device(Place place);
 OpforgeStatus of_close_device(Device *device);
 
-/* launcher.c; a launch may use so much dynamic shared memory without a prepared function */
-#define OF_SHARED_WITHOUT_ASKING (48 * 1024)
-OpforgeStatus of_prepare_function(const Image *image, void *function);
-OpforgeStatus of_launch(const Image *image, void *function, const int64_t *grid, void *stream,
-                        void **parameters);
+/* launcher.c */
+OpforgeStatus of_prepare_function(const Driver *driver, const Image *image, void *function);
+OpforgeStatus of_launch(const Driver *driver, const Image *image, void *function,
+                        const int64_t *grid, void *stream, void **parameters);
 
 /* tensor_map.c; `numbers` has the address, then sizes and strides, of the image's descriptor `at`.
  * Adds what the kernel takes before the sizes and strides that follow in any case; `map` must live
@@ -388,6 +406,7 @@ OpforgeStatus of_load(const char *function, int ordinal);
 OpforgeStatus of_unload(const char *function, int ordinal);
 
 /* tensor.c */
+Place of_place(OpforgeDevice device);
 void of_describe(const View *view);
 void of_describe_type(uint32_t type);
 OpforgeStatus of_view(const TensorInfo *info, const OpforgeTensor *tensor, int needs_data,
@@ -421,7 +440,7 @@ int of_implementations(const Operation *op, const OpforgeImplementation **list);
 
 /* steps.c; `written` names an output that some step must write to, or is NULL */
 OpforgeStatus of_run(const Operation *op, const Path *path, const View *views, const void *values,
-                     int ordinal, void *stream, const char *written);
+                     Place place, void *stream, const char *written);
 
 /* graph.c; NULL for a call whose kernels are launched one by one. What is taken must be abandoned,
  * or launched with the first error of of_add_launch: after one, no kernel of it is launched. */
@@ -441,7 +460,7 @@ OpforgeStatus of_refuse_nothing(const Launch *launch, const char *written);
 OpforgeStatus of_scratch(const Launch *launch, const Image *image, const int64_t *grid,
                          int64_t *global, int64_t *profile);
 OpforgeStatus of_measure(const Operation *op, const Path *path, const View *views,
-                         const void *values, int ordinal, const char *written, int64_t *bytes);
+                         const void *values, Place place, const char *written, int64_t *bytes);
 
 /* memory.c */
 OpforgeStatus of_set_allocator(const char *function, OpforgeAllocate allocate,
@@ -450,7 +469,8 @@ void of_use_allocator(OpforgeAllocate allocate, OpforgeRelease release);
 OpforgeStatus of_allocate(Workspace *workspace, int64_t bytes, int64_t alignment,
                           uint64_t *address);
 OpforgeStatus of_release_all(Workspace *workspace, OpforgeStatus status);
-OpforgeStatus of_fill(void *stream, uint64_t address, int64_t count, int width, uint64_t pattern);
+OpforgeStatus of_fill(const Scope *scope, uint64_t address, int64_t count, int width,
+                      uint64_t pattern);
 
 #ifdef __cplusplus
 }

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* In bytes: what cuMemAllocAsync gives, and what an allocator is asked for. */
+/* In bytes: what the drivers' allocators give, and what an allocator is asked for. */
 #define WORKSPACE_ALIGNMENT 256
 
 /* A double to the bits of a narrower float, rounded once, to nearest and ties to even. */
@@ -87,7 +87,7 @@ static int add_to_graph(Graph *graph, const Image *image, void *function, const 
     node.grid[0] = (unsigned int)grid[0];
     node.grid[1] = (unsigned int)grid[1];
     node.grid[2] = (unsigned int)grid[2];
-    node.block[0] = (unsigned int)image->num_warps * 32;
+    node.block[0] = (unsigned int)(image->num_warps * image->warp_size);
     node.block[1] = 1;
     node.block[2] = 1;
     node.shared = image->shared;
@@ -144,7 +144,7 @@ static OpforgeStatus launch_kernel(const Launch *launch, const Chosen *chosen, i
         *refused = *refused ? *refused : add_to_graph(graph, image, function, n, parameters);
         return OPFORGE_OK;
     }
-    status = of_launch(image, function, n, stream, parameters);
+    status = of_launch(workspace->scope->device->driver, image, function, n, stream, parameters);
     if (status != OPFORGE_OK) {
         of_more(" (%s, %s)", launch->kernel, launch->location);
     }
@@ -175,7 +175,7 @@ static OpforgeStatus take_steps(const Path *path, const void *values, uint64_t *
     const Chosen *first = chosen;
     int64_t n[OF_MAX_NUMBERS];
     OpforgeStatus status = OPFORGE_OK;
-    int refused = OF_CUDA_SUCCESS;
+    int refused = OF_DRIVER_SUCCESS;
     int i;
     for (i = 0; status == OPFORGE_OK && i < path->step_count; i++) {
         const Step *step = &path->steps[i];
@@ -184,8 +184,8 @@ static OpforgeStatus take_steps(const Path *path, const void *values, uint64_t *
         if (step->kind == OF_ALLOCATE) {
             status = of_allocate(workspace, n[0], WORKSPACE_ALIGNMENT, &at[step->buffer]);
         } else if (step->kind == OF_FILL) {
-            status = of_fill(workspace->scope->stream, at[step->buffer] + (uint64_t)n[0], n[1],
-                             step->width, step->pattern);
+            status = of_fill(workspace->scope, at[step->buffer] + (uint64_t)n[0], n[1], step->width,
+                             step->pattern);
         } else {
             if (chosen->image != NULL) {
                 status = launch_kernel(step->launch, chosen, n, workspace, graph, &refused);
@@ -195,7 +195,7 @@ static OpforgeStatus take_steps(const Path *path, const void *values, uint64_t *
     }
     if (graph != NULL && status != OPFORGE_OK) {
         of_abandon_graph(graph);
-    } else if (graph != NULL && of_launch_graph(graph, refused) != OF_CUDA_SUCCESS) {
+    } else if (graph != NULL && of_launch_graph(graph, refused) != OF_DRIVER_SUCCESS) {
         /* What is wrong with a kernel, its own launch says. */
         status = launch_all(path, values, at, first, workspace);
     }
@@ -218,13 +218,13 @@ static OpforgeStatus run_one_launch(const Step *step, const void *values, const 
 }
 
 OpforgeStatus of_run(const Operation *op, const Path *path, const View *views, const void *values,
-                     int ordinal, void *stream, const char *written)
+                     Place place, void *stream, const char *written)
 {
     Scope scope;
     Workspace workspace;
     uint64_t at[OF_MAX_BUFFERS];
     Chosen chosen[OF_MAX_LAUNCHES];
-    OpforgeStatus status = of_enter(ordinal, stream, &scope);
+    OpforgeStatus status = of_enter(place, stream, &scope);
     if (status != OPFORGE_OK) {
         return status;
     }

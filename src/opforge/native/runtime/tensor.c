@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-enum { CPU = 1, CUDA = 2, CUDA_MANAGED = 13 };
+/* DLPack's. */
+enum { CPU = 1, CUDA = 2, ROCM = 10, CUDA_MANAGED = 13 };
 
 typedef struct {
     uint32_t type;
@@ -47,14 +48,26 @@ void of_describe(const View *view)
     }
 }
 
+Place of_place(OpforgeDevice device)
+{
+    const Place place = {device.device_type == ROCM ? OF_AMD : OF_NVIDIA, device.device_id};
+    return place;
+}
+
 static OpforgeStatus refuse_device(const TensorInfo *info, const OpforgeTensor *tensor)
 {
-    if (tensor->device.device_type == CPU)
-        return of_fail(OPFORGE_INVALID_ARGUMENT, "%s: is on the CPU; the library runs on CUDA",
-                       info->name);
-    return of_fail(OPFORGE_INVALID_ARGUMENT,
-                   "%s: is on DLPack device type %d, expected CUDA memory (2, or 13 if managed)",
-                   info->name, (int)tensor->device.device_type);
+    static const char cuda[] = "CUDA memory (2, or 13 if managed)";
+    static const char rocm[] = "ROCm memory (10)";
+    const int has_rocm = of_is_built_for(OF_AMD);
+    const int has_cuda = !has_rocm || of_is_built_for(OF_NVIDIA);
+    const char *between = has_cuda && has_rocm ? " or " : "";
+    if (tensor->device.device_type == CPU) {
+        return of_fail(OPFORGE_INVALID_ARGUMENT, "%s: is on the CPU; the library runs on %s%s%s",
+                       info->name, has_cuda ? "CUDA" : "", between, has_rocm ? "ROCm" : "");
+    }
+    return of_fail(OPFORGE_INVALID_ARGUMENT, "%s: is on DLPack device type %d, expected %s%s%s",
+                   info->name, (int)tensor->device.device_type, has_cuda ? cuda : "", between,
+                   has_rocm ? rocm : "");
 }
 
 static OpforgeStatus refuse_size(const TensorInfo *info, const OpforgeTensor *tensor,
@@ -224,7 +237,8 @@ OpforgeStatus of_view(const TensorInfo *info, const OpforgeTensor *tensor, int n
         return of_fail(OPFORGE_INVALID_ARGUMENT, "%s: its type has %d lanes, expected 1",
                        info->name, (int)tensor->dtype.lanes);
     }
-    if (tensor->device.device_type != CUDA && tensor->device.device_type != CUDA_MANAGED) {
+    if (tensor->device.device_type != CUDA && tensor->device.device_type != ROCM &&
+        tensor->device.device_type != CUDA_MANAGED) {
         return refuse_device(info, tensor);
     }
     view->shape = tensor->shape;

@@ -1,4 +1,5 @@
-/* Encodes the tensor maps by which kernels address tensors through the TMA unit. */
+/* Encodes the tensor maps by which kernels address tensors through the TMA unit. Only NVIDIA's
+ * GPUs have one. */
 #include "runtime.h"
 
 #include <string.h>
@@ -105,12 +106,12 @@ static OpforgeStatus encode(const MapInfo *info, int argument, const Launch *lau
     if (info->is_padded_fp4) {
         extents[0] *= 2;
     }
-    error = of_driver.cuTensorMapEncodeTiled(
-        map, argument & OF_TF32 ? OF_MAP_TF32 : info->element, (uint32_t)rank,
-        (void *)(uintptr_t)numbers[0], extents, between, box, steps, OF_MAP_INTERLEAVE_NONE,
-        info->swizzle, OF_MAP_L2_PROMOTION_128B, argument & OF_NAN ? OF_MAP_FILL_NAN : 0);
-    if (error != OF_CUDA_SUCCESS) {
-        status = of_cuda_failed(error, "cuTensorMapEncodeTiled");
+    error = of_cuda.encode_map(map, argument & OF_TF32 ? OF_MAP_TF32 : info->element,
+                               (uint32_t)rank, (void *)(uintptr_t)numbers[0], extents, between, box,
+                               steps, OF_MAP_INTERLEAVE_NONE, info->swizzle,
+                               OF_MAP_L2_PROMOTION_128B, argument & OF_NAN ? OF_MAP_FILL_NAN : 0);
+    if (error != OF_DRIVER_SUCCESS) {
+        status = of_driver_failed(&of_cuda, error, &of_cuda.encode_map);
         of_more(" (%s of %s, %s: at 0x%llx, sizes ", name, launch->kernel, launch->location,
                 (unsigned long long)numbers[0]);
         of_describe_sizes(sizes, rank);
@@ -128,7 +129,7 @@ static OpforgeStatus find_map(const MapInfo *info, int argument, const Launch *l
     const size_t bytes = (size_t)count * sizeof *numbers;
     const Kept *found = find(info, argument, numbers, bytes);
     OpforgeStatus status = OPFORGE_OK;
-    if (of_driver.cuTensorMapEncodeTiled == NULL) {
+    if (of_cuda.encode_map == NULL) {
         return of_fail(OPFORGE_NO_DRIVER,
                        "%s (%s): the driver has no cuTensorMapEncodeTiled; install a newer one",
                        launch->kernel, launch->location);

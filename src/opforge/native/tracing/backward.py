@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..._compat.host_caches import HostCaches
+from ...arch import Arch
 from ...errors import CannotTrace
 from ...registry import Entry
 from ..frontend.expand import Declared
@@ -63,7 +64,7 @@ def build_backward(
     entry: Entry,
     forward: Declared,
     cases: Sequence[Case],
-    archs: tuple[int, ...],
+    archs: tuple[Arch, ...],
     choose: Choose = first_config,
     *,
     on_path: Callable[[], None] = lambda: None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,13 +14,14 @@ import torch
 from ... import _compat
 from ..._compat.host_caches import HostCaches
 from ..._compat.tracing import Traced
+from ...arch import Arch
 from ...errors import CannotTrace
 from ...registry import Entry
 from ...tuning.choose import Choice
 from ..frontend.expand import Declared
 from ..ir.case_text import describe
 from ..ir.cases import Allocate, Case, Fill, Guard, Launch, Output, Path, Step
-from ..ir.device_attributes import MAJOR, MINOR
+from ..ir.device_attributes import VENDOR
 from ..ir.dtypes import ALIASES
 from ..ir.expr import Expr, Term, Var, evaluate, variables
 from ..ir.interface import ScalarParam
@@ -35,7 +37,7 @@ from .needs_bound import HOLDS, needs_bound
 from .recorder import Buffer, Filled
 from .specialize import Specializer
 from .torch_calls.space import is_dense
-from .tracer import Tracer, Walk, first_values, many_traces, var_ranges_of
+from .tracer import Tracer, Walk, first_values, many_traces
 from .undeclared_writes import refuse_fill, refuse_launch
 from .views import same
 
@@ -65,7 +67,7 @@ def build_case(
     entry: Entry,
     declared: Declared,
     case: Case,
-    archs: tuple[int, ...],
+    archs: tuple[Arch, ...],
     choose: Choose = first_config,
     *,
     caches: HostCaches | None = None,
@@ -73,10 +75,31 @@ def build_case(
 ) -> BuiltCase:
     """Trace every path of a case, and call `on_path` after each.
 
-    Cases of one op may share `caches`: to find those that its body reaches takes 20 ms.
+    Each vendor's architectures are traced by themselves, because host code asks for the vendor in
+    ways that leave no guard, `torch.version.hip` for instance. Cases of one op may share `caches`:
+    to find those that its body reaches takes 20 ms.
     """
-    var_ranges = {**var_ranges_of(case, declared), **traced_gpu.var_ranges(archs)}
-    tracer = Tracer(entry, declared, case, var_ranges, choose, caches=caches)
+    found = {
+        vendor: _build_case(
+            entry, declared, case, tuple(some), choose, caches=caches, on_path=on_path
+        )
+        for vendor, some in itertools.groupby(sorted(archs), lambda arch: arch.vendor)
+    }
+    return found.popitem()[1] if len(found) == 1 else for_all_vendors(found)
+
+
+def _build_case(
+    entry: Entry,
+    declared: Declared,
+    case: Case,
+    archs: tuple[Arch, ...],
+    choose: Choose,
+    *,
+    caches: HostCaches | None,
+    on_path: Callable[[], None],
+) -> BuiltCase:
+    tracer = Tracer(entry, declared, case, archs, choose, caches=caches)
+    var_ranges = tracer.var_ranges
     maker = _Maker(entry, declared, tracer, archs)
 
     wasted = 0
@@ -119,11 +142,40 @@ def build_case(
     return built
 
 
+def for_all_vendors(found: Mapping[int, BuiltCase]) -> BuiltCase:
+    """One case of what each vendor's trace found; paths are guarded by the vendor if they differ.
+
+    Most bodies do not ask, and then there is one set of paths, with kernels for both.
+    """
+    first, *others = found.values()
+    paths = first.case.paths
+    if any(one.case.paths != paths for one in others):
+        paths = tuple(
+            dataclasses.replace(path, guards=(is_of(vendor), *path.guards))
+            for vendor, one in found.items()
+            for path in one.case.paths
+        )
+    joined = BuiltCase(dataclasses.replace(first.case, paths=paths))
+    for one in found.values():
+        joined.notes += [note for note in one.notes if note not in joined.notes]
+        for request, archs in one.requests.values():
+            want(joined.requests, request, archs)
+        for why, where in one.refused.items():
+            known = joined.refused.setdefault(why, [])
+            known += [place for place in where if place not in known]
+    return joined
+
+
+def is_of(vendor: int) -> Guard:
+    """That the device is this vendor's."""
+    return Guard(Expr("==", (Var(VENDOR), vendor)))
+
+
 def first_notes(
     entry: Entry,
     declared: Declared,
     case: Case,
-    archs: tuple[int, ...],
+    archs: tuple[Arch, ...],
     choose: Choose = first_config,
     *,
     caches: HostCaches | None = None,
@@ -144,15 +196,14 @@ def first_walk(
     entry: Entry,
     declared: Declared,
     case: Case,
-    archs: tuple[int, ...],
+    archs: tuple[Arch, ...],
     choose: Choose = first_config,
     *,
     caches: HostCaches | None = None,
 ) -> tuple[Tracer, Walk]:
     """One trace of a case, which has ended."""
-    var_ranges = {**var_ranges_of(case, declared), **traced_gpu.var_ranges(archs)}
-    tracer = Tracer(entry, declared, case, var_ranges, choose, caches=caches)
-    start = {**first_values(case, var_ranges), **traced_gpu.values(archs[0])}
+    tracer = Tracer(entry, declared, case, archs, choose, caches=caches)
+    start = {**first_values(case, tracer.var_ranges), **traced_gpu.values(archs[0])}
     try:
         walk = tracer.walk(start)
     except NotConstant as error:
@@ -165,7 +216,7 @@ class _Maker:
     """Turns what traces did into program paths."""
 
     def __init__(
-        self, entry: Entry, declared: Declared, tracer: Tracer, archs: tuple[int, ...]
+        self, entry: Entry, declared: Declared, tracer: Tracer, archs: tuple[Arch, ...]
     ) -> None:
         self.entry = entry
         self.declared = declared
@@ -335,8 +386,8 @@ def _refuse_idle(entry: Entry, declared: Declared, case: Case, paths: tuple[Path
             )
 
 
-def _reaches(path: Path, arch: int) -> bool:
-    values = {MAJOR: arch // 10, MINOR: arch % 10}
+def _reaches(path: Path, arch: Arch) -> bool:
+    values = traced_gpu.told(arch)
     return all(
         evaluate(guard.condition, values)
         for guard in path.guards

@@ -11,7 +11,7 @@ import torch
 from ... import _compat
 from ..._compat import tracing
 from ..._compat.tracing import Traced
-from ...archs import HOPPER
+from ...arch import HOPPER
 from ...capture import LaunchRouter, correct_launch
 from ...errors import CannotCapture, CannotTrace
 from ...tuning.choose import Choice
@@ -124,7 +124,11 @@ class Calls(LaunchRouter):
         """Raise on paths of GPUs that lack what a launch asks for."""
         asked = [f"num_ctas={options['num_ctas']}"] if options.get("num_ctas", 1) > 1 else []
         asked += ["launch_pdl=True"] if options.get("launch_pdl") else []
-        if asked and self.recorder.symbols.integer(Var(MAJOR)) < HOPPER // 10:
+        if not asked:
+            return
+        gpu = _compat.driver.current()
+        assert gpu is not None
+        if gpu.is_amd or self.recorder.symbols.integer(Var(MAJOR)) < HOPPER.capability[0]:
             what = f"{self._named(base)}, launched at {where}: {' and '.join(asked)} needs sm_90"
             raise CannotTrace(f"{what}; launch it under a check of the capability")
 

@@ -2,63 +2,126 @@
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
 from ... import _compat
+from ...arch import CUDA, Arch
 from ...errors import CannotTrace
 from ...gpu_target import gpu_of
-from ..ir.device_attributes import ATTRIBUTES, MAJOR, MINOR, PREFIX
+from ..ir.device_attributes import ARCH, ATTRIBUTES, MAJOR, MINOR, PREFIX
 from ..ir.expr import Expr, Number, Term, Var
 from ..symbolic.solve import VarRange
 from ..symbolic.symint import Symbols
 
-# Host code reads these by name, and the capability in other ways.
-_NAMED = tuple(name for name in ATTRIBUTES if name not in {"major", "minor"})
+# What the architecture tells; the others are a board's, and host code reads them by name.
+_OF_ARCH = ("warp_size", "major", "minor")
+_NAMED = tuple(name for name in ATTRIBUTES if name not in _OF_ARCH)
 
 
-def var_ranges(archs: tuple[int, ...]) -> dict[str, VarRange]:
+def var_ranges(archs: tuple[Arch, ...]) -> dict[str, VarRange]:
+    """What a device may answer; the architectures are one vendor's."""
     found = {PREFIX + name: VarRange(1, 2**40) for name in _NAMED}
-    found[f"{PREFIX}warp_size"] = VarRange(32, 32, (32,))
-    found[MAJOR] = VarRange(0, 99, tuple(sorted({a // 10 for a in archs})))
-    found[MINOR] = VarRange(0, 9, tuple(sorted({a % 10 for a in archs})))
+    for name in told(archs[0]):
+        values = tuple(sorted({told(arch)[name] for arch in archs}))
+        found[name] = VarRange(0, values[-1], values)
     return found
 
 
-def values(arch: int) -> dict[str, Number]:
+def values(arch: Arch) -> dict[str, Number]:
     """The properties of a common board of an architecture."""
     gpu = gpu_of(arch)
     found: dict[str, Number] = {PREFIX + n: getattr(gpu, n) for n in _NAMED}
-    return found | {MAJOR: arch // 10, MINOR: arch % 10}
+    return found | told(arch)
 
 
-def is_one_of(archs: tuple[int, ...]) -> Term:
-    """The condition that the device is one of these."""
-    pairs = [
-        Expr("and", (Expr("==", (Var(MAJOR), a // 10)), Expr("==", (Var(MINOR), a % 10))))
-        for a in archs
-    ]
-    return pairs[0] if len(pairs) == 1 else Expr("or", tuple(pairs))
+def told(arch: Arch) -> dict[str, int]:
+    """The variables that tell an architecture from others of its vendor."""
+    if arch.is_amd:
+        return {ARCH: arch.number}
+    return dict(zip((MAJOR, MINOR), arch.capability, strict=True))
 
 
-class TracedGpu(_compat.driver.Gpu):
+def is_one_of(archs: tuple[Arch, ...]) -> Term:
+    """The condition that the device is one of these, which are one vendor's."""
+    each = [_all([Expr("==", (Var(n), v)) for n, v in told(arch).items()]) for arch in archs]
+    return each[0] if len(each) == 1 else Expr("or", tuple(each))
+
+
+def _all(conditions: list[Expr]) -> Term:
+    return conditions[0] if len(conditions) == 1 else Expr("and", tuple(conditions))
+
+
+def traced_gpu(symbols: Symbols, archs: tuple[Arch, ...]) -> _compat.driver.Gpu:
+    """What a trace for some architectures, all of one vendor, asks."""
+    return _TracedAmdGpu(symbols, archs) if archs[0].is_amd else TracedGpu(symbols)
+
+
+class _Traced(_compat.driver.Gpu):
     """Answers with variables; a branch on one becomes a guard."""
 
-    def __init__(self, symbols: Symbols) -> None:
-        major, minor = symbols.integer(Var(MAJOR)), symbols.integer(Var(MINOR))
+    def __init__(self, symbols: Symbols, **given: Any) -> None:
         asked = {name: symbols.integer(Var(PREFIX + name)) for name in _NAMED}
-        asked["warp_size"] = 32
-        super().__init__(arch=major * 10 + minor, name=_NoAnswer("name"), **asked)  # type: ignore[arg-type]
-        object.__setattr__(self, "_capability", (major, minor))
+        super().__init__(name=_NoAnswer("name"), **asked, **given)  # type: ignore[arg-type]
         object.__setattr__(self, "total_memory", _NoAnswer("total_memory"))
 
     @property
     def key(self) -> str:
         return "traced"
 
+
+class TracedGpu(_Traced):
+    """An NVIDIA GPU."""
+
+    def __init__(self, symbols: Symbols) -> None:
+        major, minor = symbols.integer(Var(MAJOR)), symbols.integer(Var(MINOR))
+        super().__init__(symbols, arch=Arch(CUDA, major * 10 + minor))
+        object.__setattr__(self, "_capability", (major, minor))
+
     @property
     def capability(self) -> tuple[int, int]:
         found: tuple[int, int] = self._capability  # type: ignore[attr-defined]
         return found
+
+
+class _TracedAmdGpu(_Traced):
+    """An AMD GPU, whose name is text: who asks for it goes one way for each architecture."""
+
+    is_amd = True
+
+    def __init__(self, symbols: Symbols, archs: tuple[Arch, ...]) -> None:
+        super().__init__(symbols, arch=archs[0])
+        object.__setattr__(self, "_archs", archs)
+        object.__setattr__(self, "_number", symbols.integer(Var(ARCH)))
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in {"arch", "warp_size"}:
+            *others, last = object.__getattribute__(self, "_archs")
+            number = object.__getattribute__(self, "_number")
+            arch = next((a for a in others if bool(number == a.number)), last)
+            return arch if name == "arch" else arch.warp_size
+        return object.__getattribute__(self, name)
+
+    def properties(self) -> types.SimpleNamespace:
+        return _Properties(self)
+
+
+class _Properties(types.SimpleNamespace):
+    """Asks for the architecture only where somebody reads what it tells."""
+
+    def __init__(self, gpu: _TracedAmdGpu) -> None:
+        names = [name for name in gpu.__dataclass_fields__ if name not in {"arch", "warp_size"}]
+        super().__init__(**{name: getattr(gpu, name) for name in names})
+        self.L2_cache_size = gpu.l2_cache_size
+        self._gpu = gpu
+
+    def __getattr__(self, name: str) -> Any:
+        if name in {"warp_size", "major", "minor", "gcnArchName"}:
+            arch = self._gpu.arch
+            major, minor = arch.capability
+            found = {"major": major, "minor": minor, "gcnArchName": str(arch)}
+            return found.get(name, arch.warp_size)
+        raise AttributeError(name)
 
 
 class _NoAnswer:

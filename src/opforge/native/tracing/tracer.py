@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,6 +14,7 @@ from ... import _compat
 from ..._compat import driver, host_caches, process_state, tracing
 from ..._compat.host_caches import Answered, HostCaches
 from ..._compat.tracing import Traced
+from ...arch import HOPPER, Arch
 from ...errors import CannotCapture, CannotTrace, EndedTrace, OpforgeError, first_line
 from ...registration.generated import Generated
 from ...registry import Entry, registry
@@ -28,7 +30,8 @@ from .launches import Calls, Choose
 from .recorder import Buffer, Offence, Recorder, locate, raised_at
 from .stand_ins import NUMBERS, Question, Way
 from .torch_launches import lowered
-from .traced_gpu import TracedGpu
+from .traced_gpu import traced_gpu
+from .traced_gpu import var_ranges as device_ranges
 from .views import compact
 
 # So many questions that data decides are followed both ways.
@@ -109,18 +112,20 @@ class Tracer:
         entry: Entry,
         declared: Declared,
         case: Case,
-        var_ranges: Mapping[str, VarRange],
+        archs: tuple[Arch, ...],
         choose: Choose,
         *,
         caches: HostCaches | None = None,
     ) -> None:
         self.entry, self.declared, self.case = entry, declared, case
+        self.archs = archs
+        self.var_ranges = var_ranges = {**var_ranges_of(case, declared), **device_ranges(archs)}
         self.ranges = ranges_of(var_ranges)
         self.multiples = multiples_of(var_ranges)
         self.counts = {n: len(d.values) for n, d in var_ranges.items() if d.values}
         self.notes: list[str] = []
         self._choose = choose
-        self._options = _options()
+        self._options = _options(archs[0])
         self._caches = caches or HostCaches()
         self._caches.include(entry.fn)
         # By output, the strides that callers choose; and where the last walk found these outputs.
@@ -257,7 +262,7 @@ class Tracer:
         try:
             with (
                 _compat.launches.routed_to(calls),
-                _compat.driver.standing_in(TracedGpu(symbols)),
+                _compat.driver.standing_in(traced_gpu(symbols, self.archs)),
                 tracing.symbolic_host_functions(lambda n: symbols.next_power_of_2(term_of(n))),
                 self._caches.passed_by(),
                 process_state.noted(owner.reads),
@@ -412,6 +417,9 @@ def nested_body(func: Any) -> Callable[..., Any] | None:
     return found
 
 
-def _options() -> list[str]:
-    with _compat.driver.standing_in(_compat.driver.Gpu(90)):
-        return _compat.launches.launch_options()
+@functools.cache
+def _options(arch: Arch) -> list[str]:
+    with _compat.driver.standing_in(_compat.driver.Gpu(arch, warp_size=arch.warp_size)):
+        found = _compat.launches.launch_options()
+    # What AMD's lack is refused as that, not as a parameter that the kernel lacks.
+    return [*found, *_options(HOPPER)] if arch.is_amd else found

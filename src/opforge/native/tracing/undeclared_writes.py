@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ... import _compat
+from ...arch import Arch
 from ...errors import UndeclaredWrite, first_line
 from ...registry import Entry
 from ..ir.kernel_request import Request
@@ -21,7 +22,7 @@ def refuse_fill(entry: Entry, filled: Filled) -> None:
         raise _error(entry, filled.buffer.name, "an in-place operation")
 
 
-def refuse_launch(entry: Entry, called: TracedLaunch, request: Request, arch: int) -> str:
+def refuse_launch(entry: Entry, called: TracedLaunch, request: Request, arch: Arch) -> str:
     """Raise if a kernel writes to a parameter that only is read; a note if that cannot be told."""
     given = {n: v.memory for n, v in called.arguments.items() if isinstance(v, Pointed)}
     only_read = _only_read(entry, given.values())
@@ -72,7 +73,7 @@ class _Keyed:
     """A request by its key, because constants need not be hashable."""
 
     key: str
-    arch: int
+    arch: Arch
     request: Request = field(compare=False)
 
 

@@ -15,8 +15,8 @@ NAME = "_opforge_served"
 # CPython's limited API: a module for 3.10 is one for every later version.
 _FLAGS = ("-DPy_LIMITED_API=0x030A0000",)
 _RUNTIME = (
-    "arch.c", "arithmetic.h", "device.c", "driver.c", "driver.h", "include/opforge/abi.h",
-    "launcher.c", "message.c", "runtime.h", "tensor_map.c",
+    "arch.c", "arithmetic.h", "device.c", "driver.c", "driver.h", "driver_cuda.c", "driver_hip.c",
+    "include/opforge/abi.h", "launcher.c", "message.c", "runtime.h", "tensor_map.c",
 )  # fmt: skip
 
 

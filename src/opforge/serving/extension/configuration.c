@@ -34,14 +34,19 @@ static void replace(PyObject **place, PyObject *value)
 
 PyObject *served_configure(PyObject *module, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"stream_of", "device_of", "allocate", "hooks", NULL};
+    static char *names[] = {"stream_of", "device_of", "allocate", "hooks", "vendor", NULL};
     PyObject *given[3];
     PyObject *hooks = NULL;
     Watches watches = {0, NULL};
+    int vendor = OF_NVIDIA;
     int i;
     (void)module;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OOO|O:configure", names, &given[0], &given[1],
-                                     &given[2], &hooks)) {
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "OOO|Oi:configure", names, &given[0],
+                                     &given[1], &given[2], &hooks, &vendor)) {
+        return NULL;
+    }
+    if (vendor < 0 || vendor >= OF_VENDORS) {
+        PyErr_Format(PyExc_ValueError, "vendor is %d", vendor);
         return NULL;
     }
     for (i = 0; i < 3; i++) {
@@ -53,6 +58,7 @@ PyObject *served_configure(PyObject *module, PyObject *args, PyObject *keywords)
     if (hooks != NULL && served_read_watches(hooks, &watches) < 0) {
         return NULL;
     }
+    served_configuration.vendor = vendor;
     replace(&served_configuration.stream_of, given[0]);
     replace(&served_configuration.device_of, given[1]);
     replace(&served_configuration.allocate, given[2]);

@@ -1,7 +1,6 @@
 /* The type Image: a kernel compiled for some architectures, loaded on the devices that use it. */
 #include "served.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -9,9 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define CU_POINTER_ATTRIBUTE_DEVICE_POINTER 3
-
-/* The driver maps memory in blocks of 2 MiB. */
+/* The drivers map memory in blocks of 2 MiB. */
 #define BLOCK_BITS 21
 #define KNOWN_BLOCKS 64
 
@@ -35,7 +32,6 @@ const Arch of_arch_list[1];
 /* All that exist, under the GIL. */
 static ImageObject *first_image;
 
-static int (*pointer_attribute)(void *value, int attribute, uint64_t address);
 static uint64_t known_blocks[KNOWN_BLOCKS];
 
 /* With the exceptions that Triton raises in the same place. */
@@ -78,15 +74,17 @@ static void *read_file(const char *path)
 static OpforgeStatus no_image(const Device *device, const Kernel *kernel)
 {
     int i;
-    of_fail(OPFORGE_UNCOVERED, "nothing was built for sm_%d (device %d), only for", device->arch,
-            device->ordinal);
+    of_fail(OPFORGE_UNCOVERED, "nothing was built for ");
+    of_describe_arch(device->driver->vendor, device->arch);
+    of_more(" (device %d), only for", device->ordinal);
     for (i = 0; i < kernel->image_count; i++) {
-        of_more("%s sm_%d", i ? "," : "", kernel->images[i].arch);
+        of_more("%s ", i ? "," : "");
+        of_describe_arch(kernel->images[i].vendor, kernel->images[i].arch);
     }
     return OPFORGE_UNCOVERED;
 }
 
-static OpforgeStatus load_module(const Image *image, void **module)
+static OpforgeStatus load_module(const Driver *driver, const Image *image, void **module)
 {
     const char *path = (const char *)image->data;
     void *data = read_file(path);
@@ -94,52 +92,46 @@ static OpforgeStatus load_module(const Image *image, void **module)
     if (data == NULL) {
         return of_fail(OPFORGE_NO_IMAGE, "%s cannot be read: %s", path, strerror(errno));
     }
-    error = of_driver.cuModuleLoadData(module, data);
+    error = driver->load_module(module, data);
     free(data);
-    if (error != OF_CUDA_SUCCESS) {
-        const OpforgeStatus status = of_cuda_failed(error, "cuModuleLoadData");
+    if (error != OF_DRIVER_SUCCESS) {
+        const OpforgeStatus status = of_driver_failed(driver, error, &driver->load_module);
         of_more(" (%s)", path);
         return status;
     }
     return OPFORGE_OK;
 }
 
-/* Under the lock, and with the device's context current. */
+/* Under the lock, and with the device current. */
 static OpforgeStatus load(Device *device, const Kernel *kernel, Loaded *loaded)
 {
-    const Image *image = of_choose_image(kernel, device->arch);
+    const Driver *driver = device->driver;
+    const Image *image = of_choose_image(kernel, driver->vendor, device->arch);
     OpforgeStatus status;
-    int64_t offered = OF_SHARED_WITHOUT_ASKING;
     void *module = NULL;
     void *function = NULL;
     int error;
     if (image == NULL) {
         return no_image(device, kernel);
     }
-    if (image->shared > OF_SHARED_WITHOUT_ASKING) {
-        status = of_attribute(device, OF_DEVICE_SHARED_MEMORY_PER_BLOCK_OPTIN, &offered);
-        if (status != OPFORGE_OK) {
-            return status;
-        }
-        if ((int64_t)image->shared > offered) {
-            return of_fail(OPFORGE_NO_IMAGE,
-                           "it needs %u bytes of shared memory, but device %d (sm_%d) has %lld",
-                           image->shared, device->ordinal, device->arch, (long long)offered);
-        }
+    status = of_check_shared(device, image, "it");
+    if (status == OPFORGE_OK) {
+        status = load_module(driver, image, &module);
     }
-    status = load_module(image, &module);
     if (status != OPFORGE_OK) {
         return status;
     }
-    error = of_driver.cuModuleGetFunction(&function, module, image->function);
-    if (error == OF_CUDA_SUCCESS) {
-        status = of_prepare_function(image, function);
+    error = driver->get_function(&function, module, image->function);
+    if (error == OF_DRIVER_SUCCESS) {
+        status = of_prepare_function(driver, image, function);
     } else {
-        status = of_cuda_failed(error, "cuModuleGetFunction");
+        status = of_driver_failed(driver, error, &driver->get_function);
         of_more(" (%s in %s)", image->function, (const char *)image->data);
     }
     if (status != OPFORGE_OK) {
-        of_driver.cuModuleUnload(module);
+        if (driver->unload_module(module) != OF_DRIVER_SUCCESS) {
+            of_forgive(driver);
+        }
         return status;
     }
     loaded->module = module;
@@ -159,11 +151,18 @@ const Loaded *served_loaded(ImageObject *image, int device)
     return __atomic_load_n(&loaded->function, __ATOMIC_ACQUIRE) == NULL ? NULL : loaded;
 }
 
+/* All launches of a process are for GPUs of one vendor: torch is built for one. */
+static Place place_of(int device)
+{
+    const Place place = {served_configuration.vendor, device};
+    return place;
+}
+
 OpforgeStatus served_load(ImageObject *image, int device)
 {
     Scope scope;
     /* Refuses devices that do not exist. */
-    OpforgeStatus status = of_enter(device, NULL, &scope);
+    OpforgeStatus status = of_enter(place_of(device), NULL, &scope);
     if (status != OPFORGE_OK) {
         return status;
     }
@@ -173,13 +172,6 @@ OpforgeStatus served_load(ImageObject *image, int device)
     }
     of_unlock();
     return of_leave(&scope, status);
-}
-
-static void find_pointer_attribute(void)
-{
-    void *handle = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    void *found = handle == NULL ? NULL : dlsym(handle, "cuPointerGetAttribute");
-    memcpy(&pointer_attribute, &found, sizeof found);
 }
 
 static int is_known(uint64_t address)
@@ -199,6 +191,7 @@ static void know(uint64_t address)
  * argument, so each block of memory is asked for once. */
 OpforgeStatus served_find_unreachable(int device, const Pointer *pointers, int count, int *found)
 {
+    const Driver *driver;
     Scope scope;
     OpforgeStatus status;
     int i = 0;
@@ -209,24 +202,23 @@ OpforgeStatus served_find_unreachable(int device, const Pointer *pointers, int c
     if (i == count) {
         return OPFORGE_OK;
     }
-    status = of_enter(device, NULL, &scope);
+    status = of_enter(place_of(device), NULL, &scope);
     if (status != OPFORGE_OK) {
         return status;
     }
-    if (pointer_attribute == NULL) {
-        find_pointer_attribute();
-    }
-    for (; pointer_attribute != NULL && i < count && *found < 0; i++) {
+    driver = scope.device->driver;
+    for (; driver->pointer_attribute != NULL && i < count && *found < 0; i++) {
         uint64_t seen = 0;
-        int error = OF_CUDA_SUCCESS;
+        int error = OF_DRIVER_SUCCESS;
         if (pointers[i].address != 0) {
             error =
-                pointer_attribute(&seen, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, pointers[i].address);
+                driver->pointer_attribute(&seen, OF_POINTER_DEVICE_POINTER, pointers[i].address);
         }
-        if (error == OF_CUDA_ERROR_INVALID_VALUE) {
+        if (error == OF_DRIVER_INVALID_VALUE) {
+            of_forgive(driver);
             *found = i;
-        } else if (error != OF_CUDA_SUCCESS) {
-            return of_leave(&scope, of_cuda_failed(error, "cuPointerGetAttribute"));
+        } else if (error != OF_DRIVER_SUCCESS) {
+            return of_leave(&scope, of_driver_failed(driver, error, &driver->pointer_attribute));
         } else {
             know(pointers[i].address);
         }
@@ -238,10 +230,10 @@ OpforgeStatus served_launch(const Loaded *loaded, const Launching *launching)
 {
     Scope scope;
     /* Without the stream: it comes from the device's own, and asking for its context costs. */
-    OpforgeStatus status = of_enter(launching->device, NULL, &scope);
+    OpforgeStatus status = of_enter(place_of(launching->device), NULL, &scope);
     if (status == OPFORGE_OK) {
-        status = of_launch(loaded->image, loaded->function, launching->grid, launching->stream,
-                           launching->parameters);
+        status = of_launch(scope.device->driver, loaded->image, loaded->function, launching->grid,
+                           launching->stream, launching->parameters);
         status = of_leave(&scope, status);
     }
     return status;
@@ -260,13 +252,14 @@ void served_forget_images(void)
 /* Under the lock. */
 static OpforgeStatus unload_images(const Scope *scope)
 {
+    const Driver *driver = scope->device->driver;
     ImageObject *image;
     for (image = first_image; image != NULL; image = image->next) {
         Loaded *loaded = &image->loaded[scope->device->ordinal];
         if (loaded->function != NULL) {
-            const int error = of_driver.cuModuleUnload(loaded->module);
-            if (error != OF_CUDA_SUCCESS) {
-                return of_cuda_failed(error, "cuModuleUnload");
+            const int error = driver->unload_module(loaded->module);
+            if (error != OF_DRIVER_SUCCESS) {
+                return of_driver_failed(driver, error, &driver->unload_module);
             }
             memset(loaded, 0, sizeof *loaded);
         }
@@ -279,10 +272,10 @@ OpforgeStatus served_unload_images(int device)
 {
     Scope scope;
     OpforgeStatus status;
-    if (of_open_device(device) == NULL) {
+    if (of_open_device(place_of(device)) == NULL) {
         return OPFORGE_OK;
     }
-    status = of_enter(device, NULL, &scope);
+    status = of_enter(place_of(device), NULL, &scope);
     if (status != OPFORGE_OK) {
         return status;
     }
@@ -380,12 +373,16 @@ static int read_function(PyObject *given, Image *image, int *map_count)
         return -1;
     }
     if (!PyArg_ParseTuple(given,
-                          "iUUiIipLL|pO!i;(arch, path, symbol, threads, shared, num_ctas, "
+                          "iUUiIipLL|pO!ii;(arch, path, symbol, threads, shared, num_ctas, "
                           "cooperative, scratch_size, scratch_align, programmatic, maps, "
-                          "descriptor_flags)",
+                          "descriptor_flags, vendor)",
                           &image->arch, &path, &symbol, &threads, &image->shared, &image->num_ctas,
                           &image->cooperative, &scratch, &align, &image->programmatic,
-                          &PyTuple_Type, &maps, &image->descriptor_flags)) {
+                          &PyTuple_Type, &maps, &image->descriptor_flags, &image->vendor)) {
+        return -1;
+    }
+    if (image->vendor < 0 || image->vendor >= OF_VENDORS) {
+        PyErr_Format(PyExc_ValueError, "%U: vendor is %d", symbol, image->vendor);
         return -1;
     }
     if (image->descriptor_flags < 0 || image->descriptor_flags > SERVED_MAX_FLAGS) {
@@ -401,6 +398,8 @@ static int read_function(PyObject *given, Image *image, int *map_count)
         PyErr_Format(PyExc_ValueError, "%U: num_ctas is %d", symbol, image->num_ctas);
         return -1;
     }
+    /* On every GPU: a launch needs their product alone. */
+    image->warp_size = 32;
     image->num_warps = threads / 32;
     image->global_scratch = scratch;
     image->global_scratch_align = align;

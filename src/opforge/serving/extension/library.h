@@ -9,7 +9,7 @@
 
 #include "abi.h"
 
-/* As FIRST_ARCH_SPECIFIC of native/codegen/images.py; a test compares them. */
+/* As FIRST_ARCH_SPECIFIC of arch.py; a test compares them. */
 #define OF_FIRST_ARCH_SPECIFIC 90
 
 /* Of records that the extension does not use. */

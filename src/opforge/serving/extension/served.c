@@ -30,8 +30,9 @@ static PyObject *unload(PyObject *module, PyObject *unused)
 
 static PyMethodDef methods[] = {
     {"configure", (PyCFunction)(void (*)(void))served_configure, METH_VARARGS | METH_KEYWORDS,
-     "configure(stream_of, device_of, allocate, hooks=())\n--\n\n"
-     "Say where launches go, who allocates for them, and what stops serving."},
+     "configure(stream_of, device_of, allocate, hooks=(), vendor=0)\n--\n\n"
+     "Say where launches go, who allocates for them, what stops serving, and whose GPUs they are:\n"
+     "NVIDIA's, 0, or AMD's, 1."},
     {"subscript", served_subscript, METH_VARARGS,
      "subscript(type, mark, find, original)\n--\n\n"
      "A __getitem__ for a class of kernels: what a kernel has under the mark serves its launches,\n"

@@ -127,6 +127,7 @@ typedef struct {
     PyObject *stream_of;
     PyObject *device_of;
     PyObject *allocate;
+    int vendor;
     Watches watches;
 } Configuration;
 

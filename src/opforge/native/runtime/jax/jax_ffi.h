@@ -149,6 +149,7 @@ typedef struct {
     const XlaFrame *frame;
     const char *name;
     void *stream;
+    int vendor;
     int device;
     int64_t present;
     int64_t next_tensor;
@@ -159,6 +160,9 @@ typedef struct {
 
 /* Whether memory of the host is passed as that of device 0. */
 OPFORGE_API int OF_FUNCTION(jax_host_memory);
+
+/* For a call that is traced: DLPack's type of the device that it will run on. */
+OPFORGE_API int OF_FUNCTION(jax_device_type)(void);
 
 /* XLA's number of an element type, XLA_FFI_DataType -> DLPack's. */
 static inline OpforgeDType jax_dtype(int dtype)
@@ -175,6 +179,12 @@ static inline OpforgeDType jax_dtype(int dtype)
     return dtype >= 0 && dtype < count && known[dtype].bits ? known[dtype] : unknown;
 }
 
+/* DLPack's. */
+static inline int jax_device_type(int vendor)
+{
+    return vendor == OF_AMD ? 10 : 2;
+}
+
 /* XLA asks each handler for the version that it was written for, before it calls it. */
 static inline int jax_is_question(const XlaFrame *frame)
 {
@@ -189,27 +199,11 @@ static inline int jax_is_question(const XlaFrame *frame)
 }
 
 /* The device of a stream; a handler has no other way to know it in all versions. */
-static inline OpforgeStatus jax_device(void *stream, int *device)
+static inline OpforgeStatus jax_device(int vendor, void *stream, int *device)
 {
-    void *context = NULL;
-    void *popped = NULL;
-    OpforgeStatus status;
-    int error;
-    of_lock();
-    status = of_open_driver();
-    of_unlock();
-    if (status != OPFORGE_OK)
-        return status;
-    error = of_driver.cuStreamGetCtx(stream, &context);
-    if (error != OF_CUDA_SUCCESS)
-        return of_cuda_failed(error, "cuStreamGetCtx");
-    error = of_driver.cuCtxPushCurrent(context);
-    if (error != OF_CUDA_SUCCESS)
-        return of_cuda_failed(error, "cuCtxPushCurrent");
-    /* A CUdevice is the ordinal of the device. */
-    error = of_driver.cuCtxGetDevice(device);
-    of_driver.cuCtxPopCurrent(&popped);
-    return error == OF_CUDA_SUCCESS ? OPFORGE_OK : of_cuda_failed(error, "cuCtxGetDevice");
+    const Driver *driver;
+    const OpforgeStatus status = of_driver(vendor, &driver);
+    return status == OPFORGE_OK ? driver->stream_device(stream, device) : status;
 }
 
 /* A call that has failed reads nothing more, and fails in the end. */
@@ -248,20 +242,24 @@ static inline double jax_real(JaxCall *call, const char *name)
 
 static inline JaxCall jax_begin(const XlaFrame *frame, const char *name)
 {
-    JaxCall call = {frame, name, NULL, 0, 0, 0, 0, 0, OPFORGE_OK};
+    JaxCall call = {frame, name, NULL, OF_NVIDIA, 0, 0, 0, 0, 0, OPFORGE_OK};
     XlaStreamGet asked = {sizeof asked, NULL, frame->context, NULL};
     XlaError *const none = frame->api->stream_get(&asked);
+    /* A handler is not told its platform, but XLA has opened the driver of its stream. */
+    call.vendor = of_likely_vendor();
     if (none != NULL) {
         XlaErrorDestroy destroyed = {sizeof destroyed, NULL, none};
         frame->api->error_destroy(&destroyed);
         if (!OF_FUNCTION(jax_host_memory))
             jax_fails(&call,
                       of_fail(OPFORGE_INVALID_ARGUMENT,
-                              "its arrays are on the CPU; the library runs on CUDA\n  fix: put "
-                              "them on a GPU: jax.device_put(x, jax.devices(\"cuda\")[0])"));
+                              "its arrays are on the CPU; the library runs on %s\n  fix: put "
+                              "them on a GPU: jax.device_put(x, jax.devices(\"%s\")[0])",
+                              call.vendor == OF_AMD ? "ROCm" : "CUDA",
+                              call.vendor == OF_AMD ? "rocm" : "cuda"));
     } else {
         call.stream = asked.stream;
-        jax_fails(&call, jax_device(call.stream, &call.device));
+        jax_fails(&call, jax_device(call.vendor, call.stream, &call.device));
     }
     call.present = jax_integer(&call, "present");
     return call;
@@ -281,7 +279,7 @@ static inline OpforgeTensor *jax_buffer(JaxCall *call, const XlaBuffers *buffers
     buffer = buffers->buffers[at];
     memset(room, 0, sizeof *room);
     room->data = buffer->data;
-    room->device.device_type = 2;
+    room->device.device_type = jax_device_type(call->vendor);
     room->device.device_id = call->device;
     room->ndim = (int32_t)buffer->rank;
     room->dtype = jax_dtype(buffer->dtype);

@@ -36,7 +36,6 @@ _HERE = Path(__file__).resolve().parent
 # In a wheel, and in the folder of a build.
 _PLACES = (_HERE / "lib", _HERE.parent.parent / "lib")
 _MAX_RANK = 8
-_CUDA = 2
 _INVALID_ARGUMENT, _OUT_OF_MEMORY = 1, 6
 
 # Triton's name of an element type: JAX's, DLPack's code and bits, and C's for a scalar.
@@ -418,7 +417,12 @@ def _sizes(values: Sequence[int] = ()) -> Any:
 def _describe(array: Any) -> _Tensor:
     """As far as it is known when a call is traced."""
     code, bits = _BY_NAME[array.dtype.name]
-    return _Tensor(None, _CUDA, 0, array.ndim, code, bits, 1, _sizes(array.shape), None, 0)
+    return _Tensor(None, _device_type(), 0, array.ndim, code, bits, 1, _sizes(array.shape), None, 0)
+
+
+def _device_type() -> int:
+    """DLPack's, of the GPUs that the process has a driver of."""
+    return int(getattr(_library, f"{LIBRARY}_jax_device_type")())
 
 
 def _by_reference(tensor: _Tensor | None) -> Any:
@@ -474,7 +478,7 @@ def _register() -> None:
     handlers = (_Handler * (len(_operators) + 1)).in_dll(_library, f"{LIBRARY}_jax_handlers")
     for handler in handlers[:-1]:
         capsule = _jax.ffi.pycapsule(ctypes.c_void_p(handler.function))
-        for platform in ("CUDA", "cpu"):
+        for platform in ("CUDA", "ROCM", "cpu"):
             _jax.ffi.register_ffi_target(
                 f"{LIBRARY}_{handler.name.decode()}", capsule, platform=platform
             )

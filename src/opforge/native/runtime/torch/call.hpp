@@ -223,11 +223,11 @@ class Call {
         }
         static const int32_t cuda = aoti_torch_device_type_cuda();
         if (device == cuda) {
-            raw.device = {2, index};
+            raw.device = {gpu_type(), index};
             if (device_ < 0)
                 device_ = index;
         } else {
-            raw.device = {host_memory_ ? 2 : 1, 0};
+            raw.device = {host_memory_ ? gpu_type() : 1, 0};
         }
         *result = &raw;
         return true;

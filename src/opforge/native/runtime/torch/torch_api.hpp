@@ -114,17 +114,34 @@ Autograd find_autograd()
     return found;
 }
 
-/* A function that a build of torch for the CPU does not have. */
-template <class Function> Function of_cuda(const char *name)
+/* A build of torch for ROCm calls its devices cuda as well, and the stable ABI does not tell the
+ * two apart. It has this library in place of libtorch_cuda.so, and is in the process before an
+ * adapter: so one adapter serves either. */
+void *rocm_library()
 {
-    void *cuda = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
-    return reinterpret_cast<Function>(dlsym(cuda ? cuda : RTLD_DEFAULT, name));
+    static void *const found = dlopen("libtorch_hip.so", RTLD_LAZY | RTLD_NOLOAD);
+    return found;
+}
+
+/* DLPack's type of torch's cuda devices. */
+int32_t gpu_type()
+{
+    return rocm_library() ? 10 : 2;
+}
+
+/* A function that a build of torch for the CPU does not have. */
+template <class Function> Function of_gpu(const char *name)
+{
+    void *gpu = rocm_library();
+    if (!gpu)
+        gpu = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
+    return reinterpret_cast<Function>(dlsym(gpu ? gpu : RTLD_DEFAULT, name));
 }
 
 void *current_stream(int32_t device)
 {
     static const auto current =
-        of_cuda<AOTITorchError (*)(int32_t, void **)>("aoti_torch_get_current_cuda_stream");
+        of_gpu<AOTITorchError (*)(int32_t, void **)>("aoti_torch_get_current_cuda_stream");
     void *stream = nullptr;
     if (!current)
         fail(OF_LIBRARY ": this torch has no CUDA streams");
@@ -141,8 +158,8 @@ struct Allocator {
 const Allocator &allocator()
 {
     static const Allocator found = {
-        of_cuda<decltype(Allocator::allocate)>("aoti_torch_cuda_caching_allocator_raw_alloc"),
-        of_cuda<decltype(Allocator::release)>("aoti_torch_cuda_caching_allocator_raw_delete"),
+        of_gpu<decltype(Allocator::allocate)>("aoti_torch_cuda_caching_allocator_raw_alloc"),
+        of_gpu<decltype(Allocator::release)>("aoti_torch_cuda_caching_allocator_raw_delete"),
     };
     return found;
 }

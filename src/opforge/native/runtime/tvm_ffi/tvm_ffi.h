@@ -72,6 +72,7 @@ typedef struct {
     const TvmAny *arguments;
     /* Of the first tensor, whose stream the call goes to; -1 before there is one. */
     int device;
+    int is_rocm;
 } TvmCall;
 
 /* tvm-ffi's functions for errors. */
@@ -189,8 +190,10 @@ static inline int tvm_tensor(TvmCall *call, int at, const char *parameter, Opfor
         copy->device.device_id = 0;
         *tensor = copy;
     }
-    if (call->device < 0 && (*tensor)->device.device_type != 1)
+    if (call->device < 0 && (*tensor)->device.device_type != 1) {
         call->device = (*tensor)->device.device_id;
+        call->is_rocm = (*tensor)->device.device_type == 10;
+    }
     return 1;
 }
 
@@ -294,7 +297,7 @@ static inline int tvm_stream(const TvmCall *call, void **stream)
         return 0;
     }
     memcpy(&current, &function, sizeof current);
-    *stream = current(2, call->device);
+    *stream = current(call->is_rocm ? 10 : 2, call->device);
     return 1;
 }
 

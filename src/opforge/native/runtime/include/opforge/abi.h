@@ -23,17 +23,17 @@ typedef enum {
     OPFORGE_INVALID_ARGUMENT = 1,
     /* The arguments are valid, but nothing was built for them; the text says what was. */
     OPFORGE_UNCOVERED = 2,
-    /* libcuda is missing or too old, or there is no GPU. */
+    /* libcuda or libamdhip64 is missing or too old, or there is no GPU. */
     OPFORGE_NO_DRIVER = 3,
     /* No kernel image fits the GPU; the text lists the images in the library. */
     OPFORGE_NO_IMAGE = 4,
-    /* A call of the CUDA driver failed; the text names it. */
+    /* A call of the CUDA or HIP driver failed; the text names it. */
     OPFORGE_CUDA_ERROR = 5,
     /* An allocator or the driver had no memory left. */
     OPFORGE_OUT_OF_MEMORY = 6
 } OpforgeStatus;
 
-/* DLPack's DLDevice: type 2 is CUDA memory, 13 managed CUDA memory. */
+/* DLPack's DLDevice: type 2 is CUDA memory, 13 managed CUDA memory, 10 ROCm memory. */
 typedef struct {
     int32_t device_type;
     int32_t device_id;

@@ -35,7 +35,7 @@ class Error : public std::runtime_error {
     OpforgeStatus status_;
 };
 
-/* A CUstream or cudaStream_t; without one, the legacy default stream. */
+/* A CUstream, cudaStream_t or hipStream_t; without one, the legacy default stream. */
 class Stream {
   public:
     Stream(void *handle = nullptr) noexcept : handle_(handle) {}
@@ -45,12 +45,13 @@ class Stream {
     void *handle_;
 };
 
-/* The device of a tensor; 0 by default. */
+/* The device of a tensor; CUDA's 0 by default. */
 class Device {
   public:
     Device() noexcept : raw_{2, 0} {}
     explicit Device(OpforgeDevice raw) noexcept : raw_(raw) {}
     static Device cuda(int index) noexcept { return Device(OpforgeDevice{2, index}); }
+    static Device rocm(int index) noexcept { return Device(OpforgeDevice{10, index}); }
     OpforgeDevice raw() const noexcept { return raw_; }
 
   private:

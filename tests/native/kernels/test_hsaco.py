@@ -1,0 +1,255 @@
+"""AMD kernels: what Triton compiles, what its objects say, and what the GPUs do not have."""
+
+import re
+import struct
+
+import pytest
+import torch
+import triton
+from torch import Tensor
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+import opforge
+from opforge import native
+from opforge.arch import Arch
+from opforge.errors import KernelFailed
+from opforge.native.kernels import hsaco
+from opforge.native.kernels.compile import compile_all
+from opforge.native.kernels.image_cache import Cache
+from support.native.kernel_requests import (
+    KINDS,
+    gemm,
+    given_descriptor,
+    request,
+    scale,
+    scale_request,
+)
+
+GFX942 = Arch.named("gfx942")
+PASSED = [("x_ptr", "*fp16"), ("y_ptr", "*fp16"), ("n", "i32"), ("factor", "fp32")]
+
+
+def compiled(wanted, arch=GFX942, **more):
+    return compile_all([(wanted, (arch,))], jobs=1, **{"cache": None, **more})[wanted.key, arch]
+
+
+@pytest.fixture(scope="module")
+def image():
+    return compiled(scale_request())
+
+
+def checked(content, passed=PASSED, arch=GFX942, function="scale", **more):
+    given = {"threads": 256, "shared": 0, "flags": 2, **more}
+    return hsaco.check(content, arch, function, passed, **given)
+
+
+@pytest.mark.parametrize("name", ["gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"])
+def test_kernels_are_compiled_for_amd_gpus(name, tmp_path):
+    arch = Arch.named(name)
+    found = compiled(scale_request(), arch, cache=Cache(tmp_path), ptx=True)
+    assert found.cubin.startswith(b"\x7fELF")
+    assert (found.arch, found.function, found.num_warps, found.ptx) == (arch, "scale", 4, "")
+    # From the cache, as it was.
+    assert compiled(scale_request(), arch, cache=Cache(tmp_path), ptx=True) == found
+
+
+@pytest.mark.parametrize("kind", ["elementwise", "dot"])
+def test_a_worker_makes_the_bytes_that_triton_makes(kind, tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    wanted = KINDS[kind]
+    attrs = {(i,): [["tt.divisibility", 16]] for i in wanted.divisible}
+    source = ASTSource(wanted.fn, dict(wanted.signature), dict(wanted.constants), attrs)
+    expected = triton.compile(source, GPUTarget("hip", "gfx942", 64), dict(wanted.options))
+    found = compiled(wanted)
+    assert found.cubin == expected.asm["hsaco"]
+    assert (found.shared, found.num_warps) == (expected.metadata.shared, 4)
+    # LLVM writes the same numbers into the text.
+    printed = dict(re.findall(r"\.(vgpr_\w*count): +(\d+)", expected.asm["amdgcn"]))
+    assert found.registers == int(printed["vgpr_count"]) > 0
+    assert found.spills == int(printed["vgpr_spill_count"])
+
+
+@pytest.mark.parametrize("kind", ["reduction", "dot", "noinline", "descriptor"])
+def test_objects_fit_what_launches_pass(kind):
+    found = compiled(KINDS[kind])
+    assert found.registers > 0
+    assert hsaco.usage(found.cubin, found.function) == (found.registers, found.spills)
+
+
+def test_a_descriptor_is_passed_as_an_address():
+    wanted = request(given_descriptor, ["tensordesc<fp16[32, 32]>", "*fp16"], {"BLOCK": 32})
+    assert compiled(wanted).maps == ()
+
+
+def test_a_wrong_abi_is_refused_with_the_argument(image):
+    assert checked(image.cubin) == (image.registers, image.spills)
+    others = [
+        (PASSED[:2], "takes 6 arguments, but a launch passes 2 and two"),
+        ([*PASSED, *PASSED], "takes 6 arguments, but a launch passes 8"),
+        (
+            [*PASSED[:2], ("n", "i64"), PASSED[3]],
+            "takes n as 4 bytes at 16, but a launch passes 8 bytes at 16",
+        ),
+        (
+            [PASSED[2], *PASSED[:2], PASSED[3]],
+            "takes n as 8 bytes at 0, but a launch passes 4 bytes at 0",
+        ),
+    ]
+    for passed, said in others:
+        with pytest.raises(hsaco.BadObject, match=said):
+            checked(image.cubin, passed)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"function": "other"}, "has no kernel other"),
+        ({"threads": 128}, r"its largest block has .max_flat_workgroup_size 256, but .* says 128"),
+        ({"arch": Arch.named("gfx1100")}, r"its wavefronts has .wavefront_size 64, but .* says 32"),
+        ({"shared": 65537}, "needs 65537 bytes of shared memory, and gfx942 has 65536"),
+        ({"passed": [("x", "nvTmaDesc")]}, "cannot pass an argument of type nvTmaDesc"),
+    ],
+)
+def test_what_triton_says_is_held_against_the_object(image, given, said):
+    with pytest.raises(hsaco.BadObject, match=said):
+        checked(image.cubin, **given)
+    assert checked(image.cubin, shared=65536)
+
+
+def note_of(content):
+    """Where the metadata is, and its size."""
+    name = content.index(b"AMDGPU\0\0")
+    return name + 8, struct.unpack_from("<I", content, name - 8)[0]
+
+
+def reserving_16(content):
+    """With 16 bytes for arguments; the number is of 1 or, where arguments are hidden, 2 bytes."""
+    number = re.compile(rb"(\.kernarg_segment_size)(\xcd..|[\0-\x7f])", re.DOTALL)
+    return number.sub(lambda m: m[1] + (b"\x10" if len(m[2]) == 1 else b"\xcd\0\x10"), content)
+
+
+def test_a_damaged_object_is_refused(image):
+    at, size = note_of(image.cubin)
+    changed = [
+        (b"", "cannot be read: it is not an ELF file"),
+        (image.cubin[:60], "cannot be read: unpack_from"),
+        (image.cubin[: len(image.cubin) // 2], "cannot be read"),
+        (image.cubin.replace(b"AMDGPU\0", b"OTHERS\0"), "has 0 notes with metadata"),
+        (image.cubin[:at] + b"\xc1" + image.cubin[at + 1 :], "a value of kind 0xc1"),
+        (image.cubin[:at] + b"\x81\x01\x02" + image.cubin[at + 3 :], "a key that is not text"),
+        (image.cubin[:at] + b"\x91" * size + image.cubin[at + size :], "nested too deeply"),
+        (image.cubin[:at] + b"\x01" + image.cubin[at + 1 :], "goes on behind its end"),
+        (image.cubin.replace(b".kernarg_segment_size", b".kernarg_segment_sIze"), "has no .kern"),
+        (reserving_16(image.cubin), r"reserves 16 bytes for arguments that take \d\d"),
+    ]
+    for content, said in changed:
+        with pytest.raises(hsaco.BadObject, match=said):
+            checked(content)
+        assert hsaco.usage(content, "nowhere") == (0, 0)
+
+
+def test_no_damage_to_the_metadata_is_another_error(image):
+    at, size = note_of(image.cubin)
+    for offset in range(0, size, 3):
+        for value in (0x00, 0x8F, 0xDF, 0xFF):
+            content = bytearray(image.cubin)
+            content[at + offset] = value
+            try:
+                checked(bytes(content))
+            except hsaco.BadObject:
+                continue
+
+
+def test_all_kinds_of_msgpack_are_read():
+    text = b"\xa1a"
+    longer = {
+        b"\xd9\x01a": "a", b"\xda\0\x01a": "a", b"\xdb\0\0\0\x01a": "a",
+        b"\xcc\xff": 255, b"\xcd\x01\0": 256, b"\xce\0\0\0\x07": 7, b"\xcf" + bytes(7) + b"\x09": 9,
+        b"\xdc\0\x01\xc3": [True], b"\xdd\0\0\0\x01\xc2": [False], b"\x92\x01\x02": [1, 2],
+        b"\xde\0\x01" + text + b"\x01": {"a": 1}, b"\xdf\0\0\0\x01" + text + b"\x90": {"a": []},
+    }  # fmt: skip
+    for content, value in longer.items():
+        assert hsaco.Reader(content).whole() == value
+        with pytest.raises(hsaco.BadObject, match="cut off"):
+            hsaco.Reader(content[:-1]).whole()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"num_ctas": 2}, "num_ctas=2 needs clusters, which gfx942 does not have"),
+        (
+            {"num_warps": 32},
+            "num_warps=32 is 2048 threads, 64 to a warp, and a block",
+        ),
+        ({"launch_pdl": True}, "launch_pdl=True needs sm_90 or later"),
+        ({"maxnreg": 64}, "not a launch option for gfx942: maxnreg"),
+    ],
+)
+def test_what_the_gpu_lacks_is_refused_with_the_kernels_line(options, said):
+    wanted = scale_request(**options)
+    with pytest.raises(KernelFailed) as caught:
+        compiled(wanted)
+    assert said in str(caught.value)
+    assert f"{wanted.location}: scale(" in str(caught.value)
+    assert "for gfx942" in str(caught.value)
+
+
+def test_torch_calls_are_built_for_amd_but_for_those_that_trap(tmp_path):
+    def smooth(x: Tensor) -> Tensor:
+        return torch.tanh(x).sigmoid() * x + x
+
+    def picked(x: Tensor, at: Tensor) -> Tensor:
+        return x.gather(0, at)
+
+    x = native.tensor("n", dtype="fp32")
+    calls = opforge.op(smooth, name="amd::smooth", mode="custom_op")
+    native.declare(calls, x=x)
+    done = native.build([calls], tmp_path / "one", archs=["gfx942"], cache=None, jobs=1)
+    assert all(image.arch == GFX942 for kernel in done.library.kernels for image in kernel.images)
+    traps = opforge.op(picked, name="amd::picked", mode="custom_op")
+    native.declare(traps, x=x, at=native.tensor("m", dtype="i64"))
+    with pytest.raises(KernelFailed, match="cannot stop an AMD GPU at an index"):
+        native.build([traps], tmp_path / "other", archs=["gfx942"], cache=None, jobs=1)
+
+
+def test_a_wave_of_32_allows_as_many_warps_as_nvidia_has():
+    assert compiled(scale_request(4096, num_warps=32), Arch.named("gfx1100")).num_warps == 32
+
+
+def test_a_gluon_kernel_for_other_warps_is_refused():
+    wanted = KINDS["gluon"]
+    with pytest.raises(KernelFailed) as caught:
+        compiled(wanted)
+    assert "are its layouts for warps of 64 threads?" in str(caught.value)
+    assert wanted.location in str(caught.value)
+    assert compiled(wanted, Arch.named("gfx1100")).registers > 0
+
+
+def test_too_much_shared_memory_is_refused_at_the_build():
+    tiles = {"BM": 256, "BN": 256, "BK": 128}
+    wanted = request(gemm, ["*fp16"] * 3 + ["i32"] * 3, tiles, range(6), num_stages=4)
+    with pytest.raises(KernelFailed, match=r"bytes of shared memory, and gfx942 has 65536"):
+        compiled(wanted)
+
+
+def test_an_object_that_does_not_fit_fails_the_build(monkeypatch):
+    """As a Triton that orders arguments in another way would."""
+    original = hsaco.check
+
+    def other(content, arch, function, parameters, **more):
+        return original(content, arch, function, [*parameters[1:], parameters[0]], **more)
+
+    monkeypatch.setattr(hsaco, "check", other)
+    wanted = request(scale, ["*fp16", "*fp16", "i32", "fp32"], {"BLOCK": 128})
+    with pytest.raises(KernelFailed, match="takes n as 8 bytes at 8, but a launch passes 4 bytes"):
+        compiled(wanted)
+
+
+def test_requests_for_both_vendors_are_one():
+    wanted = scale_request()
+    archs = (Arch.named("sm_90"), GFX942)
+    images = compile_all([(wanted, archs)], jobs=1, cache=None, ptx=True)
+    assert [key for key, _ in images] == [wanted.key] * 2
+    assert [bool(image.ptx) for image in images.values()] == [True, False]
