@@ -196,22 +196,50 @@ def test_what_the_gpu_lacks_is_refused_with_the_kernels_line(options, said):
     assert "for gfx942" in str(caught.value)
 
 
-def test_torch_calls_are_built_for_amd_but_for_those_that_trap(tmp_path):
-    def smooth(x: Tensor) -> Tensor:
-        return torch.tanh(x).sigmoid() * x + x
+def smooth(x: Tensor, at: Tensor) -> Tensor:
+    return torch.tanh(x).sigmoid() * x + x
 
-    def picked(x: Tensor, at: Tensor) -> Tensor:
-        return x.gather(0, at)
 
-    x = native.tensor("n", dtype="fp32")
-    calls = opforge.op(smooth, name="amd::smooth", mode="custom_op")
-    native.declare(calls, x=x)
-    done = native.build([calls], tmp_path / "one", archs=["gfx942"], cache=None, jobs=1)
-    assert all(image.arch == GFX942 for kernel in done.library.kernels for image in kernel.images)
-    traps = opforge.op(picked, name="amd::picked", mode="custom_op")
-    native.declare(traps, x=x, at=native.tensor("m", dtype="i64"))
-    with pytest.raises(KernelFailed, match="cannot stop an AMD GPU at an index"):
-        native.build([traps], tmp_path / "other", archs=["gfx942"], cache=None, jobs=1)
+def gathered(x: Tensor, at: Tensor) -> Tensor:
+    return x.gather(0, at)
+
+
+def selected(x: Tensor, at: Tensor) -> Tensor:
+    return x.index_select(0, at)
+
+
+def embedded(x: Tensor, at: Tensor) -> Tensor:
+    return torch.nn.functional.embedding(at, x[:, None])
+
+
+def indexed(x: Tensor, at: Tensor) -> Tensor:
+    return x[at]
+
+
+# `s_cbranch_vccz` over one instruction, and that instruction, `s_trap 2`, as the GPUs encode them.
+STOPS = {
+    "gfx90a": (0xBF860001, 0xBF920002),
+    "gfx942": (0xBF860001, 0xBF920002),
+    "gfx1100": (0xBFA30001, 0xBF900002),
+    "gfx1201": (0xBFA30001, 0xBF900002),
+}
+
+
+@pytest.mark.parametrize(
+    ("bodies", "archs"),
+    [([smooth, selected, embedded, indexed], ["gfx942"]), ([gathered], list(STOPS))],
+)
+def test_torch_calls_are_built_and_stop_at_a_bad_index(bodies, archs, tmp_path, op_name, pool):
+    ops = [opforge.op(body, name=op_name(), mode="custom_op") for body in bodies]
+    given = {"x": native.tensor("n", dtype="fp32"), "at": native.tensor("m", dtype="i64")}
+    for op in ops:
+        # Of few variants.
+        native.declare(op, **given, dims={"n": (17, 1000), "m": (17, 1000)})
+    done = native.build(ops, tmp_path, archs=archs, cache=None, executor=pool)
+    for kernel in done.library.kernels:
+        assert {str(image.arch) for image in kernel.images} == set(archs)
+        stops = [struct.pack("<II", *STOPS[str(i.arch)]) in i.cubin for i in kernel.images]
+        assert set(stops) == {not kernel.name.startswith("torch_tanh")}, kernel.name
 
 
 def test_a_wave_of_32_allows_as_many_warps_as_nvidia_has():

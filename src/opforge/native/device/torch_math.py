@@ -7,8 +7,9 @@ Triton's own `exp` and `/` are faster and round otherwise.
 
 import triton
 import triton.language as tl
+from triton.language import target_info
 from triton.language.extra import libdevice
-from triton.language.target_info import is_cuda, is_hip
+from triton.language.target_info import is_hip
 
 
 # AMD's libdevice lacks these two, and Triton looks up there all that a module has from libdevice.
@@ -183,16 +184,35 @@ def whole_quotient(quotient, rest, b, true, dtype: tl.constexpr):
 @triton.jit
 def in_range(at, size):
     """An index, where a kernel stops the GPU's work if it is outside, as torch's does."""
-    tl.static_assert(is_cuda(), "a kernel cannot stop an AMD GPU at an index that is out of range")
     tl.inline_asm_elementwise(
-        "{ .reg .pred p; setp.ne.s32 p, $1, 0; @p trap; mov.u32 $0, 0; }",
-        "=r,r",
+        _trap(),
+        _trap_operands(),
         [((at < 0) | (at >= size)).to(tl.int32)],
         dtype=tl.int32,
         is_pure=False,
         pack=1,
     )
     return at
+
+
+@triton.constexpr_function
+def _trap():
+    """Assembly that stops at a number other than 0.
+
+    AMD's is what torch's `abort` becomes there: a print, as `tl.device_assert` has it, costs time
+    where nothing is printed, too.
+    """
+    if not is_hip():
+        return "{ .reg .pred p; setp.ne.s32 p, $1, 0; @p trap; mov.u32 $0, 0; }"
+    mask = "vcc" if target_info.current_target().warp_size == 64 else "vcc_lo"
+    end = ".Lin_range_${:uid}"
+    jump = f"v_cmp_ne_u32 {mask}, 0, $1\ns_cbranch_vccz {end}"
+    return f"{jump}\ns_trap 2\n{end}:\nv_mov_b32 $0, 0"
+
+
+@triton.constexpr_function
+def _trap_operands():
+    return "=v,v,~{vcc}" if is_hip() else "=r,r"
 
 
 @triton.jit
