@@ -21,26 +21,17 @@ def for_both(tmp_path_factory):
     return build(library, tmp_path_factory.mktemp("rocm"))
 
 
-@pytest.fixture(scope="module")
-def libtorch_hip(tmp_path_factory):
-    """What a ROCm build has in place of libtorch_cuda.so, empty."""
-    file = tmp_path_factory.mktemp("torch") / "libtorch_hip.so"
-    command = ["cc", "-shared", "-fPIC", "-xc", "/dev/null", "-Wl,-soname,libtorch_hip.so"]
-    subprocess.run([*command, "-o", str(file)], check=True)
-    return file
-
-
 CODE = """
-import ctypes, sys
+import sys
 import torch
-if sys.argv[3] == "rocm":
-    torch.version.hip = "6.4"
-    ctypes.CDLL(sys.argv[2])
+from support.standin.rocm import pretend_rocm
+if sys.argv[2] == "rocm":
+    pretend_rocm()
 from support.standin.driver import AMD, NVIDIA, load_standin
 cuda, hip = load_standin(NVIDIA), load_standin(AMD)
 cuda.reset(), hip.reset()
 import opforge
-ops = opforge.load(sys.argv[1], host_memory=True, adapter=sys.argv[4] == "adapter")
+ops = opforge.load(sys.argv[1], host_memory=True, adapter=sys.argv[3] == "adapter")
 torch.ops.demo.add(torch.ones(2, 3), torch.ones(2, 3))
 print([launched.image[-6:].decode().strip() for launched in cuda.launches + hip.launches])
 """
@@ -48,8 +39,8 @@ print([launched.image[-6:].decode().strip() for launched in cuda.launches + hip.
 
 @pytest.mark.parametrize("how", ["adapter", "ctypes"])
 @pytest.mark.parametrize(("torch", "image"), [("cuda", "sm_80"), ("rocm", "gfx942")])
-def test_calls_go_to_the_driver_that_torch_was_built_for(for_both, libtorch_hip, torch, image, how):
-    command = [sys.executable, "-c", CODE, str(for_both), str(libtorch_hip), torch, how]
+def test_calls_go_to_the_driver_that_torch_was_built_for(for_both, torch, image, how):
+    command = [sys.executable, "-c", CODE, str(for_both), torch, how]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"['{image}']\n"

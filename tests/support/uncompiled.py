@@ -1,28 +1,53 @@
 """Images without code, for libraries whose kernels the stand-in driver interprets.
 
 Compiling takes most of the time of a build. Every variant is lowered to Triton's text, where an
-author's mistakes show, and one of each kernel is compiled. Images of different variants differ.
+author's mistakes show, and one of each kernel is compiled; for AMD's GPUs one of each kernel's
+lists of arguments, which are read from the objects. Images of different variants differ.
 """
 
+import dataclasses
 import hashlib
 import re
 from concurrent.futures import Executor, Future
 
 from opforge._compat import compiling, tma
 
+# Bytes of an ELF file's header that mean nothing.
+PADDING = slice(9, 16)
+
 
 class Uncompiled(Executor):
     """Answers the compiler's jobs, for `native.build(..., executor=Uncompiled(), cache=None)`."""
 
     def __init__(self):
-        self.compiled = set()
+        self.compiled = {}
 
     def submit(self, compile_, job):
-        function = re.search(r"tt\.func public @(\w+)", job.text)[1]
+        head = re.search(r"tt\.func public @(\w+)\((.*)\) attributes", job.text)
+        function = head[1]
+        key = (job.arch, function)
+        if job.arch.is_amd:
+            key += (tuple(map(size_of, re.findall(r"%\w+: ([^ ,)]+)", head[2]))), job.options)
         done = Future()
-        done.set_result(image_of(job, function) if function in self.compiled else compile_(job))
-        self.compiled.add(function)
+        if key not in self.compiled:
+            self.compiled[key] = compile_(job)
+            done.set_result(self.compiled[key])
+        elif job.arch.is_amd:
+            done.set_result(marked(self.compiled[key], job))
+        else:
+            done.set_result(image_of(job, function))
         return done
+
+
+def size_of(kind):
+    return "pointer" if kind.startswith("!tt.ptr") else kind
+
+
+def marked(made, job):
+    """The compiled image of another variant, told apart from it."""
+    content = bytearray(made.cubin)
+    content[PADDING] = hashlib.sha256(job.text.encode()).digest()[: PADDING.stop - PADDING.start]
+    return dataclasses.replace(made, cubin=bytes(content))
 
 
 def image_of(job, function):

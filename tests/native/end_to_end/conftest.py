@@ -7,8 +7,9 @@ tests/gpu/test_native.py on a GPU.
 import pytest
 
 from support.native.calling import DEVICE, VENDOR, Caller
-from support.standin.driver import load_standin
+from support.standin.driver import AMD, load_standin
 from support.standin.library import OpforgeTensor
+from support.standin.rocm import pretend_rocm
 
 
 @pytest.fixture(scope="session")
@@ -16,6 +17,8 @@ def standin():
     if DEVICE == "cuda":
         return None
     OpforgeTensor.gpu = VENDOR.device_type
+    if VENDOR is AMD:
+        pretend_rocm()
     return load_standin(VENDOR)
 
 
@@ -27,6 +30,11 @@ def _ops(standin):
 @pytest.fixture(scope="session")
 def _kinds(standin):
     return Caller("kinds", standin)
+
+
+@pytest.fixture(scope="session")
+def _large(standin):
+    return Caller("large", standin)
 
 
 @pytest.fixture
@@ -41,3 +49,10 @@ def kinds(_kinds):
     _kinds.begin()
     yield _kinds
     _kinds.end()
+
+
+@pytest.fixture
+def large(_large):
+    _large.begin()
+    yield _large
+    _large.end()

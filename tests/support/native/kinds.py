@@ -305,34 +305,6 @@ native.declare(persistent, x=native.tensor("n", dtype="i32"), dims=SMALL)
 
 
 @triton.jit
-def large_kernel(a_ptr, b_ptr, out_ptr, k, SIDE: tl.constexpr, DEPTH: tl.constexpr):
-    side, depth = tl.arange(0, SIDE), tl.arange(0, DEPTH)
-    total = tl.zeros((SIDE, SIDE), tl.float32)
-    for start in range(0, k, DEPTH):
-        at = start + depth
-        a = tl.load(a_ptr + side[:, None] * k + at[None, :], mask=at[None, :] < k, other=0.0)
-        b = tl.load(b_ptr + at[:, None] * SIDE + side[None, :], mask=at[:, None] < k, other=0.0)
-        total = tl.dot(a, b, total)
-    tl.store(out_ptr + side[:, None] * SIDE + side[None, :], total)
-
-
-@opforge.op("kinds::large")
-def large(a: Tensor, b: Tensor) -> Tensor:
-    """More shared memory than a kernel gets unasked."""
-    out = torch.empty((128, 128), dtype=torch.float32, device=a.device)
-    large_kernel[(1,)](a, b, out, a.shape[1], SIDE=128, DEPTH=64, num_warps=8, num_stages=4)
-    return out
-
-
-native.declare(
-    large,
-    a=native.tensor("128 k", dtype="fp16"),
-    b=native.tensor("k 128", dtype="fp16"),
-    dims={"k": (0, 4096)},
-)
-
-
-@triton.jit
 def shifted_kernel(x_ptr, out_ptr, row_step, n, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     offsets = tl.arange(0, BLOCK)
