@@ -303,6 +303,7 @@ def test_what_does_not_compile_for_an_architecture_is_left_out_there(tmp_path):
     assert archs == {"narrowed": {SM_90}, "combine": {SM_80, SM_90}}
     (note,) = [note for note in done.notes if note.startswith("narrowed(")]
     assert " is not built for sm_80, nor is 1 other variant of it: ValueError(" in note
+    assert "; sm_80 has no fp8e4nv: branch on the GPU" in note
     assert "fp8e4nv not supported" in note
     assert read(done.folder) == done.manifest
 

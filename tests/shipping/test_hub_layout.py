@@ -92,6 +92,23 @@ def test_a_name_that_the_hub_does_not_take_is_refused(dist, tmp_path):
     assert caught.value.fix == "build the library with another --name"
 
 
+def test_a_library_for_amd_alone_is_refused(dist, tmp_path):
+    library = dataclasses.replace(read_built(dist), archs=("gfx90a", "gfx942"))
+    with pytest.raises(BadOption) as caught:
+        write_hub_layout(library, tmp_path, "1")
+    said = "shipped_ops is for gfx90a, gfx942, and this layout is for CUDA"
+    assert str(caught.value).startswith(said)
+    assert caught.value.fix == "build it for an NVIDIA GPU, too, or ship a wheel"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_library_for_both_vendors_tells_the_archs_of_cuda(dist, tmp_path):
+    library = dataclasses.replace(read_built(dist), archs=("sm_80", "sm_90a", "gfx942"))
+    for place in write_hub_layout(library, tmp_path, "1"):
+        told = json.loads((place / "metadata.json").read_text())
+        assert told["backend"] == {"type": "cuda", "archs": ["8.0", "9.0a"]}
+
+
 @pytest.mark.parametrize("text", ['{"name": "other"}', "{}", "no JSON", "[]"])
 def test_the_folder_of_another_kernel_is_left_alone(dist, tmp_path, text):
     place = tmp_path / "build" / BUILDS[1]

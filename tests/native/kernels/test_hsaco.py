@@ -6,6 +6,7 @@ import struct
 import pytest
 import torch
 import triton
+import triton.language as tl
 from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
@@ -17,6 +18,7 @@ from opforge.errors import KernelFailed
 from opforge.native.kernels import hsaco
 from opforge.native.kernels.compile import compile_all
 from opforge.native.kernels.image_cache import Cache
+from support.archs import SM_90
 from support.native.kernel_requests import (
     KINDS,
     gemm,
@@ -240,6 +242,46 @@ def test_torch_calls_are_built_and_stop_at_a_bad_index(bodies, archs, tmp_path, 
         assert {str(image.arch) for image in kernel.images} == set(archs)
         stops = [struct.pack("<II", *STOPS[str(i.arch)]) in i.cubin for i in kernel.images]
         assert set(stops) == {not kernel.name.startswith("torch_tanh")}, kernel.name
+
+
+@triton.jit
+def of_triton(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at).to(tl.float8e4b15, bitcast=True)
+    tl.store(out_ptr + at, x.to(tl.float32))
+
+
+@triton.jit
+def copied(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out_ptr + at, tl.load(x_ptr + at).to(tl.float32))
+
+
+LACKING = {
+    "fp8e4b15": (request(of_triton, ["*u8", "*fp32"], {"BLOCK": 64}), GFX942),
+    # Torch has this one, for AMD's GPUs alone.
+    "fp8e4b8": (request(copied, ["*fp8e4b8", "*fp32"], {"BLOCK": 64}), SM_90),
+}
+
+
+@pytest.mark.parametrize("dtype", LACKING)
+def test_a_dtype_that_the_gpu_lacks_is_refused_with_the_line_and_a_way_out(dtype):
+    wanted, arch = LACKING[dtype]
+    with pytest.raises(KernelFailed) as caught:
+        compiled(wanted, arch)
+    said = str(caught.value)
+    assert f"{wanted.location}: {wanted.name}(" in said
+    assert f"for {arch}" in said
+    assert f"type {dtype} not supported in this architecture. The supported fp8 dtypes are" in said
+    assert f"; {arch} has no {dtype}: branch on the GPU (torch.version.hip, " in said
+
+
+@pytest.mark.parametrize("name", ["gfx90a", "gfx942", "gfx1100"])
+def test_fp8_of_other_gpus_is_computed(name):
+    """Triton does it bit by bit where the GPU has no instruction."""
+    for dtype in ("*fp8e4nv", "*fp8e5"):
+        wanted = request(copied, [dtype, "*fp32"], {"BLOCK": 64})
+        assert compiled(wanted, Arch.named(name)).registers > 0
 
 
 def test_a_wave_of_32_allows_as_many_warps_as_nvidia_has():

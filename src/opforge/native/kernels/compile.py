@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 import tempfile
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
@@ -44,6 +45,7 @@ _WAITING_PER_WORKER = 4
 _WAITING_ELSEWHERE = 1024
 # In threads, of every AMD GPU.
 _LARGEST_BLOCK = 1024
+_LACKING = re.compile(r"type (fp8\w+) not supported in this architecture")
 _CANCELLED = (
     "its executor gave up: it was shut down, or lost its scheduler; build again, and kernels that "
     "were compiled come from the cache"
@@ -286,7 +288,8 @@ class _Build:
             )
             return compiling.lower(variant, full_paths=self.full_paths)
         except Exception as error:  # noqa: BLE001  # the compiler raises of any kind
-            self._fail(task, f"{compiling.error_text(error)}{_of_gluon(task)}")
+            text = compiling.error_text(error)
+            self._fail(task, f"{text}{_of_gluon(task)}{_of_dtype(task, text)}")
             return None
 
     def _take(self, task: _Task, made: _Result) -> None:
@@ -327,6 +330,18 @@ def _of_gluon(task: _Task) -> str:
     if not (task.arch.is_amd and task.request.fn.is_gluon()):
         return ""
     return f"; it is a Gluon kernel: are its layouts for warps of {task.arch.warp_size} threads?"
+
+
+def _of_dtype(task: _Task, text: str) -> str:
+    """Triton names the dtypes that the GPU has, and no way out."""
+    lacking = _LACKING.search(text)
+    if lacking is None:
+        return ""
+    return (
+        f"; {task.arch} has no {lacking[1]}: branch on the GPU (torch.version.hip, "
+        "torch.cuda.get_device_capability()) and launch a kernel of another dtype there, or build "
+        "for GPUs that have it"
+    )
 
 
 def _options_for(request: Request, arch: Arch) -> dict[str, object]:
