@@ -1,6 +1,7 @@
 """The handlers for JAX and the module that registers them; where JAX is installed, with JAX."""
 
 import ast
+import ctypes
 import dataclasses
 import importlib.util
 import subprocess
@@ -8,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from opforge.errors import BadProgram
 from opforge.native.artifacts.toolchain import compile_library
@@ -15,8 +17,9 @@ from opforge.native.codegen import sources
 from opforge.native.codegen.templates import runtime
 from opforge.native.ir.abi import MAX_RANK, STATUS_NAMES
 from opforge.native.ir.dtypes import DTYPES
-from support.native import hand_made, hand_made_frameworks
+from support.native import hand_made, hand_made_frameworks, xla_frames
 from support.processes import ROOT, environment
+from support.standin.driver import AMD, NVIDIA, load_standin
 from support.standin.library import write
 
 CALLS = Path(__file__).parents[1] / "jax_calls" / "calls_jax.py"
@@ -115,6 +118,46 @@ def test_the_handlers_compile_without_a_warning(folder):
     warnings = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
     command = ["cc", "-std=c99", *warnings, "-fsyntax-only", "src/demo/jax_ffi.c"]
     subprocess.run(command, cwd=folder, check=True)
+
+
+@pytest.fixture
+def handlers(tmp_path):
+    """Those of `add`, of a library for both vendors in a process with both drivers."""
+    library = hand_made.for_both(hand_made.library(hand_made.add()))
+    write(library, tmp_path, jax=True)
+    compile_library(tmp_path, "demo", flags=("-O0",))
+    c = ctypes.CDLL(str(tmp_path / "lib/libdemo.so"))
+    yield xla_frames.Handlers.in_dll(c, "demo_jax_handlers")
+    for device in (0, 1):
+        c.demo_unload(device)
+
+
+@pytest.mark.parametrize("platform", ["cuda", "rocm"])
+def test_a_handler_calls_the_driver_of_its_platform(handlers, platform):
+    drivers = {"cuda": load_standin(NVIDIA), "rocm": load_standin(AMD)}
+    for driver in drivers.values():
+        driver.reset(devices=2)
+    mine = drivers.pop(platform)
+    (other,) = drivers.values()
+    x, out = torch.ones(2, 3), torch.empty(2, 3)
+    stream = mine.stream(1)
+    assert xla_frames.call(getattr(handlers, platform), [x, x], [out], stream) is None
+    assert [(launched.device, launched.stream) for launched in mine.launches] == [(1, stream)]
+    assert other.calls == []
+
+
+def test_a_handler_of_a_platform_that_the_library_is_not_for_says_so(tmp_path):
+    write(hand_made.library(hand_made.add()), tmp_path, jax=True)
+    compile_library(tmp_path, "demo", flags=("-O0",))
+    c = ctypes.CDLL(str(tmp_path / "lib/libdemo.so"))
+    driver = load_standin(AMD)
+    driver.reset()
+    x, out = torch.ones(2, 3), torch.empty(2, 3)
+    rocm = xla_frames.Handlers.in_dll(c, "demo_jax_handlers").rocm
+    said = xla_frames.call(rocm, [x, x], [out], driver.stream())
+    assert "gfx942" in said
+    assert "sm_80" in said
+    assert driver.launches == []
 
 
 def test_they_are_written_only_where_they_are_asked_for():

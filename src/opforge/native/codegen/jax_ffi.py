@@ -18,7 +18,7 @@ def jax_source(library: Library) -> str:
         "jax_ffi.c",
         name=library.name,
         handlers="".join(f"\n{_handler(library, op)}\n" for op in library.ops),
-        table="\n".join(f"    {{{quoted(op.name)}, {_name(op)}}}," for op in library.ops),
+        table="\n".join(_row(op) for op in library.ops),
     )
 
 
@@ -27,8 +27,9 @@ def jax_module(library: Library) -> str:
     return with_constants(runtime("jax")["jax_module.py"], LIBRARY=library.name)
 
 
-def _name(op: Op) -> str:
-    return f"handle_{part(op.name)}"
+def _row(op: Op) -> str:
+    handlers = ", ".join(f"{platform}_{part(op.name)}" for platform in ("cuda", "rocm", "cpu"))
+    return f"    {{{quoted(op.name)}, {handlers}}},"
 
 
 def _handler(library: Library, op: Op) -> str:
@@ -51,14 +52,15 @@ def _handler(library: Library, op: Op) -> str:
     body = [
         "if (jax_is_question(frame))",
         "    return NULL;",
-        f"JaxCall call = jax_begin(frame, {quoted(signature.function)});",
+        f"JaxCall call = jax_begin(frame, {quoted(signature.function)}, vendor);",
         *read,
         "if (call.status != OPFORGE_OK)",
         "    return jax_done(&call, call.status);",
         opening + f"\n    {' ' * len(opening)}".join(lines),
     ]
-    head = f"static XlaError *{_name(op)}(XlaFrame *frame)"
-    return "\n".join([head, "{", *(f"    {line}" for line in body), "}"])
+    name = part(op.name)
+    head = f"static XlaError *call_{name}(XlaFrame *frame, int vendor)"
+    return "\n".join([head, "{", *(f"    {line}" for line in body), "}", f"JAX_HANDLERS({name})"])
 
 
 def _read(at: int, param: Param) -> str:

@@ -139,11 +139,29 @@ typedef struct {
 
 typedef XlaError *(*XlaHandler)(XlaFrame *frame);
 
-/* What the module in Python registers. */
+/* What the module in Python registers: one handler per platform, because XLA does not tell a
+ * handler where it runs. */
 typedef struct {
     const char *name;
-    XlaHandler handler;
-} JaxHandler;
+    XlaHandler cuda;
+    XlaHandler rocm;
+    XlaHandler cpu;
+} JaxHandlers;
+
+/* Those of an operator, over `call_NAME`. */
+#define JAX_HANDLERS(name) \
+    static XlaError *cuda_##name(XlaFrame *frame) \
+    { \
+        return call_##name(frame, OF_NVIDIA); \
+    } \
+    static XlaError *rocm_##name(XlaFrame *frame) \
+    { \
+        return call_##name(frame, OF_AMD); \
+    } \
+    static XlaError *cpu_##name(XlaFrame *frame) \
+    { \
+        return call_##name(frame, of_likely_vendor()); \
+    }
 
 typedef struct {
     const XlaFrame *frame;
@@ -240,13 +258,11 @@ static inline double jax_real(JaxCall *call, const char *name)
     return value == NULL ? 0 : *value;
 }
 
-static inline JaxCall jax_begin(const XlaFrame *frame, const char *name)
+static inline JaxCall jax_begin(const XlaFrame *frame, const char *name, int vendor)
 {
-    JaxCall call = {frame, name, NULL, OF_NVIDIA, 0, 0, 0, 0, 0, OPFORGE_OK};
+    JaxCall call = {frame, name, NULL, vendor, 0, 0, 0, 0, 0, OPFORGE_OK};
     XlaStreamGet asked = {sizeof asked, NULL, frame->context, NULL};
     XlaError *const none = frame->api->stream_get(&asked);
-    /* A handler is not told its platform, but XLA has opened the driver of its stream. */
-    call.vendor = of_likely_vendor();
     if (none != NULL) {
         XlaErrorDestroy destroyed = {sizeof destroyed, NULL, none};
         frame->api->error_destroy(&destroyed);

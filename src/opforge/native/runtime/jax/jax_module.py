@@ -79,10 +79,17 @@ class _Tensor(ctypes.Structure):
     )
 
 
-class _Handler(ctypes.Structure):
-    """The library's JaxHandler."""
+# As XLA calls them, and the library's JaxHandlers.
+_PLATFORMS = {"CUDA": "cuda", "ROCM": "rocm", "cpu": "cpu"}
 
-    _fields_ = (("name", ctypes.c_char_p), ("function", ctypes.c_void_p))
+
+class _Handlers(ctypes.Structure):
+    """The library's JaxHandlers, of one operator."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        *((platform, ctypes.c_void_p) for platform in _PLATFORMS.values()),
+    )
 
 
 class _Operator:
@@ -475,12 +482,12 @@ def _open() -> ctypes.CDLL:
 
 def _register() -> None:
     """Tell XLA of the handlers; on the CPU they say why they do not run there."""
-    handlers = (_Handler * (len(_operators) + 1)).in_dll(_library, f"{LIBRARY}_jax_handlers")
-    for handler in handlers[:-1]:
-        capsule = _jax.ffi.pycapsule(ctypes.c_void_p(handler.function))
-        for platform in ("CUDA", "ROCM", "cpu"):
+    table = (_Handlers * (len(_operators) + 1)).in_dll(_library, f"{LIBRARY}_jax_handlers")
+    for handlers in table[:-1]:
+        for platform, field in _PLATFORMS.items():
+            capsule = _jax.ffi.pycapsule(ctypes.c_void_p(getattr(handlers, field)))
             _jax.ffi.register_ffi_target(
-                f"{LIBRARY}_{handler.name.decode()}", capsule, platform=platform
+                f"{LIBRARY}_{handlers.name.decode()}", capsule, platform=platform
             )
 
 
