@@ -1,7 +1,7 @@
 """The C runtime under attack: calls, faults of the driver, threads, and a million calls.
 
 The programs are in native/. They call a library of hand-made operators, whose kernels they run on
-the stand-in driver, and compare what happens with what they expect themselves.
+the stand-in driver of either vendor, and compare what happens with what they expect themselves.
 """
 
 import itertools
@@ -13,13 +13,16 @@ from pathlib import Path
 
 import pytest
 
+from support.archs import SM_80, SM_90, gfx
 from support.native import hand_made, hand_made_layouts
 from support.native.sanitizers import has_sanitizer
-from support.standin.driver import SOURCES
+from support.standin.driver import AMD, NVIDIA, Vendor
 from support.standin.library import write
 
 NATIVE = Path(__file__).with_name("native")
 PARTS = ("specs", "given", "judge", "plain_ops", "strided_ops", "kernels", "rounds")
+# What a library for AMD has that is not in one for NVIDIA.
+OF_A_VENDOR = {"images.c", "manifest.c"}
 # gnu99 for __int128. Not optimized: compiling takes longer than the short runs do.
 FLAGS = ("-std=gnu99", "-g1", "-O0", "-Wall", "-Wextra", "-Werror")
 SANITIZERS = {
@@ -33,7 +36,11 @@ LIMIT = 240
 WRAPPED = ("dlopen", "dlsym", "calloc")
 
 
-def program():
+# In place of which of NVIDIA's.
+AMDS = dict(zip((SM_80, SM_90), gfx("942", "950"), strict=True))
+
+
+def program(vendor):
     """Operators of every kind; kernels that two of them share are there once."""
     parts = (
         hand_made.add(), hand_made.matmul(), hand_made.everything(), hand_made.special(),
@@ -42,22 +49,36 @@ def program():
         hand_made_layouts.cube(), hand_made_layouts.rotate(), hand_made_layouts.window(),
     )  # fmt: skip
     made = hand_made.library(*parts)
-    return replace(made, kernels=tuple({k.key: k for k in made.kernels}.values()))
+    made = replace(made, kernels=tuple({k.key: k for k in made.kernels}.values()))
+    return made if vendor is NVIDIA else for_amd(made)
+
+
+def for_amd(library):
+    kernels = tuple(replace(k, images=tuple(map(hsaco, k.images))) for k in library.kernels)
+    return replace(library, kernels=kernels, archs=tuple(AMDS.values()))
+
+
+def hsaco(image):
+    key = image.cubin[64:].split()[0].decode()
+    arch = AMDS[image.arch]
+    return replace(image, arch=arch, cubin=hand_made.cubin(key, arch), pdl=False, maps=())
 
 
 class Programs:
-    """Compiles the library, the driver and the fuzzer's parts once per sanitizer."""
+    """Compiles the library, the fuzzer's parts and the drivers once per sanitizer."""
 
     def __init__(self, folder: Path) -> None:
-        self.library = write(program(), folder / "dist")
         self.folder = folder
+        self.libraries = {v: write(program(v), folder / v.name) for v in (NVIDIA, AMD)}
 
-    def build(self, name: str, sanitizer: str, *link: str) -> Path:
-        folder = self.folder / sanitizer
+    def build(self, name: str, sanitizer: str, vendor: Vendor, *link: str) -> Path:
+        shared, folder = self.folder / sanitizer, self.folder / f"{sanitizer}-{vendor.name}"
+        if not shared.exists():
+            self._compile_shared(shared, sanitizer)
         if not folder.exists():
-            self._compile(folder, sanitizer)
-        driver = folder / "libcuda.so.1"
-        objects = [str(o) for o in sorted(folder.glob("*.o"))]
+            self._compile(folder, sanitizer, vendor)
+        driver = folder / vendor.file
+        objects = [str(o) for place in (shared, folder) for o in sorted(place.glob("*.o"))]
         path = ["-Wl,--disable-new-dtags", f"-Wl,-rpath,{folder}", "-ldl", "-lpthread", "-lm"]
         flags = [*self._flags(sanitizer), *link]
         source = str(NATIVE / f"{name}.c")
@@ -66,23 +87,40 @@ class Programs:
         return folder / name
 
     def _flags(self, sanitizer: str) -> list[str]:
-        includes = [f"-I{self.library / 'include'}", f"-I{Path(SOURCES[0]).parent}"]
+        standin = Path(NVIDIA.sources[0]).parent
+        includes = [f"-I{self.libraries[NVIDIA] / 'include'}", f"-I{standin}"]
         return [*FLAGS, *SANITIZERS[sanitizer], *includes]
 
-    def _compile(self, folder: Path, sanitizer: str) -> None:
+    def _compile_shared(self, folder: Path, sanitizer: str) -> None:
         flags = self._flags(sanitizer)
         if not has_sanitizer(flags, self.folder):
             pytest.skip(f"this compiler has no sanitizer for {flags}")
         folder.mkdir()
-        sources = [*self.library.glob("src/*/*.c"), *(NATIVE / f"{part}.c" for part in PARTS)]
+        first, second = (sorted(each.glob("src/*/*.c")) for each in self.libraries.values())
+        own = [a for a, b in zip(first, second, strict=True) if a.read_bytes() != b.read_bytes()]
+        assert {file.name for file in own} == OF_A_VENDOR
+        sources = [*(f for f in first if f not in own), *(NATIVE / f"{part}.c" for part in PARTS)]
         subprocess.run(["cc", *flags, "-c", *sorted(map(str, sources))], cwd=folder, check=True)
-        shared = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", "libcuda.so.1"]
-        subprocess.run(["cc", *flags, *SOURCES, *shared, "-lpthread"], cwd=folder, check=True)
+
+    def _compile(self, folder: Path, sanitizer: str, vendor: Vendor) -> None:
+        flags = self._flags(sanitizer)
+        folder.mkdir()
+        sources = [str(self.libraries[vendor] / "src" / "demo" / name) for name in OF_A_VENDOR]
+        subprocess.run(["cc", *flags, "-c", *sources], cwd=folder, check=True)
+        shared = ["-shared", "-fPIC", f"-Wl,-soname,{vendor.file}", "-o", vendor.file]
+        command = ["cc", *flags, *vendor.sources, *shared, "-lpthread"]
+        subprocess.run(command, cwd=folder, check=True)
 
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory):
     return Programs(tmp_path_factory.mktemp("fuzz"))
+
+
+# The runtime is the same for both, so that the second need not try as much.
+vendors = pytest.mark.parametrize(
+    ("vendor", "share"), [(NVIDIA, 1), (AMD, 4)], ids=["nvidia", "amd"]
+)
 
 
 def start(command: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -126,21 +164,25 @@ def keep(cases, name: str, given: list[str], said: str) -> None:
     cases.keep(name, case, reason)
 
 
-def test_calls_of_every_kind(programs, attack):
-    attack(programs.build("calls", "asan"), 0, 25_000)
+@vendors
+def test_calls_of_every_kind(programs, attack, vendor, share):
+    attack(programs.build("calls", "asan", vendor), 0, 25_000 // share)
 
 
-def test_every_call_of_the_driver_fails(programs, attack):
+@vendors
+def test_every_call_of_the_driver_fails(programs, attack, vendor, share):
     wrapped = [f"-Wl,--wrap={name}" for name in WRAPPED]
-    said = attack(programs.build("faults", "asan", *wrapped), 240)
-    assert int(said.split()[0]) > 4000
+    said = attack(programs.build("faults", "asan", vendor, *wrapped), 240 // share)
+    assert int(said.split()[0]) > 4000 // share
 
 
-def test_threads_call_load_and_unload(programs, attack):
-    attack(programs.build("threads", "tsan"), 15)
+@vendors
+def test_threads_call_load_and_unload(programs, attack, vendor, share):
+    attack(programs.build("threads", "tsan", vendor), 15 // share)
 
 
-def test_a_million_calls_use_no_more_memory(programs, attack):
+@vendors
+def test_a_million_calls_use_no_more_memory(programs, attack, vendor, share):
     # What that cache of malloc holds counts as used.
     exact = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}
-    attack(programs.build("memory", "plain"), 1_000_000, **exact)
+    attack(programs.build("memory", "plain", vendor), 1_000_000 // share, **exact)

@@ -1,8 +1,8 @@
 /* faults SEED ROUNDS: lets every call of the driver fail, one at a time and from one on.
  *
  * However far a call came, the status is an error with a text, nothing is left behind, and the same
- * call works afterwards. libcuda itself, its functions and host memory fail, too: dlopen, dlsym and
- * calloc are wrapped by the linker.
+ * call works afterwards. The driver's library itself, its functions and host memory fail, too:
+ * dlopen, dlsym and calloc are wrapped by the linker.
  */
 #define _GNU_SOURCE
 #include "fuzz.h"
@@ -20,7 +20,7 @@ void *__wrap_dlopen(const char *name, int flags);
 void *__wrap_dlsym(void *handle, const char *name);
 void *__wrap_calloc(size_t count, size_t bytes);
 
-static int failing_dlopen;
+static int has_no_library;
 static int failing_dlsym;
 static const char *missing;
 static int failing_calloc;
@@ -32,7 +32,7 @@ static int fails_now(int *counter)
 
 void *__wrap_dlopen(const char *name, int flags)
 {
-    return fails_now(&failing_dlopen) ? NULL : __real_dlopen(name, flags);
+    return has_no_library ? NULL : __real_dlopen(name, flags);
 }
 
 void *__wrap_dlsym(void *handle, const char *name)
@@ -87,11 +87,19 @@ static OpforgeStatus make_again(Call *call)
     return call->op->call(call);
 }
 
-/* A driver may not know an attribute, and says so with CUDA_ERROR_INVALID_VALUE. */
+/* A driver may not know an attribute, and says so with error 1. */
 static int may_succeed(int nth, int result)
 {
     return result == 1 && nth <= standin_call_count() &&
-           strcmp(standin_call(nth - 1), "cuDeviceGetAttribute") == 0;
+           strstr(standin_call(nth - 1), "DeviceGetAttribute") != NULL;
+}
+
+/* `PREFIXcu...`, or `PREFIXhip...`. */
+static int begins_with_call(const char *text, const char *prefix)
+{
+    const char *name = is_amd() ? "hip" : "cu";
+    return strncmp(text, prefix, strlen(prefix)) == 0 &&
+           strncmp(text + strlen(prefix), name, strlen(name)) == 0;
 }
 
 /* What went wrong before the launches is not to be blamed on the next call. */
@@ -214,7 +222,7 @@ static void fail_each_load(int device, int is_lasting)
         }
         status = demo_load(device);
         standin_fail(0, NULL, 0);
-        if (status == OPFORGE_OK || strncmp(demo_last_error(), "demo_load: cu", 13) != 0) {
+        if (status == OPFORGE_OK || !begins_with_call(demo_last_error(), "demo_load: ")) {
             wrong("load", i, demo_last_error());
         }
         if (demo_load(device) != OPFORGE_OK) {
@@ -234,7 +242,7 @@ static void fail_each_load(int device, int is_lasting)
         }
         status = demo_unload(device);
         standin_fail(0, NULL, 0);
-        if (status == OPFORGE_OK || strncmp(demo_last_error(), "demo_unload: cu", 15) != 0) {
+        if (status == OPFORGE_OK || !begins_with_call(demo_last_error(), "demo_unload: ")) {
             wrong("unload", i, demo_last_error());
         }
         /* Whatever is still there can be used, or given back. */
@@ -325,14 +333,16 @@ static int apart(int (*function)(int, uint64_t), int number, uint64_t seed)
 static int lack_nth_function(int nth, uint64_t seed)
 {
     OpforgeStatus status;
+    const char *text;
     (void)seed;
     failing_dlsym = nth;
     status = demo_load(1);
     if (failing_dlsym > 0) {
         return LAST;
     }
-    if (status != OPFORGE_OK && (status != OPFORGE_NO_DRIVER ||
-                                 strstr(demo_last_error(), "libcuda.so.1 has no cu") == NULL)) {
+    text = is_amd() ? "libamdhip64.so has no hip" : "libcuda.so.1 has no cu";
+    if (status != OPFORGE_OK &&
+        (status != OPFORGE_NO_DRIVER || strstr(demo_last_error(), text) == NULL)) {
         wrong("dlsym", nth, demo_last_error());
     }
     if (demo_load(1) != OPFORGE_OK && status != OPFORGE_OK) {
@@ -343,9 +353,12 @@ static int lack_nth_function(int nth, uint64_t seed)
 
 static int lack_optional_function(int which, uint64_t seed)
 {
-    static const char *const names[] = {"cuLaunchKernelEx", "cuMemAllocAsync", "cuMemFreeAsync"};
+    static const char *const names[2][3] = {
+        {"cuLaunchKernelEx", "cuMemAllocAsync", "cuMemFreeAsync"},
+        {"hipDrvLaunchKernelEx", "hipMallocAsync", "hipFreeAsync"},
+    };
     uint64_t round;
-    missing = names[which];
+    missing = names[is_amd()][which];
     for (round = 0; round < 24; round++) {
         Call call;
         OpforgeStatus status;
@@ -353,7 +366,8 @@ static int lack_optional_function(int which, uint64_t seed)
         judge_call(&call, &status);
         status = make_again(&call);
         if (status == OPFORGE_NO_DRIVER &&
-            strstr(demo_last_error(), "the driver has no cu") == NULL) {
+            strstr(demo_last_error(),
+                   is_amd() ? "the driver has no hip" : "the driver has no cu") == NULL) {
             found(&call, "without %s: %s", missing, demo_last_error());
         }
         if (standin_live_allocations() != 0 || standin_depth() != 0) {
@@ -364,7 +378,7 @@ static int lack_optional_function(int which, uint64_t seed)
     return 0;
 }
 
-/* Before anything has worked: no libcuda, one of its functions missing, a cuInit that fails. */
+/* Before anything has worked: no library, one of its functions missing, an init that fails. */
 static void fail_each_opening(uint64_t seed)
 {
     int ended = 0;
@@ -380,13 +394,14 @@ static void fail_each_opening(uint64_t seed)
             wrong("an optional function", i, "the child failed");
         }
     }
-    failing_dlopen = 1;
+    has_no_library = 1;
     if (demo_load(0) != OPFORGE_NO_DRIVER) {
         wrong("dlopen", 1, demo_last_error());
     }
-    standin_fail(1, "cuInit", 100);
+    has_no_library = 0;
+    standin_fail(1, is_amd() ? "hipInit" : "cuInit", 100);
     if (demo_load(0) != OPFORGE_NO_DRIVER) {
-        wrong("cuInit", 1, demo_last_error());
+        wrong("init", 1, demo_last_error());
     }
     standin_fail(0, NULL, 0);
     for (i = 1; i <= 2; i++) {

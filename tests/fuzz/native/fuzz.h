@@ -32,6 +32,12 @@ uint64_t standin_allocated(void);
 int standin_live_contexts(void);
 int standin_depth(void);
 void *standin_stream(int device, int is_primary);
+/* Of AMD's alone. */
+void standin_arch(int device, const char *name) __attribute__((weak));
+int standin_last_error(void) __attribute__((weak));
+
+/* Whose stand-in the program is linked with. */
+int is_amd(void);
 
 #define MAX_RANK OPFORGE_MAX_RANK
 #define MAX_TENSORS 5

@@ -118,7 +118,8 @@ static void look(Given *given, int is_written)
     given->bytes = 0;
     if (tensor == NULL || spec->ndim < 0 || spec->ndim > MAX_RANK ||
         (spec->ndim > 0 && !spec->has_shape) || spec->lanes != 1 ||
-        (spec->device_type != 2 && spec->device_type != 13) || !measure(spec, given)) {
+        (is_amd() ? spec->device_type != 10 : spec->device_type != 2 && spec->device_type != 13) ||
+        !measure(spec, given)) {
         return;
     }
     /* Larger ones are not walked: if they are not compact, the call may answer either way. */

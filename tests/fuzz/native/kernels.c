@@ -191,7 +191,7 @@ static void special(const LaunchRecord *launch, const char *key)
     EXPECT(launch->cluster == cluster);
     EXPECT(launch->grid[1] == 3 && launch->grid[2] == 2);
     EXPECT(launch->cooperative == (strstr(key, "cooperative") != NULL));
-    EXPECT(launch->programmatic == (strstr(key, "pdl") != NULL));
+    EXPECT(launch->programmatic == (!is_amd() && strstr(key, "pdl") != NULL));
     EXPECT((integer(launch, 1, 64) != 0) == (strstr(key, "scratch") != NULL));
     EXPECT((integer(launch, 2, 64) != 0) == (strstr(key, "profile") != NULL));
     EXPECT(integer(launch, 1, 64) % 128 == 0);
@@ -360,7 +360,8 @@ int run_kernel(const LaunchRecord *launch)
     }
     EXPECT(launch->device == device);
     EXPECT(launch->stream == now->stream);
-    EXPECT(launch->block[0] == 128 && launch->block[1] == 1 && launch->block[2] == 1);
+    EXPECT(launch->block[0] == (is_amd() ? 256 : 128));
+    EXPECT(launch->block[1] == 1 && launch->block[2] == 1);
     EXPECT(now->launched <= now->launches);
     if (now->is_huge || problem[0] != 0) {
         return 0;

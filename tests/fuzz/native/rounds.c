@@ -44,18 +44,28 @@ static __thread const Call *where;
 static void *streams[DEVICES];
 static void *stream_of_another_context;
 
+int is_amd(void)
+{
+    return standin_arch != NULL;
+}
+
 void set_up_devices(void)
 {
     int i;
     standin_devices(DEVICES);
-    /* Device 0 is an sm_80; some kernels need the sm_90 beside it. */
+    if (is_amd()) {
+        standin_arch(0, "gfx942");
+        standin_arch(1, "gfx950");
+    }
+    /* Device 0 is an sm_80 or a gfx942; some kernels need the sm_90 or gfx950 beside it. */
     standin_attribute(1, 75, 9);
     standin_attribute(1, 97, 232448);
     standin_on_launch(run_kernel);
     for (i = 0; i < DEVICES; i++) {
         streams[i] = standin_stream(i, 1);
     }
-    stream_of_another_context = standin_stream(0, 0);
+    /* HIP's belong to devices, and to no context. */
+    stream_of_another_context = is_amd() ? streams[0] : standin_stream(0, 0);
 }
 
 static void say_where(void)
@@ -157,7 +167,7 @@ static void mistake_stream(Random *random, Call *call)
     call->stream_device = below(random, DEVICES + 1) - 1;
     call->stream = call->stream_device < 0 ? stream_of_another_context
                                            : streams[call->stream_device];
-    call->stream_device = call->stream_device < 0 ? -2 : call->stream_device;
+    call->stream_device = call->stream_device >= 0 ? call->stream_device : is_amd() ? 0 : -2;
 }
 
 /* With -1 any operator, and a mutation half of the time. */
@@ -184,6 +194,7 @@ void prepare(Call *call, uint64_t seed, uint64_t round, int op, int is_mutated)
         Spec *spec = &call->given[i].spec;
         spec->device = device;
         spec->device_type = chance(&random, 10) ? 13 : 2;
+        spec->device_type = is_amd() ? 10 : spec->device_type;
         spec->shift = chance(&random, 40) ? spec->bits / 8 * below(&random, 6) : 0;
         spec->shift_in_offset = chance(&random, 50);
     }
@@ -237,6 +248,9 @@ void check_result(Call *call, OpforgeStatus status)
     }
     if (standin_depth() != 0) {
         found(call, "%d contexts are left", standin_depth());
+    }
+    if (is_amd() && standin_last_error() != 0) {
+        found(call, "error %d is left for others to find", standin_last_error());
     }
     if (status == OPFORGE_OK && call->launched != call->launches) {
         found(call, "%d launches, expected %d", call->launched, call->launches);

@@ -75,7 +75,7 @@ void describe_tensor(Spec *spec, int code, int bits, int ndim, const int64_t *sh
     spec->code = code;
     spec->bits = bits;
     spec->lanes = 1;
-    spec->device_type = 2;
+    spec->device_type = is_amd() ? 10 : 2;
     spec->ndim = ndim;
     spec->shares = -1;
     memcpy(spec->shape, shape, (size_t)ndim * sizeof *shape);
@@ -167,8 +167,11 @@ static void mutate_tensor(Random *random, Call *call, int at)
     case 6: mutate_type(random, spec); break;
     case 7:
         spec->device_type = below(random, 16) - 1;
-        /* ROCm's is valid, but needs another driver than the stand-in. */
-        spec->device_type -= spec->device_type == 10;
+        /* The other vendor's are valid, but need another driver than the stand-in. */
+        while (is_amd() ? spec->device_type == 2 || spec->device_type == 13
+                        : spec->device_type == 10) {
+            spec->device_type--;
+        }
         break;
     case 8:
         spec->device = chance(random, 60) ? below(random, DEVICES) : (int32_t)any_number(random);
