@@ -5,9 +5,9 @@ from triton.runtime.jit import JITFunction
 
 from opforge.serving import serve as serving_state
 from opforge.serving.server import load_extension
-from support.archs import SM_80
+from support.archs import GFX942, SM_80
 from support.serving import Serving, extension
-from support.standin.driver import NVIDIA, load_standin
+from support.standin.driver import AMD, NVIDIA, load_standin
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def serving(standin, tmp_path):
 
 
 @pytest.fixture
-def device(standin, monkeypatch):
+def device(standin, vendor, monkeypatch):
     """A GPU as far as a served launch needs one; nothing is served or loaded after the test."""
     loaded = []
 
@@ -49,7 +49,10 @@ def device(standin, monkeypatch):
     monkeypatch.setattr("opforge.serving.server.load_extension", load)
     functions = (lambda _device: 0, lambda: 0)
     monkeypatch.setattr("opforge._compat.served.device_functions", lambda: functions)
-    monkeypatch.setattr("opforge._compat.device.device_arch", lambda: SM_80)
+    if vendor is AMD:
+        monkeypatch.setattr("torch.version.hip", "6.4")
+    arch = GFX942 if vendor is AMD else SM_80
+    monkeypatch.setattr("opforge._compat.device.device_arch", lambda: arch)
     yield standin
     serving_state.stop()
     for module in loaded:

@@ -26,7 +26,7 @@ from opforge.native.library.signature import sign
 from opforge.report.read import read_all
 from opforge.serving import serve as serving
 from opforge.serving.build import build
-from support.archs import sm
+from support.archs import gfx, sm
 from support.own_autotuner import own_autotuner
 from support.processes import ROOT, environment
 from support.served_folders import interpret
@@ -43,16 +43,27 @@ from support.served_kernels import (
     staged,
     tuned,
 )
+from support.standin.driver import AMD, NVIDIA
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    recording = recorded(
+    """For both vendors; what an autotuner chooses is recorded on each."""
+    launches = (
         lambda x: combine[(1,)](x, x, x, 1024, BLOCK=64),
         lambda x: combine[(1,)](x, None, x, 1000, BLOCK=128),
         lambda x: tuned[(1,)](x, 1000),
     )
-    return build(recording, tmp_path_factory.mktemp("served") / "kernels", archs=["sm_80"]).folder
+    recording = recorded(*launches).joined(recorded(launches[-1], arch="gfx942"))
+    folder = tmp_path_factory.mktemp("served") / "kernels"
+    return build(recording, folder, archs=["sm_80", "gfx942"]).folder
+
+
+def pytest_generate_tests(metafunc):
+    """What serves from that folder does so on the GPUs of both."""
+    if "gpu" in metafunc.fixturenames:
+        ids = [NVIDIA.name, AMD.name]
+        metafunc.parametrize("vendor", [NVIDIA, AMD], indirect=True, ids=ids)
 
 
 @pytest.fixture
@@ -120,8 +131,8 @@ def test_numbers_are_what_annotations_say(device, jit_of, tmp_path):
         assert (x[0], handed_over) == (scale * n, [])
 
 
-def test_an_op_is_traced_past_what_is_served(gpu, folder):
-    @opforge.op
+def test_an_op_is_traced_past_what_is_served(gpu, folder, op_name):
+    @opforge.op(op_name())
     def added(x: torch.Tensor) -> torch.Tensor:
         out = torch.empty_like(x)
         combine[(1,)](x, None, out, x.numel(), BLOCK=128)
@@ -258,17 +269,24 @@ def test_options_that_triton_takes_anyway_are_no_options(device, folder, tmp_pat
     combine[(1,)](x, x, x, 64, BLOCK=64)
 
 
-def test_another_architecture_is_tritons(device, folder, jit, monkeypatch):
-    monkeypatch.setattr("opforge._compat.device.device_arch", lambda: sm(75)[0])
-    device.reset(capability=(7, 5))
+@pytest.mark.parametrize(
+    ("vendor", "other"),
+    [(NVIDIA, sm(75)[0]), (AMD, gfx("90a")[0])],
+    indirect=["vendor"],
+    ids=["nvidia", "amd"],
+)
+def test_another_architecture_is_tritons(device, folder, jit, monkeypatch, other):
+    monkeypatch.setattr("opforge._compat.device.device_arch", lambda: other)
+    device.reset(capability=(7, 5), arch="gfx90a")
     x = torch.randn(64)
     opforge.serve(folder)
-    with pytest.warns(OpforgeWarning, match=r"nothing was built for sm_75 .* only for sm_80\. To"):
+    said = rf"nothing was built for {other} .* only for sm_80, gfx942\. To"
+    with pytest.warns(OpforgeWarning, match=said):
         combine[(1,)](x, x, x, 64, BLOCK=64)
     combine[lambda _: (1,)](x, x, x, 64, BLOCK=64)
     assert [grid for _, _, grid, _ in jit] == [(1, 1, 1)] * 2
     opforge.serve(folder, strict=True)
-    with pytest.raises(NotServed, match=r"nothing was built for sm_75 .*\n.*--arch sm_75"):
+    with pytest.raises(NotServed, match=rf"nothing was built for {other} .*\n.*--arch {other}"):
         combine[(1,)](x, x, x, 64, BLOCK=64)
 
 
@@ -596,7 +614,7 @@ def test_everything_is_triton_again_afterwards(gpu, folder):
 
 def test_an_altered_image_is_refused(folder, tmp_path):
     copied = shutil.copytree(folder, tmp_path / "kernels")
-    image = next((copied / "images").iterdir())
+    image = next((copied / "images").glob("*.cubin"))
     content = bytearray(image.read_bytes())
     content[100] ^= 1
     image.write_bytes(content)
