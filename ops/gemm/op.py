@@ -14,7 +14,8 @@ from opforge.native.device.gemm import FULL_TILES, HALF_TILES, gemm_kernel
 from ..rows import FLOATS, dense_copy, expect_floats, expect_shape, on_hopper, place
 from .hopper import is_mapped, multiply_on_hopper
 
-# Up to so many rows b's bytes decide the time: narrow tiles ask for them on all multiprocessors.
+# Up to so many rows b's bytes decide the time: narrow tiles ask for them on all multiprocessors. An
+# AMD GPU has 64 KiB of shared memory, which is too little for so many stages.
 FEW = {
     32: {"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 128, "num_warps": 4, "num_stages": 7},
     128: {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 128, "num_warps": 4, "num_stages": 4},
@@ -99,6 +100,8 @@ def gemm(
         return out
     is_half = a.dtype in {torch.float16, torch.bfloat16}
     few = next((tiles for most, tiles in FEW.items() if m <= most), None) if is_half else None
+    if few is not None and torch.version.hip:
+        few = {**few, "num_stages": 2}
     is_fast = is_whole and a.dtype != torch.float32 and few is None and on_hopper(a)
     (a, a_columns), (b, b_columns) = lines_of(given_a := a), lines_of(given_b := b)
     # Tensor cores take fp8 only along k.

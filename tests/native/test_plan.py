@@ -2,11 +2,13 @@
 
 import pytest
 import torch
+import triton
+import triton.language as tl
 from torch import Tensor
 
 import opforge
 from opforge import native
-from opforge.errors import CannotTrace, UnknownArch
+from opforge.errors import CannotTrace, KernelFailed, UnknownArch
 from opforge.native.ir.places import shortened
 from opforge.native.plan import plan
 from opforge.registry import registry
@@ -44,6 +46,26 @@ def declared(op_name):
         return op, name
 
     return make
+
+
+@triton.jit
+def wide_kernel(x_ptr, n: tl.int64):
+    tl.static_assert(False, "not today")
+
+
+def test_a_kernel_of_64_bits_at_all_sizes_is_not_left_out(op_name, tmp_path):
+    """Those that only sizes beyond 32 bits need are, if they do not compile."""
+
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        wide_kernel[(1,)](out, 3)
+        return out
+
+    op = opforge.op(body, name=op_name(), mode="custom_op")
+    native.declare(op, x=N)
+    with pytest.raises(KernelFailed, match="not today") as caught:
+        native.build([op], tmp_path, archs=[80], cache=None, jobs=1)
+    assert f"{__file__}:" in str(caught.value)
 
 
 def test_a_backward_is_an_operator_of_the_library(declared):

@@ -15,6 +15,7 @@ from opforge.native.commands import operator_tree
 from opforge.native.frontend.store import declarations_of, keep_declarations
 from opforge.native.kernels.compile import compile_all
 from opforge.registry import registry
+from support.archs import GFX942
 from support.ops.subset import narrowed
 
 found = operator_tree.load(ROOT + "/ops")
@@ -28,10 +29,18 @@ paths = [path for case in planned.cases for path in case.paths]
 steps = [step for path in paths for step in path.steps if hasattr(step, "kernel_name")]
 wanted = [one for one in plan.requests.values() if one[0].name == HOPPER]
 (image,) = compile_all(wanted[:1], cache=None).values()
+# One of each size of tiles, because AMD's GPUs have less shared memory.
+amds = {
+    (one.name, one.options, tuple(v for v in one.constants if v[0].startswith("BLOCK"))): one
+    for one, archs in plan.requests.values()
+    if GFX942 in archs
+}
+compile_all([(one, (GFX942,)) for one in amds.values()], cache=None)
 print(json.dumps({
     "launched": sorted({step.kernel_name for step in steps}),
     "archs": sorted({len(archs) for _, archs in wanted}),
     "maps": len(image.maps),
+    "for_amd": len(amds),
     "refused": sorted({path.refused for path in paths if path.refused}),
 }))
 """
@@ -49,4 +58,5 @@ def test_one_library_has_kernels_for_both_kinds_of_gpu(name, older, maps):
     # Of three: gfx942 has capability 9.4, as if it were a Hopper.
     assert told["archs"] == [1]
     assert told["maps"] == maps
+    assert told["for_amd"] > 1
     assert all("the body raises ValueError" in reason for reason in told["refused"])

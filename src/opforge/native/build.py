@@ -180,18 +180,20 @@ def _sources(made: Plan) -> set[tuple[str, str]]:
 
 
 def _drop(made: Plan, lost: set[str], error: KernelFailed) -> None:
+    def without(launch: Launch) -> Launch:
+        kept = tuple(v for v in launch.variants if v.kernel not in lost)
+        if not kept:
+            # A kernel may have 64 bits at all sizes, by its annotations.
+            raise error
+        return dataclasses.replace(launch, variants=kept)
+
+    made.ops[:] = changed(tuple(made.ops), Launch, without)
     why = str(error).strip().rpartition("\n")[2].strip()
     for key in lost:
         request, _ = made.requests.pop(key)
         made.notes.append(
             f"{request} does not compile, so sizes beyond 32 bits are not covered: {why}"
         )
-
-    def without(launch: Launch) -> Launch:
-        kept = tuple(v for v in launch.variants if v.kernel not in lost)
-        return dataclasses.replace(launch, variants=kept)
-
-    made.ops[:] = changed(tuple(made.ops), Launch, without)
 
 
 def _kernel(request: Request, archs: Archs, images: dict[tuple[str, Arch], Image]) -> Kernel:
