@@ -17,7 +17,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from opforge import native
 from opforge.errors import CannotTrace
 from opforge.native.ir.cases import Descriptor, Fill, Launch
-from support.archs import sm
+from support.archs import gfx, sm
 from support.native.traced_kernels import (
     Indexed,
     Reinterpreted,
@@ -176,6 +176,10 @@ def test_what_only_newer_gpus_have_is_refused_on_older_ones(asked):
     assert {archs for _, archs in both[0].requests.values()} == {sm(90)}
     with pytest.raises(CannotTrace, match=f"{asked} needs sm_90"):
         Body(body, X, archs=sm(80)).built  # noqa: B018  # building is what fails
+    # Its capability is 9.4, so a check of that would not help.
+    said = rf"{asked} needs sm_90; launch it under a check of torch\.version\.hip"
+    with pytest.raises(CannotTrace, match=said):
+        Body(body, X, archs=gfx("942")).built  # noqa: B018
 
 
 def test_what_the_pre_hook_of_a_configuration_fills_is_filled():

@@ -9,7 +9,7 @@ from opforge import native
 from opforge.arch import Arch
 from opforge.errors import CannotTrace
 from opforge.native.ir.cases import Launch
-from opforge.native.ir.device_attributes import MAJOR, MINOR
+from opforge.native.ir.device_attributes import MAJOR, MINOR, with_names
 from opforge.native.ir.expr import evaluate
 from opforge.native.tracing import traced_gpu
 from support.archs import SM_90, sm
@@ -136,7 +136,28 @@ def test_a_body_asks_for_the_vendor_by_torchs_version():
     assert by_archs(built(body, archs=GFX[:1])) == {1: ["gfx942"]}
     both = built(body, archs=(*sm(80), GFX[0]))
     assert by_archs(both) == {1: ["gfx942"], 2: ["sm_80"]}
-    assert [p.under for p in both.case.paths] == ["device.vendor == 0", "device.vendor == 1"]
+    assert [p.under for p in both.case.paths] == [
+        "device.vendor == NVIDIA", "device.vendor == AMD",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("condition", "shown"),
+    [
+        ("n != 0 and device.vendor == 1", "n != 0 and device.vendor == AMD"),
+        (
+            "device.vendor != 0 and device.arch == 2370",
+            "device.vendor != NVIDIA and device.arch == gfx942",
+        ),
+        (
+            "4096 <= device.arch and device.major < 12",
+            "gfx1000 <= device.arch and device.major < 12",
+        ),
+        ("device.arch != 2314", "device.arch != gfx90a"),
+    ],
+)
+def test_people_are_shown_names_of_vendors_and_architectures(condition, shown):
+    assert with_names(condition) == shown
 
 
 def test_one_vendor_needs_no_guard():

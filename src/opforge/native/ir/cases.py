@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .device_attributes import with_names
 from .expr import Term
 from .places import Place
 
@@ -171,7 +172,7 @@ class Path:
     @property
     def under(self) -> str:
         """Its guards: `n != 0 and n <= 4096`."""
-        return " and ".join(str(guard.condition) for guard in self.guards)
+        return with_names(" and ".join(str(guard.condition) for guard in self.guards))
 
     @property
     def why(self) -> str:

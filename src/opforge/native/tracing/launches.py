@@ -130,7 +130,9 @@ class Calls(LaunchRouter):
         assert gpu is not None
         if gpu.is_amd or self.recorder.symbols.integer(Var(MAJOR)) < HOPPER.capability[0]:
             what = f"{self._named(base)}, launched at {where}: {' and '.join(asked)} needs sm_90"
-            raise CannotTrace(f"{what}; launch it under a check of the capability")
+            # AMD's may have capability 9 as well.
+            asking = "torch.version.hip" if gpu.is_amd else "the capability"
+            raise CannotTrace(f"{what}; launch it under a check of {asking}")
 
     def _choose_config(
         self, kernel: Any, named: dict[str, Any], kwargs: dict[str, Any]
