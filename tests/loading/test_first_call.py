@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from support.loading import first_calls
-from support.processes import environment, python
+from support.processes import WITHOUT_OPFORGE, environment, python
 
 # Everything that an operator's first call waits for.
 MODULES = {
@@ -33,7 +33,7 @@ def outcomes(folder):
     """By first action: its result in two steps, and in one."""
     done = subprocess.run(
         [python(), "-m", first_calls.__name__, str(folder)],
-        env=environment(), capture_output=True, text=True, check=False,
+        env=environment(**WITHOUT_OPFORGE), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])

@@ -1,9 +1,10 @@
 """A Python that has torch imported: `python preloaded.py FOLDER SESSION -m opforge build ops.py`.
 
-Importing torch and its compiler takes 4 s, most of what a short child process of a test costs. A
-server imports them once, and each call is a fork of it, with the caller's arguments, variables,
-folder and files. There is a server for each set of variables that torch and Triton read while they
-are imported; what reads its own when a process starts, as the linker does, is run without a server.
+Importing torch and its compiler takes 4 s, most of what a short child process of a test costs, and
+opforge's 250 modules 0.4 s. A server imports them once, and each call is a fork of it, with the
+caller's arguments, variables, folder and files. There is a server for each set of variables that
+torch and Triton read while they are imported, and one without opforge for programs that may not see
+it; what reads its own when a process starts, as the linker does, is run without a server.
 OPFORGE_TEST_IMPORTS names what a server imports instead: `torch` is without compiler and Triton.
 FOLDER holds their sockets, and they end with the process SESSION.
 """
@@ -25,11 +26,15 @@ import time
 import types
 from pathlib import Path
 
-READ_ON_IMPORT = (
-    "TORCH", "PYTORCH", "TRITON_INTERPRET", "OMP_", "MKL_", "OPFORGE_TEST_IMPORTS",
-)  # fmt: skip
+READ_ON_IMPORT = ("TORCH", "PYTORCH", "TRITON_INTERPRET", "OMP_", "MKL_")
 READ_ON_START = ("PYTHONHASHSEED", "LD_")
 KNOWN_OPTIONS = ("-B", "-c", "-m")
+OPFORGE = Path(__file__).resolve().parents[2] / "src"
+IMPORTS = "torch._dynamo"
+WITH_OPFORGE = (
+    f"{IMPORTS} opforge.cli opforge.op opforge.native.build opforge.native.commands.build "
+    "opforge.check.run opforge.loading.attach"
+)
 POLL_S = 1.0
 START_S = 60.0
 
@@ -39,7 +44,7 @@ def call(folder, session, arguments):
     option = arguments[0].startswith("-") and arguments[0] not in KNOWN_OPTIONS
     if option or any(name.startswith(READ_ON_START) for name in os.environ):
         os.execv(sys.executable, [sys.executable, *arguments])
-    with _connect(Path(folder), session) as connection:
+    with _connect(Path(folder), session, _imports(arguments)) as connection:
         request = {"arguments": arguments, "variables": dict(os.environ), "folder": str(Path.cwd())}
         socket.send_fds(connection, [b"\n"], [0, 1, 2])
         connection.sendall(json.dumps(request).encode())
@@ -56,12 +61,13 @@ def call(folder, session, arguments):
     return status
 
 
-def _connect(folder, session):
+def _connect(folder, session, imports):
     read = {name: text for name, text in os.environ.items() if name.startswith(READ_ON_IMPORT)}
-    place = folder / hashlib.sha256(json.dumps(sorted(read.items())).encode()).hexdigest()[:8]
+    told = json.dumps([imports, sorted(read.items())])
+    place = folder / hashlib.sha256(told.encode()).hexdigest()[:8]
     connection = socket.socket(socket.AF_UNIX)
     if not place.exists():
-        _start_server(place, session)
+        _start_server(place, session, imports)
     deadline = time.monotonic() + START_S
     while connection.connect_ex(str(place)) != 0:
         if time.monotonic() > deadline:
@@ -70,16 +76,26 @@ def _connect(folder, session):
     return connection
 
 
-def _start_server(place, session):
+def _imports(arguments):
+    if "OPFORGE_TEST_IMPORTS" in os.environ:
+        return os.environ["OPFORGE_TEST_IMPORTS"]
+    places = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    found = (place for place in places if place and (Path(place) / "opforge").exists())
+    is_this_one = Path(next(found, "/")).resolve() == OPFORGE
+    # pytest wants to import its plugins by itself, and opforge is one.
+    return WITH_OPFORGE if is_this_one and arguments[:2] != ["-m", "pytest"] else IMPORTS
+
+
+def _start_server(place, session, imports):
     variables = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
     with place.with_suffix(".log").open("a") as log:
         subprocess.Popen(
-            [sys.executable, __file__, "--serve", place, session],
+            [sys.executable, __file__, "--serve", place, session, imports],
             env=variables, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
 
 
-def serve(place, session):
+def serve(place, session, imports):
     """Fork for each call, until the test session ends; returns, in a fork, what it is to run."""
     listener = socket.socket(socket.AF_UNIX)
     try:
@@ -89,7 +105,10 @@ def serve(place, session):
     listener.listen(64)
     listener.settimeout(POLL_S)
     # After `listen`, so that callers wait.
-    importlib.import_module(os.environ.get("OPFORGE_TEST_IMPORTS", "torch._dynamo"))
+    sys.path.append(str(OPFORGE))
+    for name in imports.split():
+        importlib.import_module(name)
+    sys.path.remove(str(OPFORGE))
     from quickened import quicken_compiler, quicken_interpreter  # noqa: PLC0415  # beside this file
 
     if os.environ.get("TRITON_INTERPRET") == "1" and "triton" in sys.modules:

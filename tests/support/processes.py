@@ -58,6 +58,8 @@ def _command(place, command):
 
 # For children in which opforge must not find torch's compiler and Triton imported already.
 TORCH_ALONE = {"OPFORGE_TEST_IMPORTS": "torch"}
+# For those in which it matters when opforge is imported.
+WITHOUT_OPFORGE = {"OPFORGE_TEST_IMPORTS": "torch._dynamo"}
 
 
 def environment(*folders, **variables):
