@@ -42,10 +42,12 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("end_to_end")
 
 
-def start(*arguments):
+def start(folder, *arguments):
+    """`opforge build`; all builds of a folder share their kernels."""
+    variables = {"OPFORGE_CACHE_DIR": str(folder / "cache"), **without_machine_code()}
     return subprocess.Popen(
-        [python(), "-m", "opforge", "build", *map(str, arguments)],
-        env=environment(**without_machine_code()), cwd=ROOT,
+        [python(), "-m", "support.uncompiled", "build", *map(str, arguments)],
+        env=environment(**variables), cwd=ROOT,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
@@ -60,7 +62,7 @@ def finish(process):
 def started(folder):
     """Started before the other library is built: much of a build runs on one core."""
     archs = (option for arch in ARCHS for option in ("--arch", arch))
-    return start(EXAMPLES / "ops.py", *archs, "-o", folder / "ops")
+    return start(folder, EXAMPLES / "ops.py", *archs, "-o", folder / "ops")
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +152,8 @@ def contents(folder):
 
 
 def test_two_builds_by_two_processes_are_the_same_to_the_byte(folder, examples):
-    finish(start(EXAMPLES / "ops.py", "--arch", "gfx942", "--arch", "80", "-o", folder / "again"))
+    archs = ("--arch", "gfx942", "--arch", "80")
+    finish(start(folder, EXAMPLES / "ops.py", *archs, "-o", folder / "again"))
     first, second = contents(examples), contents(folder / "again")
     assert first.keys() == second.keys()
     assert [path for path in first if first[path] != second[path]] == []

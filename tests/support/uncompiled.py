@@ -1,5 +1,7 @@
 """Images without code, for libraries whose kernels the stand-in driver interprets.
 
+    python -m support.uncompiled build ops.py ...     # as `opforge build`
+
 Compiling takes most of the time of a build. Every variant is lowered to Triton's text, where an
 author's mistakes show, and one of each kernel is compiled; for AMD's GPUs one of each kernel's
 lists of arguments, which are read from the objects. Images of different variants differ.
@@ -10,7 +12,9 @@ import hashlib
 import re
 from concurrent.futures import Executor, Future
 
+from opforge import cli
 from opforge._compat import compiling, tma
+from opforge.native.kernels import workers
 
 # Bytes of an ELF file's header that mean nothing.
 PADDING = slice(9, 16)
@@ -68,3 +72,8 @@ def image_of(job, function):
         maps=(),
         descriptor_flags=tma.flags(),
     )
+
+
+if __name__ == "__main__":
+    workers.start_pool = lambda _: Uncompiled()
+    cli.main()
