@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import NotALibrary, StaleLibrary
 from ..native.ir.abi import MANIFEST_FORMAT
-from ..native.ir.case_text import describe
+from ..native.ir.case_text import conditions, describe
 from ..native.ir.cases import Case, Launch
 from ..native.ir.interface import ChoiceParam
 from ..native.library.manifest_reader import Manifest, ManifestOp, reading
@@ -75,7 +75,7 @@ def _case(case: Case, op: ManifestOp, place: str) -> ReportedCase:
         raise BadField(f"is {case.implementation}, of {len(served_by)}", f"{place}.implementation")
     whose = f"{served_by[case.implementation].name}: " if len(served_by) > 1 else ""
     refused = [path for path in case.paths if path.refused]
-    said = {path: f"where {path.under or 'always'}: {path.why}" for path in refused}
+    said = {path: f"where {conditions(path) or 'always'}: {path.why}" for path in refused}
     return ReportedCase(
         case=whose + describe(case, op.op.params),
         paths=len(case.paths) - len(refused),

@@ -12,6 +12,7 @@ from torch import Tensor
 import opforge
 from opforge import native
 from opforge.errors import CannotTrace, EndedTrace
+from opforge.native.ir.case_text import conditions
 from opforge.native.ir.cases import Launch
 from support.archs import SM_80, SM_90, sm
 from support.native.traced_kernels import take
@@ -169,7 +170,7 @@ def test_a_cached_function_of_a_size_does_not_make_it_a_constant():
         take[(1,)](x, out, A=blocks(x.shape[0]))
         return out
 
-    assert sorted(p.under for p in built(body).case.paths) == ["16 < n", "n <= 16"]
+    assert sorted(conditions(p) for p in built(body).case.paths) == ["16 < n", "n <= 16"]
 
 
 def test_a_cached_function_runs_once_in_a_trace():
@@ -277,5 +278,5 @@ def test_a_table_by_size_may_outlive_a_trace():
         return out
 
     (found,) = Body(body, {**X, "dims": {"n": [2, 4, 8]}}).built
-    assert sorted(p.under for p in found.case.paths) == ["n == 2", "n == 4", "n == 8"]
+    assert sorted(conditions(p) for p in found.case.paths) == ["n == 2", "n == 4", "n == 8"]
     assert by_size[8] == 2

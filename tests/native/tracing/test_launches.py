@@ -16,6 +16,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from opforge import native
 from opforge.errors import CannotTrace
+from opforge.native.ir.case_text import conditions
 from opforge.native.ir.cases import Descriptor, Fill, Launch
 from support.archs import gfx, sm
 from support.native.traced_kernels import (
@@ -167,7 +168,7 @@ def test_what_only_newer_gpus_have_is_refused_on_older_ones(asked):
 
     both = Body(body, X, archs=sm(80, 90)).built
     older, newer = sorted(both[0].case.paths, key=lambda path: not path.refused)
-    assert (older.under, newer.under) == ("device.major < 9", "9 <= device.major")
+    assert (conditions(older), conditions(newer)) == ("device.major < 9", "9 <= device.major")
     assert older.refused.startswith("kernel block (")
     assert older.refused.endswith(
         f": {asked} needs sm_90; launch it under a check of the capability"

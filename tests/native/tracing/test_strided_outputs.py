@@ -6,6 +6,7 @@ from torch import Tensor
 
 from opforge import native
 from opforge.errors import CannotTrace, NeedsBound
+from opforge.native.ir.case_text import conditions
 from opforge.native.ir.cases import Launch, Output, ScalarValue
 from opforge.native.ir.expr import Var, make
 from support.native.traced_kernels import block, rows
@@ -77,7 +78,7 @@ def test_a_kernel_that_is_not_told_every_stride_takes_compact_outputs_only():
             block[(1,)](x, out.view(-1), x.numel(), BLOCK=64)
         return out
 
-    strided = {p.under: p.outputs[0].strided for p in built(body).paths if not p.refused}
+    strided = {conditions(p): p.outputs[0].strided for p in built(body).paths if not p.refused}
     assert {under for under, any_strides in strided.items() if any_strides} == {"m == 7"}
 
 
@@ -104,7 +105,7 @@ def test_a_body_may_refuse_some_strides():
         return out
 
     found = built(body)
-    refused = {path.under: path.refused for path in found.paths}
+    refused = {conditions(path): path.refused for path in found.paths}
     assert refused["out.stride[1] == 1"] == ""
     assert "the body raises ValueError: rows must be dense" in refused["out.stride[1] != 1"]
 

@@ -8,8 +8,9 @@ from torch import Tensor
 from opforge import native
 from opforge.arch import Arch
 from opforge.errors import CannotTrace
+from opforge.native.ir.case_text import conditions, with_names
 from opforge.native.ir.cases import Launch
-from opforge.native.ir.device_attributes import MAJOR, MINOR, with_names
+from opforge.native.ir.device_attributes import MAJOR, MINOR
 from opforge.native.ir.expr import evaluate
 from opforge.native.tracing import traced_gpu
 from support.archs import SM_90, sm
@@ -136,7 +137,7 @@ def test_a_body_asks_for_the_vendor_by_torchs_version():
     assert by_archs(built(body, archs=GFX[:1])) == {1: ["gfx942"]}
     both = built(body, archs=(*sm(80), GFX[0]))
     assert by_archs(both) == {1: ["gfx942"], 2: ["sm_80"]}
-    assert [p.under for p in both.case.paths] == [
+    assert [conditions(p) for p in both.case.paths] == [
         "device.vendor == NVIDIA", "device.vendor == AMD",
     ]  # fmt: skip
 

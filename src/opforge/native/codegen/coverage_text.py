@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..ir.case_text import conditions
 from ..ir.cases import Bound, Case
 from ..ir.dtypes import DTYPES
 from ..ir.interface import ChoiceParam, Implementation, Op, TensorParam
@@ -93,7 +94,7 @@ def _conditions(cases: list[Case]) -> Iterator[str]:
     for case in cases:
         built = [path for path in case.paths if not path.refused]
         if len(built) == 1 and built[0].guards:
-            yield f"where {built[0].under}"
+            yield f"where {conditions(built[0])}"
         for path in case.paths:
             if path.refused:
-                yield f"not where {path.under}: {' '.join(path.why.split())}"
+                yield f"not where {conditions(path)}: {' '.join(path.why.split())}"

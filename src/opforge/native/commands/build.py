@@ -197,12 +197,12 @@ def _cases(op: Op) -> Iterator[str]:
 
 
 def _case(case: Case, op: Op) -> Iterator[str]:
-    from ..ir.case_text import describe
+    from ..ir.case_text import conditions, describe
 
     yield describe(case, op.params)
     for path in case.paths:
         did = path.why.replace("\n", "; ") or ", ".join(_step(s) for s in path.steps)
-        where = f"where {path.under}" if path.guards else "always"
+        where = f"where {conditions(path)}" if path.guards else "always"
         yield f"  {where}: {did or 'nothing to launch'}"
 
 
@@ -227,14 +227,14 @@ def _verbose(library: Library) -> Iterator[str]:
 
 def _launches(op: Op) -> Iterator[tuple[str, Launch]]:
     """Each with the calls that lead to it."""
-    from ..ir.case_text import describe
+    from ..ir.case_text import conditions, describe
     from ..ir.cases import Launch
 
     several = len(op.served_by) > 1
     for case in op.cases:
         whose = f"{op.served_by[case.implementation].name}: " if several else ""
         for path in case.paths:
-            under = f" where {path.under}" if path.guards else ""
+            under = f" where {conditions(path)}" if path.guards else ""
             where = f"{whose}{describe(case, op.params)}{under}"
             yield from ((where, step) for step in path.steps if isinstance(step, Launch))
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .device_attributes import with_names
 from .expr import Term
 from .places import Place
 
@@ -168,11 +167,6 @@ class Path:
     refused: str = ""
     # The line that raises, where the body itself refuses such inputs.
     refused_at: Place = ""
-
-    @property
-    def under(self) -> str:
-        """Its guards: `n != 0 and n <= 4096`."""
-        return with_names(" and ".join(str(guard.condition) for guard in self.guards))
 
     @property
     def why(self) -> str:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
-from ...arch import HIP, Arch
-
 # By torch's name for it, the number of the CUdevice_attribute.
 ATTRIBUTES = {
     "multi_processor_count": 16,
@@ -48,25 +44,6 @@ MAJOR, MINOR = f"{PREFIX}major", f"{PREFIX}minor"
 # tells AMD's apart that have one capability. No driver has numbers for these.
 OWN = ("vendor", "arch")
 VENDOR, ARCH = (PREFIX + name for name in OWN)
-
-
-_VENDOR_NUMBER = re.compile(rf"({re.escape(VENDOR)} [!=]= )(\d+)")
-_ARCH_NUMBER = re.compile(
-    rf"(?P<before>{re.escape(ARCH)} [!=<>]=? )(?P<right>\d+)"
-    rf"|(?P<left>\d+)(?P<behind> [!=<>]=? {re.escape(ARCH)})"
-)
-
-
-def with_names(condition: str) -> str:
-    """For people: `device.vendor == AMD and device.arch == gfx942`."""
-
-    # Only of AMD's GPUs is it asked.
-    def arch(found: re.Match[str]) -> str:
-        name = Arch(HIP, int(found["right"] or found["left"]))
-        return f"{found['before'] or ''}{name}{found['behind'] or ''}"
-
-    named = _VENDOR_NUMBER.sub(lambda m: f"{m[1]}{('NVIDIA', 'AMD')[int(m[2])]}", condition)
-    return _ARCH_NUMBER.sub(arch, named)
 
 
 def is_attribute(variable: str) -> bool:

@@ -19,7 +19,7 @@ from ...errors import CannotTrace
 from ...registry import Entry
 from ...tuning.choose import Choice
 from ..frontend.expand import Declared
-from ..ir.case_text import describe
+from ..ir.case_text import conditions, describe
 from ..ir.cases import Allocate, Case, Fill, Guard, Launch, Output, Path, Step
 from ..ir.device_attributes import VENDOR
 from ..ir.dtypes import ALIASES
@@ -138,7 +138,7 @@ def _build_case(
         maker.collect(path, built.requests)
         if path.refused:
             why = Told(path.why, shortened(path).why)
-            built.refused.setdefault(why, []).append(f"{described} where {path.under}")
+            built.refused.setdefault(why, []).append(f"{described} where {conditions(path)}")
     return built
 
 
