@@ -93,7 +93,7 @@ def test_the_doctor_says_that_torch_is_missing():
 def test_a_build_says_that_triton_is_missing(tmp_path):
     file = tmp_path / "ops.py"
     file.write_text(PLAIN_OPS)
-    ran = run(COMMAND.format("triton"), "build", file)
+    ran = run(COMMAND.format("triton"), "build", file, program=python(), **TORCH_ALONE)
     assert ran.returncode == 1
     assert ran.stderr == "Error: triton is not installed\n  fix: pip install 'triton>=3.6'\n"
 
@@ -128,7 +128,7 @@ def test_a_command_says_that_torch_does_not_import(tmp_path, broken, command):
 def test_a_build_says_that_triton_does_not_import(tmp_path, broken):
     file = tmp_path / "ops.py"
     file.write_text(PLAIN_OPS)
-    ran = run(broken("triton"), "build", file)
+    ran = run(broken("triton"), "build", file, program=python(), **TORCH_ALONE)
     assert ran.returncode == 1
     assert ran.stderr == (
         "Error: triton is installed, but does not import: libx.so: cannot open\n"

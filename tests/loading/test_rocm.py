@@ -2,12 +2,11 @@
 
 import dataclasses
 import subprocess
-import sys
 
 import pytest
 
 from support.native import hand_made
-from support.processes import environment
+from support.processes import environment, python
 
 from .conftest import build, program
 
@@ -40,7 +39,7 @@ print([launched.image[-6:].decode().strip() for launched in cuda.launches + hip.
 @pytest.mark.parametrize("how", ["adapter", "ctypes"])
 @pytest.mark.parametrize(("torch", "image"), [("cuda", "sm_80"), ("rocm", "gfx942")])
 def test_calls_go_to_the_driver_that_torch_was_built_for(for_both, torch, image, how):
-    command = [sys.executable, "-c", CODE, str(for_both), torch, how]
+    command = [python(), "-c", CODE, str(for_both), torch, how]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"['{image}']\n"
