@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from opforge.cli import main
 from opforge.errors import BadLibraryName, BadOption
+from opforge.shipping import command
 from opforge.shipping.built import read_built
 from opforge.shipping.command import run as wheel
 from opforge.shipping.hub_layout import write_hub_layout
@@ -102,11 +103,16 @@ def test_a_library_for_amd_alone_is_refused(dist, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_library_for_both_vendors_tells_the_archs_of_cuda(dist, tmp_path):
+def test_a_library_for_both_vendors_is_that_of_cuda(dist, tmp_path, monkeypatch):
     library = dataclasses.replace(read_built(dist), archs=("sm_80", "sm_90a", "gfx942"))
-    for place in write_hub_layout(library, tmp_path, "1"):
+    monkeypatch.setattr(command, "read_built", lambda _: library)
+    said = wheel(str(dist), str(tmp_path), "1", layout="kernels").splitlines()
+    assert "note: it is not loaded on gfx942: this layout is for CUDA" in said
+    for place in (tmp_path / "build" / name for name in BUILDS):
         told = json.loads((place / "metadata.json").read_text())
         assert told["backend"] == {"type": "cuda", "archs": ["8.0", "9.0a"]}
+        (line,) = [line for line in said if line.startswith(f"{place}: ")]
+        assert line.endswith(" for sm_80, sm_90")
 
 
 @pytest.mark.parametrize("text", ['{"name": "other"}', "{}", "no JSON", "[]"])

@@ -259,7 +259,8 @@ def _parsed(backend: Any, options: Mapping[str, Any]) -> Any:
     parsed = backend.parse_options(dict(options))
     unknown = [name for name in options if name not in parsed.__dict__]
     if unknown:
-        raise UnknownOption(f"not a launch option for {backend.target.arch}: {', '.join(unknown)}")
+        arch = Arch.of_target(backend.target)
+        raise UnknownOption(f"not a launch option for {arch}: {', '.join(unknown)}")
     return parsed
 
 

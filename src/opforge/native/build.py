@@ -13,7 +13,8 @@ from typing import Any
 from .. import _compat
 from .._compat.kernels import written_source
 from ..arch import Arch
-from ..errors import KernelFailed
+from ..archs import parse_archs
+from ..errors import BadOption, KernelFailed
 from ..notebook import counted, html_table
 from ..records import changed
 from ..registry import registry
@@ -91,6 +92,8 @@ def build(
     `read` and `arguments` go into the record from which the command sees that nothing changed.
     """
     check_writable(output)
+    if ptx and all(arch.is_amd for arch in parse_archs(archs)):
+        raise BadOption("there is no PTX for AMD GPUs", fix="leave it out, or name an NVIDIA GPU")
     remote = None if cache is None else remote_cache()
     choose = by_table(tuning)
     traced = None if progress is None else progress.traced

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -48,9 +49,14 @@ def run(
 def _lay_out(library: BuiltLibrary, output: Path, version: str) -> str:
     from .hub_layout import write_hub_layout
 
-    lines = [f"note: {note}" for note in _notes(library)]
     places = write_hub_layout(library, output, version)
-    return "\n".join([*lines, *(f"{place}: {_told(library)}" for place in places)])
+    notes = _notes(library)
+    others = [arch for arch in library.archs if not arch.startswith("sm_")]
+    if others:
+        notes.append(f"it is not loaded on {', '.join(others)}: this layout is for CUDA")
+    nvidias = tuple(arch for arch in library.archs if arch not in others)
+    told = _told(dataclasses.replace(library, archs=nvidias))
+    return "\n".join([*(f"note: {n}" for n in notes), *(f"{place}: {told}" for place in places)])
 
 
 def _told(library: BuiltLibrary) -> str:

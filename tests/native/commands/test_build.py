@@ -501,6 +501,13 @@ def test_an_operator_without_a_declaration_is_not_built(sample, tmp_path):
     assert not (tmp_path / "dist").exists()
 
 
+def test_ptx_for_amd_gpus_alone_is_refused(sample, tmp_path):
+    done = run(sample, "--arch", "gfx942", "--ptx", "-o", tmp_path)
+    assert done.exit_code == 1
+    assert "there is no PTX for AMD GPUs" in done.output
+    assert "fix: leave it out, or name an NVIDIA GPU" in done.output
+
+
 def test_ptx_is_carried_on_request(sample, tmp_path):
     built(sample, "--arch", "sm_80", "--ptx", "-o", tmp_path)
     assert b".version" in (tmp_path / "lib" / "libbuild_sample.so").read_bytes()

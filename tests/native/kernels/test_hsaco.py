@@ -177,6 +177,11 @@ def test_all_kinds_of_msgpack_are_read():
             hsaco.Reader(content[:-1]).whole()
 
 
+def test_an_option_of_amds_compiler_is_refused_for_nvidias_gpus_by_name():
+    with pytest.raises(KernelFailed, match="not a launch option for sm_90: waves_per_eu"):
+        compile_all([(scale_request(waves_per_eu=2), (SM_90,))], cache=None)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

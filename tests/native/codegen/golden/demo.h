@@ -1,8 +1,8 @@
 /* demo: 5 operators for sm_80, sm_90a.
  *
  * Every function returns a status; if it is not OPFORGE_OK, demo_last_error() explains it. Work
- * is put on the given stream, a CUstream (or cudaStream_t) of the tensors' device, NULL for the
- * legacy default stream. No function waits for the work.
+ * is put on the given stream of the tensors' device, a CUstream (or cudaStream_t) or a hipStream_t,
+ * NULL for the legacy default stream. No function waits for the work.
  *
  * Written by opforge.
  */
@@ -40,7 +40,7 @@ OPFORGE_API int demo_abi_version(void);
 static const int *const demo_abi_check __attribute__((used)) = &demo_abi_1;
 #endif
 
-/* Loads every kernel on a device, for CUDA graphs and for a fast first call. Otherwise a kernel is
+/* Loads every kernel on a device, for graphs and for a fast first call. Otherwise a kernel is
  * loaded when it is first launched. */
 OPFORGE_API OpforgeStatus demo_load(int device);
 
