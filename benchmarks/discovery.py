@@ -11,8 +11,9 @@ leave millions of objects, and a collection would count as one unlucky function'
 functions of all packages together must stay below both limits on one small core, on which torch's
 own finder takes 4.0 ms in the median; the command exits with 1 if they do not. Torch's finder reads
 each host function right after opforge, and tells how quick this machine is meanwhile: virtual cores
-change their speed by a factor of two within minutes. --times 5 shows the least of five first
-readings, by forks of the process, which the limits are not about.
+change their speed by a factor of two within minutes. The figures for the core of the limits are
+printed, too; they decide nothing. --times 5 shows the least of five first readings, by forks of the
+process, which the limits are not about.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ from triton.runtime.driver import driver  # noqa: TID251  # packages ask it for 
 
 import opforge
 
-# In milliseconds of CPU time, over all host functions of all packages, on the core on which torch's
-# finder takes TORCHS_FINDER.
+# In milliseconds of CPU time, over all host functions of all packages. They were set on a core on
+# which torch's finder takes TORCHS_FINDER.
 MEDIAN_LIMIT = 2.5
 P99_LIMIT = 40.0
 TORCHS_FINDER = 4.0
@@ -353,12 +354,12 @@ def verdict(times: list[float], torch_times: list[float]) -> tuple[str, bool]:
     median, p99 = statistics.median(times), percentile(times, 0.99)
     torchs = statistics.median(torch_times)
     slowness = torchs / TORCHS_FINDER
-    kept = median <= MEDIAN_LIMIT * slowness and p99 <= P99_LIMIT * slowness
+    kept = median <= MEDIAN_LIMIT and p99 <= P99_LIMIT
     text = (
-        f"{len(times)} host functions: median {median:.2f} ms, p99 {p99:.1f} ms, where torch's "
-        f"finder takes {torchs:.2f} ms; where it takes {TORCHS_FINDER} ms, median "
-        f"{median / slowness:.2f} ms (limit {MEDIAN_LIMIT}), p99 {p99 / slowness:.1f} ms "
-        f"(limit {P99_LIMIT}): {'kept' if kept else 'exceeded'}"
+        f"{len(times)} host functions: median {median:.2f} ms (limit {MEDIAN_LIMIT}), "
+        f"p99 {p99:.1f} ms (limit {P99_LIMIT}), where torch's finder takes {torchs:.2f} ms "
+        f"({median / slowness:.2f} and {p99 / slowness:.1f} ms where it takes {TORCHS_FINDER}): "
+        f"{'kept' if kept else 'exceeded'}"
     )
     return text, kept
 

@@ -52,15 +52,13 @@ def test_a_reading_takes_the_time_of_its_thread_with_the_collector_frozen(discov
         ([1.0] * 99 + [41.0], False),
     ],
 )
-@pytest.mark.parametrize("slowness", [0.5, 1.0, 2.0])
-def test_the_limits_are_those_of_a_core_on_which_torchs_finder_takes_4_ms(
-    discovery, times, kept, slowness
-):
-    found = [slowness * ms for ms in times]
-    text, is_kept = discovery.verdict(found, [3.0 * slowness, 4.0 * slowness, 9.0 * slowness])
-    assert is_kept is kept
-    assert f"torch's finder takes {4 * slowness:.2f} ms" in text
+def test_the_median_and_the_99th_percentile_have_limits(discovery, times, kept):
+    text, found = discovery.verdict(times, [3.0, 8.0, 9.0])
+    assert found is kept
     assert f"median {times[0]:.2f} ms (limit 2.5), p99 {times[-1]:.1f} ms (limit 40.0)" in text
+    # How quick the machine is decides nothing.
+    scaled = f"({times[0] / 2:.2f} and {times[-1] / 2:.1f} ms where it takes 4.0)"
+    assert f"torch's finder takes 8.00 ms {scaled}" in text
     assert text.endswith("kept" if kept else "exceeded")
 
 
