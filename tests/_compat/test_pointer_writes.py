@@ -5,8 +5,8 @@ import triton
 import triton.language as tl
 from triton.experimental.gluon import language as gl
 
-from opforge._compat.compiling import Variant
-from opforge._compat.pointer_writes import Unknown, written_pointers
+from opforge._compat.compiling import Variant, to_ttir
+from opforge._compat.pointer_writes import Unknown, written_in, written_pointers
 from support.archs import SM_90
 from support.native.hopper_ops import moved_kernel
 
@@ -138,3 +138,21 @@ def test_assembly_without_operands_writes_nothing():
 def test_assembly_may_write_anything():
     with pytest.raises(Unknown, match="inline assembly"):
         written(assembly)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "passed", "expected"),
+    [
+        (index_by_function, ["x", "out", "n"], {"out"}),
+        (either, ["x", "out", "n"], {"x", "out", "n"}),
+        # What a function that is not inlined returns could be an address.
+        (index_by_call, ["x", "out", "n"], None),
+        (assembly, ["x", "out", "n"], None),
+        # The names are not those of the module's arguments.
+        (index_by_function, ["x", "out"], None),
+    ],
+)
+def test_what_a_traced_module_writes_is_not_told_where_it_is_unknown(kernel, passed, expected):
+    variant = Variant(kernel, SM_90, {"x": "*i32", "out": "*i32", "n": "i32"}, {}, {})
+    _, module = to_ttir(variant)
+    assert written_in(module, passed) == expected

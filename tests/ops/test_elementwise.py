@@ -29,4 +29,4 @@ def test_every_row_of_the_check_passes(built):
 
 
 def test_compilers_see_the_launches():
-    assert "skipped" not in run_traces("traces_elementwise.py")
+    assert "skipped" not in run_traces("traces_elementwise.py", "traces_checked.py")

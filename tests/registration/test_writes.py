@@ -169,6 +169,47 @@ def test_a_write_to_a_copy_is_fine(op_name):
     assert launch.cloned == ["x_ptr"]
 
 
+@triton.jit
+def first_of(index_ptr, IS_INDEXED: tl.constexpr):
+    first = 0
+    if IS_INDEXED:
+        first = tl.load(index_ptr)
+    return first
+
+
+@triton.jit
+def scatter(x_ptr, index_ptr, out_ptr, IS_INDEXED: tl.constexpr):
+    tl.store(out_ptr + first_of(index_ptr, IS_INDEXED), tl.load(x_ptr))
+
+
+@pytest.mark.parametrize("is_indexed", [True, False], ids=["read", "passed"])
+def test_a_tensor_that_an_index_is_read_from_is_not_written(op_name, is_indexed):
+    @opforge.op(op_name())
+    def op(x: Tensor, index: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        scatter[(1,)](x, index, out, IS_INDEXED=is_indexed)
+        return out
+
+    [launch] = launches(graph_of(op, x, torch.zeros(1, dtype=torch.int32)))
+    assert launch.cloned == ["out_ptr"]
+
+
+@triton.jit
+def among_numbers(x_ptr, n, out_ptr, absent, y_ptr):
+    tl.store(out_ptr + n, tl.load(x_ptr) + tl.load(y_ptr))
+
+
+def test_numbers_between_tensors_shift_nothing(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor, y: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        among_numbers[(1,)](x, 1, out, None, y)
+        return out
+
+    [launch] = launches(graph_of(op, x, x))
+    assert launch.cloned == ["out_ptr"]
+
+
 def test_an_input_given_twice_may_be_written_through_the_declared_one(op_name):
     @opforge.op(op_name(), mutates_args=("x",))
     def op(x: Tensor, y: Tensor) -> None:

@@ -42,6 +42,8 @@ class Router(Protocol):
 class _State(threading.local):
     router: Router | None = None
     refuse: Callable[[list[Any]], Any] | None = None
+    # The module that torch analyzed last, and the names of its kernel's arguments.
+    analyzed: tuple[Any, list[str]] | None = None
 
 
 _state = _State()
@@ -83,6 +85,7 @@ def _routes() -> Iterator[patches.Replacement]:
         yield patches.WRAPPED_KERNEL.by("__call__", _routed_wrapped)
         yield patches.WRAPPED_KERNEL.by("run", _routed_wrapped)
         yield patches.MUTATION_ANALYSIS.by("get_mutated_tensors", _routed_analysis)
+        yield patches.MUTATION_ANALYSIS.by("generate_ttir", _kept)
 
 
 _ROUTES = patches.PatchScope(_routes)
@@ -162,15 +165,35 @@ def _routed_analysis(original: Any) -> Any:
         router = _state.router
         if router is None:
             return list(original(kernel_idx, constant_args_idx, kwargs, *rest))
+        # It imports Triton, which this module does not.
+        from . import pointer_writes
+
         wrap = sys.modules[_WRAP]
-        # torch keeps its analyses in one table per process.
-        with _analysis_lock, _failures_kept(wrap.log) as failures:
-            names = list(original(kernel_idx, constant_args_idx, kwargs, *rest))
         kernel = wrap.kernel_side_table.get_kernel(kernel_idx)
         tensors = [n for n, v in kwargs.items() if isinstance(v, torch.Tensor)]
+        # torch keeps its analyses in one table per process.
+        with _analysis_lock, _failures_kept(wrap.log) as failures:
+            _state.analyzed = None
+            names = list(original(kernel_idx, constant_args_idx, kwargs, *rest))
+            if _state.analyzed is not None and not failures:
+                written = pointer_writes.written_in(*_state.analyzed)
+                if written is not None:
+                    names = [n for n in tensors if n in written]
         return router.written(kernel, names, tensors, failures[-1] if failures else None)
 
     return get_mutated_tensors
+
+
+@functools.cache
+def _kept(original: Any) -> Any:
+    @functools.wraps(original)
+    def generate_ttir(*args: Any) -> Any:
+        made = original(*args)
+        if _state.router is not None:
+            _state.analyzed = made
+        return made
+
+    return generate_ttir
 
 
 @contextlib.contextmanager

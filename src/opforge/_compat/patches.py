@@ -91,9 +91,10 @@ WRAPPED_KERNEL = Patch(
 )
 MUTATION_ANALYSIS = Patch(
     _WRAP,
-    ("get_mutated_tensors",),
+    ("generate_ttir", "get_mutated_tensors"),
     "If torch cannot tell what a kernel writes, it logs that and guesses. opforge reports the "
-    "reason, and never assumes that a launch writes nothing.",
+    "reason, and never assumes that a launch writes nothing. Nor does it take a tensor for written "
+    "because an index was read from it: it keeps the MLIR that torch reads, to read it itself.",
     *_TRACE,
 )
 POWER_OF_TWO = Patch(

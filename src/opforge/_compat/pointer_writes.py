@@ -40,17 +40,6 @@ class Unknown(Exception):
 def written_pointers(variant: compiling.Variant) -> frozenset[str]:
     """The parameters behind which a kernel writes; raises `Unknown`, or what Triton raises."""
     _, module = compiling.to_ttir(variant)
-    try:
-        from torch._higher_order_ops import triton_kernel_wrap as wrap
-        from triton._C.libtriton import ir, passes
-
-        # With jitted functions inlined, what they return is followed, too.
-        manager = ir.pass_manager(module.context)
-        passes.common.add_inliner(manager)
-        manager.run(module, "opforge_inline")
-        functions = wrap.ttir_to_functions(module)
-    except Exception as error:
-        raise Unknown(compiling.error_text(error)) from error
     signature = variant.signature
     # A descriptor's sizes and strides are arguments of their own.
     passed = [
@@ -59,11 +48,50 @@ def written_pointers(variant: compiling.Variant) -> frozenset[str]:
         if kind != "constexpr"
         for _ in range(1 + 2 * tma.rank(kind))
     ]
-    # The kernel comes first; functions that it calls without inlining follow.
-    found = _written(functions, next(iter(functions)), set(), wrap.Param)
+    written = _written_arguments(_functions(module))
     return frozenset(
-        passed[i] for i in found if signature[passed[i]].startswith(("*", "tensordesc"))
+        passed[i] for i in written if signature[passed[i]].startswith(("*", "tensordesc"))
     )
+
+
+def written_in(module: Any, passed: list[str]) -> set[str] | None:
+    """Which of the arguments of a module's kernel it writes to, by their names.
+
+    So are numbers that choose between addresses. None where it cannot be told, or where a function
+    that is not inlined might return an address.
+    """
+    try:
+        functions = _functions(module)
+        kernel = module.get_function(next(iter(functions)))
+        if len(functions) > 1 or kernel.get_num_args() != len(passed):
+            return None
+        return {passed[i] for i in _written_arguments(functions)}
+    except Unknown:
+        return None
+
+
+def _functions(module: Any) -> _Functions:
+    """The graph of operations of each function, with what it calls inlined where Triton would."""
+    try:
+        from torch._higher_order_ops import triton_kernel_wrap as wrap
+        from triton._C.libtriton import ir, passes
+
+        # With jitted functions inlined, what they return is followed, too.
+        manager = ir.pass_manager(module.context)
+        passes.common.add_inliner(manager)
+        manager.run(module, "opforge_inline")
+        functions: _Functions = wrap.ttir_to_functions(module)
+    except Exception as error:
+        raise Unknown(compiling.error_text(error)) from error
+    return functions
+
+
+def _written_arguments(functions: _Functions) -> set[int]:
+    """The positions of the kernel's arguments that it writes to."""
+    from torch._higher_order_ops import triton_kernel_wrap as wrap
+
+    # The kernel comes first; functions that it calls without inlining follow.
+    return _written(functions, next(iter(functions)), set(), wrap.Param)
 
 
 def _written(functions: _Functions, name: str, above: set[str], param: type[Any]) -> set[int]:
