@@ -70,10 +70,14 @@ def attend(
 
 def attend_backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, starts: tuple[Tensor, Tensor] | None,
-    out: Tensor, lse: Tensor, made: tuple[Tensor, Tensor, Tensor], count: int,
-    longest: tuple[int, int], scale: float, causal: bool,
+    out: Tensor, lse: Tensor, made: tuple[Tensor, Tensor, Tensor],
+    strides: tuple[tuple[int, ...], tuple[int, ...]], count: int, longest: tuple[int, int],
+    scale: float, causal: bool,
 ) -> None:  # fmt: skip
-    """The gradients of q, k and v into `made`, the last two of which have the same strides."""
+    """The gradients of q, k and v into `made`, with the strides of batch, head and token.
+
+    `strides` are those of q's gradient, and of the other two.
+    """
     tiles = tiles_of(q, is_backward=True)
     group = q.shape[1] // k.shape[1]
     delta = torch.empty(lse.shape, dtype=torch.float32, device=q.device)
@@ -89,10 +93,10 @@ def attend_backward(
     )  # fmt: skip
     named = {"CAUSAL": causal, "VARLEN": starts is not None, **tiles}
     attention_backward_queries_kernel[(triton.cdiv(longest[0], tiles["ROWS"]), q.shape[1], count)](
-        *given, made[0], q_starts, k_starts, *sizes, *made[0].stride()[:3], scale, **named
+        *given, made[0], q_starts, k_starts, *sizes, *strides[0], scale, **named
     )
     attention_backward_keys_kernel[(triton.cdiv(longest[1], tiles["KEYS"]), k.shape[1], count)](
-        *given, *made[1:], q_starts, k_starts, *sizes, *made[1].stride()[:3], scale, **named
+        *given, *made[1:], q_starts, k_starts, *sizes, *strides[1], scale, **named
     )
 
 
@@ -116,8 +120,11 @@ def attention_backward(
     expect_shape("out", out, q.shape)
     expect_shape("lse", lse, q.shape[:3])
     made = empty_like(q), empty_like(k), empty_like(v)
-    longest = (q.shape[2], k.shape[2])
-    attend_backward(grad, q, k, v, None, out, lse, made, q.shape[0], longest, scale, causal)
+    strides = made[0].stride()[:3], made[1].stride()[:3]
+    longest = q.shape[2], k.shape[2]
+    attend_backward(
+        grad, q, k, v, None, out, lse, made, strides, q.shape[0], longest, scale, causal
+    )
     return made
 
 
@@ -183,9 +190,11 @@ def attention_varlen_backward(
     expect_shape("out", out, q.shape)
     expect_shape("lse", lse, (q.shape[1], q.shape[0]))
     made = zeros_like(q), zeros_like(k), zeros_like(v)
-    (grad, out), into = packed(grad, out), packed(*made)
+    grad, out = packed(grad, out)
+    # Inductor merges equal zeros, and fails where kernels write to views of what it has merged.
+    strides = tuple((0, x.stride(1), x.stride(0)) for x in made[:2])
     attend_backward(
-        grad, *whole, starts, out, lse.unsqueeze(0), (into[0], into[1], into[2]), count,
+        grad, *whole, starts, out, lse.unsqueeze(0), made, (strides[0], strides[1]), count,
         (q_longest, k_longest), scale, causal,
     )  # fmt: skip
     return made
