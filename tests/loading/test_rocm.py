@@ -11,13 +11,28 @@ from support.processes import environment, python
 from .conftest import build, program
 
 
-@pytest.fixture(scope="module")
-def for_both(tmp_path_factory):
+def add_alone():
     """`demo::add` for sm_80, sm_90 and gfx942."""
     whole = program()
     (op,) = (op for op in whole.ops if op.name == "add")
-    library = hand_made.for_both(dataclasses.replace(whole, ops=(op,)))
-    return build(library, tmp_path_factory.mktemp("rocm"))
+    return hand_made.for_both(dataclasses.replace(whole, ops=(op,)))
+
+
+@pytest.fixture(scope="module")
+def for_both(tmp_path_factory):
+    return build(add_alone(), tmp_path_factory.mktemp("rocm"))
+
+
+@pytest.fixture(scope="module")
+def for_amd(tmp_path_factory):
+    library = add_alone()
+    kernels = tuple(
+        dataclasses.replace(k, images=tuple(i for i in k.images if i.arch.is_amd))
+        for k in library.kernels
+    )
+    archs = tuple(arch for arch in library.archs if arch.is_amd)
+    library = dataclasses.replace(library, kernels=kernels, archs=archs)
+    return build(library, tmp_path_factory.mktemp("amd"))
 
 
 CODE = """
@@ -36,10 +51,19 @@ print([launched.image[-6:].decode().strip() for launched in cuda.launches + hip.
 """
 
 
+def images_launched(library, torch, how):
+    command = [python(), "-c", CODE, str(library), torch, how]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
 @pytest.mark.parametrize("how", ["adapter", "ctypes"])
 @pytest.mark.parametrize(("torch", "image"), [("cuda", "sm_80"), ("rocm", "gfx942")])
 def test_calls_go_to_the_driver_that_torch_was_built_for(for_both, torch, image, how):
-    command = [python(), "-c", CODE, str(for_both), torch, how]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == f"['{image}']\n"
+    assert images_launched(for_both, torch, how) == f"['{image}']"
+
+
+@pytest.mark.parametrize("how", ["adapter", "ctypes"])
+def test_host_memory_is_that_of_the_vendor_of_the_library(for_amd, how):
+    assert images_launched(for_amd, "cuda", how) == "['gfx942']"

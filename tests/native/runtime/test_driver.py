@@ -208,6 +208,28 @@ def test_an_amd_device_takes_no_other_image(make, standin, arch):
     )
 
 
+@pytest.mark.parametrize(
+    ("archs", "device", "text"),
+    [
+        ((SM_80,), AMD, "an AMD GPU, and the library was built for sm_80: {} gfx942, say"),
+        (gfx("942"), NVIDIA, "an NVIDIA GPU, and the library was built for gfx942: {} sm_90, say"),
+    ],
+    ids=["NVIDIA's", "AMD's"],
+)
+def test_a_library_of_the_other_vendor_says_so_without_asking_for_a_driver(
+    make, standin, archs, device, text
+):
+    library = make(of_archs(archs), for_both=False)
+    tensor = OpforgeTensor.of(torch.zeros(1))
+    tensor.device_type = device.device_type
+    standin.calls.clear()
+    found = refusal(library.call, "touch", tensor)
+    assert found.status == "NO_IMAGE"
+    rebuild = "rebuild it with opforge build ... --arch"
+    assert found.text == "arched_touch: device 0 is " + text.format(rebuild)
+    assert standin.calls == []
+
+
 @on_amd
 def test_wavefronts_of_32_are_launched_as_such(make, standin):
     library = make(of_archs(gfx("1100")), for_both=False)
@@ -397,7 +419,20 @@ def test_no_gpu_is_a_status(library, standin):
 
 
 @on_nvidia
-def test_no_driver_is_a_status(library):
+def test_no_driver_is_a_status(make):
+    said = loaded_without_a_driver(make(hand_made.library(), for_both=False))
+    assert said.startswith("3 demo_load: no CUDA driver: libcuda.so.1: cannot open")
+    assert "HIP" not in said
+
+
+@on_nvidia
+def test_no_driver_of_either_vendor_is_told_of_both(library):
+    said = loaded_without_a_driver(library)
+    assert said.startswith("3 demo_load: no CUDA driver: libcuda.so.1: cannot open")
+    assert "; no HIP driver: libamdhip64.so: cannot open" in said
+
+
+def loaded_without_a_driver(library):
     code = (
         "import ctypes, sys\n"
         "library = ctypes.CDLL(sys.argv[1])\n"
@@ -409,7 +444,7 @@ def test_no_driver_is_a_status(library):
     )
     if "no CUDA driver" not in done.stdout:
         pytest.skip("this machine has a driver")
-    assert done.stdout.startswith("3 demo_load: no CUDA driver: libcuda.so.1: cannot open")
+    return done.stdout
 
 
 def test_a_device_attribute_that_cannot_be_read_is_not_a_failure(library, standin):

@@ -18,6 +18,9 @@ _KINDS = {
     "ScalarType": "d",
 }  # fmt: skip
 
+# DLPack's.
+_CUDA, _ROCM = 2, 10
+
 
 def adapter_source(library: Library, manifest: bytes) -> str:
     """`src/NAME/torch/NAME_torch.cpp`."""
@@ -31,7 +34,14 @@ def adapter_source(library: Library, manifest: bytes) -> str:
         count=len(served),
         manifest_hash=quoted(manifest_hash(manifest)),
         operators=quoted(" ".join(op.torch_name for op in served)),
+        only_gpu_type=_only_gpu_type(library),
     )
+
+
+def _only_gpu_type(library: Library) -> int:
+    """DLPack's type of the GPUs that a library is for, or 0 if they are of two vendors."""
+    vendors = {arch.is_amd for arch in library.archs}
+    return 0 if len(vendors) != 1 else _ROCM if vendors.pop() else _CUDA
 
 
 def unadapted(op: Op) -> str:

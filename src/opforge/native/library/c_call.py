@@ -49,7 +49,7 @@ class OperatorCall:
     """One operator, over values in the order of its C parameters; a choice is given by its index.
 
     `describe` makes the struct of a tensor, given the stream of the call. With `host_memory`,
-    CPU memory is passed as that of device 0.
+    CPU memory is passed as that of device 0 of the vendor that the library was built for.
     """
 
     def __init__(
@@ -66,6 +66,7 @@ class OperatorCall:
         self._outputs = described.op.outputs
         self._describe = describe
         self._host_memory = host_memory
+        self._archs = library.contents.archs
 
     def __call__(
         self,
@@ -100,7 +101,7 @@ class OperatorCall:
             error.parameter = name
             raise error.locate(self._function, None) from None
         if self._host_memory and tensor.device_type == CPU:
-            tensor.device_type, tensor.device_id = gpu_type(), 0
+            tensor.device_type, tensor.device_id = gpu_type(self._archs), 0
         return ctypes.byref(tensor)
 
     def _scalar(self, param: ScalarParam, value: Any) -> Any:
@@ -154,8 +155,11 @@ def is_torch(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def gpu_type() -> int:
-    """Of torch's `cuda` devices: those of a ROCm build are AMD's."""
+def gpu_type(archs: Sequence[str] = ()) -> int:
+    """That of a library for one vendor; else that of torch's `cuda` devices, AMD's with ROCm."""
+    vendors = {ROCM if arch.startswith("gfx") else CUDA for arch in archs}
+    if len(vendors) == 1:
+        return vendors.pop()
     torch = sys.modules.get("torch")
     return ROCM if torch is not None and torch.version.hip is not None else CUDA
 

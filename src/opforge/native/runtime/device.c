@@ -167,11 +167,26 @@ static OpforgeStatus open_device(int ordinal, Device *device)
     return OPFORGE_OK;
 }
 
+/* Before its driver is asked for: that one would be missing, too, and not the reason. */
+static OpforgeStatus not_built_for(Place place)
+{
+    const int is_amd = place.vendor == OF_AMD;
+    return of_fail(OPFORGE_NO_IMAGE,
+                   "device %d is an %s GPU, and the library was built for %s: rebuild it with "
+                   "opforge build ... --arch %s",
+                   place.ordinal, is_amd ? "AMD" : "NVIDIA", of_archs,
+                   is_amd ? "gfx942, say" : "sm_90, say");
+}
+
 static OpforgeStatus add_device(Place place, Device **added)
 {
     const Driver *driver;
-    OpforgeStatus status = open_driver(place.vendor, &driver);
+    OpforgeStatus status;
     Device *device;
+    if (of_arch_count > 0 && !of_is_built_for(place.vendor)) {
+        return not_built_for(place);
+    }
+    status = open_driver(place.vendor, &driver);
     if (status != OPFORGE_OK) {
         return status;
     }

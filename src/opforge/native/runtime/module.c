@@ -2,6 +2,7 @@
 #include "runtime.h"
 
 #include <pthread.h>
+#include <stdio.h>
 
 /* Held by a whole load or unload, so that no device is closed while its kernels are loaded. Taken
  * before the runtime's lock, which a load gives back between kernels: calls may want it. */
@@ -113,12 +114,27 @@ static OpforgeStatus load(Place place)
     return of_leave(&scope, status);
 }
 
+/* Keeps why no vendor so far has the device: a number that is wrong says more than a driver that is
+ * missing, and two missing drivers are both told. */
+static OpforgeStatus none_yet(OpforgeStatus before, OpforgeStatus now, char first[512])
+{
+    if (before == OPFORGE_INVALID_ARGUMENT && now == OPFORGE_NO_DRIVER) {
+        return of_fail(before, "%s", first);
+    }
+    if (before == OPFORGE_NO_DRIVER && now == OPFORGE_NO_DRIVER) {
+        of_more("; %s", first);
+    }
+    snprintf(first, 512, "%s", of_last_error());
+    return now;
+}
+
 /* On the device of that number of each vendor that the library was built for. One of them may be
  * missing: most machines have GPUs of one vendor. */
 OpforgeStatus of_load(const char *function, int ordinal)
 {
     OpforgeStatus status = OPFORGE_OK;
     OpforgeStatus missing = OPFORGE_OK;
+    char first[512] = "";
     Place place = {OF_VENDORS, ordinal};
     int loaded = 0;
     pthread_mutex_lock(&loading);
@@ -130,7 +146,7 @@ OpforgeStatus of_load(const char *function, int ordinal)
         status = load(place);
         loaded |= status == OPFORGE_OK;
         if (status == OPFORGE_NO_DRIVER || status == OPFORGE_INVALID_ARGUMENT) {
-            missing = status;
+            missing = none_yet(missing, status, first);
             status = OPFORGE_OK;
         }
     }

@@ -28,6 +28,7 @@ PyTypeObject *served_image_type;
 const int of_kernel_count = 0;
 const int of_arch_count = 0;
 const Arch of_arch_list[1];
+const char of_archs[] = "";
 
 /* All that exist, under the GIL. */
 static ImageObject *first_image;

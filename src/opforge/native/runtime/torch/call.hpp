@@ -41,6 +41,9 @@ struct Operator {
     std::string advice{};
 };
 
+/* DLPack's type of the GPUs that the library was built for; 0 if they are of two vendors. */
+extern const int32_t only_gpu_type;
+
 /* Of the operators' handles and their advice. */
 std::mutex mutex;
 
@@ -227,7 +230,7 @@ class Call {
             if (device_ < 0)
                 device_ = index;
         } else {
-            raw.device = {host_memory_ ? gpu_type() : 1, 0};
+            raw.device = {!host_memory_ ? 1 : only_gpu_type ? only_gpu_type : gpu_type(), 0};
         }
         *result = &raw;
         return true;
