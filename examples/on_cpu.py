@@ -2,12 +2,15 @@
 
     TRITON_INTERPRET=1 python examples/on_cpu.py dist ./main arguments...
     TRITON_INTERPRET=1 python examples/on_cpu.py dist serve.py arguments...
+    TRITON_INTERPRET=1 python examples/on_cpu.py --arch gfx942 dist serve.py arguments...
 
-The test suite's stand-in for the CUDA driver presents one sm_80 GPU, and Triton's interpreter runs
-the launches. It imports the kernels from the modules that the library was built from: start it
-where Python finds them. A Python program passes CPU tensors (`host_memory=True`).
+The test suite's stand-in for the CUDA driver, or for AMD's, presents one GPU: that of --arch, or
+the first that the library was built for. Triton's interpreter runs the launches. It imports the
+kernels from the modules that the library was built from: start it where Python finds them. A Python
+program passes CPU tensors (`host_memory=True`); any other allocates with the driver.
 """
 
+import argparse
 import json
 import os
 import runpy
@@ -21,38 +24,53 @@ import opforge
 TESTS = Path(opforge.__file__).parents[2] / "tests"
 sys.path[:0] = [os.curdir, str(TESTS)]
 
-from support.standin.driver import StandIn, load_standin  # noqa: E402
+from support.standin.driver import AMD, NVIDIA, StandIn, Vendor, load_standin  # noqa: E402
 from support.standin.interpreter import Interpreter  # noqa: E402
 from support.standin.remote import serving  # noqa: E402
 
 
-def use_standin(folder: str) -> StandIn:
-    """Give this process a CUDA driver that interprets the kernels of the library in `folder`."""
-    standin = load_standin()
-    standin.reset()
-    standin.execute = interpreter(folder)
+def use_standin(folder: str, arch: str | None = None) -> StandIn:
+    """Give this process a driver that interprets the kernels of the library in `folder`."""
+    manifest = read_manifest(folder)
+    arch = arch or first_arch(manifest)
+    standin = load_standin(vendor_of(arch))
+    number = 0 if arch.startswith("gfx") else int(arch.removeprefix("sm_"))
+    standin.reset(capability=divmod(number, 10), arch=arch)
+    standin.execute = Interpreter(manifest)
     return standin
 
 
-def interpreter(folder: str) -> Interpreter:
+def read_manifest(folder: str) -> dict:
     if os.environ.get("TRITON_INTERPRET") != "1":
         sys.exit("Triton interprets kernels only in processes that start with TRITON_INTERPRET=1")
     manifests = list(Path(folder).glob("share/*/manifest.json"))
     if len(manifests) != 1:
         sys.exit(f"{folder} does not hold a library; build one: opforge build ops.py -o {folder}")
-    return Interpreter(json.loads(manifests[0].read_text()))
+    return json.loads(manifests[0].read_text())
 
 
-def run_script(folder: str, script: str, *arguments: str) -> int:
-    standin = use_standin(folder)
+def first_arch(manifest: dict) -> str:
+    """As `--arch` has it: an image for sm_90a is made for sm_90."""
+    arch = next(iter(manifest["archs"]), "sm_80")
+    return arch if arch.startswith("gfx") else arch.rstrip("af")
+
+
+def vendor_of(arch: str) -> Vendor:
+    return AMD if arch.startswith("gfx") else NVIDIA
+
+
+def run_script(folder: str, arch: str | None, script: str, *arguments: str) -> int:
+    standin = use_standin(folder, arch)
     sys.argv = [script, *arguments]
     runpy.run_path(script, run_name="__main__")
     return report(standin.errors)
 
 
-def run_program(folder: str, program: str, *arguments: str) -> int:
-    with serving(interpreter(folder)) as server:
-        environment = os.environ | server.environment
+def run_program(folder: str, arch: str | None, program: str, *arguments: str) -> int:
+    manifest = read_manifest(folder)
+    arch = arch or first_arch(manifest)
+    with serving(Interpreter(manifest), vendor_of(arch)) as server:
+        environment = os.environ | server.environment | {"STANDIN_ARCH": arch}
         done = subprocess.run([program, *arguments], env=environment, check=False)
     return report(server.errors) or done.returncode
 
@@ -64,12 +82,18 @@ def report(errors: list[BaseException]) -> int:
     return 1 if errors else 0
 
 
-def main(folder: str, program: str, *arguments: str) -> int:
-    run = run_script if program.endswith(".py") else run_program
-    return run(folder, program, *arguments)
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--arch", help="the GPU: sm_90, gfx942")
+    parser.add_argument("folder", help="of a library that `opforge build` has written")
+    parser.add_argument("program", help="a Python script, or any other program")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    given = parser.parse_args()
+    run = run_script if given.program.endswith(".py") else run_program
+    return run(given.folder, given.arch, given.program, *given.arguments)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 3:
-        sys.exit(__doc__)
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main())

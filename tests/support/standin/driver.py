@@ -181,7 +181,7 @@ class StandIn:
             self.set(device, MAJOR, capability[0])
             self.set(device, MINOR, capability[1])
             self.set(device, MULTIPROCESSORS, 108)
-            self.set(device, SHARED_OPTIN, 166912)
+            self.set(device, SHARED_OPTIN, 232448 if capability >= (9, 0) else 166912)
             if self.vendor is AMD:
                 self.set_arch(device, arch)
         self.forget_calls()

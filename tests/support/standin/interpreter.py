@@ -72,6 +72,16 @@ class Interpreter:
         types = self._by_image[hashlib.sha256(image).hexdigest()]["types"]
         return [_size(t) for t in types]
 
+    def pointers(self, image: bytes) -> list[tuple[int, str]]:
+        """Which of them are addresses, with the kernel and the parameter."""
+        kernel = self._by_image[hashlib.sha256(image).hexdigest()]
+        passed = [n for n in self._function(kernel).arg_names if n not in kernel["constants"]]
+        return [
+            (index, f"{kernel['name']}'s {name}")
+            for index, (name, type_) in enumerate(zip(passed, kernel["types"], strict=True))
+            if type_.startswith("*")
+        ]
+
     def _function(self, kernel: dict):
         for name in (kernel["key"], kernel["name"]):
             if name in self._given:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .driver import LAUNCH_FAILED, build_standin
+from .driver import LAUNCH_FAILED, NVIDIA, Vendor, build_standin
 from .interpreter import Interpreter
 
 ADDRESS = 0x100000000000
@@ -36,11 +36,11 @@ class Sent:
 class Server:
     """`launches` and `errors` are those of one program's run."""
 
-    def __init__(self, interpreter: Interpreter, folder: Path) -> None:
+    def __init__(self, interpreter: Interpreter, folder: Path, vendor: Vendor) -> None:
         self.launches: list[Sent] = []
         self.errors: list[BaseException] = []
         self.environment = {
-            "LD_LIBRARY_PATH": str(build_standin().parent),
+            "LD_LIBRARY_PATH": str(build_standin(vendor).parent),
             "STANDIN_SERVER": str(folder / "socket"),
             "STANDIN_MEMORY": str(folder / "memory"),
         }
@@ -61,6 +61,16 @@ class Server:
                     while self._answer_one(stream):
                         stream.flush()
 
+    def _refuse_foreign(self, sent: Sent) -> None:
+        """Memory that the program has by other means is not in this process."""
+        for index, name in self._interpreter.pointers(sent.image):
+            address = sent.read(index, ctypes.c_uint64)
+            if address and not ADDRESS <= address < ADDRESS + BYTES:
+                raise ValueError(
+                    f"{name} points to {address:#x}, which the program has not allocated with the "
+                    "driver; allocate it with cuMemAlloc or hipMalloc"
+                )
+
     def _answer_one(self, stream) -> bool:
         header = stream.read(40)
         if len(header) < 40:
@@ -74,6 +84,7 @@ class Server:
         self.launches.append(sent)
         result = 0
         try:
+            self._refuse_foreign(sent)
             self._interpreter(sent)
         except BaseException as error:  # noqa: BLE001 - the program is told; tests look here
             self.errors.append(error)
@@ -83,11 +94,11 @@ class Server:
 
 
 @contextlib.contextmanager
-def serving(interpreter: Interpreter) -> Iterator[Server]:
+def serving(interpreter: Interpreter, vendor: Vendor = NVIDIA) -> Iterator[Server]:
     """Start programs with `server.environment` meanwhile."""
     # Short: a socket's path has at most 107 characters.
     with tempfile.TemporaryDirectory(prefix="standin-", dir="/tmp") as temporary:
-        server = Server(interpreter, Path(temporary))
+        server = Server(interpreter, Path(temporary), vendor)
         with _shared(server.environment["STANDIN_MEMORY"]):
             thread = threading.Thread(target=server.answer, daemon=True)
             thread.start()

@@ -1,0 +1,85 @@
+"""examples/on_cpu.py: programs that call a library on the stand-in of either driver."""
+
+import subprocess
+
+import pytest
+
+from support.processes import ROOT, environment, python
+
+SOURCE = """
+import torch, triton, triton.language as tl, opforge
+from opforge import native
+
+@triton.jit
+def double_kernel(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, at < n) * 2, at < n)
+
+@opforge.op("on_cpu::double")
+def double(x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    double_kernel[(triton.cdiv(x.numel(), 64),)](x, out, x.numel(), BLOCK=64)
+    return out
+
+native.declare(double, x=native.tensor("n", dtype="fp32"))
+"""
+SCRIPT = """
+import torch
+from opforge import native
+print(native.open("dist", host_memory=True).double(torch.arange(3.0)).tolist())
+"""
+PROGRAM = """
+#include "ops.h"
+#include <stdio.h>
+int main(void)
+{
+    static float x[4], out[4];
+    int64_t shape[1] = {4};
+    OpforgeTensor given = {x, {DEVICE_TYPE, 0}, 1, {2, 32, 1}, shape, NULL, 0};
+    OpforgeTensor made = given;
+    made.data = out;
+    if (ops_double(&given, &made, NULL) != OPFORGE_OK) puts(ops_last_error());
+    return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module", params=["sm_90", "gfx942"])
+def arch(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, arch):
+    """A library for one GPU, which is not the one that stand-ins present by themselves."""
+    folder = tmp_path_factory.mktemp("on_cpu")
+    (folder / "ops.py").write_text(SOURCE)
+    (folder / "use.py").write_text(SCRIPT)
+    (folder / "main.c").write_text(PROGRAM)
+    build = ["build", "ops.py", "--name", "ops", "--arch", arch, "-o", "dist"]
+    subprocess.run([python(), "-m", "opforge", *build], cwd=folder, env=environment(), check=True)
+    return folder
+
+
+def on_cpu(folder, *program):
+    command = [python(), str(ROOT / "examples" / "on_cpu.py"), "dist", *program]
+    variables = environment(folder, TRITON_INTERPRET="1")
+    return subprocess.run(
+        command, cwd=folder, env=variables, capture_output=True, text=True, check=False
+    )
+
+
+def test_a_script_runs_on_the_gpu_of_the_library(folder):
+    done = on_cpu(folder, "use.py")
+    assert done.stdout == "[0.0, 2.0, 4.0]\n", done.stderr
+
+
+def test_memory_of_a_programs_own_is_refused_by_name(folder, arch):
+    device_type = 10 if arch.startswith("gfx") else 2
+    flags = [f"-DDEVICE_TYPE={device_type}", "-Idist/include", "-Ldist/lib", "-Wl,-rpath,dist/lib"]
+    subprocess.run(["cc", "main.c", *flags, "-lops", "-o", "main"], cwd=folder, check=True)
+    done = on_cpu(folder, "./main")
+    assert done.returncode == 1
+    assert "ops_double: " in done.stdout
+    assert "ValueError: double_kernel's x points to 0x" in done.stderr
+    assert "which the program has not allocated with the driver" in done.stderr
