@@ -203,6 +203,25 @@ def test_what_the_gpu_lacks_is_refused_with_the_kernels_line(options, said):
     assert "for gfx942" in str(caught.value)
 
 
+@triton.jit
+def in_ptx(x_ptr, y_ptr, n, factor, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, at < n).to(tl.float32)
+    y = tl.inline_asm_elementwise(
+        "add.f32 $0, $1, $1;", "=f,f", [x], tl.float32, is_pure=True, pack=1
+    )
+    tl.store(y_ptr + at, y * factor, at < n)
+
+
+def test_assembly_of_nvidias_gpus_is_suspected():
+    with pytest.raises(KernelFailed) as caught:
+        compiled(request(in_ptx, [kind for _, kind in PASSED], {"BLOCK": 64}))
+    assert (
+        "it has inline assembly, which for gfx942 must be AMD's: launch another kernel where "
+        "torch.version.hip is set"
+    ) in str(caught.value)
+
+
 def smooth(x: Tensor, at: Tensor) -> Tensor:
     return torch.tanh(x).sigmoid() * x + x
 

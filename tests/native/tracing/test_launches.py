@@ -183,6 +183,25 @@ def test_what_only_newer_gpus_have_is_refused_on_older_ones(asked):
         Body(body, X, archs=gfx("942")).built  # noqa: B018
 
 
+@pytest.mark.parametrize(
+    ("option", "archs", "vendor"),
+    [({"maxnreg": 64}, gfx("942"), "NVIDIA"), ({"waves_per_eu": 2}, sm(80, 90), "AMD")],
+    ids=["maxnreg", "waves_per_eu"],
+)
+def test_an_option_of_the_other_vendor_is_refused_as_that(option, archs, vendor):
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        block[(1,)](x, out, x.shape[0], BLOCK=16, **option)
+        return out
+
+    with pytest.raises(CannotTrace) as caught:
+        Body(body, X, archs=archs).built  # noqa: B018  # building is what fails
+    (name,) = option
+    said = f"{name} is an option of launches on {vendor} GPUs; launch it under a check of "
+    assert f"launched at {line_of(body, 'BLOCK=16')}: {said}torch.version.hip" in str(caught.value)
+    assert caught.value.fix == "make that check in the body, or build for other GPUs with --arch"
+
+
 def test_what_the_pre_hook_of_a_configuration_fills_is_filled():
     def body(x: Tensor) -> Tensor:
         out = torch.empty_like(x)

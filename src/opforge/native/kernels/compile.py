@@ -220,11 +220,11 @@ class _Build:
             log = Path(folder) / "log"
             future = pool.submit(compiling.run, dataclasses.replace(job, log=str(log)))
             try:
-                self._take(task, future.result())
+                self._take(task, job, future.result())
             except BrokenExecutor:
                 said = log.read_text(errors="replace").strip() if log.exists() else ""
                 died = "the compiler process died: it crashed or ran out of memory"
-                self._fail(task, f"{died}\n{said}".strip())
+                self._fail(task, f"{died}\n{said}".strip() + _of_assembly(task, job))
 
     def _pipeline(self, tasks: list[_Task], executor: Executor, limit: int) -> list[_Lowered]:
         """Lower here while workers compile; returns the jobs lost with a broken executor."""
@@ -262,7 +262,7 @@ class _Build:
             for future in done:
                 task, job = pending.pop(future)
                 try:
-                    self._take(task, future.result())
+                    self._take(task, job, future.result())
                 except BrokenExecutor:
                     stranded.append((task, job))
                 except CancelledError:
@@ -292,9 +292,9 @@ class _Build:
             self._fail(task, f"{text}{_of_gluon(task)}{_of_dtype(task, text)}")
             return None
 
-    def _take(self, task: _Task, made: _Result) -> None:
+    def _take(self, task: _Task, job: compiling.Job, made: _Result) -> None:
         if isinstance(made, compiling.Failed):
-            self._fail(task, made.text)
+            self._fail(task, made.text + _of_assembly(task, job))
             return
         try:
             image = _image(task, made)
@@ -323,6 +323,16 @@ class _Build:
     def _tell(self, task: _Task, *, cached: bool = False, failed: bool = False) -> None:
         name, variant = task.request.name, str(task.request)
         self.progress.done(Compiled(name, variant, task.arch, cached=cached, failed=failed))
+
+
+def _of_assembly(task: _Task, job: compiling.Job) -> str:
+    """Most is written for NVIDIA GPUs, and the compiler says nothing of the kind."""
+    if not task.arch.is_amd or "inline_asm" not in job.text:
+        return ""
+    return (
+        f"\nit has inline assembly, which for {task.arch} must be AMD's: "
+        "launch another kernel where torch.version.hip is set"
+    )
 
 
 def _of_gluon(task: _Task) -> str:

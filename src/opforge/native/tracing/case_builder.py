@@ -32,7 +32,7 @@ from ..symbolic.explore import MOST, TooManyPaths, deciding, explore, implies
 from ..symbolic.solve import VarRange
 from ..symbolic.symint import NotConstant, term_of
 from . import repeatable, traced_gpu
-from .launches import Choose, Pointed, TracedLaunch
+from .launches import UNDER_A_CHECK, Choose, Pointed, TracedLaunch
 from .needs_bound import HOLDS, needs_bound
 from .recorder import Buffer, Filled
 from .specialize import Specializer
@@ -505,6 +505,8 @@ def _refuse_empty(entry: Entry, described: str, paths: tuple[Path, ...], raised:
         fix = f"{HOLDS}, or package the model: opforge.package"
         if raised >= set(reasons):
             fix = "correct the body, or declare inputs that it takes"
+        elif all(UNDER_A_CHECK in reason for reason in reasons):
+            fix = "make that check in the body, or build for other GPUs with --arch"
         raise CannotTrace(
             f"it cannot be built for {described}",
             found="\n    ".join(r for one in reasons for r in one.splitlines()),

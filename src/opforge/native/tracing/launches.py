@@ -74,12 +74,27 @@ class TracedLaunch:
 
 
 Choose = Callable[[Any, dict[str, Any]], Choice]
+# Ends the reason of a launch that only other GPUs can make.
+UNDER_A_CHECK = "; launch it under a check of "
+
+
+@dataclass(frozen=True)
+class LaunchOptions:
+    """Keywords of launches that Triton takes for options: on the GPUs of a trace, and on others."""
+
+    here: frozenset[str]
+    elsewhere: frozenset[str]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.here or name in self.elsewhere
 
 
 class Calls(LaunchRouter):
     """Records the launches of a body instead of running them."""
 
-    def __init__(self, owner: Any, recorder: Recorder, choose: Choose, options: list[str]) -> None:
+    def __init__(
+        self, owner: Any, recorder: Recorder, choose: Choose, options: LaunchOptions
+    ) -> None:
         super().__init__(owner)
         self.recorder = recorder
         self._choose = choose
@@ -108,7 +123,7 @@ class Calls(LaunchRouter):
         # Triton takes a keyword for an option, also where a parameter has the same name.
         options = {n: _plain(v) for n, v in kwargs.items() if n in self._options}
         options = {n: v for n, v in options.items() if v is not None}
-        self._refuse_older_gpus(base, options, where)
+        self._refuse_lacking_gpus(base, options, where)
         if callable(grid):
             grid = grid({**given, **arguments})
         sizes = [term_of(_compat.kernels.unwrap_constexpr(n)) for n in _as_tuple(grid)]
@@ -120,19 +135,25 @@ class Calls(LaunchRouter):
         called = TracedLaunch(base, passed, (x, y, z), options, where, config)
         self.recorder.steps.append(called)
 
-    def _refuse_older_gpus(self, base: Any, options: dict[str, Any], where: str) -> None:
+    def _refuse_lacking_gpus(self, base: Any, options: dict[str, Any], where: str) -> None:
         """Raise on paths of GPUs that lack what a launch asks for."""
-        asked = [f"num_ctas={options['num_ctas']}"] if options.get("num_ctas", 1) > 1 else []
-        asked += ["launch_pdl=True"] if options.get("launch_pdl") else []
-        if not asked:
-            return
         gpu = _compat.driver.current()
         assert gpu is not None
-        if gpu.is_amd or self.recorder.symbols.integer(Var(MAJOR)) < HOPPER.capability[0]:
-            what = f"{self._named(base)}, launched at {where}: {' and '.join(asked)} needs sm_90"
+        launched = f"{self._named(base)}, launched at {where}: "
+        asked = [f"num_ctas={options['num_ctas']}"] if options.get("num_ctas", 1) > 1 else []
+        asked += ["launch_pdl=True"] if options.get("launch_pdl") else []
+        if asked and (
+            gpu.is_amd or self.recorder.symbols.integer(Var(MAJOR)) < HOPPER.capability[0]
+        ):
             # AMD's may have capability 9 as well.
             asking = "torch.version.hip" if gpu.is_amd else "the capability"
-            raise CannotTrace(f"{what}; launch it under a check of {asking}")
+            what = f"{' and '.join(asked)} needs sm_90"
+            raise CannotTrace(f"{launched}{what}{UNDER_A_CHECK}{asking}")
+        others = [n for n in options if n not in self._options.here and n != "launch_pdl"]
+        if others:
+            vendor = "NVIDIA" if gpu.is_amd else "AMD"
+            what = f"{others[0]} is an option of launches on {vendor} GPUs"
+            raise CannotTrace(f"{launched}{what}{UNDER_A_CHECK}torch.version.hip")
 
     def _choose_config(
         self, kernel: Any, named: dict[str, Any], kwargs: dict[str, Any]

@@ -14,7 +14,7 @@ from ... import _compat
 from ..._compat import driver, host_caches, process_state, tracing
 from ..._compat.host_caches import Answered, HostCaches
 from ..._compat.tracing import Traced
-from ...arch import HOPPER, Arch
+from ...arch import HIP, HOPPER, Arch
 from ...errors import CannotCapture, CannotTrace, EndedTrace, OpforgeError, first_line
 from ...registration.generated import Generated
 from ...registry import Entry, registry
@@ -26,7 +26,7 @@ from ..ir.interface import ScalarParam
 from ..ir.places import Place, Placed, told
 from ..symbolic.solve import VarRange, multiples_of, ranges_of
 from ..symbolic.symint import NotConstant, Symbols, term_of
-from .launches import Calls, Choose
+from .launches import Calls, Choose, LaunchOptions
 from .recorder import Buffer, Offence, Recorder, locate, raised_at
 from .stand_ins import NUMBERS, Question, Way
 from .torch_launches import lowered
@@ -417,9 +417,16 @@ def nested_body(func: Any) -> Callable[..., Any] | None:
     return found
 
 
+# Any of AMD's: all have the same options.
+_CDNA3 = Arch(HIP, 0x942)
+
+
+def _options(arch: Arch) -> LaunchOptions:
+    # What a GPU lacks is refused as that, not as a parameter that the kernel lacks.
+    return LaunchOptions(_options_of(arch), _options_of(HOPPER if arch.is_amd else _CDNA3))
+
+
 @functools.cache
-def _options(arch: Arch) -> list[str]:
+def _options_of(arch: Arch) -> frozenset[str]:
     with _compat.driver.standing_in(_compat.driver.Gpu(arch, warp_size=arch.warp_size)):
-        found = _compat.launches.launch_options()
-    # What AMD's lack is refused as that, not as a parameter that the kernel lacks.
-    return [*found, *_options(HOPPER)] if arch.is_amd else found
+        return frozenset(_compat.launches.launch_options())
