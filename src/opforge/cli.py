@@ -147,6 +147,9 @@ def explain(ctx: click.Context, /, targets: tuple[str, ...], tuning: str | None)
 @click.option(
     "--require", multiple=True, metavar="ROW,...", help="Fail if these rows do not run; repeatable."
 )
+@click.option(
+    "--arch", help="GPU to trace and to build for: sm_90, gfx942; default: this one, or sm_90."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--junit", metavar="FILE", help="Also write JUnit's XML, for CI.")
 @click.option("--html", metavar="FILE", help="Also write a page with every table.")

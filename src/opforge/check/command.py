@@ -44,6 +44,7 @@ class CheckArguments:
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
     require: tuple[str, ...] = ()
+    arch: str | None = None
 
     @property
     def rows(self) -> list[str]:
@@ -134,7 +135,7 @@ def check_one(
         op,
         args,
         kwargs,
-        settings=Settings(reference=reference, tolerance=given.tolerance),
+        settings=Settings(reference=reference, tolerance=given.tolerance, arch=given.arch),
         only=given.only or None,
         skip=given.skip,
         require=given.require,

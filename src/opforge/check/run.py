@@ -17,6 +17,7 @@ import torch
 
 from .. import _compat, environment
 from ..aoti_package.process import refuse_while_verifying
+from ..archs import parse_arch
 from ..errors import AmbiguousOption, BadOption, UnknownRow, WrongArgument, first_line
 from ..registry import Entry, registry
 from .compare import Tolerance
@@ -79,6 +80,7 @@ def check(
     only: str | Iterable[str] | None = None,
     skip: str | Iterable[str] = (),
     require: str | Iterable[str] = (),
+    arch: str | None = None,
     **kwargs: Any,
 ) -> CheckReport:
     """Check an op on these inputs in every runtime and report what fails.
@@ -96,6 +98,8 @@ def check(
         only: Names of the rows to run; by default all.
         skip: Names of rows to leave out.
         require: Names of rows that must run; one that would be skipped fails.
+        arch: The GPU that graphs are traced for without one, and libraries built: sm_90, gfx942; by
+            default this machine's, or sm_90.
         kwargs: The op's keyword arguments. If some are named like an option above, use
             `opforge.check.check_call`.
     """
@@ -106,9 +110,10 @@ def check(
         "only": only,
         "skip": skip or None,
         "require": require or None,
+        "arch": arch,
     }
     _refuse_ambiguous(entry, [n for n, v in given.items() if v is not None])
-    settings = Settings(reference=reference, tolerance=tolerance)
+    settings = Settings(reference=reference, tolerance=tolerance, arch=arch)
     return check_call(op, args, kwargs, settings=settings, only=only, skip=skip, require=require)
 
 
@@ -204,6 +209,8 @@ def _check_settings(settings: Settings) -> None:
             f"tolerance must be a non-negative number or a pair of them, got {found!r}",
             fix="1e-3, or (relative, absolute): (1e-3, 1e-5)",
         )
+    if settings.arch is not None:
+        parse_arch(settings.arch)
 
 
 def _bind(entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> OpCall:

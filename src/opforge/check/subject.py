@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from .. import _compat, environment
+from ..archs import parse_arch
 from ..errors import NeedsGpu
 from ..gpu_target import target
 from ..model import OpInfo
@@ -22,7 +23,7 @@ from .values import OpCall, resized, tensors_in
 Tensor = torch.Tensor
 
 GPU_FIX = "run on a machine with a GPU, or start Python with TRITON_INTERPRET=1"
-# Any current architecture will do: kernels are traced for it, not compiled.
+# What graphs are traced for, and libraries built, if nobody says it.
 _ARCH = "sm_90"
 
 
@@ -33,6 +34,8 @@ class Settings:
     reference: Callable[..., Any] | None = None
     tolerance: Tolerance = None
     backend: str = "inductor"
+    # The GPU that graphs are traced for, and libraries built: sm_90, gfx942.
+    arch: str | None = None
 
 
 @dataclass(frozen=True)
@@ -226,8 +229,18 @@ class Subject:
             tensors = [t for _, t in fakes.tensors()]
             return _compat.checking.functional_graph(mode, called, tensors)
 
+    @functools.cached_property
+    def arch(self) -> str:
+        """The GPU that was asked for, that of `opforge.target`, this machine's, or any."""
+        if self.settings.arch is not None:
+            return str(parse_arch(self.settings.arch))
+        current = _compat.driver.current()
+        if current is not None:
+            return str(current.arch)
+        return str(_compat.device.device_arch()) if self.on_gpu else _ARCH
+
     def targeting(self) -> Any:
-        return target(_ARCH)
+        return target(self.arch)
 
 
 def cuda_devices() -> list[int]:

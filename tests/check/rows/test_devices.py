@@ -4,13 +4,15 @@ import importlib
 import subprocess
 from types import SimpleNamespace
 
+import pytest
 import torch
 from torch import Tensor
 
 import opforge
 from opforge import native
+from opforge.errors import UnknownArch
 from support.checking import row
-from support.launching import blocks, double, no_gpu
+from support.launching import blocks, double, double_in_place, no_gpu
 from support.processes import environment, python
 
 
@@ -36,6 +38,32 @@ def test_declared_operators_are_built(op_name):
     found = row("native", op, torch.ones(2))
     assert found.status == "pass", found
     assert found.reason.endswith("kernel variants for sm_90")
+
+
+def test_the_gpu_is_the_one_that_was_asked_for(op_name):
+    op = opforge.op(op_name())(launch)
+    native.declare(op, x=native.tensor("n", dtype="fp32"))
+    reports = [opforge.check(op, torch.ones(2), only="native", arch="gfx942")]
+    with opforge.target("gfx942"):
+        reports.append(opforge.check(op, torch.ones(2), only="native"))
+    for report in reports:
+        assert report.rows[0].reason.endswith("kernel variants for gfx942")
+    with pytest.raises(UnknownArch, match="'gfx9' is not a GPU architecture"):
+        opforge.check(op, torch.ones(2), arch="gfx9")
+
+
+def test_graphs_are_traced_for_the_gpu_that_was_asked_for(op_name):
+    @opforge.op(op_name())
+    def op(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        kernel = double if torch.version.hip else double_in_place
+        given = (x, out) if torch.version.hip else (out,)
+        kernel[blocks(x.numel())](*given, x.numel(), BLOCK=64)
+        return out
+
+    for arch, kernel in (("gfx942", "double"), ("sm_80", "double_in_place")):
+        (found,) = opforge.check(op, torch.ones(2), only="kernels visible", arch=arch).rows
+        assert found.reason == f"the graph launches {kernel}"
 
 
 def test_native_is_skipped_in_the_interpreter_also_for_torch_calls(op_name, monkeypatch):

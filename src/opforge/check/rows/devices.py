@@ -167,14 +167,13 @@ def undeclared(subject: Subject) -> Verdict | None:
 
 
 def native(subject: Subject) -> Verdict:
-    """Whether every declaration of the op builds into a library, for this GPU or sm_90."""
+    """Whether every declaration of the op builds into a library, for the GPU of the check."""
     # Imported only here: it brings Triton, which ops of plain torch do without.
     from ...native.build import build  # noqa: PLC0415
 
-    arch = str(_compat.device.device_arch()) if subject.on_gpu else "sm_90"
     with tempfile.TemporaryDirectory() as folder:
-        made = build([subject.entry], folder, archs=[arch], name="checked")
+        made = build([subject.entry], folder, archs=[subject.arch], name="checked")
     count = len(made.library.kernels)
     # A build names the op that a note is about; a check has only one.
     notes = [note.removeprefix(f"{subject.entry.name}: ") for note in made.notes]
-    return passed(f"{count} kernel variants for {arch}", *notes)
+    return passed(f"{count} kernel variants for {subject.arch}", *notes)
