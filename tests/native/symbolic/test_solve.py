@@ -72,6 +72,23 @@ def test_impossible_conditions_are_given_up_soon():
     assert time.perf_counter() - began < 2
 
 
+def test_strides_follow_the_size_that_they_are_made_of():
+    """A compact tensor whose rows are a multiple of 8, from one whose are not."""
+    s0, s1, s2 = (Var(f"x.stride[{i}]") for i in range(3))
+    stride = e("*", n, s2)
+    compact = [
+        e("or", e("==", m, 0), e("and", e("==", e("*", n, k), s0), e("==", s2, 1))),
+        e("!=", e("*", m, n, k), 0), e("!=", k, 1), e("==", stride, s1), e("!=", m, 1),
+        e("==", e("*", k, n, s2), s0),
+    ]  # fmt: skip
+    start = {**START, "x.stride[0]": 71 * 73, "x.stride[1]": 71, "x.stride[2]": 1}
+    assert all(evaluate(c, start) for c in compact)
+    conditions = [*compact, e("==", e("%", n, 8), 0)]
+    found = solve(conditions, start, dict.fromkeys(start, SIZE))
+    assert found is not None
+    assert all(evaluate(c, found) for c in conditions)
+
+
 def test_only_what_is_tied_to_a_failing_condition_moves():
     found = solve([e("<", m, 5), e("<", 60, n)], START, SIZES)
     assert found == START | {"m": found["m"]}

@@ -1,12 +1,14 @@
 """Finds values of a trace's variables that satisfy given conditions.
 
 The search moves one variable at a time, then two, then three, to where a condition flips and to
-numbers that are likely to matter. What it misses is not traced, and such calls are refused at run
+numbers that are likely to matter; last one, with those that conditions make equal to a term of it.
+What it misses is not traced, and such calls are refused at run
 time: never wrong, at worst not covered.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
@@ -84,6 +86,13 @@ class _Search:
             raise _Spent
         return all(_true(check, values) for check, names in self.checks if without not in names)
 
+    def first(self, attempts: Iterable[dict[str, Number] | None]) -> dict[str, Number] | None:
+        """What the first attempt has found that has found something."""
+        self.left = _TRIES
+        with contextlib.suppress(_Spent):
+            return next((found for found in attempts if found is not None), None)
+        return None
+
     def move(self, names: Sequence[str], values: Values) -> dict[str, Number] | None:
         """Values of these variables that satisfy all conditions, with the others unchanged."""
         first, *rest = names
@@ -95,6 +104,33 @@ class _Search:
             if found is not None:
                 return found
         return None
+
+    def carry(self, name: str, values: Values) -> dict[str, Number] | None:
+        """The same, where others follow the variable that is moved.
+
+        n % 8 == 0 and x.stride[1] == n and x.stride[0] == m * n: a new n moves both strides.
+        """
+        following = [one for one in self.definitions if one[0] != name]
+        for value in self.candidates(name, values, rough=False):
+            tried = {**values, name: value}
+            # Each pass settles those that follow one that is settled.
+            for _ in following:
+                for other, term in following:
+                    tried[other] = _number(term, tried, tried[other])
+            if all(tried[n] in self.var_ranges[n] for n, _ in following) and self.holds(tried):
+                return tried
+        return None
+
+    @functools.cached_property
+    def definitions(self) -> list[tuple[str, Callable[[Values], Number]]]:
+        """The variables that a condition makes equal to a term without them, once each."""
+        found: dict[str, Callable[[Values], Number]] = {}
+        for part in (part for condition in self.conditions for part in _conjuncts(condition)):
+            if isinstance(part, Expr) and part.op == "==":
+                for one, other in (part.args, part.args[::-1]):
+                    if isinstance(one, Var) and one.name not in names_of(other):
+                        found.setdefault(one.name, _compiled(other))
+        return list(found.items())
 
     def candidates(self, name: str, values: Values, *, rough: bool) -> Iterator[Number]:
         var_range = self.var_ranges[name]
@@ -204,15 +240,12 @@ def _solved(
         found = _one_by_one(met, failing, start, ranges)
         if found is not None:
             return found
-    try:
-        for many in range(1, _AT_ONCE + 1):
-            for chosen in itertools.permutations(names[:_NAMES], many):
-                found = search.move(chosen, start)
-                if found is not None:
-                    return found
-    except _Spent:
-        pass
-    return None
+    several = (
+        search.move(chosen, start)
+        for many in range(1, _AT_ONCE + 1)
+        for chosen in itertools.permutations(names[:_NAMES], many)
+    )
+    return search.first(several) or search.first(search.carry(name, start) for name in names)
 
 
 def _one_by_one(
@@ -255,6 +288,13 @@ def _to_move(search: _Search, start: Values) -> list[str]:
 @functools.lru_cache(maxsize=4096)
 def names_of(term: Term) -> tuple[str, ...]:
     return tuple(dict.fromkeys(v.name for v in variables(term)))
+
+
+def _number(term: Callable[[Values], Number], values: Values, otherwise: Number) -> Number:
+    try:
+        return term(values)
+    except (ZeroDivisionError, OverflowError, ValueError):
+        return otherwise
 
 
 def _true(check: Callable[[Values], Number], values: Values) -> bool:
