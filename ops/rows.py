@@ -27,6 +27,13 @@ def expect_shape(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
         raise ValueError(f"{name} must have shape {tuple(shape)}, found {tuple(tensor.shape)}")
 
 
+def expect_broadcast(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
+    pairs = zip(reversed(tensor.shape), reversed(shape), strict=False)
+    if tensor.dim() > len(shape) or not all(size in (to, 1) for size, to in pairs):
+        found = tuple(tensor.shape)
+        raise ValueError(f"{name} must broadcast to {tuple(shape)}, found shape {found}")
+
+
 def on_hopper(x: Tensor) -> bool:
     """Whether x is on a GPU with the instructions of sm_90; later ones have others."""
     # AMD's gfx942 has capability 9.4.

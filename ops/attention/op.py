@@ -21,15 +21,18 @@ from .kernels import (
 def expect_heads(q: Tensor, k: Tensor, v: Tensor) -> None:
     """Of (batch, heads, tokens, dim)."""
     expect_floats(q=q, k=k, v=v)
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if x.dim() != 4:
+            raise ValueError(f"{name} must have 4 dimensions, found {x.dim()}")
     if not q.dtype == k.dtype == v.dtype:
         found = f"{q.dtype}, {k.dtype} and {v.dtype}"
         raise TypeError(f"q, k and v must have the same dtype, found {found}")
     batch, heads, _, head = q.shape
-    if head > 256:
-        raise ValueError(f"heads must have at most 256 elements, found {head}")
+    if not 0 < head <= 256:
+        raise ValueError(f"heads must have 1 to 256 elements, found {head}")
     expect_shape("k", k, (batch, k.shape[1], k.shape[2], head))
     expect_shape("v", v, k.shape)
-    if heads % k.shape[1] != 0:
+    if k.shape[1] == 0 or heads % k.shape[1] != 0:
         raise ValueError(
             f"the heads of q must be a multiple of those of k, found {heads} and {k.shape[1]}"
         )

@@ -11,7 +11,15 @@ import opforge
 from opforge import native
 from opforge.native.device.gemm import FULL_TILES, HALF_TILES, gemm_kernel
 
-from ..rows import FLOATS, dense_copy, expect_floats, expect_shape, on_hopper, place
+from ..rows import (
+    FLOATS,
+    dense_copy,
+    expect_broadcast,
+    expect_floats,
+    expect_shape,
+    on_hopper,
+    place,
+)
 from .hopper import is_mapped, multiply_on_hopper
 
 # Up to so many rows b's bytes decide the time: narrow tiles ask for them on all multiprocessors. An
@@ -91,6 +99,7 @@ def gemm(
         c, beta, is_whole = out, 0.0, True
     else:
         expect_floats(c=c)
+        expect_broadcast("c", c, out.shape)
         is_whole = c.dtype == out.dtype and c.shape == out.shape
         c = c.expand(out.shape)
         c = c if c.stride(-1) == 1 else dense_copy(c)

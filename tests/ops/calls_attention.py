@@ -176,8 +176,14 @@ def test_what_is_refused(tree):
         tree["attention"](q[:, :2], k.half(), v)
     with pytest.raises(ValueError, match="the elements of a head must lie side by side"):
         tree["attention"](*(x[..., ::2] for x in (q[:, :2], k, v)))
-    with pytest.raises(ValueError, match="heads must have at most 256 elements, found 300"):
+    with pytest.raises(ValueError, match="heads must have 1 to 256 elements, found 300"):
         tree["attention"](*heads((1, 1, 1, 2, 2), 300, torch.float32)[:3])
+    with pytest.raises(ValueError, match="heads must have 1 to 256 elements, found 0"):
+        tree["attention"](*heads((1, 1, 1, 2, 2), 0, torch.float32)[:3])
+    with pytest.raises(ValueError, match="q must have 4 dimensions, found 3"):
+        tree["attention"](q[0], k, v)
+    with pytest.raises(ValueError, match="found 3 and 0"):
+        tree["attention"](q, k[:, :0], v[:, :0])
     (q, k, v, _), (starts, _, *longest) = packed(torch.float32)
     with pytest.raises(TypeError, match="q_starts must be int32 of 1 dimension"):
         tree["attention_varlen"](q, k, v, starts.long(), starts, *longest)

@@ -17,7 +17,7 @@ from ..ir.cases import (
     Step,
     Variant,
 )
-from ..ir.expr import Term, is_float, text
+from ..ir.expr import Term, is_float, text, text_of_all
 from .names import comment, quoted
 from .pool import Pool
 from .scope import OpScope, type_key
@@ -69,7 +69,7 @@ def _guards(scope: OpScope, pool: Pool, guards: list[Guard]) -> str:
     for i, guard in enumerate(guards):
         tests += [f"if (!({scope.write.condition(guard.condition)})) {{", f"    return {i};", "}"]
     body = [*_opening(tests), *tests, "return -1;"]
-    shown = comment(" and ".join(text(g.condition) for g in guards))
+    shown = comment(text_of_all([g.condition for g in guards]))
     return pool.function("int", "guards", "const void *values, int *overflow", body, shown)
 
 

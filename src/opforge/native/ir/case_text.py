@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from ...arch import HIP, Arch
 from .cases import Case, Path
 from .device_attributes import ARCH, VENDOR
+from .expr import text_of_all
 from .interface import ChoiceParam, Param
 
 _VENDOR_NUMBER = re.compile(rf"({re.escape(VENDOR)} [!=]= )(\d+)")
@@ -29,7 +30,7 @@ def describe(case: Case, params: Sequence[Param]) -> str:
 
 def conditions(path: Path) -> str:
     """The guards of a path: `n != 0 and device.vendor == AMD`."""
-    return with_names(" and ".join(str(guard.condition) for guard in path.guards))
+    return with_names(text_of_all([guard.condition for guard in path.guards]))
 
 
 def with_names(condition: str) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -226,6 +226,12 @@ def text(term: Term, outer: int = 0) -> str:
         left = own + 1 if term.op == "**" or term.op in COMPARISONS else own
         written = f" {term.op} ".join([text(first, left), *(text(a, own + 1) for a in rest)])
     return f"({written})" if own < outer else written
+
+
+def text_of_all(conditions: Sequence[Term]) -> str:
+    """`(m == 1 or n == 1) and k != 0`."""
+    outer = _BINDING["and"] if len(conditions) > 1 else 0
+    return " and ".join(text(condition, outer) for condition in conditions)
 
 
 _NOT_FINITE = ("nan", "inf", "-inf")

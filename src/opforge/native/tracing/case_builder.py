@@ -23,7 +23,7 @@ from ..ir.case_text import conditions, describe
 from ..ir.cases import Allocate, Case, Fill, Guard, Launch, Output, Path, Step
 from ..ir.device_attributes import VENDOR
 from ..ir.dtypes import ALIASES
-from ..ir.expr import Expr, Term, Var, evaluate, variables
+from ..ir.expr import Expr, Term, Var, evaluate, text_of_all, variables
 from ..ir.interface import ScalarParam
 from ..ir.kernel_request import Request, Requests, want
 from ..ir.places import Told, in_order, shortened
@@ -481,7 +481,7 @@ def _leading_to(
         if not any(implies(one, other, var_ranges) for other in found):
             found = [other for other in found if not implies(other, one, var_ranges)]
             found.append(one)
-    return " or ".join(" and ".join(map(str, conditions)) for conditions in found)
+    return " or ".join(text_of_all(conditions) for conditions in found)
 
 
 def _refuse_offences(entry: Entry, described: str, under: str, offences: list[str]) -> None:
