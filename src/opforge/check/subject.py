@@ -186,9 +186,16 @@ class Subject:
             return "no tensor input has a batch dimension"
         why = ""
         batch = sized[0][1].shape[0]
-        first = max(batch, 2)
-        seconds = (2 * first + 1, 2 * first, 4 * first)
-        for paths, second in itertools.product(dict.fromkeys(_batched(sized)), seconds):
+        least = max(batch, 2)
+        # Torch takes sizes that are equal in the first call for the same size.
+        others = {size for _, t in sized for size in t.shape[1:]}
+        own = next(n for n in itertools.count(least) if n not in others)
+        pairs = [
+            (first, second)
+            for first in dict.fromkeys((own, least))
+            for second in (2 * first + 1, 2 * first, 4 * first)
+        ]
+        for paths, (first, second) in itertools.product(dict.fromkeys(_batched(sized)), pairs):
             calls = [_in_batches_of(self.call, paths, size) for size in (first, second)]
             error = next((e for e in map(self._error_of, calls) if e is not None), None)
             if error is None:

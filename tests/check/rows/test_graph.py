@@ -147,7 +147,17 @@ def test_a_weight_that_happens_to_have_the_batchs_size_is_not_grown(op_name):
         return x * weight
 
     found = row("compile dynamic", weighted, torch.ones(4, 4), torch.ones(4))
-    assert found.reason == "aot_eager, one graph for batch 4 and 9"
+    assert found.reason == "aot_eager, one graph for batch 5 and 11"
+
+
+def test_a_square_is_varied_from_one_that_is_not(op_name):
+    @opforge.op(op_name())
+    def transposed(x: Tensor) -> Tensor:
+        m, n = x.shape
+        return x.reshape(-1).reshape(m, n).T.clone() + n
+
+    found = row("compile dynamic", transposed, torch.ones(4, 4))
+    assert (found.status, found.reason) == ("pass", "aot_eager, one graph for batch 5 and 11")
 
 
 def test_sizes_that_the_op_refuses_are_passed_over(op_name):

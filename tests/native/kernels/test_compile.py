@@ -308,12 +308,22 @@ def test_an_image_says_how_its_descriptors_are_passed(pool, cache):
         assert images[wanted.key, SM_90].maps == (TensorMap(6, 2, 2, (32, 32)),)
 
 
+def test_a_block_that_no_tensor_map_can_have_is_refused(pool):
+    wanted = request(given_descriptor, ["tensordesc<fp16[4, 4]>", "*fp16"], {"BLOCK": 4})
+    with pytest.raises(KernelFailed) as caught:
+        compile_all([(wanted, sm(80, 90))], executor=pool, cache=None)
+    assert "x_desc has a block 8 bytes wide, and TMA copies at least 16" in str(caught.value)
+    assert "for sm_80" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("bad", "text"),
     [
         (scale_request(launch_pdl=True), "launch_pdl=True needs sm_90 or later"),
         (scale_request(num_wraps=4), "num_wraps"),
         (scale_request(num_ctas=2), "num_ctas > 1 requires"),
+        (scale_request(num_ctas=3), "num_ctas=3 is not the size of a cluster: 1, 2, 4, 8 or 16"),
+        (scale_request(num_ctas=32), "num_ctas=32 is not the size of a cluster"),
         (scale_request(num_warps=3), "num_warps must be a power of 2"),
     ],
 )

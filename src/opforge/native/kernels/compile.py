@@ -26,6 +26,7 @@ from ...archs import check_arch
 from ...errors import BadJobs, KernelFailed, warn
 from ..ir.kernel_request import OWN_SOURCE, Request
 from ..ir.program import Image, TensorMap
+from ..ir.wording import one_of
 from . import cubin, hsaco, workers
 from .image_cache import (
     USER_CACHE,
@@ -45,6 +46,9 @@ _WAITING_PER_WORKER = 4
 _WAITING_ELSEWHERE = 1024
 # In threads, of every AMD GPU.
 _LARGEST_BLOCK = 1024
+# Above 8, a launch asks the driver to allow it.
+_CLUSTERS = (1, 2, 4, 8, 16)
+_TMA_BYTES = 16
 _LACKING = re.compile(r"type (fp8\w+) not supported in this architecture")
 _CANCELLED = (
     "its executor gave up: it was shut down, or lost its scheduler; build again, and kernels that "
@@ -296,6 +300,10 @@ class _Build:
         if isinstance(made, compiling.Failed):
             self._fail(task, made.text + _of_assembly(task, job))
             return
+        narrow = _narrow_blocks(task, made)
+        if narrow:
+            self._fail(task, narrow)
+            return
         try:
             image = _image(task, made)
         except hsaco.BadObject as error:
@@ -367,9 +375,13 @@ def _options_for(request: Request, arch: Arch) -> dict[str, object]:
 def _refused(request: Request, arch: Arch) -> str | None:
     if not compiling.is_compilable(request.fn):
         return "it is not a jitted kernel; nothing can be compiled under TRITON_INTERPRET=1"
-    if dict(request.options).get("launch_pdl") and not arch.is_hopper_or_later:
+    options = dict(request.options)
+    if options.get("launch_pdl") and not arch.is_hopper_or_later:
         return "launch_pdl=True needs sm_90 or later"
-    return _refused_by_amd(dict(request.options), arch) if arch.is_amd else None
+    ctas = options.get("num_ctas") or 1
+    if ctas not in _CLUSTERS:
+        return f"num_ctas={ctas} is not the size of a cluster: {one_of(map(str, _CLUSTERS))}"
+    return _refused_by_amd(options, arch) if arch.is_amd else None
 
 
 def _refused_by_amd(options: dict[str, Any], arch: Arch) -> str | None:
@@ -380,6 +392,16 @@ def _refused_by_amd(options: dict[str, Any], arch: Arch) -> str | None:
         threads = f"{warps * arch.warp_size} threads, {arch.warp_size} to a warp"
         return f"num_warps={warps} is {threads}, and a block of {arch} has {_LARGEST_BLOCK}"
     return None
+
+
+def _narrow_blocks(task: _Task, made: compiling.CompiledJob) -> str:
+    """What Triton compiles, and every encoding of the tensor map then refuses."""
+    described = [name for name, kind in task.request.signature if kind.startswith("tensordesc")]
+    for name, found in zip(described, made.maps, strict=False):
+        width = found.block[-1] * found.element_size
+        if width < _TMA_BYTES:
+            return f"{name} has a block {width} bytes wide, and TMA copies at least {_TMA_BYTES}"
+    return ""
 
 
 def _image(task: _Task, made: compiling.CompiledJob) -> Image:

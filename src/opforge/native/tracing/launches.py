@@ -18,6 +18,7 @@ from ...tuning.choose import Choice
 from ..ir.device_attributes import MAJOR
 from ..ir.dtypes import ALIASES
 from ..ir.expr import Term, Var
+from ..ir.places import Place, Told, told
 from ..symbolic.symint import is_symbolic, term_of
 from .recorder import Recorder, locate
 
@@ -139,7 +140,6 @@ class Calls(LaunchRouter):
         """Raise on paths of GPUs that lack what a launch asks for."""
         gpu = _compat.driver.current()
         assert gpu is not None
-        launched = f"{self._named(base)}, launched at {where}: "
         asked = [f"num_ctas={options['num_ctas']}"] if options.get("num_ctas", 1) > 1 else []
         asked += ["launch_pdl=True"] if options.get("launch_pdl") else []
         if asked and (
@@ -148,12 +148,12 @@ class Calls(LaunchRouter):
             # AMD's may have capability 9 as well.
             asking = "torch.version.hip" if gpu.is_amd else "the capability"
             what = f"{' and '.join(asked)} needs sm_90"
-            raise CannotTrace(f"{launched}{what}{UNDER_A_CHECK}{asking}")
+            raise CannotTrace(_of_launch(base, where, f"{what}{UNDER_A_CHECK}{asking}"))
         others = [n for n in options if n not in self._options.here and n != "launch_pdl"]
         if others:
             vendor = "NVIDIA" if gpu.is_amd else "AMD"
             what = f"{others[0]} is an option of launches on {vendor} GPUs"
-            raise CannotTrace(f"{launched}{what}{UNDER_A_CHECK}torch.version.hip")
+            raise CannotTrace(_of_launch(base, where, f"{what}{UNDER_A_CHECK}torch.version.hip"))
 
     def _choose_config(
         self, kernel: Any, named: dict[str, Any], kwargs: dict[str, Any]
@@ -188,18 +188,18 @@ class Calls(LaunchRouter):
             if param.is_constexpr:
                 value = _plain(value)
             elif what := _unpassed(value):
-                self.recorder.note(
-                    f"{self._named(base)}, launched at {where}: argument {param.name!r} is a "
-                    f"{what}, which a native library cannot pass"
-                )
+                said = f"argument {param.name!r} is a {what}, which a native library cannot pass"
+                self.recorder.note(_of_launch(base, where, said))
             yield param.name, value
 
     def _mistake(self, what: str, base: Any, where: str) -> CannotCapture:
         fix = correct_launch(base.arg_names)
         return self.error(what, base, found=f"launched at {where}", fix=fix)
 
-    def _named(self, kernel: Any) -> str:
-        return f"kernel {_kernels.kernel_name(kernel)} ({_kernels.kernel_location(kernel)})"
+
+def _of_launch(kernel: Any, where: Place, what: str) -> Told:
+    name, location = _kernels.kernel_name(kernel), _kernels.kernel_location(kernel)
+    return told(lambda at: f"kernel {name} ({at(location)}), launched at {at(where)}: {what}")
 
 
 def _unpassed(value: Any) -> str:

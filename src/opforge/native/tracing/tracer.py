@@ -291,7 +291,7 @@ class Tracer:
         except EndedTrace as error:
             recorder.note(f"{error.what}, {error.found}; {error.fix}", "")
         except OpforgeError as error:
-            walk.refused = error.what + (f" ({error.found})" if error.found else "")
+            walk.refused = f"{error.what} ({error.found})" if error.found else error.what
         except Exception as error:  # noqa: BLE001  # the body's own: these inputs it refuses
             said = f"{type(error).__name__}: {first_line(error)}"
             base = _compat.tma.refused_base(error)
