@@ -12,6 +12,7 @@ import pytest
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.experimental.gluon import language as gl
 from triton.experimental.gluon._runtime import GluonASTSource
 
 from opforge.errors import BadJobs, KernelFailed, OpforgeError, UnknownArch
@@ -20,6 +21,7 @@ from opforge.native.kernels.compile import compile_all
 from support.archs import SM_80, SM_90, sm
 from support.native import kernel_requests
 from support.native.heard import Heard
+from support.native.hopper_ops import moved_kernel
 from support.native.kernel_requests import (
     KINDS,
     crashes_the_compiler,
@@ -306,6 +308,16 @@ def test_an_image_says_how_its_descriptors_are_passed(pool, cache):
         assert images[wanted.key, SM_80].maps == ()
         # Halves, and rows of 64 bytes.
         assert images[wanted.key, SM_90].maps == (TensorMap(6, 2, 2, (32, 32)),)
+
+
+def test_a_gluon_kernel_of_newer_gpus_is_suspected(pool):
+    layout = gl.NVMMASharedLayout.get_default_for([64, 32], gl.float16)
+    described = f"tensordesc<fp16[64, 32],{layout!r}>"
+    wanted = request(moved_kernel, [described, described], {"M": 64, "N": 32})
+    with pytest.raises(KernelFailed) as caught:
+        compile_all([(wanted, sm(80))], jobs=1, cache=None)
+    said = "it is a Gluon kernel: if sm_80 lacks what it uses, launch another under a check of "
+    assert f"{said}torch.cuda.get_device_capability()" in str(caught.value)
 
 
 def test_a_block_that_no_tensor_map_can_have_is_refused(pool):

@@ -316,7 +316,8 @@ def test_a_gluon_kernel_for_other_warps_is_refused():
     wanted = KINDS["gluon"]
     with pytest.raises(KernelFailed) as caught:
         compiled(wanted)
-    assert "are its layouts for warps of 64 threads?" in str(caught.value)
+    said = "are its layouts for warps of 64 threads, and its instructions AMD's?"
+    assert said in str(caught.value)
     assert wanted.location in str(caught.value)
     assert compiled(wanted, Arch.named("gfx1100")).registers > 0
 

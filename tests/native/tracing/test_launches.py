@@ -132,6 +132,20 @@ def test_a_descriptor_is_an_address_with_sizes_and_strides():
     )
 
 
+@pytest.mark.parametrize(
+    ("of_output", "whose"), [(False, "x"), (True, "a tensor that the body allocates")]
+)
+def test_a_descriptor_that_triton_refuses_is_told_in_its_words(of_output, whose):
+    def body(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        take[(1,)](TensorDescriptor.from_tensor(out if of_output else x, [16]), out)
+        return out
+
+    said = refusal(body)
+    assert "the body raises AssertionError: rank mismatch: TensorDescriptor(base=Traced(" in said
+    assert f", of a tensor descriptor of {whose} (" in said
+
+
 def test_a_tuple_at_run_time_is_refused_by_name():
     def body(x: Tensor) -> Tensor:
         out = torch.empty_like(x)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from ..ir.cases import (
     ONE,
     Allocate,
+    Argument,
     Descriptor,
     Fill,
     Guard,
@@ -55,6 +56,13 @@ def path_row(scope: OpScope, pool: Pool, kernels: dict[str, str], path: Path) ->
         pool.array("Step", "steps", rows),
     ]
     return f"{{{', '.join(cells)}}}"
+
+
+def _shown(argument: Argument) -> str:
+    """For messages: callers know the operator's tensors, not a kernel's parameters."""
+    if isinstance(argument, Pointer) and argument.buffer != argument.name:
+        return f"{argument.buffer} ({argument.name} of the kernel)"
+    return argument.name
 
 
 def _condition(guard: Guard) -> str:
@@ -191,7 +199,7 @@ class _Steps:
 
     def _launch_record(self, launch: Launch) -> str:
         names = self._pool.array(
-            "char *const", "arguments_of", [quoted(a.name) for a in launch.arguments]
+            "char *const", "arguments_of", [quoted(_shown(a)) for a in launch.arguments]
         )
         variants = [self._variant(launch, variant) for variant in launch.variants]
         cells = [

@@ -228,7 +228,7 @@ class _Build:
             except BrokenExecutor:
                 said = log.read_text(errors="replace").strip() if log.exists() else ""
                 died = "the compiler process died: it crashed or ran out of memory"
-                self._fail(task, f"{died}\n{said}".strip() + _of_assembly(task, job))
+                self._fail(task, f"{died}\n{said}".strip() + _of_kernel(task, job))
 
     def _pipeline(self, tasks: list[_Task], executor: Executor, limit: int) -> list[_Lowered]:
         """Lower here while workers compile; returns the jobs lost with a broken executor."""
@@ -298,7 +298,7 @@ class _Build:
 
     def _take(self, task: _Task, job: compiling.Job, made: _Result) -> None:
         if isinstance(made, compiling.Failed):
-            self._fail(task, made.text + _of_assembly(task, job))
+            self._fail(task, made.text + _of_kernel(task, job))
             return
         narrow = _narrow_blocks(task, made)
         if narrow:
@@ -333,21 +333,27 @@ class _Build:
         self.progress.done(Compiled(name, variant, task.arch, cached=cached, failed=failed))
 
 
-def _of_assembly(task: _Task, job: compiling.Job) -> str:
-    """Most is written for NVIDIA GPUs, and the compiler says nothing of the kind."""
-    if not task.arch.is_amd or "inline_asm" not in job.text:
-        return ""
-    return (
-        f"\nit has inline assembly, which for {task.arch} must be AMD's: "
-        "launch another kernel where torch.version.hip is set"
-    )
+def _of_kernel(task: _Task, job: compiling.Job) -> str:
+    """What a failure may be due to, and the compiler says nothing of: code for other GPUs."""
+    if task.arch.is_amd and "inline_asm" in job.text:
+        return (
+            f"\nit has inline assembly, which for {task.arch} must be AMD's: "
+            "launch another kernel where torch.version.hip is set"
+        )
+    if not task.arch.is_amd and task.request.fn.is_gluon():
+        return (
+            f"\nit is a Gluon kernel: if {task.arch} lacks what it uses, "
+            "launch another under a check of torch.cuda.get_device_capability()"
+        )
+    return ""
 
 
 def _of_gluon(task: _Task) -> str:
     """Layouts that are not for the GPU: Triton prints the line, and raises without it."""
     if not (task.arch.is_amd and task.request.fn.is_gluon()):
         return ""
-    return f"; it is a Gluon kernel: are its layouts for warps of {task.arch.warp_size} threads?"
+    threads = f"warps of {task.arch.warp_size} threads"
+    return f"; it is a Gluon kernel: are its layouts for {threads}, and its instructions AMD's?"
 
 
 def _of_dtype(task: _Task, text: str) -> str:

@@ -62,7 +62,8 @@ static OpforgeStatus refuse_launch(const Launch *launch, const int64_t *values)
             of_more("%lld", (long long)values[refused]);
         }
         if (fits(values[refused], variant->arguments[refused])) {
-            of_more(", not a multiple of 16");
+            of_more(type > OF_DESCRIPTOR ? "; a tensor descriptor needs a multiple of 16"
+                                         : ", not a multiple of 16");
         } else if (type == OF_ONE) {
             of_more(", not 1");
         } else {

@@ -112,7 +112,7 @@ static OpforgeStatus encode(const MapInfo *info, int argument, const Launch *lau
                                OF_MAP_L2_PROMOTION_128B, argument & OF_NAN ? OF_MAP_FILL_NAN : 0);
     if (error != OF_DRIVER_SUCCESS) {
         status = of_driver_failed(&of_cuda, error, &of_cuda.encode_map);
-        of_more(" (%s of %s, %s: at 0x%llx, sizes ", name, launch->kernel, launch->location,
+        of_more(" (%s, for %s, %s: at 0x%llx, sizes ", name, launch->kernel, launch->location,
                 (unsigned long long)numbers[0]);
         of_describe_sizes(sizes, rank);
         of_more(", strides ");

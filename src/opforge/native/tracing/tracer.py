@@ -296,7 +296,9 @@ class Tracer:
             said = f"{type(error).__name__}: {first_line(error)}"
             base = _compat.tma.refused_base(error)
             if isinstance(base, Traced) and isinstance(base.memory, Buffer):
-                said += f", of a tensor descriptor of {base.memory.name}"
+                memory = base.memory
+                whose = "a tensor that the body allocates" if memory.allocated else memory.name
+                said += f", of a tensor descriptor of {whose}"
             walk.raised = True
             walk.refused, walk.refused_at = f"the body raises {said}", raised_at(error)
         excused = [Placed(error.described, error.location) for error in symbols.excused or ()]

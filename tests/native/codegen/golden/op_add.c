@@ -49,7 +49,12 @@ static void numbers_0(const void *values, const uint64_t *at, int64_t *n, int *o
     n[6] = v->m; /* n */
 }
 
-static const char *const arguments_of_0[] = {"x_ptr", "y_ptr", "out_ptr", "n"};
+static const char *const arguments_of_0[] = {
+    "x (x_ptr of the kernel)",
+    "y (y_ptr of the kernel)",
+    "out (out_ptr of the kernel)",
+    "n",
+};
 
 static const uint8_t types_0[] = {
     OF_POINTER | OF_BY_16,

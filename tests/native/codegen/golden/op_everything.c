@@ -83,10 +83,10 @@ static void numbers_3(const void *values, const uint64_t *at, int64_t *n, int *o
 }
 
 static const char *const arguments_of_0[] = {
-    "x_ptr",
-    "bias_ptr",
-    "partial_ptr",
-    "out_ptr",
+    "x (x_ptr of the kernel)",
+    "bias (bias_ptr of the kernel)",
+    "partial (partial_ptr of the kernel)",
+    "out (out_ptr of the kernel)",
     "s_fp16",
     "s_bf16",
     "s_fp32",
@@ -142,7 +142,11 @@ static void numbers_4(const void *values, const uint64_t *at, int64_t *n, int *o
     n[5] = of_mul(v->rows, 2, overflow); /* rows */
 }
 
-static const char *const arguments_of_1[] = {"partial_ptr", "stats_ptr", "rows"};
+static const char *const arguments_of_1[] = {
+    "partial (partial_ptr of the kernel)",
+    "stats (stats_ptr of the kernel)",
+    "rows",
+};
 
 static const uint8_t types_1[] = {OF_POINTER, OF_POINTER, OF_I32};
 
@@ -302,11 +306,35 @@ static void numbers_5(const void *values, const uint64_t *at, int64_t *n, int *o
     n[19] = v->s_i1; /* s_i1 */
 }
 
+static const char *const arguments_of_2[] = {
+    "x (x_ptr of the kernel)",
+    "x (bias_ptr of the kernel)",
+    "partial (partial_ptr of the kernel)",
+    "out (out_ptr of the kernel)",
+    "s_fp16",
+    "s_bf16",
+    "s_fp32",
+    "s_fp64",
+    "s_i8",
+    "s_i16",
+    "s_i32",
+    "s_i64",
+    "s_u8",
+    "s_u16",
+    "s_u32",
+    "s_u64",
+    "s_i1",
+};
+
+static const Launch launch_2[] = {
+    {"first_kernel", "kernels.py:50", 17, arguments_of_2, 1, variants_0},
+};
+
 static const Step steps_2[] = {
     {OF_ALLOCATE, 5, 0, 0, NULL, numbers_0},
     {OF_FILL, 5, 8, UINT64_C(0x3ff0000000000001), NULL, numbers_1},
     {OF_FILL, 2, 4, UINT64_C(0x3f800000), NULL, numbers_2},
-    {OF_LAUNCH, 0, 0, 0, &launch_0[0], numbers_5},
+    {OF_LAUNCH, 0, 0, 0, &launch_2[0], numbers_5},
     {OF_LAUNCH, 0, 0, 0, &launch_1[0], numbers_4},
 };
 
@@ -331,7 +359,7 @@ static const Step steps_3[] = {
     {OF_ALLOCATE, 5, 0, 0, NULL, numbers_0},
     {OF_FILL, 5, 8, UINT64_C(0x3ff0000000000001), NULL, numbers_1},
     {OF_FILL, 2, 4, UINT64_C(0x3f800000), NULL, numbers_2},
-    {OF_LAUNCH, 0, 0, 0, &launch_0[0], numbers_5},
+    {OF_LAUNCH, 0, 0, 0, &launch_2[0], numbers_5},
 };
 
 static const uint32_t keys_3[] = {OF_KEY(2, 32, 2), OF_ABSENT, OF_KEY(2, 32, 1), 1};

@@ -37,9 +37,9 @@ static void numbers_0(const void *values, const uint64_t *at, int64_t *n, int *o
 }
 
 static const char *const arguments_of_0[] = {
-    "a_ptr",
-    "b_ptr",
-    "out_ptr",
+    "a (a_ptr of the kernel)",
+    "b (b_ptr of the kernel)",
+    "out (out_ptr of the kernel)",
     "m",
     "n",
     "k",
