@@ -101,6 +101,16 @@ def test_a_file_in_a_package_is_refused_with_its_module_name(tmp_path):
     assert f"run from {tmp_path}, and name it outer.inner.relative" in str(caught.value)
 
 
+def test_a_package_need_not_have_an_init(tmp_path):
+    inner = tmp_path / "outer" / "inner"
+    inner.mkdir(parents=True)
+    file = inner / "relative.py"
+    file.write_text("from ..other import op\n")
+    with pytest.raises(TargetFailed) as caught:
+        resolve(str(file))
+    assert f"run from {tmp_path}, and name it outer.inner.relative" in str(caught.value)
+
+
 def test_a_file_is_loaded_once(stem):
     assert resolve(f"{stem}.py:double")[0] is resolve(f"{stem}.py:double")[0]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import difflib
 import importlib
@@ -191,7 +192,10 @@ def _load(place: str) -> ModuleType:
 def _in_package(path: Path) -> tuple[Path, str]:
     """The folder above the file's packages, and the file's name as a module: `pkg.ops`."""
     folder, name = path.parent.parent, f"{path.parent.name}.{path.stem}"
-    while (folder / "__init__.py").is_file():
+    # `from ..rows import x` needs two packages, which need not have an __init__.py.
+    tree = ast.walk(ast.parse(path.read_bytes()))
+    most = max((n.level for n in tree if isinstance(n, ast.ImportFrom)), default=1)
+    while (folder / "__init__.py").is_file() or name.count(".") < most:
         folder, name = folder.parent, f"{folder.name}.{name}"
     return folder, name
 
