@@ -57,8 +57,8 @@ def written_pointers(variant: compiling.Variant) -> frozenset[str]:
 def written_in(module: Any, passed: list[str]) -> set[str] | None:
     """Which of the arguments of a module's kernel it writes to, by their names.
 
-    So are numbers that choose between addresses. None where it cannot be told, or where a function
-    that is not inlined might return an address.
+    Numbers that choose between addresses are among them. None where it cannot be told, or where a
+    function that is not inlined might return an address.
     """
     try:
         functions = _functions(module)

@@ -1,9 +1,9 @@
 """Finds values of a trace's variables that satisfy given conditions.
 
 The search moves one variable at a time, then two, then three, to where a condition flips and to
-numbers that are likely to matter; last one, with those that conditions make equal to a term of it.
-What it misses is not traced, and such calls are refused at run
-time: never wrong, at worst not covered.
+numbers that are likely to matter; at last one, with those that conditions make equal to a term of
+it. What it misses is not traced, and such calls are refused at run time: never wrong, at worst not
+covered.
 """
 
 from __future__ import annotations
