@@ -4,7 +4,7 @@ import pytest
 
 import opforge
 from opforge import native
-from support.ops.operators import BUILT, MODES, ON_GPU, in_mode
+from support.ops.operators import BUILT, MODES, ON_GPU, VENDOR, in_mode
 from support.processes import ROOT
 
 
@@ -22,9 +22,9 @@ def tree():
 def standin():
     if ON_GPU:
         return None
-    from support.standin.driver import load_standin  # noqa: PLC0415
+    from support.standin.driver import AMD, NVIDIA, load_standin  # noqa: PLC0415
 
-    return load_standin()
+    return load_standin(AMD if VENDOR == "amd" else NVIDIA)
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,8 @@ CALLS = ROOT / "tests" / "ops"
 BUILT = Path(os.environ.get("OPFORGE_TEST_BUILT", "/nonexistent"))
 DEVICE = os.environ.get("OPFORGE_TEST_DEVICE", "cpu")
 ON_GPU = DEVICE == "cuda"
+# Whose stand-in.
+VENDOR = os.environ.get("OPFORGE_TEST_VENDOR", "nvidia")
 
 MODES = ("eager", "compiled", "exported", "native")
 # Relative errors against double precision.
@@ -28,19 +30,23 @@ LIMITS = {
 }
 
 
-def build(folder, *wanted, arch=""):
+def build(folder, *wanted, arch="", vendor="nvidia"):
     """A library of some operators: `"add"`, or some dtypes and ranks of it, `"add:fp32,i8@1,2"`.
 
-    Without an architecture, for the stand-in driver.
+    Without an architecture, for the vendor's stand-in driver.
     """
-    command = [python(), "-m", "support.ops.subset", str(folder), arch, *wanted]
+    command = [python(), "-m", "support.ops.subset", str(folder), arch or vendor, *wanted]
     _run(command, environment(**({} if arch else without_machine_code())))
     return folder
 
 
-def run_calls(folder, *files, device="cpu", only=""):
+def run_calls(folder, *files, device="cpu", only="", vendor="nvidia"):
     """Run `calls_*.py` in a separate process, against a built library."""
-    variables = {"OPFORGE_TEST_BUILT": str(folder), "OPFORGE_TEST_DEVICE": device}
+    variables = {
+        "OPFORGE_TEST_BUILT": str(folder),
+        "OPFORGE_TEST_DEVICE": device,
+        "OPFORGE_TEST_VENDOR": vendor,
+    }
     if device == "cpu":
         variables["TRITON_INTERPRET"] = "1"
     return _run_pytest(files, variables, only)

@@ -1,7 +1,8 @@
 """Builds a part of the tree: `python -m support.ops.subset FOLDER ARCH add mul:fp32,i8 mul:u64@2`.
 
 All of an operator, or some of its dtypes, in some ranks: a whole library is compiled in minutes,
-and tests mostly need less. With "" for an ARCH it is for the stand-in driver, with little code.
+and tests mostly need less. With the name of a vendor for an ARCH it is for the vendor's stand-in
+driver, with little code.
 """
 
 import dataclasses
@@ -14,6 +15,9 @@ from opforge.native.commands import operator_tree
 from opforge.native.frontend.store import declarations_of, keep_declarations
 from opforge.registry import registry
 from support.uncompiled import Uncompiled
+
+# What the stand-ins present.
+ON_STAND_INS = {"nvidia": "sm_80", "amd": "gfx942"}
 
 
 def narrowed(declaration, dtypes, ranks):
@@ -48,10 +52,10 @@ def main(folder, arch, *wanted):
     for name, kept in parts.items():
         keep_declarations(registry.get(by_name[name]), kept)
     ops = [by_name[name] for name in parts]
-    if arch:
-        native.build(ops, folder, archs=[arch])
+    if arch in ON_STAND_INS:
+        native.build(ops, folder, archs=[ON_STAND_INS[arch]], executor=Uncompiled(), cache=None)
     else:
-        native.build(ops, folder, archs=["sm_80"], executor=Uncompiled(), cache=None)
+        native.build(ops, folder, archs=[arch])
 
 
 if __name__ == "__main__":
