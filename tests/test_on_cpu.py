@@ -5,6 +5,7 @@ import subprocess
 import pytest
 
 from support.processes import ROOT, environment, python
+from support.standin.driver import AMD, build_standin
 
 SOURCE = """
 import torch, triton, triton.language as tl, opforge
@@ -40,6 +41,30 @@ int main(void)
     made.data = out;
     if (ops_double(&given, &made, NULL) != OPFORGE_OK) puts(ops_last_error());
     return 0;
+}
+"""
+
+
+# As a program for AMD GPUs is written, but for the headers of ROCm.
+HIP_PROGRAM = """
+#include "ops.h"
+#include <stdio.h>
+extern int hipMalloc(void **address, size_t bytes);
+extern int hipMemcpy(void *target, const void *source, size_t bytes, int kind);
+extern int hipDeviceSynchronize(void);
+extern int hipFree(void *address);
+int main(void)
+{
+    float values[3] = {1, 2, 3};
+    int64_t shape[1] = {3};
+    OpforgeTensor given = {NULL, {10, 0}, 1, {2, 32, 1}, shape, NULL, 0};
+    OpforgeTensor made = given;
+    if (hipMalloc(&given.data, 12) || hipMalloc(&made.data, 12)) return 2;
+    if (hipMemcpy(given.data, values, 12, 1)) return 3;
+    if (ops_double(&given, &made, NULL) != OPFORGE_OK) return puts(ops_last_error()), 1;
+    if (hipDeviceSynchronize() || hipMemcpy(values, made.data, 12, 2)) return 4;
+    printf("%g %g %g\\n", values[0], values[1], values[2]);
+    return hipFree(given.data) || hipFree(made.data);
 }
 """
 
@@ -83,3 +108,14 @@ def test_memory_of_a_programs_own_is_refused_by_name(folder, arch):
     assert "ops_double: " in done.stdout
     assert "ValueError: double_kernel's x points to 0x" in done.stderr
     assert "which the program has not allocated with the driver" in done.stderr
+
+
+@pytest.mark.parametrize("arch", ["gfx942"], indirect=True, scope="module")
+def test_a_program_for_amd_gpus_runs(folder):
+    (folder / "hip.c").write_text(HIP_PROGRAM)
+    flags = ["-Idist/include", "-Ldist/lib", "-Wl,-rpath,dist/lib", "-lops"]
+    driver = str(build_standin(AMD))
+    subprocess.run(["cc", "hip.c", *flags, driver, "-o", "hip"], cwd=folder, check=True)
+    done = on_cpu(folder, "./hip")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout == "2 4 6\n"
