@@ -103,6 +103,8 @@ class Recorder:
         self._strided = strided or {}
         self.views = Views(symbols)
         self.buffers: list[Buffer] = []
+        # As long as they live, what another walk makes has another id().
+        self._kept: list[Traced] = []
         self.steps: list[Any] = []
         self.offences: list[str] = []
         self.notes: list[str] = []
@@ -261,7 +263,9 @@ class Recorder:
             sizes=sizes, strides=strides, own=own, strided=is_strided,
         )  # fmt: skip
         self.buffers.append(buffer)
-        return Traced(buffer, sizes, strides, 0, dtype)
+        made = Traced(buffer, sizes, strides, 0, dtype)
+        self._kept.append(made)
+        return made
 
     def _span(self, sizes: Sequence[Any], strides: Sequence[Any]) -> Term:
         """The number of elements from the first to the last, gaps included."""
