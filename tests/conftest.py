@@ -77,6 +77,9 @@ def shared_by_workers(tmp_path_factory):
 @pytest.fixture
 def op_name():
     """A callable that returns an unused name; its op is unregistered after the test."""
+    if "torch._dynamo" in sys.modules:
+        # It recompiles one function for every op that it is given, at most 8 times by itself.
+        torch._dynamo.config.recompile_limit = 64
     given = []
 
     def name() -> str:
