@@ -211,8 +211,12 @@ def test_an_amd_device_takes_no_other_image(make, standin, arch):
 @pytest.mark.parametrize(
     ("archs", "device", "text"),
     [
-        ((SM_80,), AMD, "an AMD GPU, and the library was built for sm_80: {} gfx942, say"),
-        (gfx("942"), NVIDIA, "an NVIDIA GPU, and the library was built for gfx942: {} sm_90, say"),
+        ((SM_80,), AMD, "an AMD GPU, and the library was built for sm_80: {} gfx942, for example"),
+        (
+            gfx("942"),
+            NVIDIA,
+            "an NVIDIA GPU, and the library was built for gfx942: {} sm_90, for example",
+        ),
     ],
     ids=["NVIDIA's", "AMD's"],
 )

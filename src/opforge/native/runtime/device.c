@@ -175,7 +175,7 @@ static OpforgeStatus not_built_for(Place place)
                    "device %d is an %s GPU, and the library was built for %s: rebuild it with "
                    "opforge build ... --arch %s",
                    place.ordinal, is_amd ? "AMD" : "NVIDIA", of_archs,
-                   is_amd ? "gfx942, say" : "sm_90, say");
+                   is_amd ? "gfx942, for example" : "sm_90, for example");
 }
 
 static OpforgeStatus add_device(Place place, Device **added)
