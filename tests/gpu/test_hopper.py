@@ -95,7 +95,8 @@ def test_gluon_moves_by_descriptors(loaded):
 
 def test_a_tensor_that_is_not_aligned_is_refused(loaded):
     x = rows(1000)[1:129].view(8, 16)
-    with pytest.raises(RuntimeError, match=r"x_desc is at 0x.*, not a multiple of 16"):
+    refused = r"x \(x_desc of the kernel\) is at 0x.* a multiple of 16"
+    with pytest.raises(RuntimeError, match=refused):
         loaded.twice(x)
 
 
