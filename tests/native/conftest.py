@@ -11,7 +11,7 @@ from opforge.native.ir.program import Library
 from opforge.native.kernels import workers
 from opforge.native.kernels.image_cache import Cache
 from support.native import hand_made
-from support.standin.driver import NVIDIA, load_standin
+from support.standin.driver import AMD, NVIDIA, load_standin
 from support.standin.library import NativeLibrary, OpforgeTensor, build
 
 
@@ -43,10 +43,10 @@ def built_once(program: Library) -> NativeLibrary:
     return build(program, Path(tempfile.mkdtemp(prefix="opforge-native-")))
 
 
-@pytest.fixture
+@pytest.fixture(params=[NVIDIA, AMD], ids=lambda vendor: vendor.name)
 def vendor(request):
-    """Whose stand-in the tests run on; some folders have both."""
-    return getattr(request, "param", NVIDIA)
+    """Whose stand-in the test runs on."""
+    return request.param
 
 
 @pytest.fixture
@@ -83,6 +83,14 @@ def make(standin):
     yield build_one
     for built in made:
         close(built, standin)
+
+
+@pytest.fixture
+def make_own(make, vendor):
+    """Builds a program's library for the vendor alone: memory of the host is then its GPU's."""
+    return lambda program: make(
+        hand_made.for_amd(program) if vendor is AMD else program, for_both=False
+    )
 
 
 def close(built: NativeLibrary, standin) -> None:

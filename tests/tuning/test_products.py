@@ -1,5 +1,7 @@
 """Tables for products of matrices that a body calls: `x @ w`, `F.linear` and the like."""
 
+import functools
+
 import pytest
 import torch
 from click.testing import CliRunner
@@ -17,8 +19,11 @@ from opforge.native.tracing.autotune_choice import by_table
 from opforge.tuning.choose import config_of
 from opforge.tuning.table import TunedKernel, TuningRow, TuningTable, save
 from support import product_ops
-from support.archs import sm
-from support.native.torch_bodies import Program
+from support.archs import SM_90, sm
+from support.native import torch_bodies
+
+# The tables are for this GPU alone.
+Program = functools.partial(torch_bodies.Program, archs=(SM_90,))
 
 KEY = ("m", "n", "k", "A_COLUMNS", "B_COLUMNS")
 

@@ -27,8 +27,8 @@ def program():
 
 
 @pytest.fixture
-def library(make):
-    return make(program())
+def library(make_own):
+    return make_own(program())
 
 
 @pytest.fixture

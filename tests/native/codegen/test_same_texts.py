@@ -17,10 +17,11 @@ from opforge.native.artifacts.toolchain import compile_library
 from opforge.native.ir.abi import STATUS_NAMES
 from support.native import hand_made
 from support.native.cmake import CMAKE_DIR, Project, environment_of
-from support.standin.driver import build_standin
+from support.standin.driver import AMD, NVIDIA, build_standin
 
 PROGRAM = Path(__file__).with_name("same_texts.cpp")
 CXX17 = ("-std=c++17", "-Wall", "-Wextra", "-Werror", "-pedantic")
+on_nvidia = pytest.mark.parametrize("vendor", [NVIDIA], indirect=True, ids=["nvidia"])
 X, Y, OUT = torch.zeros(4, 2), torch.zeros(4, 2), torch.zeros(4, 2)
 
 # In the program's order.
@@ -49,15 +50,20 @@ def library(make):
     return make(hand_made.library(*parts))
 
 
-def of_program(folder, tmp_path):
-    """(status, text) of each call, through C and through C++."""
+def compiled(folder, tmp_path):
     compile_library(folder, "demo", static=True, flags=("-O0",))
     binary = tmp_path / "main"
     linked = [str(folder / "lib" / "libdemo.a"), "-ldl", "-lpthread", "-lm", "-o", str(binary)]
     command = ["g++", *CXX17, f"-I{folder / 'include'}", str(PROGRAM), *linked]
     subprocess.run(command, check=True)
-    environment = {"LD_LIBRARY_PATH": str(build_standin().parent)}
-    done = subprocess.run([str(binary)], env=environment, capture_output=True, check=True)
+    return str(binary)
+
+
+def of_program(binary, vendor):
+    """(status, text) of each call, through C and through C++."""
+    environment = {"LD_LIBRARY_PATH": str(build_standin(vendor).parent)}
+    command = [binary, str(vendor.device_type)]
+    done = subprocess.run(command, env=environment, capture_output=True, check=True)
     found = re.findall(r"(C|C\+\+) (\d) (.*?)\n=====\n", done.stdout.decode(), re.DOTALL)
     said = [(STATUS_NAMES[int(status)], text) for _, status, text in found]
     assert [name for name, _, _ in found] == ["C", "C++"] * len(CALLS)
@@ -72,10 +78,13 @@ def of_python(folder):
         yield failed.value.status, str(failed.value)
 
 
-def test_bad_input_reads_the_same_in_every_language(library, tmp_path):
-    in_c, in_cplusplus = of_program(library.folder, tmp_path)
+@on_nvidia
+def test_bad_input_reads_the_same_in_every_language_and_on_every_gpu(library, tmp_path):
+    binary = compiled(library.folder, tmp_path)
+    in_c, in_cplusplus = of_program(binary, NVIDIA)
     assert in_cplusplus == in_c
     assert list(of_python(library.folder)) == in_c
+    assert of_program(binary, AMD) == (in_c, in_c)
     assert len(set(in_c)) == len(CALLS)
     assert {status for status, _ in in_c} == {"INVALID_ARGUMENT", "UNCOVERED"}
     assert in_c[3] == (
@@ -83,12 +92,13 @@ def test_bad_input_reads_the_same_in_every_language(library, tmp_path):
     )  # fmt: skip
 
 
+@on_nvidia
 def test_bad_memory_reads_the_same_in_c_and_python(library):
     with pytest.raises(NativeCallFailed) as failed:
         native.open(library.folder).add(X, Y, out=OUT)
     said = library.function("last_error")().decode()
     assert str(failed.value) == said
-    assert said.startswith("demo_add: x: is on the CPU; the library runs on CUDA")
+    assert said.startswith("demo_add: x: is on the CPU; the library runs on CUDA or ROCm")
 
 
 OPERATORS = """

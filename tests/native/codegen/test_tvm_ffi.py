@@ -2,6 +2,7 @@
 
 import ctypes
 import dataclasses
+import functools
 import subprocess
 import sys
 
@@ -14,16 +15,28 @@ from opforge.native.codegen import sources
 from opforge.native.codegen.tvm_ffi import tvm_ffi_source, unexported
 from opforge.native.ir.interface import ChoiceParam, SchemaArgument, TensorParam
 from support.native import hand_made, hand_made_calls, hand_made_frameworks
+from support.standin.driver import AMD
 from support.standin.library import NativeLibrary, write
 
 tvm_ffi = pytest.importorskip("tvm_ffi", reason="apache-tvm-ffi is not installed")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    made = write(hand_made_frameworks.program(), tmp_path_factory.mktemp("tvm_ffi"), tvm_ffi=True)
-    compile_library(made, "demo", flags=("-O0",))
-    return made
+def write_once(tmp_path_factory):
+    @functools.cache
+    def write_for(vendor):
+        program = hand_made_frameworks.program()
+        program = hand_made.for_amd(program) if vendor is AMD else program
+        made = write(program, tmp_path_factory.mktemp("tvm_ffi"), tvm_ffi=True)
+        compile_library(made, "demo", flags=("-O0",))
+        return made
+
+    return write_for
+
+
+@pytest.fixture
+def folder(write_once, vendor):
+    return write_once(vendor)
 
 
 @pytest.fixture
@@ -74,9 +87,9 @@ def test_choices_are_passed_by_value(module, standin, dtype, level):
     assert len(standin.launches) == 1
 
 
-def test_work_goes_to_the_current_stream_of_tvm_ffi(module, standin):
+def test_work_goes_to_the_current_stream_of_tvm_ffi(module, standin, vendor):
     x, stream = torch.zeros(77, dtype=torch.int8), standin.stream()
-    with tvm_ffi.use_raw_stream(tvm_ffi.device("cuda", 0), stream):
+    with tvm_ffi.use_raw_stream(tvm_ffi.device("rocm" if vendor is AMD else "cuda", 0), stream):
         module.pick(x, torch.empty_like(x))
     module.pick(x, torch.empty_like(x))
     assert [launch.stream for launch in standin.launches] == [stream, 0]
@@ -162,19 +175,23 @@ def test_bad_input_is_an_exception_with_the_fix(module, standin, name, given, sa
     assert standin.launches == []
 
 
-def test_memory_of_the_host_is_refused_unless_it_is_asked_for(module):
+def test_memory_of_the_host_is_refused_unless_it_is_asked_for(module, vendor):
     module.opforge_host_memory(False)
-    with pytest.raises(ValueError, match=r"^demo_add: x: is on the CPU; the library runs on CUDA$"):
+    gpu = "ROCm" if vendor is AMD else "CUDA"
+    with pytest.raises(
+        ValueError, match=f"^demo_add: x: is on the CPU; the library runs on {gpu}$"
+    ):
         module.add(X, X, X)
 
 
 def test_a_failure_of_the_driver_is_an_exception_with_its_text(module, standin):
-    standin.fail(1, 2, "cuLaunchKernel")
+    launch = standin.vendor.call("cuLaunchKernel")
+    standin.fail(1, 2, launch)
     x = torch.zeros(77, dtype=torch.int8)
-    with pytest.raises(MemoryError, match=r"^demo_pick: cuLaunchKernel"):
+    with pytest.raises(MemoryError, match=f"^demo_pick: {launch}"):
         module.pick(x, torch.empty_like(x))
-    standin.fail(1, 700, "cuLaunchKernel")
-    with pytest.raises(RuntimeError, match=r"^demo_pick: cuLaunchKernel"):
+    standin.fail(1, 700, launch)
+    with pytest.raises(RuntimeError, match=f"^demo_pick: {launch}"):
         module.pick(x, torch.empty_like(x))
 
 

@@ -20,8 +20,8 @@ SCALARS = {f"s_{t}": 1 for t in hand_made.SCALARS} | {"s_u8": 3}
 
 
 @pytest.fixture
-def built(make, standin):
-    yield make(hand_made.every_op()).folder
+def built(make_own, standin):
+    yield make_own(hand_made.every_op()).folder
     assert standin.errors == []
 
 

@@ -72,6 +72,16 @@ def for_both(library: Library, amd: Arch = GFX942) -> Library:
     return replace(library, kernels=tuple(kernels), archs=(*library.archs, amd))
 
 
+def for_amd(library: Library, arch: Arch = GFX942) -> Library:
+    """With images for an AMD GPU alone."""
+    both = for_both(library, arch)
+    kernels = (
+        replace(one, images=tuple(image for image in one.images if image.arch == arch))
+        for one in both.kernels
+    )
+    return replace(both, kernels=tuple(kernels), archs=(arch,))
+
+
 def times(*terms):
     return terms[0] if len(terms) == 1 else make("*", *terms)
 

@@ -18,7 +18,7 @@ from opforge.native.ir.expr import Var, evaluate
 from opforge.native.ir.interface import ScalarParam
 from opforge.native.tracing.case_builder import first_config
 from opforge.native.tracing.traced_gpu import values as device_values
-from support.archs import SM_90
+from support.archs import GFX942, SM_90
 from support.native.interpreted_kernels import from_text, launch
 from support.native.traced_oracle import Body, paths_for
 
@@ -33,7 +33,7 @@ def interpreted(fn):
 class Program:
     """A body, and its program for every case of its declaration."""
 
-    def __init__(self, fn, mutates=(), archs=(SM_90,), choose=first_config, **specs):
+    def __init__(self, fn, mutates=(), archs=(SM_90, GFX942), choose=first_config, **specs):
         self.body = Body(fn, specs, mutates=mutates, archs=archs, choose=choose)
 
     def __call__(self, *inputs):
@@ -44,6 +44,9 @@ class Program:
         built, values = self.matching(given)
         (path,) = paths_for(built, values)
         assert not path.refused, path.refused
+        # What is computed here holds on the other vendor's GPUs, too.
+        for arch in body.archs:
+            assert paths_for(built, values | device_values(arch)) == [path]
         buffers = {n: v for n, v in given.items() if isinstance(v, torch.Tensor)}
         device = next(iter(buffers.values())).device
         outputs = []

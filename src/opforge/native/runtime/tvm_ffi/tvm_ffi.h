@@ -9,6 +9,7 @@
 #define OPFORGE_TVM_FFI_H
 
 #include "library.h"
+#include "runtime.h"
 
 #include <dlfcn.h>
 #include <math.h>
@@ -186,7 +187,7 @@ static inline int tvm_tensor(TvmCall *call, int at, const char *parameter, Opfor
                           "pass one of a library that supports DLPack, as torch and CuPy do");
     if (tvm_host_memory && (*tensor)->device.device_type == 1) {
         *copy = **tensor;
-        copy->device.device_type = 2;
+        copy->device.device_type = of_likely_vendor() == OF_AMD ? 10 : 2;
         copy->device.device_id = 0;
         *tensor = copy;
     }
