@@ -10,6 +10,7 @@ import pytest
 
 from support.native.cmake import CMAKE_DIR, Project, environment_of
 from support.processes import ROOT, environment, python
+from support.standin.driver import AMD, NVIDIA
 
 EXAMPLE = ROOT / "examples" / "template_dispatch"
 MUL = ROOT / "tests" / "cmake_projects" / "mul"
@@ -36,17 +37,18 @@ def example(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def built(example):
-    on = ["-DWITH_NVIDIA=ON", "-DWITH_TRITON=ON", "-DGPU_ARCHS=80"]
+    on = ["-DWITH_NVIDIA=ON", "-DWITH_AMD=ON", "-DWITH_TRITON=ON"]
+    on.append("-DGPU_ARCHS=80;gfx942")
     assert "2 operators" in example.configure(*on)
     example.make()
     return example
 
 
-def run(project, *arguments):
+def run(project, vendor, *arguments):
     """With kernels run by Triton's interpreter, in a separate process."""
     generated = project.build / "opforge.dir" / "lab_ops" / "lab_ops"
     manifest = generated / "share" / "lab_ops" / "manifest.json"
-    program = [manifest, project.build / "dispatch", *arguments]
+    program = [vendor.name, manifest, project.build / "dispatch", *arguments]
     done = subprocess.run(
         [python(), "-m", "support.standin.run", *program],
         env=environment(project.source, TRITON_INTERPRET="1"),
@@ -64,23 +66,23 @@ def test_without_triton_there_are_the_slots_written_by_hand(example):
     example.make()
     assert example.run("dispatch") == "add cpu 0 gives 11 22\n"
     told = example.configure("-DWITH_TRITON=ON", fails=True)
-    assert "WITH_TRITON needs WITH_NVIDIA" in told
+    assert "WITH_TRITON needs WITH_NVIDIA or WITH_AMD" in told
 
 
 def test_each_generated_slot_has_an_operator_behind_it(built):
     assert built.run("dispatch", "list").splitlines() == [
         "add cpu 0",
-        "add nvidia 8 lab_ops_add",
-        "add nvidia 9 add_flat",
-        "add nvidia 10 add",
+        "add gpu 8 lab_ops_add",
+        "add gpu 9 add_flat",
+        "add gpu 10 add",
         "silu cpu 0",
-        "silu nvidia 8 lab_ops_silu",
-        "silu nvidia 9 silu",
+        "silu gpu 8 lab_ops_silu",
+        "silu gpu 9 silu",
     ]
 
 
-def test_generated_slots_compute_what_the_cpu_does(built):
-    assert run(built, "compare") == [
+def test_generated_slots_compute_what_the_cpu_does(built, vendor):
+    assert run(built, vendor, "compare") == [
         "add, slot 8: 48 computed, 0 refused, 0 wrong",
         # Only contiguous ones.
         "add, slot 9: 32 computed, 16 refused, 0 wrong",
@@ -100,6 +102,7 @@ def test_a_new_operator_gets_its_slot_without_a_change_to_the_cpp(built):
     shutil.copytree(MUL, built.source / "ops" / "mul")
     assert "3 operators" in built.make()
     listed = built.run("dispatch", "list").splitlines()
-    assert "mul nvidia 8 lab_ops_mul" in listed
+    assert "mul gpu 8 lab_ops_mul" in listed
     assert "mul cpu 0" not in listed
-    assert run(built, "call", "mul", "8", "2.5", "4") == ["10"]
+    for vendor in (NVIDIA, AMD):
+        assert run(built, vendor, "call", "mul", "8", "2.5", "4") == ["10"]

@@ -1,6 +1,6 @@
 # The operators in ops/, compiled by Triton into a C library. Needs Python while CMake runs.
-if(NOT WITH_NVIDIA)
-  message(FATAL_ERROR "WITH_TRITON needs WITH_NVIDIA: its kernels are built for NVIDIA GPUs")
+if(NOT WITH_NVIDIA AND NOT WITH_AMD)
+  message(FATAL_ERROR "WITH_TRITON needs WITH_NVIDIA or WITH_AMD: its kernels are built for GPUs")
 endif()
 
 # Only the generated sources are C.

@@ -102,7 +102,7 @@ void compare_one(const char *name, int slot, Type type, const Sizes &shape,
         return;
     }
     try {
-        call.template run<Op, Device::nvidia>(slot);
+        call.template run<Op, Device::gpu>(slot);
     } catch (const opforge::Error &error) {
         if (slot == 8 || error.status() == OPFORGE_CUDA_ERROR) {
             throw;
@@ -168,7 +168,7 @@ bool call_one(int slot, const std::vector<float> &numbers, float &result)
             }
             i++;
         }
-        call.template run<Op, Device::nvidia>(slot);
+        call.template run<Op, Device::gpu>(slot);
         result = call.tensors.back().first();
         return true;
     }
@@ -183,9 +183,9 @@ void list()
     if (has_slot<op::op_, Device::cpu, 0>::value) { \
         std::printf("%s cpu 0\n", #op_); \
     } \
-    std::printf("%s nvidia 8 %s\n", #op_, #function);
+    std::printf("%s gpu 8 %s\n", #op_, #function);
 #define OPFORGE_IMPLEMENTATION(op_, index, name, tensors, values, outputs, function) \
-    std::printf("%s nvidia %d %s\n", #op_, 9 + index, name);
+    std::printf("%s gpu %d %s\n", #op_, 9 + index, name);
 #include <lab_ops_dispatch.inc>
 }
 

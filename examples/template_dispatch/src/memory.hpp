@@ -1,4 +1,4 @@
-// Memory of the GPU, through as much of the CUDA driver as is needed for it.
+// Memory of the GPU, through as much of its driver as is needed for it.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +7,9 @@ namespace lab {
 
 class Memory {
   public:
+    // Otherwise it is AMD's.
+    static bool is_nvidias();
+
     explicit Memory(std::size_t bytes);
     Memory(const Memory &) = delete;
     Memory &operator=(const Memory &) = delete;

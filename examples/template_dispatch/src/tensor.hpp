@@ -8,7 +8,7 @@
 
 namespace lab {
 
-enum class Device { cpu, nvidia };
+enum class Device { cpu, gpu };
 enum class Type { bfloat16, float32, int32 };
 
 inline std::size_t size_of(Type type)

@@ -1,4 +1,4 @@
-// Slots of NVIDIA GPUs from the generated library: 8 leaves the choice of an implementation to it,
+// Slots of GPUs from the generated library: 8 leaves the choice of an implementation to it,
 // 9 + i is its implementation i. An operator that comes to ops/ is here without an edit.
 #pragma once
 
@@ -6,6 +6,7 @@
 
 #include <stdexcept>
 
+#include "memory.hpp"
 #include "operator.hpp"
 
 namespace lab::op {
@@ -20,7 +21,9 @@ inline opforge::Tensor lowered(const Tensor &tensor)
 {
     static constexpr opforge::DType types[] = {opforge::bfloat16, opforge::float32, opforge::int32};
     const opforge::DType type = types[static_cast<int>(tensor.type)];
-    return opforge::Tensor(tensor.data, type, tensor.shape, tensor.strides);
+    const opforge::Device device = Memory::is_nvidias() ? opforge::Device::cuda(0)
+                                                        : opforge::Device::rocm(0);
+    return opforge::Tensor(tensor.data, type, tensor.shape, tensor.strides, device);
 }
 template <typename Number> Number lowered(Number number)
 {
@@ -58,10 +61,10 @@ template <auto function, int index> struct GeneratedBy {
 };
 
 #define OPFORGE_OPERATOR(op_, implementations, tensors, values, outputs, function) \
-    template <> struct Operator<op::op_, Device::nvidia, 8> : Generated<&function> {};
+    template <> struct Operator<op::op_, Device::gpu, 8> : Generated<&function> {};
 #define OPFORGE_IMPLEMENTATION(op_, index, name, tensors, values, outputs, function) \
     template <> \
-    struct Operator<op::op_, Device::nvidia, 9 + index> : GeneratedBy<&function##_with, index> {};
+    struct Operator<op::op_, Device::gpu, 9 + index> : GeneratedBy<&function##_with, index> {};
 #include <lab_ops_dispatch.inc>
 
 } // namespace lab

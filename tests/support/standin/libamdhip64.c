@@ -364,6 +364,25 @@ int hipMemcpy(void *target, const void *source, size_t bytes, int kind)
     return failure;
 }
 
+int hipMemcpyHtoD(uint64_t target, const void *source, size_t bytes)
+{
+    return hipMemcpy((void *)(uintptr_t)target, source, bytes, 1);
+}
+
+int hipMemcpyDtoH(void *target, uint64_t source, size_t bytes)
+{
+    return hipMemcpy(target, (const void *)(uintptr_t)source, bytes, 2);
+}
+
+int hipDeviceGetName(char *name, int length, int device)
+{
+    const int failure = enter("hipDeviceGetName");
+    if (!failure) {
+        snprintf(name, (size_t)length, "Stand-in %d", device);
+    }
+    return failure;
+}
+
 int hipDeviceSynchronize(void)
 {
     return enter("hipDeviceSynchronize");
