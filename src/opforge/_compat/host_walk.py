@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
+from triton.runtime.jit import JITFunction
 
 from .host_files import is_leaf_file, is_leaf_module
 from .kernels import instance_dict
@@ -63,12 +64,12 @@ class _Walk:
             self.visit(value.__wrapped__)
         elif issubclass(kind, type):
             self._class(value)
-        elif kind in _PARTS:
-            for name in _PARTS[kind]:
-                self.visit(getattr(value, name))
+        elif (parts := _parts(kind)) is not None:
+            for name in parts:
+                self.visit(getattr(value, name, None))
         elif kind in {list, tuple, set, frozenset, dict}:
             self._container(value)
-        elif not issubclass(kind, (types.ModuleType, torch.Tensor)):
+        elif not issubclass(kind, _CLOSED):
             # Among what objects hold are the functions of decorators, kernels and heuristics.
             self.visit(instance_dict(value))
             self.visit(kind)
@@ -122,6 +123,8 @@ class _Walk:
 
 
 _PLAIN = frozenset({str, bytes, int, float, bool, type(None), types.BuiltinFunctionType})
+# A trace that meets an operator adds the operator's function.
+_CLOSED = (types.ModuleType, torch.Tensor, torch._ops.OperatorBase)
 _PARTS: dict[type[Any], tuple[str, ...]] = {
     types.MethodType: ("__func__", "__self__"),
     functools.partial: ("func", "args", "keywords"),
@@ -130,6 +133,14 @@ _PARTS: dict[type[Any], tuple[str, ...]] = {
     classmethod: ("__func__",),
     property: ("fget",),
 }
+# Not a kernel's globals nor its parameters, which lead to all of its module.
+_PARTS_OF_A_KERNEL = ("fn", "pre_run_hooks", "launch_metadata", "_repr")
+
+
+def _parts(kind: type[Any]) -> tuple[str, ...] | None:
+    return _PARTS_OF_A_KERNEL if issubclass(kind, JITFunction) else _PARTS.get(kind)
+
+
 # A longer container is a table of data.
 _MOST_INSIDE = 1000
 
