@@ -57,9 +57,10 @@ def _joins(step: Computed, group: Group) -> bool:
     """Whether a step can be in one kernel with a group: each element depends on its like only."""
     if not _same_all(step.out.sizes, group.steps[0].out.sizes):
         return False
+    own = [*_accesses(step)]
     for other in group.steps:
-        for tensor, one in _accesses(step):
-            for also, another in _accesses(other):
+        for also, another in _accesses(other):
+            for tensor, one in own:
                 if tensor.memory is also.memory and (one or another):
                     fetched = {id(t) for t in (*_fetched(step), *_fetched(other))}
                     if {id(tensor), id(also)} & fetched or not is_same_view(tensor, also):

@@ -167,25 +167,29 @@ class Scanned:
     calls: tuple[TorchCall, ...]
 
 
-def leaves(value: Value, seen: set[int] | None = None) -> Iterator[Value]:
-    """What a value is made of, itself included, each part once."""
-    seen = set() if seen is None else seen
-    if id(value) in seen:
-        return
-    seen.add(id(value))
-    if isinstance(value, Applied):
-        for argument in value.args:
-            yield from leaves(argument, seen)
-    elif isinstance(value, Fetched):
-        yield from leaves(value.at, seen)
-    yield value
+def leaves(value: Value) -> list[Value]:
+    """What a value is made of, itself included, each part once, after its own parts."""
+    found: list[Value] = []
+    seen: set[int] = set()
+    # A value comes a second time, without its parts, when these are through. A chain of calls is
+    # too deep for a generator within a generator.
+    waiting: list[tuple[Value, bool]] = [(value, False)]
+    while waiting:
+        one, is_through = waiting.pop()
+        if is_through:
+            found.append(one)
+        elif id(one) not in seen:
+            seen.add(id(one))
+            waiting.append((one, True))
+            parts = one.args if isinstance(one, Applied) else ()
+            parts = (one.at,) if isinstance(one, Fetched) else parts
+            waiting += [(part, False) for part in reversed(parts)]
+    return found
 
 
-def loaded(value: Value) -> Iterator[Traced]:
+def loaded(value: Value) -> list[Traced]:
     """The tensors that a value is loaded from."""
-    for one in leaves(value):
-        if isinstance(one, (Load, Fetched)):
-            yield one.tensor
+    return [one.tensor for one in leaves(value) if isinstance(one, (Load, Fetched))]
 
 
 class Inexpressible(Exception):
