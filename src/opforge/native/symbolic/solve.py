@@ -62,6 +62,7 @@ def multiples_of(var_ranges: Mapping[str, VarRange]) -> dict[str, int]:
     }
 
 
+_Check = Callable[[Values], Number]
 _Facts = tuple[list[Term], list[Number], list[str], int]
 
 
@@ -76,15 +77,16 @@ class _Search:
         self.var_ranges = var_ranges
         self.conditions = conditions
         self.checks = [(_compiled(c), names_of(c)) for c in conditions]
+        self.all = [check for check, _ in self.checks]
         self.facts: dict[str, _Facts] = {}
         self.left = _TRIES
 
-    def holds(self, values: Values, without: str = "") -> bool:
-        """Whether all conditions hold, or all that do not mention `without`."""
+    def holds(self, values: Values, checks: Sequence[_Check] | None = None) -> bool:
+        """Whether all conditions hold, or all of these."""
         self.left -= 1
         if self.left < 0:
             raise _Spent
-        return all(_true(check, values) for check, names in self.checks if without not in names)
+        return _all_true(self.all if checks is None else checks, values)
 
     def first(self, attempts: Iterable[dict[str, Number] | None]) -> dict[str, Number] | None:
         """What the first attempt has found that has found something."""
@@ -96,11 +98,14 @@ class _Search:
     def move(self, names: Sequence[str], values: Values) -> dict[str, Number] | None:
         """Values of these variables that satisfy all conditions, with the others unchanged."""
         first, *rest = names
-        if not rest and not self.holds(values, without=first):
-            return None
+        about = [check for check, names in self.checks if first in names]
+        if not rest:
+            others = [check for check, names in self.checks if first not in names]
+            if not self.holds(values, others):
+                return None
         for value in self.candidates(first, values, rough=bool(rest)):
             tried = {**values, first: value}
-            found = self.move(rest, tried) if rest else tried if self.holds(tried) else None
+            found = self.move(rest, tried) if rest else tried if self.holds(tried, about) else None
             if found is not None:
                 return found
         return None
@@ -234,7 +239,7 @@ def _solved(
         tried = ({**start, **dict(zip(names, p, strict=True))} for p in itertools.product(*few))
         return next((t for t in tried if search.holds(t)), None)
     parts_ = [part for condition in conditions for part in _conjuncts(condition)]
-    met = [part for part in parts_ if _true(_compiled(part), start)]
+    met = [part for part in parts_ if _all_true([_compiled(part)], start)]
     failing = [part for part in parts_ if part not in met]
     if len(failing) > 1:
         found = _one_by_one(met, failing, start, ranges)
@@ -278,7 +283,7 @@ def _conjuncts(term: Term) -> Iterator[Term]:
 
 def _to_move(search: _Search, start: Values) -> list[str]:
     """The variables of the failing conditions, and those connected to them."""
-    failing = [names for check, names in search.checks if not _true(check, start)]
+    failing = [names for check, names in search.checks if not _all_true([check], start)]
     found = list(dict.fromkeys(n for names in reversed(failing) for n in names))
     for name in found:
         found += [n for _, names in search.checks if name in names for n in names if n not in found]
@@ -297,11 +302,14 @@ def _number(term: Callable[[Values], Number], values: Values, otherwise: Number)
         return otherwise
 
 
-def _true(check: Callable[[Values], Number], values: Values) -> bool:
+def _all_true(checks: Iterable[_Check], values: Values) -> bool:
     try:
-        return bool(check(values))
+        for check in checks:
+            if not check(values):
+                return False
     except (ZeroDivisionError, OverflowError, ValueError):
         return False
+    return True
 
 
 def _bisect(side: Callable[[Number], int], left: int, right: int, here: int) -> int:
