@@ -32,12 +32,17 @@ GFX942 = Arch.named("gfx942")
 PASSED = [("x_ptr", "*fp16"), ("y_ptr", "*fp16"), ("n", "i32"), ("factor", "fp32")]
 
 
-def compiled(wanted, arch=GFX942, **more):
-    return compile_all([(wanted, (arch,))], jobs=1, **{"cache": None, **more})[wanted.key, arch]
+@pytest.fixture(scope="module")
+def compiled(pool):
+    def compile_one(wanted, arch=GFX942, **more):
+        given = {"cache": None, "executor": pool, **more}
+        return compile_all([(wanted, (arch,))], jobs=1, **given)[wanted.key, arch]
+
+    return compile_one
 
 
 @pytest.fixture(scope="module")
-def image():
+def image(compiled):
     return compiled(scale_request())
 
 
@@ -47,7 +52,7 @@ def checked(content, passed=PASSED, arch=GFX942, function="scale", **more):
 
 
 @pytest.mark.parametrize("name", ["gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"])
-def test_kernels_are_compiled_for_amd_gpus(name, tmp_path):
+def test_kernels_are_compiled_for_amd_gpus(name, tmp_path, compiled):
     arch = Arch.named(name)
     found = compiled(scale_request(), arch, cache=Cache(tmp_path), ptx=True)
     assert found.cubin.startswith(b"\x7fELF")
@@ -57,7 +62,7 @@ def test_kernels_are_compiled_for_amd_gpus(name, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["elementwise", "dot"])
-def test_a_worker_makes_the_bytes_that_triton_makes(kind, tmp_path, monkeypatch):
+def test_a_worker_makes_the_bytes_that_triton_makes(kind, tmp_path, monkeypatch, compiled):
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     wanted = KINDS[kind]
     attrs = {(i,): [["tt.divisibility", 16]] for i in wanted.divisible}
@@ -73,13 +78,13 @@ def test_a_worker_makes_the_bytes_that_triton_makes(kind, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("kind", ["reduction", "dot", "noinline", "descriptor"])
-def test_objects_fit_what_launches_pass(kind):
+def test_objects_fit_what_launches_pass(kind, compiled):
     found = compiled(KINDS[kind])
     assert found.registers > 0
     assert hsaco.usage(found.cubin, found.function) == (found.registers, found.spills)
 
 
-def test_a_descriptor_is_passed_as_an_address():
+def test_a_descriptor_is_passed_as_an_address(compiled):
     wanted = request(given_descriptor, ["tensordesc<fp16[32, 32]>", "*fp16"], {"BLOCK": 32})
     assert compiled(wanted).maps == ()
 
@@ -194,7 +199,7 @@ def test_an_option_of_amds_compiler_is_refused_for_nvidias_gpus_by_name():
         ({"maxnreg": 64}, "not a launch option for gfx942: maxnreg"),
     ],
 )
-def test_what_the_gpu_lacks_is_refused_with_the_kernels_line(options, said):
+def test_what_the_gpu_lacks_is_refused_with_the_kernels_line(options, said, compiled):
     wanted = scale_request(**options)
     with pytest.raises(KernelFailed) as caught:
         compiled(wanted)
@@ -213,9 +218,10 @@ def in_ptx(x_ptr, y_ptr, n, factor, BLOCK: tl.constexpr):
     tl.store(y_ptr + at, y * factor, at < n)
 
 
-def test_assembly_of_nvidias_gpus_is_suspected():
+def test_assembly_of_nvidias_gpus_is_suspected(compiled):
     with pytest.raises(KernelFailed) as caught:
-        compiled(request(in_ptx, [kind for _, kind in PASSED], {"BLOCK": 64}))
+        # LLVM ends the worker, and with it the pool.
+        compiled(request(in_ptx, [kind for _, kind in PASSED], {"BLOCK": 64}), executor=None)
     assert (
         "it has inline assembly, which for gfx942 must be AMD's: launch another kernel where "
         "torch.version.hip is set"
@@ -289,7 +295,7 @@ LACKING = {
 
 
 @pytest.mark.parametrize("dtype", LACKING)
-def test_a_dtype_that_the_gpu_lacks_is_refused_with_the_line_and_a_way_out(dtype):
+def test_a_dtype_that_the_gpu_lacks_is_refused_with_the_line_and_a_way_out(dtype, compiled):
     wanted, arch = LACKING[dtype]
     with pytest.raises(KernelFailed) as caught:
         compiled(wanted, arch)
@@ -301,18 +307,18 @@ def test_a_dtype_that_the_gpu_lacks_is_refused_with_the_line_and_a_way_out(dtype
 
 
 @pytest.mark.parametrize("name", ["gfx90a", "gfx942", "gfx1100"])
-def test_fp8_of_other_gpus_is_computed(name):
+def test_fp8_of_other_gpus_is_computed(name, compiled):
     """Triton does it bit by bit where the GPU has no instruction."""
     for dtype in ("*fp8e4nv", "*fp8e5"):
         wanted = request(copied, [dtype, "*fp32"], {"BLOCK": 64})
         assert compiled(wanted, Arch.named(name)).registers > 0
 
 
-def test_a_wave_of_32_allows_as_many_warps_as_nvidia_has():
+def test_a_wave_of_32_allows_as_many_warps_as_nvidia_has(compiled):
     assert compiled(scale_request(4096, num_warps=32), Arch.named("gfx1100")).num_warps == 32
 
 
-def test_a_gluon_kernel_for_other_warps_is_refused():
+def test_a_gluon_kernel_for_other_warps_is_refused(compiled):
     wanted = KINDS["gluon"]
     with pytest.raises(KernelFailed) as caught:
         compiled(wanted)
@@ -322,14 +328,14 @@ def test_a_gluon_kernel_for_other_warps_is_refused():
     assert compiled(wanted, Arch.named("gfx1100")).registers > 0
 
 
-def test_too_much_shared_memory_is_refused_at_the_build():
+def test_too_much_shared_memory_is_refused_at_the_build(compiled):
     tiles = {"BM": 256, "BN": 256, "BK": 128}
     wanted = request(gemm, ["*fp16"] * 3 + ["i32"] * 3, tiles, range(6), num_stages=4)
     with pytest.raises(KernelFailed, match=r"bytes of shared memory, and gfx942 has 65536"):
         compiled(wanted)
 
 
-def test_an_object_that_does_not_fit_fails_the_build(monkeypatch):
+def test_an_object_that_does_not_fit_fails_the_build(monkeypatch, compiled):
     """As a Triton that orders arguments in another way would."""
     original = hsaco.check
 
