@@ -456,6 +456,43 @@ def test_one_library_is_for_both_vendors(sample, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("name", "asked", "guards"),
+    [
+        (
+            "vendor",
+            "torch.version.hip and n > 100",
+            {
+                "device.vendor == NVIDIA": {"sm_80", "sm_90"},
+                "device.vendor == AMD and n <= 100": {"gfx942"},
+                "device.vendor == AMD and 100 < n": {"gfx942"},
+            },
+        ),
+        (
+            "capability",
+            "torch.version.hip or n > 100 or torch.cuda.get_device_capability() >= (9, 0)",
+            {
+                "device.vendor == NVIDIA and n <= 100 and device.major != 9": {"sm_80"},
+                "device.vendor == NVIDIA and n <= 100 and device.major == 9": {"sm_90"},
+                "device.vendor == NVIDIA and 100 < n": {"sm_80", "sm_90"},
+                "device.vendor == AMD": {"gfx942"},
+            },
+        ),
+    ],
+)
+def test_verbose_lists_a_shared_kernel_for_the_gpus_that_take_the_path(
+    tmp_path, name, asked, guards
+):
+    source = write_source(tmp_path, f"build_by_{name}", SOURCE.replace("n > 100", asked))
+    archs = ("--arch", "sm_80", "--arch", "sm_90", "--arch", "gfx942")
+    said = built(source, *archs, "-v", "--sources-only", "-o", tmp_path / "dist")
+    listed = {}
+    for part in re.split(r"^  (?=x fp32 1-d)", said, flags=re.MULTILINE)[1:]:
+        guard = re.match(r".* where (.*): twice_kernel", part)[1]
+        listed.setdefault(guard, set()).update(re.findall(r"^      (\w+) ", part, re.MULTILINE))
+    assert listed == guards
+
+
+@pytest.mark.parametrize(
     ("arch", "said"),
     [
         ("sm_12", "cannot compile for sm_12"),

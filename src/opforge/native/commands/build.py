@@ -14,6 +14,7 @@ from .operator_tree import folders, is_tree, load, refuse
 
 if TYPE_CHECKING:
     from ..build import Result
+    from ..ir import cases
     from ..ir.cases import Case, Launch
     from ..ir.interface import Op
     from ..ir.program import Image, Kernel, Library
@@ -214,19 +215,23 @@ def _step(step: Any) -> str:
 
 def _verbose(library: Library) -> Iterator[str]:
     """For each variant, when it is used and what the compiler made of it."""
+    from ..tracing.traced_gpu import leads_to
+
     kernels = {kernel.key: kernel for kernel in library.kernels}
     for op in library.ops:
         yield f"{op.name} ({op.location})"
-        for where, launch in _launches(op):
+        for where, path, launch in _launches(op):
             yield f"  {where}: {launch.kernel_name}"
             for variant in launch.variants:
                 kernel = kernels[variant.kernel]
                 yield f"    {_conditions(launch, variant)}"
-                yield from (f"      {_image(image, kernel)}" for image in kernel.images)
+                # Another path may launch the same kernel on other GPUs.
+                images = [image for image in kernel.images if leads_to(path, image.arch)]
+                yield from (f"      {_image(image, kernel)}" for image in images)
 
 
-def _launches(op: Op) -> Iterator[tuple[str, Launch]]:
-    """Each with the calls that lead to it."""
+def _launches(op: Op) -> Iterator[tuple[str, cases.Path, Launch]]:
+    """Each with the calls that lead to it, and their path."""
     from ..ir.case_text import conditions, describe
     from ..ir.cases import Launch
 
@@ -236,7 +241,7 @@ def _launches(op: Op) -> Iterator[tuple[str, Launch]]:
         for path in case.paths:
             under = f" where {conditions(path)}" if path.guards else ""
             where = f"{whose}{describe(case, op.params)}{under}"
-            yield from ((where, step) for step in path.steps if isinstance(step, Launch))
+            yield from ((where, path, step) for step in path.steps if isinstance(step, Launch))
 
 
 def _conditions(launch: Launch, variant: Any) -> str:

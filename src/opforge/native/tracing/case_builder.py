@@ -23,7 +23,7 @@ from ..ir.case_text import conditions, describe
 from ..ir.cases import Allocate, Case, Fill, Guard, Launch, Output, Path, Step
 from ..ir.device_attributes import VENDOR
 from ..ir.dtypes import ALIASES
-from ..ir.expr import Expr, Term, Var, evaluate, text_of_all, variables
+from ..ir.expr import Expr, Term, Var, text_of_all, variables
 from ..ir.interface import ScalarParam
 from ..ir.kernel_request import Request, Requests, want
 from ..ir.places import Told, in_order, shortened
@@ -336,7 +336,7 @@ class _Maker:
 
     def collect(self, path: Path, into: Requests) -> None:
         """The kernels of a path, for the architectures that its guards allow."""
-        archs = tuple(a for a in self.archs if _reaches(path, a))
+        archs = tuple(a for a in self.archs if traced_gpu.leads_to(path, a))
         for step in path.steps:
             if isinstance(step, Launch):
                 for variant in step.variants:
@@ -384,15 +384,6 @@ def _refuse_idle(entry: Entry, declared: Declared, case: Case, paths: tuple[Path
                 op=entry.name,
                 location=entry.location,
             )
-
-
-def _reaches(path: Path, arch: Arch) -> bool:
-    values = traced_gpu.told(arch)
-    return all(
-        evaluate(guard.condition, values)
-        for guard in path.guards
-        if {v.name for v in variables(guard.condition)} <= values.keys()
-    )
 
 
 def _buffer(tensor: Traced) -> Buffer:

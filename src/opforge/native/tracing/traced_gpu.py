@@ -9,8 +9,9 @@ from ... import _compat
 from ...arch import CUDA, Arch
 from ...errors import CannotTrace
 from ...gpu_target import gpu_of
-from ..ir.device_attributes import ARCH, ATTRIBUTES, MAJOR, MINOR, PREFIX
-from ..ir.expr import Expr, Number, Term, Var
+from ..ir.cases import Path
+from ..ir.device_attributes import ARCH, ATTRIBUTES, MAJOR, MINOR, PREFIX, VENDOR
+from ..ir.expr import Expr, Number, Term, Var, evaluate, variables
 from ..symbolic.solve import VarRange
 from ..symbolic.symint import Symbols
 
@@ -46,6 +47,16 @@ def is_one_of(archs: tuple[Arch, ...]) -> Term:
     """The condition that the device is one of these, which are one vendor's."""
     each = [_all([Expr("==", (Var(n), v)) for n, v in told(arch).items()]) for arch in archs]
     return each[0] if len(each) == 1 else Expr("or", tuple(each))
+
+
+def leads_to(path: Path, arch: Arch) -> bool:
+    """Whether a path's guards let the architecture take it, for some sizes."""
+    values = {VENDOR: arch.vendor, **told(arch)}
+    return all(
+        evaluate(guard.condition, values)
+        for guard in path.guards
+        if {v.name for v in variables(guard.condition)} <= values.keys()
+    )
 
 
 def _all(conditions: list[Expr]) -> Term:
