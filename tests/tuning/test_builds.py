@@ -75,8 +75,27 @@ def test_stale_rows_are_reported_and_skipped(ops, table_of):
 def test_configurations_that_are_gone_are_skipped(ops, table_of):
     made = plan([ops.scale], (90,), choose=by_table(table_of({1024: 512})))
     assert set(blocks_by_condition(made).values()) == {"64"}
-    why = "the tuning table has rows for it, but only with configurations that were taken out of"
-    assert f"{why} the kernel (tune it again), so the library uses" in made.notes[0]
+    why = (
+        "the tuning table has rows for it on sm_90, but only with configurations that were taken "
+        "out of the kernel (tune it again), so the library uses"
+    )
+    assert why in made.notes[0]
+
+
+def test_notes_name_every_gpu_that_they_are_about(ops, table_of):
+    archs = ("sm_80", "sm_86", "sm_90", "gfx942", "gfx950")
+    made = plan([ops.scale], archs, choose=by_table(table_of({1024: 512})))
+    table = "the tuning table has "
+    gone = "but only with configurations that were taken out of the kernel (tune it again)"
+    found = {n.partition(table)[2].partition(", so ")[0] for n in made.notes if table in n}
+    assert found == {
+        "no rows for sm_80 or sm_86, only for sm_90",
+        "no rows for gfx942, only for sm_90",
+        "no rows for gfx950, only for sm_90",
+        f"rows for it on sm_90, {gone}",
+        # Of another case, for all of them.
+        "no rows for tensors of float16, float16",
+    }
 
 
 def test_the_listing_knows_the_table(ops, table_of):

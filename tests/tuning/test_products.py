@@ -159,7 +159,7 @@ def test_a_note_says_how_to_tune():
     [
         ({"dtype": "bfloat16"}, "no rows for tensors of float16, float16, float16, float16"),
         ({"source": "other"}, "2 rows for it, all stale: its source has changed (tune it again)"),
-        ({"columns": (True, False)}, "no row for these values of its key"),
+        ({"columns": (True, False)}, "no row for these values of its key on sm_90"),
     ],
 )
 def test_a_table_without_a_fitting_row_leaves_the_fixed_tiles(given, why, table_of):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,8 +34,13 @@ def choose(
     arch: Arch | None,
     dtypes: tuple[str, ...],
     values: Sequence[Any],
+    *,
+    archs: Callable[[], Sequence[Arch]] | None = None,
 ) -> Choice:
-    """What a table says about a launch; `arch.number` and `values` may be symbolic."""
+    """What a table says about a launch; `arch.number` and `values` may be symbolic.
+
+    Where `arch` is, `archs` tells which ones it may be.
+    """
     name, source = _kernels.kernel_name(tuner), source_of(tuner)
     named = [k for k in table.rows if k.name == name]
     known = [k for k in named if k.source == source]
@@ -51,15 +56,16 @@ def choose(
     fitting = [k for k in keyed if k.dtypes == dtypes]
     kernel = next((k for k in fitting if bool(arch == Arch.named(k.arch))), None)
     if kernel is None:
-        return Choice(None, f"no rows for {_listed(known, fitting, dtypes, arch)}")
+        here = [] if arch is None else [arch] if archs is None else archs()
+        return Choice(None, f"no rows for {_listed(known, fitting, dtypes, here)}")
     configs = [config_of(config) for config in tuner.configs]
     rows = [row for row in table.rows[kernel].values() if row.config in configs]
     if not rows:
-        why = "rows for it, but only with configurations that were taken out of the kernel"
-        return Choice(None, f"{why} (tune it again)")
+        why = "but only with configurations that were taken out of the kernel (tune it again)"
+        return Choice(None, f"rows for it on {kernel.arch}, {why}")
     row = nearest(rows, values)
     if row is None:
-        return Choice(None, "no row for these values of its key")
+        return Choice(None, f"no row for these values of its key on {kernel.arch}")
     return Choice(configs.index(row.config), arch=kernel.arch)
 
 
@@ -82,13 +88,14 @@ def source_of(tuner: Any) -> str:
 
 
 def _listed(
-    known: list[TunedKernel], fitting: list[TunedKernel], dtypes: tuple[str, ...], arch: Arch | None
+    known: list[TunedKernel],
+    fitting: list[TunedKernel],
+    dtypes: tuple[str, ...],
+    here: Sequence[Arch],
 ) -> str:
     if not known:
         return "it"
     if fitting:
-        here = "this machine"
-        if arch is not None:
-            here = str(arch._replace(number=_autotuning.hint(arch.number)))
-        return f"{here}, only for {', '.join(sorted({k.arch for k in fitting}))}"
+        missing = " or ".join(map(str, here)) or "this machine"
+        return f"{missing}, only for {', '.join(sorted({k.arch for k in fitting}))}"
     return f"tensors of {', '.join(dtypes)}"

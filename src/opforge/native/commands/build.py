@@ -215,7 +215,7 @@ def _step(step: Any) -> str:
 
 def _verbose(library: Library) -> Iterator[str]:
     """For each variant, when it is used and what the compiler made of it."""
-    from ..tracing.traced_gpu import leads_to
+    from ..tracing.traced_gpu import allow
 
     kernels = {kernel.key: kernel for kernel in library.kernels}
     for op in library.ops:
@@ -226,7 +226,7 @@ def _verbose(library: Library) -> Iterator[str]:
                 kernel = kernels[variant.kernel]
                 yield f"    {_conditions(launch, variant)}"
                 # Another path may launch the same kernel on other GPUs.
-                images = [image for image in kernel.images if leads_to(path, image.arch)]
+                images = [image for image in kernel.images if allow(path.guards, image.arch)]
                 yield from (f"      {_image(image, kernel)}" for image in images)
 
 

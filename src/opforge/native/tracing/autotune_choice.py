@@ -17,6 +17,7 @@ from ...tuning.table import TuningTable, load
 from ...tuning.use import table_in_use
 from .case_builder import first_config
 from .launches import Choose
+from .traced_gpu import archs_left
 
 
 def by_table(path: str | os.PathLike[str] | None) -> Choose:
@@ -44,7 +45,7 @@ def _chosen(table: TuningTable, tuner: Any, arguments: dict[str, Any]) -> Choice
     dtypes = _compat.autotuning.dtypes_of(tuner, arguments)
     gpu = _compat.driver.current()
     assert gpu is not None
-    found = choose(table, tuner, gpu.arch, dtypes, values)
+    found = choose(table, tuner, gpu.arch, dtypes, values, archs=archs_left)
     if found.index is not None:
         return found
     return Choice(None, f"the tuning table has {found.why}, so")

@@ -336,7 +336,7 @@ class _Maker:
 
     def collect(self, path: Path, into: Requests) -> None:
         """The kernels of a path, for the architectures that its guards allow."""
-        archs = tuple(a for a in self.archs if traced_gpu.leads_to(path, a))
+        archs = tuple(a for a in self.archs if traced_gpu.allow(path.guards, a))
         for step in path.steps:
             if isinstance(step, Launch):
                 for variant in step.variants:

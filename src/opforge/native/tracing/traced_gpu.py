@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Iterable
 from typing import Any
 
 from ... import _compat
 from ...arch import CUDA, Arch
 from ...errors import CannotTrace
 from ...gpu_target import gpu_of
-from ..ir.cases import Path
+from ..ir.cases import Guard
 from ..ir.device_attributes import ARCH, ATTRIBUTES, MAJOR, MINOR, PREFIX, VENDOR
 from ..ir.expr import Expr, Number, Term, Var, evaluate, variables
 from ..symbolic.solve import VarRange
@@ -49,12 +50,12 @@ def is_one_of(archs: tuple[Arch, ...]) -> Term:
     return each[0] if len(each) == 1 else Expr("or", tuple(each))
 
 
-def leads_to(path: Path, arch: Arch) -> bool:
-    """Whether a path's guards let the architecture take it, for some sizes."""
+def allow(guards: Iterable[Guard], arch: Arch) -> bool:
+    """Whether an architecture can take the path that these guard, for some sizes."""
     values = {VENDOR: arch.vendor, **told(arch)}
     return all(
         evaluate(guard.condition, values)
-        for guard in path.guards
+        for guard in guards
         if {v.name for v in variables(guard.condition)} <= values.keys()
     )
 
@@ -65,16 +66,28 @@ def _all(conditions: list[Expr]) -> Term:
 
 def traced_gpu(symbols: Symbols, archs: tuple[Arch, ...]) -> _compat.driver.Gpu:
     """What a trace for some architectures, all of one vendor, asks."""
-    return _TracedAmdGpu(symbols, archs) if archs[0].is_amd else TracedGpu(symbols)
+    return _TracedAmdGpu(symbols, archs) if archs[0].is_amd else TracedGpu(symbols, archs)
+
+
+def archs_left() -> list[Arch]:
+    """The architectures that take the path which is traced, as far as it has come."""
+    gpu = _compat.driver.current()
+    assert isinstance(gpu, _Traced)
+    return [arch for arch in gpu.archs if allow(gpu.symbols.guards, arch)]
 
 
 class _Traced(_compat.driver.Gpu):
     """Answers with variables; a branch on one becomes a guard."""
 
-    def __init__(self, symbols: Symbols, **given: Any) -> None:
+    symbols: Symbols
+    archs: tuple[Arch, ...]
+
+    def __init__(self, symbols: Symbols, archs: tuple[Arch, ...], **given: Any) -> None:
         asked = {name: symbols.integer(Var(PREFIX + name)) for name in _NAMED}
         super().__init__(name=_NoAnswer("name"), **asked, **given)  # type: ignore[arg-type]
         object.__setattr__(self, "total_memory", _NoAnswer("total_memory"))
+        object.__setattr__(self, "symbols", symbols)
+        object.__setattr__(self, "archs", archs)
 
     @property
     def key(self) -> str:
@@ -84,9 +97,9 @@ class _Traced(_compat.driver.Gpu):
 class TracedGpu(_Traced):
     """An NVIDIA GPU."""
 
-    def __init__(self, symbols: Symbols) -> None:
+    def __init__(self, symbols: Symbols, archs: tuple[Arch, ...]) -> None:
         major, minor = symbols.integer(Var(MAJOR)), symbols.integer(Var(MINOR))
-        super().__init__(symbols, arch=Arch(CUDA, major * 10 + minor))
+        super().__init__(symbols, archs, arch=Arch(CUDA, major * 10 + minor))
         object.__setattr__(self, "_capability", (major, minor))
 
     @property
@@ -101,13 +114,12 @@ class _TracedAmdGpu(_Traced):
     is_amd = True
 
     def __init__(self, symbols: Symbols, archs: tuple[Arch, ...]) -> None:
-        super().__init__(symbols, arch=archs[0])
-        object.__setattr__(self, "_archs", archs)
+        super().__init__(symbols, archs, arch=archs[0])
         object.__setattr__(self, "_number", symbols.integer(Var(ARCH)))
 
     def __getattribute__(self, name: str) -> Any:
         if name in {"arch", "warp_size"}:
-            *others, last = object.__getattribute__(self, "_archs")
+            *others, last = object.__getattribute__(self, "archs")
             number = object.__getattribute__(self, "_number")
             arch = next((a for a in others if bool(number == a.number)), last)
             return arch if name == "arch" else arch.warp_size
